@@ -1,0 +1,103 @@
+package handoff
+
+import (
+	"errors"
+	"time"
+)
+
+// Errors with which a store answers definitely. Any other error leaves the
+// outcome of a call unknown: it may have been applied, or may yet be.
+var (
+	// ErrGeneration: the store's data is of another generation than the call
+	// named, so nothing was applied.
+	ErrGeneration = errors.New("handoff: the store has another generation")
+
+	// ErrSessionGone: the caller's session is not in the store, so nothing was
+	// applied. Within one generation it never comes back.
+	ErrSessionGone = errors.New("handoff: session gone")
+)
+
+// Record says who owns a partition. The zero Record has never been owned.
+type Record struct {
+	Epoch int64  // only goes up
+	Owner string // incarnation
+}
+
+// Residue is a key of a partition whose handler still runs at Holder, which
+// may be a previous owner of the partition.
+type Residue struct {
+	Key    string
+	Holder string // incarnation
+	Token  int64  // fencing token of the execution that still runs
+}
+
+// Session is an incarnation's registration in the store.
+type Session struct {
+	Incarnation string
+	Name        string
+	Addr        string // takes requests
+	Gossip      string // gossip listener, for peers that lost sight of it
+}
+
+// Op is the kind of a Change.
+type Op uint8
+
+const (
+	// OpClaim takes a partition for the caller. It needs From to be the
+	// record, From.Owner to be empty, the caller, or without a session, and
+	// the store's quarantine to be over unless From.Owner is the caller or
+	// has been released.
+	OpClaim Op = iota + 1
+
+	// OpMove gives the caller's partition to To and writes Residue with it, in
+	// one step. It needs From to be the record, From.Owner to be the caller,
+	// and To to have a session.
+	OpMove
+
+	// OpAdvance raises the epoch of the caller's partition. It needs From to
+	// be the record and From.Owner to be the caller.
+	OpAdvance
+)
+
+// Change is a compare-and-set of one partition's record. The new epoch is
+// max(From.Epoch+1, Floor, the store's clock in Unix seconds).
+type Change struct {
+	Op        Op
+	Partition int
+	From      Record
+	To        string    // OpMove: the new owner's incarnation
+	Floor     int64     // lowest epoch that the change may write
+	Residue   []Residue // OpMove: the caller's running keys; each replaces the entry of its key
+}
+
+// Holding is a partition that a worker serves and re-asserts, or (with
+// Epoch 0) only residue of its own that it re-asserts, after the store has
+// lost data.
+type Holding struct {
+	Partition int
+	Epoch     int64
+	Residue   []Residue
+}
+
+// PartitionState is a partition as the store has it.
+type PartitionState struct {
+	Partition int
+	Record    Record
+	Residue   []Residue
+}
+
+// SessionState is a live session as the store has it.
+type SessionState struct {
+	Session
+	Renewals int64 // goes up with each renewal
+}
+
+// Snapshot is what Observe reads in one atomic step.
+type Snapshot struct {
+	Generation string
+	Quarantine time.Duration // what is left of it on the store's clock; 0 when over
+	Version    int64         // pass it to the next Observe
+	Sessions   []SessionState
+	Released   []string         // incarnations that released their session lately (about an hour)
+	Partitions []PartitionState // those whose record or residue changed after the Version passed in
+}

@@ -1,0 +1,63 @@
+package ring
+
+import "fmt"
+
+// Role says what a member of the cluster does.
+type Role uint8
+
+const (
+	RoleWorker Role = iota + 1 // owns partitions and runs requests
+	RoleRouter                 // sends requests to their owners
+)
+
+// State says where a member is in its life. Only workers in StateActive are
+// on the ring.
+type State uint8
+
+const (
+	StateJoining State = iota + 1 // present, not yet ready to own partitions
+	StateActive                   // on the ring
+	StateLeaving                  // off the ring, handing its partitions over
+)
+
+// Member is one process of the cluster as its peers see it. It is a plain,
+// comparable value.
+type Member struct {
+	Name        string // unique in the cluster; places the member on the ring
+	Incarnation string // random id of this life of a worker; ownership belongs to it
+	Role        Role
+	State       State
+	Addr        string // host:port that takes requests
+	Gossip      string // host:port of its gossip listener
+	Store       string // URL of the store that it offers to others; empty for none
+	View        uint64 // digest of the View that it sees; 0 when not yet known
+}
+
+// View is what one member sees of the cluster at one moment. It is immutable.
+type View struct {
+	Members []Member // every reachable member, self included, sorted by Name
+	Table   *Table   // over the names of the active workers; never nil
+	Digest  uint64   // of the ring's configuration and the active workers' names and incarnations
+}
+
+func (r Role) String() string {
+	switch r {
+	case RoleWorker:
+		return "worker"
+	case RoleRouter:
+		return "router"
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
+
+func (s State) String() string {
+	switch s {
+	case StateJoining:
+		return "joining"
+	case StateActive:
+		return "active"
+	case StateLeaving:
+		return "leaving"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
