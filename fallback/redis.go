@@ -1,0 +1,285 @@
+package fallback
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// ErrURL: a Redis URL is not usable. The error that wraps it names the part
+// that is wrong and never shows a password.
+var ErrURL = errors.New("fallback: bad redis URL")
+
+// ClientOption changes the go-redis options that NewClient made of its URL.
+type ClientOption func(*redis.UniversalOptions)
+
+// NewClient makes a client from a URL. It does no network I/O.
+//
+//	redis://[user:password@]host[:port][/db]
+//	rediss://…                                     TLS
+//	unix://[user:password@]/path/to.sock[?db=n]
+//	redis-sentinel://[user:password@]host[:port][/db]?master=name[&addr=host:port…]
+//	redis+cluster://[user:password@]host[:port][?addr=host:port…]
+//	rediss-sentinel://…, rediss+cluster://…        TLS
+//
+// The default port is 6379 (of a Sentinel 26379), and addr names further
+// Sentinels or Cluster nodes. The user and password are the data servers';
+// those of Sentinels are in the query.
+//
+// The query may also carry:
+//
+//	dial_timeout, read_timeout, write_timeout   Go durations; default 2s each
+//	pool_size                                   connections; default 10 per CPU (in a Cluster 5 per node and CPU)
+//	sentinel_username, sentinel_password        of the Sentinels
+//	ca, cert, key                               PEM files for TLS
+//	server_name, skip_verify=true               for TLS
+//
+// A context's deadline bounds each call, whichever is shorter. A failed
+// command is retried up to twice by itself, 8 to 250 ms apart, also when its
+// reply was lost: whatever is sent through this client must be idempotent.
+func NewClient(rawURL string, opts ...ClientOption) (redis.UniversalClient, error) {
+	o, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	for _, opt := range opts {
+		opt(o)
+	}
+	return redis.NewUniversalClient(o), nil
+}
+
+type urlKind struct {
+	sentinel, cluster, unix, tls bool
+}
+
+func urlKinds(scheme string) (urlKind, bool) {
+	switch scheme {
+	case "redis":
+		return urlKind{}, true
+	case "rediss":
+		return urlKind{tls: true}, true
+	case "unix":
+		return urlKind{unix: true}, true
+	case "redis-sentinel":
+		return urlKind{sentinel: true}, true
+	case "rediss-sentinel":
+		return urlKind{sentinel: true, tls: true}, true
+	case "redis+cluster":
+		return urlKind{cluster: true}, true
+	case "rediss+cluster":
+		return urlKind{cluster: true, tls: true}, true
+	}
+	return urlKind{}, false
+}
+
+func badURL(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
+}
+
+func parseURL(rawURL string) (*redis.UniversalOptions, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		// The error of url.Parse quotes the URL, and with it the password.
+		var e *url.Error
+		if errors.As(err, &e) && !strings.Contains(rawURL, "@") {
+			return nil, badURL("%v", e.Err)
+		}
+		return nil, badURL("it does not parse (is there an unescaped character in the password, host or port?)")
+	}
+	kind, ok := urlKinds(u.Scheme)
+	if !ok {
+		return nil, badURL("scheme %q; use redis, rediss, unix, redis-sentinel, rediss-sentinel, redis+cluster or rediss+cluster", u.Scheme)
+	}
+	o := clientDefaults()
+	o.IsClusterMode = kind.cluster
+	o.Username = u.User.Username()
+	o.Password, _ = u.User.Password()
+
+	q := query{values: u.Query()}
+	if err := parseAddr(o, u, kind, &q); err != nil {
+		return nil, err
+	}
+	o.DialTimeout = q.duration("dial_timeout", o.DialTimeout)
+	o.ReadTimeout = q.duration("read_timeout", o.ReadTimeout)
+	o.WriteTimeout = q.duration("write_timeout", o.WriteTimeout)
+	o.PoolSize = q.number("pool_size")
+	if kind.tls {
+		o.TLSConfig = q.tls()
+	}
+	if err := q.finish(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// clientDefaults bounds everything: go-redis' own defaults add up to half a
+// minute for a server that does not answer.
+func clientDefaults() *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		ClientName:            "keyway",
+		ContextTimeoutEnabled: true,
+		DialTimeout:           2 * time.Second,
+		ReadTimeout:           2 * time.Second,
+		WriteTimeout:          2 * time.Second,
+		PoolTimeout:           3 * time.Second,
+		DialerRetries:         1,
+		MaxRetries:            2,
+		MinRetryBackoff:       8 * time.Millisecond,
+		MaxRetryBackoff:       250 * time.Millisecond,
+		PipelinePoolSize:      -1,
+		DisableIdentity:       true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+}
+
+func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query) error {
+	path := strings.Trim(u.Path, "/")
+	switch {
+	case kind.unix:
+		if u.Host != "" || path == "" {
+			return badURL("unix wants an absolute path: unix:///run/redis.sock")
+		}
+		o.Addrs = []string{u.Path}
+		o.DB = q.number("db")
+		return nil
+	case kind.cluster && path != "":
+		return badURL("path %q: a cluster has no database numbers", path)
+	case path != "":
+		db, err := strconv.Atoi(path)
+		if err != nil || db < 0 {
+			return badURL("path %q is not a database number", path)
+		}
+		o.DB = db
+	}
+	port := "6379"
+	if kind.sentinel {
+		port = "26379"
+		o.MasterName = q.text("master")
+		if o.MasterName == "" {
+			return badURL("a sentinel URL wants ?master=name")
+		}
+		o.SentinelUsername = q.text("sentinel_username")
+		o.SentinelPassword = q.text("sentinel_password")
+	}
+	if u.Port() != "" {
+		port = u.Port()
+	}
+	if u.Hostname() == "" {
+		return badURL("host is missing")
+	}
+	o.Addrs = []string{net.JoinHostPort(u.Hostname(), port)}
+	if !kind.sentinel && !kind.cluster {
+		return nil
+	}
+	for _, addr := range q.all("addr") {
+		if _, _, err := net.SplitHostPort(addr); err != nil {
+			return badURL("addr %q is not host:port", addr)
+		}
+		o.Addrs = append(o.Addrs, addr)
+	}
+	return nil
+}
+
+// query takes parameters out of a URL's query, so that what is left at the
+// end is unknown. It keeps the first error.
+type query struct {
+	values url.Values
+	err    error
+}
+
+func (q *query) fail(name, problem string) {
+	if q.err == nil {
+		q.err = badURL("parameter %s %s", name, problem)
+	}
+}
+
+func (q *query) all(name string) []string {
+	values := q.values[name]
+	delete(q.values, name)
+	return values
+}
+
+func (q *query) text(name string) string {
+	values := q.all(name)
+	if len(values) > 1 {
+		q.fail(name, "is given more than once")
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+func (q *query) number(name string) int {
+	s := q.text(name)
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		q.fail(name, fmt.Sprintf("is %q, not a number", s))
+	}
+	return n
+}
+
+func (q *query) duration(name string, def time.Duration) time.Duration {
+	s := q.text(name)
+	if s == "" {
+		return def
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		q.fail(name, fmt.Sprintf("is %q, not a duration above 0 such as 500ms", s))
+		return def
+	}
+	return d
+}
+
+func (q *query) tls() *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: q.text("server_name")}
+	switch s := q.text("skip_verify"); s {
+	case "", "false":
+	case "true":
+		c.InsecureSkipVerify = true
+	default:
+		q.fail("skip_verify", fmt.Sprintf("is %q, not true or false", s))
+	}
+	if ca := q.text("ca"); ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			q.fail("ca", err.Error())
+		}
+		c.RootCAs = x509.NewCertPool()
+		if err == nil && !c.RootCAs.AppendCertsFromPEM(pem) {
+			q.fail("ca", fmt.Sprintf("%s holds no PEM certificate", ca))
+		}
+	}
+	certFile, keyFile := q.text("cert"), q.text("key")
+	if certFile != "" || keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			q.fail("cert, key", err.Error())
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return c
+}
+
+func (q *query) finish() error {
+	for name := range q.values {
+		q.fail(name, "is unknown here")
+	}
+	return q.err
+}
