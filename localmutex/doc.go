@@ -1,0 +1,30 @@
+// Package localmutex is a keyed mutex for one process: callers that name the
+// same key run one at a time, callers that name different keys do not meet.
+//
+// It is fair (first come, first served per key), obeys contexts, allocates
+// nothing in steady state, bounds its queues, and forgets a key as soon as
+// nobody holds it or waits for it.
+//
+// [Mutex] stands alone: its zero value is ready, and Lock, TryLock and Unlock
+// take a key.
+//
+// [Table] is the part of it that a worker keeps for each partition that it may
+// own. Its grants carry fencing tokens that strictly rise, and it can be
+// closed: [Table.Close] refuses newcomers, sends the waiters away and lists
+// the keys whose executions still run, all in one critical section, so that no
+// request slips in between the list and the refusal. [Table.Open] admits
+// again, except for the keys that executions elsewhere still hold.
+//
+// # How a wait ends
+//
+// A grant is passed from hand to hand: Unlock gives the key to the first
+// waiter, under the table's lock, and then wakes it. Until the waiter has
+// woken and taken the key, the grant can still be lost, in two ways. The
+// waiter finds its context done: a done context always loses, so it passes the
+// grant on to the next. Or Close finds the grant not yet taken: it takes it
+// back and the waiter gets [ErrClosed], so that the list that Close returns
+// names exactly the executions that run and will be unlocked.
+//
+// The table's own lock is held for nanoseconds and never while waiting;
+// waiters wait on channels. So tables work inside testing/synctest bubbles.
+package localmutex

@@ -1,0 +1,123 @@
+package localmutex
+
+import "sync/atomic"
+
+// Defaults of the zero fields of a [Queue].
+const (
+	DefaultPerKey = 1024
+	DefaultTotal  = 65536
+)
+
+// Queue bounds how many callers may wait, and counts them. The tables that
+// share one Queue share its Total. Set its fields before the first use. The
+// zero Queue has the defaults.
+type Queue struct {
+	PerKey int // waiters for one key; 0 means DefaultPerKey, less than 0 no bound
+	Total  int // waiters for all keys together; 0 means DefaultTotal, less than 0 no bound
+
+	waiting atomic.Int64
+}
+
+// Waiting returns how many callers wait now.
+func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
+
+// join counts one more waiter for a key that has perKey of them, unless that
+// is too many.
+func (q *Queue) join(perKey int) bool {
+	if exceeds(perKey+1, q.PerKey, DefaultPerKey) {
+		return false
+	}
+	for {
+		n := q.waiting.Load()
+		if exceeds(int(n)+1, q.Total, DefaultTotal) {
+			return false
+		}
+		if q.waiting.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+func (q *Queue) leave() { q.waiting.Add(-1) }
+
+func exceeds(n, bound, standard int) bool {
+	if bound == 0 {
+		bound = standard
+	}
+	return bound > 0 && n > bound
+}
+
+// The states of a waiter. It starts as waiting; whoever holds the table's lock
+// moves it to granted or refused, and from granted to refused; only the
+// waiting caller itself moves it from granted to taken, without the lock.
+const (
+	waiting int32 = iota // in the queue of its key
+	granted              // holds the key, but has not noticed yet
+	taken                // holds the key; Lock returns its token
+	refused              // the table was closed
+)
+
+// waiter is one caller that waits for a key. The table keeps a few for reuse;
+// none is reused while a wake-up may still be on its way to it.
+type waiter struct {
+	entry      *entry
+	next, prev *waiter       // in the queue; once out of it, next chains waiters to be woken
+	token      int64         // set when granted
+	state      atomic.Int32  // waiting, granted, taken or refused
+	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal
+}
+
+// wake wakes a chain of waiters. The table's lock need not be held: a waiter
+// that has been taken out of the queue is not reused before it is woken.
+func wake(w *waiter) {
+	for w != nil {
+		next := w.next
+		w.woken <- struct{}{}
+		w = next
+	}
+}
+
+// entry is a key that is held, blocked or waited for.
+type entry struct {
+	key         string
+	token       int64   // of the execution that holds the key; 0: nobody does
+	holder      *waiter // whose grant that is, if the execution had to wait
+	first, last *waiter
+	waiters     int32
+	blocked     bool // held by an execution elsewhere
+	listed      bool // Close has listed the execution that holds the key
+}
+
+// idle reports whether the entry has no reason to exist.
+func (e *entry) idle() bool { return e.token == 0 && e.first == nil && !e.blocked }
+
+// claimed reports whether an execution runs that Unlock will end.
+func (e *entry) claimed() bool {
+	return e.token != 0 && (e.holder == nil || e.holder.state.Load() == taken)
+}
+
+func (e *entry) push(w *waiter) {
+	w.entry, w.prev, w.next = e, e.last, nil
+	if e.last == nil {
+		e.first = w
+	} else {
+		e.last.next = w
+	}
+	e.last = w
+	e.waiters++
+}
+
+func (e *entry) remove(w *waiter) {
+	if w.prev == nil {
+		e.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		e.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+	e.waiters--
+}

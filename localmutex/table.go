@@ -1,0 +1,373 @@
+package localmutex
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Errors of Lock and TryLock. They come back as they are, so that refusing
+// costs nothing; the caller knows the key.
+var (
+	// ErrClosed: the table is closed, or was closed while the caller waited.
+	ErrClosed = errors.New("localmutex: closed")
+
+	// ErrLocked: TryLock found the key held or blocked.
+	ErrLocked = errors.New("localmutex: locked")
+
+	// ErrQueueFull: as many callers wait as the table's Queue allows.
+	ErrQueueFull = errors.New("localmutex: too many callers wait")
+
+	// ErrExhausted: TryLock found the key free, but the table has no token
+	// left to grant it with. Lock waits instead.
+	ErrExhausted = errors.New("localmutex: no token left")
+)
+
+// Held is an execution that holds a key.
+type Held struct {
+	Key   string
+	Token int64
+}
+
+// Table is a keyed mutex that can be closed, and that mints a fencing token
+// with each grant. It may be used by any number of goroutines, and must not be
+// copied after its first use.
+//
+// The zero Table is open, has no blocked keys and mints the tokens 1, 2, 3, ….
+// An idle Table is about a hundred bytes, and a few hundred more once callers
+// have had to wait.
+type Table struct {
+	// Queue bounds the waiters. It may be shared with other tables, and must
+	// not be changed after the first use. Nil means one of the table's own,
+	// with the defaults.
+	Queue *Queue
+
+	mu     sync.Mutex // protects all that follows, and what it leads to
+	closed bool
+	minted int64 // highest token so far, or one below the lowest allowed
+	limit  int64 // tokens stay below it; 0: no limit
+	keys   keys
+	spares spares[waiter]
+}
+
+// Lock waits until it holds key and returns the fencing token of this
+// execution, which is higher than any that the table has returned before.
+// Callers that wait for one key get it in the order in which they came. The
+// caller must call [Table.Unlock] with the token; any goroutine may.
+//
+// If ctx is done, Lock returns ctx.Err() and holds nothing, even if the key is
+// free or has just been granted. It returns [ErrClosed] if the table is closed
+// before the key was granted and noticed, and [ErrQueueFull] at once if too
+// many callers wait. While the table has no token left, callers wait for
+// [Table.Advance].
+func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	token, w, err := t.enter(key)
+	if w == nil {
+		return token, err
+	}
+	if done := ctx.Done(); done == nil {
+		<-w.woken
+	} else {
+		select {
+		case <-w.woken:
+		case <-done:
+		}
+	}
+	return t.settle(w, ctx.Err())
+}
+
+// TryLock is Lock without waiting. It returns [ErrLocked] if the key is held
+// or blocked, [ErrClosed] or [ErrExhausted].
+func (t *Table) TryLock(key string) (token int64, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return 0, ErrClosed
+	}
+	if e := t.keys.find(key); e != nil && (e.token != 0 || e.blocked) {
+		return 0, ErrLocked
+	} else if e != nil || t.exhausted() {
+		return 0, ErrExhausted
+	}
+	return t.grant(t.keys.add(key)), nil
+}
+
+// Unlock ends the execution that holds key with token, and gives the key to
+// the first that waits for it. It works whether or not the table has been
+// closed or opened meanwhile. It reports whether a Close has listed this
+// execution.
+//
+// Unlock panics if no execution holds key with that token, as [sync.Mutex]
+// does: that is an error in the program.
+func (t *Table) Unlock(key string, token int64) (listed bool) {
+	var next *waiter
+	ok := token != anyToken
+	if ok {
+		listed, next, ok = t.leave(key, token)
+	}
+	if !ok {
+		panic(fmt.Sprintf("localmutex: Unlock of key %.64q, which is not held with token %d", key, token))
+	}
+	wake(next)
+	return listed
+}
+
+// Close closes the table: from now on Lock and TryLock return [ErrClosed], and
+// so does every Lock that waits. Blocked keys are forgotten. Close returns the
+// executions that hold keys, in the order in which they were granted; they run
+// on until Unlock. All of that happens at one moment.
+//
+// Closing a closed table returns what still runs.
+func (t *Table) Close() []Held {
+	held, bounced := t.shut()
+	wake(bounced)
+	return held
+}
+
+// Open opens the table with the tokens from first up to, but not including,
+// limit; a limit of 0 means none. Tokens go on rising all the same: where the
+// table has minted tokens from first on, it goes on after the last one. The
+// blocked keys, which executions elsewhere hold, are granted to nobody until
+// [Table.Unblock].
+//
+// An execution that has run since before the Close holds its key in the opened
+// table too. A blocked key that is also held can be granted when it has been
+// both unblocked and unlocked.
+//
+// Opening an open table raises its range of tokens as [Table.Advance] does,
+// and adds blocked keys; keys blocked before stay blocked.
+func (t *Table) Open(first, limit int64, blocked []string) {
+	t.mu.Lock()
+	if t.closed {
+		t.closed, t.limit = false, limit
+	}
+	for _, key := range blocked {
+		t.keys.need(key).blocked = true
+	}
+	next := t.raise(first, limit)
+	t.mu.Unlock()
+	wake(next)
+}
+
+// Advance raises the range of tokens of an open table, and grants keys to
+// callers that waited for tokens. It never lowers an end of the range. A
+// closed table stays as it is.
+func (t *Table) Advance(first, limit int64) {
+	t.mu.Lock()
+	var next *waiter
+	if !t.closed {
+		next = t.raise(first, limit)
+	}
+	t.mu.Unlock()
+	wake(next)
+}
+
+// Unblock says that no execution elsewhere holds key any longer. Unless one
+// here holds it, the first that waits for it gets it. Unblock of a key that is
+// not blocked does nothing.
+func (t *Table) Unblock(key string) {
+	t.mu.Lock()
+	var next *waiter
+	if e := t.keys.find(key); e != nil && e.blocked {
+		e.blocked = false
+		next = t.pass(e)
+	}
+	t.mu.Unlock()
+	wake(next)
+}
+
+// Queued returns how many callers wait for key.
+func (t *Table) Queued(key string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.keys.find(key); e != nil {
+		return int(e.waiters)
+	}
+	return 0
+}
+
+// Len returns how many keys are held, blocked or waited for.
+func (t *Table) Len() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.keys.len()
+}
+
+// enter grants key at once, or queues a waiter for it, or fails.
+func (t *Table) enter(key string) (token int64, w *waiter, err error) {
+	t.mu.Lock()
+	if t.closed {
+		err = ErrClosed
+	} else if e := t.keys.find(key); e == nil && !t.exhausted() {
+		token = t.grant(t.keys.add(key))
+	} else {
+		w, err = t.enqueue(e, key)
+	}
+	t.mu.Unlock()
+	return token, w, err
+}
+
+// enqueue queues a waiter for key, whose entry is e if it has one.
+func (t *Table) enqueue(e *entry, key string) (*waiter, error) {
+	if t.Queue == nil {
+		t.Queue = new(Queue)
+	}
+	queued := 0
+	if e != nil {
+		queued = int(e.waiters)
+	}
+	if !t.Queue.join(queued) {
+		return nil, ErrQueueFull
+	}
+	if e == nil {
+		e = t.keys.add(key)
+	}
+	w := t.spares.get()
+	if w == nil {
+		w = &waiter{woken: make(chan struct{}, 1)}
+	}
+	e.push(w)
+	return w, nil
+}
+
+// settle ends the wait of w, which has been woken or whose context is done
+// with the error done.
+func (t *Table) settle(w *waiter, done error) (token int64, err error) {
+	if done != nil {
+		wake(t.abandon(w))
+		return 0, done
+	}
+	token = w.token // w may be reused once the key is taken and unlocked
+	if !w.state.CompareAndSwap(granted, taken) {
+		return 0, ErrClosed
+	}
+	return token, nil
+}
+
+// abandon takes w out of its queue, or passes on what it has been granted. It
+// returns whom to wake.
+func (t *Table) abandon(w *waiter) (next *waiter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := w.entry
+	switch w.state.Load() {
+	case waiting:
+		e.remove(w)
+		t.Queue.leave()
+		t.recycle(w)
+		return t.pass(e)
+	case granted:
+		e.holder, e.token = nil, 0
+		return t.pass(e)
+	}
+	return nil
+}
+
+// anyToken is no token.
+const anyToken = 0
+
+// leave ends the execution that holds key with token, which may be anyToken.
+// It returns whom to wake, and ok false if there is no such
+// execution.
+func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bool) {
+	t.mu.Lock()
+	e := t.keys.find(key)
+	if e == nil || !e.claimed() || (e.token != token && token != anyToken) {
+		t.mu.Unlock()
+		return false, nil, false
+	}
+	listed = e.listed
+	if e.holder != nil {
+		t.recycle(e.holder)
+		e.holder = nil
+	}
+	e.token, e.listed = 0, false
+	next = t.pass(e)
+	t.mu.Unlock()
+	return listed, next, true
+}
+
+// shut is Close without the waking.
+func (t *Table) shut() (held []Held, bounced *waiter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for e := range t.keys.all {
+		for w := e.first; w != nil; w = e.first {
+			e.remove(w)
+			t.Queue.leave()
+			w.state.Store(refused)
+			w.next, bounced = bounced, w
+		}
+		e.blocked = false
+		if e.holder != nil && e.holder.state.CompareAndSwap(granted, refused) {
+			e.holder, e.token = nil, 0
+		}
+		if e.token != 0 {
+			e.listed = true
+			held = append(held, Held{e.key, e.token})
+		} else {
+			t.keys.drop(e)
+		}
+	}
+	slices.SortFunc(held, func(a, b Held) int { return cmp.Compare(a.Token, b.Token) })
+	return held, bounced
+}
+
+// raise raises the range of tokens and passes on the keys that nobody holds.
+func (t *Table) raise(first, limit int64) (next *waiter) {
+	if first > t.minted {
+		t.minted = first - 1
+	}
+	if t.limit != 0 && (limit == 0 || limit > t.limit) {
+		t.limit = limit
+	}
+	for e := range t.keys.all {
+		if e.token == 0 {
+			if w := t.pass(e); w != nil {
+				w.next, next = next, w
+			}
+		}
+	}
+	return next
+}
+
+// pass gives the key of e to the first that waits for it, if nobody holds it
+// and there is a token for it, or forgets it. It returns the waiter to wake.
+func (t *Table) pass(e *entry) *waiter {
+	if e.idle() {
+		t.keys.drop(e)
+		return nil
+	}
+	if e.token != 0 || e.blocked || t.exhausted() {
+		return nil
+	}
+	w := e.first
+	e.remove(w)
+	t.Queue.leave()
+	w.token = t.grant(e)
+	w.state.Store(granted)
+	e.holder = w
+	return w
+}
+
+func (t *Table) grant(e *entry) int64 {
+	t.minted++
+	e.token = t.minted
+	return t.minted
+}
+
+// recycle keeps w for reuse. No wake-up may be on its way to it.
+func (t *Table) recycle(w *waiter) {
+	w.entry = nil
+	w.state.Store(waiting)
+	t.spares.put(w)
+}
+
+func (t *Table) exhausted() bool { return t.limit != 0 && t.minted+1 >= t.limit }
