@@ -34,10 +34,14 @@ type Member struct {
 }
 
 // View is what one member sees of the cluster at one moment. It is immutable.
+// NewView makes one.
 type View struct {
 	Members []Member // every reachable member, self included, sorted by Name
 	Table   *Table   // over the names of the active workers; never nil
 	Digest  uint64   // of the ring's configuration and the active workers' names and incarnations
+
+	owners       []int          // index of Table.members -> index of Members; -1 for none
+	incarnations map[string]int // incarnation -> index of Members
 }
 
 func (r Role) String() string {

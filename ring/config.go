@@ -1,0 +1,128 @@
+// Package ring says which member of a cluster owns which key.
+//
+// A key belongs to a partition: xxhash64(key) mod P, with P fixed for the
+// cluster. A partition belongs to a member: consistent hashing with bounded
+// loads (Mirrokni, Thorup and Zadimoghaddam, 2016, as implemented by
+// github.com/buraksezer/consistent) spreads the partitions over the members so
+// that none has much more than its share and a change of the members moves
+// little more than it has to.
+//
+// A [Table] holds the outcome. It is immutable and a pure function of the
+// [Config] and of the set of members: neither the order in which members came
+// nor members that have left since can be told from it, so processes that see
+// the same members agree without asking each other. [New] computes a table
+// once; a [Builder] follows a membership that changes.
+//
+// A [View] joins a table to the members that one process sees.
+//
+// A table says who should own a partition. Who does own it while it moves is
+// decided by package handoff.
+package ring
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Defaults of Config.
+//
+// DefaultLoad is a little under the 1.25 that is usual for bounded loads,
+// because the bound is rounded up to whole partitions: with it, no member of
+// up to 100 has more than 1.25 times the mean of DefaultPartitions.
+const (
+	DefaultPartitions        = 4096
+	DefaultReplicationFactor = 128
+	DefaultLoad              = 1.225
+)
+
+// Limits of Config and of the number of members.
+const (
+	MaxPartitions        = 1 << 20
+	MaxReplicationFactor = 1 << 12
+	MaxMembers           = 1 << 16
+)
+
+// ErrConfig: a setting of the ring, or the members that it was given, are out
+// of range.
+var ErrConfig = errors.New("ring: bad configuration")
+
+// Config holds the settings of a ring. All members of a cluster must use the
+// same; compare [Config.Digest]. The zero value is the default.
+type Config struct {
+	// Partitions is the number of partitions, at most MaxPartitions.
+	// 0 means DefaultPartitions.
+	Partitions int
+
+	// ReplicationFactor is the number of points that each member has on the
+	// hash circle, at most MaxReplicationFactor. 0 means
+	// DefaultReplicationFactor.
+	ReplicationFactor int
+
+	// Load bounds the partitions of a member to Load times the mean, rounded
+	// up; at least 1. 0 means DefaultLoad.
+	Load float64
+}
+
+// Partition returns the partition of key, in [0, Partitions). It does not
+// allocate.
+func (c Config) Partition(key string) int {
+	p := uint64(DefaultPartitions)
+	if c.Partitions > 0 {
+		p = uint64(c.Partitions)
+	}
+	return int(xxhash.Sum64String(key) % p)
+}
+
+// Digest identifies the settings: two configurations that place a key or a
+// member differently have, but for a collision of 64 bits, different digests.
+// It counts a zero field as its default.
+func (c Config) Digest() uint64 {
+	c = c.withDefaults()
+	b := []byte("keyway ring 1")
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Partitions))
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.ReplicationFactor))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(c.Load))
+	return xxhash.Sum64(b)
+}
+
+func (c Config) withDefaults() Config {
+	if c.Partitions == 0 {
+		c.Partitions = DefaultPartitions
+	}
+	if c.ReplicationFactor == 0 {
+		c.ReplicationFactor = DefaultReplicationFactor
+	}
+	if c.Load == 0 {
+		c.Load = DefaultLoad
+	}
+	return c
+}
+
+// validate takes a Config with its defaults filled in.
+func (c Config) validate() error {
+	if c.Partitions < 1 || c.Partitions > MaxPartitions {
+		return fmt.Errorf("%w: %d partitions, want 1 to %d", ErrConfig, c.Partitions, MaxPartitions)
+	}
+	if c.ReplicationFactor < 1 || c.ReplicationFactor > MaxReplicationFactor {
+		return fmt.Errorf("%w: replication factor %d, want 1 to %d", ErrConfig, c.ReplicationFactor, MaxReplicationFactor)
+	}
+	if !(c.Load >= 1) || math.IsInf(c.Load, 1) {
+		return fmt.Errorf("%w: load %v, want a number of at least 1", ErrConfig, c.Load)
+	}
+	return nil
+}
+
+// digestOf extends a digest by texts, each with its length so that no two
+// lists run together.
+func digestOf(seed uint64, texts ...string) uint64 {
+	b := binary.LittleEndian.AppendUint64(nil, seed)
+	for _, s := range texts {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	return xxhash.Sum64(b)
+}

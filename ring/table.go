@@ -1,0 +1,88 @@
+package ring
+
+import "slices"
+
+// Table says which member owns each partition. It is immutable, so it may be
+// read by any number of goroutines. The zero Table has the default partitions
+// and no members.
+type Table struct {
+	cfg     Config
+	members []string // sorted
+	owners  []uint16 // partition -> index of members; nil when there are none
+}
+
+// New computes the table of a set of members: their order does not matter, and
+// neither does a name that comes twice. Without members no partition has an
+// owner. It fails with [ErrConfig] if a setting is out of range, a name is
+// empty or there are more than MaxMembers, and with [ErrNoRoom] if the
+// members cannot take all partitions.
+//
+// The cost grows with the square of the number of members, up to seconds for
+// 1000 of them. Use a [Builder] where members come and go.
+func New(cfg Config, members []string) (*Table, error) {
+	b, err := NewBuilder(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return b.Table(members)
+}
+
+// Partition returns the partition of key, in [0, t.Partitions()). It does not
+// allocate.
+func (t *Table) Partition(key string) int { return t.cfg.Partition(key) }
+
+// Owner returns the member that owns partition p. There is none if the table
+// has no members or p is out of range.
+func (t *Table) Owner(p int) (name string, ok bool) {
+	i, ok := t.index(p)
+	if !ok {
+		return "", false
+	}
+	return t.members[i], true
+}
+
+// Partitions returns the number of partitions.
+func (t *Table) Partitions() int { return t.cfg.withDefaults().Partitions }
+
+// Members returns the names of the members, sorted, in a slice of its own.
+func (t *Table) Members() []string { return slices.Clone(t.members) }
+
+// Digest identifies the table: it covers the settings and the names of the
+// members, which together decide every owner.
+func (t *Table) Digest() uint64 { return digestOf(t.cfg.Digest(), t.members...) }
+
+// index returns the place of p's owner in t.members.
+func (t *Table) index(p int) (int, bool) {
+	if t == nil || uint(p) >= uint(len(t.owners)) {
+		return 0, false
+	}
+	return int(t.owners[p]), true
+}
+
+// Move is a partition whose owner differs between two tables. From or To is
+// empty where there is no owner.
+type Move struct {
+	Partition int
+	From, To  string
+}
+
+// Diff returns the partitions whose owners differ between two tables of one
+// cluster, in rising order. A nil table owns nothing.
+func Diff(before, after *Table) []Move {
+	var none Table
+	if before == nil {
+		before = &none
+	}
+	if after == nil {
+		after = &none
+	}
+	var moves []Move
+	for p := range max(len(before.owners), len(after.owners)) {
+		from, _ := before.Owner(p)
+		to, _ := after.Owner(p)
+		if from != to {
+			moves = append(moves, Move{Partition: p, From: from, To: to})
+		}
+	}
+	return moves
+}

@@ -1,0 +1,89 @@
+package ring
+
+import (
+	"cmp"
+	"slices"
+)
+
+// NewView joins a table to the members that one process sees. The table should
+// be of the names of [ActiveWorkers](members); a name in it without an active
+// worker owns nothing in the view. A nil table stands for the zero Table. It
+// sorts a copy of members.
+func NewView(table *Table, members []Member) *View {
+	if table == nil {
+		table = new(Table)
+	}
+	v := &View{
+		Members:      slices.SortedFunc(slices.Values(members), compareMembers),
+		Table:        table,
+		owners:       make([]int, len(table.members)),
+		incarnations: make(map[string]int, len(members)),
+	}
+	for i, m := range slices.Backward(v.Members) {
+		v.incarnations[m.Incarnation] = i
+	}
+	for i := range v.owners {
+		v.owners[i] = -1
+	}
+	texts := make([]string, 0, 2*len(members))
+	for _, m := range ActiveWorkers(v.Members) {
+		texts = append(texts, m.Name, m.Incarnation)
+		if i, found := slices.BinarySearch(table.members, m.Name); found {
+			v.owners[i], _ = slices.BinarySearchFunc(v.Members, m, compareMembers)
+		}
+	}
+	v.Digest = digestOf(table.cfg.Digest(), texts...)
+	return v
+}
+
+// ActiveWorkers returns the members that belong on the ring, the workers in
+// StateActive, sorted by name. Of members that carry one name, which happens
+// while a restarted worker's former life is not yet known to be dead, it takes
+// the one with the lowest incarnation: the choice is arbitrary, but the same
+// for all who see the same members.
+func ActiveWorkers(members []Member) []Member {
+	var active []Member
+	for _, m := range members {
+		if m.Role == RoleWorker && m.State == StateActive {
+			active = append(active, m)
+		}
+	}
+	slices.SortFunc(active, compareMembers)
+	return slices.CompactFunc(active, func(a, b Member) bool { return a.Name == b.Name })
+}
+
+// Owner returns the active worker that should own partition p. There is none
+// if nobody is on the ring or p is out of range. It takes constant time and
+// does not allocate.
+func (v *View) Owner(p int) (Member, bool) {
+	i, ok := v.Table.index(p)
+	if !ok || i >= len(v.owners) || v.owners[i] < 0 {
+		return Member{}, false
+	}
+	return v.Members[v.owners[i]], true
+}
+
+// Find returns the member that lives as incarnation, whatever its role and
+// state. The empty incarnation finds nobody.
+func (v *View) Find(incarnation string) (Member, bool) {
+	i, ok := v.incarnations[incarnation]
+	if !ok || incarnation == "" {
+		return Member{}, false
+	}
+	return v.Members[i], true
+}
+
+// compareMembers orders members by name, then incarnation, then the rest, so
+// that an order is a function of the set.
+func compareMembers(a, b Member) int {
+	return cmp.Or(
+		cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Incarnation, b.Incarnation),
+		cmp.Compare(a.Role, b.Role),
+		cmp.Compare(a.State, b.State),
+		cmp.Compare(a.Addr, b.Addr),
+		cmp.Compare(a.Gossip, b.Gossip),
+		cmp.Compare(a.Store, b.Store),
+		cmp.Compare(a.View, b.View),
+	)
+}
