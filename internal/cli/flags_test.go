@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+type options struct {
+	listen  string
+	hold    time.Duration
+	join    []string
+	keys    []string
+	size    int
+	fresh   bool
+	keyring Keyring
+	log     Log
+}
+
+func define(o *options) *Flags {
+	f := NewFlags("router", "Router is the front door.")
+	f.Group("Addresses")
+	f.Address(&o.listen, "listen", "127.0.0.1:8080", "`host:port` where clients connect")
+	f.List(&o.join, "join", ", ", nil, "gossip `addresses`")
+	f.Group("Behaviour")
+	f.Duration(&o.hold, "hold", 15*time.Second, 0, "how long a request waits; `0` fails at once")
+	f.List(&o.keys, "key", " ", []string{"header:X-Key"}, "where the `key` is")
+	f.Int(&o.size, "partitions", 4096, 1, "`number` of partitions")
+	f.Bool(&o.fresh, "new-cluster", "the store is new")
+	f.Var(&o.keyring, "gossip-key", "`key` of gossip")
+	o.log.Define(f)
+	return f
+}
+
+func TestPrecedence(t *testing.T) {
+	t.Setenv("KEYWAY_HOLD", "1s")
+	t.Setenv("KEYWAY_LISTEN", ":1")
+	t.Setenv("KEYWAY_NEW_CLUSTER", "true")
+	t.Setenv("KEYWAY_JOIN", "a:1,b:2")
+	t.Setenv("KEYWAY_LOG_LEVEL", "debug")
+	t.Setenv("KEYWAY_PARTITIONS", "")
+	var o options
+	err := define(&o).Parse([]string{"--hold", "2s", "-key=query:a host", "--key", "host", "--join", "c:3"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.hold != 2*time.Second || o.listen != ":1" || !o.fresh || o.size != 4096 {
+		t.Errorf("got %+v", o)
+	}
+	if want := []string{"c:3"}; !slices.Equal(o.join, want) {
+		t.Errorf("join = %q, want %q: the flag replaces the environment's list", o.join, want)
+	}
+	if want := []string{"query:a", "host", "host"}; !slices.Equal(o.keys, want) {
+		t.Errorf("key = %q, want %q", o.keys, want)
+	}
+	var out bytes.Buffer
+	o.log.Logger(&out).Debug("shown")
+	if !strings.Contains(out.String(), "shown") {
+		t.Error("KEYWAY_LOG_LEVEL=debug had no effect")
+	}
+}
+
+func TestUsageErrors(t *testing.T) {
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--lisen", "x"}, "unknown flag --lisen"},
+		{[]string{"x"}, `unexpected argument "x"`},
+		{[]string{"--"}, `unexpected argument "--"`},
+		{[]string{"--hold"}, "--hold needs a value"},
+		{[]string{"--hold", "soon"}, `--hold: "soon" is not a duration`},
+		{[]string{"--hold=-1s"}, "--hold: -1s is below 0s"},
+		{[]string{"--partitions", "0"}, "--partitions: 0 is below 1"},
+		{[]string{"--listen", "8080"}, `--listen: "8080" is not host:port`},
+		{[]string{"--listen", ":http"}, `--listen: ":http": the port is not a number`},
+		{[]string{"--log", "xml"}, `--log: "xml" is none of text, json`},
+		{[]string{"--log-level", "loud"}, `--log-level: "loud" is none of`},
+		{[]string{"--new-cluster=maybe"}, `--new-cluster: "maybe" is neither`},
+		{[]string{"--key", " "}, "--key: empty list"},
+		{[]string{"--gossip-key", "hunter2"}, "--gossip-key: not a key of 16, 24 or 32 bytes"},
+	}
+	for _, tt := range tests {
+		var o options
+		err := define(&o).Parse(tt.args, nil)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want one line with %q", tt.args, err, tt.want)
+		}
+		if ExitCode(err) != 2 {
+			t.Errorf("%q: exit code %d, want 2", tt.args, ExitCode(err))
+		}
+	}
+	t.Setenv("KEYWAY_HOLD", "soon")
+	var o options
+	if err := define(&o).Parse(nil, nil); err == nil || !strings.HasPrefix(err.Error(), "KEYWAY_HOLD: ") {
+		t.Errorf("bad environment: %v", err)
+	}
+}
+
+func TestSecretsStaySecret(t *testing.T) {
+	t.Setenv("KEYWAY_GOSSIP_KEY", "AAECAwQFBgcICQoLDA0ODw==")
+	var o options
+	f := define(&o)
+	if err := f.Parse(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(o.keyring) != 1 || len(o.keyring[0]) != 16 {
+		t.Errorf("keyring has %d keys", len(o.keyring))
+	}
+	if fmt.Sprint(&o.keyring) != "" {
+		t.Error("a keyring prints itself")
+	}
+	if err := o.keyring.Set(strings.Repeat("00", 32) + "," + strings.Repeat("11", 24)); err != nil || len(o.keyring) != 2 {
+		t.Errorf("two keys: %v, %d", err, len(o.keyring))
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var o options
+	var out bytes.Buffer
+	err := define(&o).Parse([]string{"--listen", ":1", "--help"}, &out)
+	if !errors.Is(err, flag.ErrHelp) || ExitCode(err) != 0 {
+		t.Fatalf("%v, exit code %d", err, ExitCode(err))
+	}
+	want := `Usage: router [flags]
+
+Router is the front door.
+
+Each flag can be set by an environment variable too: KEYWAY_ and its name, as KEYWAY_LOG_LEVEL for
+--log-level. Where both are given, the flag counts.
+
+Addresses:
+  --listen host:port
+        host:port where clients connect (default 127.0.0.1:8080)
+  --join addresses
+        gossip addresses
+
+Behaviour:
+  --hold 0
+        how long a request waits; 0 fails at once (default 15s)
+`
+	if !strings.HasPrefix(out.String(), want) {
+		t.Errorf("help:\n%s", out.String())
+	}
+	if !strings.Contains(out.String(), "  --new-cluster\n        the store is new\n") {
+		t.Errorf("a boolean shows a value or a default:\n%s", out.String())
+	}
+}
+
+func TestListenNamesTheFlag(t *testing.T) {
+	l, err := Listen("listen", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	addr := l.Addr().String()
+	_, err = Listen("admin", addr)
+	if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "--admin") {
+		t.Errorf("port in use: %v", err)
+	}
+	_, err = Listen("listen", "192.0.2.1:0")
+	if err == nil || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("not an address of this machine: %v", err)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for err, want := range map[error]int{nil: 0, flag.ErrHelp: 0, net.ErrClosed: 1, context.Canceled: 1} {
+		if got := ExitCode(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+	if ExitCode(fmt.Errorf("wrapped: %w", Usagef("x"))) != 2 {
+		t.Error("a wrapped usage error does not exit with 2")
+	}
+}
