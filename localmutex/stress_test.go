@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,7 @@ import (
 func TestStress(t *testing.T) {
 	const goroutines, rounds, keyCount = 16, 2000, 5
 	var (
-		table   Table
+		table   = Table{Queue: new(Queue)}
 		keys    [keyCount]string
 		inside  [keyCount]int   // guarded by the key
 		highest [keyCount]int64 // guarded by the key
@@ -72,6 +73,7 @@ func TestStress(t *testing.T) {
 					t.Errorf("%q: token %d after %d", keys[k], token, highest[k])
 				}
 				highest[k] = token
+				runtime.Gosched() // let the others come and wait
 				inside[k]--
 				if table.Unlock(keys[k], token) {
 					listed.Store(token, keys[k])
@@ -115,7 +117,9 @@ func TestStressCounter(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				counts[k]++
+				n := counts[k]
+				runtime.Gosched() // let the others come and wait
+				counts[k] = n + 1
 				mutex.Unlock(keys[k])
 			}
 		})

@@ -1,0 +1,272 @@
+package localmutex
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// FuzzTable makes a sequence of calls and holds a table, after each of them,
+// to a model that is slow and plain.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 2, 2, 2})
+	f.Add([]byte{0, 0, 8, 8, 3, 4, 2, 5, 0, 10, 13, 2})
+	f.Add([]byte{4, 61, 0, 8, 16, 0, 6, 14, 22, 2, 10, 18})
+	f.Add([]byte{4, 5, 0, 2, 0, 2, 0, 2, 0, 0, 8, 16, 7, 2})
+	f.Add([]byte{0, 0, 0, 0, 0, 8, 8, 8, 3, 11, 19, 2})
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 500 {
+		calls := make([]byte, 100)
+		for i := range calls {
+			calls[i] = byte(random.Uint32())
+		}
+		f.Add(calls)
+	}
+	f.Fuzz(func(t *testing.T, calls []byte) {
+		synctest.Test(t, func(t *testing.T) {
+			p := &pair{t: t, table: Table{Queue: &Queue{PerKey: 3, Total: 4}}}
+			for _, call := range calls[:min(len(calls), 200)] {
+				p.call(int(call%8), int(call/8))
+				p.compare()
+			}
+			p.finish()
+		})
+	})
+}
+
+var fuzzKeys = []string{"a", "b", "c"}
+
+// pair is a table and its model.
+type pair struct {
+	t        *testing.T
+	table    Table
+	requests []*request // all that wait or hold
+	closed   bool
+	minted   int64
+	limit    int64
+	blocked  []string
+	floor    int64 // minted before this call
+}
+
+// request is a call of Lock: what the model says of it and what came of it.
+type request struct {
+	key    string
+	cancel context.CancelFunc
+	holds  bool
+	listed bool
+	want   error // if it is to fail
+
+	returned, seen bool
+	token          int64
+	err            error
+}
+
+func (p *pair) holder(key string) *request {
+	for _, r := range p.requests {
+		if r.key == key && r.holds {
+			return r
+		}
+	}
+	return nil
+}
+
+func (p *pair) queue(key string) (queue []*request) {
+	for _, r := range p.requests {
+		if (r.key == key || key == "") && !r.holds && r.want == nil {
+			queue = append(queue, r)
+		}
+	}
+	return queue
+}
+
+func (p *pair) tokens() bool { return p.limit == 0 || p.minted+1 < p.limit }
+
+// call makes one call on both.
+func (p *pair) call(what, arg int) {
+	key := fuzzKeys[arg%len(fuzzKeys)]
+	p.floor = p.minted
+	switch what {
+	case 0, 1:
+		p.lock(key)
+	case 2:
+		if r := p.holder(key); r != nil {
+			p.unlock(r)
+		}
+	case 3:
+		if queue := p.queue(""); len(queue) > 0 {
+			r := queue[arg%len(queue)]
+			r.want = context.Canceled
+			r.cancel()
+		}
+	case 4:
+		p.close()
+	case 5:
+		p.open(arg)
+	case 6:
+		p.table.Unblock(key)
+		p.blocked = slices.DeleteFunc(p.blocked, func(k string) bool { return k == key })
+	case 7:
+		if arg%2 == 0 {
+			p.tryLock(key)
+		} else {
+			p.table.Advance(p.minted+2, p.minted+6)
+			if !p.closed {
+				p.raise(p.minted+2, p.minted+6)
+			}
+		}
+	}
+	for _, key := range fuzzKeys {
+		queue := p.queue(key)
+		if len(queue) > 0 && p.holder(key) == nil && !slices.Contains(p.blocked, key) && p.tokens() {
+			queue[0].holds = true
+			p.minted++
+		}
+	}
+}
+
+func (p *pair) lock(key string) {
+	ctx, cancel := context.WithCancel(p.t.Context())
+	r := &request{key: key, cancel: cancel}
+	go func() {
+		r.token, r.err = p.table.Lock(ctx, key)
+		r.returned = true
+	}()
+	synctest.Wait()
+	idle := p.holder(key) == nil && len(p.queue(key)) == 0 && !slices.Contains(p.blocked, key)
+	switch {
+	case p.closed:
+		r.want = ErrClosed
+	case !(idle && p.tokens()) && (len(p.queue(key)) == 3 || len(p.queue("")) == 4):
+		r.want = ErrQueueFull
+	}
+	p.requests = append(p.requests, r)
+}
+
+func (p *pair) tryLock(key string) {
+	token, err := p.table.TryLock(key)
+	var want error
+	switch {
+	case p.closed:
+		want = ErrClosed
+	case p.holder(key) != nil || slices.Contains(p.blocked, key):
+		want = ErrLocked
+	case !p.tokens():
+		want = ErrExhausted
+	default:
+		p.minted++
+		p.requests = append(p.requests, &request{key: key, cancel: func() {}, holds: true, returned: true, token: token})
+	}
+	if err != want {
+		p.t.Fatalf("TryLock(%q): %v, want %v", key, err, want)
+	}
+}
+
+func (p *pair) unlock(r *request) {
+	if listed := p.table.Unlock(r.key, r.token); listed != r.listed {
+		p.t.Fatalf("Unlock(%q, %d): listed %v, want %v", r.key, r.token, listed, r.listed)
+	}
+	p.requests = slices.DeleteFunc(p.requests, func(x *request) bool { return x == r })
+}
+
+func (p *pair) close() {
+	var want []Held
+	for _, r := range p.requests {
+		if r.holds {
+			r.listed = true
+			want = append(want, Held{r.key, r.token})
+		} else {
+			r.want = ErrClosed
+		}
+	}
+	slices.SortFunc(want, func(a, b Held) int { return int(a.Token - b.Token) })
+	if held := p.table.Close(); !slices.Equal(held, want) {
+		p.t.Fatalf("Close: %v, want %v", held, want)
+	}
+	p.closed, p.blocked = true, nil
+}
+
+func (p *pair) open(arg int) {
+	var blocked []string
+	for i, key := range fuzzKeys {
+		if arg>>i&1 != 0 {
+			blocked = append(blocked, key)
+		}
+	}
+	first, limit := p.minted-1, p.minted+4
+	if arg>>3 == 1 {
+		first, limit = p.minted+10, 0
+	}
+	p.table.Open(first, limit, blocked)
+	for _, key := range blocked {
+		if !slices.Contains(p.blocked, key) {
+			p.blocked = append(p.blocked, key)
+		}
+	}
+	if p.closed {
+		p.closed, p.limit = false, limit
+	}
+	p.raise(first, limit)
+}
+
+func (p *pair) raise(first, limit int64) {
+	p.minted = max(p.minted, first-1)
+	if p.limit != 0 && limit != 0 {
+		p.limit = max(p.limit, limit)
+	} else {
+		p.limit = 0
+	}
+}
+
+// compare compares what can be seen of both, when all has come to rest.
+func (p *pair) compare() {
+	p.t.Helper()
+	synctest.Wait()
+	present := map[string]bool{}
+	for _, key := range p.blocked {
+		present[key] = true
+	}
+	for _, r := range p.requests {
+		switch {
+		case r.want != nil:
+			if !r.returned || !errors.Is(r.err, r.want) {
+				p.t.Fatalf("Lock(%q): returned %v, %v, want %v", r.key, r.returned, r.err, r.want)
+			}
+			continue
+		case r.holds && !r.seen:
+			if !r.returned || r.err != nil || r.token > p.minted || r.token <= p.floor {
+				p.t.Fatalf("Lock(%q): returned %v, %d, %v, want a token from %d to %d", r.key, r.returned, r.token, r.err, p.floor+1, p.minted)
+			}
+			r.seen = true
+		case !r.holds && r.returned:
+			p.t.Fatalf("Lock(%q): returned %d, %v, want it to wait", r.key, r.token, r.err)
+		}
+		present[r.key] = true
+	}
+	p.requests = slices.DeleteFunc(p.requests, func(r *request) bool { return r.want != nil })
+	for _, key := range fuzzKeys {
+		if got, want := p.table.Queued(key), len(p.queue(key)); got != want {
+			p.t.Fatalf("Queued(%q): %d, want %d", key, got, want)
+		}
+	}
+	if got := p.table.Len(); got != len(present) {
+		p.t.Fatalf("Len: %d, want %d", got, len(present))
+	}
+	if got, want := p.table.Queue.Waiting(), len(p.queue("")); got != want {
+		p.t.Fatalf("Waiting: %d, want %d", got, want)
+	}
+}
+
+// finish ends all that waits or holds; nothing may be left.
+func (p *pair) finish() {
+	for range 2 {
+		p.close()
+		p.compare()
+	}
+	for len(p.requests) > 0 {
+		p.unlock(p.requests[0])
+		p.compare()
+	}
+}
