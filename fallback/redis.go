@@ -5,9 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -101,11 +103,18 @@ func parseURL(rawURL string) (*redis.UniversalOptions, error) {
 		return nil, badURL("scheme %q; use redis, rediss, unix, redis-sentinel, rediss-sentinel, redis+cluster or rediss+cluster", u.Scheme)
 	}
 	o := clientDefaults()
-	o.IsClusterMode = kind.cluster
+	if kind.cluster {
+		o.IsClusterMode = true
+		o.MaxRetries = -1 // it has redirects, up to three, which are retries
+	}
 	o.Username = u.User.Username()
 	o.Password, _ = u.User.Password()
 
-	q := query{values: u.Query()}
+	values, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, badURL("the query does not parse")
+	}
+	q := query{values: values}
 	if err := parseAddr(o, u, kind, &q); err != nil {
 		return nil, err
 	}
@@ -278,7 +287,7 @@ func (q *query) tls() *tls.Config {
 }
 
 func (q *query) finish() error {
-	for name := range q.values {
+	for _, name := range slices.Sorted(maps.Keys(q.values)) {
 		q.fail(name, "is unknown here")
 	}
 	return q.err

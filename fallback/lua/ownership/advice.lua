@@ -1,0 +1,1 @@
+return {'ok', redis.call('INFO', 'memory'), redis.call('INFO', 'persistence'), redis.call('INFO', 'replication')}

@@ -1,0 +1,194 @@
+-- Comes before every script of the store. All keys of a cluster are in one
+-- hash slot:
+--
+--   meta        generation, run (id of the server that it belongs to), version,
+--               floor (version at which the generation began), quarantine (its end, ms)
+--   partitions  partition -> netstrings: epoch, owner, then key, holder, token of each residue
+--   changes     partition, scored by the version of its last change
+--   sessions    incarnation, scored by the end of its session (ms)
+--   details     incarnation -> netstrings: name, addr, gossip
+--   renewals    incarnation -> counter
+--   released    incarnation, scored by the time of its release (ms)
+--   gone        incarnation whose session ran out in this generation, scored alike
+--
+-- Every script takes the generation that the caller knows, changes nothing if
+-- it is another one, and means the same when it is run twice.
+local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE = unpack(KEYS)
+local EXPECTED, FRESH, TTL, CHANNEL, PUBLISH, NEW = unpack(ARGV, 1, 6)
+local FIRST = 7 -- of the script's own arguments
+local BATCH = 500 -- values handed to one command
+
+local clock = redis.call('TIME')
+local seconds = tonumber(clock[1])
+local micros = seconds * 1000000 + tonumber(clock[2])
+local now = math.floor(micros / 1000)
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+local function join(list)
+  local out = {}
+  for i, s in ipairs(list) do
+    out[i] = #s .. ':' .. s .. ','
+  end
+  return table.concat(out)
+end
+
+local function split(s)
+  local list, at = {}, 1
+  while at <= #s do
+    local colon = string.find(s, ':', at, true)
+    local last = colon + tonumber(string.sub(s, at, colon - 1))
+    list[#list + 1] = string.sub(s, colon + 1, last)
+    at = last + 2
+  end
+  return list
+end
+
+-- A hint that gets lost is made good by polling.
+local function publish()
+  redis.pcall(PUBLISH, CHANNEL, '')
+end
+
+-- Generation: random data belongs to the server process that the caller
+-- reaches now. Asking in each script, and not once per connection, also
+-- catches a replica that was promoted under an open connection.
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if not run then
+  return redis.error_reply('KEYWAY INFO server shows no run_id')
+end
+
+local meta = redis.call('HMGET', META, 'generation', 'run', 'version', 'floor', 'quarantine')
+local generation = meta[1]
+local version = tonumber(meta[3] or 0)
+local floor = tonumber(meta[4] or 0)
+local quarantine = tonumber(meta[5] or 0)
+
+if not generation or meta[2] ~= run then
+  quarantine = now + tonumber(TTL)
+  if NEW == '1' and redis.call('EXISTS', unpack(KEYS)) == 0 then
+    quarantine = now
+  end
+  generation = FRESH
+  version = math.max(version + 1, micros)
+  floor = version
+  redis.call('HSET', META, 'generation', generation, 'run', run, 'version', int(version),
+    'floor', int(floor), 'quarantine', int(quarantine))
+  redis.call('DEL', SESSIONS, DETAILS, RENEWALS, GONE)
+  publish()
+end
+
+-- A clock that was set back must not stretch a quarantine.
+if quarantine > now + tonumber(TTL) then
+  quarantine = now + tonumber(TTL)
+  redis.call('HSET', META, 'quarantine', int(quarantine))
+end
+
+if EXPECTED ~= '' and EXPECTED ~= generation then
+  return {'generation'}
+end
+
+-- A session that was seen to be over stays over, whatever the clock does.
+for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now))) do
+  redis.call('ZADD', GONE, int(now), inc)
+  redis.call('ZREM', SESSIONS, inc)
+  redis.call('HDEL', DETAILS, inc)
+  redis.call('HDEL', RENEWALS, inc)
+end
+
+local function live(inc)
+  return redis.call('ZSCORE', SESSIONS, inc) and true or false
+end
+
+local function released(inc)
+  return redis.call('ZSCORE', RELEASED, inc) and true or false
+end
+
+-- Partitions are read once and written together by save.
+local loaded, dirty = {}, {}
+
+local function load(p)
+  if not loaded[p] then
+    local fields = split(redis.call('HGET', PARTITIONS, p) or '')
+    local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', residue = {}}
+    for i = 3, #fields do
+      state.residue[i - 2] = fields[i]
+    end
+    loaded[p] = state
+  end
+  return loaded[p]
+end
+
+local function touch(p)
+  if not loaded[p].dirty then
+    loaded[p].dirty = true
+    dirty[#dirty + 1] = p
+  end
+end
+
+local function own(p, epoch, owner)
+  loaded[p].epoch = epoch
+  loaded[p].owner = owner
+  touch(p)
+end
+
+-- Residue is a flat list: key, holder, token, key, ...
+local function find(state, key)
+  for i = 1, #state.residue, 3 do
+    if state.residue[i] == key then
+      return i
+    end
+  end
+end
+
+local function put(p, key, holder, token)
+  local residue = loaded[p].residue
+  local i = find(loaded[p], key) or #residue + 1
+  residue[i], residue[i + 1], residue[i + 2] = key, holder, token
+  touch(p)
+end
+
+local function encode(state)
+  local fields = {int(state.epoch), state.owner}
+  for i, s in ipairs(state.residue) do
+    fields[i + 2] = s
+  end
+  return join(fields)
+end
+
+local function save()
+  if #dirty == 0 then
+    return
+  end
+  version = redis.call('HINCRBY', META, 'version', 1)
+  for from = 1, #dirty, BATCH do
+    local values, scores = {}, {}
+    for i = from, math.min(from + BATCH - 1, #dirty) do
+      local p = dirty[i]
+      values[#values + 1] = p
+      values[#values + 1] = encode(loaded[p])
+      scores[#scores + 1] = int(version)
+      scores[#scores + 1] = p
+    end
+    redis.call('HSET', PARTITIONS, unpack(values))
+    redis.call('ZADD', CHANGES, unpack(scores))
+  end
+  publish()
+end
+
+local function states(partitions)
+  local out = {}
+  for _, p in ipairs(partitions) do
+    out[#out + 1] = p
+    out[#out + 1] = encode(loaded[p])
+  end
+  return out
+end
+
+local argument = FIRST - 1
+local function take()
+  argument = argument + 1
+  return ARGV[argument]
+end
+

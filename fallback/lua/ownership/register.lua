@@ -1,0 +1,46 @@
+-- ARGV: incarnation, ttl, name, addr, gossip, then of each holding:
+-- partition, epoch, number of residues, and key, holder, token of each.
+local HOUR = 3600 * 1000
+redis.call('ZREMRANGEBYSCORE', RELEASED, '-inf', int(now - HOUR))
+redis.call('ZREMRANGEBYSCORE', GONE, '-inf', int(now - HOUR))
+
+local inc, ttl = take(), tonumber(take())
+local name, addr, gossip = take(), take(), take()
+if released(inc) or redis.call('ZSCORE', GONE, inc) then
+  return {'gone'}
+end
+local renewals = tonumber(redis.call('HGET', RENEWALS, inc) or 0)
+redis.call('ZADD', SESSIONS, int(now + ttl), inc)
+redis.call('HSET', DETAILS, inc, join({name, addr, gossip}))
+redis.call('HSET', RENEWALS, inc, int(math.max(renewals + 1, now)))
+
+-- A re-asserted residue does not replace the entry of a later execution.
+-- Tokens are compared as decimals: they outgrow a double.
+local function later(a, b)
+  if #a ~= #b then
+    return #a > #b
+  end
+  return a > b
+end
+
+local partitions = {}
+while argument < #ARGV do
+  local p, epoch, residues = take(), tonumber(take()), tonumber(take())
+  local state = load(p)
+  if epoch > 0 and (state.epoch <= epoch or state.owner == inc) then
+    own(p, math.max(state.epoch + 1, epoch + 1, seconds), inc)
+  end
+  for _ = 1, residues do
+    local key, holder, token = take(), take(), take()
+    local i = find(state, key)
+    if not i or not later(state.residue[i + 2], token) then
+      put(p, key, holder, token)
+    end
+  end
+  partitions[#partitions + 1] = p
+end
+save()
+if #dirty == 0 then
+  publish()
+end
+return {'ok', states(partitions)}

@@ -1,0 +1,8 @@
+-- ARGV: incarnation
+local inc = take()
+redis.call('ZADD', RELEASED, int(now), inc)
+redis.call('ZREM', SESSIONS, inc)
+redis.call('HDEL', DETAILS, inc)
+redis.call('HDEL', RENEWALS, inc)
+publish()
+return {'ok'}

@@ -1,0 +1,256 @@
+package fallback
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// DefaultSessionTTL is the session TTL of a store whose options name none.
+const DefaultSessionTTL = 10 * time.Second
+
+// ErrStoreClosed: the store was closed.
+var ErrStoreClosed = errors.New("fallback: store closed")
+
+// StoreOptions configures a Store. The zero value is useful.
+type StoreOptions struct {
+	// Cluster separates clusters that share a Redis. Every key begins with
+	// {keyway:<Cluster>}: and so lies in one hash slot. It holds no braces.
+	// Default: "default".
+	Cluster string
+
+	// TTL is the cluster's session TTL, and so the length of a quarantine;
+	// all processes of a cluster use the same. Default: DefaultSessionTTL.
+	TTL time.Duration
+
+	// NewCluster skips the quarantine of a store that holds nothing at all
+	// of this cluster when Generation is called for the first time. It is
+	// for a cluster's very first start: a Redis that lost its data looks the
+	// same, and other workers may still own partitions then.
+	NewCluster bool
+
+	// Logger gets warnings about a Redis that may lose data, once each.
+	// Default: slog.Default().
+	Logger *slog.Logger
+
+	// Client changes the options of both of the store's clients.
+	Client []ClientOption
+}
+
+// Store keeps sessions, records and residue in Redis. Each call is one Lua
+// script, hence atomic, and means the same when it is carried out twice,
+// because go-redis repeats a command whose reply was lost.
+//
+// Data belongs to a generation, and a generation to one life of one server
+// process: each script compares the server's run id, so that the first call
+// after a restart, a failover or a flush finds out and begins a generation
+// with a quarantine of one TTL. It ends every session; the workers register
+// again. The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster
+// SPUBLISH, so Redis 7).
+//
+// Renewals have connections of their own, so that no slow call delays them.
+// A Store may be used from many goroutines.
+type Store struct {
+	client  redis.UniversalClient
+	renewal redis.UniversalClient
+	sharded bool // pub/sub of a Redis Cluster
+
+	cluster string
+	keys    []string
+	channel string
+	ttl     time.Duration
+	logger  *slog.Logger
+	scripts map[string]*redis.Script
+
+	virgin  atomic.Bool // NewCluster, until the first generation is known
+	advised atomic.Bool // the warnings have been given
+
+	closing context.Context
+	stop    context.CancelFunc
+	mu      sync.Mutex // guards closed, and so running.Go against running.Wait
+	closed  bool
+	running sync.WaitGroup
+}
+
+//go:embed lua/ownership/*.lua
+var ownershipScripts embed.FS
+
+// NewStore makes a store over the Redis of a URL (see NewClient). It does no
+// network I/O; a Redis that cannot be reached shows in the first call.
+func NewStore(url string, o StoreOptions) (*Store, error) {
+	o.Cluster = cmp.Or(o.Cluster, "default")
+	if strings.ContainsAny(o.Cluster, "{}") {
+		return nil, fmt.Errorf("fallback: cluster name %q holds a brace", o.Cluster)
+	}
+	o.TTL = cmp.Or(o.TTL, DefaultSessionTTL)
+	if o.TTL < time.Millisecond {
+		return nil, fmt.Errorf("fallback: session TTL %v is below 1ms", o.TTL)
+	}
+	scripts, err := loadOwnershipScripts()
+	if err != nil {
+		return nil, err
+	}
+	client, err := NewClient(url, o.Client...)
+	if err != nil {
+		return nil, err
+	}
+	renewal, err := NewClient(url, append(o.Client[:len(o.Client):len(o.Client)], renewalPool)...)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	s := &Store{
+		client:  client,
+		renewal: renewal,
+		cluster: o.Cluster,
+		channel: "{keyway:" + o.Cluster + "}:changed",
+		ttl:     o.TTL,
+		logger:  o.Logger,
+		scripts: scripts,
+	}
+	if s.logger == nil {
+		s.logger = slog.Default()
+	}
+	_, s.sharded = client.(*redis.ClusterClient)
+	for _, name := range []string{"meta", "partitions", "changes", "sessions", "details", "renewals", "released", "gone"} {
+		s.keys = append(s.keys, "{keyway:"+o.Cluster+"}:"+name)
+	}
+	s.virgin.Store(o.NewCluster)
+	s.closing, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// renewalPool holds a second connection, so that one which hangs does not
+// hold up the next renewal.
+func renewalPool(o *redis.UniversalOptions) {
+	o.PoolSize = 2
+	o.MaxActiveConns = 0
+	o.MinIdleConns = 0
+}
+
+func loadOwnershipScripts() (map[string]*redis.Script, error) {
+	const dir = "lua/ownership/"
+	prelude, err := ownershipScripts.ReadFile(dir + "prelude.lua")
+	if err != nil {
+		return nil, err
+	}
+	scripts := map[string]*redis.Script{}
+	for _, name := range []string{"generation", "register", "renew", "release", "apply", "clear", "observe", "advice"} {
+		body, err := ownershipScripts.ReadFile(dir + name + ".lua")
+		if err != nil {
+			return nil, err
+		}
+		scripts[name] = redis.NewScript(string(prelude) + string(body))
+	}
+	return scripts, nil
+}
+
+// Close ends every Watch and call, and waits for them. It may be called
+// again.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	var err error
+	if first {
+		s.stop()
+		err = errors.Join(s.client.Close(), s.renewal.Close())
+	}
+	s.running.Wait()
+	return err
+}
+
+// background runs f in a goroutine that Close waits for, and says no when
+// the store is closed.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running.Go(f)
+	return true
+}
+
+type reply struct {
+	values []any
+	err    error
+}
+
+// run carries out a script under the generation that the caller knows (""
+// for any) and returns what follows the reply's status. go-redis heeds a
+// context's deadline but not its cancellation, so the call itself is left
+// behind when ctx ends; the client's timeouts bound it.
+func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
+	done := make(chan reply, 1)
+	argv := append(s.common(gen), args...)
+	if err := ctx.Err(); err != nil {
+		return nil, s.failed(name, err)
+	}
+	started := s.background(func() {
+		values, err := s.scripts[name].Run(ctx, client, s.keys, argv...).Slice()
+		done <- reply{values, err}
+	})
+	if !started {
+		return nil, s.failed(name, ErrStoreClosed)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, s.failed(name, ctx.Err())
+	case <-s.closing.Done():
+		return nil, s.failed(name, ErrStoreClosed)
+	case r := <-done:
+		if r.err != nil {
+			return nil, s.failed(name, r.err)
+		}
+		values, err := openReply(r.values)
+		if err != nil {
+			return nil, s.failed(name, err)
+		}
+		return values, nil
+	}
+}
+
+// common are the arguments that prelude.lua takes.
+func (s *Store) common(gen string) []any {
+	publish, virgin := "PUBLISH", "0"
+	if s.sharded {
+		publish = "SPUBLISH"
+	}
+	if s.virgin.Load() {
+		virgin = "1"
+	}
+	return []any{gen, rand.Text(), s.ttl.Milliseconds(), s.channel, publish, virgin}
+}
+
+func (s *Store) failed(script string, err error) error {
+	return fmt.Errorf("fallback: %s in the store of cluster %q: %w", script, s.cluster, err)
+}
+
+// openReply turns a reply's status into an error.
+func openReply(values []any) ([]any, error) {
+	if len(values) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", errReply)
+	}
+	switch values[0] {
+	case "ok":
+		return values[1:], nil
+	case "generation":
+		return nil, handoff.ErrGeneration
+	case "gone":
+		return nil, handoff.ErrSessionGone
+	}
+	return nil, fmt.Errorf("%w: status %v", errReply, values[0])
+}

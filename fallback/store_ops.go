@@ -1,0 +1,118 @@
+package fallback
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Generation returns the store's generation. Where the store has none, or
+// has that of another server process, it begins one with a quarantine.
+func (s *Store) Generation(ctx context.Context) (string, error) {
+	values, err := s.run(ctx, s.client, "generation", "")
+	if err != nil {
+		return "", err
+	}
+	d := decoder{values: values}
+	gen := d.text()
+	if err := d.end(); err != nil {
+		return "", s.failed("generation", err)
+	}
+	s.virgin.Store(false)
+	s.advise(ctx)
+	return gen, nil
+}
+
+// Register creates the session of h.Incarnation, and re-asserts every holding
+// in the same step. A holding is accepted if the stored epoch is at most its
+// own or the stored owner is already this incarnation; it then gets an epoch
+// above both, at least the store's clock in Unix seconds. Residue is written
+// for accepted and refused holdings alike, but not over the entry of a later
+// execution (a higher token) of the same key. It returns each holding's
+// partition, in order. ErrSessionGone: this incarnation had a session in this
+// generation, or released one.
+func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+	args := []any{h.Incarnation, milliseconds(ttl), h.Name, h.Addr, h.Gossip}
+	for _, hold := range holdings {
+		args = append(args, hold.Partition, hold.Epoch)
+		args = appendResidue(args, hold.Residue)
+	}
+	return s.states(ctx, "register", gen, args)
+}
+
+// Renew extends a session that exists. ErrSessionGone: it does not.
+func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
+	_, err := s.run(ctx, s.renewal, "renew", gen, incarnation, milliseconds(ttl))
+	return err
+}
+
+// Release ends a session for good and leaves a tombstone for an hour, also
+// where there is no session.
+func (s *Store) Release(ctx context.Context, incarnation string) error {
+	_, err := s.run(ctx, s.client, "release", "", incarnation)
+	return err
+}
+
+// Apply carries out each change whose conditions hold, all in one step, and
+// returns what each one's partition is afterwards, in order. ErrSessionGone:
+// the caller has no session.
+func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+	args := []any{incarnation}
+	for _, c := range changes {
+		args = append(args, int(c.Op), c.Partition, c.From.Epoch, c.From.Owner, c.To, c.Floor)
+		args = appendResidue(args, c.Residue)
+	}
+	return s.states(ctx, "apply", gen, args)
+}
+
+// Clear deletes those of a partition's residues that are exactly stored.
+func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
+	args := []any{partition}
+	for _, r := range residue {
+		args = append(args, r.Key, r.Holder, r.Token)
+	}
+	_, err := s.run(ctx, s.client, "clear", gen, args...)
+	return err
+}
+
+// Observe returns the sessions, the tombstones, and the partitions that
+// changed after a version; all of them if that is 0 or of an earlier
+// generation.
+func (s *Store) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
+	values, err := s.run(ctx, s.client, "observe", gen, since)
+	if err != nil {
+		return handoff.Snapshot{}, err
+	}
+	snapshot, err := decodeSnapshot(values)
+	if err != nil {
+		return handoff.Snapshot{}, s.failed("observe", err)
+	}
+	return snapshot, nil
+}
+
+func (s *Store) states(ctx context.Context, script, gen string, args []any) ([]handoff.PartitionState, error) {
+	values, err := s.run(ctx, s.client, script, gen, args...)
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{values: values}
+	states := d.partitions()
+	if err := d.end(); err != nil {
+		return nil, s.failed(script, err)
+	}
+	return states, nil
+}
+
+func appendResidue(args []any, residue []handoff.Residue) []any {
+	args = append(args, len(residue))
+	for _, r := range residue {
+		args = append(args, r.Key, r.Holder, r.Token)
+	}
+	return args
+}
+
+// milliseconds is Redis' unit of time; a TTL is never rounded down to none.
+func milliseconds(d time.Duration) int64 {
+	return max(1, d.Milliseconds())
+}

@@ -1,0 +1,273 @@
+// Package redistest runs real redis-server processes for tests: alone, as a
+// Cluster, behind a Sentinel, over TLS; and stops, kills, pauses and restarts
+// them.
+//
+// A test that needs redis-server where there is none fails if the
+// environment has CI=true, and is otherwise reported as skipped, with a word
+// on how to get it. This package is the one place in Keyway that skips a test.
+package redistest
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// How long a server may take to start, and a group of them to form.
+const patience = 20 * time.Second
+
+// Require returns if redis-server and redis-cli are installed; see the
+// package's comment.
+func Require(t testing.TB) {
+	t.Helper()
+	for _, program := range []string{"redis-server", "redis-cli"} {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		hint := program + " is not installed (Debian: apt-get install redis-server; macOS: brew install redis)"
+		if os.Getenv("CI") == "true" {
+			t.Fatal(hint)
+		}
+		t.Skip(hint)
+	}
+}
+
+// Server is a redis-server on 127.0.0.1. It ends with its test.
+type Server struct {
+	t    testing.TB
+	port int
+	dir  string
+	args []string
+	tls  *tls.Config // of clients; nil without TLS
+
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	exited chan struct{}
+	log    bytes.Buffer
+}
+
+// Start starts a server on a free port. The configuration is given as on
+// redis-server's command line: "--appendonly", "yes". By default nothing is
+// persisted.
+func Start(t testing.TB, config ...string) *Server {
+	t.Helper()
+	Require(t)
+	s := &Server{t: t, dir: t.TempDir(), args: config}
+	s.startOnFreePort(func(port int) []string {
+		return []string{"--port", strconv.Itoa(port)}
+	})
+	return s
+}
+
+// startOnFreePort tries another port when somebody else was quicker.
+func (s *Server) startOnFreePort(args func(port int) []string) {
+	s.t.Helper()
+	s.t.Cleanup(s.Kill)
+	config := s.args
+	var err error
+	for range 5 {
+		s.port = freePort(s.t)
+		s.args = append(args(s.port), config...)
+		if err = s.start(); err == nil {
+			return
+		}
+		s.Kill()
+	}
+	s.t.Fatal(err)
+}
+
+// freePort stays below the range from which redis Cluster buses (port +
+// 10000) would leave the port numbers.
+func freePort(t testing.TB) int {
+	t.Helper()
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if port < 55000 {
+			return port
+		}
+	}
+}
+
+func (s *Server) start() error {
+	args := append([]string{"--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--daemonize", "no"}, s.args...)
+	cmd := exec.Command("redis-server", args...)
+	exited := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log.Reset()
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		_ = cmd.Wait() // how it ended does not matter
+		close(exited)
+	}()
+	s.cmd, s.exited = cmd, exited
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		select {
+		case <-exited:
+			return fmt.Errorf("redistest: redis-server ended at once: %s", s.log.String())
+		case <-time.After(5 * time.Millisecond):
+		}
+		if s.answers() {
+			return nil
+		}
+	}
+	return fmt.Errorf("redistest: redis-server on port %d does not answer", s.port)
+}
+
+// answers is false while the server still loads its data.
+func (s *Server) answers() bool {
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if s.tls != nil {
+		conn = tls.Client(conn, s.tls)
+	}
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return false
+	}
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	answer := make([]byte, 64)
+	n, err := conn.Read(answer)
+	got := string(answer[:n])
+	return err == nil && (strings.HasPrefix(got, "+PONG") || strings.HasPrefix(got, "-NOAUTH"))
+}
+
+// Addr is host:port.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL is redis://host:port.
+func (s *Server) URL() string { return "redis://" + s.Addr() }
+
+// Log is what the server wrote since its last start. The server must have
+// ended.
+func (s *Server) Log() string { return s.log.String() }
+
+// Stop ends the server as an operator would.
+func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+// Kill ends the server as a crash would. A server that has ended may be
+// killed again.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+func (s *Server) end(how syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	s.signal(how)
+	if how != syscall.SIGKILL {
+		s.signal(syscall.SIGCONT)
+	}
+	<-s.exited
+	s.cmd = nil
+}
+
+func (s *Server) signal(sig syscall.Signal) {
+	_ = s.cmd.Process.Signal(sig) // it may have ended by itself
+}
+
+// Pause stops the process where it stands (SIGSTOP) until Resume.
+func (s *Server) Pause() { s.running(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (s *Server) Resume() { s.running(syscall.SIGCONT) }
+
+func (s *Server) running(sig syscall.Signal) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		s.t.Fatal("redistest: the server is not running")
+	}
+	s.signal(sig)
+}
+
+// Restart kills the server and starts it on the same port with what its
+// configuration made it keep.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	s.Again()
+}
+
+// RestartEmpty kills the server and starts it on the same port without data.
+func (s *Server) RestartEmpty() {
+	s.t.Helper()
+	s.Kill()
+	s.Erase()
+	s.Again()
+}
+
+// Again starts a server that has ended.
+func (s *Server) Again() {
+	s.t.Helper()
+	if err := s.start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Erase deletes the data of a server that has ended.
+func (s *Server) Erase() {
+	s.t.Helper()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// CLI runs redis-cli against the server and returns what it printed.
+func (s *Server) CLI(args ...string) string {
+	s.t.Helper()
+	out, err := s.cli(args...)
+	if err != nil {
+		s.t.Fatalf("redistest: redis-cli %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func (s *Server) cli(args ...string) (string, error) {
+	args = append([]string{"-h", "127.0.0.1", "-p", strconv.Itoa(s.port)}, args...)
+	out, err := exec.Command("redis-cli", args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// eventually polls until a condition of the servers holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("redistest: waited %v in vain until %s", patience, what)
+}
