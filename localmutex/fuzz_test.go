@@ -195,7 +195,7 @@ func (p *pair) open(arg int) {
 			blocked = append(blocked, key)
 		}
 	}
-	first, limit := p.minted-1, p.minted+4
+	first, limit := p.minted-1, p.minted+1+int64(arg>>3) // for some tokens, or none
 	if arg>>3 == 1 {
 		first, limit = p.minted+10, 0
 	}

@@ -36,14 +36,16 @@ func TestStress(t *testing.T) {
 	closer := sync.WaitGroup{}
 	closer.Go(func() {
 		for first := int64(1); ; first += 1000 {
-			seen := table.Close()
-			fromClose = append(fromClose, seen...)
-			table.Open(first, 0, keys[:1])
+			fromClose = append(fromClose, table.Close()...)
+			table.Open(first, first+20, keys[:1])
 			table.Unblock(keys[0])
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Microsecond):
+			for n := int64(2); n < 6; n++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(20 * time.Microsecond):
+					table.Advance(first, first+20*n)
+				}
 			}
 		}
 	})

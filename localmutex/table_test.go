@@ -290,6 +290,15 @@ func TestTable(t *testing.T) {
 					t.Errorf("TryLock(%q): %v", key, err)
 				}
 			}
+			impatient := lock(t, table, "e")
+			if n := table.Len(); n != 4 {
+				t.Errorf("Len is %d", n)
+			}
+			impatient.cancel()
+			impatient.fails(t, context.Canceled)
+			if n := table.Len(); n != 3 {
+				t.Errorf("Len is %d after the only waiter of a key has gone", n)
+			}
 			table.Advance(200, 202)
 			synctest.Wait()
 			if waiter.token+newcomer.token != 200+201 {
