@@ -28,11 +28,10 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Defaults of Config.
-//
-// DefaultLoad is a little under the 1.25 that is usual for bounded loads,
-// because the bound is rounded up to whole partitions: with it, no member of
-// up to 100 has more than 1.25 times the mean of DefaultPartitions.
+// Defaults of Config. DefaultLoad is a little under the 1.25 that is usual for
+// bounded loads, because the bound is rounded up to whole partitions: with it,
+// no member of up to 100 has more than 1.25 times the mean of
+// DefaultPartitions.
 const (
 	DefaultPartitions        = 4096
 	DefaultReplicationFactor = 128

@@ -170,7 +170,7 @@ func TestDiff(t *testing.T) {
 
 func TestDigests(t *testing.T) {
 	zero := ring.Config{}
-	if explicit := (ring.Config{Partitions: 4096, ReplicationFactor: 128, Load: ring.DefaultLoad}); zero.Digest() != explicit.Digest() {
+	if explicit := (ring.Config{Partitions: 4096, ReplicationFactor: ring.DefaultReplicationFactor, Load: ring.DefaultLoad}); zero.Digest() != explicit.Digest() {
 		t.Error("the defaults have another digest than the zero value")
 	}
 	seen := map[uint64]string{}
