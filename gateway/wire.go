@@ -95,3 +95,18 @@ func stripKeyway(h http.Header) {
 		}
 	}
 }
+
+// Token layout: epoch<<sequenceBits | sequence.
+const (
+	sequenceBits = 20
+	// A worker asks for the next epoch when half of the sequence is used, so
+	// that it has it long before the rest runs out.
+	sequenceLow = 1 << (sequenceBits - 1)
+)
+
+// KeyFromHeader returns the key that a worker passes to its handlers and apps
+// in [HeaderKey].
+func KeyFromHeader(h http.Header) (string, error) { return decodeKey(h.Get(HeaderKey)) }
+
+// TokenEpoch returns the epoch of the ownership under which a token was minted.
+func TokenEpoch(token int64) int64 { return token >> sequenceBits }

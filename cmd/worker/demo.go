@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// maxHold bounds ?hold=, so that a typo does not hold a key for a day.
+const maxHold = time.Minute
+
+// demo is the app that answers when there is no --upstream. It counts the
+// requests of each key, and notices if two of them ever run at once.
+type demo struct {
+	worker string
+
+	mu   sync.Mutex
+	keys map[string]*demoKey
+}
+
+type demoKey struct {
+	count   int64
+	running int
+}
+
+// demoAnswer is what the demo app says.
+type demoAnswer struct {
+	Key       string `json:"key"`
+	Worker    string `json:"worker"`
+	Partition int    `json:"partition"`
+	Count     int64  `json:"count"` // requests of this key at this worker so far
+	Epoch     int64  `json:"epoch"`
+	Token     int64  `json:"token"`
+	Overlap   bool   `json:"overlap,omitempty"` // another request of this key ran here at the same time
+}
+
+func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	hold, err := parseHold(r.URL.Query().Get("hold"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	key, err := gateway.KeyFromHeader(r.Header)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	token, _ := gateway.TokenFrom(r.Context())
+	answer := demoAnswer{Key: key, Worker: d.worker, Token: token, Epoch: gateway.TokenEpoch(token)}
+	answer.Partition, _ = strconv.Atoi(r.Header.Get(gateway.HeaderPartition))
+
+	k, overlap := d.begin(key)
+	answer.Overlap = overlap
+	defer d.end(k)
+	if hold > 0 {
+		select {
+		case <-time.After(hold):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	answer.Count = d.counted(k)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+func parseHold(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	hold, err := time.ParseDuration(s)
+	if err != nil || hold < 0 || hold > maxHold {
+		return 0, fmt.Errorf("hold=%q: want a duration from 0s to %v, such as 50ms", s, maxHold)
+	}
+	return hold, nil
+}
+
+func (d *demo) begin(key string) (k *demoKey, overlap bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k = d.keys[key]
+	if k == nil {
+		if d.keys == nil {
+			d.keys = make(map[string]*demoKey)
+		}
+		k = new(demoKey)
+		d.keys[key] = k
+	}
+	k.running++
+	return k, k.running > 1
+}
+
+func (d *demo) counted(k *demoKey) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k.count++
+	return k.count
+}
+
+func (d *demo) end(k *demoKey) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k.running--
+}

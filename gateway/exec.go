@@ -1,0 +1,264 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// Errors that an execution can end with, or not begin because of.
+var (
+	// ErrOwnershipLost is the cause with which an execution's context is
+	// cancelled when this worker can no longer be sure to own the key.
+	ErrOwnershipLost = errors.New("gateway: ownership lost")
+	// ErrUnavailable: this worker admits nothing at the moment, because its
+	// session is not confirmed or it shuts down.
+	ErrUnavailable = errors.New("gateway: worker unavailable")
+	// ErrBusy: too many requests wait for the key, or in all.
+	ErrBusy = errors.New("gateway: too many requests wait")
+	// ErrNested: the caller already holds the key, so the call would wait for
+	// itself.
+	ErrNested = errors.New("gateway: nested call for a key that the caller holds")
+)
+
+// NotOwnerError says that another worker owns the key, and which, so far as
+// is known. The call did not start.
+type NotOwnerError struct {
+	Partition int
+	Owner     string // incarnation; empty when not known
+	Addr      string // where Owner takes requests; empty when not known
+	Epoch     int64  // of Owner's ownership; 0 when not known
+}
+
+func (e *NotOwnerError) Error() string {
+	if e.Owner == "" {
+		return fmt.Sprintf("gateway: partition %d has another owner, not yet known", e.Partition)
+	}
+	return fmt.Sprintf("gateway: partition %d belongs to %s at %s since epoch %d", e.Partition, e.Owner, e.Addr, e.Epoch)
+}
+
+// Execution is one admitted run of a function or handler. It holds its key:
+// no other execution of the key runs, here or on another worker, until it
+// ends. It is a small value, valid until the function that received it
+// returns.
+type Execution struct {
+	run   *run
+	life  uint64
+	key   string
+	token int64
+}
+
+// Key returns the key that is held.
+func (x Execution) Key() string { return x.key }
+
+// Token returns the fencing token. Tokens strictly increase from one execution
+// of a key to the next, on whichever worker, so a resource that refuses lower
+// ones never applies an older owner's write after a newer one's.
+func (x Execution) Token() int64 { return x.token }
+
+// Epoch returns the epoch of the ownership under which the execution was
+// admitted.
+func (x Execution) Epoch() int64 { return x.token >> sequenceBits }
+
+// Context returns the context to work under: the caller's, cancelled with
+// cause [ErrOwnershipLost] when the ownership cannot be confirmed in time, and
+// cancelled when the execution ends. [TokenFrom] finds the token in it. It is
+// made when first asked for, since that costs a few allocations.
+func (x Execution) Context() context.Context {
+	r := x.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.life != x.life {
+		return endedContext
+	}
+	if r.ctx == nil {
+		r.makeContext(x)
+	}
+	return r.ctx
+}
+
+var endedContext = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("gateway: the execution has ended"))
+	return ctx
+}()
+
+// run is the part of an execution that the worker keeps. Runs are pooled; life
+// tells the executions that used one apart.
+type run struct {
+	part    *partition
+	parent  context.Context
+	cancels uint64 // part.cancels when the key was asked for
+
+	mu     sync.Mutex // guards what follows
+	life   uint64
+	ctx    *runContext
+	cancel context.CancelCauseFunc
+}
+
+var runs = sync.Pool{New: func() any { return new(run) }}
+
+// runContext carries an execution's token and the chain of keys that are held
+// along it.
+type runContext struct {
+	context.Context
+	worker *Worker
+	key    string
+	token  int64
+}
+
+type runContextKey struct{}
+
+func (c *runContext) Value(key any) any {
+	if key == (runContextKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// TokenFrom returns the fencing token of the innermost execution that ctx
+// belongs to.
+func TokenFrom(ctx context.Context) (token int64, ok bool) {
+	c, ok := ctx.Value(runContextKey{}).(*runContext)
+	if !ok {
+		return 0, false
+	}
+	return c.token, true
+}
+
+// holds reports whether an execution that ctx belongs to holds key at w.
+func (w *Worker) holds(ctx context.Context, key string) bool {
+	for {
+		c, ok := ctx.Value(runContextKey{}).(*runContext)
+		if !ok {
+			return false
+		}
+		if c.worker == w && c.key == key {
+			return true
+		}
+		ctx = c.Context
+	}
+}
+
+func (r *run) makeContext(x Execution) {
+	ctx, cancel := context.WithCancelCause(r.parent)
+	r.ctx = &runContext{Context: ctx, worker: r.part.worker, key: x.key, token: x.token}
+	r.cancel = cancel
+	if !r.part.track(r) {
+		cancel(ErrOwnershipLost)
+	}
+}
+
+// Do runs fn while it holds key: no other execution of the key runs at the
+// same time, here or on another worker (see docs/guarantees.md for the
+// conditions). Callers of one key run in the order in which they came. Do
+// returns fn's error, or without having run it: ctx's cause, an error that
+// wraps [ErrNoKey] or [ErrBadKey], [ErrBusy], [ErrNested], [ErrUnavailable], or
+// a [*NotOwnerError].
+func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
+	x, err := w.admit(ctx, key, 0)
+	if err != nil {
+		return err
+	}
+	defer w.release(x)
+	return fn(x)
+}
+
+// Share is Do for equal reads: calls with the same key and op that arrive
+// while one of them runs get its result instead of running again. fn's context
+// ends when every caller's has; a panic in fn is raised again in each caller,
+// as a [*PanicError]. shared tells whether the result went to more than one
+// caller.
+func (w *Worker) Share(ctx context.Context, key, op string, fn func(Execution) (any, error)) (v any, shared bool, err error) {
+	return w.flights.do(ctx, op+"\x00"+key, func(ctx context.Context) (v any, err error) {
+		err = w.Do(ctx, key, func(x Execution) error {
+			v, err = fn(x)
+			return err
+		})
+		return v, err
+	})
+}
+
+// admit waits for key and returns the execution that holds it. epoch is the
+// highest epoch that the caller knows for the key's partition, or 0.
+//
+// The order matters: what cancels executions is read before the key is asked
+// for and the lease is compared after it was granted, so neither a cancellation
+// nor an expiry in between is missed, however long the process was stopped.
+func (w *Worker) admit(ctx context.Context, key string, epoch int64) (Execution, error) {
+	if err := CheckKey(key); err != nil {
+		return Execution{}, err
+	}
+	if ctx.Err() != nil {
+		return Execution{}, context.Cause(ctx)
+	}
+	p := &w.parts[w.cfg.Ring.Partition(key)]
+	cancels := p.cancels.Load()
+	token, err := p.table.TryLock(key)
+	if err != nil {
+		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, err)
+	} else if !w.admits(time.Now()) {
+		p.unlock(key, token)
+		err = ErrUnavailable
+	}
+	if err != nil {
+		return Execution{}, err
+	}
+	if token&(1<<sequenceBits-1) >= sequenceLow {
+		p.sequenceLow(token >> sequenceBits)
+	}
+	r := runs.Get().(*run)
+	r.part, r.parent, r.cancels = p, ctx, cancels
+	return Execution{run: r, life: r.life, key: key, token: token}, nil
+}
+
+// admitSlowly goes on where TryLock failed with err.
+func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, err error) (token int64, cancels uint64, _ error) {
+	for {
+		switch {
+		case errors.Is(err, localmutex.ErrClosed):
+			if err := p.awaitOwnership(ctx, epoch); err != nil {
+				return 0, 0, err
+			}
+		case w.holds(ctx, key):
+			return 0, 0, fmt.Errorf("%w: %q", ErrNested, key)
+		case !w.admits(time.Now()):
+			return 0, 0, ErrUnavailable
+		}
+		cancels = p.cancels.Load()
+		token, err = p.table.Lock(ctx, key)
+		switch {
+		case err == nil && p.cancels.Load() != cancels:
+			p.unlock(key, token)
+			err = localmutex.ErrLocked
+		case err == nil && !w.admits(time.Now()):
+			p.unlock(key, token)
+			return 0, 0, ErrUnavailable
+		case err == nil:
+			return token, cancels, nil
+		case errors.Is(err, localmutex.ErrQueueFull):
+			return 0, 0, fmt.Errorf("%w for key %q: %w", ErrBusy, key, err)
+		case !errors.Is(err, localmutex.ErrClosed):
+			return 0, 0, err
+		}
+	}
+}
+
+func (w *Worker) release(x Execution) {
+	r, p := x.run, x.run.part
+	r.mu.Lock()
+	r.life++
+	cancel := r.cancel
+	r.ctx, r.cancel, r.parent, r.part = nil, nil, nil, nil
+	r.mu.Unlock()
+	if cancel != nil {
+		p.untrack(r)
+		cancel(nil)
+	}
+	runs.Put(r)
+	p.unlock(x.key, x.token)
+}

@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+)
+
+// Handler returns a handler that runs next with the request's key held. It
+// takes the key from the router's [HeaderKey], or without that from
+// WorkerConfig.Keys. next sees [HeaderKey], [HeaderToken], [HeaderEpoch] and
+// [HeaderPartition]; its request's context is the execution's, see
+// [Execution.Context] and [TokenFrom].
+//
+// A request for a key of another worker gets 421 with the owner as a hint, one
+// without a key or with a bad one 400, one for a key that its sender already
+// holds 508; 429 and 503 carry Retry-After. None of these has run next.
+func (w *Worker) Handler(next http.Handler) http.Handler {
+	return &keyedHandler{worker: w, next: next}
+}
+
+// keyedHandler admits requests. With detach set, next's context outlives the
+// client, so that the key stays held for as long as next runs on.
+type keyedHandler struct {
+	worker *Worker
+	next   http.Handler
+	detach bool
+}
+
+func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	key, err := h.worker.requestKey(r)
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	baggage, err := addHeld(r.Header, key)
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusLoopDetected)
+		return
+	}
+	epoch, _ := strconv.ParseInt(r.Header.Get(HeaderEpoch), 10, 64)
+	x, err := h.worker.admit(r.Context(), key, epoch)
+	if err != nil {
+		refuse(rw, err)
+		return
+	}
+	defer h.worker.release(x)
+	if h.detach {
+		x.run.parent = context.WithoutCancel(r.Context())
+	}
+	r = r.WithContext(x.Context())
+	r.Header = r.Header.Clone()
+	stripKeyway(r.Header)
+	r.Header.Set("Baggage", baggage)
+	r.Header.Set(HeaderKey, encodeKey(key))
+	r.Header.Set(HeaderToken, strconv.FormatInt(x.Token(), 10))
+	r.Header.Set(HeaderEpoch, strconv.FormatInt(x.Epoch(), 10))
+	r.Header.Set(HeaderPartition, strconv.Itoa(h.worker.cfg.Ring.Partition(key)))
+	out := &appWriter{ResponseWriter: rw, detached: h.detach}
+	h.next.ServeHTTP(out, r)
+	out.finish()
+}
+
+func (w *Worker) requestKey(r *http.Request) (string, error) {
+	if v := r.Header.Get(HeaderKey); v != "" {
+		return decodeKey(v)
+	}
+	if len(w.cfg.Keys) == 0 {
+		return "", fmt.Errorf("%w: send it percent-encoded in %s, or go through a router", ErrNoKey, HeaderKey)
+	}
+	return ExtractKey(w.cfg.Keys, r)
+}
+
+// refuse answers a request that was not admitted.
+func refuse(rw http.ResponseWriter, err error) {
+	h := rw.Header()
+	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
+	status := http.StatusServiceUnavailable
+	switch {
+	case isNotOwner:
+		status = http.StatusMisdirectedRequest
+		h.Set(headerRefused, refusedNotOwner)
+		if notOwner.Owner != "" {
+			h.Set(headerOwner, notOwner.Owner)
+			h.Set(headerOwnerAddr, notOwner.Addr)
+			h.Set(HeaderEpoch, strconv.FormatInt(notOwner.Epoch, 10))
+		}
+	case errors.Is(err, ErrUnavailable):
+		h.Set(headerRefused, refusedUnavailable)
+		h.Set("Retry-After", "1")
+	case errors.Is(err, ErrBusy):
+		status = http.StatusTooManyRequests
+		h.Set(headerRefused, refusedBusy)
+		h.Set("Retry-After", "1")
+	case errors.Is(err, ErrNested):
+		status = http.StatusLoopDetected
+	case errors.Is(err, ErrNoKey), errors.Is(err, ErrBadKey):
+		status = http.StatusBadRequest
+	}
+	http.Error(rw, err.Error(), status)
+}
+
+// appWriter passes an app's response on without the headers that only Keyway
+// may set. When detached it goes on taking the response of an app whose client
+// has left.
+type appWriter struct {
+	http.ResponseWriter
+	detached bool
+	wrote    bool
+	gone     bool // the client left
+}
+
+func (a *appWriter) WriteHeader(status int) {
+	a.begin()
+	a.ResponseWriter.WriteHeader(status)
+	a.wrote = a.wrote || status >= 200
+}
+
+func (a *appWriter) begin() {
+	if !a.wrote {
+		stripKeyway(a.Header())
+	}
+}
+
+func (a *appWriter) Write(b []byte) (int, error) {
+	a.begin()
+	a.wrote = true
+	if a.gone {
+		return len(b), nil
+	}
+	n, err := a.ResponseWriter.Write(b)
+	if err != nil && a.detached {
+		a.gone = true
+		return len(b), nil
+	}
+	return n, err
+}
+
+// ReadFrom keeps the server's own fast path for copying.
+func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
+	if rf, ok := a.ResponseWriter.(io.ReaderFrom); ok && !a.detached {
+		a.begin()
+		a.wrote = true
+		return rf.ReadFrom(r)
+	}
+	return io.Copy(struct{ io.Writer }{a}, r)
+}
+
+// Flush implements [http.Flusher].
+func (a *appWriter) Flush() {
+	a.begin()
+	a.wrote = true
+	_ = http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Hijack implements [http.Hijacker].
+func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(a.ResponseWriter).Hijack()
+}
+
+// Unwrap lets [http.ResponseController] reach the server's writer.
+func (a *appWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+func (a *appWriter) finish() {
+	a.begin()
+}

@@ -1,0 +1,167 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// partition is the request path's side of one partition. The shell, which
+// drives the ownership machine, opens and closes it.
+type partition struct {
+	worker *Worker
+	number int
+	table  localmutex.Table
+	open   atomic.Bool                    // what the table is; for those who wait
+	record atomic.Pointer[handoff.Record] // the last one known; for refused requests
+	asked  atomic.Int64                   // the epoch whose successor was asked for
+
+	cancels atomic.Uint64 // goes up with each cancellation of running executions
+	mu      sync.Mutex    // guards what follows
+	live    map[*run]struct{}
+	changed chan struct{} // closed when open or record changes; nil while nobody waits
+}
+
+// track registers r to be cancelled with the partition's ownership. It reports
+// false if that has already happened.
+func (p *partition) track(r *run) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cancels.Load() != r.cancels {
+		return false
+	}
+	if p.live == nil {
+		p.live = make(map[*run]struct{})
+	}
+	p.live[r] = struct{}{}
+	return true
+}
+
+func (p *partition) untrack(r *run) {
+	p.mu.Lock()
+	delete(p.live, r)
+	p.mu.Unlock()
+}
+
+// cancelRunning cancels the contexts of all executions admitted so far.
+func (p *partition) cancelRunning() {
+	p.mu.Lock()
+	p.cancels.Add(1)
+	lost := p.live
+	p.live = nil
+	p.mu.Unlock()
+	for r := range lost {
+		r.mu.Lock()
+		if r.cancel != nil {
+			r.cancel(ErrOwnershipLost)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// unlock ends an execution, and tells the shell if the partition was moved
+// away while it ran.
+func (p *partition) unlock(key string, token int64) {
+	if p.table.Unlock(key, token) {
+		p.worker.shell.finished(p.number, key, token)
+	}
+}
+
+// sequenceLow asks for the epoch after this one, once.
+func (p *partition) sequenceLow(epoch int64) {
+	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
+		p.worker.shell.sequenceLow(p.number)
+	}
+}
+
+// announce wakes those who wait in awaitOwnership.
+func (p *partition) announce() {
+	p.mu.Lock()
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+	p.mu.Unlock()
+}
+
+func (p *partition) change() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return p.changed
+}
+
+// awaitOwnership waits for the partition to open where that is about to
+// happen, and returns a *NotOwnerError where it is not. epoch is the highest
+// that the caller has been told of.
+func (p *partition) awaitOwnership(ctx context.Context, epoch int64) error {
+	w := p.worker
+	if w.awaiting.Add(1) > int64(w.cfg.MaxAwaiting) {
+		w.awaiting.Add(-1)
+		return fmt.Errorf("%w for partition %d to arrive", ErrBusy, p.number)
+	}
+	defer w.awaiting.Add(-1)
+	limit := time.NewTimer(w.cfg.AwaitTimeout)
+	defer limit.Stop()
+	for {
+		changed := p.change()
+		switch {
+		case w.draining.Load():
+			return p.notOwner()
+		case p.open.Load():
+			return nil
+		case !p.expected(epoch):
+			return p.notOwner()
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return p.notOwner()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// expected reports whether the partition can be expected to open here soon:
+// the caller was sent here by an owner whose epoch we have not seen yet, or the
+// ring names us and no living member owns it.
+func (p *partition) expected(epoch int64) bool {
+	known := p.record.Load()
+	if known != nil && epoch > known.Epoch {
+		return true
+	}
+	view := p.worker.cfg.Members.View()
+	target, ok := view.Owner(p.number)
+	if !ok || target.Name != p.worker.cfg.Name {
+		return false
+	}
+	if known == nil || known.Owner == "" {
+		return true
+	}
+	_, alive := view.Find(known.Owner)
+	return !alive || known.Owner == target.Incarnation
+}
+
+// notOwner returns the error that names the owner, as far as it is known and
+// is not this worker itself.
+func (p *partition) notOwner() error {
+	w := p.worker
+	err := &NotOwnerError{Partition: p.number}
+	record := p.record.Load()
+	if record == nil || record.Owner == "" || record.Owner == w.Incarnation() {
+		return err
+	}
+	err.Owner, err.Epoch = record.Owner, record.Epoch
+	if m, ok := w.cfg.Members.View().Find(record.Owner); ok {
+		err.Addr = m.Addr
+	}
+	return err
+}

@@ -1,0 +1,369 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// shell drives the ownership machine: one goroutine, run, steps it with what
+// happened and carries out the effects. Everything else only posts to it.
+type shell struct {
+	w           *Worker
+	incarnation atomic.Pointer[string]
+
+	ctx    context.Context // of the goroutine and of calls to the store
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	gone   chan struct{} // closed when the last life has released its session
+
+	wake  chan struct{} // holds one token while inbox is not empty
+	mu    sync.Mutex    // guards inbox
+	inbox []event
+
+	// What follows belongs to run.
+	view    *ring.View
+	current *life
+	lives   []*life // current, and lost ones that still have handlers to wait for
+	leaving bool
+
+	timeout time.Duration // of a call to the store; never changes
+}
+
+// life is one incarnation of the worker.
+type life struct {
+	machine     *handoff.Machine
+	incarnation string
+	announced   bool // as active
+}
+
+// event is an input for one life, or with a nil life for all.
+type event struct {
+	life  *life
+	input handoff.Input
+}
+
+func startShell(w *Worker) (*shell, error) {
+	s := &shell{w: w, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.ended.Go(s.run)
+	return s, nil
+}
+
+func (s *shell) close() {
+	s.cancel()
+	s.ended.Wait()
+}
+
+func (s *shell) post(l *life, in handoff.Input) {
+	s.mu.Lock()
+	s.inbox = append(s.inbox, event{l, in})
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *shell) finished(partition int, key string, token int64) {
+	s.post(nil, handoff.Finished{Partition: partition, Key: key, Token: token})
+}
+
+func (s *shell) sequenceLow(partition int) {
+	s.post(nil, handoff.SequenceLow{Partition: partition})
+}
+
+// run is the goroutine that owns the machines.
+func (s *shell) run() {
+	hints := s.w.cfg.Store.Watch(s.ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	s.release(s.w.cfg.Previous)
+	for {
+		changed := s.w.cfg.Members.Changed()
+		s.look()
+		timer.Reset(s.untilNext())
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-changed:
+		case <-timer.C:
+			s.stepAll(handoff.Tick{})
+		case _, ok := <-hints:
+			if !ok {
+				hints = nil
+				continue
+			}
+			s.stepAll(handoff.Changed{})
+		case <-s.wake:
+			for _, e := range s.take() {
+				s.handle(e)
+			}
+		}
+	}
+}
+
+func (s *shell) handle(e event) {
+	if _, ok := e.input.(handoff.Leave); ok && !s.leaving {
+		s.leaving = true
+		s.w.draining.Store(true)
+		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
+		s.look()
+	}
+	if e.life == nil {
+		s.stepAll(e.input)
+	} else {
+		s.step(e.life, e.input)
+	}
+}
+
+func (s *shell) take() []event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.inbox
+	s.inbox = nil
+	return taken
+}
+
+func (s *shell) untilNext() time.Duration {
+	now := s.w.instant(time.Now())
+	wait := time.Hour
+	for _, l := range s.lives {
+		wait = min(wait, l.machine.Next(now))
+	}
+	return wait
+}
+
+func (s *shell) stepAll(in handoff.Input) {
+	for _, l := range append([]*life(nil), s.lives...) {
+		s.step(l, in)
+	}
+}
+
+// step passes in to l's machine and carries out what it wants. A CloseTable is
+// answered at once; what follows from the answer comes after the effects that
+// are already there.
+func (s *shell) step(l *life, in handoff.Input) {
+	todo := l.machine.Step(s.w.instant(time.Now()), in)
+	for len(todo) > 0 {
+		e := todo[0]
+		todo = todo[1:]
+		if c, ok := e.(handoff.CloseTable); ok {
+			todo = append(todo, l.machine.Step(s.w.instant(time.Now()), s.closeTable(c.Partition))...)
+			continue
+		}
+		s.perform(l, e)
+	}
+}
+
+// begin starts a new incarnation.
+func (s *shell) begin() error {
+	cfg := &s.w.cfg
+	id := rand.Text()
+	hc := handoff.Config{
+		Session:          handoff.Session{Incarnation: id, Name: cfg.Name, Addr: cfg.Addr, Gossip: cfg.Gossip},
+		Partitions:       cfg.Ring.Partitions,
+		TTL:              cfg.TTL,
+		NewCluster:       cfg.NewCluster && s.current == nil,
+		ServeOnStoreLoss: cfg.ServeWithoutStore,
+	}
+	machine, err := handoff.New(hc)
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	l := &life{incarnation: id, machine: machine}
+	s.timeout = hc.CallTimeout()
+	s.incarnation.Store(&id)
+	s.current, s.view = l, nil
+	s.lives = append(s.lives, l)
+	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
+	cfg.Logger.Info("new incarnation", "worker", cfg.Name, "incarnation", id)
+	return nil
+}
+
+func (s *shell) announce(update func(*ring.Member)) {
+	if err := s.w.cfg.Members.Announce(update); err != nil {
+		s.w.cfg.Logger.Error("cannot tell the other members of a change", "err", err)
+	}
+}
+
+// look passes a changed view on.
+func (s *shell) look() {
+	view := s.w.cfg.Members.View()
+	if view == s.view {
+		return
+	}
+	if s.view == nil || s.view.Digest != view.Digest {
+		s.announce(func(self *ring.Member) { self.View = view.Digest })
+	}
+	s.view = view
+	in := viewInput(view)
+	s.stepAll(in)
+	if s.leaving && len(in.Workers) == 0 {
+		s.stepAll(handoff.Leave{Now: true})
+	}
+	for i := range s.w.parts {
+		s.w.parts[i].announce()
+	}
+}
+
+func viewInput(view *ring.View) handoff.View {
+	in := handoff.View{Digest: view.Digest}
+	index := make(map[string]int32)
+	for _, m := range ring.ActiveWorkers(view.Members) {
+		index[m.Incarnation] = int32(len(in.Workers))
+		in.Workers = append(in.Workers, handoff.Peer{Incarnation: m.Incarnation, View: m.View})
+	}
+	if len(in.Workers) == 0 {
+		return in
+	}
+	in.Owners = make([]int32, view.Table.Partitions())
+	for p := range in.Owners {
+		in.Owners[p] = -1
+		if m, ok := view.Owner(p); ok {
+			in.Owners[p] = index[m.Incarnation]
+		}
+	}
+	return in
+}
+
+// perform carries out an effect on the request path or the cluster; calls to
+// the store are made by call.
+func (s *shell) perform(l *life, effect handoff.Effect) {
+	w := s.w
+	switch e := effect.(type) {
+	case handoff.OpenTable:
+		p := &w.parts[e.Partition]
+		p.table.Open(tokens(e.Epoch, e.Blocked))
+		p.open.Store(true)
+		p.announce()
+	case handoff.Advance:
+		first, limit, _ := tokens(e.Epoch, nil)
+		w.parts[e.Partition].table.Advance(first, limit)
+	case handoff.Unblock:
+		w.parts[e.Partition].table.Unblock(e.Key)
+	case handoff.CancelHandlers:
+		s.cancelHandlers(e)
+	case handoff.LeaseChanged:
+		w.lease.Store(&e.Lease)
+		s.announceActive(l)
+	case handoff.Owner:
+		p := &w.parts[e.Partition]
+		p.record.Store(&e.Record)
+		p.announce()
+	case handoff.Lost:
+		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.cfg.Name, "incarnation", l.incarnation, "err", e.Err)
+		if l == s.current && !s.leaving {
+			_ = s.begin() // the configuration was good the first time
+			s.look()
+		}
+	case handoff.Done:
+		s.end(l)
+	default:
+		s.ended.Go(func() { s.call(l, effect) })
+	}
+}
+
+func tokens(epoch int64, blocked []string) (first, limit int64, _ []string) {
+	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits, blocked
+}
+
+func (s *shell) closeTable(partition int) handoff.Closed {
+	p := &s.w.parts[partition]
+	p.open.Store(false)
+	closed := handoff.Closed{Partition: partition}
+	for _, h := range p.table.Close() {
+		closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
+	}
+	p.announce()
+	return closed
+}
+
+func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
+	if !e.All {
+		s.w.parts[e.Partition].cancelRunning()
+		return
+	}
+	for i := range s.w.parts {
+		s.w.parts[i].cancelRunning()
+	}
+}
+
+// announceActive puts the worker on the ring once its session is confirmed.
+func (s *shell) announceActive(l *life) {
+	if l.announced || l != s.current || s.leaving {
+		return
+	}
+	l.announced = true
+	s.announce(func(self *ring.Member) { self.State = ring.StateActive })
+}
+
+func (s *shell) end(l *life) {
+	for i, other := range s.lives {
+		if other == l {
+			s.lives = append(s.lives[:i], s.lives[i+1:]...)
+			break
+		}
+	}
+	if s.leaving && len(s.lives) == 0 {
+		close(s.gone)
+	}
+}
+
+// release gives up the sessions of processes that are known to be dead.
+func (s *shell) release(incarnations []string) {
+	for _, id := range incarnations {
+		s.ended.Go(func() {
+			ctx, cancel := context.WithTimeout(s.ctx, s.w.cfg.TTL)
+			defer cancel()
+			if err := s.w.cfg.Store.Release(ctx, id); err != nil {
+				s.w.cfg.Logger.Warn("cannot release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id, "err", err)
+			}
+		})
+	}
+}
+
+// call makes a call to the store and posts the reply.
+func (s *shell) call(l *life, effect handoff.Effect) {
+	store := s.w.cfg.Store
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
+	defer cancel()
+	var r handoff.Reply
+	switch e := effect.(type) {
+	case handoff.FetchGeneration:
+		r.ID = e.ID
+		r.Generation, r.Err = store.Generation(ctx)
+	case handoff.Register:
+		r.ID = e.ID
+		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.cfg.TTL, e.Holdings)
+	case handoff.Renew:
+		r.ID = e.ID
+		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.cfg.TTL)
+	case handoff.Observe:
+		r.ID = e.ID
+		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Since)
+	case handoff.Apply:
+		r.ID = e.ID
+		r.States, r.Err = store.Apply(ctx, e.Generation, e.Incarnation, e.Changes)
+	case handoff.Clear:
+		r.ID = e.ID
+		r.Err = store.Clear(ctx, e.Generation, e.Partition, e.Residue)
+	case handoff.Release:
+		r.ID = e.ID
+		r.Err = store.Release(ctx, e.Incarnation)
+	}
+	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
+		s.w.cfg.Logger.Debug("call to the store failed", "call", effect, "err", r.Err)
+	}
+	s.post(l, r)
+}

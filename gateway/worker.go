@@ -1,0 +1,202 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Store keeps the sessions and records that decide who owns what. Package
+// fallback implements it over Redis, over an embedded server, and in memory.
+// Every method is safe for concurrent use, and idempotent. An error that wraps
+// [handoff.ErrGeneration] or [handoff.ErrSessionGone] says that nothing was
+// applied; any other leaves that open.
+type Store interface {
+	// Generation returns the generation of the store's data, after having
+	// begun a new one where the data is of another life of the server.
+	Generation(ctx context.Context) (string, error)
+	// Register creates the session, or creates it anew after a loss of data,
+	// and asserts what it holds, in one step. It returns the state of each
+	// holding's partition.
+	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
+	// Renew extends a session that exists.
+	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
+	// Release ends the session for good.
+	Release(ctx context.Context, incarnation string) error
+	// Apply applies each change by itself and returns the partitions' states.
+	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
+	// Clear removes exactly these entries of the partition's residue.
+	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
+	// Observe reads what has changed since a version, in one step.
+	Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error)
+	// Watch returns a channel that receives when there is something to
+	// observe, and perhaps when there is not. It is closed when ctx ends.
+	Watch(ctx context.Context) <-chan struct{}
+}
+
+// WorkerConfig configures a [Worker]. Members, Store, Name and Addr are
+// required.
+type WorkerConfig struct {
+	Members Membership
+	Store   Store
+	Ring    ring.Config
+	Name    string // this worker's name in Members
+	Addr    string // host:port on which it takes requests
+	Gossip  string // host:port of its gossip listener
+
+	// TTL is the session's time to live, the same for all workers of a
+	// cluster. After a crash it takes about so long until another worker may
+	// serve. Default 10 s, at least 1 s.
+	TTL time.Duration
+
+	// NewCluster skips the wait of one TTL before the first claim on a store
+	// that is entirely empty.
+	NewCluster bool
+
+	// ServeWithoutStore keeps serving past the lease while the store cannot be
+	// reached and the view of the cluster does not change. It is unsafe when
+	// the network is cut in two. Default: stop at the admit deadline.
+	ServeWithoutStore bool
+
+	// Previous are incarnations of which the caller can prove that their
+	// processes are dead. They are released on start, so that what they owned
+	// is taken over at once.
+	Previous []string
+
+	// Keys find the key in requests that did not come through a router.
+	Keys []KeySource
+
+	QueuePerKey  int           // requests that may wait for one key; default 1000
+	Queue        int           // requests that may wait for any key; default 100,000
+	MaxAwaiting  int           // requests that may wait for a partition to arrive; default 10,000
+	AwaitTimeout time.Duration // and how long; default 2 s
+
+	Logger *slog.Logger // default: discard
+}
+
+func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
+	switch {
+	case c.Members == nil:
+		return c, errors.New("gateway: WorkerConfig.Members is missing")
+	case c.Store == nil:
+		return c, errors.New("gateway: WorkerConfig.Store is missing")
+	case c.Name == "" || c.Addr == "":
+		return c, errors.New("gateway: WorkerConfig.Name or Addr is missing")
+	}
+	c.TTL = cmp.Or(c.TTL, 10*time.Second)
+	if c.TTL < time.Second {
+		return c, fmt.Errorf("gateway: WorkerConfig.TTL is %v, it must be at least 1s", c.TTL)
+	}
+	c.Ring.Partitions = cmp.Or(c.Ring.Partitions, ring.DefaultPartitions)
+	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)
+	c.Queue = cmp.Or(c.Queue, 100_000)
+	c.MaxAwaiting = cmp.Or(c.MaxAwaiting, 10_000)
+	c.AwaitTimeout = cmp.Or(c.AwaitTimeout, 2*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Worker owns partitions and runs one execution at a time per key of them.
+// Start one with [StartWorker].
+type Worker struct {
+	cfg      WorkerConfig
+	parts    []partition
+	lease    atomic.Pointer[handoff.Lease]
+	base     time.Time // origin of the monotonic clock in handoff.Instant
+	awaiting atomic.Int64
+	draining atomic.Bool
+	flights  flights
+	shell    *shell
+}
+
+// StartWorker registers a worker's session and begins to own what the ring
+// gives it. The caller must call [Worker.Close].
+func StartWorker(cfg WorkerConfig) (*Worker, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{cfg: cfg, base: time.Now(), parts: make([]partition, cfg.Ring.Partitions)}
+	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
+	for i := range w.parts {
+		p := &w.parts[i]
+		p.worker, p.number, p.table.Queue = w, i, queue
+		p.table.Close()
+	}
+	w.lease.Store(new(handoff.Lease))
+	if w.shell, err = startShell(w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Incarnation returns the id of the worker's present session.
+func (w *Worker) Incarnation() string { return *w.shell.incarnation.Load() }
+
+func (w *Worker) instant(t time.Time) handoff.Instant {
+	return handoff.Instant{Mono: t.Sub(w.base), Wall: time.Duration(t.UnixNano())}
+}
+
+func (w *Worker) admits(t time.Time) bool { return w.lease.Load().Admits(w.instant(t)) }
+
+// Drain takes the worker off the ring, hands its partitions over, waits for the
+// executions that run, and releases the session, so that nobody has to wait for
+// it to expire. Half-way to ctx's deadline it stops waiting for workers that
+// take the partitions and only finishes what runs.
+//
+// If ctx ends first, Drain returns an error that says what still runs, and the
+// session is not released: it expires by itself. Call Close in either case.
+func (w *Worker) Drain(ctx context.Context) error {
+	w.shell.post(nil, handoff.Leave{})
+	var half <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		half = time.After(time.Until(deadline) / 2)
+	}
+	for {
+		select {
+		case <-w.shell.gone:
+			return nil
+		case <-half:
+			w.shell.post(nil, handoff.Leave{Now: true})
+		case <-ctx.Done():
+			return fmt.Errorf("gateway: draining %s: %w with %d executions running; its session expires in at most %v", w.cfg.Name, context.Cause(ctx), w.running(), w.cfg.TTL)
+		}
+	}
+}
+
+// running counts the keys that are held.
+func (w *Worker) running() int {
+	n := 0
+	for i := range w.parts {
+		n += w.parts[i].table.Len()
+	}
+	return n
+}
+
+// Close stops the worker at once: it admits nothing more, cancels the contexts
+// of what runs, and stops renewing its session, which expires by itself unless
+// Drain has released it. Close waits for the worker's own goroutines, not for
+// executions. It may be called again.
+func (w *Worker) Close() error {
+	w.draining.Store(true)
+	w.shell.close()
+	w.lease.Store(new(handoff.Lease))
+	for i := range w.parts {
+		p := &w.parts[i]
+		p.open.Store(false)
+		p.table.Close()
+		p.cancelRunning()
+		p.announce()
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+// Package cluster builds Keyway's programs and runs them as processes on this
+// machine, for trying Keyway out, for tests and for the load test.
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Build compiles cmd/router and cmd/worker of the module in whose tree the
+// working directory lies into dir.
+func Build(ctx context.Context, dir string, flags ...string) (Programs, error) {
+	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
+	args = append(args, "github.com/keyway-go/keyway/cmd/router", "github.com/keyway-go/keyway/cmd/worker")
+	cmd := exec.CommandContext(ctx, "go", args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return Programs{}, fmt.Errorf("cluster: go build: %w\n%s", err, out)
+	}
+	return Programs{Router: filepath.Join(dir, "router"), Worker: filepath.Join(dir, "worker")}, nil
+}
+
+// Programs are the paths of the built programs.
+type Programs struct{ Router, Worker string }
+
+// Process is a running router or worker.
+type Process struct {
+	Name   string
+	Listen string // host:port that takes requests
+	Admin  string // host:port of its admin server; may be empty
+	Gossip string // host:port
+
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// readyTimeout bounds how long a process may take until it prints its line.
+const readyTimeout = 30 * time.Second
+
+// Start starts program and waits until it has printed that it is ready. What it
+// prints goes to out, each line behind the name.
+func Start(ctx context.Context, name, program string, out io.Writer, args ...string) (*Process, error) {
+	p := &Process{Name: name, cmd: exec.Command(program, args...), done: make(chan struct{})}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	w := &lines{out: out, prefix: name + " | ", ready: make(chan []string, 1)}
+	p.cmd.Stdout, p.cmd.Stderr = w, w
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("cluster: starting %s: %w", name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	select {
+	case m := <-w.ready:
+		p.Listen, p.Admin, p.Gossip = m[1], m[2], m[3]
+		return p, nil
+	case <-p.done:
+		return nil, fmt.Errorf("cluster: %s ended before it was ready: %w\n%s", name, p.err, w.tail())
+	case <-ctx.Done():
+		p.Kill()
+		return nil, fmt.Errorf("cluster: %s is not ready: %w\n%s", name, ctx.Err(), w.tail())
+	}
+}
+
+// Pid returns the process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Done returns a channel that is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Signal sends a signal; to a process that has ended it does nothing.
+func (p *Process) Signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("cluster: signal %v to %s: %w", s, p.Name, err)
+	}
+	return nil
+}
+
+// Kill ends the process at once and waits for it.
+func (p *Process) Kill() {
+	_ = p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Stop asks the process to end and waits for it, killing it when ctx ends. It
+// returns how the process ended.
+func (p *Process) Stop(ctx context.Context) error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		p.Kill()
+		return fmt.Errorf("cluster: %s had to be killed: %w", p.Name, ctx.Err())
+	}
+}
+
+// readyLine is what cmd/router and cmd/worker print when they are ready.
+var readyLine = regexp.MustCompile(`ready: requests (?:http://)?([^ ,]+), admin (?:http://)?([^ ,]*), gossip ([^ ,]+)`)
+
+// lines writes whole lines behind a prefix, keeps the last ones, and looks for
+// the ready line.
+type lines struct {
+	out    io.Writer
+	prefix string
+	ready  chan []string
+
+	mu   sync.Mutex
+	part []byte
+	last []string
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.part = append(l.part, b...)
+	for {
+		line, rest, ok := bytes.Cut(l.part, []byte("\n"))
+		if !ok {
+			return len(b), nil
+		}
+		l.line(string(line))
+		l.part = append([]byte(nil), rest...)
+	}
+}
+
+func (l *lines) line(s string) {
+	if m := readyLine.FindStringSubmatch(s); m != nil {
+		select {
+		case l.ready <- m:
+		default:
+		}
+	}
+	l.last = append(l.last, s)
+	if len(l.last) > 20 {
+		l.last = l.last[1:]
+	}
+	if l.out != nil {
+		_, _ = io.WriteString(l.out, l.prefix+s+"\n")
+	}
+}
+
+func (l *lines) tail() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.last, "\n")
+}
+
+// LockedWriter makes writes from several processes safe.
+func LockedWriter(w io.Writer) io.Writer { return &lockedWriter{w: w} }
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
