@@ -1,0 +1,155 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Cluster is a Redis Cluster of masters with a replica each.
+type Cluster struct {
+	t     testing.TB
+	Nodes []*Server // masters and replicas
+}
+
+// StartCluster starts masters masters and as many replicas. A node that does
+// not answer for a second fails over.
+func StartCluster(t testing.TB, masters int) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	create := []string{"--cluster", "create"}
+	for range 2 * masters {
+		n := Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+			"--repl-diskless-sync-delay", "0", "--appendonly", "yes")
+		c.Nodes = append(c.Nodes, n)
+		create = append(create, n.Addr())
+	}
+	c.Nodes[0].CLI(append(create, "--cluster-replicas", "1", "--cluster-yes")...)
+	eventually(t, "every node of the cluster finds it complete", func() bool {
+		for _, n := range c.Nodes {
+			if !strings.Contains(n.CLI("cluster", "info"), "cluster_state:ok") ||
+				strings.Count(n.CLI("cluster", "nodes"), "connected") != len(c.Nodes) {
+				return false
+			}
+			if isReplica(n) && !strings.Contains(n.CLI("info", "replication"), "master_link_status:up") {
+				return false
+			}
+		}
+		return true
+	})
+	return c
+}
+
+// URL is redis+cluster://… with every node.
+func (c *Cluster) URL() string {
+	url := "redis+cluster://" + c.Nodes[0].Addr()
+	for i, n := range c.Nodes[1:] {
+		url += fmt.Sprintf("%caddr=%s", "?&"[min(i, 1)], n.Addr())
+	}
+	return url
+}
+
+// Master is the node that owns a key's slot.
+func (c *Cluster) Master(key string) *Server {
+	c.t.Helper()
+	for _, n := range c.Nodes {
+		if out, err := n.cli("exists", key); err == nil && (out == "0" || out == "1") {
+			return n
+		}
+	}
+	c.t.Fatalf("redistest: no node of the cluster serves %q", key)
+	return nil
+}
+
+// Failover kills the master of a key's slot and waits until its replica has
+// taken over.
+func (c *Cluster) Failover(key string) {
+	c.t.Helper()
+	c.Master(key).Kill()
+	eventually(c.t, "a replica serves "+key, func() bool {
+		for _, n := range c.Nodes {
+			if out, err := n.cli("exists", key); err == nil && (out == "0" || out == "1") {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func isReplica(n *Server) bool {
+	return strings.Contains(n.CLI("info", "replication"), "role:slave")
+}
+
+// Sentinel is a master and its replica, watched by one Sentinel.
+type Sentinel struct {
+	t       testing.TB
+	Watcher *Server
+	Nodes   [2]*Server // the first one begins as master
+}
+
+// MasterName is the name under which a Sentinel knows its master.
+const MasterName = "keyway"
+
+// StartSentinel starts the three. A master that does not answer for a second
+// fails over.
+func StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	config := []string{"--repl-diskless-sync-delay", "0"}
+	master := Start(t, config...)
+	replica := Start(t, append(config, "--replicaof", "127.0.0.1 "+strconv.Itoa(master.port))...)
+	s := &Sentinel{t: t, Nodes: [2]*Server{master, replica}}
+	eventually(t, "the replica follows its master", func() bool {
+		return strings.Contains(replica.CLI("info", "replication"), "master_link_status:up")
+	})
+	s.Watcher = startSentinelProcess(t, master)
+	eventually(t, "the sentinel knows the replica", func() bool {
+		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", MasterName), strconv.Itoa(replica.port))
+	})
+	return s
+}
+
+// URL is redis-sentinel://…
+func (s *Sentinel) URL() string {
+	return "redis-sentinel://" + s.Watcher.Addr() + "?master=" + MasterName
+}
+
+// Master is the node that the Sentinel says is master.
+func (s *Sentinel) Master() *Server {
+	s.t.Helper()
+	addr := strings.Fields(s.Watcher.CLI("sentinel", "get-master-addr-by-name", MasterName))
+	for _, n := range s.Nodes {
+		if len(addr) == 2 && net.JoinHostPort(addr[0], addr[1]) == n.Addr() {
+			return n
+		}
+	}
+	s.t.Fatalf("redistest: the sentinel names the unknown master %v", addr)
+	return nil
+}
+
+// Failover kills the master and waits until the Sentinel has promoted the
+// replica.
+func (s *Sentinel) Failover() {
+	s.t.Helper()
+	old := s.Master()
+	old.Kill()
+	s.promoted(old)
+}
+
+// Switchover has the Sentinel swap master and replica while both go on
+// running.
+func (s *Sentinel) Switchover() {
+	s.t.Helper()
+	old := s.Master()
+	s.Watcher.CLI("sentinel", "failover", MasterName)
+	s.promoted(old)
+}
+
+func (s *Sentinel) promoted(old *Server) {
+	s.t.Helper()
+	eventually(s.t, "the sentinel has promoted the replica", func() bool {
+		now := s.Master()
+		return now != old && strings.Contains(now.CLI("info", "replication"), "role:master")
+	})
+}
