@@ -1,0 +1,124 @@
+package handoff
+
+// Effect is something that the shell does for the machine, in the order in
+// which Step returned them. There are three kinds: calls to the store, orders
+// to the request path, and news.
+//
+// Calls carry an ID, run concurrently with everything else, and are answered
+// by a Reply. Register and Renew belong on a connection of their own.
+type Effect interface{ effect() }
+
+// FetchGeneration asks the store for its generation.
+type FetchGeneration struct{ ID uint64 }
+
+// Register creates the session with the TTL of Config, or after a loss of
+// data re-creates it and re-asserts the holdings.
+type Register struct {
+	ID         uint64
+	Generation string
+	Session    Session
+	Holdings   []Holding
+}
+
+// Renew extends the session.
+type Renew struct {
+	ID          uint64
+	Generation  string
+	Incarnation string
+}
+
+// Observe reads what changed since a Snapshot's Version.
+type Observe struct {
+	ID         uint64
+	Generation string
+	Since      int64
+}
+
+// Apply makes changes of records.
+type Apply struct {
+	ID          uint64
+	Generation  string
+	Incarnation string
+	Changes     []Change
+}
+
+// Clear removes residue.
+type Clear struct {
+	ID         uint64
+	Generation string
+	Partition  int
+	Residue    []Residue
+}
+
+// Release gives the session up for good.
+type Release struct {
+	ID          uint64
+	Incarnation string
+}
+
+// OpenTable lets requests of the partition start, with tokens of Epoch. The
+// Blocked keys wait for their Unblock: a previous owner still runs them.
+type OpenTable struct {
+	Partition int
+	Epoch     int64
+	Blocked   []string
+}
+
+// CloseTable stops the partition's requests: close its table, bounce the
+// waiters and list the running executions in one critical section, and step
+// the machine with the Closed at once.
+type CloseTable struct{ Partition int }
+
+// Advance makes the partition's next tokens be of Epoch.
+type Advance struct {
+	Partition int
+	Epoch     int64
+}
+
+// Unblock lets requests of a key that OpenTable blocked start.
+type Unblock struct {
+	Partition int
+	Key       string
+}
+
+// CancelHandlers cancels the context of running executions: of one partition,
+// or of all, those of partitions that moved away included.
+type CancelHandlers struct {
+	All       bool
+	Partition int // unless All
+}
+
+// LeaseChanged publishes the lease that admission compares with the clocks.
+type LeaseChanged struct{ Lease Lease }
+
+// Owner publishes the partition's record, for refused requests to follow.
+type Owner struct {
+	Partition int
+	Record    Record
+}
+
+// Lost says that this incarnation owns nothing any more and never will: start
+// a new one. The machine has ordered every table closed and every handler
+// cancelled; step it on until Done, and its successors need not wait for the
+// session's TTL.
+type Lost struct{ Err error }
+
+// Done says that the machine has nothing left to do.
+type Done struct{}
+
+func (FetchGeneration) effect() {}
+func (Register) effect()        {}
+func (Renew) effect()           {}
+func (Observe) effect()         {}
+func (Apply) effect()           {}
+func (Clear) effect()           {}
+func (Release) effect()         {}
+func (OpenTable) effect()       {}
+func (CloseTable) effect()      {}
+func (Advance) effect()         {}
+func (Unblock) effect()         {}
+func (CancelHandlers) effect()  {}
+func (LeaseChanged) effect()    {}
+func (Owner) effect()           {}
+func (Lost) effect()            {}
+func (Done) effect()            {}

@@ -1,0 +1,356 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Config says which incarnation a Machine is for, and its timing.
+type Config struct {
+	Session    Session       // of the incarnation; its Incarnation is required
+	Partitions int           // of the cluster. Default 4096
+	TTL        time.Duration // of the session. Default 10 s
+	Settle     time.Duration // how long a View is the same before partitions move by it. Default 300 ms
+	Batch      int           // partitions that are closed at once while they move, and changes per Apply. Default 64
+
+	// NewCluster trusts the first generation that the machine sees to hold no
+	// data that others still act upon, so that partitions that nobody ever
+	// owned are claimed without waiting for a TTL.
+	NewCluster bool
+
+	// ServeOnStoreLoss keeps the lease going while the store does not answer
+	// and the View stays the same. It is unsafe when the network is cut in
+	// two: the other half may take over meanwhile.
+	ServeOnStoreLoss bool
+}
+
+// CallTimeout is how long the shell lets a store call take: a fifth of the
+// TTL.
+func (c Config) CallTimeout() time.Duration { return c.withDefaults().TTL / 5 }
+
+func (c Config) withDefaults() Config {
+	if c.Partitions == 0 {
+		c.Partitions = 4096
+	}
+	if c.TTL == 0 {
+		c.TTL = 10 * time.Second
+	}
+	if c.Settle == 0 {
+		c.Settle = 300 * time.Millisecond
+	}
+	if c.Batch == 0 {
+		c.Batch = 64
+	}
+	return c
+}
+
+// Machine is the ownership machine of one incarnation. It is not safe for
+// concurrent use: one goroutine owns it.
+type Machine struct {
+	cfg        Config
+	renewEvery time.Duration
+	pollEvery  time.Duration
+	off        guard // guards that a test switched off
+
+	now    Instant
+	out    []Effect
+	lastID uint64
+
+	phase      Phase
+	generation string
+	first      bool          // generation is the first that we saw
+	quarantine time.Duration // Mono until which we claim nothing of what the generation shows
+	lease      Lease
+	cancelled  bool   // handlers were cancelled under this lease
+	confirmed  uint64 // digest of the View when the session was last renewed
+	doneAt     time.Duration
+
+	fetch, register, renew, observe, apply, clear, release call
+
+	view    View
+	settled time.Duration // Mono from which the View counts as settled
+	leaving bool
+	leaveBy bool // leave now
+
+	snapshot Snapshot // the latest of this generation; without Partitions
+	observed bool     // there is a snapshot
+	looks    uint64   // snapshots received
+	again    bool     // something changed while an Observe was on its way
+	peers    map[string]peer
+
+	parts   []partition
+	serving int           // partitions in StateServing
+	closing int           // partitions in StateClosing
+	busy    int           // partitions in StateClaiming or StateMoving
+	recheck bool          // something changed that partitions depend on
+	scanAt  time.Duration // Mono at which something changes by itself; 0 for never
+	changes []Change      // of the apply under way
+
+	running map[int][]Residue // by partition: our executions that a Closed listed
+	ghosts  map[int][]Residue // by partition that we serve: residue that blocks keys
+	clears  []clearing        // residue to be removed from the store
+	sent    int               // how many of clears are in the clear under way
+}
+
+// partition is what the machine knows of one partition.
+type partition struct {
+	state   State
+	here    bool   // we served it in this generation, so its record is not one that came back from the past
+	advance bool   // its tokens run low
+	record  Record // as last read in this generation
+	known   int64  // highest epoch that it ever had, as far as we know
+	epoch   int64  // at which we serve it
+}
+
+// call is a store call of one kind: at most one is under way at a time.
+type call struct {
+	id   uint64        // of the one under way; 0 for none
+	sent Instant       // when it was asked for
+	next time.Duration // Mono from which the next may be sent
+}
+
+// New returns a machine that begins with its first Step. It returns an error
+// if the configuration makes no sense.
+func New(cfg Config) (*Machine, error) {
+	cfg = cfg.withDefaults()
+	switch {
+	case cfg.Session.Incarnation == "":
+		return nil, errors.New("handoff: the session has no incarnation")
+	case cfg.Partitions < 1 || cfg.Batch < 1:
+		return nil, fmt.Errorf("handoff: %d partitions in batches of %d", cfg.Partitions, cfg.Batch)
+	case cfg.TTL < 100 || cfg.Settle < 0:
+		return nil, fmt.Errorf("handoff: TTL %v, settle time %v", cfg.TTL, cfg.Settle)
+	}
+	return &Machine{
+		cfg:        cfg,
+		renewEvery: cfg.TTL / 5,
+		pollEvery:  cfg.TTL / 50,
+		first:      true,
+		peers:      make(map[string]peer),
+		parts:      make([]partition, cfg.Partitions),
+		running:    make(map[int][]Residue),
+		ghosts:     make(map[int][]Residue),
+	}, nil
+}
+
+// Step tells the machine what happened and returns what the shell has to do
+// about it, in order. Instants must not go back on the monotonic clock. Step
+// again no later than Next says.
+func (m *Machine) Step(now Instant, in Input) []Effect {
+	m.now = now
+	m.checkDeadlines()
+	m.take(in)
+	m.checkDeadlines()
+	m.act()
+	out := m.out
+	m.out = nil
+	return out
+}
+
+// take lets one input change what the machine knows.
+func (m *Machine) take(in Input) {
+	switch in := in.(type) {
+	case Tick:
+	case View:
+		m.takeView(in)
+	case Changed:
+		m.observe.next = 0
+		m.again = m.observe.id != 0
+	case Reply:
+		m.takeReply(in)
+	case Closed:
+		m.takeClosed(in)
+	case Finished:
+		m.takeFinished(in)
+	case SequenceLow:
+		if m.valid(in.Partition) && m.parts[in.Partition].state == StateServing {
+			m.parts[in.Partition].advance = true
+			m.recheck = true
+		}
+	case Leave:
+		m.leaving = true
+		m.leaveBy = m.leaveBy || in.Now
+		m.recheck = true
+	}
+}
+
+// act issues whatever is due.
+func (m *Machine) act() {
+	switch m.phase {
+	case PhaseStarting:
+		if m.leaveBy {
+			m.end()
+		} else {
+			m.join()
+		}
+	case PhaseLive:
+		m.keepAlive()
+		m.look()
+		m.sweep()
+		m.scan()
+		m.finish()
+	case PhaseReasserting:
+		m.join()
+	case PhaseLost:
+		m.finish()
+	case PhaseReleasing:
+		m.giveUp()
+	}
+}
+
+// Next returns how long after now, at most, the machine wants its next Step.
+func (m *Machine) Next(now Instant) time.Duration {
+	at := time.Duration(math.MaxInt64)
+	soon := func(t time.Duration) { at = min(at, t) }
+	due := func(c *call) {
+		if c.id == 0 {
+			soon(c.next)
+		}
+	}
+	switch m.phase {
+	case PhaseLive:
+		due(&m.renew)
+		if m.observe.id == 0 {
+			soon(min(m.observe.next, m.lookAt()))
+		}
+		if len(m.clears) > 0 {
+			due(&m.clear)
+		}
+		if m.recheck && m.closing == 0 && m.observed {
+			due(&m.apply)
+		}
+		if m.scanAt > 0 {
+			soon(m.scanAt)
+		}
+		if m.drained() {
+			soon(now.Mono)
+		}
+	case PhaseStarting, PhaseReasserting:
+		switch {
+		case m.generation == "":
+			due(&m.fetch)
+		case m.closing == 0:
+			due(&m.register)
+		}
+	case PhaseReleasing:
+		due(&m.release)
+		soon(m.doneAt)
+	}
+	if m.held() {
+		if !m.cancelled {
+			soon(m.lease.Cancel.Mono)
+		}
+		soon(m.lease.Surrender.Mono)
+	}
+	return max(at-now.Mono, 0)
+}
+
+// Phase returns where the incarnation is in its life.
+func (m *Machine) Phase() Phase { return m.phase }
+
+// Lease returns the current lease.
+func (m *Machine) Lease() Lease { return m.lease }
+
+// State returns what the incarnation has to do with partition p.
+func (m *Machine) State(p int) State {
+	if !m.valid(p) {
+		return StateRemote
+	}
+	return m.parts[p].state
+}
+
+// Serving returns how many partitions the incarnation serves.
+func (m *Machine) Serving() int { return m.serving }
+
+// Hint returns the record of partition p, for a refused request to follow. It
+// is not known while nobody owns the partition or this incarnation is about
+// to give it away.
+func (m *Machine) Hint(p int) (r Record, known bool) {
+	if !m.valid(p) {
+		return Record{}, false
+	}
+	r = m.parts[p].record
+	if r.Owner == "" || (r.Owner == m.me()) != (m.parts[p].state == StateServing) {
+		return Record{}, false
+	}
+	return r, true
+}
+
+func (m *Machine) me() string       { return m.cfg.Session.Incarnation }
+func (m *Machine) valid(p int) bool { return p >= 0 && p < len(m.parts) }
+
+// emit adds an effect to those of this Step.
+func (m *Machine) emit(e Effect) { m.out = append(m.out, e) }
+
+// begin marks a call as under way and returns its ID.
+func (m *Machine) begin(c *call) uint64 {
+	m.lastID++
+	c.id, c.sent = m.lastID, m.now
+	return m.lastID
+}
+
+// ready reports whether a call may be sent: none is under way and its time
+// has come.
+func (m *Machine) ready(c *call) bool { return c.id == 0 && m.now.Mono >= c.next }
+
+// answered ends the call if r answers it; otherwise it reports false. The
+// next call may be sent after wait.
+func (m *Machine) answered(c *call, r Reply, wait time.Duration) bool {
+	if r.ID == 0 || c.id != r.ID {
+		return false
+	}
+	c.id, c.next = 0, m.now.Mono+wait
+	return true
+}
+
+// setPhase alone writes the phase.
+func (m *Machine) setPhase(to Phase) {
+	if !phaseNext[m.phase][to] {
+		panic(fmt.Sprintf("handoff: session goes from %v to %v", m.phase, to))
+	}
+	m.phase = to
+}
+
+// setState alone writes the state of a partition.
+func (m *Machine) setState(p int, to State) {
+	part := &m.parts[p]
+	if !stateNext[part.state][to] {
+		panic(fmt.Sprintf("handoff: partition %d goes from %v to %v", p, part.state, to))
+	}
+	m.count(part.state, -1)
+	m.count(to, +1)
+	part.state = to
+	m.recheck = true
+}
+
+func (m *Machine) count(s State, by int) {
+	switch s {
+	case StateServing:
+		m.serving += by
+	case StateClosing:
+		m.closing += by
+	case StateClaiming, StateMoving:
+		m.busy += by
+	}
+}
+
+// nextScan returns when partitions are to be looked at again though nothing
+// happened; 0 for never.
+func (m *Machine) nextScan() time.Duration {
+	var at time.Duration
+	soon := func(t time.Duration) {
+		if t > m.now.Mono && (at == 0 || t < at) {
+			at = t
+		}
+	}
+	soon(m.settled)
+	soon(m.quarantine)
+	for _, p := range m.peers {
+		if !p.present {
+			soon(p.deadAt)
+		}
+	}
+	return at
+}

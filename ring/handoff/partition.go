@@ -1,0 +1,323 @@
+package handoff
+
+import "slices"
+
+// takeView replaces the view; partitions move by it once it has settled.
+func (m *Machine) takeView(v View) {
+	if len(v.Owners) != len(m.parts) {
+		v.Owners = nil
+	}
+	if v.Digest != m.view.Digest || m.view.Owners == nil {
+		m.settled = m.now.Mono + m.cfg.Settle
+	}
+	m.view = v
+	m.recheck = true
+}
+
+// wanted returns the incarnation that the view wants to own p; "" for none.
+func (m *Machine) wanted(p int) string {
+	if m.view.Owners == nil {
+		return ""
+	}
+	i := m.view.Owners[p]
+	if i < 0 || int(i) >= len(m.view.Workers) {
+		return ""
+	}
+	return m.view.Workers[i].Incarnation
+}
+
+// takes reports whether an incarnation can be given partitions now: it is
+// another one that lives, it sees the same view as we do, and that view has
+// settled.
+func (m *Machine) takes(inc string) bool {
+	if inc == "" || inc == m.me() || !m.alive(inc) && m.on(guardAlive) {
+		return false
+	}
+	return m.agrees(inc) && (m.over(m.settled) || !m.on(guardSettle))
+}
+
+func (m *Machine) agrees(inc string) bool {
+	if !m.on(guardAgreement) {
+		return true
+	}
+	for _, w := range m.view.Workers {
+		if w.Incarnation == inc {
+			return w.View == m.view.Digest
+		}
+	}
+	return false
+}
+
+// takeState learns what the store says of a partition. Within a generation
+// epochs only go up, so a lower one is an older answer.
+func (m *Machine) takeState(s PartitionState) {
+	if !m.valid(s.Partition) || s.Record.Epoch < m.parts[s.Partition].record.Epoch {
+		return
+	}
+	part := &m.parts[s.Partition]
+	known := part.known
+	part.known = max(known, s.Record.Epoch)
+	if part.record != s.Record {
+		part.record = s.Record
+		m.recheck = true
+		m.emit(Owner{Partition: s.Partition, Record: s.Record})
+	}
+	m.clearStale(s)
+	if s.Record.Owner == m.me() {
+		m.takeOurs(s, s.Record.Epoch > known || !m.on(guardFence))
+	} else {
+		m.takeTheirs(s)
+	}
+}
+
+// takeOurs acts on a record that names us. Only at an epoch that is fresh,
+// higher than all that we knew of, may a closed table open: any other is one
+// that we were about to give away, or that came back from the past.
+func (m *Machine) takeOurs(s PartitionState, fresh bool) {
+	part := &m.parts[s.Partition]
+	switch part.state {
+	case StateServing:
+		if s.Record.Epoch > part.epoch {
+			part.epoch = s.Record.Epoch
+			part.advance = false
+			m.emit(Advance{Partition: s.Partition, Epoch: part.epoch})
+		}
+		m.reblock(s)
+	case StateRemote, StateClaiming, StateParked, StateMoving:
+		switch {
+		case fresh:
+			m.open(s)
+		case part.state == StateRemote:
+			m.setState(s.Partition, StateParked)
+		}
+	}
+}
+
+// takeTheirs acts on a record that names somebody else, or nobody.
+func (m *Machine) takeTheirs(s PartitionState) {
+	part := &m.parts[s.Partition]
+	switch part.state {
+	case StateServing:
+		if s.Record.Epoch >= part.epoch {
+			m.close(s.Partition)
+			m.emit(CancelHandlers{Partition: s.Partition})
+		}
+	case StateClaiming:
+		if s.Record != m.from(s.Partition) {
+			m.setState(s.Partition, StateRemote)
+		}
+	case StateParked, StateMoving:
+		m.setState(s.Partition, StateRemote)
+	}
+}
+
+// from returns the record that the change under way for p starts from.
+func (m *Machine) from(p int) Record {
+	for _, c := range m.changes {
+		if c.Partition == p {
+			return c.From
+		}
+	}
+	return Record{}
+}
+
+// open starts to serve a partition that has been granted to us.
+func (m *Machine) open(s PartitionState) {
+	part := &m.parts[s.Partition]
+	m.setState(s.Partition, StateServing)
+	part.here = true
+	part.epoch = s.Record.Epoch
+	part.advance = false
+	m.emit(OpenTable{Partition: s.Partition, Epoch: part.epoch, Blocked: m.block(s)})
+}
+
+// close stops to serve a partition.
+func (m *Machine) close(p int) {
+	m.setState(p, StateClosing)
+	delete(m.ghosts, p)
+	m.emit(CloseTable{Partition: p})
+}
+
+func (m *Machine) takeClosed(in Closed) {
+	if !m.valid(in.Partition) || m.parts[in.Partition].state != StateClosing {
+		return
+	}
+	m.list(in)
+	part := &m.parts[in.Partition]
+	if m.phase == PhaseLive && part.record.Owner == m.me() {
+		m.setState(in.Partition, StateParked)
+	} else {
+		m.setState(in.Partition, StateRemote)
+	}
+}
+
+// scan looks at every partition, if something changed, and sends what there
+// is to do about them. One batch at a time is closed and moved, so that each
+// partition is without an owner for about one round trip.
+func (m *Machine) scan() {
+	if m.scanAt > 0 && m.over(m.scanAt) {
+		m.recheck = true
+	}
+	if !m.recheck || m.closing > 0 || !m.ready(&m.apply) || !m.observed {
+		return
+	}
+	m.recheck = false
+	m.unblock()
+	var leave []int
+	for p := range m.parts {
+		if len(m.changes) == m.cfg.Batch {
+			break
+		}
+		if m.parts[p].state == StateServing {
+			if m.goes(p) {
+				leave = append(leave, p)
+				continue
+			}
+		}
+		m.decide(p)
+	}
+	m.scanAt = m.nextScan()
+	if len(m.changes) > 0 {
+		m.recheck = true
+		m.emit(Apply{ID: m.begin(&m.apply), Generation: m.generation, Incarnation: m.me(), Changes: m.changes})
+		return
+	}
+	for _, p := range leave[:min(len(leave), m.cfg.Batch)] {
+		m.close(p)
+	}
+}
+
+// goes reports whether a partition that we serve is to be given away now.
+func (m *Machine) goes(p int) bool {
+	return m.takes(m.wanted(p)) || m.abandons()
+}
+
+// abandons reports whether we leave without handing over: because we were
+// told to, or because there is nobody else.
+func (m *Machine) abandons() bool {
+	return m.leaving && (m.leaveBy || m.over(m.settled) && m.alone())
+}
+
+func (m *Machine) alone() bool {
+	for _, w := range m.view.Workers {
+		if w.Incarnation != m.me() {
+			return false
+		}
+	}
+	return true
+}
+
+// unclaimed reports whether nothing is left to hand over.
+func (m *Machine) unclaimed() bool {
+	if m.abandons() {
+		return true
+	}
+	for p := range m.parts {
+		if m.parts[p].state != StateRemote {
+			return false
+		}
+	}
+	return true
+}
+
+// decide adds the change that is due for a partition, if any.
+func (m *Machine) decide(p int) {
+	part := &m.parts[p]
+	switch part.state {
+	case StateServing:
+		if part.advance {
+			m.change(Change{Op: OpAdvance, Partition: p, From: part.record, Floor: part.known + 1})
+		}
+	case StateParked:
+		m.goForward(p)
+	case StateRemote:
+		switch {
+		case part.record.Owner == m.me():
+			m.setState(p, StateParked)
+			m.goForward(p)
+		case m.wanted(p) == m.me() && !m.leaving && m.over(m.settled) && m.claimable(part.record):
+			m.claim(p)
+		}
+	}
+}
+
+// goForward resolves a partition whose record names us though its table is
+// closed: it goes to whom the view wants, or else comes back to us at a new
+// epoch, which a move that may still be under way cannot survive.
+func (m *Machine) goForward(p int) {
+	part := &m.parts[p]
+	if !part.here && !m.calm() {
+		return
+	}
+	to := m.wanted(p)
+	switch {
+	case m.takes(to):
+		m.setState(p, StateMoving)
+		m.change(Change{Op: OpMove, Partition: p, From: part.record, To: to, Floor: part.known + 1, Residue: slices.Clone(m.running[p])})
+		part.known = max(part.known, part.record.Epoch+1)
+	case !m.abandons():
+		m.claim(p)
+	}
+}
+
+func (m *Machine) claim(p int) {
+	part := &m.parts[p]
+	m.setState(p, StateClaiming)
+	m.change(Change{Op: OpClaim, Partition: p, From: part.record, Floor: part.known + 1})
+}
+
+func (m *Machine) change(c Change) { m.changes = append(m.changes, c) }
+
+// calm reports whether the store's data is as old as our own quarantine asks
+// for, and its own quarantine is over.
+func (m *Machine) calm() bool {
+	return m.stored() && (m.over(m.quarantine) || !m.on(guardQuarantine))
+}
+
+func (m *Machine) stored() bool {
+	return m.snapshot.Quarantine <= 0 || !m.on(guardStoreQuarantine)
+}
+
+// claimable reports whether the owner that a record names can run nothing of
+// the partition any more.
+func (m *Machine) claimable(r Record) bool {
+	switch {
+	case r.Owner == "":
+		return m.calm()
+	case m.released(r.Owner):
+		return m.calm() || m.first && m.stored()
+	}
+	return m.dead(r.Owner) && m.calm()
+}
+
+func (m *Machine) takeApply(r Reply) {
+	m.recheck = true
+	if r.Err != nil && m.refused(r.Err) {
+		return
+	}
+	for _, s := range r.States {
+		m.takeState(s)
+		m.track(s)
+	}
+	m.settleChanges()
+}
+
+// settleChanges ends the changes that did not have the effect that we wanted,
+// as far as we know.
+func (m *Machine) settleChanges() {
+	for _, c := range m.changes {
+		part := &m.parts[c.Partition]
+		undecided := part.state == StateMoving || part.state == StateClaiming
+		if undecided || part.state == StateServing && part.advance {
+			m.apply.next = m.now.Mono + m.pollEvery
+			m.observe.next = 0
+		}
+		switch {
+		case undecided && part.record.Owner == m.me():
+			m.setState(c.Partition, StateParked)
+		case undecided:
+			m.setState(c.Partition, StateRemote)
+		}
+	}
+	m.changes = nil
+}

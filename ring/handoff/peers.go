@@ -1,0 +1,152 @@
+package handoff
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// peer is what we saw of another incarnation's session. All times are Mono.
+//
+// Its lease began no later than the renewal that we last saw a sign of, which
+// we noted later still. So it is over a TTL after the latest moment at which
+// the session may have been renewed. That is when we first received its
+// present count of renewals, if we asked for a snapshot that still showed
+// that count after the incarnation must have given up for want of another
+// renewal; then no later one can have been confirmed to it. If the session
+// vanished before that, it did not expire in the normal way (the store's
+// clock may have stepped), and a renewal may have escaped us: it is when we
+// received the first snapshot without it.
+type peer struct {
+	present  bool
+	renewals int64
+	seen     time.Duration // when we received the first snapshot with renewals
+	asked    time.Duration // when we asked for the latest snapshot that showed it
+	look     uint64        // which snapshot that was
+	deadAt   time.Duration // unless present: when its lease is certainly over
+}
+
+// lookPercent is the part of the TTL after which an incarnation without
+// another renewal has given up, seen from any other process's clock. It lies
+// between surrenderPercent and 100: the difference to either is margin, for
+// clocks that run at different rates and for the session to be looked at
+// before it expires.
+const lookPercent = 97
+
+func (m *Machine) lookAfter() time.Duration { return m.cfg.TTL / 100 * lookPercent }
+
+// look observes the store when that is due.
+func (m *Machine) look() {
+	if m.observe.id == 0 && m.now.Mono >= min(m.observe.next, m.lookAt()) {
+		m.emit(Observe{ID: m.begin(&m.observe), Generation: m.generation, Since: m.snapshot.Version})
+		m.again = false
+	}
+}
+
+// lookAt returns when a silent session is to be looked at once more before it
+// expires.
+func (m *Machine) lookAt() time.Duration {
+	at := time.Duration(math.MaxInt64)
+	for _, p := range m.peers {
+		if p.present && p.asked < p.seen+m.lookAfter() {
+			at = min(at, p.seen+m.lookAfter())
+		}
+	}
+	return at
+}
+
+func (m *Machine) takeObserve(r Reply) {
+	if m.again {
+		m.observe.next = 0
+	}
+	if r.Err != nil {
+		m.refused(r.Err)
+		return
+	}
+	if r.Snapshot.Generation != m.generation {
+		m.reassert()
+		return
+	}
+	over := m.snapshot.Quarantine == 0
+	parts := r.Snapshot.Partitions
+	m.snapshot = r.Snapshot
+	m.snapshot.Partitions = nil
+	if !m.observed || over != (m.snapshot.Quarantine == 0) {
+		m.recheck = true
+	}
+	m.observed = true
+	m.looks++
+	m.takeSessions(m.observe.sent.Mono)
+	for _, s := range parts {
+		m.takeState(s)
+	}
+	for _, s := range parts {
+		m.track(s)
+	}
+}
+
+// takeSessions notes which peers are alive in a snapshot asked for at asked.
+func (m *Machine) takeSessions(asked time.Duration) {
+	for _, s := range m.snapshot.Sessions {
+		p, ok := m.peers[s.Incarnation]
+		if !ok || !p.present || p.renewals != s.Renewals {
+			if !p.present {
+				m.recheck = true
+			}
+			p = peer{present: true, renewals: s.Renewals, seen: m.now.Mono}
+		}
+		p.asked, p.look = asked, m.looks
+		m.peers[s.Incarnation] = p
+	}
+	for inc, p := range m.peers {
+		if p.present && p.look != m.looks {
+			m.vanish(inc, p)
+		}
+	}
+}
+
+// vanish notes that a session is no longer there.
+func (m *Machine) vanish(inc string, p peer) {
+	from := m.now.Mono
+	if p.asked >= p.seen+m.lookAfter() || !m.on(guardLook) {
+		from = p.seen
+	}
+	p.present = false
+	p.deadAt = from + m.cfg.TTL
+	if !m.on(guardSilence) {
+		p.deadAt = m.now.Mono
+	}
+	m.peers[inc] = p
+	m.recheck = true
+}
+
+// track begins to watch the incarnations that a partition depends on.
+func (m *Machine) track(s PartitionState) {
+	m.watch(s.Record.Owner)
+	for _, r := range s.Residue {
+		m.watch(r.Holder)
+	}
+}
+
+func (m *Machine) watch(inc string) {
+	if _, ok := m.peers[inc]; !ok && inc != "" {
+		m.vanish(inc, peer{seen: m.now.Mono})
+	}
+}
+
+// alive reports whether an incarnation had a session when we last looked.
+func (m *Machine) alive(inc string) bool { return m.peers[inc].present && !m.released(inc) }
+
+// dead reports whether an incarnation can certainly start and run nothing any
+// more.
+func (m *Machine) dead(inc string) bool {
+	if m.released(inc) {
+		return true
+	}
+	p, ok := m.peers[inc]
+	return ok && !p.present && m.over(p.deadAt)
+}
+
+// released reports whether an incarnation gave its session up after its last
+// handler had ended.
+func (m *Machine) released(inc string) bool { return slices.Contains(m.snapshot.Released, inc) }

@@ -1,0 +1,146 @@
+package handoff
+
+import (
+	"maps"
+	"slices"
+)
+
+// clearing is an entry of residue that is to be removed from the store.
+type clearing struct {
+	partition int
+	residue   Residue
+}
+
+// list notes the executions that run on in a table that has been closed. A
+// table that opened again meanwhile may list what an earlier Closed listed.
+func (m *Machine) list(in Closed) {
+	for _, e := range in.Running {
+		r := Residue{Key: e.Key, Holder: m.me(), Token: e.Token}
+		if !slices.Contains(m.running[in.Partition], r) {
+			m.running[in.Partition] = append(m.running[in.Partition], r)
+		}
+	}
+}
+
+func (m *Machine) takeFinished(in Finished) {
+	r := Residue{Key: in.Key, Holder: m.me(), Token: in.Token}
+	i := slices.Index(m.running[in.Partition], r)
+	if i < 0 {
+		return
+	}
+	m.put(m.running, in.Partition, slices.Delete(m.running[in.Partition], i, i+1))
+	m.clearLater(in.Partition, r)
+}
+
+// clearStale removes entries of ours whose executions have ended: written by
+// a call that was overtaken, or come back with the store's past.
+func (m *Machine) clearStale(s PartitionState) {
+	for _, r := range s.Residue {
+		if r.Holder == m.me() && !slices.Contains(m.running[s.Partition], r) {
+			m.clearLater(s.Partition, r)
+		}
+	}
+}
+
+func (m *Machine) clearLater(p int, r Residue) {
+	c := clearing{p, r}
+	if m.held() && !slices.Contains(m.clears, c) {
+		m.clears = append(m.clears, c)
+	}
+}
+
+// sweep clears the residue of one partition at a time.
+func (m *Machine) sweep() {
+	if len(m.clears) == 0 || !m.ready(&m.clear) {
+		return
+	}
+	p := m.clears[0].partition
+	slices.SortStableFunc(m.clears, func(a, b clearing) int {
+		if (a.partition == p) == (b.partition == p) {
+			return 0
+		}
+		if a.partition == p {
+			return -1
+		}
+		return 1
+	})
+	var rs []Residue
+	for _, c := range m.clears {
+		if c.partition == p && len(rs) < m.cfg.Batch {
+			rs = append(rs, c.residue)
+		}
+	}
+	m.sent = len(rs)
+	m.emit(Clear{ID: m.begin(&m.clear), Generation: m.generation, Partition: p, Residue: rs})
+}
+
+func (m *Machine) takeClear(r Reply) {
+	sent := m.sent
+	m.sent = 0
+	if r.Err != nil {
+		if !m.refused(r.Err) {
+			m.clear.next = m.now.Mono + m.pollEvery
+		}
+		return
+	}
+	m.clears = slices.Delete(m.clears, 0, sent)
+}
+
+// block notes the residue that a partition comes with and returns its keys.
+// Keys that still run here need no block: the local mutex holds them.
+func (m *Machine) block(s PartitionState) []string {
+	delete(m.ghosts, s.Partition)
+	var keys []string
+	for _, r := range s.Residue {
+		if r.Holder == m.me() || !m.on(guardResidue) {
+			continue
+		}
+		m.ghosts[s.Partition] = append(m.ghosts[s.Partition], r)
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
+
+// reblock unblocks the keys of a partition that we serve whose residue the
+// store has no more.
+func (m *Machine) reblock(s PartitionState) {
+	ghosts := m.ghosts[s.Partition]
+	if len(ghosts) == 0 {
+		return
+	}
+	var left []Residue
+	for _, g := range ghosts {
+		i := slices.IndexFunc(s.Residue, func(r Residue) bool { return r.Key == g.Key && r.Holder != m.me() })
+		if i < 0 {
+			m.emit(Unblock{Partition: s.Partition, Key: g.Key})
+		} else {
+			left = append(left, s.Residue[i])
+		}
+	}
+	m.put(m.ghosts, s.Partition, left)
+}
+
+// unblock frees the keys whose holders are dead, here and in the store.
+func (m *Machine) unblock() {
+	for _, p := range slices.Sorted(maps.Keys(m.ghosts)) {
+		var left []Residue
+		for _, g := range m.ghosts[p] {
+			if !m.dead(g.Holder) {
+				left = append(left, g)
+				continue
+			}
+			m.emit(Unblock{Partition: p, Key: g.Key})
+			m.clearLater(p, g)
+		}
+		m.put(m.ghosts, p, left)
+	}
+}
+
+// put sets the residue of a partition in running or ghosts.
+func (m *Machine) put(in map[int][]Residue, p int, rs []Residue) {
+	if len(rs) == 0 {
+		delete(in, p)
+	} else {
+		in[p] = rs
+	}
+}

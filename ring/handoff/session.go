@@ -1,0 +1,271 @@
+package handoff
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// errDeadline is why a session is lost that could not be renewed in time.
+var errDeadline = errors.New("handoff: the session was not renewed before its deadline")
+
+// held reports whether a lease is running.
+func (m *Machine) held() bool { return m.phase == PhaseLive || m.phase == PhaseReasserting }
+
+// checkDeadlines compares the lease with the clocks.
+func (m *Machine) checkDeadlines() {
+	if !m.held() {
+		return
+	}
+	if !m.cancelled && m.passed(m.lease.Cancel) {
+		m.cancelled = true
+		if m.on(guardCancel) {
+			m.emit(CancelHandlers{All: true})
+		}
+	}
+	if m.passed(m.lease.Surrender) && m.on(guardSurrender) {
+		m.lose(errDeadline)
+	}
+}
+
+// join fetches the generation and registers in it.
+func (m *Machine) join() {
+	switch {
+	case m.register.id != 0 || !m.ready(&m.fetch):
+	case m.generation == "":
+		m.emit(FetchGeneration{ID: m.begin(&m.fetch)})
+	case m.closing == 0 && m.ready(&m.register):
+		m.emit(Register{
+			ID:         m.begin(&m.register),
+			Generation: m.generation,
+			Session:    m.cfg.Session,
+			Holdings:   m.holdings(),
+		})
+	}
+}
+
+// holdings lists what we serve, with the residue that it waits for, and the
+// keys that still run here though their partitions moved on.
+func (m *Machine) holdings() []Holding {
+	var hs []Holding
+	for p := range m.parts {
+		if m.parts[p].state == StateServing {
+			hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.ghosts[p])})
+		} else if r := m.running[p]; len(r) > 0 {
+			hs = append(hs, Holding{Partition: p, Residue: slices.Clone(r)})
+		}
+	}
+	return hs
+}
+
+// keepAlive renews the session when that is due.
+func (m *Machine) keepAlive() {
+	if m.ready(&m.renew) {
+		m.emit(Renew{ID: m.begin(&m.renew), Generation: m.generation, Incarnation: m.me()})
+	}
+}
+
+// takeReply hands the outcome of a call to whoever waits for it.
+func (m *Machine) takeReply(r Reply) {
+	switch {
+	case m.answered(&m.fetch, r, m.pollEvery):
+		m.takeGeneration(r)
+	case m.answered(&m.register, r, m.pollEvery):
+		m.takeRegister(r)
+	case m.answered(&m.renew, r, m.pollEvery):
+		m.takeRenew(r)
+	case m.answered(&m.observe, r, m.pollEvery):
+		m.takeObserve(r)
+	case m.answered(&m.apply, r, 0):
+		m.takeApply(r)
+	case m.answered(&m.clear, r, 0):
+		m.takeClear(r)
+	case m.answered(&m.release, r, m.pollEvery):
+		if r.Err == nil {
+			m.setPhase(PhaseReleased)
+			m.emit(Done{})
+		}
+	}
+}
+
+// refused acts on an error that says something definite about the session,
+// and reports whether there was one.
+func (m *Machine) refused(err error) bool {
+	switch {
+	case errors.Is(err, ErrSessionGone):
+		m.lose(err)
+	case errors.Is(err, ErrGeneration):
+		m.reassert()
+	default:
+		return false
+	}
+	return true
+}
+
+func (m *Machine) takeGeneration(r Reply) {
+	if r.Err != nil {
+		return
+	}
+	m.fetch.next = 0
+	m.generation = r.Generation
+	m.learn(r.Generation)
+}
+
+// learn notes that the store's data is of a generation that we have not seen
+// before: for a TTL its records may be older than what others act upon.
+func (m *Machine) learn(generation string) {
+	if m.snapshot.Generation == generation {
+		return
+	}
+	m.first = m.snapshot.Generation == ""
+	m.snapshot = Snapshot{Generation: generation}
+	m.quarantine = m.now.Mono + m.cfg.TTL
+	if m.first && m.cfg.NewCluster {
+		m.quarantine = m.now.Mono
+	}
+	m.observed = false
+	clear(m.peers)
+	for p := range m.parts {
+		m.parts[p].record = Record{}
+		m.parts[p].here = false
+	}
+}
+
+func (m *Machine) takeRegister(r Reply) {
+	if r.Err != nil {
+		if errors.Is(r.Err, ErrGeneration) {
+			m.generation = ""
+		} else {
+			m.refused(r.Err)
+		}
+		return
+	}
+	m.setPhase(PhaseLive)
+	m.extend(m.register.sent)
+	m.renew.next = m.register.sent.Mono + m.renewEvery
+	m.observe.next = 0
+	for _, s := range r.States {
+		if m.valid(s.Partition) && m.parts[s.Partition].state == StateServing && s.Record.Owner == m.me() {
+			m.parts[s.Partition].here = true
+		}
+		m.takeState(s)
+		m.track(s)
+	}
+}
+
+func (m *Machine) takeRenew(r Reply) {
+	if r.Err == nil {
+		m.renew.next = m.renew.sent.Mono + m.renewEvery
+		m.extend(m.renew.sent)
+		return
+	}
+	if !m.refused(r.Err) && m.cfg.ServeOnStoreLoss && m.view.Digest == m.confirmed {
+		m.extend(m.renew.sent)
+	}
+}
+
+// extend starts the lease anew from the moment before its call was sent.
+func (m *Machine) extend(sent Instant) {
+	if !m.on(guardClockBefore) {
+		sent = m.now
+	}
+	m.lease = NewLease(sent, m.cfg.TTL)
+	m.cancelled = false
+	m.confirmed = m.view.Digest
+	m.emit(LeaseChanged{m.lease})
+}
+
+// reassert begins to register in the store's new generation. The lease runs
+// on meanwhile. What was on its way belongs to the past: its outcome is
+// unknown, so no partition that was to move or to be claimed opens by it.
+func (m *Machine) reassert() {
+	if m.phase != PhaseLive {
+		return
+	}
+	m.setPhase(PhaseReasserting)
+	m.generation = ""
+	m.forget()
+}
+
+// forget drops every call under way.
+func (m *Machine) forget() {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear} {
+		*c = call{}
+	}
+	m.sent = 0
+	m.changes = nil
+	for p := range m.parts {
+		switch m.parts[p].state {
+		case StateClaiming, StateParked, StateMoving:
+			m.setState(p, StateRemote)
+		}
+	}
+}
+
+// lose ends the incarnation: nothing of it may start any more.
+func (m *Machine) lose(err error) {
+	m.setPhase(PhaseLost)
+	m.lease = Lease{}
+	m.forget()
+	m.emit(LeaseChanged{})
+	for p := range m.parts {
+		if m.parts[p].state == StateServing {
+			m.close(p)
+		}
+	}
+	m.emit(CancelHandlers{All: true})
+	m.emit(Lost{Err: err})
+}
+
+// finish releases the session once nothing of this incarnation is left: its
+// successors then need not wait until it would have expired.
+func (m *Machine) finish() {
+	if m.drained() {
+		m.end()
+	}
+}
+
+func (m *Machine) end() {
+	m.lease = Lease{}
+	m.emit(LeaseChanged{})
+	m.forget()
+	m.setPhase(PhaseReleasing)
+	m.giveUp()
+}
+
+// drained reports whether we are to go and no handler of ours runs or can
+// start.
+func (m *Machine) drained() bool {
+	if m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain) {
+		return false
+	}
+	return m.phase == PhaseLost || m.phase == PhaseLive && m.leaving && m.busy == 0 && len(m.clears) == 0 && m.unclaimed()
+}
+
+// giveUp releases the session. After a TTL it has expired by itself.
+func (m *Machine) giveUp() {
+	if m.doneAt == 0 {
+		m.doneAt = m.now.Mono + m.cfg.TTL
+	}
+	switch {
+	case m.now.Mono >= m.doneAt:
+		m.release = call{}
+		m.setPhase(PhaseReleased)
+		m.emit(Done{})
+	case m.ready(&m.release):
+		m.emit(Release{ID: m.begin(&m.release), Incarnation: m.me()})
+	}
+}
+
+// passed reports whether a deadline of the lease has passed: on either clock.
+func (m *Machine) passed(deadline Instant) bool {
+	if !m.on(guardEitherClock) {
+		return m.now.Mono >= deadline.Mono
+	}
+	return deadline.Passed(m.now)
+}
+
+// over reports whether a waiting period has ended. Periods that keep us from
+// taking something run on the monotonic clock alone: it may stand still, but
+// it never runs ahead.
+func (m *Machine) over(at time.Duration) bool { return m.now.Mono >= at }
