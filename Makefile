@@ -1,0 +1,31 @@
+# `make` prints the targets. A target is described by the text after its ##.
+
+T ?= 10s
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## start a router and three workers on this machine, until Ctrl-C
+	go run ./internal/dev
+
+.PHONY: build
+build: ## make the static binaries bin/router and bin/worker
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/router ./cmd/worker
+
+.PHONY: test
+test: ## run all tests of all modules, with the race detector
+	scripts/test
+
+.PHONY: check
+check: ## look for unformatted, dated, suspicious and untidy code in all modules
+	scripts/check
+
+.PHONY: bench
+bench: ## run the benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## run every fuzz function for T (make fuzz T=1m; default 10s)
+	scripts/fuzz $(T)
