@@ -1,0 +1,196 @@
+package storetest
+
+import (
+	"slices"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func generationTests() []test {
+	return []test{
+		{name: "GenerationIsStable", run: generationIsStable},
+		{name: "NewClusterSkipsOnlyTheFirstQuarantine", run: newClusterOnce, needsRestart: true},
+		{name: "OtherGenerationChangesNothing", run: otherGeneration},
+		{name: "RestartIsSeenByTheFirstCall", run: restartIsSeen, needsRestart: true},
+		{name: "LossIsSeenByTheFirstCall", run: lossIsSeen, needsRestart: true},
+		{name: "RestartEndsSessionsAndKeepsRecords", run: restartEndsSessions, needsRestart: true},
+		{name: "RegisterAfterLoss", run: registerAfterLoss, needsRestart: true},
+		{name: "RunOutSessionMayReturnInAnotherGeneration", run: runOutReturns, needsRestart: true},
+		{name: "TrapEpochsRiseFromAnEmptyStore", run: epochsRise, needsRestart: true},
+		{name: "VersionOfAnEarlierGeneration", run: earlierVersion, needsRestart: true},
+	}
+}
+
+func generationIsStable(r *run) {
+	r.begin()
+	other := r.h.Open(r.T, false)
+	for _, s := range []Store{r.store, other, other} {
+		gen, err := s.Generation(r.Context())
+		r.must(err)
+		if gen != r.gen {
+			r.Errorf("got generation %q, want %q", gen, r.gen)
+		}
+	}
+}
+
+func newClusterOnce(r *run) {
+	r.begin()
+	if left := r.observe(0).Quarantine; left != 0 {
+		r.Errorf("a new cluster has a quarantine of %v", left)
+	}
+	r.h.Restart()
+	r.store = r.h.Open(r.T, true)
+	r.refresh()
+	if r.observe(0).Quarantine == 0 {
+		r.Error("a restart with data has no quarantine in the eyes of a new cluster")
+	}
+	r.h.Lose()
+	r.refresh()
+	if r.observe(0).Quarantine == 0 {
+		r.Error("a loss of data has no quarantine in the eyes of a handle that knew it")
+	}
+}
+
+// calls are all calls that name a generation, and what each would change.
+func (r *run) calls(gen string) map[string]func() error {
+	ctx := r.Context()
+	entry := []handoff.Residue{{Key: "k", Holder: "z", Token: 1}}
+	return map[string]func() error{
+		"Register": func() error {
+			_, err := r.store.Register(ctx, gen, session("new"), long, []handoff.Holding{{Partition: 9, Epoch: 1}})
+			return err
+		},
+		"Renew": func() error { return r.store.Renew(ctx, gen, "a", long) },
+		"Apply": func() error {
+			_, err := r.store.Apply(ctx, gen, "a", []handoff.Change{claim(8, handoff.Record{})})
+			return err
+		},
+		"Clear": func() error { return r.store.Clear(ctx, gen, 1, entry) },
+		"Observe": func() error {
+			_, err := r.store.Observe(ctx, gen, 0)
+			return err
+		},
+	}
+}
+
+func otherGeneration(r *run) {
+	entry := handoff.Residue{Key: "k", Holder: "z", Token: 1}
+	r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{entry}})
+	before := r.observe(0)
+	for name, call := range r.calls("other") {
+		r.wantErr(name, call(), handoff.ErrGeneration)
+	}
+	after := r.observe(0)
+	if after.Version != before.Version || len(after.Sessions) != 1 || after.Sessions[0] != before.Sessions[0] {
+		r.Errorf("calls of another generation turned %v into %v", before, after)
+	}
+	r.wantResidue(1, entry)
+}
+
+func restartIsSeen(r *run) { r.isSeen(r.h.Restart) }
+func lossIsSeen(r *run)    { r.isSeen(r.h.Lose) }
+
+func (r *run) isSeen(event func()) {
+	r.begin()
+	names := []string{"Register", "Renew", "Apply", "Clear", "Observe"}
+	for _, name := range names {
+		r.register("a-" + name)
+		old := r.gen
+		event()
+		r.wantErr(name+" as the first call", r.eventually(r.calls(old)[name]), handoff.ErrGeneration)
+		r.refresh()
+		if r.gen == old {
+			r.Errorf("the generation is the same as before")
+		}
+		if left := r.observe(0).Quarantine; left <= 0 {
+			r.Error("there is no quarantine")
+		}
+		for again, call := range r.calls(old) {
+			r.wantErr(again+" after "+name, call(), handoff.ErrGeneration)
+		}
+	}
+}
+
+// eventually repeats a call whose connection died with the server.
+func (r *run) eventually(call func() error) (err error) {
+	r.Helper()
+	r.until("the store answers", func() bool {
+		err = call()
+		return isDefinite(err)
+	})
+	return err
+}
+
+func restartEndsSessions(r *run) {
+	entry := handoff.Residue{Key: "k", Holder: "z", Token: 1}
+	record := r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1, Residue: []handoff.Residue{entry}})[0].Record
+	r.register("b")
+	r.must(r.store.Release(r.Context(), "c"))
+	r.h.Restart()
+	r.refresh()
+	s := r.observe(0)
+	if len(s.Sessions) > 0 || !slices.Equal(s.Released, []string{"c"}) {
+		r.Errorf("got sessions %v and tombstones %q, want none and c", s.Sessions, s.Released)
+	}
+	r.wantRecord(1, record)
+	r.wantResidue(1, entry)
+	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), handoff.ErrSessionGone)
+	r.register("b")
+	r.refused("b", claim(1, record)) // in the quarantine
+	again := r.register("a", handoff.Holding{Partition: 1, Epoch: record.Epoch, Residue: []handoff.Residue{entry}})[0]
+	if again.Record.Owner != "a" || again.Record.Epoch <= record.Epoch {
+		r.Errorf("the record %v was re-asserted as %v", record, again.Record)
+	}
+}
+
+func registerAfterLoss(r *run) {
+	record := r.begin().register("a", handoff.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
+	r.h.Lose()
+	r.refresh()
+	entry := handoff.Residue{Key: "k", Holder: "a", Token: 7}
+	got := r.register("a", handoff.Holding{Partition: 1, Epoch: record.Epoch, Residue: []handoff.Residue{entry}})[0]
+	if got.Record != (handoff.Record{Epoch: record.Epoch + 1, Owner: "a"}) {
+		r.Errorf("the record %v was re-asserted as %v", record, got.Record)
+	}
+	r.wantResidue(1, entry)
+	// A worker that was wrong about owning the partition comes too late.
+	refused := r.register("b", handoff.Holding{Partition: 1, Epoch: record.Epoch - 1})[0].Record
+	if refused != got.Record {
+		r.Errorf("a lower holding turned %v into %v", got.Record, refused)
+	}
+}
+
+func runOutReturns(r *run) {
+	r.begin().dead("a", 1)
+	r.must(r.store.Release(r.Context(), "b"))
+	r.h.Restart()
+	r.refresh()
+	r.register("a")
+	_, err := r.store.Register(r.Context(), r.gen, session("b"), long, nil)
+	r.wantErr("Register of a released incarnation", err, handoff.ErrSessionGone)
+}
+
+func epochsRise(r *run) {
+	r.begin().register("a")
+	before := r.applied("a", claim(1, handoff.Record{}), "a")
+	r.h.Lose()
+	r.refresh()
+	r.register("b")
+	r.until("the quarantine is over and a second has passed", func() bool {
+		return r.observe(0).Quarantine == 0 && r.h.Now().Unix() > before.Epoch
+	})
+	after := r.applied("b", claim(1, handoff.Record{}), "b")
+	if after.Epoch <= before.Epoch {
+		r.Errorf("the epoch went from %d to %d", before.Epoch, after.Epoch)
+	}
+}
+
+func earlierVersion(r *run) {
+	r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1})
+	version := r.observe(0).Version
+	r.h.Restart()
+	r.refresh()
+	if got := r.observe(version).Partitions; len(got) != 1 {
+		r.Errorf("with a version of an earlier generation got %v, want all partitions", got)
+	}
+}

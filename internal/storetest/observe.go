@@ -1,0 +1,171 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func observeTests() []test {
+	return []test{
+		{name: "ObserveSinceAVersion", run: observeSince},
+		{name: "ObserveMissesNothing", run: observeMissesNothing},
+		{name: "WatchHints", run: watchHints},
+		{name: "WatchEnds", run: watchEnds},
+	}
+}
+
+func observeSince(r *run) {
+	r.begin().register("a")
+	empty := r.observe(0)
+	if len(empty.Partitions) > 0 {
+		r.Errorf("an empty store shows %v", empty.Partitions)
+	}
+	r.apply("a", claim(1, handoff.Record{}), claim(2, handoff.Record{}))
+	both := r.observe(empty.Version)
+	if len(both.Partitions) != 2 || both.Version <= empty.Version {
+		r.Errorf("after two claims got %v at version %d, before %d", both.Partitions, both.Version, empty.Version)
+	}
+	idle := r.observe(both.Version)
+	if len(idle.Partitions) > 0 || idle.Version != both.Version {
+		r.Errorf("with nothing changed got %v at version %d, before %d", idle.Partitions, idle.Version, both.Version)
+	}
+	entry := handoff.Residue{Key: "k", Holder: "a", Token: 1}
+	r.register("a", handoff.Holding{Partition: 2, Residue: []handoff.Residue{entry}})
+	one := r.observe(both.Version)
+	if len(one.Partitions) != 1 || one.Partitions[0].Partition != 2 {
+		r.Errorf("after a residue got %v, want partition 2", one.Partitions)
+	}
+	r.must(r.store.Clear(r.Context(), r.gen, 2, []handoff.Residue{entry}))
+	cleared := r.observe(one.Version)
+	if len(cleared.Partitions) != 1 || len(cleared.Partitions[0].Residue) > 0 {
+		r.Errorf("after the clearing got %v, want partition 2 without residue", cleared.Partitions)
+	}
+}
+
+// Writers change partitions while one process observes increments only; what
+// it adds up must be what is there in the end.
+func observeMissesNothing(r *run) {
+	const writers, rounds = 3, 40
+	r.begin()
+	stores := make([]Store, writers)
+	for i := range stores {
+		stores[i] = r.h.Open(r.T, false)
+		r.register(fmt.Sprint("w", i))
+	}
+	known := map[int]handoff.PartitionState{}
+	var version int64
+	look := func() {
+		s := r.observe(version)
+		version = s.Version
+		for _, p := range s.Partitions {
+			known[p.Partition] = p
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		each(writers, func(i int) { write(r, stores[i], i, rounds) })
+	}()
+	for writing := true; writing; {
+		select {
+		case <-done:
+			writing = false
+		default:
+		}
+		look()
+	}
+	all := r.observe(0).Partitions
+	if len(all) != len(known) {
+		r.Errorf("increments showed %d partitions, want %d", len(known), len(all))
+	}
+	for _, want := range all {
+		if got := known[want.Partition]; !same(got, want) {
+			r.Errorf("increments added up to %v, want %v", got, want)
+		}
+	}
+}
+
+func write(r *run, store Store, i, rounds int) {
+	inc := fmt.Sprint("w", i)
+	records := map[int]handoff.Record{}
+	for n := range rounds {
+		p := i*10 + n%7
+		c := claim(p, records[p])
+		s, err := store.Apply(r.Context(), r.gen, inc, []handoff.Change{c})
+		if err != nil {
+			r.Error(err)
+			return
+		}
+		records[p] = s[0].Record
+	}
+}
+
+func watchHints(r *run) {
+	r.begin()
+	other := r.h.Open(r.T, false)
+	hints := other.Watch(r.Context())
+	hinted := func(what string, f func()) {
+		r.Helper()
+		r.quiet(hints)
+		f()
+		select {
+		case _, ok := <-hints:
+			if !ok {
+				r.Fatalf("the channel was closed at %s", what)
+			}
+		case <-time.After(10 * time.Second):
+			r.Fatalf("no hint after %s", what)
+		}
+	}
+	// The subscription is there once a hint arrives; until then hints may get lost.
+	r.until("the first hint arrives", func() bool {
+		r.register("a")
+		select {
+		case <-hints:
+			return true
+		default:
+			return false
+		}
+	})
+	var record handoff.Record
+	hinted("Register", func() { r.register("b") })
+	hinted("Apply", func() { record = r.apply("a", claim(1, handoff.Record{}))[0].Record })
+	entry := handoff.Residue{Key: "k", Holder: "a", Token: 1}
+	hinted("a move", func() { r.apply("a", move(1, record, "b", entry)) })
+	hinted("Clear", func() { r.must(r.store.Clear(r.Context(), r.gen, 1, []handoff.Residue{entry})) })
+	hinted("Release", func() { r.must(r.store.Release(r.Context(), "a")) })
+	for range 50 {
+		r.register("b") // hints merge, nobody blocks
+	}
+}
+
+// quiet returns when no hint has come for a moment.
+func (r *run) quiet(hints <-chan struct{}) {
+	for {
+		select {
+		case <-hints:
+		case <-time.After(20 * time.Millisecond):
+			return
+		}
+	}
+}
+
+func watchEnds(r *run) {
+	r.begin()
+	ctx, cancel := context.WithCancel(r.Context())
+	hints := r.store.Watch(ctx)
+	cancel()
+	for {
+		select {
+		case _, ok := <-hints:
+			if !ok {
+				return
+			}
+		case <-time.After(10 * time.Second):
+			r.Fatal("the channel stays open after its context has ended")
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package storetest
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func sessionTests() []test {
+	return []test{
+		{name: "RegisterShowsTheSession", run: registerShowsTheSession},
+		{name: "RegisterTwice", run: registerTwice},
+		{name: "HoldingsAccepted", run: holdingsAccepted},
+		{name: "HoldingsRefused", run: holdingsRefused},
+		{name: "HoldingsOfResidueAlone", run: holdingsOfResidueAlone},
+		{name: "HoldingsKeepLaterResidue", run: holdingsKeepLaterResidue},
+		{name: "RegisterManyHoldings", run: registerManyHoldings},
+		{name: "RenewExtends", run: renewExtends},
+		{name: "TrapRenewNeverResurrects", run: renewNeverResurrects},
+		{name: "ReleaseLeavesATombstone", run: releaseLeavesATombstone},
+		{name: "ReleaseOfTheUnknown", run: releaseOfTheUnknown},
+		{name: "OddBytes", run: oddBytes},
+		{name: "ContextEnds", run: contextEnds},
+	}
+}
+
+func registerShowsTheSession(r *run) {
+	r.begin().register("a")
+	r.register("b")
+	got := r.observe(0).Sessions
+	slices.SortFunc(got, func(a, b handoff.SessionState) int { return int(a.Incarnation[0]) - int(b.Incarnation[0]) })
+	if len(got) != 2 || got[0].Session != session("a") || got[1].Session != session("b") {
+		r.Errorf("got sessions %v, want those of a and b", got)
+	}
+}
+
+func registerTwice(r *run) {
+	hold := handoff.Holding{Partition: 3, Epoch: 7, Residue: []handoff.Residue{{Key: "k", Holder: "a", Token: 1}}}
+	first := r.begin().register("a", hold)[0]
+	was := r.renewals("a")
+	second := r.register("a", hold)[0]
+	if second.Record.Owner != "a" || second.Record.Epoch < first.Record.Epoch || !sameResidue(first.Residue, second.Residue) {
+		r.Errorf("the second Register gave %v after %v", second, first)
+	}
+	if now := r.renewals("a"); now <= was {
+		r.Errorf("renewals went from %d to %d, want them to go up", was, now)
+	}
+}
+
+func (r *run) renewals(inc string) int64 {
+	r.Helper()
+	for _, s := range r.observe(0).Sessions {
+		if s.Incarnation == inc {
+			return s.Renewals
+		}
+	}
+	r.Fatalf("%s has no session", inc)
+	return 0
+}
+
+func holdingsAccepted(r *run) {
+	r.begin()
+	unix := r.h.Now().Unix()
+	absent := r.register("a", handoff.Holding{Partition: 1, Epoch: 5})[0].Record
+	if absent.Owner != "a" || absent.Epoch < unix {
+		r.Errorf("an absent record became %v, want owner a and an epoch of at least %d", absent, unix)
+	}
+	far := r.register("a", handoff.Holding{Partition: 2, Epoch: unix * 2})[0].Record
+	if want := (handoff.Record{Epoch: unix*2 + 1, Owner: "a"}); far != want {
+		r.Errorf("an absent record became %v, want %v", far, want)
+	}
+	same := r.register("b", handoff.Holding{Partition: 2, Epoch: far.Epoch})[0].Record
+	if want := (handoff.Record{Epoch: far.Epoch + 1, Owner: "b"}); same != want {
+		r.Errorf("the record %v became %v, want %v", far, same, want)
+	}
+	own := r.register("b", handoff.Holding{Partition: 2, Epoch: 5})[0].Record
+	if want := (handoff.Record{Epoch: same.Epoch + 1, Owner: "b"}); own != want {
+		r.Errorf("the own record %v became %v, want %v", same, own, want)
+	}
+	r.wantRecord(2, own)
+}
+
+func holdingsRefused(r *run) {
+	r.begin()
+	far := r.h.Now().Unix() * 2
+	owned := r.register("a", handoff.Holding{Partition: 1, Epoch: far})[0].Record
+	ghost := handoff.Residue{Key: "k", Holder: "b", Token: 9}
+	got := r.register("b",
+		handoff.Holding{Partition: 1, Epoch: owned.Epoch - 1, Residue: []handoff.Residue{ghost}},
+		handoff.Holding{Partition: 2, Epoch: 1})
+	if got[0].Record != owned {
+		r.Errorf("a holding below the record gave %v, want %v", got[0].Record, owned)
+	}
+	if got[1].Record.Owner != "b" {
+		r.Errorf("the other holding gave %v, want owner b", got[1].Record)
+	}
+	r.wantRecord(1, owned)
+	r.wantResidue(1, ghost)
+}
+
+func holdingsOfResidueAlone(r *run) {
+	entry := handoff.Residue{Key: "k", Holder: "a", Token: 9}
+	got := r.begin().register("a", handoff.Holding{Partition: 1, Residue: []handoff.Residue{entry}})[0]
+	if got.Record != (handoff.Record{}) {
+		r.Errorf("residue alone made the record %v", got.Record)
+	}
+	r.wantResidue(1, entry)
+	if seen := r.partition(1); !same(seen, got) {
+		r.Errorf("Observe shows %v, want %v", seen, got)
+	}
+}
+
+func holdingsKeepLaterResidue(r *run) {
+	entry := func(token int64) handoff.Residue { return handoff.Residue{Key: "k", Holder: "a", Token: token} }
+	r.begin()
+	for _, c := range []struct{ stored, asserted, want int64 }{
+		{9, 10, 10}, {10, 9, 10}, {99, 100, 100}, {math.MaxInt64, math.MaxInt64 - 1, math.MaxInt64}, {math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64},
+	} {
+		r.must(r.store.Clear(r.Context(), r.gen, 1, r.partition(1).Residue))
+		r.register("a", handoff.Holding{Partition: 1, Residue: []handoff.Residue{entry(c.stored)}})
+		r.register("a", handoff.Holding{Partition: 1, Residue: []handoff.Residue{entry(c.asserted)}})
+		r.wantResidue(1, entry(c.want))
+	}
+}
+
+func registerManyHoldings(r *run) {
+	const many = 4096
+	var holdings []handoff.Holding
+	for p := range many {
+		holdings = append(holdings, handoff.Holding{Partition: p, Epoch: int64(p + 1)})
+	}
+	states := r.begin().register("a", holdings...)
+	for p, s := range states {
+		if s.Partition != p || s.Record.Owner != "a" {
+			r.Fatalf("holding %d gave %v", p, s)
+		}
+	}
+	if seen := r.observe(0).Partitions; len(seen) != many {
+		r.Errorf("Observe shows %d partitions, want %d", len(seen), many)
+	}
+}
+
+func renewExtends(r *run) {
+	ttl := 2 * r.h.TTL
+	r.begin().registerFor("a", ttl)
+	r.registerFor("b", ttl)
+	was := r.renewals("a")
+	begin := r.h.Now()
+	for r.h.Now().Sub(begin) < 2*ttl {
+		r.h.Elapse(ttl / 10)
+		r.must(r.store.Renew(r.Context(), r.gen, "a", ttl))
+	}
+	if now := r.renewals("a"); now <= was {
+		r.Errorf("renewals went from %d to %d, want them to go up", was, now)
+	}
+	r.until("b runs out", func() bool { return !r.hasSession("b") })
+	r.wantErr("Renew of an unknown session", r.store.Renew(r.Context(), r.gen, "nobody", ttl), handoff.ErrSessionGone)
+}
+
+func renewNeverResurrects(r *run) {
+	r.begin().dead("a", 1)
+	ctx := r.Context()
+	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), handoff.ErrSessionGone)
+	_, err := r.store.Register(ctx, r.gen, session("a"), long, nil)
+	r.wantErr("Register", err, handoff.ErrSessionGone)
+	_, err = r.store.Apply(ctx, r.gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 2}})
+	r.wantErr("Apply", err, handoff.ErrSessionGone)
+	if r.hasSession("a") {
+		r.Error("the session is back")
+	}
+	r.wantRecord(2, handoff.Record{})
+}
+
+func releaseLeavesATombstone(r *run) {
+	r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1})
+	r.register("b")
+	for range 2 {
+		r.must(r.store.Release(r.Context(), "a"))
+		s := r.observe(0)
+		if !slices.Equal(s.Released, []string{"a"}) || len(s.Sessions) != 1 || s.Sessions[0].Incarnation != "b" {
+			r.Errorf("got sessions %v and tombstones %q, want b and a", s.Sessions, s.Released)
+		}
+	}
+	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "a", long), handoff.ErrSessionGone)
+	_, err := r.store.Register(r.Context(), r.gen, session("a"), long, nil)
+	r.wantErr("Register", err, handoff.ErrSessionGone)
+	_, err = r.store.Apply(r.Context(), r.gen, "a", nil)
+	r.wantErr("Apply", err, handoff.ErrSessionGone)
+}
+
+func releaseOfTheUnknown(r *run) {
+	r.begin()
+	r.must(r.store.Release(r.Context(), "ghost"))
+	if got := r.observe(0).Released; !slices.Equal(got, []string{"ghost"}) {
+		r.Errorf("got tombstones %q, want ghost", got)
+	}
+}
+
+func oddBytes(r *run) {
+	r.begin()
+	for i, odd := range []string{"", ":", ",", "3:abc,", "\x00", "\r\n", "é", "\xff\xfe", "{}", "%s"} {
+		inc := odd + "inc"
+		s := handoff.Session{Incarnation: inc, Name: odd, Addr: odd, Gossip: odd}
+		residue := handoff.Residue{Key: odd, Holder: odd, Token: math.MaxInt64}
+		_, err := r.store.Register(r.Context(), r.gen, s, long, []handoff.Holding{{Partition: i, Epoch: 1, Residue: []handoff.Residue{residue}}})
+		r.must(err)
+		r.wantResidue(i, residue)
+		if got := r.partition(i).Record.Owner; got != inc {
+			r.Errorf("got owner %q, want %q", got, inc)
+		}
+		if !slices.ContainsFunc(r.observe(0).Sessions, func(got handoff.SessionState) bool { return got.Session == s }) {
+			r.Errorf("no session %q", s)
+		}
+		r.must(r.store.Clear(r.Context(), r.gen, i, []handoff.Residue{residue}))
+		r.wantResidue(i)
+	}
+}
+
+func contextEnds(r *run) {
+	r.begin().register("a")
+	ctx, cancel := context.WithCancel(r.Context())
+	cancel()
+	_, err := r.store.Apply(ctx, r.gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}})
+	r.wantErr("Apply", err, context.Canceled)
+	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), context.Canceled)
+	_, err = r.store.Observe(ctx, r.gen, 0)
+	r.wantErr("Observe", err, context.Canceled)
+	r.wantRecord(1, handoff.Record{})
+}
+
+// each runs f for n workers at once.
+func each(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
