@@ -1,0 +1,267 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// KeySource says where a request carries its key. Make one with
+// [ParseKeySource]; the zero KeySource yields no key.
+//
+// Whatever the source, the key is the decoded text: %31 and 1 are one key. In
+// headers and cookies as well, a percent sign of the key's own is written %25.
+type KeySource struct {
+	kind keyKind
+	name string // of the header, parameter or cookie
+	path pathPattern
+	spec string
+}
+
+type keyKind uint8
+
+const (
+	fromNowhere keyKind = iota
+	fromHeader
+	fromQuery
+	fromCookie
+	fromPath
+	fromHost
+)
+
+const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}) or host"
+
+// ParseKeySource reads one of these forms:
+//
+//	header:NAME   the header of that name
+//	query:NAME    the query parameter of that name
+//	cookie:NAME   the cookie of that name
+//	path:PATTERN  a wildcard of a [net/http.ServeMux] pattern without method and
+//	              host: the one called {key} or {key...}, else the only one
+//	host          the host name that the request is for, in lower case and
+//	              without its port
+func ParseKeySource(spec string) (KeySource, error) {
+	kind, arg, _ := strings.Cut(spec, ":")
+	s := KeySource{name: arg, spec: spec}
+	var err error
+	switch {
+	case spec == "host":
+		s.kind = fromHost
+	case kind == "header" && arg != "":
+		s.kind = fromHeader
+		s.name, err = checkHeaderName(arg)
+		s.spec = "header:" + s.name
+	case kind == "query" && arg != "":
+		s.kind = fromQuery
+	case kind == "cookie" && arg != "":
+		s.kind = fromCookie
+		if !isToken(arg) {
+			err = errors.New("not a cookie's name")
+		}
+	case kind == "path" && arg != "":
+		s.kind = fromPath
+		s.path, err = parsePathPattern(arg)
+	default:
+		err = errors.New("the forms are " + keyForms)
+	}
+	if err != nil {
+		return KeySource{}, fmt.Errorf("gateway: bad key source %q: %w", spec, err)
+	}
+	return s, nil
+}
+
+// String returns the source's canonical form, which [ParseKeySource] accepts.
+func (s KeySource) String() string { return s.spec }
+
+// FormatKeySources returns the sources' forms in their order, separated by
+// spaces.
+func FormatKeySources(sources []KeySource) string {
+	specs := make([]string, len(sources))
+	for i, s := range sources {
+		specs[i] = s.spec
+	}
+	return strings.Join(specs, " ")
+}
+
+// ExtractKey returns the key that the first of the sources yields which yields
+// one. A source is skipped if what it names is absent or empty. The error
+// wraps [ErrNoKey] if every source is skipped, and [ErrBadKey] if the value
+// does not pass [CheckKey], is not decodable, is given more than once with
+// different values, or, for a path, stands in one that is not in its shortest
+// form.
+func ExtractKey(sources []KeySource, r *http.Request) (string, error) {
+	for i := range sources {
+		s := &sources[i]
+		key, err := s.extract(r)
+		if err == nil && key == "" {
+			continue
+		}
+		if err == nil {
+			err = CheckKey(key)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%w (from %s)", err, s.spec)
+		}
+		return key, nil
+	}
+	return "", fmt.Errorf("%w: send it in %s", ErrNoKey, strings.ReplaceAll(FormatKeySources(sources), " ", " or "))
+}
+
+// extract returns "" for a source that is absent.
+func (s *KeySource) extract(r *http.Request) (string, error) {
+	switch s.kind {
+	case fromHeader:
+		return keyFromHeader(r.Header[s.name])
+	case fromQuery:
+		return keyFromQuery(r.URL.RawQuery, s.name)
+	case fromCookie:
+		return keyFromCookies(r.Header["Cookie"], s.name)
+	case fromPath:
+		return s.path.key(r.URL.EscapedPath())
+	case fromHost:
+		return keyFromHost(r.Host), nil
+	}
+	return "", nil
+}
+
+// only takes one more value of a source into what it has yielded so far.
+func only(have, value string) (string, error) {
+	if have != "" && have != value {
+		return "", fmt.Errorf("%w: given more than once with different values", ErrBadKey)
+	}
+	return value, nil
+}
+
+func keyFromHeader(values []string) (key string, err error) {
+	for _, v := range values {
+		if v = strings.Trim(v, " \t"); v == "" {
+			continue
+		}
+		if v, err = unescape(v, url.PathUnescape); err != nil {
+			return "", err
+		}
+		if key, err = only(key, v); err != nil {
+			return "", err
+		}
+	}
+	return key, nil
+}
+
+// keyFromQuery reads the query by itself, since url.ParseQuery drops what it
+// cannot read and would let a parameter through that an app may yet see.
+func keyFromQuery(query, name string) (key string, err error) {
+	for pair := range strings.SplitSeq(query, "&") {
+		if strings.Contains(pair, ";") {
+			if namesKey(pair, name) {
+				return "", fmt.Errorf("%w: a semicolon beside it in the query", ErrBadKey)
+			}
+			continue
+		}
+		n, v, _ := strings.Cut(pair, "=")
+		if !isName(n, name) || v == "" {
+			continue
+		}
+		if v, err = unescape(v, url.QueryUnescape); err != nil {
+			return "", err
+		}
+		if key, err = only(key, v); err != nil {
+			return "", err
+		}
+	}
+	return key, nil
+}
+
+// namesKey reports whether those who separate parameters by semicolons would
+// find the key in pair.
+func namesKey(pair, name string) bool {
+	for part := range strings.SplitSeq(pair, ";") {
+		n, _, _ := strings.Cut(part, "=")
+		if isName(n, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func isName(raw, name string) bool {
+	if raw == name {
+		return true
+	}
+	if !strings.ContainsAny(raw, "%+") {
+		return false
+	}
+	decoded, err := url.QueryUnescape(raw)
+	return err == nil && decoded == name
+}
+
+func keyFromCookies(lines []string, name string) (key string, err error) {
+	for _, line := range lines {
+		for pair := range strings.SplitSeq(line, ";") {
+			n, v, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
+			if strings.Trim(n, " \t") != name {
+				continue
+			}
+			v = strings.Trim(v, " \t")
+			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
+				v = v[1 : len(v)-1]
+			}
+			if v == "" {
+				continue
+			}
+			if v, err = unescape(v, url.PathUnescape); err != nil {
+				return "", err
+			}
+			if key, err = only(key, v); err != nil {
+				return "", err
+			}
+		}
+	}
+	return key, nil
+}
+
+func keyFromHost(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	} else {
+		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+func unescape(s string, how func(string) (string, error)) (string, error) {
+	decoded, err := how(s)
+	if err != nil {
+		return "", fmt.Errorf("%w: bad percent-encoding (a percent sign of its own is written %%25)", ErrBadKey)
+	}
+	return decoded, nil
+}
+
+func checkHeaderName(name string) (string, error) {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case !isToken(name):
+		return "", errors.New("not a header's name")
+	case strings.HasPrefix(canonical, headerPrefix):
+		return "", errors.New("headers under Keyway- are dropped when a client sends them")
+	case canonical == "Host":
+		return "", errors.New("the form for the host is host")
+	case canonical == "Connection" || canonical == "Transfer-Encoding" || canonical == "Content-Length" || canonical == "Trailer" || canonical == "Te":
+		return "", errors.New("this header frames the request")
+	}
+	return canonical, nil
+}
+
+// isToken reports whether s is a token (RFC 9110, section 5.6.2).
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		alnum := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
+		if !alnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return s != ""
+}
