@@ -1,0 +1,357 @@
+// Package gossip lets the processes of a cluster find each other and know who
+// is alive. It wraps github.com/hashicorp/memberlist (the SWIM protocol: Das,
+// Gupta and Motivala, 2002, with Lifeguard: Dadgar, Phillips and Currey, 2017)
+// and turns its events into immutable views of the cluster, [ring.View].
+//
+// Each member spreads a description of itself: role, state, addresses,
+// incarnation, the digest of the view that it sees, and the settings that all
+// members must share. A node with another cluster name or other ring settings
+// is refused by both sides, which say what differs. A dead member is noticed
+// in 1 to 2 seconds. A view is a good guess, not the truth: nothing that must
+// be safe may depend on it alone.
+//
+// One goroutine owns the state. memberlist's callbacks leave their news in an
+// inbox; the owner takes all that has come, computes one view of it and
+// publishes it through an atomic pointer. A second goroutine joins missing
+// members about once a second, so that a split cluster becomes one again:
+// memberlist itself never tries.
+//
+//	callbacks → inbox → owner → View, Changed
+//	Announce ───────────┘
+//	AddSeeds → joiner → memberlist.Join
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+var (
+	// ErrConfig: a field of Config, or a change given to Announce, is invalid.
+	ErrConfig = errors.New("gossip: bad configuration")
+
+	// ErrBind: the gossip address cannot be listened on.
+	ErrBind = errors.New("gossip: cannot listen")
+
+	// ErrRefused: this member and a peer do not belong into one cluster, or
+	// cannot understand each other.
+	ErrRefused = errors.New("gossip: refused")
+
+	// ErrClosed: the Cluster has been left or closed.
+	ErrClosed = errors.New("gossip: closed")
+)
+
+// DefaultCluster is the name of a cluster that was given none.
+const DefaultCluster = "keyway"
+
+// DefaultPort is the port of an address in Config.Seeds that has none.
+const DefaultPort = "7946"
+
+// Config says who this member is and where to find the others. Errors name
+// the command line's flag beside the field, where it has one.
+type Config struct {
+	// Cluster keeps clusters apart: members of another one are refused. At most
+	// 64 bytes; "" means DefaultCluster. (--cluster)
+	Cluster string
+
+	// Self describes this member. Name and Role are required; a zero State means
+	// ring.StateJoining. Gossip and View are filled in.
+	Self ring.Member
+
+	// Ring holds the settings of the ring, the same on all members.
+	Ring ring.Config
+
+	// KeySource says from where a router takes the key of a request. Routers
+	// with different key sources refuse each other; "" is not compared. (--key)
+	KeySource string
+
+	// Bind is the host:port to listen on, with UDP and TCP. Port 0 takes a free
+	// one. "" means 127.0.0.1:0. (--gossip)
+	Bind string
+
+	// Advertise is the host or host:port at which peers reach this member. ""
+	// means the bound address or, if that is every address of the machine, the
+	// first of them that is not loopback, private ones first.
+	Advertise string
+
+	// Seeds are host or host:port addresses of members to join. One that is not
+	// reachable now is joined later. (--join)
+	Seeds []string
+
+	// Keyring holds keys of 16, 24 or 32 bytes that encrypt gossip with AES-GCM:
+	// the first encrypts, all decrypt. Rotate a key by adding the new one last
+	// everywhere, then moving it first, then removing the old one. Empty: gossip
+	// is neither encrypted nor authenticated. (--gossip-key)
+	Keyring [][]byte
+
+	// Logger receives what an operator should know. nil means slog.Default().
+	Logger *slog.Logger
+
+	// Transport replaces the network, for tests; see package gossiptest. nil
+	// means UDP and TCP on Bind.
+	Transport memberlist.Transport
+}
+
+// Cluster is this process's membership in a cluster. Its methods may be called
+// by any number of goroutines.
+type Cluster struct {
+	log      *slog.Logger
+	settings settings
+	node     string // name in memberlist
+	identity ring.Member
+	list     *memberlist.Memberlist
+
+	inbox    *inbox
+	meta     atomic.Pointer[[]byte]
+	current  atomic.Pointer[publication]
+	requests chan request
+	owned    chan struct{} // closed when the owner ends
+	stop     context.CancelFunc
+	ctx      context.Context // ends when the Cluster closes
+	tasks    sync.WaitGroup  // owner and joiner
+	joiner   *joiner
+
+	ending sync.Mutex // held by Leave and Close, so that they follow each other
+	ended  bool
+}
+
+// Start makes this process a member and joins the seeds. It waits up to two
+// seconds for them. If some seed takes it in or cannot be reached, or there is
+// none, Start succeeds: a member that has not found its cluster is a cluster
+// of its own and keeps trying. It fails with ErrRefused if every seed refuses
+// it, with ErrBind, with ErrConfig or with the cause of ctx's end. ctx bounds
+// only Start itself.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	builder, err := ring.NewBuilder(cfg.Ring)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	c := &Cluster{
+		log:      cfg.Logger.With("component", "gossip"),
+		settings: newSettings(&cfg),
+		node:     nodeName(cfg.Self.Name, rand.Text()[:10]),
+		inbox:    newInbox(),
+		requests: make(chan request),
+		owned:    make(chan struct{}),
+	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
+	if err := c.open(ctx, &cfg); err != nil {
+		c.stop()
+		return nil, err
+	}
+	c.joiner = newJoiner(c, cfg.Seeds)
+	o := newOwner(c, builder, c.identity)
+	o.publish()
+	c.tasks.Go(o.run)
+	c.tasks.Go(c.joiner.run)
+
+	if err := c.joiner.awaitFirstRound(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, c.ask(request{})
+}
+
+// open listens and creates the memberlist node.
+func (c *Cluster) open(ctx context.Context, cfg *Config) error {
+	logger := newLogger(c.log)
+	ls, err := listen(ctx, c.ctx, cfg, logger)
+	if err != nil {
+		return err
+	}
+	c.identity = cfg.Self
+	c.identity.Gossip = ls.advertised()
+	meta, err := newMetadata(c.identity, c.settings).encode()
+	if err != nil {
+		ls.transport.Shutdown()
+		return err
+	}
+	c.meta.Store(&meta)
+	mc := timing()
+	mc.Name = c.node
+	mc.Transport = ls.transport
+	mc.BindPort = int(ls.bind.Port())
+	mc.AdvertiseAddr, mc.AdvertisePort = ls.advertise.Addr().String(), int(ls.advertise.Port())
+	mc.Logger = logger
+	d := &delegate{c}
+	mc.Delegate, mc.Events, mc.Alive, mc.Merge, mc.Conflict = d, d, d, d, d
+	if len(cfg.Keyring) > 0 {
+		if mc.Keyring, err = memberlist.NewKeyring(cfg.Keyring, cfg.Keyring[0]); err != nil {
+			ls.transport.Shutdown()
+			return fmt.Errorf("%w: --gossip-key: %w", ErrConfig, err)
+		}
+	} else if !ls.loopback() {
+		c.log.Warn("gossip is not encrypted: whoever reaches this address can join the cluster; set --gossip-key on all members", "addr", c.identity.Gossip)
+	}
+	if c.list, err = memberlist.Create(mc); err != nil {
+		ls.transport.Shutdown()
+		return fmt.Errorf("%w on %s (--gossip): %w", ErrBind, cfg.Bind, err)
+	}
+	return nil
+}
+
+// timing returns memberlist's settings for a local network, made quicker: a
+// dead member is noticed in 1 to 2 seconds, while one that loses a third of its
+// packets has a second to speak up before it is taken for dead.
+func timing() *memberlist.Config {
+	mc := memberlist.DefaultLANConfig()
+	mc.ProbeInterval = 250 * time.Millisecond
+	mc.ProbeTimeout = 125 * time.Millisecond
+	mc.SuspicionMult = 4
+	mc.SuspicionMaxTimeoutMult = 3
+	mc.AwarenessMaxMultiplier = 4
+	mc.GossipInterval = 50 * time.Millisecond
+	mc.PushPullInterval = 5 * time.Second
+	mc.TCPTimeout = 5 * time.Second
+	mc.HandoffQueueDepth = 4096
+	mc.DeadNodeReclaimTime = time.Second
+	mc.EnableCompression = false // at this pace it costs more time than it saves
+	return mc
+}
+
+func (cfg Config) withDefaults() Config {
+	cfg.Cluster = cmp.Or(cfg.Cluster, DefaultCluster)
+	cfg.Self.State = cmp.Or(cfg.Self.State, ring.StateJoining)
+	cfg.Self.View = 0
+	cfg.Bind = cmp.Or(cfg.Bind, "127.0.0.1:0")
+	cfg.Seeds = slices.Clone(cfg.Seeds)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return cfg
+}
+
+func (cfg *Config) validate() error {
+	if n := len(cfg.Self.Name); n == 0 || n > nameLimit {
+		return fmt.Errorf("%w: Self.Name (--name) has %d bytes, want 1 to %d", ErrConfig, n, nameLimit)
+	}
+	if n := len(cfg.Cluster); n > clusterLimit {
+		return fmt.Errorf("%w: Cluster (--cluster) has %d bytes, want at most %d", ErrConfig, n, clusterLimit)
+	}
+	for i, key := range cfg.Keyring {
+		if memberlist.ValidateKey(key) != nil {
+			return fmt.Errorf("%w: key %d of Keyring (--gossip-key) has %d bytes, want 16, 24 or 32", ErrConfig, i+1, len(key))
+		}
+	}
+	for _, seed := range cfg.Seeds {
+		if _, _, err := splitSeed(seed); err != nil {
+			return fmt.Errorf("%w: seed (--join) %q: %w", ErrConfig, seed, err)
+		}
+	}
+	return validMember(cfg.Self)
+}
+
+func validMember(m ring.Member) error {
+	if m.Role != ring.RoleWorker && m.Role != ring.RoleRouter {
+		return fmt.Errorf("%w: unknown role %d", ErrConfig, m.Role)
+	}
+	if m.State < ring.StateJoining || m.State > ring.StateLeaving {
+		return fmt.Errorf("%w: unknown state %d", ErrConfig, m.State)
+	}
+	return nil
+}
+
+// View returns the latest view of the cluster, never nil. It costs one atomic
+// load.
+func (c *Cluster) View() *ring.View { return c.current.Load().view }
+
+// Changed returns a channel that is closed when View changes next. Get it
+// before View to miss no change:
+//
+//	for {
+//		changed := c.Changed()
+//		use(c.View())
+//		<-changed
+//	}
+//
+// A closed Cluster's view does not change any more.
+func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
+
+// Addr returns the host:port at which peers reach this member's gossip: what
+// others use as a seed.
+func (c *Cluster) Addr() string { return c.identity.Gossip }
+
+// Announce changes what this member says about itself. change gets a copy of
+// the description and may set its Incarnation, State, Addr and Store; the
+// other fields are not its to change: View is kept at the digest of what View
+// returns. When Announce returns, View has the change, and it is on its way to
+// the peers. change must not call the Cluster's methods other than View and
+// Addr. It fails with ErrConfig if the description is invalid or longer than
+// some 400 bytes, and with ErrClosed.
+func (c *Cluster) Announce(change func(*ring.Member)) error {
+	return c.ask(request{change: change})
+}
+
+// AddSeeds adds addresses, as in Config.Seeds, of members that were learnt of
+// elsewhere. An address is tried for ten minutes after it was last added; of
+// more than 256 the oldest are forgotten, and malformed ones at once.
+func (c *Cluster) AddSeeds(addrs []string) { c.joiner.add(addrs) }
+
+// Leave tells the peers that this member goes, so that they need not find out,
+// and closes the Cluster. It takes at most two seconds, less if ctx ends. Its
+// error says that the peers may not know; the Cluster is closed in any case.
+// Leaving a closed Cluster does nothing.
+func (c *Cluster) Leave(ctx context.Context) error {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if c.ended {
+		return nil
+	}
+	err := c.ask(request{
+		change: func(m *ring.Member) { m.State = ring.StateLeaving },
+		wait:   patience(ctx, 500*time.Millisecond),
+	})
+	if left := c.list.Leave(patience(ctx, 1500*time.Millisecond)); err == nil && left != nil {
+		err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)
+	}
+	c.end()
+	return err
+}
+
+// patience is the time to spend on one step before ctx ends. memberlist takes
+// 0 for no limit.
+func patience(ctx context.Context, most time.Duration) time.Duration {
+	if ctx.Err() != nil {
+		return 1
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline))
+	}
+	return max(most, 1)
+}
+
+// Close ends the membership without a word, as a crash would: the peers find
+// out in a second or two. Closing twice, or after Leave, does nothing.
+// memberlist's last probes may take some seconds more to end by themselves.
+func (c *Cluster) Close() error {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if !c.ended {
+		c.end()
+	}
+	return nil
+}
+
+// end needs c.ending.
+func (c *Cluster) end() {
+	c.ended = true
+	c.stop()
+	c.tasks.Wait()
+	c.list.Shutdown() // only logs what goes wrong
+}

@@ -1,0 +1,300 @@
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	joinInterval  = time.Second      // between two rounds, give or take a quarter
+	joinPatience  = 2 * time.Second  // of Start, and of a look-up of a name
+	joinSlowest   = 16 * time.Second // between two attempts at what is no seed, or refuses
+	joinAtOnce    = 4
+	seedAddresses = 16 // of one name
+	addedBound    = 256
+	addedAge      = 10 * time.Minute
+)
+
+// joiner joins those of the seeds and of the addresses added later that are
+// not in the view.
+type joiner struct {
+	c        *Cluster
+	first    chan struct{} // closed after the first round
+	firstErr error         // every seed refused; read it after first
+	throttle throttle      // of run
+
+	mu      sync.Mutex
+	targets map[string]*target // by address, as it was given
+}
+
+// target is an address to join. Its seed field does not change; joiner.mu
+// protects added, run owns the rest.
+type target struct {
+	seed  bool
+	added time.Time
+	next  time.Time     // no attempt before
+	delay time.Duration // after the next failure
+	lost  bool          // the last attempt failed
+}
+
+func newJoiner(c *Cluster, seeds []string) *joiner {
+	j := &joiner{c: c, first: make(chan struct{}), targets: make(map[string]*target)}
+	for _, seed := range seeds {
+		j.targets[seed] = &target{seed: true, delay: joinInterval}
+	}
+	return j
+}
+
+func (j *joiner) add(addrs []string) {
+	now := time.Now()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, addr := range addrs {
+		if t, known := j.targets[addr]; known {
+			t.added = now
+		} else if _, _, err := splitSeed(addr); err == nil {
+			j.targets[addr] = &target{added: now, delay: joinInterval}
+		}
+	}
+	j.forget(now)
+}
+
+// forget drops added targets that are too old or too many. It needs j.mu.
+func (j *joiner) forget(now time.Time) {
+	type aged struct {
+		addr  string
+		added time.Time
+	}
+	var added []aged
+	for addr, t := range j.targets {
+		if !t.seed {
+			added = append(added, aged{addr, t.added})
+		}
+	}
+	slices.SortFunc(added, func(a, b aged) int { return b.added.Compare(a.added) })
+	for i, a := range added {
+		if i >= addedBound || now.Sub(a.added) > addedAge {
+			delete(j.targets, a.addr)
+		}
+	}
+}
+
+// awaitFirstRound waits for the first attempt at all seeds and returns an
+// error if each of them refused.
+func (j *joiner) awaitFirstRound(ctx context.Context) error {
+	patience := time.NewTimer(joinPatience)
+	defer patience.Stop()
+	select {
+	case <-j.first:
+		return j.firstErr
+	case <-patience.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("gossip: joining was given up: %w", context.Cause(ctx))
+	}
+}
+
+func (j *joiner) run() {
+	j.firstErr = allRefused(j.round())
+	close(j.first)
+	for {
+		jitter := time.Duration(rand.Int64N(int64(joinInterval / 2)))
+		select {
+		case <-time.After(joinInterval*3/4 + jitter):
+			j.round()
+		case <-j.c.ctx.Done():
+			return
+		}
+	}
+}
+
+// allRefused joins the outcomes of a round into one error if all are refusals.
+func allRefused(outcomes []error) error {
+	for _, err := range outcomes {
+		if !errors.Is(err, ErrRefused) {
+			return nil
+		}
+	}
+	return errors.Join(outcomes...)
+}
+
+// round tries the targets that are due, a few at a time, and returns the
+// outcome of each.
+func (j *joiner) round() []error {
+	due := j.due(time.Now())
+	outcomes := make([]error, len(due))
+	slots := make(chan struct{}, joinAtOnce)
+	var attempts sync.WaitGroup
+	for i, addr := range due {
+		slots <- struct{}{}
+		attempts.Go(func() {
+			outcomes[i] = j.attempt(addr)
+			<-slots
+		})
+	}
+	attempts.Wait()
+	if j.c.ctx.Err() != nil {
+		return nil
+	}
+	for i, addr := range due {
+		j.note(addr, outcomes[i], time.Now())
+	}
+	return slices.DeleteFunc(outcomes, func(err error) bool { return err == errSelf })
+}
+
+func (j *joiner) due(now time.Time) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.forget(now)
+	var due []string
+	for addr, t := range j.targets {
+		if !now.Before(t.next) {
+			due = append(due, addr)
+		}
+	}
+	return due
+}
+
+// errSelf is the outcome for an address that is this member's own.
+var errSelf = errors.New("gossip: own address")
+
+// attempt joins the members at addr that are not in the view. It succeeds if
+// there are none, or if one of them takes this member in.
+func (j *joiner) attempt(addr string) error {
+	ctx, cancel := context.WithTimeout(j.c.ctx, joinPatience)
+	defer cancel()
+	found, err := resolveAll(ctx, addr, DefaultPort)
+	if err != nil {
+		return fmt.Errorf("gossip: seed %s (--join): %w", addr, err)
+	}
+	found = found[:min(len(found), seedAddresses)]
+	others := slices.DeleteFunc(slices.Clone(found), j.self)
+	if len(others) == 0 {
+		return errSelf
+	}
+	alive := j.alive()
+	var failures []error
+	joined := false
+	for _, at := range others {
+		if alive[at.String()] {
+			joined = true
+			continue
+		}
+		if _, err := j.c.list.Join([]string{at.String()}); err != nil {
+			failures = append(failures, explain(at.String(), err))
+			continue
+		}
+		joined = true
+	}
+	if joined {
+		return nil
+	}
+	// A refusal says more than an address that does not answer.
+	slices.SortStableFunc(failures, func(a, b error) int {
+		return -cmp.Compare(refusals(a), refusals(b))
+	})
+	return failures[0]
+}
+
+func refusals(err error) int {
+	if errors.Is(err, ErrRefused) {
+		return 1
+	}
+	return 0
+}
+
+func (j *joiner) self(at netip.AddrPort) bool {
+	return at.String() == j.c.identity.Gossip
+}
+
+func (j *joiner) alive() map[string]bool {
+	alive := make(map[string]bool)
+	for _, m := range j.c.View().Members {
+		alive[m.Gossip] = true
+	}
+	return alive
+}
+
+// note decides when addr is tried again. A seed that does not answer is tried
+// in every round, anything else less and less often.
+func (j *joiner) note(addr string, err error, now time.Time) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	t, known := j.targets[addr]
+	if !known {
+		return
+	}
+	refused := errors.Is(err, ErrRefused)
+	switch {
+	case err == nil || err == errSelf:
+		if t.lost && t.seed && err == nil {
+			j.c.log.Info("seed joined", "seed", addr)
+		}
+		t.lost, t.delay, t.next = false, joinInterval, time.Time{}
+		return
+	case t.seed && !refused:
+		t.delay = joinInterval
+		t.next = time.Time{}
+	default:
+		t.next = now.Add(t.delay)
+		t.delay = min(2*t.delay, joinSlowest)
+	}
+	t.lost = true
+	switch {
+	case refused && j.starting(): // Start returns it
+	case refused && j.throttle.pass(err.Error(), now):
+		j.c.log.Error("cannot join a seed", "error", err)
+	case t.seed && !refused && j.throttle.pass(err.Error(), now):
+		j.c.log.Warn("cannot join a seed yet; trying on", "seed", addr, "error", err)
+	}
+}
+
+func (j *joiner) starting() bool {
+	select {
+	case <-j.first:
+		return false
+	default:
+		return true
+	}
+}
+
+// Texts of memberlist's errors, which have no types.
+const (
+	noKeyFits     = "no installed keys could decrypt the message"
+	peerPlain     = "encryption is configured but remote state is not encrypted"
+	peerEncrypted = "remote state is encrypted and encryption is not configured"
+)
+
+// explain says in Keyway's words why Join failed. memberlist flattens errors
+// into texts, so texts are all there is to tell them apart.
+func explain(addr string, err error) error {
+	if list, ok := err.(interface{ WrappedErrors() []error }); ok && len(list.WrappedErrors()) == 1 {
+		err = list.WrappedErrors()[0]
+	}
+	text := strings.TrimSpace(err.Error())
+	_, refusal, refused := strings.Cut(text, ErrRefused.Error()+": ")
+	remote := strings.Contains(text, "remote error: ")
+	switch {
+	case refused:
+		return fmt.Errorf("%w: seed %s: %s", ErrRefused, addr, refusal)
+	case strings.Contains(text, noKeyFits):
+		return fmt.Errorf("%w: seed %s encrypts gossip with a key that this member does not have: give both the same --gossip-key", ErrRefused, addr)
+	case strings.Contains(text, peerPlain) && !remote, strings.Contains(text, peerEncrypted) && remote:
+		return fmt.Errorf("%w: seed %s does not encrypt gossip, this member does: start the seed with the same --gossip-key, or this member without", ErrRefused, addr)
+	case strings.Contains(text, peerEncrypted), strings.Contains(text, peerPlain):
+		return fmt.Errorf("%w: seed %s encrypts gossip, this member does not: give this member the seed's --gossip-key", ErrRefused, addr)
+	case strings.Contains(text, "invalid msgType"):
+		return fmt.Errorf("%w: seed %s answers, but not with gossip: --join must name the --gossip address of a router or worker, not one that takes requests", ErrRefused, addr)
+	case strings.HasSuffix(text, "EOF"):
+		return fmt.Errorf("gossip: seed %s closed the connection without an answer: --join must name the --gossip address of a Keyway router or worker: %w", addr, err)
+	}
+	return fmt.Errorf("gossip: seed %s cannot be reached (--join): %w", addr, err)
+}

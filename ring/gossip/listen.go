@@ -1,0 +1,229 @@
+package gossip
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// listener is a transport and the addresses that belong to it.
+type listener struct {
+	transport memberlist.Transport
+	bind      netip.AddrPort
+	advertise netip.AddrPort
+}
+
+func (l *listener) advertised() string { return l.advertise.String() }
+
+// loopback reports whether only this machine can reach l.
+func (l *listener) loopback() bool {
+	return l.bind.Addr().IsLoopback() && l.advertise.Addr().IsLoopback()
+}
+
+// listen opens cfg's transport. ctx bounds the look-up of names; dials and
+// streams end with life.
+func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (*listener, error) {
+	if cfg.Transport != nil {
+		return wrap(life, cfg.Transport)
+	}
+	bind, err := resolve(ctx, cfg.Bind, "0")
+	if err != nil {
+		return nil, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
+	}
+	inner, err := bindTo(bind, logger)
+	if err != nil {
+		return nil, fmt.Errorf("%w on %s: %w; choose a free address of this machine with --gossip", ErrBind, cfg.Bind, err)
+	}
+	bind = netip.AddrPortFrom(bind.Addr(), uint16(inner.GetAutoBindPort()))
+	advertise := bind
+	if cfg.Advertise != "" {
+		advertise, err = resolve(ctx, cfg.Advertise, strconv.Itoa(int(bind.Port())))
+	} else if bind.Addr().IsUnspecified() {
+		advertise, err = outward(bind.Port())
+	}
+	if err != nil {
+		inner.Shutdown()
+		return nil, fmt.Errorf("%w: Advertise %q: %w", ErrConfig, cfg.Advertise, err)
+	}
+	return &listener{&transport{inner, life, dialTCP}, bind, advertise}, nil
+}
+
+// wrap makes a listener of a transport that was given.
+func wrap(life context.Context, t memberlist.Transport) (*listener, error) {
+	ip, port, err := t.FinalAdvertiseAddr("", 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: Transport: %w", ErrConfig, err)
+	}
+	addr, _ := netip.AddrFromSlice(ip)
+	at := netip.AddrPortFrom(addr.Unmap(), uint16(port))
+	dial := func(_ context.Context, addr string, timeout time.Duration) (net.Conn, error) {
+		return t.DialTimeout(addr, timeout)
+	}
+	return &listener{&transport{t, life, dial}, at, at}, nil
+}
+
+// bindTo listens with TCP and UDP on one port. If it may choose the port, the
+// one that it chose for TCP may be taken for UDP, so it tries again.
+func bindTo(addr netip.AddrPort, logger *log.Logger) (t *memberlist.NetTransport, err error) {
+	attempts := 1
+	if addr.Port() == 0 {
+		attempts = 10
+	}
+	for range attempts {
+		t, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
+			BindAddrs: []string{addr.Addr().String()},
+			BindPort:  int(addr.Port()),
+			Logger:    logger,
+		})
+		if err == nil {
+			break
+		}
+	}
+	return t, err
+}
+
+// resolve returns the first address of a host:port, or of a host with the
+// default port. An empty host means all addresses of the machine.
+func resolve(ctx context.Context, hostport, port string) (netip.AddrPort, error) {
+	addrs, err := resolveAll(ctx, hostport, port)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return addrs[0], nil
+}
+
+func resolveAll(ctx context.Context, hostport, defaultPort string) ([]netip.AddrPort, error) {
+	host, port, err := splitHostPort(hostport, defaultPort)
+	if err != nil {
+		return nil, err
+	}
+	if host == "" {
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port)}, nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []netip.AddrPort{netip.AddrPortFrom(ip.Unmap(), port)}, nil
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, err
+	}
+	// IPv4 first: a name such as localhost then means the same on all members.
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int {
+		return cmp.Compare(a.Unmap().BitLen(), b.Unmap().BitLen())
+	})
+	addrs := make([]netip.AddrPort, len(ips))
+	for i, ip := range ips {
+		addrs[i] = netip.AddrPortFrom(ip.Unmap(), port)
+	}
+	return addrs, nil
+}
+
+func splitSeed(addr string) (host string, port uint16, err error) {
+	host, port, err = splitHostPort(addr, DefaultPort)
+	if err == nil && host == "" {
+		err = fmt.Errorf("no host")
+	}
+	if err == nil && port == 0 {
+		err = fmt.Errorf("port 0")
+	}
+	return host, port, err
+}
+
+func splitHostPort(addr, defaultPort string) (string, uint16, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil { // perhaps there is just no port
+		var bare error
+		if host, port, bare = net.SplitHostPort(net.JoinHostPort(addr, defaultPort)); bare != nil || hasColon(addr) {
+			return "", 0, err
+		}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not a port number", port)
+	}
+	return host, uint16(n), nil
+}
+
+// hasColon tells a malformed host:port from a host; a bare IPv6 address is one.
+func hasColon(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err != nil && slices.Contains([]byte(s), ':')
+}
+
+// outward returns an address of this machine that others can reach: a private
+// one before a public one, IPv4 before IPv6, loopback if there is no other.
+func outward(port uint16) (netip.AddrPort, error) {
+	nets, err := net.InterfaceAddrs()
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	best, rank := netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0
+	for _, n := range nets {
+		ipnet, ok := n.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		ip, _ := netip.AddrFromSlice(ipnet.IP)
+		ip = ip.Unmap()
+		if !ip.IsGlobalUnicast() {
+			continue
+		}
+		r := 1
+		if ip.Is4() {
+			r++
+		}
+		if ip.IsPrivate() {
+			r += 2
+		}
+		if r > rank {
+			best, rank = ip, r
+		}
+	}
+	return netip.AddrPortFrom(best, port), nil
+}
+
+// transport ends dials and the streams that this side opened when life ends.
+type transport struct {
+	memberlist.Transport
+	life context.Context
+	dial func(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error)
+}
+
+func dialTCP(ctx context.Context, addr string, timeout time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: timeout}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, a.Addr)
+}
+
+func (t *transport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	conn, err := t.dial(t.life, addr, timeout)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{conn, context.AfterFunc(t.life, func() { conn.Close() })}, nil
+}
+
+func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(a.Addr, timeout)
+}
+
+type stream struct {
+	net.Conn
+	done func() bool
+}
+
+func (s *stream) Close() error {
+	s.done()
+	return s.Conn.Close()
+}

@@ -1,0 +1,192 @@
+package gossip
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Limits of what a member says about itself. Together they keep every
+// metadata under memberlist's limit, which it enforces with a panic.
+const (
+	metaLimit      = 512
+	nameLimit      = 128 // a member's name, which travels in the node's name
+	clusterLimit   = 64
+	keySourceLimit = 96 // bytes shown to peers; a longer one is compared by its digest
+)
+
+// Every metadata starts with a mark, so that a member of some other
+// memberlist program is told apart, and a version. A decoder ignores bytes
+// after the last field it knows: a new field needs no new version.
+const (
+	metaMark    = 'K'
+	metaVersion = 1
+)
+
+var errNotKeyway = errors.New("not a member of a Keyway cluster")
+
+// metadata is what a member tells its peers about itself through memberlist.
+// Its name and gossip address travel beside it, as the node's.
+type metadata struct {
+	role        ring.Role
+	state       ring.State
+	view        uint64
+	settings    settings
+	incarnation string
+	addr        string
+	store       string
+}
+
+// settings are those that all members of a cluster must share.
+type settings struct {
+	cluster    string
+	partitions int
+	replicas   int
+	load       float64
+	ring       uint64 // digest of the ring's configuration, its format included
+	keyDigest  uint64 // of the whole key source; 0 for none
+	keySource  string // at most its first keySourceLimit bytes
+}
+
+func newSettings(cfg *Config) settings {
+	s := settings{
+		cluster:    cfg.Cluster,
+		partitions: cmp.Or(cfg.Ring.Partitions, ring.DefaultPartitions),
+		replicas:   cmp.Or(cfg.Ring.ReplicationFactor, ring.DefaultReplicationFactor),
+		load:       cmp.Or(cfg.Ring.Load, ring.DefaultLoad),
+		ring:       cfg.Ring.Digest(),
+		keySource:  cfg.KeySource[:min(len(cfg.KeySource), keySourceLimit)],
+	}
+	if cfg.KeySource != "" {
+		h := fnv.New64a()
+		h.Write([]byte(cfg.KeySource))
+		s.keyDigest = h.Sum64()
+	}
+	return s
+}
+
+func newMetadata(m ring.Member, s settings) metadata {
+	return metadata{
+		role:        m.Role,
+		state:       m.State,
+		view:        m.View,
+		settings:    s,
+		incarnation: m.Incarnation,
+		addr:        m.Addr,
+		store:       m.Store,
+	}
+}
+
+// member returns the member that describes itself with md.
+func (md metadata) member(name, gossip string) ring.Member {
+	return ring.Member{
+		Name:        name,
+		Incarnation: md.incarnation,
+		Role:        md.role,
+		State:       md.state,
+		Addr:        md.addr,
+		Gossip:      gossip,
+		Store:       md.store,
+		View:        md.view,
+	}
+}
+
+// encode fails if md is longer than memberlist can carry.
+func (md metadata) encode() ([]byte, error) {
+	b := make([]byte, 0, metaLimit)
+	b = append(b, metaMark, metaVersion, byte(md.role), byte(md.state))
+	b = binary.BigEndian.AppendUint64(b, md.view)
+	b = binary.BigEndian.AppendUint64(b, md.settings.ring)
+	b = binary.BigEndian.AppendUint64(b, md.settings.keyDigest)
+	b = binary.BigEndian.AppendUint64(b, math.Float64bits(md.settings.load))
+	b = binary.AppendUvarint(b, uint64(md.settings.partitions))
+	b = binary.AppendUvarint(b, uint64(md.settings.replicas))
+	for _, s := range []string{md.incarnation, md.addr, md.store, md.settings.cluster, md.settings.keySource} {
+		b = binary.AppendUvarint(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	if len(b) > metaLimit {
+		return nil, fmt.Errorf("%w: the member's description has %d bytes, at most %d fit: shorten the incarnation (%d), address (%d), store URL (%d), cluster name (%d) or key source (%d)",
+			ErrConfig, len(b), metaLimit, len(md.incarnation), len(md.addr), len(md.store), len(md.settings.cluster), len(md.settings.keySource))
+	}
+	return b, nil
+}
+
+func decodeMetadata(b []byte) (metadata, error) {
+	if len(b) < 2 || b[0] != metaMark {
+		return metadata{}, errNotKeyway
+	}
+	if b[1] != metaVersion {
+		return metadata{}, fmt.Errorf("describes itself in format %d, this version of Keyway knows format %d", b[1], metaVersion)
+	}
+	r := reader{b: b[2:]}
+	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
+	md.view = r.uint64()
+	md.settings.ring = r.uint64()
+	md.settings.keyDigest = r.uint64()
+	md.settings.load = math.Float64frombits(r.uint64())
+	md.settings.partitions = r.int()
+	md.settings.replicas = r.int()
+	for _, s := range []*string{&md.incarnation, &md.addr, &md.store, &md.settings.cluster, &md.settings.keySource} {
+		*s = r.string()
+	}
+	switch {
+	case r.short:
+		return metadata{}, errors.New("its description is truncated")
+	case md.role != ring.RoleWorker && md.role != ring.RoleRouter:
+		return metadata{}, fmt.Errorf("has an unknown role (%d)", md.role)
+	case md.state < ring.StateJoining || md.state > ring.StateLeaving:
+		return metadata{}, fmt.Errorf("has an unknown state (%d)", md.state)
+	}
+	return md, nil
+}
+
+// reader takes fields off b. Once b is too short it only returns zeros.
+type reader struct {
+	b     []byte
+	short bool
+}
+
+func (r *reader) take(n int) []byte {
+	if r.short || n > len(r.b) {
+		r.short = true
+		return nil
+	}
+	field := r.b[:n]
+	r.b = r.b[n:]
+	return field
+}
+
+func (r *reader) byte() byte {
+	if f := r.take(1); f != nil {
+		return f[0]
+	}
+	return 0
+}
+
+func (r *reader) uint64() uint64 {
+	if f := r.take(8); f != nil {
+		return binary.BigEndian.Uint64(f)
+	}
+	return 0
+}
+
+// int reads a number of at most 31 bits.
+func (r *reader) int() int {
+	v, n := binary.Uvarint(r.b)
+	if r.short || n <= 0 || v > math.MaxInt32 {
+		r.short = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return int(v)
+}
+
+func (r *reader) string() string {
+	return string(r.take(r.int()))
+}

@@ -1,0 +1,246 @@
+package gossip
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+const (
+	// gather is how long the owner lets news collect before it computes a view.
+	gather = 10 * time.Millisecond
+
+	// settle is how long a new digest waits to be spread, so that a burst of
+	// joins does not make every member spread every digest in between.
+	settle = 50 * time.Millisecond
+
+	// duplicateAge is how long a name may be alive twice before that is worth a
+	// warning: a restarted process's former life takes some seconds to be missed.
+	duplicateAge = 10 * time.Second
+)
+
+// publication is a view and the channel that is closed when it is replaced.
+type publication struct {
+	view     *ring.View
+	replaced chan struct{}
+}
+
+// request asks the owner for a change of this member's description. A request
+// without one only takes the inbox's news into the view.
+type request struct {
+	change func(*ring.Member)
+	wait   time.Duration // for the change to be spread; 0 for not at all
+	reply  chan error
+}
+
+// ask returns when the owner has done r.
+func (c *Cluster) ask(r request) error {
+	r.reply = make(chan error, 1)
+	select {
+	case c.requests <- r:
+		return <-r.reply
+	case <-c.owned:
+		return ErrClosed
+	}
+}
+
+// owner holds what this member knows of the cluster. Only its goroutine
+// touches it.
+type owner struct {
+	c          *Cluster
+	builder    *ring.Builder
+	self       ring.Member
+	spreadView uint64                 // self.View as the peers were last told
+	peers      map[string]ring.Member // by node
+	table      *ring.Table
+	active     []string             // names in table
+	duplicates map[string]time.Time // names alive twice, and since when
+	throttle   throttle
+}
+
+func newOwner(c *Cluster, builder *ring.Builder, self ring.Member) *owner {
+	return &owner{
+		c:          c,
+		builder:    builder,
+		self:       self,
+		peers:      make(map[string]ring.Member),
+		duplicates: make(map[string]time.Time),
+	}
+}
+
+func (o *owner) run() {
+	defer close(o.c.owned)
+	var gathered, settled <-chan time.Time // nil unless waited for
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case <-o.c.inbox.wake:
+			if gathered == nil {
+				gathered = time.After(gather)
+			}
+		case <-gathered:
+			gathered = nil
+			o.catchUp()
+		case r := <-o.c.requests:
+			o.catchUp()
+			r.reply <- o.do(r)
+		case <-settled:
+			settled = nil
+			o.spread(unwaited)
+		case <-second.C:
+			o.warnOfDuplicates(time.Now())
+		case <-o.c.ctx.Done():
+			return
+		}
+		if o.self.View != o.spreadView && settled == nil {
+			settled = time.After(settle)
+		}
+	}
+}
+
+// do carries out a request.
+func (o *owner) do(r request) error {
+	if r.change == nil {
+		return nil
+	}
+	next := o.self
+	r.change(&next)
+	next.Name, next.Role, next.Gossip, next.View = o.self.Name, o.self.Role, o.self.Gossip, o.self.View
+	if err := validMember(next); err != nil {
+		return err
+	}
+	if _, err := newMetadata(next, o.c.settings).encode(); err != nil {
+		return err
+	}
+	if next == o.self {
+		return nil
+	}
+	o.self = next
+	o.publish()
+	o.spread(max(r.wait, unwaited))
+	return nil
+}
+
+// unwaited is the shortest time to wait for: memberlist takes 0 for no limit.
+const unwaited = time.Duration(1)
+
+// spread hands this member's description to memberlist. That waits until some
+// peers have been sent it, or until wait has passed: then it goes on by itself.
+func (o *owner) spread(wait time.Duration) {
+	meta, err := newMetadata(o.self, o.c.settings).encode()
+	if err != nil { // its length was checked with the last change
+		o.c.log.Error("cannot describe this member to its peers", "error", err)
+		return
+	}
+	o.spreadView = o.self.View
+	o.c.meta.Store(&meta)
+	_ = o.c.list.UpdateNode(wait) // fails only when wait has passed
+}
+
+// catchUp takes the inbox's news into the view.
+func (o *owner) catchUp() {
+	n := o.c.inbox.take()
+	for node, m := range n.members {
+		if m != nil {
+			o.keep(node, *m)
+		} else {
+			o.drop(node)
+		}
+	}
+	if len(n.members) > 0 {
+		o.publish()
+	}
+	now := time.Now()
+	for _, err := range n.refusals {
+		if o.throttle.pass(err.Error(), now) {
+			o.c.log.Error("a member was kept out of the cluster", "error", err)
+		}
+	}
+	for node, err := range n.clashes {
+		if o.throttle.pass(node, now) {
+			o.c.log.Warn("two members claim to be one node", "error", err)
+		}
+	}
+}
+
+func (o *owner) keep(node string, m ring.Member) {
+	if _, known := o.peers[node]; !known {
+		o.c.log.Info("member joined", "member", m.Name, "role", m.Role, "state", m.State, "addr", m.Addr, "gossip", m.Gossip)
+	}
+	o.peers[node] = m
+}
+
+func (o *owner) drop(node string) {
+	m, known := o.peers[node]
+	if !known {
+		return
+	}
+	delete(o.peers, node)
+	if m.State == ring.StateLeaving {
+		o.c.log.Info("member left", "member", m.Name, "role", m.Role, "gossip", m.Gossip)
+		return
+	}
+	o.c.log.Warn("member lost: it does not answer", "member", m.Name, "role", m.Role, "gossip", m.Gossip)
+	o.c.joiner.add([]string{m.Gossip}) // it may be behind a cut that heals
+}
+
+// publish computes the view and replaces the current one if they differ.
+func (o *owner) publish() {
+	members := append(slices.Collect(maps.Values(o.peers)), o.self)
+	o.retable(ring.ActiveWorkers(members))
+	view := ring.NewView(o.table, members)
+	if view.Digest != o.self.View {
+		o.self.View = view.Digest
+		members[len(members)-1] = o.self
+		view = ring.NewView(o.table, members)
+	}
+	old := o.c.current.Load()
+	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) {
+		return
+	}
+	o.c.current.Store(&publication{view, make(chan struct{})})
+	if old != nil {
+		close(old.replaced)
+	}
+}
+
+// retable makes the table that of the active workers. One that cannot be made
+// leaves the old one, whose owners the view then checks against its members.
+func (o *owner) retable(workers []ring.Member) {
+	names := make([]string, len(workers))
+	for i, w := range workers {
+		names[i] = w.Name
+	}
+	if o.table != nil && slices.Equal(names, o.active) {
+		return
+	}
+	table, err := o.builder.Table(names)
+	if err != nil {
+		o.c.log.Error("the ring keeps its former members", "error", err)
+		return
+	}
+	o.table, o.active = table, names
+}
+
+// warnOfDuplicates finds processes that were started with one name.
+func (o *owner) warnOfDuplicates(now time.Time) {
+	addrs := map[string][]string{o.self.Name: {o.self.Gossip}}
+	for _, m := range o.peers {
+		addrs[m.Name] = append(addrs[m.Name], m.Gossip)
+	}
+	maps.DeleteFunc(o.duplicates, func(name string, _ time.Time) bool { return len(addrs[name]) < 2 })
+	for name, at := range addrs {
+		if len(at) < 2 {
+			continue
+		}
+		if _, known := o.duplicates[name]; !known {
+			o.duplicates[name] = now
+		}
+		if now.Sub(o.duplicates[name]) >= duplicateAge && o.throttle.pass(name, now) {
+			o.c.log.Warn("several members have one name, and only one of them is on the ring: give each its own --name", "name", name, "gossip", at)
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package gossip_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// A member that does not belong into the cluster is refused by both sides, and
+// both say why.
+func TestRefusals(t *testing.T) {
+	key1, key2 := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 32)
+	for name, tt := range map[string]struct {
+		seed, joiner func(*gossip.Config)
+		start        []string // in Start's error
+		seedLog      []string // in the seed's log
+	}{
+		"cluster": {
+			joiner:  func(c *gossip.Config) { c.Cluster = "shop" },
+			start:   []string{"cluster name differs", `"shop" at worker "worker-01" (10.0.0.2:7946)`, `"keyway" at router "router" (10.0.0.1:7946)`, "--cluster"},
+			seedLog: []string{"cluster name differs", "shop", "keyway", "10.0.0.1:7946", "10.0.0.2:7946", "--cluster"},
+		},
+		"partitions": {
+			joiner:  func(c *gossip.Config) { c.Ring.Partitions = 65 },
+			start:   []string{"number of partitions differs", "65 at worker", "64 at router", "10.0.0.1:7946", "10.0.0.2:7946"},
+			seedLog: []string{"number of partitions differs", "65 at worker", "64 at router"},
+		},
+		"replication factor": {
+			seed:    func(c *gossip.Config) { c.Ring.ReplicationFactor = 0 },
+			start:   []string{"replication factor differs", "8 at worker", "128 at router"},
+			seedLog: []string{"replication factor differs", "8 at worker", "128 at router"},
+		},
+		"load": {
+			joiner:  func(c *gossip.Config) { c.Ring.Load = 1.5 },
+			start:   []string{"load differs", "1.5 at worker"},
+			seedLog: []string{"load differs", "1.5 at worker"},
+		},
+		"key source": {
+			seed:    func(c *gossip.Config) { c.KeySource = "header:X-Key" },
+			joiner:  func(c *gossip.Config) { c.KeySource = "query:id"; c.Self.Role = ring.RoleRouter },
+			start:   []string{"key source differs", `"query:id"`, `"header:X-Key"`, "--key"},
+			seedLog: []string{"key source differs", "query:id", "header:X-Key", "--key"},
+		},
+		"other key": {
+			seed:    func(c *gossip.Config) { c.Keyring = [][]byte{key1} },
+			joiner:  func(c *gossip.Config) { c.Keyring = [][]byte{key2} },
+			start:   []string{"seed 10.0.0.1:7946 encrypts gossip with a key that this member does not have", "--gossip-key"},
+			seedLog: []string{"a key that this member does not have", "10.0.0.2:7946", "--gossip-key"},
+		},
+		"key missing": {
+			seed:    func(c *gossip.Config) { c.Keyring = [][]byte{key1} },
+			start:   []string{"seed 10.0.0.1:7946 encrypts gossip, this member does not", "--gossip-key"},
+			seedLog: []string{"a peer does not encrypt gossip", "10.0.0.2:7946", "--gossip-key"},
+		},
+		"key not wanted": {
+			joiner:  func(c *gossip.Config) { c.Keyring = [][]byte{key1} },
+			start:   []string{"seed 10.0.0.1:7946 does not encrypt gossip, this member does", "--gossip-key"},
+			seedLog: []string{"a peer encrypts gossip, this member does not", "10.0.0.2:7946", "--gossip-key"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *bed) {
+				seedCfg, joinerCfg := b.config(0), b.config(1)
+				var seedLog logs
+				seedCfg.Logger = seedLog.logger()
+				if tt.seed != nil {
+					tt.seed(&seedCfg)
+				}
+				if tt.joiner != nil {
+					tt.joiner(&joinerCfg)
+				}
+				seed := b.start(seedCfg, address(0))
+				_, err := b.listen(joinerCfg, address(1))
+				if !errors.Is(err, gossip.ErrRefused) {
+					t.Fatalf("Start: %v, want ErrRefused", err)
+				}
+				t.Logf("Start: %v", err)
+				for _, want := range tt.start {
+					if !strings.Contains(err.Error(), want) {
+						t.Errorf("the error lacks %q", want)
+					}
+				}
+				time.Sleep(time.Second)
+				t.Logf("seed's log: %s", &seedLog)
+				for _, want := range tt.seedLog {
+					// The handler quotes the quotes of a message.
+					if !strings.Contains(strings.ReplaceAll(seedLog.String(), `\"`, `"`), want) {
+						t.Errorf("the seed's log lacks %q", want)
+					}
+				}
+				if n := len(seed.View().Members); n != 1 {
+					t.Errorf("the seed sees %d members, want itself", n)
+				}
+			})
+		})
+	}
+}
+
+// Two clusters that met by mistake stay two, and say so at most once a minute.
+func TestStrangersStayApart(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		for i := range 6 {
+			cfg := b.config(i)
+			if i >= 3 {
+				cfg.Cluster = "shop"
+				cfg.Seeds = []string{address(3)}
+			}
+			b.start(cfg, address(i))
+		}
+		b.members[4].AddSeeds([]string{address(1)})
+		time.Sleep(3 * time.Minute)
+		if !agree(b.members[:3], 3) || !agree(b.members[3:], 3) {
+			t.Error("the clusters mixed")
+		}
+		if n := strings.Count(b.logs.String(), "cluster name differs"); n < 2 || n > 20 {
+			t.Errorf("%d lines about it in three minutes", n)
+		}
+	})
+}
+
+// One seed that refuses is an error in the log, not the end, while another
+// seed takes the member in or may yet.
+func TestSomeSeedRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.start(b.config(0), address(0))
+		other := b.config(1)
+		other.Cluster, other.Seeds = "shop", nil
+		b.start(other, address(1))
+
+		cfg := b.config(2)
+		cfg.Seeds = []string{address(0), address(1)}
+		c := b.start(cfg, address(2))
+		if n := len(c.View().Members); n != 2 {
+			t.Errorf("joined %d members, want 2", n)
+		}
+		cfg = b.config(3)
+		cfg.Seeds = []string{address(1), address(99)}
+		b.start(cfg, address(3))
+		time.Sleep(5 * time.Second)
+		if !strings.Contains(b.logs.String(), "cannot join a seed") {
+			t.Error("no word of the seed that refuses")
+		}
+	})
+}
+
+func TestUnreachableSeed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		cfg := b.config(1)
+		var log logs
+		cfg.Logger = log.logger()
+		c := b.start(cfg, address(1))
+		if got := c.View().Members; len(got) != 1 || got[0].Name != "worker-01" {
+			t.Fatalf("alone, it sees %v", got)
+		}
+		if !strings.Contains(log.String(), "cannot join a seed yet") || !strings.Contains(log.String(), address(0)) {
+			t.Errorf("no word of the seed that is missing:\n%s", &log)
+		}
+		time.Sleep(5 * time.Minute)
+		b.start(b.config(0), address(0))
+		took := b.eventually(2*time.Second, "the late seed is joined", func() bool { return agree(b.members, 2) })
+		t.Logf("late seed joined after %v", took)
+	})
+}
+
+// A black hole must not hold Start up for long.
+func TestSilentSeed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.net.Partition([]string{address(1)})
+		b.start(b.config(0), address(0))
+		start := time.Now()
+		b.start(b.config(1), address(1))
+		if took := time.Since(start); took > 2100*time.Millisecond {
+			t.Errorf("Start took %v", took)
+		}
+		b.net.Heal()
+		b.eventually(10*time.Second, "joined after all", func() bool { return agree(b.members, 2) })
+	})
+}
+
+func TestStartEndsWithContext(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.net.Partition([]string{address(1)})
+		b.start(b.config(0), address(0))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("changed my mind"))
+		defer cancel()
+		cfg := b.config(1)
+		cfg.Transport = b.net.Listen(address(1))
+		if _, err := gossip.Start(ctx, cfg); err == nil || !strings.Contains(err.Error(), "changed my mind") {
+			t.Errorf("Start: %v", err)
+		}
+	})
+}
+
+func TestAddSeeds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		lone := b.config(1)
+		lone.Seeds = nil
+		b.start(b.config(0), address(0))
+		c := b.start(lone, address(1))
+		c.AddSeeds([]string{"not an address:x", address(1), address(0)})
+		b.eventually(2*time.Second, "the added address is joined", func() bool { return agree(b.members, 2) })
+	})
+}
+
+// Keys are rotated without a moment in which members cannot talk: add the new
+// key last everywhere, move it first, remove the old one.
+func TestKeyRotation(t *testing.T) {
+	old, young := bytes.Repeat([]byte{1}, 16), bytes.Repeat([]byte{2}, 32)
+	bubble(t, func(t *testing.T, b *bed) {
+		for i, keys := range [][][]byte{{old}, {old, young}, {young, old}, {old, young}} {
+			cfg := b.config(i)
+			cfg.Keyring = keys
+			if i > 0 {
+				cfg.Seeds = []string{address(i - 1)}
+			}
+			if i == 2 {
+				cfg.Seeds = []string{address(1)}
+				b.members[0].Close()
+			}
+			b.start(cfg, address(i))
+		}
+		b.eventually(10*time.Second, "agree", func() bool { return agree(b.members[1:], 3) })
+	})
+}
+
+func TestConfigErrors(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*gossip.Config)
+		want   string
+	}{
+		"no name":     {func(c *gossip.Config) { c.Self.Name = "" }, "--name"},
+		"long name":   {func(c *gossip.Config) { c.Self.Name = strings.Repeat("x", 129) }, "--name"},
+		"no role":     {func(c *gossip.Config) { c.Self.Role = 0 }, "role"},
+		"bad state":   {func(c *gossip.Config) { c.Self.State = 77 }, "state"},
+		"cluster":     {func(c *gossip.Config) { c.Cluster = strings.Repeat("x", 65) }, "--cluster"},
+		"key":         {func(c *gossip.Config) { c.Keyring = [][]byte{make([]byte, 15)} }, "--gossip-key"},
+		"seed port":   {func(c *gossip.Config) { c.Seeds = []string{"host:http9"} }, "--join"},
+		"seed zero":   {func(c *gossip.Config) { c.Seeds = []string{"host:0"} }, "--join"},
+		"seed colons": {func(c *gossip.Config) { c.Seeds = []string{"a:b:c"} }, "--join"},
+		"seed empty":  {func(c *gossip.Config) { c.Seeds = []string{""} }, "--join"},
+		"bind":        {func(c *gossip.Config) { c.Bind = "127.0.0.1:port" }, "--gossip"},
+		"advertise":   {func(c *gossip.Config) { c.Advertise = "127.0.0.1:port" }, "Advertise"},
+		"ring":        {func(c *gossip.Config) { c.Ring.Load = 0.5 }, "load"},
+		"too long":    {func(c *gossip.Config) { c.Self.Store = strings.Repeat("x", 500) }, "store URL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := gossip.Config{Self: ring.Member{Name: "a", Role: ring.RoleWorker}, Ring: smallRing}
+			tt.change(&cfg)
+			c, err := gossip.Start(t.Context(), cfg)
+			if err == nil {
+				c.Close()
+			}
+			if !errors.Is(err, gossip.ErrConfig) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("Start: %v, want ErrConfig with %q", err, tt.want)
+			}
+		})
+	}
+}
