@@ -94,7 +94,7 @@ func (k *keys) len() int {
 // spares are a few values for reuse.
 type spares[T any] []*T
 
-const maxSpares = 8
+const maxSpares = 4
 
 // get returns a spare, or nil if there is none.
 func (s *spares[T]) get() *T {
