@@ -1,0 +1,251 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ALPN is the protocol name of the link in TLS. The client always offers it;
+// a server's tls.Config lists it in NextProtos.
+const ALPN = "keyway-link/1"
+
+// redialAfter is how long a failed dial answers for the next ones.
+const redialAfter = 50 * time.Millisecond
+
+// Client sends requests to one worker. It dials when it has to. It must not
+// be copied, nor its fields changed, after the first use.
+type Client struct {
+	Addr   string      // host:port, or unix:/path
+	TLS    *tls.Config // nil for none. ServerName defaults to Addr's host
+	Conns  int         // connections; 0 means 1
+	Config Config
+
+	// Dial connects to Addr; nil means a net.Dialer. TLS comes on top.
+	Dial func(ctx context.Context) (net.Conn, error)
+
+	setup sync.Once
+	ctx   context.Context // ends with Close
+	stop  context.CancelFunc
+	cfg   Config
+	pool  bufferPool
+	slots []slot
+	turn  atomic.Uint32
+
+	mu     sync.Mutex // of what follows and of the slots' dials
+	closed bool
+	wg     sync.WaitGroup // dials and connections
+}
+
+// slot is one of a Client's connections.
+type slot struct {
+	conn    atomic.Pointer[clientConn] // may have ended
+	dialing chan struct{}              // closed when the dial ends; nil when there is none
+	err     error                      // of the last dial
+	failed  time.Time                  // when it failed
+}
+
+func (c *Client) init() {
+	c.setup.Do(func() {
+		c.cfg = c.Config.withDefaults()
+		c.slots = make([]slot, max(c.Conns, 1))
+		c.ctx, c.stop = context.WithCancel(context.Background())
+	})
+}
+
+// Do sends req and returns the answer as soon as its head is there. When ctx
+// ends, Do and the answer's Body fail with its cause and the worker's handler
+// is cancelled; the handler also gets ctx's deadline. An error for which
+// errors.Is finds ErrNotStarted says that no handler ran: a RefusedError
+// among them says that the worker itself refused. After any other error the
+// request may have run.
+func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
+	c.init()
+	if ctx.Err() != nil {
+		return nil, notStarted(context.Cause(ctx))
+	}
+	if req.Body != nil && !req.replayable() {
+		return nil, notStarted(fmt.Errorf("%w: the request's body is consumed", ErrClosed))
+	}
+	if req.small() {
+		if err := req.fill(&c.pool); err != nil {
+			return nil, notStarted(err)
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		cc, err := c.get(ctx)
+		if err != nil {
+			return nil, notStarted(err)
+		}
+		resp, err := cc.do(ctx, req)
+		if attempt == len(c.slots) || !elsewhere(err) {
+			return resp, err
+		}
+	}
+}
+
+// elsewhere reports whether another connection may take a request that ended
+// with err: its own had ended, began to drain, or was full.
+func elsewhere(err error) bool {
+	if _, refused := errors.AsType[*RefusedError](err); refused || errors.Is(err, ErrHeaderTooLarge) {
+		return false
+	}
+	return errors.Is(err, ErrNotStarted)
+}
+
+// get returns a connection, in turn; one that is not there yet is only waited
+// for if no other is.
+func (c *Client) get(ctx context.Context) (*clientConn, error) {
+	first := int(c.turn.Add(1)) % len(c.slots)
+	if cc := c.slots[first].conn.Load(); cc != nil && !cc.busy.Load() {
+		return cc, nil
+	}
+	dialing, err := c.dial(&c.slots[first])
+	for i := range c.slots {
+		cc := c.slots[(first+i)%len(c.slots)].conn.Load()
+		if cc != nil && !cc.busy.Load() {
+			return cc, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-dialing:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cc := c.slots[first].conn.Load(); cc != nil {
+		return cc, nil
+	}
+	return nil, c.slots[first].err
+}
+
+// dial starts connecting s, unless that is under way or has just failed. It
+// returns a channel that is closed when the attempt is over.
+func (c *Client) dial(s *slot) (<-chan struct{}, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.closed:
+		return nil, ErrClosed
+	case s.dialing != nil:
+		return s.dialing, nil
+	case s.err != nil && time.Since(s.failed) < redialAfter:
+		return nil, s.err
+	}
+	if cc := s.conn.Load(); cc != nil && !cc.busy.Load() {
+		done := make(chan struct{})
+		close(done)
+		return done, nil
+	}
+	done := make(chan struct{})
+	s.dialing = done
+	c.wg.Go(func() {
+		cc, err := c.connect()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil && c.closed {
+			err = ErrClosed
+			cc.fail(err)
+		}
+		s.dialing, s.err, s.failed = nil, err, time.Now()
+		if err == nil {
+			s.conn.Store(cc)
+			c.wg.Go(cc.run)
+		}
+		close(done)
+	})
+	return done, nil
+}
+
+// connect dials and exchanges hellos.
+func (c *Client) connect() (*clientConn, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.HandshakeTimeout)
+	defer cancel()
+	nc, err := c.dialNet(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("link: dial %s: %w", c.Addr, err)
+	}
+	cc := &clientConn{streams: map[uint64]*clientStream{}}
+	cc.init(nc, &c.cfg, &c.pool)
+	if err := cc.handshake(ctx); err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("link: connecting to %s: %w", c.Addr, err)
+	}
+	return cc, nil
+}
+
+func (cc *clientConn) handshake(ctx context.Context) error {
+	disarm := context.AfterFunc(ctx, func() { cc.nc.SetDeadline(time.Unix(1, 0)) })
+	err := cc.writeHello()
+	if err == nil {
+		err = cc.readHello()
+	}
+	if !disarm() {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return cc.match()
+}
+
+func (c *Client) dialNet(ctx context.Context) (net.Conn, error) {
+	network, addr := "tcp", c.Addr
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		network, addr = "unix", path
+	}
+	var nc net.Conn
+	var err error
+	if c.Dial != nil {
+		nc, err = c.Dial(ctx)
+	} else {
+		nc, err = new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	if err != nil || c.TLS == nil {
+		return nc, err
+	}
+	cfg := c.TLS.Clone()
+	cfg.NextProtos = []string{ALPN, "http/1.1"} // the latter to get an answer from a server without the link
+	if cfg.ServerName == "" {
+		if host, _, err := net.SplitHostPort(addr); err == nil {
+			cfg.ServerName = host
+		}
+	}
+	tc := tls.Client(nc, cfg)
+	err = tc.HandshakeContext(ctx)
+	if p := tc.ConnectionState().NegotiatedProtocol; err == nil && p != "" && p != ALPN {
+		err = fmt.Errorf("%w: it chose %q in TLS", ErrNoLink, p)
+	}
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return tc, nil
+}
+
+// Close ends all connections; requests under way fail. It waits for the
+// client's goroutines, and may be called more than once.
+func (c *Client) Close() error {
+	c.init()
+	c.mu.Lock()
+	c.closed = true
+	for i := range c.slots {
+		if cc := c.slots[i].conn.Load(); cc != nil {
+			cc.fail(ErrClosed)
+		}
+	}
+	c.mu.Unlock()
+	c.stop()
+	c.wg.Wait()
+	return nil
+}

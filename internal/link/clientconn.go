@@ -1,0 +1,361 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+)
+
+// clientStream is a request at the client's end.
+type clientStream struct {
+	stream
+	cc       *clientConn
+	handed   int64 // position in the byte stream behind the head of the request
+	resp     Response
+	body     Body
+	answered bool // resp is set; under mu
+}
+
+// clientConn is the client's end of a connection.
+type clientConn struct {
+	conn
+	busy atomic.Bool // takes no new requests: draining or ended
+
+	mu       sync.Mutex
+	streams  map[uint64]*clientStream
+	last     uint64 // highest stream opened
+	draining bool
+}
+
+// run reads until the connection ends and then tells every stream.
+func (cc *clientConn) run() {
+	cc.start()
+	err := cc.readFrames(cc.frame)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	cc.fail(err)
+	cc.wg.Wait() // the writer has ended: what it handed over is final
+	cc.busy.Store(true)
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	handed := cc.out.handed()
+	for id, st := range cc.streams {
+		delete(cc.streams, id)
+		if st.handed > handed {
+			st.stop(notStarted(cc.cause))
+			continue
+		}
+		st.stop(fmt.Errorf("%w: %w", ErrLost, cc.cause))
+	}
+}
+
+// do sends req and waits for the head of the answer.
+func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
+	st := &clientStream{cc: cc}
+	st.c, st.window, st.credit = &cc.conn, initialWindow, initialWindow
+	st.body = Body{st: st, ctx: ctx}
+	if err := cc.send(ctx, st, req); err != nil {
+		return nil, err
+	}
+	err := st.head(ctx)
+	again := errors.Is(err, ErrNotStarted)
+	if again && !req.replayable() {
+		err, again = fmt.Errorf("%w: refused when the body was already under way: %v", ErrProtocol, err), false
+	}
+	if req.Body != nil {
+		req.detach(again, cc.pool)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &st.resp, nil
+}
+
+// inlineBody is how much body goes out in one piece with the head.
+const inlineBody = 4 << 10
+
+// send opens st and starts sending the body.
+func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) error {
+	scratch := cc.pool.get(4 << 10)
+	defer cc.pool.put(scratch)
+	head := req.head(ctx)
+	b := head.append(openFrame(scratch.b))
+	h := header{kind: kindRequest, end: req.Body == nil}
+	closeFrame(b, 0, h)
+	if size := len(b) - headerLen; int64(size) > cc.peer.header || size > maxPayload {
+		return notStarted(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrHeaderTooLarge, size, cc.peer.header))
+	}
+	inline := req.small() && req.Trailer == nil && req.ContentLength <= inlineBody
+	if inline {
+		st.credit -= len(req.up.kept.b)
+		b = appendFrame(b, header{kind: kindData, end: true}, req.up.kept.b)
+	}
+	scratch.b = b
+	if err := cc.open(st, b); err != nil {
+		return notStarted(err)
+	}
+	switch {
+	case req.Body == nil || inline:
+	case req.small():
+		req.sendSmall(st)
+	default:
+		req.attach(st)
+	}
+	return nil
+}
+
+// open gives st its number and queues its first frames.
+func (cc *clientConn) open(st *clientStream, frames []byte) error {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	if cc.draining {
+		return ErrDraining
+	}
+	if int64(len(cc.streams)) >= cc.peer.streams {
+		return ErrTooManyStreams
+	}
+	cc.last++
+	st.id = cc.last
+	for at := 0; at < len(frames); {
+		h := parseHeader(frames[at:])
+		h.stream = st.id
+		putHeader(frames[at:], h)
+		at += headerLen + h.length
+	}
+	end, err := cc.out.add(frames)
+	if err != nil {
+		cc.last--
+		return err
+	}
+	st.handed = end
+	cc.streams[st.id] = st
+	return nil
+}
+
+// lookup returns a stream, nil if it is over, and forgets it if last is set.
+func (cc *clientConn) lookup(id uint64, last bool) *clientStream {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	st := cc.streams[id]
+	if last && st != nil {
+		cc.forget(id)
+	}
+	return st
+}
+
+// forget drops a stream; the last one of a draining connection ends it.
+// cc.mu is held.
+func (cc *clientConn) forget(id uint64) {
+	delete(cc.streams, id)
+	if cc.draining && len(cc.streams) == 0 {
+		cc.fail(ErrDraining)
+	}
+}
+
+// drain takes the peer's word that no stream above last will start.
+func (cc *clientConn) drain(last uint64) {
+	cc.busy.Store(true)
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	cc.draining = true
+	for id, st := range cc.streams {
+		if id > last {
+			delete(cc.streams, id)
+			st.stop(notStarted(ErrDraining))
+		}
+	}
+	if len(cc.streams) == 0 {
+		cc.fail(ErrDraining)
+	}
+}
+
+// frame takes one frame from the server.
+func (cc *clientConn) frame(h header) error {
+	switch h.kind {
+	case kindGoAway:
+		last, err := cc.number(h)
+		if err != nil {
+			return err
+		}
+		cc.drain(last)
+		return nil
+	case kindWindow:
+		n, err := cc.number(h)
+		if err != nil {
+			return err
+		}
+		if st := cc.lookup(h.stream, false); st != nil && !st.granted(n) {
+			cc.breach(st)
+		}
+		return nil
+	case kindReset:
+		n, err := cc.number(h)
+		if err != nil {
+			return err
+		}
+		if st := cc.lookup(h.stream, true); st != nil {
+			st.stop(resetError(Code(n)))
+		}
+		return nil
+	case kindData:
+		return cc.data(h)
+	case kindResponse, kindTrailers, kindRefused:
+		return cc.head(h)
+	}
+	return protocolError("%v frame from a server", h.kind)
+}
+
+// resetError is what the reset of a stream means to the client.
+func resetError(code Code) error {
+	if code == CodeTooLarge {
+		return notStarted(ErrHeaderTooLarge)
+	}
+	return &ResetError{Code: code}
+}
+
+// breach gives a stream up whose server broke the protocol on it.
+func (cc *clientConn) breach(st *clientStream) {
+	st.giveUp(protocolError("stream %d", st.id), CodeProtocol)
+}
+
+func (cc *clientConn) data(h header) error {
+	st := cc.lookup(h.stream, false)
+	if st != nil && (h.length > maxData || !st.hasHead()) {
+		cc.breach(st)
+		st = nil
+	}
+	for left := h.length; left > 0; {
+		p, err := cc.in.some(left)
+		if err != nil {
+			return err
+		}
+		left -= len(p)
+		if st != nil && !st.receive(p, left) {
+			cc.breach(st)
+			st = nil
+		}
+	}
+	if st != nil && h.end {
+		st.finished(nil)
+	}
+	return nil
+}
+
+// head takes a frame whose payload is needed as a whole.
+func (cc *clientConn) head(h header) error {
+	st := cc.lookup(h.stream, false)
+	if h.length > cc.cfg.MaxHeaderBytes {
+		if st != nil {
+			st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrHeaderTooLarge, h.kind, h.length), CodeProtocol)
+		}
+		return cc.in.skip(h.length)
+	}
+	p, err := cc.in.next(h.length)
+	if err != nil {
+		return err
+	}
+	if st != nil && !st.take(h, p) {
+		cc.breach(st)
+	}
+	return nil
+}
+
+// take takes the payload of a response, trailers or refused frame. It
+// reports whether it was in order.
+func (st *clientStream) take(h header, p []byte) bool {
+	switch h.kind {
+	case kindRefused:
+		refusal, err := decodeRefusal(p)
+		if err != nil || st.hasHead() {
+			return false
+		}
+		st.cc.lookup(st.id, true)
+		st.stop(refusal)
+		return true
+	case kindTrailers:
+		f := Fields(append([]byte(nil), p...))
+		if !f.valid() || !st.hasHead() {
+			return false
+		}
+		st.finished(f)
+		return true
+	}
+	head, err := decodeResponse(append([]byte(nil), p...))
+	if err != nil || st.hasHead() {
+		return false
+	}
+	st.mu.Lock()
+	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: head.fields, Body: &st.body}
+	st.answered = true
+	wake(st.readable)
+	st.mu.Unlock()
+	if h.end {
+		st.finished(nil)
+	}
+	return true
+}
+
+func (st *clientStream) hasHead() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.answered
+}
+
+// finished ends a stream whose answer has come to its end.
+func (st *clientStream) finished(trailer Fields) {
+	st.cc.lookup(st.id, true)
+	st.endReceive(io.EOF, trailer)
+	st.stopSending(ErrClosed)
+}
+
+// head waits for the head of the answer.
+func (st *clientStream) head(ctx context.Context) error {
+	for {
+		st.mu.Lock()
+		if st.answered {
+			st.mu.Unlock()
+			return nil
+		}
+		if st.inErr != nil {
+			err := st.inErr
+			st.mu.Unlock()
+			return err
+		}
+		ready := waiter(&st.readable)
+		st.mu.Unlock()
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			err := context.Cause(ctx)
+			st.abandon(err)
+			return err
+		}
+	}
+}
+
+// abandon ends a stream that this side no longer wants.
+func (st *clientStream) abandon(err error) {
+	st.giveUp(err, CodeCancel)
+}
+
+// giveUp ends a stream from this side and tells the peer, unless it is over.
+func (st *clientStream) giveUp(err error, code Code) {
+	if st.cc.lookup(st.id, true) != nil {
+		st.cc.control(kindReset, st.id, uint64(code))
+	}
+	st.stop(err)
+}
+
+// endWithTrailers ends the request's body.
+func (st *clientStream) endWithTrailers(f Fields) error {
+	if int64(len(f)) > st.c.peer.header {
+		err := fmt.Errorf("%w: %d bytes of trailers, the peer takes %d", ErrHeaderTooLarge, len(f), st.c.peer.header)
+		st.abandon(err)
+		return err
+	}
+	return st.writeTrailers(f)
+}

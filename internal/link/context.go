@@ -1,0 +1,109 @@
+package link
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// requestContext is the context of a ServerRequest. What costs something, the
+// channel and the timer of the deadline, is only made when someone asks.
+type requestContext struct {
+	conn     *conn
+	deadline time.Time // zero for none
+
+	mu    sync.Mutex
+	done  chan struct{}
+	err   error
+	timer *time.Timer
+	after map[*func()]struct{} // what AfterFunc was given
+}
+
+// Deadline implements context.Context.
+func (c *requestContext) Deadline() (time.Time, bool) {
+	return c.deadline, !c.deadline.IsZero()
+}
+
+// Done implements context.Context.
+func (c *requestContext) Done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.done == nil {
+		c.done = make(chan struct{})
+		if c.err != nil {
+			close(c.done)
+		}
+	}
+	c.arm()
+	return c.done
+}
+
+// arm starts the timer of the deadline. c.mu is held.
+func (c *requestContext) arm() {
+	if c.timer == nil && c.err == nil && !c.deadline.IsZero() {
+		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.cancel(context.DeadlineExceeded) })
+	}
+}
+
+// Err implements context.Context.
+func (c *requestContext) Err() error {
+	if !c.deadline.IsZero() && !time.Now().Before(c.deadline) {
+		c.cancel(context.DeadlineExceeded)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Value implements context.Context. It knows http.LocalAddrContextKey.
+func (c *requestContext) Value(key any) any {
+	if key == http.LocalAddrContextKey {
+		return c.conn.nc.LocalAddr()
+	}
+	return nil
+}
+
+// AfterFunc runs f in a goroutine of its own once c is done. Package context
+// uses it to derive contexts without a goroutine that waits.
+func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	if c.after == nil {
+		c.after = make(map[*func()]struct{})
+	}
+	p := &f
+	c.after[p] = struct{}{}
+	c.arm()
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		_, waiting := c.after[p]
+		delete(c.after, p)
+		return waiting
+	}
+}
+
+// cancel makes c done; the first err stays.
+func (c *requestContext) cancel(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	if c.done != nil {
+		close(c.done)
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	for f := range c.after {
+		go (*f)()
+	}
+	c.after = nil
+}

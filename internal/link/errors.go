@@ -1,0 +1,136 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of the link. Which of them a request ended with tells whether it may
+// be sent again: only after one that errors.Is finds to be ErrNotStarted.
+var (
+	// ErrNotStarted: the request provably did not reach a handler, or the
+	// handler refused it before it began (RefusedError).
+	ErrNotStarted = errors.New("link: the request did not start")
+
+	// ErrLost: the connection broke after the request had been handed to the
+	// kernel; whether it ran is not known.
+	ErrLost = errors.New("link: connection lost, the request may have run")
+
+	// ErrClosed: this end was closed, or the stream is over.
+	ErrClosed = errors.New("link: closed")
+
+	// ErrDraining: the peer takes no new requests on the connection.
+	ErrDraining = errors.New("link: peer is draining")
+
+	// ErrStalled: the peer did not answer within Config.PingTimeout.
+	ErrStalled = errors.New("link: peer does not answer")
+
+	// ErrTooManyStreams: the connections carry as many requests as the peer
+	// takes at once, or more bytes wait for the kernel than a connection may
+	// hold back.
+	ErrTooManyStreams = errors.New("link: too many requests at once")
+
+	// ErrHeaderTooLarge: a head is longer than the receiver takes.
+	ErrHeaderTooLarge = errors.New("link: header too large")
+
+	// ErrNoLink: the peer answered with something else than the link, most
+	// likely plain HTTP/1.1.
+	ErrNoLink = errors.New("link: peer does not speak the link")
+
+	// ErrProtocol: the peer broke the protocol.
+	ErrProtocol = errors.New("link: protocol violated")
+
+	// ErrContentLength: more or less body than the length that was declared.
+	ErrContentLength = errors.New("link: body does not match its length")
+)
+
+// notStarted marks err as that of a request that provably did not start.
+func notStarted(err error) error {
+	if errors.Is(err, ErrNotStarted) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrNotStarted, err)
+}
+
+// Reason says why a worker refused a request.
+type Reason uint8
+
+const (
+	NotOwner    Reason = iota + 1 // another worker owns the key
+	Unavailable                   // the worker may not serve now: its lease runs out, or it shuts down
+	Busy                          // too many requests wait already
+)
+
+func (r Reason) String() string {
+	switch r {
+	case NotOwner:
+		return "not-owner"
+	case Unavailable:
+		return "unavailable"
+	case Busy:
+		return "busy"
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}
+
+// RefusedError is a worker's own refusal of a request, before any handler of
+// the application saw it. It is an ErrNotStarted.
+type RefusedError struct {
+	Reason Reason
+	Owner  string // NotOwner: incarnation of the owner; empty when not known
+	Addr   string // NotOwner: where the owner takes requests; empty when not known
+	Epoch  int64  // NotOwner: epoch of the owner's record; 0 when not known
+}
+
+func (e *RefusedError) Error() string {
+	if e.Reason == NotOwner && e.Owner != "" {
+		return fmt.Sprintf("link: refused: %v, owner %s at %s, epoch %d", e.Reason, e.Owner, e.Addr, e.Epoch)
+	}
+	return fmt.Sprintf("link: refused: %v", e.Reason)
+}
+
+// Is makes a refusal an ErrNotStarted.
+func (e *RefusedError) Is(target error) bool { return target == ErrNotStarted }
+
+// Code says why a peer gave a stream up.
+type Code uint8
+
+const (
+	CodeCancel   Code = iota + 1 // the client no longer wants the answer
+	CodeAborted                  // the handler panicked, or ended short of the length it declared
+	CodeTooLarge                 // the head is too large; the request did not start
+	CodeProtocol                 // the stream broke the protocol: malformed head, more bytes than its window
+)
+
+func (c Code) String() string {
+	switch c {
+	case CodeCancel:
+		return "cancelled"
+	case CodeAborted:
+		return "aborted"
+	case CodeTooLarge:
+		return "header too large"
+	case CodeProtocol:
+		return "protocol violated"
+	}
+	return fmt.Sprintf("code(%d)", uint8(c))
+}
+
+// ResetError is how a stream ends that the peer gave up in the middle.
+type ResetError struct {
+	Code Code
+}
+
+func (e *ResetError) Error() string { return fmt.Sprintf("link: reset by peer: %v", e.Code) }
+
+// MismatchError is how a connection ends whose two ends are not of one
+// cluster, or not configured alike. Requests on it did not start.
+type MismatchError struct {
+	What   string // "version", "cluster" or "configuration digest"
+	Local  string
+	Remote string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("link: %s differs: %s here, %s at the peer", e.What, e.Local, e.Remote)
+}

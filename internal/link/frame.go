@@ -1,0 +1,179 @@
+package link
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// kind is the type of a frame.
+type kind uint8
+
+const (
+	kindHello    kind = iota + 1 // first frame each way: version and configuration
+	kindRequest                  // head of a request; opens a stream
+	kindResponse                 // head of a response
+	kindData                     // part of a body
+	kindTrailers                 // trailers; ends the body
+	kindRefused                  // the worker itself did not start the request
+	kindReset                    // the sender has given the stream up
+	kindWindow                   // the receiver may send this many more bytes of body
+	kindPing                     // asks for a pong
+	kindPong                     // answers a ping
+	kindGoAway                   // no request above the given stream will start
+)
+
+func (k kind) String() string {
+	names := [...]string{
+		kindHello: "hello", kindRequest: "request", kindResponse: "response",
+		kindData: "data", kindTrailers: "trailers", kindRefused: "refused",
+		kindReset: "reset", kindWindow: "window", kindPing: "ping",
+		kindPong: "pong", kindGoAway: "goaway",
+	}
+	if int(k) < len(names) && names[k] != "" {
+		return names[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+const (
+	preface   = "\x00keyway\n" // first bytes each way; no HTTP message and no TLS record starts with a zero byte
+	headerLen = 12             // payload length (24 bits), kind with endBit (8), stream (64); big endian
+	endBit    = 0x80           // nothing of this half of the stream follows
+
+	maxPayload    = 1<<24 - 1 // what the length field can say
+	maxData       = 16 << 10  // payload of a data frame
+	initialWindow = 64 << 10  // bytes of body that may be sent before the first window frame
+	maxWindow     = 1 << 30   // credit that a stream may reach
+)
+
+// header is a decoded frame header.
+type header struct {
+	length int
+	kind   kind
+	end    bool
+	stream uint64
+}
+
+// putHeader writes the header of a frame into the first headerLen bytes of b.
+func putHeader(b []byte, h header) {
+	first := uint32(h.length)<<8 | uint32(h.kind)
+	if h.end {
+		first |= endBit
+	}
+	binary.BigEndian.PutUint32(b, first)
+	binary.BigEndian.PutUint64(b[4:], h.stream)
+}
+
+func parseHeader(b []byte) header {
+	first := binary.BigEndian.Uint32(b)
+	return header{
+		length: int(first >> 8),
+		kind:   kind(first &^ endBit),
+		end:    first&endBit != 0,
+		stream: binary.BigEndian.Uint64(b[4:]),
+	}
+}
+
+// appendFrame appends a frame with the given payload.
+func appendFrame(b []byte, h header, payload []byte) []byte {
+	h.length = len(payload)
+	b = openFrame(b)
+	putHeader(b[len(b)-headerLen:], h)
+	return append(b, payload...)
+}
+
+// openFrame appends room for a header, which closeFrame fills in.
+func openFrame(b []byte) []byte {
+	return append(b, make([]byte, headerLen)...)
+}
+
+// closeFrame fills in the header of the frame that starts at b[start] and
+// ends at the end of b.
+func closeFrame(b []byte, start int, h header) {
+	h.length = len(b) - start - headerLen
+	putHeader(b[start:], h)
+}
+
+// reader takes frames from a connection through one buffer, which bounds
+// what a peer can make this side hold before a frame has been judged.
+type reader struct {
+	src   io.Reader
+	buf   []byte
+	r, w  int
+	fresh bool // bytes have come in since fresh was last cleared
+}
+
+func newReader(src io.Reader, size int) *reader {
+	return &reader{src: src, buf: make([]byte, size)}
+}
+
+// fill makes at least n bytes available; n must not exceed the buffer.
+func (r *reader) fill(n int) error {
+	if r.w-r.r >= n {
+		return nil
+	}
+	if r.r == r.w {
+		r.r, r.w = 0, 0
+	}
+	if r.r+n > len(r.buf) {
+		r.w = copy(r.buf, r.buf[r.r:r.w])
+		r.r = 0
+	}
+	for empty := 0; r.w-r.r < n; {
+		m, err := r.src.Read(r.buf[r.w:])
+		r.w += m
+		r.fresh = r.fresh || m > 0
+		if err != nil && r.w-r.r < n {
+			if err == io.EOF && r.w > r.r {
+				err = io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		if m == 0 {
+			if empty++; empty == 100 {
+				return io.ErrNoProgress
+			}
+		}
+	}
+	return nil
+}
+
+// next returns the next n bytes, which are valid until the next call.
+func (r *reader) next(n int) ([]byte, error) {
+	if err := r.fill(n); err != nil {
+		return nil, err
+	}
+	b := r.buf[r.r : r.r+n]
+	r.r += n
+	return b, nil
+}
+
+// some returns between 1 and n bytes (n > 0), valid until the next call.
+func (r *reader) some(n int) ([]byte, error) {
+	if err := r.fill(1); err != nil {
+		return nil, err
+	}
+	return r.next(min(n, r.w-r.r))
+}
+
+// skip drops n bytes.
+func (r *reader) skip(n int) error {
+	for n > 0 {
+		b, err := r.some(n)
+		if err != nil {
+			return err
+		}
+		n -= len(b)
+	}
+	return nil
+}
+
+// header returns the next frame header.
+func (r *reader) header() (header, error) {
+	b, err := r.next(headerLen)
+	if err != nil {
+		return header{}, err
+	}
+	return parseHeader(b), nil
+}

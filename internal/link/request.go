@@ -1,0 +1,309 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Request is a request for Client.Do. After an ErrNotStarted it may be given
+// to Do again, of this or another Client: what has been read of Body by then
+// is sent again. It must not be in two calls of Do at once, nor be copied.
+type Request struct {
+	Method string // a token; CONNECT is not carried
+	Target string // path?query, as in the first line of an HTTP/1.1 request
+	Host   string
+	Key    string // canonical bytes of the business key
+	Epoch  int64  // highest epoch known of the key's partition; 0 for none
+	Fields Fields
+
+	// Body is what to send; nil for none. ContentLength is its length, -1 if
+	// that is not known. A body whose length is known and at most 64 KiB is
+	// read by Do itself before anything is sent, so a slow client holds
+	// nothing up at the worker; any other is read by a goroutine for as long
+	// as the worker wants it, see BodyDone. In both cases bounding a Read in
+	// time is the caller's: Read has no context.
+	Body          io.Reader
+	ContentLength int64
+
+	// Trailer, if set, is called when Body has come to its end.
+	Trailer func() Fields
+
+	up upload
+}
+
+// NewRequest returns what is to be sent for r, key and epoch left out.
+func NewRequest(r *http.Request) *Request {
+	req := &Request{
+		Method:        r.Method,
+		Target:        r.URL.RequestURI(),
+		Host:          r.Host,
+		Fields:        AppendHeader(make(Fields, 0, 512), r.Header),
+		ContentLength: r.ContentLength,
+	}
+	if req.Host == "" {
+		req.Host = r.URL.Host
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		req.Body = r.Body
+		if r.ContentLength == 0 {
+			req.ContentLength = -1 // as http.NewRequest has it for a body of unknown length
+		}
+	}
+	if len(r.Trailer) > 0 {
+		for name := range r.Trailer {
+			req.Fields = AppendField(req.Fields, "Trailer", name)
+		}
+		req.Trailer = func() Fields { return AppendHeader(nil, r.Trailer) }
+	}
+	return req
+}
+
+// head returns the head with the time that is left for the request.
+func (r *Request) head(ctx context.Context) requestHead {
+	h := requestHead{
+		epoch:  r.Epoch,
+		length: r.ContentLength,
+		method: r.Method,
+		host:   r.Host,
+		target: r.Target,
+		key:    r.Key,
+		fields: r.Fields,
+	}
+	if r.Body == nil {
+		h.length = 0
+	}
+	if at, ok := ctx.Deadline(); ok {
+		h.timeout = max(time.Until(at), 1)
+	}
+	return h
+}
+
+// BodyDone returns a channel that is closed once the link has stopped reading
+// Body: at once if it does not read. After Do and Response.Body.Close, at
+// most one Read is still under way; whoever owns what lies under Body can
+// interrupt it.
+func (r *Request) BodyDone() <-chan struct{} {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	if r.up.reading != nil {
+		return r.up.reading
+	}
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+// upload sends a request's body, and keeps what was sent for another attempt
+// until the worker grants more than the initial window, or Do has returned an
+// answer: a worker that refuses does so before.
+type upload struct {
+	mu       sync.Mutex
+	stream   *clientStream // that the body goes to; nil between two attempts
+	sent     int           // bytes of kept that went to stream
+	kept     *buffer       // at most initialWindow bytes
+	total    int64         // bytes read of Body
+	err      error         // of Body: io.EOF at its end
+	admitted bool          // kept no longer starts at the start of the body
+	settled  bool          // no other attempt will follow
+	reading  chan struct{} // closed when the goroutine ends; nil when there is none
+}
+
+// small reports whether Do itself reads the body before it sends the head.
+func (r *Request) small() bool {
+	return r.ContentLength >= 0 && r.ContentLength <= initialWindow && r.Body != nil
+}
+
+// fill reads all of a small body.
+func (r *Request) fill(pool *bufferPool) error {
+	u := &r.up
+	if u.err == io.EOF {
+		return nil // an attempt before this one has
+	}
+	if u.kept == nil {
+		u.kept = pool.get(int(r.ContentLength))
+	}
+	have := len(u.kept.b)
+	n, err := io.ReadFull(r.Body, u.kept.b[have:r.ContentLength])
+	u.kept.b = u.kept.b[:have+n]
+	if err != nil {
+		return fmt.Errorf("link: reading the request's body: %w", noEOF(err))
+	}
+	u.err = io.EOF
+	return nil
+}
+
+// sendSmall sends what fill read. An error reaches whoever waits on st.
+func (r *Request) sendSmall(st *clientStream) {
+	f := r.trailers()
+	if err := st.write(r.up.kept.b, f == nil); err == nil && f != nil {
+		st.endWithTrailers(f)
+	}
+}
+
+// trailers returns the trailers, nil if there are none. Body is at its end.
+func (r *Request) trailers() Fields {
+	if r.Trailer == nil {
+		return nil
+	}
+	if f := r.Trailer(); len(f) > 0 {
+		return f
+	}
+	return nil
+}
+
+// attach lets the body go to st from its start.
+func (r *Request) attach(st *clientStream) {
+	u := &r.up
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.stream, u.sent = st, 0
+	if u.reading == nil {
+		u.reading = make(chan struct{})
+		go r.pump(st.c.pool)
+	}
+}
+
+// detach ends an attempt. Unless another one may follow, what was kept is
+// given back.
+func (r *Request) detach(again bool, pool *bufferPool) {
+	u := &r.up
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if again {
+		u.stream = nil
+		return
+	}
+	u.settled = true
+	if u.reading == nil {
+		pool.put(u.kept)
+		u.kept = nil
+	}
+}
+
+// replayable reports whether the body can be sent from its start.
+func (r *Request) replayable() bool {
+	r.up.mu.Lock()
+	defer r.up.mu.Unlock()
+	return !r.up.admitted && !r.up.settled
+}
+
+// pump moves the body to the stream that is attached, until there is none,
+// the stream is over, or the body is.
+func (r *Request) pump(pool *bufferPool) {
+	u := &r.up
+	for {
+		st, more := r.step(pool)
+		if more {
+			continue
+		}
+		u.mu.Lock()
+		if u.stream == nil || u.stream == st {
+			break
+		}
+		u.mu.Unlock() // another attempt began meanwhile
+	}
+	defer u.mu.Unlock()
+	u.stream = nil
+	if u.settled {
+		pool.put(u.kept)
+		u.kept = nil
+	}
+	close(u.reading)
+	u.reading = nil
+}
+
+// step sends what is kept to the attached stream, which it returns, and reads
+// on. It reports whether there is more to do for that stream.
+func (r *Request) step(pool *bufferPool) (*clientStream, bool) {
+	u := &r.up
+	u.mu.Lock()
+	st := u.stream
+	if u.kept == nil {
+		u.kept = pool.get(minBuffer)
+	}
+	unsent, err := u.kept.b[u.sent:], u.err
+	u.sent = len(u.kept.b)
+	u.mu.Unlock()
+	if st == nil {
+		return nil, false
+	}
+	if len(unsent) > 0 && st.write(unsent, false) != nil {
+		return st, false
+	}
+	switch {
+	case err == io.EOF:
+		r.finish(st)
+		return st, false
+	case err != nil:
+		st.abandon(fmt.Errorf("link: reading the request's body: %w", err))
+		return st, false
+	}
+	return st, r.room(pool, st) && r.read()
+}
+
+// finish ends the body on st.
+func (r *Request) finish(st *clientStream) {
+	f := r.trailers()
+	if f == nil {
+		st.write(nil, true)
+		return
+	}
+	st.endWithTrailers(f)
+}
+
+// room makes room to read into. When kept is full, all of the initial window
+// has been sent; that st has credit again says that the worker reads.
+func (r *Request) room(pool *bufferPool, st *clientStream) bool {
+	u := &r.up
+	switch n := len(u.kept.b); {
+	case n < cap(u.kept.b):
+	case n < initialWindow:
+		bigger := pool.get(4 * n)
+		bigger.b = append(bigger.b, u.kept.b...)
+		u.mu.Lock()
+		small := u.kept
+		u.kept = bigger
+		u.mu.Unlock()
+		pool.put(small)
+	default:
+		if _, err := st.acquire(0); err != nil {
+			return false
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.stream != st {
+			return true // another attempt began: it has to send this first
+		}
+		u.admitted = true
+		u.kept.b, u.sent = u.kept.b[:0], 0
+	}
+	return true
+}
+
+// read reads a piece of the body.
+func (r *Request) read() bool {
+	u := &r.up
+	have := len(u.kept.b)
+	if have == cap(u.kept.b) {
+		return true
+	}
+	n, err := r.Body.Read(u.kept.b[have:min(have+maxData, cap(u.kept.b))])
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.kept.b = u.kept.b[:have+n]
+	u.total += int64(n)
+	switch {
+	case r.ContentLength >= 0 && u.total > r.ContentLength,
+		r.ContentLength >= 0 && err == io.EOF && u.total < r.ContentLength:
+		u.err = ErrContentLength
+	case r.ContentLength >= 0 && u.total == r.ContentLength && err == nil:
+		// A Body may hold its io.EOF back until the next Read.
+	default:
+		u.err = err
+	}
+	return true
+}

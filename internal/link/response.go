@@ -1,0 +1,78 @@
+package link
+
+import (
+	"context"
+	"io"
+)
+
+// Response is a worker's answer.
+type Response struct {
+	Status        int
+	ContentLength int64 // declared length of the body, also where there is none (HEAD, 304); -1 when not declared
+	Fields        Fields
+	Body          *Body // never nil; to be closed
+}
+
+// Body is the body of a Response. It is for one goroutine at a time. Reading
+// fails once the context given to Do is done.
+type Body struct {
+	st  *clientStream
+	ctx context.Context
+}
+
+// Read implements io.Reader.
+func (b *Body) Read(p []byte) (int, error) {
+	return b.st.read(b.ctx, p)
+}
+
+// Next returns the next piece of the body without copying it. It is valid
+// until the next call of any method. At the end the error is io.EOF.
+func (b *Body) Next() ([]byte, error) {
+	return b.st.next(b.ctx)
+}
+
+// WriteTo implements io.WriterTo.
+func (b *Body) WriteTo(w io.Writer) (int64, error) {
+	var sum int64
+	for {
+		p, err := b.Next()
+		if err == io.EOF {
+			return sum, nil
+		}
+		if err != nil {
+			return sum, err
+		}
+		n, err := w.Write(p)
+		sum += int64(n)
+		if err != nil {
+			return sum, err
+		}
+	}
+}
+
+// Trailer returns the trailers once reading has come to io.EOF.
+func (b *Body) Trailer() Fields {
+	b.st.mu.Lock()
+	defer b.st.mu.Unlock()
+	return b.st.trailer
+}
+
+// Close frees the body. An answer that has not come to its end is given up,
+// which the worker's handler sees as the end of its context.
+func (b *Body) Close() error {
+	b.st.abandon(ErrClosed)
+	b.st.discard()
+	return nil
+}
+
+// Buffered reports how many bytes can be read without waiting, and whether
+// they are all that is left: then Next returns them, in pieces, and io.EOF,
+// at once.
+func (b *Body) Buffered() (n int, last bool) {
+	b.st.mu.Lock()
+	defer b.st.mu.Unlock()
+	for _, c := range b.st.chunks {
+		n += len(c.b)
+	}
+	return n - b.st.off, b.st.inErr == io.EOF
+}

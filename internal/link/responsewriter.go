@@ -1,0 +1,226 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// ErrAnswered: the response has begun, or the request was refused.
+var ErrAnswered = errors.New("link: already answered")
+
+// ResponseWriter answers one request. It is for one goroutine at a time,
+// until the handler returns.
+type ResponseWriter struct {
+	st       *serverStream
+	answered bool
+	eat      bool   // the response has no body (HEAD, 204, 304): what is written is dropped
+	declared int64  // length of the body, -1 when not known
+	wrote    int64  // bytes of body
+	trailer  Fields // to be sent at the end
+	failed   error  // nothing more will be sent
+
+	out  *buffer // frames that wait for more to come
+	body int     // where the payload of the data frame in out begins; 0 for none
+}
+
+// outSize is how much of a response is collected before it is sent.
+const outSize = 4 << 10
+
+// Refuse answers that the worker itself does not start the request, which
+// lets the router send it elsewhere. It fails with ErrAnswered once the
+// response has begun, or more of the body was read than the router keeps.
+func (w *ResponseWriter) Refuse(e *RefusedError) error {
+	if w.failed != nil {
+		return w.failed
+	}
+	if w.answered || w.st.admitted() {
+		return ErrAnswered
+	}
+	w.answered = true
+	w.failed = ErrAnswered
+	if !w.st.sc.remove(w.st.id) {
+		return ErrClosed
+	}
+	w.st.c.queue(appendFrame(nil, header{kind: kindRefused, end: true, stream: w.st.id}, appendRefusal(nil, e)))
+	return nil
+}
+
+// admitted reports whether the client was granted more than it keeps.
+func (st *serverStream) admitted() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.grown
+}
+
+// WriteHead begins the response: a final status, the length of the body (-1
+// if not known; for a response to HEAD, and with status 304, that of the body
+// that is left out), and the fields, which are copied. Without it, the first
+// Write, or the end of the handler, sends status 200.
+func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
+	switch {
+	case w.failed != nil:
+		return w.failed
+	case w.answered:
+		return ErrAnswered
+	case status < 200 || status > 999:
+		return fmt.Errorf("link: %d is no final status", status)
+	}
+	head := responseHead{status: status, length: max(length, -1), fields: f}
+	w.answered = true
+	w.declared = head.length
+	w.eat = w.st.req.Method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+	w.out = w.st.c.pool.get(max(outSize, headerLen+len(f)+32))
+	w.out.b = head.append(openFrame(w.out.b))
+	if size := len(w.out.b) - headerLen; int64(size) > w.st.c.peer.header {
+		return w.fail(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrHeaderTooLarge, size, w.st.c.peer.header))
+	}
+	closeFrame(w.out.b, 0, header{kind: kindResponse, stream: w.st.id})
+	return nil
+}
+
+// fail gives the response up.
+func (w *ResponseWriter) fail(err error) error {
+	if w.failed == nil {
+		w.failed = err
+		w.st.reset(CodeAborted)
+		w.st.stop(ErrClosed)
+	}
+	return w.failed
+}
+
+// Abort gives the response up: the client sees an error in its midst.
+func (w *ResponseWriter) Abort() { w.fail(ErrClosed) }
+
+// SetTrailer sets the trailers, to be sent when the handler returns.
+func (w *ResponseWriter) SetTrailer(f Fields) { w.trailer = f }
+
+// Write sends p as a part of the body: small pieces are collected until there
+// are 4 KiB of them, Flush is called, or the handler returns. More than the
+// declared length fails with ErrContentLength. When the client reads slowly,
+// Write waits.
+func (w *ResponseWriter) Write(p []byte) (int, error) {
+	if !w.answered {
+		if err := w.WriteHead(http.StatusOK, -1, nil); err != nil {
+			return 0, err
+		}
+	}
+	if w.failed != nil {
+		return 0, w.failed
+	}
+	if w.eat {
+		return len(p), nil
+	}
+	if w.wrote += int64(len(p)); w.declared >= 0 && w.wrote > w.declared {
+		w.wrote -= int64(len(p))
+		return 0, ErrContentLength
+	}
+	if len(w.out.b)+headerLen+len(p) > outSize {
+		if err := w.send(false); err != nil {
+			return 0, err
+		}
+	}
+	if len(p) > outSize-headerLen {
+		if err := w.st.write(p, false); err != nil {
+			return 0, w.fail(err)
+		}
+		return len(p), nil
+	}
+	if w.body == 0 {
+		w.out.b = openFrame(w.out.b)
+		w.body = len(w.out.b)
+	}
+	w.out.b = append(w.out.b, p...)
+	return len(p), nil
+}
+
+// Flush sends what was collected.
+func (w *ResponseWriter) Flush() error {
+	if !w.answered {
+		if err := w.WriteHead(http.StatusOK, -1, nil); err != nil {
+			return err
+		}
+	}
+	if w.failed != nil {
+		return w.failed
+	}
+	return w.send(false)
+}
+
+// send sends what was collected, and with end set the end of the response.
+func (w *ResponseWriter) send(end bool) error {
+	err := w.flush(end)
+	if err != nil {
+		return w.fail(err)
+	}
+	w.out.b, w.body = w.out.b[:0], 0
+	return nil
+}
+
+func (w *ResponseWriter) flush(end bool) error {
+	b, st := w.out.b, w.st
+	var body []byte
+	if w.body > 0 {
+		body = b[w.body:]
+		n, err := st.acquire(len(body))
+		if err != nil {
+			return err
+		}
+		if n == len(body) {
+			closeFrame(b, w.body-headerLen, header{kind: kindData, end: end, stream: st.id})
+			return st.c.out.push(b, nil)
+		}
+		st.restore(n)
+		b = b[:w.body-headerLen]
+	}
+	switch {
+	case len(b) > 0 && body == nil && end:
+		putHeader(b, header{length: len(b) - headerLen, kind: kindResponse, end: true, stream: st.id})
+		end = false
+	case !st.sending():
+		return ErrClosed
+	}
+	if len(b) > 0 {
+		if err := st.c.out.push(b, nil); err != nil {
+			return err
+		}
+	}
+	if body == nil && !end {
+		return nil
+	}
+	return st.write(body, end)
+}
+
+// finish completes the answer when the handler has returned.
+func (w *ResponseWriter) finish() {
+	if !w.answered {
+		w.WriteHead(http.StatusOK, 0, nil)
+	}
+	if w.failed != nil {
+		return
+	}
+	if !w.eat && w.declared >= 0 && w.wrote != w.declared {
+		w.fail(ErrContentLength)
+		return
+	}
+	if len(w.trailer) == 0 || w.eat {
+		w.send(true)
+		return
+	}
+	if int64(len(w.trailer)) > w.st.c.peer.header {
+		w.fail(ErrHeaderTooLarge)
+		return
+	}
+	if w.send(false) == nil {
+		w.st.writeTrailers(w.trailer)
+	}
+}
+
+// release gives the buffer back.
+func (w *ResponseWriter) release() {
+	w.st.c.pool.put(w.out)
+	w.out = nil
+	if w.failed == nil {
+		w.failed = ErrClosed
+	}
+}

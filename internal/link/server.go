@@ -1,0 +1,184 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// Handler answers requests. ServeLink may refuse one instead (see
+// ResponseWriter.Refuse); once it returns, the answer is complete. r may be
+// kept, w and r.Body may not be used any more. A panic resets the stream.
+type Handler interface {
+	ServeLink(w *ResponseWriter, r *ServerRequest)
+}
+
+// HandlerFunc is a function as a Handler.
+type HandlerFunc func(w *ResponseWriter, r *ServerRequest)
+
+// ServeLink calls f.
+func (f HandlerFunc) ServeLink(w *ResponseWriter, r *ServerRequest) { f(w, r) }
+
+// Server is a worker's end of links. Its fields must not be changed after the
+// first use.
+type Server struct {
+	Handler Handler
+	Config  Config
+
+	setup sync.Once
+	cfg   Config
+	pool  bufferPool
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*serverConn]struct{}
+	draining  bool
+	closed    bool
+	wg        sync.WaitGroup // connections, handlers included
+}
+
+func (s *Server) init() {
+	s.setup.Do(func() {
+		s.cfg = s.Config.withDefaults()
+		s.listeners = make(map[net.Listener]struct{})
+		s.conns = make(map[*serverConn]struct{})
+	})
+}
+
+// Serve takes connections from ln until it is closed, which Shutdown and
+// Close do. It always returns an error: after these two, ErrClosed.
+func (s *Server) Serve(ln net.Listener) error {
+	s.init()
+	if !s.track(ln) {
+		ln.Close()
+		return ErrClosed
+	}
+	defer s.untrack(ln)
+	for delay := time.Duration(0); ; {
+		nc, err := ln.Accept()
+		if err == nil {
+			delay = 0
+			go s.ServeConn(nc)
+			continue
+		}
+		if s.shut() {
+			return ErrClosed
+		}
+		if !temporary(err) {
+			return err
+		}
+		// Out of file descriptors, most likely: as net/http does.
+		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+		s.cfg.Logger.Error("link: accept failed, trying again", "err", err, "in", delay)
+		time.Sleep(delay)
+	}
+}
+
+// temporary reports whether Accept may be tried again after err.
+func temporary(err error) bool {
+	t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](err)
+	return ok && t.Temporary()
+}
+
+func (s *Server) track(ln net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining || s.closed {
+		return false
+	}
+	s.listeners[ln] = struct{}{}
+	return true
+}
+
+func (s *Server) untrack(ln net.Listener) {
+	ln.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.listeners, ln)
+}
+
+func (s *Server) shut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.draining || s.closed
+}
+
+// ServeConn serves one connection, closes it, and returns why it ended, nil
+// for a regular end, when all of its handlers have returned.
+func (s *Server) ServeConn(nc net.Conn) error {
+	s.init()
+	sc := &serverConn{srv: s, remote: nc.RemoteAddr().String(), streams: make(map[uint64]*serverStream)}
+	sc.init(nc, &s.cfg, &s.pool)
+	s.mu.Lock()
+	if s.draining || s.closed {
+		s.mu.Unlock()
+		nc.Close()
+		return ErrClosed
+	}
+	s.conns[sc] = struct{}{}
+	s.wg.Add(1)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.conns, sc)
+		s.wg.Done()
+	}()
+	err := sc.run()
+	if err != nil && !errors.Is(err, ErrClosed) {
+		s.cfg.Logger.Warn("link: connection ended", "peer", nc.RemoteAddr(), "err", err)
+	}
+	return err
+}
+
+// Shutdown stops listening, tells every peer that no further request will
+// start, and waits for the requests that have started. When ctx ends first,
+// it closes what is left and returns ctx's cause.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.init()
+	s.mu.Lock()
+	s.draining = true
+	s.closeListeners()
+	for sc := range s.conns {
+		sc.drain()
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.Close()
+		return context.Cause(ctx)
+	}
+}
+
+// Close ends all listeners and connections at once and cancels the requests
+// under way. It does not wait for their handlers.
+func (s *Server) Close() error {
+	s.init()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.closeListeners()
+	for sc := range s.conns {
+		sc.fail(ErrClosed)
+	}
+	return nil
+}
+
+// closeListeners closes the listeners. s.mu is held.
+func (s *Server) closeListeners() {
+	for ln := range s.listeners {
+		ln.Close()
+	}
+}

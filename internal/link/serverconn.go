@@ -1,0 +1,276 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// serverConn is the server's end of a connection.
+type serverConn struct {
+	conn
+	srv    *Server
+	remote string // the peer's address
+
+	mu       sync.Mutex
+	streams  map[uint64]*serverStream // that the client may still send to
+	running  int                      // handlers, those of cancelled streams included
+	last     uint64                   // highest stream that was taken
+	draining bool
+	late     *time.Timer // closes a drained connection; nil while it is not one
+
+	handlers sync.WaitGroup
+}
+
+// run serves the connection to its end.
+func (sc *serverConn) run() error {
+	defer sc.nc.Close()
+	if err := sc.handshake(); err != nil {
+		return err
+	}
+	sc.start()
+	if sc.srv.shut() {
+		sc.drain()
+	}
+	err := sc.readFrames(sc.frame)
+	sc.fail(err)
+	sc.wg.Wait()
+	sc.mu.Lock()
+	for id, st := range sc.streams {
+		delete(sc.streams, id)
+		st.cancel(fmt.Errorf("%w: %w", ErrLost, sc.cause))
+	}
+	if sc.late != nil {
+		sc.late.Stop()
+	}
+	sc.mu.Unlock()
+	sc.handlers.Wait()
+	if sc.cause == io.EOF {
+		return nil // the client closed between two frames
+	}
+	return sc.cause
+}
+
+// handshake exchanges hellos. The client gets to see this side's even if it
+// does not match, so that both can say what differs.
+func (sc *serverConn) handshake() error {
+	sc.nc.SetDeadline(time.Now().Add(sc.cfg.HandshakeTimeout))
+	if err := sc.readHello(); err != nil {
+		return err
+	}
+	if err := sc.writeHello(); err != nil {
+		return err
+	}
+	if err := sc.match(); err != nil {
+		return err
+	}
+	return sc.nc.SetDeadline(time.Time{})
+}
+
+// drain tells the client that no further request will start. The client
+// closes the connection after its last answer; if it does not, this side
+// does, some time later.
+func (sc *serverConn) drain() {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.draining {
+		return
+	}
+	sc.draining = true
+	sc.control(kindGoAway, 0, sc.last)
+	if sc.running == 0 {
+		sc.closeSoon()
+	}
+}
+
+// closeSoon closes the connection unless the client does. Closing at once
+// could lose answers that the client has not read yet. sc.mu is held.
+func (sc *serverConn) closeSoon() {
+	if sc.late == nil && !sc.ended() {
+		sc.late = time.AfterFunc(sc.cfg.PingTimeout, func() { sc.fail(ErrClosed) })
+	}
+}
+
+// frame takes one frame from the client.
+func (sc *serverConn) frame(h header) error {
+	switch h.kind {
+	case kindRequest:
+		return sc.request(h)
+	case kindData:
+		return sc.data(h)
+	case kindTrailers:
+		return sc.trailers(h)
+	case kindWindow:
+		n, err := sc.number(h)
+		if err != nil {
+			return err
+		}
+		st, err := sc.lookup(h)
+		if st != nil && !st.granted(n) {
+			sc.breach(st)
+		}
+		return err
+	case kindReset:
+		if _, err := sc.number(h); err != nil {
+			return err
+		}
+		st, err := sc.lookup(h)
+		if st != nil {
+			sc.remove(st.id)
+			st.cancel(context.Canceled)
+		}
+		return err
+	}
+	return protocolError("%v frame from a client", h.kind)
+}
+
+// lookup returns the stream of a frame, nil if it is over.
+func (sc *serverConn) lookup(h header) (*serverStream, error) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if h.stream > sc.last && !sc.draining {
+		return nil, protocolError("%v frame on stream %d, which was not opened", h.kind, h.stream)
+	}
+	return sc.streams[h.stream], nil
+}
+
+// remove forgets a stream and reports whether it was there.
+func (sc *serverConn) remove(id uint64) bool {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	_, ok := sc.streams[id]
+	delete(sc.streams, id)
+	return ok
+}
+
+// breach resets a stream whose client broke the protocol on it.
+func (sc *serverConn) breach(st *serverStream) {
+	st.reset(CodeProtocol)
+	st.cancel(protocolError("stream %d", st.id))
+}
+
+// request takes the head of a request and starts its handler.
+func (sc *serverConn) request(h header) error {
+	sc.mu.Lock()
+	if h.stream <= sc.last {
+		sc.mu.Unlock()
+		return protocolError("stream %d opened after %d", h.stream, sc.last)
+	}
+	if sc.draining {
+		sc.mu.Unlock()
+		return sc.in.skip(h.length) // the client knows from goaway
+	}
+	sc.last = h.stream
+	full := sc.running >= sc.cfg.MaxStreams
+	sc.mu.Unlock()
+	switch {
+	case h.length > sc.cfg.MaxHeaderBytes:
+		sc.control(kindReset, h.stream, uint64(CodeTooLarge))
+		return sc.in.skip(h.length)
+	case full:
+		sc.queue(appendFrame(nil, header{kind: kindRefused, end: true, stream: h.stream}, appendRefusal(nil, &RefusedError{Reason: Busy})))
+		return sc.in.skip(h.length)
+	}
+	p, err := sc.in.next(h.length)
+	if err != nil {
+		return err
+	}
+	head, err := decodeRequest(append([]byte(nil), p...))
+	if err != nil {
+		sc.control(kindReset, h.stream, uint64(CodeProtocol))
+		return nil
+	}
+	sc.begin(newServerStream(sc, h, head))
+	return nil
+}
+
+// begin runs the handler of a stream.
+func (sc *serverConn) begin(st *serverStream) {
+	sc.mu.Lock()
+	sc.streams[st.id] = st
+	sc.running++
+	sc.mu.Unlock()
+	sc.handlers.Add(1)
+	go st.serve()
+}
+
+// returned notes that a handler has returned.
+func (sc *serverConn) returned(st *serverStream) {
+	sc.mu.Lock()
+	delete(sc.streams, st.id)
+	sc.running--
+	if sc.draining && sc.running == 0 {
+		sc.closeSoon()
+	}
+	sc.mu.Unlock()
+	sc.handlers.Done()
+}
+
+func (sc *serverConn) data(h header) error {
+	st, err := sc.lookup(h)
+	if err != nil {
+		return err
+	}
+	if st != nil && h.length > maxData {
+		sc.breach(st)
+		st = nil
+	}
+	for left := h.length; left > 0; {
+		p, err := sc.in.some(left)
+		if err != nil {
+			return err
+		}
+		left -= len(p)
+		if st != nil && !st.receive(p, left) {
+			sc.breach(st)
+			st = nil
+		}
+	}
+	if st != nil && h.end {
+		st.endReceive(io.EOF, nil)
+	}
+	return nil
+}
+
+func (sc *serverConn) trailers(h header) error {
+	st, err := sc.lookup(h)
+	if err != nil {
+		return err
+	}
+	if h.length > sc.cfg.MaxHeaderBytes {
+		if st != nil {
+			sc.breach(st)
+		}
+		return sc.in.skip(h.length)
+	}
+	p, err := sc.in.next(h.length)
+	if err != nil || st == nil {
+		return err
+	}
+	f := Fields(append([]byte(nil), p...))
+	if !f.valid() {
+		sc.breach(st)
+		return nil
+	}
+	st.endReceive(io.EOF, f)
+	return nil
+}
+
+// serve runs the handler.
+func (st *serverStream) serve() {
+	defer st.sc.returned(st)
+	defer st.close()
+	defer func() {
+		if p := recover(); p != nil {
+			st.w.Abort()
+			if err, ok := p.(error); !ok || !errors.Is(err, errAbort) {
+				logPanic(st.c.cfg.Logger, &st.req, p)
+			}
+		}
+	}()
+	st.sc.srv.Handler.ServeLink(&st.w, &st.req)
+	st.w.finish()
+}

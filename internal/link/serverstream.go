@@ -1,0 +1,128 @@
+package link
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+)
+
+// errAbort is the value with which a handler panics to abort its answer
+// without a trace in the log.
+var errAbort = http.ErrAbortHandler
+
+// serverStream is a request at the server's end. It is one allocation and
+// never reused, so whatever a handler keeps stays harmless.
+type serverStream struct {
+	stream
+	sc  *serverConn
+	ctx requestContext
+	req ServerRequest
+	w   ResponseWriter
+}
+
+// ServerRequest is a request as a worker gets it.
+type ServerRequest struct {
+	Method        string
+	Target        string // path?query
+	Host          string
+	Key           string // canonical bytes of the business key
+	Epoch         int64  // highest epoch that the router knows of the key's partition; 0 for none
+	Fields        Fields
+	ContentLength int64        // -1 when not known, 0 for no body
+	Body          *RequestBody // never nil
+
+	body RequestBody
+	st   *serverStream
+}
+
+// Context is done when the client has given the request up, the connection is
+// lost, the deadline has passed, or the handler has returned. Its cause is
+// context.Canceled or context.DeadlineExceeded.
+func (r *ServerRequest) Context() context.Context { return &r.st.ctx }
+
+// RemoteAddr is the address of the link's other end.
+func (r *ServerRequest) RemoteAddr() net.Addr { return r.st.c.nc.RemoteAddr() }
+
+// RequestBody is the body of a ServerRequest. It is for one goroutine at a
+// time, until the handler returns.
+type RequestBody struct {
+	st *serverStream
+}
+
+// Read implements io.Reader. It fails when the request's context is done for
+// another reason than its deadline.
+func (b *RequestBody) Read(p []byte) (int, error) {
+	return b.st.read(nil, p)
+}
+
+// Trailer returns the trailers once Read has returned io.EOF.
+func (b *RequestBody) Trailer() Fields {
+	b.st.mu.Lock()
+	defer b.st.mu.Unlock()
+	return b.st.trailer
+}
+
+// empty reports whether nothing will ever come out of b.
+func (b *RequestBody) empty() bool {
+	b.st.mu.Lock()
+	defer b.st.mu.Unlock()
+	return b.st.inErr == io.EOF && len(b.st.chunks) == 0 && b.st.trailer == nil
+}
+
+func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
+	st := &serverStream{sc: sc}
+	st.c, st.id = &sc.conn, h.stream
+	st.window, st.credit = initialWindow, initialWindow
+	if h.end {
+		st.inErr = io.EOF
+	}
+	st.ctx.conn = &sc.conn
+	if head.timeout > 0 {
+		st.ctx.deadline = time.Now().Add(head.timeout)
+	}
+	st.req = ServerRequest{
+		Method:        head.method,
+		Target:        head.target,
+		Host:          head.host,
+		Key:           head.key,
+		Epoch:         head.epoch,
+		Fields:        head.fields,
+		ContentLength: head.length,
+		st:            st,
+	}
+	st.req.body.st = st
+	st.req.Body = &st.req.body
+	st.w.st = st
+	st.w.declared = -1
+	return st
+}
+
+// cancel ends a stream from outside of its handler.
+func (st *serverStream) cancel(err error) {
+	st.stop(err)
+	st.ctx.cancel(context.Canceled)
+}
+
+// reset gives the stream up and tells the client, unless it is over.
+func (st *serverStream) reset(code Code) {
+	if st.sc.remove(st.id) {
+		st.c.control(kindReset, st.id, uint64(code))
+	}
+}
+
+// close frees what the stream holds when its handler has returned.
+func (st *serverStream) close() {
+	st.stop(ErrClosed)
+	st.discard()
+	st.ctx.cancel(context.Canceled)
+	st.w.release()
+}
+
+// logPanic reports a handler's panic.
+func logPanic(l *slog.Logger, r *ServerRequest, p any) {
+	l.Error("link: handler panicked", "method", r.Method, "target", r.Target, "panic", p, "stack", string(debug.Stack()))
+}

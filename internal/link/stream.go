@@ -1,0 +1,318 @@
+package link
+
+import (
+	"context"
+	"io"
+	"sync"
+)
+
+// stream is what both ends of a stream have in common: a body coming in,
+// which is buffered up to the window that the peer was granted, and the
+// credit for a body going out.
+type stream struct {
+	c  *conn
+	id uint64
+
+	mu sync.Mutex
+
+	// The body coming in.
+	chunks  []*buffer // received and not yet read
+	off     int       // bytes of chunks[0] that were read
+	lent    *buffer   // the chunk that next gave out
+	window  int       // bytes that the peer may still send
+	owed    int       // bytes read and not yet granted again
+	grown   bool      // the window has grown beyond the initial one
+	inErr   error     // what comes after the chunks: io.EOF at the regular end
+	trailer Fields
+
+	// The body going out.
+	credit int
+	over   error // why nothing can be sent any more
+
+	// Made when someone has to wait; capacity 1.
+	readable chan struct{}
+	writable chan struct{}
+}
+
+// wake lets the one who waits on ch look again.
+func wake(ch chan struct{}) {
+	if ch == nil {
+		return
+	}
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// waiter returns the channel at *ch, made if need be. s.mu is held.
+func waiter(ch *chan struct{}) chan struct{} {
+	if *ch == nil {
+		*ch = make(chan struct{}, 1)
+	}
+	return *ch
+}
+
+// receive buffers p, a part of a data frame of which left bytes are yet to
+// come. It reports whether the peer kept to its window.
+func (s *stream) receive(p []byte, left int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inErr != nil {
+		return true // too late; nobody reads it
+	}
+	if len(p) > s.window {
+		return false
+	}
+	s.window -= len(p)
+	for len(p) > 0 {
+		var tail *buffer
+		if n := len(s.chunks); n > 0 {
+			tail = s.chunks[n-1]
+		}
+		if tail == nil || len(tail.b) == cap(tail.b) {
+			tail = s.c.pool.get(len(p) + left)
+			s.chunks = append(s.chunks, tail)
+		}
+		n := min(len(p), cap(tail.b)-len(tail.b))
+		tail.b = append(tail.b, p[:n]...)
+		p = p[n:]
+	}
+	wake(s.readable)
+	return true
+}
+
+// endReceive notes that nothing more comes in.
+func (s *stream) endReceive(err error, trailer Fields) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inErr == nil {
+		s.inErr = err
+		s.trailer = trailer
+	}
+	wake(s.readable)
+}
+
+// stop ends both halves; what was received stays readable.
+func (s *stream) stop(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inErr == nil {
+		s.inErr = err
+	}
+	if s.over == nil {
+		s.over = err
+	}
+	wake(s.readable)
+	wake(s.writable)
+}
+
+// stopSending ends the half that goes out.
+func (s *stream) stopSending(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over == nil {
+		s.over = err
+	}
+	wake(s.writable)
+}
+
+// discard frees what was received. Nothing may be read afterwards.
+func (s *stream) discard() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inErr == nil || s.inErr == io.EOF {
+		s.inErr = ErrClosed
+	}
+	s.release()
+}
+
+// release returns every buffer. s.mu is held.
+func (s *stream) release() {
+	for i, b := range s.chunks {
+		s.c.pool.put(b)
+		s.chunks[i] = nil
+	}
+	s.chunks, s.off = nil, 0
+	s.c.pool.put(s.lent)
+	s.lent = nil
+}
+
+// read reads body into p. A nil ctx waits for the stream alone.
+func (s *stream) read(ctx context.Context, p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if err := s.await(ctx); err != nil {
+		return 0, err
+	}
+	n := 0
+	for n < len(p) && len(s.chunks) > 0 {
+		first := s.chunks[0]
+		m := copy(p[n:], first.b[s.off:])
+		n += m
+		s.off += m
+		if s.off == len(first.b) {
+			s.shift()
+			s.c.pool.put(first)
+		}
+	}
+	grant := s.consumed(n)
+	s.mu.Unlock()
+	s.grant(grant)
+	return n, nil
+}
+
+// next returns the next piece of the body, valid until the next call.
+func (s *stream) next(ctx context.Context) ([]byte, error) {
+	if err := s.await(ctx); err != nil {
+		return nil, err
+	}
+	s.c.pool.put(s.lent)
+	s.lent = s.chunks[0]
+	p := s.lent.b[s.off:]
+	s.shift()
+	grant := s.consumed(len(p))
+	s.mu.Unlock()
+	s.grant(grant)
+	return p, nil
+}
+
+// shift drops the first chunk. s.mu is held.
+func (s *stream) shift() {
+	s.off = 0
+	n := copy(s.chunks, s.chunks[1:])
+	s.chunks[n] = nil
+	s.chunks = s.chunks[:n]
+}
+
+// await waits until there is something to read, and then holds s.mu.
+func (s *stream) await(ctx context.Context) error {
+	var cancelled <-chan struct{}
+	if ctx != nil {
+		cancelled = ctx.Done()
+	}
+	for {
+		s.mu.Lock()
+		if len(s.chunks) > 0 {
+			return nil
+		}
+		if s.inErr != nil {
+			err := s.inErr
+			s.mu.Unlock()
+			return err
+		}
+		ready := waiter(&s.readable)
+		s.mu.Unlock()
+		select {
+		case <-ready:
+		case <-cancelled:
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// consumed notes that n bytes were read and returns what to grant the peer
+// now: nothing before half of the window has been read. s.mu is held.
+func (s *stream) consumed(n int) int {
+	if s.inErr != nil {
+		return 0
+	}
+	s.owed += n
+	size := initialWindow
+	if s.grown {
+		size = s.c.cfg.Window
+	}
+	if s.owed < size/2 {
+		return 0
+	}
+	grant := s.owed
+	if !s.grown {
+		s.grown = true
+		grant += s.c.cfg.Window - initialWindow
+	}
+	s.owed = 0
+	s.window += grant
+	return grant
+}
+
+func (s *stream) grant(n int) {
+	if n > 0 {
+		s.c.control(kindWindow, s.id, uint64(n))
+	}
+}
+
+// granted takes a window frame. It reports whether the sum is in bounds.
+func (s *stream) granted(n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n > maxWindow || s.credit+int(n) > maxWindow {
+		return false
+	}
+	s.credit += int(n)
+	wake(s.writable)
+	return true
+}
+
+// acquire takes up to n bytes of credit, waiting until there is some. With n
+// of 0 it only waits.
+func (s *stream) acquire(n int) (int, error) {
+	for {
+		s.mu.Lock()
+		if s.over != nil {
+			err := s.over
+			s.mu.Unlock()
+			return 0, err
+		}
+		if s.credit > 0 {
+			n = min(n, s.credit)
+			s.credit -= n
+			s.mu.Unlock()
+			return n, nil
+		}
+		ready := waiter(&s.writable)
+		s.mu.Unlock()
+		<-ready
+	}
+}
+
+// restore gives credit back that was not used.
+func (s *stream) restore(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.credit += n
+}
+
+// sending reports whether the stream still takes a body.
+func (s *stream) sending() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over == nil
+}
+
+// write sends p as data frames, as fast as the peer's window and the
+// connection take them.
+func (s *stream) write(p []byte, end bool) error {
+	for {
+		n := 0
+		if len(p) > 0 {
+			var err error
+			if n, err = s.acquire(min(len(p), maxData)); err != nil {
+				return err
+			}
+		}
+		var h [headerLen]byte
+		putHeader(h[:], header{length: n, kind: kindData, end: end && n == len(p), stream: s.id})
+		if err := s.c.out.push(h[:], p[:n]); err != nil {
+			return err
+		}
+		if p = p[n:]; len(p) == 0 {
+			return nil
+		}
+	}
+}
+
+// writeTrailers sends trailers, which end the body.
+func (s *stream) writeTrailers(f Fields) error {
+	return s.c.out.push(appendFrame(nil, header{kind: kindTrailers, end: true, stream: s.id}, f), nil)
+}
