@@ -195,9 +195,14 @@ func (p *pair) open(arg int) {
 			blocked = append(blocked, key)
 		}
 	}
-	first, limit := p.minted-1, p.minted+1+int64(arg>>3) // for some tokens, or none
-	if arg>>3 == 1 {
+	// Either no token or enough for every key: which key is granted first is
+	// left open.
+	first, limit := p.minted-1, p.minted+1
+	switch arg >> 3 {
+	case 1:
 		first, limit = p.minted+10, 0
+	case 2, 3:
+		limit += int64(len(fuzzKeys))
 	}
 	p.table.Open(first, limit, blocked)
 	for _, key := range blocked {

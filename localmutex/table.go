@@ -156,8 +156,9 @@ func (t *Table) Open(first, limit int64, blocked []string) {
 }
 
 // Advance raises the range of tokens of an open table, and grants keys to
-// callers that waited for tokens. It never lowers an end of the range. A
-// closed table stays as it is.
+// callers that waited for tokens: each key in order of arrival, the keys among
+// each other in any order. It never lowers an end of the range. A closed table
+// stays as it is.
 func (t *Table) Advance(first, limit int64) {
 	t.mu.Lock()
 	var next *waiter
