@@ -19,7 +19,7 @@ func NewView(table *Table, members []Member) *View {
 		owners:       make([]int, len(table.members)),
 		incarnations: make(map[string]int, len(members)),
 	}
-	for i, m := range slices.Backward(v.Members) {
+	for i, m := range v.Members {
 		v.incarnations[m.Incarnation] = i
 	}
 	for i := range v.owners {

@@ -51,6 +51,26 @@ func TestCoincidingPoints(t *testing.T) {
 	}
 }
 
+// A Builder applies a change to the circle that it has.
+func TestBuilderKeepsItsCircle(t *testing.T) {
+	b, err := NewBuilder(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Table([]string{"a", "b", "c"}); err != nil {
+		t.Fatal(err)
+	}
+	circle := b.circle
+	for _, members := range [][]string{{"a", "c"}, {"a", "b", "c"}, {"d", "a", "b", "c"}, {"a", "b", "c"}} {
+		if _, err := b.Table(members); err != nil {
+			t.Fatal(err)
+		}
+		if b.circle != circle {
+			t.Errorf("built anew for %v", members)
+		}
+	}
+}
+
 // Members whose points all coincide leave no room; the library panics then.
 func TestNoRoom(t *testing.T) {
 	cfg := Config{Partitions: 61, ReplicationFactor: 4}.withDefaults()
