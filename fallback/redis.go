@@ -1,10 +1,12 @@
 package fallback
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/url"
@@ -58,6 +60,24 @@ func NewClient(rawURL string, opts ...ClientOption) (redis.UniversalClient, erro
 		opt(o)
 	}
 	return redis.NewUniversalClient(o), nil
+}
+
+// LogRedis sends what go-redis logs by itself, such as lost connections, to
+// a logger instead of stderr. It is for main: it changes the whole process.
+func LogRedis(l *slog.Logger, level slog.Level) {
+	redis.SetLogger(redisLog{l, level})
+}
+
+type redisLog struct {
+	logger *slog.Logger
+	level  slog.Level
+}
+
+// Printf is what go-redis calls.
+func (r redisLog) Printf(ctx context.Context, format string, v ...any) {
+	if r.logger.Enabled(ctx, r.level) {
+		r.logger.Log(ctx, r.level, "redis: "+fmt.Sprintf(format, v...))
+	}
 }
 
 type urlKind struct {

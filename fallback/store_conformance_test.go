@@ -18,8 +18,13 @@ const shortTTL = 500 * time.Millisecond
 // persistent makes a server keep every write that it has acknowledged.
 var persistent = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
+func everything(t *testing.T, open func(t *testing.T) storetest.Harness) {
+	storetest.Conformance(t, open)
+	storetest.Restarts(t, open)
+}
+
 func TestConformanceMemory(t *testing.T) {
-	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
+	everything(t, func(t *testing.T) storetest.Harness {
 		clock := newFakeClock()
 		var memory *Memory
 		return storetest.Harness{
@@ -41,7 +46,7 @@ func TestConformanceMemory(t *testing.T) {
 }
 
 func TestConformanceEmbedded(t *testing.T) {
-	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
+	everything(t, func(t *testing.T) storetest.Harness {
 		e := startEmbedded(t)
 		h := harness(e.URL())
 		// What a restart of an embedded server loses is everything.
@@ -53,7 +58,7 @@ func TestConformanceEmbedded(t *testing.T) {
 
 func TestConformanceRedis(t *testing.T) {
 	server := redistest.Start(t, persistent...)
-	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
+	everything(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
 		h.Restart, h.Lose = server.Restart, server.RestartEmpty
 		return h
@@ -63,7 +68,7 @@ func TestConformanceRedis(t *testing.T) {
 // A flush leaves the run id alone.
 func TestConformanceRedisFlushed(t *testing.T) {
 	server := redistest.Start(t, persistent...)
-	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
+	storetest.Restarts(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
 		h.Restart, h.Lose = server.Restart, func() { server.CLI("flushall") }
 		return h

@@ -64,9 +64,13 @@ func Start(t testing.TB, config ...string) *Server {
 	Require(t)
 	s := &Server{t: t, dir: t.TempDir(), args: config}
 	s.startOnFreePort(func(port int) []string {
-		return []string{"--port", strconv.Itoa(port)}
+		return s.basics("--port", strconv.Itoa(port))
 	})
 	return s
+}
+
+func (s *Server) basics(args ...string) []string {
+	return append([]string{"--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--daemonize", "no"}, args...)
 }
 
 // startOnFreePort tries another port when somebody else was quicker.
@@ -106,8 +110,7 @@ func freePort(t testing.TB) int {
 }
 
 func (s *Server) start() error {
-	args := append([]string{"--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--daemonize", "no"}, s.args...)
-	cmd := exec.Command("redis-server", args...)
+	cmd := exec.Command("redis-server", s.args...)
 	exited := make(chan struct{})
 	s.mu.Lock()
 	defer s.mu.Unlock()

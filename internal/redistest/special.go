@@ -24,7 +24,7 @@ func startSentinelProcess(t testing.TB, master *Server) *Server {
 	s := &Server{t: t, dir: t.TempDir()}
 	s.startOnFreePort(func(port int) []string {
 		file := filepath.Join(s.dir, "sentinel.conf")
-		config := fmt.Sprintf("port %d\nsentinel monitor %[2]s 127.0.0.1 %[3]d 1\n"+
+		config := fmt.Sprintf("port %d\nbind 127.0.0.1\nsentinel monitor %[2]s 127.0.0.1 %[3]d 1\n"+
 			"sentinel down-after-milliseconds %[2]s 1000\nsentinel failover-timeout %[2]s 3000\n",
 			port, MasterName, master.port)
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -43,8 +43,8 @@ func StartTLS(t testing.TB, config ...string) (s *Server, caFile string) {
 	certFile, keyFile, pool := selfSigned(t)
 	s = &Server{t: t, dir: t.TempDir(), args: config, tls: &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"}}
 	s.startOnFreePort(func(port int) []string {
-		return []string{"--port", "0", "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
-			"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile}
+		return s.basics("--port", "0", "--tls-port", strconv.Itoa(port), "--tls-auth-clients", "no",
+			"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", certFile)
 	})
 	return s, certFile
 }

@@ -43,29 +43,32 @@ type Harness struct {
 	Now func() time.Time
 
 	// Restart makes the store another server process with all of its data,
-	// Lose one with none. Nil: not here.
+	// Lose one with none. Conformance does without.
 	Restart, Lose func()
 }
 
-// Conformance runs every test, each with a harness of its own.
+// Conformance runs every test that any store can, each with a harness of its
+// own.
 func Conformance(t *testing.T, open func(t *testing.T) Harness) {
-	for _, group := range [][]test{sessionTests(), changeTests(), observeTests(), generationTests()} {
+	runAll(t, open, sessionTests(), changeTests(), observeTests(), generationTests())
+}
+
+// Restarts runs those that need Harness.Restart and Harness.Lose.
+func Restarts(t *testing.T, open func(t *testing.T) Harness) {
+	runAll(t, open, restartTests())
+}
+
+func runAll(t *testing.T, open func(t *testing.T) Harness, groups ...[]test) {
+	for _, group := range groups {
 		for _, test := range group {
-			t.Run(test.name, func(t *testing.T) {
-				h := open(t)
-				if test.needsRestart && h.Restart == nil {
-					return
-				}
-				test.run(&run{T: t, h: h})
-			})
+			t.Run(test.name, func(t *testing.T) { test.run(&run{T: t, h: open(t)}) })
 		}
 	}
 }
 
 type test struct {
-	name         string
-	needsRestart bool
-	run          func(*run)
+	name string
+	run  func(*run)
 }
 
 // run is one test's store as one process sees it.

@@ -1,0 +1,131 @@
+package fallback
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestParseURL(t *testing.T) {
+	for _, c := range []struct {
+		url  string
+		want func(*redis.UniversalOptions) bool
+	}{
+		{"redis://host", func(o *redis.UniversalOptions) bool {
+			return slices.Equal(o.Addrs, []string{"host:6379"}) && o.TLSConfig == nil && !o.IsClusterMode && o.MasterName == ""
+		}},
+		{"redis://u:p%40ss@[::1]:7000/3", func(o *redis.UniversalOptions) bool {
+			return o.Addrs[0] == "[::1]:7000" && o.Username == "u" && o.Password == "p@ss" && o.DB == 3
+		}},
+		{"rediss://:secret@host:1?skip_verify=true&server_name=other", func(o *redis.UniversalOptions) bool {
+			return o.TLSConfig.InsecureSkipVerify && o.TLSConfig.ServerName == "other" && o.Password == "secret"
+		}},
+		{"unix://u:p@/run/redis.sock?db=2", func(o *redis.UniversalOptions) bool {
+			return o.Addrs[0] == "/run/redis.sock" && o.DB == 2 && o.Password == "p"
+		}},
+		{"redis-sentinel://:p@s1/1?master=m&addr=s2:1&addr=s3:2&sentinel_password=sp", func(o *redis.UniversalOptions) bool {
+			return slices.Equal(o.Addrs, []string{"s1:26379", "s2:1", "s3:2"}) && o.MasterName == "m" &&
+				o.Password == "p" && o.SentinelPassword == "sp" && o.DB == 1
+		}},
+		{"rediss-sentinel://s1?master=m", func(o *redis.UniversalOptions) bool { return o.TLSConfig != nil && o.MasterName == "m" }},
+		{"redis+cluster://n1?addr=n2:1", func(o *redis.UniversalOptions) bool {
+			return o.IsClusterMode && slices.Equal(o.Addrs, []string{"n1:6379", "n2:1"})
+		}},
+		{"rediss+cluster://n1", func(o *redis.UniversalOptions) bool { return o.IsClusterMode && o.TLSConfig != nil }},
+		{"redis://h?dial_timeout=1s&read_timeout=50ms&write_timeout=3s&pool_size=7", func(o *redis.UniversalOptions) bool {
+			return o.DialTimeout == time.Second && o.ReadTimeout == 50*time.Millisecond && o.WriteTimeout == 3*time.Second && o.PoolSize == 7
+		}},
+	} {
+		o, err := parseURL(c.url)
+		if err != nil {
+			t.Errorf("%s: %v", c.url, err)
+			continue
+		}
+		if !c.want(o) {
+			t.Errorf("%s gave %+v", c.url, o)
+		}
+		if !o.ContextTimeoutEnabled {
+			t.Errorf("%s: go-redis would ignore context deadlines", c.url)
+		}
+		client, err := NewClient(c.url)
+		if err != nil {
+			t.Errorf("%s: %v", c.url, err)
+			continue
+		}
+		client.Close()
+	}
+}
+
+func TestBadURLsNameThePartAndNoPassword(t *testing.T) {
+	noPEM := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(noPEM, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for url, part := range map[string]string{
+		"":                                                "scheme",
+		"http://u:hunter2@host":                           "scheme",
+		"redis://u:hunter2@":                              "host",
+		"redis://u:hunter2@host:port":                     "parse",
+		"redis://u:hun%zzter2@host":                       "parse",
+		"redis://u:hunter2@host/x":                        "path",
+		"redis://u:hunter2@host/-1":                       "path",
+		"redis://u:hunter2@host?%zz":                      "query",
+		"redis://u:hunter2@host?addr=h:1":                 "addr",
+		"redis://u:hunter2@host?nonsense=1":               "nonsense",
+		"redis://u:hunter2@host?read_timeout=5":           "read_timeout",
+		"redis://u:hunter2@host?dial_timeout=-1s":         "dial_timeout",
+		"redis://u:hunter2@host?pool_size=many":           "pool_size",
+		"redis://u:hunter2@host?pool_size=1&pool_size=2":  "pool_size",
+		"redis://u:hunter2@host?ca=x":                     "ca",
+		"rediss://u:hunter2@host?ca=/nonexistent":         "ca",
+		"rediss://u:hunter2@host?ca=" + noPEM:             "ca",
+		"rediss://u:hunter2@host?cert=/nonexistent":       "cert",
+		"rediss://u:hunter2@host?skip_verify=perhaps":     "skip_verify",
+		"unix://u:hunter2@host/path":                      "unix",
+		"unix://":                                         "unix",
+		"redis-sentinel://u:hunter2@host":                 "master",
+		"redis-sentinel://u:hunter2@host?master=m&addr=h": "addr",
+		"redis+cluster://u:hunter2@host/1":                "path",
+	} {
+		_, err := NewClient(url)
+		if !errors.Is(err, ErrURL) {
+			t.Errorf("%s: got %v, want ErrURL", url, err)
+			continue
+		}
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %q does not name %q", url, err, part)
+		}
+		if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "hun") {
+			t.Errorf("%s: %q shows the password", url, err)
+		}
+	}
+}
+
+func FuzzParseURL(f *testing.F) {
+	f.Add("redis://u:p@h:1/2?pool_size=3")
+	f.Add("redis-sentinel://h?master=m&addr=h:1")
+	f.Add("unix:///s")
+	f.Fuzz(func(t *testing.T, url string) {
+		if o, err := parseURL(url); (o == nil) != (err != nil) {
+			t.Errorf("%q gave %v, %v", url, o, err)
+		}
+	})
+}
+
+func TestLogRedis(t *testing.T) {
+	var out bytes.Buffer
+	l := redisLog{slog.New(slog.NewTextHandler(&out, nil)), slog.LevelInfo}
+	l.Printf(context.Background(), "lost %s", "it")
+	if !strings.Contains(out.String(), "redis: lost it") {
+		t.Errorf("got %q", out.String())
+	}
+}
