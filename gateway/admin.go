@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+// AdminConfig configures the handler of [NewAdmin]. Members is required.
+type AdminConfig struct {
+	Members Membership
+	Ring    ring.Config
+
+	// Ready returns nil once the process can do its work; see [Router.Ready].
+	// Default: always ready.
+	Ready func() error
+
+	// Lookup returns where requests for a key go; see [Router.Lookup].
+	// Default: the owner by the ring.
+	Lookup func(key string) (Route, error)
+}
+
+// NewAdmin returns the handler of a process's admin address:
+//
+//	GET /healthz         200 as long as the process answers
+//	GET /readyz          200, or 503 with the reason
+//	GET /ring            the members and their shares as JSON
+//	GET /lookup?key=KEY  the key's partition and owner as JSON
+//
+// It is not for the public: it shows addresses.
+func NewAdmin(cfg AdminConfig) http.Handler {
+	a := &admin{cfg}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", a.ready)
+	mux.HandleFunc("GET /ring", a.ring)
+	mux.HandleFunc("GET /lookup", a.lookup)
+	return mux
+}
+
+type admin struct{ cfg AdminConfig }
+
+func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
+	if a.cfg.Ready != nil {
+		if err := a.cfg.Ready(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+	}
+	fmt.Fprintln(w, "ready")
+}
+
+type ringJSON struct {
+	Digest     string       `json:"digest"` // of the configuration and the active workers
+	Partitions int          `json:"partitions"`
+	Members    []memberJSON `json:"members"`
+}
+
+type memberJSON struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation,omitempty"`
+	Role        string `json:"role"`
+	State       string `json:"state"`
+	Address     string `json:"address"`
+	Gossip      string `json:"gossip"`
+	Partitions  int    `json:"partitions"` // that the ring gives it
+	View        string `json:"view"`       // digest of what it sees
+}
+
+func (a *admin) ring(w http.ResponseWriter, _ *http.Request) {
+	view := a.cfg.Members.View()
+	total := view.Table.Partitions()
+	shares := make(map[string]int, len(view.Members))
+	for p := range total {
+		if m, ok := view.Owner(p); ok {
+			shares[m.Incarnation]++
+		}
+	}
+	out := ringJSON{Digest: digestText(view.Digest), Partitions: total, Members: make([]memberJSON, len(view.Members))}
+	for i, m := range view.Members {
+		out.Members[i] = memberJSON{
+			Name: m.Name, Incarnation: m.Incarnation, Role: m.Role.String(), State: m.State.String(),
+			Address: m.Addr, Gossip: m.Gossip, Partitions: shares[m.Incarnation], View: digestText(m.View),
+		}
+	}
+	writeJSON(w, out)
+}
+
+type lookupJSON struct {
+	Key       string `json:"key"`
+	Partition int    `json:"partition"`
+	Owner     string `json:"owner"`   // empty for none
+	Address   string `json:"address"` // empty for none
+	Epoch     int64  `json:"epoch,omitempty"`
+}
+
+func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
+	key, err := keyFromQuery(r.URL.RawQuery, "key")
+	if err == nil {
+		err = CheckKey(key)
+	}
+	if err != nil {
+		http.Error(w, err.Error()+" (use /lookup?key=KEY)", http.StatusBadRequest)
+		return
+	}
+	lookup := a.cfg.Lookup
+	if lookup == nil {
+		lookup = a.byRing
+	}
+	route, err := lookup(key)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writeJSON(w, lookupJSON{key, route.Partition, route.Owner.Name, route.Owner.Addr, route.Epoch})
+}
+
+func (a *admin) byRing(key string) (Route, error) {
+	p := a.cfg.Ring.Partition(key)
+	m, _ := a.cfg.Members.View().Owner(p)
+	return Route{Partition: p, Owner: m}, nil
+}
+
+func digestText(d uint64) string { return fmt.Sprintf("%016x", d) }
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // the client may have left
+}

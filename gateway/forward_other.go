@@ -1,0 +1,12 @@
+//go:build !linux
+
+package gateway
+
+import (
+	"context"
+	"syscall"
+)
+
+func limitUnacknowledged(context.Context, string, string, syscall.RawConn) error { return nil }
+
+func hasEnded(syscall.RawConn) bool { return false }

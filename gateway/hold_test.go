@@ -1,0 +1,330 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// pipes is a network in memory, for bubbles of synctest.
+type pipes struct {
+	mu        sync.Mutex
+	listeners map[string]*pipeListener
+	dials     atomic.Int64
+}
+
+type pipeListener struct {
+	addr  string
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (n *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	n.dials.Add(1)
+	n.mu.Lock()
+	l := n.listeners[addr]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("dial %s: connection refused", addr)
+	}
+	ours, theirs := net.Pipe()
+	select {
+	case l.conns <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// serve starts a worker on the network.
+func (n *pipes) serve(t *testing.T, addr string, h http.HandlerFunc) {
+	l := &pipeListener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+	n.mu.Lock()
+	if n.listeners == nil {
+		n.listeners = make(map[string]*pipeListener)
+	}
+	n.listeners[addr] = l
+	n.mu.Unlock()
+	s := &http.Server{Handler: h}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+}
+
+// inBubble runs a test with a router over a network in memory.
+func inBubble(t *testing.T, cfg gateway.RouterConfig, test func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes)) {
+	synctest.Test(t, func(t *testing.T) {
+		c, n := newCluster(t), new(pipes)
+		cfg.Members, cfg.Dial = c, n.dial
+		test(t, newRouter(t, cfg), c, n)
+	})
+}
+
+// send sends a request for a key straight into the router.
+func send(ctx context.Context, rt *gateway.Router, key string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	r.Header.Set("X-Key", key)
+	w := httptest.NewRecorder()
+	rt.ServeHTTP(w, r)
+	return w
+}
+
+func TestHoldEndsAtTheDeadline(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, _ *cluster, _ *pipes) {
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if took := time.Since(start); took != 15*time.Second {
+			t.Errorf("took %v", took)
+		}
+		route, _ := rt.Lookup("k")
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), fmt.Sprintf("partition %d has no owner", route.Partition)) {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+		if s := rt.Stats(); s.Held != 1 || s.Holding != 0 || s.Unreachable != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestWithoutHoldItFailsAtOnce(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{Hold: -1}, func(t *testing.T, rt *gateway.Router, c *cluster, _ *pipes) {
+		c.set(t, worker("a", "a:1"))
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "last known: a") || time.Since(start) != 0 {
+			t.Errorf("%d %v %s after %v", w.Code, w.Header(), w.Body, time.Since(start))
+		}
+	})
+}
+
+func TestHeldRequestWakesWhenAWorkerJoins(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		n.serve(t, "a:1", answer("a"))
+		start := time.Now()
+		time.AfterFunc(3*time.Second, func() { c.set(t, worker("a", "a:1")) })
+		w := send(t.Context(), rt, "k")
+		if w.Code != 200 || time.Since(start) != 3*time.Second {
+			t.Errorf("%d after %v", w.Code, time.Since(start))
+		}
+	})
+}
+
+func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		c.set(t, worker("a", "a:1"))
+		start := time.Now()
+		time.AfterFunc(5*time.Second, func() { n.serve(t, "a:1", answer("a")) })
+		w := send(t.Context(), rt, "k")
+		if took := time.Since(start); w.Code != 200 || took > 6200*time.Millisecond {
+			t.Errorf("%d after %v", w.Code, took)
+		}
+		if d := n.dials.Load(); d > 15 {
+			t.Errorf("%d dials of a worker that is down", d)
+		}
+	})
+}
+
+func TestACrowdCostsTheWorkerLittle(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		const crowd = 200
+		var hits, open atomic.Int64
+		unavailable := refuse("unavailable", 503)
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			hits.Add(1)
+			if open.Load() == 0 {
+				unavailable(w, r)
+				return
+			}
+			answer("a")(w, r)
+		})
+		c.set(t, worker("a", "a:1"))
+		var wg sync.WaitGroup
+		for range crowd {
+			wg.Go(func() {
+				if w := send(t.Context(), rt, "k"); w.Code != 200 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		if h := hits.Load(); h > crowd+100 {
+			t.Errorf("%d requests while %d were held for 5 s", h, crowd)
+		}
+		open.Store(1)
+		start := time.Now()
+		wg.Wait()
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("held for %v after the worker admits again", took)
+		}
+	})
+}
+
+// A scout whose handler takes its time has been admitted, and so are others.
+func TestASlowScoutLetsOthersIn(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		var open atomic.Bool
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			if !open.Load() {
+				refuse("unavailable", 503)(w, r)
+				return
+			}
+			time.Sleep(10 * time.Second)
+		})
+		c.set(t, worker("a", "a:1"))
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if w := send(t.Context(), rt, "k"); w.Code != 200 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		open.Store(true)
+		start := time.Now()
+		wg.Wait()
+		if took := time.Since(start); took > 10200*time.Millisecond {
+			t.Errorf("50 handlers of 10 s took %v side by side", took)
+		}
+	})
+}
+
+func TestAHintWakesThoseWhoWait(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		a, b := worker("a", "a:1"), leaving(worker("b", "b:1"))
+		var known atomic.Bool
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			if known.Load() {
+				notOwner(b, 7)(w, r)
+				return
+			}
+			refuse("not-owner", 421)(w, r)
+		})
+		n.serve(t, "b:1", answer("b"))
+		c.set(t, a, b)
+		var wg sync.WaitGroup
+		var start time.Time
+		for range 20 {
+			wg.Go(func() {
+				if w := send(t.Context(), rt, "k"); w.Code != 200 || w.Body.String() != "b" {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+				if late := time.Since(start); late != 0 {
+					t.Errorf("woke %v after the hint", late)
+				}
+			})
+		}
+		time.Sleep(time.Second + 777*time.Nanosecond)
+		known.Store(true)
+		start = time.Now()
+		send(t.Context(), rt, "k")
+		wg.Wait()
+	})
+}
+
+func TestHeldRequestsAreBounded(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{MaxHeld: 3}, func(t *testing.T, rt *gateway.Router, _ *cluster, _ *pipes) {
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() { send(t.Context(), rt, fmt.Sprint(i)) })
+		}
+		synctest.Wait()
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || time.Since(start) != 0 {
+			t.Errorf("%d %v after %v", w.Code, w.Header(), time.Since(start))
+		}
+		if s := rt.Stats(); s.HallFull != 1 || s.Holding != 3 {
+			t.Errorf("%+v", s)
+		}
+		wg.Wait()
+	})
+}
+
+// When the scout's client leaves, another one takes over.
+func TestHeldRequestEndsWithItsClient(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { send(ctx, rt, "k") })
+		synctest.Wait()
+		wg.Go(func() {
+			if w := send(t.Context(), rt, "k"); w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+		synctest.Wait()
+		cancel(errors.New("gone"))
+		synctest.Wait()
+		if s := rt.Stats(); s.Holding != 1 || s.ClientGone != 1 {
+			t.Errorf("%+v", s)
+		}
+		n.serve(t, "a:1", answer("a"))
+		c.set(t, worker("a", "a:1"))
+		start := time.Now()
+		wg.Wait()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("woke after %v", took)
+		}
+	})
+}
+
+// A request that waits in a worker's queue for longer than the hold time, and
+// is refused then, has all of its patience left. If that ends in another such
+// queue it still gets to a new owner.
+func TestHoldBeginsWithTheRefusal(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		n.serve(t, "b:1", answer("b"))
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(30 * time.Second)
+			refuse("unavailable", 503)(w, r)
+		})
+		c.set(t, worker("a", "a:1"))
+		time.AfterFunc(35*time.Second, func() { c.set(t, worker("b", "b:1")) })
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if took := time.Since(start).Round(time.Second); w.Code != 200 || w.Body.String() != "b" || took != time.Minute {
+			t.Errorf("%d %s after %v", w.Code, w.Body, took)
+		}
+	})
+}
+
+func TestReady(t *testing.T) {
+	c := newCluster(t, ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive})
+	rt := newRouter(t, gateway.RouterConfig{Members: c})
+	if rt.Ready() == nil {
+		t.Error("ready without a worker")
+	}
+	c.set(t, worker("a", "a:1"))
+	if err := rt.Ready(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// passage is a request's way through the router.
+type passage struct {
+	router    *Router
+	in        *http.Request
+	key       string
+	partition int
+	body      payload
+	sending   *attemptBody // of the last attempt
+}
+
+// errBroken is wrapped by the error of a request that may have started.
+var errBroken = errors.New("gateway: the request may have started, but there is no answer")
+
+// statusClientGone is what nginx logs for a client that did not wait.
+const statusClientGone = 499
+
+func (x *passage) serve(w *clientWriter) {
+	router := x.router
+	defer x.body.release(&router.budget)
+	defer func() {
+		if x.sending != nil {
+			x.sending.seal() // the transport may still be reading
+		}
+	}()
+	defer w.finish()
+	pace := &pacedBody{in: x.in, control: http.NewResponseController(w.ResponseWriter), pace: router.cfg.BodyTimeout}
+	if err := x.body.fill(x.in, pace, &router.budget); err != nil {
+		x.fail(w, x.in, err)
+		return
+	}
+	proxy := httputil.ReverseProxy{
+		Rewrite:        x.rewrite,
+		Transport:      x,
+		ModifyResponse: x.cleanResponse,
+		ErrorHandler:   x.fail,
+		BufferPool:     &router.buffers,
+		ErrorLog:       router.errorLog,
+	}
+	proxy.ServeHTTP(w, x.in)
+}
+
+// rewrite makes the request that workers get, except for its address.
+func (x *passage) rewrite(pr *httputil.ProxyRequest) {
+	in, out := pr.In, pr.Out
+	out.URL.Scheme = "http"
+	out.URL.RawQuery = in.URL.RawQuery
+	stripKeyway(out.Header)
+	out.Header.Del("Expect")
+	out.Header.Set(HeaderKey, encodeKey(x.key))
+	out.Trailer = in.Trailer // filled when the body ends
+	if len(in.Trailer) > 0 {
+		stripKeyway(in.Trailer)
+		out.ContentLength = -1
+	}
+	setForwarded(out.Header, in)
+	if via := x.router.cfg.Via; via != "" {
+		out.Header.Add("Via", fmt.Sprintf("%d.%d %s", in.ProtoMajor, in.ProtoMinor, via))
+	}
+}
+
+// RoundTrip finds the worker that takes the request and returns its answer.
+func (x *passage) RoundTrip(out *http.Request) (res *http.Response, err error) {
+	err = x.router.routes.route(out.Context(), x.partition, func(t target) (o outcome) {
+		res, o = x.attempt(out, t)
+		return o
+	})
+	return res, err
+}
+
+// attempt sends the request to a worker, once more if a pooled connection
+// turns out to have ended.
+func (x *passage) attempt(out *http.Request, t target) (*http.Response, outcome) {
+	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	var res *http.Response
+	var err error
+	var begun bool
+	for range 3 {
+		req := x.address(out, t)
+		body := x.body.attach(req)
+		x.sending = body
+		if res, err = peer.RoundTrip(req); err == nil {
+			break
+		}
+		if begun = body.seal(); begun || !errors.Is(err, errStale) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, x.classify(out.Context(), t, begun, err)
+	}
+	o, refused := readRefusal(res.Header)
+	if !refused {
+		return res, outcome{}
+	}
+	begun = x.sending.seal()
+	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
+	res.Body.Close()
+	if begun {
+		return nil, outcome{err: fmt.Errorf("%w: %s refused it when part of its body had been sent", errBroken, t.Name)}
+	}
+	return nil, o
+}
+
+// address makes the request for one attempt at a worker.
+func (x *passage) address(out *http.Request, t target) *http.Request {
+	req := out.WithContext(out.Context())
+	url := *out.URL
+	url.Host = t.Addr
+	req.URL = &url
+	req.Header = maps.Clone(out.Header) // a former attempt may still be reading its own
+	if t.epoch > 0 {
+		req.Header.Set(HeaderEpoch, strconv.FormatInt(t.epoch, 10))
+	}
+	return req
+}
+
+// classify says what the failure of an attempt means; begun is whether some of
+// a streamed body was read.
+func (x *passage) classify(ctx context.Context, t target, begun bool, err error) outcome {
+	if ctx.Err() != nil {
+		return outcome{err: context.Cause(ctx)}
+	}
+	if client := x.body.failed.Load(); client != nil {
+		return outcome{err: errors.Join(errClientBody, *client)}
+	}
+	if errors.Is(err, errNotSent) && !begun {
+		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+	}
+	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+}
+
+// readRefusal reads the headers by which a worker says that the request has
+// not started. Apps cannot send them: their worker strips them.
+func readRefusal(h http.Header) (outcome, bool) {
+	switch h.Get(headerRefused) {
+	case refusedNotOwner:
+		o := outcome{verdict: notOwner, err: errors.New("no worker says that it owns the partition")}
+		epoch, err := strconv.ParseInt(h.Get(HeaderEpoch), 10, 64)
+		if owner := h.Get(headerOwner); err == nil && owner != "" {
+			o.hint = hint{owner: owner, epoch: epoch}
+		}
+		return o, true
+	case refusedUnavailable:
+		return outcome{verdict: notStarted, err: errors.New("the worker admits nothing at the moment")}, true
+	}
+	return outcome{}, false
+}
+
+func (x *passage) cleanResponse(res *http.Response) error {
+	stripKeyway(res.Header)
+	stripKeyway(res.Trailer)
+	if via := x.router.cfg.Via; via != "" {
+		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
+	}
+	return nil
+}
+
+// fail answers a request that has no answer of a worker.
+func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
+	c := &x.router.counters
+	unreachable, isUnreachable := errors.AsType[*unreachableError](err)
+	level := slog.LevelDebug
+	switch {
+	case x.in.Context().Err() != nil:
+		c.clientGone.Add(1)
+		w.WriteHeader(statusClientGone)
+	case isUnreachable:
+		c.unreachable.Add(1)
+		level = slog.LevelWarn
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, unreachable.public(), http.StatusServiceUnavailable)
+	case errors.Is(err, errHallFull):
+		c.hallFull.Add(1)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case errors.Is(err, errClientBody):
+		c.badRequests.Add(1)
+		w.Header().Set("Connection", "close")
+		status := http.StatusBadRequest
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			status = http.StatusRequestTimeout
+		}
+		http.Error(w, errClientBody.Error(), status)
+	default:
+		c.broken.Add(1)
+		level = slog.LevelWarn
+		http.Error(w, errBroken.Error(), http.StatusBadGateway)
+	}
+	x.router.cfg.Logger.Log(context.WithoutCancel(x.in.Context()), level, "request failed",
+		"partition", x.partition, "method", x.in.Method, "error", err)
+}
+
+// setForwarded adds this hop to what the client's proxies have said.
+func setForwarded(h http.Header, in *http.Request) {
+	client, _, err := net.SplitHostPort(in.RemoteAddr)
+	if err != nil {
+		client = "unknown"
+	}
+	proto := "http"
+	if in.TLS != nil {
+		proto = "https"
+	}
+	node := client
+	if strings.Contains(client, ":") {
+		node = `"[` + client + `]"`
+	}
+	appendList(h, in, "Forwarded", "for="+node+";host="+quoteToken(in.Host)+";proto="+proto)
+	appendList(h, in, "X-Forwarded-For", client)
+	appendList(h, in, "X-Forwarded-Host", in.Host)
+	appendList(h, in, "X-Forwarded-Proto", proto)
+}
+
+func appendList(h http.Header, in *http.Request, name, value string) {
+	if prior := in.Header[name]; len(prior) > 0 {
+		value = strings.Join(prior, ", ") + ", " + value
+	}
+	h[name] = []string{value}
+}
+
+func quoteToken(s string) string {
+	if isToken(s) {
+		return s
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// clientWriter keeps from the client what only Keyway's own members may see.
+type clientWriter struct{ http.ResponseWriter }
+
+func (w *clientWriter) WriteHeader(status int) {
+	if status == http.StatusContinue {
+		return // the worker's answer to the router's own Expect
+	}
+	stripKeyway(w.Header())
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets [http.ResponseController] reach the server's writer.
+func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// finish strips the trailers, which stand in the header once the body ends.
+func (w *clientWriter) finish() {
+	h := w.Header()
+	stripKeyway(h)
+	for name := range h {
+		if strings.HasPrefix(name, http.TrailerPrefix+headerPrefix) {
+			delete(h, name)
+		}
+	}
+}
+
+// bufferPool is a [httputil.BufferPool].
+type bufferPool struct{ pool sync.Pool }
+
+func (b *bufferPool) Get() []byte {
+	if buf, ok := b.pool.Get().(*[]byte); ok {
+		return *buf
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *bufferPool) Put(buf []byte) { b.pool.Put(&buf) }

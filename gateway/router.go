@@ -1,0 +1,215 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+// RouterConfig configures a [Router]. Members and Keys are required.
+type RouterConfig struct {
+	Members Membership
+	Keys    []KeySource
+	Ring    ring.Config
+
+	// Hold is how long a request waits while its partition has no reachable
+	// owner. Default 15 s; negative: it fails at once.
+	Hold time.Duration
+
+	// MaxHeld bounds the requests that wait at one time; what exceeds it fails
+	// at once. Default 10,000.
+	MaxHeld int
+
+	// ReplayBytes bounds the bodies of up to 64 KiB that are kept in memory so
+	// that their requests can be sent to another worker; what exceeds it is
+	// streamed like a larger body. Default 64 MiB.
+	ReplayBytes int64
+
+	// BodyTimeout bounds each wait for bytes of a request's body. Default
+	// 1 minute; negative: no bound.
+	BodyTimeout time.Duration
+
+	// ConnsPerWorker bounds the connections to one worker; what exceeds it
+	// waits for one. Default 4096.
+	ConnsPerWorker int
+
+	// DialTimeout bounds connecting to a worker. Default 1 s.
+	DialTimeout time.Duration
+
+	// Dial replaces how workers are connected to.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// Via is the pseudonym that the router adds to the header Via (RFC 9110,
+	// section 7.6.3) of requests and responses. Default: none.
+	Via string
+
+	Logger *slog.Logger // default: discard
+}
+
+func (c RouterConfig) withDefaults() (RouterConfig, error) {
+	switch {
+	case c.Members == nil:
+		return c, errors.New("gateway: RouterConfig.Members is missing")
+	case len(c.Keys) == 0:
+		return c, errors.New("gateway: RouterConfig.Keys is empty")
+	}
+	c.Ring.Partitions = cmp.Or(c.Ring.Partitions, ring.DefaultPartitions)
+	c.Hold = cmp.Or(c.Hold, 15*time.Second)
+	c.MaxHeld = cmp.Or(c.MaxHeld, 10_000)
+	c.ReplayBytes = cmp.Or(c.ReplayBytes, 64<<20)
+	c.BodyTimeout = cmp.Or(c.BodyTimeout, time.Minute)
+	c.ConnsPerWorker = cmp.Or(c.ConnsPerWorker, 4096)
+	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
+	if c.Dial == nil {
+		c.Dial = newDialer(c.DialTimeout).DialContext
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Router is an [http.Handler] that sends each request to the worker that owns
+// the request's key. Make one with [NewRouter].
+//
+// A request goes to a worker at most once: it is sent again only if it has
+// provably not started, because the worker could not be reached or has refused
+// it. It is answered with 400 if it has no key or a bad one, 502 if the
+// connection to the worker broke after it was sent, and 503 with Retry-After
+// if its partition had no reachable owner for as long as RouterConfig.Hold.
+type Router struct {
+	cfg      RouterConfig
+	routes   routes
+	peers    peers
+	budget   budget
+	buffers  bufferPool
+	counters counters
+	errorLog *log.Logger
+}
+
+// NewRouter returns a router. The caller should call [Router.Close] when no
+// more requests come.
+func NewRouter(cfg RouterConfig) (*Router, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	rt := &Router{
+		cfg:      cfg,
+		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker},
+		budget:   budget{limit: cfg.ReplayBytes},
+		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	rt.routes = routes{
+		members:  cfg.Members,
+		hints:    make([]atomic.Pointer[hint], cfg.Ring.Partitions),
+		hall:     hall{patience: cfg.Hold, limit: cfg.MaxHeld},
+		counters: &rt.counters,
+	}
+	return rt, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rt.counters.requests.Add(1)
+	if r.Method == http.MethodConnect {
+		http.Error(w, "gateway: CONNECT is not supported", http.StatusNotImplemented)
+		return
+	}
+	key, err := ExtractKey(rt.cfg.Keys, r)
+	if err != nil {
+		rt.counters.badRequests.Add(1)
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	x := &passage{router: rt, in: r, key: key, partition: rt.cfg.Ring.Partition(key)}
+	x.serve(&clientWriter{w})
+}
+
+// Close closes the idle connections to workers. Requests that still run are
+// not disturbed. It may be called more than once.
+func (rt *Router) Close() error {
+	rt.peers.close()
+	return nil
+}
+
+// Ready returns nil when there is a worker to send requests to.
+func (rt *Router) Ready() error {
+	if len(rt.cfg.Members.View().Table.Members()) == 0 {
+		return errNoWorker
+	}
+	return nil
+}
+
+// Route is where requests for a key go.
+type Route struct {
+	Partition int
+	Owner     ring.Member // zero if there is none
+	Epoch     int64       // highest one known of the partition; 0 for none
+}
+
+// Lookup returns where requests for a key go first: to the owner that workers
+// have told, or else to the one by the ring. It returns the error of
+// [CheckKey].
+func (rt *Router) Lookup(key string) (Route, error) {
+	if err := CheckKey(key); err != nil {
+		return Route{}, err
+	}
+	p := rt.cfg.Ring.Partition(key)
+	t, _ := rt.routes.owner(p)
+	return Route{Partition: p, Owner: t.Member, Epoch: t.epoch}, nil
+}
+
+// RouterStats counts what a router has done since its start.
+type RouterStats struct {
+	Requests    int64 // all that came
+	BadRequests int64 // answered 400 or 408: no key, a bad one, or a body that did not arrive
+	Held        int64 // waited for an owner
+	Holding     int64 // wait now
+	BodyBytes   int64 // bytes of bodies kept for another attempt now
+	Refusals    int64 // workers' answers that they do not own the key
+	Hops        int64 // hints followed
+	Unreachable int64 // answered 503: no owner within the time
+	HallFull    int64 // answered 503: too many waited already
+	Broken      int64 // answered 502: the connection broke after the request was sent
+	ClientGone  int64 // clients that left before the answer began
+}
+
+type counters struct {
+	requests, badRequests, refusals, hops, unreachable, hallFull, broken, clientGone atomic.Int64
+}
+
+// Stats returns the present counts.
+func (rt *Router) Stats() RouterStats {
+	c := &rt.counters
+	return RouterStats{
+		Requests:    c.requests.Load(),
+		BadRequests: c.badRequests.Load(),
+		Held:        rt.routes.hall.total.Load(),
+		Holding:     rt.routes.hall.waiting.Load(),
+		BodyBytes:   rt.budget.used.Load(),
+		Refusals:    c.refusals.Load(),
+		Hops:        c.hops.Load(),
+		Unreachable: c.unreachable.Load(),
+		HallFull:    c.hallFull.Load(),
+		Broken:      c.broken.Load(),
+		ClientGone:  c.clientGone.Load(),
+	}
+}
+
+// public is what a client may read: it names no address.
+func (e *unreachableError) public() string {
+	if e.owner == "" {
+		return fmt.Sprintf("gateway: partition %d has no owner at the moment, try again", e.partition)
+	}
+	return fmt.Sprintf("gateway: partition %d has no reachable owner at the moment (last known: %s), try again", e.partition, e.owner)
+}
