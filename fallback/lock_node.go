@@ -1,0 +1,235 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lockServer is where locks are kept: one Redis (or cluster), or several
+// independent ones. Every method may be repeated for the same claim.
+type lockServer interface {
+	// acquire makes one try. A claim that waits may queue for up to
+	// lockWaiterLease.
+	acquire(ctx context.Context, c *claim, first bool) (grant, error)
+
+	// renew returns renewOK, renewGone or renewTaken.
+	renew(ctx context.Context, c *claim) (int64, error)
+
+	// release frees what the claim holds and leaves its queues. With used
+	// above 0, the reserved fencing tokens after it are given back.
+	release(ctx context.Context, c *claim, used int64) (freeing, error)
+
+	// downgrade turns the claim, which must be of one lock, into a reader's.
+	downgrade(ctx context.Context, c *claim) (int64, error)
+
+	// state says whether a lock is held and for how long yet.
+	state(ctx context.Context, name string) (held bool, left time.Duration, err error)
+
+	// listen tells of releases of the claim's locks, or returns nil if the
+	// server cannot. What it returns must be closed.
+	listen(c *claim) *lockBell
+
+	close()
+}
+
+// lockWaiterLease is how long a waiter keeps its place without a sign of life.
+// Waiters try at least every lockLongestWait.
+const lockWaiterLease = 3 * time.Second
+
+const (
+	renewOK    = 1
+	renewGone  = 0
+	renewTaken = -1
+)
+
+// grant is the answer to one try.
+type grant struct {
+	token  int64         // above 0 when granted
+	left   time.Duration // else: how long it may take
+	gaveUp bool          // else: the claim was released before this try
+	until  instant       // granted by several servers: the moment it ends
+}
+
+// freeing is the answer to a release.
+type freeing struct {
+	freed  bool
+	others bool // other clients listen for the lock
+}
+
+// lockNode keeps locks in one Redis server or cluster.
+type lockNode struct {
+	wire    *lockWire
+	scripts *lockScripts
+	opts    LockOptions
+	publish string
+	hubs    *lockHubs // nil if waiters are to poll
+}
+
+func newLockNode(client redis.UniversalClient, scripts *lockScripts, opts LockOptions) *lockNode {
+	n := &lockNode{
+		wire:    newLockWire(client, opts.Timeout),
+		scripts: scripts,
+		opts:    opts,
+		publish: "PUBLISH",
+	}
+	_, cluster := client.(*redis.ClusterClient)
+	if cluster {
+		n.publish = "SPUBLISH"
+	}
+	if _, ring := client.(*redis.Ring); opts.Wait == WaitNotified && !ring {
+		n.hubs = newLockHubs(client)
+	}
+	return n
+}
+
+func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, error) {
+	stay := int64(0)
+	if c.waits {
+		stay = lockWaiterLease.Milliseconds()
+	}
+	ttl := n.opts.TTL.Milliseconds()
+	var reply any
+	var sent bool
+	var err error
+	switch {
+	case n.opts.FIFO:
+		reply, sent, err = n.wire.call(ctx, &n.scripts.fifo, c.keys, c.owner(), ttl, c.reserve, stay, n.publish)
+	case c.read:
+		reply, sent, err = n.wire.call(ctx, &n.scripts.read, c.keys, c.owner(), ttl)
+	default:
+		reply, sent, err = n.wire.call(ctx, &n.scripts.acquire, c.keys, c.owner(), ttl, c.reserve, stay, flag(!first))
+	}
+	if sent {
+		c.unsettled.Store(true)
+	}
+	if err != nil {
+		return grant{}, err
+	}
+	status, value, err := pairReply(reply)
+	switch {
+	case err != nil:
+		return grant{}, err
+	case status == 1:
+		return grant{token: value}, nil
+	case status == 0:
+		return grant{left: time.Duration(value) * time.Millisecond}, nil
+	default:
+		return grant{gaveUp: true}, nil
+	}
+}
+
+func (n *lockNode) renew(ctx context.Context, c *claim) (int64, error) {
+	return n.renewAbove(ctx, c, 0)
+}
+
+// renewAbove renews and raises the fences to at least floor.
+func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64, error) {
+	reply, _, err := n.wire.call(ctx, &n.scripts.renew, c.fenced(), c.owner(), n.opts.TTL.Milliseconds(), floor)
+	if err != nil {
+		return 0, err
+	}
+	return intReply(reply)
+}
+
+func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {
+	gone := int64(0)
+	if c.unsettled.Load() {
+		gone = max(n.opts.TTL, 30*time.Second).Milliseconds()
+	}
+	step := (len(c.keys) - 1) / len(c.names)
+	reply, _, err := n.wire.call(ctx, &n.scripts.release, c.keys, c.owner(), gone, used, n.publish, flag(c.waits), step)
+	if err != nil {
+		return freeing{}, err
+	}
+	freed, told, err := pairReply(reply)
+	if err != nil {
+		return freeing{}, err
+	}
+	if n.hubs != nil && told > 0 {
+		told -= n.hubs.listening(c.locks)
+	}
+	return freeing{freed: freed == int64(len(c.names)), others: told > 0}, nil
+}
+
+func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
+	reply, _, err := n.wire.call(ctx, &n.scripts.downgrade, c.locks[:1], "w"+c.id, "r"+c.id, n.opts.TTL.Milliseconds(), n.publish)
+	if err != nil {
+		return 0, err
+	}
+	return intReply(reply)
+}
+
+func (n *lockNode) state(ctx context.Context, name string) (bool, time.Duration, error) {
+	left, err := n.wire.client.PTTL(ctx, lockKey(n.opts.Prefix, "", name)).Result()
+	if err != nil {
+		return false, 0, err
+	}
+	return left != -2, max(left, 0), nil // -2: go-redis' and Redis' word for no such key
+}
+
+func (n *lockNode) listen(c *claim) *lockBell {
+	if n.hubs == nil {
+		return nil
+	}
+	return n.hubs.listen(c)
+}
+
+func (n *lockNode) close() {
+	if n.hubs != nil {
+		n.hubs.close()
+	}
+	n.wire.close()
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func intReply(reply any) (int64, error) {
+	n, ok := reply.(int64)
+	if !ok {
+		return 0, fmt.Errorf("%w: %T, want an integer", errReply, reply)
+	}
+	return n, nil
+}
+
+func pairReply(reply any) (a, b int64, err error) {
+	values, ok := reply.([]any)
+	if !ok || len(values) != 2 {
+		return 0, 0, fmt.Errorf("%w: %v, want two integers", errReply, reply)
+	}
+	if a, err = intReply(values[0]); err != nil {
+		return 0, 0, err
+	}
+	b, err = intReply(values[1])
+	return a, b, err
+}
+
+// passing says whether a failed call may succeed when repeated: anything but
+// a refusal that is not of a passing state of the server.
+func passing(err error) bool {
+	refused, ok := asRedisError(err)
+	if !ok {
+		return true
+	}
+	for _, state := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "NOSCRIPT", "BUSY"} {
+		if strings.HasPrefix(refused.Error(), state) {
+			return true
+		}
+	}
+	return false
+}
+
+func asRedisError(err error) (redis.Error, bool) {
+	var refused redis.Error
+	ok := errors.As(err, &refused)
+	return refused, ok
+}

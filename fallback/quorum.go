@@ -1,0 +1,270 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// NewQuorum makes a Locker whose locks are held in a majority of several
+// independent servers, as Redlock describes
+// (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
+// so that a minority may die or be slow. What is said of a Locker holds,
+// except that waiters poll and that FIFO is refused.
+//
+// A lock is granted if a majority grants it within its validity: the TTL
+// minus Margin, counted from before the first call. Its token is above all
+// that a majority has seen, for which a grant takes a second round. A server
+// that forgets its locks in a restart must stay away for a TTL, or have
+// appendfsync always: else a majority may be found twice.
+func NewQuorum(clients []redis.UniversalClient, o LockOptions) (*Locker, error) {
+	if len(clients) == 0 {
+		return nil, fmt.Errorf("%w: a quorum of no servers", ErrLockOptions)
+	}
+	if o.FIFO {
+		return nil, fmt.Errorf("%w: independent servers have no common order for FIFO", ErrLockOptions)
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	o.Wait = WaitPolling
+	scripts, err := loadLockScripts()
+	if err != nil {
+		return nil, err
+	}
+	q := &quorum{opts: o, need: len(clients)/2 + 1, closing: make(chan struct{})}
+	for _, client := range clients {
+		q.nodes = append(q.nodes, newLockNode(client, scripts, o))
+	}
+	l := newLocker(q, o)
+	q.now = l.now
+	return l, nil
+}
+
+// quorum keeps locks in the majority of independent servers.
+type quorum struct {
+	opts    LockOptions
+	nodes   []*lockNode
+	need    int // a majority
+	now     func() instant
+	running sync.WaitGroup
+	closing chan struct{}
+}
+
+// vote is a node's answer.
+type vote struct {
+	node  *lockNode
+	value int64 // above 0: yes
+	err   error // no answer
+}
+
+// poll asks every node at once. It returns when a majority said yes, or
+// cannot any more, or ctx ends; the others' answers then go to nobody. The
+// calls go on for as long as the wire lets them.
+func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) (int64, error)) (votes []vote, yes int) {
+	answers := make(chan vote, len(q.nodes))
+	for _, n := range q.nodes {
+		q.running.Go(func() {
+			value, err := ask(context.WithoutCancel(ctx), n)
+			answers <- vote{n, value, err}
+		})
+	}
+	for len(votes) < len(q.nodes) && yes < q.need && yes+len(q.nodes)-len(votes) >= q.need {
+		select {
+		case v := <-answers:
+			votes = append(votes, v)
+			if v.err == nil && v.value > 0 {
+				yes++
+			}
+		case <-ctx.Done():
+			return votes, yes
+		}
+	}
+	return votes, yes
+}
+
+// failure is the error of a poll without a majority, or nil if so many
+// answered that it is a refusal.
+func (q *quorum) failure(ctx context.Context, votes []vote) error {
+	var errs []error
+	answered := 0
+	for _, v := range votes {
+		if v.err == nil {
+			answered++
+		} else {
+			errs = append(errs, v.err)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if len(errs) > len(q.nodes)-q.need {
+		return fmt.Errorf("%w: %d of %d servers did not answer: %w", ErrNoQuorum, len(errs), len(q.nodes), errors.Join(errs...))
+	}
+	return nil
+}
+
+func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, error) {
+	if !first { // the round before was released
+		c.renew(q.opts.Prefix, false)
+	}
+	round := c.copy()
+	sent := q.now()
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+		g, err := n.acquire(ctx, round, first)
+		return g.token, err
+	})
+	if yes < q.need {
+		q.cancel(round)
+		return grant{}, q.failure(ctx, votes)
+	}
+	g := grant{until: sent.add(q.opts.TTL - q.opts.Margin)}
+	for _, v := range votes {
+		g.token = max(g.token, v.value)
+	}
+	// The next majority may have only one server in common with this one: all
+	// of this one must know the token.
+	votes, yes = q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+		return n.renewAbove(ctx, round, g.token+c.reserve)
+	})
+	if yes < q.need {
+		q.cancel(round)
+		return grant{}, q.failure(ctx, votes)
+	}
+	if g.until.left(q.now()) <= 0 {
+		q.cancel(round)
+		return grant{}, fmt.Errorf("%w: the majority took until the lock's end", ErrNoQuorum)
+	}
+	c.unsettled.Store(true) // some may not have answered
+	return g, nil
+}
+
+// cancel takes back a round, in the background.
+func (q *quorum) cancel(round *claim) {
+	round.unsettled.Store(true)
+	for _, n := range q.nodes {
+		q.running.Go(func() { q.releaseAt(n, round, 0, nil) })
+	}
+}
+
+// releaseAt releases at one node until it answers, for a TTL at most. It
+// tells the first outcome.
+func (q *quorum) releaseAt(n *lockNode, c *claim, used int64, first chan<- vote) {
+	until := time.Now().Add(q.opts.TTL)
+	pause := 10 * time.Millisecond
+	for {
+		f, err := n.release(context.Background(), c, used)
+		if first != nil {
+			value := int64(0)
+			if f.freed {
+				value = 1
+			}
+			first <- vote{n, value, err}
+			first = nil
+		}
+		if err == nil || !passing(err) || time.Now().Add(pause).After(until) {
+			return
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+			pause = min(2*pause, 500*time.Millisecond)
+		case <-q.closing:
+			t.Stop()
+			return
+		}
+	}
+}
+
+func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, error) {
+	answers := make(chan vote, len(q.nodes))
+	for _, n := range q.nodes {
+		q.running.Go(func() { q.releaseAt(n, c, used, answers) })
+	}
+	var votes []vote
+	freed, kept := 0, 0
+	for len(votes) < len(q.nodes) && freed < q.need && kept <= len(q.nodes)-q.need {
+		select {
+		case v := <-answers:
+			votes = append(votes, v)
+			switch {
+			case v.err == nil && v.value > 0:
+				freed++
+			case v.err == nil:
+				kept++
+			}
+		case <-ctx.Done():
+			return freeing{}, context.Cause(ctx)
+		}
+	}
+	if freed < q.need && kept <= len(q.nodes)-q.need {
+		return freeing{}, q.failure(ctx, votes)
+	}
+	return freeing{freed: freed >= q.need}, nil
+}
+
+func (q *quorum) renew(ctx context.Context, c *claim) (int64, error) {
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c) })
+	return q.verdict(ctx, votes, yes)
+}
+
+func (q *quorum) downgrade(ctx context.Context, c *claim) (int64, error) {
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
+	return q.verdict(ctx, votes, yes)
+}
+
+func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, error) {
+	if yes >= q.need {
+		return renewOK, nil
+	}
+	if err := q.failure(ctx, votes); err != nil {
+		return 0, err
+	}
+	for _, v := range votes {
+		if v.err == nil && v.value == renewTaken {
+			return renewTaken, nil
+		}
+	}
+	return renewGone, nil
+}
+
+// state says for how long a majority has the lock held.
+func (q *quorum) state(ctx context.Context, name string) (bool, time.Duration, error) {
+	votes, _ := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+		held, left, err := n.state(ctx, name)
+		if !held {
+			return 0, err
+		}
+		return max(int64(left), 1), err
+	})
+	if err := q.failure(ctx, votes); err != nil {
+		return false, 0, err
+	}
+	var times []int64
+	for _, v := range votes {
+		if v.err == nil && v.value > 0 {
+			times = append(times, v.value)
+		}
+	}
+	if len(times) < q.need {
+		return false, 0, nil
+	}
+	slices.Sort(times)
+	return true, time.Duration(times[len(times)-q.need]), nil
+}
+
+func (q *quorum) listen(*claim) *lockBell { return nil }
+
+func (q *quorum) close() {
+	close(q.closing)
+	q.running.Wait()
+	for _, n := range q.nodes {
+		n.close()
+	}
+}
