@@ -200,3 +200,14 @@ func (w *Worker) Close() error {
 	}
 	return nil
 }
+
+// Serving returns how many partitions the worker serves.
+func (w *Worker) Serving() int {
+	n := 0
+	for i := range w.parts {
+		if w.parts[i].open.Load() {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,466 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/hub"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// testCluster is workers that share a hub and a store in memory.
+type testCluster struct {
+	t     testing.TB
+	cfg   ring.Config
+	hub   *hub.Hub
+	store gateway.Store
+	n     int
+}
+
+func newTestCluster(t testing.TB, partitions int) *testCluster {
+	t.Helper()
+	cfg := ring.Config{Partitions: partitions}
+	h, err := hub.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testCluster{t: t, cfg: cfg, hub: h, store: fallback.NewMemory(fallback.MemoryOptions{NewCluster: true})}
+}
+
+type testWorker struct {
+	*gateway.Worker
+	name   string
+	member *hub.Handle
+}
+
+func (c *testCluster) start(change ...func(*gateway.WorkerConfig)) *testWorker {
+	c.t.Helper()
+	c.n++
+	name := fmt.Sprintf("w%d", c.n)
+	member, err := c.hub.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: name + ":80"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cfg := gateway.WorkerConfig{
+		Members: member, Store: c.store, Ring: c.cfg, Name: name, Addr: name + ":80", NewCluster: true,
+		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	w, err := gateway.StartWorker(cfg)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { w.Close() })
+	return &testWorker{w, name, member}
+}
+
+// ready waits until w owns every partition.
+func (w *testWorker) ready(t testing.TB, partitions int) {
+	t.Helper()
+	for w.Serving() < partitions {
+		time.Sleep(10 * time.Millisecond) // of a bubble's clock
+	}
+}
+
+func ok(gateway.Execution) error { return nil }
+
+func TestDoRunsOneAtATimeInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		w := c.start()
+		w.ready(t, 16)
+
+		var order []int
+		var tokens []int64
+		var running atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
+					if running.Add(1) != 1 {
+						t.Error("two executions of a key overlap")
+					}
+					order = append(order, i)
+					tokens = append(tokens, x.Token())
+					time.Sleep(time.Millisecond)
+					running.Add(-1)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		for i := range order {
+			if order[i] != i {
+				t.Fatalf("order %v, want the order of arrival", order)
+			}
+			if i > 0 && tokens[i] <= tokens[i-1] {
+				t.Fatalf("token %d follows %d", tokens[i], tokens[i-1])
+			}
+		}
+		if epoch := gateway.TokenEpoch(tokens[0]); epoch < time.Now().Unix()-60 {
+			t.Errorf("epoch %d is not of the store's clock", epoch)
+		}
+	})
+}
+
+func TestDoErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.QueuePerKey = 1 })
+		w.ready(t, 16)
+
+		if err := w.Do(t.Context(), "", ok); !errors.Is(err, gateway.ErrNoKey) {
+			t.Errorf("no key: %v", err)
+		}
+		if err := w.Do(t.Context(), "a\x00b", ok); !errors.Is(err, gateway.ErrBadKey) {
+			t.Errorf("control character: %v", err)
+		}
+		gone, cancel := context.WithCancelCause(t.Context())
+		reason := errors.New("reason")
+		cancel(reason)
+		if err := w.Do(gone, "k", ok); !errors.Is(err, reason) {
+			t.Errorf("done context: %v", err)
+		}
+		var waiting sync.WaitGroup
+		defer waiting.Wait()
+		err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
+			if err := w.Do(x.Context(), "k", ok); !errors.Is(err, gateway.ErrNested) {
+				t.Errorf("nested call: %v", err)
+			}
+			if err := w.Do(x.Context(), "other", ok); err != nil {
+				t.Errorf("nested call of another key: %v", err)
+			}
+			waiting.Go(func() { _ = w.Do(t.Context(), "k", ok) })
+			synctest.Wait()
+			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, gateway.ErrBusy) {
+				t.Errorf("full queue: %v", err)
+			}
+			return reason
+		})
+		if !errors.Is(err, reason) {
+			t.Errorf("the function's error: %v", err)
+		}
+	})
+}
+
+func TestExecutionContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		w := c.start()
+		w.ready(t, 16)
+
+		var kept gateway.Execution
+		var ctx context.Context
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
+			kept, ctx = x, x.Context()
+			if token, ok := gateway.TokenFrom(ctx); !ok || token != x.Token() {
+				t.Errorf("token in the context: %d, %v", token, ok)
+			}
+			if ctx.Err() != nil || x.Context() != ctx {
+				t.Error("the context is not one that lives")
+			}
+			return nil
+		})
+		if ctx.Err() == nil || kept.Context().Err() == nil {
+			t.Error("the context outlives its execution")
+		}
+		_ = w.Do(t.Context(), "k", func(x gateway.Execution) error {
+			if kept.Context() == x.Context() || x.Context().Err() != nil {
+				t.Error("an execution that has ended reaches another's context")
+			}
+			return nil
+		})
+	})
+}
+
+// A planned move delays nobody but the key that runs.
+func TestPlannedMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions = 64
+		c := newTestCluster(t, partitions)
+		a := c.start()
+		a.ready(t, partitions)
+
+		// Every partition has a key that runs while it may move.
+		held := make(chan struct{})
+		var wg sync.WaitGroup
+		var last [partitions]atomic.Int64
+		for p := range partitions {
+			wg.Go(func() {
+				if err := a.Do(t.Context(), keyIn(c.cfg, p), func(x gateway.Execution) error {
+					last[p].Store(x.Token())
+					<-held
+					if err := x.Context().Err(); err != nil {
+						t.Errorf("partition %d: cancelled: %v", p, err)
+					}
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+
+		b := c.start()
+		for b.Serving() < partitions/3 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		moved := 0
+		for p := range partitions {
+			key := keyIn(c.cfg, p)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			err := b.Do(ctx, key, ok)
+			cancel()
+			if notOwner, is := errors.AsType[*gateway.NotOwnerError](err); is {
+				if notOwner.Owner != a.Incarnation() || notOwner.Addr != "w1:80" || notOwner.Epoch == 0 {
+					t.Errorf("partition %d: %v", p, notOwner)
+				}
+				continue
+			}
+			moved++
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("partition %d: %v, want a wait for the key that still runs", p, err)
+			}
+		}
+		if moved != b.Serving() || moved < partitions/3 {
+			t.Errorf("%d partitions moved, b serves %d", moved, b.Serving())
+		}
+		close(held)
+		wg.Wait()
+		for p := range partitions {
+			err := b.Do(t.Context(), keyIn(c.cfg, p), func(x gateway.Execution) error {
+				if x.Token() <= last[p].Load() {
+					t.Errorf("partition %d: token %d follows %d", p, x.Token(), last[p].Load())
+				}
+				return nil
+			})
+			if _, is := errors.AsType[*gateway.NotOwnerError](err); err != nil && !is {
+				t.Errorf("partition %d: %v", p, err)
+			}
+		}
+	})
+}
+
+// keyIn returns a key of partition p.
+func keyIn(cfg ring.Config, p int) string {
+	for i := 0; ; i++ {
+		if key := fmt.Sprintf("key-%d", i); cfg.Partition(key) == p {
+			return key
+		}
+	}
+}
+
+func TestDrainHandsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions = 64
+		c := newTestCluster(t, partitions)
+		a, b := c.start(), c.start()
+		for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+		defer cancel()
+		if err := a.Drain(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("draining took %v", took)
+		}
+		b.ready(t, partitions)
+		a.Close()
+		if err := a.Do(t.Context(), "k", ok); err == nil {
+			t.Error("a closed worker admits")
+		}
+		// The last worker has nobody to hand over to.
+		if err := b.Drain(ctx); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestDrainWaitsForHandlers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		a := c.start()
+		a.ready(t, 16)
+		release := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_ = a.Do(t.Context(), "k", func(gateway.Execution) error { <-release; return nil })
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := a.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Drain: %v, want a deadline, since a handler runs", err)
+		}
+		snapshot, err := c.store.Observe(t.Context(), must(c.store.Generation(t.Context())), 0)
+		if err != nil || len(snapshot.Sessions) != 1 {
+			t.Errorf("the session was released while a handler runs: %+v, %v", snapshot.Sessions, err)
+		}
+		close(release)
+		wg.Wait()
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestCrashIsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions = 64
+		c := newTestCluster(t, partitions)
+		a, b := c.start(), c.start()
+		for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		began := time.Now()
+		a.Close()
+		_ = a.member.Vanish()
+		b.ready(t, partitions)
+		if took := time.Since(began); took < 7*time.Second || took > 11*time.Second {
+			t.Errorf("taken over after %v, want about the TTL of 10s", took)
+		}
+	})
+}
+
+func TestShareRunsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		w := c.start()
+		w.ready(t, 16)
+		var runs atomic.Int32
+		release := make(chan struct{})
+		read := func(gateway.Execution) (any, error) {
+			runs.Add(1)
+			<-release
+			return "value", nil
+		}
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				v, shared, err := w.Share(t.Context(), "k", "read", read)
+				if v != "value" || !shared || err != nil {
+					t.Errorf("Share: %v, %v, %v", v, shared, err)
+				}
+			})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() {
+			if _, _, err := w.Share(ctx, "k", "read", read); !errors.Is(err, context.Canceled) {
+				t.Errorf("a caller that left: %v", err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		close(release)
+		wg.Wait()
+		if n := runs.Load(); n != 1 {
+			t.Errorf("%d runs, want 1", n)
+		}
+		_, shared, err := w.Share(t.Context(), "k", "read", read)
+		if shared || err != nil || runs.Load() != 2 {
+			t.Errorf("a later call: shared %v, %v, %d runs", shared, err, runs.Load())
+		}
+	})
+}
+
+func TestShareOfNobodyIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		w := c.start()
+		w.ready(t, 16)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			synctest.Wait()
+			cancel()
+		}()
+		_, _, err := w.Share(ctx, "k", "read", func(x gateway.Execution) (any, error) {
+			defer close(ended)
+			<-x.Context().Done()
+			return nil, nil
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+func TestSharePanicComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		w := c.start()
+		w.ready(t, 16)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				defer func() {
+					p, is := recover().(*gateway.PanicError)
+					if !is || p.Value != "boom" || len(p.Stack) == 0 {
+						t.Errorf("recovered %v", p)
+					}
+				}()
+				_, _, _ = w.Share(t.Context(), "k", "read", func(gateway.Execution) (any, error) { panic("boom") })
+			})
+		}
+		wg.Wait()
+		if err := w.Do(t.Context(), "k", ok); err != nil {
+			t.Errorf("the key after a panic: %v", err)
+		}
+	})
+}
+
+func BenchmarkDo(b *testing.B) {
+	c := newTestCluster(b, 4096)
+	w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Logger = nil })
+	w.ready(b, 4096)
+	ctx := b.Context()
+	b.Run("one key", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := w.Do(ctx, "order-42", ok); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("background", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := w.Do(context.Background(), "order-42", ok); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("context asked for", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := w.Do(ctx, "order-42", func(x gateway.Execution) error { return x.Context().Err() }); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
