@@ -216,6 +216,8 @@ func timing() *memberlist.Config {
 	mc.SuspicionMult = 4
 	mc.SuspicionMaxTimeoutMult = 3
 	mc.AwarenessMaxMultiplier = 4
+	mc.IndirectChecks = 5
+	mc.RetransmitMult = 6
 	mc.GossipInterval = 50 * time.Millisecond
 	mc.PushPullInterval = 5 * time.Second
 	mc.TCPTimeout = 5 * time.Second

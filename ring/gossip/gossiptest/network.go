@@ -2,15 +2,13 @@
 // packets, cuts links and comes and goes as a test wants, and it works in a
 // testing/synctest bubble, where minutes of an outage pass in no time:
 //
-//	synctest.Test(t, func(t *testing.T) {
-//		net := gossiptest.NewNetwork(1)
+//	gossiptest.Bubble(t, func(t *testing.T, net *gossiptest.Network) {
 //		a, err := gossip.Start(t.Context(), gossip.Config{
 //			Self:      ring.Member{Name: "a", Role: ring.RoleWorker},
 //			Transport: net.Listen("10.0.0.1:7946"),
 //		})
 //		…
 //		a.Close()
-//		gossiptest.Drain()
 //	})
 package gossiptest
 
@@ -103,10 +101,6 @@ func (n *Network) Heal() {
 	n.group = nil
 	clear(n.cuts)
 }
-
-// Drain sleeps until what closed members leave behind has ended: probes under
-// way, and streams that wait for an answer. A bubble needs it before it ends.
-func Drain() { time.Sleep(15 * time.Second) }
 
 // passes reports whether data gets from one address to another, but for loss.
 // It needs n.mu.

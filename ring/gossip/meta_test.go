@@ -1,0 +1,129 @@
+package gossip
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+func fullMetadata() metadata {
+	cfg := &Config{Cluster: "shop", Ring: ring.Config{Partitions: 64, ReplicationFactor: 8, Load: 1.5}, KeySource: "header:X-Key"}
+	return newMetadata(ring.Member{
+		Incarnation: "LJ2VRCUYLZPWUYH5ZLXTLBHTNG",
+		Role:        ring.RoleWorker,
+		State:       ring.StateActive,
+		Addr:        "10.0.0.1:8080",
+		Store:       "redis://10.0.0.9:6379/0",
+		View:        1<<63 + 7,
+	}, newSettings(cfg))
+}
+
+func TestMetadataTravels(t *testing.T) {
+	want := fullMetadata()
+	b, err := want.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes", len(b))
+	for _, tail := range []string{"", "a field that a later version adds"} {
+		got, err := decodeMetadata(append(bytes.Clone(b), tail...))
+		if err != nil || got != want {
+			t.Errorf("with tail %q: %+v, %v, want %+v", tail, got, err, want)
+		}
+	}
+	for n := range b {
+		if _, err := decodeMetadata(b[:n]); err == nil {
+			t.Errorf("the first %d of %d bytes decode", n, len(b))
+		}
+	}
+}
+
+func TestMetadataIsBounded(t *testing.T) {
+	md := fullMetadata()
+	b, err := md.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	md.store += strings.Repeat("x", metaLimit-len(b)-1) // its length takes one byte more
+	if b, err = md.encode(); err != nil || len(b) != metaLimit {
+		t.Errorf("%d bytes, %v; want %d", len(b), err, metaLimit)
+	}
+	md.store += "x"
+	if _, err = md.encode(); !errors.Is(err, ErrConfig) {
+		t.Errorf("%d bytes: %v, want ErrConfig", metaLimit+1, err)
+	}
+}
+
+func TestStrangersMetadata(t *testing.T) {
+	future, err := fullMetadata().encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	future[1]++
+	role, state := bytes.Clone(future), bytes.Clone(future)
+	role[1], role[2] = metaVersion, 9
+	state[1], state[3] = metaVersion, 9
+	self := ring.Member{Name: "w", Gossip: "10.0.0.1:7946"}
+	for want, b := range map[string][]byte{
+		"not a member of a Keyway cluster": []byte("consul"),
+		"in format 2":                      future,
+		"unknown role (9)":                 role,
+		"unknown state (9)":                state,
+		"truncated":                        {metaMark, metaVersion, 1},
+	} {
+		_, err := admit(self, settings{}, "w@BOOT", "10.0.0.2:7946", b)
+		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), self.Gossip) || !strings.Contains(err.Error(), "10.0.0.2:7946") {
+			t.Errorf("%q: %v, want ErrRefused with %q and both addresses", b, err, want)
+		}
+	}
+}
+
+func TestLongKeySourcesDiffer(t *testing.T) {
+	long := strings.Repeat("header:X-Key,", 20)
+	a := newSettings(&Config{KeySource: long})
+	b := newSettings(&Config{KeySource: long + "query:id"})
+	if _, differ := a.compare(b, true); !differ {
+		t.Error("key sources with one beginning are taken for one")
+	}
+	if _, differ := a.compare(b, false); differ {
+		t.Error("the key source of a member that is no router was compared")
+	}
+	if _, differ := a.compare(a, true); differ {
+		t.Error("settings differ from themselves")
+	}
+}
+
+func FuzzDecodeMetadata(f *testing.F) {
+	b, err := fullMetadata().encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add(b[:20])
+	f.Add([]byte{})
+	f.Add([]byte{metaMark, metaVersion + 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		md, err := decodeMetadata(b)
+		if err != nil {
+			return
+		}
+		again, err := md.encode()
+		if err != nil {
+			if len(b) <= metaLimit { // numbers may come in longer forms than they need
+				t.Fatalf("decoded from %d bytes, encodes to more than %d", len(b), metaLimit)
+			}
+			return
+		}
+		got, err := decodeMetadata(again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if twice, err := got.encode(); err != nil || !bytes.Equal(twice, again) {
+			t.Fatalf("%x becomes %x", again, twice)
+		}
+	})
+}
