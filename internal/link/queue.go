@@ -85,11 +85,12 @@ func (q *queue) append(a, b []byte) (end int64) {
 	return end
 }
 
-// take returns what is queued, nil if there is nothing.
+// take returns what is queued, nil if there is nothing. last, what it returned
+// before, is filled anew.
 func (q *queue) take(last []byte) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if cap(last) <= 4*highWater {
+	if last != nil && cap(last) <= 4*highWater {
 		q.spare = last[:0]
 	}
 	if len(q.buf) == 0 {
