@@ -57,7 +57,16 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s is not in\n%s", c.name, out.String())
 		}
 	}
-	if err := run(t.Context(), []string{"-rounds", "0"}, &out, &errs); err == nil {
-		t.Error("0 rounds are accepted")
+	out.Reset()
+	if err := run(t.Context(), []string{"-only", "dapr", "-rounds", "1", "-time", "10us"}, &out, &errs); err != nil {
+		t.Fatal(err, errs.String())
+	}
+	if lines := strings.Count(out.String(), "\n"); lines != 3 {
+		t.Errorf("%d lines for a head and two contenders:\n%s", lines, out.String())
+	}
+	for _, args := range [][]string{{"-rounds", "0"}, {"-only", "("}, {"more"}} {
+		if err := run(t.Context(), args, &out, &errs); err == nil {
+			t.Errorf("%q is accepted", args)
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"sync"
 	"syscall"
@@ -42,6 +43,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	span := flags.Duration("time", 100*time.Millisecond, "how long to run a contender at a time")
 	goroutines := flags.Int("goroutines", 8, "how many contend for one key, or each have their own")
 	cpu := flags.Bool("cpu", false, "count this process's CPU time, on all cores, instead of the time on the wall")
+	only := flags.String("only", "", "a regular expression: run only the contenders whose names it matches, and localmutex.Mutex")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -51,13 +53,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *rounds < 1 || *span <= 0 || *goroutines < 1 || flags.NArg() > 0 {
 		return errors.New("-rounds, -time and -goroutines must be above 0, and nothing else is understood")
 	}
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	chosen := slices.DeleteFunc(contenders(), func(c contender) bool {
+		return !c.reference && !pattern.MatchString(c.name)
+	})
 	loads := workloads(*goroutines)
 	start := time.Now()
 	clock := func() time.Duration { return time.Since(start) }
 	if *cpu {
 		clock = cpuTime
 	}
-	results, err := measure(ctx, contenders(), loads, *rounds, *span, clock)
+	results, err := measure(ctx, chosen, loads, *rounds, *span, clock)
 	if err != nil {
 		return err
 	}
