@@ -19,6 +19,7 @@ const (
 	guardAlive                             // moves go to sessions that live
 	guardAgreement                         // moves need equal views
 	guardSettle                            // moves need a settled view
+	guardRecheck                           // the request path compares the lease again after winning the mutex
 )
 
 // on reports whether a rule holds.

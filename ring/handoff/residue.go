@@ -42,9 +42,11 @@ func (m *Machine) clearStale(s PartitionState) {
 	}
 }
 
+// clearLater has an entry removed from the store. That the clear under way
+// removes it already does not count: the entry may have been written after it.
 func (m *Machine) clearLater(p int, r Residue) {
 	c := clearing{p, r}
-	if m.held() && !slices.Contains(m.clears, c) {
+	if m.held() && !slices.Contains(m.clears[m.sent:], c) {
 		m.clears = append(m.clears, c)
 	}
 }

@@ -1,0 +1,338 @@
+package handoff
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// fingerprinter writes down a world so that two worlds that behave alike are
+// written alike: times are relative to now and epochs to the store's, and what
+// has passed long ago has merely passed.
+type fingerprinter struct {
+	w   *world
+	buf []byte
+	p   *proc // whose clocks count
+}
+
+var fingerprintSeed = maphash.MakeSeed()
+
+// fingerprint identifies a world among all that a search meets. The budget of
+// what may still go wrong is part of it only if asked.
+func (w *world) fingerprint(f *fingerprinter, budget bool) uint64 {
+	f.w, f.buf = w, f.buf[:0]
+	if budget {
+		for _, n := range w.left {
+			f.int(n)
+		}
+		f.int(w.faults)
+		f.int(w.starts)
+	}
+	f.int(w.ring)
+	f.store(w.store)
+	f.int(len(w.past))
+	for _, s := range w.past {
+		f.store(s)
+	}
+	for k, t := range w.last {
+		f.token(w.sc.keys[k], t)
+	}
+	for p, e := range w.served {
+		f.epoch(p, e)
+	}
+	for _, p := range w.procs {
+		f.proc(p)
+	}
+	f.messages()
+	return maphash.Bytes(fingerprintSeed, f.buf)
+}
+
+func (f *fingerprinter) int(n int)       { f.buf = binary.AppendVarint(f.buf, int64(n)) }
+func (f *fingerprinter) string(s string) { f.buf = append(append(f.buf, s...), 0) }
+func (f *fingerprinter) bools(bs ...bool) {
+	for _, b := range bs {
+		c := byte(0)
+		if b {
+			c = 1
+		}
+		f.buf = append(f.buf, c)
+	}
+}
+
+// span writes a time from now on, no earlier than floor.
+func (f *fingerprinter) span(d, floor time.Duration) {
+	f.buf = binary.AppendVarint(f.buf, int64(max(d, floor)))
+}
+
+// mono writes an instant of a machine's monotonic clock.
+func (f *fingerprinter) mono(at, floor time.Duration) {
+	f.span(at-f.w.now-f.p.mono, floor)
+}
+
+func (f *fingerprinter) epoch(p int, e int64) {
+	if e == 0 {
+		f.buf = append(f.buf, 255)
+		return
+	}
+	f.buf = binary.AppendVarint(f.buf, max(e-f.w.store.parts[p].record.Epoch, -6))
+}
+
+func (f *fingerprinter) token(p int, t int64) {
+	f.epoch(p, t>>20)
+	f.int(int(t & (1<<20 - 1)))
+}
+
+func (f *fingerprinter) record(p int, r Record) {
+	f.epoch(p, r.Epoch)
+	f.string(r.Owner)
+}
+
+func (f *fingerprinter) residue(p int, rs []Residue) {
+	f.int(len(rs))
+	if len(rs) > 1 {
+		rs = slices.Clone(rs)
+		slices.SortFunc(rs, func(a, b Residue) int { return strings.Compare(a.Key, b.Key) })
+	}
+	for _, r := range rs {
+		f.string(r.Key)
+		f.string(r.Holder)
+		f.token(p, r.Token)
+	}
+}
+
+func (f *fingerprinter) residues(m map[int][]Residue) {
+	for _, p := range slices.Sorted(maps.Keys(m)) {
+		f.int(p)
+		f.residue(p, m[p])
+	}
+	f.int(-1)
+}
+
+func (f *fingerprinter) generation(g string) {
+	f.bools(g == f.w.store.generation, g == "")
+}
+
+func (f *fingerprinter) store(s *modelStore) {
+	now := f.w.now + f.w.skew
+	f.bools(s.generation == "")
+	f.span(s.quarantine-now, 0)
+	live := 0
+	for _, m := range s.sessions {
+		if now < m.expires {
+			live++
+			f.string(m.Incarnation)
+			f.span(m.expires-now, 0)
+		}
+	}
+	f.int(live)
+	for _, r := range s.released {
+		f.string(r)
+	}
+	f.int(len(s.released))
+	for p := range s.parts {
+		f.record(p, s.parts[p].record)
+		f.residue(p, s.parts[p].residue)
+		if s.second > 0 && s == f.w.store {
+			f.buf = binary.AppendVarint(f.buf, min(max(int64(now/s.second)-s.parts[p].record.Epoch, -4), 4))
+		}
+	}
+}
+
+func (f *fingerprinter) proc(p *proc) {
+	f.p = p
+	f.int(p.life)
+	f.bools(p.up, p.noticed, p.leaving, p.lost, p.done, p.paused >= 0)
+	if !p.up {
+		return
+	}
+	if p.paused >= 0 {
+		f.span(p.paused-f.w.now, -f.w.store.ttl)
+	}
+	f.span(p.surrender-f.w.now, 0)
+	f.gossip(p)
+	for i, t := range p.tables {
+		f.bools(t.open)
+		if t.open {
+			f.epoch(i, t.epoch)
+			f.int(int(t.seq))
+			f.int(len(t.blocked))
+			for _, k := range t.blocked {
+				f.string(k)
+			}
+		}
+	}
+	f.int(len(p.execs))
+	for _, e := range p.execs {
+		f.int(e.key)
+		f.token(f.w.sc.keys[e.key], e.token)
+		f.bools(e.running, e.listed, e.cancelled, e.void)
+	}
+	f.machine(p.m)
+}
+
+func (f *fingerprinter) gossip(p *proc) {
+	f.int(p.seen.ring)
+	for i := range p.seen.lives {
+		f.int(int(p.seen.lives[i]))
+		f.buf = binary.AppendUvarint(f.buf, p.seen.views[i])
+	}
+}
+
+func (f *fingerprinter) machine(m *Machine) {
+	f.int(int(m.phase))
+	f.generation(m.generation)
+	f.generation(m.snapshot.Generation)
+	f.bools(m.first, m.cancelled, m.leaving, m.leaveBy, m.observed, m.again, m.recheck, m.snapshot.Quarantine > 0)
+	f.mono(m.quarantine, 0)
+	if m.lease != (Lease{}) {
+		f.mono(m.lease.Surrender.Mono, 0)
+		f.span(m.lease.Surrender.Wall-f.w.now-f.p.wall, 0)
+	}
+	f.mono(m.doneAt, 0)
+	f.mono(m.settled, 0)
+	f.mono(m.scanAt, 0)
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.release} {
+		f.bools(c.id != 0)
+		f.mono(c.next, 0)
+		if c.id != 0 {
+			f.mono(c.sent.Mono, -m.cfg.TTL)
+			f.span(c.sent.Wall-f.w.now-f.p.wall, -m.cfg.TTL)
+		}
+	}
+	for _, r := range m.snapshot.Released {
+		f.string(r)
+	}
+	f.peers(m)
+	for p := range m.parts {
+		f.part(m, p)
+	}
+	f.int(len(m.changes))
+	for _, c := range m.changes {
+		f.change(c)
+	}
+	f.residues(m.running)
+	f.residues(m.ghosts)
+	f.int(m.sent)
+	f.int(len(m.clears))
+	for _, c := range m.clears {
+		f.int(c.partition)
+		f.residue(c.partition, []Residue{c.residue})
+	}
+}
+
+func (f *fingerprinter) peers(m *Machine) {
+	for _, inc := range slices.Sorted(maps.Keys(m.peers)) {
+		p := m.peers[inc]
+		f.string(inc)
+		f.bools(p.present)
+		if !p.present {
+			f.mono(p.deadAt, 0)
+			continue
+		}
+		f.mono(p.seen, -m.cfg.TTL)
+		f.bools(p.asked >= p.seen+m.lookAfter())
+		if s := f.w.store.session(inc); s != nil {
+			f.int(int(min(s.Renewals-p.renewals, 2)))
+		}
+	}
+	f.int(-1)
+}
+
+func (f *fingerprinter) part(m *Machine, p int) {
+	part := &m.parts[p]
+	f.int(int(part.state))
+	f.bools(part.here, part.advance, m.snapshot.Version < f.w.store.parts[p].version)
+	f.record(p, part.record)
+	f.epoch(p, part.known)
+	if part.state == StateServing {
+		f.epoch(p, part.epoch)
+	}
+}
+
+func (f *fingerprinter) change(c Change) {
+	f.int(int(c.Op))
+	f.int(c.Partition)
+	f.record(c.Partition, c.From)
+	f.string(c.To)
+	f.epoch(c.Partition, c.Floor)
+	f.residue(c.Partition, c.Residue)
+}
+
+func (f *fingerprinter) messages() {
+	f.int(len(f.w.msgs))
+	for _, msg := range f.w.msgs {
+		f.p = f.w.procs[msg.from]
+		f.int(msg.from)
+		f.bools(msg.slow, msg.stray, msg.done)
+		f.call(msg.call)
+		if msg.done {
+			f.reply(msg.reply)
+		}
+	}
+}
+
+func (f *fingerprinter) call(e Effect) {
+	switch e := e.(type) {
+	case FetchGeneration:
+		f.string("F")
+	case Register:
+		f.string("R" + e.Session.Incarnation)
+		f.generation(e.Generation)
+		for _, h := range e.Holdings {
+			f.int(h.Partition)
+			f.epoch(h.Partition, h.Epoch)
+			f.residue(h.Partition, h.Residue)
+		}
+	case Renew:
+		f.string("N" + e.Incarnation)
+		f.generation(e.Generation)
+	case Observe:
+		f.string("O")
+		f.generation(e.Generation)
+		for p := range f.w.store.parts {
+			f.bools(e.Since < f.w.store.parts[p].version)
+		}
+	case Apply:
+		f.string("A" + e.Incarnation)
+		f.generation(e.Generation)
+		for _, c := range e.Changes {
+			f.change(c)
+		}
+	case Clear:
+		f.string("C")
+		f.generation(e.Generation)
+		f.int(e.Partition)
+		f.residue(e.Partition, e.Residue)
+	case Release:
+		f.string("L" + e.Incarnation)
+	}
+}
+
+func (f *fingerprinter) reply(r Reply) {
+	if r.Err != nil {
+		f.string(r.Err.Error())
+	}
+	f.generation(r.Generation)
+	f.generation(r.Snapshot.Generation)
+	f.bools(r.Snapshot.Quarantine > 0)
+	for _, s := range slices.Concat(r.States, r.Snapshot.Partitions) {
+		f.int(s.Partition)
+		f.record(s.Partition, s.Record)
+		f.residue(s.Partition, s.Residue)
+	}
+	for _, s := range r.Snapshot.Sessions {
+		f.string(s.Incarnation)
+		if live := f.w.store.session(s.Incarnation); live != nil {
+			f.int(int(min(live.Renewals-s.Renewals, 2)))
+		}
+	}
+	for p := range f.w.store.parts {
+		f.bools(r.Snapshot.Version < f.w.store.parts[p].version)
+	}
+	for _, id := range r.Snapshot.Released {
+		f.string(id)
+	}
+}

@@ -1,0 +1,275 @@
+package handoff
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// modelStore does what a store must do, in the plainest way, on a clock that
+// its owner passes in.
+type modelStore struct {
+	ttl        time.Duration
+	second     time.Duration // how long the store's second is; 0 keeps its clock out of epochs
+	off        storeGuard
+	life       int    // bumped by a restart, a failover or a flush
+	generation string // "" until somebody asks for it in this life
+	quarantine time.Duration
+	version    int64
+	sessions   []modelSession
+	released   []string
+	parts      []modelPartition
+}
+
+type modelSession struct {
+	SessionState
+	expires time.Duration
+}
+
+type modelPartition struct {
+	record  Record
+	residue []Residue
+	version int64
+}
+
+// storeGuard is a rule of the store that a test can switch off.
+type storeGuard uint32
+
+const (
+	storeClearToken storeGuard = 1 << iota // Clear compares holder and token
+	storeMoveLive                          // a move needs the new owner's session
+	storeOlderToken                        // re-asserted residue does not replace a newer token
+	storeClaimLive                         // a claim needs the owner to have no session
+	storeRefuse                            // a holding is refused if the record went on
+	storeEpoch                             // changes compare the record they start from
+	storeTombstone                         // a released incarnation cannot register
+	storeGeneration                        // calls compare the generation
+)
+
+func newModelStore(partitions int, ttl time.Duration) *modelStore {
+	return &modelStore{ttl: ttl, parts: make([]modelPartition, partitions)}
+}
+
+func (s *modelStore) on(g storeGuard) bool { return s.off&g == 0 }
+
+func (s *modelStore) clone() *modelStore {
+	c := *s
+	c.sessions = slices.Clone(s.sessions)
+	c.released = slices.Clip(s.released)
+	c.parts = slices.Clone(s.parts)
+	return &c // residue lists are replaced, never changed
+}
+
+// restart begins another life of the store, with what it has now.
+func (s *modelStore) restart() {
+	s.life++
+	s.generation = ""
+}
+
+// expire drops the sessions that were not renewed.
+func (s *modelStore) expire(now time.Duration) {
+	s.sessions = slices.DeleteFunc(slices.Clone(s.sessions), func(m modelSession) bool { return now >= m.expires })
+}
+
+func (s *modelStore) session(inc string) *modelSession {
+	i := slices.IndexFunc(s.sessions, func(m modelSession) bool { return m.Incarnation == inc })
+	if i < 0 {
+		return nil
+	}
+	return &s.sessions[i]
+}
+
+// call carries out one call.
+func (s *modelStore) call(now time.Duration, e Effect) Reply {
+	s.expire(now)
+	switch e := e.(type) {
+	case FetchGeneration:
+		if s.generation == "" {
+			s.generation = fmt.Sprint("g", s.life)
+			s.quarantine = now + s.ttl
+		}
+		return Reply{ID: e.ID, Generation: s.generation}
+	case Register:
+		states, err := s.register(now, e)
+		return Reply{ID: e.ID, Err: err, States: states}
+	case Renew:
+		return Reply{ID: e.ID, Err: s.renew(now, e)}
+	case Observe:
+		snap, err := s.observe(now, e)
+		return Reply{ID: e.ID, Err: err, Snapshot: snap}
+	case Apply:
+		states, err := s.apply(now, e)
+		return Reply{ID: e.ID, Err: err, States: states}
+	case Clear:
+		return Reply{ID: e.ID, Err: s.clear(e)}
+	case Release:
+		s.sessions = slices.DeleteFunc(slices.Clone(s.sessions), func(m modelSession) bool { return m.Incarnation == e.Incarnation })
+		if !slices.Contains(s.released, e.Incarnation) {
+			s.released = append(slices.Clip(s.released), e.Incarnation)
+		}
+		return Reply{ID: e.ID}
+	}
+	panic(fmt.Sprintf("not a call: %T", e))
+}
+
+func (s *modelStore) check(generation string) error {
+	if generation != s.generation && s.on(storeGeneration) {
+		return ErrGeneration
+	}
+	return nil
+}
+
+func (s *modelStore) register(now time.Duration, e Register) ([]PartitionState, error) {
+	if err := s.check(e.Generation); err != nil {
+		return nil, err
+	}
+	if slices.Contains(s.released, e.Session.Incarnation) && s.on(storeTombstone) {
+		return nil, ErrSessionGone
+	}
+	if s.session(e.Session.Incarnation) == nil {
+		s.sessions = append(slices.Clip(s.sessions), modelSession{SessionState: SessionState{Session: e.Session}})
+	}
+	m := s.session(e.Session.Incarnation)
+	m.Renewals++
+	m.expires = now + s.ttl
+	var states []PartitionState
+	for _, h := range e.Holdings {
+		p := &s.parts[h.Partition]
+		r := p.record
+		if h.Epoch > 0 && (r.Epoch <= h.Epoch || r.Owner == e.Session.Incarnation || !s.on(storeRefuse)) {
+			s.write(now, h.Partition, Record{max(r.Epoch, h.Epoch) + 1, e.Session.Incarnation})
+		}
+		for _, entry := range h.Residue {
+			s.addResidue(h.Partition, entry)
+		}
+		states = append(states, s.state(h.Partition))
+	}
+	return states, nil
+}
+
+func (s *modelStore) renew(now time.Duration, e Renew) error {
+	if err := s.check(e.Generation); err != nil {
+		return err
+	}
+	m := s.session(e.Incarnation)
+	if m == nil {
+		return ErrSessionGone
+	}
+	m.Renewals++
+	m.expires = now + s.ttl
+	return nil
+}
+
+func (s *modelStore) observe(now time.Duration, e Observe) (Snapshot, error) {
+	if err := s.check(e.Generation); err != nil {
+		return Snapshot{}, err
+	}
+	snap := Snapshot{
+		Generation: s.generation,
+		Quarantine: max(s.quarantine-now, 0),
+		Version:    s.version,
+		Released:   s.released,
+	}
+	for _, m := range s.sessions {
+		snap.Sessions = append(snap.Sessions, m.SessionState)
+	}
+	for p := range s.parts {
+		if s.parts[p].version > e.Since {
+			snap.Partitions = append(snap.Partitions, s.state(p))
+		}
+	}
+	return snap, nil
+}
+
+func (s *modelStore) apply(now time.Duration, e Apply) ([]PartitionState, error) {
+	if err := s.check(e.Generation); err != nil {
+		return nil, err
+	}
+	if s.session(e.Incarnation) == nil {
+		return nil, ErrSessionGone
+	}
+	var states []PartitionState
+	for _, c := range e.Changes {
+		if s.allows(now, e.Incarnation, c) {
+			owner := e.Incarnation
+			if c.Op == OpMove {
+				owner = c.To
+			}
+			s.write(now, c.Partition, Record{max(c.From.Epoch+1, c.Floor), owner})
+			for _, entry := range c.Residue {
+				s.dropResidue(c.Partition, func(r Residue) bool { return r.Key == entry.Key })
+				s.addResidue(c.Partition, entry)
+			}
+		}
+		states = append(states, s.state(c.Partition))
+	}
+	return states, nil
+}
+
+func (s *modelStore) allows(now time.Duration, caller string, c Change) bool {
+	record := s.parts[c.Partition].record
+	if record != c.From && (s.on(storeEpoch) || record.Owner != c.From.Owner) {
+		return false
+	}
+	switch c.Op {
+	case OpMove:
+		return c.From.Owner == caller && (s.session(c.To) != nil || !s.on(storeMoveLive))
+	case OpAdvance:
+		return c.From.Owner == caller
+	case OpClaim:
+		if c.From.Owner == caller {
+			return true
+		}
+		return now >= s.quarantine && (c.From.Owner == "" || s.session(c.From.Owner) == nil || !s.on(storeClaimLive))
+	}
+	return false
+}
+
+func (s *modelStore) clear(e Clear) error {
+	if err := s.check(e.Generation); err != nil {
+		return err
+	}
+	for _, entry := range e.Residue {
+		s.dropResidue(e.Partition, func(r Residue) bool {
+			return r == entry || r.Key == entry.Key && !s.on(storeClearToken)
+		})
+	}
+	return nil
+}
+
+func (s *modelStore) write(now time.Duration, p int, r Record) {
+	if s.second > 0 {
+		r.Epoch = max(r.Epoch, int64(now/s.second))
+	}
+	s.parts[p].record = r
+	s.touch(p)
+}
+
+func (s *modelStore) addResidue(p int, entry Residue) {
+	old := s.parts[p].residue
+	if i := slices.IndexFunc(old, func(r Residue) bool { return r.Key == entry.Key }); i >= 0 {
+		if old[i].Token >= entry.Token && s.on(storeOlderToken) {
+			return
+		}
+		s.dropResidue(p, func(r Residue) bool { return r.Key == entry.Key })
+	}
+	s.parts[p].residue = append(slices.Clone(s.parts[p].residue), entry)
+	s.touch(p)
+}
+
+func (s *modelStore) dropResidue(p int, drop func(Residue) bool) {
+	old := s.parts[p].residue
+	if slices.ContainsFunc(old, drop) {
+		s.parts[p].residue = slices.DeleteFunc(slices.Clone(old), drop)
+		s.touch(p)
+	}
+}
+
+func (s *modelStore) touch(p int) {
+	s.version++
+	s.parts[p].version = s.version
+}
+
+func (s *modelStore) state(p int) PartitionState {
+	return PartitionState{Partition: p, Record: s.parts[p].record, Residue: s.parts[p].residue}
+}

@@ -1,0 +1,74 @@
+package handoff
+
+// Views of the ring: by partition, the workers in order of preference.
+var (
+	ringA  = [][]int{{0, 1, 2}}
+	ringB  = [][]int{{1, 0, 2}}
+	ringC  = [][]int{{2, 0, 1}}
+	ringAA = [][]int{{0, 1, 2}, {0, 1, 2}}
+	ringBC = [][]int{{1, 0, 2}, {2, 0, 1}}
+	ringAB = [][]int{{0, 1, 2}, {1, 0, 2}}
+)
+
+// limits says how often each kind of event may happen.
+type limits map[eventKind]int
+
+func (l limits) array() (a [eventKinds]int) {
+	for k, n := range l {
+		a[k] = n
+	}
+	return a
+}
+
+func newScope(name string, procs, starts, faults int, l limits, views ...[][]int) *scope {
+	l[evView] = len(views) - 1
+	keys := []int{0}
+	if len(views[0]) > 1 {
+		keys = []int{0, 1}
+	}
+	return &scope{
+		name: name, procs: procs, starts: starts, faults: faults, limit: l.array(),
+		views: views, keys: keys, timing: timing,
+	}
+}
+
+func (sc *scope) with(change func(*scope)) *scope {
+	change(sc)
+	return sc
+}
+
+// scopes are the worlds that the explorer searches.
+func scopes() []*scope {
+	split := func(sc *scope) { sc.split = true }
+	return []*scope{
+		newScope("move, request lost or late", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB),
+		newScope("move, slow network", 2, 1, 1, limits{evSlow: 1}, ringA, ringB),
+		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(func(sc *scope) { sc.poll = true }),
+		newScope("flap", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA),
+		newScope("crash in a move", 2, 2, 1, limits{evCrash: 1}, ringA, ringB),
+		newScope("crash and a lost call", 2, 1, 2, limits{evCrash: 1, evTimeout: 1}, ringA, ringB),
+		newScope("crash and restart", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB),
+		newScope("restart with proof", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB).with(func(sc *scope) { sc.proof = true }),
+		newScope("suspended worker", 2, 2, 1, limits{evPause: 1}, ringA, ringB).with(split),
+		newScope("store restarts", 2, 2, 1, limits{evRestart: 1}, ringA, ringB),
+		newScope("store fails over with lost writes", 2, 2, 1, limits{evRollback: 1}, ringA, ringB),
+		newScope("store is flushed", 2, 2, 1, limits{evFlush: 1}, ringA, ringB),
+		newScope("lost writes and a crash", 2, 1, 2, limits{evRollback: 1, evCrash: 1}, ringA, ringB).with(func(sc *scope) { sc.second = ttl / 4 }),
+		newScope("lost writes and a leave", 2, 1, 1, limits{evRollback: 1, evLeave: 1, evSpawn: 1}, ringA, ringB).with(func(sc *scope) { sc.second = ttl / 4 }),
+		newScope("store's clock steps", 2, 1, 2, limits{evStoreStep: 1, evCrash: 1}, ringA, ringB),
+		newScope("store's clock steps, slow network", 2, 1, 2, limits{evStoreStep: 1, evSlow: 1}, ringA),
+		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evPause: 1}, ringA, ringB),
+		newScope("A to B to C", 3, 2, 0, limits{}, ringA, ringB, ringC),
+		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC),
+		newScope("two joins at once", 3, 2, 0, limits{}, ringAA, ringBC),
+		newScope("two partitions, crash", 2, 2, 1, limits{evCrash: 1}, ringAA, ringAB),
+		newScope("leave", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA),
+		newScope("leave and come back", 2, 2, 0, limits{evLeave: 1, evSpawn: 1}, ringA, ringB),
+		newScope("tokens run low", 2, 2, 1, limits{evAdvance: 1, evTimeout: 1, evDuplicate: 1}, ringA, ringB),
+		newScope("first start", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA).with(func(sc *scope) { sc.cold = true }),
+		newScope("no clock at all", 2, 2, 2, limits{evStoreStep: 2, evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA).with(func(sc *scope) {
+			sc.untimed = true
+			sc.off = guardCancel | guardSurrender | guardSilence | guardLook
+		}),
+	}
+}

@@ -1,0 +1,243 @@
+package handoff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// search explores everything that may happen in a scope, breadth first.
+type search struct {
+	sc       *scope
+	off      guard
+	storeOff storeGuard
+	ttl      time.Duration
+	limit    int       // of states; 0 for none
+	until    time.Time // wall time at which it gives up; zero for never
+
+	seen  map[uint64]struct{}
+	good  map[uint64]struct{} // worlds from which all ends well, whatever the budget
+	nodes []node
+	print fingerprinter
+}
+
+// node is a world that a search reached.
+type node struct {
+	parent int32
+	act    action
+}
+
+// outcome is what a search found.
+type outcome struct {
+	states int
+	fair   int // worlds from which a fair schedule was run to its end
+	depth  int
+	ended  bool // there was nothing more to explore within the depth
+	err    error
+	trace  []string // of the violation, in words
+	steps  int
+}
+
+const ttl = 1000 // of the worlds that are searched
+
+// timing makes a searched world's heartbeat as slow as the protocol bears.
+func timing(m *Machine) {
+	m.renewEvery = m.cfg.TTL * 3 / 10
+	m.pollEvery = m.cfg.TTL * 3 / 10
+}
+
+func (s *search) root() *world {
+	w := newWorld(s.sc, ttl, s.off, s.storeOff)
+	if !s.sc.cold {
+		left, starts := w.left, w.starts
+		w.settle(2 * ttl)
+		w.left, w.starts, w.past = left, starts, nil
+	}
+	return w
+}
+
+func (s *search) run() outcome {
+	s.seen = map[uint64]struct{}{}
+	s.good = map[uint64]struct{}{}
+	root := s.root()
+	s.seen[root.fingerprint(&s.print, true)] = struct{}{}
+	s.nodes = []node{{parent: -1}}
+	out := outcome{}
+	level := []*world{root}
+	ids := []int32{0}
+	for len(level) > 0 {
+		if s.sc.depth > 0 && out.depth == s.sc.depth {
+			break
+		}
+		var next []*world
+		var nextIDs []int32
+		for i, w := range level {
+			level[i] = nil
+			for _, a := range w.actions() {
+				c := w.clone()
+				c.do(a)
+				id := int32(len(s.nodes))
+				if c.bad == nil {
+					h := c.fingerprint(&s.print, true)
+					if _, ok := s.seen[h]; ok {
+						continue
+					}
+					s.seen[h] = struct{}{}
+				}
+				s.nodes = append(s.nodes, node{ids[i], a})
+				if c.bad == nil && s.sampled(int(id)) {
+					out.fair++
+					c.bad = s.fair(c.clone())
+				}
+				if c.bad != nil {
+					out.err = c.bad
+					out.states = len(s.nodes)
+					out.trace, out.steps = s.words(id)
+					return out
+				}
+				next = append(next, c)
+				nextIDs = append(nextIDs, id)
+			}
+			if s.limit > 0 && len(s.nodes) > s.limit || !s.until.IsZero() && len(s.nodes)%64 == 0 && time.Now().After(s.until) {
+				out.states = len(s.nodes)
+				return out
+			}
+		}
+		level, ids = next, nextIDs
+		out.depth++
+	}
+	out.states = len(s.nodes)
+	out.ended = true
+	return out
+}
+
+// sampled picks the worlds from which a fair schedule is run.
+func (s *search) sampled(id int) bool { return !s.sc.untimed && id%16 == 0 }
+
+// words replays the way to a node and says what happens.
+func (s *search) words(id int32) (trace []string, steps int) {
+	var acts []action
+	for i := id; s.nodes[i].parent >= 0; i = s.nodes[i].parent {
+		acts = append(acts, s.nodes[i].act)
+	}
+	slices.Reverse(acts)
+	w := s.root()
+	w.log = func(format string, args ...any) { trace = append(trace, fmt.Sprintf(format, args...)) }
+	for _, a := range acts {
+		w.do(a)
+	}
+	if w.bad != nil {
+		return append(trace, "=> "+w.bad.Error()), len(acts)
+	}
+	trace = append(trace, "-- from here on, a fair schedule without faults:")
+	if err := s.fair(w); err != nil {
+		trace = append(trace, "=> "+err.Error())
+	}
+	return trace, len(acts)
+}
+
+// fair runs a world on without any more faults, with every message delivered,
+// every handler ending and every dead worker restarted, and reports an error
+// unless all ends well: every partition is served by the worker that the ring
+// wants, and no residue is left.
+func (s *search) fair(w *world) error {
+	var path []uint64
+	end := w.now + 15*ttl
+	for w.now < end {
+		w.soothe()
+		if w.bad != nil {
+			return w.bad
+		}
+		h := w.fingerprint(&s.print, false)
+		_, known := s.good[h]
+		if known || w.well() == "" {
+			s.good[h] = struct{}{}
+			for _, h := range path {
+				s.good[h] = struct{}{}
+			}
+			return nil
+		}
+		if w.log == nil {
+			path = append(path, h)
+		}
+		w.pass()
+	}
+	return fmt.Errorf("liveness: after 15 TTL without faults %s", w.well())
+}
+
+// soothe lets everything happen at once that is good.
+func (w *world) soothe() {
+	for i := len(w.msgs) - 1; i >= 0; i-- {
+		w.msgs[i].slow = false
+	}
+	for _, p := range w.procs {
+		if p.paused >= 0 {
+			w.do(action{kind: actResume, a: int8(p.slot)})
+			w.step(p, Tick{})
+		}
+	}
+	w.drain()
+	for _, p := range w.procs {
+		for len(p.execs) > 0 {
+			if !p.execs[0].running {
+				w.start(p, 0, true)
+				continue
+			}
+			w.end(p, 0)
+		}
+		w.drain()
+		over := p.life > 0 && !p.up && !p.leaving || p.up && p.lost && !p.leaving
+		if over {
+			w.respawn(p)
+		}
+		if !p.up {
+			p.noticed = true
+		}
+	}
+	w.drain()
+}
+
+// well says what is still wrong with a world; "" if nothing is.
+func (w *world) well() string {
+	active := 0
+	for _, p := range w.procs {
+		switch {
+		case !p.up:
+		case p.leaving:
+			return p.name() + " has not left"
+		case p.m.Phase() != PhaseLive:
+			return fmt.Sprintf("%s is %v", p.name(), p.m.Phase())
+		case len(p.m.running)+len(p.m.ghosts)+len(p.m.clears) > 0:
+			return p.name() + " waits for residue"
+		default:
+			active++
+		}
+	}
+	for part := range w.store.parts {
+		if rs := w.store.parts[part].residue; len(rs) > 0 {
+			return fmt.Sprintf("residue is left in partition %d: %s", part, residue(rs))
+		}
+		if active == 0 {
+			continue
+		}
+		for _, slot := range w.sc.views[w.ring][part] {
+			if p := w.procs[slot]; p.up && !p.leaving {
+				if p.m.State(part) != StateServing || !p.tables[part].open || len(p.tables[part].blocked) > 0 {
+					return fmt.Sprintf("partition %d is not served by %s (record %s)", part, p.name(), record(w.store.parts[part].record))
+				}
+				break
+			}
+		}
+	}
+	return ""
+}
+
+func (o outcome) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d states, %d levels", o.states, o.depth)
+	if o.ended {
+		b.WriteString(", all of it")
+	}
+	return b.String()
+}

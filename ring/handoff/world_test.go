@@ -1,0 +1,549 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// scope bounds what may happen in a world: how many workers, partitions and
+// keys there are, which views of the ring follow each other, and how often
+// each kind of misfortune may strike.
+type scope struct {
+	name   string
+	procs  int
+	views  [][][]int // by view and partition: workers in order of preference
+	keys   []int     // the partition of each key
+	starts int       // executions in all
+
+	faults int             // misfortunes in all
+	limit  [eventKinds]int // of each kind
+
+	warm    []int // workers that start together, before the search; default all
+	poll    bool  // the store gives no hints, and reads are not settled at once
+	cold    bool  // search from the first step on, without a warm-up
+	proof   bool  // a restart proves that the old process is dead
+	split   bool  // a process may stop between winning a mutex and starting
+	untimed bool  // nothing keeps to any time: leases are ignored, only S2 is checked
+	off     guard // rules that do not hold in this scope
+	second  time.Duration
+	timing  func(*Machine)
+	depth   int // of the search; 0 for no limit
+}
+
+// eventKind is something that a scope limits the number of.
+type eventKind uint8
+
+const (
+	evTimeout   eventKind = iota // a call's reply is lost; its request stays under way
+	evDuplicate                  // a call is carried out, and a copy of its request stays under way
+	evSlow                       // a call takes its time, in each direction
+	evCrash                      // a process dies
+	evPause                      // a machine is suspended; its monotonic clock stops
+	evRestart                    // the store restarts with all it had
+	evRollback                   // the store fails over and loses its latest writes
+	evFlush                      // the store loses everything
+	evStoreStep                  // the store's clock steps ahead by a TTL
+	evWallStep                   // a worker's wall clock steps back
+	eventFaults                  // the kinds before this one are faults
+
+	evView    // the ring changes to the scope's next view
+	evLeave   // a worker is told to leave
+	evSpawn   // a worker starts again
+	evAdvance // a worker's tokens run low
+	eventKinds
+)
+
+// world is a cluster of real machines, and models of all else.
+type world struct {
+	sc     *scope
+	now    time.Duration // true time
+	skew   time.Duration // the store's clock less true time
+	store  *modelStore
+	past   []*modelStore // the store before its latest writes
+	procs  []*proc
+	msgs   []message
+	ring   int // index of the scope's views
+	left   [eventKinds]int
+	faults int
+	starts int
+	last   []int64 // by key: token of its latest start
+	served []int64 // by partition: highest epoch that anybody served
+	log    func(format string, args ...any)
+	bad    error
+	off    guard // rules that no machine keeps
+}
+
+// proc is a worker process: a machine in a shell.
+type proc struct {
+	slot      int
+	life      int
+	m         *Machine
+	up        bool
+	paused    time.Duration // true time of the suspension, if up to now; else negative
+	noticed   bool          // others know that it is down
+	leaving   bool
+	mono      time.Duration // monotonic clock less true time
+	wall      time.Duration // wall clock less true time
+	seen      gossip
+	tables    []table
+	execs     []exec
+	surrender time.Duration // true time at which its handlers have ended, if cancelled
+	lost      bool
+	done      bool
+}
+
+type table struct {
+	open    bool
+	epoch   int64
+	seq     int64
+	blocked []string
+}
+
+// exec is an execution of a key at a worker.
+type exec struct {
+	key       int
+	token     int64
+	running   bool // not just about to, with the mutex won
+	listed    bool // by a Closed
+	cancelled bool
+	void      bool // its worker was suspended for so long that it should have ended
+}
+
+// message is a store call under way.
+type message struct {
+	from  int
+	call  Effect
+	slow  bool
+	stray bool  // nobody waits for its reply
+	reply Reply // once carried out
+	done  bool  // carried out
+}
+
+// gossip is what a worker knows of the ring.
+type gossip struct {
+	ring  int
+	lives [3]int8 // of the active workers; 0 for the others
+	views [3]uint64
+}
+
+func (g gossip) digest() uint64 {
+	d := uint64(g.ring) + 1
+	for _, l := range g.lives {
+		d = d<<6 | uint64(l)
+	}
+	return d
+}
+
+func newWorld(sc *scope, ttl time.Duration, off guard, storeOff storeGuard) *world {
+	w := &world{sc: sc, store: newModelStore(len(sc.views[0]), ttl), left: sc.limit, faults: sc.faults, starts: sc.starts}
+	w.store.off = storeOff
+	w.off = off
+	w.store.second = sc.second
+	w.last = make([]int64, len(sc.keys))
+	w.served = make([]int64, len(sc.views[0]))
+	for i := range sc.procs {
+		w.procs = append(w.procs, &proc{slot: i, paused: -1, noticed: true})
+		if sc.warm == nil || slices.Contains(sc.warm, i) {
+			w.spawn(i)
+		}
+	}
+	return w
+}
+
+func (w *world) clone() *world {
+	c := *w
+	c.store = w.store.clone()
+	c.past = slices.Clone(w.past)
+	c.procs = make([]*proc, len(w.procs))
+	for i, p := range w.procs {
+		c.procs[i] = p.clone()
+	}
+	c.msgs = slices.Clone(w.msgs)
+	c.last = slices.Clone(w.last)
+	c.served = slices.Clone(w.served)
+	return &c
+}
+
+func (p *proc) clone() *proc {
+	c := *p
+	if p.m != nil {
+		c.m = p.m.clone()
+	}
+	c.tables = slices.Clone(p.tables)
+	c.execs = slices.Clone(p.execs)
+	return &c
+}
+
+func (w *world) say(format string, args ...any) {
+	if w.log != nil {
+		w.log(format, args...)
+	}
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.bad == nil {
+		w.bad = fmt.Errorf(format, args...)
+	}
+}
+
+func (p *proc) name() string { return fmt.Sprintf("%c%d", 'a'+p.slot, p.life) }
+
+// instant is the process's reading of its clocks.
+func (w *world) instant(p *proc) Instant {
+	return Instant{Mono: w.now + p.mono, Wall: w.now + p.wall}
+}
+
+// spawn starts a worker's next life.
+func (w *world) spawn(slot int) {
+	p := w.procs[slot]
+	*p = proc{slot: slot, life: p.life + 1, up: true, paused: -1, mono: p.mono, wall: time.Hour}
+	m, err := New(Config{
+		Session:    Session{Incarnation: p.name()},
+		Partitions: len(w.sc.views[0]),
+		TTL:        w.store.ttl,
+		Settle:     w.store.ttl / 20,
+		NewCluster: !w.sc.cold && w.now == 0,
+	})
+	if err != nil {
+		panic(err)
+	}
+	m.off = w.off | w.sc.off
+	if w.sc.timing != nil {
+		w.sc.timing(m)
+	}
+	p.m = m
+	p.tables = make([]table, len(w.sc.views[0]))
+	w.step(p, Tick{})
+}
+
+// step steps a machine and does what it says.
+func (w *world) step(p *proc, in Input) {
+	effects := p.m.Step(w.instant(p), in)
+	var closed []Closed
+	for _, e := range effects {
+		if s := narrate(e); s != "" {
+			w.say("    %s: %s", p.name(), s)
+		}
+		switch e := e.(type) {
+		case OpenTable:
+			w.serve(p, e.Partition, e.Epoch)
+			p.tables[e.Partition].blocked = e.Blocked
+		case Advance:
+			w.serve(p, e.Partition, e.Epoch)
+		case CloseTable:
+			closed = append(closed, w.closeTable(p, e.Partition))
+		case Unblock:
+			t := &p.tables[e.Partition]
+			t.blocked = slices.DeleteFunc(slices.Clone(t.blocked), func(k string) bool { return k == e.Key })
+		case CancelHandlers:
+			for i := range p.execs {
+				if e.All || w.sc.keys[p.execs[i].key] == e.Partition {
+					p.execs[i].cancelled = true
+				}
+			}
+		case LeaseChanged:
+			if e.Lease != (Lease{}) {
+				p.surrender = min(e.Lease.Surrender.Mono-p.mono, e.Lease.Surrender.Wall-p.wall)
+			}
+		case Owner:
+		case Lost:
+			p.lost = true
+		case Done:
+			p.done = true
+			w.endProcess(p)
+		default:
+			w.msgs = append(w.msgs, message{from: p.slot, call: e})
+		}
+	}
+	for _, c := range closed {
+		w.step(p, c)
+	}
+}
+
+func (w *world) serve(p *proc, partition int, epoch int64) {
+	t := &p.tables[partition]
+	t.open, t.epoch, t.seq = true, epoch, 0
+	if epoch == w.served[partition] {
+		w.fail("S2: %s serves partition %d at epoch %d, at which it has been served before", p.name(), partition, epoch)
+	}
+	w.served[partition] = max(w.served[partition], epoch)
+}
+
+func (w *world) closeTable(p *proc, partition int) Closed {
+	c := Closed{Partition: partition}
+	p.tables[partition].open = false
+	for i := range p.execs {
+		if w.sc.keys[p.execs[i].key] == partition {
+			p.execs[i].listed = true
+			c.Running = append(c.Running, Execution{Key: keyName(p.execs[i].key), Token: p.execs[i].token})
+		}
+	}
+	w.checkMove(p, partition)
+	return c
+}
+
+// checkMove checks that a live worker gives a partition to another only if
+// the two see the same ring.
+func (w *world) checkMove(p *proc, partition int) {
+	to := p.m.wanted(partition)
+	if p.m.Phase() != PhaseLive || p.leaving || to == "" || to == p.m.me() {
+		return
+	}
+	for i, q := range w.procs {
+		if q.life > 0 && q.name() == to && p.seen.views[i] != p.seen.digest() {
+			w.fail("M: %s gives partition %d to %s, which sees another ring", p.name(), partition, to)
+		}
+	}
+	if p.m.now.Mono < p.m.settled {
+		w.fail("M: %s gives partition %d away before the ring has settled", p.name(), partition)
+	}
+}
+
+func keyName(k int) string { return fmt.Sprint("k", k) }
+
+// lock wins a key's mutex at a worker, if it admits the key.
+func (w *world) lock(p *proc, key int) bool {
+	t := &p.tables[w.sc.keys[key]]
+	if !t.open || slices.Contains(t.blocked, keyName(key)) || !w.admits(p) {
+		return false
+	}
+	if slices.ContainsFunc(p.execs, func(e exec) bool { return e.key == key }) {
+		return false
+	}
+	t.seq++
+	p.execs = append(p.execs, exec{key: key, token: t.epoch<<20 | t.seq})
+	return true
+}
+
+func (w *world) admits(p *proc) bool {
+	return w.sc.untimed || p.m.Lease().Admits(w.instant(p))
+}
+
+// start lets the holder of a key's mutex run, if its worker still admits.
+func (w *world) start(p *proc, i int, recheck bool) {
+	if recheck && !w.admits(p) {
+		w.end(p, i)
+		return
+	}
+	e := &p.execs[i]
+	e.running = true
+	for _, q := range w.procs {
+		for _, o := range q.execs {
+			if q != p && o.key == e.key && o.running && !o.void && w.counts(q) {
+				w.fail("S1: %s runs at %s (token %s) and at %s (token %s)", keyName(e.key), q.name(), token(o.token), p.name(), token(e.token))
+			}
+		}
+	}
+	if e.token == w.last[e.key] || e.token < w.last[e.key] && !w.sc.untimed {
+		w.fail("S2: %s starts at %s with token %s after one with token %s", keyName(e.key), p.name(), token(e.token), token(w.last[e.key]))
+	}
+	w.last[e.key] = max(w.last[e.key], e.token)
+}
+
+// counts reports whether executions of a process count as running. Those of a
+// suspended one do so only until it should have ended them: that handlers end
+// by then is a condition of S1.
+func (w *world) counts(p *proc) bool {
+	return !w.sc.untimed && (p.paused < 0 || w.now < p.surrender)
+}
+
+func (w *world) end(p *proc, i int) {
+	e := p.execs[i]
+	p.execs = slices.Delete(p.execs, i, i+1)
+	if e.listed {
+		w.step(p, Finished{Partition: w.sc.keys[e.key], Key: keyName(e.key), Token: e.token})
+	}
+}
+
+// endProcess ends a process: what it sent may still arrive.
+func (w *world) endProcess(p *proc) {
+	p.up = false
+	p.paused = -1
+	p.execs = nil
+	clear(p.tables)
+	for i := range w.msgs {
+		if w.msgs[i].from == p.slot {
+			w.msgs[i].stray = true
+		}
+	}
+	w.dropStrays()
+	if p.done {
+		p.noticed = true
+	}
+}
+
+// dropStrays forgets calls without a reply to wait for that change nothing.
+func (w *world) dropStrays() {
+	w.msgs = slices.DeleteFunc(w.msgs, func(m message) bool {
+		if !m.stray {
+			return false
+		}
+		switch m.call.(type) {
+		case Observe, FetchGeneration:
+			return true
+		}
+		return m.done
+	})
+}
+
+// carryOut lets the store see a call.
+func (w *world) carryOut(i int) {
+	msg := &w.msgs[i]
+	before := w.store.clone()
+	msg.reply = w.store.call(w.now+w.skew, msg.call)
+	msg.done = true
+	changed := false
+	for p := range w.store.parts {
+		was, is := before.parts[p].record, w.store.parts[p].record
+		if was != is {
+			changed = true
+			if is.Epoch <= w.served[p] {
+				w.fail("S2: partition %d is granted to %s at epoch %d after it was served at epoch %d", p, is.Owner, is.Epoch, w.served[p])
+			}
+		}
+		changed = changed || w.store.parts[p].version != before.parts[p].version
+	}
+	if changed && w.left[evRollback] > 0 {
+		w.past = append(w.past, before)
+		w.past = w.past[max(0, len(w.past)-2):]
+	}
+	if changed && !w.sc.poll {
+		w.hint(msg.from)
+	}
+}
+
+// hint tells the workers but one that something changed in the store.
+func (w *world) hint(but int) {
+	for _, p := range w.procs {
+		if p.slot != but && p.up && p.paused < 0 {
+			w.step(p, Changed{})
+		}
+	}
+}
+
+// answer hands the reply of a call to its worker.
+func (w *world) answer(i int) {
+	msg := w.msgs[i]
+	w.msgs = slices.Delete(w.msgs, i, i+1)
+	if !msg.stray {
+		w.step(w.procs[msg.from], msg.reply)
+	}
+}
+
+var errUnknown = errors.New("timeout")
+
+// timeout lets a worker give up on a call that stays under way.
+func (w *world) timeout(i int) {
+	msg := &w.msgs[i]
+	msg.stray = true
+	from, id := msg.from, callID(msg.call)
+	w.dropStrays()
+	w.step(w.procs[from], Reply{ID: id, Err: errUnknown})
+}
+
+func callID(e Effect) uint64 {
+	switch e := e.(type) {
+	case FetchGeneration:
+		return e.ID
+	case Register:
+		return e.ID
+	case Renew:
+		return e.ID
+	case Observe:
+		return e.ID
+	case Apply:
+		return e.ID
+	case Clear:
+		return e.ID
+	case Release:
+		return e.ID
+	}
+	return 0
+}
+
+// truth is what gossip would tell a worker now.
+func (w *world) truth(p *proc) gossip {
+	g := gossip{ring: w.ring}
+	for i, q := range w.procs {
+		if q.life > 0 && !q.noticed && !q.leaving {
+			g.lives[i] = int8(q.life)
+		}
+	}
+	p0 := p.seen
+	p.seen = g // what it will say of itself
+	for i, q := range w.procs {
+		if g.lives[i] > 0 {
+			g.views[i] = q.seen.digest()
+		}
+	}
+	p.seen = p0
+	return g
+}
+
+// tell brings a worker's view up to date, and lets those who have the same
+// view know.
+func (w *world) tell(p *proc) {
+	w.show(p)
+	for _, q := range w.procs {
+		if q != p && q.up && q.paused < 0 && q.seen.digest() == p.seen.digest() && q.seen != w.truth(q) {
+			w.show(q)
+		}
+	}
+}
+
+func (w *world) show(p *proc) {
+	p.seen = w.truth(p)
+	v := View{Digest: p.seen.digest()}
+	index := map[int]int32{}
+	for i, l := range p.seen.lives {
+		if l > 0 {
+			index[i] = int32(len(v.Workers))
+			v.Workers = append(v.Workers, Peer{Incarnation: fmt.Sprintf("%c%d", 'a'+i, l), View: p.seen.views[i]})
+		}
+	}
+	for part := range w.sc.views[p.seen.ring] {
+		owner := int32(-1)
+		for _, slot := range w.sc.views[p.seen.ring][part] {
+			if i, ok := index[slot]; ok {
+				owner = i
+				break
+			}
+		}
+		v.Owners = append(v.Owners, owner)
+	}
+	w.step(p, v)
+}
+
+// pass lets time pass until the next moment at which something is due.
+// Handlers that were told to end do so in time.
+func (w *world) pass() time.Duration {
+	d := w.store.ttl
+	for _, p := range w.procs {
+		if !p.up || p.paused >= 0 {
+			continue
+		}
+		d = min(d, max(p.m.Next(w.instant(p)), 1))
+		if slices.ContainsFunc(p.execs, func(e exec) bool { return e.cancelled }) {
+			d = min(d, max(p.surrender-w.now, 0))
+		}
+	}
+	w.now += d
+	for _, p := range w.procs {
+		if !p.up || p.paused >= 0 {
+			continue
+		}
+		for i := len(p.execs) - 1; i >= 0; i-- {
+			if p.execs[i].cancelled && w.now >= p.surrender {
+				w.end(p, i)
+			}
+		}
+	}
+	for _, p := range w.procs {
+		if p.up && p.paused < 0 && p.m.Next(w.instant(p)) == 0 {
+			w.step(p, Tick{})
+		}
+	}
+	return d
+}
