@@ -96,12 +96,13 @@ func (x *exchange) request(ctx context.Context, r *ServerRequest) (*http.Request
 	if req.Header == nil {
 		req.Header = make(http.Header)
 	}
+	if r.sized {
+		req.Header["Content-Length"] = []string{strconv.FormatInt(r.ContentLength, 10)}
+	}
 	req.Trailer = declared(req.Header)
 	if !r.Body.empty() {
 		x.body = r.Body
 		req.Body = (*exchangeBody)(x)
-	} else {
-		req.ContentLength = 0
 	}
 	if req.ContentLength < 0 {
 		req.TransferEncoding = []string{"chunked"}

@@ -74,7 +74,11 @@ func (r *Request) head(ctx context.Context) requestHead {
 		fields: r.Fields,
 	}
 	if r.Body == nil {
-		h.length = 0
+		h.length = -1
+		switch r.Method {
+		case http.MethodPost, http.MethodPut, http.MethodPatch:
+			h.length = 0 // these say so, as http.Transport has it
+		}
 	}
 	if at, ok := ctx.Deadline(); ok {
 		h.timeout = max(time.Until(at), 1)

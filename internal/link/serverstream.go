@@ -35,8 +35,9 @@ type ServerRequest struct {
 	ContentLength int64        // -1 when not known, 0 for no body
 	Body          *RequestBody // never nil
 
-	body RequestBody
-	st   *serverStream
+	body  RequestBody
+	sized bool // the client has sent a length
+	st    *serverStream
 }
 
 // Context is done when the client has given the request up, the connection is
@@ -93,6 +94,10 @@ func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
 		Fields:        head.fields,
 		ContentLength: head.length,
 		st:            st,
+	}
+	st.req.sized = head.length >= 0
+	if h.end {
+		st.req.ContentLength = 0
 	}
 	st.req.body.st = st
 	st.req.Body = &st.req.body
