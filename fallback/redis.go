@@ -59,7 +59,42 @@ func NewClient(rawURL string, opts ...ClientOption) (redis.UniversalClient, erro
 	for _, opt := range opts {
 		opt(o)
 	}
-	return redis.NewUniversalClient(o), nil
+	client := redis.NewUniversalClient(o)
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		cluster.AddHook(reloadHook{cluster})
+	}
+	return client, nil
+}
+
+// reloadHook has a cluster client look for a slot's new master when the old
+// one cannot be reached. go-redis by itself goes on dialing a dead master for
+// up to a minute, since nobody is there who would answer MOVED.
+type reloadHook struct{ cluster *redis.ClusterClient }
+
+func (h reloadHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h reloadHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		h.heed(ctx, err)
+		return err
+	}
+}
+
+func (h reloadHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		h.heed(ctx, err)
+		return err
+	}
+}
+
+func (h reloadHook) heed(ctx context.Context, err error) {
+	var answer redis.Error
+	if err == nil || errors.As(err, &answer) && !strings.HasPrefix(answer.Error(), "CLUSTERDOWN") {
+		return
+	}
+	h.cluster.ReloadState(ctx) // in the background, one at a time
 }
 
 // LogRedis sends what go-redis logs by itself, such as lost connections, to

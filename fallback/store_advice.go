@@ -33,7 +33,7 @@ func warnings(memory, persistence, replication string) []string {
 	}
 	replicas := infoField(replication, "connected_slaves")
 	if replicas != "" && replicas != "0" && infoField(replication, "min_slaves_good_slaves") == "" {
-		out = append(out, "a redis master that is cut off from its replicas goes on accepting writes that a failover loses: set min-replicas-to-write 1 and min-replicas-max-lag below the session TTL")
+		out = append(out, "a redis master that is cut off from its replicas goes on accepting writes that a failover loses: set min-replicas-to-write 1 and min-replicas-max-lag 1")
 	}
 	return out
 }

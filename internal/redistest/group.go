@@ -104,6 +104,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 		return strings.Contains(replica.CLI("info", "replication"), "master_link_status:up")
 	})
 	s.Watcher = startSentinelProcess(t, master)
+	s.Watcher.CLI("sentinel", "debug", "info-period", "200") // instead of 10 s
 	eventually(t, "the sentinel knows the replica", func() bool {
 		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", MasterName), strconv.Itoa(replica.port))
 	})
@@ -138,12 +139,16 @@ func (s *Sentinel) Failover() {
 }
 
 // Switchover has the Sentinel swap master and replica while both go on
-// running.
+// running. Until the old master is told, which is when this returns, both
+// take writes.
 func (s *Sentinel) Switchover() {
 	s.t.Helper()
 	old := s.Master()
-	s.Watcher.CLI("sentinel", "failover", MasterName)
+	eventually(s.t, "the sentinel finds a replica fit to be promoted", func() bool {
+		return s.Watcher.CLI("sentinel", "failover", MasterName) == "OK"
+	})
 	s.promoted(old)
+	eventually(s.t, "the old master follows the new one", func() bool { return isReplica(old) })
 }
 
 func (s *Sentinel) promoted(old *Server) {

@@ -1,0 +1,166 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// failoverTTL leaves time for a failover within a session.
+const failoverTTL = time.Minute
+
+// survive drives a store through a change of the server, and wants that the
+// first call which is answered says so, that the records are there, and that
+// nothing dead can be claimed. It returns the new generation.
+func survive(t *testing.T, store *Store, gen string, failover func()) string {
+	t.Helper()
+	ctx := t.Context()
+	states, err := store.Register(ctx, gen, handoff.Session{Incarnation: "a"}, failoverTTL, []handoff.Holding{{Partition: 1, Epoch: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Renew(ctx, gen, "a", failoverTTL); err != nil {
+		t.Fatal(err)
+	}
+	hints := store.Watch(ctx)
+	<-hints // subscribed
+	failover()
+
+	err = answered(t, func() error { return store.Renew(ctx, gen, "a", failoverTTL) })
+	if !errors.Is(err, handoff.ErrGeneration) {
+		t.Fatalf("the first call after the failover gave %v, want ErrGeneration", err)
+	}
+	err = answered(t, func() error { _, err := store.Observe(ctx, gen, 0); return err })
+	if !errors.Is(err, handoff.ErrGeneration) {
+		t.Errorf("Observe gave %v, want ErrGeneration", err)
+	}
+	next, err := store.Generation(ctx)
+	if err != nil || next == gen {
+		t.Fatalf("got generation %q, %v after %q", next, err, gen)
+	}
+	s, err := store.Observe(ctx, next, 0)
+	if err != nil || s.Quarantine == 0 || len(s.Sessions) > 0 || len(s.Partitions) != 1 || s.Partitions[0].Record != states[0].Record {
+		t.Fatalf("got %+v, %v, want a quarantine, no session and record %v", s, err, states[0].Record)
+	}
+	drain(hints)
+	again, err := store.Register(ctx, next, handoff.Session{Incarnation: "a"}, failoverTTL, []handoff.Holding{{Partition: 1, Epoch: states[0].Record.Epoch}})
+	if err != nil || again[0].Record.Owner != "a" || again[0].Record.Epoch <= states[0].Record.Epoch {
+		t.Fatalf("the record %v was re-asserted as %v, %v", states[0].Record, again, err)
+	}
+	hinted := answered(t, func() error {
+		select {
+		case <-hints:
+			return nil
+		case <-time.After(100 * time.Millisecond):
+			_, err := store.Register(ctx, next, handoff.Session{Incarnation: "a"}, failoverTTL, nil)
+			return errors.Join(errors.New("no hint"), err)
+		}
+	})
+	if hinted != nil {
+		t.Errorf("no hints after the failover: %v", hinted)
+	}
+	return next
+}
+
+func drain(hints <-chan struct{}) {
+	select {
+	case <-hints:
+	default:
+	}
+}
+
+// answered repeats a call until its outcome is definite.
+func answered(t *testing.T, call func() error) (err error) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
+		err = call()
+		if err == nil || errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone) {
+			return err
+		}
+	}
+	t.Fatalf("no answer for 30 s: %v", err)
+	return err
+}
+
+func firstGeneration(t *testing.T, store *Store) string {
+	t.Helper()
+	gen, err := store.Generation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gen
+}
+
+func TestTrapClusterFailover(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	store := openStore(t, cluster.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	survive(t, store, firstGeneration(t, store), func() { cluster.Failover(store.keys[0]) })
+}
+
+// A replica is promoted while the store holds a connection to it already: no
+// new connection tells of the other server.
+func TestTrapReplicaPromotedUnderAnOpenConnection(t *testing.T) {
+	master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	replica := redistest.Start(t)
+	before := openStore(t, master.URL(), StoreOptions{NewCluster: true})
+	gen := firstGeneration(t, before)
+	_, port, _ := net.SplitHostPort(master.Addr())
+	replica.CLI("replicaof", "127.0.0.1", port)
+	after := openStore(t, replica.URL(), StoreOptions{})
+	if err := answered(t, func() error {
+		if got := replica.CLI("hget", before.keys[0], "generation"); got != gen {
+			return errors.New("not yet replicated")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := after.client.Ping(t.Context()).Err(); err != nil { // connects
+		t.Fatal(err)
+	}
+	if _, err := after.Observe(t.Context(), gen, 0); err == nil || errors.Is(err, handoff.ErrGeneration) {
+		t.Errorf("a replica answered %v, want that it is read-only", err)
+	}
+	replica.CLI("replicaof", "no", "one")
+	err := answered(t, func() error { _, err := after.Observe(t.Context(), gen, 0); return err })
+	if !errors.Is(err, handoff.ErrGeneration) {
+		t.Errorf("the promoted replica answered %v, want ErrGeneration", err)
+	}
+}
+
+func TestTrapSentinelFailover(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	survive(t, store, firstGeneration(t, store), sentinel.Failover)
+}
+
+// A switchover there and back: each server's data is another generation.
+func TestTrapSentinelSwitchover(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	survive(t, store, firstGeneration(t, store), sentinel.Switchover)
+}
+
+func TestPausedServer(t *testing.T) {
+	server := redistest.Start(t)
+	store := openStore(t, server.URL(), StoreOptions{NewCluster: true})
+	gen := firstGeneration(t, store)
+	if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+		t.Fatal(err)
+	}
+	server.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := store.Renew(ctx, gen, "a", failoverTTL); err == nil {
+		t.Error("a paused server renewed a session")
+	}
+	server.Resume()
+	if err := answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) }); err != nil {
+		t.Errorf("after the pause Renew gave %v", err)
+	}
+}
