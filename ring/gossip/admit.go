@@ -22,6 +22,9 @@ func memberName(node string) string {
 // error which setting keeps it out, both values and what to do.
 func admit(self ring.Member, ours settings, node, addr string, meta []byte) (ring.Member, error) {
 	md, err := decodeMetadata(meta)
+	if name := memberName(node); err == nil && (name == "" || len(name) > nameLimit) {
+		err = fmt.Errorf("has a name of %d bytes, want 1 to %d", len(name), nameLimit)
+	}
 	if err != nil {
 		return ring.Member{}, fmt.Errorf("%w: %q at %s %w; we are %q at %s: run the same version of Keyway on both, or take the address out of --join",
 			ErrRefused, memberName(node), addr, err, self.Name, self.Gossip)

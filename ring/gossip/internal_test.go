@@ -77,6 +77,7 @@ func TestExplain(t *testing.T) {
 		"failed to join 1.2.3.4:5: remote error: " + noKeyFits:                        {true, "--gossip-key"},
 		"failed to join 1.2.3.4:5: received invalid msgType (72), expected x":         {true, "--gossip address"},
 		"failed to join 1.2.3.4:5: EOF":                                               {false, "--gossip address"},
+		"failed to join 1.2.3.4:5: read tcp 1.2.3.4:5->1.2.3.4:6: i/o timeout":        {false, "takes connections but does not answer"},
 		"failed to join 1.2.3.4:5: dial tcp 1.2.3.4:5: connect: connection refused":   {false, "cannot be reached (--join)"},
 		"failed to join 1.2.3.4:5: gossip: refused: cluster name differs: \"a\" at x": {true, "gossip: refused: seed 1.2.3.4:5: cluster name differs"},
 		"failed to join 1.2.3.4:5: remote error: " + peerEncrypted:                    {true, "does not encrypt gossip, this member does"},

@@ -96,10 +96,24 @@ func (j *joiner) awaitFirstRound(ctx context.Context) error {
 	case <-j.first:
 		return j.firstErr
 	case <-patience.C:
+		j.c.log.Warn("seeds have not answered yet; going on without them and trying on", "seeds", j.seeds())
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("gossip: joining was given up: %w", context.Cause(ctx))
 	}
+}
+
+func (j *joiner) seeds() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var seeds []string
+	for addr, t := range j.targets {
+		if t.seed {
+			seeds = append(seeds, addr)
+		}
+	}
+	slices.Sort(seeds)
+	return seeds
 }
 
 func (j *joiner) run() {
@@ -293,8 +307,8 @@ func explain(addr string, err error) error {
 		return fmt.Errorf("%w: seed %s encrypts gossip, this member does not: give this member the seed's --gossip-key", ErrRefused, addr)
 	case strings.Contains(text, "invalid msgType"):
 		return fmt.Errorf("%w: seed %s answers, but not with gossip: --join must name the --gossip address of a router or worker, not one that takes requests", ErrRefused, addr)
-	case strings.HasSuffix(text, "EOF"):
-		return fmt.Errorf("gossip: seed %s closed the connection without an answer: --join must name the --gossip address of a Keyway router or worker: %w", addr, err)
+	case strings.HasSuffix(text, "EOF"), strings.Contains(text, "read tcp"):
+		return fmt.Errorf("gossip: seed %s takes connections but does not answer: --join must name the --gossip address of a router or worker: %w", addr, err)
 	}
 	return fmt.Errorf("gossip: seed %s cannot be reached (--join): %w", addr, err)
 }

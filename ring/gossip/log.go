@@ -34,11 +34,12 @@ func (t *throttle) pass(text string, now time.Time) bool {
 // newLogger returns the logger that memberlist wants. It leads to logger, with
 // memberlist's levels, except for what rules say otherwise.
 func newLogger(logger *slog.Logger) *log.Logger {
-	return log.New(&logWriter{log: logger}, "", 0)
+	return log.New(&logWriter{log: logger, rules: rules()}, "", 0)
 }
 
 type logWriter struct {
-	log *slog.Logger
+	log   *slog.Logger
+	rules []rule
 
 	mu       sync.Mutex
 	throttle throttle
@@ -81,7 +82,7 @@ func rules() []rule {
 
 func (w *logWriter) Write(p []byte) (int, error) {
 	level, text := splitLevel(strings.TrimSpace(string(p)))
-	for _, r := range rules() {
+	for _, r := range w.rules {
 		if !strings.Contains(text, r.contains) {
 			continue
 		}

@@ -82,6 +82,18 @@ func TestStrangersMetadata(t *testing.T) {
 	}
 }
 
+func TestNamelessMember(t *testing.T) {
+	b, err := fullMetadata().encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", strings.Repeat("x", nameLimit+1)} {
+		if _, err := admit(ring.Member{}, fullMetadata().settings, nodeName(name, "BOOT"), "10.0.0.2:7946", b); !errors.Is(err, ErrRefused) {
+			t.Errorf("a name of %d bytes: %v, want ErrRefused", len(name), err)
+		}
+	}
+}
+
 func TestLongKeySourcesDiffer(t *testing.T) {
 	long := strings.Repeat("header:X-Key,", 20)
 	a := newSettings(&Config{KeySource: long})

@@ -175,6 +175,9 @@ func TestSilentSeed(t *testing.T) {
 		b.start(b.config(0), address(0))
 		start := time.Now()
 		b.start(b.config(1), address(1))
+		if !strings.Contains(b.logs.String(), "seeds have not answered yet") {
+			t.Error("no word of the silence")
+		}
 		if took := time.Since(start); took > 2100*time.Millisecond {
 			t.Errorf("Start took %v", took)
 		}
