@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type shell struct {
 	ctx    context.Context // of the goroutine and of calls to the store
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+	live   chan struct{} // closed when a session is confirmed for the first time
 	gone   chan struct{} // closed when the last life has released its session
 
 	wake  chan struct{} // holds one token while inbox is not empty
@@ -33,6 +35,8 @@ type shell struct {
 	current *life
 	lives   []*life // current, and lost ones that still have handlers to wait for
 	leaving bool
+	wasLive bool
+	peers   []string // last passed to OnPeers
 
 	timeout time.Duration // of a call to the store; never changes
 }
@@ -51,7 +55,7 @@ type event struct {
 }
 
 func startShell(w *Worker) (*shell, error) {
-	s := &shell{w: w, wake: make(chan struct{}, 1), gone: make(chan struct{})}
+	s := &shell{w: w, wake: make(chan struct{}, 1), live: make(chan struct{}), gone: make(chan struct{})}
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
@@ -88,7 +92,7 @@ func (s *shell) run() {
 	hints := s.w.cfg.Store.Watch(s.ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	s.release(s.w.cfg.Previous)
+	s.ended.Go(func() { s.release(s.w.cfg.Previous) })
 	for {
 		changed := s.w.cfg.Members.Changed()
 		s.look()
@@ -120,10 +124,31 @@ func (s *shell) handle(e event) {
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
 		s.look()
 	}
+	if r, ok := e.input.(handoff.Reply); ok && r.Err == nil && len(r.Snapshot.Sessions) > 0 {
+		s.tellPeers(r.Snapshot.Sessions)
+	}
 	if e.life == nil {
 		s.stepAll(e.input)
 	} else {
 		s.step(e.life, e.input)
+	}
+}
+
+// tellPeers passes on where the store's live sessions gossip.
+func (s *shell) tellPeers(sessions []handoff.SessionState) {
+	if s.w.cfg.OnPeers == nil {
+		return
+	}
+	var peers []string
+	for _, session := range sessions {
+		if session.Gossip != "" {
+			peers = append(peers, session.Gossip)
+		}
+	}
+	slices.Sort(peers)
+	if !slices.Equal(peers, s.peers) {
+		s.peers = peers
+		s.w.cfg.OnPeers(peers)
 	}
 }
 
@@ -180,6 +205,13 @@ func (s *shell) begin() error {
 	machine, err := handoff.New(hc)
 	if err != nil {
 		return fmt.Errorf("gateway: %w", err)
+	}
+	if cfg.OnIncarnation != nil {
+		if err := cfg.OnIncarnation(id); err != nil && s.current == nil {
+			return fmt.Errorf("gateway: writing down incarnation %s: %w", id, err)
+		} else if err != nil {
+			cfg.Logger.Error("cannot write down the new incarnation: a restart will have to wait for its session to expire", "incarnation", id, "err", err)
+		}
 	}
 	l := &life{incarnation: id, machine: machine}
 	s.timeout = hc.CallTimeout()
@@ -305,6 +337,10 @@ func (s *shell) announceActive(l *life) {
 		return
 	}
 	l.announced = true
+	if !s.wasLive {
+		s.wasLive = true
+		close(s.live)
+	}
 	s.announce(func(self *ring.Member) { self.State = ring.StateActive })
 }
 
@@ -320,16 +356,20 @@ func (s *shell) end(l *life) {
 	}
 }
 
-// release gives up the sessions of processes that are known to be dead.
+// release gives up the sessions of processes that are known to be dead. It
+// tries until they have expired by themselves.
 func (s *shell) release(incarnations []string) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.w.cfg.TTL)
+	defer cancel()
 	for _, id := range incarnations {
-		s.ended.Go(func() {
-			ctx, cancel := context.WithTimeout(s.ctx, s.w.cfg.TTL)
-			defer cancel()
-			if err := s.w.cfg.Store.Release(ctx, id); err != nil {
-				s.w.cfg.Logger.Warn("cannot release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id, "err", err)
+		for s.w.cfg.Store.Release(ctx, id) != nil {
+			select {
+			case <-time.After(s.timeout / 4):
+			case <-ctx.Done():
+				s.w.cfg.Logger.Warn("could not release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id)
+				return
 			}
-		})
+		}
 	}
 }
 

@@ -71,6 +71,16 @@ type WorkerConfig struct {
 	// is taken over at once.
 	Previous []string
 
+	// OnIncarnation is called with the id of each incarnation before that can
+	// own anything, so that it can be written down for Previous. Its error ends
+	// StartWorker; later ones are logged. Default: nothing.
+	OnIncarnation func(id string) error
+
+	// OnPeers is called with the gossip addresses of the store's live sessions
+	// when they change: members to join that gossip may have lost sight of. It
+	// must not block. Default: nothing.
+	OnPeers func(gossip []string)
+
 	// Keys find the key in requests that did not come through a router.
 	Keys []KeySource
 
@@ -138,6 +148,27 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 		return nil, err
 	}
 	return w, nil
+}
+
+// Await waits until the session is registered for the first time.
+func (w *Worker) Await(ctx context.Context) error {
+	select {
+	case <-w.shell.live:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("gateway: %s has no session in the store: %w", w.cfg.Name, context.Cause(ctx))
+	}
+}
+
+// Ready returns nil while the worker admits requests, and otherwise why not.
+func (w *Worker) Ready() error {
+	switch {
+	case w.draining.Load():
+		return errors.New("gateway: the worker is leaving")
+	case !w.admits(time.Now()):
+		return fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable)
+	}
+	return nil
 }
 
 // Incarnation returns the id of the worker's present session.

@@ -94,7 +94,7 @@ func (f *Flags) Choice(p *string, name, usage string, choices ...string) {
 }
 
 // List defines a flag that may be repeated and whose values may be lists
-// separated by any of the characters in separators. What is given replaces
+// separated by any of the characters in separators, if there are. What is given replaces
 // the default.
 func (f *Flags) List(p *[]string, name, separators string, def []string, usage string) {
 	*p = def
@@ -296,7 +296,15 @@ func (l *list) String() string {
 	if l.p == nil {
 		return ""
 	}
-	return strings.Join(*l.p, l.separators[:1])
+	return strings.Join(*l.p, l.separator())
+}
+
+// separator returns what joins the values when they are shown.
+func (l *list) separator() string {
+	if l.separators == "" {
+		return " "
+	}
+	return l.separators[:1]
 }
 
 func (l *list) Set(s string) error {

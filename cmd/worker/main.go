@@ -1,0 +1,197 @@
+// Command worker owns partitions of the ring and runs one request at a time
+// per key: in front of an app in any language (--upstream), or with the demo
+// app that is built in.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+func main() { os.Exit(cli.Main("worker", run)) }
+
+// Bounds of the server that takes requests.
+const (
+	maxHeaderBytes    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	closeTimeout      = 2 * time.Second // for what is left to do once the worker is drained
+)
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	o, err := parseOptions(args, stdout)
+	if err != nil {
+		return err
+	}
+	logger := o.log.Logger(stderr)
+
+	previous, lock, err := lockIncarnations(o.lockFile)
+	if err != nil {
+		return err
+	}
+	defer lock.close()
+
+	listener, err := cli.Listen("listen", o.listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	name, err := o.workerName(listener.Addr())
+	if err != nil {
+		return err
+	}
+	advertise, err := o.advertised(listener.Addr())
+	if err != nil {
+		return err
+	}
+
+	members, err := gossip.Start(ctx, gossip.Config{
+		Cluster:   o.cluster,
+		Self:      ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: advertise},
+		Ring:      o.ring(),
+		Bind:      o.gossip,
+		Advertise: o.gossipAdvertise,
+		Seeds:     o.join,
+		Keyring:   o.gossipKey,
+		Logger:    logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer members.Close()
+
+	var admin net.Listener
+	if o.admin != "" {
+		if admin, err = cli.Listen("admin", o.admin); err != nil {
+			return err
+		}
+		defer admin.Close()
+	}
+
+	url, err := o.storeURL(ctx, members, logger)
+	if err != nil {
+		return endedByRequest(ctx, err)
+	}
+	store, err := fallback.NewStore(url, fallback.StoreOptions{Cluster: o.cluster, TTL: o.ttl, NewCluster: o.newCluster, Logger: logger})
+	if err != nil {
+		return cli.Usagef("--redis: %v", err)
+	}
+	defer store.Close()
+
+	worker, err := gateway.StartWorker(gateway.WorkerConfig{
+		Members: members, Store: store, Ring: o.ring(), Name: name, Addr: advertise, Gossip: members.Addr(),
+		TTL: o.ttl, NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
+		Previous: previous, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
+		Keys: o.keys, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer worker.Close()
+
+	handler := worker.Handler(&demo{worker: name})
+	if o.upstream != nil {
+		if handler, err = worker.Sidecar(o.upstream); err != nil {
+			return cli.Usagef("--upstream: %v", err)
+		}
+	}
+	p := &process{o: o, logger: logger, members: members, worker: worker}
+	return p.serve(ctx, stdout, listener, admin, handler)
+}
+
+// process is a worker that runs.
+type process struct {
+	o       *options
+	logger  *slog.Logger
+	members *gossip.Cluster
+	worker  *gateway.Worker
+}
+
+// serve takes requests until ctx ends, and then hands everything over.
+func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener, handler http.Handler) error {
+	failed := make(chan error, 2)
+	server := p.server(handler)
+	server.Protocols = new(http.Protocols)
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	defer server.Close()
+	go func() { failed <- server.Serve(listener) }()
+	adminAddr := ""
+	if admin != nil {
+		adminAddr = admin.Addr().String()
+		s := p.server(gateway.NewAdmin(gateway.AdminConfig{Members: p.members, Ring: p.o.ring(), Ready: p.worker.Ready}))
+		defer s.Close()
+		go func() { failed <- s.Serve(admin) }()
+	}
+
+	if err := p.awaitSession(ctx); err != nil {
+		return endedByRequest(ctx, err)
+	}
+	fmt.Fprintf(stdout, "keyway worker ready: requests http://%s, admin http://%s, gossip %s\n", listener.Addr(), adminAddr, p.members.Addr())
+
+	select {
+	case err := <-failed:
+		return fmt.Errorf("the server on %s ended: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	p.logger.Info("leaving: handing the partitions over", "grace", p.o.drainTimeout)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.drainTimeout)
+	defer cancel()
+	err := p.worker.Drain(drain)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if shutdown := server.Shutdown(end); shutdown != nil && !errors.Is(shutdown, context.DeadlineExceeded) {
+		err = errors.Join(err, shutdown)
+	}
+	if leave := p.members.Leave(end); leave != nil {
+		p.logger.Warn("cannot leave gossip: the others will notice", "err", leave)
+	}
+	return err
+}
+
+func (p *process) server(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		ErrorLog:          log.New(io.Discard, "", 0),
+	}
+}
+
+// awaitSession waits for the store to confirm the session, and says now and
+// then that it does.
+func (p *process) awaitSession(ctx context.Context) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := p.worker.Await(wait)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		p.logger.Warn("waiting for the store to confirm the session; is it reachable? (--redis)", "err", err)
+	}
+}
+
+// endedByRequest turns the error of something that a signal has interrupted
+// into none.
+func endedByRequest(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
