@@ -1,0 +1,308 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			w.Refuse(&RefusedError{Reason: NotOwner, Owner: "w2-a1", Addr: "10.0.0.2:80", Epoch: 9})
+			if err := w.WriteHead(200, 0, nil); !errors.Is(err, ErrAnswered) {
+				t.Errorf("answered after a refusal: %v", err)
+			}
+		}, Config{})
+		_, err := p.get(t, "/")
+		want(t, err, ErrNotStarted)
+		refused, ok := errors.AsType[*RefusedError](err)
+		if !ok || *refused != (RefusedError{NotOwner, "w2-a1", "10.0.0.2:80", 9}) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestRefusedBodyIsSentAgain lets one worker refuse a request whose body it
+// has been sent in part, and another one take it.
+func TestRefusedBodyIsSentAgain(t *testing.T) {
+	for _, size := range []int{10, inlineBody + 1, initialWindow - 1, initialWindow, initialWindow + 1, 1 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				no := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+					r.Body.Read(make([]byte, 100))
+					if err := w.Refuse(&RefusedError{Reason: Unavailable}); err != nil {
+						t.Error(err)
+					}
+				}, Config{})
+				yes := newPair(t, echo, Config{})
+				body := strings.Repeat("abcdefg", size/7+1)[:size]
+				for _, req := range []*Request{post(body), chunked(strings.NewReader(body))} {
+					for range 3 {
+						_, err := no.Do(t.Context(), req)
+						want(t, err, ErrNotStarted)
+					}
+					got, err := fetch(t.Context(), &yes.Client, req)
+					if got != body || err != nil {
+						t.Errorf("got %d bytes, %v; want %d", len(got), err, size)
+					}
+					<-req.BodyDone()
+					_, err = yes.Do(t.Context(), req)
+					want(t, err, ErrClosed)
+				}
+			})
+		})
+	}
+}
+
+// TestNoRefusalAfterAdmission: once the client was told that it need not keep
+// the body, the request cannot be refused any more.
+func TestNoRefusalAfterAdmission(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			io.CopyN(io.Discard, r.Body, initialWindow/2)
+			want(t, w.Refuse(&RefusedError{Reason: Busy}), ErrAnswered)
+		}, Config{})
+		if _, err := fetch(t.Context(), &p.Client, chunked(strings.NewReader(strings.Repeat("x", 3*initialWindow)))); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBodyReaderBlocksDuringRefusal: the refusal does not wait for the client
+// whose body is still awaited, and nothing that comes in later is lost.
+func TestBodyReaderBlocksDuringRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		no := newPair(t, func(w *ResponseWriter, r *ServerRequest) { w.Refuse(&RefusedError{Reason: Unavailable}) }, Config{})
+		yes := newPair(t, echo, Config{})
+		r, w := io.Pipe()
+		req := chunked(r)
+		_, err := no.Do(t.Context(), req)
+		want(t, err, ErrNotStarted)
+		go func() {
+			io.WriteString(w, "first ")
+			io.WriteString(w, "second")
+			w.Close()
+		}()
+		synctest.Wait()
+		got, err := fetch(t.Context(), &yes.Client, req)
+		if got != "first second" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
+
+// TestLostConnection cuts the connection at all moments of a request's life
+// and looks at what the client is told.
+func TestLostConnection(t *testing.T) {
+	t.Run("no connection", func(t *testing.T) {
+		c := &Client{Dial: func(context.Context) (net.Conn, error) { return nil, errors.New("no route") }}
+		defer c.Close()
+		_, err := c.Do(t.Context(), post("x"))
+		want(t, err, ErrNotStarted)
+	})
+	t.Run("handler runs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var p *pair
+			p = newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+				p.last().Close()
+				<-r.Context().Done()
+			}, Config{})
+			_, err := p.get(t, "/")
+			want(t, err, ErrLost)
+			wantNot(t, err, ErrNotStarted)
+		})
+	})
+	t.Run("answer half done", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var p *pair
+			p = newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+				w.WriteHead(200, 10, nil)
+				io.WriteString(w, "half")
+				w.Flush()
+				<-r.Context().Done()
+			}, Config{})
+			resp, err := p.Do(t.Context(), post(""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			synctest.Wait()
+			p.last().Close()
+			got, err := io.ReadAll(resp.Body)
+			if string(got) != "half" {
+				t.Errorf("got %q", got)
+			}
+			want(t, err, ErrLost)
+		})
+	})
+	t.Run("not yet written", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := net.Pipe()
+			peer := newFakePeer(far)
+			c := &Client{Dial: func(context.Context) (net.Conn, error) { return near, nil }}
+			defer c.Close()
+			go func() {
+				peer.handshake(t)
+				peer.frame(t) // the first request; the second stays in the client's queue
+			}()
+			do := func(target string) chan error {
+				result := make(chan error, 1)
+				go func() {
+					_, err := c.Do(t.Context(), &Request{Method: "GET", Target: target, Host: "h"})
+					result <- err
+				}()
+				synctest.Wait()
+				return result
+			}
+			first, second := do("/1"), do("/2")
+			far.Close()
+			err := <-first
+			want(t, err, ErrLost)
+			wantNot(t, err, ErrNotStarted)
+			want(t, <-second, ErrNotStarted)
+		})
+	})
+}
+
+// TestReconnect: a client whose connection was lost dials again.
+func TestReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { text(w, "ok") }, Config{})
+		for range 3 {
+			if got, err := p.get(t, "/"); got != "ok" || err != nil {
+				t.Fatalf("got %q, %v", got, err)
+			}
+			p.last().Close()
+			synctest.Wait()
+		}
+		if n := p.dials.Load(); n != 3 {
+			t.Errorf("%d connections, want 3", n)
+		}
+	})
+}
+
+// TestFailedDialIsRemembered: requests that come right after a failed dial
+// fail with it and do not dial.
+func TestFailedDialIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dials := 0
+		c := &Client{Dial: func(context.Context) (net.Conn, error) { dials++; return nil, errors.New("no route") }}
+		defer c.Close()
+		for range 5 {
+			_, err := c.Do(t.Context(), post(""))
+			want(t, err, ErrNotStarted)
+		}
+		if dials != 1 {
+			t.Errorf("%d dials at once, want 1", dials)
+		}
+		time.Sleep(redialAfter)
+		c.Do(t.Context(), post(""))
+		if dials != 2 {
+			t.Errorf("%d dials later, want 2", dials)
+		}
+	})
+}
+
+// TestDialBounded: a peer that accepts and says nothing fails the request
+// after HandshakeTimeout, and a done context before.
+func TestDialBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		defer far.Close()
+		c := &Client{Dial: func(context.Context) (net.Conn, error) { return near, nil }}
+		defer c.Close()
+		go io.Copy(io.Discard, far)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := c.Do(ctx, post(""))
+		want(t, err, ErrNotStarted)
+		want(t, err, context.DeadlineExceeded)
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("gave up after %v, want 1s", d)
+		}
+		_, err = c.Do(t.Context(), post(""))
+		want(t, err, ErrNotStarted)
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("gave up after %v, want 5s", d)
+		}
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			<-goOn
+			text(w, "done")
+		}, Config{})
+		got := make(chan string)
+		go func() {
+			s, err := p.get(t, "/")
+			got <- fmt.Sprint(s, err)
+		}()
+		synctest.Wait()
+		shut := make(chan error)
+		go func() { shut <- p.Server.Shutdown(t.Context()) }()
+		synctest.Wait()
+		_, err := p.get(t, "/late")
+		want(t, err, ErrNotStarted)
+		close(goOn)
+		if s := <-got; s != "done<nil>" {
+			t.Errorf("the running request got %s", s)
+		}
+		start := time.Now()
+		if err := <-shut; err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("the shutdown took %v", d)
+		}
+	})
+}
+
+func TestShutdownGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { <-r.Context().Done() }, Config{})
+		go p.get(t, "/")
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want(t, p.Server.Shutdown(ctx), context.DeadlineExceeded)
+	})
+}
+
+// TestGoAwayReleasesLaterStreams: a request that crossed a goaway did not
+// start.
+func TestGoAwayReleasesLaterStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		peer := newFakePeer(far)
+		c := &Client{Dial: func(context.Context) (net.Conn, error) {
+			if near == nil {
+				return nil, errors.New("no route")
+			}
+			defer func() { near = nil }()
+			return near, nil
+		}}
+		defer c.Close()
+		go func() {
+			peer.handshake(t)
+			peer.frame(t)
+			peer.frame(t)
+			peer.write(t, appendControl(nil, kindGoAway, 0, 1))
+			io.Copy(io.Discard, far)
+		}()
+		go c.Do(t.Context(), post(""))
+		synctest.Wait()
+		_, err := c.Do(t.Context(), post(""))
+		want(t, err, ErrNotStarted)
+	})
+}
