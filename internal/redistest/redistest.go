@@ -19,16 +19,26 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
+
+// TB is what a testing.TB does for this package. A program that is no test
+// brings its own.
+type TB interface {
+	Helper()
+	TempDir() string
+	Cleanup(func())
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Skip(args ...any)
+}
 
 // How long a server may take to start, and a group of them to form.
 const patience = 20 * time.Second
 
 // Require returns if redis-server and redis-cli are installed; see the
 // package's comment.
-func Require(t testing.TB) {
+func Require(t TB) {
 	t.Helper()
 	for _, program := range []string{"redis-server", "redis-cli"} {
 		if _, err := exec.LookPath(program); err == nil {
@@ -44,7 +54,7 @@ func Require(t testing.TB) {
 
 // Server is a redis-server on 127.0.0.1. It ends with its test.
 type Server struct {
-	t    testing.TB
+	t    TB
 	port int
 	dir  string
 	args []string
@@ -59,7 +69,7 @@ type Server struct {
 // Start starts a server on a free port. The configuration is given as on
 // redis-server's command line: "--appendonly", "yes". By default nothing is
 // persisted.
-func Start(t testing.TB, config ...string) *Server {
+func Start(t TB, config ...string) *Server {
 	t.Helper()
 	Require(t)
 	s := &Server{t: t, dir: t.TempDir(), args: config}
@@ -92,7 +102,7 @@ func (s *Server) startOnFreePort(args func(port int) []string) {
 
 // freePort stays below the range from which redis Cluster buses (port +
 // 10000) would leave the port numbers.
-func freePort(t testing.TB) int {
+func freePort(t TB) int {
 	t.Helper()
 	for {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -265,7 +275,7 @@ func (s *Server) cli(args ...string) (string, error) {
 }
 
 // eventually polls until a condition of the servers holds.
-func eventually(t testing.TB, what string, holds func() bool) {
+func eventually(t TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
 		if holds() {

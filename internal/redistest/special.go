@@ -14,12 +14,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"testing"
 	"time"
 )
 
 // startSentinelProcess needs a configuration file that it may write to.
-func startSentinelProcess(t testing.TB, master *Server) *Server {
+func startSentinelProcess(t TB, master *Server) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir()}
 	s.startOnFreePort(func(port int) []string {
@@ -37,7 +36,7 @@ func startSentinelProcess(t testing.TB, master *Server) *Server {
 
 // StartTLS starts a server that takes TLS alone, and returns the file of the
 // certificate authority that its certificate is from.
-func StartTLS(t testing.TB, config ...string) (s *Server, caFile string) {
+func StartTLS(t TB, config ...string) (s *Server, caFile string) {
 	t.Helper()
 	Require(t)
 	certFile, keyFile, pool := selfSigned(t)
@@ -50,7 +49,7 @@ func StartTLS(t testing.TB, config ...string) (s *Server, caFile string) {
 }
 
 // StartUnix starts a server that also listens on a unix socket.
-func StartUnix(t testing.TB, config ...string) (s *Server, socket string) {
+func StartUnix(t TB, config ...string) (s *Server, socket string) {
 	t.Helper()
 	// A socket's path may have about 100 bytes; t.TempDir's can be longer.
 	dir, err := os.MkdirTemp("", "kw")
@@ -62,7 +61,7 @@ func StartUnix(t testing.TB, config ...string) (s *Server, socket string) {
 	return Start(t, append([]string{"--unixsocket", socket}, config...)...), socket
 }
 
-func selfSigned(t testing.TB) (certFile, keyFile string, pool *x509.CertPool) {
+func selfSigned(t TB) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
