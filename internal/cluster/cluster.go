@@ -18,12 +18,24 @@ import (
 	"time"
 )
 
-// Build compiles cmd/router and cmd/worker of the module in whose tree the
-// working directory lies into dir.
+const module = "github.com/keyway-go/keyway"
+
+// Build compiles cmd/router and cmd/worker into dir: of the Keyway in whose
+// tree the working directory lies, be it in a nested module.
 func Build(ctx context.Context, dir string, flags ...string) (Programs, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Programs{}, fmt.Errorf("cluster: %w", err)
+	}
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
+	root, err := list.Output()
+	if err != nil {
+		return Programs{}, fmt.Errorf("cluster: looking for the module %s: %w", module, err)
+	}
 	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
-	args = append(args, "github.com/keyway-go/keyway/cmd/router", "github.com/keyway-go/keyway/cmd/worker")
+	args = append(args, module+"/cmd/router", module+"/cmd/worker")
 	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = strings.TrimSpace(string(root))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Programs{}, fmt.Errorf("cluster: go build: %w\n%s", err, out)
 	}
@@ -81,6 +93,18 @@ func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err returns how the process ended: nil for exit code 0. It waits for the end.
+func (p *Process) Err() error {
+	<-p.done
+	return p.err
+}
+
+// Pause stops the process where it stands (SIGSTOP) until Resume.
+func (p *Process) Pause() error { return p.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (p *Process) Resume() error { return p.Signal(syscall.SIGCONT) }
 
 // Signal sends a signal; to a process that has ended it does nothing.
 func (p *Process) Signal(s syscall.Signal) error {
