@@ -242,3 +242,8 @@ func (w *Worker) Serving() int {
 	}
 	return n
 }
+
+// Queued returns how many callers wait for key at this worker.
+func (w *Worker) Queued(key string) int {
+	return w.parts[w.cfg.Ring.Partition(key)].table.Queued(key)
+}

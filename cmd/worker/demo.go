@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -13,6 +14,9 @@ import (
 
 // maxHold bounds ?hold=, so that a typo does not hold a key for a day.
 const maxHold = time.Minute
+
+// maxKeys bounds the keys that are counted; beyond it idle ones are forgotten.
+const maxKeys = 100_000
 
 // demo is the app that answers when there is no --upstream. It counts the
 // requests of each key, and notices if two of them ever run at once.
@@ -87,6 +91,9 @@ func (d *demo) begin(key string) (k *demoKey, overlap bool) {
 	if k == nil {
 		if d.keys == nil {
 			d.keys = make(map[string]*demoKey)
+		}
+		if len(d.keys) >= maxKeys {
+			maps.DeleteFunc(d.keys, func(_ string, k *demoKey) bool { return k.running == 0 })
 		}
 		k = new(demoKey)
 		d.keys[key] = k

@@ -58,7 +58,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Group("Ownership")
 	f.String(&o.redis, "redis", "", "`URL` of the Redis that keeps who owns what; without it the worker uses the store that a router offers, which is for one machine")
 	f.Duration(&o.ttl, "session-ttl", 10*time.Second, time.Second, "`time` after which a worker that died is taken over, the same on all workers")
-	f.Choice(&o.onRedisLoss, "on-redis-loss", "what to do when Redis cannot be reached: stop admitting at 0.7 of --session-ttl, or serve on while the view does not change (unsafe when the network is cut in two): `stop|serve`", "stop", "serve")
+	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis cannot be reached: stop (admitting, at 0.7 of --session-ttl) or serve (on, while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")
 	f.Bool(&o.newCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty Redis; only for the very first start of a cluster")
 	f.String(&o.lockFile, "lock-file", "", "`path` of a file that is locked while the worker lives, by which its next start proves that it is dead and takes its partitions over at once; with --upstream the app must end requests whose connection closes")
 	f.Duration(&o.drainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for handing over and finishing requests on SIGTERM")
