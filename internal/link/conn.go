@@ -134,15 +134,19 @@ func (c *conn) watch() {
 			stuck = 0
 		}
 		last = now
-		if c.heard.Swap(false) {
+		heard := c.heard.Swap(false)
+		if heard {
 			silent = 0
-			continue
+		} else {
+			silent++
 		}
-		if silent++; silent > patience || stuck > patience {
+		if silent > patience || stuck > patience {
 			c.fail(ErrStalled)
 			return
 		}
-		c.control(kindPing, 0, 0)
+		if !heard {
+			c.control(kindPing, 0, 0)
+		}
 	}
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // pair is a client and a server over connections in memory, for use in a
@@ -37,11 +39,20 @@ func (c *flakyConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
+// Close closes this end; the other one does not learn of it through a hole.
+func (c *flakyConn) Close() error {
+	if c.hole.Load() {
+		return c.SetDeadline(time.Unix(1, 0))
+	}
+	return c.Conn.Close()
+}
+
 // newPair returns a pair whose server runs h. Both are closed when the test
 // ends.
 func newPair(t *testing.T, h HandlerFunc, cfg Config) *pair {
 	t.Helper()
 	p := &pair{}
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	p.Client.Config, p.Server.Config = cfg, cfg
 	p.Server.Handler = h
 	p.Dial = func(context.Context) (net.Conn, error) {
@@ -130,4 +141,9 @@ func wantNot(t *testing.T, err, target error) {
 	if err == nil || errors.Is(err, target) {
 		t.Errorf("error %v, want one that is not %v", err, target)
 	}
+}
+
+// logless is a Config that logs nothing.
+func logless() Config {
+	return Config{Logger: slog.New(slog.DiscardHandler)}
 }

@@ -173,12 +173,12 @@ func (w *ResponseWriter) flush(end bool) error {
 		st.restore(n)
 		b = b[:w.body-headerLen]
 	}
-	switch {
-	case len(b) > 0 && body == nil && end:
+	if !st.sending() {
+		return ErrClosed
+	}
+	if len(b) > 0 && body == nil && end {
 		putHeader(b, header{length: len(b) - headerLen, kind: kindResponse, end: true, stream: st.id})
 		end = false
-	case !st.sending():
-		return ErrClosed
 	}
 	if len(b) > 0 {
 		if err := st.c.out.push(b, nil); err != nil {
