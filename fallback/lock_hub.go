@@ -13,7 +13,7 @@ import (
 const (
 	hubSilence = 2 * time.Second        // without a byte, after which the connection is tried
 	hubLinger  = 5 * time.Second        // for which a channel nobody listens to stays subscribed
-	hubPause   = 100 * time.Millisecond // after a failure of the connection
+	hubPause   = 100 * time.Millisecond // after the connection failed twice in a row
 )
 
 // lockBell rings when a waiter should try again. It may ring for nothing.
@@ -291,11 +291,11 @@ func (h *lockHub) connection(create bool) *redis.PubSub {
 // read passes on what the server says. go-redis connects and subscribes again
 // by itself after a failure, and the server confirms each channel anew.
 func (h *lockHub) read(ps *redis.PubSub) {
-	silent := false
+	silent, failed := false, false
 	for h.ctx.Err() == nil {
 		m, err := ps.ReceiveTimeout(h.ctx, hubSilence)
 		if err == nil {
-			silent = false
+			silent, failed = false, false
 			h.receive(m)
 			continue
 		}
@@ -309,7 +309,10 @@ func (h *lockHub) read(ps *redis.PubSub) {
 			h.replace(ps)
 			return
 		}
-		h.pause()
+		if failed {
+			h.pause()
+		}
+		failed = true
 	}
 }
 

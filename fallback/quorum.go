@@ -121,7 +121,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 		return g.token, err
 	})
 	if yes < q.need {
-		q.cancel(round)
+		q.cancel(ctx, round, votes)
 		return grant{}, q.failure(ctx, votes)
 	}
 	g := grant{until: sent.add(q.opts.TTL - q.opts.Margin)}
@@ -134,22 +134,41 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 		return n.renewAbove(ctx, round, g.token+c.reserve)
 	})
 	if yes < q.need {
-		q.cancel(round)
+		q.cancel(ctx, round, votes)
 		return grant{}, q.failure(ctx, votes)
 	}
 	if g.until.left(q.now()) <= 0 {
-		q.cancel(round)
+		q.cancel(ctx, round, votes)
 		return grant{}, fmt.Errorf("%w: the majority took until the lock's end", ErrNoQuorum)
 	}
 	c.unsettled.Store(true) // some may not have answered
 	return g, nil
 }
 
-// cancel takes back a round, in the background.
-func (q *quorum) cancel(round *claim) {
+// cancel takes back a round everywhere, and waits for those servers to answer
+// that had granted it, so that the next round does not meet this one.
+func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 	round.unsettled.Store(true)
+	granted := map[*lockNode]bool{}
+	for _, v := range votes {
+		if v.err == nil && v.value > 0 {
+			granted[v.node] = true
+		}
+	}
+	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
-		q.running.Go(func() { q.releaseAt(n, round, 0, nil) })
+		q.running.Go(func() { q.releaseAt(n, round, 0, answers) })
+	}
+	for range q.nodes {
+		if len(granted) == 0 {
+			return
+		}
+		select {
+		case v := <-answers:
+			delete(granted, v.node)
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -161,11 +180,11 @@ func (q *quorum) releaseAt(n *lockNode, c *claim, used int64, first chan<- vote)
 	for {
 		f, err := n.release(context.Background(), c, used)
 		if first != nil {
-			value := int64(0)
+			v := vote{node: n, err: err}
 			if f.freed {
-				value = 1
+				v.value = 1
 			}
-			first <- vote{n, value, err}
+			first <- v
 			first = nil
 		}
 		if err == nil || !passing(err) || time.Now().Add(pause).After(until) {
