@@ -127,12 +127,15 @@ func echo(w *ResponseWriter, r *ServerRequest) {
 	io.Copy(w, r.Body)
 }
 
-// want fails the test unless err is target.
-func want(t *testing.T, err, target error) {
+// want fails the test unless err is one of targets.
+func want(t *testing.T, err error, targets ...error) {
 	t.Helper()
-	if !errors.Is(err, target) {
-		t.Errorf("error %v, want %v", err, target)
+	for _, target := range targets {
+		if errors.Is(err, target) {
+			return
+		}
 	}
+	t.Errorf("error %v, want %v", err, targets)
 }
 
 // wantNot fails the test if err is target.
