@@ -15,6 +15,7 @@ import (
 // store, with a quarantine, and it serves a few thousand calls per second.
 type Embedded struct {
 	server *miniredis.Miniredis
+	addr   string
 	url    string
 }
 
@@ -30,18 +31,20 @@ func StartEmbedded(addr, password string) (*Embedded, error) {
 		return nil, fmt.Errorf("fallback: start the embedded store on %s: %w", addr, err)
 	}
 	m.Server().SetPreHook(answerInfo(newRunID()))
-	u := url.URL{Scheme: "redis", Host: m.Addr()}
+	e := &Embedded{server: m, addr: m.Addr()}
+	u := url.URL{Scheme: "redis", Host: e.addr}
 	if password != "" {
 		u.User = url.UserPassword("", password)
 	}
-	return &Embedded{server: m, url: u.String()}, nil
+	e.url = u.String()
+	return e, nil
 }
 
 // URL is what NewStore and NewClient connect to.
 func (e *Embedded) URL() string { return e.url }
 
 // Addr is the listener's host:port.
-func (e *Embedded) Addr() string { return e.server.Addr() }
+func (e *Embedded) Addr() string { return e.addr }
 
 // Close stops the server and forgets its data.
 func (e *Embedded) Close() error {

@@ -33,7 +33,7 @@ func StartCluster(t testing.TB, masters int) *Cluster {
 				strings.Count(n.CLI("cluster", "nodes"), "connected") != len(c.Nodes) {
 				return false
 			}
-			if isReplica(n) && !strings.Contains(n.CLI("info", "replication"), "master_link_status:up") {
+			if !isReplica(n) && !strings.Contains(n.CLI("info", "replication"), "state=online") {
 				return false
 			}
 		}
@@ -63,11 +63,13 @@ func (c *Cluster) Master(key string) *Server {
 	return nil
 }
 
-// Failover kills the master of a key's slot and waits until its replica has
+// Failover kills the master of a key's slot, without a loss of data, and waits until its replica has
 // taken over.
 func (c *Cluster) Failover(key string) {
 	c.t.Helper()
-	c.Master(key).Kill()
+	old := c.Master(key)
+	awaitReplica(c.t, old)
+	old.Kill()
 	eventually(c.t, "a replica serves "+key, func() bool {
 		for _, n := range c.Nodes {
 			if out, err := n.cli("exists", key); err == nil && (out == "0" || out == "1") {
@@ -75,6 +77,17 @@ func (c *Cluster) Failover(key string) {
 			}
 		}
 		return false
+	})
+}
+
+// awaitReplica waits until a master's replica has all of its writes.
+func awaitReplica(t testing.TB, master *Server) {
+	t.Helper()
+	eventually(t, "the replica has caught up", func() bool {
+		info := master.CLI("info", "replication")
+		_, rest, _ := strings.Cut(info, "master_repl_offset:")
+		offset, _, _ := strings.Cut(rest, "\r\n")
+		return strings.Contains(info, ",offset="+strings.TrimSpace(offset)+",")
 	})
 }
 
@@ -101,7 +114,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	replica := Start(t, append(config, "--replicaof", "127.0.0.1 "+strconv.Itoa(master.port))...)
 	s := &Sentinel{t: t, Nodes: [2]*Server{master, replica}}
 	eventually(t, "the replica follows its master", func() bool {
-		return strings.Contains(replica.CLI("info", "replication"), "master_link_status:up")
+		return strings.Contains(master.CLI("info", "replication"), "state=online")
 	})
 	s.Watcher = startSentinelProcess(t, master)
 	s.Watcher.CLI("sentinel", "debug", "info-period", "200") // instead of 10 s
@@ -129,26 +142,28 @@ func (s *Sentinel) Master() *Server {
 	return nil
 }
 
-// Failover kills the master and waits until the Sentinel has promoted the
+// Failover kills the master, without a loss of data, and waits until the Sentinel has promoted the
 // replica.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
 	old := s.Master()
+	awaitReplica(s.t, old)
 	old.Kill()
 	s.promoted(old)
 }
 
-// Switchover has the Sentinel swap master and replica while both go on
-// running. Until the old master is told, which is when this returns, both
-// take writes.
+// Switchover has the Sentinel promote the replica while both go on running,
+// and the old master follow it at once, for which the Sentinel by itself
+// takes 8 seconds. Until then both take writes.
 func (s *Sentinel) Switchover() {
 	s.t.Helper()
 	old := s.Master()
+	awaitReplica(s.t, old)
 	eventually(s.t, "the sentinel finds a replica fit to be promoted", func() bool {
 		return s.Watcher.CLI("sentinel", "failover", MasterName) == "OK"
 	})
 	s.promoted(old)
-	eventually(s.t, "the old master follows the new one", func() bool { return isReplica(old) })
+	old.CLI("replicaof", "127.0.0.1", strconv.Itoa(s.Master().port))
 }
 
 func (s *Sentinel) promoted(old *Server) {

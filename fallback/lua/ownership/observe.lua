@@ -25,4 +25,4 @@ if since < version then
 end
 
 return {'ok', generation, int(math.max(0, quarantine - now)), int(version), sessions,
-  redis.call('ZRANGEBYSCORE', RELEASED, int(now - 3600 * 1000), '+inf'), partitions}
+  redis.call('ZRANGEBYSCORE', RELEASED, '(' .. int(now - HOUR), '+inf'), partitions}

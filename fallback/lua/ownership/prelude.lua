@@ -17,6 +17,7 @@ local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE = u
 local EXPECTED, FRESH, TTL, CHANNEL, PUBLISH, NEW = unpack(ARGV, 1, 6)
 local FIRST = 7 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
+local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
 
 local clock = redis.call('TIME')
 local seconds = tonumber(clock[1])

@@ -1,6 +1,5 @@
 -- ARGV: incarnation, ttl, name, addr, gossip, then of each holding:
 -- partition, epoch, number of residues, and key, holder, token of each.
-local HOUR = 3600 * 1000
 redis.call('ZREMRANGEBYSCORE', RELEASED, '-inf', int(now - HOUR))
 redis.call('ZREMRANGEBYSCORE', GONE, '-inf', int(now - HOUR))
 

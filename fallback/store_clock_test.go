@@ -1,0 +1,158 @@
+package fallback
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/storetest"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// clocked is a store whose clock the test sets; the embedded one runs the
+// scripts of the real one.
+type clocked struct {
+	*testing.T
+	store   storetest.Store
+	advance func(d time.Duration) // may be negative
+	restart func()
+	gen     string
+}
+
+func onEachClock(t *testing.T, test func(c *clocked)) {
+	t.Run("memory", func(t *testing.T) {
+		clock := newFakeClock()
+		m := NewMemory(MemoryOptions{NewCluster: true, Now: clock.now})
+		c := &clocked{T: t, store: m, advance: clock.advance, restart: func() { m.Restart(m.Backup()) }}
+		c.refresh()
+		test(c)
+	})
+	t.Run("scripts", func(t *testing.T) {
+		e := startEmbedded(t)
+		clock := newFakeClock()
+		e.server.SetTime(clock.now())
+		c := &clocked{T: t, store: openStore(t, e.URL(), StoreOptions{NewCluster: true})}
+		c.advance = func(d time.Duration) {
+			clock.advance(d)
+			e.server.SetTime(clock.now())
+		}
+		c.restart = func() { e.server.Server().SetPreHook(answerInfo(newRunID())) }
+		c.refresh()
+		test(c)
+	})
+}
+
+func (c *clocked) refresh() {
+	c.Helper()
+	var err error
+	if c.gen, err = c.store.Generation(c.Context()); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *clocked) register(inc string) {
+	c.Helper()
+	_, err := c.store.Register(c.Context(), c.gen, handoff.Session{Incarnation: inc}, DefaultSessionTTL, nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *clocked) observe() handoff.Snapshot {
+	c.Helper()
+	s, err := c.store.Observe(c.Context(), c.gen, 0)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return s
+}
+
+// A clock that is set back by an hour must neither bring a session back nor
+// stretch a quarantine.
+func TestTrapClockSetBack(t *testing.T) {
+	onEachClock(t, func(c *clocked) {
+		c.restart()
+		c.refresh()
+		c.advance(-time.Hour)
+		if left := c.observe().Quarantine; left <= 0 || left > DefaultSessionTTL {
+			c.Errorf("the quarantine has %v left, want up to one TTL", left)
+		}
+		c.register("a")
+		c.advance(DefaultSessionTTL)
+		if s := c.observe(); len(s.Sessions) > 0 || s.Quarantine > 0 {
+			c.Errorf("after a TTL got %+v, want neither session nor quarantine", s)
+		}
+		c.advance(-DefaultSessionTTL)
+		if err := c.store.Renew(c.Context(), c.gen, "a", DefaultSessionTTL); !errors.Is(err, handoff.ErrSessionGone) {
+			c.Errorf("after the clock was set back Renew gave %v, want ErrSessionGone", err)
+		}
+	})
+}
+
+// A session ends when its TTL is over, not before, and a renewal counts from
+// when it came.
+func TestSessionTTL(t *testing.T) {
+	onEachClock(t, func(c *clocked) {
+		c.register("a")
+		for range 3 {
+			c.advance(DefaultSessionTTL - time.Millisecond)
+			if err := c.store.Renew(c.Context(), c.gen, "a", DefaultSessionTTL); err != nil {
+				c.Fatal(err)
+			}
+		}
+		c.advance(DefaultSessionTTL - time.Millisecond)
+		if n := len(c.observe().Sessions); n != 1 {
+			c.Errorf("%d sessions just before the end of the TTL, want 1", n)
+		}
+		c.advance(time.Millisecond)
+		if n := len(c.observe().Sessions); n != 0 {
+			c.Errorf("%d sessions at the end of the TTL, want 0", n)
+		}
+	})
+}
+
+func TestTombstonesLastAnHour(t *testing.T) {
+	onEachClock(t, func(c *clocked) {
+		if err := c.store.Release(c.Context(), "gone"); err != nil {
+			c.Fatal(err)
+		}
+		c.advance(tombstone - time.Second)
+		c.register("a")
+		if got := c.observe().Released; !slices.Equal(got, []string{"gone"}) {
+			c.Errorf("got tombstones %q within the hour, want gone", got)
+		}
+		c.advance(time.Second)
+		if got := c.observe().Released; len(got) > 0 {
+			c.Errorf("got tombstones %q after an hour", got)
+		}
+		c.register("gone") // forgotten
+	})
+}
+
+// Epochs follow the store's clock in Unix seconds, never backwards.
+func TestEpochsFollowTheClock(t *testing.T) {
+	onEachClock(t, func(c *clocked) {
+		c.register("a")
+		var record handoff.Record
+		for _, step := range []time.Duration{0, 0, 5 * time.Second, -time.Hour} {
+			c.advance(step)
+			op := handoff.OpAdvance
+			if record.Owner == "" {
+				op = handoff.OpClaim
+			}
+			was := record
+			states, err := c.store.Apply(c.Context(), c.gen, "a", []handoff.Change{{Op: op, Partition: 1, From: record}})
+			if err != nil {
+				c.Fatal(err)
+			}
+			record = states[0].Record
+			if record.Epoch <= was.Epoch {
+				c.Errorf("the epoch went from %d to %d", was.Epoch, record.Epoch)
+			}
+		}
+		if want := int64(1_800_000_006); record.Epoch != want {
+			c.Errorf("got epoch %d in the end, want %d", record.Epoch, want)
+		}
+	})
+}
