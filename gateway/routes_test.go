@@ -11,8 +11,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// keyOf returns a key that the ring gives to the worker of that name.
-func keyOf(t testing.TB, c *cluster, name string) string {
+// keyAt returns a key that the ring gives to the worker of that name.
+func keyAt(t testing.TB, c *cluster, name string) string {
 	var cfg ring.Config
 	for i := range 10_000 {
 		key := fmt.Sprintf("key-%d", i)
@@ -29,7 +29,7 @@ func TestRequestsGoToTheOwner(t *testing.T) {
 	c := newCluster(t, a.Member, b.Member, d.Member)
 	s := front(t, newRouter(t, gateway.RouterConfig{Members: c}))
 	for _, name := range []string{"a", "b", "d"} {
-		if res, body := get(t, s, keyOf(t, c, name)); res.StatusCode != 200 || body != name {
+		if res, body := get(t, s, keyAt(t, c, name)); res.StatusCode != 200 || body != name {
 			t.Errorf("%d from %q, want %q", res.StatusCode, body, name)
 		}
 	}
