@@ -20,21 +20,21 @@ func memberName(node string) string {
 
 // admit decides whether a node may be in the cluster of self, and says in its
 // error which setting keeps it out, both values and what to do.
-func admit(self ring.Member, ours settings, node, addr string, meta []byte) (ring.Member, error) {
+func admit(self ring.Member, ours settings, node, addr string, meta []byte) error {
 	md, err := decodeMetadata(meta)
 	if name := memberName(node); err == nil && (name == "" || len(name) > nameLimit) {
 		err = fmt.Errorf("has a name of %d bytes, want 1 to %d", len(name), nameLimit)
 	}
 	if err != nil {
-		return ring.Member{}, fmt.Errorf("%w: %q at %s %w; we are %q at %s: run the same version of Keyway on both, or take the address out of --join",
+		return fmt.Errorf("%w: %q at %s %w; we are %q at %s: run the same version of Keyway on both, or take the address out of --join",
 			ErrRefused, memberName(node), addr, err, self.Name, self.Gossip)
 	}
 	peer := md.member(memberName(node), addr)
 	d, differ := ours.compare(md.settings, self.Role == ring.RoleRouter && md.role == ring.RoleRouter)
 	if !differ {
-		return peer, nil
+		return nil
 	}
-	return peer, fmt.Errorf("%w: %s differs: %s at %s %q (%s), %s at %s %q (%s): %s", ErrRefused, d.setting,
+	return fmt.Errorf("%w: %s differs: %s at %s %q (%s), %s at %s %q (%s): %s", ErrRefused, d.setting,
 		d.ours, self.Role, self.Name, self.Gossip, d.theirs, peer.Role, peer.Name, peer.Gossip, d.remedy)
 }
 

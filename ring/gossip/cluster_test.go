@@ -246,6 +246,21 @@ func TestPartitionHeals(t *testing.T) {
 	})
 }
 
+// A cluster whose seed is gone for good heals all the same: members remember
+// whom they lost.
+func TestSplitHealsWithoutSeeds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		all := b.startAll(7)
+		all[0].Close()
+		b.net.Partition([]string{address(1), address(2), address(3)})
+		b.eventually(20*time.Second, "two halves", func() bool { return agree(all[1:4], 3) && agree(all[4:], 3) })
+		time.Sleep(2 * time.Minute)
+		b.net.Heal()
+		took := b.eventually(20*time.Second, "one cluster again", func() bool { return agree(all[1:], 6) })
+		t.Logf("one cluster again after %v", took)
+	})
+}
+
 // A cut of one direction between two members makes neither take the other for
 // dead: others can still reach both.
 func TestOneWayCut(t *testing.T) {

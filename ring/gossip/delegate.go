@@ -82,12 +82,12 @@ type delegate struct{ c *Cluster }
 
 func (d *delegate) NodeMeta(int) []byte { return *d.c.meta.Load() }
 
-func (d *delegate) admit(n *memberlist.Node) (ring.Member, error) {
-	m, err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
+func (d *delegate) admit(n *memberlist.Node) error {
+	err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
 	if err != nil {
 		d.c.inbox.refuse(n.Name, err)
 	}
-	return m, err
+	return err
 }
 
 // NotifyAlive keeps strangers out, however memberlist heard of them.
@@ -95,8 +95,7 @@ func (d *delegate) NotifyAlive(n *memberlist.Node) error {
 	if n.Name == d.c.node {
 		return nil
 	}
-	_, err := d.admit(n)
-	return err
+	return d.admit(n)
 }
 
 // NotifyMerge keeps whole clusters of strangers out, and lets Join fail.
@@ -105,7 +104,7 @@ func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 		if n.Name == d.c.node || n.State == memberlist.StateDead || n.State == memberlist.StateLeft {
 			continue
 		}
-		if _, err := d.admit(n); err != nil {
+		if err := d.admit(n); err != nil {
 			return err
 		}
 	}
@@ -114,13 +113,14 @@ func (d *delegate) NotifyMerge(peers []*memberlist.Node) error {
 
 func (d *delegate) NotifyJoin(n *memberlist.Node) { d.NotifyUpdate(n) }
 
+// NotifyUpdate follows NotifyAlive, which has let the node in.
 func (d *delegate) NotifyUpdate(n *memberlist.Node) {
-	if n.Name == d.c.node {
+	md, err := decodeMetadata(n.Meta)
+	if err != nil || n.Name == d.c.node {
 		return
 	}
-	if m, err := d.admit(n); err == nil {
-		d.c.inbox.setMember(n.Name, &m)
-	}
+	m := md.member(memberName(n.Name), n.Address())
+	d.c.inbox.setMember(n.Name, &m)
 }
 
 func (d *delegate) NotifyLeave(n *memberlist.Node) {

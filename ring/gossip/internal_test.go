@@ -11,7 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/memberlist"
+
 	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip/gossiptest"
 )
 
 func TestMemberlistsLog(t *testing.T) {
@@ -158,6 +161,63 @@ func TestMemberName(t *testing.T) {
 		if got := memberName(node); got != want {
 			t.Errorf("memberName(%q) = %q, want %q", node, got, want)
 		}
+	}
+}
+
+// Two nodes of one name and boot id, which takes a broken source of randomness
+// or a copied memory, are reported by who knows one of them.
+func TestConflict(t *testing.T) {
+	gossiptest.Bubble(t, func(t *testing.T, n *gossiptest.Network) {
+		var out bytes.Buffer
+		known := startNode(t, n, "10.0.0.1:7946", slog.New(slog.NewTextHandler(&out, nil)))
+		other := startNode(t, n, "10.0.0.2:7946", slog.New(slog.DiscardHandler))
+		defer known.Close()
+		defer other.Close()
+		mc := timing()
+		mc.Name, mc.Transport, mc.Logger = other.node, n.Listen("10.0.0.3:7946"), newLogger(other.log)
+		mc.Delegate = &delegate{other}
+		twin, err := memberlist.Create(mc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer twin.Shutdown()
+		known.AddSeeds([]string{"10.0.0.2:7946"})
+		time.Sleep(5 * time.Second)
+		if _, err := twin.Join([]string{"10.0.0.1:7946"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		known.Close()
+		if log := out.String(); !strings.Contains(log, "two members claim to be one node") ||
+			!strings.Contains(log, "10.0.0.2:7946") || !strings.Contains(log, "10.0.0.3:7946") {
+			t.Errorf("no word of it:\n%s", log)
+		}
+	})
+}
+
+func startNode(t *testing.T, n *gossiptest.Network, addr string, logger *slog.Logger) *Cluster {
+	c, err := Start(t.Context(), Config{
+		Self:      ring.Member{Name: addr, Role: ring.RoleWorker},
+		Logger:    logger,
+		Transport: n.Listen(addr),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestNoNewsNoView(t *testing.T) {
+	b, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive})
+	o.publish()
+	before := o.c.current.Load()
+	o.publish()
+	if o.c.current.Load() != before {
+		t.Error("a new view without a difference")
 	}
 }
 

@@ -74,7 +74,7 @@ func TestStrangersMetadata(t *testing.T) {
 		"unknown state (9)":                state,
 		"truncated":                        {metaMark, metaVersion, 1},
 	} {
-		_, err := admit(self, settings{}, "w@BOOT", "10.0.0.2:7946", b)
+		err := admit(self, settings{}, "w@BOOT", "10.0.0.2:7946", b)
 		if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), self.Gossip) || !strings.Contains(err.Error(), "10.0.0.2:7946") {
 			t.Errorf("%q: %v, want ErrRefused with %q and both addresses", b, err, want)
@@ -88,7 +88,7 @@ func TestNamelessMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", strings.Repeat("x", nameLimit+1)} {
-		if _, err := admit(ring.Member{}, fullMetadata().settings, nodeName(name, "BOOT"), "10.0.0.2:7946", b); !errors.Is(err, ErrRefused) {
+		if err := admit(ring.Member{}, fullMetadata().settings, nodeName(name, "BOOT"), "10.0.0.2:7946", b); !errors.Is(err, ErrRefused) {
 			t.Errorf("a name of %d bytes: %v, want ErrRefused", len(name), err)
 		}
 	}

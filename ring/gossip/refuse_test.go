@@ -149,6 +149,56 @@ func TestSomeSeedRefuses(t *testing.T) {
 	})
 }
 
+func TestOwnAddressIsNoSeed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.start(b.config(0), address(0))
+		cfg := b.config(1)
+		cfg.Cluster, cfg.Seeds = "shop", []string{address(0), address(1)}
+		if _, err := b.listen(cfg, address(1)); !errors.Is(err, gossip.ErrRefused) {
+			t.Errorf("Start: %v, want ErrRefused: only it would have taken itself in", err)
+		}
+	})
+}
+
+// Routers that take keys from different places keep apart even where a worker
+// lets both in, because it has no key source of its own.
+func TestRoutersMeetThroughWorker(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		first, second, worker := b.config(0), b.config(0), b.config(1)
+		first.KeySource, second.KeySource = "header:X-Key", "query:id"
+		second.Self.Name = "router-2"
+		var log logs
+		first.Logger = log.logger()
+		c := b.start(first, address(0))
+		b.start(second, address(9))
+		worker.Seeds = []string{address(0), address(9)}
+		w := b.start(worker, address(1))
+		time.Sleep(10 * time.Second)
+		if n := len(w.View().Members); n != 3 {
+			t.Errorf("the worker sees %d members, want 3", n)
+		}
+		if _, ok := find(c, "router-2"); ok {
+			t.Error("a router took in another one with another key source")
+		}
+		if !strings.Contains(log.String(), "key source differs") {
+			t.Error("no word of it")
+		}
+	})
+}
+
+// Close does not wait for a seed that takes connections and then says nothing.
+func TestCloseInTheMiddleOfAJoin(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.net.Listen(address(0)) // where nobody reads
+		c := b.start(b.config(1), address(1))
+		start := time.Now()
+		c.Close()
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
 func TestUnreachableSeed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		cfg := b.config(1)
