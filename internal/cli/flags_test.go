@@ -18,6 +18,7 @@ type options struct {
 	hold    time.Duration
 	join    []string
 	keys    []string
+	plain   []string
 	size    int
 	fresh   bool
 	keyring Keyring
@@ -32,6 +33,7 @@ func define(o *options) *Flags {
 	f.Group("Behaviour")
 	f.Duration(&o.hold, "hold", 15*time.Second, 0, "how long a request waits; `0` fails at once")
 	f.List(&o.keys, "key", " ", []string{"header:X-Key"}, "where the `key` is")
+	f.List(&o.plain, "plain", "", []string{"a b"}, "not a list")
 	f.Int(&o.size, "partitions", 4096, 1, "`number` of partitions")
 	f.Bool(&o.fresh, "new-cluster", "the store is new")
 	f.Var(&o.keyring, "gossip-key", "`key` of gossip")
@@ -59,6 +61,9 @@ func TestPrecedence(t *testing.T) {
 	}
 	if want := []string{"query:a", "host", "host"}; !slices.Equal(o.keys, want) {
 		t.Errorf("key = %q, want %q", o.keys, want)
+	}
+	if len(o.plain) != 1 || o.plain[0] != "a b" {
+		t.Errorf("plain = %q", o.plain)
 	}
 	var out bytes.Buffer
 	o.log.Logger(&out).Debug("shown")
