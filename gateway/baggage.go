@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -18,13 +17,16 @@ const heldMember = "keyway-held"
 // maxHeld bounds how deep calls can nest.
 const maxHeld = 32
 
-// addHeld returns the request's baggage with key added to the held ones. It
+// addHeld returns a request's baggage with key added to the held ones. It
 // fails if key is among them already, or the chain is too long.
-func addHeld(h http.Header, key string) (string, error) {
+func addHeld(baggage []string, key string) (string, error) {
 	hash := strconv.FormatUint(xxhash.Sum64String(key), 16)
+	if len(baggage) == 0 {
+		return heldMember + "=" + hash, nil
+	}
 	var rest []string
 	held := hash
-	for member := range strings.SplitSeq(strings.Join(h.Values("Baggage"), ","), ",") {
+	for member := range strings.SplitSeq(strings.Join(baggage, ","), ",") {
 		member = strings.TrimSpace(member)
 		name, value, _ := strings.Cut(member, "=")
 		if strings.TrimSpace(name) != heldMember {

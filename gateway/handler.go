@@ -38,9 +38,9 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		http.Error(rw, err.Error(), http.StatusBadRequest)
 		return
 	}
-	baggage, err := addHeld(r.Header, key)
+	baggage, err := addHeld(r.Header.Values("Baggage"), key)
 	if err != nil {
-		http.Error(rw, err.Error(), http.StatusLoopDetected)
+		refuse(rw, err)
 		return
 	}
 	epoch, _ := strconv.ParseInt(r.Header.Get(HeaderEpoch), 10, 64)
@@ -55,15 +55,20 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
+	h.run(rw, r, x, baggage)
+}
+
+// run lets next answer an admitted request, whose header it changes.
+func (h *keyedHandler) run(rw http.ResponseWriter, r *http.Request, x Execution, baggage string) {
 	stripKeyway(r.Header)
-	r.Header.Set("Baggage", baggage)
-	r.Header.Set(HeaderKey, encodeKey(key))
-	r.Header.Set(HeaderToken, strconv.FormatInt(x.Token(), 10))
-	r.Header.Set(HeaderEpoch, strconv.FormatInt(x.Epoch(), 10))
-	r.Header.Set(HeaderPartition, strconv.Itoa(h.worker.cfg.Ring.Partition(key)))
+	r.Header["Baggage"] = []string{baggage}
+	r.Header[HeaderKey] = []string{encodeKey(x.key)}
+	r.Header[HeaderToken] = []string{strconv.FormatInt(x.Token(), 10)}
+	r.Header[HeaderEpoch] = []string{strconv.FormatInt(x.Epoch(), 10)}
+	r.Header[HeaderPartition] = []string{strconv.Itoa(x.run.part.number)}
 	out := &appWriter{ResponseWriter: rw, detached: h.detach}
 	h.next.ServeHTTP(out, r)
-	out.finish()
+	out.begin()
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {
@@ -165,7 +170,3 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (a *appWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-func (a *appWriter) finish() {
-	a.begin()
-}

@@ -48,6 +48,7 @@ type WorkerConfig struct {
 	Members Membership
 	Store   Store
 	Ring    ring.Config
+	Cluster string // name of the cluster; routers of another one are refused
 	Name    string // this worker's name in Members
 	Addr    string // host:port on which it takes requests
 	Gossip  string // host:port of its gossip listener

@@ -38,7 +38,7 @@ func newTestCluster(t testing.TB, partitions int) *testCluster {
 
 type testWorker struct {
 	*gateway.Worker
-	name   string
+	ring   ring.Config
 	member *hub.Handle
 }
 
@@ -62,7 +62,7 @@ func (c *testCluster) start(change ...func(*gateway.WorkerConfig)) *testWorker {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { w.Close() })
-	return &testWorker{w, name, member}
+	return &testWorker{w, c.cfg, member}
 }
 
 // ready waits until w owns every partition.

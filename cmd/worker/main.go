@@ -24,12 +24,9 @@ import (
 
 func main() { os.Exit(cli.Main("worker", run)) }
 
-// Bounds of the server that takes requests.
 const (
-	maxHeaderBytes    = 64 << 10
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-	closeTimeout      = 2 * time.Second // for what is left to do once the worker is drained
+	closeTimeout = 2 * time.Second  // for what is left to do once the worker is drained
+	adminTimeout = 10 * time.Second // for the head of a request to the admin address
 )
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
@@ -93,7 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer store.Close()
 
 	worker, err := gateway.StartWorker(gateway.WorkerConfig{
-		Members: members, Store: store, Ring: o.ring(), Name: name, Addr: advertise, Gossip: members.Addr(),
+		Members: members, Store: store, Ring: o.ring(), Cluster: o.cluster, Name: name, Addr: advertise, Gossip: members.Addr(),
 		TTL: o.ttl, NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
 		Previous: previous, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
 		Keys: o.keys, Logger: logger,
@@ -124,16 +121,17 @@ type process struct {
 // serve takes requests until ctx ends, and then hands everything over.
 func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener, handler http.Handler) error {
 	failed := make(chan error, 2)
-	server := p.server(handler)
-	server.Protocols = new(http.Protocols)
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
+	server := p.worker.NewServer(handler)
 	defer server.Close()
 	go func() { failed <- server.Serve(listener) }()
 	adminAddr := ""
 	if admin != nil {
 		adminAddr = admin.Addr().String()
-		s := p.server(gateway.NewAdmin(gateway.AdminConfig{Members: p.members, Ring: p.o.ring(), Ready: p.worker.Ready}))
+		s := &http.Server{
+			Handler:           gateway.NewAdmin(gateway.AdminConfig{Members: p.members, Ring: p.o.ring(), Ready: p.worker.Ready}),
+			ReadHeaderTimeout: adminTimeout,
+			ErrorLog:          log.New(io.Discard, "", 0),
+		}
 		defer s.Close()
 		go func() { failed <- s.Serve(admin) }()
 	}
@@ -161,16 +159,6 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 		p.logger.Warn("cannot leave gossip: the others will notice", "err", leave)
 	}
 	return err
-}
-
-func (p *process) server(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		ErrorLog:          log.New(io.Discard, "", 0),
-	}
 }
 
 // awaitSession waits for the store to confirm the session, and says now and

@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Bounds of a worker's server for plain HTTP.
+const (
+	maxHeaderBytes    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+)
+
+// Server takes a worker's requests on one listener: over the multiplexed link
+// from routers (docs/link.md), and over HTTP/1.1 or HTTP/2 without TLS from
+// anybody. Make one with [Worker.NewServer].
+type Server struct {
+	link *link.Server
+	http *http.Server
+}
+
+// NewServer returns a server for a handler that [Worker.Handler] or
+// [Worker.Sidecar] returned.
+func (w *Worker) NewServer(h http.Handler) *Server {
+	s := &Server{
+		link: &link.Server{
+			Handler: linkHandler(h),
+			Config:  linkConfig(w.cfg.Cluster, w.cfg.Ring, maxHeaderBytes, w.cfg.Logger),
+		},
+		http: &http.Server{
+			Handler:           h,
+			Protocols:         new(http.Protocols),
+			MaxHeaderBytes:    maxHeaderBytes,
+			ReadHeaderTimeout: readHeaderTimeout,
+			IdleTimeout:       idleTimeout,
+			ErrorLog:          log.New(io.Discard, "", 0),
+		},
+	}
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// Serve takes requests from l until it fails or the server is shut down, when
+// it returns [http.ErrServerClosed].
+func (s *Server) Serve(l net.Listener) error {
+	links, others := link.Split(l, link.SplitConfig{Timeout: readHeaderTimeout})
+	failed := make(chan error, 2)
+	go func() { failed <- s.link.Serve(links) }()
+	go func() { failed <- s.http.Serve(others) }()
+	err := <-failed
+	if errors.Is(err, link.ErrClosed) {
+		return http.ErrServerClosed
+	}
+	return err
+}
+
+// Shutdown takes no more requests and waits for those that run.
+func (s *Server) Shutdown(ctx context.Context) error {
+	return errors.Join(s.link.Shutdown(ctx), s.http.Shutdown(ctx))
+}
+
+// Close ends all connections at once.
+func (s *Server) Close() error {
+	return errors.Join(s.link.Close(), s.http.Close())
+}
+
+func linkHandler(h http.Handler) link.Handler {
+	if keyed, ok := h.(*keyedHandler); ok {
+		return keyed
+	}
+	return link.HTTPHandler(h)
+}
+
+// ServeLink is ServeHTTP for a request that came over the link.
+func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	baggage, err := addHeld(fieldValues(r.Fields, "Baggage"), r.Key)
+	if err != nil {
+		refuseLink(w, r, err)
+		return
+	}
+	x, err := h.worker.admit(r.Context(), r.Key, r.Epoch)
+	if err != nil {
+		refuseLink(w, r, err)
+		return
+	}
+	defer h.worker.release(x)
+	if h.detach {
+		x.run.parent = context.WithoutCancel(r.Context())
+	}
+	link.ServeHTTP(x.Context(), w, r, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h.run(rw, r, x, baggage)
+	}))
+}
+
+func fieldValues(f link.Fields, name string) (values []string) {
+	for n, v := range f.All() {
+		if strings.EqualFold(n, name) {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// refuseLink answers a request that was not admitted.
+func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
+	refusal := &link.RefusedError{Reason: link.Unavailable}
+	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
+	switch {
+	case isNotOwner:
+		refusal = &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
+	case errors.Is(err, ErrBusy):
+		refusal.Reason = link.Busy
+	case !errors.Is(err, ErrUnavailable):
+		link.ServeHTTP(r.Context(), w, r, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
+		return
+	}
+	_ = w.Refuse(refusal) // nothing was read of the body, so it can only fail with the connection
+}
+
+// linkConfig is what both ends of a link must agree on, and their bounds.
+func linkConfig(cluster string, cfg ring.Config, headerBytes int, logger *slog.Logger) link.Config {
+	return link.Config{Cluster: cluster, Digest: cfg.Digest(), MaxHeaderBytes: headerBytes, Logger: logger}
+}
