@@ -157,7 +157,10 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 }
 
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	reply, _, err := n.wire.call(ctx, &n.scripts.downgrade, c.locks[:1], "w"+c.id, "r"+c.id, n.opts.TTL.Milliseconds(), n.publish)
+	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade, c.keys[:2], "w"+c.id, "r"+c.id, n.opts.TTL.Milliseconds(), n.publish)
+	if sent {
+		c.unsettled.Store(true)
+	}
 	if err != nil {
 		return 0, err
 	}

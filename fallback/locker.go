@@ -232,7 +232,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 				failing = sent.mono
 			}
 			failures++
-			if !passing(err) || time.Since(failing) > l.opts.TTL || !c.waits && failures == 3 {
+			if !passing(err) || time.Since(failing) > l.opts.TTL || !c.waits && (failures == 3 || errors.Is(err, ErrNoQuorum)) {
 				l.abandon(c, false)
 				return nil, fmt.Errorf("fallback: locking %q: %w", c.names, err)
 			}
@@ -314,7 +314,11 @@ var errNotHeld = errors.New("not held")
 // over. It returns nil, errNotHeld, or what failed last.
 func (l *Locker) free(ctx context.Context, c *claim, used int64, until time.Time) error {
 	for failures := 0; ; {
-		f, err := l.server.release(ctx, c, used)
+		// Impatient at first: the answer may be lost, and repeating is harmless.
+		patience := min(200*time.Millisecond<<min(failures, 10), l.opts.Timeout)
+		call, cancel := context.WithTimeoutCause(ctx, patience, errLockTimeout)
+		f, err := l.server.release(call, c, used)
+		cancel()
 		if err == nil && f.freed {
 			return nil
 		}

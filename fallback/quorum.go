@@ -65,9 +65,11 @@ type vote struct {
 }
 
 // poll asks every node at once. It returns when a majority said yes, or
-// cannot any more, or ctx ends; the others' answers then go to nobody. The
-// calls go on for as long as the wire lets them.
+// cannot any more, or ctx ends, or those who have not answered are far behind
+// a majority; their answers then go to nobody. The calls go on for as long as
+// the wire lets them.
 func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) (int64, error)) (votes []vote, yes int) {
+	began := time.Now()
 	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
 		q.running.Go(func() {
@@ -75,6 +77,8 @@ func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) 
 			answers <- vote{n, value, err}
 		})
 	}
+	patience := time.NewTimer(q.opts.TTL)
+	defer patience.Stop()
 	for len(votes) < len(q.nodes) && yes < q.need && yes+len(q.nodes)-len(votes) >= q.need {
 		select {
 		case v := <-answers:
@@ -82,6 +86,11 @@ func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) 
 			if v.err == nil && v.value > 0 {
 				yes++
 			}
+			if len(votes) == q.need {
+				patience.Reset(max(20*time.Millisecond, 3*time.Since(began)))
+			}
+		case <-patience.C:
+			return votes, yes
 		case <-ctx.Done():
 			return votes, yes
 		}
@@ -89,10 +98,23 @@ func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) 
 	return votes, yes
 }
 
-// failure is the error of a poll without a majority, or nil if so many
-// answered that it is a refusal.
-func (q *quorum) failure(ctx context.Context, votes []vote) error {
-	var errs []error
+// refused says whether so many said no that no majority can say yes.
+func (q *quorum) refused(votes []vote) bool {
+	no := 0
+	for _, v := range votes {
+		if v.err == nil && v.value <= 0 {
+			no++
+		}
+	}
+	return no > len(q.nodes)-q.need
+}
+
+// silence is the error of a poll that decided nothing.
+func (q *quorum) silence(ctx context.Context, votes []vote) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	errs := make([]error, 0, len(votes))
 	answered := 0
 	for _, v := range votes {
 		if v.err == nil {
@@ -101,13 +123,25 @@ func (q *quorum) failure(ctx context.Context, votes []vote) error {
 			errs = append(errs, v.err)
 		}
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	return fmt.Errorf("%w: %d of %d servers answered: %w", ErrNoQuorum, answered, len(q.nodes), errors.Join(errs...))
+}
+
+// missed is the outcome of an acquire without a majority: nil, so that a
+// waiter tries again soon, if some server said no and enough of them live.
+func (q *quorum) missed(ctx context.Context, votes []vote) error {
+	failed, no := 0, 0
+	for _, v := range votes {
+		switch {
+		case v.err != nil:
+			failed++
+		case v.value <= 0:
+			no++
+		}
 	}
-	if len(errs) > len(q.nodes)-q.need {
-		return fmt.Errorf("%w: %d of %d servers did not answer: %w", ErrNoQuorum, len(errs), len(q.nodes), errors.Join(errs...))
+	if ctx.Err() == nil && no > 0 && failed <= len(q.nodes)-q.need {
+		return nil
 	}
-	return nil
+	return q.silence(ctx, votes)
 }
 
 func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, error) {
@@ -122,7 +156,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 	})
 	if yes < q.need {
 		q.cancel(ctx, round, votes)
-		return grant{}, q.failure(ctx, votes)
+		return grant{}, q.missed(ctx, votes)
 	}
 	g := grant{until: sent.add(q.opts.TTL - q.opts.Margin)}
 	for _, v := range votes {
@@ -135,7 +169,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 	})
 	if yes < q.need {
 		q.cancel(ctx, round, votes)
-		return grant{}, q.failure(ctx, votes)
+		return grant{}, q.missed(ctx, votes)
 	}
 	if g.until.left(q.now()) <= 0 {
 		q.cancel(ctx, round, votes)
@@ -223,7 +257,7 @@ func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, er
 		}
 	}
 	if freed < q.need && kept <= len(q.nodes)-q.need {
-		return freeing{}, q.failure(ctx, votes)
+		return freeing{}, q.silence(ctx, votes)
 	}
 	return freeing{freed: freed >= q.need}, nil
 }
@@ -242,8 +276,8 @@ func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, err
 	if yes >= q.need {
 		return renewOK, nil
 	}
-	if err := q.failure(ctx, votes); err != nil {
-		return 0, err
+	if !q.refused(votes) {
+		return 0, q.silence(ctx, votes)
 	}
 	for _, v := range votes {
 		if v.err == nil && v.value == renewTaken {
@@ -255,24 +289,24 @@ func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, err
 
 // state says for how long a majority has the lock held.
 func (q *quorum) state(ctx context.Context, name string) (bool, time.Duration, error) {
-	votes, _ := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
 		held, left, err := n.state(ctx, name)
 		if !held {
 			return 0, err
 		}
 		return max(int64(left), 1), err
 	})
-	if err := q.failure(ctx, votes); err != nil {
-		return false, 0, err
+	if yes < q.need {
+		if !q.refused(votes) {
+			return false, 0, q.silence(ctx, votes)
+		}
+		return false, 0, nil
 	}
 	var times []int64
 	for _, v := range votes {
 		if v.err == nil && v.value > 0 {
 			times = append(times, v.value)
 		}
-	}
-	if len(times) < q.need {
-		return false, 0, nil
 	}
 	slices.Sort(times)
 	return true, time.Duration(times[len(times)-q.need]), nil

@@ -1,5 +1,5 @@
--- Gives locks back and leaves their queues. It frees what the owner holds and
--- nothing else, so it may come late and more than once.
+-- Gives locks back and leaves their queues. It frees what the owner holds, in
+-- either mode, and nothing else, so it may come late and more than once.
 --
 -- KEYS 1 tombstone of the owner; then for each lock: lock, fence, waiting
 --      room, and the queue if ARGV 6 is 4
@@ -10,18 +10,19 @@
 -- Returns {locks freed, clients that were told}
 
 local owner, publish, step = ARGV[1], ARGV[4], tonumber(ARGV[6])
+local writer, reader = 'w' .. owner:sub(2), 'r' .. owner:sub(2)
 if ARGV[2] ~= '0' then redis.call('SET', KEYS[1], '1', 'PX', ARGV[2]) end
 
 -- free frees the lock if the owner holds it, and says whether it did and
 -- whether others may take it now.
 local function free(lock, fence)
   local holder = redis.pcall('GET', lock)
-  if holder == owner then
+  if holder == writer then
     redis.call('DEL', lock)
     if ARGV[3] ~= '0' then redis.call('SET', fence, ARGV[3], 'EX', 86400) end
     return true, true
   end
-  if type(holder) ~= 'table' or redis.call('ZREM', lock, owner) == 0 then return false, false end
+  if type(holder) ~= 'table' or redis.call('ZREM', lock, reader) == 0 then return false, false end
   local last = redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')
   if not last[2] then return true, true end
   redis.call('PEXPIREAT', lock, last[2])

@@ -1,5 +1,5 @@
--- ARGV: incarnation, then of each change: op, partition, from epoch, from
--- owner, to, floor, number of residues, and key, holder, token of each.
+-- ARGV: incarnation, the changes' partitions, then of each change: op, epoch
+-- and owner that it is from, to, floor, residue.
 local CLAIM, MOVE, ADVANCE = '1', '2', '3'
 
 local inc = take()
@@ -17,23 +17,19 @@ local function allowed(op, from, to)
   return from == inc and (op == ADVANCE or (op == MOVE and live(to)))
 end
 
-local partitions = {}
-while argument < #ARGV do
-  local op, p = take(), take()
-  local epoch, owner = tonumber(take()), take()
-  local to, lowest, residues = take(), tonumber(take()), tonumber(take())
-  local state = load(p)
+local partitions = take_partitions()
+for _, p in ipairs(partitions) do
+  local op, epoch, owner = take(), tonumber(take()), take()
+  local to, lowest, state = take(), tonumber(take()), loaded[p]
   local apply = state.epoch == epoch and state.owner == owner and allowed(op, owner, to)
   if apply then
     own(p, math.max(epoch + 1, lowest, seconds), op == MOVE and to or inc)
   end
-  for _ = 1, residues do
-    local key, holder, token = take(), take(), take()
+  take_residue(function(key, holder, token)
     if apply and op == MOVE then
       put(p, key, holder, token)
     end
-  end
-  partitions[#partitions + 1] = p
+  end)
 end
 save()
 return {'ok', states(partitions)}

@@ -1,8 +1,7 @@
--- ARGV: partition, then key, holder, token of each residue.
-local p = take()
-local state = load(p)
-while argument < #ARGV do
-  local key, holder, token = take(), take(), take()
+-- ARGV: 1, the partition, residue.
+local p = take_partitions()[1]
+local state = loaded[p]
+take_residue(function(key, holder, token)
   local i = find(state, key)
   if i and state.residue[i + 1] == holder and state.residue[i + 2] == token then
     for _ = 1, 3 do
@@ -10,6 +9,6 @@ while argument < #ARGV do
     end
     touch(p)
   end
-end
+end)
 save()
 return {'ok'}

@@ -109,16 +109,23 @@ end
 -- Partitions are read once and written together by save.
 local loaded, dirty = {}, {}
 
-local function load(p)
-  if not loaded[p] then
-    local fields = split(redis.call('HGET', PARTITIONS, p) or '')
-    local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', residue = {}}
-    for i = 3, #fields do
-      state.residue[i - 2] = fields[i]
-    end
-    loaded[p] = state
+local function decode(value)
+  local fields = split(value or '')
+  local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', residue = {}}
+  for i = 3, #fields do
+    state.residue[i - 2] = fields[i]
   end
-  return loaded[p]
+  return state
+end
+
+local function load(partitions)
+  for from = 1, #partitions, BATCH do
+    local to = math.min(from + BATCH - 1, #partitions)
+    local values = redis.call('HMGET', PARTITIONS, unpack(partitions, from, to))
+    for i = from, to do
+      loaded[partitions[i]] = decode(values[i - from + 1])
+    end
+  end
 end
 
 local function touch(p)
@@ -191,5 +198,22 @@ local argument = FIRST - 1
 local function take()
   argument = argument + 1
   return ARGV[argument]
+end
+
+-- Takes a number of partitions and that many partitions, and loads them.
+local function take_partitions()
+  local partitions = {}
+  for i = 1, tonumber(take()) do
+    partitions[i] = take()
+  end
+  load(partitions)
+  return partitions
+end
+
+-- Takes a number of residues, and calls f with key, holder and token of each.
+local function take_residue(f)
+  for _ = 1, tonumber(take()) do
+    f(take(), take(), take())
+  end
 end
 

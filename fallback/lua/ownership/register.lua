@@ -1,5 +1,5 @@
--- ARGV: incarnation, ttl, name, addr, gossip, then of each holding:
--- partition, epoch, number of residues, and key, holder, token of each.
+-- ARGV: incarnation, ttl, name, addr, gossip, the holdings' partitions, then of
+-- each holding: epoch, residue.
 redis.call('ZREMRANGEBYSCORE', RELEASED, '-inf', int(now - HOUR))
 redis.call('ZREMRANGEBYSCORE', GONE, '-inf', int(now - HOUR))
 
@@ -22,21 +22,18 @@ local function later(a, b)
   return a > b
 end
 
-local partitions = {}
-while argument < #ARGV do
-  local p, epoch, residues = take(), tonumber(take()), tonumber(take())
-  local state = load(p)
+local partitions = take_partitions()
+for _, p in ipairs(partitions) do
+  local epoch, state = tonumber(take()), loaded[p]
   if epoch > 0 and (state.epoch <= epoch or state.owner == inc) then
     own(p, math.max(state.epoch + 1, epoch + 1, seconds), inc)
   end
-  for _ = 1, residues do
-    local key, holder, token = take(), take(), take()
+  take_residue(function(key, holder, token)
     local i = find(state, key)
     if not i or not later(state.residue[i + 2], token) then
       put(p, key, holder, token)
     end
-  end
-  partitions[#partitions + 1] = p
+  end)
 end
 save()
 if #dirty == 0 then
