@@ -20,9 +20,10 @@ type serverConn struct {
 	running  int                      // handlers, those of cancelled streams included
 	last     uint64                   // highest stream that was taken
 	draining bool
-	late     *time.Timer // closes a drained connection; nil while it is not one
+	late     *time.Timer          // closes a drained connection; nil while it is not one
+	idle     []chan *serverStream // where goroutines wait for their next request
 
-	handlers sync.WaitGroup
+	handlers sync.WaitGroup // goroutines that run handlers
 }
 
 // run serves the connection to its end.
@@ -187,14 +188,48 @@ func (sc *serverConn) request(h header) error {
 	return nil
 }
 
+// maxIdle is how many goroutines of a connection wait for their next request.
+// They are kept because their stacks have grown.
+const maxIdle = 64
+
 // begin runs the handler of a stream.
 func (sc *serverConn) begin(st *serverStream) {
 	sc.mu.Lock()
 	sc.streams[st.id] = st
 	sc.running++
+	n := len(sc.idle)
+	if n == 0 {
+		sc.mu.Unlock()
+		sc.handlers.Go(func() { sc.work(st) })
+		return
+	}
+	next := sc.idle[n-1]
+	sc.idle = sc.idle[:n-1]
 	sc.mu.Unlock()
-	sc.handlers.Add(1)
-	go st.serve()
+	next <- st
+}
+
+// work runs handlers one after the other, until the connection ends or there
+// are enough goroutines that do.
+func (sc *serverConn) work(st *serverStream) {
+	next := make(chan *serverStream, 1)
+	for {
+		st.serve()
+		sc.mu.Lock()
+		enough := len(sc.idle) >= maxIdle
+		if !enough {
+			sc.idle = append(sc.idle, next)
+		}
+		sc.mu.Unlock()
+		if enough {
+			return
+		}
+		select {
+		case st = <-next:
+		case <-sc.done:
+			return
+		}
+	}
 }
 
 // returned notes that a handler has returned.
@@ -206,7 +241,6 @@ func (sc *serverConn) returned(st *serverStream) {
 		sc.closeSoon()
 	}
 	sc.mu.Unlock()
-	sc.handlers.Done()
 }
 
 func (sc *serverConn) data(h header) error {
