@@ -11,9 +11,9 @@ import (
 	"github.com/keyway-go/keyway/internal/storetest"
 )
 
-// Sessions that shall run out in a test last this long; long enough for a
-// busy machine to renew one.
-const shortTTL = 500 * time.Millisecond
+// Sessions and quarantines that shall run out in a test last this long: long
+// enough for a busy machine to do something before.
+const shortTTL = time.Second
 
 // persistent makes a server keep every write that it has acknowledged.
 var persistent = []string{"--appendonly", "yes", "--appendfsync", "always"}
@@ -24,6 +24,7 @@ func everything(t *testing.T, open func(t *testing.T) storetest.Harness) {
 }
 
 func TestConformanceMemory(t *testing.T) {
+	t.Parallel()
 	everything(t, func(t *testing.T) storetest.Harness {
 		clock := newFakeClock()
 		var memory *Memory
@@ -46,6 +47,7 @@ func TestConformanceMemory(t *testing.T) {
 }
 
 func TestConformanceEmbedded(t *testing.T) {
+	t.Parallel()
 	everything(t, func(t *testing.T) storetest.Harness {
 		e := startEmbedded(t)
 		h := harness(e.URL())
@@ -57,6 +59,7 @@ func TestConformanceEmbedded(t *testing.T) {
 }
 
 func TestConformanceRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, persistent...)
 	everything(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
@@ -67,6 +70,7 @@ func TestConformanceRedis(t *testing.T) {
 
 // A flush leaves the run id alone.
 func TestConformanceRedisFlushed(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, persistent...)
 	storetest.Restarts(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
@@ -76,16 +80,19 @@ func TestConformanceRedisFlushed(t *testing.T) {
 }
 
 func TestConformanceRedisCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	storetest.Conformance(t, func(t *testing.T) storetest.Harness { return harness(cluster.URL()) })
 }
 
 func TestConformanceRedisSentinel(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	storetest.Conformance(t, func(t *testing.T) storetest.Harness { return harness(sentinel.URL()) })
 }
 
 func TestConformanceRedisTLS(t *testing.T) {
+	t.Parallel()
 	server, ca := redistest.StartTLS(t)
 	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
 		return harness("rediss://" + server.Addr() + "?ca=" + ca)
@@ -93,6 +100,7 @@ func TestConformanceRedisTLS(t *testing.T) {
 }
 
 func TestConformanceRedisUnix(t *testing.T) {
+	t.Parallel()
 	_, socket := redistest.StartUnix(t, "--requirepass", "secret")
 	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
 		return harness("unix://:secret@" + socket + "?db=2")

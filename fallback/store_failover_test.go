@@ -97,6 +97,7 @@ func firstGeneration(t *testing.T, store *Store) string {
 }
 
 func TestTrapClusterFailover(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	store := openStore(t, cluster.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
 	survive(t, store, firstGeneration(t, store), func() { cluster.Failover(store.keys[0]) })
@@ -105,6 +106,7 @@ func TestTrapClusterFailover(t *testing.T) {
 // A replica is promoted while the store holds a connection to it already: no
 // new connection tells of the other server.
 func TestTrapReplicaPromotedUnderAnOpenConnection(t *testing.T) {
+	t.Parallel()
 	master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	replica := redistest.Start(t)
 	before := openStore(t, master.URL(), StoreOptions{NewCluster: true})
@@ -134,6 +136,7 @@ func TestTrapReplicaPromotedUnderAnOpenConnection(t *testing.T) {
 }
 
 func TestTrapSentinelFailover(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
 	survive(t, store, firstGeneration(t, store), sentinel.Failover)
@@ -141,12 +144,14 @@ func TestTrapSentinelFailover(t *testing.T) {
 
 // A switchover there and back: each server's data is another generation.
 func TestTrapSentinelSwitchover(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
 	survive(t, store, firstGeneration(t, store), sentinel.Switchover)
 }
 
 func TestPausedServer(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	store := openStore(t, server.URL(), StoreOptions{NewCluster: true})
 	gen := firstGeneration(t, store)

@@ -33,9 +33,12 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 // partition, in order. ErrSessionGone: this incarnation had a session in this
 // generation, or released one.
 func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
-	args := []any{h.Incarnation, milliseconds(ttl), h.Name, h.Addr, h.Gossip}
+	args := []any{h.Incarnation, milliseconds(ttl), h.Name, h.Addr, h.Gossip, len(holdings)}
 	for _, hold := range holdings {
-		args = append(args, hold.Partition, hold.Epoch)
+		args = append(args, hold.Partition)
+	}
+	for _, hold := range holdings {
+		args = append(args, hold.Epoch)
 		args = appendResidue(args, hold.Residue)
 	}
 	return s.states(ctx, "register", gen, args)
@@ -58,9 +61,12 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 // returns what each one's partition is afterwards, in order. ErrSessionGone:
 // the caller has no session.
 func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
-	args := []any{incarnation}
+	args := []any{incarnation, len(changes)}
 	for _, c := range changes {
-		args = append(args, int(c.Op), c.Partition, c.From.Epoch, c.From.Owner, c.To, c.Floor)
+		args = append(args, c.Partition)
+	}
+	for _, c := range changes {
+		args = append(args, int(c.Op), c.From.Epoch, c.From.Owner, c.To, c.Floor)
 		args = appendResidue(args, c.Residue)
 	}
 	return s.states(ctx, "apply", gen, args)
@@ -68,10 +74,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 
 // Clear deletes those of a partition's residues that are exactly stored.
 func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
-	args := []any{partition}
-	for _, r := range residue {
-		args = append(args, r.Key, r.Holder, r.Token)
-	}
+	args := appendResidue([]any{1, partition}, residue)
 	_, err := s.run(ctx, s.client, "clear", gen, args...)
 	return err
 }

@@ -83,6 +83,7 @@ func (p *proxied) state(partition int) handoff.PartitionState {
 // The server carries each call out, its reply is lost, go-redis repeats it on
 // another connection: the caller is told what the first one did.
 func TestTrapReplyLostAndRetried(t *testing.T) {
+	t.Parallel()
 	change := func(p *proxied, c handoff.Change) handoff.PartitionState {
 		states, err := p.store.Apply(p.Context(), p.gen, "a", []handoff.Change{c})
 		if err != nil {
@@ -150,6 +151,7 @@ func TestTrapReplyLostAndRetried(t *testing.T) {
 
 // A lost reply to the rollover must not begin two generations.
 func TestTrapReplyLostAtRollover(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	p.server.CLI("flushall")
 	p.proxy.CutNext(netproxy.ToClient)
@@ -163,6 +165,7 @@ func TestTrapReplyLostAtRollover(t *testing.T) {
 }
 
 func TestTrapContextDeadline(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	p.proxy.Set(netproxy.ToClient, netproxy.Fault{Stall: true})
 	for name, call := range map[string]func(ctx context.Context) error{
@@ -189,6 +192,7 @@ func TestTrapContextDeadline(t *testing.T) {
 // A server that does not answer at all fails a call without any deadline
 // within the documented timeouts.
 func TestTrapSilentServer(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	p.proxy.Set(netproxy.ToClient, netproxy.Fault{Drop: true})
 	store := openStore(t, "redis://"+p.proxy.Addr()+"?read_timeout=50ms&dial_timeout=50ms", StoreOptions{})
@@ -201,6 +205,7 @@ func TestTrapSilentServer(t *testing.T) {
 
 // Calls that hang on the store's other connections do not delay a renewal.
 func TestTrapSlowApplyDelaysRenewal(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	slow, err := netproxy.New(p.server.Addr())
 	if err != nil {
@@ -237,6 +242,7 @@ func TestTrapSlowApplyDelaysRenewal(t *testing.T) {
 
 // While the connection was away hints were lost, so a reconnect is one.
 func TestTrapHintsLostWhileAway(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	hints := p.store.Watch(t.Context())
 	hinted := func(what string) {
@@ -257,6 +263,7 @@ func TestTrapHintsLostWhileAway(t *testing.T) {
 }
 
 func TestCloseEndsEverything(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	hints := p.store.Watch(t.Context())
 	p.proxy.Set(netproxy.ToClient, netproxy.Fault{Stall: true})
@@ -281,6 +288,7 @@ func TestCloseEndsEverything(t *testing.T) {
 }
 
 func TestTrapRedisMayEvictOrForget(t *testing.T) {
+	t.Parallel()
 	var log bytes.Buffer
 	open := func(url string) *Store {
 		return openStore(t, url, StoreOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -311,6 +319,7 @@ func TestTrapRedisMayEvictOrForget(t *testing.T) {
 }
 
 func TestKeysAreInOneSlot(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	if err := p.store.Release(t.Context(), "b"); err != nil {
 		t.Fatal(err)
@@ -327,6 +336,7 @@ func TestKeysAreInOneSlot(t *testing.T) {
 }
 
 func TestStoreOptions(t *testing.T) {
+	t.Parallel()
 	for name, o := range map[string]StoreOptions{"brace": {Cluster: "a}b"}, "TTL": {TTL: time.Microsecond}} {
 		if _, err := NewStore("redis://h", o); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%+v gave %v, want an error about %s", o, err, name)
@@ -339,6 +349,7 @@ func TestStoreOptions(t *testing.T) {
 
 // Two clusters on one server do not see each other.
 func TestClustersAreSeparate(t *testing.T) {
+	t.Parallel()
 	p := newProxied(t)
 	other := openStore(t, p.server.URL(), StoreOptions{Cluster: "other", NewCluster: true})
 	gen, err := other.Generation(t.Context())

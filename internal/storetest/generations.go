@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"time"
 
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -191,11 +192,16 @@ func epochsRise(r *run) {
 }
 
 func earlierVersion(r *run) {
-	r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1})
-	version := r.observe(0).Version
-	r.h.Restart()
-	r.refresh()
-	if got := r.observe(version).Partitions; len(got) != 1 {
-		r.Errorf("with a version of an earlier generation got %v, want all partitions", got)
+	r.begin()
+	for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
+		r.register("a", handoff.Holding{Partition: 1, Epoch: 1})
+		version := r.observe(0).Version
+		event()
+		r.h.Elapse(10 * time.Millisecond) // versions follow the clock
+		r.refresh()
+		r.register("b", handoff.Holding{Partition: 2, Epoch: 1})
+		if got, all := r.observe(version).Partitions, r.observe(0).Partitions; len(got) != len(all) {
+			r.Errorf("after %s, a version from before shows %v, want all of %v", name, got, all)
+		}
 	}
 }

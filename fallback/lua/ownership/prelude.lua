@@ -111,7 +111,7 @@ local loaded, dirty = {}, {}
 
 local function decode(value)
   local fields = split(value or '')
-  local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', residue = {}}
+  local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', residue = {}, value = value}
   for i = 3, #fields do
     state.residue[i - 2] = fields[i]
   end
@@ -129,6 +129,7 @@ local function load(partitions)
 end
 
 local function touch(p)
+  loaded[p].value = nil
   if not loaded[p].dirty then
     loaded[p].dirty = true
     dirty[#dirty + 1] = p
@@ -158,11 +159,14 @@ local function put(p, key, holder, token)
 end
 
 local function encode(state)
-  local fields = {int(state.epoch), state.owner}
-  for i, s in ipairs(state.residue) do
-    fields[i + 2] = s
+  if not state.value then
+    local fields = {int(state.epoch), state.owner}
+    for i, s in ipairs(state.residue) do
+      fields[i + 2] = s
+    end
+    state.value = join(fields)
   end
-  return join(fields)
+  return state.value
 end
 
 local function save()
