@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// config is what the flags say.
+type config struct {
+	Time     time.Duration
+	Seed     uint64
+	TTL      time.Duration // of sessions; 0 chooses one that fits Time
+	Hold     time.Duration
+	Clients  int
+	Rough    bool
+	Race     bool
+	Programs string // directory of router and worker; empty builds them
+	Verbose  bool
+	Out      io.Writer
+	Scenario string
+}
+
+// sessionTTL returns the TTL: a campaign has to be several of them long.
+func (c config) sessionTTL() time.Duration {
+	if c.TTL > 0 {
+		return c.TTL
+	}
+	return min(max(c.Time/5, 4*time.Second), 10*time.Second)
+}
+
+// campaign runs the cluster under load while the plan is carried out, and
+// reports what was seen. Its error says that it could not be run, not that
+// something was found.
+func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
+	cfg.TTL = cfg.sessionTTL()
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
+	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold, Rough: cfg.Rough})
+	mix := newMix(rng, cfg.TTL)
+	fmt.Fprintf(cfg.Out, "chaos: seed %d, %v, session TTL %v, hold %v\nmix: %v\nplan: %s\n",
+		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, mix, planned(acts))
+
+	s, err := newStage(ctx, cfg, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer s.kill()
+	if err := s.start(ctx, firstWorkers()); err != nil {
+		return nil, err
+	}
+	l := &load{target: s.router.Listen, now: s.observer.now, clients: cfg.Clients, jobs: func(i int) func() (job, time.Duration) {
+		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(i)+1))
+		return func() (job, time.Duration) { return mix.next(rng), upTo(rng, mix.Think) }
+	}}
+	d := &director{stage: s, rng: rng}
+	m := &meter{redis: s.redis, now: s.observer.now, done: l.done.Load}
+	if err := m.start(); err != nil {
+		return nil, err
+	}
+	var calm traffic
+	var calmErr error
+	begin := s.observer.now()
+	during(ctx, s, l, d.lastEvent, func(ctx context.Context) {
+		d.run(ctx, acts, func() { calm, calmErr = m.stop() })
+		sleep(ctx, begin+cfg.Time-s.observer.now())
+	})
+	if err := errors.Join(ctx.Err(), calmErr); err != nil {
+		return nil, err
+	}
+	return newReport(cfg, s, d, l, calm, s.stop()), nil
+}
+
+// during runs the load while f runs, and until it is answered, with a line of
+// progress every few seconds.
+func during(ctx context.Context, s *stage, l *load, last func() string, f func(ctx context.Context)) {
+	loading, end := context.WithCancel(ctx)
+	defer end()
+	answered := make(chan struct{})
+	go func() { defer close(answered); l.run(loading) }()
+	finished := make(chan struct{})
+	go func() { defer close(finished); f(ctx) }()
+
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	begin, before := l.now(), int64(0)
+	for played := (<-chan struct{})(finished); ; {
+		select {
+		case <-played:
+			end()
+			played = nil
+		case <-answered:
+			<-finished
+			return
+		case <-tick.C:
+			done := l.done.Load()
+			_, _, found := s.observer.counts()
+			fmt.Fprintf(s.cfg.Out, "%5.0fs  %7d requests (%5.0f/s)  %d failed, %d under way (oldest %.1fs), %d overlaps, %d regressions  %d workers; %s\n",
+				(l.now() - begin).Seconds(), done, float64(done-before)/2, l.failed.Load(), l.pending.Load(), l.longest().Seconds(),
+				found[overlap], found[regression], len(s.running()), last())
+			before = done
+		}
+	}
+}
+
+func planned(acts []act) string {
+	var b strings.Builder
+	for i, a := range acts {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%.1fs %s", a.At.Seconds(), a)
+	}
+	return b.String()
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"sort"
+	"time"
+)
+
+// verdict is what became of a request that was not answered 200.
+type verdict struct {
+	request *request
+	cause   string
+	event   *event // whose fault it is; nil for none
+	allowed bool
+}
+
+// judge knows what is needed to say why a request failed.
+type judge struct {
+	events []*event
+	seen   record
+	rough  bool
+}
+
+// classify says why a request failed and whether it may. What was executing on,
+// or on its way to, a process that was killed may end in 502; so may an
+// execution on a process that was paused. All others have to be held and
+// answered.
+func (j *judge) classify(r *request) verdict {
+	x := j.seen.requests[r.Number]
+	for _, e := range j.events {
+		if !e.Kind.takesWorker() || !e.overlaps(r) || r.Status != 502 && r.Status != 409 {
+			continue
+		}
+		mine := x != nil && x.Worker == e.process && x.Begin <= e.end
+		switch {
+		case e.Kind == pause && x != nil && x.Worker == e.process:
+			return verdict{r, "ran on a paused worker", e, true}
+		case e.Kind == pause && x == nil && j.lastRan(r.Key, e.begin) == e.process:
+			return verdict{r, "waited at a paused worker, never ran", e, false}
+		case r.Status == 502 && e.Kind != pause && mine:
+			return verdict{r, "ran on a killed worker", e, true}
+		case r.Status == 502 && e.Kind != pause && x == nil && j.lastRan(r.Key, e.begin) == e.process:
+			return verdict{r, "was at a killed worker, never ran", e, true}
+		}
+	}
+	e := j.before(r)
+	if e == nil {
+		return verdict{r, fmt.Sprintf("status %d before any event", r.Status), nil, false}
+	}
+	if j.rough && r.Status == 503 {
+		return verdict{r, "held for too long", e, true}
+	}
+	return verdict{r, fmt.Sprintf("status %d", r.Status), e, false}
+}
+
+// before returns the event that came last before the request failed.
+func (j *judge) before(r *request) (last *event) {
+	for _, e := range j.events {
+		if e.begin <= r.Recv {
+			last = e
+		}
+	}
+	return last
+}
+
+// lastRan returns the process that executed a key last before t.
+func (j *judge) lastRan(key string, t time.Duration) string {
+	c := j.seen.keys[key]
+	if c == nil {
+		return ""
+	}
+	i := sort.Search(len(c.history), func(i int) bool { return c.history[i].Begin > t })
+	if i == 0 {
+		return ""
+	}
+	return c.history[i-1].Worker
+}
+
+// lateGrace is for a worker that was paused to notice that it was.
+const lateGrace = 2 * time.Second
+
+// excused reports whether a finding lies outside of what is promised: a worker
+// that was stopped between its last check and the sending of a request sends
+// it when it goes on, whatever has happened meanwhile. The app that compares
+// tokens refuses it.
+func (j *judge) excused(f finding) bool {
+	if f.Late == nil || f.Late.Outcome != fenced || f.Kind != overlap && f.Kind != regression {
+		return false
+	}
+	for _, e := range j.events {
+		if e.Kind == pause && e.process == f.Late.Worker && f.At >= e.end && f.At <= e.end+lateGrace {
+			return true
+		}
+	}
+	return false
+}
+
+// idle returns how long a request waited while nothing ran for its key: the
+// part of its waiting that is Keyway's doing.
+func (j *judge) idle(r *request) time.Duration {
+	until := r.Recv
+	if x := j.seen.requests[r.Number]; x != nil {
+		until = x.Begin
+	}
+	waited := until - r.Send
+	c := j.seen.keys[r.Key]
+	if c == nil {
+		return waited
+	}
+	i := sort.Search(len(c.history), func(i int) bool { return c.history[i].End >= r.Send })
+	for ; i < len(c.history) && c.history[i].Begin < until; i++ {
+		waited -= max(0, min(c.history[i].End, until)-max(c.history[i].Begin, r.Send))
+	}
+	return max(0, waited)
+}
+
+// effect is what an event did to the requests.
+type effect struct {
+	*event
+	failed, allowed int
+	slowest         time.Duration // request under way during the event or sent until the next one
+	served          time.Duration // after the event, until the last request that it held up was executed
+}
+
+// heldUp is how long a request waits for nothing until it counts as held up.
+const heldUp = 500 * time.Millisecond
+
+// effects attributes the requests to the events. What takes a worker or ends
+// claims has an effect until the next event of this sort, the others until the
+// next event.
+func (j *judge) effects(requests []*request, verdicts []verdict) []effect {
+	all := make([]effect, len(j.events))
+	for i, e := range j.events {
+		all[i].event = e
+		until := max(e.end, j.until(i))
+		for _, r := range requests {
+			if r.Recv < e.begin || r.Send > until {
+				continue
+			}
+			all[i].slowest = max(all[i].slowest, r.took())
+			if x := j.seen.requests[r.Number]; x != nil && x.Begin > e.begin && j.idle(r) > heldUp {
+				all[i].served = max(all[i].served, x.Begin-e.begin)
+			}
+		}
+		for _, v := range verdicts {
+			if v.event == e && v.allowed {
+				all[i].allowed++
+			} else if v.event == e {
+				all[i].failed++
+			}
+		}
+	}
+	return all
+}
+
+func (j *judge) until(i int) time.Duration {
+	tough := func(k kind) bool { return k.takesWorker() || k.endsClaims() }
+	for _, next := range j.events[i+1:] {
+		if tough(next.Kind) || !tough(j.events[i].Kind) {
+			return next.begin
+		}
+	}
+	return never
+}

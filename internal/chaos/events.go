@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// event is an act that was carried out.
+type event struct {
+	act
+	process string        // the one it was done to
+	begin   time.Duration // by the observer's clock
+	end     time.Duration // the process is dead, ready, or runs on
+	err     error
+}
+
+// overlaps reports whether a request was under way during the event.
+func (e *event) overlaps(r *request) bool { return r.Send <= e.end && r.Recv >= e.begin }
+
+// director carries out a plan.
+type director struct {
+	stage *stage
+	rng   *rand.Rand
+
+	mu     sync.Mutex
+	events []*event
+	last   string
+	busy   sync.WaitGroup
+}
+
+// run carries the plan out, from the present moment on, and returns when every
+// event has come to its end. Before the first one it calls first.
+func (d *director) run(ctx context.Context, acts []act, first func()) {
+	defer d.busy.Wait()
+	start := d.stage.observer.now()
+	for i, a := range acts {
+		if !sleep(ctx, start+a.At-d.stage.observer.now()) {
+			return
+		}
+		if i == 0 {
+			first()
+		}
+		e := &event{act: a, begin: d.stage.observer.now()}
+		d.mu.Lock()
+		d.events = append(d.events, e)
+		d.last = a.String()
+		d.mu.Unlock()
+		d.perform(ctx, e)
+	}
+}
+
+// lastEvent says what came last, for the line of progress.
+func (d *director) lastEvent() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// later carries on with an event while the next ones come.
+func (d *director) later(e *event, f func() error) {
+	d.busy.Go(func() { e.finish(d, f()) })
+}
+
+func (e *event) finish(d *director, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e.end, e.err = d.stage.observer.now(), err
+}
+
+func (d *director) perform(ctx context.Context, e *event) {
+	s := d.stage
+	switch e.Kind {
+	case join:
+		p, err := s.startWorker(ctx, e.Worker)
+		if err != nil {
+			e.finish(d, err)
+			return
+		}
+		e.process = p.label
+		d.later(e, func() error { <-p.ready; return p.err })
+	case redisRestart, redisLoss:
+		e.finish(d, d.restartRedis(ctx, e.Kind == redisLoss))
+	default:
+		p := s.worker(e.Worker)
+		if p.err != nil {
+			e.finish(d, p.err)
+			return
+		}
+		e.process = p.label
+		e.begin = s.observer.now()
+		d.performOn(ctx, e, p)
+	}
+}
+
+func (d *director) performOn(ctx context.Context, e *event, p *process) {
+	s := d.stage
+	switch e.Kind {
+	case leave:
+		s.remove(p)
+		d.later(e, func() error { return s.terminate(p) })
+	case kill, restart:
+		s.remove(p)
+		p.Kill()
+		e.finish(d, nil)
+		if e.Kind == restart {
+			sleep(ctx, upTo(d.rng, time.Second))
+			if _, err := s.startWorker(ctx, e.Worker); err != nil {
+				e.finish(d, err)
+			}
+		}
+	case pause:
+		if err := p.Pause(); err != nil {
+			e.finish(d, err)
+			return
+		}
+		d.later(e, func() error {
+			sleep(ctx, pauseTime)
+			return p.Resume()
+		})
+	}
+}
+
+// restartRedis leaves the server down for a moment.
+func (d *director) restartRedis(ctx context.Context, lose bool) error {
+	return catch(func() {
+		redis := d.stage.redis
+		redis.Kill()
+		if lose {
+			redis.Erase()
+		}
+		sleep(ctx, upTo(d.rng, time.Second))
+		redis.Again()
+	})
+}
+
+// failures returns what events and processes did wrong.
+func (d *director) failures() (all []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.events {
+		if e.err != nil {
+			all = append(all, fmt.Sprintf("%s at %.1fs: %v", e.act, e.begin.Seconds(), e.err))
+		}
+	}
+	d.stage.mu.Lock()
+	defer d.stage.mu.Unlock()
+	return append(all, d.stage.deaths...)
+}

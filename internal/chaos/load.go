@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// mix is what the clients ask for.
+type mix struct {
+	Keys, Hot int           // numbers of keys
+	HotShare  float64       // of the requests go to the hot keys
+	Think     time.Duration // of a client between requests, at most
+	Work      time.Duration // of the app on a request, at most
+	Long      time.Duration // of the app on a few requests, at most
+	LongShare float64
+	Posts     float64 // of the requests have a body
+}
+
+// newMix chooses a mix. An execution that its worker cannot cancel, because
+// the worker is paused, has to end by itself before others take over: the
+// worker admits it until 0.7 of the session TTL, others come after 1.0.
+func newMix(rng *rand.Rand, ttl time.Duration) mix {
+	return mix{
+		Keys: 500, Hot: 3,
+		HotShare:  0.1 + 0.3*rng.Float64(),
+		Think:     time.Duration(20+rng.IntN(40)) * time.Millisecond,
+		Work:      time.Duration(2+rng.IntN(8)) * time.Millisecond,
+		Long:      ttl / 8,
+		LongShare: 0.004 + 0.008*rng.Float64(),
+		Posts:     0.5,
+	}
+}
+
+func (m mix) String() string {
+	return fmt.Sprintf("%d keys, and %d hot ones with %.0f %% of the requests; %v think, %v work, %.1f %% up to %v",
+		m.Keys, m.Hot, 100*m.HotShare, m.Think, m.Work, 100*m.LongShare, m.Long)
+}
+
+// job is what one request asks for.
+type job struct {
+	key  string
+	work time.Duration
+	post bool
+}
+
+func (m mix) next(rng *rand.Rand) job {
+	j := job{key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), work: upTo(rng, m.Work), post: rng.Float64() < m.Posts}
+	hot := rng.Float64() < m.HotShare
+	if hot {
+		j.key = fmt.Sprintf("hot-%d", rng.IntN(m.Hot))
+	}
+	// A hot key's queue would grow by long work; a little of it is enough.
+	if long := m.LongShare; rng.Float64() < long && (!hot || rng.Float64() < 0.1) {
+		j.work = upTo(rng, m.Long)
+	}
+	return j
+}
+
+func upTo(rng *rand.Rand, d time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(d) + 1))
+}
+
+// request is what a client has seen of its request.
+type request struct {
+	Number int64
+	Key    string
+	Work   time.Duration
+	Send   time.Duration // by the observer's clock
+	Recv   time.Duration // zero while it is under way
+	Status int           // zero if there was no answer
+	Note   string        // why, unless 200
+	Value  int64
+	Token  int64
+}
+
+func (r *request) ok() bool            { return r.Status == http.StatusOK }
+func (r *request) took() time.Duration { return r.Recv - r.Send }
+
+// patience is how long a client waits for an answer: much longer than a router
+// holds a request and a paused worker stays paused.
+const patience = 90 * time.Second
+
+// load is a number of clients, each of which sends a request when it has the
+// answer to the one before.
+type load struct {
+	target  string // host:port
+	now     func() time.Duration
+	clients int
+	jobs    func(client int) func() (job, time.Duration) // the next job, and how long to think before it
+
+	http    *http.Client
+	numbers atomic.Int64
+	done    atomic.Int64
+	failed  atomic.Int64
+	pending atomic.Int64
+	oldest  sync.Map // of *request, under way
+	history [][]*request
+}
+
+// run goes on until ctx ends and the last answer is there.
+func (l *load) run(ctx context.Context) {
+	transport := &http.Transport{MaxIdleConnsPerHost: l.clients, MaxIdleConns: 2 * l.clients, DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	l.http = &http.Client{Transport: transport}
+	l.history = make([][]*request, l.clients)
+	var clients sync.WaitGroup
+	for i := range l.clients {
+		clients.Go(func() { l.client(ctx, i, l.jobs(i)) })
+	}
+	clients.Wait()
+}
+
+func (l *load) client(ctx context.Context, i int, next func() (job, time.Duration)) {
+	for {
+		j, think := next()
+		if !sleep(ctx, think) {
+			return
+		}
+		r := &request{Number: l.numbers.Add(1), Key: j.key, Work: j.work}
+		l.history[i] = append(l.history[i], r)
+		l.pending.Add(1)
+		l.oldest.Store(r.Number, l.now())
+		l.send(r, j.post)
+		l.oldest.Delete(r.Number)
+		l.pending.Add(-1)
+		l.done.Add(1)
+		if !r.ok() {
+			l.failed.Add(1)
+		}
+	}
+}
+
+func (l *load) send(r *request, post bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	method, body := http.MethodGet, io.Reader(nil)
+	if post {
+		method, body = http.MethodPost, strings.NewReader("one more")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+l.target+"/count", body)
+	if err != nil {
+		r.Note = err.Error()
+		return
+	}
+	req.Header.Set(headerKey, r.Key)
+	req.Header.Set(headerRequest, fmt.Sprint(r.Number))
+	req.Header.Set(headerWork, r.Work.String())
+	r.Send = l.now()
+	res, err := l.http.Do(req)
+	if err == nil {
+		err = r.read(res)
+	}
+	r.Recv = l.now()
+	if err != nil {
+		r.Status, r.Note = 0, err.Error()
+	}
+}
+
+// read reads the answer in full.
+func (r *request) read(res *http.Response) error {
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
+	if err != nil {
+		return fmt.Errorf("the answer %d broke off: %w", res.StatusCode, err)
+	}
+	r.Status = res.StatusCode
+	if r.ok() {
+		if _, err := fmt.Sscanf(string(body), "%d %d", &r.Value, &r.Token); err != nil {
+			return errors.Join(fmt.Errorf("the answer is %q", body), err)
+		}
+	} else {
+		r.Note = strings.TrimSpace(string(body))
+	}
+	return nil
+}
+
+// longest returns how long the oldest request under way has been waiting.
+func (l *load) longest() time.Duration {
+	now, longest := l.now(), time.Duration(0)
+	l.oldest.Range(func(_, since any) bool {
+		longest = max(longest, now-since.(time.Duration))
+		return true
+	})
+	return longest
+}
+
+// requests returns the history of all clients; run has returned.
+func (l *load) requests() []*request {
+	var all []*request
+	for _, h := range l.history {
+		all = append(all, h...)
+	}
+	return all
+}

@@ -1,0 +1,88 @@
+// Command chaos tries Keyway's promises on real processes: a redis-server, a
+// router and several workers as sidecars, under the load of many clients,
+// while workers join, leave, are killed and paused, and redis-server is
+// restarted with and without its data. The app behind the sidecars sees every
+// execution, and judges.
+//
+//	go run . -t 60s -seed 1
+//
+// It prints what happened and exits with 1 if a promise was broken. Which
+// failures are allowed is said in docs/guarantees.md and in [judge.classify].
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stdout)
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	}
+	fmt.Fprintln(os.Stderr, "chaos:", err)
+	os.Exit(1)
+}
+
+var (
+	errUsage    = errors.New("usage")
+	errViolated = errors.New("a promise was broken")
+)
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	cfg := config{Out: stdout}
+	flags := flag.NewFlagSet("chaos", flag.ContinueOnError)
+	flags.DurationVar(&cfg.Time, "t", time.Minute, "length of the campaign")
+	flags.Uint64Var(&cfg.Seed, "seed", rand.Uint64N(1e6), "seed of the plan and the mix")
+	flags.DurationVar(&cfg.TTL, "session-ttl", 0, "session TTL of the workers; 0 chooses one that fits -t, 10s at most")
+	flags.DurationVar(&cfg.Hold, "hold", 15*time.Second, "how long the router holds a request")
+	flags.IntVar(&cfg.Clients, "clients", 64, "number of clients")
+	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that the router may give requests up")
+	flags.BoolVar(&cfg.Race, "race", false, "build router and worker with the race detector")
+	flags.StringVar(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
+	flags.BoolVar(&cfg.Verbose, "v", false, "print the logs of all processes, with debug messages")
+	flags.StringVar(&cfg.Scenario, "scenario", "chaos", "chaos; move: a third of the partitions moves under load; steady: Redis commands at two levels of load")
+	if err := flags.Parse(args); err != nil {
+		return errors.Join(errUsage, err)
+	}
+	play, ok := map[string]func(context.Context, config, string) error{"chaos": runChaos, "move": runMove, "steady": runSteady}[cfg.Scenario]
+	if !ok || flags.NArg() > 0 || cfg.Clients < 1 || cfg.Time < 10*time.Second {
+		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos, move or steady; -t 10s or more; -clients 1 or more")
+		return errUsage
+	}
+	dir, err := os.MkdirTemp("", "keyway-chaos-")
+	if err != nil {
+		return err
+	}
+	if err := play(ctx, cfg, dir); err != nil {
+		fmt.Fprintf(stdout, "logs and data: %s\nagain: go run . -t %v -seed %d\n", dir, cfg.Time, cfg.Seed)
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+func runChaos(ctx context.Context, cfg config, dir string) error {
+	r, err := campaign(ctx, cfg, dir)
+	if err != nil {
+		return err
+	}
+	r.print(cfg.Out)
+	if len(r.violations) == 0 {
+		fmt.Fprintf(cfg.Out, "no violation (seed %d)\n", cfg.Seed)
+		return nil
+	}
+	return errors.Join(r.printViolations(cfg.Out, dir), fmt.Errorf("%w: %d violations (seed %d)", errViolated, len(r.violations), cfg.Seed))
+}
