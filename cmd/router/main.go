@@ -1,0 +1,180 @@
+// Command router is Keyway's front door: it takes a key from each request and
+// sends the request to the worker that owns the key.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+func main() { os.Exit(cli.Main("router", run)) }
+
+// Bounds of the servers. A request's body and its answer may take as long as
+// they flow; see gateway.RouterConfig.ClientTimeout.
+const (
+	maxHeaderBytes    = 64 << 10
+	readHeaderTimeout = 10 * time.Second
+	idleTimeout       = 2 * time.Minute
+	leaveTimeout      = 2 * time.Second
+)
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parseOptions(args, stdout)
+	if err != nil {
+		return err
+	}
+	logger := o.log.Logger(stderr)
+	listener, err := cli.Listen("listen", o.listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	admin, err := cli.Listen("admin", o.admin)
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+
+	store, err := openStore(ctx, o, logger)
+	if err != nil {
+		return err
+	}
+	defer store.close()
+	members, err := gossip.Start(ctx, gossip.Config{
+		Cluster:   o.cluster,
+		Self:      ring.Member{Name: routerName(listener.Addr()), Role: ring.RoleRouter, State: ring.StateActive, Addr: listener.Addr().String(), Store: store.offer},
+		Ring:      o.ring(),
+		KeySource: gateway.FormatKeySources(o.keys),
+		Bind:      o.gossip,
+		Advertise: o.gossipAdvertise,
+		Seeds:     o.join,
+		Keyring:   o.gossipKey,
+		Logger:    logger,
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer members.Close()
+	stopPeers := store.followPeers(members)
+	defer stopPeers()
+
+	router, err := gateway.NewRouter(gateway.RouterConfig{
+		Members: members, Keys: o.keys, Ring: o.ring(), Cluster: o.cluster, Hold: o.holdTime(), MaxHeld: o.maxHeld, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	defer router.Close()
+	p := &process{o: o, logger: logger, members: members, router: router}
+	return p.serve(ctx, stdout, listener, admin)
+}
+
+// routerName is as unique as the host's name and the port.
+func routerName(listen net.Addr) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	_, port, _ := net.SplitHostPort(listen.String())
+	return "router-" + host + "-" + port
+}
+
+// process is a router that runs.
+type process struct {
+	o       *options
+	logger  *slog.Logger
+	members *gossip.Cluster
+	router  *gateway.Router
+	leaving atomic.Bool
+}
+
+// serve takes requests until ctx ends, and then finishes those that run.
+func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener) error {
+	failed := make(chan error, 2)
+	server := p.server(p.router)
+	defer server.Close()
+	go func() { failed <- p.serveRequests(server, listener) }()
+	adminServer := p.server(gateway.NewAdmin(gateway.AdminConfig{
+		Members: p.members, Ring: p.o.ring(), Ready: p.ready, Lookup: p.router.Lookup,
+	}))
+	defer adminServer.Close()
+	go func() { failed <- adminServer.Serve(admin) }()
+
+	scheme := "http"
+	if p.o.tlsCert != "" {
+		scheme = "https"
+	}
+	fmt.Fprintf(stdout, "keyway router ready: requests %s://%s, admin http://%s, gossip %s\n", scheme, listener.Addr(), admin.Addr(), p.members.Addr())
+	select {
+	case err := <-failed:
+		return fmt.Errorf("the server ended: %w", err)
+	case <-ctx.Done():
+	}
+	return p.leave(context.WithoutCancel(ctx), server)
+}
+
+func (p *process) leave(ctx context.Context, server *http.Server) error {
+	p.leaving.Store(true)
+	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.drainTimeout)
+	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
+		p.logger.Debug("cannot announce leaving", "error", err)
+	}
+	drain, cancel := context.WithTimeout(ctx, p.o.drainTimeout)
+	defer cancel()
+	err := server.Shutdown(drain)
+	if errors.Is(err, context.DeadlineExceeded) {
+		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.drainTimeout)
+		err = nil
+	}
+	end, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	if left := p.members.Leave(end); left != nil {
+		p.logger.Warn("cannot leave gossip: the others will notice", "error", left)
+	}
+	return err
+}
+
+func (p *process) ready() error {
+	if p.leaving.Load() {
+		return errors.New("leaving")
+	}
+	return p.router.Ready()
+}
+
+func (p *process) server(h http.Handler) *http.Server {
+	s := &http.Server{
+		Handler:           h,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		Protocols:         new(http.Protocols),
+		ErrorLog:          slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug),
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+func (p *process) serveRequests(s *http.Server, l net.Listener) error {
+	if p.o.tlsCert != "" {
+		return s.ServeTLS(l, p.o.tlsCert, p.o.tlsKey)
+	}
+	return s.Serve(l)
+}

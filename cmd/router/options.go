@@ -1,0 +1,94 @@
+package main
+
+import (
+	"crypto/tls"
+	"io"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+const about = `Router is Keyway's front door: it takes a key from each request and sends the
+request to the worker that owns the key. It finds the workers by gossip. While a
+key has no owner, since workers come, go or die, it holds the key's requests.`
+
+type options struct {
+	listen, admin           string
+	tlsCert, tlsKey         string
+	keySpecs                []string
+	hold                    time.Duration
+	maxHeld                 int
+	gossip, gossipAdvertise string
+	join                    []string
+	cluster                 string
+	gossipKey               cli.Keyring
+	partitions              int
+	redis                   string
+	newCluster              bool
+	ttl, drainTimeout       time.Duration
+	log                     cli.Log
+	keys                    []gateway.KeySource
+}
+
+func parseOptions(args []string, stdout io.Writer) (*options, error) {
+	o := new(options)
+	f := cli.NewFlags("router", about)
+	f.Group("Requests")
+	f.Address(&o.listen, "listen", "127.0.0.1:8080", "`address` that takes requests, HTTP/1.1 and HTTP/2; port 0 takes a free one")
+	f.List(&o.keySpecs, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as\npath:/orders/{key}) or host; several, separated by spaces or by repeating the\nflag, are tried in their order. The same on all routers")
+	f.Duration(&o.hold, "hold", 15*time.Second, 0, "`time` that a request waits while its key has no reachable owner, before it fails\nwith 503; 0: it fails at once")
+	f.Int(&o.maxHeld, "max-held", 10_000, 1, "`number` of requests that wait so at one time")
+	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
+	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")
+	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring and /lookup; not for the public")
+	f.Group("Cluster")
+	f.String(&o.cluster, "cluster", gossip.DefaultCluster, "`name` of the cluster; members of another one are refused")
+	f.Address(&o.gossip, "gossip", "127.0.0.1:7946", "`address` for gossip, UDP and TCP")
+	f.String(&o.gossipAdvertise, "gossip-advertise", "", "host or host:port `address` at which members reach --gossip, if it is another one")
+	f.List(&o.join, "join", ", ", nil, "gossip `addresses` of members to join, separated by commas; may be repeated")
+	f.Var(&o.gossipKey, "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by\ncommas; the first one encrypts")
+	f.Int(&o.partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
+	f.Group("Ownership")
+	f.String(&o.redis, "redis", "", "`URL` of the Redis that keeps who owns what, the same as the workers'; without it\nthe router runs a store of its own, which is for one machine")
+	f.Duration(&o.ttl, "session-ttl", 10*time.Second, time.Second, "`time` after which a worker that died is taken over, the same on all members")
+	f.Bool(&o.newCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty store; only\nfor the very first start of a cluster")
+	f.Duration(&o.drainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for finishing requests on SIGTERM")
+	f.Group("Log")
+	o.log.Define(f)
+	if err := f.Parse(args, stdout); err != nil {
+		return nil, err
+	}
+	return o, o.check()
+}
+
+func (o *options) check() error {
+	for _, spec := range o.keySpecs {
+		source, err := gateway.ParseKeySource(spec)
+		if err != nil {
+			return cli.Usagef("--key: %v", err)
+		}
+		o.keys = append(o.keys, source)
+	}
+	if (o.tlsCert == "") != (o.tlsKey == "") {
+		return cli.Usagef("--tls-cert and --tls-key need each other")
+	}
+	if o.tlsCert != "" {
+		if _, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey); err != nil {
+			return cli.Usagef("--tls-cert, --tls-key: %v", err)
+		}
+	}
+	return nil
+}
+
+func (o *options) ring() ring.Config { return ring.Config{Partitions: o.partitions} }
+
+// holdTime turns --hold 0 into what gateway takes for no time at all.
+func (o *options) holdTime() time.Duration {
+	if o.hold == 0 {
+		return -1
+	}
+	return o.hold
+}
