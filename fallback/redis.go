@@ -90,8 +90,8 @@ func (h reloadHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 func (h reloadHook) heed(ctx context.Context, err error) {
-	var answer redis.Error
-	if err == nil || errors.As(err, &answer) && !strings.HasPrefix(answer.Error(), "CLUSTERDOWN") {
+	answer, ok := errors.AsType[redis.Error](err)
+	if err == nil || ok && !strings.HasPrefix(answer.Error(), "CLUSTERDOWN") {
 		return
 	}
 	h.cluster.ReloadState(ctx) // in the background, one at a time
@@ -147,8 +147,7 @@ func parseURL(rawURL string) (*redis.UniversalOptions, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		// The error of url.Parse quotes the URL, and with it the password.
-		var e *url.Error
-		if errors.As(err, &e) && !strings.Contains(rawURL, "@") {
+		if e, ok := errors.AsType[*url.Error](err); ok && !strings.Contains(rawURL, "@") {
 			return nil, badURL("%v", e.Err)
 		}
 		return nil, badURL("it does not parse (is there an unescaped character in the password, host or port?)")

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
@@ -44,11 +43,11 @@ func StartCluster(t testing.TB, masters int) *Cluster {
 
 // URL is redis+cluster://… with every node.
 func (c *Cluster) URL() string {
-	url := "redis+cluster://" + c.Nodes[0].Addr()
-	for i, n := range c.Nodes[1:] {
-		url += fmt.Sprintf("%caddr=%s", "?&"[min(i, 1)], n.Addr())
+	var more []string
+	for _, n := range c.Nodes[1:] {
+		more = append(more, "addr="+n.Addr())
 	}
-	return url
+	return "redis+cluster://" + c.Nodes[0].Addr() + "?" + strings.Join(more, "&")
 }
 
 // Master is the node that owns a key's slot.
