@@ -21,6 +21,7 @@ const (
 	actLock                        // worker a: a request wins the mutex of key b
 	actStart                       // worker a: execution b starts
 	actEnd                         // worker a: execution b ends
+	actShut                        // worker a: the table of partition b is closed, after it was listed
 	actCrash                       // worker a dies
 	actPause                       // worker a is suspended
 	actResume                      // worker a goes on
@@ -91,6 +92,9 @@ func (w *world) quiet() bool {
 		if !p.up || p.paused >= 0 {
 			continue
 		}
+		if slices.ContainsFunc(p.tables, func(t table) bool { return t.closing }) {
+			return false
+		}
 		if p.seen != w.truth(p) || slices.ContainsFunc(p.execs, func(e exec) bool { return !e.running }) {
 			return false
 		}
@@ -126,13 +130,14 @@ func (w *world) messageActions(as []action, i int) []action {
 		add(actCarry)
 		_, reads := msg.call.(Observe)
 		_, fetches := msg.call.(FetchGeneration)
-		if !reads && !fetches && w.can(evTimeout) {
+		picked := w.sc.target == nil || w.sc.target(msg.call)
+		if !reads && !fetches && picked && w.can(evTimeout) {
 			add(actTimeout)
 		}
-		if !reads && !fetches && w.can(evDuplicate) {
+		if !reads && !fetches && picked && w.can(evDuplicate) {
 			add(actDuplicate)
 		}
-		if !fetches && w.can(evSlow) {
+		if !fetches && picked && w.can(evSlow) {
 			add(actSlow)
 		}
 	}
@@ -145,7 +150,7 @@ func (w *world) procActions(as []action, i int8, p *proc) []action {
 		if p.life > 0 && !p.noticed {
 			add(actNotice, 0)
 		}
-		if w.can(evSpawn) && !p.leaving {
+		if w.can(evSpawn) && (!p.leaving || p.done) {
 			add(actSpawn, 0)
 		}
 		return as
@@ -165,6 +170,11 @@ func (w *world) procActions(as []action, i int8, p *proc) []action {
 			add(actEnd, j)
 		} else {
 			add(actStart, j)
+		}
+	}
+	for part, t := range p.tables {
+		if t.closing {
+			add(actShut, part)
 		}
 	}
 	if w.starts > 0 {
@@ -316,6 +326,9 @@ func (w *world) doProc(a action, p *proc) {
 	case actEnd:
 		w.say("%s: the handler of %s ends", p.name(), keyName(p.execs[a.b].key))
 		w.end(p, int(a.b))
+	case actShut:
+		w.say("%s: the table of p%d closes, after it was listed", p.name(), a.b)
+		p.tables[a.b].open, p.tables[a.b].closing = false, false
 	case actCrash:
 		w.spend(evCrash)
 		w.say("%s crashes", p.name())

@@ -154,7 +154,7 @@ func (f *fingerprinter) proc(p *proc) {
 	f.span(p.surrender-f.w.now, 0)
 	f.gossip(p)
 	for i, t := range p.tables {
-		f.bools(t.open)
+		f.bools(t.open, t.closing)
 		if t.open {
 			f.epoch(i, t.epoch)
 			f.int(int(t.seq))
@@ -169,6 +169,9 @@ func (f *fingerprinter) proc(p *proc) {
 		f.int(e.key)
 		f.token(f.w.sc.keys[e.key], e.token)
 		f.bools(e.running, e.listed, e.cancelled, e.void)
+		if e.cancelled {
+			f.span(e.endBy-f.w.now, 0)
+		}
 	}
 	f.machine(p.m)
 }

@@ -6,11 +6,19 @@ type guard uint32
 
 const (
 	guardFence           guard = 1 << iota // a closed table opens at a higher epoch only
+	guardKnown                             // a move that was sent may have been made
+	guardOlder                             // an answer with a lower epoch is an older one
 	guardQuarantine                        // no claims for a TTL after the store lost data
 	guardStoreQuarantine                   // no claims in the store's own quarantine
+	guardReleased                          // a released owner's record may have come back from the past
 	guardSilence                           // no claim before the owner was silent for a TTL
 	guardLook                              // a session that vanished early was perhaps renewed
 	guardResidue                           // residue blocks its keys
+	guardReturn                            // residue is cleared when the handler returns, not earlier
+	guardStale                             // residue of ours that does not run any more is cleared again
+	guardResend                            // a clear under way is not trusted to cover what was seen since
+	guardGhosts                            // residue of dead holders is removed, even if it blocks nothing
+	guardReassert                          // residue is registered again when the store lost data
 	guardEitherClock                       // a deadline passes on either clock
 	guardClockBefore                       // a lease begins before its call was sent
 	guardCancel                            // handlers are cancelled at their deadline
@@ -19,7 +27,9 @@ const (
 	guardAlive                             // moves go to sessions that live
 	guardAgreement                         // moves need equal views
 	guardSettle                            // moves need a settled view
-	guardRecheck                           // the request path compares the lease again after winning the mutex
+	guardForward                           // a parked partition that nobody takes comes back to us
+	guardRecheck                           // of the request path: the lease is compared again after winning the mutex
+	guardCloseList                         // of the request path: a table is closed and listed in one critical section
 )
 
 // on reports whether a rule holds.

@@ -89,7 +89,7 @@ type Machine struct {
 	changes []Change      // of the apply under way
 
 	running map[int][]Residue // by partition: our executions that a Closed listed
-	ghosts  map[int][]Residue // by partition that we serve: residue that blocks keys
+	ghosts  map[int][]Residue // by partition that we serve: residue of others
 	clears  []clearing        // residue to be removed from the store
 	sent    int               // how many of clears are in the clear under way
 }

@@ -44,6 +44,9 @@ const (
 	storeEpoch                             // changes compare the record they start from
 	storeTombstone                         // a released incarnation cannot register
 	storeGeneration                        // calls compare the generation
+	storeQuarantine                        // no claims in quarantine
+	storeRenewOnly                         // a renewal does not bring a session back
+	storeCompare                           // a claim needs the record that it starts from
 )
 
 func newModelStore(partitions int, ttl time.Duration) *modelStore {
@@ -153,7 +156,11 @@ func (s *modelStore) renew(now time.Duration, e Renew) error {
 	}
 	m := s.session(e.Incarnation)
 	if m == nil {
-		return ErrSessionGone
+		if s.on(storeRenewOnly) {
+			return ErrSessionGone
+		}
+		s.sessions = append(slices.Clip(s.sessions), modelSession{SessionState: SessionState{Session: Session{Incarnation: e.Incarnation}}})
+		m = s.session(e.Incarnation)
 	}
 	m.Renewals++
 	m.expires = now + s.ttl
@@ -208,7 +215,7 @@ func (s *modelStore) apply(now time.Duration, e Apply) ([]PartitionState, error)
 
 func (s *modelStore) allows(now time.Duration, caller string, c Change) bool {
 	record := s.parts[c.Partition].record
-	if record != c.From && (s.on(storeEpoch) || record.Owner != c.From.Owner) {
+	if record != c.From && (s.on(storeEpoch) || record.Owner != c.From.Owner) && (s.on(storeCompare) || c.Op != OpClaim) {
 		return false
 	}
 	switch c.Op {
@@ -220,7 +227,7 @@ func (s *modelStore) allows(now time.Duration, caller string, c Change) bool {
 		if c.From.Owner == caller {
 			return true
 		}
-		return now >= s.quarantine && (c.From.Owner == "" || s.session(c.From.Owner) == nil || !s.on(storeClaimLive))
+		return (now >= s.quarantine || !s.on(storeQuarantine)) && (c.From.Owner == "" || s.session(c.From.Owner) == nil || !s.on(storeClaimLive))
 	}
 	return false
 }

@@ -51,7 +51,7 @@ func (m *Machine) agrees(inc string) bool {
 // takeState learns what the store says of a partition. Within a generation
 // epochs only go up, so a lower one is an older answer.
 func (m *Machine) takeState(s PartitionState) {
-	if !m.valid(s.Partition) || s.Record.Epoch < m.parts[s.Partition].record.Epoch {
+	if !m.valid(s.Partition) || s.Record.Epoch < m.parts[s.Partition].record.Epoch && m.on(guardOlder) {
 		return
 	}
 	part := &m.parts[s.Partition]
@@ -254,8 +254,10 @@ func (m *Machine) goForward(p int) {
 	case m.takes(to):
 		m.setState(p, StateMoving)
 		m.change(Change{Op: OpMove, Partition: p, From: part.record, To: to, Floor: part.known + 1, Residue: slices.Clone(m.running[p])})
-		part.known = max(part.known, part.record.Epoch+1)
-	case !m.abandons():
+		if m.on(guardKnown) {
+			part.known = max(part.known, part.record.Epoch+1)
+		}
+	case !m.abandons() && m.on(guardForward):
 		m.claim(p)
 	}
 }
@@ -285,7 +287,7 @@ func (m *Machine) claimable(r Record) bool {
 	case r.Owner == "":
 		return m.calm()
 	case m.released(r.Owner):
-		return m.calm() || m.first && m.stored()
+		return m.calm() || m.first && m.stored() || !m.on(guardReleased)
 	}
 	return m.dead(r.Owner) && m.calm()
 }

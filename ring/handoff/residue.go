@@ -18,6 +18,9 @@ func (m *Machine) list(in Closed) {
 		r := Residue{Key: e.Key, Holder: m.me(), Token: e.Token}
 		if !slices.Contains(m.running[in.Partition], r) {
 			m.running[in.Partition] = append(m.running[in.Partition], r)
+			if !m.on(guardReturn) {
+				m.clearLater(in.Partition, r)
+			}
 		}
 	}
 }
@@ -36,7 +39,7 @@ func (m *Machine) takeFinished(in Finished) {
 // a call that was overtaken, or come back with the store's past.
 func (m *Machine) clearStale(s PartitionState) {
 	for _, r := range s.Residue {
-		if r.Holder == m.me() && !slices.Contains(m.running[s.Partition], r) {
+		if r.Holder == m.me() && !slices.Contains(m.running[s.Partition], r) && m.on(guardStale) {
 			m.clearLater(s.Partition, r)
 		}
 	}
@@ -46,7 +49,11 @@ func (m *Machine) clearStale(s PartitionState) {
 // removes it already does not count: the entry may have been written after it.
 func (m *Machine) clearLater(p int, r Residue) {
 	c := clearing{p, r}
-	if m.held() && !slices.Contains(m.clears[m.sent:], c) {
+	covered := m.clears[m.sent:]
+	if !m.on(guardResend) {
+		covered = m.clears
+	}
+	if m.held() && !slices.Contains(covered, c) {
 		m.clears = append(m.clears, c)
 	}
 }
@@ -103,22 +110,23 @@ func (m *Machine) block(s PartitionState) []string {
 	return keys
 }
 
-// reblock unblocks the keys of a partition that we serve whose residue the
-// store has no more.
+// reblock notes which residue of others a partition that we serve still has,
+// and unblocks the keys whose entry is gone. An entry that was not there when
+// we opened the partition blocks nothing: it came back with the store's past.
+// But it is ours to remove once its holder is dead.
 func (m *Machine) reblock(s PartitionState) {
-	ghosts := m.ghosts[s.Partition]
-	if len(ghosts) == 0 {
-		return
-	}
 	var left []Residue
-	for _, g := range ghosts {
-		i := slices.IndexFunc(s.Residue, func(r Residue) bool { return r.Key == g.Key && r.Holder != m.me() })
-		if i < 0 {
-			m.emit(Unblock{Partition: s.Partition, Key: g.Key})
-		} else {
-			left = append(left, s.Residue[i])
+	for _, r := range s.Residue {
+		if r.Holder != m.me() && (m.on(guardGhosts) || len(m.ghosts[s.Partition]) > 0) {
+			left = append(left, r)
 		}
 	}
+	for _, g := range m.ghosts[s.Partition] {
+		if !slices.ContainsFunc(left, func(r Residue) bool { return r.Key == g.Key }) {
+			m.emit(Unblock{Partition: s.Partition, Key: g.Key})
+		}
+	}
+	m.recheck = m.recheck || len(left) > 0
 	m.put(m.ghosts, s.Partition, left)
 }
 

@@ -1,5 +1,7 @@
 package handoff
 
+import "time"
+
 // Views of the ring: by partition, the workers in order of preference.
 var (
 	ringA  = [][]int{{0, 1, 2}}
@@ -37,38 +39,67 @@ func (sc *scope) with(change func(*scope)) *scope {
 	return sc
 }
 
+// slowTiming leaves a session a single try to be renewed.
+func slowTiming(share int) func(*scope) {
+	return func(sc *scope) {
+		sc.timing = func(m *Machine) {
+			m.renewEvery = m.cfg.TTL / 100 * time.Duration(share)
+			m.pollEvery = m.renewEvery
+		}
+	}
+}
+
+func only[E Effect](sc *scope) {
+	sc.target = func(e Effect) bool { _, ok := e.(E); return ok }
+}
+
 // scopes are the worlds that the explorer searches.
 func scopes() []*scope {
 	split := func(sc *scope) { sc.split = true }
+	cold := func(sc *scope) { sc.cold = true }
+	poll := func(sc *scope) { sc.poll = true }
+	proof := func(sc *scope) { sc.proof = true }
+	seconds := func(sc *scope) { sc.second = ttl / 4 }
+	untimed := func(sc *scope) {
+		sc.untimed = true
+		sc.off = guardCancel | guardSurrender | guardSilence | guardLook
+	}
 	return []*scope{
-		newScope("move, request lost or late", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB),
+		newScope("move, calls lost or late", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB),
 		newScope("move, slow network", 2, 1, 1, limits{evSlow: 1}, ringA, ringB),
-		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(func(sc *scope) { sc.poll = true }),
+		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(poll),
+		newScope("move, renewals lost", 2, 1, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60)).with(only[Renew]),
+		newScope("move, renewal slow, then lost", 2, 1, 2, limits{evSlow: 1, evTimeout: 1}, ringA, ringB).with(slowTiming(60)).with(only[Renew]),
 		newScope("flap", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA),
+		newScope("flap, slow reads", 2, 1, 1, limits{evSlow: 1}, ringA, ringB, ringA).with(only[Observe]),
+		newScope("flap, late clears", 2, 3, 1, limits{evDuplicate: 1}, ringA, ringB, ringA).with(only[Clear]),
 		newScope("crash in a move", 2, 2, 1, limits{evCrash: 1}, ringA, ringB),
 		newScope("crash and a lost call", 2, 1, 2, limits{evCrash: 1, evTimeout: 1}, ringA, ringB),
 		newScope("crash and restart", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB),
-		newScope("restart with proof", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB).with(func(sc *scope) { sc.proof = true }),
+		newScope("restart with proof", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB).with(proof),
 		newScope("suspended worker", 2, 2, 1, limits{evPause: 1}, ringA, ringB).with(split),
 		newScope("store restarts", 2, 2, 1, limits{evRestart: 1}, ringA, ringB),
-		newScope("store fails over with lost writes", 2, 2, 1, limits{evRollback: 1}, ringA, ringB),
-		newScope("store is flushed", 2, 2, 1, limits{evFlush: 1}, ringA, ringB),
-		newScope("lost writes and a crash", 2, 1, 2, limits{evRollback: 1, evCrash: 1}, ringA, ringB).with(func(sc *scope) { sc.second = ttl / 4 }),
-		newScope("lost writes and a leave", 2, 1, 1, limits{evRollback: 1, evLeave: 1, evSpawn: 1}, ringA, ringB).with(func(sc *scope) { sc.second = ttl / 4 }),
+		newScope("store restarts, late registration", 2, 2, 2, limits{evRestart: 1, evDuplicate: 1}, ringA, ringB).with(only[Register]),
+		newScope("store restarts, flap, late registration", 2, 3, 2, limits{evRestart: 1, evDuplicate: 1}, ringA, ringB, ringA).with(only[Register]),
+		newScope("lost writes", 2, 2, 1, limits{evRollback: 1}, ringA, ringB),
+		newScope("lost writes, store's clock steps", 2, 2, 2, limits{evRollback: 1, evStoreStep: 1}, ringA, ringB),
+		newScope("lost writes, lost call, crash", 2, 0, 3, limits{evRollback: 1, evTimeout: 1, evCrash: 1}, ringA, ringB).with(only[Apply]),
+		newScope("lost writes and a crash", 2, 1, 2, limits{evRollback: 1, evCrash: 1}, ringA, ringB).with(seconds),
+		newScope("lost writes and a leave", 2, 1, 1, limits{evRollback: 1, evLeave: 1, evSpawn: 1}, ringA, ringB).with(seconds),
+		newScope("everything lost", 2, 2, 1, limits{evFlush: 1}, ringA, ringB),
 		newScope("store's clock steps", 2, 1, 2, limits{evStoreStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("store's clock steps, slow network", 2, 1, 2, limits{evStoreStep: 1, evSlow: 1}, ringA),
-		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evPause: 1}, ringA, ringB),
+		newScope("store's clock steps, renewal at the last moment", 2, 1, 2, limits{evStoreStep: 1, evTimeout: 1}, ringA, ringB).with(slowTiming(49)).with(only[Renew]),
+		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("A to B to C", 3, 2, 0, limits{}, ringA, ringB, ringC),
-		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC),
+		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC).with(only[Apply]),
 		newScope("two joins at once", 3, 2, 0, limits{}, ringAA, ringBC),
 		newScope("two partitions, crash", 2, 2, 1, limits{evCrash: 1}, ringAA, ringAB),
 		newScope("leave", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA),
 		newScope("leave and come back", 2, 2, 0, limits{evLeave: 1, evSpawn: 1}, ringA, ringB),
 		newScope("tokens run low", 2, 2, 1, limits{evAdvance: 1, evTimeout: 1, evDuplicate: 1}, ringA, ringB),
-		newScope("first start", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA).with(func(sc *scope) { sc.cold = true }),
-		newScope("no clock at all", 2, 2, 2, limits{evStoreStep: 2, evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA).with(func(sc *scope) {
-			sc.untimed = true
-			sc.off = guardCancel | guardSurrender | guardSilence | guardLook
-		}),
+		newScope("first start", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA).with(cold),
+		newScope("first start, late claim", 2, 2, 1, limits{evDuplicate: 1}, ringA, ringB).with(cold).with(only[Apply]),
+		newScope("no clock at all", 2, 1, 2, limits{evStoreStep: 2, evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA).with(untimed).with(only[Apply]),
 	}
 }

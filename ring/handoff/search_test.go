@@ -179,6 +179,11 @@ func (w *world) soothe() {
 	}
 	w.drain()
 	for _, p := range w.procs {
+		for i := range p.tables {
+			if p.tables[i].closing {
+				p.tables[i].open, p.tables[i].closing = false, false
+			}
+		}
 		for len(p.execs) > 0 {
 			if !p.execs[0].running {
 				w.start(p, 0, true)

@@ -48,6 +48,14 @@ func (m *Machine) join() {
 // keys that still run here though their partitions moved on.
 func (m *Machine) holdings() []Holding {
 	var hs []Holding
+	if !m.on(guardReassert) {
+		for p := range m.parts {
+			if m.parts[p].state == StateServing {
+				hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch})
+			}
+		}
+		return hs
+	}
 	for p := range m.parts {
 		if m.parts[p].state == StateServing {
 			hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.ghosts[p])})

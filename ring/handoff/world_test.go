@@ -29,6 +29,7 @@ type scope struct {
 	off     guard // rules that do not hold in this scope
 	second  time.Duration
 	timing  func(*Machine)
+	target  func(Effect) bool // which calls a faulty network picks on; nil for all
 	depth   int // of the search; 0 for no limit
 }
 
@@ -96,6 +97,7 @@ type proc struct {
 
 type table struct {
 	open    bool
+	closing bool // listed, about to be closed; only where that is not one step
 	epoch   int64
 	seq     int64
 	blocked []string
@@ -108,6 +110,7 @@ type exec struct {
 	running   bool // not just about to, with the mutex won
 	listed    bool // by a Closed
 	cancelled bool
+	endBy     time.Duration // true time, if cancelled
 	void      bool // its worker was suspended for so long that it should have ended
 }
 
@@ -239,8 +242,9 @@ func (w *world) step(p *proc, in Input) {
 			t.blocked = slices.DeleteFunc(slices.Clone(t.blocked), func(k string) bool { return k == e.Key })
 		case CancelHandlers:
 			for i := range p.execs {
-				if e.All || w.sc.keys[p.execs[i].key] == e.Partition {
-					p.execs[i].cancelled = true
+				if x := &p.execs[i]; !x.cancelled && (e.All || w.sc.keys[x.key] == e.Partition) {
+					x.cancelled = true
+					x.endBy = w.now + w.store.ttl/100*(surrenderPercent-cancelPercent)
 				}
 			}
 		case LeaseChanged:
@@ -264,7 +268,7 @@ func (w *world) step(p *proc, in Input) {
 
 func (w *world) serve(p *proc, partition int, epoch int64) {
 	t := &p.tables[partition]
-	t.open, t.epoch, t.seq = true, epoch, 0
+	t.open, t.closing, t.epoch, t.seq = true, false, epoch, 0
 	if epoch == w.served[partition] {
 		w.fail("S2: %s serves partition %d at epoch %d, at which it has been served before", p.name(), partition, epoch)
 	}
@@ -274,6 +278,10 @@ func (w *world) serve(p *proc, partition int, epoch int64) {
 func (w *world) closeTable(p *proc, partition int) Closed {
 	c := Closed{Partition: partition}
 	p.tables[partition].open = false
+	if w.off&guardCloseList != 0 {
+		p.tables[partition].open = true
+		p.tables[partition].closing = true
+	}
 	for i := range p.execs {
 		if w.sc.keys[p.execs[i].key] == partition {
 			p.execs[i].listed = true
@@ -288,7 +296,7 @@ func (w *world) closeTable(p *proc, partition int) Closed {
 // the two see the same ring.
 func (w *world) checkMove(p *proc, partition int) {
 	to := p.m.wanted(partition)
-	if p.m.Phase() != PhaseLive || p.leaving || to == "" || to == p.m.me() {
+	if p.m.Phase() != PhaseLive || p.leaving || p.m.parts[partition].record.Owner != p.m.me() {
 		return
 	}
 	for i, q := range w.procs {
@@ -318,6 +326,9 @@ func (w *world) lock(p *proc, key int) bool {
 }
 
 func (w *world) admits(p *proc) bool {
+	if w.off&guardEitherClock != 0 {
+		return w.instant(p).Mono < p.m.Lease().Admit.Mono
+	}
 	return w.sc.untimed || p.m.Lease().Admits(w.instant(p))
 }
 
@@ -404,6 +415,9 @@ func (w *world) carryOut(i int) {
 			}
 		}
 		changed = changed || w.store.parts[p].version != before.parts[p].version
+		if was.Owner != is.Owner && w.store.session(is.Owner) == nil {
+			w.fail("M: partition %d is given to %s, which has no session", p, is.Owner)
+		}
 	}
 	if changed && w.left[evRollback] > 0 {
 		w.past = append(w.past, before)
@@ -516,8 +530,8 @@ func (w *world) show(p *proc) {
 	w.step(p, v)
 }
 
-// pass lets time pass until the next moment at which something is due.
-// Handlers that were told to end do so in time.
+// pass lets time pass until the next moment at which something is due. A
+// handler that was told to end takes no longer than S1 asks of it.
 func (w *world) pass() time.Duration {
 	d := w.store.ttl
 	for _, p := range w.procs {
@@ -525,8 +539,10 @@ func (w *world) pass() time.Duration {
 			continue
 		}
 		d = min(d, max(p.m.Next(w.instant(p)), 1))
-		if slices.ContainsFunc(p.execs, func(e exec) bool { return e.cancelled }) {
-			d = min(d, max(p.surrender-w.now, 0))
+		for _, e := range p.execs {
+			if e.cancelled {
+				d = min(d, max(e.endBy-w.now, 0))
+			}
 		}
 	}
 	w.now += d
@@ -535,7 +551,7 @@ func (w *world) pass() time.Duration {
 			continue
 		}
 		for i := len(p.execs) - 1; i >= 0; i-- {
-			if p.execs[i].cancelled && w.now >= p.surrender {
+			if p.execs[i].cancelled && w.now >= p.execs[i].endBy {
 				w.end(p, i)
 			}
 		}
