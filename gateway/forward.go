@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -28,7 +29,8 @@ var errFailing = fmt.Errorf("%w: connecting failed a moment ago", errNotSent)
 // peers are the workers as this process reaches them.
 type peers struct {
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
-	conns int // per worker
+	conns int         // per worker, of plain HTTP
+	link  link.Config // the same at the workers
 
 	known sync.Map                  // *peer by incarnation
 	view  atomic.Pointer[ring.View] // after which known was last swept
@@ -36,6 +38,10 @@ type peers struct {
 
 // peer carries requests to one worker.
 type peer struct {
+	link  *link.Client
+	users atomic.Int64 // requests on the link
+	left  atomic.Bool  // the worker has left the view
+
 	health    health
 	transport *http.Transport
 }
@@ -49,7 +55,7 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 	if p, ok := ps.known.Load(m.Incarnation); ok {
 		return p.(*peer)
 	}
-	p, _ := ps.known.LoadOrStore(m.Incarnation, ps.newPeer())
+	p, _ := ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m.Addr))
 	return p.(*peer)
 }
 
@@ -57,7 +63,7 @@ func (ps *peers) sweep(view *ring.View) {
 	ps.known.Range(func(incarnation, p any) bool {
 		if _, ok := view.Find(incarnation.(string)); !ok {
 			ps.known.Delete(incarnation)
-			p.(*peer).transport.CloseIdleConnections()
+			p.(*peer).close()
 		}
 		return true
 	})
@@ -65,13 +71,29 @@ func (ps *peers) sweep(view *ring.View) {
 
 func (ps *peers) close() {
 	ps.known.Range(func(_, p any) bool {
-		p.(*peer).transport.CloseIdleConnections()
+		p.(*peer).close()
 		return true
 	})
 }
 
-func (ps *peers) newPeer() *peer {
-	return &peer{transport: &http.Transport{
+// close ends the peer's connections, once no request uses them: a worker that
+// has left the view may still be answering.
+func (p *peer) close() {
+	p.transport.CloseIdleConnections()
+	p.left.Store(true)
+	p.users.Add(1)
+	p.leave()
+}
+
+// leave ends one request's use of the link.
+func (p *peer) leave() {
+	if p.users.Add(-1) == 0 && p.left.Load() {
+		go p.link.Close()
+	}
+}
+
+func (ps *peers) newPeer(addr string) *peer {
+	return &peer{link: ps.newLink(addr), transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := ps.dial(ctx, network, addr)
 			if err != nil {

@@ -14,6 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/link"
 )
 
 // passage is a request's way through the router.
@@ -23,7 +26,8 @@ type passage struct {
 	key       string
 	partition int
 	body      payload
-	sending   *attemptBody // of the last attempt
+	sending   *attemptBody // of the last attempt over plain HTTP
+	linkReq   *link.Request
 }
 
 // errBroken is wrapped by the error of a request that may have started.
@@ -41,7 +45,7 @@ func (x *passage) serve(w *clientWriter) {
 		}
 	}()
 	defer w.finish()
-	pace := &pacedBody{in: x.in, control: http.NewResponseController(w.ResponseWriter), pace: router.cfg.BodyTimeout}
+	pace := &pacedBody{x.in, w.control, w.pace}
 	if err := x.body.fill(x.in, pace, &router.budget); err != nil {
 		x.fail(w, x.in, err)
 		return
@@ -85,10 +89,18 @@ func (x *passage) RoundTrip(out *http.Request) (res *http.Response, err error) {
 	return res, err
 }
 
-// attempt sends the request to a worker, once more if a pooled connection
-// turns out to have ended.
+// attempt sends the request to a worker.
 func (x *passage) attempt(out *http.Request, t target) (*http.Response, outcome) {
 	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	if linked(t.Member, out) {
+		return x.attemptLink(out, peer, t)
+	}
+	return x.attemptPlain(out, peer, t)
+}
+
+// attemptPlain sends the request over HTTP/1.1, once more if a pooled
+// connection turns out to have ended.
+func (x *passage) attemptPlain(out *http.Request, peer *peer, t target) (*http.Response, outcome) {
 	var res *http.Response
 	var err error
 	var begun bool
@@ -147,19 +159,24 @@ func (x *passage) classify(ctx context.Context, t target, begun bool, err error)
 	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
 }
 
+var (
+	errNoOwnerSaid  = errors.New("no worker says that it owns the partition")
+	errNotAdmitting = errors.New("the worker admits nothing at the moment")
+)
+
 // readRefusal reads the headers by which a worker says that the request has
 // not started. Apps cannot send them: their worker strips them.
 func readRefusal(h http.Header) (outcome, bool) {
 	switch h.Get(headerRefused) {
 	case refusedNotOwner:
-		o := outcome{verdict: notOwner, err: errors.New("no worker says that it owns the partition")}
+		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
 		epoch, err := strconv.ParseInt(h.Get(HeaderEpoch), 10, 64)
 		if owner := h.Get(headerOwner); err == nil && owner != "" {
 			o.hint = hint{owner: owner, epoch: epoch}
 		}
 		return o, true
 	case refusedUnavailable:
-		return outcome{verdict: notStarted, err: errors.New("the worker admits nothing at the moment")}, true
+		return outcome{verdict: notStarted, err: errNotAdmitting}, true
 	}
 	return outcome{}, false
 }
@@ -187,6 +204,12 @@ func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		level = slog.LevelWarn
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, unreachable.public(), http.StatusServiceUnavailable)
+	case errors.Is(err, ErrBusy):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+	case errors.Is(err, link.ErrHeaderTooLarge):
+		c.badRequests.Add(1)
+		http.Error(w, "gateway: the request's headers are too large for the worker", http.StatusRequestHeaderFieldsTooLarge)
 	case errors.Is(err, errHallFull):
 		c.hallFull.Add(1)
 		w.Header().Set("Retry-After", "1")
@@ -242,8 +265,20 @@ func quoteToken(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// clientWriter keeps from the client what only Keyway's own members may see.
-type clientWriter struct{ http.ResponseWriter }
+// clientWriter keeps from the client what only Keyway's own members may see,
+// and gives up on a client that takes nothing for too long.
+type clientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	pace    time.Duration // 0 or less for no limit
+}
+
+func (w *clientWriter) Write(b []byte) (int, error) {
+	if w.pace > 0 {
+		_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
+	}
+	return w.ResponseWriter.Write(b)
+}
 
 func (w *clientWriter) WriteHeader(status int) {
 	if status == http.StatusContinue {
@@ -258,6 +293,9 @@ func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // finish strips the trailers, which stand in the header once the body ends.
 func (w *clientWriter) finish() {
+	if w.pace > 0 {
+		_ = w.control.SetWriteDeadline(time.Time{})
+	}
 	h := w.Header()
 	stripKeyway(h)
 	for name := range h {

@@ -80,6 +80,10 @@ func (p *payload) attach(req *http.Request) *attemptBody {
 	return &attemptBody{}
 }
 
+// reader returns the streamed body for the link, which reads it once for all
+// attempts.
+func (p *payload) reader() io.Reader { return &attemptBody{payload: p, reader: p.stream} }
+
 // attemptBody is the streamed body as one attempt sees it. Once it is closed
 // the attempt reads no more, so that the body is whole for the next attempt if
 // nothing had been read.

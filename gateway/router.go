@@ -20,6 +20,7 @@ type RouterConfig struct {
 	Members Membership
 	Keys    []KeySource
 	Ring    ring.Config
+	Cluster string // name of the cluster; workers of another one are refused
 
 	// Hold is how long a request waits while its partition has no reachable
 	// owner. Default 15 s; negative: it fails at once.
@@ -34,9 +35,9 @@ type RouterConfig struct {
 	// streamed like a larger body. Default 64 MiB.
 	ReplayBytes int64
 
-	// BodyTimeout bounds each wait for bytes of a request's body. Default
-	// 1 minute; negative: no bound.
-	BodyTimeout time.Duration
+	// ClientTimeout bounds each wait for a client: to send more of its body,
+	// and to take more of the answer. Default 1 minute; negative: no bound.
+	ClientTimeout time.Duration
 
 	// ConnsPerWorker bounds the connections to one worker; what exceeds it
 	// waits for one. Default 4096.
@@ -66,7 +67,7 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 	c.Hold = cmp.Or(c.Hold, 15*time.Second)
 	c.MaxHeld = cmp.Or(c.MaxHeld, 10_000)
 	c.ReplayBytes = cmp.Or(c.ReplayBytes, 64<<20)
-	c.BodyTimeout = cmp.Or(c.BodyTimeout, time.Minute)
+	c.ClientTimeout = cmp.Or(c.ClientTimeout, time.Minute)
 	c.ConnsPerWorker = cmp.Or(c.ConnsPerWorker, 4096)
 	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
 	if c.Dial == nil {
@@ -105,7 +106,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	}
 	rt := &Router{
 		cfg:      cfg,
-		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker},
+		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, link: linkConfig(cfg.Cluster, cfg.Ring, maxHeaderBytes, cfg.Logger)},
 		budget:   budget{limit: cfg.ReplayBytes},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
@@ -132,7 +133,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &passage{router: rt, in: r, key: key, partition: rt.cfg.Ring.Partition(key)}
-	x.serve(&clientWriter{w})
+	x.serve(&clientWriter{w, http.NewResponseController(w), rt.cfg.ClientTimeout})
 }
 
 // Close closes the idle connections to workers. Requests that still run are

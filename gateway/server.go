@@ -26,14 +26,16 @@ const (
 // from routers (docs/link.md), and over HTTP/1.1 or HTTP/2 without TLS from
 // anybody. Make one with [Worker.NewServer].
 type Server struct {
-	link *link.Server
-	http *http.Server
+	worker *Worker
+	link   *link.Server
+	http   *http.Server
 }
 
 // NewServer returns a server for a handler that [Worker.Handler] or
 // [Worker.Sidecar] returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
 	s := &Server{
+		worker: w,
 		link: &link.Server{
 			Handler: linkHandler(h),
 			Config:  linkConfig(w.cfg.Cluster, w.cfg.Ring, maxHeaderBytes, w.cfg.Logger),
@@ -55,6 +57,9 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 // Serve takes requests from l until it fails or the server is shut down, when
 // it returns [http.ErrServerClosed].
 func (s *Server) Serve(l net.Listener) error {
+	if err := s.worker.cfg.Members.Announce(func(self *ring.Member) { self.Link = true }); err != nil {
+		return err
+	}
 	links, others := link.Split(l, link.SplitConfig{Timeout: readHeaderTimeout})
 	failed := make(chan error, 2)
 	go func() { failed <- s.link.Serve(links) }()

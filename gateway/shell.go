@@ -235,9 +235,6 @@ func (s *shell) look() {
 	if view == s.view {
 		return
 	}
-	if s.view == nil || s.view.Digest != view.Digest {
-		s.announce(func(self *ring.Member) { self.View = view.Digest })
-	}
 	s.view = view
 	in := viewInput(view)
 	s.stepAll(in)

@@ -73,7 +73,8 @@ type Membership interface {
 	View() *ring.View
 	// Changed returns a channel that is closed at the next change of View.
 	Changed() <-chan struct{}
-	// Announce changes what the other members see of this one.
+	// Announce changes what the other members see of this one: its Incarnation,
+	// State, Addr, Link or Store. Its View is kept up to date without that.
 	Announce(update func(self *ring.Member)) error
 }
 

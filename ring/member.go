@@ -28,6 +28,7 @@ type Member struct {
 	Role        Role
 	State       State
 	Addr        string // host:port that takes requests
+	Link        bool   // Addr takes the multiplexed link too, not only HTTP
 	Gossip      string // host:port of its gossip listener
 	Store       string // URL of the store that it offers to others; empty for none
 	View        uint64 // digest of the View that it sees; 0 when not yet known

@@ -82,8 +82,19 @@ func compareMembers(a, b Member) int {
 		cmp.Compare(a.Role, b.Role),
 		cmp.Compare(a.State, b.State),
 		cmp.Compare(a.Addr, b.Addr),
+		compareBools(a.Link, b.Link),
 		cmp.Compare(a.Gossip, b.Gossip),
 		cmp.Compare(a.Store, b.Store),
 		cmp.Compare(a.View, b.View),
 	)
+}
+
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }

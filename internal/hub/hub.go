@@ -83,6 +83,9 @@ func (h *Hub) rebuild() error {
 		return fmt.Errorf("hub: %w", err)
 	}
 	h.view = ring.NewView(table, members)
+	for i := range h.view.Members {
+		h.view.Members[i].View = h.view.Digest
+	}
 	close(h.changed)
 	h.changed = make(chan struct{})
 	return nil

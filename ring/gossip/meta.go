@@ -35,6 +35,7 @@ var errNotKeyway = errors.New("not a member of a Keyway cluster")
 type metadata struct {
 	role        ring.Role
 	state       ring.State
+	link        bool
 	view        uint64
 	settings    settings
 	incarnation string
@@ -74,6 +75,7 @@ func newMetadata(m ring.Member, s settings) metadata {
 	return metadata{
 		role:        m.Role,
 		state:       m.State,
+		link:        m.Link,
 		view:        m.View,
 		settings:    s,
 		incarnation: m.Incarnation,
@@ -90,16 +92,27 @@ func (md metadata) member(name, gossip string) ring.Member {
 		Role:        md.role,
 		State:       md.state,
 		Addr:        md.addr,
+		Link:        md.link,
 		Gossip:      gossip,
 		Store:       md.store,
 		View:        md.view,
 	}
 }
 
+// flagLink is a bit of the flags; the others are free.
+const flagLink = 1
+
+func (md metadata) flags() byte {
+	if md.link {
+		return flagLink
+	}
+	return 0
+}
+
 // encode fails if md is longer than memberlist can carry.
 func (md metadata) encode() ([]byte, error) {
 	b := make([]byte, 0, metaLimit)
-	b = append(b, metaMark, metaVersion, byte(md.role), byte(md.state))
+	b = append(b, metaMark, metaVersion, byte(md.role), byte(md.state), md.flags())
 	b = binary.BigEndian.AppendUint64(b, md.view)
 	b = binary.BigEndian.AppendUint64(b, md.settings.ring)
 	b = binary.BigEndian.AppendUint64(b, md.settings.keyDigest)
@@ -126,6 +139,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 	}
 	r := reader{b: b[2:]}
 	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
+	md.link = r.byte()&flagLink != 0
 	md.view = r.uint64()
 	md.settings.ring = r.uint64()
 	md.settings.keyDigest = r.uint64()
