@@ -29,3 +29,8 @@ bench: ## run the benchmarks
 .PHONY: fuzz
 fuzz: ## run every fuzz function for T (make fuzz T=1m; default 10s)
 	scripts/fuzz $(T)
+
+.PHONY: chaos
+chaos: T = 60s
+chaos: ## try the promises on real processes for T (make chaos T=5m; default 60s)
+	cd internal/chaos && go run . -t $(T)
