@@ -40,7 +40,8 @@ type Client struct {
 
 	mu     sync.Mutex // of what follows and of the slots' dials
 	closed bool
-	wg     sync.WaitGroup // dials and connections
+	conns  map[*clientConn]struct{} // that have not ended
+	wg     sync.WaitGroup           // dials and connections
 }
 
 // slot is one of a Client's connections.
@@ -55,6 +56,7 @@ func (c *Client) init() {
 	c.setup.Do(func() {
 		c.cfg = c.Config.withDefaults()
 		c.slots = make([]slot, max(c.Conns, 1))
+		c.conns = make(map[*clientConn]struct{})
 		c.ctx, c.stop = context.WithCancel(context.Background())
 	})
 }
@@ -160,11 +162,20 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 		s.dialing, s.err, s.failed = nil, err, time.Now()
 		if err == nil {
 			s.conn.Store(cc)
-			c.wg.Go(cc.run)
+			c.conns[cc] = struct{}{}
+			c.wg.Go(func() { c.run(cc) })
 		}
 		close(done)
 	})
 	return done, nil
+}
+
+// run serves cc to its end.
+func (c *Client) run(cc *clientConn) {
+	cc.run()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.conns, cc)
 }
 
 // connect dials and exchanges hellos.
@@ -239,10 +250,8 @@ func (c *Client) Close() error {
 	c.init()
 	c.mu.Lock()
 	c.closed = true
-	for i := range c.slots {
-		if cc := c.slots[i].conn.Load(); cc != nil {
-			cc.fail(ErrClosed)
-		}
+	for cc := range c.conns {
+		cc.fail(ErrClosed)
 	}
 	c.mu.Unlock()
 	c.stop()

@@ -13,7 +13,7 @@ import (
 type clientStream struct {
 	stream
 	cc       *clientConn
-	handed   int64 // position in the byte stream behind the head of the request
+	headEnd  int64 // position in the byte stream behind the head of the request
 	resp     Response
 	body     Body
 	answered bool // resp is set; under mu
@@ -45,7 +45,7 @@ func (cc *clientConn) run() {
 	handed := cc.out.handed()
 	for id, st := range cc.streams {
 		delete(cc.streams, id)
-		if st.handed > handed {
+		if st.headEnd > handed { // the head is not complete: nothing started
 			st.stop(notStarted(cc.cause))
 			continue
 		}
@@ -75,21 +75,26 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 	return &st.resp, nil
 }
 
-// inlineBody is how much body goes out in one piece with the head.
-const inlineBody = 4 << 10
+// inlineBody is how much body goes out in one piece with the head, so that
+// nothing has to wait in between.
+const inlineBody = maxData
 
 // send opens st and starts sending the body.
 func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) error {
-	scratch := cc.pool.get(4 << 10)
+	inline := req.small() && req.Trailer == nil && req.ContentLength <= inlineBody
+	scratch := cc.pool.get(minBuffer)
+	if inline && req.ContentLength > 0 {
+		cc.pool.put(scratch)
+		scratch = cc.pool.get(2 * int(req.ContentLength))
+	}
 	defer cc.pool.put(scratch)
 	head := req.head(ctx)
 	b := head.append(openFrame(scratch.b))
-	h := header{kind: kindRequest, end: req.Body == nil}
-	closeFrame(b, 0, h)
-	if size := len(b) - headerLen; int64(size) > cc.peer.header || size > maxPayload {
+	closeFrame(b, 0, header{kind: kindRequest, end: req.Body == nil})
+	size := len(b) - headerLen
+	if int64(size) > cc.peer.header || size > maxPayload {
 		return notStarted(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrHeaderTooLarge, size, cc.peer.header))
 	}
-	inline := req.small() && req.Trailer == nil && req.ContentLength <= inlineBody
 	if inline {
 		st.credit -= len(req.up.kept.b)
 		b = appendFrame(b, header{kind: kindData, end: true}, req.up.kept.b)
@@ -98,11 +103,7 @@ func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) 
 	if err := cc.open(st, b); err != nil {
 		return notStarted(err)
 	}
-	switch {
-	case req.Body == nil || inline:
-	case req.small():
-		req.sendSmall(st)
-	default:
+	if req.Body != nil && !inline {
 		req.attach(st)
 	}
 	return nil
@@ -118,8 +119,7 @@ func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	if int64(len(cc.streams)) >= cc.peer.streams {
 		return ErrTooManyStreams
 	}
-	cc.last++
-	st.id = cc.last
+	st.id = cc.last + 1
 	for at := 0; at < len(frames); {
 		h := parseHeader(frames[at:])
 		h.stream = st.id
@@ -128,10 +128,10 @@ func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	}
 	end, err := cc.out.add(frames)
 	if err != nil {
-		cc.last--
 		return err
 	}
-	st.handed = end
+	cc.last = st.id
+	st.headEnd = end - int64(len(frames)-headerLen-parseHeader(frames).length)
 	cc.streams[st.id] = st
 	return nil
 }

@@ -140,14 +140,6 @@ func (r *Request) fill(pool *bufferPool) error {
 	return nil
 }
 
-// sendSmall sends what fill read. An error reaches whoever waits on st.
-func (r *Request) sendSmall(st *clientStream) {
-	f := r.trailers()
-	if err := st.write(r.up.kept.b, f == nil); err == nil && f != nil {
-		st.endWithTrailers(f)
-	}
-}
-
 // trailers returns the trailers, nil if there are none. Body is at its end.
 func (r *Request) trailers() Fields {
 	if r.Trailer == nil {

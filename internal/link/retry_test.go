@@ -169,6 +169,35 @@ func TestLostConnection(t *testing.T) {
 			want(t, <-second, ErrNotStarted)
 		})
 	})
+	for name, tc := range map[string]struct {
+		more int // bytes that get through besides all of the head
+		want error
+	}{
+		"head incomplete":                {-1, ErrNotStarted},
+		"head complete":                  {0, ErrLost},
+		"head complete, not so the body": {50, ErrLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				peer := newFakePeer(far)
+				c := &Client{Dial: func(context.Context) (net.Conn, error) { return near, nil }}
+				defer c.Close()
+				req := post(strings.Repeat("x", 100))
+				head := req.head(t.Context())
+				go func() {
+					peer.handshake(t)
+					io.CopyN(io.Discard, far, int64(headerLen+len(head.append(nil))+tc.more))
+					far.Close()
+				}()
+				_, err := c.Do(t.Context(), req)
+				want(t, err, tc.want)
+				if tc.want == ErrLost {
+					wantNot(t, err, ErrNotStarted)
+				}
+			})
+		})
+	}
 }
 
 // TestReconnect: a client whose connection was lost dials again.
@@ -304,5 +333,28 @@ func TestGoAwayReleasesLaterStreams(t *testing.T) {
 		synctest.Wait()
 		_, err := c.Do(t.Context(), post(""))
 		want(t, err, ErrNotStarted)
+	})
+}
+
+// TestCloseWhileDraining: Close ends connections, too, that only finish what
+// they carry.
+func TestCloseWhileDraining(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { <-r.Context().Done() }, Config{})
+		running := make(chan error)
+		go func() {
+			_, err := p.get(t, "/")
+			running <- err
+		}()
+		synctest.Wait()
+		shut := make(chan error)
+		go func() { shut <- p.Server.Shutdown(t.Context()) }()
+		synctest.Wait()
+		p.get(t, "/dials anew")
+		p.Client.Close()
+		want(t, <-running, ErrClosed)
+		if err := <-shut; err != nil {
+			t.Error(err)
+		}
 	})
 }
