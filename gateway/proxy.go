@@ -147,11 +147,11 @@ func (x *passage) address(out *http.Request, t target) *http.Request {
 // classify says what the failure of an attempt means; begun is whether some of
 // a streamed body was read.
 func (x *passage) classify(ctx context.Context, t target, begun bool, err error) outcome {
-	if ctx.Err() != nil {
-		return outcome{err: context.Cause(ctx)}
-	}
 	if client := x.body.failed.Load(); client != nil {
 		return outcome{err: errors.Join(errClientBody, *client)}
+	}
+	if ctx.Err() != nil {
+		return outcome{err: context.Cause(ctx)}
 	}
 	if errors.Is(err, errNotSent) && !begun {
 		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
@@ -196,6 +196,14 @@ func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	unreachable, isUnreachable := errors.AsType[*unreachableError](err)
 	level := slog.LevelDebug
 	switch {
+	case errors.Is(err, errClientBody):
+		c.badRequests.Add(1)
+		w.Header().Set("Connection", "close")
+		status := http.StatusBadRequest
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			status = http.StatusRequestTimeout
+		}
+		http.Error(w, errClientBody.Error(), status)
 	case x.in.Context().Err() != nil:
 		c.clientGone.Add(1)
 		w.WriteHeader(statusClientGone)
@@ -214,14 +222,6 @@ func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
 		c.hallFull.Add(1)
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case errors.Is(err, errClientBody):
-		c.badRequests.Add(1)
-		w.Header().Set("Connection", "close")
-		status := http.StatusBadRequest
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			status = http.StatusRequestTimeout
-		}
-		http.Error(w, errClientBody.Error(), status)
 	default:
 		c.broken.Add(1)
 		level = slog.LevelWarn
