@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net/http"
 	"sort"
 	"time"
 )
@@ -26,31 +27,44 @@ type judge struct {
 // execution on a process that was paused. All others have to be held and
 // answered.
 func (j *judge) classify(r *request) verdict {
-	x := j.seen.requests[r.Number]
 	for _, e := range j.events {
-		if !e.Kind.takesWorker() || !e.overlaps(r) || r.Status != 502 && r.Status != 409 {
-			continue
-		}
-		mine := x != nil && x.Worker == e.process && x.Begin <= e.end
-		switch {
-		case e.Kind == pause && x != nil && x.Worker == e.process:
-			return verdict{r, "ran on a paused worker", e, true}
-		case e.Kind == pause && x == nil && j.lastRan(r.Key, e.begin) == e.process:
-			return verdict{r, "waited at a paused worker, never ran", e, false}
-		case r.Status == 502 && e.Kind != pause && mine:
-			return verdict{r, "ran on a killed worker", e, true}
-		case r.Status == 502 && e.Kind != pause && x == nil && j.lastRan(r.Key, e.begin) == e.process:
-			return verdict{r, "was at a killed worker, never ran", e, true}
+		if cause := j.allowed(r, e); cause != "" {
+			return verdict{r, cause, e, true}
 		}
 	}
 	e := j.before(r)
 	if e == nil {
 		return verdict{r, fmt.Sprintf("status %d before any event", r.Status), nil, false}
 	}
-	if j.rough && r.Status == 503 {
+	for _, p := range j.events {
+		if p.Kind == pause && p.overlaps(r) && j.seen.requests[r.Number] == nil && j.lastRan(r.Key, p.begin) == p.process {
+			return verdict{r, fmt.Sprintf("status %d, waited at a paused worker, never ran", r.Status), p, false}
+		}
+	}
+	if j.rough && r.Status == http.StatusServiceUnavailable {
 		return verdict{r, "held for too long", e, true}
 	}
 	return verdict{r, fmt.Sprintf("status %d", r.Status), e, false}
+}
+
+// allowed returns the reason for which an event lets a request fail, or
+// nothing.
+func (j *judge) allowed(r *request, e *event) string {
+	if !e.Kind.takesWorker() || !e.overlaps(r) {
+		return ""
+	}
+	x := j.seen.requests[r.Number]
+	switch {
+	case e.Kind == pause && x != nil && x.Worker == e.process && (r.Status == http.StatusBadGateway || r.Status == http.StatusConflict):
+		return "ran on a paused worker"
+	case e.Kind == pause || r.Status != http.StatusBadGateway:
+		return ""
+	case x != nil && x.Worker == e.process && x.Begin <= e.end:
+		return "ran on a killed worker"
+	case x == nil && j.lastRan(r.Key, e.begin) == e.process:
+		return "was at a killed worker, never ran"
+	}
+	return ""
 }
 
 // before returns the event that came last before the request failed.
@@ -74,6 +88,28 @@ func (j *judge) lastRan(key string, t time.Duration) string {
 		return ""
 	}
 	return c.history[i-1].Worker
+}
+
+// moves counts how often a key went from one process to another, and how often
+// it did while it ran at the one and the next request was there already: the
+// handover that needs the store.
+func (j *judge) moves(requests []*request) (all, busy int) {
+	sent := make(map[int64]time.Duration, len(requests))
+	for _, r := range requests {
+		sent[r.Number] = r.Send
+	}
+	for _, c := range j.seen.keys {
+		for i, x := range c.history {
+			if i == 0 || c.history[i-1].Worker == x.Worker {
+				continue
+			}
+			all++
+			if s, ok := sent[x.Request]; ok && s < c.history[i-1].End {
+				busy++
+			}
+		}
+	}
+	return all, busy
 }
 
 // lateGrace is for a worker that was paused to notice that it was.

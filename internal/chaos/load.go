@@ -17,6 +17,9 @@ import (
 type mix struct {
 	Keys, Hot int           // numbers of keys
 	HotShare  float64       // of the requests go to the hot keys
+	Slow      int           // number of keys that are busy most of the time, and so when they move
+	SlowShare float64       // of the requests go to the slow keys
+	SlowWork  time.Duration // of the app on a request for a slow key, at most
 	Think     time.Duration // of a client between requests, at most
 	Work      time.Duration // of the app on a request, at most
 	Long      time.Duration // of the app on a few requests, at most
@@ -30,7 +33,8 @@ type mix struct {
 func newMix(rng *rand.Rand, ttl time.Duration) mix {
 	return mix{
 		Keys: 500, Hot: 3,
-		HotShare:  0.1 + 0.3*rng.Float64(),
+		HotShare: 0.1 + 0.3*rng.Float64(),
+		Slow:     24, SlowShare: 0.08 + 0.04*rng.Float64(), SlowWork: 250 * time.Millisecond,
 		Think:     time.Duration(20+rng.IntN(40)) * time.Millisecond,
 		Work:      time.Duration(2+rng.IntN(8)) * time.Millisecond,
 		Long:      ttl / 8,
@@ -40,8 +44,8 @@ func newMix(rng *rand.Rand, ttl time.Duration) mix {
 }
 
 func (m mix) String() string {
-	return fmt.Sprintf("%d keys, and %d hot ones with %.0f %% of the requests; %v think, %v work, %.1f %% up to %v",
-		m.Keys, m.Hot, 100*m.HotShare, m.Think, m.Work, 100*m.LongShare, m.Long)
+	return fmt.Sprintf("%d keys, %d hot ones with %.0f %% of the requests, %d slow ones with %.0f %% and work up to %v; else %v work, %.1f %% up to %v; %v think",
+		m.Keys, m.Hot, 100*m.HotShare, m.Slow, 100*m.SlowShare, m.SlowWork, m.Work, 100*m.LongShare, m.Long, m.Think)
 }
 
 // job is what one request asks for.
@@ -52,16 +56,17 @@ type job struct {
 }
 
 func (m mix) next(rng *rand.Rand) job {
-	j := job{key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), work: upTo(rng, m.Work), post: rng.Float64() < m.Posts}
-	hot := rng.Float64() < m.HotShare
-	if hot {
-		j.key = fmt.Sprintf("hot-%d", rng.IntN(m.Hot))
+	post := rng.Float64() < m.Posts
+	long := rng.Float64() < m.LongShare
+	switch tier := rng.Float64(); {
+	case tier < m.SlowShare:
+		return job{fmt.Sprintf("slow-%d", rng.IntN(m.Slow)), upTo(rng, m.SlowWork), post}
+	case tier < m.SlowShare+m.HotShare:
+		return job{fmt.Sprintf("hot-%d", rng.IntN(m.Hot)), upTo(rng, m.Work), post}
+	case long:
+		return job{fmt.Sprintf("key-%d", rng.IntN(m.Keys)), upTo(rng, m.Long), post}
 	}
-	// A hot key's queue would grow by long work; a little of it is enough.
-	if long := m.LongShare; rng.Float64() < long && (!hot || rng.Float64() < 0.1) {
-		j.work = upTo(rng, m.Long)
-	}
-	return j
+	return job{fmt.Sprintf("key-%d", rng.IntN(m.Keys)), upTo(rng, m.Work), post}
 }
 
 func upTo(rng *rand.Rand, d time.Duration) time.Duration {

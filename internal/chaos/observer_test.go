@@ -191,7 +191,7 @@ func TestMixFollowsItsSeed(t *testing.T) {
 			if strings.HasPrefix(j.key, "hot-") {
 				hot++
 			}
-			if j.work > m.Long || j.work < 0 {
+			if j.work > max(m.Long, m.SlowWork) || j.work < 0 {
 				t.Errorf("work of %v", j.work)
 			}
 			all += fmt.Sprint(j)

@@ -23,6 +23,7 @@ type report struct {
 	bad        map[string]string // keys whose history is not that of a counter
 	calm       traffic
 	operations int
+	moves      [2]int // of a key between processes: all, and those of busy keys
 	begin      time.Duration
 }
 
@@ -77,6 +78,7 @@ func (r *report) check(j *judge, timeout time.Duration) {
 				q.Send.Seconds(), q.Number, q.Key, q.took().Seconds(), v.cause, v.after(), q.Note))
 		}
 	}
+	r.moves[0], r.moves[1] = j.moves(r.requests)
 	r.effects = j.effects(r.requests, r.verdicts)
 	if len(ops) == 0 {
 		r.violations = append(r.violations, "nothing was executed")
@@ -120,6 +122,7 @@ func (r *report) print(out io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
+	fmt.Fprintf(w, "keys moved\t%d times, %d times while a request ran and another one waited\n", r.moves[0], r.moves[1])
 	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.keys), len(r.bad))
 	fmt.Fprintf(w, "calm\t%v\n", r.calm)
 }
