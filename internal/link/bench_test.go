@@ -66,3 +66,31 @@ func BenchmarkDo(b *testing.B) {
 		})
 	}
 }
+
+// TestAllocations bounds what one request costs the heap, both ends together.
+func TestAllocations(t *testing.T) {
+	answer := make([]byte, 100)
+	for name, tc := range map[string]struct {
+		handler Handler
+		most    float64
+	}{
+		"plain": {HandlerFunc(func(w *ResponseWriter, r *ServerRequest) {
+			w.WriteHead(200, int64(len(answer)), nil)
+			w.Write(answer)
+		}), 10},
+		"http": {HTTPHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(answer) })), 18},
+	} {
+		c := serveTCP(t, tc.handler)
+		got := testing.AllocsPerRun(500, func() {
+			resp, err := c.Do(t.Context(), &Request{Method: "GET", Target: "/", Host: "h", Key: "k", Fields: Fields("\x01A\x01b")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.WriteTo(io.Discard)
+			resp.Body.Close()
+		})
+		if got > tc.most {
+			t.Errorf("%s: %v allocations for a request, want at most %v", name, got, tc.most)
+		}
+	}
+}

@@ -309,7 +309,7 @@ func TestShutdownGivesUp(t *testing.T) {
 }
 
 // TestGoAwayReleasesLaterStreams: a request that crossed a goaway did not
-// start.
+// start, one before it goes on.
 func TestGoAwayReleasesLaterStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -322,17 +322,82 @@ func TestGoAwayReleasesLaterStreams(t *testing.T) {
 			return near, nil
 		}}
 		defer c.Close()
+		results := map[string]chan error{"/1": make(chan error, 1), "/2": make(chan error, 1)}
+		do := func(target string) {
+			_, err := fetch(t.Context(), c, &Request{Method: "GET", Target: target, Host: "h"})
+			results[target] <- err
+		}
+		go do("/1")
+		peer.handshake(t)
+		peer.frame(t)
+		go do("/2")
+		peer.frame(t)
+		peer.write(t, appendControl(nil, kindGoAway, 0, 1))
+		want(t, <-results["/2"], ErrNotStarted)
+		head := responseHead{status: 200}
+		peer.write(t, appendFrame(nil, header{kind: kindResponse, stream: 1, end: true}, head.append(nil)))
+		if err := <-results["/1"]; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNoStartAfterGoAway: a server that drains does not start what comes
+// later.
+func TestNoStartAfterGoAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		s := &Server{Config: logless(), Handler: HandlerFunc(func(w *ResponseWriter, r *ServerRequest) {
+			if r.Epoch == 2 {
+				t.Error("it ran")
+			}
+			<-goOn
+		})}
+		near, far := net.Pipe()
+		go s.ServeConn(far)
+		peer := newFakePeer(near)
+		peer.greet(t)
+		peer.write(t, requestFrame(1, plainHead("GET"), true))
+		synctest.Wait()
+		go s.Shutdown(t.Context())
+		if h, b := peer.frame(t); h.kind != kindGoAway || b[0] != 1 {
+			t.Errorf("%v %v in place of goaway", h.kind, b)
+		}
+		second := plainHead("PUT")
+		second.epoch = 2
+		peer.write(t, append(requestFrame(2, second, false), dataFrames(2, 1)...))
+		close(goOn)
+		if h, _ := peer.frame(t); h.kind != kindResponse || h.stream != 1 {
+			t.Errorf("%v on stream %d", h.kind, h.stream)
+		}
+		near.Close()
+	})
+}
+
+// TestRefusedTooLate: a refusal that comes when the body is no longer kept
+// does not invite to another attempt.
+func TestRefusedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		peer := newFakePeer(far)
+		c := &Client{Dial: func(context.Context) (net.Conn, error) { return near, nil }}
+		defer c.Close()
 		go func() {
 			peer.handshake(t)
+			for sum := 0; sum < initialWindow; {
+				_, b := peer.frame(t)
+				if sum == 0 || len(b) > 100 {
+					sum += len(b)
+				}
+			}
+			peer.write(t, appendControl(nil, kindWindow, 1, 100))
 			peer.frame(t)
-			peer.frame(t)
-			peer.write(t, appendControl(nil, kindGoAway, 0, 1))
-			io.Copy(io.Discard, far)
+			go io.Copy(io.Discard, far)
+			peer.write(t, appendFrame(nil, header{kind: kindRefused, stream: 1, end: true}, appendRefusal(nil, &RefusedError{Reason: Busy})))
 		}()
-		go c.Do(t.Context(), post(""))
-		synctest.Wait()
-		_, err := c.Do(t.Context(), post(""))
-		want(t, err, ErrNotStarted)
+		_, err := c.Do(t.Context(), chunked(zeros{}))
+		want(t, err, ErrProtocol)
+		wantNot(t, err, ErrNotStarted)
 	})
 }
 
