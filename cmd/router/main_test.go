@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// output collects what a router prints.
+type output struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	ready chan struct{}
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text.Write(b)
+	if strings.Contains(string(b), "ready: ") {
+		close(o.ready)
+	}
+	return len(b), nil
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// router is one that runs inside the test.
+type router struct {
+	requests, admin, gossip string
+	stdout, stderr          *output
+	stop                    context.CancelFunc
+	ended                   chan error
+}
+
+var free = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0"}
+
+func start(t *testing.T, args ...string) *router {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &router{stdout: &output{ready: make(chan struct{})}, stderr: &output{}, stop: cancel, ended: make(chan error, 1)}
+	go func() { r.ended <- run(ctx, append(free, args...), r.stdout, r.stderr) }()
+	select {
+	case <-r.stdout.ready:
+	case err := <-r.ended:
+		t.Fatalf("ended: %v\n%s", err, r.stderr)
+	}
+	m := regexp.MustCompile(`^keyway router ready: requests (https?://\S+), admin (http://\S+), gossip (\S+)\n$`).FindStringSubmatch(r.stdout.String())
+	if m == nil {
+		t.Fatalf("not one clear line: %q", r.stdout)
+	}
+	r.requests, r.admin, r.gossip = m[1], m[2], m[3]
+	t.Cleanup(func() { r.finish(t) })
+	return r
+}
+
+// finish stops the router and returns when it has ended.
+func (r *router) finish(t *testing.T) {
+	r.stop()
+	if err, ok := <-r.ended; ok && err != nil {
+		t.Errorf("ended with %v\n%s", err, r.stderr)
+	}
+	select {
+	case <-r.ended:
+	default:
+		close(r.ended)
+	}
+}
+
+// join starts a member that serves plain HTTP as an active worker.
+func join(t *testing.T, r *router, h http.Handler) *gossip.Cluster {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	c, err := gossip.Start(t.Context(), gossip.Config{
+		Self:  ring.Member{Name: "w", Incarnation: "life", Role: ring.RoleWorker, State: ring.StateActive, Addr: l.Addr().String()},
+		Seeds: []string{r.gossip},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func fetch(t *testing.T, url, key string) (int, string) {
+	t.Helper()
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", url, nil)
+	req.Header.Set("X-Key", key)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, _ := io.ReadAll(res.Body)
+	return res.StatusCode, string(b)
+}
+
+func TestRequestsReachAWorker(t *testing.T) {
+	r := start(t)
+	if status, body := fetch(t, r.admin+"/readyz", ""); status != 503 {
+		t.Errorf("ready without a worker: %d %s", status, body)
+	}
+	held := make(chan string, 1)
+	go func() {
+		status, body := fetch(t, r.requests, "held")
+		held <- fmt.Sprint(status, body)
+	}()
+	c := join(t, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Keyway-Key")) }))
+	if got := <-held; got != "200held" {
+		t.Errorf("a request from before the first worker: %s", got)
+	}
+	for _, path := range []string{"/readyz", "/healthz", "/ring", "/lookup?key=x"} {
+		if status, body := fetch(t, r.admin+path, ""); status != 200 {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	if status, body := fetch(t, r.requests, ""); status != 400 || !strings.Contains(body, "header:X-Key") {
+		t.Errorf("no key: %d %s", status, body)
+	}
+	if status, _ := fetch(t, r.requests, strings.Repeat("k", 100<<10)); status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a header of 100 KiB: %d", status)
+	}
+	var offers []string
+	for _, m := range c.View().Members {
+		if m.Store != "" {
+			offers = append(offers, m.Store)
+		}
+	}
+	if len(offers) != 1 || !strings.HasPrefix(offers[0], "redis://") {
+		t.Errorf("the worker is offered the stores %q", offers)
+	}
+	if !strings.Contains(r.stderr.String(), "one machine") {
+		t.Errorf("no word that the embedded store is for one machine: %s", r.stderr)
+	}
+}
+
+// A stop lets the requests that run end, and says so to the load balancer.
+func TestStopFinishesRequests(t *testing.T) {
+	r := start(t)
+	started, release := make(chan struct{}), make(chan struct{})
+	join(t, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(started)
+		<-release
+		io.WriteString(w, "done")
+	}))
+	answer := make(chan string, 1)
+	go func() {
+		_, body := fetch(t, r.requests, "k")
+		answer <- body
+	}()
+	<-started
+	r.stop()
+	deadline := time.After(10 * time.Second)
+	for {
+		if status, _ := fetch(t, r.admin+"/readyz", ""); status == 503 {
+			break
+		}
+		select {
+		case <-deadline:
+			t.Fatal("still ready")
+		default:
+		}
+	}
+	close(release)
+	if got := <-answer; got != "done" {
+		t.Errorf("the running request ended with %q", got)
+	}
+	r.finish(t)
+}
+
+func TestDrainTimeoutEndsRequests(t *testing.T) {
+	r := start(t, "--drain-timeout", "10ms")
+	started := make(chan struct{})
+	join(t, r, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(started)
+		<-r.Context().Done()
+	}))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		req, _ := http.NewRequest("GET", r.requests, nil)
+		req.Header.Set("X-Key", "k")
+		if res, err := http.DefaultClient.Do(req); err == nil {
+			res.Body.Close()
+		}
+	}()
+	<-started
+	r.finish(t)
+	<-ended
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, tt := range []struct{ args, want string }{
+		{"--lisen :1", "unknown flag --lisen"},
+		{"--key body:id", "the forms are header:NAME"},
+		{"--hold -1s", "--hold"},
+		{"--partitions 0", "--partitions"},
+		{"--gossip-key short", "--gossip-key"},
+		{"--tls-cert x", "need each other"},
+		{"--tls-cert /absent --tls-key /absent", "--tls-cert"},
+		{"--redis http://x", "--redis"},
+		{"extra", "unexpected argument"},
+	} {
+		err := run(t.Context(), append(free, strings.Fields(tt.args)...), io.Discard, io.Discard)
+		if cli.ExitCode(err) != 2 || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want exit code 2 and one line with %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestStartErrorsNameTheFlag(t *testing.T) {
+	keyed := start(t, "--gossip-key", strings.Repeat("0f", 16))
+	other := start(t)
+	for _, tt := range []struct{ args, want, flag string }{
+		{"--listen " + strings.TrimPrefix(other.requests, "http://"), other.requests[7:], "--listen"},
+		{"--admin " + strings.TrimPrefix(other.admin, "http://"), other.admin[7:], "--admin"},
+		{"--gossip " + other.gossip, other.gossip, "--gossip"},
+		{"--gossip-key " + strings.Repeat("aa", 16) + " --join " + keyed.gossip, keyed.gossip, "--gossip-key"},
+		{"--cluster another --join " + other.gossip, other.gossip, "--cluster"},
+		{"--key host --join " + other.gossip, other.gossip, "--key"},
+		{"--redis redis://127.0.0.1:1 --new-cluster", "127.0.0.1:1", "--redis"},
+	} {
+		err := run(t.Context(), append(free, strings.Fields(tt.args)...), io.Discard, io.Discard)
+		if cli.ExitCode(err) != 1 || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.flag) {
+			t.Errorf("%s: %v, want %s and %s", tt.args, err, tt.want, tt.flag)
+		}
+	}
+}
+
+// A seed that nobody answers at is said, and tried on.
+func TestUnreachableSeedIsSaid(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	r := start(t, "--join", addr)
+	if text := r.stderr.String(); !strings.Contains(text, addr) || !strings.Contains(text, "--join") {
+		t.Errorf("log: %s", text)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, &out, io.Discard); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	for _, name := range strings.Fields("listen admin gossip gossip-advertise join cluster key gossip-key partitions redis new-cluster session-ttl hold max-held drain-timeout tls-cert tls-key log log-level") {
+		if !strings.Contains(out.String(), "\n  --"+name) {
+			t.Errorf("--%s is not explained", name)
+		}
+	}
+}
