@@ -217,11 +217,12 @@ func changesOfOneBatch(r *run) {
 }
 
 func applyNeedsASession(r *run) {
-	r.begin().register("a")
+	own := r.begin().register("a", handoff.Holding{Partition: 2, Epoch: 1})[0].Record
 	_, err := r.store.Apply(r.Context(), r.gen, "b", []handoff.Change{claim(1, handoff.Record{})})
 	r.wantErr("Apply without a session", err, handoff.ErrSessionGone)
 	r.wantRecord(1, handoff.Record{})
 	r.refused("a", handoff.Change{Op: 77, Partition: 1})
+	r.refused("a", handoff.Change{Op: 77, Partition: 2, From: own, To: "a"})
 }
 
 func staleClear(r *run) {
