@@ -47,6 +47,11 @@ func (j *judge) classify(r *request) verdict {
 	return verdict{r, fmt.Sprintf("status %d", r.Status), e, false}
 }
 
+// breakTime is how long after a process has died a router may take to notice,
+// and to answer what was there. Where a request was that never ran is not
+// known otherwise, if its key was last executed elsewhere.
+const breakTime = 500 * time.Millisecond
+
 // allowed returns the reason for which an event lets a request fail, or
 // nothing.
 func (j *judge) allowed(r *request, e *event) string {
@@ -61,7 +66,7 @@ func (j *judge) allowed(r *request, e *event) string {
 		return ""
 	case x != nil && x.Worker == e.process && x.Begin <= e.end:
 		return "ran on a killed worker"
-	case x == nil && j.lastRan(r.Key, e.begin) == e.process:
+	case x == nil && (r.Recv <= e.end+breakTime || j.lastRan(r.Key, e.begin) == e.process):
 		return "was at a killed worker, never ran"
 	}
 	return ""

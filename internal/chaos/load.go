@@ -34,7 +34,7 @@ func newMix(rng *rand.Rand, ttl time.Duration) mix {
 	return mix{
 		Keys: 500, Hot: 3,
 		HotShare: 0.1 + 0.3*rng.Float64(),
-		Slow:     24, SlowShare: 0.08 + 0.04*rng.Float64(), SlowWork: 250 * time.Millisecond,
+		Slow:     32, SlowShare: 0.08 + 0.04*rng.Float64(), SlowWork: min(ttl/10, 400*time.Millisecond),
 		Think:     time.Duration(20+rng.IntN(40)) * time.Millisecond,
 		Work:      time.Duration(2+rng.IntN(8)) * time.Millisecond,
 		Long:      ttl / 8,
