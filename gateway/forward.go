@@ -38,6 +38,7 @@ type peers struct {
 
 // peer carries requests to one worker.
 type peer struct {
+	addr  string
 	link  *link.Client
 	users atomic.Int64 // requests on the link
 	left  atomic.Bool  // the worker has left the view
@@ -52,11 +53,19 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 	if old := ps.view.Load(); old != view && ps.view.CompareAndSwap(old, view) {
 		ps.sweep(view)
 	}
-	if p, ok := ps.known.Load(m.Incarnation); ok {
-		return p.(*peer)
+	for {
+		known, ok := ps.known.Load(m.Incarnation)
+		if !ok {
+			known, _ = ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m.Addr))
+		}
+		p := known.(*peer)
+		if p.addr == m.Addr {
+			return p
+		}
+		if ps.known.CompareAndDelete(m.Incarnation, known) {
+			p.close()
+		}
 	}
-	p, _ := ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m.Addr))
-	return p.(*peer)
 }
 
 func (ps *peers) sweep(view *ring.View) {
@@ -93,7 +102,7 @@ func (p *peer) leave() {
 }
 
 func (ps *peers) newPeer(addr string) *peer {
-	return &peer{link: ps.newLink(addr), transport: &http.Transport{
+	return &peer{addr: addr, link: ps.newLink(addr), transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := ps.dial(ctx, network, addr)
 			if err != nil {
@@ -282,4 +291,16 @@ func (h *health) abandon() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.probing = false
+}
+
+// linkConns is how many connections carry the requests to one worker.
+const linkConns = 1
+
+func (ps *peers) newLink(addr string) *link.Client {
+	return &link.Client{
+		Addr:   addr,
+		Conns:  linkConns,
+		Config: ps.link,
+		Dial:   func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", addr) },
+	}
 }

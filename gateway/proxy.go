@@ -5,18 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/link"
 )
 
 // passage is a request's way through the router.
@@ -26,8 +22,7 @@ type passage struct {
 	key       string
 	partition int
 	body      payload
-	sending   *attemptBody // of the last attempt over plain HTTP
-	linkReq   *link.Request
+	sending   *attemptBody // of the last attempt
 }
 
 // errBroken is wrapped by the error of a request that may have started.
@@ -89,18 +84,10 @@ func (x *passage) RoundTrip(out *http.Request) (res *http.Response, err error) {
 	return res, err
 }
 
-// attempt sends the request to a worker.
+// attempt sends the request to a worker, once more if a pooled connection
+// turns out to have ended.
 func (x *passage) attempt(out *http.Request, t target) (*http.Response, outcome) {
 	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
-	if linked(t.Member, out) {
-		return x.attemptLink(out, peer, t)
-	}
-	return x.attemptPlain(out, peer, t)
-}
-
-// attemptPlain sends the request over HTTP/1.1, once more if a pooled
-// connection turns out to have ended.
-func (x *passage) attemptPlain(out *http.Request, peer *peer, t target) (*http.Response, outcome) {
 	var res *http.Response
 	var err error
 	var begun bool
@@ -192,43 +179,8 @@ func (x *passage) cleanResponse(res *http.Response) error {
 
 // fail answers a request that has no answer of a worker.
 func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	c := &x.router.counters
-	unreachable, isUnreachable := errors.AsType[*unreachableError](err)
-	level := slog.LevelDebug
-	switch {
-	case errors.Is(err, errClientBody):
-		c.badRequests.Add(1)
-		w.Header().Set("Connection", "close")
-		status := http.StatusBadRequest
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			status = http.StatusRequestTimeout
-		}
-		http.Error(w, errClientBody.Error(), status)
-	case x.in.Context().Err() != nil:
-		c.clientGone.Add(1)
-		w.WriteHeader(statusClientGone)
-	case isUnreachable:
-		c.unreachable.Add(1)
-		level = slog.LevelWarn
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, unreachable.public(), http.StatusServiceUnavailable)
-	case errors.Is(err, ErrBusy):
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, err.Error(), http.StatusTooManyRequests)
-	case errors.Is(err, link.ErrHeaderTooLarge):
-		c.badRequests.Add(1)
-		http.Error(w, "gateway: the request's headers are too large for the worker", http.StatusRequestHeaderFieldsTooLarge)
-	case errors.Is(err, errHallFull):
-		c.hallFull.Add(1)
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	default:
-		c.broken.Add(1)
-		level = slog.LevelWarn
-		http.Error(w, errBroken.Error(), http.StatusBadGateway)
-	}
-	x.router.cfg.Logger.Log(context.WithoutCancel(x.in.Context()), level, "request failed",
-		"partition", x.partition, "method", x.in.Method, "error", err)
+	f := failure{router: x.router, partition: x.partition, method: x.in.Method, ctx: x.in.Context()}
+	f.answer(w, err)
 }
 
 // setForwarded adds this hop to what the client's proxies have said.

@@ -18,6 +18,12 @@ const replayLimit = 64 << 10
 // errClientBody is wrapped by errors of reading the client's body.
 var errClientBody = errors.New("gateway: the request's body did not arrive")
 
+// errBodiesFull: RouterConfig.ReplayBytes are in use.
+var errBodiesFull = errors.New("gateway: too many requests with bodies at once")
+
+// aLongTimeAgo is a deadline that has passed.
+var aLongTimeAgo = time.Unix(1, 0)
+
 // payload is a request's body: read whole if it is small, and else streamed to
 // the first worker that admits the request.
 type payload struct {
@@ -41,6 +47,8 @@ func (b *budget) take(n int64) bool {
 	return false
 }
 
+func (b *budget) give(n int64) { b.used.Add(-n) }
+
 // fill prepares the payload of a request. Its error wraps errClientBody.
 func (p *payload) fill(r *http.Request, pace *pacedBody, b *budget) error {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
@@ -59,7 +67,7 @@ func (p *payload) fill(r *http.Request, pace *pacedBody, b *budget) error {
 	return nil
 }
 
-func (p *payload) release(b *budget) { b.used.Add(-p.reserved) }
+func (p *payload) release(b *budget) { b.give(p.reserved) }
 
 // attach gives a request to a worker its body. The caller closes what it
 // returns once the attempt has ended.
@@ -79,10 +87,6 @@ func (p *payload) attach(req *http.Request) *attemptBody {
 	}
 	return &attemptBody{}
 }
-
-// reader returns the streamed body for the link, which reads it once for all
-// attempts.
-func (p *payload) reader() io.Reader { return &attemptBody{payload: p, reader: p.stream} }
 
 // attemptBody is the streamed body as one attempt sees it. Once it is closed
 // the attempt reads no more, so that the body is whole for the next attempt if

@@ -132,8 +132,13 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	x := &passage{router: rt, in: r, key: key, partition: rt.cfg.Ring.Partition(key)}
-	x.serve(&clientWriter{w, http.NewResponseController(w), rt.cfg.ClientTimeout})
+	out := &clientWriter{w, http.NewResponseController(w), rt.cfg.ClientTimeout}
+	p := rt.cfg.Ring.Partition(key)
+	if r.Header["Upgrade"] == nil && rt.crosses(p) && rt.crossHTTP(out, r, key, p) {
+		return
+	}
+	x := &passage{router: rt, in: r, key: key, partition: p}
+	x.serve(out)
 }
 
 // Close closes the idle connections to workers. Requests that still run are

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 	members, err := gossip.Start(ctx, gossip.Config{
 		Cluster:   o.cluster,
-		Self:      ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: advertise},
+		Self:      ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: advertise, Link: true},
 		Ring:      o.ring(),
 		Bind:      o.gossip,
 		Advertise: o.gossipAdvertise,

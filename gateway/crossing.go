@@ -1,0 +1,310 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// errNoLink: the request has come to a worker that only takes HTTP.
+var errNoLink = errors.New("gateway: the worker does not take the link")
+
+// crossing is a request's way over the link to a worker and back, whichever
+// front end has read it.
+type crossing struct {
+	router    *Router
+	partition int
+	request   link.Request
+	body      clientBody
+	sent      bool // there has been an attempt
+
+	answer *link.Response
+	peer   *peer // that answers
+}
+
+// clientBody remembers what went wrong with reading the client's body.
+type clientBody struct {
+	reader io.Reader
+	ended  atomic.Bool // at its end
+	failed atomic.Pointer[error]
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.reader.Read(p)
+	switch err {
+	case nil:
+	case io.EOF:
+		b.ended.Store(true)
+	default:
+		b.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// crosses reports whether requests for the partition go over the link, so far
+// as is known now.
+func (rt *Router) crosses(p int) bool {
+	t, ok := rt.routes.owner(p)
+	return !ok || t.Link
+}
+
+// send finds the worker that takes the request and leaves its answer in
+// x.answer. It returns an error that wraps errNoLink, before anything was sent,
+// if the request has to go by HTTP instead.
+func (x *crossing) send(ctx context.Context) error {
+	return x.router.routes.route(ctx, x.partition, func(t target) outcome { return x.attempt(ctx, t) })
+}
+
+func (x *crossing) attempt(ctx context.Context, t target) outcome {
+	switch {
+	case !t.Link && x.sent:
+		return outcome{verdict: notStarted, err: errNoLink} // the body can no longer go another way
+	case !t.Link:
+		return outcome{err: errNoLink}
+	}
+	x.sent = true
+	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	x.request.Epoch = t.epoch
+	p.users.Add(1)
+	answer, err := p.link.Do(ctx, &x.request)
+	if err != nil {
+		p.leave()
+		return x.classify(ctx, t.Member, err)
+	}
+	x.answer, x.peer = answer, p
+	return outcome{}
+}
+
+// classify says what an error of the link means.
+func (x *crossing) classify(ctx context.Context, m ring.Member, err error) outcome {
+	if client := x.body.failed.Load(); client != nil {
+		return outcome{err: errors.Join(errClientBody, *client)}
+	}
+	refusal, refused := errors.AsType[*link.RefusedError](err)
+	switch {
+	case refused && refusal.Reason == link.NotOwner:
+		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
+		if refusal.Owner != "" {
+			o.hint = hint{owner: refusal.Owner, epoch: refusal.Epoch}
+		}
+		return o
+	case refused && refusal.Reason == link.Busy:
+		return outcome{err: ErrBusy}
+	case refused:
+		return outcome{verdict: notStarted, err: errNotAdmitting}
+	case ctx.Err() != nil:
+		return outcome{err: context.Cause(ctx)}
+	case errors.Is(err, link.ErrHeaderTooLarge):
+		return outcome{err: err}
+	case errors.Is(err, link.ErrNotStarted):
+		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
+	}
+	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, m.Name, m.Addr, err)}
+}
+
+// close ends the use of the answer, which must have been read to its end or is
+// given up.
+func (x *crossing) close() {
+	if x.answer != nil {
+		x.answer.Body.Close()
+		x.peer.leave()
+	}
+}
+
+// crossHTTP sends r over the link and answers it. It reports false, before
+// anything was sent, if the request has to go by HTTP.
+func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partition int) bool {
+	x := &crossing{router: rt, partition: partition}
+	fail := &failure{router: rt, partition: partition, ctx: r.Context(), method: r.Method}
+	defer x.close()
+	x.request = link.Request{Method: r.Method, Target: r.URL.RequestURI(), Host: r.Host, Key: key, Fields: headerFields(rt, r)}
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		kept := int64(replayLimit)
+		if r.ContentLength > 0 {
+			kept = min(kept, r.ContentLength)
+		}
+		if !rt.budget.take(kept) {
+			fail.answer(w, errBodiesFull)
+			return true
+		}
+		defer rt.budget.give(kept)
+		x.body.reader = &pacedBody{r, w.control, w.pace}
+		x.request.Body, x.request.ContentLength = &x.body, r.ContentLength
+		if len(r.Trailer) > 0 {
+			x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) }
+		}
+		defer x.awaitBody(w)
+	}
+	err := x.send(r.Context())
+	switch {
+	case errors.Is(err, errNoLink) && !x.sent:
+		return false
+	case err != nil:
+		fail.answer(w, err)
+	default:
+		x.answerHTTP(w)
+	}
+	return true
+}
+
+// bodyGrace is how long an answer waits for the end of the request's body to
+// be noticed.
+const bodyGrace = 50 * time.Millisecond
+
+// awaitBody waits until the link does not read the client's body any more: the
+// server forbids that once the handler has returned. A body that nobody wants
+// is cut off, and its connection with it.
+func (x *crossing) awaitBody(w *clientWriter) {
+	done := x.request.BodyDone()
+	select {
+	case <-done:
+		return
+	default:
+	}
+	grace := time.NewTimer(bodyGrace)
+	defer grace.Stop()
+	select {
+	case <-done:
+	case <-grace.C:
+		_ = w.control.SetReadDeadline(aLongTimeAgo)
+		<-done
+		if x.body.ended.Load() {
+			_ = w.control.SetReadDeadline(time.Time{})
+		}
+	}
+}
+
+// headerFields returns the request's fields as the worker gets them.
+func headerFields(rt *Router, r *http.Request) link.Fields {
+	f := make(link.Fields, 0, 768)
+	named := connectionNames(r.Header["Connection"])
+	for name, values := range r.Header {
+		if isKeyway(name) || isHopByHop(name) || isForwarding(name) || named(name) {
+			continue
+		}
+		for _, v := range values {
+			f = link.AppendField(f, name, v)
+		}
+	}
+	for name := range r.Trailer {
+		if !isKeyway(name) {
+			f = link.AppendField(f, "Trailer", name)
+		}
+	}
+	if te := r.Header["Te"]; len(te) > 0 && strings.Contains(strings.ToLower(strings.Join(te, ",")), "trailers") {
+		f = link.AppendField(f, "Te", "trailers")
+	}
+	h := make(http.Header, 4)
+	setForwarded(h, r)
+	for name, values := range h {
+		f = link.AppendField(f, name, values[0])
+	}
+	if rt.cfg.Via != "" {
+		f = link.AppendField(f, "Via", fmt.Sprintf("%d.%d %s", r.ProtoMajor, r.ProtoMinor, rt.cfg.Via))
+	}
+	return f
+}
+
+// connectionNames returns a function that reports whether a Connection field
+// names a header, which then concerns that connection only.
+func connectionNames(values []string) func(name string) bool {
+	if len(values) == 0 {
+		return func(string) bool { return false }
+	}
+	return func(name string) bool {
+		for _, v := range values {
+			for item := range strings.SplitSeq(v, ",") {
+				if strings.EqualFold(strings.TrimSpace(item), name) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
+func isKeyway(name string) bool {
+	return len(name) >= len(headerPrefix) && strings.EqualFold(name[:len(headerPrefix)], headerPrefix)
+}
+
+// isHopByHop reports whether the header of this canonical name concerns one
+// connection or the message's framing (RFC 9110, section 7.6.1).
+func isHopByHop(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Content-Length", "Upgrade", "Expect":
+		return true
+	}
+	return false
+}
+
+// isForwarding reports whether the header is one that setForwarded extends.
+func isForwarding(name string) bool {
+	switch name {
+	case "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
+		return true
+	}
+	return false
+}
+
+// answerHTTP copies the answer to w.
+func (x *crossing) answerHTTP(w *clientWriter) {
+	res := x.answer
+	h := w.Header()
+	for name, value := range res.Fields.All() {
+		name = http.CanonicalHeaderKey(name)
+		if name == "Trailer" || !isKeyway(name) && !isHopByHop(name) {
+			h[name] = append(h[name], value)
+		}
+	}
+	if res.ContentLength >= 0 {
+		h["Content-Length"] = []string{fmt.Sprint(res.ContentLength)}
+	}
+	w.ResponseWriter.WriteHeader(res.Status)
+	if err := x.copyBody(w); err != nil {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+	for name, value := range res.Body.Trailer().All() {
+		if isKeyway(name) {
+			continue
+		}
+		if !announces(h["Trailer"], name) {
+			name = http.TrailerPrefix + name
+		}
+		h.Add(name, value)
+	}
+}
+
+func announces(trailer []string, name string) bool {
+	return connectionNames(trailer)(name)
+}
+
+// copyBody flushes whenever it has to wait for more.
+func (x *crossing) copyBody(w *clientWriter) error {
+	body := x.answer.Body
+	for {
+		if n, last := body.Buffered(); n == 0 && !last {
+			if err := w.control.Flush(); err != nil {
+				return err
+			}
+		}
+		piece, err := body.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+}

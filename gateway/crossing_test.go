@@ -1,0 +1,204 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// throughLink starts a router in front of a worker that takes the link, and
+// returns a client-side base URL.
+func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*gateway.RouterConfig)) (base string, rt *gateway.Router, w *testWorker) {
+	t.Helper()
+	c := newTestCluster(t, 16)
+	w = c.startReady()
+	addr := w.listen(t, w.Handler(app))
+	if err := w.member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	front := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	cfg := gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key"), Ring: c.cfg}
+	for _, f := range change {
+		f(&cfg)
+	}
+	rt = must(gateway.NewRouter(cfg))
+	t.Cleanup(func() { rt.Close() })
+	return serve(t, rt).URL, rt, w
+}
+
+func TestCrossingCarriesHTTP(t *testing.T) {
+	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		h := rw.Header()
+		h.Set("Trailer", "X-Sum")
+		h.Set("Connection", "X-Private")
+		h.Set("Keyway-Token", "1")
+		h.Add("X-Multi", "a")
+		h.Add("X-Multi", "b")
+		rw.WriteHeader(http.StatusAccepted)
+		fmt.Fprintf(rw, "%s %s %s %q %q", r.Method, r.Host, r.RequestURI, body, r.Trailer.Get("X-Check"))
+		for _, name := range []string{"Connection", "X-Hop", "Keyway-Forged", "Proxy-Authorization", "Te"} {
+			if v := r.Header.Get(name); v != "" && !(name == "Te" && v == "trailers") {
+				fmt.Fprintf(rw, " %s=%s", name, v)
+			}
+		}
+		if r.Header.Get("X-Forwarded-For") != "192.0.2.1, 127.0.0.1" || !strings.Contains(r.Header.Get("Forwarded"), "for=127.0.0.1") {
+			fmt.Fprintf(rw, " forwarding: %v", r.Header)
+		}
+		h.Set("X-Sum", "42")
+	})
+	req := must(http.NewRequestWithContext(t.Context(), "PUT", base+"/a%20b?x=1&y=%2F", io.NopCloser(strings.NewReader("body"))))
+	req.Host = "shop.example"
+	req.Trailer = http.Header{"X-Check": {"sum"}}
+	for name, v := range map[string]string{"X-Key": "k", "Connection": "X-Hop", "X-Hop": "1", "Keyway-Forged": "1", "Te": "trailers, deflate", "X-Forwarded-For": "192.0.2.1", "Proxy-Authorization": "x"} {
+		req.Header.Set(name, v)
+	}
+	res, body := do(t, http.DefaultClient, req)
+	if want := `PUT shop.example /a%20b?x=1&y=%2F "body" "sum"`; res.StatusCode != http.StatusAccepted || body != want {
+		t.Errorf("%d, %s\nwant %s", res.StatusCode, body, want)
+	}
+	if res.Trailer.Get("X-Sum") != "42" || res.Header.Get("Keyway-Token") != "" || len(res.Header["X-Multi"]) != 2 {
+		t.Errorf("header %v, trailer %v", res.Header, res.Trailer)
+	}
+}
+
+func TestCrossingStreams(t *testing.T) {
+	step := make(chan struct{})
+	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(rw).Flush()
+		for i := range 3 {
+			<-step
+			fmt.Fprintf(rw, "line %d\n", i)
+			http.NewResponseController(rw).Flush()
+		}
+	})
+	req := must(http.NewRequestWithContext(t.Context(), "GET", base, nil))
+	req.Header.Set("X-Key", "k")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for i := range 3 {
+		step <- struct{}{}
+		if line, err := lines.ReadString('\n'); line != fmt.Sprintf("line %d\n", i) || err != nil {
+			t.Fatalf("line %d: %q, %v", i, line, err)
+		}
+	}
+}
+
+func TestCrossingUploads(t *testing.T) {
+	base, rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(rw, n, err)
+	})
+	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 5 << 20} {
+		for _, known := range []bool{true, false} {
+			var body io.Reader = strings.NewReader(strings.Repeat("x", size))
+			if !known {
+				body = io.MultiReader(body)
+			}
+			req := must(http.NewRequestWithContext(t.Context(), "POST", base, body))
+			req.Header.Set("X-Key", "k")
+			if res, got := do(t, http.DefaultClient, req); got != fmt.Sprint(size, nil) {
+				t.Errorf("%d bytes, length known: %v: %d, the app got %q", size, known, res.StatusCode, got)
+			}
+		}
+	}
+	eventually(t, "no body is kept", func() bool { return rt.Stats().BodyBytes == 0 })
+}
+
+// An answer that breaks off must not look whole.
+func TestCrossingBrokenAnswer(t *testing.T) {
+	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Write(make([]byte, 100<<10))
+		http.NewResponseController(rw).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	req := must(http.NewRequestWithContext(t.Context(), "GET", base, nil))
+	req.Header.Set("X-Key", "k")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.ReadAll(res.Body); err == nil {
+		t.Error("a broken answer looks whole")
+	}
+}
+
+func TestCrossingClientLeaves(t *testing.T) {
+	entered, left := make(chan struct{}), make(chan struct{})
+	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		close(left)
+	})
+	conn := must(dialHTTP(base))
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Key: k\r\n\r\n")
+	<-entered
+	conn.Close()
+	<-left
+}
+
+// Requests wait for a worker, and go on when it has come.
+func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
+	c := newTestCluster(t, 16)
+	front := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key"), Ring: c.cfg}))
+	defer rt.Close()
+	base := serve(t, rt).URL
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			req := must(http.NewRequestWithContext(t.Context(), "POST", base, strings.NewReader("body")))
+			req.Header.Set("X-Key", fmt.Sprint(i))
+			if res, body := do(t, http.DefaultClient, req); res.StatusCode != 200 || body != "body" {
+				t.Errorf("%d %q", res.StatusCode, body)
+			}
+		})
+	}
+	eventually(t, "all are held", func() bool { return rt.Stats().Holding == 20 })
+	w := c.start()
+	addr := w.listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })))
+	if err := w.member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+}
+
+func TestCrossingBusy(t *testing.T) {
+	release := make(chan struct{})
+	c := newTestCluster(t, 16)
+	w := c.startReady(func(cfg *gateway.WorkerConfig) { cfg.QueuePerKey = 1 })
+	addr := w.listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
+	_ = w.member.Announce(func(self *ring.Member) { self.Addr = addr })
+	front := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key"), Ring: c.cfg}))
+	defer rt.Close()
+	base := serve(t, rt).URL
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(release)
+	for range 2 {
+		wg.Go(func() { fetch(t, base, "X-Key", "k") })
+	}
+	eventually(t, "one waits", func() bool { return w.Queued("k") == 1 })
+	res, _ := fetch(t, base, "X-Key", "k")
+	if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
+		t.Errorf("%d, %v", res.StatusCode, res.Header)
+	}
+}
+
+func dialHTTP(base string) (net.Conn, error) {
+	return net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+}
