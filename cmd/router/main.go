@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
@@ -37,6 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	logger := o.log.Logger(stderr)
+	fallback.LogRedis(logger, slog.LevelDebug)
 	listener, err := cli.Listen("listen", o.listen)
 	if err != nil {
 		return err

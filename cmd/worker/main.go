@@ -35,6 +35,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	logger := o.log.Logger(stderr)
+	fallback.LogRedis(logger, slog.LevelDebug)
 
 	previous, lock, err := lockIncarnations(o.lockFile)
 	if err != nil {
@@ -79,13 +80,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer admin.Close()
 	}
 
-	url, err := o.storeURL(ctx, members, logger)
+	store, err := o.openStore(ctx, members, logger)
 	if err != nil {
 		return endedByRequest(ctx, err)
-	}
-	store, err := fallback.NewStore(url, fallback.StoreOptions{Cluster: o.cluster, TTL: o.ttl, NewCluster: o.newCluster, Logger: logger})
-	if err != nil {
-		return cli.Usagef("--redis: %v", err)
 	}
 	defer store.Close()
 
@@ -108,6 +105,27 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	p := &process{o: o, logger: logger, members: members, worker: worker}
 	return p.serve(ctx, stdout, listener, admin, handler)
+}
+
+// closingStore is a store whose connections are the command's to close.
+type closingStore interface {
+	gateway.Store
+	Close() error
+}
+
+// openStore returns the store at --redis, or the one that a router offers.
+func (o *options) openStore(ctx context.Context, members *gossip.Cluster, logger *slog.Logger) (closingStore, error) {
+	open := func(url string) (*fallback.Store, error) {
+		return fallback.NewStore(url, fallback.StoreOptions{Cluster: o.cluster, TTL: o.ttl, NewCluster: o.newCluster, Logger: logger})
+	}
+	if o.redis == "" {
+		return openOffered(ctx, members, open, logger)
+	}
+	store, err := open(o.redis)
+	if err != nil {
+		return nil, cli.Usagef("--redis: %v", err)
+	}
+	return store, nil
 }
 
 // process is a worker that runs.

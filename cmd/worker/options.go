@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -127,42 +124,4 @@ func (o *options) advertised(listen net.Addr) (string, error) {
 		}
 	}
 	return "", cli.Usagef("--listen %s is every address of this machine: say with --advertise at which one routers reach it", o.listen)
-}
-
-// storeURL returns --redis, or waits for a router that offers a store.
-func (o *options) storeURL(ctx context.Context, members *gossip.Cluster, logger *slog.Logger) (string, error) {
-	if o.redis != "" {
-		return o.redis, nil
-	}
-	for said := false; ; said = true {
-		changed := members.Changed()
-		var offers []string
-		for _, m := range members.View().Members {
-			if m.Store != "" && !slices.Contains(offers, m.Store) {
-				offers = append(offers, m.Store)
-			}
-		}
-		switch {
-		case len(offers) == 1:
-			logger.Warn("using the store that a router offers: it keeps nothing across a restart of the router and is for one machine; give --redis for more", "store", redacted(offers[0]))
-			return offers[0], nil
-		case len(offers) > 1:
-			logger.Error("several routers offer a store of their own, and all members must use the same: give all of them --redis", "stores", len(offers))
-		case !said:
-			logger.Info("waiting for a router that offers a store (--join), or give --redis", "join", o.join)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		}
-	}
-}
-
-func redacted(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return "an unreadable URL"
-	}
-	return u.Redacted()
 }

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// members is what offeredStore needs of gossip.
+type members interface {
+	View() *ring.View
+	Changed() <-chan struct{}
+}
+
+// offeredStore is the store that a router offers. When that router has been
+// started anew it offers another one, and offeredStore goes over to it.
+type offeredStore struct {
+	members members
+	open    func(url string) (*fallback.Store, error)
+	logger  *slog.Logger
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	url     string
+	current *fallback.Store
+	changed chan struct{} // closed when current changes
+}
+
+// openOffered waits for a router that offers a store.
+func openOffered(ctx context.Context, m members, open func(url string) (*fallback.Store, error), logger *slog.Logger) (*offeredStore, error) {
+	s := &offeredStore{members: m, open: open, logger: logger, changed: make(chan struct{})}
+	logger.Info("waiting for a router that offers a store (--join), or give --redis")
+	if err := s.follow(ctx, func() bool { return s.current != nil }); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.done.Go(func() { _ = s.follow(run, func() bool { return false }) })
+	return s, nil
+}
+
+// follow goes over to what is offered until enough reports true or ctx ends.
+func (s *offeredStore) follow(ctx context.Context, enough func() bool) error {
+	for {
+		changed := s.members.Changed()
+		if err := s.look(); err != nil {
+			return err
+		}
+		if enough() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// look takes the one store that is offered. While none is, or the routers
+// disagree, it keeps the one it has.
+func (s *offeredStore) look() error {
+	var offers []string
+	for _, m := range s.members.View().Members {
+		if m.Store != "" && !slices.Contains(offers, m.Store) {
+			offers = append(offers, m.Store)
+		}
+	}
+	if len(offers) > 1 {
+		s.logger.Error("several routers offer a store of their own, and all members must use the same: give all of them --redis", "stores", len(offers))
+	}
+	if len(offers) != 1 || offers[0] == s.url {
+		return nil
+	}
+	store, err := s.open(offers[0])
+	if err != nil {
+		return err
+	}
+	s.logger.Warn("using the store that a router offers: it keeps nothing across a restart of the router and is for one machine; give --redis for more", "store", redacted(offers[0]))
+	s.mu.Lock()
+	old := s.current
+	s.url, s.current = offers[0], store
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	if old != nil {
+		old.Close()
+	}
+	return nil
+}
+
+func redacted(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "an unreadable URL"
+	}
+	return u.Redacted()
+}
+
+func (s *offeredStore) get() (store *fallback.Store, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current, s.changed
+}
+
+func (s *offeredStore) store() *fallback.Store {
+	store, _ := s.get()
+	return store
+}
+
+// Close ends the connections to the store.
+func (s *offeredStore) Close() error {
+	s.stop()
+	s.done.Wait()
+	return s.store().Close()
+}
+
+func (s *offeredStore) Generation(ctx context.Context) (string, error) {
+	return s.store().Generation(ctx)
+}
+
+func (s *offeredStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+	return s.store().Register(ctx, generation, session, ttl, holdings)
+}
+
+func (s *offeredStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+	return s.store().Renew(ctx, generation, incarnation, ttl)
+}
+
+func (s *offeredStore) Release(ctx context.Context, incarnation string) error {
+	return s.store().Release(ctx, incarnation)
+}
+
+func (s *offeredStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+	return s.store().Apply(ctx, generation, incarnation, changes)
+}
+
+func (s *offeredStore) Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error {
+	return s.store().Clear(ctx, generation, partition, residue)
+}
+
+func (s *offeredStore) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
+	return s.store().Observe(ctx, generation, since)
+}
+
+// Watch passes on the hints of whichever store is current.
+func (s *offeredStore) Watch(ctx context.Context) <-chan struct{} {
+	out := make(chan struct{}, 1)
+	hint := func() {
+		select {
+		case out <- struct{}{}:
+		default:
+		}
+	}
+	go func() {
+		defer close(out)
+		for ctx.Err() == nil {
+			store, changed := s.get()
+			watch, cancel := context.WithCancel(ctx)
+			hints := store.Watch(watch)
+			for over := false; !over; {
+				select {
+				case _, ok := <-hints:
+					if !ok {
+						hints = nil
+					}
+					hint()
+				case <-changed:
+					over = true
+				case <-ctx.Done():
+					over = true
+				}
+			}
+			cancel()
+			hint()
+		}
+	}()
+	return out
+}
