@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"time"
 )
 
@@ -18,6 +17,7 @@ type config struct {
 	Hold     time.Duration
 	Clients  int
 	Rough    bool
+	Plan     string // what parsePlan reads; empty makes one by the seed
 	Race     bool
 	Programs string // directory of router and worker; empty builds them
 	Verbose  bool
@@ -40,6 +40,12 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	cfg.TTL = cfg.sessionTTL()
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
 	acts := plan(rng, conditions{Time: cfg.Time, Calm: max(2*time.Second, cfg.Time/20), TTL: cfg.TTL, Hold: cfg.Hold, Rough: cfg.Rough})
+	if cfg.Plan != "" {
+		var err error
+		if acts, err = parsePlan(cfg.Plan); err != nil {
+			return nil, err
+		}
+	}
 	mix := newMix(rng, cfg.TTL)
 	fmt.Fprintf(cfg.Out, "chaos: seed %d, %v, session TTL %v, hold %v\nmix: %v\nplan: %s\n",
 		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, mix, planned(acts))
@@ -104,15 +110,4 @@ func during(ctx context.Context, s *stage, l *load, last func() string, f func(c
 			before = done
 		}
 	}
-}
-
-func planned(acts []act) string {
-	var b strings.Builder
-	for i, a := range acts {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%.1fs %s", a.At.Seconds(), a)
-	}
-	return b.String()
 }

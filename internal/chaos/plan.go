@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,8 +23,10 @@ const (
 )
 
 func (k kind) String() string {
-	return [...]string{"join", "SIGTERM", "kill -9", "kill -9, restart", "SIGSTOP", "redis restart", "redis data loss"}[k]
+	return kindNames[k]
 }
+
+var kindNames = [...]string{"join", "SIGTERM", "kill", "kill-restart", "SIGSTOP", "redis-restart", "redis-data-loss"}
 
 // takesWorker: others have to take a worker's partitions over.
 func (k kind) takesWorker() bool { return k == kill || k == restart || k == pause }
@@ -50,6 +53,30 @@ func (a act) String() string {
 		return a.Kind.String()
 	}
 	return a.Kind.String() + " " + a.Worker
+}
+
+// parsePlan reads what planned writes: "2.5s join w4, 4s redis-restart".
+func parsePlan(s string) (acts []act, err error) {
+	for item := range strings.SplitSeq(s, ",") {
+		fields := append(strings.Fields(item), "", "")
+		var a act
+		k := slices.Index(kindNames[:], fields[1])
+		if a.At, err = time.ParseDuration(fields[0]); err != nil || k < 0 || kind(k).endsClaims() != (fields[2] == "") {
+			return nil, fmt.Errorf("%q is not a time, one of %s, and the worker", item, strings.Join(kindNames[:], ", "))
+		}
+		a.Kind, a.Worker = kind(k), fields[2]
+		acts = append(acts, a)
+	}
+	return acts, nil
+}
+
+// planned writes a plan.
+func planned(acts []act) string {
+	var list []string
+	for _, a := range acts {
+		list = append(list, fmt.Sprintf("%.1fs %s", a.At.Seconds(), a))
+	}
+	return strings.Join(list, ", ")
 }
 
 // conditions are what a plan has to fit.

@@ -73,3 +73,18 @@ func TestLongPlanStartsAgain(t *testing.T) {
 		t.Errorf("5 minutes have only %d events: %v", len(acts), acts)
 	}
 }
+
+func TestParsePlan(t *testing.T) {
+	acts := planOf(1, longForm())
+	for i := range acts {
+		acts[i].At = acts[i].At.Round(100 * time.Millisecond)
+	}
+	if got, err := parsePlan(planned(acts)); err != nil || !reflect.DeepEqual(got, acts) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", "2s", "2s join", "2s jump w1", "join w1", "2s redis-restart w1", "2s kill w1,"} {
+		if _, err := parsePlan(bad); err == nil {
+			t.Errorf("%q is a plan", bad)
+		}
+	}
+}
