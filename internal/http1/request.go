@@ -1,0 +1,348 @@
+package http1
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// Verdict is what Head.Parse says of the bytes it was given.
+type Verdict uint8
+
+const (
+	More     Verdict = iota + 1 // plain so far, but not a whole head
+	Done                        // a whole head of a plain request
+	HandOver                    // something that net/http has to judge
+)
+
+func (v Verdict) String() string {
+	switch v {
+	case More:
+		return "more"
+	case Done:
+		return "done"
+	case HandOver:
+		return "hand over"
+	}
+	return fmt.Sprintf("verdict(%d)", uint8(v))
+}
+
+// MaxFields is how many fields a plain request has at most.
+const MaxFields = 100
+
+// Field is a header field. The name is as the client sent it.
+type Field struct {
+	Name, Value []byte
+}
+
+// Head is the head of a plain request. Everything in it shares memory with
+// the bytes that were parsed. A Head is best used again and again: it keeps
+// the memory of Fields.
+type Head struct {
+	Method        []byte // GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS
+	Target        []byte // begins with a slash
+	Host          []byte
+	Fields        []Field // all but Host, Content-Length and Connection
+	ContentLength int64   // of the body that follows; -1 if there was no such field, and no body then
+	Close         bool    // the client wants the connection closed after the answer
+	Size          int     // bytes of the head, the empty line included
+}
+
+// Parse parses the head at the start of b. It takes only an origin-form
+// HTTP/1.1 request with lines that end in CRLF, one valid Host, at most one
+// Content-Length of digits alone, and Connection, if there, keep-alive or
+// close. Any method that is not listed at Method, Transfer-Encoding, Upgrade,
+// Expect, Trailer and TE, folded lines, other versions, other protocols and
+// everything malformed is to be handed over. Having said More, Parse is to be
+// called again with more bytes behind the same ones; how many to wait for,
+// and for how long, is up to the caller.
+func (h *Head) Parse(b []byte) Verdict {
+	h.Host, h.Fields, h.ContentLength, h.Close = nil, h.Fields[:0], -1, false
+	line, rest, v := cutLine(b)
+	if v != Done {
+		return h.early(b, v)
+	}
+	if !h.requestLine(line) {
+		return HandOver
+	}
+	for {
+		if line, rest, v = cutLine(rest); v != Done {
+			return v
+		}
+		if len(line) == 0 {
+			break
+		}
+		if !h.field(line) {
+			return HandOver
+		}
+	}
+	if h.Host == nil {
+		return HandOver
+	}
+	h.Size = len(b) - len(rest)
+	return Done
+}
+
+// early judges a first line that is not complete: another protocol may never
+// send a line end.
+func (h *Head) early(b []byte, v Verdict) Verdict {
+	if len(b) > 0 && (b[0] < 'A' || b[0] > 'Z') {
+		return HandOver
+	}
+	return v
+}
+
+// cutLine takes a line from the front of b, without its CRLF.
+func cutLine(b []byte) (line, rest []byte, v Verdict) {
+	n := bytes.IndexByte(b, '\n')
+	if n < 0 {
+		return nil, nil, More
+	}
+	if n == 0 || b[n-1] != '\r' {
+		return nil, nil, HandOver
+	}
+	return b[:n-1], b[n+1:], Done
+}
+
+func (h *Head) requestLine(line []byte) bool {
+	const version = " HTTP/1.1"
+	n := bytes.IndexByte(line, ' ')
+	if n < 0 || !plainMethod(line[:n]) || !bytes.HasSuffix(line[n+1:], []byte(version)) {
+		return false
+	}
+	h.Method = line[:n]
+	h.Target = line[n+1 : len(line)-len(version)]
+	return plainTarget(h.Target)
+}
+
+func plainMethod(m []byte) bool {
+	switch string(m) {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+		return true
+	}
+	return false
+}
+
+// plainTarget reports whether t is a path, and perhaps a query, of visible
+// ASCII with whole escapes in the path.
+func plainTarget(t []byte) bool {
+	if len(t) == 0 || t[0] != '/' {
+		return false
+	}
+	query := false
+	for i, c := range t {
+		switch {
+		case c <= ' ' || c >= 0x7f || c == '#':
+			return false
+		case c == '?':
+			query = true
+		case c == '%' && !query && (i+2 >= len(t) || !hex(t[i+1]) || !hex(t[i+2])):
+			return false
+		}
+	}
+	return true
+}
+
+func hex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f'
+}
+
+// field takes a line of the header.
+func (h *Head) field(line []byte) bool {
+	n := bytes.IndexByte(line, ':')
+	if n <= 0 || !token(line[:n]) {
+		return false
+	}
+	name, value := line[:n], trim(line[n+1:])
+	if !plainValue(value) {
+		return false
+	}
+	switch special(name) {
+	case fieldHost:
+		if h.Host != nil || len(value) == 0 || !plainHost(value) {
+			return false
+		}
+		h.Host = value
+	case fieldLength:
+		if h.ContentLength >= 0 || !h.length(value) {
+			return false
+		}
+	case fieldConnection:
+		switch {
+		case equalFold(value, "close"):
+			h.Close = true
+		case !equalFold(value, "keep-alive"):
+			return false
+		}
+	case fieldUnusual:
+		return false
+	default:
+		if len(h.Fields) == MaxFields {
+			return false
+		}
+		h.Fields = append(h.Fields, Field{name, value})
+	}
+	return true
+}
+
+// length takes the value of Content-Length.
+func (h *Head) length(v []byte) bool {
+	if len(v) == 0 || len(v) > 18 {
+		return false
+	}
+	var n int64
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return false
+		}
+		n = 10*n + int64(c-'0')
+	}
+	h.ContentLength = n
+	return true
+}
+
+// kind of a field by its name.
+type kind uint8
+
+const (
+	fieldPlain kind = iota
+	fieldHost
+	fieldLength
+	fieldConnection
+	fieldUnusual // is not for the fast path
+)
+
+// special returns the kind of the field called name.
+func special[S ~string | ~[]byte](name S) kind {
+	switch len(name) {
+	case 2:
+		return unusual(name, "te")
+	case 4:
+		if equalFold(name, "host") {
+			return fieldHost
+		}
+	case 6:
+		if equalFold(name, "expect") {
+			return fieldUnusual
+		}
+		return unusual(name, "pragma") // net/http may derive Cache-Control from it
+	case 7:
+		if equalFold(name, "upgrade") {
+			return fieldUnusual
+		}
+		return unusual(name, "trailer")
+	case 10:
+		if equalFold(name, "connection") {
+			return fieldConnection
+		}
+		return unusual(name, "keep-alive")
+	case 14:
+		if equalFold(name, "content-length") {
+			return fieldLength
+		}
+		return unusual(name, "http2-settings")
+	case 16:
+		return unusual(name, "proxy-connection")
+	case 17:
+		return unusual(name, "transfer-encoding")
+	}
+	return fieldPlain
+}
+
+func unusual[S ~string | ~[]byte](name S, lower string) kind {
+	if equalFold(name, lower) {
+		return fieldUnusual
+	}
+	return fieldPlain
+}
+
+// equalFold reports whether b is lower but for the case of ASCII letters.
+func equalFold[S ~string | ~[]byte](b S, lower string) bool {
+	if len(b) != len(lower) {
+		return false
+	}
+	for i := range len(b) {
+		c := b[i]
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		if c != lower[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// trim drops spaces and tabs at both ends.
+func trim(v []byte) []byte {
+	for len(v) > 0 && (v[0] == ' ' || v[0] == '\t') {
+		v = v[1:]
+	}
+	for n := len(v); n > 0 && (v[n-1] == ' ' || v[n-1] == '\t'); n-- {
+		v = v[:n-1]
+	}
+	return v
+}
+
+// A bit for each byte that RFC 9110, 5.6.2, allows in a token.
+const (
+	tokenLow  = 0x03ff6cfa00000000 // ! # $ % & ' * + - . 0-9
+	tokenHigh = 0x57ffffffc7fffffe // A-Z ^ _ ` a-z | ~
+)
+
+// token reports whether name is a token.
+func token[S ~string | ~[]byte](name S) bool {
+	for i := range len(name) {
+		if !tokenByte(name[i]) {
+			return false
+		}
+	}
+	return len(name) > 0
+}
+
+func tokenByte(c byte) bool {
+	switch {
+	case c < 64:
+		return tokenLow>>c&1 != 0
+	case c < 128:
+		return tokenHigh>>(c-64)&1 != 0
+	}
+	return false
+}
+
+// A bit for each byte that net/http takes in a Host.
+const (
+	hostLow  = 0x2fff7ff200000000 // ! $ % & ' ( ) * + , - . 0-9 : ; =
+	hostHigh = 0x47fffffeaffffffe // A-Z [ ] _ a-z ~
+)
+
+func plainHost(v []byte) bool {
+	for _, c := range v {
+		switch {
+		case c < 64 && hostLow>>c&1 != 0:
+		case c >= 64 && c < 128 && hostHigh>>(c-64)&1 != 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// plainValue reports whether v has no control character but tabs.
+func plainValue(v []byte) bool {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for len(v) >= 8 {
+		x := binary.LittleEndian.Uint64(v)
+		y := x ^ ones*0x7f
+		if ((x-ones*0x20)&^x|(y-ones)&^y)&highs != 0 {
+			break // perhaps a control character; look closer
+		}
+		v = v[8:]
+	}
+	for _, c := range v {
+		if c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,128 @@
+package http1
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// AppendStatus appends the first line of a response.
+func AppendStatus(b []byte, status int) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(status)...)
+	return append(b, "\r\n"...)
+}
+
+// AppendField appends a field. It leaves out what would break the message:
+// names that are no tokens, and fields of framing or of one connection, which
+// AppendFraming writes. Control characters other than tabs in values become
+// spaces.
+func AppendField[S ~string | ~[]byte](b []byte, name, value S) []byte {
+	if !token(name) || perConnection(name) {
+		return b
+	}
+	b = append(b, name...)
+	b = append(b, ": "...)
+	start := len(b)
+	b = append(b, value...)
+	if v := b[start:]; !plainValue(v) {
+		for i, c := range v {
+			if c < ' ' && c != '\t' || c == 0x7f {
+				v[i] = ' '
+			}
+		}
+	}
+	return append(b, "\r\n"...)
+}
+
+// perConnection reports whether a field is about framing or one connection.
+func perConnection[S ~string | ~[]byte](name S) bool {
+	switch special(name) {
+	case fieldLength, fieldConnection:
+		return true
+	case fieldUnusual:
+		for _, other := range []string{"trailer", "pragma", "expect"} {
+			if equalFold(name, other) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// Framing says how a response is delimited.
+type Framing struct {
+	Method string // of the request
+	Status int
+	Length int64 // of the body; -1 when not known
+	Close  bool  // the connection is closed after it
+}
+
+// Body reports whether the response has a body, and whether it goes in
+// chunks (AppendChunk, AppendEnd).
+func (f Framing) Body() (has, chunked bool) {
+	has = f.Method != http.MethodHead && f.Status >= 200 && f.Status != http.StatusNoContent && f.Status != http.StatusNotModified
+	return has, has && f.Length < 0
+}
+
+// AppendFraming appends the fields that delimit the body, the one that tells
+// the client of the end of the connection, and the empty line.
+func AppendFraming(b []byte, f Framing) []byte {
+	has, chunked := f.Body()
+	switch {
+	case chunked:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case f.Length >= 0 && (has || f.Method == http.MethodHead && f.Status != http.StatusNoContent && f.Status != http.StatusNotModified):
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, f.Length, 10)
+		b = append(b, "\r\n"...)
+	}
+	if f.Close {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	return append(b, "\r\n"...)
+}
+
+// AppendChunk appends p as a chunk; nothing if p is empty.
+func AppendChunk(b, p []byte) []byte {
+	if len(p) == 0 {
+		return b
+	}
+	b = strconv.AppendInt(b, int64(len(p)), 16)
+	b = append(b, "\r\n"...)
+	b = append(b, p...)
+	return append(b, "\r\n"...)
+}
+
+// AppendEnd appends the end of a body that went in chunks. Trailers, as
+// AppendField makes them, stand before the empty line.
+func AppendEnd(b, trailers []byte) []byte {
+	b = append(b, "0\r\n"...)
+	b = append(b, trailers...)
+	return append(b, "\r\n"...)
+}
+
+// Date appends Date fields; it renders the time once a second. The zero value
+// is ready, and safe for concurrent use.
+type Date struct {
+	last atomic.Pointer[dateLine]
+}
+
+type dateLine struct {
+	second int64
+	line   string
+}
+
+// Append appends the Date field for now.
+func (d *Date) Append(b []byte, now time.Time) []byte {
+	last := d.last.Load()
+	if last == nil || last.second != now.Unix() {
+		last = &dateLine{now.Unix(), "Date: " + now.UTC().Format(http.TimeFormat) + "\r\n"}
+		d.last.Store(last)
+	}
+	return append(b, last.line...)
+}
