@@ -13,70 +13,87 @@ import (
 type claim struct {
 	names   []string // sorted, each once
 	read    bool
-	id      string // 130 random bits
-	reserve int64  // fencing tokens reserved beyond the first
+	waits   bool // for the locks to be free
+	reserve int64
+	fifo    bool
+	prefix  string
+	locks   []string // the keys that are the locks; also the channels
 
-	keys  []string // of the scripts that acquire and release
-	locks []string // the keys that are the locks; also the channels
-
-	waits     bool        // waits, so it may be in a waiting room
+	owner     string      // a letter for the mode, then 130 random bits
+	queued    atomic.Bool // may be in a waiting room
 	unsettled atomic.Bool // a call that takes the lock may still be on its way
 }
 
-// owner is the value of a lock that the claim holds. Its first letter is the
-// mode.
-func (c *claim) owner() string {
-	if c.read {
-		return "r" + c.id
-	}
-	return "w" + c.id
-}
-
 // claim makes a claim on the named locks.
-func (l *Locker) claim(names []string, read, waits bool) *claim {
-	c := &claim{names: names, read: read, waits: waits, reserve: l.reserve(len(names), read)}
-	c.renew(l.opts.Prefix, l.opts.FIFO)
+func (l *Locker) claim(w want) *claim {
+	c := &claim{
+		names: w.names, read: w.read, waits: w.wait, reserve: l.reserve(len(w.names), w.read),
+		fifo: l.opts.FIFO, prefix: l.opts.Prefix, locks: make([]string, len(w.names)),
+	}
+	for i, name := range w.names {
+		c.locks[i] = lockKey(c.prefix, "", name)
+	}
+	c.renew()
 	return c
 }
 
 // renew gives the claim a new owner, after the old one has given up.
-func (c *claim) renew(prefix string, fifo bool) {
-	c.id = rand.Text()
-	c.unsettled.Store(false)
-	c.keys = append(make([]string, 0, 1+4*len(c.names)), lockKey(prefix, "gone:", c.names[0])+":"+c.id)
-	c.locks = c.locks[:0:0]
-	for _, name := range c.names {
-		lock := lockKey(prefix, "", name)
-		c.locks = append(c.locks, lock)
-		c.keys = append(c.keys, lock, lockKey(prefix, "fence:", name), lockKey(prefix, "waiting:", name))
-		if fifo {
-			c.keys = append(c.keys, lockKey(prefix, "queue:", name))
-		}
+func (c *claim) renew() {
+	c.owner = "w" + rand.Text()
+	if c.read {
+		c.owner = "r" + c.owner[1:]
 	}
+	c.unsettled.Store(false)
+	c.queued.Store(false)
+}
+
+// plain says whether the claim is for one lock, exclusively and in any order.
+func (c *claim) plain() bool { return !c.read && !c.fifo && len(c.names) == 1 }
+
+// gone is the owner's tombstone.
+func (c *claim) gone() string {
+	return lockKey(c.prefix, "gone:", c.names[0]) + ":" + c.owner[1:]
+}
+
+// keys are those of the scripts that acquire and release.
+func (c *claim) keys() []string {
+	last := "bell:"
+	if c.fifo {
+		last = "queue:"
+	}
+	keys := append(make([]string, 0, 1+4*len(c.names)), c.gone())
+	for i, name := range c.names {
+		keys = append(keys, c.locks[i],
+			lockKey(c.prefix, "fence:", name), lockKey(c.prefix, "waiting:", name), lockKey(c.prefix, last, name))
+	}
+	return keys
+}
+
+// fenced are the keys of the script that renews.
+func (c *claim) fenced() []string {
+	keys := make([]string, 0, 2*len(c.names))
+	for i, name := range c.names {
+		keys = append(keys, c.locks[i], lockKey(c.prefix, "fence:", name))
+	}
+	return keys
 }
 
 // copy is the same claim for calls that may outlast it.
 func (c *claim) copy() *claim {
-	d := &claim{names: c.names, read: c.read, id: c.id, reserve: c.reserve, keys: c.keys, locks: c.locks, waits: c.waits}
+	d := &claim{
+		names: c.names, read: c.read, waits: c.waits, reserve: c.reserve,
+		fifo: c.fifo, prefix: c.prefix, locks: c.locks, owner: c.owner,
+	}
 	d.unsettled.Store(c.unsettled.Load())
+	d.queued.Store(c.queued.Load())
 	return d
 }
 
 // reader is the claim after a downgrade.
 func (c *claim) reader() *claim {
 	d := c.copy()
-	d.read, d.reserve = true, 0
+	d.read, d.reserve, d.owner = true, 0, "r"+c.owner[1:]
 	return d
-}
-
-// fenced are the keys of the script that renews.
-func (c *claim) fenced() []string {
-	keys := make([]string, 0, 2*len(c.names))
-	step := (len(c.keys) - 1) / len(c.names)
-	for i := 1; i < len(c.keys); i += step {
-		keys = append(keys, c.keys[i], c.keys[i+1])
-	}
-	return keys
 }
 
 // lockKey is the Redis key of a lock or of what goes with it. The name is the

@@ -14,6 +14,7 @@ type hold struct {
 	l     *Locker
 	names []string
 	io    chan struct{} // 1 buffered: held while a renewal or downgrade is under way
+	alarm alarmPlace    // the Locker's alarm guards it
 
 	mu       sync.Mutex
 	claim    *claim
@@ -24,7 +25,6 @@ type hold struct {
 	token    int64     // last used
 	reserved int64     // last that may be used
 	tenure   *tenure   // of the caller who has it
-	timer    *time.Timer
 	renewing bool
 	over     bool // released, lost or expired: nothing more happens by itself
 }
@@ -61,7 +61,7 @@ func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until insta
 	closed := l.closed
 	l.mu.Unlock()
 	h.mu.Lock()
-	h.timer = time.AfterFunc(h.nap(l.now()), h.tick)
+	h.wake(l.now())
 	h.mu.Unlock()
 	if closed {
 		h.end(ErrLockerClosed)
@@ -115,9 +115,13 @@ func (h *hold) pass(w want) *Lock {
 	return h.begin(w, now.mono)
 }
 
-// nap is how long the timer may sleep: until the renewal or the end, and in
-// any case short enough to see that the wall clock has run on.
-func (h *hold) nap(now instant) time.Duration {
+// wake has tick run again in time: for the renewal or the end, and in any
+// case soon enough to see that the wall clock has run on. The hold's mu is
+// held.
+func (h *hold) wake(now instant) {
+	if h.over {
+		return
+	}
 	d := h.l.opts.TTL / 6
 	if left := h.until.left(now); left > 0 || h.l.opts.OnRenewFailure == StopOnFailure {
 		d = min(d, left)
@@ -125,10 +129,10 @@ func (h *hold) nap(now instant) time.Duration {
 	if !h.renewing {
 		d = min(d, h.renewAt.Sub(now.mono))
 	}
-	return max(d, 0)
+	h.l.alarm.set(h, now.mono.Add(max(d, time.Millisecond)))
 }
 
-// tick is the timer's.
+// tick is the alarm's.
 func (h *hold) tick() {
 	if !h.l.enter() {
 		return
@@ -149,7 +153,7 @@ func (h *hold) tick() {
 	if due {
 		h.renewing = true
 	}
-	h.timer.Reset(max(h.nap(now), time.Millisecond))
+	h.wake(now)
 	h.mu.Unlock()
 	if due {
 		h.autoRenew()
@@ -168,7 +172,7 @@ func (h *hold) autoRenew() {
 	if err != nil { // a success has moved renewAt
 		h.renewAt = time.Now().Add(min(h.l.opts.TTL/20, 250*time.Millisecond))
 	}
-	h.timer.Reset(h.nap(h.l.now()))
+	h.wake(h.l.now())
 }
 
 // renew extends the hold in Redis. It ends the hold if it is lost.
@@ -264,9 +268,7 @@ func (l *Locker) forget(h *hold) {
 // stop ends what happens by itself. The hold's mu is held.
 func (h *hold) stop() {
 	h.over = true
-	if h.timer != nil {
-		h.timer.Stop()
-	}
+	h.l.alarm.clear(h)
 }
 
 // finish ends the tenure's context. The hold's mu is held.

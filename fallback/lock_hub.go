@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +51,7 @@ func newLockHubs(client redis.UniversalClient) *lockHubs {
 // listen makes a bell for the claim. It rings as soon as releases can be
 // heard, so that none is missed between the try before and the wait after.
 func (hs *lockHubs) listen(c *claim) *lockBell {
-	b := &lockBell{C: make(chan struct{}, 1), owner: c.owner(), hubs: hs, at: map[*lockHub][]string{}, locks: c.locks}
+	b := &lockBell{C: make(chan struct{}, 1), owner: c.owner, hubs: hs, at: map[*lockHub][]string{}, locks: c.locks}
 	b.follow()
 	return b
 }
@@ -117,10 +118,8 @@ func (hs *lockHubs) listening(locks []string) int64 {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for _, h := range hs.hubs {
-		for _, lock := range locks {
-			if h.hears(lock) {
-				return 1
-			}
+		if slices.ContainsFunc(locks, h.hears) {
+			return 1
 		}
 	}
 	return 0

@@ -246,7 +246,7 @@ func TestKeysOfAnyBytes(t *testing.T) {
 	seen := map[string]bool{}
 	for _, key := range []string{"", "}", "}a", "{", "{a}", "a}b", "-}}a", "\x00\xff", "a:b", "fence:{a}", strings.Repeat("k", 1000)} {
 		k := mustLock(t, l.TryLock, key)
-		for _, kind := range []string{"", "fence:", "waiting:", "queue:", "gone:"} {
+		for _, kind := range []string{"", "fence:", "waiting:", "queue:", "bell:", "gone:"} {
 			if name := lockKey("keyway:lock:", kind, key); seen[name] {
 				t.Errorf("%q is used twice", name)
 			} else {

@@ -70,9 +70,9 @@ type lockNode struct {
 	hubs    *lockHubs // nil if waiters are to poll
 }
 
-func newLockNode(client redis.UniversalClient, scripts *lockScripts, opts LockOptions) *lockNode {
+func newLockNode(client redis.UniversalClient, scripts *lockScripts, opts LockOptions, inPlace bool) *lockNode {
 	n := &lockNode{
-		wire:    newLockWire(client, opts.Timeout),
+		wire:    newLockWire(client, opts.Timeout, inPlace),
 		scripts: scripts,
 		opts:    opts,
 		publish: "PUBLISH",
@@ -97,16 +97,19 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	var sent bool
 	var err error
 	switch {
-	case n.opts.FIFO:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.fifo, c.keys, c.owner(), ttl, c.reserve, stay, n.publish)
+	case first && c.plain():
+		return n.take(ctx, c)
+	case c.fifo:
+		reply, sent, err = n.wire.call(ctx, &n.scripts.fifo, c.keys(), c.owner, ttl, c.reserve, stay, n.publish)
 	case c.read:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.read, c.keys, c.owner(), ttl)
+		reply, sent, err = n.wire.call(ctx, &n.scripts.read, c.keys(), c.owner, ttl, stay)
 	default:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.acquire, c.keys, c.owner(), ttl, c.reserve, stay, flag(!first))
+		reply, sent, err = n.wire.call(ctx, &n.scripts.acquire, c.keys(), c.owner, ttl, c.reserve, stay, flag(!first))
 	}
 	if sent {
 		c.unsettled.Store(true)
 	}
+	c.queued.Store(c.waits)
 	if err != nil {
 		return grant{}, err
 	}
@@ -123,13 +126,34 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	}
 }
 
+// take is the first try of a claim on one lock.
+func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
+	reply, sent, err := n.wire.call(ctx, &n.scripts.take, []string{c.gone(), c.locks[0], lockKey(c.prefix, "fence:", c.names[0])},
+		c.owner, n.opts.TTL.Milliseconds(), c.reserve+1)
+	if sent {
+		c.unsettled.Store(true)
+	}
+	if err != nil {
+		return grant{}, err
+	}
+	value, err := intReply(reply)
+	switch {
+	case err != nil:
+		return grant{}, err
+	case value < 0:
+		return grant{left: time.Duration(-1-value) * time.Millisecond}, nil
+	default:
+		return grant{token: value, gaveUp: value == 0}, nil
+	}
+}
+
 func (n *lockNode) renew(ctx context.Context, c *claim) (int64, error) {
 	return n.renewAbove(ctx, c, 0)
 }
 
 // renewAbove renews and raises the fences to at least floor.
 func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64, error) {
-	reply, _, err := n.wire.call(ctx, &n.scripts.renew, c.fenced(), c.owner(), n.opts.TTL.Milliseconds(), floor)
+	reply, _, err := n.wire.call(ctx, &n.scripts.renew, c.fenced(), c.owner, n.opts.TTL.Milliseconds(), floor)
 	if err != nil {
 		return 0, err
 	}
@@ -137,12 +161,14 @@ func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64
 }
 
 func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {
+	if !c.queued.Load() && !c.unsettled.Load() && used == 0 && c.plain() {
+		return n.give(ctx, c)
+	}
 	gone := int64(0)
 	if c.unsettled.Load() {
 		gone = max(n.opts.TTL, 30*time.Second).Milliseconds()
 	}
-	step := (len(c.keys) - 1) / len(c.names)
-	reply, _, err := n.wire.call(ctx, &n.scripts.release, c.keys, c.owner(), gone, used, n.publish, flag(c.waits), step)
+	reply, _, err := n.wire.call(ctx, &n.scripts.release, c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo))
 	if err != nil {
 		return freeing{}, err
 	}
@@ -150,14 +176,26 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 	if err != nil {
 		return freeing{}, err
 	}
-	if n.hubs != nil && told > 0 {
-		told -= n.hubs.listening(c.locks)
+	return freeing{freed: freed == int64(len(c.names)), others: n.others(c, told)}, nil
+}
+
+// give releases what take took, if nothing went wrong in between.
+func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
+	reply, _, err := n.wire.call(ctx, &n.scripts.give, []string{c.locks[0], lockKey(c.prefix, "bell:", c.names[0])}, c.owner, n.publish)
+	if err != nil {
+		return freeing{}, err
 	}
-	return freeing{freed: freed == int64(len(c.names)), others: told > 0}, nil
+	value, err := intReply(reply)
+	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
+}
+
+// others says whether any of the clients told of a release is not this one.
+func (n *lockNode) others(c *claim, told int64) bool {
+	return told > 0 && (n.hubs == nil || told > n.hubs.listening(c.locks))
 }
 
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade, c.keys[:2], "w"+c.id, "r"+c.id, n.opts.TTL.Milliseconds(), n.publish)
+	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade, []string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], n.opts.TTL.Milliseconds(), n.publish)
 	if sent {
 		c.unsettled.Store(true)
 	}

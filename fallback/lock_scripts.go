@@ -18,7 +18,7 @@ type lockScript struct {
 
 // lockScripts are the scripts of the lock.
 type lockScripts struct {
-	acquire, read, fifo, release, renew, downgrade lockScript
+	take, acquire, read, fifo, give, release, renew, downgrade lockScript
 }
 
 func loadLockScripts() (*lockScripts, error) {
@@ -32,9 +32,11 @@ func loadLockScripts() (*lockScripts, error) {
 		library []byte
 		script  *lockScript
 	}{
+		{"take", nil, &s.take},
 		{"acquire", library, &s.acquire},
 		{"read", library, &s.read},
 		{"fifo", library, &s.fifo},
+		{"give", nil, &s.give},
 		{"release", nil, &s.release},
 		{"renew", library, &s.renew},
 		{"downgrade", library, &s.downgrade},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,8 +17,11 @@ const (
 	wireBatch = 128                    // calls in one pipeline
 	wireLanes = 16                     // pipelines under way at once, one connection each
 	wirePause = time.Millisecond       // between the starts of lanes beyond wireEager
-	wireEager = 2                      // lanes that start at once
+	wireEager = 1                      // lanes that start at once
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
+
+	wireNear  = 10 * time.Millisecond // a server that answered faster last time is called in place
+	wirePlace = 50 * time.Millisecond // timeout of a call in place
 )
 
 // errLockTimeout: a server did not answer a call in time.
@@ -25,12 +29,17 @@ var errLockTimeout = errors.New("no answer in time")
 
 // lockWire carries script calls to one server, or to a cluster. Calls made
 // while others are under way share a pipeline, so that many callers cost few
-// system calls, and a caller whose context ends stops waiting at once while
-// its call goes on. No call is sent twice: repeating is for who made it.
+// system calls, and a caller whose context ends soon stops waiting while its
+// call goes on. No call is sent twice: repeating is for who made it.
+//
+// A single call to a server near by runs in its caller's goroutine, which
+// saves waking another one but cannot be left before its short timeout.
 type lockWire struct {
 	client  redis.UniversalClient
-	single  bool // one server: pipelines are worth it
+	place   redis.UniversalClient // for calls in place; nil if there are to be none
+	single  bool                  // one server: pipelines are worth it
 	timeout time.Duration
+	trip    atomic.Int64 // how long the latest answer took, in ns; 0 before the first
 
 	mu     sync.Mutex
 	queue  []*wireCall
@@ -58,30 +67,99 @@ type onceCmd struct{ *redis.Cmd }
 
 func (onceCmd) NoRetry() bool { return true }
 
-func newLockWire(client redis.UniversalClient, timeout time.Duration) *lockWire {
+func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bool) *lockWire {
 	w := &lockWire{client: client, timeout: timeout}
 	w.idle = sync.NewCond(&w.mu)
 	if c, ok := client.(*redis.Client); ok {
 		// Without a bound of its own, a read of a client that ignores contexts
 		// takes go-redis' three seconds and more.
 		w.client, w.single = c.WithTimeout(timeout), true
+		if inPlace {
+			w.place = c.WithTimeout(min(timeout, wirePlace))
+		}
 	}
 	return w
 }
 
-// call runs a script. It returns an error at once when ctx ends, and within
-// the wire's timeout otherwise. With an error from anything but the server's
-// own refusal, sent says whether the call may yet be carried out.
+// call runs a script. It returns an error soon when ctx ends, and within the
+// wire's timeout otherwise. With an error from anything but the server's own
+// refusal, sent says whether the call may yet be carried out.
 func (w *lockWire) call(ctx context.Context, s *lockScript, keys []string, args ...any) (reply any, sent bool, err error) {
-	c := &wireCall{script: s, keys: keys, args: args, done: make(chan struct{})}
+	c := &wireCall{script: s, keys: keys, args: args}
+	if w.enter() {
+		reply, err = w.callInPlace(ctx, c)
+		w.leave()
+		return reply, err != nil && !refusal(err), err
+	}
+	c.done = make(chan struct{})
 	w.submit(c)
 	select {
 	case <-c.done:
-		var refused redis.Error
-		return c.reply, c.err != nil && !errors.As(c.err, &refused), c.err
+		return c.reply, c.err != nil && !refusal(c.err), c.err
 	case <-ctx.Done():
 		return nil, w.forget(c), context.Cause(ctx)
 	}
+}
+
+func refusal(err error) bool {
+	_, ok := asRedisError(err)
+	return ok
+}
+
+// enter takes a lane for a call in place, if that is wise.
+func (w *lockWire) enter() bool {
+	if trip := w.trip.Load(); w.place == nil || trip == 0 || trip > int64(wireNear) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lanes >= wireEager || len(w.queue) > 0 {
+		return false
+	}
+	w.lanes++
+	return true
+}
+
+// leave gives the lane to the calls that have queued meanwhile.
+func (w *lockWire) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) > 0 {
+		go w.lane()
+		return
+	}
+	w.lanes--
+	if w.lanes == 0 {
+		w.idle.Broadcast()
+	}
+}
+
+func (w *lockWire) callInPlace(ctx context.Context, c *wireCall) (any, error) {
+	began := time.Now()
+	cmd := c.command(ctx, "evalsha", c.script.sha)
+	err := w.place.Process(ctx, onceCmd{cmd})
+	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		cmd = c.command(ctx, "eval", c.script.source)
+		err = w.place.Process(ctx, onceCmd{cmd})
+	}
+	w.trip.Store(int64(time.Since(began)))
+	if err != nil && !refusal(err) {
+		w.trip.Store(int64(w.timeout)) // until a call beside its caller was fast
+	}
+	if ctx.Err() != nil && err != nil {
+		err = context.Cause(ctx)
+	}
+	return cmd.Val(), err
+}
+
+// command is the call as EVALSHA or EVAL.
+func (c *wireCall) command(ctx context.Context, verb, script string) *redis.Cmd {
+	args := make([]any, 0, 3+len(c.keys)+len(c.args))
+	args = append(args, verb, script, len(c.keys))
+	for _, key := range c.keys {
+		args = append(args, key)
+	}
+	return redis.NewCmd(ctx, append(args, c.args...)...)
 }
 
 func (w *lockWire) submit(c *wireCall) {
@@ -164,7 +242,9 @@ func (w *lockWire) carry(batch []*wireCall) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
 	defer cancel()
 
+	began := time.Now()
 	cmds := w.exec(ctx, batch, "evalsha", func(s *lockScript) string { return s.sha })
+	w.trip.Store(int64(time.Since(began)))
 	var unknown []*wireCall
 	for i, c := range batch {
 		if err := cmds[i].Err(); err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
@@ -187,12 +267,7 @@ func (w *lockWire) carry(batch []*wireCall) {
 func (w *lockWire) exec(ctx context.Context, batch []*wireCall, verb string, text func(*lockScript) string) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, len(batch))
 	for i, c := range batch {
-		args := make([]any, 0, 3+len(c.keys)+len(c.args))
-		args = append(args, verb, text(c.script), len(c.keys))
-		for _, key := range c.keys {
-			args = append(args, key)
-		}
-		cmds[i] = redis.NewCmd(ctx, append(args, c.args...)...)
+		cmds[i] = c.command(ctx, verb, text(c.script))
 	}
 	if len(batch) == 1 {
 		_ = w.client.Process(ctx, onceCmd{cmds[0]}) // the command has the error

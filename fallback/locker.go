@@ -17,8 +17,10 @@ import (
 // Locker takes locks in Redis for the goroutines of one process. It is safe
 // for concurrent use. Make one per Redis and set of options, and share it.
 type Locker struct {
-	opts    LockOptions // with defaults
-	server  lockServer
+	opts   LockOptions // with defaults
+	server lockServer
+	alarm  lockAlarm
+
 	closing chan struct{} // closed by Close
 	shut    sync.Once     // the server's close
 
@@ -42,7 +44,7 @@ func NewLocker(client redis.UniversalClient, o LockOptions) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newLockNode(client, scripts, o), o), nil
+	return newLocker(newLockNode(client, scripts, o, true), o), nil
 }
 
 func newLocker(server lockServer, o LockOptions) *Locker {
@@ -188,7 +190,7 @@ func (w want) queues(fifo bool) bool { return !w.read && !fifo && len(w.names) =
 // contend takes locks in Redis, or returns an error after which nothing of
 // the claim stays there.
 func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
-	ctx, c := w.ctx, l.claim(w.names, w.read, w.wait)
+	ctx, c := w.ctx, l.claim(w)
 	var bell *lockBell
 	defer func() {
 		if bell != nil {
@@ -217,7 +219,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			l.abandon(c, false)
 			return nil, fmt.Errorf("%w: %q", ErrLocked, c.names)
 		case err == nil && g.gaveUp:
-			c.renew(l.opts.Prefix, l.opts.FIFO)
+			c.renew()
 			continue
 		}
 		pause := l.pause(g.left)
@@ -300,7 +302,7 @@ func (l *Locker) backOff(failures int) time.Duration {
 
 // abandon takes a claim out of Redis in the background, if it may be there.
 func (l *Locker) abandon(c *claim, granted bool) {
-	if !granted && !c.waits && !c.unsettled.Load() {
+	if !granted && !c.queued.Load() && !c.unsettled.Load() {
 		return
 	}
 	until := time.Now().Add(l.opts.TTL)

@@ -40,7 +40,7 @@ func NewQuorum(clients []redis.UniversalClient, o LockOptions) (*Locker, error) 
 	}
 	q := &quorum{opts: o, need: len(clients)/2 + 1, closing: make(chan struct{})}
 	for _, client := range clients {
-		q.nodes = append(q.nodes, newLockNode(client, scripts, o))
+		q.nodes = append(q.nodes, newLockNode(client, scripts, o, false))
 	}
 	l := newLocker(q, o)
 	q.now = l.now
@@ -146,7 +146,7 @@ func (q *quorum) missed(ctx context.Context, votes []vote) error {
 
 func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, error) {
 	if !first { // the round before was released
-		c.renew(q.opts.Prefix, false)
+		c.renew()
 	}
 	round := c.copy()
 	sent := q.now()

@@ -2,14 +2,14 @@
 -- either mode, and nothing else, so it may come late and more than once.
 --
 -- KEYS 1 tombstone of the owner; then for each lock: lock, fence, waiting
---      room, and the queue if ARGV 6 is 4
+--      room, and the queue or bell
 -- ARGV 1 owner, 2 ms for which the tombstone makes an acquire of the owner
 --        that is still on its way fail, 0 for none, 3 last fencing token used
 --        if the reserved ones are to be given back, else 0, 4 PUBLISH or
---        SPUBLISH, 5 whether the owner may be waiting, 6 keys per lock
+--        SPUBLISH, 5 whether the owner may be waiting, 6 1 if there are queues
 -- Returns {locks freed, clients that were told}
 
-local owner, publish, step = ARGV[1], ARGV[4], tonumber(ARGV[6])
+local owner, publish, queues = ARGV[1], ARGV[4], ARGV[6] == '1'
 local writer, reader = 'w' .. owner:sub(2), 'r' .. owner:sub(2)
 if ARGV[2] ~= '0' then redis.call('SET', KEYS[1], '1', 'PX', ARGV[2]) end
 
@@ -30,16 +30,16 @@ local function free(lock, fence)
 end
 
 local freed, told = 0, 0
-for i = 2, #KEYS, step do
+for i = 2, #KEYS, 4 do
   local held, open = free(KEYS[i], KEYS[i + 1])
   if held then freed = freed + 1 end
   if ARGV[5] == '1' then
     if redis.call('ZREM', KEYS[i + 2], owner) == 1 then open = true end
-    if step == 4 then redis.call('ZREM', KEYS[i + 3], owner) end
+    if queues then redis.call('ZREM', KEYS[i + 3], owner) end
   end
   if open then
     local next = ''
-    if step == 4 then
+    if queues then
       next = redis.call('ZRANGE', KEYS[i + 3], 0, 0)[1] or ''
       if next:sub(1, 1) ~= 'w' then next = '' end
     end
