@@ -19,7 +19,16 @@ type verdict struct {
 type judge struct {
 	events []*event
 	seen   record
+	sent   map[int64]time.Duration // by the request's number; see newJudge
 	rough  bool
+}
+
+func newJudge(events []*event, seen record, requests []*request, rough bool) *judge {
+	sent := make(map[int64]time.Duration, len(requests))
+	for _, r := range requests {
+		sent[r.Number] = r.Send
+	}
+	return &judge{events, seen, sent, rough}
 }
 
 // classify says why a request failed and whether it may. What was executing on,
@@ -98,18 +107,14 @@ func (j *judge) lastRan(key string, t time.Duration) string {
 // moves counts how often a key went from one process to another, and how often
 // it did while it ran at the one and the next request was there already: the
 // handover that needs the store.
-func (j *judge) moves(requests []*request) (all, busy int) {
-	sent := make(map[int64]time.Duration, len(requests))
-	for _, r := range requests {
-		sent[r.Number] = r.Send
-	}
+func (j *judge) moves() (all, busy int) {
 	for _, c := range j.seen.keys {
 		for i, x := range c.history {
 			if i == 0 || c.history[i-1].Worker == x.Worker {
 				continue
 			}
 			all++
-			if s, ok := sent[x.Request]; ok && s < c.history[i-1].End {
+			if s, ok := j.sent[x.Request]; ok && s < c.history[i-1].End {
 				busy++
 			}
 		}
@@ -123,13 +128,14 @@ const lateGrace = 2 * time.Second
 // excused reports whether a finding lies outside of what is promised: a worker
 // that was stopped between its last check and the sending of a request sends
 // it when it goes on, whatever has happened meanwhile. The app that compares
-// tokens refuses it.
+// tokens refuses it. A request that came when the worker was stopped already
+// has no such excuse.
 func (j *judge) excused(f finding) bool {
 	if f.Late == nil || f.Late.Outcome != fenced || f.Kind != overlap && f.Kind != regression {
 		return false
 	}
 	for _, e := range j.events {
-		if e.Kind == pause && e.process == f.Late.Worker && f.At >= e.end && f.At <= e.end+lateGrace {
+		if e.Kind == pause && e.process == f.Late.Worker && j.sent[f.Late.Request] <= e.begin && f.At >= e.end && f.At <= e.end+lateGrace {
 			return true
 		}
 	}

@@ -55,8 +55,8 @@ func TestClassify(t *testing.T) {
 }
 
 func TestExcused(t *testing.T) {
-	j := &judge{events: []*event{{act: act{Kind: pause}, process: "w1#1", begin: 100, end: 200}}}
-	late := func(worker string, how outcome) *execution { return &execution{Worker: worker, Outcome: how} }
+	j := &judge{events: []*event{{act: act{Kind: pause}, process: "w1#1", begin: 100, end: 200}}, sent: map[int64]time.Duration{1: 99, 2: 101}}
+	late := func(worker string, how outcome) *execution { return &execution{Request: 1, Worker: worker, Outcome: how} }
 	tests := []struct {
 		f    finding
 		want bool
@@ -69,6 +69,7 @@ func TestExcused(t *testing.T) {
 		{finding{Kind: regression, At: 201 + lateGrace, Late: late("w1#1", fenced)}, false},
 		{finding{Kind: lostUpdate, At: 201, Late: late("w1#1", fenced)}, false},
 		{finding{Kind: mixedUp, At: 201}, false},
+		{finding{Kind: regression, At: 201, Late: &execution{Request: 2, Worker: "w1#1", Outcome: fenced}}, false},
 	}
 	for i, tt := range tests {
 		if got := j.excused(tt.f); got != tt.want {

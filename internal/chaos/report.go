@@ -38,8 +38,7 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 			r.begin = q.Send
 		}
 	}
-	j := &judge{events: d.events, seen: r.seen, rough: cfg.Rough}
-	r.check(j, historyTimeout)
+	r.check(newJudge(d.events, r.seen, r.requests, cfg.Rough), historyTimeout)
 	r.violations = append(r.violations, d.failures()...)
 	for _, err := range stopped {
 		if err != nil {
@@ -78,7 +77,7 @@ func (r *report) check(j *judge, timeout time.Duration) {
 				q.Send.Seconds(), q.Number, q.Key, q.took().Seconds(), v.cause, v.after(), q.Note))
 		}
 	}
-	r.moves[0], r.moves[1] = j.moves(r.requests)
+	r.moves[0], r.moves[1] = j.moves()
 	r.effects = j.effects(r.requests, r.verdicts)
 	if len(ops) == 0 {
 		r.violations = append(r.violations, "nothing was executed")

@@ -91,7 +91,11 @@ func runMove(ctx context.Context, cfg config, dir string) error {
 		return err
 	}
 	r := newReport(cfg, s, d, l, traffic{}, s.stop())
-	newMove(r, third).print(cfg)
+	m := newMove(r, third)
+	m.print(cfg)
+	if before, during := quantile(m.before, 0.99), quantile(m.during, 0.99); during > before+usual {
+		r.violations = append(r.violations, fmt.Sprintf("during the move 1 %% of the requests took more than %v, before it %v", during, before))
+	}
 	if len(r.violations) > 0 {
 		return errors.Join(r.printViolations(cfg.Out, dir), errViolated)
 	}
