@@ -17,7 +17,7 @@ const (
 	wireBatch = 128                    // calls in one pipeline
 	wireLanes = 16                     // pipelines under way at once, one connection each
 	wirePause = time.Millisecond       // between the starts of lanes beyond wireEager
-	wireEager = 1                      // lanes that start at once
+	wireEager = 1                      // lanes that start at once; calls in place need that it is 1
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
 
 	wireNear  = 10 * time.Millisecond // a server that answered faster last time is called in place
@@ -32,12 +32,14 @@ var errLockTimeout = errors.New("no answer in time")
 // system calls, and a caller whose context ends soon stops waiting while its
 // call goes on. No call is sent twice: repeating is for who made it.
 //
-// A single call to a server near by runs in its caller's goroutine, which
-// saves waking another one but cannot be left before its short timeout.
+// A single call to a server near by runs in its caller's goroutine and on a
+// connection kept for that, which saves waking another one and asking the
+// pool, but it cannot be left before its short timeout.
 type lockWire struct {
 	client  redis.UniversalClient
-	place   redis.UniversalClient // for calls in place; nil if there are to be none
-	single  bool                  // one server: pipelines are worth it
+	place   *redis.Client // for calls in place; nil if there are to be none
+	conn    *redis.Conn   // of the call in place that is under way, or the next; nil until there is one
+	single  bool          // one server: pipelines are worth it
 	timeout time.Duration
 	trip    atomic.Int64 // how long the latest answer took, in ns; 0 before the first
 
@@ -74,7 +76,7 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 		// Without a bound of its own, a read of a client that ignores contexts
 		// takes go-redis' three seconds and more.
 		w.client, w.single = c.WithTimeout(timeout), true
-		if inPlace {
+		if inPlace && c.Options().PoolSize > wireEager {
 			w.place = c.WithTimeout(min(timeout, wirePlace))
 		}
 	}
@@ -136,20 +138,33 @@ func (w *lockWire) leave() {
 
 func (w *lockWire) callInPlace(ctx context.Context, c *wireCall) (any, error) {
 	began := time.Now()
+	if w.conn == nil {
+		w.conn = w.place.Conn()
+	}
 	cmd := c.command(ctx, "evalsha", c.script.sha)
-	err := w.place.Process(ctx, onceCmd{cmd})
+	err := w.conn.Process(ctx, onceCmd{cmd})
 	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
 		cmd = c.command(ctx, "eval", c.script.source)
-		err = w.place.Process(ctx, onceCmd{cmd})
+		err = w.conn.Process(ctx, onceCmd{cmd})
 	}
 	w.trip.Store(int64(time.Since(began)))
 	if err != nil && !refusal(err) {
+		w.drop()
 		w.trip.Store(int64(w.timeout)) // until a call beside its caller was fast
 	}
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
 	}
 	return cmd.Val(), err
+}
+
+// drop gives the connection for calls in place back to the pool, which closes
+// it if it is broken.
+func (w *lockWire) drop() {
+	if w.conn != nil {
+		_ = w.conn.Close()
+		w.conn = nil
+	}
 }
 
 // command is the call as EVALSHA or EVAL.
@@ -304,4 +319,5 @@ func (w *lockWire) close() {
 	for w.lanes > 0 {
 		w.idle.Wait()
 	}
+	w.drop()
 }

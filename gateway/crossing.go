@@ -202,6 +202,11 @@ func headerFields(rt *Router, r *http.Request) link.Fields {
 	if te := r.Header["Te"]; len(te) > 0 && strings.Contains(strings.ToLower(strings.Join(te, ",")), "trailers") {
 		f = link.AppendField(f, "Te", "trailers")
 	}
+	return append(f, forwardingFields(rt, r)...)
+}
+
+// forwardingFields returns the fields that tell of this hop and those before.
+func forwardingFields(rt *Router, r *http.Request) (f link.Fields) {
 	h := make(http.Header, 4)
 	setForwarded(h, r)
 	for name, values := range h {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -313,6 +314,57 @@ func TestHoldBeginsWithTheRefusal(t *testing.T) {
 		w := send(t.Context(), rt, "k")
 		if took := time.Since(start).Round(time.Second); w.Code != 200 || w.Body.String() != "b" || took != time.Minute {
 			t.Errorf("%d %s after %v", w.Code, w.Body, took)
+		}
+	})
+}
+
+// A client that sends nothing for a minute is given up; one that goes on
+// sending slowly is not.
+func TestSlowBodies(t *testing.T) {
+	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+		n.serve(t, "front:1", rt.ServeHTTP)
+		c.set(t, worker("a", "a:1"))
+		client := &http.Transport{DialContext: n.dial}
+		defer client.CloseIdleConnections()
+		for _, tt := range []struct {
+			pause  time.Duration
+			length int64
+			status int
+		}{
+			{50 * time.Second, 10, 200},
+			{70 * time.Second, 10, 408},
+			{50 * time.Second, -1, 200},
+			{70 * time.Second, -1, 400},
+		} {
+			body, w := io.Pipe()
+			stop := make(chan struct{})
+			go func() {
+				for i := range 10 {
+					select {
+					case <-time.After(tt.pause):
+					case <-stop:
+					}
+					if _, err := io.WriteString(w, string(rune('0'+i))); err != nil {
+						return
+					}
+				}
+				w.Close()
+			}()
+			req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://front:1/", body)
+			req.ContentLength = tt.length
+			req.Header.Set("X-Key", "k")
+			res, err := client.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			body.Close()
+			close(stop)
+			if res.StatusCode != tt.status || tt.status == 200 && string(text) != "0123456789" {
+				t.Errorf("a byte in %v, length %d: %d %q, want %d", tt.pause, tt.length, res.StatusCode, text, tt.status)
+			}
 		}
 	})
 }

@@ -93,6 +93,25 @@ func FormatKeySources(sources []KeySource) string {
 // different values, or, for a path, stands in one that is not in its shortest
 // form.
 func ExtractKey(sources []KeySource, r *http.Request) (string, error) {
+	return extractKey(sources, (*httpRequest)(r))
+}
+
+// keyed is a request as the key sources see it.
+type keyed interface {
+	header(name string) []string // of a canonical name
+	query() string               // raw
+	path() string                // escaped
+	host() string
+}
+
+type httpRequest http.Request
+
+func (r *httpRequest) header(name string) []string { return r.Header[name] }
+func (r *httpRequest) query() string               { return r.URL.RawQuery }
+func (r *httpRequest) path() string                { return r.URL.EscapedPath() }
+func (r *httpRequest) host() string                { return r.Host }
+
+func extractKey(sources []KeySource, r keyed) (string, error) {
 	for i := range sources {
 		s := &sources[i]
 		key, err := s.extract(r)
@@ -111,18 +130,18 @@ func ExtractKey(sources []KeySource, r *http.Request) (string, error) {
 }
 
 // extract returns "" for a source that is absent.
-func (s *KeySource) extract(r *http.Request) (string, error) {
+func (s *KeySource) extract(r keyed) (string, error) {
 	switch s.kind {
 	case fromHeader:
-		return keyFromHeader(r.Header[s.name])
+		return keyFromHeader(r.header(s.name))
 	case fromQuery:
-		return keyFromQuery(r.URL.RawQuery, s.name)
+		return keyFromQuery(r.query(), s.name)
 	case fromCookie:
-		return keyFromCookies(r.Header["Cookie"], s.name)
+		return keyFromCookies(r.header("Cookie"), s.name)
 	case fromPath:
-		return s.path.key(r.URL.EscapedPath())
+		return s.path.key(r.path())
 	case fromHost:
-		return keyFromHost(r.Host), nil
+		return keyFromHost(r.host()), nil
 	}
 	return "", nil
 }

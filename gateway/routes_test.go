@@ -106,6 +106,25 @@ func TestOnlyHigherEpochsOfKnownWorkersAreFollowed(t *testing.T) {
 	}
 }
 
+// An epoch has one owner: a second one of the same epoch is not believed.
+func TestAHintOfTheLearnedEpochIsNotFollowed(t *testing.T) {
+	b, d := newWorker(t, "b", answer("b")), newWorker(t, "d", answer("d"))
+	a := newWorker(t, "a", notOwner(b.Member, 7))
+	rt := newRouter(t, gateway.RouterConfig{Members: newCluster(t, a.Member, leaving(b.Member), leaving(d.Member)), Hold: -1})
+	s := front(t, rt)
+	get(t, s, "k")
+	for _, epoch := range []int64{6, 7} {
+		b.set(notOwner(d.Member, epoch))
+		if res, body := get(t, s, "k"); res.StatusCode != 503 || d.hits.Load() != 0 {
+			t.Errorf("epoch %d: %d %q", epoch, res.StatusCode, body)
+		}
+	}
+	b.set(notOwner(d.Member, 8))
+	if res, body := get(t, s, "k"); res.StatusCode != 200 || body != "d" {
+		t.Errorf("epoch 8: %d %q", res.StatusCode, body)
+	}
+}
+
 // Each worker names the next one with a lower, equal or higher epoch.
 func TestHopsAreBounded(t *testing.T) {
 	ws := make([]*fakeWorker, 6)

@@ -56,7 +56,9 @@ func TestClassify(t *testing.T) {
 
 func TestExcused(t *testing.T) {
 	j := &judge{events: []*event{{act: act{Kind: pause}, process: "w1#1", begin: 100, end: 200}}, sent: map[int64]time.Duration{1: 99, 2: 101}}
-	late := func(worker string, how outcome) *execution { return &execution{Request: 1, Worker: worker, Outcome: how} }
+	late := func(worker string, how outcome) *execution {
+		return &execution{Request: 1, Worker: worker, Outcome: how}
+	}
 	tests := []struct {
 		f    finding
 		want bool

@@ -34,6 +34,7 @@ const (
 	actRollback                    // the store loses its latest a+1 writes
 	actFlush                       // the store loses everything
 	actStoreStep                   // the store's clock steps ahead
+	actExpire                      // session a of the store expires early
 	actWallStep                    // worker a's wall clock steps back
 )
 
@@ -95,7 +96,7 @@ func (w *world) quiet() bool {
 		if slices.ContainsFunc(p.tables, func(t table) bool { return t.closing }) {
 			return false
 		}
-		if p.seen != w.truth(p) || slices.ContainsFunc(p.execs, func(e exec) bool { return !e.running }) {
+		if p.seen != w.truth(p) && !w.sc.lag || slices.ContainsFunc(p.execs, func(e exec) bool { return !e.running }) {
 			return false
 		}
 	}
@@ -221,6 +222,11 @@ func (w *world) storeActions(as []action) []action {
 	if w.can(evStoreStep) {
 		as = append(as, action{kind: actStoreStep})
 	}
+	if w.can(evExpire) {
+		for i := range w.store.sessions {
+			as = append(as, action{kind: actExpire, a: int8(i)})
+		}
+	}
 	return as
 }
 
@@ -236,7 +242,7 @@ func (w *world) do(a action) {
 		w.spend(evView)
 		w.ring++
 		w.say("the ring becomes view %d", w.ring)
-	case actRestart, actRollback, actFlush, actStoreStep:
+	case actRestart, actRollback, actFlush, actStoreStep, actExpire:
 		w.doStore(a)
 	default:
 		w.doProc(a, w.procs[a.a])
@@ -303,6 +309,10 @@ func (w *world) doStore(a action) {
 		w.spend(evStoreStep)
 		w.say("the store's clock steps ahead by a TTL")
 		w.skew += w.store.ttl
+	case actExpire:
+		w.spend(evExpire)
+		w.say("the session of %s expires early", w.store.sessions[a.a].Incarnation)
+		w.store.sessions = slices.Delete(slices.Clone(w.store.sessions), int(a.a), int(a.a)+1)
 	}
 }
 
@@ -341,6 +351,7 @@ func (w *world) doProc(a action, p *proc) {
 		w.say("%s goes on", p.name())
 		p.mono -= w.now - p.paused
 		p.paused = -1
+		p.resumed = true
 		if w.now >= p.surrender {
 			for i := range p.execs {
 				p.execs[i].void = true

@@ -32,6 +32,7 @@ func (w *world) fingerprint(f *fingerprinter, budget bool) uint64 {
 		f.int(w.starts)
 	}
 	f.int(w.ring)
+	f.bools(w.calm)
 	f.store(w.store)
 	f.int(len(w.past))
 	for _, s := range w.past {
@@ -144,7 +145,7 @@ func (f *fingerprinter) store(s *modelStore) {
 func (f *fingerprinter) proc(p *proc) {
 	f.p = p
 	f.int(p.life)
-	f.bools(p.up, p.noticed, p.leaving, p.lost, p.done, p.paused >= 0)
+	f.bools(p.up, p.noticed, p.leaving, p.lost, p.done, p.paused >= 0, p.resumed)
 	if !p.up {
 		return
 	}

@@ -52,7 +52,8 @@ type Machine struct {
 	cfg        Config
 	renewEvery time.Duration
 	pollEvery  time.Duration
-	off        guard // guards that a test switched off
+	retryEvery time.Duration // after a call that failed
+	off        guard         // guards that a test switched off
 
 	now    Instant
 	out    []Effect
@@ -127,6 +128,7 @@ func New(cfg Config) (*Machine, error) {
 		cfg:        cfg,
 		renewEvery: cfg.TTL / 5,
 		pollEvery:  cfg.TTL / 50,
+		retryEvery: cfg.TTL / 50,
 		first:      true,
 		peers:      make(map[string]peer),
 		parts:      make([]partition, cfg.Partitions),
@@ -239,10 +241,11 @@ func (m *Machine) Next(now Instant) time.Duration {
 		soon(m.doneAt)
 	}
 	if m.held() {
+		deadline := m.lease.Surrender
 		if !m.cancelled {
-			soon(m.lease.Cancel.Mono)
+			deadline = m.lease.Cancel
 		}
-		soon(m.lease.Surrender.Mono)
+		soon(now.Mono + min(deadline.Mono-now.Mono, deadline.Wall-now.Wall))
 	}
 	return max(at-now.Mono, 0)
 }

@@ -311,7 +311,7 @@ func (m *Machine) settleChanges() {
 		part := &m.parts[c.Partition]
 		undecided := part.state == StateMoving || part.state == StateClaiming
 		if undecided || part.state == StateServing && part.advance {
-			m.apply.next = m.now.Mono + m.pollEvery
+			m.apply.next = m.now.Mono + m.retryEvery
 			m.observe.next = 0
 		}
 		switch {

@@ -88,7 +88,7 @@ func (m *Machine) takeClear(r Reply) {
 	m.sent = 0
 	if r.Err != nil {
 		if !m.refused(r.Err) {
-			m.clear.next = m.now.Mono + m.pollEvery
+			m.clear.next = m.now.Mono + m.retryEvery
 		}
 		return
 	}

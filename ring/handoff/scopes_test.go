@@ -39,12 +39,14 @@ func (sc *scope) with(change func(*scope)) *scope {
 	return sc
 }
 
-// slowTiming leaves a session a single try to be renewed.
-func slowTiming(share int) func(*scope) {
+// slowTiming renews a session, or tries to, every so many percent of the TTL
+// only, but looks more often.
+func slowTiming(renew, poll int) func(*scope) {
 	return func(sc *scope) {
 		sc.timing = func(m *Machine) {
-			m.renewEvery = m.cfg.TTL / 100 * time.Duration(share)
-			m.pollEvery = m.renewEvery
+			m.renewEvery = m.cfg.TTL / 100 * time.Duration(renew)
+			m.retryEvery = m.renewEvery
+			m.pollEvery = m.cfg.TTL / 100 * time.Duration(poll)
 		}
 	}
 }
@@ -57,6 +59,8 @@ func only[E Effect](sc *scope) {
 func scopes() []*scope {
 	split := func(sc *scope) { sc.split = true }
 	cold := func(sc *scope) { sc.cold = true }
+	suspect := func(sc *scope) { sc.suspect = true }
+	lag := func(sc *scope) { sc.lag = true }
 	poll := func(sc *scope) { sc.poll = true }
 	proof := func(sc *scope) { sc.proof = true }
 	seconds := func(sc *scope) { sc.second = ttl / 4 }
@@ -68,8 +72,9 @@ func scopes() []*scope {
 		newScope("move, calls lost or late", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB),
 		newScope("move, slow network", 2, 1, 1, limits{evSlow: 1}, ringA, ringB),
 		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(poll),
-		newScope("move, renewals lost", 2, 1, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60)).with(only[Renew]),
-		newScope("move, renewal slow, then lost", 2, 1, 2, limits{evSlow: 1, evTimeout: 1}, ringA, ringB).with(slowTiming(60)).with(only[Renew]),
+		newScope("move, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60, 10)).with(only[Renew]),
+		newScope("false suspicion", 2, 2, 2, limits{evTimeout: 1, evDuplicate: 1, evSlow: 1}, ringA).with(suspect),
+		newScope("false suspicion, renewal slow, then lost", 2, 2, 2, limits{evSlow: 1, evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(only[Renew]).with(suspect).with(poll),
 		newScope("flap", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA),
 		newScope("flap, slow reads", 2, 1, 1, limits{evSlow: 1}, ringA, ringB, ringA).with(only[Observe]),
 		newScope("flap, late clears", 2, 3, 1, limits{evDuplicate: 1}, ringA, ringB, ringA).with(only[Clear]),
@@ -82,14 +87,17 @@ func scopes() []*scope {
 		newScope("store restarts, late registration", 2, 2, 2, limits{evRestart: 1, evDuplicate: 1}, ringA, ringB).with(only[Register]),
 		newScope("store restarts, flap, late registration", 2, 3, 2, limits{evRestart: 1, evDuplicate: 1}, ringA, ringB, ringA).with(only[Register]),
 		newScope("lost writes", 2, 2, 1, limits{evRollback: 1}, ringA, ringB),
-		newScope("lost writes, store's clock steps", 2, 2, 2, limits{evRollback: 1, evStoreStep: 1}, ringA, ringB),
-		newScope("lost writes, lost call, crash", 2, 0, 3, limits{evRollback: 1, evTimeout: 1, evCrash: 1}, ringA, ringB).with(only[Apply]),
+		newScope("lost writes, store's clock steps", 2, 2, 2, limits{evRollback: 1, evStoreStep: 1}, ringA, ringB).with(seconds),
+		newScope("lost writes, lost call, crash", 2, 0, 3, limits{evRollback: 1, evTimeout: 1, evCrash: 1}, ringA, ringB).with(only[Apply]).with(poll),
 		newScope("lost writes and a crash", 2, 1, 2, limits{evRollback: 1, evCrash: 1}, ringA, ringB).with(seconds),
 		newScope("lost writes and a leave", 2, 1, 1, limits{evRollback: 1, evLeave: 1, evSpawn: 1}, ringA, ringB).with(seconds),
 		newScope("everything lost", 2, 2, 1, limits{evFlush: 1}, ringA, ringB),
 		newScope("store's clock steps", 2, 1, 2, limits{evStoreStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("store's clock steps, slow network", 2, 1, 2, limits{evStoreStep: 1, evSlow: 1}, ringA),
-		newScope("store's clock steps, renewal at the last moment", 2, 1, 2, limits{evStoreStep: 1, evTimeout: 1}, ringA, ringB).with(slowTiming(49)).with(only[Renew]),
+		newScope("session expires early", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(lag),
+		newScope("session expires early, unseen renewal", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(slowTiming(60, 30)).with(lag).with(poll),
+		newScope("session expires early, crash", 2, 1, 2, limits{evExpire: 1, evCrash: 1}, ringA, ringB),
+		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(only[Renew]),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("A to B to C", 3, 2, 0, limits{}, ringA, ringB, ringC),
 		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC).with(only[Apply]),

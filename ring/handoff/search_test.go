@@ -12,7 +12,6 @@ type search struct {
 	sc       *scope
 	off      guard
 	storeOff storeGuard
-	ttl      time.Duration
 	limit    int       // of states; 0 for none
 	until    time.Time // wall time at which it gives up; zero for never
 
@@ -45,6 +44,7 @@ const ttl = 1000 // of the worlds that are searched
 func timing(m *Machine) {
 	m.renewEvery = m.cfg.TTL * 3 / 10
 	m.pollEvery = m.cfg.TTL * 3 / 10
+	m.retryEvery = m.cfg.TTL * 3 / 10
 }
 
 func (s *search) root() *world {
@@ -168,6 +168,7 @@ func (s *search) fair(w *world) error {
 
 // soothe lets everything happen at once that is good.
 func (w *world) soothe() {
+	w.calm = true
 	for i := len(w.msgs) - 1; i >= 0; i-- {
 		w.msgs[i].slow = false
 	}

@@ -76,11 +76,11 @@ func (m *Machine) keepAlive() {
 // takeReply hands the outcome of a call to whoever waits for it.
 func (m *Machine) takeReply(r Reply) {
 	switch {
-	case m.answered(&m.fetch, r, m.pollEvery):
+	case m.answered(&m.fetch, r, m.retryEvery):
 		m.takeGeneration(r)
-	case m.answered(&m.register, r, m.pollEvery):
+	case m.answered(&m.register, r, m.retryEvery):
 		m.takeRegister(r)
-	case m.answered(&m.renew, r, m.pollEvery):
+	case m.answered(&m.renew, r, m.retryEvery):
 		m.takeRenew(r)
 	case m.answered(&m.observe, r, m.pollEvery):
 		m.takeObserve(r)
@@ -88,7 +88,7 @@ func (m *Machine) takeReply(r Reply) {
 		m.takeApply(r)
 	case m.answered(&m.clear, r, 0):
 		m.takeClear(r)
-	case m.answered(&m.release, r, m.pollEvery):
+	case m.answered(&m.release, r, m.retryEvery):
 		if r.Err == nil {
 			m.setPhase(PhaseReleased)
 			m.emit(Done{})

@@ -22,6 +22,8 @@ type scope struct {
 
 	warm    []int // workers that start together, before the search; default all
 	poll    bool  // the store gives no hints, and reads are not settled at once
+	suspect bool  // the others wrongly think that worker a is down
+	lag     bool  // gossip may take any time
 	cold    bool  // search from the first step on, without a warm-up
 	proof   bool  // a restart proves that the old process is dead
 	split   bool  // a process may stop between winning a mutex and starting
@@ -30,7 +32,7 @@ type scope struct {
 	second  time.Duration
 	timing  func(*Machine)
 	target  func(Effect) bool // which calls a faulty network picks on; nil for all
-	depth   int // of the search; 0 for no limit
+	depth   int               // of the search; 0 for no limit
 }
 
 // eventKind is something that a scope limits the number of.
@@ -46,6 +48,7 @@ const (
 	evRollback                   // the store fails over and loses its latest writes
 	evFlush                      // the store loses everything
 	evStoreStep                  // the store's clock steps ahead by a TTL
+	evExpire                     // a session expires early, since the store's clock stepped
 	evWallStep                   // a worker's wall clock steps back
 	eventFaults                  // the kinds before this one are faults
 
@@ -65,7 +68,8 @@ type world struct {
 	past   []*modelStore // the store before its latest writes
 	procs  []*proc
 	msgs   []message
-	ring   int // index of the scope's views
+	ring   int  // index of the scope's views
+	calm   bool // nobody is suspected wrongly any more
 	left   [eventKinds]int
 	faults int
 	starts int
@@ -83,6 +87,7 @@ type proc struct {
 	m         *Machine
 	up        bool
 	paused    time.Duration // true time of the suspension, if up to now; else negative
+	resumed   bool          // has been suspended
 	noticed   bool          // others know that it is down
 	leaving   bool
 	mono      time.Duration // monotonic clock less true time
@@ -111,7 +116,7 @@ type exec struct {
 	listed    bool // by a Closed
 	cancelled bool
 	endBy     time.Duration // true time, if cancelled
-	void      bool // its worker was suspended for so long that it should have ended
+	void      bool          // its worker was suspended for so long that it should have ended
 }
 
 // message is a store call under way.
@@ -245,6 +250,9 @@ func (w *world) step(p *proc, in Input) {
 				if x := &p.execs[i]; !x.cancelled && (e.All || w.sc.keys[x.key] == e.Partition) {
 					x.cancelled = true
 					x.endBy = w.now + w.store.ttl/100*(surrenderPercent-cancelPercent)
+					if p.resumed { // told late, which must not make it end late
+						x.endBy = min(x.endBy, max(w.now, p.surrender))
+					}
 				}
 			}
 		case LeaseChanged:
@@ -424,14 +432,15 @@ func (w *world) carryOut(i int) {
 		w.past = w.past[max(0, len(w.past)-2):]
 	}
 	if changed && !w.sc.poll {
-		w.hint(msg.from)
+		w.hint(*msg)
 	}
 }
 
-// hint tells the workers but one that something changed in the store.
-func (w *world) hint(but int) {
+// hint tells the workers that something changed in the store, except the one
+// that will read it from the reply.
+func (w *world) hint(msg message) {
 	for _, p := range w.procs {
-		if p.slot != but && p.up && p.paused < 0 {
+		if (p.slot != msg.from || msg.stray) && p.up && p.paused < 0 {
 			w.step(p, Changed{})
 		}
 	}
@@ -481,7 +490,8 @@ func callID(e Effect) uint64 {
 func (w *world) truth(p *proc) gossip {
 	g := gossip{ring: w.ring}
 	for i, q := range w.procs {
-		if q.life > 0 && !q.noticed && !q.leaving {
+		suspected := w.sc.suspect && !w.calm && i == 0 && p != q
+		if q.life > 0 && !q.noticed && !q.leaving && !suspected {
 			g.lives[i] = int8(q.life)
 		}
 	}
@@ -538,7 +548,7 @@ func (w *world) pass() time.Duration {
 		if !p.up || p.paused >= 0 {
 			continue
 		}
-		d = min(d, max(p.m.Next(w.instant(p)), 1))
+		d = min(d, max(p.m.Next(w.instant(p)), ttl/100))
 		for _, e := range p.execs {
 			if e.cancelled {
 				d = min(d, max(e.endBy-w.now, 0))
