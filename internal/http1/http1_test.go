@@ -166,7 +166,7 @@ func TestServerAgrees(t *testing.T) {
 			"GET / HTTP/1.1\r\nHost: h\r\nA: b%cc and so on\r\n\r\n", "GET /a%cb HTTP/1.1\r\nHost: h\r\n\r\n",
 			"GET /?a%cb HTTP/1.1\r\nHost: h\r\n\r\n",
 		} {
-			b := []byte(fmt.Sprintf(strings.Replace(request, "%c", "%s", 1), []byte{byte(c)}))
+			b := fmt.Appendf(nil, strings.Replace(request, "%c", "%s", 1), []byte{byte(c)})
 			var h Head
 			if h.Parse(b) != Done {
 				continue

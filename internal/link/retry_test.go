@@ -121,8 +121,7 @@ func TestLostConnection(t *testing.T) {
 	})
 	t.Run("answer half done", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var p *pair
-			p = newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
 				w.WriteHead(200, 10, nil)
 				io.WriteString(w, "half")
 				w.Flush()

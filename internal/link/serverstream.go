@@ -57,7 +57,7 @@ type RequestBody struct {
 // Read implements io.Reader. It fails when the request's context is done for
 // another reason than its deadline.
 func (b *RequestBody) Read(p []byte) (int, error) {
-	return b.st.read(nil, p)
+	return b.st.read(context.Background(), p) // the end of its own context ends the stream
 }
 
 // Trailer returns the trailers once Read has returned io.EOF.

@@ -138,7 +138,7 @@ func (s *stream) release() {
 	s.lent = nil
 }
 
-// read reads body into p. A nil ctx waits for the stream alone.
+// read reads body into p.
 func (s *stream) read(ctx context.Context, p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -188,10 +188,6 @@ func (s *stream) shift() {
 
 // await waits until there is something to read, and then holds s.mu.
 func (s *stream) await(ctx context.Context) error {
-	var cancelled <-chan struct{}
-	if ctx != nil {
-		cancelled = ctx.Done()
-	}
 	for {
 		s.mu.Lock()
 		if len(s.chunks) > 0 {
@@ -206,7 +202,7 @@ func (s *stream) await(ctx context.Context) error {
 		s.mu.Unlock()
 		select {
 		case <-ready:
-		case <-cancelled:
+		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
