@@ -335,7 +335,7 @@ func TestSlowBodies(t *testing.T) {
 			{50 * time.Second, 10, 200},
 			{70 * time.Second, 10, 408},
 			{50 * time.Second, -1, 200},
-			{70 * time.Second, -1, 400},
+			{70 * time.Second, -1, 408},
 		} {
 			body, w := io.Pipe()
 			stop := make(chan struct{})
