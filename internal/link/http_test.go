@@ -85,8 +85,10 @@ var handlers = map[string]http.HandlerFunc{
 	},
 	"own 421":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, "not mine", 421) },
 	"not found": http.NotFound,
-	"redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/else?where=x", http.StatusTemporaryRedirect) },
-	"204":       func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204); bodyNotAllowed(w) },
+	"redirect": func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/else?where=x", http.StatusTemporaryRedirect)
+	},
+	"204": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204); bodyNotAllowed(w) },
 	"204 length": func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "5")
 		w.WriteHeader(204)
