@@ -46,6 +46,7 @@ type lockWire struct {
 	mu     sync.Mutex
 	queue  []*wireCall
 	lanes  int
+	closed bool
 	latest time.Time   // start of the latest lane
 	timer  *time.Timer // starts one more lane for the queue; nil if not set
 	idle   *sync.Cond  // lanes is 0
@@ -115,7 +116,7 @@ func (w *lockWire) enter() bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lanes >= wireEager || len(w.queue) > 0 {
+	if w.closed || w.lanes >= wireEager || len(w.queue) > 0 {
 		return false
 	}
 	w.lanes++
@@ -319,5 +320,6 @@ func (w *lockWire) close() {
 	for w.lanes > 0 {
 		w.idle.Wait()
 	}
+	w.closed = true // no more calls in place
 	w.drop()
 }
