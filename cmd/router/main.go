@@ -109,9 +109,9 @@ type process struct {
 // serve takes requests until ctx ends, and then finishes those that run.
 func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener) error {
 	failed := make(chan error, 2)
-	server := p.server(p.router)
-	defer server.Close()
-	go func() { failed <- p.serveRequests(server, listener) }()
+	requests := p.requestServer()
+	defer requests.Close()
+	go func() { failed <- requests.Serve(listener) }()
 	adminServer := p.server(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ring: p.o.ring(), Ready: p.ready, Lookup: p.router.Lookup,
 	}))
@@ -128,10 +128,10 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 		return fmt.Errorf("the server ended: %w", err)
 	case <-ctx.Done():
 	}
-	return p.leave(context.WithoutCancel(ctx), server)
+	return p.leave(context.WithoutCancel(ctx), requests)
 }
 
-func (p *process) leave(ctx context.Context, server *http.Server) error {
+func (p *process) leave(ctx context.Context, requests requestServer) error {
 	p.leaving.Store(true)
 	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.drainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
@@ -139,7 +139,7 @@ func (p *process) leave(ctx context.Context, server *http.Server) error {
 	}
 	drain, cancel := context.WithTimeout(ctx, p.o.drainTimeout)
 	defer cancel()
-	err := server.Shutdown(drain)
+	err := requests.Shutdown(drain)
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.drainTimeout)
 		err = nil
@@ -174,9 +174,24 @@ func (p *process) server(h http.Handler) *http.Server {
 	return s
 }
 
-func (p *process) serveRequests(s *http.Server, l net.Listener) error {
-	if p.o.tlsCert != "" {
-		return s.ServeTLS(l, p.o.tlsCert, p.o.tlsKey)
-	}
-	return s.Serve(l)
+// requestServer takes requests.
+type requestServer interface {
+	Serve(net.Listener) error
+	Shutdown(context.Context) error
+	Close() error
 }
+
+func (p *process) requestServer() requestServer {
+	s := p.server(p.router)
+	if p.o.tlsCert == "" {
+		return gateway.NewFront(p.router, s)
+	}
+	return &tlsServer{s, p.o.tlsCert, p.o.tlsKey}
+}
+
+type tlsServer struct {
+	*http.Server
+	cert, key string
+}
+
+func (s *tlsServer) Serve(l net.Listener) error { return s.ServeTLS(l, s.cert, s.key) }

@@ -1,0 +1,266 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/http1"
+)
+
+// Front takes a router's requests on a listener. Plain HTTP/1.1 requests for
+// workers that take the link go a way of their own, which costs a fraction of
+// net/http's; a connection on which anything else comes (HTTP/2, an upgrade, a
+// chunked or large body, whatever is odd or wrong) is handed with what has been
+// read of it to an [http.Server], so both mean the same. Make one with
+// [NewFront].
+type Front struct {
+	router *Router
+	server *http.Server // for the connections that are handed over
+	others *handovers
+	date   http1.Date
+
+	now  atomic.Int64 // ticks since the start
+	stop chan struct{}
+	done sync.WaitGroup // of the clock
+
+	mu        sync.Mutex // guards what follows
+	listeners map[net.Listener]struct{}
+	conns     map[*frontConn]struct{}
+	closing   bool
+	empty     chan struct{} // closed when closing and conns is empty
+}
+
+// tick is how often the clock of a Front goes on. Timeouts are this coarse, and
+// a client that leaves is noticed after so long.
+const tick = 200 * time.Millisecond
+
+// Timeouts of connections, in ticks.
+const (
+	headTicks = int64(readHeaderTimeout / tick)
+	idleTicks = int64(idleTimeout / tick)
+)
+
+// NewFront returns a front for the router. The server's Handler is set to the
+// router; its other fields hold for the connections that are handed over.
+func NewFront(rt *Router, server *http.Server) *Front {
+	server.Handler = rt
+	f := &Front{
+		router: rt, server: server, others: newHandovers(), stop: make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}), conns: make(map[*frontConn]struct{}), empty: make(chan struct{}),
+	}
+	f.done.Go(f.clock)
+	f.done.Go(func() { _ = server.Serve(f.others) })
+	return f
+}
+
+// Serve takes connections from l until it fails, or the front is shut down,
+// when it returns [http.ErrServerClosed].
+func (f *Front) Serve(l net.Listener) error {
+	if !f.track(l) {
+		l.Close()
+		return http.ErrServerClosed
+	}
+	defer l.Close()
+	pause := time.Duration(0)
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			f.start(conn)
+		case f.isClosing():
+			return http.ErrServerClosed
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // most likely out of file descriptors
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			f.router.cfg.Logger.Warn("cannot accept a connection", "error", err, "pause", pause)
+			time.Sleep(pause)
+		}
+	}
+}
+
+func (f *Front) track(l net.Listener) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listeners[l] = struct{}{}
+	return !f.closing
+}
+
+func (f *Front) isClosing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closing
+}
+
+func (f *Front) start(conn net.Conn) {
+	c := newFrontConn(f, conn)
+	if c == nil { // not a kind of connection that the fast way knows
+		f.others.put(conn, nil)
+		return
+	}
+	f.mu.Lock()
+	closing := f.closing
+	if !closing {
+		f.conns[c] = struct{}{}
+	}
+	f.mu.Unlock()
+	if closing {
+		conn.Close()
+		return
+	}
+	go c.serve()
+}
+
+// forget ends the front's knowledge of a connection.
+func (f *Front) forget(c *frontConn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+	if f.closing && len(f.conns) == 0 {
+		f.closeEmpty()
+	}
+}
+
+func (f *Front) closeEmpty() {
+	select {
+	case <-f.empty:
+	default:
+		close(f.empty)
+	}
+}
+
+// clock goes through the connections at each tick.
+func (f *Front) clock() {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-t.C:
+		}
+		now := f.now.Add(1)
+		f.mu.Lock()
+		for c := range f.conns {
+			c.check(now, f.closing)
+		}
+		f.mu.Unlock()
+	}
+}
+
+// Shutdown takes no more connections, ends the idle ones, and waits for the
+// requests that run.
+func (f *Front) Shutdown(ctx context.Context) error {
+	f.mu.Lock()
+	f.closing = true
+	for l := range f.listeners {
+		l.Close()
+	}
+	if len(f.conns) == 0 {
+		f.closeEmpty()
+	}
+	for c := range f.conns {
+		c.check(f.now.Load(), true)
+	}
+	f.mu.Unlock()
+	err := f.server.Shutdown(ctx)
+	select {
+	case <-f.empty:
+	case <-ctx.Done():
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// Close ends all connections at once. It may be called more than once.
+func (f *Front) Close() error {
+	f.mu.Lock()
+	if !f.closing {
+		f.closing = true
+		for l := range f.listeners {
+			l.Close()
+		}
+	}
+	for c := range f.conns {
+		c.conn.Close()
+	}
+	select {
+	case <-f.stop:
+	default:
+		close(f.stop)
+	}
+	f.mu.Unlock()
+	err := f.server.Close()
+	f.others.Close()
+	f.done.Wait()
+	return err
+}
+
+// handovers is the listener on which a server gets the connections that are
+// handed over to it.
+type handovers struct {
+	conns chan net.Conn
+	once  sync.Once
+	ended chan struct{}
+}
+
+func newHandovers() *handovers {
+	return &handovers{conns: make(chan net.Conn), ended: make(chan struct{})}
+}
+
+// put hands conn over, of which read has been read.
+func (h *handovers) put(conn net.Conn, read []byte) {
+	if len(read) > 0 {
+		conn = &readAheadConn{Conn: conn, ahead: read}
+	}
+	select {
+	case h.conns <- conn:
+	case <-h.ended:
+		conn.Close()
+	}
+}
+
+func (h *handovers) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handovers) Close() error {
+	h.once.Do(func() { close(h.ended) })
+	return nil
+}
+
+func (h *handovers) Addr() net.Addr { return &net.TCPAddr{} }
+
+// readAheadConn is a connection of which some bytes have been read already.
+type readAheadConn struct {
+	net.Conn
+	ahead []byte
+}
+
+func (c *readAheadConn) Read(p []byte) (int, error) {
+	if len(c.ahead) > 0 {
+		n := copy(p, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// CloseWrite is what net/http uses to end a connection gently.
+func (c *readAheadConn) CloseWrite() error {
+	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return nil
+}

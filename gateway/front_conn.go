@@ -1,0 +1,501 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/keyway-go/keyway/internal/http1"
+	"github.com/keyway-go/keyway/internal/link"
+)
+
+// Sizes of what a frontConn holds while it works; idle, it holds neither.
+const (
+	inSize  = 4 << 10  // of the first read; it grows up to the largest head that net/http takes
+	outSize = 16 << 10 // up to which an answer is collected to go in one write
+)
+
+// stage is what a frontConn is doing, for the clock.
+type stage int32
+
+const (
+	stageIdle    stage = iota // waits for a request
+	stageHead                 // has part of a head
+	stageBody                 // reads a body
+	stageWorking              // waits for a worker
+	stageWriting              // writes an answer
+)
+
+// frontConn serves one client's connection on the fast way.
+type frontConn struct {
+	front  *Front
+	conn   net.Conn
+	raw    syscall.RawConn
+	ctx    context.Context // ends with the connection
+	cancel context.CancelCauseFunc
+
+	stage   atomic.Int32
+	expires atomic.Int64 // tick at which the stage has taken too long; 0 for never
+	closing atomic.Bool  // no request after this one
+
+	in   []byte // of a pool, or grown; nil while idle
+	have int    // bytes of in that are filled
+	head http1.Head
+
+	client    string // the client's address, for the forwarding fields
+	forwarded link.Fields
+	madeFor   string // the host for which forwarded was made
+}
+
+var (
+	inPool  = sync.Pool{New: func() any { return new([inSize]byte) }}
+	outPool = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
+)
+
+var errClientLeft = errors.New("gateway: the client has closed the connection")
+
+// newFrontConn returns nil if conn is not one that can be waited for without
+// holding a buffer.
+func newFrontConn(f *Front, conn net.Conn) *frontConn {
+	sc, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	c := &frontConn{front: f, conn: conn, raw: raw, client: conn.RemoteAddr().String()}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	c.enter(stageIdle, idleTicks)
+	return c
+}
+
+func (c *frontConn) enter(s stage, ticks int64) {
+	var at int64
+	if ticks > 0 {
+		at = c.front.now.Load() + ticks
+	}
+	c.expires.Store(at)
+	c.stage.Store(int32(s))
+}
+
+// check is called at each tick, and with closing when no more requests are to
+// be taken.
+func (c *frontConn) check(now int64, closing bool) {
+	s := stage(c.stage.Load())
+	if closing {
+		c.closing.Store(true)
+		if s == stageIdle {
+			_ = c.conn.SetReadDeadline(aLongTimeAgo)
+			return
+		}
+	}
+	if at := c.expires.Load(); at != 0 && now >= at {
+		_ = c.conn.SetDeadline(aLongTimeAgo)
+		return
+	}
+	if s == stageWorking && c.left() {
+		c.cancel(errClientLeft)
+	}
+}
+
+// left reports whether the client has closed its side.
+func (c *frontConn) left() (gone bool) {
+	var b [1]byte
+	err := c.raw.Control(func(fd uintptr) {
+		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		gone = n == 0 && err == nil || err != nil && err != syscall.EAGAIN && err != syscall.EINTR
+	})
+	return gone || err != nil
+}
+
+func (c *frontConn) serve() {
+	defer c.front.forget(c)
+	defer c.cancel(errClientLeft)
+	for !c.closing.Load() {
+		switch c.readHead() {
+		case http1.Done:
+		case http1.HandOver:
+			c.handOver(c.in[:c.have])
+			return
+		default:
+			c.conn.Close()
+			return
+		}
+		handed, keep := c.exchange()
+		if handed {
+			return
+		}
+		if !keep {
+			break
+		}
+		c.next()
+	}
+	c.conn.Close()
+}
+
+// handOver gives the connection, of which read has not been answered, to the
+// server.
+func (c *frontConn) handOver(read []byte) {
+	_ = c.conn.SetDeadline(time.Time{})
+	c.front.others.put(c.conn, append([]byte(nil), read...))
+	c.drop()
+}
+
+// readHead reads until there is a whole head. It returns More if there will be
+// none.
+func (c *frontConn) readHead() http1.Verdict {
+	for {
+		if c.have > 0 {
+			if v := c.head.Parse(c.in[:c.have]); v != http1.More {
+				return v
+			}
+			if c.have >= maxHeaderBytes {
+				return http1.HandOver // which answers 431
+			}
+			if stage(c.stage.Load()) != stageHead {
+				c.enter(stageHead, headTicks)
+			}
+		}
+		if n, err := c.read(); n <= 0 || err != nil {
+			return http1.More
+		}
+	}
+}
+
+// read appends what has come to in. While nothing has, it holds no buffer that
+// it would need only then.
+func (c *frontConn) read() (n int, err error) {
+	waitErr := c.raw.Read(func(fd uintptr) bool {
+		c.grow()
+		for {
+			n, err = syscall.Read(int(fd), c.in[c.have:])
+			if err != syscall.EINTR {
+				break
+			}
+		}
+		if err == syscall.EAGAIN {
+			if c.have == 0 {
+				c.drop()
+			}
+			return false
+		}
+		return true
+	})
+	if waitErr != nil {
+		return 0, waitErr
+	}
+	if n > 0 {
+		c.have += n
+	}
+	return n, err
+}
+
+// grow makes room in c.in.
+func (c *frontConn) grow() {
+	switch {
+	case c.in == nil:
+		c.in = inPool.Get().(*[inSize]byte)[:]
+	case c.have == len(c.in):
+		bigger := make([]byte, 2*len(c.in))
+		copy(bigger, c.in[:c.have])
+		c.drop()
+		c.in = bigger
+	}
+}
+
+// drop gives the buffer back.
+func (c *frontConn) drop() {
+	if len(c.in) == inSize {
+		inPool.Put((*[inSize]byte)(c.in))
+	}
+	c.in = nil
+}
+
+// next makes room for the next request; what has come of it is kept.
+func (c *frontConn) next() {
+	used := c.head.Size + int(max(c.head.ContentLength, 0))
+	rest := max(c.have-used, 0)
+	copy(c.in, c.in[min(used, c.have):c.have])
+	c.have = rest
+	if rest == 0 {
+		c.drop()
+	}
+	c.enter(stageIdle, idleTicks)
+}
+
+// text shares b's memory, which stays as it is for as long as the request is
+// worked on.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// The head as the key sources see it.
+func (c *frontConn) header(name string) (values []string) {
+	for i := range c.head.Fields {
+		if f := &c.head.Fields[i]; len(f.Name) == len(name) && strings.EqualFold(text(f.Name), name) {
+			values = append(values, text(f.Value))
+		}
+	}
+	return values
+}
+
+func (c *frontConn) host() string { return text(c.head.Host) }
+
+func (c *frontConn) path() string {
+	path, _, _ := strings.Cut(text(c.head.Target), "?")
+	return path
+}
+
+func (c *frontConn) query() string {
+	_, query, _ := strings.Cut(text(c.head.Target), "?")
+	return query
+}
+
+// exchange sends the request to its worker and answers it. handed says that
+// the connection was handed over instead, and keep that another request may
+// follow.
+func (c *frontConn) exchange() (handed, keep bool) {
+	rt := c.front.router
+	key, err := extractKey(rt.cfg.Keys, c)
+	partition := rt.cfg.Ring.Partition(key)
+	if err != nil || c.head.ContentLength > replayLimit || !plainPath(c.path()) || !rt.crosses(partition) {
+		c.handOver(c.in[:c.have])
+		return true, false
+	}
+	rt.counters.requests.Add(1)
+	x := &crossing{router: rt, partition: partition}
+	defer x.close()
+	x.request = link.Request{
+		Method: text(c.head.Method), Target: text(c.head.Target), Host: text(c.head.Host), Key: key, Fields: c.fields(),
+	}
+	body := &frontBody{conn: c}
+	if n := c.head.ContentLength; n > 0 {
+		if !rt.budget.take(n) {
+			c.fail(x, errBodiesFull)
+			return false, false
+		}
+		defer rt.budget.give(n)
+		body.start()
+		x.body.reader = body
+		x.request.Body, x.request.ContentLength = &x.body, n
+		c.enter(stageBody, ticks(rt.cfg.ClientTimeout))
+	} else {
+		c.enter(stageWorking, 0)
+	}
+	err = x.send(c.ctx)
+	if errors.Is(err, errNoLink) && !x.sent {
+		rt.counters.requests.Add(-1) // the server counts it
+		c.handOver(c.in[:c.have])
+		return true, false
+	}
+	keep = body.left == 0 && !c.head.Close && !c.closing.Load()
+	c.enter(stageWriting, ticks(rt.cfg.ClientTimeout))
+	if err != nil {
+		return false, c.fail(x, err) && keep
+	}
+	return false, c.answer(x, keep) && keep
+}
+
+func ticks(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return max(int64(d/tick), 1)
+}
+
+// plainPath reports whether net/url would give the path on as it is.
+func plainPath(path string) bool {
+	for i := range len(path) {
+		switch c := path[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '/' <= c && c <= '9':
+		case strings.IndexByte("-_.~!$&'()*+,;=:@%[]", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// frontBody reads the body of the present request.
+type frontBody struct {
+	conn  *frontConn
+	ahead []byte // that came with the head
+	left  int64  // not read yet
+}
+
+func (b *frontBody) start() {
+	b.left = b.conn.head.ContentLength
+	rest := b.conn.in[b.conn.head.Size:b.conn.have]
+	b.ahead = rest[:min(int64(len(rest)), b.left)]
+}
+
+func (b *frontBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	var n int
+	var err error
+	if len(b.ahead) > 0 {
+		n = copy(p, b.ahead)
+		b.ahead = b.ahead[n:]
+	} else {
+		n, err = b.conn.conn.Read(p[:min(int64(len(p)), b.left)])
+	}
+	b.left -= int64(n)
+	switch {
+	case b.left == 0:
+		b.conn.enter(stageWorking, 0)
+		return n, io.EOF
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// fields returns the request's fields as the worker gets them.
+func (c *frontConn) fields() link.Fields {
+	size := len(c.forwarded) + 256
+	for i := range c.head.Fields {
+		size += len(c.head.Fields[i].Name) + len(c.head.Fields[i].Value) + 4
+	}
+	f := make(link.Fields, 0, size)
+	prior := false
+	for i := range c.head.Fields {
+		name := c.head.Fields[i].Name
+		switch b := name[0] | 0x20; {
+		case b == 'k' && isKeyway(text(name)):
+			continue
+		case (b == 'f' || b == 'x') && isForwarding(http.CanonicalHeaderKey(text(name))):
+			prior = true
+			continue
+		case b == 'p' && isHopByHop(http.CanonicalHeaderKey(text(name))):
+			continue
+		}
+		f = link.AppendField(f, name, c.head.Fields[i].Value)
+	}
+	return c.appendForwarding(f, prior)
+}
+
+// appendForwarding appends what setForwarded sets, and what the client said
+// there before if there is anything.
+func (c *frontConn) appendForwarding(f link.Fields, prior bool) link.Fields {
+	if !prior && c.madeFor == text(c.head.Host) && c.forwarded != nil {
+		return append(f, c.forwarded...)
+	}
+	in := &http.Request{RemoteAddr: c.client, Host: string(c.head.Host), Header: make(http.Header), ProtoMajor: 1, ProtoMinor: 1}
+	for i := range c.head.Fields {
+		if name := http.CanonicalHeaderKey(text(c.head.Fields[i].Name)); isForwarding(name) {
+			in.Header[name] = append(in.Header[name], text(c.head.Fields[i].Value))
+		}
+	}
+	made := forwardingFields(c.front.router, in)
+	if !prior {
+		c.madeFor, c.forwarded = in.Host, made
+	}
+	return append(f, made...)
+}
+
+// fail answers that there is no worker's answer. It reports whether the
+// connection can be used on.
+func (c *frontConn) fail(x *crossing, err error) bool {
+	f := failure{router: c.front.router, partition: x.partition, method: x.request.Method, ctx: c.ctx}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = c.conn.SetDeadline(time.Time{})
+	}
+	r := f.reply(err)
+	if r.status == statusClientGone {
+		return false
+	}
+	body := r.text + "\n"
+	if x.request.Method == http.MethodHead {
+		body = ""
+	}
+	b := http1.AppendStatus(nil, r.status)
+	b = http1.AppendField(b, "Content-Type", "text/plain; charset=utf-8")
+	b = http1.AppendField(b, "X-Content-Type-Options", "nosniff")
+	if r.retry {
+		b = http1.AppendField(b, "Retry-After", "1")
+	}
+	b = c.front.date.Append(b, time.Now())
+	b = http1.AppendFraming(b, http1.Framing{Method: x.request.Method, Status: r.status, Length: int64(len(r.text) + 1), Close: r.close || c.head.Close})
+	_, werr := c.conn.Write(append(b, body...))
+	return werr == nil && !r.close
+}
+
+// answer writes the worker's answer. It reports whether that was all of it.
+func (c *frontConn) answer(x *crossing, keep bool) bool {
+	res := x.answer
+	pooled := outPool.Get().(*[]byte)
+	defer func() {
+		*pooled = (*pooled)[:0]
+		outPool.Put(pooled)
+	}()
+	b := http1.AppendStatus((*pooled)[:0], res.Status)
+	dated := false
+	for name, value := range res.Fields.All() {
+		if name == "Trailer" || !isKeyway(name) && !isHopByHop(name) {
+			b = http1.AppendField(b, name, value)
+			dated = dated || name == "Date"
+		}
+	}
+	if !dated {
+		b = c.front.date.Append(b, time.Now())
+	}
+	if via := c.front.router.cfg.Via; via != "" {
+		b = http1.AppendField(b, "Via", "1.1 "+via)
+	}
+	framing := http1.Framing{Method: x.request.Method, Status: res.Status, Length: res.ContentLength, Close: !keep}
+	b = http1.AppendFraming(b, framing)
+	_, chunked := framing.Body()
+	for {
+		if n, last := res.Body.Buffered(); len(b) > 0 && (!last || len(b)+n > outSize) {
+			if !c.write(b) {
+				return false
+			}
+			b = b[:0]
+		}
+		piece, err := res.Body.Next()
+		switch {
+		case err == io.EOF:
+			if chunked {
+				b = http1.AppendEnd(b, trailers(res.Body.Trailer()))
+			}
+			*pooled = b
+			return len(b) == 0 || c.write(b)
+		case err != nil:
+			return false
+		case chunked:
+			b = http1.AppendChunk(b, piece)
+		case len(b) == 0 && len(piece) > outSize/4:
+			if !c.write(piece) {
+				return false
+			}
+		default:
+			b = append(b, piece...)
+		}
+	}
+}
+
+func trailers(f link.Fields) (b []byte) {
+	for name, value := range f.All() {
+		if !isKeyway(name) {
+			b = http1.AppendField(b, name, value)
+		}
+	}
+	return b
+}
+
+func (c *frontConn) write(b []byte) bool {
+	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
+	_, err := c.conn.Write(b)
+	return err == nil
+}
