@@ -21,7 +21,7 @@ const (
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
 
 	wireNear  = 10 * time.Millisecond // a server that answered faster last time is called in place
-	wirePlace = 50 * time.Millisecond // timeout of a call in place
+	wirePlace = 100 * time.Millisecond // timeout of a call in place
 )
 
 // errLockTimeout: a server did not answer a call in time.

@@ -45,13 +45,14 @@ func (j *judge) classify(r *request) verdict {
 	if e == nil {
 		return verdict{r, fmt.Sprintf("status %d before any event", r.Status), nil, false}
 	}
-	for _, p := range j.events {
-		if p.Kind == pause && p.overlaps(r) && j.seen.requests[r.Number] == nil && j.lastRan(r.Key, p.begin) == p.process {
-			return verdict{r, fmt.Sprintf("status %d, waited at a paused worker, never ran", r.Status), p, false}
-		}
-	}
 	if j.rough && r.Status == http.StatusServiceUnavailable {
 		return verdict{r, "held for too long", e, true}
+	}
+	for _, p := range j.events {
+		last := j.lastRan(r.Key, p.begin)
+		if p.Kind == pause && p.overlaps(r) && j.seen.requests[r.Number] == nil && (last == p.process || last == "") {
+			return verdict{r, fmt.Sprintf("status %d, waited at a paused worker, never ran", r.Status), p, false}
+		}
 	}
 	return verdict{r, fmt.Sprintf("status %d", r.Status), e, false}
 }

@@ -26,7 +26,7 @@ func TestClassify(t *testing.T) {
 		{"ran on the killed worker", request{Key: "k1", Send: 90, Recv: 115, Status: 502}, at("w1#1", 95), killed, true},
 		{"queued at the killed worker", request{Key: "k1", Send: 90, Recv: 115, Status: 502}, nil, killed, true},
 		{"was on its way to a key that had just moved", request{Key: "k2", Send: 90, Recv: 115, Status: 502}, nil, killed, true},
-		{"was elsewhere", request{Key: "k3", Send: 90, Recv: 400 + breakTime, Status: 502}, nil, lost, false},
+		{"was elsewhere", request{Key: "k3", Send: 350, Recv: 400 + breakTime, Status: 502}, nil, lost, false},
 		{"ran elsewhere", request{Key: "k1", Send: 90, Recv: 115, Status: 502}, at("w2#1", 95), killed, false},
 		{"sent after the kill", request{Key: "k1", Send: 111, Recv: 115, Status: 502}, nil, killed, false},
 		{"held for too long", request{Key: "k1", Send: 90, Recv: 115, Status: 503}, nil, killed, false},

@@ -10,11 +10,14 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 // outcome is what a client sees of an answer.
@@ -179,8 +182,12 @@ var handlers = map[string]http.HandlerFunc{
 		fmt.Fprintln(w, err)
 		fmt.Fprintln(w, r.Context().Err(), r.RemoteAddr != "")
 	},
-	"copy":        func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) },
-	"body unread": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201) },
+	"file": func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "a.html", time.Unix(1e9, 0), strings.NewReader(strings.Repeat("<p>", 3000)))
+	},
+	"timeout handler": http.TimeoutHandler(http.NotFoundHandler(), time.Minute, "").ServeHTTP,
+	"copy":            func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) },
+	"body unread":     func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(201) },
 }
 
 func init() {
@@ -226,6 +233,16 @@ var requests = map[string]func(url string) *http.Request{
 		r.ContentLength = -1
 		return r
 	},
+	"range": func(url string) *http.Request {
+		r := newRequest("GET", url, nil)
+		r.Header.Set("Range", "bytes=5-4000")
+		return r
+	},
+	"if modified": func(url string) *http.Request {
+		r := newRequest("GET", url, nil)
+		r.Header.Set("If-Modified-Since", "Mon, 02 Jan 2006 15:04:05 GMT")
+		return r
+	},
 	"odd headers": func(url string) *http.Request {
 		r := newRequest("DELETE", url, nil)
 		r.Header["x-lower"] = []string{"a", "b"}
@@ -267,6 +284,9 @@ func TestLikeNetHTTP(t *testing.T) {
 	plain.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	plain.Start()
 	defer plain.Close()
+	upstream := httptest.NewServer(http.HandlerFunc(handlers["declared trailers"]))
+	defer upstream.Close()
+	handlers["reverse proxy"] = reverseProxy(upstream.URL).ServeHTTP
 	tr := &http.Transport{DisableCompression: true, DisableKeepAlives: true}
 	c := serveTCP(t, HTTPHandler(h))
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {
@@ -292,6 +312,18 @@ func TestLikeNetHTTP(t *testing.T) {
 				t.Errorf("%s, %s:\nover the link:\n%v\nover net/http:\n%v", name, ask, over, direct)
 			}
 		}
+	}
+}
+
+// reverseProxy returns a handler as a sidecar has it.
+func reverseProxy(to string) http.Handler {
+	u, err := url.Parse(to)
+	if err != nil {
+		panic(err)
+	}
+	return &httputil.ReverseProxy{
+		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(u) },
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 }
 
