@@ -55,7 +55,7 @@ func run(ctx context.Context, stdout io.Writer) (err error) {
 	running = append(running, router)
 	for i := range workers {
 		name := fmt.Sprintf("w%d", i+1)
-		w, err := cluster.Start(ctx, name, programs.Worker, out, "--name", name, "--join", router.Gossip, "--admin", "127.0.0.1:0")
+		w, err := cluster.Start(ctx, name, programs.Worker, out, "--new-cluster", "--name", name, "--join", router.Gossip, "--admin", "127.0.0.1:0")
 		if err != nil {
 			return quiet(ctx, err)
 		}
