@@ -113,8 +113,8 @@ type move struct {
 }
 
 // newMove finds out from the executions when the move took place: from the
-// begin of the first execution on the new worker, and half a second before, to
-// the end of the last execution elsewhere of a key that moved.
+// begin of the first execution on the new worker to the end of the last
+// execution elsewhere of a key that moved, and half a second on either side.
 func newMove(r *report, to string) *move {
 	m := &move{report: r, begin: never}
 	first := make(map[int64]bool) // requests that were the first after a move
@@ -130,7 +130,7 @@ func newMove(r *report, to string) *move {
 			m.end = max(m.end, c.history[i-1].End)
 		}
 	}
-	m.end = max(m.end, m.begin) + heldUp
+	m.end = max(m.end, m.begin+heldUp) + heldUp
 	for _, q := range r.requests {
 		switch x := r.seen.requests[q.Number]; {
 		case x == nil:
@@ -152,7 +152,7 @@ const usual = 50 * time.Millisecond
 func (m *move) print(cfg config) {
 	r := m.report
 	fmt.Fprintf(cfg.Out, "\n%d of %d keys moved within %.2f s; %d requests, %d failed\n",
-		m.moved, len(r.seen.keys), (m.end - m.begin).Seconds(), len(r.requests), len(r.verdicts))
+		m.moved, len(r.seen.keys), (m.end - m.begin - 2*heldUp).Seconds(), len(r.requests), len(r.verdicts))
 	w := tabwriter.NewWriter(cfg.Out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "requests less the app's work\tn\tp50\tp90\tp99\tp99.9\tmax\t")
 	row := func(name string, all []time.Duration) {

@@ -237,7 +237,7 @@ func (f *fingerprinter) peers(m *Machine) {
 			continue
 		}
 		f.mono(p.seen, -m.cfg.TTL)
-		f.bools(p.asked >= p.seen+m.lookAfter())
+		f.bools(p.asked >= p.seen+m.lookAfter(), p.asked >= p.seen+m.cfg.TTL)
 		if s := f.w.store.session(inc); s != nil {
 			f.int(int(min(s.Renewals-p.renewals, 2)))
 		}

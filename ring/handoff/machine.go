@@ -190,8 +190,8 @@ func (m *Machine) act() {
 	case PhaseLive:
 		m.keepAlive()
 		m.look()
-		m.sweep()
 		m.scan()
+		m.sweep()
 		m.finish()
 	case PhaseReasserting:
 		m.join()

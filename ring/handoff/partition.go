@@ -193,18 +193,9 @@ func (m *Machine) goes(p int) bool {
 }
 
 // abandons reports whether we leave without handing over: because we were
-// told to, or because there is nobody else.
+// told to, or because we left the ring and nobody else is on it.
 func (m *Machine) abandons() bool {
-	return m.leaving && (m.leaveBy || m.over(m.settled) && m.alone())
-}
-
-func (m *Machine) alone() bool {
-	for _, w := range m.view.Workers {
-		if w.Incarnation != m.me() {
-			return false
-		}
-	}
-	return true
+	return m.leaving && (m.leaveBy || m.over(m.settled) && len(m.view.Workers) == 0)
 }
 
 // unclaimed reports whether nothing is left to hand over.
@@ -301,18 +292,23 @@ func (m *Machine) takeApply(r Reply) {
 		m.takeState(s)
 		m.track(s)
 	}
-	m.settleChanges()
+	m.settleChanges(r.Err == nil)
 }
 
 // settleChanges ends the changes that did not have the effect that we wanted,
-// as far as we know.
-func (m *Machine) settleChanges() {
+// as far as we know: because the store refused them, or did not answer.
+func (m *Machine) settleChanges(refused bool) {
 	for _, c := range m.changes {
 		part := &m.parts[c.Partition]
 		undecided := part.state == StateMoving || part.state == StateClaiming
-		if undecided || part.state == StateServing && part.advance {
+		if !undecided && !(part.state == StateServing && part.advance) {
+			continue
+		}
+		m.observe.next = 0
+		if refused && part.state == StateMoving {
+			m.missing(c.To) // or else the move would have been made
+		} else {
 			m.apply.next = m.now.Mono + m.retryEvery
-			m.observe.next = 0
 		}
 		switch {
 		case undecided && part.record.Owner == m.me():

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -43,13 +44,17 @@ func (m *Machine) look() {
 	}
 }
 
-// lookAt returns when a silent session is to be looked at once more before it
-// expires.
+// lookAt returns when a silent session is to be looked at, however often we
+// look otherwise: once before it expires, and once when it has.
 func (m *Machine) lookAt() time.Duration {
 	at := time.Duration(math.MaxInt64)
 	for _, p := range m.peers {
-		if p.present && p.asked < p.seen+m.lookAfter() {
+		switch {
+		case !p.present:
+		case p.asked < p.seen+m.lookAfter():
 			at = min(at, p.seen+m.lookAfter())
+		case p.asked < p.seen+m.cfg.TTL:
+			at = min(at, p.seen+m.cfg.TTL)
 		}
 	}
 	return at
@@ -83,6 +88,23 @@ func (m *Machine) takeObserve(r Reply) {
 	for _, s := range parts {
 		m.track(s)
 	}
+	m.prune()
+}
+
+// prune forgets the incarnations that nothing depends on any more, once there
+// are many.
+func (m *Machine) prune() {
+	if len(m.peers) <= 2*len(m.snapshot.Sessions)+64 {
+		return
+	}
+	needed := make(map[string]bool)
+	for p := range m.parts {
+		needed[m.parts[p].record.Owner] = true
+		for _, g := range m.ghosts[p] {
+			needed[g.Holder] = true
+		}
+	}
+	maps.DeleteFunc(m.peers, func(inc string, p peer) bool { return !p.present && !needed[inc] })
 }
 
 // takeSessions notes which peers are alive in a snapshot asked for at asked.
@@ -118,6 +140,14 @@ func (m *Machine) vanish(inc string, p peer) {
 	}
 	m.peers[inc] = p
 	m.recheck = true
+}
+
+// missing notes that the store has no session of an incarnation, until the
+// next snapshot says otherwise.
+func (m *Machine) missing(inc string) {
+	if p := m.peers[inc]; p.present {
+		m.vanish(inc, p)
+	}
 }
 
 // track begins to watch the incarnations that a partition depends on.
