@@ -201,7 +201,7 @@ func TestMixFollowsItsSeed(t *testing.T) {
 		}
 		return all
 	}
-	if jobs(1) != jobs(1) || jobs(1) == jobs(2) {
+	if first, again := jobs(1), jobs(1); first != again || first == jobs(2) {
 		t.Error("the mix is not a function of the seed")
 	}
 }
