@@ -20,7 +20,7 @@ const (
 	wireEager = 1                      // lanes that start at once; calls in place need that it is 1
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
 
-	wireNear  = 10 * time.Millisecond // a server that answered faster last time is called in place
+	wireNear  = 10 * time.Millisecond  // a server that answered faster last time is called in place
 	wirePlace = 100 * time.Millisecond // timeout of a call in place
 )
 
