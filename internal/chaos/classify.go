@@ -45,8 +45,8 @@ func (j *judge) classify(r *request) verdict {
 	if e == nil {
 		return verdict{r, fmt.Sprintf("status %d before any event", r.Status), nil, false}
 	}
-	if j.rough && r.Status == http.StatusServiceUnavailable {
-		return verdict{r, "held for too long", e, true}
+	if j.rough && (r.Status == http.StatusServiceUnavailable || r.Status == http.StatusBadGateway) {
+		return verdict{r, "events too close to each other", e, true}
 	}
 	for _, p := range j.events {
 		last := j.lastRan(r.Key, p.begin)

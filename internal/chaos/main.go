@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.DurationVar(&cfg.TTL, "session-ttl", 0, "session TTL of the workers; 0 chooses one that fits -t, 10s at most")
 	flags.DurationVar(&cfg.Hold, "hold", 15*time.Second, "how long the router holds a request")
 	flags.IntVar(&cfg.Clients, "clients", 64, "number of clients")
-	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that the router may give requests up")
+	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that requests may fail, with 502 or 503; all else must hold")
 	flags.StringVar(&cfg.Plan, "plan", "", "`events` instead of those by the seed, such as \"2s join w4, 3.5s kill w1, 5s redis-data-loss\"")
 	flags.BoolVar(&cfg.Race, "race", false, "build router and worker with the race detector")
 	flags.StringVar(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
