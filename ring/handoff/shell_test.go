@@ -1,0 +1,197 @@
+package handoff
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// spawn starts a worker's next life.
+func (w *world) spawn(slot int) {
+	p := w.procs[slot]
+	*p = proc{slot: slot, life: p.life + 1, up: true, paused: -1, mono: p.mono, wall: time.Hour}
+	m, err := New(Config{
+		Session:    Session{Incarnation: p.name()},
+		Partitions: len(w.sc.views[0]),
+		TTL:        w.store.ttl,
+		Settle:     w.store.ttl / 20,
+		NewCluster: !w.sc.cold && w.now == 0,
+	})
+	if err != nil {
+		panic(err)
+	}
+	m.off = w.off | w.sc.off
+	if w.sc.timing != nil {
+		w.sc.timing(m)
+	}
+	p.m = m
+	p.tables = make([]table, len(w.sc.views[0]))
+	w.step(p, Tick{})
+}
+
+// step steps a machine and does what it says.
+func (w *world) step(p *proc, in Input) {
+	effects := p.m.Step(w.instant(p), in)
+	var closed []Closed
+	for _, e := range effects {
+		if s := narrate(e); s != "" {
+			w.say("    %s: %s", p.name(), s)
+		}
+		switch e := e.(type) {
+		case OpenTable:
+			w.serve(p, e.Partition, e.Epoch)
+			p.tables[e.Partition].blocked = e.Blocked
+		case Advance:
+			w.serve(p, e.Partition, e.Epoch)
+		case CloseTable:
+			closed = append(closed, w.closeTable(p, e.Partition))
+		case Unblock:
+			t := &p.tables[e.Partition]
+			t.blocked = slices.DeleteFunc(slices.Clone(t.blocked), func(k string) bool { return k == e.Key })
+		case CancelHandlers:
+			for i := range p.execs {
+				if x := &p.execs[i]; !x.cancelled && (e.All || w.sc.keys[x.key] == e.Partition) {
+					x.cancelled = true
+					x.endBy = w.now + w.store.ttl/100*(surrenderPercent-cancelPercent)
+					if p.resumed { // told late, which must not make it end late
+						x.endBy = min(x.endBy, max(w.now, p.surrender))
+					}
+				}
+			}
+		case LeaseChanged:
+			if e.Lease != (Lease{}) {
+				p.surrender = min(e.Lease.Surrender.Mono-p.mono, e.Lease.Surrender.Wall-p.wall)
+			}
+		case Owner:
+		case Lost:
+			p.lost = true
+		case Done:
+			p.done = true
+			w.endProcess(p)
+		default:
+			w.msgs = append(w.msgs, message{from: p.slot, call: e})
+		}
+	}
+	for _, c := range closed {
+		w.step(p, c)
+	}
+}
+
+func (w *world) serve(p *proc, partition int, epoch int64) {
+	t := &p.tables[partition]
+	t.open, t.closing, t.epoch, t.seq = true, false, epoch, 0
+	if epoch == w.served[partition] {
+		w.fail("S2: %s serves partition %d at epoch %d, at which it has been served before", p.name(), partition, epoch)
+	}
+	w.served[partition] = max(w.served[partition], epoch)
+}
+
+func (w *world) closeTable(p *proc, partition int) Closed {
+	c := Closed{Partition: partition}
+	p.tables[partition].open = false
+	if w.off&guardCloseList != 0 {
+		p.tables[partition].open = true
+		p.tables[partition].closing = true
+	}
+	for i := range p.execs {
+		if w.sc.keys[p.execs[i].key] == partition {
+			p.execs[i].listed = true
+			c.Running = append(c.Running, Execution{Key: keyName(p.execs[i].key), Token: p.execs[i].token})
+		}
+	}
+	w.checkMove(p, partition)
+	return c
+}
+
+// checkMove checks that a live worker gives a partition to another only if
+// the two see the same ring.
+func (w *world) checkMove(p *proc, partition int) {
+	to := p.m.wanted(partition)
+	if p.m.Phase() != PhaseLive || p.leaving || p.m.parts[partition].record.Owner != p.m.me() {
+		return
+	}
+	for i, q := range w.procs {
+		if q.life > 0 && q.name() == to && p.seen.views[i] != p.seen.digest() {
+			w.fail("M: %s gives partition %d to %s, which sees another ring", p.name(), partition, to)
+		}
+	}
+	if p.m.now.Mono < p.m.settled {
+		w.fail("M: %s gives partition %d away before the ring has settled", p.name(), partition)
+	}
+}
+
+func keyName(k int) string { return fmt.Sprint("k", k) }
+
+// lock wins a key's mutex at a worker, if it admits the key.
+func (w *world) lock(p *proc, key int) bool {
+	t := &p.tables[w.sc.keys[key]]
+	if !t.open || slices.Contains(t.blocked, keyName(key)) || !w.admits(p) {
+		return false
+	}
+	if slices.ContainsFunc(p.execs, func(e exec) bool { return e.key == key }) {
+		return false
+	}
+	t.seq++
+	p.execs = append(p.execs, exec{key: key, token: t.epoch<<20 | t.seq})
+	return true
+}
+
+func (w *world) admits(p *proc) bool {
+	if w.off&guardEitherClock != 0 {
+		return w.instant(p).Mono < p.m.Lease().Admit.Mono
+	}
+	return w.sc.untimed || p.m.Lease().Admits(w.instant(p))
+}
+
+// start lets the holder of a key's mutex run, if its worker still admits.
+func (w *world) start(p *proc, i int, recheck bool) {
+	if recheck && !w.admits(p) {
+		w.end(p, i)
+		return
+	}
+	e := &p.execs[i]
+	e.running = true
+	for _, q := range w.procs {
+		for _, o := range q.execs {
+			if q != p && o.key == e.key && o.running && !o.void && w.counts(q) {
+				w.fail("S1: %s runs at %s (token %s) and at %s (token %s)", keyName(e.key), q.name(), token(o.token), p.name(), token(e.token))
+			}
+		}
+	}
+	if e.token == w.last[e.key] || e.token < w.last[e.key] && !w.sc.untimed {
+		w.fail("S2: %s starts at %s with token %s after one with token %s", keyName(e.key), p.name(), token(e.token), token(w.last[e.key]))
+	}
+	w.last[e.key] = max(w.last[e.key], e.token)
+}
+
+// counts reports whether executions of a process count as running. Those of a
+// suspended one do so only until it should have ended them: that handlers end
+// by then is a condition of S1.
+func (w *world) counts(p *proc) bool {
+	return !w.sc.untimed && (p.paused < 0 || w.now < p.surrender)
+}
+
+func (w *world) end(p *proc, i int) {
+	e := p.execs[i]
+	p.execs = slices.Delete(p.execs, i, i+1)
+	if e.listed {
+		w.step(p, Finished{Partition: w.sc.keys[e.key], Key: keyName(e.key), Token: e.token})
+	}
+}
+
+// endProcess ends a process: what it sent may still arrive.
+func (w *world) endProcess(p *proc) {
+	p.up = false
+	p.paused = -1
+	p.execs = nil
+	clear(p.tables)
+	for i := range w.msgs {
+		if w.msgs[i].from == p.slot {
+			w.msgs[i].stray = true
+		}
+	}
+	w.dropStrays()
+	if p.done {
+		p.noticed = true
+	}
+}
