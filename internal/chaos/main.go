@@ -19,6 +19,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -69,7 +70,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	if err := play(ctx, cfg, dir); err != nil {
-		fmt.Fprintf(stdout, "logs and data: %s\nagain: go run . -t %v -seed %d\n", dir, cfg.Time, cfg.Seed)
+		fmt.Fprintf(stdout, "logs and data: %s\nagain: go run . %s\n", dir, strings.Join(append(args, "-seed", fmt.Sprint(cfg.Seed)), " "))
 		return err
 	}
 	return os.RemoveAll(dir)
