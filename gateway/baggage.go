@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,10 +37,8 @@ func addHeld(baggage []string, key string) (string, error) {
 			continue
 		}
 		chain := strings.Split(strings.TrimSpace(value), ".")
-		for _, k := range chain {
-			if k == hash {
-				return "", fmt.Errorf("%w: %q", ErrNested, key)
-			}
+		if slices.Contains(chain, hash) {
+			return "", fmt.Errorf("%w: %q", ErrNested, key)
 		}
 		if len(chain) >= maxHeld {
 			return "", fmt.Errorf("%w: %d keys are held along this chain of calls, the limit", ErrNested, len(chain))
