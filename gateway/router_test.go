@@ -24,8 +24,10 @@ func TestRouterConfigIsChecked(t *testing.T) {
 		t.Error(err)
 	}
 	rt := newRouter(t, gateway.RouterConfig{Members: newCluster(t)})
-	if rt.Close() != nil || rt.Close() != nil {
-		t.Error("Close is not idempotent")
+	for range 2 {
+		if err := rt.Close(); err != nil {
+			t.Errorf("Close is not idempotent: %v", err)
+		}
 	}
 }
 
