@@ -173,9 +173,9 @@ type effect struct {
 // heldUp is how long a request waits for nothing until it counts as held up.
 const heldUp = 500 * time.Millisecond
 
-// effects attributes the requests to the events. What takes a worker or ends
-// claims has an effect until the next event of this sort, the others until the
-// next event.
+// effects attributes the requests to the events. What takes a worker has an
+// effect until the next event that takes one or ends claims, the others until
+// the next event.
 func (j *judge) effects(requests []*request, verdicts []verdict) []effect {
 	all := make([]effect, len(j.events))
 	for i, e := range j.events {
@@ -204,7 +204,7 @@ func (j *judge) effects(requests []*request, verdicts []verdict) []effect {
 func (j *judge) until(i int) time.Duration {
 	tough := func(k kind) bool { return k.takesWorker() || k.endsClaims() }
 	for _, next := range j.events[i+1:] {
-		if tough(next.Kind) || !tough(j.events[i].Kind) {
+		if tough(next.Kind) || !j.events[i].Kind.takesWorker() {
 			return next.begin
 		}
 	}

@@ -114,13 +114,13 @@ func elsewhere(err error) bool {
 // for if no other is.
 func (c *Client) get(ctx context.Context) (*clientConn, error) {
 	first := int(c.turn.Add(1)) % len(c.slots)
-	if cc := c.slots[first].conn.Load(); cc != nil && !cc.busy.Load() {
+	if cc := c.slots[first].conn.Load(); cc.usable() {
 		return cc, nil
 	}
 	dialing, err := c.dial(&c.slots[first])
 	for i := range c.slots {
 		cc := c.slots[(first+i)%len(c.slots)].conn.Load()
-		if cc != nil && !cc.busy.Load() {
+		if cc.usable() {
 			return cc, nil
 		}
 	}
@@ -134,10 +134,15 @@ func (c *Client) get(ctx context.Context) (*clientConn, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cc := c.slots[first].conn.Load(); cc != nil {
-		return cc, nil
+	if err := c.slots[first].err; err != nil {
+		return nil, err
 	}
-	return nil, c.slots[first].err
+	return c.slots[first].conn.Load(), nil
+}
+
+// usable reports whether cc takes requests, so far as is known.
+func (cc *clientConn) usable() bool {
+	return cc != nil && !cc.busy.Load() && !cc.ended()
 }
 
 // dial starts connecting s, unless that is under way or has just failed. It
@@ -153,7 +158,7 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	case s.err != nil && time.Since(s.failed) < redialAfter:
 		return nil, s.err
 	}
-	if cc := s.conn.Load(); cc != nil && !cc.busy.Load() {
+	if cc := s.conn.Load(); cc.usable() {
 		done := make(chan struct{})
 		close(done)
 		return done, nil

@@ -22,7 +22,7 @@ type clientStream struct {
 // clientConn is the client's end of a connection.
 type clientConn struct {
 	conn
-	busy atomic.Bool // takes no new requests: draining or ended
+	busy atomic.Bool // takes no new requests: it drains
 
 	mu       sync.Mutex
 	streams  map[uint64]*clientStream
@@ -39,7 +39,6 @@ func (cc *clientConn) run() {
 	}
 	cc.fail(err)
 	cc.wg.Wait() // the writer has ended: what it handed over is final
-	cc.busy.Store(true)
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	handed := cc.out.handed()

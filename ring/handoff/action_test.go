@@ -284,6 +284,7 @@ func (w *world) doMessage(kind actionKind, i int) {
 }
 
 func (w *world) doStore(a action) {
+	w.ownStore()
 	switch a.kind {
 	case actRestart:
 		w.spend(evRestart)
@@ -386,6 +387,7 @@ func (w *world) respawn(p *proc) {
 		w.endProcess(p)
 	}
 	if w.sc.proof && p.life > 0 {
+		w.ownStore()
 		w.store.call(w.now+w.skew, Release{Incarnation: old})
 	}
 	w.say("%s starts", fmt.Sprintf("%c%d", 'a'+p.slot, p.life+1))

@@ -31,6 +31,9 @@ func (w *world) spawn(slot int) {
 
 // step steps a machine and does what it says.
 func (w *world) step(p *proc, in Input) {
+	if p.shared {
+		p.m, p.shared = p.m.clone(), false
+	}
 	effects := p.m.Step(w.instant(p), in)
 	var closed []Closed
 	for _, e := range effects {

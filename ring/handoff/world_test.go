@@ -85,6 +85,7 @@ type proc struct {
 	slot      int
 	life      int
 	m         *Machine
+	shared    bool // m belongs to other worlds as well
 	up        bool
 	paused    time.Duration // true time of the suspension, if up to now; else negative
 	resumed   bool          // has been suspended
@@ -162,7 +163,6 @@ func newWorld(sc *scope, ttl time.Duration, off guard, storeOff storeGuard) *wor
 
 func (w *world) clone() *world {
 	c := *w
-	c.store = w.store.clone()
 	c.past = slices.Clone(w.past)
 	c.procs = make([]*proc, len(w.procs))
 	for i, p := range w.procs {
@@ -176,9 +176,7 @@ func (w *world) clone() *world {
 
 func (p *proc) clone() *proc {
 	c := *p
-	if p.m != nil {
-		c.m = p.m.clone()
-	}
+	p.shared, c.shared = true, true
 	c.tables = slices.Clone(p.tables)
 	c.execs = slices.Clone(p.execs)
 	return &c
@@ -217,10 +215,18 @@ func (w *world) dropStrays() {
 	})
 }
 
+// ownStore makes the store one that no other world has, and returns what it
+// was.
+func (w *world) ownStore() *modelStore {
+	before := w.store
+	w.store = before.clone()
+	return before
+}
+
 // carryOut lets the store see a call.
 func (w *world) carryOut(i int) {
 	msg := &w.msgs[i]
-	before := w.store.clone()
+	before := w.ownStore()
 	msg.reply = w.store.call(w.now+w.skew, msg.call)
 	msg.done = true
 	changed := false
