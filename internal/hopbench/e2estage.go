@@ -1,0 +1,85 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+)
+
+// maxKeys is the number of keys of the largest workload.
+func maxKeys() (n int) {
+	for _, w := range workloads() {
+		n = max(n, w.keys)
+	}
+	return n
+}
+
+// startStack starts a stack, with a redis-server of its own so that its CPU
+// time can be told from others'.
+func (e *e2e) startStack(s stack) (*runningStack, error) {
+	r := &runningStack{stack: s}
+	file := filepath.Join(e.dir, "counters-"+s.id)
+	var err error
+	if r.counters, err = openCounters(file, maxKeys()); err != nil {
+		return nil, err
+	}
+	if r.redis, err = e.startRedis(s.id); err != nil {
+		return nil, err
+	}
+	args := []string{"app", "--lock", s.lock, "--redis", e.redis, "--poll", e.poll.String(), "--wait", e.wait.String(), "--counters", file, "--keys", strconv.Itoa(len(r.counters))}
+	if s.front == frontRouter {
+		err = e.startCluster(r, args)
+	} else {
+		err = e.startPlain(r, args)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, probe(r.addr, false)
+}
+
+// startCluster starts a router and workers.
+func (e *e2e) startCluster(r *runningStack, args []string) error {
+	router, err := e.startRouter("router-"+r.id, e.programs.Router, r.id, nil)
+	if err != nil {
+		return err
+	}
+	r.proxy, r.addr = router.Process, router.listen
+	for i := range instances {
+		p, _, err := e.start(fmt.Sprintf("app-%s-%d", r.id, i+1), nil,
+			append(args, "--cluster", r.id, "--name", "w"+strconv.Itoa(i+1), "--join", router.gossip)...)
+		if err != nil {
+			return err
+		}
+		r.apps = append(r.apps, p)
+	}
+	return nil
+}
+
+// startPlain starts apps and something else than a router in front of them.
+func (e *e2e) startPlain(r *runningStack, args []string) error {
+	var addrs []string
+	for i := range instances {
+		p, addr, err := e.start(fmt.Sprintf("app-%s-%d", r.id, i+1), nil, args...)
+		if err != nil {
+			return err
+		}
+		r.apps, addrs = append(r.apps, p), append(addrs, addr...)
+	}
+	if r.front == frontReverseProxy {
+		p, addr, err := e.start("proxy-"+r.id, nil, append([]string{"reverseproxy"}, addrs...)...)
+		if err != nil {
+			return err
+		}
+		r.proxy, r.addr = p, addr[0]
+		return nil
+	}
+	p, err := e.startNginx("nginx-"+r.id, &rivalConfig{Upstreams: addrs, Keepalive: 256, Workers: "auto", Hash: r.front == frontHash})
+	if err != nil {
+		return err
+	}
+	r.proxy, r.addr = p.process, p.addr[frontHTTP]
+	return nil
+}

@@ -1,0 +1,319 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/hopbench/load"
+	"github.com/keyway-go/keyway/internal/hopbench/proc"
+)
+
+// Contestants of the hop.
+const (
+	haproxy       = "HAProxy"
+	nginx         = "nginx"
+	keyway        = "Keyway"
+	keywayHandler = "Keyway, http.Handler"
+	keywayPlain   = "Keyway, HTTP/1.1 workers"
+	keywayOther   = "Keyway, --other"
+)
+
+// scenario is one table.
+type scenario struct {
+	name        string
+	title       string
+	front       front
+	connections int
+	streams     int
+	path        string
+	field       []string // contestants; the first one is what the others are compared with
+	goal        string
+}
+
+// idle is the scenario that measures memory.
+const idle = "idle"
+
+func scenarios() []scenario {
+	all := []string{haproxy, nginx, keyway, keywayHandler}
+	return []scenario{
+		{name: "small", title: "64 connections, 100-byte answers", connections: 64, path: "/100", field: all, goal: "CPU ≤ 0.75 ×, p99 ≤ 1 × HAProxy's"},
+		{name: "10k", title: "64 connections, 10 KiB answers", connections: 64, path: "/10240", field: all},
+		{name: "1m", title: "64 connections, 1 MiB answers", connections: 64, path: "/1048576", field: all, goal: "bytes/s ≥ 0.8 × HAProxy's"},
+		{name: "1000", title: "1,000 connections, 100-byte answers", connections: 1000, path: "/100", field: all},
+		{name: "tls", title: "TLS in front, 64 connections, 100-byte answers", front: frontTLS, connections: 64, path: "/100", field: all},
+		{name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxy, nginx, keywayPlain}, goal: "CPU ≤ 1.05 × HAProxy's"},
+		{name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keyway, keywayHandler}, goal: "CPU ≤ 1.5 × nginx's"},
+		{name: idle, title: "memory with idle client connections, after one request each", connections: 10_000, path: "/100", field: []string{haproxy, nginx, keyway}, goal: "≤ 200 MB in the router"},
+	}
+}
+
+type hopFlags struct {
+	rounds    int
+	time      time.Duration
+	warmUp    time.Duration
+	keys      int
+	idleConns int
+	scenarios []scenario
+	syscalls  bool
+	profile   string
+	other     string
+}
+
+func runHop(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	f, err := parseHop(args, stdout)
+	if err != nil {
+		return err
+	}
+	b, err := newBench(ctx, stdout, "haproxy", "nginx", "redis-server")
+	if err != nil {
+		return err
+	}
+	h := &hop{bench: b, hopFlags: f, running: make(map[string]*proxy), origins: make(map[string]*upstreams)}
+	err = h.run()
+	b.close(err)
+	return err
+}
+
+func parseHop(args []string, out io.Writer) (f hopFlags, err error) {
+	var chosen string
+	var names []string
+	for _, s := range scenarios() {
+		names = append(names, s.name)
+	}
+	flags := flag.NewFlagSet("hop", flag.ContinueOnError)
+	flags.SetOutput(out)
+	flags.IntVar(&f.rounds, "rounds", 5, "rounds in which each proxy has its turn")
+	seconds := flags.Float64("seconds", 2, "length of a turn")
+	flags.DurationVar(&f.warmUp, "warm-up", 300*time.Millisecond, "load before each turn")
+	flags.IntVar(&f.keys, "keys", 10_000, "different keys, all equally frequent")
+	flags.IntVar(&f.idleConns, "idle", 10_000, "connections of the scenario idle")
+	flags.StringVar(&chosen, "scenarios", strings.Join(names, ","), "which ones, separated by commas")
+	flags.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf, or strace)")
+	flags.StringVar(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
+	flags.StringVar(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
+	if err := flags.Parse(args); err != nil {
+		return f, errors.Join(err, quietUsage(err))
+	}
+	f.time = time.Duration(*seconds * float64(time.Second))
+	for name := range strings.SplitSeq(chosen, ",") {
+		i := slices.IndexFunc(scenarios(), func(s scenario) bool { return s.name == name })
+		if i < 0 {
+			return f, cli.Usagef("--scenarios: there is no %q; there are %s", name, strings.Join(names, ","))
+		}
+		f.scenarios = append(f.scenarios, scenarios()[i])
+	}
+	if flags.NArg() > 0 || f.rounds < 1 || f.time <= 0 || f.keys < 1 || f.idleConns < 1 {
+		return f, cli.Usagef("no arguments; --rounds, --seconds, --keys and --idle are positive")
+	}
+	return f, nil
+}
+
+// quietUsage makes a wrong flag an error of usage.
+func quietUsage(err error) error {
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	return cli.Usagef("see --help")
+}
+
+// hop is a measurement of proxies.
+type hop struct {
+	*bench
+	hopFlags
+	running map[string]*proxy     // by contestant and front
+	origins map[string]*upstreams // by kind
+}
+
+func (h *hop) run() error {
+	if err := h.choosePlace(); err != nil {
+		return err
+	}
+	if _, err := h.startRedis("hop"); err != nil {
+		return err
+	}
+	for _, s := range h.scenarios {
+		if err := h.measure(s); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// choosePlace gives the proxies a core of their own, if there are two.
+func (h *hop) choosePlace() error {
+	cores, err := proc.Cores()
+	if err != nil {
+		return err
+	}
+	if len(cores) < 2 {
+		fmt.Fprintln(h.out, "There is one core only, which the proxy shares with load generator and upstreams: read CPU/request, not requests/s.")
+		h.place = place{cores, cores}
+		return nil
+	}
+	h.place = place{cores[:1], cores[1:min(3, len(cores))]}
+	fmt.Fprintf(h.out, "The proxy runs on core %d alone; load generator, upstreams and redis-server on %v. Each proxy has one thread that works.\n", cores[0], cores[1:min(3, len(cores))])
+	fmt.Fprintln(h.out, "CPU is the proxy's, user's and kernel's, of all its processes. × are medians of the rounds' ratios to the first row.")
+	return nil
+}
+
+func (h *hop) measure(s scenario) error {
+	if h.other != "" && slices.Contains(s.field, keyway) {
+		s.field = append(slices.Clone(s.field), keywayOther)
+	}
+	for _, name := range s.field {
+		if _, err := h.proxy(name, s.front); err != nil {
+			return fmt.Errorf("starting %s: %w", name, err)
+		}
+	}
+	if s.name == idle {
+		return h.measureIdle(s)
+	}
+	rows := make(map[string]figures)
+	for round := range h.rounds {
+		for _, name := range s.field {
+			if rows[name] == nil {
+				rows[name] = make(figures)
+			}
+			if err := h.turn(s, name, rows[name]); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			fmt.Fprintf(h.out, "  %s %d/%d  %-26s %9s/s  %s\n", s.name, round+1, h.rounds, name,
+				thousands(rows[name][perSecond][round]), micros(rows[name][cpuPer][round]))
+		}
+	}
+	calls, err := h.extras(s)
+	if err != nil {
+		return err
+	}
+	h.print(s, rows, calls)
+	return nil
+}
+
+func (h *hop) config(s scenario, p *proxy) load.Config {
+	f := cmp.Or(s.front, frontHTTP)
+	return load.Config{
+		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Connections: s.connections, Streams: s.streams,
+		Path: s.path, Keys: h.keys, WarmUp: h.warmUp, Time: h.time,
+	}
+}
+
+// Names of groups of processes.
+const (
+	groupProxy  = "proxy"
+	groupOrigin = "upstreams"
+	groupApps   = "apps"
+	groupRedis  = "redis"
+)
+
+// turn measures a proxy once.
+func (h *hop) turn(s scenario, name string, f figures) error {
+	p, err := h.proxy(name, s.front)
+	if err != nil {
+		return err
+	}
+	cfg := h.config(s, p)
+	cfg.Groups = map[string][]int{groupProxy: p.process.Pids(), groupOrigin: h.origins[kindOf(name)].process.Pids()}
+	r, err := h.load(cfg)
+	if err != nil {
+		return err
+	}
+	if r.Requests == 0 {
+		return fmt.Errorf("no request was answered with 200: %s", r.Failure)
+	}
+	seconds, requests := r.Time.Seconds(), float64(r.Requests)
+	f.add(perSecond, requests/seconds)
+	f.add(bytesRate, float64(r.Bytes)/seconds)
+	f.add(p50, float64(r.P50))
+	f.add(p99, float64(r.P99))
+	f.add(cpuPer, float64(r.CPU[groupProxy])/requests)
+	f.add(failures, float64(r.Failed))
+	f.add(proxyBusy, r.CPU[groupProxy].Seconds()/seconds)
+	f.add(originBusy, r.CPU[groupOrigin].Seconds()/seconds)
+	f.add(loadBusy, r.Own.Seconds()/seconds)
+	return nil
+}
+
+func (h *hop) print(s scenario, rows map[string]figures, calls map[string]float64) {
+	head := []string{"", perSecond, "×", "MB/s", "p50", "p99", "×", cpuPer, "×", "(spread)"}
+	if calls != nil {
+		head = append(head, "system calls")
+	}
+	lines := [][]string{append(head, proxyBusy, loadBusy, originBusy, failures)}
+	base := rows[s.field[0]]
+	for _, name := range s.field {
+		f := rows[name]
+		ratios := f[cpuPer].over(base[cpuPer])
+		line := []string{name, thousands(f[perSecond].median()), times(f[perSecond].over(base[perSecond])), fmt.Sprintf("%.0f", f[bytesRate].median()/1e6),
+			millis(f[p50].median()), millis(f[p99].median()), times(f[p99].over(base[p99])),
+			micros(f[cpuPer].median()), times(ratios), ratios.spread()}
+		if calls != nil {
+			line = append(line, fmt.Sprintf("%.2f", calls[name]))
+		}
+		line = append(line, percent(f[proxyBusy].median()), percent(f[loadBusy].median()), percent(f[originBusy].median()), fmt.Sprint(slices.Max(f[failures])))
+		lines = append(lines, line)
+	}
+	title := s.title
+	if s.goal != "" {
+		title += " (goal: " + s.goal + ")"
+	}
+	table(h.out, title, lines)
+	for _, name := range s.field {
+		f := rows[name]
+		if idle := f[proxyBusy].median(); idle < 0.9 && len(h.place.proxy) == 1 {
+			fmt.Fprintf(h.out, "note: %s was busy only %s of the time: its requests/s are bounded by generator and upstreams (or by what else runs here).\n", name, percent(idle))
+		}
+	}
+	fmt.Fprintln(h.out)
+}
+
+// measureIdle prints the memory of each proxy with idle connections.
+func (h *hop) measureIdle(s scenario) error {
+	var base float64
+	lines := [][]string{{"", "before", "with the connections", "per connection", "×"}}
+	for _, name := range s.field {
+		p, err := h.proxy(name, s.front)
+		if err != nil {
+			return err
+		}
+		cfg := h.config(s, p)
+		cfg.Time, cfg.Connections = 0, h.idleConns
+		before := proc.MemoryOf(p.process.Pids()...)
+		with, err := h.hold(cfg, p)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		each := float64(with.Resident-before.Resident) / float64(h.idleConns)
+		if base == 0 {
+			base = float64(with.Resident)
+		}
+		lines = append(lines, []string{name, megabytes(before.Resident), megabytes(with.Resident), fmt.Sprintf("%.1f KB", each/1e3), fmt.Sprintf("%.2f ×", float64(with.Resident)/base)})
+	}
+	table(h.out, fmt.Sprintf("%s: %d (goal: %s)", s.title, h.idleConns, s.goal), lines)
+	return nil
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// hold opens idle connections and returns the proxy's memory with them.
+func (h *hop) hold(cfg load.Config, p *proxy) (m proc.Memory, err error) {
+	holder, err := h.startIdle(cfg)
+	if err != nil {
+		return m, err
+	}
+	defer h.stage.Stop(holder, syscall.SIGTERM)
+	if err := h.stage.Check(); err != nil {
+		return m, err
+	}
+	return proc.MemoryOf(p.process.Pids()...), nil
+}

@@ -1,0 +1,289 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/hopbench/load"
+	"github.com/keyway-go/keyway/internal/hopbench/proc"
+)
+
+// upstreams are running upstreams of one kind, or workers.
+type upstreams struct {
+	process *proc.Process
+	addrs   []string
+	router  *router // nil without a cluster
+}
+
+// kindOf returns the kind of upstreams that a contestant has behind it.
+func kindOf(name string) string {
+	switch name {
+	case keyway, keywayOther:
+		return kindLink
+	case keywayHandler:
+		return kindHandler
+	case keywayPlain:
+		return kindPlain
+	}
+	return kindHTTP
+}
+
+// upstreams starts upstreams of a kind, if they do not run yet, with their
+// first router.
+func (h *hop) upstreams(kind string) (*upstreams, error) {
+	if u := h.origins[kind]; u != nil {
+		return u, nil
+	}
+	u := new(upstreams)
+	args := []string{"origin", "--kind", kind}
+	var err error
+	if kind != kindHTTP {
+		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, h.place.proxy); err != nil {
+			return nil, err
+		}
+		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
+	}
+	if u.process, u.addrs, err = h.start("upstreams-"+kind, h.place.others, args...); err != nil {
+		return nil, err
+	}
+	h.origins[kind] = u
+	return u, nil
+}
+
+// proxy starts a contestant that speaks f, if it does not run yet.
+func (h *hop) proxy(name string, f front) (*proxy, error) {
+	f = cmp.Or(f, frontHTTP)
+	id := name
+	if f == frontTLS && kindOf(name) != kindHTTP {
+		id += ", TLS" // a router listens once
+	}
+	if p := h.running[id]; p != nil {
+		return p, nil
+	}
+	u, err := h.upstreams(kindOf(name))
+	if err != nil {
+		return nil, err
+	}
+	var p *proxy
+	switch {
+	case name == haproxy:
+		p, err = h.startHAProxy(u.addrs)
+	case name == nginx:
+		p, err = h.startNginx("nginx", &rivalConfig{Upstreams: u.addrs, Keepalive: 1024, Workers: "1", Hash: true})
+	case name == keywayOther || f == frontTLS:
+		p, err = h.anotherRouter(id, name, f, u)
+	default:
+		p = routerProxy(u.router, f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if f != frontHTTP2 {
+		err = probe(p.addr[f], f == frontTLS)
+	}
+	h.running[id] = p
+	return p, err
+}
+
+func routerProxy(r *router, f front) *proxy {
+	addrs := map[front]string{frontHTTP: r.listen, frontHTTP2: r.listen}
+	if f == frontTLS {
+		addrs = map[front]string{frontTLS: r.listen}
+	}
+	return &proxy{r.Process, addrs}
+}
+
+// anotherRouter starts one more router of a cluster.
+func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, error) {
+	args := []string{"--join", u.router.gossip}
+	if f == frontTLS {
+		dir, err := os.MkdirTemp(h.dir, "tls-")
+		if err != nil {
+			return nil, err
+		}
+		if err := h.writeCertificate(dir); err != nil {
+			return nil, err
+		}
+		args = append(args, "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
+	}
+	program := h.programs.Router
+	if name == keywayOther {
+		program = h.other
+	}
+	r, err := h.startRouter(strings.NewReplacer(" ", "", ",", "-").Replace("router-"+id), program, kindOf(name), h.place.proxy, args...)
+	if err != nil {
+		return nil, err
+	}
+	return routerProxy(r, f), nil
+}
+
+// Bounds of probe.
+const (
+	probeKeys     = 100
+	probePatience = 30 * time.Second
+)
+
+// probe sends requests until a number of keys are answered one after the
+// other.
+func probe(addr string, tls bool) error {
+	scheme := "http://"
+	transport := &http.Transport{}
+	if tls {
+		scheme = "https://"
+		transport.TLSClientConfig = insecure()
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: probePatience}
+	end := time.Now().Add(probePatience)
+	var last error
+	for good := 0; good < probeKeys; {
+		if time.Now().After(end) {
+			return fmt.Errorf("%s does not answer: %w", addr, last)
+		}
+		if last = get(client, scheme+addr+"/1", load.KeyName(good*37)); last != nil {
+			good = 0
+			<-time.After(20 * time.Millisecond)
+			continue
+		}
+		good++
+	}
+	return nil
+}
+
+func get(client *http.Client, url, key string) error {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set(load.HeaderKey, key)
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	var body bytes.Buffer
+	_, err = body.ReadFrom(res.Body)
+	if err = errors.Join(err, res.Body.Close()); err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", res.Status, body.String())
+	}
+	return err
+}
+
+// startIdle opens connections that stay until the process is stopped.
+func (h *hop) startIdle(cfg load.Config) (*proc.Process, error) {
+	arg, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := h.self("load-idle", h.place.others, "load", string(arg))
+	if err != nil {
+		return nil, err
+	}
+	spec.Ready = "idle"
+	return h.stage.Start(h.ctx, spec)
+}
+
+// extras measures what would disturb a turn: system calls per request by
+// contestant, if wanted, and profiles.
+func (h *hop) extras(s scenario) (calls map[string]float64, err error) {
+	if h.syscalls {
+		calls = make(map[string]float64)
+		for _, name := range s.field {
+			if calls[name], err = h.countCalls(s, name); err != nil {
+				return nil, fmt.Errorf("counting system calls of %s: %w", name, err)
+			}
+		}
+	}
+	if h.profile == "" {
+		return calls, nil
+	}
+	for _, name := range s.field {
+		if err := h.profileTurn(s, name); err != nil {
+			return nil, fmt.Errorf("profiling %s: %w", name, err)
+		}
+	}
+	return calls, nil
+}
+
+// watched runs a tool that watches the proxy for the length of a turn, and
+// returns what the tool printed in the end.
+func (h *hop) watched(s scenario, name string, tool func(pids string) []string) (string, load.Result, error) {
+	p, err := h.proxy(name, s.front)
+	if err != nil {
+		return "", load.Result{}, err
+	}
+	var pids []string
+	for _, pid := range p.process.Pids() {
+		pids = append(pids, strconv.Itoa(pid))
+	}
+	args := tool(strings.Join(pids, ","))
+	path := find(args[0])
+	if path == "" {
+		return "", load.Result{}, fmt.Errorf("%s is not installed (Debian: linux-perf, strace)", args[0])
+	}
+	w, err := h.stage.Start(h.ctx, proc.Spec{Name: "watch", Program: path, Args: args[1:], CPUs: h.place.others})
+	if err != nil {
+		return "", load.Result{}, err
+	}
+	<-time.After(200 * time.Millisecond) // until it is attached
+	r, err := h.load(h.config(s, p))
+	return h.stage.Stop(w, syscall.SIGINT), r, err
+}
+
+// countCalls returns the proxy's system calls per request.
+func (h *hop) countCalls(s scenario, name string) (float64, error) {
+	if find("perf") != "" {
+		report, r, err := h.watched(s, name, func(pids string) []string {
+			return []string{"perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", pids}
+		})
+		if err != nil {
+			return 0, err
+		}
+		for line := range strings.Lines(report) {
+			if n, err := strconv.ParseFloat(strings.SplitN(line, ",", 2)[0], 64); err == nil {
+				return n / float64(r.Total), nil
+			}
+		}
+	}
+	report, r, err := h.watched(s, name, func(pids string) []string {
+		return []string{"strace", "-c", "-f", "-p", pids}
+	})
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(report) {
+		f := strings.Fields(line) // 100.00 0.123 1 4711 [5] total
+		if len(f) >= 5 && f[len(f)-1] == "total" {
+			n, err := strconv.ParseFloat(f[3], 64)
+			return n / float64(r.Total), err
+		}
+	}
+	return 0, fmt.Errorf("strace's report is not understood:\n%s", report)
+}
+
+// profileTurn writes a profile of the proxy, and what perf says about it.
+func (h *hop) profileTurn(s scenario, name string) error {
+	if err := os.MkdirAll(h.profile, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(h.profile, strings.NewReplacer(" ", "", ",", "-", "/", "").Replace(s.name+"-"+name))
+	_, _, err := h.watched(s, name, func(pids string) []string {
+		return []string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o", file + ".perf", "-p", pids}
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(h.out, "  profile: perf report -g none --no-children -i %s.perf\n", file)
+	return nil
+}

@@ -1,0 +1,224 @@
+//go:build linux
+
+// Package load makes requests in a closed loop and measures the answers: one
+// thread over epoll, requests made up in advance, and no more parsing than it
+// takes to find the end of an answer.
+package load
+
+import (
+	"errors"
+	"fmt"
+	"math/rand"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/hopbench/proc"
+)
+
+// Config says what load to make.
+type Config struct {
+	Addr        string // host:port
+	TLS         bool   // whatever the certificate
+	HTTP2       bool   // without TLS, with prior knowledge
+	Connections int
+	Streams     int // requests at once on each connection; HTTP/1.1 has one
+	Path        string
+	Keys        int     // number of different keys
+	Skew        float64 // exponent of a Zipf distribution over the keys; 0 for a uniform one
+	WarmUp      time.Duration
+	Time        time.Duration // that is measured; 0: each connection sends one request and is then left open
+
+	// Groups are processes whose CPU time is taken at both ends of Time.
+	Groups map[string][]int
+}
+
+// Result is what was measured. Answers other than 200 are failures.
+type Result struct {
+	Requests       int64         // answered in Time
+	Failed         int64         // in Time, the warm-up and after it
+	Total          int64         // answered, the warm-up included
+	Bytes          int64         // of bodies, in Time
+	Time           time.Duration // measured
+	P50, P99, P999 time.Duration
+	CPU            map[string]time.Duration // of the groups
+	Own            time.Duration            // CPU time of this process
+	Failure        string                   // the first one
+}
+
+// HeaderKey is the header that carries the key.
+const HeaderKey = "X-Key"
+
+// KeyName returns the key with a number.
+func KeyName(i int) string { return fmt.Sprintf("k%06d", i) }
+
+// drain bounds the wait for the last answers.
+const drain = 30 * time.Second
+
+// phases of a run.
+const (
+	warming int32 = iota
+	measuring
+	ending
+)
+
+// course is what all connections of a run share.
+type course struct {
+	cfg      Config
+	requests [][]byte // by key
+	sequence []uint32 // of keys
+	phase    atomic.Int32
+
+	began, ended time.Time
+	cpu          map[string]time.Duration
+	own          time.Duration
+}
+
+// sequenceLen is a power of two.
+const sequenceLen = 1 << 17
+
+func newCourse(cfg Config) *course {
+	c := &course{cfg: cfg, sequence: make([]uint32, sequenceLen), cpu: make(map[string]time.Duration)}
+	for i := range cfg.Keys {
+		if cfg.HTTP2 {
+			c.requests = append(c.requests, h2Request(cfg, KeyName(i)))
+		} else {
+			c.requests = append(c.requests, h1Request(cfg, KeyName(i)))
+		}
+	}
+	random := rand.New(rand.NewSource(1)) // the same keys each time
+	pick := func() uint32 { return uint32(random.Intn(cfg.Keys)) }
+	if cfg.Skew > 0 {
+		zipf := rand.NewZipf(random, cfg.Skew, 1, uint64(cfg.Keys-1))
+		pick = func() uint32 { return uint32(zipf.Uint64()) }
+	}
+	for i := range c.sequence {
+		c.sequence[i] = pick()
+	}
+	return c
+}
+
+// enter begins a phase.
+func (c *course) enter(phase int32) {
+	sample := func(sign time.Duration) {
+		for name, pids := range c.cfg.Groups {
+			c.cpu[name] += sign * proc.CPUTime(pids...)
+		}
+		c.own += sign * ownCPU()
+	}
+	switch phase {
+	case measuring:
+		sample(-1)
+		c.began = time.Now()
+	case ending:
+		c.ended = time.Now()
+		sample(1)
+	}
+	c.phase.Store(phase)
+}
+
+// meter counts the answers of the connections of one goroutine.
+type meter struct {
+	course    *course
+	position  int // in the sequence
+	left      int // requests that may still be sent; negative for no bound
+	latencies histogram
+	requests  int64
+	bytes     int64
+	total     int64
+	failed    int64
+	failure   error
+}
+
+// next returns the request to send next, or false if there is none.
+func (m *meter) next() ([]byte, bool) {
+	if m.left == 0 || m.course.phase.Load() == ending {
+		return nil, false
+	}
+	m.left--
+	m.position = (m.position + 1) & (sequenceLen - 1)
+	return m.course.requests[m.course.sequence[m.position]], true
+}
+
+// answered counts the answer to a request sent at begun.
+func (m *meter) answered(begun, now int64, status int, bytes int64) {
+	if status != 200 {
+		m.fail(fmt.Errorf("status %d", status))
+		return
+	}
+	m.total++
+	if m.course.phase.Load() == measuring {
+		m.requests++
+		m.bytes += bytes
+		m.latencies.add(time.Duration(now - begun))
+	}
+}
+
+func (m *meter) fail(err error) {
+	m.failed++
+	if m.failure == nil {
+		m.failure = err
+	}
+}
+
+func (m *meter) merge(o *meter) {
+	m.requests += o.requests
+	m.bytes += o.bytes
+	m.total += o.total
+	m.failed += o.failed
+	if m.failure == nil {
+		m.failure = o.failure
+	}
+	m.latencies.merge(&o.latencies)
+}
+
+func (m *meter) result() Result {
+	c := m.course
+	r := Result{
+		Requests: m.requests, Failed: m.failed, Total: m.total, Bytes: m.bytes, Time: c.ended.Sub(c.began), CPU: c.cpu, Own: c.own,
+		P50: m.latencies.quantile(0.5), P99: m.latencies.quantile(0.99), P999: m.latencies.quantile(0.999),
+	}
+	if m.failure != nil {
+		r.Failure = m.failure.Error()
+	}
+	return r
+}
+
+// session is the client's side of one connection, without the connection.
+type session interface {
+	// begin appends what is to be sent first.
+	begin(out []byte, now int64) []byte
+	// feed takes what came and appends what is to be sent.
+	feed(in, out []byte, now int64) ([]byte, error)
+	// busy tells how many requests are under way.
+	busy() int
+}
+
+func newSession(m *meter) session {
+	if m.course.cfg.HTTP2 {
+		return &h2{meter: m}
+	}
+	return &h1{meter: m}
+}
+
+// start is what nanoseconds are counted from.
+var start = time.Now()
+
+func nanoseconds() int64 { return int64(time.Since(start)) }
+
+func ownCPU() time.Duration { return proc.CPUTime(0) }
+
+// Run makes the load. With Config.Time 0 it keeps the connections open until
+// release is closed, and calls idle once all of them are.
+func Run(cfg Config, idle func(), release <-chan struct{}) (Result, error) {
+	switch {
+	case cfg.Connections < 1 || cfg.Keys < 1:
+		return Result{}, errors.New("load: there must be connections and keys")
+	case cfg.HTTP2 && (cfg.TLS || cfg.Streams < 1):
+		return Result{}, errors.New("load: HTTP/2 needs streams, and has no TLS here")
+	case cfg.TLS && cfg.Time == 0:
+		return Result{}, errors.New("load: idle connections have no TLS here")
+	case cfg.TLS:
+		return runBlocking(cfg)
+	}
+	return runPolling(cfg, idle, release)
+}

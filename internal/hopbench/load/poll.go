@@ -1,0 +1,227 @@
+//go:build linux
+
+package load
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/hopbench/rawio"
+	"golang.org/x/sys/unix"
+)
+
+// conn is a connection that epoll watches.
+type conn struct {
+	fd      int
+	session session
+}
+
+// poller drives all connections from one thread.
+type poller struct {
+	meter *meter
+	addr  unix.SockaddrInet4
+	epoll int
+	conns []conn
+	in    []byte
+	out   []byte
+}
+
+const (
+	readSize = 256 << 10
+	tick     = 5 * time.Millisecond
+	// crowd is how many connections are opened at once.
+	crowd = 100
+	// maxFailed is when a run is given up.
+	maxFailed = 10_000
+)
+
+func runPolling(cfg Config, idle func(), release <-chan struct{}) (Result, error) {
+	p := &poller{meter: &meter{course: newCourse(cfg), left: -1}, in: make([]byte, readSize)}
+	a, err := net.ResolveTCPAddr("tcp4", cfg.Addr)
+	if err != nil {
+		return Result{}, fmt.Errorf("load: %w", err)
+	}
+	p.addr.Port = a.Port
+	copy(p.addr.Addr[:], a.IP.To4())
+	if p.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return Result{}, fmt.Errorf("load: %w", err)
+	}
+	defer p.close()
+	if cfg.Time == 0 {
+		if err := p.once(); err != nil {
+			return Result{}, err
+		}
+		idle()
+		<-release
+		return p.meter.result(), nil
+	}
+	if err := p.open(cfg.Connections); err != nil {
+		return Result{}, err
+	}
+	return p.measure(cfg)
+}
+
+// once opens the connections, a crowd at a time, and sends one request on each.
+func (p *poller) once() error {
+	p.meter.left = 0
+	for left := p.meter.course.cfg.Connections; left > 0; {
+		n := min(left, crowd)
+		left -= n
+		p.meter.left = n
+		if err := p.open(n); err != nil {
+			return err
+		}
+		if err := p.drain(time.Now().Add(drain)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *poller) measure(cfg Config) (Result, error) {
+	c := p.meter.course
+	began := time.Now()
+	if err := p.until(began.Add(cfg.WarmUp)); err != nil {
+		return Result{}, err
+	}
+	c.enter(measuring)
+	if err := p.until(c.began.Add(cfg.Time)); err != nil {
+		return Result{}, err
+	}
+	c.enter(ending)
+	if err := p.drain(time.Now().Add(drain)); err != nil {
+		return Result{}, err
+	}
+	return p.meter.result(), nil
+}
+
+func (p *poller) until(end time.Time) error {
+	for time.Now().Before(end) {
+		if err := p.wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *poller) drain(end time.Time) error {
+	for time.Now().Before(end) {
+		busy := 0
+		for i := range p.conns {
+			busy += p.conns[i].session.busy()
+		}
+		if busy == 0 {
+			return nil
+		}
+		if err := p.wait(); err != nil {
+			return err
+		}
+	}
+	return errors.New("load: answers are missing at the end")
+}
+
+func (p *poller) open(n int) error {
+	for range n {
+		p.conns = append(p.conns, conn{fd: -1})
+		if err := p.connect(len(p.conns) - 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *poller) connect(i int) error {
+	c := &p.conns[i]
+	var err error
+	if c.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	if err := unix.Connect(c.fd, &p.addr); err != nil {
+		return fmt.Errorf("load: connecting to %s: %w", p.meter.course.cfg.Addr, err)
+	}
+	if err := errors.Join(
+		unix.SetNonblock(c.fd, true),
+		unix.SetsockoptInt(c.fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
+		unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, c.fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(i)}),
+	); err != nil {
+		return fmt.Errorf("load: %w", err)
+	}
+	c.session = newSession(p.meter)
+	return p.write(c.fd, c.session.begin(p.out[:0], nanoseconds()))
+}
+
+func (p *poller) close() {
+	for _, c := range p.conns {
+		unix.Close(c.fd)
+	}
+	unix.Close(p.epoll)
+}
+
+// wait handles what has come, or returns after a tick.
+func (p *poller) wait() error {
+	var events [256]unix.EpollEvent
+	n, err := unix.EpollWait(p.epoll, events[:], int(tick.Milliseconds()))
+	if err != nil && err != unix.EINTR {
+		return fmt.Errorf("load: %w", err)
+	}
+	for _, e := range events[:max(n, 0)] {
+		if err := p.receive(&p.conns[e.Fd]); err != nil {
+			if err := p.replace(int(e.Fd), err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *poller) receive(c *conn) error {
+	n, err := rawio.Read(c.fd, p.in)
+	switch {
+	case err == unix.EAGAIN || err == unix.EINTR:
+		return nil
+	case err != nil:
+		return err
+	case n == 0:
+		return io.ErrUnexpectedEOF
+	}
+	p.out, err = c.session.feed(p.in[:n], p.out[:0], nanoseconds())
+	if err != nil {
+		return err
+	}
+	return p.write(c.fd, p.out)
+}
+
+// replace counts the requests of a broken connection and opens another one.
+func (p *poller) replace(i int, broke error) error {
+	c := &p.conns[i]
+	for range max(c.session.busy(), 1) {
+		p.meter.fail(broke)
+	}
+	unix.Close(c.fd)
+	if p.meter.failed > maxFailed {
+		return fmt.Errorf("load: too many failures, the first: %w", p.meter.failure)
+	}
+	return p.connect(i)
+}
+
+// write waits in the rare case that the socket takes nothing more.
+func (p *poller) write(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := rawio.Write(fd, b)
+		switch err {
+		case nil:
+			b = b[n:]
+		case unix.EAGAIN:
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 1000); err != nil && err != unix.EINTR {
+				return err
+			}
+		case unix.EINTR:
+		default:
+			return err
+		}
+	}
+	return nil
+}

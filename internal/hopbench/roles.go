@@ -1,0 +1,185 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/keyway-go/keyway/internal/hopbench/load"
+	"github.com/keyway-go/keyway/internal/hopbench/origin"
+)
+
+// instances is how many upstreams, workers and apps there are.
+const instances = 3
+
+// runLoad is the load generator: its argument is a load.Config, what it prints
+// a load.Result.
+func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	var cfg load.Config
+	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
+		return err
+	}
+	result, err := load.Run(cfg, func() { fmt.Fprintln(stdout, "idle") }, ctx.Done())
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, "result ")
+	return json.NewEncoder(stdout).Encode(result)
+}
+
+// load makes a load from the cores for others than the proxy.
+func (b *bench) load(cfg load.Config) (r load.Result, err error) {
+	arg, err := json.Marshal(cfg)
+	if err != nil {
+		return r, err
+	}
+	spec, err := b.self("load", b.place.others, "load", string(arg))
+	if err != nil {
+		return r, err
+	}
+	spec.Ready = "result "
+	spec.Env = append(spec.Env, "GOMAXPROCS=1")
+	line, err := b.stage.Run(b.ctx, spec)
+	if err != nil {
+		return r, err
+	}
+	if err := b.stage.Check(); err != nil {
+		return r, err
+	}
+	_, line, _ = strings.Cut(line, "result ")
+	return r, json.Unmarshal([]byte(line), &r)
+}
+
+// listen opens n listeners and returns their addresses.
+func listen(n int) (all []*net.TCPListener, addrs []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, l.(*net.TCPListener))
+		addrs = append(addrs, l.Addr().String())
+	}
+	return all, addrs, nil
+}
+
+// How the workers behind a router answer.
+const (
+	kindHTTP    = "http"    // no workers: an upstream for any proxy
+	kindLink    = "link"    // over the link, without net/http
+	kindHandler = "handler" // over the link, an http.Handler
+	kindPlain   = "plain"   // over HTTP/1.1, as kindHTTP does
+)
+
+// runOrigin is all upstreams of one kind, in one process.
+func runOrigin(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	var kind string
+	var cfg origin.MemberConfig
+	flags := flag.NewFlagSet("origin", flag.ContinueOnError)
+	flags.StringVar(&kind, "kind", kindHTTP, "how to answer")
+	flags.StringVar(&cfg.Cluster, "cluster", "", "name of the cluster")
+	flags.StringVar(&cfg.Join, "join", "", "gossip address of the router")
+	flags.StringVar(&cfg.Redis, "redis", "", "URL of the store")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	listeners, addrs, err := listen(instances)
+	if err != nil {
+		return err
+	}
+	members := make([]*origin.Member, 0, instances)
+	if kind != kindHTTP {
+		for i, addr := range addrs {
+			cfg.Name, cfg.Addr = "w"+strconv.Itoa(i+1), addr
+			m, err := origin.Join(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			defer m.Leave()
+			members = append(members, m)
+		}
+	}
+	failed := make(chan error, instances)
+	answer(kind, listeners, members, failed)
+	if len(members) > 0 {
+		if err := origin.AwaitAll(ctx, members); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(stdout, "ready", strings.Join(addrs, " "))
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// answer answers requests to the listeners, each of the member with its index.
+func answer(kind string, listeners []*net.TCPListener, members []*origin.Member, failed chan<- error) {
+	sizes := new(origin.Sizes)
+	var raw []origin.Listener
+	for i, l := range listeners {
+		switch kind {
+		case kindHTTP:
+			raw = append(raw, origin.Listener{Net: l})
+		case kindPlain:
+			raw = append(raw, origin.Listener{Net: l, Guard: members[i].Guard})
+		case kindLink:
+			go func() { failed <- members[i].ServeLink(l, sizes.ServeLink) }()
+		case kindHandler:
+			go func() { failed <- members[i].NewServer(members[i].Handler(sizes)).Serve(l) }()
+		}
+	}
+	if raw != nil {
+		go func() { failed <- new(origin.HTTP).Serve(raw...) }()
+	}
+}
+
+// runReverseProxy is the proxy that one writes in an hour: the standard
+// library's, with as many idle connections as there are requests, by key.
+func runReverseProxy(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	var targets []*url.URL
+	for _, addr := range args {
+		targets = append(targets, &url.URL{Scheme: "http", Host: addr})
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(targets[xxhash.Sum64String(r.In.Header.Get(load.HeaderKey))%uint64(len(targets))])
+		},
+		Transport: &http.Transport{MaxIdleConnsPerHost: 4096, IdleConnTimeout: time.Minute, DisableCompression: true},
+	}
+	return serve(ctx, stdout, proxy)
+}
+
+// serve answers requests on a free port until ctx ends.
+func serve(ctx context.Context, stdout io.Writer, h http.Handler) error {
+	listeners, addrs, err := listen(1)
+	if err != nil {
+		return err
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- s.Serve(listeners[0]) }()
+	defer s.Close()
+	fmt.Fprintln(stdout, "ready", addrs[0])
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
