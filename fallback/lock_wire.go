@@ -74,11 +74,10 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 	w := &lockWire{client: client, timeout: timeout}
 	w.idle = sync.NewCond(&w.mu)
 	if c, ok := client.(*redis.Client); ok {
-		// Without a bound of its own, a read of a client that ignores contexts
-		// takes go-redis' three seconds and more.
-		w.client, w.single = c.WithTimeout(timeout), true
-		if inPlace && c.Options().PoolSize > wireEager {
-			w.place = c.WithTimeout(min(timeout, wirePlace))
+		w.single = true
+		// A read of a client that ignores contexts takes three seconds and more.
+		if o := c.Options(); inPlace && o.ContextTimeoutEnabled && o.PoolSize > wireEager {
+			w.place = c
 		}
 	}
 	return w
@@ -137,8 +136,9 @@ func (w *lockWire) leave() {
 	}
 }
 
-func (w *lockWire) callInPlace(ctx context.Context, c *wireCall) (any, error) {
+func (w *lockWire) callInPlace(caller context.Context, c *wireCall) (any, error) {
 	began := time.Now()
+	ctx := until(caller, began.Add(min(w.timeout, wirePlace)))
 	if w.conn == nil {
 		w.conn = w.place.Conn()
 	}
@@ -153,10 +153,26 @@ func (w *lockWire) callInPlace(ctx context.Context, c *wireCall) (any, error) {
 		w.drop()
 		w.trip.Store(int64(w.timeout)) // until a call beside its caller was fast
 	}
-	if ctx.Err() != nil && err != nil {
-		err = context.Cause(ctx)
+	if err != nil && caller.Err() != nil {
+		err = context.Cause(caller)
 	}
 	return cmd.Val(), err
+}
+
+// deadlineContext has a deadline but no timer: it is for go-redis, which gives
+// the deadline to the connection.
+type deadlineContext struct {
+	context.Context
+	at time.Time
+}
+
+func (c deadlineContext) Deadline() (time.Time, bool) { return c.at, true }
+
+func until(ctx context.Context, at time.Time) context.Context {
+	if sooner, ok := ctx.Deadline(); ok && sooner.Before(at) {
+		return ctx
+	}
+	return deadlineContext{ctx, at}
 }
 
 // drop gives the connection for calls in place back to the pool, which closes
@@ -255,10 +271,8 @@ func (w *lockWire) carry(batch []*wireCall) {
 		}
 	})
 	defer watch.Stop()
-	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
-	defer cancel()
-
 	began := time.Now()
+	ctx := until(context.Background(), began.Add(w.timeout))
 	cmds := w.exec(ctx, batch, "evalsha", func(s *lockScript) string { return s.sha })
 	w.trip.Store(int64(time.Since(began)))
 	var unknown []*wireCall

@@ -33,7 +33,8 @@ type Locker struct {
 }
 
 // NewLocker makes a Locker over a client, which stays the caller's to close,
-// after the Locker. It does no network I/O. The server must be Redis 6.2 or
+// after the Locker. The client should have ContextTimeoutEnabled, as those of
+// NewClient have. It does no network I/O. The server must be Redis 6.2 or
 // later, and 7.0 for a cluster.
 func NewLocker(client redis.UniversalClient, o LockOptions) (*Locker, error) {
 	o, err := o.withDefaults()
