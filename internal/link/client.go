@@ -142,7 +142,7 @@ func (c *Client) get(ctx context.Context) (*clientConn, error) {
 
 // usable reports whether cc takes requests, so far as is known.
 func (cc *clientConn) usable() bool {
-	return cc != nil && !cc.busy.Load() && !cc.ended()
+	return cc != nil && !cc.busy.Load() && !cc.stalled.Load() && !cc.ended()
 }
 
 // dial starts connecting s, unless that is under way or has just failed. It
@@ -162,6 +162,8 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 		done := make(chan struct{})
 		close(done)
 		return done, nil
+	} else if cc != nil && cc.stalled.Load() && !cc.ended() {
+		return nil, ErrStalled // so would a new connection be
 	}
 	done := make(chan struct{})
 	s.dialing = done

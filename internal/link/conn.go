@@ -26,7 +26,8 @@ type Config struct {
 
 	HandshakeTimeout time.Duration // for dialing, TLS and hello; 0 means 5 s
 	PingInterval     time.Duration // how often a silent peer is asked for a sign of life; 0 means 1 s
-	PingTimeout      time.Duration // how long it may stay silent then, or not take what is written; 0 means 4 s
+	PingTimeout      time.Duration // how long it may stay silent then, or not take what is written, until it gets no new requests; 0 means 4 s
+	GiveUpTimeout    time.Duration // and how long until the requests that it has are given up; 0 means 30 s, never less than PingTimeout
 
 	Logger *slog.Logger // nil means slog.Default()
 }
@@ -39,6 +40,7 @@ func (c Config) withDefaults() Config {
 	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 5*time.Second)
 	c.PingInterval = cmp.Or(c.PingInterval, time.Second)
 	c.PingTimeout = cmp.Or(c.PingTimeout, 4*time.Second)
+	c.GiveUpTimeout = max(cmp.Or(c.GiveUpTimeout, 30*time.Second), c.PingTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -63,7 +65,8 @@ type conn struct {
 	out  *queue
 	peer hello
 
-	heard atomic.Bool // something else than a ping has come in since the last look
+	heard   atomic.Bool // something else than a ping has come in since the last look
+	stalled atomic.Bool // nothing has for PingTimeout
 
 	failOnce sync.Once
 	cause    error         // why it ended; readable once done is closed
@@ -112,13 +115,15 @@ func (c *conn) ended() bool {
 	}
 }
 
-// watch asks a silent peer for a sign of life and gives up on one that stays
-// silent, or that does not take what is being written. It counts ticks, not
-// time, so that a pause of this process is not held against the peer.
+// watch asks a silent peer for a sign of life. One that stays silent, or does
+// not take what is being written, gets no new requests; since it may only be
+// paused, those that it has are given up much later. It counts ticks, not time,
+// so that a pause of this process is not held against the peer.
 func (c *conn) watch() {
 	tick := time.NewTicker(c.cfg.PingInterval)
 	defer tick.Stop()
-	patience := int((c.cfg.PingTimeout + c.cfg.PingInterval - 1) / c.cfg.PingInterval)
+	ticks := func(d time.Duration) int { return int((d + c.cfg.PingInterval - 1) / c.cfg.PingInterval) }
+	patience, giveUp := ticks(c.cfg.PingTimeout), ticks(c.cfg.GiveUpTimeout)
 	silent, stuck := 0, 0
 	var last uint64
 	for {
@@ -140,7 +145,8 @@ func (c *conn) watch() {
 		} else {
 			silent++
 		}
-		if silent > patience || stuck > patience {
+		c.stalled.Store(silent > patience || stuck > patience)
+		if silent > giveUp || stuck > giveUp {
 			c.fail(ErrStalled)
 			return
 		}

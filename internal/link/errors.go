@@ -22,7 +22,8 @@ var (
 	// ErrDraining: the peer takes no new requests on the connection.
 	ErrDraining = errors.New("link: peer is draining")
 
-	// ErrStalled: the peer did not answer within Config.PingTimeout.
+	// ErrStalled: the peer has not answered for Config.PingTimeout, or for
+	// those that had been sent by then, Config.GiveUpTimeout.
 	ErrStalled = errors.New("link: peer does not answer")
 
 	// ErrTooManyStreams: the connections carry as many requests as the peer
