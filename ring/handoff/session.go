@@ -233,9 +233,13 @@ func (m *Machine) finish() {
 	}
 }
 
+// end gives up for good. A lost incarnation says nothing of its lease again,
+// for its successor may have one by now.
 func (m *Machine) end() {
-	m.lease = Lease{}
-	m.emit(LeaseChanged{})
+	if m.lease != (Lease{}) {
+		m.lease = Lease{}
+		m.emit(LeaseChanged{})
+	}
 	m.forget()
 	m.setPhase(PhaseReleasing)
 	m.giveUp()
