@@ -112,6 +112,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	if !k.unlocked.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: unlocked before", ErrNotOwner)
 	}
+	now := time.Now()
 	t := k.tenure
 	h := t.hold
 	h.mu.Lock()
@@ -128,20 +129,20 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		t.finish(ErrUnlocked)
 		h.mu.Unlock()
 	} else {
-		err = h.release(ctx, t)
+		err = h.release(ctx, t, now)
 	}
 	level := slog.LevelDebug
 	if err != nil {
 		level = slog.LevelWarn
 	}
 	h.l.emit(h.l.opts.Hooks.Released, level, "released", LockEvent{
-		Keys: h.names, Read: c.read, Token: t.token, Held: time.Since(t.since), Local: local, Err: err,
+		Keys: h.names, Read: c.read, Token: t.token, Held: now.Sub(t.since), Local: local, Err: err,
 	})
 	return err
 }
 
 // release frees the hold in Redis.
-func (h *hold) release(ctx context.Context, t *tenure) error {
+func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	h.mu.Lock()
 	line := h.line
 	if h.over {
@@ -153,10 +154,9 @@ func (h *hold) release(ctx context.Context, t *tenure) error {
 	h.mu.Unlock()
 	h.l.forget(h)
 
-	sent := time.Now()
 	f, err := h.l.server.release(ctx, c, used)
 	if err == nil {
-		h.l.yield(line, f.others, time.Since(sent))
+		h.l.yield(line, f.others, now)
 		if !f.freed {
 			return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
 		}
@@ -165,7 +165,7 @@ func (h *hold) release(ctx context.Context, t *tenure) error {
 	result := make(chan error, 1)
 	h.l.spawn(func() {
 		result <- h.releaseLate(c, used, until, err)
-		h.l.yield(line, false, 0)
+		h.l.yield(line, false, now)
 	})
 	select {
 	case err = <-result:

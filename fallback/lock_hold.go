@@ -44,15 +44,14 @@ type tenure struct {
 }
 
 // hold starts a hold and its first tenure.
-func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until instant) *Lock {
-	now := time.Now()
+func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now instant) *Lock {
 	h := &hold{
 		l: l, names: c.names, io: make(chan struct{}, 1),
-		claim: c, line: line, until: until, taken: now,
+		claim: c, line: line, until: until, taken: now.mono,
 		token: token, reserved: token + c.reserve,
 		renewAt: l.renewAfter(until),
 	}
-	k := h.begin(w, now)
+	k := h.begin(w, now.mono)
 	l.mu.Lock()
 	l.holds[h] = struct{}{}
 	if line != nil {
@@ -61,7 +60,7 @@ func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until insta
 	closed := l.closed
 	l.mu.Unlock()
 	h.mu.Lock()
-	h.wake(l.now())
+	h.wake(now)
 	h.mu.Unlock()
 	if closed {
 		h.end(ErrLockerClosed)

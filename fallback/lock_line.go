@@ -129,8 +129,9 @@ func (line *lockLine) pop() *lockWaiter {
 }
 
 // yield lets the next waiter contend after others had a chance, when they
-// are known to wait: else a process with many callers starves them.
-func (l *Locker) yield(line *lockLine, others bool, trip time.Duration) {
+// are known to wait: else a process with many callers starves them. They need
+// about as long to take the lock as its release has taken.
+func (l *Locker) yield(line *lockLine, others bool, sent time.Time) {
 	if line == nil {
 		return
 	}
@@ -138,7 +139,7 @@ func (l *Locker) yield(line *lockLine, others bool, trip time.Duration) {
 		l.next(line)
 		return
 	}
-	pause := max(2*trip, time.Millisecond)
+	pause := max(2*time.Since(sent), time.Millisecond)
 	l.spawn(func() {
 		t := time.NewTimer(min(pause+rand.N(pause), l.opts.TTL/4))
 		defer t.Stop()

@@ -41,7 +41,7 @@ type lockWire struct {
 	conn    *redis.Conn   // of the call in place that is under way, or the next; nil until there is one
 	single  bool          // one server: pipelines are worth it
 	timeout time.Duration
-	trip    atomic.Int64 // how long the latest answer took, in ns; 0 before the first
+	trip    atomic.Int64 // how long the latest pipeline took, in ns; 0 before the first
 
 	mu     sync.Mutex
 	queue  []*wireCall
@@ -87,13 +87,12 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 // wire's timeout otherwise. With an error from anything but the server's own
 // refusal, sent says whether the call may yet be carried out.
 func (w *lockWire) call(ctx context.Context, s *lockScript, keys []string, args ...any) (reply any, sent bool, err error) {
-	c := &wireCall{script: s, keys: keys, args: args}
 	if w.enter() {
-		reply, err = w.callInPlace(ctx, c)
+		reply, err = w.callInPlace(ctx, &wireCall{script: s, keys: keys, args: args})
 		w.leave()
 		return reply, err != nil && !refusal(err), err
 	}
-	c.done = make(chan struct{})
+	c := &wireCall{script: s, keys: keys, args: args, done: make(chan struct{})}
 	w.submit(c)
 	select {
 	case <-c.done:
@@ -137,8 +136,7 @@ func (w *lockWire) leave() {
 }
 
 func (w *lockWire) callInPlace(caller context.Context, c *wireCall) (any, error) {
-	began := time.Now()
-	ctx := until(caller, began.Add(min(w.timeout, wirePlace)))
+	ctx := until(caller, time.Now().Add(min(w.timeout, wirePlace)))
 	if w.conn == nil {
 		w.conn = w.place.Conn()
 	}
@@ -148,7 +146,6 @@ func (w *lockWire) callInPlace(caller context.Context, c *wireCall) (any, error)
 		cmd = c.command(ctx, "eval", c.script.source)
 		err = w.conn.Process(ctx, onceCmd{cmd})
 	}
-	w.trip.Store(int64(time.Since(began)))
 	if err != nil && !refusal(err) {
 		w.drop()
 		w.trip.Store(int64(w.timeout)) // until a call beside its caller was fast

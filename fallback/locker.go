@@ -212,8 +212,8 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			if until.mono.IsZero() {
 				until = sent.add(l.opts.TTL - l.opts.Margin)
 			}
-			if until.left(l.now()) > 0 {
-				return l.hold(w, c, line, g.token, until), nil
+			if now := l.now(); until.left(now) > 0 {
+				return l.hold(w, c, line, g.token, until, now), nil
 			}
 			err = fmt.Errorf("the answer took until the lock's end: %w", errLockTimeout)
 		case err == nil && !c.waits:

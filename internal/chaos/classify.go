@@ -50,7 +50,7 @@ func (j *judge) classify(r *request) verdict {
 	}
 	for _, p := range j.events {
 		last := j.lastRan(r.Key, p.begin)
-		if p.Kind == pause && p.overlaps(r) && j.seen.requests[r.Number] == nil && (last == p.process || last == "") {
+		if p.Kind == pause && p.overlaps(r) && r.Status == http.StatusBadGateway && j.seen.requests[r.Number] == nil && (last == p.process || last == "") {
 			return verdict{r, fmt.Sprintf("status %d, waited at a paused worker, never ran", r.Status), p, false}
 		}
 	}

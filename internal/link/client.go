@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"sync"
@@ -146,25 +147,35 @@ func (cc *clientConn) usable() bool {
 }
 
 // dial starts connecting s, unless that is under way or has just failed. It
-// returns a channel that is closed when the attempt is over.
+// returns a channel that is closed when the attempt is over. While a connection
+// is there that is stalled, nobody is to wait for another: most likely the peer
+// is paused. A new one may come through all the same if only the old one was
+// lost on its way.
 func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	cc := s.conn.Load()
 	switch {
 	case c.closed:
 		return nil, ErrClosed
-	case s.dialing != nil:
-		return s.dialing, nil
-	case s.err != nil && time.Since(s.failed) < redialAfter:
-		return nil, s.err
-	}
-	if cc := s.conn.Load(); cc.usable() {
+	case cc.usable():
 		done := make(chan struct{})
 		close(done)
 		return done, nil
-	} else if cc != nil && cc.stalled.Load() && !cc.ended() {
-		return nil, ErrStalled // so would a new connection be
+	case s.dialing != nil:
+	case s.err != nil && time.Since(s.failed) < redialAfter:
+		return nil, s.err
+	default:
+		c.start(s)
 	}
+	if cc != nil && cc.stalled.Load() && !cc.ended() {
+		return nil, ErrStalled
+	}
+	return s.dialing, nil
+}
+
+// start connects s. c.mu is held.
+func (c *Client) start(s *slot) {
 	done := make(chan struct{})
 	s.dialing = done
 	c.wg.Go(func() {
@@ -177,13 +188,14 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 		}
 		s.dialing, s.err, s.failed = nil, err, time.Now()
 		if err == nil {
-			s.conn.Store(cc)
+			if old := s.conn.Swap(cc); old != nil {
+				old.drain(math.MaxUint64) // it finishes what it carries
+			}
 			c.conns[cc] = struct{}{}
 			c.wg.Go(func() { c.run(cc) })
 		}
 		close(done)
 	})
-	return done, nil
 }
 
 // run serves cc to its end.

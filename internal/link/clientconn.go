@@ -155,7 +155,8 @@ func (cc *clientConn) forget(id uint64) {
 	}
 }
 
-// drain takes the peer's word that no stream above last will start.
+// drain opens no stream any more; those above last, by the peer's word, did
+// not start. The connection ends with the last of the others.
 func (cc *clientConn) drain(last uint64) {
 	cc.busy.Store(true)
 	cc.mu.Lock()

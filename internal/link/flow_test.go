@@ -318,6 +318,45 @@ func TestStalledPeer(t *testing.T) {
 	})
 }
 
+// TestStalledConnectionIsReplaced: if only the connection was lost on its way,
+// another one takes the new requests, while the old one may still come back
+// with its answers.
+func TestStalledConnectionIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			if r.Target == "/slow" {
+				<-goOn
+			}
+			text(w, "ok")
+		}, Config{})
+		slow := make(chan error)
+		go func() {
+			_, err := p.get(t, "/slow")
+			slow <- err
+		}()
+		synctest.Wait()
+		hole := p.last().hole
+		hole.Store(true)
+		time.Sleep(7 * time.Second)
+		_, err := p.get(t, "/")
+		want(t, err, ErrStalled)
+		synctest.Wait()
+		if got, err := p.get(t, "/"); got != "ok" || err != nil || p.dials.Load() != 2 {
+			t.Errorf("got %q, %v over connection %d", got, err, p.dials.Load())
+		}
+		hole.Store(false)
+		close(goOn)
+		if err := <-slow; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := len(p.conns); n != 2 || len(p.Client.conns) != 1 {
+			t.Errorf("%d connections were made, %d are left", n, len(p.Client.conns))
+		}
+	})
+}
+
 // TestPeerStopsReading: a peer that takes nothing any more is found out even
 // while it goes on sending.
 func TestPeerStopsReading(t *testing.T) {
