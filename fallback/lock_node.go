@@ -39,7 +39,7 @@ type lockServer interface {
 
 // lockWaiterLease is how long a waiter keeps its place without a sign of life.
 // Waiters try at least every lockLongestWait.
-const lockWaiterLease = 3 * time.Second
+const lockWaiterLease = 2 * time.Second
 
 const (
 	renewOK    = 1
