@@ -18,7 +18,7 @@ var mutate = flag.String("mutate", "", "part of the names of the only mutations 
 func TestExplore(t *testing.T) {
 	total, whole, began := 0, 0, time.Now()
 	for _, sc := range scopes() {
-		s := &search{sc: sc, limit: 25000}
+		s := &search{sc: sc, limit: 12000}
 		if *exploreTime > 0 {
 			s.limit, s.until = 20e6, time.Now().Add(*exploreTime)
 		}

@@ -51,6 +51,22 @@ func slowTiming(renew, poll int) func(*scope) {
 	}
 }
 
+// draining begins with k0 running at worker a while b serves its partition,
+// and with a store that has just restarted.
+func draining(sc *scope) {
+	sc.begin = func(w *world) {
+		w.do(action{kind: actLock})
+		w.do(action{kind: actView})
+		w.settle(ttl / 5)
+		w.do(action{kind: actRestart})
+	}
+}
+
+// renewalsOfA lets a faulty network pick on the renewals of worker a alone.
+func renewalsOfA(sc *scope) {
+	sc.target = func(e Effect) bool { r, ok := e.(Renew); return ok && r.Incarnation[0] == 'a' }
+}
+
 func only[E Effect](sc *scope) {
 	sc.target = func(e Effect) bool { _, ok := e.(E); return ok }
 }
@@ -72,9 +88,9 @@ func scopes() []*scope {
 		newScope("move, calls lost or late", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB),
 		newScope("move, slow network", 2, 1, 1, limits{evSlow: 1}, ringA, ringB),
 		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(poll),
-		newScope("move, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60, 10)).with(only[Renew]),
+		newScope("move, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60, 10)).with(renewalsOfA),
 		newScope("false suspicion", 2, 2, 2, limits{evTimeout: 1, evDuplicate: 1, evSlow: 1}, ringA).with(suspect),
-		newScope("false suspicion, renewal slow, then lost", 2, 2, 2, limits{evSlow: 1, evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(only[Renew]).with(suspect).with(poll),
+		newScope("false suspicion, renewal slow, then lost", 2, 2, 2, limits{evSlow: 1, evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(poll),
 		newScope("flap", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA),
 		newScope("flap, slow reads", 2, 1, 1, limits{evSlow: 1}, ringA, ringB, ringA).with(only[Observe]),
 		newScope("flap, late clears", 2, 3, 1, limits{evDuplicate: 1}, ringA, ringB, ringA).with(only[Clear]),
@@ -86,6 +102,7 @@ func scopes() []*scope {
 		newScope("store restarts", 2, 2, 1, limits{evRestart: 1}, ringA, ringB),
 		newScope("store restarts, late registration", 2, 2, 2, limits{evRestart: 1, evDuplicate: 1}, ringA, ringB).with(only[Register]),
 		newScope("store restarts, flap, late registration", 2, 3, 2, limits{evRestart: 1, evDuplicate: 1}, ringA, ringB, ringA).with(only[Register]),
+		newScope("store restarts in a move, flap, late registration", 2, 3, 2, limits{evRestart: 1, evDuplicate: 1}, ringA, ringB, ringA).with(only[Register]).with(draining),
 		newScope("lost writes", 2, 2, 1, limits{evRollback: 1}, ringA, ringB),
 		newScope("lost writes, store's clock steps", 2, 2, 2, limits{evRollback: 1, evStoreStep: 1}, ringA, ringB).with(seconds),
 		newScope("lost writes, lost call, crash", 2, 0, 3, limits{evRollback: 1, evTimeout: 1, evCrash: 1}, ringA, ringB).with(only[Apply]).with(poll),
@@ -97,7 +114,7 @@ func scopes() []*scope {
 		newScope("session expires early", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(lag),
 		newScope("session expires early, unseen renewal", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(slowTiming(60, 30)).with(lag).with(poll),
 		newScope("session expires early, crash", 2, 1, 2, limits{evExpire: 1, evCrash: 1}, ringA, ringB),
-		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(only[Renew]),
+		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(renewalsOfA),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("A to B to C", 3, 2, 0, limits{}, ringA, ringB, ringC),
 		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC).with(only[Apply]),

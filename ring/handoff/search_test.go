@@ -54,6 +54,9 @@ func (s *search) root() *world {
 		w.settle(2 * ttl)
 		w.left, w.starts, w.past = left, starts, nil
 	}
+	if s.sc.begin != nil {
+		s.sc.begin(w)
+	}
 	return w
 }
 

@@ -31,6 +31,7 @@ type scope struct {
 	off     guard // rules that do not hold in this scope
 	second  time.Duration
 	timing  func(*Machine)
+	begin   func(*world)      // what has happened before the search
 	target  func(Effect) bool // which calls a faulty network picks on; nil for all
 	depth   int               // of the search; 0 for no limit
 }
