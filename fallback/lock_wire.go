@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -238,6 +239,7 @@ func (w *lockWire) forget(c *wireCall) (sent bool) {
 
 // lane carries what is queued, batch after batch, and ends when nothing is.
 func (w *lockWire) lane() {
+	runtime.Gosched() // to those who are about to call, so that they share the batch
 	w.mu.Lock()
 	for len(w.queue) > 0 {
 		n := 1
@@ -251,6 +253,7 @@ func (w *lockWire) lane() {
 		}
 		w.mu.Unlock()
 		w.carry(batch)
+		runtime.Gosched()
 		w.mu.Lock()
 	}
 	w.lanes--

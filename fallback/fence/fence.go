@@ -49,8 +49,8 @@ func Do(ctx context.Context, client redis.Scripter, token int64, command, key st
 
 // fenceKey is where a key's token is: in the key's slot of a cluster.
 func fenceKey(key string) string {
-	if open := strings.IndexByte(key, '{'); open >= 0 {
-		if end := strings.IndexByte(key[open+1:], '}'); end > 0 {
+	if _, after, ok := strings.Cut(key, "{"); ok {
+		if end := strings.IndexByte(after, '}'); end > 0 {
 			return "fence:" + key
 		}
 	}

@@ -60,7 +60,9 @@ func worker() error {
 		}
 		client.AddHook(hook)
 	}
-	locker, err := fallback.NewLocker(client, fallback.LockOptions{TTL: ttl, FIFO: os.Getenv("LOCKTEST_FIFO") != ""})
+	locker, err := fallback.NewLocker(client, fallback.LockOptions{
+		TTL: ttl, MaxWait: 2 * time.Second, FIFO: os.Getenv("LOCKTEST_FIFO") != "",
+	})
 	if err != nil {
 		return err
 	}
@@ -99,10 +101,8 @@ func (w caller) note(what, key string, token, from, to int64) {
 }
 
 func (w caller) run(ctx context.Context, key string) {
-	wait, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
 	from := now()
-	k, err := w.locker.Lock(context.WithoutCancel(wait), key)
+	k, err := w.locker.Lock(ctx, key)
 	if err != nil {
 		return
 	}
