@@ -94,7 +94,8 @@ func (r *request) took() time.Duration { return r.Recv - r.Send }
 const patience = 90 * time.Second
 
 // load is a number of clients, each of which sends a request when it has the
-// answer to the one before.
+// answer to the one before. For a client that waits for long another one steps
+// in, so that the load goes on where it can.
 type load struct {
 	target  string // host:port
 	now     func() time.Duration
@@ -102,45 +103,82 @@ type load struct {
 	jobs    func(client int) func() (job, time.Duration) // the next job, and how long to think before it
 
 	http    *http.Client
+	running sync.WaitGroup
 	numbers atomic.Int64
 	done    atomic.Int64
 	failed  atomic.Int64
 	pending atomic.Int64
 	oldest  sync.Map // of *request, under way
-	history [][]*request
+
+	mu      sync.Mutex
+	next    int // number of the next client
+	history []*request
 }
+
+const (
+	longWait = 2 * time.Second // after which another client steps in
+	maxCrowd = 4               // requests under way, in multiples of the clients
+)
 
 // run goes on until ctx ends and the last answer is there.
 func (l *load) run(ctx context.Context) {
 	transport := &http.Transport{MaxIdleConnsPerHost: l.clients, MaxIdleConns: 2 * l.clients, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	l.http = &http.Client{Transport: transport}
-	l.history = make([][]*request, l.clients)
-	var clients sync.WaitGroup
-	for i := range l.clients {
-		clients.Go(func() { l.client(ctx, i, l.jobs(i)) })
+	for range l.clients {
+		l.add(ctx)
 	}
-	clients.Wait()
+	l.running.Wait()
 }
 
-func (l *load) client(ctx context.Context, i int, next func() (job, time.Duration)) {
-	for {
+// add starts one more client.
+func (l *load) add(ctx context.Context) {
+	l.mu.Lock()
+	next := l.jobs(l.next)
+	l.next++
+	l.mu.Unlock()
+	l.running.Go(func() { l.client(ctx, next) })
+}
+
+func (l *load) client(ctx context.Context, next func() (job, time.Duration)) {
+	for replaced := false; !replaced; {
 		j, think := next()
 		if !sleep(ctx, think) {
 			return
 		}
-		r := &request{Number: l.numbers.Add(1), Key: j.key, Work: j.work}
-		l.history[i] = append(l.history[i], r)
-		l.pending.Add(1)
-		l.oldest.Store(r.Number, l.now())
-		l.send(r, j.post)
-		l.oldest.Delete(r.Number)
-		l.pending.Add(-1)
-		l.done.Add(1)
-		if !r.ok() {
-			l.failed.Add(1)
-		}
+		replaced = l.request(ctx, j)
 	}
+}
+
+// request sends one request and reports whether another client has stepped in
+// meanwhile.
+func (l *load) request(ctx context.Context, j job) (replaced bool) {
+	r := &request{Number: l.numbers.Add(1), Key: j.key, Work: j.work}
+	l.mu.Lock()
+	l.history = append(l.history, r)
+	l.mu.Unlock()
+	l.pending.Add(1)
+	l.oldest.Store(r.Number, l.now())
+
+	answered := make(chan struct{})
+	go func() { defer close(answered); l.send(r, j.post) }()
+	long := time.NewTimer(longWait)
+	defer long.Stop()
+	select {
+	case <-answered:
+	case <-long.C:
+		if replaced = l.pending.Load() < int64(maxCrowd*l.clients) && ctx.Err() == nil; replaced {
+			l.add(ctx)
+		}
+		<-answered
+	}
+	l.oldest.Delete(r.Number)
+	l.pending.Add(-1)
+	l.done.Add(1)
+	if !r.ok() {
+		l.failed.Add(1)
+	}
+	return replaced
 }
 
 func (l *load) send(r *request, post bool) {
@@ -198,10 +236,4 @@ func (l *load) longest() time.Duration {
 }
 
 // requests returns the history of all clients; run has returned.
-func (l *load) requests() []*request {
-	var all []*request
-	for _, h := range l.history {
-		all = append(all, h...)
-	}
-	return all
-}
+func (l *load) requests() []*request { return l.history }

@@ -205,3 +205,26 @@ func TestMixFollowsItsSeed(t *testing.T) {
 		t.Error("the mix is not a function of the seed")
 	}
 }
+
+func TestAnotherClientStepsInForOneThatWaits(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	answer := make(chan struct{})
+	var others atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(headerRequest) == "1" {
+			<-answer
+		} else if others.Add(1) == 10 {
+			close(answer)
+			cancel()
+		}
+		fmt.Fprint(w, "1 1")
+	}))
+	defer server.Close()
+	l := &load{target: strings.TrimPrefix(server.URL, "http://"), now: newObserver().now, clients: 1,
+		jobs: func(int) func() (job, time.Duration) { return func() (job, time.Duration) { return job{key: "k"}, 0 } }}
+	l.run(ctx)
+	if all := l.requests(); len(all) < 11 || !all[0].ok() {
+		t.Errorf("%d requests, the first of which was answered %d", len(all), all[0].Status)
+	}
+}

@@ -192,7 +192,7 @@ func (h *hop) measure(s scenario) error {
 				thousands(rows[name][perSecond][round]), micros(rows[name][cpuPer][round]))
 		}
 	}
-	calls, err := h.extras(s)
+	calls, err := h.extras(s, rows)
 	if err != nil {
 		return err
 	}

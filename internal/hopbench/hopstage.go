@@ -196,7 +196,7 @@ func (h *hop) startIdle(cfg load.Config) (*proc.Process, error) {
 
 // extras measures what would disturb a turn: system calls per request by
 // contestant, if wanted, and profiles.
-func (h *hop) extras(s scenario) (calls map[string]float64, err error) {
+func (h *hop) extras(s scenario, rows map[string]figures) (calls map[string]float64, err error) {
 	if h.syscalls {
 		calls = make(map[string]float64)
 		for _, name := range s.field {
@@ -209,7 +209,7 @@ func (h *hop) extras(s scenario) (calls map[string]float64, err error) {
 		return calls, nil
 	}
 	for _, name := range s.field {
-		if err := h.profileTurn(s, name); err != nil {
+		if err := h.profileTurn(s, name, rows[name][cpuPer].median()); err != nil {
 			return nil, fmt.Errorf("profiling %s: %w", name, err)
 		}
 	}
@@ -270,20 +270,4 @@ func (h *hop) countCalls(s scenario, name string) (float64, error) {
 		}
 	}
 	return 0, fmt.Errorf("strace's report is not understood:\n%s", report)
-}
-
-// profileTurn writes a profile of the proxy, and what perf says about it.
-func (h *hop) profileTurn(s scenario, name string) error {
-	if err := os.MkdirAll(h.profile, 0o755); err != nil {
-		return err
-	}
-	file := filepath.Join(h.profile, strings.NewReplacer(" ", "", ",", "-", "/", "").Replace(s.name+"-"+name))
-	_, _, err := h.watched(s, name, func(pids string) []string {
-		return []string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "1999", "-g", "-o", file + ".perf", "-p", pids}
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(h.out, "  profile: perf report -g none --no-children -i %s.perf\n", file)
-	return nil
 }

@@ -91,7 +91,7 @@ func (s *Stage) Start(ctx context.Context, spec Spec) (*Process, error) {
 }
 
 func (s *Stage) begin(spec Spec) (*Process, error) {
-	log, err := os.Create(filepath.Join(s.dir, spec.Name+".log"))
+	log, err := os.Create(s.log(spec))
 	if err != nil {
 		return nil, fmt.Errorf("proc: %w", err)
 	}
@@ -179,19 +179,9 @@ func (p *Process) await(ctx context.Context, spec Spec) error {
 // Run starts a process that ends by itself, and returns the line that held
 // Spec.Ready.
 func (s *Stage) Run(ctx context.Context, spec Spec) (string, error) {
-	p, err := s.begin(spec)
+	p, err := s.finish(ctx, spec)
 	if err != nil {
 		return "", err
-	}
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		p.stop()
-		return "", context.Cause(ctx)
-	}
-	s.forget(p)
-	if p.err != nil {
-		return "", fmt.Errorf("proc: %s: %w\n%s", p.name, p.err, p.out.tail())
 	}
 	select {
 	case line := <-p.out.found:
@@ -200,6 +190,35 @@ func (s *Stage) Run(ctx context.Context, spec Spec) (string, error) {
 		return "", fmt.Errorf("proc: %s has not printed %q\n%s", p.name, spec.Ready, p.out.tail())
 	}
 }
+
+// Output starts a process that ends by itself, and returns what it printed.
+func (s *Stage) Output(ctx context.Context, spec Spec) (string, error) {
+	if _, err := s.finish(ctx, spec); err != nil {
+		return "", err
+	}
+	out, err := os.ReadFile(s.log(spec))
+	return string(out), err
+}
+
+func (s *Stage) finish(ctx context.Context, spec Spec) (*Process, error) {
+	p, err := s.begin(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer s.forget(p)
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		p.stop()
+		return nil, context.Cause(ctx)
+	}
+	if p.err != nil {
+		return nil, fmt.Errorf("proc: %s: %w\n%s", p.name, p.err, p.out.tail())
+	}
+	return p, nil
+}
+
+func (s *Stage) log(spec Spec) string { return filepath.Join(s.dir, spec.Name+".log") }
 
 // Stop stops a process before the others, and returns the last lines that it
 // printed.
