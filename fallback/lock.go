@@ -152,7 +152,6 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	t.finish(ErrUnlocked)
 	c, until, used := h.claim, h.until, h.used()
 	h.mu.Unlock()
-	h.l.forget(h)
 
 	f, err := h.l.server.release(ctx, c, used)
 	if err == nil {

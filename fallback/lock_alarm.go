@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"time"
 )
@@ -36,6 +37,13 @@ func (a *lockAlarm) clear(h *hold) {
 	if h.alarm.place > 0 {
 		heap.Remove(&a.due, h.alarm.place-1)
 	}
+}
+
+// all are the holds that are to be woken.
+func (a *lockAlarm) all() []*hold {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.due)
 }
 
 // plan makes the timer fire for the first hold. The mu is held.

@@ -52,19 +52,14 @@ func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now 
 		renewAt: l.renewAfter(until),
 	}
 	k := h.begin(w, now.mono)
-	l.mu.Lock()
-	l.holds[h] = struct{}{}
 	if line != nil {
+		l.mu.Lock()
 		line.held = h
+		l.mu.Unlock()
 	}
-	closed := l.closed
-	l.mu.Unlock()
 	h.mu.Lock()
 	h.wake(now)
 	h.mu.Unlock()
-	if closed {
-		h.end(ErrLockerClosed)
-	}
 	l.acquired(w, k, false)
 	return k
 }
@@ -134,6 +129,7 @@ func (h *hold) wake(now instant) {
 // tick is the alarm's.
 func (h *hold) tick() {
 	if !h.l.enter() {
+		h.end(ErrLockerClosed)
 		return
 	}
 	defer h.l.leave()
@@ -245,7 +241,6 @@ func (h *hold) end(cause error) {
 	t, c, line := h.tenure, h.claim, h.line
 	t.finish(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
-	h.l.forget(h)
 
 	e := LockEvent{Keys: h.names, Read: c.read, Token: t.token, Held: time.Since(t.since), Err: cause}
 	if cause == ErrLockExpired {
@@ -256,12 +251,6 @@ func (h *hold) end(cause error) {
 	if line != nil {
 		h.l.next(line)
 	}
-}
-
-func (l *Locker) forget(h *hold) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.holds, h)
 }
 
 // stop ends what happens by itself. The hold's mu is held.

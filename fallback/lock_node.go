@@ -100,11 +100,11 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	case first && c.plain():
 		return n.take(ctx, c)
 	case c.fifo:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.fifo, c.keys(), c.owner, ttl, c.reserve, stay, n.publish)
+		reply, sent, err = n.wire.call(ctx, &n.scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
 	case c.read:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.read, c.keys(), c.owner, ttl, stay)
+		reply, sent, err = n.wire.call(ctx, &n.scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
 	default:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.acquire, c.keys(), c.owner, ttl, c.reserve, stay, flag(!first))
+		reply, sent, err = n.wire.call(ctx, &n.scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, flag(!first)))
 	}
 	if sent {
 		c.unsettled.Store(true)
@@ -128,8 +128,9 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 
 // take is the first try of a claim on one lock.
 func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
-	reply, sent, err := n.wire.call(ctx, &n.scripts.take, []string{c.gone(), c.locks[0], lockKey(c.prefix, "fence:", c.names[0])},
-		c.owner, n.opts.TTL.Milliseconds(), c.reserve+1)
+	reply, sent, err := n.wire.call(ctx, &n.scripts.take, []any{
+		nil, nil, 3, c.gone(), c.locks[0], lockKey(c.prefix, "fence:", c.names[0]), c.owner, n.opts.TTL.Milliseconds(), c.reserve + 1,
+	})
 	if sent {
 		c.unsettled.Store(true)
 	}
@@ -153,7 +154,7 @@ func (n *lockNode) renew(ctx context.Context, c *claim) (int64, error) {
 
 // renewAbove renews and raises the fences to at least floor.
 func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64, error) {
-	reply, _, err := n.wire.call(ctx, &n.scripts.renew, c.fenced(), c.owner, n.opts.TTL.Milliseconds(), floor)
+	reply, _, err := n.wire.call(ctx, &n.scripts.renew, scriptArgs(c.fenced(), c.owner, n.opts.TTL.Milliseconds(), floor))
 	if err != nil {
 		return 0, err
 	}
@@ -168,7 +169,7 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 	if c.unsettled.Load() {
 		gone = max(n.opts.TTL, 30*time.Second).Milliseconds()
 	}
-	reply, _, err := n.wire.call(ctx, &n.scripts.release, c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo))
+	reply, _, err := n.wire.call(ctx, &n.scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo)))
 	if err != nil {
 		return freeing{}, err
 	}
@@ -181,7 +182,9 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 
 // give releases what take took, if nothing went wrong in between.
 func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
-	reply, _, err := n.wire.call(ctx, &n.scripts.give, []string{c.locks[0], lockKey(c.prefix, "bell:", c.names[0])}, c.owner, n.publish)
+	reply, _, err := n.wire.call(ctx, &n.scripts.give, []any{
+		nil, nil, 2, c.locks[0], lockKey(c.prefix, "bell:", c.names[0]), c.owner, n.publish,
+	})
 	if err != nil {
 		return freeing{}, err
 	}
@@ -195,7 +198,8 @@ func (n *lockNode) others(c *claim, told int64) bool {
 }
 
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade, []string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], n.opts.TTL.Milliseconds(), n.publish)
+	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade,
+		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], n.opts.TTL.Milliseconds(), n.publish))
 	if sent {
 		c.unsettled.Store(true)
 	}

@@ -134,7 +134,7 @@ func TestCancelledWaiterLeavesTheLineWhateverTheMoment(t *testing.T) {
 	eventually(t, time.Second, "the line is gone", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.lines) == 0 && len(l.holds) == 0
+		return len(l.lines) == 0 && len(l.alarm.all()) == 0
 	})
 }
 

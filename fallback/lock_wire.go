@@ -18,7 +18,7 @@ const (
 	wireBatch = 128                    // calls in one pipeline
 	wireLanes = 16                     // pipelines under way at once, one connection each
 	wirePause = time.Millisecond       // between the starts of lanes beyond wireEager
-	wireEager = 1                      // lanes that start at once; calls in place need that it is 1
+	wireEager = 1                      // lanes that start at once
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
 
 	wireNear  = 10 * time.Millisecond  // a server that answered faster last time is called in place
@@ -33,21 +33,18 @@ var errLockTimeout = errors.New("no answer in time")
 // system calls, and a caller whose context ends soon stops waiting while its
 // call goes on. No call is sent twice: repeating is for who made it.
 //
-// A single call to a server near by runs in its caller's goroutine and on a
-// connection kept for that, which saves waking another one and asking the
-// pool, but it cannot be left before its short timeout.
+// A single call to a server near by runs in its caller's goroutine, which
+// saves waking another one but cannot be left before its short timeout.
 type lockWire struct {
 	client  redis.UniversalClient
-	place   *redis.Client // for calls in place; nil if there are to be none
-	conn    *redis.Conn   // of the call in place that is under way, or the next; nil until there is one
-	single  bool          // one server: pipelines are worth it
+	single  bool // one server: pipelines are worth it
+	inPlace bool // and calls in place
 	timeout time.Duration
 	trip    atomic.Int64 // how long the latest pipeline took, in ns; 0 before the first
 
 	mu     sync.Mutex
 	queue  []*wireCall
 	lanes  int
-	closed bool
 	latest time.Time   // start of the latest lane
 	timer  *time.Timer // starts one more lane for the queue; nil if not set
 	idle   *sync.Cond  // lanes is 0
@@ -56,8 +53,7 @@ type lockWire struct {
 // wireCall is one run of a script.
 type wireCall struct {
 	script *lockScript
-	keys   []string
-	args   []any
+	args   []any // of scriptArgs
 
 	sent  bool // guarded by the wire's mu
 	over  bool // guarded by the wire's mu; reply and err are set
@@ -77,9 +73,7 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 	if c, ok := client.(*redis.Client); ok {
 		w.single = true
 		// A read of a client that ignores contexts takes three seconds and more.
-		if o := c.Options(); inPlace && o.ContextTimeoutEnabled && o.PoolSize > wireEager {
-			w.place = c
-		}
+		w.inPlace = inPlace && c.Options().ContextTimeoutEnabled
 	}
 	return w
 }
@@ -87,13 +81,13 @@ func newLockWire(client redis.UniversalClient, timeout time.Duration, inPlace bo
 // call runs a script. It returns an error soon when ctx ends, and within the
 // wire's timeout otherwise. With an error from anything but the server's own
 // refusal, sent says whether the call may yet be carried out.
-func (w *lockWire) call(ctx context.Context, s *lockScript, keys []string, args ...any) (reply any, sent bool, err error) {
+func (w *lockWire) call(ctx context.Context, s *lockScript, args []any) (reply any, sent bool, err error) {
 	if w.enter() {
-		reply, err = w.callInPlace(ctx, &wireCall{script: s, keys: keys, args: args})
+		reply, err = w.callInPlace(ctx, &wireCall{script: s, args: args})
 		w.leave()
 		return reply, err != nil && !refusal(err), err
 	}
-	c := &wireCall{script: s, keys: keys, args: args, done: make(chan struct{})}
+	c := &wireCall{script: s, args: args, done: make(chan struct{})}
 	w.submit(c)
 	select {
 	case <-c.done:
@@ -110,12 +104,12 @@ func refusal(err error) bool {
 
 // enter takes a lane for a call in place, if that is wise.
 func (w *lockWire) enter() bool {
-	if trip := w.trip.Load(); w.place == nil || trip == 0 || trip > int64(wireNear) {
+	if trip := w.trip.Load(); !w.inPlace || trip == 0 || trip > int64(wireNear) {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed || w.lanes >= wireEager || len(w.queue) > 0 {
+	if w.lanes >= wireEager || len(w.queue) > 0 {
 		return false
 	}
 	w.lanes++
@@ -138,17 +132,13 @@ func (w *lockWire) leave() {
 
 func (w *lockWire) callInPlace(caller context.Context, c *wireCall) (any, error) {
 	ctx := until(caller, time.Now().Add(min(w.timeout, wirePlace)))
-	if w.conn == nil {
-		w.conn = w.place.Conn()
-	}
 	cmd := c.command(ctx, "evalsha", c.script.sha)
-	err := w.conn.Process(ctx, onceCmd{cmd})
+	err := w.client.Process(ctx, onceCmd{cmd})
 	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
 		cmd = c.command(ctx, "eval", c.script.source)
-		err = w.conn.Process(ctx, onceCmd{cmd})
+		err = w.client.Process(ctx, onceCmd{cmd})
 	}
 	if err != nil && !refusal(err) {
-		w.drop()
 		w.trip.Store(int64(w.timeout)) // until a call beside its caller was fast
 	}
 	if err != nil && caller.Err() != nil {
@@ -173,23 +163,20 @@ func until(ctx context.Context, at time.Time) context.Context {
 	return deadlineContext{ctx, at}
 }
 
-// drop gives the connection for calls in place back to the pool, which closes
-// it if it is broken.
-func (w *lockWire) drop() {
-	if w.conn != nil {
-		_ = w.conn.Close()
-		w.conn = nil
+// scriptArgs are the arguments of EVALSHA, of which the wire fills in the
+// first two.
+func scriptArgs(keys []string, args ...any) []any {
+	all := append(make([]any, 0, 3+len(keys)+len(args)), nil, nil, len(keys))
+	for _, key := range keys {
+		all = append(all, key)
 	}
+	return append(all, args...)
 }
 
 // command is the call as EVALSHA or EVAL.
 func (c *wireCall) command(ctx context.Context, verb, script string) *redis.Cmd {
-	args := make([]any, 0, 3+len(c.keys)+len(c.args))
-	args = append(args, verb, script, len(c.keys))
-	for _, key := range c.keys {
-		args = append(args, key)
-	}
-	return redis.NewCmd(ctx, append(args, c.args...)...)
+	c.args[0], c.args[1] = verb, script
+	return redis.NewCmd(ctx, c.args...)
 }
 
 func (w *lockWire) submit(c *wireCall) {
@@ -334,6 +321,4 @@ func (w *lockWire) close() {
 	for w.lanes > 0 {
 		w.idle.Wait()
 	}
-	w.closed = true // no more calls in place
-	w.drop()
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +24,6 @@ type Locker struct {
 
 	mu     sync.Mutex
 	lines  map[string]*lockLine // by key: callers of this process
-	holds  map[*hold]struct{}   // all that last
 	active int                  // calls and goroutines that Close waits for
 	ended  *sync.Cond           // active is 0
 	closed bool
@@ -49,7 +46,7 @@ func NewLocker(client redis.UniversalClient, o LockOptions) (*Locker, error) {
 }
 
 func newLocker(server lockServer, o LockOptions) *Locker {
-	l := &Locker{opts: o, server: server, closing: make(chan struct{}), lines: map[string]*lockLine{}, holds: map[*hold]struct{}{}}
+	l := &Locker{opts: o, server: server, closing: make(chan struct{}), lines: map[string]*lockLine{}}
 	l.ended = sync.NewCond(&l.mu)
 	return l
 }
@@ -64,18 +61,22 @@ func (l *Locker) Close() error {
 		l.closed = true
 		close(l.closing)
 	}
-	held := slices.Collect(maps.Keys(l.holds))
 	l.mu.Unlock()
-	for _, h := range held {
-		h.end(ErrLockerClosed)
-	}
+	l.endAll()
 	l.mu.Lock()
 	for l.active > 0 {
 		l.ended.Wait()
 	}
 	l.mu.Unlock()
+	l.endAll() // those that were renewing or being granted
 	l.shut.Do(l.server.close)
 	return nil
+}
+
+func (l *Locker) endAll() {
+	for _, h := range l.alarm.all() {
+		h.end(ErrLockerClosed)
+	}
 }
 
 // enter begins something that Close waits for. It fails once closed.
