@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/hopbench/load"
 	"github.com/keyway-go/keyway/internal/hopbench/proc"
@@ -93,6 +95,10 @@ func parseE2E(args []string, out io.Writer) (f e2eFlags, err error) {
 		f.workloads = append(f.workloads, workloads()[i])
 	}
 	for id := range strings.SplitSeq(rows, ",") {
+		if id == broken().id {
+			f.stacks = append(f.stacks, broken())
+			continue
+		}
 		i := slices.Index(rowNames, id)
 		if i < 0 {
 			return f, cli.Usagef("--rows: there is no %q; there are %s", id, strings.Join(rowNames, ","))
@@ -117,11 +123,17 @@ var errIncorrect = errors.New("correctness counters are not zero")
 func (e *e2e) run() error {
 	fmt.Fprintf(e.out, "%d app processes, %d connections, everything on all cores of this machine. CPU is that of all processes but the load generator. × are medians of the rounds' ratios to the first row.\n", instances, e.connections)
 	running := make([]*runningStack, len(e.stacks))
+	var starting errgroup.Group
 	for i, s := range e.stacks {
-		var err error
-		if running[i], err = e.startStack(s); err != nil {
-			return fmt.Errorf("starting %s: %w", s.name, err)
-		}
+		starting.Go(func() (err error) {
+			if running[i], err = e.startStack(s); err != nil {
+				return fmt.Errorf("starting %s: %w", s.name, err)
+			}
+			return nil
+		})
+	}
+	if err := starting.Wait(); err != nil {
+		return err
 	}
 	for _, w := range e.workloads {
 		if err := e.measure(w, running); err != nil {
@@ -234,6 +246,11 @@ func stacks() []stack {
 		{"keyway", "Keyway, http.Handler", frontRouter, lockKeyway},
 		{"keyway-link", "Keyway, handler without net/http", frontRouter, lockLink},
 	}
+}
+
+// broken is a row that excludes nothing, to see that it is noticed.
+func broken() stack {
+	return stack{"broken", "nginx round robin + local mutex", frontRoundRobin, lockLocal}
 }
 
 // runningStack is a stack that takes requests.

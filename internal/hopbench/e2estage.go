@@ -5,7 +5,12 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/keyway-go/keyway/internal/hopbench/proc"
 )
 
 // maxKeys is the number of keys of the largest workload.
@@ -25,12 +30,13 @@ func (e *e2e) startStack(s stack) (*runningStack, error) {
 	if r.counters, err = openCounters(file, maxKeys()); err != nil {
 		return nil, err
 	}
-	if r.redis, err = e.startRedis(s.id); err != nil {
+	var redis string
+	if r.redis, redis, err = e.startRedis(s.id); err != nil {
 		return nil, err
 	}
-	args := []string{"app", "--lock", s.lock, "--redis", e.redis, "--poll", e.poll.String(), "--wait", e.wait.String(), "--counters", file, "--keys", strconv.Itoa(len(r.counters))}
+	args := []string{"app", "--lock", s.lock, "--redis", redis, "--poll", e.poll.String(), "--wait", e.wait.String(), "--counters", file, "--keys", strconv.Itoa(len(r.counters))}
 	if s.front == frontRouter {
-		err = e.startCluster(r, args)
+		err = e.startCluster(r, redis, args)
 	} else {
 		err = e.startPlain(r, args)
 	}
@@ -41,32 +47,38 @@ func (e *e2e) startStack(s stack) (*runningStack, error) {
 }
 
 // startCluster starts a router and workers.
-func (e *e2e) startCluster(r *runningStack, args []string) error {
-	router, err := e.startRouter("router-"+r.id, e.programs.Router, r.id, nil)
+func (e *e2e) startCluster(r *runningStack, redis string, args []string) error {
+	router, err := e.startRouter("router-"+r.id, e.programs.Router, r.id, redis)
 	if err != nil {
 		return err
 	}
 	r.proxy, r.addr = router.Process, router.listen
+	_, err = e.startApps(r, append(args, "--cluster", r.id, "--join", router.gossip))
+	return err
+}
+
+// startApps starts all apps at once and returns their addresses.
+func (e *e2e) startApps(r *runningStack, args []string) ([]string, error) {
+	r.apps = make([]*proc.Process, instances)
+	addrs := make([]string, instances)
+	var starting errgroup.Group
 	for i := range instances {
-		p, _, err := e.start(fmt.Sprintf("app-%s-%d", r.id, i+1), nil,
-			append(args, "--cluster", r.id, "--name", "w"+strconv.Itoa(i+1), "--join", router.gossip)...)
-		if err != nil {
+		starting.Go(func() error {
+			p, printed, err := e.start(fmt.Sprintf("app-%s-%d", r.id, i+1), nil, append(slices.Clip(args), "--name", "w"+strconv.Itoa(i+1))...)
+			if err == nil {
+				r.apps[i], addrs[i] = p, printed[0]
+			}
 			return err
-		}
-		r.apps = append(r.apps, p)
+		})
 	}
-	return nil
+	return addrs, starting.Wait()
 }
 
 // startPlain starts apps and something else than a router in front of them.
 func (e *e2e) startPlain(r *runningStack, args []string) error {
-	var addrs []string
-	for i := range instances {
-		p, addr, err := e.start(fmt.Sprintf("app-%s-%d", r.id, i+1), nil, args...)
-		if err != nil {
-			return err
-		}
-		r.apps, addrs = append(r.apps, p), append(addrs, addr...)
+	addrs, err := e.startApps(r, args)
+	if err != nil {
+		return err
 	}
 	if r.front == frontReverseProxy {
 		p, addr, err := e.start("proxy-"+r.id, nil, append([]string{"reverseproxy"}, addrs...)...)

@@ -9,6 +9,7 @@ require (
 	github.com/go-redsync/redsync/v4 v4.18.0
 	github.com/keyway-go/keyway v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
+	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.48.0
 )
 
@@ -29,5 +30,4 @@ require (
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/net v0.57.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
 )

@@ -50,7 +50,7 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 	args := []string{"origin", "--kind", kind}
 	var err error
 	if kind != kindHTTP {
-		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, h.place.proxy); err != nil {
+		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, h.redis); err != nil {
 			return nil, err
 		}
 		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
@@ -122,7 +122,7 @@ func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, err
 	if name == keywayOther {
 		program = h.other
 	}
-	r, err := h.startRouter(strings.NewReplacer(" ", "", ",", "-").Replace("router-"+id), program, kindOf(name), h.place.proxy, args...)
+	r, err := h.startRouter(strings.NewReplacer(" ", "", ",", "-").Replace("router-"+id), program, kindOf(name), h.redis, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,6 @@ type bench struct {
 	dir      string // of configurations and logs
 	stage    *proc.Stage
 	programs cluster.Programs
-	redis    string // host:port of the last one started
 	out      io.Writer
 	place    place
 }
@@ -149,18 +148,18 @@ func (b *bench) start(name string, cpus []int, args ...string) (*proc.Process, [
 	return p, strings.Fields(rest), nil
 }
 
-// startRedis starts a redis-server, on the cores for others than the proxy.
-func (b *bench) startRedis(name string) (*proc.Process, error) {
-	addr, err := proc.FreeAddr()
-	if err != nil {
-		return nil, err
+// startRedis starts a redis-server, on the cores for others than the proxy, and
+// returns its address.
+func (b *bench) startRedis(name string) (p *proc.Process, addr string, err error) {
+	if addr, err = proc.FreeAddr(); err != nil {
+		return nil, "", err
 	}
 	_, port, _ := strings.Cut(addr, ":")
-	b.redis = addr
-	return b.stage.Start(b.ctx, proc.Spec{
+	p, err = b.stage.Start(b.ctx, proc.Spec{
 		Name: "redis-" + name, Program: find("redis-server"), CPUs: b.place.others, Dial: addr,
 		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", b.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
 	})
+	return p, addr, err
 }
 
 // router is a running cmd/router.
@@ -171,11 +170,12 @@ type router struct {
 
 var readyLine = regexp.MustCompile(`ready: requests https?://([^ ,]+), .*gossip ([^ ,]+)`)
 
-func (b *bench) startRouter(name, program, clusterName string, cpus []int, args ...string) (*router, error) {
+// startRouter starts the first router of a cluster, or another one.
+func (b *bench) startRouter(name, program, clusterName, redis string, args ...string) (*router, error) {
 	p, err := b.stage.Start(b.ctx, proc.Spec{
-		Name: name, Program: program, CPUs: cpus, Ready: "router ready",
+		Name: name, Program: program, CPUs: b.place.proxy, Ready: "router ready",
 		Args: append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
-			"--redis", "redis://" + b.redis, "--cluster", clusterName, "--new-cluster"}, args...),
+			"--redis", "redis://" + redis, "--cluster", clusterName, "--new-cluster"}, args...),
 	})
 	if err != nil {
 		return nil, err

@@ -39,6 +39,10 @@ func runBlocking(cfg Config) (Result, error) {
 	sleep(cfg.WarmUp)
 	c.enter(measuring)
 	sleep(cfg.Time)
+	select {
+	case <-c.answered:
+	case <-time.After(drain):
+	}
 	c.enter(ending)
 	late := time.AfterFunc(drain, func() {
 		for _, conn := range conns {

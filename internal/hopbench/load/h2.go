@@ -84,7 +84,7 @@ func (s *h2) send(out []byte, now int64) []byte {
 	if !ok {
 		return out
 	}
-	s.last = max(s.last+2, 1) | 1
+	s.last = (s.last + 1) | 1
 	s.streams = append(s.streams, stream{id: s.last, begun: now})
 	at := len(out)
 	out = append(out, request...)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +27,7 @@ type Config struct {
 	Keys        int     // number of different keys
 	Skew        float64 // exponent of a Zipf distribution over the keys; 0 for a uniform one
 	WarmUp      time.Duration
-	Time        time.Duration // that is measured; 0: each connection sends one request and is then left open
+	Time        time.Duration // that is measured, at least; longer until there is an answer. 0: each connection sends one request and is then left open
 
 	// Groups are processes whose CPU time is taken at both ends of Time.
 	Groups map[string][]int
@@ -67,6 +68,8 @@ type course struct {
 	requests [][]byte // by key
 	sequence []uint32 // of keys
 	phase    atomic.Int32
+	answered chan struct{} // closed at the first answer that is measured
+	first    sync.Once
 
 	began, ended time.Time
 	cpu          map[string]time.Duration
@@ -77,13 +80,9 @@ type course struct {
 const sequenceLen = 1 << 17
 
 func newCourse(cfg Config) *course {
-	c := &course{cfg: cfg, sequence: make([]uint32, sequenceLen), cpu: make(map[string]time.Duration)}
+	c := &course{cfg: cfg, sequence: make([]uint32, sequenceLen), answered: make(chan struct{}), cpu: make(map[string]time.Duration)}
 	for i := range cfg.Keys {
-		if cfg.HTTP2 {
-			c.requests = append(c.requests, h2Request(cfg, KeyName(i)))
-		} else {
-			c.requests = append(c.requests, h1Request(cfg, KeyName(i)))
-		}
+		c.requests = append(c.requests, newRequest(cfg, KeyName(i)))
 	}
 	random := rand.New(rand.NewSource(1)) // the same keys each time
 	pick := func() uint32 { return uint32(random.Intn(cfg.Keys)) }
@@ -95,6 +94,13 @@ func newCourse(cfg Config) *course {
 		c.sequence[i] = pick()
 	}
 	return c
+}
+
+func newRequest(cfg Config, key string) []byte {
+	if cfg.HTTP2 {
+		return h2Request(cfg, key)
+	}
+	return h1Request(cfg, key)
 }
 
 // enter begins a phase.
@@ -147,7 +153,9 @@ func (m *meter) answered(begun, now int64, status int, bytes int64) {
 	}
 	m.total++
 	if m.course.phase.Load() == measuring {
-		m.requests++
+		if m.requests++; m.requests == 1 {
+			m.course.first.Do(func() { close(m.course.answered) })
+		}
 		m.bytes += bytes
 		m.latencies.add(time.Duration(now - begun))
 	}

@@ -83,28 +83,23 @@ func (p *poller) once() error {
 
 func (p *poller) measure(cfg Config) (Result, error) {
 	c := p.meter.course
-	began := time.Now()
-	if err := p.until(began.Add(cfg.WarmUp)); err != nil {
-		return Result{}, err
+	for end := time.Now().Add(cfg.WarmUp); time.Now().Before(end); {
+		if err := p.wait(); err != nil {
+			return Result{}, err
+		}
 	}
 	c.enter(measuring)
-	if err := p.until(c.began.Add(cfg.Time)); err != nil {
-		return Result{}, err
+	answered := func() bool { return p.meter.requests+p.meter.failed > 0 }
+	for end := c.began.Add(cfg.Time); !answered() && time.Since(c.began) < drain || time.Now().Before(end); {
+		if err := p.wait(); err != nil {
+			return Result{}, err
+		}
 	}
 	c.enter(ending)
 	if err := p.drain(time.Now().Add(drain)); err != nil {
 		return Result{}, err
 	}
 	return p.meter.result(), nil
-}
-
-func (p *poller) until(end time.Time) error {
-	for time.Now().Before(end) {
-		if err := p.wait(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (p *poller) drain(end time.Time) error {

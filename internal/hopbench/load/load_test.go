@@ -1,0 +1,156 @@
+//go:build linux
+
+package load
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHistogram(t *testing.T) {
+	random := rand.New(rand.NewSource(1))
+	var h, other histogram
+	var all []time.Duration
+	for i := range 10_000 {
+		d := time.Duration(random.ExpFloat64() * 1e6)
+		all = append(all, d)
+		if i%2 == 0 {
+			h.add(d)
+		} else {
+			other.add(d)
+		}
+	}
+	h.merge(&other)
+	slices.Sort(all)
+	for _, q := range []float64{0, 0.5, 0.99, 0.999} {
+		want, got := float64(all[int(q*10_000)]), float64(h.quantile(q))
+		if got < 0.98*want-1 || got > 1.02*want+1 {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+	if got := new(histogram).quantile(0.5); got != 0 {
+		t.Errorf("the median of nothing is %v", got)
+	}
+}
+
+func testMeter(cfg Config) *meter {
+	cfg.Path = "/x"
+	c := &course{cfg: cfg, requests: [][]byte{newRequest(cfg, KeyName(0))}, sequence: make([]uint32, sequenceLen), answered: make(chan struct{}), cpu: make(map[string]time.Duration)}
+	c.enter(measuring)
+	return &meter{course: c, left: -1}
+}
+
+// TestH1 feeds two answers in pieces of every size.
+func TestH1(t *testing.T) {
+	answers := "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nX: y\r\n\r\nhello" + "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"
+	for size := 1; size <= len(answers); size++ {
+		m := testMeter(Config{})
+		s := newSession(m)
+		sent := s.begin(nil, 0)
+		for piece := range slices.Chunk([]byte(answers), size) {
+			out, err := s.feed(piece, nil, 1)
+			if err != nil {
+				t.Fatalf("pieces of %d: %v", size, err)
+			}
+			sent = append(sent, out...)
+		}
+		if m.requests != 1 || m.failed != 1 || m.bytes != 5 || bytes.Count(sent, []byte("GET /x HTTP/1.1\r\n")) != 3 {
+			t.Errorf("pieces of %d: %d answers with %d bytes, %d failures, sent %q", size, m.requests, m.bytes, m.failed, sent)
+		}
+	}
+}
+
+func TestH1Malformed(t *testing.T) {
+	for _, in := range []string{"HTTP/1.1 200 OK\r\n\r\n", "SSH-2.0\r\n\r\n", "HTTP/1.1 abc\r\nContent-Length: 1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore" + strings.Repeat("x", maxHead)} {
+		s := newSession(testMeter(Config{}))
+		s.begin(nil, 0)
+		if _, err := s.feed([]byte(in), nil, 1); err == nil {
+			t.Errorf("%.60q was accepted", in)
+		}
+	}
+}
+
+// TestH2 feeds frames in pieces of every size.
+func TestH2(t *testing.T) {
+	frames := appendFrame(nil, frameSettings, 0, 0, nil)
+	frames = appendFrame(frames, frameHeaders, flagEndHeaders, 1, []byte{0x20, 0x88})
+	frames = appendFrame(frames, framePing, 0, 0, []byte("12345678"))
+	frames = appendFrame(frames, frameHeaders, flagEndHeaders|flagEndStream, 3, []byte{0x8d})
+	frames = appendFrame(frames, frameData, flagEndStream, 1, []byte("hello"))
+	for size := 1; size <= len(frames); size++ {
+		m := testMeter(Config{HTTP2: true, Streams: 2})
+		s := newSession(m)
+		s.begin(nil, 0)
+		var sent []byte
+		for piece := range slices.Chunk(frames, size) {
+			out, err := s.feed(piece, nil, 1)
+			if err != nil {
+				t.Fatalf("pieces of %d: %v", size, err)
+			}
+			sent = append(sent, out...)
+		}
+		if m.requests != 1 || m.failed != 1 || m.bytes != 5 || s.busy() != 2 {
+			t.Errorf("pieces of %d: %d answers with %d bytes, %d failures, %d under way", size, m.requests, m.bytes, m.failed, s.busy())
+		}
+		if ack := appendFrame(nil, framePing, flagAck, 0, []byte("12345678")); !bytes.Contains(sent, ack) {
+			t.Errorf("pieces of %d: no answer to the ping", size)
+		}
+	}
+}
+
+func TestH2GoAway(t *testing.T) {
+	s := newSession(testMeter(Config{HTTP2: true, Streams: 1}))
+	s.begin(nil, 0)
+	if _, err := s.feed(appendFrame(nil, frameGoAway, 0, 0, binary.BigEndian.AppendUint32(nil, 0)), nil, 1); err == nil {
+		t.Error("the end of the connection went unnoticed")
+	}
+}
+
+// TestRun loads a server of the standard library in every way.
+func TestRun(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get(HeaderKey), "k0000") || r.URL.Path != "/x" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		w.Write([]byte("hello"))
+	})
+	plain := httptest.NewUnstartedServer(handler)
+	plain.Config.Protocols = new(http.Protocols)
+	plain.Config.Protocols.SetHTTP1(true)
+	plain.Config.Protocols.SetUnencryptedHTTP2(true)
+	plain.Start()
+	defer plain.Close()
+	secure := httptest.NewTLSServer(handler)
+	defer secure.Close()
+	for name, cfg := range map[string]Config{
+		"HTTP/1.1": {Addr: plain.Listener.Addr().String(), Connections: 3, Skew: 1.1},
+		"HTTP/2":   {Addr: plain.Listener.Addr().String(), Connections: 2, HTTP2: true, Streams: 3},
+		"TLS":      {Addr: secure.Listener.Addr().String(), Connections: 3, TLS: true},
+	} {
+		cfg.Path, cfg.Keys, cfg.WarmUp, cfg.Time = "/x", 10, time.Millisecond, 50*time.Millisecond
+		cfg.Groups = map[string][]int{"all": {0}}
+		r, err := Run(cfg, nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if r.Requests == 0 || r.Failed != 0 || r.Total < r.Requests || r.Bytes != 5*r.Requests || r.P50 <= 0 || r.P50 > r.P99 || r.Own <= 0 || r.CPU["all"] <= 0 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+	idle := false
+	release := make(chan struct{})
+	close(release)
+	r, err := Run(Config{Addr: plain.Listener.Addr().String(), Connections: 150, Path: "/x", Keys: 10}, func() { idle = true }, release)
+	if err != nil || !idle || r.Total != 150 {
+		t.Errorf("idle connections: %+v, %v", r, err)
+	}
+}
