@@ -56,6 +56,7 @@ type event struct {
 
 func startShell(w *Worker) (*shell, error) {
 	s := &shell{w: w, wake: make(chan struct{}, 1), live: make(chan struct{}), gone: make(chan struct{})}
+	s.timeout = handoff.Config{TTL: w.cfg.TTL}.CallTimeout()
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
@@ -214,7 +215,6 @@ func (s *shell) begin() error {
 		}
 	}
 	l := &life{incarnation: id, machine: machine}
-	s.timeout = hc.CallTimeout()
 	s.incarnation.Store(&id)
 	s.current, s.view = l, nil
 	s.lives = append(s.lives, l)

@@ -1,0 +1,198 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// cutStore is a store that can be cut off from its worker.
+type cutStore struct {
+	gateway.Store
+	mu  sync.Mutex
+	cut bool
+}
+
+func (s *cutStore) set(cut bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = cut
+}
+
+func (s *cutStore) reach(ctx context.Context) error {
+	s.mu.Lock()
+	cut := s.cut
+	s.mu.Unlock()
+	if !cut {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *cutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	return s.Store.Renew(ctx, generation, incarnation, ttl)
+}
+
+func (s *cutStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+	if err := s.reach(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Register(ctx, generation, session, ttl, holdings)
+}
+
+func (s *cutStore) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
+	if err := s.reach(ctx); err != nil {
+		return handoff.Snapshot{}, err
+	}
+	return s.Store.Observe(ctx, generation, since)
+}
+
+// A worker that cannot confirm its session admits nothing after 0.7 of the TTL,
+// neither newcomers nor those who win the key's mutex then, and cancels what
+// runs at 0.8. It works again once the store is back.
+func TestTrapStoppedBeforeStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		store := &cutStore{Store: c.store}
+		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Store = store })
+		w.ready(t, 16)
+		time.Sleep(5 * time.Second)
+		store.set(true)
+		cut := time.Now()
+
+		var wg sync.WaitGroup
+		entered := make(chan struct{})
+		wg.Go(func() {
+			err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
+				close(entered)
+				<-x.Context().Done()
+				if cause := context.Cause(x.Context()); !errors.Is(cause, gateway.ErrOwnershipLost) {
+					t.Errorf("cancelled with %v", cause)
+				}
+				if d := time.Since(cut); d < 6*time.Second || d > 8*time.Second {
+					t.Errorf("cancelled after %v, want at 0.8 of the TTL after a renewal that was up to 2s old", d)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-entered
+		wg.Go(func() { // wins the mutex when the one above is cancelled
+			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, gateway.ErrUnavailable) {
+				t.Errorf("the one that waited: %v", err)
+			}
+		})
+		time.Sleep(4900 * time.Millisecond)
+		if err := w.Do(t.Context(), "other", ok); err != nil {
+			t.Errorf("inside the lease: %v", err)
+		}
+		time.Sleep(2200 * time.Millisecond)
+		if err := w.Do(t.Context(), "other", ok); !errors.Is(err, gateway.ErrUnavailable) {
+			t.Errorf("past the lease: %v", err)
+		}
+		if w.Ready() == nil {
+			t.Error("ready without a lease")
+		}
+		wg.Wait()
+
+		store.set(false)
+		for w.Do(t.Context(), "k", ok) != nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if d := time.Since(cut); d > 40*time.Second {
+			t.Errorf("works again after %v", d)
+		}
+	})
+}
+
+// With ServeWithoutStore the worker goes on while its view stays the same.
+func TestServeWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		store := &cutStore{Store: c.store}
+		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Store, cfg.ServeWithoutStore = store, true })
+		w.ready(t, 16)
+		time.Sleep(5 * time.Second)
+		store.set(true)
+		for range 60 {
+			time.Sleep(time.Second)
+			if err := w.Do(t.Context(), "k", ok); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.hub.Join(ring.Member{Name: "w9", Incarnation: "x", Role: ring.RoleWorker, State: ring.StateActive}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := w.Do(t.Context(), "k", ok); err == nil {
+			t.Error("it serves on though the view has changed")
+		}
+	})
+}
+
+// The epoch moves on before a partition's sequence of tokens runs out.
+func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 1)
+		w := c.start()
+		w.ready(t, 1)
+		var last int64
+		epochs := make(map[int64]bool)
+		for i := range 1<<20 + 1<<19 {
+			err := w.Do(t.Context(), "k", func(x gateway.Execution) error {
+				if x.Token() <= last {
+					t.Fatalf("token %d follows %d", x.Token(), last)
+				}
+				last = x.Token()
+				epochs[x.Epoch()] = true
+				return nil
+			})
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			if i%(1<<16) == 0 {
+				synctest.Wait() // lets the shell work, however fast this loop is
+			}
+		}
+		if len(epochs) < 2 {
+			t.Errorf("%d epochs", len(epochs))
+		}
+	})
+}
+
+// A worker that the ring names, for a partition that nobody serves, lets
+// requests wait for it to open.
+func TestWaitsForAPartitionOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		store := &cutStore{Store: c.store}
+		store.set(true)
+		v := c.start(func(cfg *gateway.WorkerConfig) { cfg.Store, cfg.AwaitTimeout = store, time.Second })
+		_ = v.member.Announce(func(self *ring.Member) { self.State = ring.StateActive })
+		began := time.Now()
+		err := v.Do(t.Context(), "k", ok)
+		if _, is := errors.AsType[*gateway.NotOwnerError](err); !is || time.Since(began) != time.Second {
+			t.Errorf("%v after %v, want a refusal after AwaitTimeout", err, time.Since(began))
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for v.Do(t.Context(), "k", ok) != nil {
+			}
+		})
+		store.set(false)
+		wg.Wait()
+	})
+}
