@@ -84,9 +84,9 @@ func (d *director) perform(ctx context.Context, e *event) {
 	case redisRestart, redisLoss:
 		e.finish(d, d.restartRedis(ctx, e.Kind == redisLoss))
 	default:
-		p := s.worker(e.Worker)
-		if p.err != nil {
-			e.finish(d, p.err)
+		p, err := s.worker(e.Worker)
+		if err != nil {
+			e.finish(d, err)
 			return
 		}
 		e.process = p.label

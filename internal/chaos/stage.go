@@ -90,8 +90,8 @@ func (s *stage) start(ctx context.Context, names []string) error {
 		}
 	}
 	for _, name := range names {
-		if p := s.worker(name); p.err != nil {
-			return p.err
+		if _, err := s.worker(name); err != nil {
+			return err
 		}
 	}
 	return s.warmUp(ctx)
@@ -116,14 +116,17 @@ func (s *stage) startWorker(ctx context.Context, name string, args ...string) (*
 func (s *stage) launch(ctx context.Context, name, program string, args ...string) (*process, error) {
 	s.mu.Lock()
 	s.started[name]++
-	p := &process{name: name, label: fmt.Sprintf("%s#%d", name, s.started[name]), ready: make(chan struct{}), expected: make(chan struct{})}
-	if program == s.programs.Worker {
-		s.workers[name] = p
-	}
+	label := fmt.Sprintf("%s#%d", name, s.started[name])
 	s.mu.Unlock()
-	var err error
-	if p.log, err = os.Create(filepath.Join(s.dir, p.label+".log")); err != nil {
+	log, err := os.Create(filepath.Join(s.dir, label+".log"))
+	if err != nil {
 		return nil, err
+	}
+	p := &process{name: name, label: label, ready: make(chan struct{}), expected: make(chan struct{}), log: log}
+	if program == s.programs.Worker {
+		s.mu.Lock()
+		s.workers[name] = p
+		s.mu.Unlock()
 	}
 	out := io.Writer(p.log)
 	if s.cfg.Verbose {
@@ -156,12 +159,15 @@ func (s *stage) watch(p *process) {
 
 // worker returns the worker that is meant to run under a name, once it is
 // ready.
-func (s *stage) worker(name string) *process {
+func (s *stage) worker(name string) (*process, error) {
 	s.mu.Lock()
 	p := s.workers[name]
 	s.mu.Unlock()
+	if p == nil {
+		return nil, fmt.Errorf("no worker %s runs", name)
+	}
 	<-p.ready
-	return p
+	return p, p.err
 }
 
 // remove takes a worker off those that are meant to run.

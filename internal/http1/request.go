@@ -149,14 +149,11 @@ func hex(c byte) bool {
 
 // field takes a line of the header.
 func (h *Head) field(line []byte) bool {
-	n := bytes.IndexByte(line, ':')
-	if n <= 0 || !token(line[:n]) {
+	f, ok := cutField(line)
+	if !ok {
 		return false
 	}
-	name, value := line[:n], trim(line[n+1:])
-	if !plainValue(value) {
-		return false
-	}
+	name, value := f.Name, f.Value
 	switch special(name) {
 	case fieldHost:
 		if h.Host != nil || len(value) == 0 || !plainHost(value) {
@@ -164,9 +161,11 @@ func (h *Head) field(line []byte) bool {
 		}
 		h.Host = value
 	case fieldLength:
-		if h.ContentLength >= 0 || !h.length(value) {
+		var length int64
+		if h.ContentLength >= 0 || !digits(value, &length) {
 			return false
 		}
+		h.ContentLength = length
 	case fieldConnection:
 		switch {
 		case equalFold(value, "close"):
@@ -180,24 +179,8 @@ func (h *Head) field(line []byte) bool {
 		if len(h.Fields) == MaxFields {
 			return false
 		}
-		h.Fields = append(h.Fields, Field{name, value})
+		h.Fields = append(h.Fields, f)
 	}
-	return true
-}
-
-// length takes the value of Content-Length.
-func (h *Head) length(v []byte) bool {
-	if len(v) == 0 || len(v) > 18 {
-		return false
-	}
-	var n int64
-	for _, c := range v {
-		if c < '0' || c > '9' {
-			return false
-		}
-		n = 10*n + int64(c-'0')
-	}
-	h.ContentLength = n
 	return true
 }
 
@@ -316,9 +299,9 @@ const (
 	hostHigh = 0x47fffffeaffffffe // A-Z [ ] _ a-z ~
 )
 
-func plainHost(v []byte) bool {
-	for _, c := range v {
-		switch {
+func plainHost[S ~string | ~[]byte](v S) bool {
+	for i := range len(v) {
+		switch c := v[i]; {
 		case c < 64 && hostLow>>c&1 != 0:
 		case c >= 64 && c < 128 && hostHigh>>(c-64)&1 != 0:
 		default:

@@ -16,6 +16,33 @@ func AppendStatus(b []byte, status int) []byte {
 	return append(b, "\r\n"...)
 }
 
+// PlainRequest reports whether AppendRequest can take a request with these.
+func PlainRequest(method, target, host string) bool {
+	for i := range len(target) {
+		if c := target[i]; c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return token(method) && target != "" && host != "" && plainHost(host)
+}
+
+// AppendRequest appends the first line of a request, and its Host.
+func AppendRequest(b []byte, method, target, host string) []byte {
+	b = append(b, method...)
+	b = append(b, ' ')
+	b = append(b, target...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, host...)
+	return append(b, "\r\n"...)
+}
+
+// AppendLength appends a Content-Length.
+func AppendLength(b []byte, n int64) []byte {
+	b = append(b, "Content-Length: "...)
+	b = strconv.AppendInt(b, n, 10)
+	return append(b, "\r\n"...)
+}
+
 // AppendField appends a field. It leaves out what would break the message:
 // names that are no tokens, and fields of framing or of one connection, which
 // AppendFraming writes. Control characters other than tabs in values become
@@ -44,7 +71,7 @@ func perConnection[S ~string | ~[]byte](name S) bool {
 	case fieldLength, fieldConnection:
 		return true
 	case fieldUnusual:
-		for _, other := range []string{"trailer", "pragma", "expect"} {
+		for _, other := range []string{"trailer", "pragma", "expect", "te"} {
 			if equalFold(name, other) {
 				return false
 			}
@@ -65,7 +92,7 @@ type Framing struct {
 // Body reports whether the response has a body, and whether it goes in
 // chunks (AppendChunk, AppendEnd).
 func (f Framing) Body() (has, chunked bool) {
-	has = f.Method != http.MethodHead && f.Status >= 200 && f.Status != http.StatusNoContent && f.Status != http.StatusNotModified
+	has = f.Method != http.MethodHead && !bodiless(f.Status)
 	return has, has && f.Length < 0
 }
 
@@ -77,9 +104,7 @@ func AppendFraming(b []byte, f Framing) []byte {
 	case chunked:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	case f.Length >= 0 && (has || f.Method == http.MethodHead && f.Status != http.StatusNoContent && f.Status != http.StatusNotModified):
-		b = append(b, "Content-Length: "...)
-		b = strconv.AppendInt(b, f.Length, 10)
-		b = append(b, "\r\n"...)
+		b = AppendLength(b, f.Length)
 	}
 	if f.Close {
 		b = append(b, "Connection: close\r\n"...)

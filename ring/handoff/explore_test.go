@@ -2,35 +2,59 @@ package handoff
 
 import (
 	"flag"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-var exploreTime = flag.Duration("explore", 0, "how long the explorer searches each scope that has no end in sight; 0 for a small part of it")
-
-var showTraces = flag.Bool("traces", false, "whether to show how each mutation is found out")
-
-var mutate = flag.String("mutate", "", "part of the names of the only mutations to try")
+var (
+	exploreTime = flag.Duration("explore", 0, "how long the explorer searches each scope that has no end in sight; 0 for a small part of it")
+	showTraces  = flag.Bool("traces", false, "whether to show how each mutation is found out")
+	mutate      = flag.String("mutate", "", "part of the names of the only mutations to try")
+)
 
 // TestExplore searches every scope for a way to break a promise of the
 // protocol, within what may go wrong there.
 func TestExplore(t *testing.T) {
-	total, whole, began := 0, 0, time.Now()
-	for _, sc := range scopes() {
-		s := &search{sc: sc, limit: 12000}
+	all, began := scopes(), time.Now()
+	outs := make([]outcome, len(all))
+	inParallel(len(all), func(i int) {
+		s := &search{sc: all[i], limit: 12000}
 		if *exploreTime > 0 {
 			s.limit, s.until = 20e6, time.Now().Add(*exploreTime)
 		}
-		out := s.run()
+		outs[i] = s.run()
+	})
+	total, whole := 0, 0
+	for i, out := range outs {
 		total += out.states
 		if out.ended {
 			whole++
 		}
-		t.Logf("%-50s %v", sc.name, out)
+		t.Logf("%-50s %v", all[i].name, out)
 		if out.err != nil {
-			t.Errorf("%s: %v\n%s", sc.name, out.err, strings.Join(out.trace, "\n"))
+			t.Errorf("%s: %v\n%s", all[i].name, out.err, strings.Join(out.trace, "\n"))
 		}
 	}
-	t.Logf("%d states in %d scopes, %d of them to their end, in %v", total, len(scopes()), whole, time.Since(began).Round(time.Second))
+	t.Logf("%d states in %d scopes, %d of them to their end, in %v", total, len(all), whole, time.Since(began).Round(time.Second))
+}
+
+// inParallel calls f for 0 to n-1, as many at a time as there are processors.
+func inParallel(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
 }

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -66,20 +67,18 @@ func TestMutations(t *testing.T) {
 	for _, sc := range scopes() {
 		all[sc.name] = sc
 	}
-	for _, mu := range mutations() {
-		if *mutate != "" && !strings.Contains(mu.rule, *mutate) {
-			continue
+	mus := mutations()
+	mus = slices.DeleteFunc(mus, func(mu mutation) bool { return !strings.Contains(mu.rule, *mutate) })
+	outs := make([]outcome, len(mus))
+	inParallel(len(mus), func(i int) {
+		s := &search{sc: all[mus[i].scope], limit: 400000, off: mus[i].off, storeOff: mus[i].store}
+		if mus[i].finds == "" && *exploreTime == 0 {
+			s.limit = 5000
 		}
-		sc := all[mu.scope]
-		if sc == nil {
-			t.Fatalf("no scope %q", mu.scope)
-		}
-		limit := 400000
-		if mu.finds == "" && *exploreTime == 0 {
-			limit = 5000
-		}
-		s := &search{sc: sc, limit: limit, off: mu.off, storeOff: mu.store}
-		out := s.run()
+		outs[i] = s.run()
+	})
+	for i, mu := range mus {
+		out := outs[i]
 		switch {
 		case out.err == nil && mu.finds != "":
 			t.Errorf("%-52s NOT MISSED: %v in %q", mu.rule, out, mu.scope)
@@ -90,7 +89,7 @@ func TestMutations(t *testing.T) {
 		default:
 			t.Logf("%-52s after %2d steps (%6d states): %v", mu.rule, out.steps, out.states, out.err)
 		}
-		if testing.Verbose() && out.err != nil && *showTraces {
+		if out.err != nil && *showTraces {
 			t.Logf("\n%s", strings.Join(out.trace, "\n"))
 		}
 	}

@@ -77,7 +77,7 @@ type course struct {
 }
 
 // sequenceLen is a power of two.
-const sequenceLen = 1 << 17
+const sequenceLen = 1 << 16
 
 func newCourse(cfg Config) *course {
 	c := &course{cfg: cfg, sequence: make([]uint32, sequenceLen), answered: make(chan struct{}), cpu: make(map[string]time.Duration)}
