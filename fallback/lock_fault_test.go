@@ -125,6 +125,20 @@ func TestContextEndsInMidAcquireAndTheKeyIsFreeWithinASecond(t *testing.T) {
 	}
 }
 
+func TestDoneContextLosesAgainstAGrant(t *testing.T) {
+	server, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), LockOptions{})
+	warm(t, l)
+	proxy.Set(netproxy.ToClient, netproxy.Fault{Delay: 50 * time.Millisecond})
+	for range 5 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		_, err := l.Lock(ctx, "key")
+		wantErr(t, err, context.Canceled)
+		eventually(t, time.Second, "the key is free", func() bool { return !held(server, "key") })
+	}
+}
+
 // The release that follows a cancelled acquire may overtake it.
 func TestAcquireThatArrivesAfterItsReleaseTakesNothing(t *testing.T) {
 	server, proxy := lockProxy(t)
@@ -146,13 +160,19 @@ func TestAcquireThatArrivesAfterItsReleaseTakesNothing(t *testing.T) {
 
 func TestHoldersContextEndsBeforeAnotherGetsTheLock(t *testing.T) {
 	server, proxy := lockProxy(t)
-	o := LockOptions{TTL: time.Second}
-	holder, other := testLocker(t, proxy.Addr(), o), testLocker(t, server.Addr(), o)
-	warm(t, other)
 	const keys = 10
+	o := LockOptions{TTL: time.Second}
+	other := testLocker(t, server.Addr(), o)
+	warm(t, other)
+	renewals := make(chan struct{}, 100*keys)
+	o.Hooks.Renewed = func(LockEvent) { renewals <- struct{}{} }
+	holder := testLocker(t, proxy.Addr(), o)
 	var locks []*Lock
 	for i := range keys {
 		locks = append(locks, mustLock(t, holder.Lock, fmt.Sprint(i)))
+	}
+	for range keys {
+		<-renewals
 	}
 	proxy.Set(netproxy.ToClient, netproxy.Fault{Stall: true})
 	proxy.Set(netproxy.ToServer, netproxy.Fault{Drop: true})
@@ -218,10 +238,15 @@ func TestUnlockTellsReleasedNotOwnerAndUnknownApart(t *testing.T) {
 	})
 	t.Run("not owner", func(t *testing.T) {
 		k := mustLock(t, l.Lock, "c")
-		server.CLI("set", "keyway:lock:{c}", "wanother")
+		all, err := l.LockAll(t.Context(), "c1", "c2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.CLI("mset", "keyway:lock:{c}", "wanother", "keyway:lock:{c2}", "wanother")
 		wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
-		if got := server.CLI("get", "keyway:lock:{c}"); got != "wanother" {
-			t.Errorf("the lock is %q", got)
+		wantErr(t, all.Unlock(t.Context()), ErrNotOwner)
+		if got := server.CLI("mget", "keyway:lock:{c}", "keyway:lock:{c1}", "keyway:lock:{c2}"); got != "wanother\n\nwanother" {
+			t.Errorf("the locks are %q", got)
 		}
 	})
 	t.Run("unknown", func(t *testing.T) {

@@ -349,6 +349,32 @@ func TestQuorumWithTwoOfFiveDeadOrSlow(t *testing.T) {
 	})
 }
 
+// A token that one server alone had minted must be known to the next majority.
+func TestQuorumTokensRiseFromMajorityToMajority(t *testing.T) {
+	servers, proxies, addrs := fiveServers(t)
+	servers[4].CLI("set", "keyway:lock:fence:{key}", "7000000000000000") // its clock was ahead
+	l := quorumOf(t, LockOptions{TTL: 2 * time.Second}, addrs...)
+	majority := func(cut ...int) *Lock {
+		t.Helper()
+		for i, p := range proxies {
+			p.Refuse(slices.Contains(cut, i))
+			if slices.Contains(cut, i) {
+				p.Cut()
+			}
+		}
+		k := mustLock(t, l.Lock, "key")
+		mustUnlock(t, k)
+		return k
+	}
+	first := majority(0, 1)
+	if first.Token() <= 7000000000000000 {
+		t.Fatalf("token is %d", first.Token())
+	}
+	if second := majority(3, 4); second.Token() <= first.Token() {
+		t.Errorf("token %d after %d", second.Token(), first.Token())
+	}
+}
+
 func TestQuorumIsRefusedWhenItsValidityIsUsedUp(t *testing.T) {
 	servers, proxies, addrs := fiveServers(t)
 	l := quorumOf(t, LockOptions{TTL: 500 * time.Millisecond, Timeout: 2 * time.Second, RenewEvery: -1}, addrs...)

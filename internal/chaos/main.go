@@ -70,10 +70,22 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return err
 	}
 	if err := play(ctx, cfg, dir); err != nil {
-		fmt.Fprintf(stdout, "logs and data: %s\nagain: go run . %s\n", dir, strings.Join(append(args, "-seed", fmt.Sprint(cfg.Seed)), " "))
+		fmt.Fprintf(stdout, "logs and data: %s\nagain: go run . %s\n", dir, again(args, cfg.Seed))
 		return err
 	}
 	return os.RemoveAll(dir)
+}
+
+// again returns the arguments that repeat a run, for a shell.
+func again(args []string, seed uint64) string {
+	var b strings.Builder
+	for _, arg := range append(args, "-seed", fmt.Sprint(seed)) {
+		if strings.Contains(arg, " ") {
+			arg = "'" + arg + "'"
+		}
+		b.WriteString(" " + arg)
+	}
+	return strings.TrimSpace(b.String())
 }
 
 func runChaos(ctx context.Context, cfg config, dir string) error {

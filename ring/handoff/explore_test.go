@@ -21,7 +21,7 @@ func TestExplore(t *testing.T) {
 	all, began := scopes(), time.Now()
 	outs := make([]outcome, len(all))
 	inParallel(len(all), func(i int) {
-		s := &search{sc: all[i], limit: 12000}
+		s := &search{sc: all[i], limit: 25000}
 		if *exploreTime > 0 {
 			s.limit, s.until = 20e6, time.Now().Add(*exploreTime)
 		}
