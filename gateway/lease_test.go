@@ -95,6 +95,18 @@ func TestTrapStoppedBeforeStart(t *testing.T) {
 				t.Errorf("the one that waited: %v", err)
 			}
 		})
+		wg.Go(func() { // ends by itself, past the lease but before anything is cancelled
+			_ = w.Do(t.Context(), "k2", func(x gateway.Execution) error {
+				time.Sleep(6500 * time.Millisecond)
+				return x.Context().Err()
+			})
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if err := w.Do(t.Context(), "k2", ok); !errors.Is(err, gateway.ErrUnavailable) {
+				t.Errorf("the one that won the mutex past the lease: %v", err)
+			}
+		})
 		time.Sleep(4900 * time.Millisecond)
 		if err := w.Do(t.Context(), "other", ok); err != nil {
 			t.Errorf("inside the lease: %v", err)
