@@ -3,6 +3,7 @@ package handoff
 import (
 	"flag"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 var (
 	exploreTime = flag.Duration("explore", 0, "how long the explorer searches each scope that has no end in sight; 0 for a small part of it")
+	scopeName   = flag.String("scope", "", "part of the names of the only scopes to explore")
 	showTraces  = flag.Bool("traces", false, "whether to show how each mutation is found out")
 	mutate      = flag.String("mutate", "", "part of the names of the only mutations to try")
 )
@@ -19,9 +21,10 @@ var (
 // protocol, within what may go wrong there.
 func TestExplore(t *testing.T) {
 	all, began := scopes(), time.Now()
+	all = slices.DeleteFunc(all, func(sc *scope) bool { return !strings.Contains(sc.name, *scopeName) })
 	outs := make([]outcome, len(all))
 	inParallel(len(all), func(i int) {
-		s := &search{sc: all[i], limit: 25000}
+		s := &search{sc: all[i], limit: 12000}
 		if *exploreTime > 0 {
 			s.limit, s.until = 20e6, time.Now().Add(*exploreTime)
 		}
