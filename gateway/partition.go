@@ -131,8 +131,8 @@ func (p *partition) awaitOwnership(ctx context.Context, epoch int64) error {
 }
 
 // expected reports whether the partition can be expected to open here soon:
-// the caller was sent here by an owner whose epoch we have not seen yet, or the
-// ring names us and no living member owns it.
+// the caller was sent here by an owner whose epoch we have not seen yet, or no
+// living member owns it and the ring names us, or nobody yet.
 func (p *partition) expected(epoch int64) bool {
 	known := p.record.Load()
 	if known != nil && epoch > known.Epoch {
@@ -140,14 +140,14 @@ func (p *partition) expected(epoch int64) bool {
 	}
 	view := p.worker.cfg.Members.View()
 	target, ok := view.Owner(p.number)
-	if !ok || target.Name != p.worker.cfg.Name {
+	if ok && target.Name != p.worker.cfg.Name {
 		return false
 	}
 	if known == nil || known.Owner == "" {
 		return true
 	}
 	_, alive := view.Find(known.Owner)
-	return !alive || known.Owner == target.Incarnation
+	return !alive || known.Owner == p.worker.Incarnation()
 }
 
 // notOwner returns the error that names the owner, as far as it is known and
