@@ -26,6 +26,16 @@ check: ## look for unformatted, dated, suspicious and untidy code in all modules
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 
+.PHONY: bench-hop
+bench-hop: ## measure the router against HAProxy and nginx (make bench-hop ARGS=--help)
+	scripts/deps haproxy nginx redis-server
+	cd internal/hopbench && go run . hop $(ARGS)
+
+.PHONY: bench-e2e
+bench-e2e: ## measure Keyway against Redis locks, from end to end (make bench-e2e ARGS=--help)
+	scripts/deps nginx redis-server
+	cd internal/hopbench && go run . e2e $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## run every fuzz function for T (make fuzz T=1m; default 10s)
 	scripts/fuzz $(T)

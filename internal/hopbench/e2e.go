@@ -39,6 +39,7 @@ func workloads() []workload {
 }
 
 type e2eFlags struct {
+	router      string
 	rounds      int
 	time        time.Duration
 	warmUp      time.Duration
@@ -54,7 +55,7 @@ func runE2E(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx, stdout, "nginx", "redis-server")
+	b, err := newBench(ctx, stdout, f.router, "nginx", "redis-server")
 	if err != nil {
 		return err
 	}
@@ -75,6 +76,7 @@ func parseE2E(args []string, out io.Writer) (f e2eFlags, err error) {
 	}
 	flags := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	flags.SetOutput(out)
+	flags.StringVar(&f.router, "router", "", "`path` of cmd/router; by default it is built")
 	flags.IntVar(&f.rounds, "rounds", 5, "rounds in which each row has its turn")
 	seconds := flags.Float64("seconds", 2, "length of a turn")
 	flags.DurationVar(&f.warmUp, "warm-up", 300*time.Millisecond, "load before each turn")

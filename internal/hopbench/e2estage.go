@@ -48,7 +48,7 @@ func (e *e2e) startStack(s stack) (*runningStack, error) {
 
 // startCluster starts a router and workers.
 func (e *e2e) startCluster(r *runningStack, redis string, args []string) error {
-	router, err := e.startRouter("router-"+r.id, e.programs.Router, r.id, redis)
+	router, err := e.startRouter("router-"+r.id, e.bench.router, r.id, redis)
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ func scenarios() []scenario {
 }
 
 type hopFlags struct {
+	router    string
 	rounds    int
 	time      time.Duration
 	warmUp    time.Duration
@@ -75,7 +76,7 @@ func runHop(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx, stdout, "haproxy", "nginx", "redis-server")
+	b, err := newBench(ctx, stdout, f.router, "haproxy", "nginx", "redis-server")
 	if err != nil {
 		return err
 	}
@@ -93,6 +94,7 @@ func parseHop(args []string, out io.Writer) (f hopFlags, err error) {
 	}
 	flags := flag.NewFlagSet("hop", flag.ContinueOnError)
 	flags.SetOutput(out)
+	flags.StringVar(&f.router, "router", "", "`path` of cmd/router; by default it is built")
 	flags.IntVar(&f.rounds, "rounds", 5, "rounds in which each proxy has its turn")
 	seconds := flags.Float64("seconds", 2, "length of a turn")
 	flags.DurationVar(&f.warmUp, "warm-up", 300*time.Millisecond, "load before each turn")

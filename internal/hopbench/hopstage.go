@@ -50,7 +50,7 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 	args := []string{"origin", "--kind", kind}
 	var err error
 	if kind != kindHTTP {
-		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, h.redis); err != nil {
+		if u.router, err = h.startRouter("router-"+kind, h.bench.router, kind, h.redis); err != nil {
 			return nil, err
 		}
 		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
@@ -118,7 +118,7 @@ func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, err
 		}
 		args = append(args, "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
 	}
-	program := h.programs.Router
+	program := h.bench.router
 	if name == keywayOther {
 		program = h.other
 	}

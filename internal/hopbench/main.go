@@ -40,19 +40,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // bench is what every measurement has.
 type bench struct {
-	ctx      context.Context
-	dir      string // of configurations and logs
-	stage    *proc.Stage
-	programs cluster.Programs
-	out      io.Writer
-	place    place
+	ctx    context.Context
+	dir    string // of configurations and logs
+	stage  *proc.Stage
+	router string // path of cmd/router
+	out    io.Writer
+	place  place
 }
 
 // place says which cores are for what; nil means all.
 type place struct{ proxy, others []int }
 
-// newBench makes a directory and the programs. The caller must call close.
-func newBench(ctx context.Context, out io.Writer, needs ...string) (*bench, error) {
+// newBench makes a directory and, if router is not its path, builds cmd/router.
+// The caller must call close.
+func newBench(ctx context.Context, out io.Writer, router string, needs ...string) (*bench, error) {
 	for _, program := range needs {
 		if find(program) == "" {
 			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps haproxy nginx redis-server (Debian's packages)", program)
@@ -62,17 +63,21 @@ func newBench(ctx context.Context, out io.Writer, needs ...string) (*bench, erro
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{ctx: ctx, dir: dir, stage: proc.NewStage(dir), out: out}
+	b := &bench{ctx: ctx, dir: dir, stage: proc.NewStage(dir), router: router, out: out}
 	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers are of another user
 		b.close(err)
 		return nil, err
 	}
-	fmt.Fprintln(out, "building …")
-	if b.programs, err = cluster.Build(ctx, dir); err != nil {
-		b.close(err)
-		return nil, err
-	}
 	raiseFileLimit()
+	if router == "" {
+		fmt.Fprintln(out, "building …")
+		programs, err := cluster.Build(ctx, dir)
+		if err != nil {
+			b.close(err)
+			return nil, err
+		}
+		b.router = programs.Router
+	}
 	return b, nil
 }
 

@@ -3,12 +3,17 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster"
 )
 
 // TestMain makes the test's program one of a measurement's when it is started
@@ -18,7 +23,33 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process of a measurement takes a second to end
-	os.Exit(m.Run())
+	code := m.Run()
+	if router, err := builtRouter(); err == nil {
+		os.RemoveAll(filepath.Dir(router))
+	}
+	os.Exit(code)
+}
+
+// builtRouter returns the path of cmd/router, built once for all tests.
+var builtRouter = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "keyway-hopbench-test-")
+	if err != nil {
+		return "", err
+	}
+	programs, err := cluster.Build(context.Background(), dir)
+	return programs.Router, err
+})
+
+// measure runs a measurement and returns what it prints.
+func measure(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	router, err := builtRouter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	err = run(t.Context(), append(args, "--router", router), io.MultiWriter(&out, t.Output()), t.Output())
+	return out.String(), err
 }
 
 // needs stops a test that lacks programs, with a word on how to get them.
@@ -35,13 +66,12 @@ func needs(t *testing.T, programs ...string) {
 func TestHop(t *testing.T) {
 	t.Parallel()
 	needs(t, "haproxy", "nginx", "redis-server")
-	var out strings.Builder
-	err := run(t.Context(), []string{"hop", "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms", "--keys", "50", "--idle", "200"}, &out, t.Output())
+	out, err := measure(t, "hop", "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms", "--keys", "50", "--idle", "200")
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
+		t.Fatal(err)
 	}
 	for _, s := range scenarios() {
-		_, table, ok := strings.Cut(out.String(), "\n"+s.title)
+		_, table, ok := strings.Cut(out, "\n"+s.title)
 		if !ok {
 			t.Errorf("no table %q", s.title)
 		}
@@ -52,19 +82,18 @@ func TestHop(t *testing.T) {
 			}
 		}
 	}
-	t.Log(out.String())
 }
 
 // TestE2E gives each row a moment of each workload, and looks at the tables.
 func TestE2E(t *testing.T) {
 	t.Parallel()
 	needs(t, "nginx", "redis-server")
-	var out strings.Builder
-	if err := run(t.Context(), []string{"e2e", "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms"}, &out, t.Output()); err != nil {
-		t.Fatalf("%v\n%s", err, out.String())
+	out, err := measure(t, "e2e", "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms")
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, w := range workloads() {
-		_, table, ok := strings.Cut(out.String(), "\n"+w.title)
+		_, table, ok := strings.Cut(out, "\n"+w.title)
 		if !ok {
 			t.Errorf("no table %q", w.title)
 		}
@@ -75,17 +104,15 @@ func TestE2E(t *testing.T) {
 			}
 		}
 	}
-	t.Log(out.String())
 }
 
 // TestE2EFindsOverlaps measures a design that does not exclude.
 func TestE2EFindsOverlaps(t *testing.T) {
 	t.Parallel()
 	needs(t, "nginx", "redis-server")
-	var out strings.Builder
-	err := run(t.Context(), []string{"e2e", "--rows", "broken", "--workloads", "wait", "--rounds", "1", "--seconds", "0.3", "--wait", "5ms"}, &out, t.Output())
+	_, err := measure(t, "e2e", "--rows", "broken", "--workloads", "wait", "--rounds", "1", "--seconds", "0.3", "--wait", "5ms")
 	if !errors.Is(err, errIncorrect) {
-		t.Errorf("error %v, want %v\n%s", err, errIncorrect, out.String())
+		t.Errorf("error %v, want %v", err, errIncorrect)
 	}
 }
 

@@ -54,7 +54,7 @@ func (p *Process) Pids() []int {
 		if err != nil {
 			continue // it has ended, or the kernel does not tell
 		}
-		for _, s := range strings.Fields(string(list)) {
+		for s := range strings.FieldsSeq(string(list)) {
 			if pid, err := strconv.Atoi(s); err == nil {
 				pids = append(pids, pid)
 			}
