@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -14,20 +15,46 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// errNoLink: the request has come to a worker that only takes HTTP.
+// errNoLink: the request has come to a worker that only takes HTTP, and has to
+// be streamed to it.
 var errNoLink = errors.New("gateway: the worker does not take the link")
 
-// crossing is a request's way over the link to a worker and back, whichever
+// crossing is a request's way to a worker and back without net/http, whichever
 // front end has read it.
 type crossing struct {
 	router    *Router
+	client    crossingClient
 	partition int
 	request   link.Request
 	body      clientBody
-	sent      bool // there has been an attempt
+	sent      bool   // there has been an attempt over the link
+	kept      bool   // the body stands in data
+	data      []byte // for workers that do not take the link
 
-	answer *link.Response
-	peer   *peer // that answers
+	answer answer
+	peer   *peer // that answers over the link
+}
+
+// crossingClient is what a crossing needs of the front end.
+type crossingClient interface {
+	// interim passes an interim answer on.
+	interim(status int, fields link.Fields)
+}
+
+// answer is a worker's answer, whichever way it came.
+type answer struct {
+	status int
+	length int64 // as declared, also where there is no body; -1 if it was not
+	fields link.Fields
+	body   answerBody // nil if there is no answer
+}
+
+// answerBody is implemented by [link.Body].
+type answerBody interface {
+	Next() ([]byte, error)
+	Buffered() (n int, last bool)
+	Trailer() link.Fields
+	Close() error
 }
 
 // clientBody remembers what went wrong with reading the client's body.
@@ -49,7 +76,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// crosses reports whether requests for the partition go over the link, so far
+// crosses reports whether requests for the partition go over the link, as far
 // as is known now.
 func (rt *Router) crosses(p int) bool {
 	t, ok := rt.routes.owner(p)
@@ -58,28 +85,25 @@ func (rt *Router) crosses(p int) bool {
 
 // send finds the worker that takes the request and leaves its answer in
 // x.answer. It returns an error that wraps errNoLink, before anything was sent,
-// if the request has to go by HTTP instead.
+// if the request has to go by way of net/http instead.
 func (x *crossing) send(ctx context.Context) error {
 	return x.router.routes.route(ctx, x.partition, func(t target) outcome { return x.attempt(ctx, t) })
 }
 
 func (x *crossing) attempt(ctx context.Context, t target) outcome {
-	switch {
-	case !t.Link && x.sent:
-		return outcome{verdict: notStarted, err: errNoLink} // the body can no longer go another way
-	case !t.Link:
-		return outcome{err: errNoLink}
+	if !t.Link {
+		return x.attemptPlain(ctx, t)
 	}
 	x.sent = true
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	x.request.Epoch = t.epoch
 	p.users.Add(1)
-	answer, err := p.link.Do(ctx, &x.request)
+	res, err := p.link.Do(ctx, &x.request)
 	if err != nil {
 		p.leave()
 		return x.classify(ctx, t.Member, err)
 	}
-	x.answer, x.peer = answer, p
+	x.answer, x.peer = answer{res.Status, res.ContentLength, res.Fields, res.Body}, p
 	return outcome{}
 }
 
@@ -113,16 +137,19 @@ func (x *crossing) classify(ctx context.Context, m ring.Member, err error) outco
 // close ends the use of the answer, which must have been read to its end or is
 // given up.
 func (x *crossing) close() {
-	if x.answer != nil {
-		x.answer.Body.Close()
+	if x.answer.body == nil {
+		return
+	}
+	x.answer.body.Close()
+	if x.peer != nil {
 		x.peer.leave()
 	}
 }
 
-// crossHTTP sends r over the link and answers it. It reports false, before
-// anything was sent, if the request has to go by HTTP.
+// crossHTTP sends r to its worker and answers it. It reports false, before
+// anything was sent, if r has to go by way of net/http.
 func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partition int) bool {
-	x := &crossing{router: rt, partition: partition}
+	x := &crossing{router: rt, client: w, partition: partition}
 	fail := &failure{router: rt, partition: partition, ctx: r.Context(), method: r.Method}
 	defer x.close()
 	x.request = link.Request{Method: r.Method, Target: r.URL.RequestURI(), Host: r.Host, Key: key, Fields: headerFields(rt, r)}
@@ -131,16 +158,22 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 		if r.ContentLength > 0 {
 			kept = min(kept, r.ContentLength)
 		}
-		if !rt.budget.take(kept) {
-			fail.answer(w, errBodiesFull)
-			return true
-		}
-		defer rt.budget.give(kept)
 		x.body.reader = &pacedBody{r, w.control, w.pace}
 		x.request.Body, x.request.ContentLength = &x.body, r.ContentLength
 		if len(r.Trailer) > 0 {
 			x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) }
 		}
+		crosses := rt.crosses(partition)
+		if !crosses && !x.fits() {
+			return false
+		}
+		if !rt.budget.take(kept) {
+			if crosses {
+				fail.answer(w, errBodiesFull)
+			}
+			return crosses
+		}
+		defer rt.budget.give(kept)
 		defer x.awaitBody(w)
 	}
 	err := x.send(r.Context())
@@ -262,22 +295,23 @@ func isForwarding(name string) bool {
 
 // answerHTTP copies the answer to w.
 func (x *crossing) answerHTTP(w *clientWriter) {
-	res := x.answer
+	res := &x.answer
 	h := w.Header()
-	for name, value := range res.Fields.All() {
-		name = http.CanonicalHeaderKey(name)
-		if name == "Trailer" || !isKeyway(name) && !isHopByHop(name) {
-			h[name] = append(h[name], value)
-		}
+	copyFields(h, res.fields)
+	if h["Content-Type"] == nil {
+		h["Content-Type"] = nil // no guess
 	}
-	if res.ContentLength >= 0 {
-		h["Content-Length"] = []string{fmt.Sprint(res.ContentLength)}
+	if via := x.router.cfg.Via; via != "" {
+		h.Add("Via", "1.1 "+via)
 	}
-	w.ResponseWriter.WriteHeader(res.Status)
+	if res.length >= 0 {
+		h["Content-Length"] = []string{strconv.FormatInt(res.length, 10)}
+	}
+	w.ResponseWriter.WriteHeader(res.status)
 	if err := x.copyBody(w); err != nil {
 		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
 	}
-	for name, value := range res.Body.Trailer().All() {
+	for name, value := range res.body.Trailer().All() {
 		if isKeyway(name) {
 			continue
 		}
@@ -288,13 +322,43 @@ func (x *crossing) answerHTTP(w *clientWriter) {
 	}
 }
 
+// copyFields adds to h what may go on to the client.
+func copyFields(h http.Header, fields link.Fields) {
+	for name, value := range fields.All() {
+		name = http.CanonicalHeaderKey(name)
+		if value, ok := passOn(name, value); ok {
+			h[name] = append(h[name], value)
+		}
+	}
+}
+
+// passOn returns what goes on to the client of a field of an answer.
+func passOn(name, value string) (string, bool) {
+	if name == "Trailer" {
+		value = publicNames(value)
+		return value, value != ""
+	}
+	return value, !isKeyway(name) && !isHopByHop(name)
+}
+
+// publicNames returns a list of names without Keyway's.
+func publicNames(list string) string {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); !isKeyway(name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 func announces(trailer []string, name string) bool {
 	return connectionNames(trailer)(name)
 }
 
 // copyBody flushes whenever it has to wait for more.
 func (x *crossing) copyBody(w *clientWriter) error {
-	body := x.answer.Body
+	body := x.answer.body
 	for {
 		if n, last := body.Buffered(); n == 0 && !last {
 			if err := w.control.Flush(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/hop1"
 	"github.com/keyway-go/keyway/internal/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -43,8 +44,9 @@ type peer struct {
 	users atomic.Int64 // requests on the link
 	left  atomic.Bool  // the worker has left the view
 
-	health    health
-	transport *http.Transport
+	health    health // of connecting for plain HTTP
+	plain     hop1.Pool
+	transport *http.Transport // for what plain does not take
 }
 
 // get returns the peer of a member of the view, and forgets those who have
@@ -89,6 +91,7 @@ func (ps *peers) close() {
 // has left the view may still be answering.
 func (p *peer) close() {
 	p.transport.CloseIdleConnections()
+	p.plain.Close()
 	p.left.Store(true)
 	p.users.Add(1)
 	p.leave()
@@ -102,7 +105,7 @@ func (p *peer) leave() {
 }
 
 func (ps *peers) newPeer(addr string) *peer {
-	return &peer{addr: addr, link: ps.newLink(addr), transport: &http.Transport{
+	p := &peer{addr: addr, link: ps.newLink(addr), transport: &http.Transport{
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := ps.dial(ctx, network, addr)
 			if err != nil {
@@ -119,6 +122,9 @@ func (ps *peers) newPeer(addr string) *peer {
 		WriteBufferSize:        8 << 10,
 		ReadBufferSize:         8 << 10,
 	}}
+	p.plain.Conns = ps.conns
+	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.dialPlain(ctx, ps.dial) }
+	return p
 }
 
 // newDialer returns a dialer whose connections end when the other side has not

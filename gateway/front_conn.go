@@ -267,38 +267,38 @@ func (c *frontConn) exchange() (handed, keep bool) {
 	rt := c.front.router
 	key, err := extractKey(rt.cfg.Keys, c)
 	partition := rt.cfg.Ring.Partition(key)
-	if err != nil || c.head.ContentLength > replayLimit || !plainPath(c.path()) || !rt.crosses(partition) {
+	if err != nil || c.head.ContentLength > replayLimit || !plainPath(c.path()) {
 		c.handOver(c.in[:c.have])
 		return true, false
 	}
+	n := max(c.head.ContentLength, 0)
+	reserved := n == 0 || rt.budget.take(n)
+	if !reserved && !rt.crosses(partition) {
+		c.handOver(c.in[:c.have]) // it can be streamed
+		return true, false
+	}
 	rt.counters.requests.Add(1)
-	x := &crossing{router: rt, partition: partition}
+	x := &crossing{router: rt, client: c, partition: partition}
 	defer x.close()
 	x.request = link.Request{
 		Method: text(c.head.Method), Target: text(c.head.Target), Host: text(c.head.Host), Key: key, Fields: c.fields(),
 	}
 	body := &frontBody{conn: c}
-	if n := c.head.ContentLength; n > 0 {
-		if !rt.budget.take(n) {
-			c.fail(x, errBodiesFull)
-			return false, false
-		}
+	switch {
+	case !reserved:
+		c.fail(x, errBodiesFull)
+		return false, false
+	case n > 0:
 		defer rt.budget.give(n)
 		body.start()
 		x.body.reader = body
 		x.request.Body, x.request.ContentLength = &x.body, n
 		c.enter(stageBody, ticks(rt.cfg.ClientTimeout))
-	} else {
+	default:
 		c.enter(stageWorking, 0)
 	}
 	err = x.send(c.ctx)
-	if errors.Is(err, errNoLink) && !x.sent {
-		rt.counters.requests.Add(-1) // the server counts it
-		c.handOver(c.in[:c.have])
-		return true, false
-	}
 	keep = body.left == 0 && !c.head.Close && !c.closing.Load()
-	c.enter(stageWriting, ticks(rt.cfg.ClientTimeout))
 	if err != nil {
 		return false, c.fail(x, err) && keep
 	}
@@ -427,22 +427,35 @@ func (c *frontConn) fail(x *crossing, err error) bool {
 	}
 	b = c.front.date.Append(b, time.Now())
 	b = http1.AppendFraming(b, http1.Framing{Method: x.request.Method, Status: r.status, Length: int64(len(r.text) + 1), Close: r.close || c.head.Close})
-	_, werr := c.conn.Write(append(b, body...))
-	return werr == nil && !r.close
+	return c.write(append(b, body...)) && !r.close
+}
+
+// interim implements crossingClient.
+func (c *frontConn) interim(status int, fields link.Fields) {
+	b := http1.AppendStatus(nil, status)
+	for name, value := range fields.All() {
+		if value, ok := passOn(http.CanonicalHeaderKey(name), value); ok {
+			b = http1.AppendField(b, name, value)
+		}
+	}
+	if !c.write(append(b, "\r\n"...)) {
+		c.cancel(errClientLeft)
+	}
 }
 
 // answer writes the worker's answer. It reports whether that was all of it.
 func (c *frontConn) answer(x *crossing, keep bool) bool {
-	res := x.answer
+	res := &x.answer
 	pooled := outPool.Get().(*[]byte)
 	defer func() {
 		*pooled = (*pooled)[:0]
 		outPool.Put(pooled)
 	}()
-	b := http1.AppendStatus((*pooled)[:0], res.Status)
+	b := http1.AppendStatus((*pooled)[:0], res.status)
 	dated := false
-	for name, value := range res.Fields.All() {
-		if name == "Trailer" || !isKeyway(name) && !isHopByHop(name) {
+	for name, value := range res.fields.All() {
+		name = http.CanonicalHeaderKey(name)
+		if value, ok := passOn(name, value); ok {
 			b = http1.AppendField(b, name, value)
 			dated = dated || name == "Date"
 		}
@@ -453,21 +466,21 @@ func (c *frontConn) answer(x *crossing, keep bool) bool {
 	if via := c.front.router.cfg.Via; via != "" {
 		b = http1.AppendField(b, "Via", "1.1 "+via)
 	}
-	framing := http1.Framing{Method: x.request.Method, Status: res.Status, Length: res.ContentLength, Close: !keep}
+	framing := http1.Framing{Method: x.request.Method, Status: res.status, Length: res.length, Close: !keep}
 	b = http1.AppendFraming(b, framing)
 	_, chunked := framing.Body()
 	for {
-		if n, last := res.Body.Buffered(); len(b) > 0 && (!last || len(b)+n > outSize) {
+		if n, last := res.body.Buffered(); len(b) > 0 && (!last || len(b)+n > outSize) {
 			if !c.write(b) {
 				return false
 			}
 			b = b[:0]
 		}
-		piece, err := res.Body.Next()
+		piece, err := res.body.Next()
 		switch {
 		case err == io.EOF:
 			if chunked {
-				b = http1.AppendEnd(b, trailers(res.Body.Trailer()))
+				b = http1.AppendEnd(b, trailers(res.body.Trailer()))
 			}
 			*pooled = b
 			return len(b) == 0 || c.write(b)
@@ -494,8 +507,10 @@ func trailers(f link.Fields) (b []byte) {
 	return b
 }
 
+// write bounds the time that the client takes.
 func (c *frontConn) write(b []byte) bool {
 	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
 	_, err := c.conn.Write(b)
+	c.enter(stageWorking, 0)
 	return err == nil
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/link"
 )
 
 // passage is a request's way through the router.
@@ -238,6 +240,14 @@ func (w *clientWriter) WriteHeader(status int) {
 	}
 	stripKeyway(w.Header())
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// interim implements crossingClient.
+func (w *clientWriter) interim(status int, fields link.Fields) {
+	h := w.Header()
+	copyFields(h, fields)
+	w.ResponseWriter.WriteHeader(status)
+	clear(h)
 }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.

@@ -134,7 +134,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &clientWriter{w, http.NewResponseController(w), rt.cfg.ClientTimeout}
 	p := rt.cfg.Ring.Partition(key)
-	if r.Header["Upgrade"] == nil && rt.crosses(p) && rt.crossHTTP(out, r, key, p) {
+	if r.Header["Upgrade"] == nil && rt.crossHTTP(out, r, key, p) {
 		return
 	}
 	x := &passage{router: rt, in: r, key: key, partition: p}

@@ -1,0 +1,164 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/keyway-go/keyway/internal/hop1"
+	"github.com/keyway-go/keyway/internal/http1"
+	"github.com/keyway-go/keyway/internal/link"
+)
+
+// attemptPlain sends the request to a worker over HTTP/1.1. A body is read
+// whole before; what has a larger one, or trailers, goes another way.
+func (x *crossing) attemptPlain(ctx context.Context, t target) outcome {
+	switch streams := !x.fits(); {
+	case streams && x.sent:
+		return outcome{verdict: notStarted, err: errNoLink} // the link may have read of the body
+	case streams:
+		return outcome{err: errNoLink}
+	}
+	if err := x.keepBody(); err != nil {
+		return outcome{err: errors.Join(errClientBody, err)}
+	}
+	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	e := p.plain.Begin()
+	e.Method = x.request.Method
+	e.Message = x.appendMessage(e.Message, t.epoch)
+	err := e.Do(ctx)
+	for err == nil && e.Status < 200 {
+		if e.Status != http.StatusContinue {
+			x.client.interim(e.Status, plainFields(e.Fields))
+		}
+		err = e.Continue()
+	}
+	if err != nil {
+		e.Close()
+		switch {
+		case ctx.Err() != nil:
+			return outcome{err: context.Cause(ctx)}
+		case errors.Is(err, hop1.ErrNotSent):
+			return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+		}
+		return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+	}
+	if o, refused := plainRefusal(e); refused {
+		discard(e)
+		return o
+	}
+	x.answer = answer{e.Status, e.ContentLength, plainFields(e.Fields), plainBody{e}}
+	return outcome{}
+}
+
+// fits reports whether the request can go to a worker that does not take the
+// link, as far as its own shape goes.
+func (x *crossing) fits() bool {
+	r := &x.request
+	small := r.Body == nil || x.kept || !x.sent && r.ContentLength >= 0 && r.ContentLength <= replayLimit && r.Trailer == nil
+	return small && http1.PlainRequest(r.Method, r.Target, r.Host)
+}
+
+// keepBody reads the body, for this attempt and those that follow.
+func (x *crossing) keepBody() error {
+	if x.kept || x.request.Body == nil {
+		return nil
+	}
+	x.data = make([]byte, x.request.ContentLength)
+	if _, err := io.ReadFull(x.request.Body, x.data); err != nil {
+		return err
+	}
+	x.kept = true
+	x.request.Body = bytes.NewReader(x.data) // should a worker that takes the link come next
+	return nil
+}
+
+// appendMessage appends the request as it goes to the worker.
+func (x *crossing) appendMessage(b []byte, epoch int64) []byte {
+	r := &x.request
+	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
+	for name, value := range r.Fields.All() {
+		b = http1.AppendField(b, name, value)
+	}
+	b = http1.AppendField(b, HeaderKey, encodeKey(r.Key))
+	if epoch > 0 {
+		b = append(b, HeaderEpoch+": "...)
+		b = strconv.AppendInt(b, epoch, 10)
+		b = append(b, "\r\n"...)
+	}
+	switch {
+	case r.Body != nil:
+		b = http1.AppendLength(b, r.ContentLength)
+	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
+		b = http1.AppendLength(b, 0)
+	}
+	b = append(b, "\r\n"...)
+	return append(b, x.data...)
+}
+
+// plainRefusal reads what a worker says that refuses a request.
+func plainRefusal(e *hop1.Exchange) (o outcome, refused bool) {
+	var said http.Header
+	for _, f := range e.Fields {
+		if isKeyway(text(f.Name)) {
+			if said == nil {
+				said = make(http.Header)
+			}
+			said.Add(string(f.Name), string(f.Value))
+		}
+	}
+	return readRefusal(said)
+}
+
+// discard reads the rest of a refusal if that is little, so that its connection
+// can be used on.
+func discard(e *hop1.Exchange) {
+	defer e.Close()
+	for n := 0; n < 4<<10; {
+		piece, err := e.Next()
+		if err != nil {
+			return
+		}
+		n += len(piece)
+	}
+}
+
+func plainFields(fields []http1.Field) link.Fields {
+	size := 0
+	for _, f := range fields {
+		size += len(f.Name) + len(f.Value) + 4
+	}
+	list := make(link.Fields, 0, size)
+	for _, f := range fields {
+		list = link.AppendField(list, f.Name, f.Value)
+	}
+	return list
+}
+
+// plainBody is the body of an answer over HTTP/1.1.
+type plainBody struct{ *hop1.Exchange }
+
+// Trailer implements answerBody.
+func (b plainBody) Trailer() link.Fields { return plainFields(b.Exchange.Trailer()) }
+
+// dialPlain connects to the worker for plain HTTP.
+func (p *peer) dialPlain(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (net.Conn, error) {
+	if !p.health.admit() {
+		return nil, errFailing
+	}
+	c, err := dial(ctx, "tcp", p.addr)
+	switch {
+	case err == nil:
+		p.health.worked()
+	case ctx.Err() != nil:
+		p.health.abandon()
+	default:
+		p.health.failed()
+	}
+	return c, err
+}

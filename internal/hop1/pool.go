@@ -1,0 +1,145 @@
+package hop1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// ErrNotSent is wrapped by the error of a request of which the server has
+// provably seen nothing.
+var ErrNotSent = errors.New("hop1: the request was not sent")
+
+// idlePeriod is how often connections that lie idle are gone through: those
+// that have for a whole period are closed.
+const idlePeriod = 45 * time.Second
+
+// freshTries is how many new connections a request is given, each of which
+// ended before anything could be written to it.
+const freshTries = 3
+
+// Pool keeps connections to a server. Its fields must not change after the
+// first use.
+type Pool struct {
+	Dial  func(ctx context.Context) (net.Conn, error)
+	Conns int // that there are at most at one time; what exceeds it waits. 0 means 1
+
+	setup sync.Once
+	turns chan struct{} // holds an element for each connection in use
+
+	mu     sync.Mutex // guards what follows
+	idle   []*conn    // the one used last at the end
+	period int        // counts idlePeriod
+	sweep  *time.Timer
+	closed bool
+}
+
+func (p *Pool) init() {
+	p.setup.Do(func() { p.turns = make(chan struct{}, max(p.Conns, 1)) })
+}
+
+// get returns a connection, whose user ends its use with put or drop. Its error
+// wraps ErrNotSent.
+func (p *Pool) get(ctx context.Context) (*conn, error) {
+	p.init()
+	select {
+	case p.turns <- struct{}{}:
+	default:
+		select {
+		case p.turns <- struct{}{}:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx))
+		}
+	}
+	if c := p.pop(); c != nil {
+		return c, nil
+	}
+	nc, err := p.Dial(ctx)
+	if err != nil {
+		<-p.turns
+		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+	}
+	return newConn(nc), nil
+}
+
+func (p *Pool) pop() *conn {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.idle) - 1
+	if n < 0 {
+		return nil
+	}
+	c := p.idle[n]
+	p.idle[n] = nil
+	p.idle = p.idle[:n]
+	return c
+}
+
+// put gives back a connection on which another request may follow.
+func (p *Pool) put(c *conn) {
+	if !p.keep(c) {
+		c.nc.Close()
+	}
+	<-p.turns
+}
+
+func (p *Pool) keep(c *conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	c.pooled, c.period = true, p.period
+	p.idle = append(p.idle, c)
+	if p.sweep == nil {
+		p.sweep = time.AfterFunc(idlePeriod, p.sweepIdle)
+	}
+	return true
+}
+
+// drop closes a connection that was in use.
+func (p *Pool) drop(c *conn) {
+	c.nc.Close()
+	<-p.turns
+}
+
+// sweepIdle closes what has lain idle since before the last period.
+func (p *Pool) sweepIdle() {
+	p.mu.Lock()
+	n := 0
+	for n < len(p.idle) && p.idle[n].period < p.period {
+		n++
+	}
+	old := append([]*conn(nil), p.idle[:n]...)
+	left := copy(p.idle, p.idle[n:])
+	clear(p.idle[left:])
+	p.idle = p.idle[:left]
+	p.period++
+	p.sweep = nil
+	if left > 0 && !p.closed {
+		p.sweep = time.AfterFunc(idlePeriod, p.sweepIdle)
+	}
+	p.mu.Unlock()
+	for _, c := range old {
+		c.nc.Close()
+	}
+}
+
+// Close closes the idle connections. Those in use are closed when they are done
+// with. It may be called more than once.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle, p.closed = nil, true
+	if p.sweep != nil {
+		p.sweep.Stop()
+		p.sweep = nil
+	}
+	p.mu.Unlock()
+	for _, c := range idle {
+		c.nc.Close()
+	}
+}
