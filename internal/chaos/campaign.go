@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type config struct {
 	Clients  int
 	Rough    bool
 	Plan     string // what parsePlan reads; empty makes one by the seed
+	Links    bool // trouble the links
 	Race     bool
 	Programs string // directory of router and worker; empty builds them
 	Verbose  bool
@@ -71,6 +73,13 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	var calmErr error
 	begin := s.observer.now()
 	during(ctx, s, l, d.lastEvent, func(ctx context.Context) {
+		if s.links != nil {
+			troubled, end := context.WithCancel(ctx)
+			var wg sync.WaitGroup
+			wg.Go(func() { s.links.trouble(troubled, rand.New(rand.NewPCG(cfg.Seed, 1<<32))) })
+			defer wg.Wait()
+			defer end()
+		}
 		d.run(ctx, acts, func() { calm, calmErr = m.stop() })
 		sleep(ctx, begin+cfg.Time-s.observer.now())
 	})

@@ -21,14 +21,15 @@ type judge struct {
 	seen   record
 	sent   map[int64]time.Duration // by the request's number; see newJudge
 	rough  bool
+	links  *links // nil unless they were troubled
 }
 
-func newJudge(events []*event, seen record, requests []*request, rough bool) *judge {
+func newJudge(events []*event, seen record, requests []*request, rough bool, troubled *links) *judge {
 	sent := make(map[int64]time.Duration, len(requests))
 	for _, r := range requests {
 		sent[r.Number] = r.Send
 	}
-	return &judge{events, seen, sent, rough}
+	return &judge{events, seen, sent, rough, troubled}
 }
 
 // classify says why a request failed and whether it may. What was executing on,
@@ -40,6 +41,9 @@ func (j *judge) classify(r *request) verdict {
 		if cause := j.allowed(r, e); cause != "" {
 			return verdict{r, cause, e, true}
 		}
+	}
+	if r.Status == http.StatusBadGateway && j.links.cutDuring(r.Send, r.Recv) {
+		return verdict{r, "its link was cut", nil, true}
 	}
 	e := j.before(r)
 	if e == nil {

@@ -53,6 +53,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.IntVar(&cfg.Clients, "clients", 64, "number of clients")
 	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that requests may fail, with 502 or 503; all else must hold")
 	flags.StringVar(&cfg.Plan, "plan", "", "`events` instead of those by the seed, such as \"2s join w4, 3.5s kill w1, 5s redis-data-loss\"")
+	flags.BoolVar(&cfg.Links, "links", false, "cut, stall and delay the connections between router and workers at random")
 	flags.BoolVar(&cfg.Race, "race", false, "build router and worker with the race detector")
 	flags.StringVar(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
 	flags.BoolVar(&cfg.Verbose, "v", false, "print the logs of all processes, with debug messages")

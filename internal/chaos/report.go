@@ -14,6 +14,7 @@ import (
 
 // report is what a campaign has shown.
 type report struct {
+	links *links // nil unless they were troubled
 	seen       record
 	requests   []*request
 	verdicts   []verdict
@@ -38,7 +39,8 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 			r.begin = q.Send
 		}
 	}
-	r.check(newJudge(d.events, r.seen, r.requests, cfg.Rough), historyTimeout)
+	r.links = s.links
+	r.check(newJudge(d.events, r.seen, r.requests, cfg.Rough, s.links), historyTimeout)
 	r.violations = append(r.violations, d.failures()...)
 	for _, err := range stopped {
 		if err != nil {
@@ -120,6 +122,9 @@ func (r *report) print(out io.Writer) {
 			fmt.Fprintf(w, ", and %d sent late by a worker that had been paused, refused for the token", excused)
 		}
 		fmt.Fprintln(w)
+	}
+	if r.links != nil {
+		fmt.Fprintf(w, "links\t%v\n", r.links)
 	}
 	fmt.Fprintf(w, "keys moved\t%d times, %d times while a request ran and another one waited\n", r.moves[0], r.moves[1])
 	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.keys), len(r.bad))

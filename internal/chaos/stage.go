@@ -26,6 +26,7 @@ type stage struct {
 	redis    *redistest.Server
 	router   *process
 	observer *observer
+	links    *links // nil unless they are troubled
 
 	mu      sync.Mutex
 	workers map[string]*process // by name; those meant to run
@@ -48,6 +49,9 @@ type process struct {
 func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
 	s := &stage{cfg: cfg, dir: dir, host: &host{dir: dir}, observer: newObserver(),
 		workers: make(map[string]*process), started: make(map[string]int)}
+	if cfg.Links {
+		s.links = &links{now: s.observer.now}
+	}
 	var err error
 	if s.programs, err = cfg.build(ctx, dir); err != nil {
 		return nil, err
@@ -105,6 +109,13 @@ func (s *stage) startWorker(ctx context.Context, name string, args ...string) (*
 	url, err := s.observer.listen(label)
 	if err != nil {
 		return nil, err
+	}
+	if s.links != nil {
+		listen, err := s.links.add()
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, listen...)
 	}
 	return s.launch(ctx, name, s.programs.Worker, append([]string{
 		"--name", name, "--admin", "127.0.0.1:0", "--join", s.router.Gossip, "--upstream", url,
@@ -280,6 +291,9 @@ func (s *stage) kill() {
 	}
 	if s.router != nil {
 		s.router.Kill()
+	}
+	if s.links != nil {
+		s.links.close()
 	}
 	s.host.cleanUp()
 	s.observer.close()
