@@ -19,7 +19,7 @@ type config struct {
 	Clients  int
 	Rough    bool
 	Plan     string // what parsePlan reads; empty makes one by the seed
-	Links    bool // trouble the links
+	Links    bool   // trouble the links
 	Race     bool
 	Programs string // directory of router and worker; empty builds them
 	Verbose  bool

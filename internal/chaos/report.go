@@ -14,7 +14,7 @@ import (
 
 // report is what a campaign has shown.
 type report struct {
-	links *links // nil unless they were troubled
+	links      *links // nil unless they were troubled
 	seen       record
 	requests   []*request
 	verdicts   []verdict
