@@ -37,12 +37,15 @@ func TestNoLostWakeupInAThousandHandOvers(t *testing.T) {
 			}
 		}
 	}()
-	k := mustLock(t, lockers[0].Lock, "key")
+	var k *Lock
 	longest, slow := time.Duration(0), 0
 	for i := range rounds {
-		next := (i + 1) % 2
+		key, next := fmt.Sprint("key", i/4), (i+1)%2
+		if i%4 == 0 { // a new channel as well
+			k = mustLock(t, lockers[i%2].Lock, key)
+		}
 		got := make(chan *Lock, 1)
-		go func() { got <- mustLock(t, lockers[next].Lock, "key") }()
+		go func() { got <- mustLock(t, lockers[next].Lock, key) }()
 		<-waits[next]
 		if i%3 == 0 { // else the release races with the subscribing
 			<-time.After(rand.N(10 * time.Millisecond))
@@ -51,6 +54,9 @@ func TestNoLostWakeupInAThousandHandOvers(t *testing.T) {
 		freed := time.Now()
 		k = <-got
 		took := time.Since(freed)
+		if i%4 == 3 {
+			mustUnlock(t, k)
+		}
 		longest = max(longest, took)
 		if took > 50*time.Millisecond { // it was not a message that woke it
 			slow++

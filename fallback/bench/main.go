@@ -96,8 +96,9 @@ func compare(ctx context.Context, out io.Writer, s scenario, addr string, rounds
 		}
 		defer open[i].close()
 	}
-	for range rounds {
-		for i := range contestants {
+	for round := range rounds {
+		for turnOf := range contestants {
+			i := (round + turnOf) % len(contestants) // nobody is always first
 			t, err := play(ctx, open[i], s, addr, turn)
 			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && t.locks > 0 {
 				stalls[i]++
