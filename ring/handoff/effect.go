@@ -50,7 +50,8 @@ type Clear struct {
 	Residue    []Residue
 }
 
-// Release gives the session up for good.
+// Release gives a session up for good: the incarnation's own, or that of one
+// which is certainly dead.
 type Release struct {
 	ID          uint64
 	Incarnation string

@@ -198,7 +198,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.mono(m.doneAt, 0)
 	f.mono(m.settled, 0)
 	f.mono(m.scanAt, 0)
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.release} {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.release, &m.bury} {
 		f.bools(c.id != 0)
 		f.mono(c.next, 0)
 		if c.id != 0 {
@@ -209,6 +209,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	for _, r := range m.snapshot.Released {
 		f.string(r)
 	}
+	f.string(m.grave)
 	f.peers(m)
 	for p := range m.parts {
 		f.part(m, p)

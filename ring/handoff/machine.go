@@ -68,7 +68,7 @@ type Machine struct {
 	confirmed  uint64 // digest of the View when the session was last renewed
 	doneAt     time.Duration
 
-	fetch, register, renew, observe, apply, clear, release call
+	fetch, register, renew, observe, apply, clear, release, bury call
 
 	view    View
 	settled time.Duration // Mono from which the View counts as settled
@@ -91,6 +91,7 @@ type Machine struct {
 
 	running map[int][]Residue // by partition: our executions that a Closed listed
 	ghosts  map[int][]Residue // by partition that we serve: residue of others
+	grave   string            // incarnation that others are to be told is dead; empty for none
 	clears  []clearing        // residue to be removed from the store
 	sent    int               // how many of clears are in the clear under way
 }
@@ -191,6 +192,7 @@ func (m *Machine) act() {
 		m.keepAlive()
 		m.look()
 		m.scan()
+		m.inter()
 		m.sweep()
 		m.finish()
 	case PhaseReasserting:
@@ -219,6 +221,9 @@ func (m *Machine) Next(now Instant) time.Duration {
 		}
 		if len(m.clears) > 0 {
 			due(&m.clear)
+		}
+		if m.grave != "" {
+			due(&m.bury)
 		}
 		if m.recheck && m.closing == 0 && m.observed {
 			due(&m.apply)

@@ -36,7 +36,7 @@ func mutations() []mutation {
 		{rule: "a clear covers only what was seen before it", off: guardResend, scope: "move, slow network", finds: "liveness"},
 		{rule: "residue of the dead goes even if it blocks nothing", off: guardGhosts, scope: "lost writes and a crash", finds: "liveness"},
 		{rule: "residue is registered again", off: guardReassert, scope: "lost writes", finds: "S1"},
-		{rule: "a deadline passes on either clock", off: guardEitherClock, scope: "suspended worker", finds: "S1"},
+		{rule: "a deadline passes on either clock", off: guardEitherClock, scope: "suspended worker", finds: "S"},
 		{rule: "a lease begins before its call is sent", off: guardClockBefore, scope: "false suspicion, renewal slow, then lost", finds: "S1"},
 		{rule: "handlers are cancelled at their deadline", off: guardCancel, scope: "move, renewals lost", finds: "S1"},
 		{rule: "the session is lost at its deadline", off: guardSurrender, scope: "session expires early, renewed at the last moment", finds: "S1"},

@@ -18,7 +18,7 @@ func narrate(e Effect) string {
 	case Clear:
 		return fmt.Sprintf("clear p%d %s", e.Partition, residue(e.Residue))
 	case Release:
-		return "release the session"
+		return "release the session of " + e.Incarnation
 	case OpenTable:
 		if len(e.Blocked) > 0 {
 			return fmt.Sprintf("open p%d at epoch %d, blocked: %s", e.Partition, e.Epoch, strings.Join(e.Blocked, " "))

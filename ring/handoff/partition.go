@@ -228,6 +228,8 @@ func (m *Machine) decide(p int) {
 			m.goForward(p)
 		case m.wanted(p) == m.me() && !m.leaving && m.over(m.settled) && m.claimable(part.record):
 			m.claim(p)
+		case m.wanted(p) != m.me() && m.mourned(part.record.Owner):
+			m.grave = part.record.Owner
 		}
 	}
 }

@@ -72,11 +72,11 @@ func (m *Machine) takeObserve(r Reply) {
 		m.reassert()
 		return
 	}
-	over := m.snapshot.Quarantine == 0
+	over, released := m.snapshot.Quarantine == 0, m.snapshot.Released
 	parts := r.Snapshot.Partitions
 	m.snapshot = r.Snapshot
 	m.snapshot.Partitions = nil
-	if !m.observed || over != (m.snapshot.Quarantine == 0) {
+	if !m.observed || over != (m.snapshot.Quarantine == 0) || !slices.Equal(released, m.snapshot.Released) {
 		m.recheck = true
 	}
 	m.observed = true
@@ -175,6 +175,26 @@ func (m *Machine) dead(inc string) bool {
 	}
 	p, ok := m.peers[inc]
 	return ok && !p.present && m.over(p.deadAt)
+}
+
+// mourned reports whether others should be told that an incarnation is dead:
+// whoever is to claim its partitions may not have watched it for long enough,
+// having only just started.
+func (m *Machine) mourned(inc string) bool {
+	return inc != "" && inc != m.me() && m.calm() && m.dead(inc) && !m.released(inc)
+}
+
+// inter releases the session of an incarnation that is certainly dead, on its
+// behalf: what one worker has waited for, none has to wait for again.
+func (m *Machine) inter() {
+	if m.grave == "" || !m.ready(&m.bury) {
+		return
+	}
+	if !m.mourned(m.grave) {
+		m.grave = ""
+		return
+	}
+	m.emit(Release{ID: m.begin(&m.bury), Incarnation: m.grave})
 }
 
 // released reports whether an incarnation gave its session up after its last

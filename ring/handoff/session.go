@@ -88,6 +88,10 @@ func (m *Machine) takeReply(r Reply) {
 		m.takeApply(r)
 	case m.answered(&m.clear, r, 0):
 		m.takeClear(r)
+	case m.answered(&m.bury, r, m.retryEvery):
+		if r.Err == nil {
+			m.grave = ""
+		}
 	case m.answered(&m.release, r, m.retryEvery):
 		if r.Err == nil {
 			m.setPhase(PhaseReleased)
@@ -197,11 +201,12 @@ func (m *Machine) reassert() {
 
 // forget drops every call under way.
 func (m *Machine) forget() {
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear} {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.bury} {
 		*c = call{}
 	}
 	m.sent = 0
 	m.changes = nil
+	m.grave = ""
 	for p := range m.parts {
 		switch m.parts[p].state {
 		case StateClaiming, StateParked, StateMoving:
