@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/hop1"
 	"github.com/keyway-go/keyway/internal/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -24,6 +25,7 @@ var errNoLink = errors.New("gateway: the worker does not take the link")
 type crossing struct {
 	router    *Router
 	client    crossingClient
+	ctx       context.Context
 	partition int
 	request   link.Request
 	body      clientBody
@@ -32,13 +34,17 @@ type crossing struct {
 	data      []byte // for workers that do not take the link
 
 	answer answer
-	peer   *peer // that answers over the link
+	peer   *peer       // that answers over the link
+	spare  link.Fields // memory for the answer's
 }
 
 // crossingClient is what a crossing needs of the front end.
 type crossingClient interface {
 	// interim passes an interim answer on.
 	interim(status int, fields link.Fields)
+	// carry says what now carries the request, nil for nothing any more. It
+	// reports whether the front end interrupts that when the context ends.
+	carry(e *hop1.Exchange) (watched bool)
 }
 
 // answer is a worker's answer, whichever way it came.
@@ -86,22 +92,20 @@ func (rt *Router) crosses(p int) bool {
 // send finds the worker that takes the request and leaves its answer in
 // x.answer. It returns an error that wraps errNoLink, before anything was sent,
 // if the request has to go by way of net/http instead.
-func (x *crossing) send(ctx context.Context) error {
-	return x.router.routes.route(ctx, x.partition, func(t target) outcome { return x.attempt(ctx, t) })
-}
+func (x *crossing) send() error { return x.router.routes.route(x.ctx, x.partition, x.attempt) }
 
-func (x *crossing) attempt(ctx context.Context, t target) outcome {
+func (x *crossing) attempt(t target) outcome {
 	if !t.Link {
-		return x.attemptPlain(ctx, t)
+		return x.attemptPlain(x.ctx, t)
 	}
 	x.sent = true
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	x.request.Epoch = t.epoch
 	p.users.Add(1)
-	res, err := p.link.Do(ctx, &x.request)
+	res, err := p.link.Do(x.ctx, &x.request)
 	if err != nil {
 		p.leave()
-		return x.classify(ctx, t.Member, err)
+		return x.classify(x.ctx, t.Member, err)
 	}
 	x.answer, x.peer = answer{res.Status, res.ContentLength, res.Fields, res.Body}, p
 	return outcome{}
@@ -140,6 +144,7 @@ func (x *crossing) close() {
 	if x.answer.body == nil {
 		return
 	}
+	x.client.carry(nil)
 	x.answer.body.Close()
 	if x.peer != nil {
 		x.peer.leave()
@@ -149,7 +154,7 @@ func (x *crossing) close() {
 // crossHTTP sends r to its worker and answers it. It reports false, before
 // anything was sent, if r has to go by way of net/http.
 func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partition int) bool {
-	x := &crossing{router: rt, client: w, partition: partition}
+	x := &crossing{router: rt, client: w, ctx: r.Context(), partition: partition}
 	fail := &failure{router: rt, partition: partition, ctx: r.Context(), method: r.Method}
 	defer x.close()
 	x.request = link.Request{Method: r.Method, Target: r.URL.RequestURI(), Host: r.Host, Key: key, Fields: headerFields(rt, r)}
@@ -176,7 +181,7 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 		defer rt.budget.give(kept)
 		defer x.awaitBody(w)
 	}
-	err := x.send(r.Context())
+	err := x.send()
 	switch {
 	case errors.Is(err, errNoLink) && !x.sent:
 		return false

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/hop1"
 	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/sock"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -222,13 +223,20 @@ func newCountingConn(c net.Conn) *countingConn {
 // Write does not write the head of a request if the worker has closed the
 // connection: unanswered, nobody could tell whether the request had started.
 func (c *countingConn) Write(b []byte) (int, error) {
-	if c.pooled.Load() && c.pooled.Swap(false) && c.raw != nil && hasEnded(c.raw) {
+	if c.pooled.Load() && c.pooled.Swap(false) && c.raw != nil && !isSilent(c.raw) {
 		return 0, net.ErrClosed
 	}
 	c.sent.Add(int64(len(b)))
 	n, err := c.Conn.Write(b)
 	c.sent.Add(int64(n - len(b)))
 	return n, err
+}
+
+// isSilent reports whether an idle connection has neither ended nor brought
+// something unasked.
+func isSilent(c syscall.RawConn) (silent bool) {
+	err := c.Control(func(fd uintptr) { silent = sock.Look(fd) == sock.Silent })
+	return silent && err == nil
 }
 
 // Backoff of connecting to a worker that could not be reached.

@@ -8,5 +8,3 @@ import (
 )
 
 func limitUnacknowledged(context.Context, string, string, syscall.RawConn) error { return nil }
-
-func hasEnded(syscall.RawConn) bool { return false }

@@ -25,6 +25,7 @@ type Front struct {
 	date   http1.Date
 
 	now  atomic.Int64 // ticks since the start
+	wall atomic.Int64 // seconds since 1970, at the last tick
 	stop chan struct{}
 	done sync.WaitGroup // of the clock
 
@@ -53,6 +54,7 @@ func NewFront(rt *Router, server *http.Server) *Front {
 		router: rt, server: server, others: newHandovers(), stop: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[*frontConn]struct{}), empty: make(chan struct{}),
 	}
+	f.wall.Store(time.Now().Unix())
 	f.done.Go(f.clock)
 	f.done.Go(func() { _ = server.Serve(f.others) })
 	return f
@@ -143,7 +145,8 @@ func (f *Front) clock() {
 		select {
 		case <-f.stop:
 			return
-		case <-t.C:
+		case at := <-t.C:
+			f.wall.Store(at.Unix())
 		}
 		now := f.now.Add(1)
 		f.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,10 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/keyway-go/keyway/internal/hop1"
 	"github.com/keyway-go/keyway/internal/http1"
 	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/sock"
 )
 
 // Sizes of what a frontConn holds while it works; idle, it holds neither.
@@ -37,19 +40,33 @@ const (
 
 // frontConn serves one client's connection on the fast way.
 type frontConn struct {
-	front  *Front
-	conn   net.Conn
-	raw    syscall.RawConn
-	ctx    context.Context // ends with the connection
-	cancel context.CancelCauseFunc
+	front *Front
+	conn  net.Conn
+	raw   syscall.RawConn
+	ctx   context.Context // ends with the connection
+
+	mu       sync.Mutex
+	cancel   context.CancelCauseFunc
+	carrying *hop1.Exchange // to be interrupted with ctx; guarded by mu
 
 	stage   atomic.Int32
 	expires atomic.Int64 // tick at which the stage has taken too long; 0 for never
 	closing atomic.Bool  // no request after this one
 
+	body frontBody
+
 	in   []byte // of a pool, or grown; nil while idle
 	have int    // bytes of in that are filled
 	head http1.Head
+
+	io struct { // what tryRead and tryWrite take and leave
+		read, write func(fd uintptr) bool // those two, made once
+		out         []byte
+		n           int
+		err         error
+	}
+
+	values []string // memory of header
 
 	client    string // the client's address, for the forwarding fields
 	forwarded link.Fields
@@ -75,6 +92,7 @@ func newFrontConn(f *Front, conn net.Conn) *frontConn {
 		return nil
 	}
 	c := &frontConn{front: f, conn: conn, raw: raw, client: conn.RemoteAddr().String()}
+	c.io.read, c.io.write = c.tryRead, c.tryWrite
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.enter(stageIdle, idleTicks)
 	return c
@@ -105,23 +123,40 @@ func (c *frontConn) check(now int64, closing bool) {
 		return
 	}
 	if s == stageWorking && c.left() {
-		c.cancel(errClientLeft)
+		c.end()
 	}
+}
+
+// end ends what is done for the client.
+func (c *frontConn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel(errClientLeft)
+	if c.carrying != nil {
+		c.carrying.Interrupt()
+	}
+}
+
+// carry implements crossingClient.
+func (c *frontConn) carry(e *hop1.Exchange) (watched bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.carrying = e
+	if e != nil && c.ctx.Err() != nil {
+		e.Interrupt()
+	}
+	return true
 }
 
 // left reports whether the client has closed its side.
 func (c *frontConn) left() (gone bool) {
-	var b [1]byte
-	err := c.raw.Control(func(fd uintptr) {
-		n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-		gone = n == 0 && err == nil || err != nil && err != syscall.EAGAIN && err != syscall.EINTR
-	})
+	err := c.raw.Control(func(fd uintptr) { gone = sock.Look(fd) == sock.Ended })
 	return gone || err != nil
 }
 
 func (c *frontConn) serve() {
 	defer c.front.forget(c)
-	defer c.cancel(errClientLeft)
+	defer c.end()
 	for !c.closing.Load() {
 		switch c.readHead() {
 		case http1.Done:
@@ -175,30 +210,47 @@ func (c *frontConn) readHead() http1.Verdict {
 
 // read appends what has come to in. While nothing has, it holds no buffer that
 // it would need only then.
-func (c *frontConn) read() (n int, err error) {
-	waitErr := c.raw.Read(func(fd uintptr) bool {
-		c.grow()
-		for {
-			n, err = syscall.Read(int(fd), c.in[c.have:])
-			if err != syscall.EINTR {
-				break
-			}
-		}
-		if err == syscall.EAGAIN {
-			if c.have == 0 {
-				c.drop()
-			}
-			return false
-		}
-		return true
-	})
-	if waitErr != nil {
-		return 0, waitErr
+func (c *frontConn) read() (int, error) {
+	if err := c.raw.Read(c.io.read); err != nil {
+		return 0, err
 	}
-	if n > 0 {
-		c.have += n
+	c.have += c.io.n
+	return c.io.n, c.io.err
+}
+
+// tryRead is for raw.Read.
+func (c *frontConn) tryRead(fd uintptr) bool {
+	c.grow()
+	c.io.n, c.io.err = sock.Read(fd, c.in[c.have:])
+	if c.io.err == syscall.EAGAIN {
+		if c.have == 0 {
+			c.drop()
+		}
+		return false
 	}
-	return n, err
+	return true
+}
+
+// write bounds the time that the client takes.
+func (c *frontConn) write(b []byte) bool {
+	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
+	c.io.out = b
+	err := c.raw.Write(c.io.write)
+	c.io.out = nil
+	c.enter(stageWorking, 0)
+	return err == nil && c.io.err == nil
+}
+
+// tryWrite is for raw.Write.
+func (c *frontConn) tryWrite(fd uintptr) bool {
+	for len(c.io.out) > 0 {
+		c.io.n, c.io.err = sock.Write(fd, c.io.out)
+		if c.io.err != nil {
+			return c.io.err != syscall.EAGAIN
+		}
+		c.io.out = c.io.out[c.io.n:]
+	}
+	return true
 }
 
 // grow makes room in c.in.
@@ -239,12 +291,14 @@ func (c *frontConn) next() {
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // The head as the key sources see it.
-func (c *frontConn) header(name string) (values []string) {
+func (c *frontConn) header(name string) []string {
+	values := c.values[:0]
 	for i := range c.head.Fields {
 		if f := &c.head.Fields[i]; len(f.Name) == len(name) && strings.EqualFold(text(f.Name), name) {
 			values = append(values, text(f.Value))
 		}
 	}
+	c.values = values
 	return values
 }
 
@@ -278,31 +332,53 @@ func (c *frontConn) exchange() (handed, keep bool) {
 		return true, false
 	}
 	rt.counters.requests.Add(1)
-	x := &crossing{router: rt, client: c, partition: partition}
-	defer x.close()
-	x.request = link.Request{
-		Method: text(c.head.Method), Target: text(c.head.Target), Host: text(c.head.Host), Key: key, Fields: c.fields(),
-	}
-	body := &frontBody{conn: c}
+	x := fronted.Get().(*frontCrossing)
+	defer x.free()
+	x.router, x.client, x.ctx, x.partition = rt, c, c.ctx, partition
+	x.fields = c.fields(x.fields)
+	x.request.Method, x.request.Target, x.request.Host = text(c.head.Method), text(c.head.Target), text(c.head.Host)
+	x.request.Key, x.request.Fields = key, x.fields
+	c.body = frontBody{conn: c}
 	switch {
 	case !reserved:
-		c.fail(x, errBodiesFull)
+		c.fail(&x.crossing, errBodiesFull)
 		return false, false
 	case n > 0:
 		defer rt.budget.give(n)
-		body.start()
-		x.body.reader = body
+		c.body.start()
+		x.body.reader = &c.body
 		x.request.Body, x.request.ContentLength = &x.body, n
 		c.enter(stageBody, ticks(rt.cfg.ClientTimeout))
 	default:
 		c.enter(stageWorking, 0)
 	}
-	err = x.send(c.ctx)
-	keep = body.left == 0 && !c.head.Close && !c.closing.Load()
+	err = rt.routes.route(c.ctx, partition, x.try)
+	keep = c.body.left == 0 && !c.head.Close && !c.closing.Load()
 	if err != nil {
-		return false, c.fail(x, err) && keep
+		return false, c.fail(&x.crossing, err) && keep
 	}
-	return false, c.answer(x, keep) && keep
+	return false, c.answer(&x.crossing, keep) && keep
+}
+
+// frontCrossing is a crossing whose memory is used again and again.
+type frontCrossing struct {
+	crossing
+	fields link.Fields // memory for the request's
+	try    attemptFunc // attempt, made once
+}
+
+var fronted = sync.Pool{New: func() any {
+	x := new(frontCrossing)
+	x.try = x.attempt
+	return x
+}}
+
+// free closes the crossing. Nothing of it may be in use any more.
+func (x *frontCrossing) free() {
+	x.close()
+	spare := x.spare
+	x.crossing = crossing{spare: spare}
+	fronted.Put(x)
 }
 
 func ticks(d time.Duration) int64 {
@@ -361,13 +437,14 @@ func (b *frontBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fields returns the request's fields as the worker gets them.
-func (c *frontConn) fields() link.Fields {
+// fields returns the request's fields as the worker gets them, in memory if that
+// is enough.
+func (c *frontConn) fields(memory link.Fields) link.Fields {
 	size := len(c.forwarded) + 256
 	for i := range c.head.Fields {
 		size += len(c.head.Fields[i].Name) + len(c.head.Fields[i].Value) + 4
 	}
-	f := make(link.Fields, 0, size)
+	f := slices.Grow(memory[:0], size)
 	prior := false
 	for i := range c.head.Fields {
 		name := c.head.Fields[i].Name
@@ -425,7 +502,7 @@ func (c *frontConn) fail(x *crossing, err error) bool {
 	if r.retry {
 		b = http1.AppendField(b, "Retry-After", "1")
 	}
-	b = c.front.date.Append(b, time.Now())
+	b = c.front.date.Append(b, time.Unix(c.front.wall.Load(), 0))
 	b = http1.AppendFraming(b, http1.Framing{Method: x.request.Method, Status: r.status, Length: int64(len(r.text) + 1), Close: r.close || c.head.Close})
 	return c.write(append(b, body...)) && !r.close
 }
@@ -439,7 +516,7 @@ func (c *frontConn) interim(status int, fields link.Fields) {
 		}
 	}
 	if !c.write(append(b, "\r\n"...)) {
-		c.cancel(errClientLeft)
+		c.end()
 	}
 }
 
@@ -461,7 +538,7 @@ func (c *frontConn) answer(x *crossing, keep bool) bool {
 		}
 	}
 	if !dated {
-		b = c.front.date.Append(b, time.Now())
+		b = c.front.date.Append(b, time.Unix(c.front.wall.Load(), 0))
 	}
 	if via := c.front.router.cfg.Via; via != "" {
 		b = http1.AppendField(b, "Via", "1.1 "+via)
@@ -505,12 +582,4 @@ func trailers(f link.Fields) (b []byte) {
 		}
 	}
 	return b
-}
-
-// write bounds the time that the client takes.
-func (c *frontConn) write(b []byte) bool {
-	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
-	_, err := c.conn.Write(b)
-	c.enter(stageWorking, 0)
-	return err == nil
 }

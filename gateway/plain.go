@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/keyway-go/keyway/internal/hop1"
@@ -29,31 +30,35 @@ func (x *crossing) attemptPlain(ctx context.Context, t target) outcome {
 	}
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	e := p.plain.Begin()
-	e.Method = x.request.Method
+	e.Method, e.Watched = x.request.Method, x.client.carry(e)
 	e.Message = x.appendMessage(e.Message, t.epoch)
 	err := e.Do(ctx)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
-			x.client.interim(e.Status, plainFields(e.Fields))
+			x.client.interim(e.Status, plainFields(nil, e.Fields))
 		}
 		err = e.Continue()
 	}
-	if err != nil {
-		e.Close()
-		switch {
-		case ctx.Err() != nil:
-			return outcome{err: context.Cause(ctx)}
-		case errors.Is(err, hop1.ErrNotSent):
-			return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
-		}
-		return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+	o, refused := plainRefusal(e, err)
+	if err == nil && !refused {
+		x.spare = plainFields(x.spare, e.Fields)
+		x.answer = answer{e.Status, e.ContentLength, x.spare, plainBody{e}}
+		return outcome{}
 	}
-	if o, refused := plainRefusal(e); refused {
-		discard(e)
+	if refused {
+		drain(e)
+	}
+	x.client.carry(nil)
+	e.Close()
+	switch {
+	case refused:
 		return o
+	case ctx.Err() != nil:
+		return outcome{err: context.Cause(ctx)}
+	case errors.Is(err, hop1.ErrNotSent):
+		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
 	}
-	x.answer = answer{e.Status, e.ContentLength, plainFields(e.Fields), plainBody{e}}
-	return outcome{}
+	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
 }
 
 // fits reports whether the request can go to a worker that does not take the
@@ -102,7 +107,10 @@ func (x *crossing) appendMessage(b []byte, epoch int64) []byte {
 }
 
 // plainRefusal reads what a worker says that refuses a request.
-func plainRefusal(e *hop1.Exchange) (o outcome, refused bool) {
+func plainRefusal(e *hop1.Exchange, err error) (o outcome, refused bool) {
+	if err != nil {
+		return outcome{}, false
+	}
 	var said http.Header
 	for _, f := range e.Fields {
 		if isKeyway(text(f.Name)) {
@@ -115,10 +123,9 @@ func plainRefusal(e *hop1.Exchange) (o outcome, refused bool) {
 	return readRefusal(said)
 }
 
-// discard reads the rest of a refusal if that is little, so that its connection
+// drain reads the rest of a refusal if that is little, so that its connection
 // can be used on.
-func discard(e *hop1.Exchange) {
-	defer e.Close()
+func drain(e *hop1.Exchange) {
 	for n := 0; n < 4<<10; {
 		piece, err := e.Next()
 		if err != nil {
@@ -128,12 +135,14 @@ func discard(e *hop1.Exchange) {
 	}
 }
 
-func plainFields(fields []http1.Field) link.Fields {
+// plainFields returns the fields in another form, in the memory of list if that
+// is enough.
+func plainFields(list link.Fields, fields []http1.Field) link.Fields {
 	size := 0
 	for _, f := range fields {
 		size += len(f.Name) + len(f.Value) + 4
 	}
-	list := make(link.Fields, 0, size)
+	list = slices.Grow(list[:0], size)
 	for _, f := range fields {
 		list = link.AppendField(list, f.Name, f.Value)
 	}
@@ -144,7 +153,7 @@ func plainFields(fields []http1.Field) link.Fields {
 type plainBody struct{ *hop1.Exchange }
 
 // Trailer implements answerBody.
-func (b plainBody) Trailer() link.Fields { return plainFields(b.Exchange.Trailer()) }
+func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
 
 // dialPlain connects to the worker for plain HTTP.
 func (p *peer) dialPlain(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (net.Conn, error) {

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/hop1"
 	"github.com/keyway-go/keyway/internal/link"
 )
 
@@ -249,6 +250,9 @@ func (w *clientWriter) interim(status int, fields link.Fields) {
 	w.ResponseWriter.WriteHeader(status)
 	clear(h)
 }
+
+// carry implements crossingClient.
+func (w *clientWriter) carry(*hop1.Exchange) bool { return false }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

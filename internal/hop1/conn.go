@@ -6,6 +6,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/sock"
 )
 
 // errStale: the connection had ended before anything was written.
@@ -16,12 +18,11 @@ var aLongTimeAgo = time.Unix(1, 0)
 
 // conn is a connection to the server, for one request at a time.
 type conn struct {
-	nc        net.Conn
-	raw       syscall.RawConn // nil if it has none
-	interrupt func()          // lets whoever uses the connection fail
-	pooled    bool            // has lain in the pool
-	broken    bool            // no other request may follow
-	period    int             // of the pool when it was put there
+	nc     net.Conn
+	raw    syscall.RawConn // nil if it has none
+	pooled bool            // has lain in the pool
+	broken bool            // no other request may follow
+	period int             // of the pool when it was put there
 
 	// Of start. step is a method value, made once.
 	step    func(fd uintptr) bool
@@ -34,7 +35,6 @@ type conn struct {
 
 func newConn(nc net.Conn) *conn {
 	c := &conn{nc: nc}
-	c.interrupt = func() { _ = nc.SetDeadline(aLongTimeAgo) }
 	c.step = c.writeThenRead
 	if sc, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
@@ -71,7 +71,7 @@ func (c *conn) start(out, in []byte) (n int, err error) {
 // looking first whether there is one.
 func (c *conn) writeThenRead(fd uintptr) bool {
 	if c.written {
-		c.got, c.err = retry(syscall.Read, int(fd), c.in)
+		c.got, c.err = sock.Read(fd, c.in)
 		if c.err == syscall.EAGAIN {
 			c.err = nil
 			return false
@@ -82,33 +82,16 @@ func (c *conn) writeThenRead(fd uintptr) bool {
 		return true
 	}
 	c.written = true
-	if c.pooled && ended(int(fd)) {
+	if c.pooled && sock.Look(fd) != sock.Silent {
 		c.err = errStale
 		return true
 	}
-	c.sent, c.err = retry(syscall.Write, int(fd), c.out)
+	c.sent, c.err = sock.Write(fd, c.out)
 	if c.err == syscall.EAGAIN {
 		c.err = nil
 		return true // start writes the rest
 	}
 	return c.err != nil || c.sent < len(c.out)
-}
-
-// retry calls read(2) or write(2) until no signal interrupts it.
-func retry(call func(fd int, b []byte) (int, error), fd int, b []byte) (int, error) {
-	for {
-		if n, err := call(fd, b); err != syscall.EINTR {
-			return max(n, 0), err
-		}
-	}
-}
-
-// ended reports whether the other side has closed a connection on which
-// nothing is due, or sent something unasked.
-func ended(fd int) bool {
-	var b [1]byte
-	n, _, err := syscall.Recvfrom(fd, b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	return n > 0 || err != syscall.EAGAIN && err != syscall.EINTR
 }
 
 // finish writes the rest of a request and reads the first of the answer. A

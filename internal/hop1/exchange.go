@@ -30,6 +30,7 @@ const (
 type Exchange struct {
 	Method  string // of the request: it says whether the answer has a body
 	Message []byte // the request's head and body; Do goes on to use its memory
+	Watched bool   // whoever ends the context given to Do calls Interrupt then
 
 	// The answer, once Do or Continue has returned. What is in Fields is valid
 	// until the next call of any method.
@@ -38,9 +39,12 @@ type Exchange struct {
 	Fields        []http1.Field
 
 	pool *Pool
-	conn *conn // nil when the exchange does not use it any more
 	ctx  context.Context
-	stop func() bool // ends the watch of ctx
+	stop func() bool // ends the watch of ctx; nil if there is none
+
+	mu          sync.Mutex // guards changes of what follows
+	conn        *conn      // nil when the exchange does not use it any more
+	interrupted bool
 
 	buf    []byte
 	r, w   int // what has been read and not yet taken stands in buf[r:w]; of a body, without its framing
@@ -75,9 +79,12 @@ func (p *Pool) Begin() *Exchange {
 
 // Do sends Message and reads the head of the answer; if it is an interim one
 // (Status below 200), Continue reads the next. When ctx ends, Do, Continue and
-// Next fail with its cause and the connection is closed.
+// Next fail with its cause, and the connection is closed.
 func (x *Exchange) Do(ctx context.Context) error {
 	x.ctx = ctx
+	if !x.Watched && ctx.Done() != nil {
+		x.stop = context.AfterFunc(ctx, x.Interrupt)
+	}
 	if cap(x.Message) > cap(x.buf) {
 		x.buf = x.Message[:cap(x.Message)]
 	}
@@ -86,7 +93,7 @@ func (x *Exchange) Do(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		x.watch(c)
+		x.use(c)
 		n, err := c.start(x.Message, x.buf)
 		if err == nil {
 			x.r, x.w = 0, n
@@ -109,26 +116,40 @@ func (x *Exchange) Do(ctx context.Context) error {
 // Continue reads the head of the next answer after an interim one.
 func (x *Exchange) Continue() error { return x.readHead() }
 
-// watch begins the use of a connection, which ends with ctx.
-func (x *Exchange) watch(c *conn) {
+// Interrupt makes Do, Continue and Next fail. Unlike the other methods it may
+// be called by any goroutine, until Close is.
+func (x *Exchange) Interrupt() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.interrupted = true
+	if x.conn != nil {
+		_ = x.conn.nc.SetDeadline(aLongTimeAgo)
+	}
+}
+
+// use begins the use of a connection.
+func (x *Exchange) use(c *conn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	x.conn = c
-	if x.ctx.Done() != nil {
-		x.stop = context.AfterFunc(x.ctx, c.interrupt)
+	if x.interrupted {
+		_ = c.nc.SetDeadline(aLongTimeAgo)
 	}
 }
 
 // release ends the use of the connection.
 func (x *Exchange) release(reuse bool) {
-	if x.conn == nil {
-		return
+	x.mu.Lock()
+	c, disturbed := x.conn, x.interrupted
+	x.conn = nil
+	x.mu.Unlock()
+	switch {
+	case c == nil:
+	case reuse && !disturbed && !c.broken:
+		x.pool.put(c)
+	default:
+		x.pool.drop(c)
 	}
-	undisturbed := x.stop == nil || x.stop()
-	if reuse && undisturbed && !x.conn.broken {
-		x.pool.put(x.conn)
-	} else {
-		x.pool.drop(x.conn)
-	}
-	x.conn, x.stop = nil, nil
 }
 
 // fail ends the exchange with an error.
@@ -353,7 +374,7 @@ func (x *Exchange) Trailer() (fields []http1.Field) {
 // and its connection closed. The exchange must not be used after it.
 func (x *Exchange) Close() error {
 	x.release(false)
-	if len(x.buf) == bufferSize {
+	if undisturbed := x.stop == nil || x.stop(); undisturbed && len(x.buf) == bufferSize {
 		*x = Exchange{buf: x.buf, head: http1.ResponseHead{Fields: x.head.Fields[:0]}}
 		exchanges.Put(x)
 	}

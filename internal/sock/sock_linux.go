@@ -1,0 +1,34 @@
+package sock
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+func read(fd uintptr, b []byte) (int, error) { return call(syscall.SYS_READ, fd, b) }
+
+func write(fd uintptr, b []byte) (int, error) { return call(syscall.SYS_WRITE, fd, b) }
+
+func call(number, fd uintptr, b []byte) (int, error) {
+	n, _, errno := syscall.RawSyscall(number, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	return int(n), fault(errno)
+}
+
+func peek(fd uintptr) (int, error) {
+	var b [1]byte
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b)), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+	return int(n), fault(errno)
+}
+
+// fault makes an error, without an allocation where nothing is wrong.
+func fault(errno syscall.Errno) error {
+	switch errno {
+	case 0:
+		return nil
+	case syscall.EAGAIN:
+		return errAgain
+	}
+	return errno
+}
+
+var errAgain error = syscall.EAGAIN
