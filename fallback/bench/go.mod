@@ -19,3 +19,6 @@ require (
 )
 
 replace github.com/keyway-go/keyway => ../..
+
+// A test of redsync asks for a version that module proxies may not serve.
+replace github.com/redis/rueidis/rueidiscompat => github.com/redis/rueidis/rueidiscompat v1.0.78
