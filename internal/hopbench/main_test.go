@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -23,20 +24,22 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process of a measurement takes a second to end
+	dir, err := os.MkdirTemp("", "keyway-hopbench-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Setenv("TMPDIR", dir)
 	code := m.Run()
-	if router, err := builtRouter(); err == nil {
-		os.RemoveAll(filepath.Dir(router))
+	if code == 0 {
+		os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }
 
 // builtRouter returns the path of cmd/router, built once for all tests.
 var builtRouter = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "keyway-hopbench-test-")
-	if err != nil {
-		return "", err
-	}
-	programs, err := cluster.Build(context.Background(), dir)
+	programs, err := cluster.Build(context.Background(), os.TempDir())
 	return programs.Router, err
 })
 
