@@ -61,6 +61,10 @@ func rawWorker(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) (
 // A connection that was in use before dies under the request: http.Transport
 // would send a GET once more, and one with an Idempotency-Key too.
 func TestARequestThatMayHaveStartedIsNotRepeated(t *testing.T) {
+	bothWays(t, testARequestThatMayHaveStartedIsNotRepeated)
+}
+
+func testARequestThatMayHaveStartedIsNotRepeated(t *testing.T, front way) {
 	endings := map[string]func(net.Conn){
 		"closed":       func(net.Conn) {},
 		"reset":        func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) },
@@ -93,7 +97,9 @@ func TestARequestThatMayHaveStartedIsNotRepeated(t *testing.T) {
 	}
 }
 
-func TestABodySentIsNotRepeated(t *testing.T) {
+func TestABodySentIsNotRepeated(t *testing.T) { bothWays(t, testABodySentIsNotRepeated) }
+
+func testABodySentIsNotRepeated(t *testing.T, front way) {
 	for _, size := range []int{10, 1 << 20} {
 		addr, requests := rawWorker(t, func(int64, net.Conn, *bufio.Reader) {})
 		s := front(t, newRouter(t, gateway.RouterConfig{Members: newCluster(t, worker("a", addr))}))
@@ -112,6 +118,10 @@ func TestABodySentIsNotRepeated(t *testing.T) {
 
 // A worker that closes a connection which is idle is no reason to fail.
 func TestIdleConnectionsThatEndAreReplaced(t *testing.T) {
+	bothWays(t, testIdleConnectionsThatEndAreReplaced)
+}
+
+func testIdleConnectionsThatEndAreReplaced(t *testing.T, front way) {
 	a := newWorker(t, "a", answer("a"))
 	s := front(t, newRouter(t, gateway.RouterConfig{Members: newCluster(t, a.Member)}))
 	for range 20 {
@@ -123,6 +133,10 @@ func TestIdleConnectionsThatEndAreReplaced(t *testing.T) {
 }
 
 func TestARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T) {
+	bothWays(t, testARefusedDialIsRetriedAtTheOwnerByTheRing)
+}
+
+func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front way) {
 	a := newWorker(t, "a", nil)
 	gone := worker("b", freeAddr(t))
 	a.set(notOwner(gone, 7))
@@ -140,6 +154,10 @@ func TestARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T) {
 // The connection is made, but the first write fails: nothing has left, so the
 // request is sent again.
 func TestARequestThatWasNotWrittenIsSentAgain(t *testing.T) {
+	bothWays(t, testARequestThatWasNotWrittenIsSentAgain)
+}
+
+func testARequestThatWasNotWrittenIsSentAgain(t *testing.T, front way) {
 	a := newWorker(t, "a", answer("a"))
 	var dials atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -165,6 +183,10 @@ type deadConn struct{ net.Conn }
 func (c deadConn) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestConnectionsToMembersThatLeftAreClosed(t *testing.T) {
+	bothWays(t, testConnectionsToMembersThatLeftAreClosed)
+}
+
+func testConnectionsToMembersThatLeftAreClosed(t *testing.T, front way) {
 	a, b := newWorker(t, "a", answer("a")), newWorker(t, "b", answer("b"))
 	var open atomic.Int64
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -198,6 +220,10 @@ func (c *closeCounter) Close() error {
 }
 
 func TestConnectionsToAWorkerAreBounded(t *testing.T) {
+	bothWays(t, testConnectionsToAWorkerAreBounded)
+}
+
+func testConnectionsToAWorkerAreBounded(t *testing.T, front way) {
 	var now, most atomic.Int64
 	release := make(chan struct{})
 	a := newWorker(t, "a", func(w http.ResponseWriter, _ *http.Request) {
@@ -221,6 +247,10 @@ func TestConnectionsToAWorkerAreBounded(t *testing.T) {
 }
 
 func TestClientDisconnectCancelsTheRequest(t *testing.T) {
+	bothWays(t, testClientDisconnectCancelsTheRequest)
+}
+
+func testClientDisconnectCancelsTheRequest(t *testing.T, front way) {
 	noLeaks(t)
 	for _, body := range []string{"", "small", strings.Repeat("x", 100<<10)} {
 		started, cancelled := make(chan struct{}), make(chan struct{})

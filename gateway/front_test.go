@@ -22,7 +22,12 @@ import (
 func frontOf(t testing.TB, rt *gateway.Router) (base string, f *gateway.Front) {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	f = gateway.NewFront(rt, frontServer())
+	return "http://" + l.Addr().String(), frontOn(t, rt, l)
+}
+
+func frontOn(t testing.TB, rt *gateway.Router, l net.Listener) *gateway.Front {
+	t.Helper()
+	f := gateway.NewFront(rt, frontServer())
 	done := make(chan error, 1)
 	go func() { done <- f.Serve(l) }()
 	t.Cleanup(func() {
@@ -31,7 +36,7 @@ func frontOf(t testing.TB, rt *gateway.Router) (base string, f *gateway.Front) {
 			t.Errorf("Serve: %v", err)
 		}
 	})
-	return "http://" + l.Addr().String(), f
+	return f
 }
 
 func frontServer() *http.Server {

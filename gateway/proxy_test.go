@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"slices"
@@ -21,7 +20,7 @@ import (
 )
 
 // route starts a router in front of one worker.
-func route(t testing.TB, h http.HandlerFunc, change ...func(*gateway.RouterConfig)) (*httptest.Server, *gateway.Router, *fakeWorker) {
+func route(t testing.TB, front way, h http.HandlerFunc, change ...func(*gateway.RouterConfig)) (*site, *gateway.Router, *fakeWorker) {
 	w := newWorker(t, "a", h)
 	cfg := gateway.RouterConfig{Members: newCluster(t, w.Member)}
 	for _, c := range change {
@@ -31,10 +30,12 @@ func route(t testing.TB, h http.HandlerFunc, change ...func(*gateway.RouterConfi
 	return front(t, rt), rt, w
 }
 
-func TestTheRequestArrivesAsItWasSent(t *testing.T) {
+func TestTheRequestArrivesAsItWasSent(t *testing.T) { bothWays(t, testTheRequestArrivesAsItWasSent) }
+
+func testTheRequestArrivesAsItWasSent(t *testing.T, front way) {
 	var got *http.Request
 	var body []byte
-	s, _, _ := route(t, func(w http.ResponseWriter, r *http.Request) {
+	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Clone(t.Context())
 		body, _ = io.ReadAll(r.Body)
 		w.Header().Set("X-App", "1")
@@ -77,8 +78,10 @@ func TestTheRequestArrivesAsItWasSent(t *testing.T) {
 	}
 }
 
-func TestBadRequests(t *testing.T) {
-	s, rt, w := route(t, answer("a"))
+func TestBadRequests(t *testing.T) { bothWays(t, testBadRequests) }
+
+func testBadRequests(t *testing.T, front way) {
+	s, rt, w := route(t, front, answer("a"))
 	for name, lines := range map[string]string{
 		"no key":           "",
 		"empty key":        "X-Key: \r\n",
@@ -113,7 +116,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 // rawStatus sends bytes and returns the status of the answer.
-func rawStatus(t *testing.T, s *httptest.Server, request string) int {
+func rawStatus(t *testing.T, s *site, request string) int {
 	t.Helper()
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
@@ -129,9 +132,11 @@ func rawStatus(t *testing.T, s *httptest.Server, request string) int {
 	return res.StatusCode
 }
 
-func TestAnswersStream(t *testing.T) {
+func TestAnswersStream(t *testing.T) { bothWays(t, testAnswersStream) }
+
+func testAnswersStream(t *testing.T, front way) {
 	next := make(chan string)
-	s, _, _ := route(t, func(w http.ResponseWriter, _ *http.Request) {
+	s, _, _ := route(t, front, func(w http.ResponseWriter, _ *http.Request) {
 		for text := range next {
 			io.WriteString(w, text)
 			w.(http.Flusher).Flush()
@@ -161,9 +166,11 @@ func TestAnswersStream(t *testing.T) {
 	}
 }
 
-func TestBodiesStream(t *testing.T) {
+func TestBodiesStream(t *testing.T) { bothWays(t, testBodiesStream) }
+
+func testBodiesStream(t *testing.T, front way) {
 	got := make(chan string)
-	s, _, _ := route(t, func(_ http.ResponseWriter, r *http.Request) {
+	s, _, _ := route(t, front, func(_ http.ResponseWriter, r *http.Request) {
 		buf := make([]byte, 100)
 		for {
 			n, err := r.Body.Read(buf)
@@ -203,13 +210,15 @@ func TestBodiesStream(t *testing.T) {
 
 // Every way of sending a body, to a worker that takes it at once, and to one
 // that first refuses.
-func TestBodiesArriveWhole(t *testing.T) {
+func TestBodiesArriveWhole(t *testing.T) { bothWays(t, testBodiesArriveWhole) }
+
+func testBodiesArriveWhole(t *testing.T, front way) {
 	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 3 << 20} {
 		for _, framing := range []string{"length", "chunked"} {
 			for _, proto := range []string{"HTTP/1.1", "HTTP/2"} {
 				for _, refusals := range []int64{0, 2} {
 					t.Run(fmt.Sprint(size, framing, proto, refusals), func(t *testing.T) {
-						testBody(t, size, framing, proto, refusals)
+						testBody(t, front, size, framing, proto, refusals)
 					})
 				}
 			}
@@ -217,9 +226,9 @@ func TestBodiesArriveWhole(t *testing.T) {
 	}
 }
 
-func testBody(t *testing.T, size int, framing, proto string, refusals int64) {
+func testBody(t *testing.T, front way, size int, framing, proto string, refusals int64) {
 	var hits atomic.Int64
-	s, rt, _ := route(t, func(w http.ResponseWriter, r *http.Request) {
+	s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) <= refusals {
 			refuse("unavailable", 503)(w, r)
 			return
@@ -250,8 +259,10 @@ func testBody(t *testing.T, size int, framing, proto string, refusals int64) {
 
 // A worker that refuses after it has read of a body that was not kept has
 // broken its word: the rest of the body alone must not go to anybody.
-func TestARefusalAfterTheBodyHasBegun(t *testing.T) {
-	s, rt, w := route(t, func(w http.ResponseWriter, r *http.Request) {
+func TestARefusalAfterTheBodyHasBegun(t *testing.T) { bothWays(t, testARefusalAfterTheBodyHasBegun) }
+
+func testARefusalAfterTheBodyHasBegun(t *testing.T, front way) {
+	s, rt, w := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		io.CopyN(io.Discard, r.Body, 10)
 		refuse("unavailable", 503)(w, r)
 	})
@@ -298,8 +309,12 @@ func sha(r io.Reader) string {
 
 // What the budget does not hold is streamed, and can still be sent elsewhere.
 func TestBodiesBeyondTheBudgetAreStreamed(t *testing.T) {
+	bothWays(t, testBodiesBeyondTheBudgetAreStreamed)
+}
+
+func testBodiesBeyondTheBudgetAreStreamed(t *testing.T, front way) {
 	var hits atomic.Int64
-	s, rt, _ := route(t, func(w http.ResponseWriter, r *http.Request) {
+	s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) == 1 {
 			refuse("unavailable", 503)(w, r)
 			return
@@ -316,9 +331,11 @@ func TestBodiesBeyondTheBudgetAreStreamed(t *testing.T) {
 	}
 }
 
-func TestTrailersPassBothWays(t *testing.T) {
+func TestTrailersPassBothWays(t *testing.T) { bothWays(t, testTrailersPassBothWays) }
+
+func testTrailersPassBothWays(t *testing.T, front way) {
 	got := make(chan http.Header, 1)
-	s, _, _ := route(t, func(w http.ResponseWriter, r *http.Request) {
+	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Sum, Keyway-Sum")
 		io.Copy(io.Discard, r.Body)
 		got <- r.Trailer
@@ -341,8 +358,10 @@ func TestTrailersPassBothWays(t *testing.T) {
 	}
 }
 
-func TestInterimAnswersPass(t *testing.T) {
-	s, _, _ := route(t, func(w http.ResponseWriter, r *http.Request) {
+func TestInterimAnswersPass(t *testing.T) { bothWays(t, testInterimAnswersPass) }
+
+func testInterimAnswersPass(t *testing.T, front way) {
+	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.Header().Set("Link", "</style.css>")
 		w.Header().Set("Keyway-Token", "1")
@@ -364,9 +383,11 @@ func TestInterimAnswersPass(t *testing.T) {
 	}
 }
 
-func TestUpgrades(t *testing.T) {
+func TestUpgrades(t *testing.T) { bothWays(t, testUpgrades) }
+
+func testUpgrades(t *testing.T, front way) {
 	noLeaks(t)
-	s, _, _ := route(t, func(w http.ResponseWriter, r *http.Request) {
+	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "echo" {
 			http.Error(w, "no upgrade", 400)
 			return
@@ -400,7 +421,9 @@ func TestUpgrades(t *testing.T) {
 	}
 }
 
-func TestABodyThatStopsHalfway(t *testing.T) {
+func TestABodyThatStopsHalfway(t *testing.T) { bothWays(t, testABodyThatStopsHalfway) }
+
+func testABodyThatStopsHalfway(t *testing.T, front way) {
 	noLeaks(t)
 	tests := map[string]struct {
 		head    string
@@ -416,7 +439,7 @@ func TestABodyThatStopsHalfway(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			ended := make(chan error, 1)
-			s, rt, w := route(t, func(w http.ResponseWriter, r *http.Request) {
+			s, rt, w := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 				_, err := io.Copy(io.Discard, r.Body)
 				ended <- err
 			})
@@ -449,10 +472,12 @@ func TestABodyThatStopsHalfway(t *testing.T) {
 }
 
 // A client that does not read must not hold the worker for ever.
-func TestSlowReaders(t *testing.T) {
+func TestSlowReaders(t *testing.T) { bothWays(t, testSlowReaders) }
+
+func testSlowReaders(t *testing.T, front way) {
 	noLeaks(t)
 	ended := make(chan struct{})
-	s, _, _ := route(t, func(w http.ResponseWriter, r *http.Request) {
+	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		defer close(ended)
 		chunk := make([]byte, 1<<20)
 		for {
@@ -475,7 +500,11 @@ func TestSlowReaders(t *testing.T) {
 }
 
 func TestAnAnswerThatBreaksOffBreaksOff(t *testing.T) {
-	s, _, _ := route(t, func(w http.ResponseWriter, _ *http.Request) {
+	bothWays(t, testAnAnswerThatBreaksOffBreaksOff)
+}
+
+func testAnAnswerThatBreaksOffBreaksOff(t *testing.T, front way) {
+	s, _, _ := route(t, front, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "half")
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)

@@ -145,19 +145,46 @@ func sources(t testing.TB, specs ...string) []gateway.KeySource {
 	return out
 }
 
-// front serves a handler over TCP, HTTP/1.1 and HTTP/2 without TLS.
-func front(t testing.TB, h http.Handler) *httptest.Server {
-	s := httptest.NewUnstartedServer(h)
+// site is where a router takes requests, HTTP/1.1 and HTTP/2 without TLS.
+type site struct {
+	URL      string
+	Listener net.Listener
+	client   *http.Client
+}
+
+// Client returns the test's client.
+func (s *site) Client() *http.Client { return s.client }
+
+// way makes a router take requests.
+type way func(t testing.TB, rt *gateway.Router) *site
+
+// bothWays runs a test with a router behind the standard library's server and
+// behind a Front.
+func bothWays(t *testing.T, test func(t *testing.T, front way)) {
+	t.Run("server", func(t *testing.T) { test(t, throughServer) })
+	t.Run("front", func(t *testing.T) { test(t, throughFront) })
+}
+
+func throughServer(t testing.TB, rt *gateway.Router) *site {
+	s := httptest.NewUnstartedServer(rt)
 	s.Config.Protocols = new(http.Protocols)
 	s.Config.Protocols.SetHTTP1(true)
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Start()
 	t.Cleanup(s.Close)
-	return s
+	return &site{s.URL, s.Listener, s.Client()}
+}
+
+func throughFront(t testing.TB, rt *gateway.Router) *site {
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	frontOn(t, rt, l)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &site{"http://" + l.Addr().String(), l, &http.Client{Transport: transport}}
 }
 
 // get sends a request for a key and returns status and body.
-func get(t testing.TB, s *httptest.Server, key string) (*http.Response, string) {
+func get(t testing.TB, s *site, key string) (*http.Response, string) {
 	t.Helper()
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/", nil)
 	req.Header.Set("X-Key", key)

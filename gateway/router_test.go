@@ -32,9 +32,11 @@ func TestRouterConfigIsChecked(t *testing.T) {
 }
 
 // Thousands of clients that have sent half a request hold nobody up.
-func TestSlowClientsHurtNobody(t *testing.T) {
+func TestSlowClientsHurtNobody(t *testing.T) { bothWays(t, testSlowClientsHurtNobody) }
+
+func testSlowClientsHurtNobody(t *testing.T, front way) {
 	noLeaks(t)
-	s, rt, w := route(t, answer("a"))
+	s, rt, w := route(t, front, answer("a"))
 	const slow = 500
 	var conns []net.Conn
 	defer func() {
@@ -68,7 +70,9 @@ func TestSlowClientsHurtNobody(t *testing.T) {
 	}
 }
 
-func TestManyClientsAtOnce(t *testing.T) {
+func TestManyClientsAtOnce(t *testing.T) { bothWays(t, testManyClientsAtOnce) }
+
+func testManyClientsAtOnce(t *testing.T, front way) {
 	noLeaks(t)
 	ws := []*fakeWorker{newWorker(t, "a", answer("a")), newWorker(t, "b", answer("b")), newWorker(t, "d", answer("d"))}
 	c := newCluster(t, ws[0].Member, ws[1].Member, ws[2].Member)
@@ -93,9 +97,11 @@ func TestManyClientsAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-func TestAnAttackOnTheMarkers(t *testing.T) {
+func TestAnAttackOnTheMarkers(t *testing.T) { bothWays(t, testAnAttackOnTheMarkers) }
+
+func testAnAttackOnTheMarkers(t *testing.T, front way) {
 	b := newWorker(t, "b", answer("b"))
-	s, rt, _ := route(t, answer("a"))
+	s, rt, _ := route(t, front, answer("a"))
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,9 @@ func keyAt(t testing.TB, c *cluster, name string) string {
 	return ""
 }
 
-func TestRequestsGoToTheOwner(t *testing.T) {
+func TestRequestsGoToTheOwner(t *testing.T) { bothWays(t, testRequestsGoToTheOwner) }
+
+func testRequestsGoToTheOwner(t *testing.T, front way) {
 	a, b, d := newWorker(t, "a", answer("a")), newWorker(t, "b", answer("b")), newWorker(t, "d", answer("d"))
 	c := newCluster(t, a.Member, b.Member, d.Member)
 	s := front(t, newRouter(t, gateway.RouterConfig{Members: c}))
@@ -35,7 +37,9 @@ func TestRequestsGoToTheOwner(t *testing.T) {
 	}
 }
 
-func TestHintIsFollowedAndRemembered(t *testing.T) {
+func TestHintIsFollowedAndRemembered(t *testing.T) { bothWays(t, testHintIsFollowedAndRemembered) }
+
+func testHintIsFollowedAndRemembered(t *testing.T, front way) {
 	b := newWorker(t, "b", answer("b"))
 	a := newWorker(t, "a", notOwner(b.Member, 7))
 	c := newCluster(t, a.Member, leaving(b.Member))
@@ -59,6 +63,10 @@ func TestHintIsFollowedAndRemembered(t *testing.T) {
 }
 
 func TestLearnedOwnerIsForgottenOnceItLeaves(t *testing.T) {
+	bothWays(t, testLearnedOwnerIsForgottenOnceItLeaves)
+}
+
+func testLearnedOwnerIsForgottenOnceItLeaves(t *testing.T, front way) {
 	b := newWorker(t, "b", answer("b"))
 	a := newWorker(t, "a", notOwner(b.Member, 7))
 	c := newCluster(t, a.Member, leaving(b.Member))
@@ -80,6 +88,10 @@ func TestLearnedOwnerIsForgottenOnceItLeaves(t *testing.T) {
 }
 
 func TestOnlyHigherEpochsOfKnownWorkersAreFollowed(t *testing.T) {
+	bothWays(t, testOnlyHigherEpochsOfKnownWorkersAreFollowed)
+}
+
+func testOnlyHigherEpochsOfKnownWorkersAreFollowed(t *testing.T, front way) {
 	b := newWorker(t, "b", answer("b"))
 	router := ring.Member{Name: "r", Incarnation: "r-life", Role: ring.RoleRouter, State: ring.StateActive, Addr: b.Addr}
 	stranger := worker("stranger", b.URL)
@@ -108,6 +120,10 @@ func TestOnlyHigherEpochsOfKnownWorkersAreFollowed(t *testing.T) {
 
 // An epoch has one owner: a second one of the same epoch is not believed.
 func TestAHintOfTheLearnedEpochIsNotFollowed(t *testing.T) {
+	bothWays(t, testAHintOfTheLearnedEpochIsNotFollowed)
+}
+
+func testAHintOfTheLearnedEpochIsNotFollowed(t *testing.T, front way) {
 	b, d := newWorker(t, "b", answer("b")), newWorker(t, "d", answer("d"))
 	a := newWorker(t, "a", notOwner(b.Member, 7))
 	rt := newRouter(t, gateway.RouterConfig{Members: newCluster(t, a.Member, leaving(b.Member), leaving(d.Member)), Hold: -1})
@@ -126,7 +142,9 @@ func TestAHintOfTheLearnedEpochIsNotFollowed(t *testing.T) {
 }
 
 // Each worker names the next one with a lower, equal or higher epoch.
-func TestHopsAreBounded(t *testing.T) {
+func TestHopsAreBounded(t *testing.T) { bothWays(t, testHopsAreBounded) }
+
+func testHopsAreBounded(t *testing.T, front way) {
 	ws := make([]*fakeWorker, 6)
 	for i := range ws {
 		ws[i] = newWorker(t, fmt.Sprint("w", i), answer(fmt.Sprint("w", i)))
@@ -152,6 +170,10 @@ func TestHopsAreBounded(t *testing.T) {
 
 // a says b, b says a, each with a higher epoch: the router must come to rest.
 func TestFlappingOwnersAreFollowedByEpoch(t *testing.T) {
+	bothWays(t, testFlappingOwnersAreFollowedByEpoch)
+}
+
+func testFlappingOwnersAreFollowedByEpoch(t *testing.T, front way) {
 	a, b := newWorker(t, "a", nil), newWorker(t, "b", nil)
 	var epoch atomic.Int64
 	a.set(func(w http.ResponseWriter, r *http.Request) {
@@ -170,6 +192,10 @@ func TestFlappingOwnersAreFollowedByEpoch(t *testing.T) {
 }
 
 func TestLearnedOwnerThatFailsIsNotTheOnlyTry(t *testing.T) {
+	bothWays(t, testLearnedOwnerThatFailsIsNotTheOnlyTry)
+}
+
+func testLearnedOwnerThatFailsIsNotTheOnlyTry(t *testing.T, front way) {
 	b := newWorker(t, "b", answer("b"))
 	a := newWorker(t, "a", notOwner(b.Member, 7))
 	rt := newRouter(t, gateway.RouterConfig{Members: newCluster(t, a.Member, leaving(b.Member)), Hold: -1})
@@ -183,6 +209,10 @@ func TestLearnedOwnerThatFailsIsNotTheOnlyTry(t *testing.T) {
 }
 
 func TestTheAppsOwn421And503PassThrough(t *testing.T) {
+	bothWays(t, testTheAppsOwn421And503PassThrough)
+}
+
+func testTheAppsOwn421And503PassThrough(t *testing.T, front way) {
 	for _, status := range []int{421, 503} {
 		a := newWorker(t, "a", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Keyway-Owner", "b-life")
@@ -199,6 +229,10 @@ func TestTheAppsOwn421And503PassThrough(t *testing.T) {
 }
 
 func TestABusyWorkersAnswerReachesTheClient(t *testing.T) {
+	bothWays(t, testABusyWorkersAnswerReachesTheClient)
+}
+
+func testABusyWorkersAnswerReachesTheClient(t *testing.T, front way) {
 	a := newWorker(t, "a", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "3")
 		refuse("busy", 429)(w, r)

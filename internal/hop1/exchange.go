@@ -283,7 +283,7 @@ func (x *Exchange) readOdd() (err error) {
 }
 
 // oddFields returns the fields of a head that net/http has parsed, without
-// those that concern the connection.
+// those of the connection and of framing.
 func oddFields(r *http.Response) (fields []http1.Field) {
 	add := func(name, value string) {
 		fields = append(fields, http1.Field{Name: []byte(name), Value: []byte(value)})
@@ -293,7 +293,9 @@ func oddFields(r *http.Response) (fields []http1.Field) {
 			r.Header.Del(strings.TrimSpace(name))
 		}
 	}
-	r.Header.Del("Connection")
+	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding"} {
+		r.Header.Del(name)
+	}
 	for name := range r.Trailer {
 		add("Trailer", name)
 	}
