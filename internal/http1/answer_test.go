@@ -174,7 +174,7 @@ func compareChunks(t *testing.T, b []byte, cut int, r *http.Response) {
 	first, rest, err := c.Decode(bytes.Clone(b[:cut]))
 	var second []byte
 	if err == nil {
-		second, rest, err = c.Decode(append(rest, b[cut:]...))
+		second, _, err = c.Decode(append(rest, b[cut:]...))
 	}
 	body, readErr := io.ReadAll(r.Body)
 	if c.Ended() != (readErr == nil) && (c.Ended() || err == nil) {
