@@ -123,7 +123,8 @@ func (b *bed) startAll(n int) []*gossip.Cluster {
 		b.t.Fatal(err)
 	}
 	b.members = append(b.members, all...)
-	b.eventually(30*time.Second, "all members agree", func() bool { return agree(all, n) })
+	// With heavy loss an attempt to join fails now and then, after 10 s.
+	b.eventually(2*time.Minute, "all members agree", func() bool { return agree(all, n) })
 	return all
 }
 
