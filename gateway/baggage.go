@@ -21,10 +21,12 @@ const maxHeld = 32
 // addHeld returns a request's baggage with key added to the held ones. It
 // fails if key is among them already, or the chain is too long.
 func addHeld(baggage []string, key string) (string, error) {
-	hash := strconv.FormatUint(xxhash.Sum64String(key), 16)
+	var memory [64]byte
+	member := strconv.AppendUint(append(memory[:0], heldMember+"="...), xxhash.Sum64String(key), 16)
 	if len(baggage) == 0 {
-		return heldMember + "=" + hash, nil
+		return string(member), nil
 	}
+	hash := string(member[len(heldMember)+1:])
 	var rest []string
 	held := hash
 	for member := range strings.SplitSeq(strings.Join(baggage, ","), ",") {

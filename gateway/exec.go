@@ -67,7 +67,7 @@ func (x Execution) Epoch() int64 { return x.token >> sequenceBits }
 // Context returns the context to work under: the caller's, cancelled with
 // cause [ErrOwnershipLost] when the ownership cannot be confirmed in time, and
 // cancelled when the execution ends. [TokenFrom] finds the token in it. It is
-// made when first asked for, since that costs a few allocations.
+// made when first asked for.
 func (x Execution) Context() context.Context {
 	r := x.run
 	r.mu.Lock()
@@ -76,16 +76,10 @@ func (x Execution) Context() context.Context {
 		return endedContext
 	}
 	if r.ctx == nil {
-		r.makeContext(x)
+		r.ctx = &runContext{parent: r.parent, part: r.part, cancels: r.cancels, key: x.key, token: x.token}
 	}
 	return r.ctx
 }
-
-var endedContext = func() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errors.New("gateway: the execution has ended"))
-	return ctx
-}()
 
 // run is the part of an execution that the worker keeps. Runs are pooled; life
 // tells the executions that used one apart.
@@ -94,64 +88,12 @@ type run struct {
 	parent  context.Context
 	cancels uint64 // part.cancels when the key was asked for
 
-	mu     sync.Mutex // guards what follows
-	life   uint64
-	ctx    *runContext
-	cancel context.CancelCauseFunc
+	mu   sync.Mutex // guards what follows
+	life uint64
+	ctx  *runContext // nil until it is asked for
 }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
-
-// runContext carries an execution's token and the chain of keys that are held
-// along it.
-type runContext struct {
-	context.Context
-	worker *Worker
-	key    string
-	token  int64
-}
-
-type runContextKey struct{}
-
-func (c *runContext) Value(key any) any {
-	if key == (runContextKey{}) {
-		return c
-	}
-	return c.Context.Value(key)
-}
-
-// TokenFrom returns the fencing token of the innermost execution that ctx
-// belongs to.
-func TokenFrom(ctx context.Context) (token int64, ok bool) {
-	c, ok := ctx.Value(runContextKey{}).(*runContext)
-	if !ok {
-		return 0, false
-	}
-	return c.token, true
-}
-
-// holds reports whether an execution that ctx belongs to holds key at w.
-func (w *Worker) holds(ctx context.Context, key string) bool {
-	for {
-		c, ok := ctx.Value(runContextKey{}).(*runContext)
-		if !ok {
-			return false
-		}
-		if c.worker == w && c.key == key {
-			return true
-		}
-		ctx = c.Context
-	}
-}
-
-func (r *run) makeContext(x Execution) {
-	ctx, cancel := context.WithCancelCause(r.parent)
-	r.ctx = &runContext{Context: ctx, worker: r.part.worker, key: x.key, token: x.token}
-	r.cancel = cancel
-	if !r.part.track(r) {
-		cancel(ErrOwnershipLost)
-	}
-}
 
 // Do runs fn while it holds key: no other execution of the key runs at the
 // same time, here or on another worker (see docs/guarantees.md for the
@@ -252,12 +194,11 @@ func (w *Worker) release(x Execution) {
 	r, p := x.run, x.run.part
 	r.mu.Lock()
 	r.life++
-	cancel := r.cancel
-	r.ctx, r.cancel, r.parent, r.part = nil, nil, nil, nil
+	ctx := r.ctx
+	r.ctx, r.parent, r.part = nil, nil, nil
 	r.mu.Unlock()
-	if cancel != nil {
-		p.untrack(r)
-		cancel(nil)
+	if ctx != nil {
+		ctx.end()
 	}
 	runs.Put(r)
 	p.unlock(x.key, x.token)

@@ -55,20 +55,28 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
-	h.run(rw, r, x, baggage)
+	setAppHeader(r.Header, x, baggage)
+	(&appWriter{handler: h}).ServeHTTP(rw, r)
 }
 
-// run lets next answer an admitted request, whose header it changes.
-func (h *keyedHandler) run(rw http.ResponseWriter, r *http.Request, x Execution, baggage string) {
-	stripKeyway(r.Header)
-	r.Header["Baggage"] = []string{baggage}
-	r.Header[HeaderKey] = []string{encodeKey(x.key)}
-	r.Header[HeaderToken] = []string{strconv.FormatInt(x.Token(), 10)}
-	r.Header[HeaderEpoch] = []string{strconv.FormatInt(x.Epoch(), 10)}
-	r.Header[HeaderPartition] = []string{strconv.Itoa(x.run.part.number)}
-	out := &appWriter{ResponseWriter: rw, detached: h.detach}
-	h.next.ServeHTTP(out, r)
-	out.begin()
+// appFields is how many fields setAppHeader adds.
+const appFields = 5
+
+// setAppHeader makes a request's header what the app gets to see of it.
+func setAppHeader(h http.Header, x Execution, baggage string) {
+	stripKeyway(h)
+	var memory [64]byte
+	b := strconv.AppendInt(memory[:0], x.Token(), 10)
+	token := len(b)
+	b = strconv.AppendInt(b, x.Epoch(), 10)
+	epoch := len(b)
+	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
+	numbers := string(b)
+	v := [...]string{encodeKey(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
+	values := v[:]
+	for i, name := range [appFields]string{HeaderKey, HeaderToken, HeaderEpoch, HeaderPartition, "Baggage"} {
+		h[name] = values[i : i+1 : i+1]
+	}
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {
@@ -110,14 +118,21 @@ func refuse(rw http.ResponseWriter, err error) {
 	http.Error(rw, err.Error(), status)
 }
 
-// appWriter passes an app's response on without the headers that only Keyway
-// may set. When detached it goes on taking the response of an app whose client
-// has left.
+// appWriter lets the app answer one request, and passes the response on without
+// the headers that only Keyway may set. With detach it goes on taking the
+// response of an app whose client has left.
 type appWriter struct {
 	http.ResponseWriter
-	detached bool
-	wrote    bool
-	gone     bool // the client left
+	handler *keyedHandler
+	wrote   bool
+	gone    bool // the client left
+}
+
+// ServeHTTP implements [http.Handler].
+func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	a.ResponseWriter = rw
+	a.handler.next.ServeHTTP(a, r)
+	a.begin()
 }
 
 func (a *appWriter) WriteHeader(status int) {
@@ -139,7 +154,7 @@ func (a *appWriter) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	n, err := a.ResponseWriter.Write(b)
-	if err != nil && a.detached {
+	if err != nil && a.handler.detach {
 		a.gone = true
 		return len(b), nil
 	}
@@ -148,7 +163,7 @@ func (a *appWriter) Write(b []byte) (int, error) {
 
 // ReadFrom keeps the server's own fast path for copying.
 func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
-	if rf, ok := a.ResponseWriter.(io.ReaderFrom); ok && !a.detached {
+	if rf, ok := a.ResponseWriter.(io.ReaderFrom); ok && !a.handler.detach {
 		a.begin()
 		a.wrote = true
 		return rf.ReadFrom(r)

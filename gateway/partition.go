@@ -21,30 +21,30 @@ type partition struct {
 	record atomic.Pointer[handoff.Record] // the last one known; for refused requests
 	asked  atomic.Int64                   // the epoch whose successor was asked for
 
-	cancels atomic.Uint64 // goes up with each cancellation of running executions
-	mu      sync.Mutex    // guards what follows
-	live    map[*run]struct{}
-	changed chan struct{} // closed when open or record changes; nil while nobody waits
+	cancels atomic.Uint64            // goes up with each cancellation of running executions
+	mu      sync.Mutex               // guards what follows
+	live    map[*runContext]struct{} // that somebody waits for
+	changed chan struct{}            // closed when open or record changes; nil while nobody waits
 }
 
-// track registers r to be cancelled with the partition's ownership. It reports
+// track registers c to be cancelled with the partition's ownership. It reports
 // false if that has already happened.
-func (p *partition) track(r *run) bool {
+func (p *partition) track(c *runContext) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cancels.Load() != r.cancels {
+	if p.cancels.Load() != c.cancels {
 		return false
 	}
 	if p.live == nil {
-		p.live = make(map[*run]struct{})
+		p.live = make(map[*runContext]struct{})
 	}
-	p.live[r] = struct{}{}
+	p.live[c] = struct{}{}
 	return true
 }
 
-func (p *partition) untrack(r *run) {
+func (p *partition) untrack(c *runContext) {
 	p.mu.Lock()
-	delete(p.live, r)
+	delete(p.live, c)
 	p.mu.Unlock()
 }
 
@@ -55,12 +55,9 @@ func (p *partition) cancelRunning() {
 	lost := p.live
 	p.live = nil
 	p.mu.Unlock()
-	for r := range lost {
-		r.mu.Lock()
-		if r.cancel != nil {
-			r.cancel(ErrOwnershipLost)
-		}
-		r.mu.Unlock()
+	for c := range lost {
+		c.make()
+		c.cancel(ErrOwnershipLost)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/link"
@@ -90,7 +89,8 @@ func linkHandler(h http.Handler) link.Handler {
 
 // ServeLink is ServeHTTP for a request that came over the link.
 func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	baggage, err := addHeld(fieldValues(r.Fields, "Baggage"), r.Key)
+	header := r.Fields.HeaderFor(appFields)
+	baggage, err := addHeld(header["Baggage"], r.Key)
 	if err != nil {
 		refuseLink(w, r, err)
 		return
@@ -104,18 +104,8 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	if h.detach {
 		x.run.parent = context.WithoutCancel(r.Context())
 	}
-	link.ServeHTTP(x.Context(), w, r, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		h.run(rw, r, x, baggage)
-	}))
-}
-
-func fieldValues(f link.Fields, name string) (values []string) {
-	for n, v := range f.All() {
-		if strings.EqualFold(n, name) {
-			values = append(values, v)
-		}
-	}
-	return values
+	setAppHeader(header, x, baggage)
+	link.ServeHTTP(x.Context(), w, r, header, &appWriter{handler: h})
 }
 
 // refuseLink answers a request that was not admitted.
@@ -128,7 +118,7 @@ func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 	case errors.Is(err, ErrBusy):
 		refusal.Reason = link.Busy
 	case !errors.Is(err, ErrUnavailable):
-		link.ServeHTTP(r.Context(), w, r, http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
 		return
 	}
 	_ = w.Refuse(refusal) // nothing was read of the body, so it can only fail with the connection

@@ -15,7 +15,7 @@ import (
 )
 
 // listen serves h as a worker does, and returns its address.
-func (w *testWorker) listen(t *testing.T, h http.Handler) string {
+func (w *testWorker) listen(t testing.TB, h http.Handler) string {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	s := w.NewServer(h)

@@ -22,7 +22,7 @@ func Example() {
 			w.Refuse(&link.RefusedError{Reason: link.NotOwner, Owner: "w2", Addr: "10.0.0.2:8080", Epoch: 8})
 			return
 		}
-		link.ServeHTTP(r.Context(), w, r, orders)
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), orders)
 	})}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

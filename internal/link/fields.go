@@ -74,11 +74,16 @@ func (f Fields) Len() int {
 // Header returns the fields as an http.Header with canonical names, nil if
 // there are none.
 func (f Fields) Header() http.Header {
-	n := f.Len()
-	if n == 0 {
+	if len(f) == 0 {
 		return nil
 	}
-	h := make(http.Header, n)
+	return f.HeaderFor(0)
+}
+
+// HeaderFor is Header, never nil, with room for a number of fields more.
+func (f Fields) HeaderFor(more int) http.Header {
+	n := f.Len()
+	h := make(http.Header, n+more)
 	values := make([]string, n) // backs every field that comes once
 	for name, value := range f.All() {
 		name = textproto.CanonicalMIMEHeaderKey(name)

@@ -16,19 +16,20 @@ import (
 // HTTPHandler returns a Handler that runs h unchanged, see ServeHTTP.
 func HTTPHandler(h http.Handler) Handler {
 	return HandlerFunc(func(w *ResponseWriter, r *ServerRequest) {
-		ServeHTTP(r.Context(), w, r, h)
+		ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), h)
 	})
 }
 
 // ServeHTTP lets h answer r as a net/http server would: the request's body,
 // trailers and context, implicit status and length, sniffed Content-Type,
 // Flusher, trailers declared and by http.TrailerPrefix, no body for HEAD, 204
-// and 304. ctx, r.Context() or one derived from it, becomes the request's.
+// and 304. ctx, r.Context() or one derived from it, becomes the request's, and
+// so does header, r.Fields as such or with changes.
 // It differs in this: informational responses (1xx) are not sent, there is no
 // Date and no Hijacker, and a panic ends this stream, not the connection.
-func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, h http.Handler) {
+func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header http.Header, h http.Handler) {
 	x := &exchange{w: w, length: -1}
-	req, err := x.request(ctx, r)
+	req, err := x.request(ctx, r, header)
 	if err != nil {
 		x.header = http.Header{"Content-Type": {"text/plain; charset=utf-8"}}
 		x.WriteHeader(http.StatusBadRequest)
@@ -71,7 +72,7 @@ type exchange struct {
 }
 
 // request builds the request for the handler.
-func (x *exchange) request(ctx context.Context, r *ServerRequest) (*http.Request, error) {
+func (x *exchange) request(ctx context.Context, r *ServerRequest, header http.Header) (*http.Request, error) {
 	x.isHead = r.Method == http.MethodHead
 	u, err := url.ParseRequestURI(r.Target)
 	if err != nil {
@@ -83,7 +84,7 @@ func (x *exchange) request(ctx context.Context, r *ServerRequest) (*http.Request
 		Proto:         "HTTP/1.1",
 		ProtoMajor:    1,
 		ProtoMinor:    1,
-		Header:        r.Fields.Header(),
+		Header:        header,
 		Body:          http.NoBody,
 		ContentLength: r.ContentLength,
 		Host:          r.Host,
@@ -92,9 +93,6 @@ func (x *exchange) request(ctx context.Context, r *ServerRequest) (*http.Request
 	}
 	if u.Host != "" {
 		req.Host = u.Host
-	}
-	if req.Header == nil {
-		req.Header = make(http.Header)
 	}
 	if r.sized {
 		req.Header["Content-Length"] = []string{strconv.FormatInt(r.ContentLength, 10)}
@@ -184,9 +182,9 @@ func (x *exchange) WriteHeader(status int) {
 			x.header.Del("Content-Length")
 		}
 	}
-	x.encoded = x.header.Get("Transfer-Encoding") != ""
+	x.encoded = isSet(x.header["Transfer-Encoding"])
 	_, x.typed = x.header["Content-Type"]
-	x.typed = x.typed || x.header.Get("Content-Encoding") != ""
+	x.typed = x.typed || isSet(x.header["Content-Encoding"])
 	x.fields = x.w.st.c.pool.get(minBuffer)
 	f := Fields(x.fields.b)
 	for name, values := range x.header {
@@ -198,6 +196,8 @@ func (x *exchange) WriteHeader(status int) {
 	}
 	x.fields.b = f
 }
+
+func isSet(values []string) bool { return len(values) > 0 && values[0] != "" }
 
 // appendField appends what a field of the handler's header adds to the head.
 func (x *exchange) appendField(f Fields, name string, values []string) Fields {

@@ -1,0 +1,93 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// However an execution's context is used before, it says why it ended.
+func TestExecutionContextEnds(t *testing.T) {
+	type expectation struct{ err, cause error }
+	callers := errors.New("the caller's reason")
+	uses := map[string]func(ctx context.Context) context.Context{
+		"untouched":  func(ctx context.Context) context.Context { return ctx },
+		"waited for": func(ctx context.Context) context.Context { ctx.Done(); return ctx },
+		"derived": func(ctx context.Context) context.Context {
+			ctx, cancel := context.WithTimeout(ctx, time.Hour)
+			t.Cleanup(cancel)
+			return ctx
+		},
+		"value": func(ctx context.Context) context.Context { return context.WithValue(ctx, t, 1) },
+	}
+	for name, use := range uses {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newTestCluster(t, 16)
+				store := &cutStore{Store: c.store}
+				w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Store = store })
+				w.ready(t, 16)
+				check := func(what string, ctx context.Context, want expectation) {
+					t.Helper()
+					if err, cause := ctx.Err(), context.Cause(ctx); err != want.err || !errors.Is(cause, want.cause) {
+						t.Errorf("%s: %v, cause %v", what, err, cause)
+					}
+					select {
+					case <-ctx.Done():
+						if want.err == nil {
+							t.Errorf("%s: done", what)
+						}
+					default:
+						if want.err != nil {
+							t.Errorf("%s: not done", what)
+						}
+					}
+				}
+				do := func(ctx context.Context, fn func(ctx context.Context)) {
+					t.Helper()
+					if err := w.Do(ctx, "k", func(x gateway.Execution) error { fn(x.Context()); return nil }); err != nil {
+						t.Fatal(err)
+					}
+				}
+
+				var kept context.Context
+				do(t.Context(), func(ctx context.Context) {
+					kept = use(ctx)
+					if token, ok := gateway.TokenFrom(kept); !ok || token == 0 {
+						t.Errorf("token %d, %v", token, ok)
+					}
+					check("running", kept, expectation{})
+				})
+				synctest.Wait()
+				check("after its end", kept, expectation{context.Canceled, context.Canceled})
+				if _, ok := gateway.TokenFrom(kept); !ok {
+					t.Error("no token after its end")
+				}
+
+				parent, cancel := context.WithCancelCause(t.Context())
+				do(parent, func(ctx context.Context) {
+					ctx = use(ctx)
+					cancel(callers)
+					synctest.Wait()
+					check("given up", ctx, expectation{context.Canceled, callers})
+				})
+
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					do(t.Context(), func(ctx context.Context) {
+						ctx = use(ctx)
+						store.set(true)
+						time.Sleep(9 * time.Second)
+						check("ownership lost", ctx, expectation{context.Canceled, gateway.ErrOwnershipLost})
+					})
+				})
+				wg.Wait()
+			})
+		})
+	}
+}
