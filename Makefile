@@ -36,6 +36,11 @@ bench-e2e: ## measure Keyway against Redis locks, from end to end (make bench-e2
 	scripts/deps nginx redis-server
 	cd internal/hopbench && go run . e2e $(ARGS)
 
+.PHONY: loadtest
+loadtest: ## compare Keyway with Redis locks in less than 3 minutes (make loadtest ARGS=--help; see docs/benchmarks.md)
+	scripts/deps nginx redis-server
+	go -C loadtest run . --short $(ARGS)
+
 .PHONY: fuzz
 fuzz: ## run every fuzz function for T (make fuzz T=1m; default 10s)
 	scripts/fuzz $(T)

@@ -1,0 +1,193 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/resource"
+)
+
+// appConfig describes one process of the app under test.
+type appConfig struct {
+	Guard     string
+	Local     bool // a mutex in the process before the guard
+	Records   string
+	Keys      int
+	Redis     []string // host:port of the lock's servers; the first one has the stock
+	Postgres  string   // URL
+	TTL       time.Duration
+	Poll      time.Duration
+	Wait      time.Duration // of workWait
+	Instance  int           // of Instances, from 0
+	Instances int
+	Cluster   string // of a Keyway worker
+	Name      string
+	Join      string // gossip address of the router
+}
+
+// job is what a request asks for.
+type job struct {
+	key   string
+	index int
+	work  string
+	read  bool
+}
+
+// guard runs a job so that no other one of its key runs at the same time.
+type guard func(ctx context.Context, j job) (value int64, err error)
+
+// app is the program under test: one handler for all ways to exclude.
+type app struct {
+	appConfig
+	table *resource.Table
+	stock *redis.Client
+	guard guard
+}
+
+// runApp is the app's process; its argument is an appConfig.
+func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	a := new(app)
+	err := json.Unmarshal([]byte(args[0]), &a.appConfig)
+	if err != nil {
+		return err
+	}
+	if a.table, err = resource.Open(a.Records, a.Keys); err != nil {
+		return err
+	}
+	defer a.table.Close()
+	if len(a.Redis) > 0 {
+		a.stock = redis.NewClient(&redis.Options{Addr: a.Redis[0]})
+		defer a.stock.Close()
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	if a.Guard == guardMember {
+		return a.serveMember(ctx, listener, stdout)
+	}
+	var stop func()
+	if a.guard, stop, err = a.newGuard(ctx); err != nil {
+		return err
+	}
+	defer stop()
+	return a.serve(ctx, listener, stdout)
+}
+
+// shutdownTime is for the requests that run when the process is to end.
+const shutdownTime = 2 * time.Second
+
+// serve answers requests until ctx ends.
+func (a *app) serve(ctx context.Context, listener net.Listener, stdout io.Writer) error {
+	s := &http.Server{Handler: a, ReadHeaderTimeout: time.Minute}
+	failed := make(chan error, 1)
+	go func() { failed <- s.Serve(listener) }()
+	fmt.Fprintln(stdout, "ready", listener.Addr())
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	_ = s.Shutdown(end) // what is left is cut off by Close
+	return s.Close()
+}
+
+// ServeHTTP is the handler of every contender.
+func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	j := job{key: r.Header.Get(load.HeaderKey), work: r.URL.Path, read: r.Method == http.MethodGet}
+	var ok bool
+	if j.index, ok = a.table.Find(j.key); !ok {
+		http.Error(w, "there is no such key", http.StatusNotFound)
+		return
+	}
+	var value int64
+	var err error
+	if a.guard == nil {
+		token, _ := strconv.ParseInt(r.Header.Get("Keyway-Token"), 10, 64)
+		value, err = a.execute(r.Context(), j, token)
+	} else {
+		value, err = a.guard(r.Context(), j)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	body := make([]byte, 0, 64)
+	body = append(append(append(body, `{"key":"`...), j.key...), `","value":`...)
+	body = append(strconv.AppendInt(body, value, 10), "}\n"...)
+	h := w.Header()
+	h["Content-Type"] = []string{"application/json"}
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	_, _ = w.Write(body) // fails if the client has gone
+}
+
+// execute is the critical section of a job: read, work, and write. It returns
+// the key's value. The caller excludes others from the key; token is 0 if there
+// is none.
+func (a *app) execute(ctx context.Context, j job, token int64) (int64, error) {
+	x, err := a.table.Begin(j.index, token)
+	if err != nil {
+		return 0, err
+	}
+	if err := a.work(ctx, j); err != nil {
+		x.End()
+		return 0, err
+	}
+	if j.read {
+		x.Read()
+		return x.Value(), nil
+	}
+	return x.Value() + 1, x.Write()
+}
+
+// What is done in the critical section, as paths.
+const (
+	workNone  = "/none"
+	workWait  = "/wait"
+	workStock = "/stock"
+)
+
+func (a *app) work(ctx context.Context, j job) error {
+	switch j.work {
+	case workWait:
+		t := time.NewTimer(a.Wait)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		return context.Cause(ctx)
+	case workStock:
+		return a.sell(ctx, j)
+	}
+	return nil
+}
+
+// fullStock is what there is of each article in the beginning.
+const fullStock = 1_000_000_000
+
+// sell reads how much is left of an article, and writes one less.
+func (a *app) sell(ctx context.Context, j job) error {
+	left, err := a.stock.Get(ctx, "stock:"+j.key).Int64()
+	if err == redis.Nil {
+		left, err = fullStock, nil
+	}
+	if err != nil || j.read {
+		return err
+	}
+	return a.stock.Set(ctx, "stock:"+j.key, left-1, 0).Err()
+}

@@ -1,0 +1,107 @@
+//go:build linux
+
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/keyway-go/keyway/internal/cli"
+)
+
+// front is what stands between the clients and the app.
+type front string
+
+const (
+	frontAny     front = "any"     // nginx, round robin
+	frontHash    front = "hash"    // nginx, by key
+	frontRouter  front = "router"  // Keyway's, to workers that embed the library
+	frontSidecar front = "sidecar" // Keyway's, to sidecars
+)
+
+// contender is a design from the front door to the lock.
+type contender struct {
+	id, title string
+	front     front
+	guard     string
+	servers   int  // of Redis
+	postgres  bool // as well
+	local     bool // a mutex in the process before the guard
+	wrong     bool // must be caught as wrong
+	fixed     bool // its processes must stay the same
+}
+
+// localSuffix asks for a contender with a mutex in the process before its lock.
+const localSuffix = "+local"
+
+// contenders are all there are. Those with a lock can have localSuffix.
+func contenders() []contender {
+	return []contender{
+		{id: "plain", title: "any worker + plain Redis lock, polling", front: frontAny, guard: guardPlain, servers: 1},
+		{id: "lock", title: "any worker + Keyway's Redis lock", front: frontAny, guard: guardLock, servers: 1},
+		{id: "lock-polling", title: "any worker + Keyway's Redis lock, no hand-over, polling", front: frontAny, guard: guardLockPolling, servers: 1},
+		{id: "redsync", title: "any worker + redsync", front: frontAny, guard: guardRedsync, servers: 1},
+		{id: "redislock", title: "any worker + bsm/redislock", front: frontAny, guard: guardRedislock, servers: 1},
+		{id: "rueidislock", title: "any worker + rueidislock", front: frontAny, guard: guardRueidislock, servers: 1},
+		{id: "redlock", title: "any worker + Redlock, 5 servers (redsync)", front: frontAny, guard: guardRedsync, servers: 5},
+		{id: "quorum", title: "any worker + Redlock, 5 servers (Keyway's)", front: frontAny, guard: guardQuorum, servers: 5},
+		{id: "pg-row", title: "any worker + PostgreSQL row lock", front: frontAny, guard: guardRow, servers: 1, postgres: true},
+		{id: "pg-advisory", title: "any worker + PostgreSQL advisory lock", front: frontAny, guard: guardAdvisory, servers: 1, postgres: true},
+		{id: "pg-version", title: "any worker + PostgreSQL, version = ? updates", front: frontAny, guard: guardVersion, servers: 1, postgres: true},
+		{id: "streams", title: "any worker + Redis Streams, a consumer per partition", front: frontAny, guard: guardStreams, servers: 1, fixed: true},
+		{id: "hash", title: "nginx by key + local mutex (unsafe when members change)", front: frontHash, guard: guardLocal, servers: 1},
+		{id: "keyway", title: "Keyway, embedded", front: frontRouter, guard: guardMember, servers: 1},
+		{id: "sidecar", title: "Keyway, sidecars", front: frontSidecar, guard: guardSidecar, servers: 1},
+		{id: "none", title: "no exclusion (must be caught)", front: frontAny, guard: guardNone, servers: 1, wrong: true},
+	}
+}
+
+// ids are the ids of all contenders.
+func ids() []string {
+	var all []string
+	for _, c := range contenders() {
+		all = append(all, c.id)
+	}
+	return all
+}
+
+// choose finds contenders by their ids.
+func choose(names []string) (chosen []contender, err error) {
+	all := contenders()
+	for _, name := range names {
+		id, local := strings.CutSuffix(name, localSuffix)
+		i := slices.IndexFunc(all, func(c contender) bool { return c.id == id })
+		if i < 0 {
+			return nil, cli.Usagef("--contenders: there is no %q; there are %s", name, strings.Join(ids(), ", "))
+		}
+		c := all[i]
+		if local {
+			switch c.guard {
+			case guardPlain, guardLock, guardLockPolling, guardRedsync, guardRedislock, guardRueidislock, guardQuorum:
+			default:
+				return nil, cli.Usagef("--contenders: %s has no lock to put a local mutex before", id)
+			}
+			c.id, c.title, c.local = name, c.title+" + local mutex", true
+		}
+		if slices.ContainsFunc(chosen, func(o contender) bool { return o.id == c.id }) {
+			return nil, cli.Usagef("--contenders: %s is named twice", name)
+		}
+		chosen = append(chosen, c)
+	}
+	return chosen, nil
+}
+
+// needs are the programs that the contenders need beside Go's, with Debian's
+// names of their packages.
+func needs(chosen []contender) map[string]string {
+	n := map[string]string{"redis-server": "redis-server"}
+	for _, c := range chosen {
+		if c.front == frontAny || c.front == frontHash {
+			n["nginx"] = "nginx"
+		}
+		if c.postgres {
+			n["postgres"] = "postgresql"
+		}
+	}
+	return n
+}

@@ -1,0 +1,229 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// Guards, by name.
+const (
+	guardNone        = "none"
+	guardMember      = "member" // a Keyway worker, which excludes before the handler
+	guardSidecar     = "sidecar"
+	guardLocal       = "local" // a mutex in the process
+	guardPlain       = "plain"
+	guardLock        = "lock"
+	guardLockPolling = "lock-polling"
+	guardQuorum      = "quorum"
+	guardRedsync     = "redsync"
+	guardRedislock   = "redislock"
+	guardRueidislock = "rueidislock"
+	guardRow         = "pg-row"
+	guardAdvisory    = "pg-advisory"
+	guardVersion     = "pg-version"
+	guardStreams     = "streams"
+)
+
+// enter excludes others from a key, and returns how to end that. Its token is
+// 0 if it has none; the work is done under its context.
+type enter func(ctx context.Context, key string) (held context.Context, token int64, leave func(), err error)
+
+// newGuard makes the app's guard, nil for one that excludes before the handler.
+func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
+	stop = func() {}
+	var e enter
+	switch a.Guard {
+	case guardNone, guardSidecar:
+		return nil, stop, nil
+	case guardLocal:
+		e = func(ctx context.Context, _ string) (context.Context, int64, func(), error) {
+			return ctx, 0, func() {}, nil
+		}
+	case guardPlain:
+		e = (&plainLock{a.client(0), a.TTL, a.Poll}).lock
+	case guardLock, guardLockPolling, guardQuorum:
+		e, stop, err = a.keywayLock()
+	case guardRedsync:
+		e = a.redsync()
+	case guardRedislock:
+		e = a.redislock()
+	case guardRueidislock:
+		e, stop, err = a.rueidislock()
+	case guardRow, guardAdvisory, guardVersion:
+		return a.postgres(ctx)
+	case guardStreams:
+		return a.streams(ctx)
+	default:
+		err = fmt.Errorf("app: there is no guard %q", a.Guard)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.Local || a.Guard == guardLocal {
+		e = locally(e)
+	}
+	return func(ctx context.Context, j job) (int64, error) {
+		held, token, leave, err := e(ctx, j.key)
+		if err != nil {
+			return 0, err
+		}
+		defer leave()
+		return a.execute(held, j, token)
+	}, stop, nil
+}
+
+// locally lets one of the process's callers contend for a key at a time.
+func locally(e enter) enter {
+	mutex := &localmutex.Mutex{Queue: &localmutex.Queue{PerKey: -1, Total: -1}}
+	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
+		if err := mutex.Lock(ctx, key); err != nil {
+			return nil, 0, nil, err
+		}
+		held, token, leave, err := e(ctx, key)
+		if err != nil {
+			mutex.Unlock(key)
+			return nil, 0, nil, err
+		}
+		return held, token, func() { leave(); mutex.Unlock(key) }, nil
+	}
+}
+
+func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Options{Addr: a.Redis[i]}) }
+
+// keywayLock is the lock of package fallback.
+func (a *app) keywayLock() (enter, func(), error) {
+	options := fallback.LockOptions{TTL: a.TTL}
+	if a.Guard == guardLockPolling {
+		options.HandOvers, options.Wait, options.PollEvery = -1, fallback.WaitPolling, 2*a.Poll
+	}
+	var clients []redis.UniversalClient
+	for _, addr := range a.Redis {
+		client, err := fallback.NewClient("redis://" + addr)
+		if err != nil {
+			return nil, nil, err
+		}
+		clients = append(clients, client)
+	}
+	var locker *fallback.Locker
+	var err error
+	if a.Guard == guardQuorum {
+		locker, err = fallback.NewQuorum(clients, options)
+	} else {
+		locker, err = fallback.NewLocker(clients[0], options)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := func() {
+		_ = locker.Close() // what it fails with, the records show
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	}
+	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
+		lock, err := locker.Lock(ctx, key)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		// An unlock that fails is repeated by the Locker; a lock that was
+		// lost shows in the records.
+		return lock.Context(), lock.Token(), func() { _ = lock.Unlock(context.WithoutCancel(ctx)) }, nil
+	}, stop, nil
+}
+
+// plainLock is the lock that teams write: SET NX PX, polling with jitter, and
+// a script that deletes the key if it is still one's own.
+type plainLock struct {
+	client *redis.Client
+	ttl    time.Duration
+	poll   time.Duration
+}
+
+// release is made once for the process: its hash names the script in Redis.
+var release = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
+
+func (l *plainLock) lock(ctx context.Context, key string) (context.Context, int64, func(), error) {
+	name, owner := "lock:"+key, rand.Text()
+	for {
+		ok, err := l.client.SetNX(ctx, name, owner, l.ttl).Result()
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		if ok {
+			leave := func() { _ = release.Run(context.WithoutCancel(ctx), l.client, []string{name}, owner).Err() }
+			return ctx, 0, leave, nil
+		}
+		select {
+		case <-time.After(l.poll/2 + mathrand.N(l.poll)):
+		case <-ctx.Done():
+			return nil, 0, nil, context.Cause(ctx)
+		}
+	}
+}
+
+// redsync has its own delays between tries, and as many of these as it takes;
+// over several servers it is Redlock.
+func (a *app) redsync() enter {
+	var pools []redsyncredis.Pool
+	for i := range a.Redis {
+		pools = append(pools, goredis.NewPool(a.client(i)))
+	}
+	rs := redsync.New(pools...)
+	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
+		m := rs.NewMutex("lock:"+key, redsync.WithExpiry(a.TTL), redsync.WithTries(100_000))
+		if err := m.LockContext(ctx); err != nil {
+			return nil, 0, nil, err
+		}
+		return ctx, 0, func() { _, _ = m.UnlockContext(context.WithoutCancel(ctx)) }, nil
+	}
+}
+
+// redislock has no delay of its own: it polls as plainLock does.
+func (a *app) redislock() enter {
+	client := redislock.New(a.client(0))
+	options := &redislock.Options{RetryStrategy: jitter(a.Poll)}
+	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
+		wait, cancel := context.WithTimeout(ctx, time.Hour) // without a deadline it would wait no longer than the TTL
+		lock, err := client.Obtain(wait, "lock:"+key, a.TTL, options)
+		cancel()
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		return ctx, 0, func() { _ = lock.Release(context.WithoutCancel(ctx)) }, nil
+	}
+}
+
+// jitter is a redislock.RetryStrategy with a mean.
+type jitter time.Duration
+
+func (j jitter) NextBackoff() time.Duration { return time.Duration(j/2) + mathrand.N(time.Duration(j)) }
+
+// rueidislock waits for invalidations of its client-side cache.
+func (a *app) rueidislock() (enter, func(), error) {
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: a.Redis[:1]}, KeyMajority: 1, NoLoopTracking: true, KeyValidity: a.TTL,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
+		held, cancel, err := locker.WithContext(ctx, key)
+		return held, 0, cancel, err
+	}, locker.Close, nil
+}

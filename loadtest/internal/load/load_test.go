@@ -1,0 +1,203 @@
+//go:build linux
+
+package load
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// serve answers requests with h until the test ends.
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h}
+	go func() { _ = s.Serve(l) }() // ends with Close
+	t.Cleanup(func() { _ = s.Close() })
+	return l.Addr().String()
+}
+
+func TestClosedLoop(t *testing.T) {
+	var writes, began, ended atomic.Int64
+	addr := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			writes.Add(1)
+		}
+		if r.Header.Get(HeaderKey) == "" || r.URL.Path != "/x" {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+	})
+	r, err := Run(t.Context(), Config{
+		Addr: addr, Clients: 4, Mix: Mix{Keys: 10, Path: "/x"}, WarmUp: 20 * time.Millisecond, Time: 200 * time.Millisecond, Interval: 50 * time.Millisecond,
+		Begin: func() { began.Add(1) }, End: func() { ended.Add(1) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Answered == 0 || r.Failed != 0 || r.Total <= r.Answered || r.Latency.TotalCount() != r.Answered || writes.Load() < r.Total {
+		t.Errorf("%+v, %d writes", r, writes.Load())
+	}
+	var sum, points int64
+	for _, n := range r.Clients {
+		sum += n
+	}
+	for _, p := range r.Series {
+		points += p.Count
+	}
+	if sum != r.Answered || points != r.Answered {
+		t.Errorf("%d answers, by clients %d, by points %d", r.Answered, sum, points)
+	}
+	if began.Load() != 1 || ended.Load() != 1 || r.Own <= 0 || r.Time < 200*time.Millisecond {
+		t.Errorf("began %d, ended %d, own CPU %v, time %v", began.Load(), ended.Load(), r.Own, r.Time)
+	}
+}
+
+// TestOpenLoopCountsWaiting: requests that are due while the server stands
+// still are counted from when they were due.
+func TestOpenLoopCountsWaiting(t *testing.T) {
+	const still = 300 * time.Millisecond
+	start := time.Now()
+	addr := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		if rest := still - time.Since(start); rest > 0 {
+			<-time.After(rest)
+		}
+	})
+	r, err := Run(t.Context(), Config{Addr: addr, Clients: 2, Rate: 1000, Mix: Mix{Keys: 10, Path: "/"}, Time: 400 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := r.Latency.TotalCount(); n < 300 || n > 500 {
+		t.Errorf("%d requests of about 400", n)
+	}
+	if p50 := time.Duration(r.Latency.ValueAtQuantile(50)); p50 < still/6 {
+		t.Errorf("p50 is %v, though the server stood still for most of the time", p50)
+	}
+}
+
+// TestOpenLoopCountsUnanswered: what is never answered is not left out.
+func TestOpenLoopCountsUnanswered(t *testing.T) {
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	addr := serve(t, func(http.ResponseWriter, *http.Request) { <-stop })
+	r, err := Run(t.Context(), Config{Addr: addr, Clients: 2, Rate: 500, Mix: Mix{Keys: 10, Path: "/"}, Time: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failed < 25 || r.Failed != r.Latency.TotalCount() || time.Duration(r.Latency.Min()) < drainTime*9/10 {
+		t.Errorf("failed %d of %d, the quickest after %v: %v", r.Failed, r.Latency.TotalCount(), time.Duration(r.Latency.Min()), r.Failures)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	var n atomic.Int64
+	addr := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		switch n.Add(1) % 3 {
+		case 0:
+			w.WriteHeader(http.StatusBadGateway)
+		case 1:
+			panic(http.ErrAbortHandler)
+		}
+	})
+	r, err := Run(t.Context(), Config{Addr: addr, Clients: 2, Mix: Mix{Keys: 1, Path: "/", Reads: 1}, Time: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Answered == 0 || r.Failures["status 502"] == 0 || r.Failures["unexpected EOF"] == 0 {
+		t.Errorf("answered %d, failures %v", r.Answered, r.Failures)
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	addr := serve(t, func(http.ResponseWriter, *http.Request) { <-stop })
+	r, err := Run(t.Context(), Config{Addr: addr, Clients: 1, Mix: Mix{Keys: 1, Path: "/"}, Time: 150 * time.Millisecond, Timeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Failures[errTimeout.Error()] < 2 {
+		t.Errorf("failures %v", r.Failures)
+	}
+}
+
+func TestEndsWithContext(t *testing.T) {
+	addr := serve(t, func(http.ResponseWriter, *http.Request) {})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	_, err := Run(ctx, Config{Addr: addr, Clients: 1, Mix: Mix{Keys: 1, Path: "/"}, Time: time.Hour, Interval: 10 * time.Millisecond, Progress: func(Progress) { cancel(enough) }})
+	if !errors.Is(err, enough) {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+func TestFeed(t *testing.T) {
+	const answer = "HTTP/1.1 200 OK\r\nDate: today\r\ncontent-length: 5\r\n\r\nhello"
+	for cut := range len(answer) {
+		k := &conn{waiting: true}
+		whole, err := k.feed([]byte(answer[:cut]))
+		if whole || err != nil {
+			t.Fatalf("after %d bytes: %v, %v", cut, whole, err)
+		}
+		if whole, err = k.feed([]byte(answer[cut:])); !whole || err != nil || k.status != 200 {
+			t.Fatalf("cut at %d: %v, %v, status %d", cut, whole, err, k.status)
+		}
+	}
+	for _, bad := range []string{"HTTP/2 200\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", answer + "!", strings.Repeat("x", maxHead+1)} {
+		k := &conn{waiting: true}
+		if _, err := k.feed([]byte(bad)); err == nil {
+			t.Errorf("%.40q is taken for an answer", bad)
+		}
+	}
+}
+
+func FuzzFeed(f *testing.F) {
+	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"), 20)
+	f.Fuzz(func(t *testing.T, b []byte, cut int) {
+		k := &conn{waiting: true}
+		cut = max(0, min(cut, len(b)))
+		if whole, err := k.feed(b[:cut]); err == nil && !whole {
+			_, _ = k.feed(b[cut:])
+		}
+	})
+}
+
+func TestPicker(t *testing.T) {
+	const keys, draws = 100, 200_000
+	for skew, want := range map[float64]float64{0: 0.01, 0.5: 0.0538, 1.1: 0.2309, 2: 0.6116} {
+		pick := picker(keys, skew, rand.New(rand.NewPCG(1, 1)))
+		var first int
+		for range draws {
+			if i := pick(); i == 0 {
+				first++
+			} else if i >= keys {
+				t.Fatalf("key %d of %d", i, keys)
+			}
+		}
+		if got := float64(first) / draws; got < want*0.9 || got > want*1.1 {
+			t.Errorf("skew %v: the first key is drawn %.4f of the time, want %.4f", skew, got, want)
+		}
+	}
+}
+
+func TestReads(t *testing.T) {
+	r := newRequests(Mix{Keys: 5, Path: "/", Reads: 0.9})
+	var reads int
+	for _, n := range r.sequence {
+		if strings.HasPrefix(string(r.raw[n]), "GET ") {
+			reads++
+		}
+	}
+	if share := float64(reads) / sequenceLen; share < 0.89 || share > 0.91 {
+		t.Errorf("%.3f of the requests read", share)
+	}
+}

@@ -1,0 +1,315 @@
+//go:build linux
+
+// Package proc starts processes, reads how much CPU time they have used, and
+// stops them: those of a [Stage] all at once, whatever happens.
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// How long processes may take.
+const (
+	readyPatience = 60 * time.Second
+	stopPatience  = 3 * time.Second
+)
+
+// Stage holds the processes of a run. Make one with [NewStage].
+type Stage struct {
+	dir   string // of the logs
+	tasks chan func()
+
+	mu    sync.Mutex
+	all   []*Process
+	ended bool
+}
+
+// NewStage returns a stage whose processes write their logs to dir. The caller
+// must call [Stage.Close]. If this process is killed, the stage's processes
+// get SIGTERM from the kernel.
+func NewStage(dir string) *Stage {
+	s := &Stage{dir: dir, tasks: make(chan func())}
+	go s.starter()
+	return s
+}
+
+// starter starts all processes from one thread, since the kernel ends a child
+// with the thread that started it.
+func (s *Stage) starter() {
+	runtime.LockOSThread()
+	for task := range s.tasks {
+		task()
+	}
+}
+
+// Spec describes a process.
+type Spec struct {
+	Name    string
+	Program string
+	Args    []string
+	Env     []string // beside this process's own
+	Ready   string   // what a line of its output holds once it is ready; "" for no wait
+	Dial    string   // host:port that it accepts connections on once it is ready; "" for no wait
+}
+
+// Process is one that was started.
+type Process struct {
+	spec  Spec
+	cmd   *exec.Cmd
+	out   *output
+	done  chan struct{}
+	err   error // set before done is closed
+	ready string
+}
+
+// Start starts a process and waits until it is ready.
+func (s *Stage) Start(ctx context.Context, spec Spec) (*Process, error) {
+	p, err := s.begin(spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.await(ctx); err != nil {
+		s.Stop(p, syscall.SIGKILL)
+		return nil, fmt.Errorf("proc: %s is not ready: %w\n%s", spec.Name, err, p.out.tail())
+	}
+	return p, nil
+}
+
+func (s *Stage) begin(spec Spec) (*Process, error) {
+	log, err := os.OpenFile(filepath.Join(s.dir, spec.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("proc: %w", err)
+	}
+	p := &Process{spec: spec, cmd: exec.Command(spec.Program, spec.Args...), done: make(chan struct{})}
+	p.out = &output{log: log, mark: spec.Ready, found: make(chan string, 1)}
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.cmd.Env = append(os.Environ(), spec.Env...)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	p.cmd.WaitDelay = stopPatience
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		log.Close()
+		return nil, errors.New("proc: the run has ended")
+	}
+	result := make(chan error)
+	s.tasks <- func() { result <- p.cmd.Start() }
+	if err := <-result; err != nil {
+		log.Close()
+		return nil, fmt.Errorf("proc: starting %s: %w", spec.Name, err)
+	}
+	s.all = append(s.all, p)
+	go func() {
+		p.err = p.cmd.Wait()
+		log.Close()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *Process) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyPatience)
+	defer cancel()
+	if p.spec.Ready != "" {
+		select {
+		case p.ready = <-p.out.found:
+		case <-p.done:
+			return fmt.Errorf("it ended: %w", errors.Join(errEnded, p.err))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if p.spec.Dial == "" {
+		return nil
+	}
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		if c, err := net.Dial("tcp", p.spec.Dial); err == nil {
+			return c.Close()
+		}
+		select {
+		case <-poll.C:
+		case <-p.done:
+			return fmt.Errorf("it ended: %w", errors.Join(errEnded, p.err))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Name is what the process was started as.
+func (p *Process) Name() string { return p.spec.Name }
+
+// Spec is what the process was started with.
+func (p *Process) Spec() Spec { return p.spec }
+
+// ReadyLine returns the line that held Spec.Ready.
+func (p *Process) ReadyLine() string { return p.ready }
+
+// Signal sends a signal; to a process that has ended it does nothing.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("proc: signal %v to %s: %w", sig, p.spec.Name, err)
+	}
+	return nil
+}
+
+// Ended is nil while the process runs.
+func (p *Process) Ended() error {
+	select {
+	case <-p.done:
+		return fmt.Errorf("proc: %s: %w\n%s", p.spec.Name, errors.Join(errEnded, p.err), p.out.tail())
+	default:
+		return nil
+	}
+}
+
+var errEnded = errors.New("it ended by itself")
+
+// Await waits until the process has ended, or ctx has.
+func (p *Process) Await(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Stop ends a process with a signal, or by force if that takes too long.
+func (s *Stage) Stop(p *Process, how syscall.Signal) {
+	_ = p.Signal(how) // what it does not end by, it is killed after
+	p.stop()
+	s.Forget(p)
+}
+
+// Forget no longer minds that the process ends.
+func (s *Stage) Forget(p *Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, other := range s.all {
+		if other == p {
+			s.all = append(s.all[:i:i], s.all[i+1:]...)
+			return
+		}
+	}
+}
+
+// Close stops all processes and waits for their ends.
+func (s *Stage) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	var stopping sync.WaitGroup
+	for _, p := range s.all {
+		stopping.Go(func() {
+			_ = p.Signal(syscall.SIGCONT) // fails if it has ended
+			_ = p.Signal(syscall.SIGTERM)
+			p.stop()
+		})
+	}
+	stopping.Wait()
+	close(s.tasks)
+}
+
+// stop waits for the end of the process that was asked for, and leaves nothing
+// of its group.
+func (p *Process) stop() {
+	select {
+	case <-p.done:
+	case <-time.After(stopPatience):
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // nobody may be left
+	<-p.done
+}
+
+// output writes what a process prints to a log, keeps its end, and looks for
+// the line that says that the process is ready.
+type output struct {
+	log   *os.File
+	mark  string
+	found chan string
+
+	mu   sync.Mutex
+	part []byte
+	last []string
+}
+
+// maxLine bounds what is kept of a line without an end.
+const maxLine = 64 << 10
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.part = append(o.part, b...)
+	for {
+		line, rest, ok := bytes.Cut(o.part, []byte("\n"))
+		if !ok {
+			break
+		}
+		o.line(string(line))
+		o.part = append([]byte(nil), rest...)
+	}
+	if len(o.part) > maxLine {
+		o.part = nil
+	}
+	return o.log.Write(b)
+}
+
+func (o *output) line(s string) {
+	if o.mark != "" && strings.Contains(s, o.mark) {
+		select {
+		case o.found <- s:
+		default:
+		}
+	}
+	o.last = append(o.last, s)
+	if len(o.last) > 20 {
+		o.last = o.last[1:]
+	}
+}
+
+func (o *output) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.last, "\n")
+}
+
+// FreeAddr returns an address of this machine that nobody listens on.
+func FreeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("proc: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// Find returns the path of a program, which for root's ones may not be in
+// $PATH; "" if there is none.
+func Find(program string, dirs ...string) string {
+	dirs = append(append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin"), dirs...)
+	for _, dir := range dirs {
+		path := filepath.Join(dir, program)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 && !info.IsDir() {
+			return path
+		}
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+//go:embed report.html
+var page string
+
+// HTML writes the report as one page that needs nothing else.
+func (r *Report) HTML(w io.Writer) error {
+	t, err := template.New("report").Funcs(template.FuncMap{
+		"color": func(i int) template.CSS { return template.CSS(colorOf(i)) },
+		"count": count, "millis": millis, "micros": micros, "times": times, "unknown": unknown, "join": strings.Join,
+		"faulty": func(n int64, c Check) string {
+			switch {
+			case n == 0:
+				return ""
+			case c.OK():
+				return "expected"
+			}
+			return "bad"
+		},
+	}).Parse(page)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, r)
+}
+
+// What the page calls.
+
+// Charts are a scene's.
+func (s *Scene) Charts() []Chart {
+	if len(s.Rows) == 0 {
+		return nil
+	}
+	all := []Chart{
+		{"Throughput", "Median of the rounds, the least and the most; × the first one.", s.throughput()},
+		{"Cost per request", "CPU time of all processes but the load generator.", s.cost()},
+		{"Latency distribution", "All rounds together.", s.distribution()},
+		{"Throughput over time", "The last round.", s.overTime("requests/s", false, func(p Point) float64 { return p.PerSecond }, count)},
+		{"Latency over time", "The last round, p99 of each interval; no line where nothing was answered.", s.overTime("p99", true, func(p Point) float64 { return p.P99 }, latency)},
+	}
+	if slices.ContainsFunc(s.Rows, func(r *Row) bool { return r.Failed() > 0 }) {
+		all = append(all, Chart{"Failures over time", "The last round, requests per interval.", s.overTime("failed", false, func(p Point) float64 { return float64(p.Failed) }, count)})
+	}
+	return all
+}
+
+// Chart is a picture with a title.
+type Chart struct {
+	Title, Note string
+	SVG         template.HTML
+}
+
+// Line is a row of a scene's table, as text.
+type Line struct {
+	Title  string
+	Cells  []string
+	Failed int64
+}
+
+// Lines are a scene's table.
+func (s *Scene) Lines() (lines []Line) {
+	for _, r := range s.Rows {
+		base := s.Rows[0]
+		lines = append(lines, Line{r.Title, []string{
+			count(r.Median(PerSecond)), times(r.Over(base, PerSecond)), millis(r.Median(P50)), millis(r.Median(P99)), times(r.Over(base, P99)),
+			millis(r.Median(P999)), times(r.Over(base, P999)), micros(r.Median(CPU)), times(r.Over(base, CPU)),
+			unknown(r.Median(Commands)), unknown(r.Median(Fairness)), fmt.Sprintf("%.0f %%", 100*r.Median(func(t Turn) float64 { return t.Generator })),
+		}, r.Failed()})
+	}
+	return lines
+}
+
+// Columns are the heads of Lines' cells.
+func (s *Scene) Columns() []string {
+	return []string{"requests/s", "×", "p50", "p99", "×", "p99.9", "×", "CPU/request", "×", "Redis commands", "fairness", "generator"}
+}
+
+// VersionList are the versions as text, sorted.
+func (r *Report) VersionList() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
+		all = append(all, name+" "+strings.TrimPrefix(r.Versions[name], name+" "))
+	}
+	return all
+}
+
+// Loop says what kind of load it was.
+func (s Settings) Loop() string {
+	if s.Rate > 0 {
+		return fmt.Sprintf("open loop: %g requests/s are due over %d connections, latency counts from when a request is due", s.Rate, s.Clients)
+	}
+	return fmt.Sprintf("closed loop: %d clients, each sends a request when it has the answer to the last", s.Clients)
+}

@@ -1,0 +1,175 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/loadtest/internal/resource"
+)
+
+// sample is a report with all that there can be.
+func sample() *Report {
+	turn := func(perSecond, p99 float64) Turn {
+		return Turn{Seconds: 1, Answered: int64(perSecond), PerSecond: perSecond, P50: p99 / 10, P99: p99, P999: 2 * p99, Max: 3 * p99, Fairness: 0.5,
+			CPU: map[string]float64{"front": 10, "app": 1e5 / perSecond, "store": 3}, Commands: 4, Generator: 0.2}
+	}
+	row := func(id string, perSecond, p99 float64) *Row {
+		r := &Row{Contender: id, Title: "the contender " + id, Turns: []Turn{turn(perSecond, p99), turn(perSecond*1.1, p99), turn(perSecond*0.9, p99)},
+			Marks: []Mark{{At: 2, Done: 2.01, What: "kill w1"}, {At: 5, Done: 7, What: "pause w2 2s"}}}
+		for i := range 31 {
+			r.Quantiles = append(r.Quantiles, Quantile{1 - math.Pow(10, -float64(i)/10), p99 / 10 * (1 + float64(i))})
+		}
+		for i := range 40 {
+			p := Point{At: float64(i+1) / 4, PerSecond: perSecond * (1 + float64(i%5)/10), P50: p99 / 10, P99: p99 * (1 + float64(i%3)/4)}
+			if i > 20 && i < 24 {
+				p = Point{At: p.At, Failed: 7}
+			}
+			r.Series = append(r.Series, p)
+		}
+		return r
+	}
+	slow := row("plain", 8000, 120)
+	slow.Turns[0].Failed = 21
+	slow.Failures = []Failure{{"status 502 <b>", 21}}
+	return &Report{
+		Format: Format, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Took: 60, Command: "loadtest --short",
+		Machine:  Machine{CPU: "a CPU", Cores: 2, MemoryGB: 4, System: "Linux", Load: 0.1},
+		Versions: map[string]string{"go": "go1.26", "nginx": "nginx/1.22"},
+		Settings: Settings{Clients: 64, Rounds: 3, Seconds: 10, Instances: 3, Keys: 10_000, Skew: 1.1, TTL: "10s", Poll: "2ms", Events: "2s kill w1, 5s pause w2 2s"},
+		Scenes: []*Scene{
+			{Name: "zipf", Title: "zipf 1.1, no work", Rows: []*Row{slow, row("lock", 15_000, 24), row("keyway", 27_000, 9), row("none", 34_000, 7)}},
+			{Name: "hot", Title: "one hot key, no work", Rows: []*Row{row("plain", 2000, 150), row("keyway", 40_000, 5)}},
+		},
+		Checks: []Check{
+			{Contender: "plain", Title: "the contender plain", Answered: 24_000, Resource: resource.Verdict{Executions: 24_000}},
+			{Contender: "keyway", Title: "the contender keyway", Answered: 120_000, Resource: resource.Verdict{Executions: 120_000}},
+			{Contender: "none", Title: "the contender none", Answered: 100_000, Resource: resource.Verdict{Executions: 100_000, Overlaps: 50, Lost: 40}, Expected: true},
+		},
+		Goals:    []Goal{{"zipf", "requests/s", false, 3.5, 3.4}, {"hot", "p99.9", true, 0.1, 0.03}},
+		Warnings: []string{"the machine was busy"},
+	}
+}
+
+func TestJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results.json")
+	var first, again bytes.Buffer
+	if err := sample().JSON(&first); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, first.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.JSON(&again); err != nil || !bytes.Equal(first.Bytes(), again.Bytes()) {
+		t.Errorf("what was read is not what was written (%v)", err)
+	}
+	r.Format++
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "format") {
+		t.Errorf("another format: %v", err)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().CSV(&b); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	if len(lines) != 1+6*3 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	if want := "zipf,plain,1,1,8000,21,8000,12,120,240,360,0.5,25.5,10,12.5,3,4,0.2"; lines[1] != want {
+		t.Errorf("the first line is\n%s, want\n%s", lines[1], want)
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	tests := []struct {
+		name  string
+		check Check
+		ok    bool
+		word  string
+	}{
+		{"right", Check{}, true, "right"},
+		{"overlap", Check{Resource: resource.Verdict{Overlaps: 1}}, false, "WRONG"},
+		{"lost update", Check{Resource: resource.Verdict{Lost: 1}}, false, "WRONG"},
+		{"regression", Check{Resource: resource.Verdict{Regressions: 1}}, false, "WRONG"},
+		{"overtaken", Check{Resource: resource.Verdict{Overtaken: 1}}, false, "WRONG"},
+		{"not executed", Check{Missing: 1}, false, "WRONG"},
+		{"fenced after a pause", Check{Resource: resource.Verdict{Overtaken: 1, Regressions: 1, Refused: 1}, Paused: true}, true, "stale executions were fenced"},
+		{"overlap after a pause", Check{Resource: resource.Verdict{Overlaps: 1}, Paused: true}, false, "WRONG"},
+		{"caught", Check{Expected: true, Resource: resource.Verdict{Lost: 1}}, true, "caught, as it must be"},
+		{"not caught", Check{Expected: true}, false, "NOT CAUGHT: the test is blind"},
+	}
+	for _, tt := range tests {
+		if tt.check.OK() != tt.ok || tt.check.Verdict() != tt.word {
+			t.Errorf("%s: %v, %q", tt.name, tt.check.OK(), tt.check.Verdict())
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	var b bytes.Buffer
+	r := sample()
+	r.Text(&b, true)
+	text := b.String()
+	if !strings.HasPrefix(strings.TrimSpace(text), "correctness") {
+		t.Errorf("correctness does not come first:\n%s", text)
+	}
+	if strings.Count(text, red) != 2 { // a goal that was missed, and a warning
+		t.Errorf("%d red passages, want 2:\n%s", strings.Count(text, red), text)
+	}
+	for _, want := range []string{"3.38 ×", "caught, as it must be", "MISSED", "status 502", "kill w1 from 2.0 s"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %q:\n%s", want, text)
+		}
+	}
+	r.Checks[1].Resource.Lost = 3
+	b.Reset()
+	r.Text(&b, true)
+	if strings.Count(b.String(), red) != 3 || r.OK() {
+		t.Errorf("a lost update is not red:\n%s", b.String())
+	}
+}
+
+func TestGoals(t *testing.T) {
+	for g, want := range map[Goal]bool{
+		{Want: 2, Got: 2}: true, {Want: 2, Got: 2.1}: true, {Want: 2, Got: 1.9}: false,
+		{Want: 2, Got: 2, AtMost: true}: true, {Want: 2, Got: 2.1, AtMost: true}: false, {Want: 2, Got: 1.9, AtMost: true}: true,
+	} {
+		if g.Met() != want {
+			t.Errorf("%s: %v", g, g.Met())
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	before, after := sample(), sample()
+	for i := range after.Scenes[1].Rows[1].Turns {
+		after.Scenes[1].Rows[1].Turns[i].PerSecond *= 2
+	}
+	after.Settings.Clients = 32
+	var b bytes.Buffer
+	Compare(&b, before, after)
+	for _, want := range []string{"40.0 k", "80.0 k", "2.00 × *", "1.00 ×  ", "different settings"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("there is no %q:\n%s", want, b.String())
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"unicode/utf8"
+)
+
+// Colors of a terminal.
+const (
+	red   = "\x1b[31;1m"
+	green = "\x1b[32m"
+	plain = "\x1b[0m"
+)
+
+// Text writes the report as tables, what went wrong first; color is for a
+// terminal.
+func (r *Report) Text(w io.Writer, color bool) {
+	paint := func(code, s string) string {
+		if !color {
+			return s
+		}
+		return code + s + plain
+	}
+	r.checks(w, paint)
+	for _, s := range r.Scenes {
+		s.table(w)
+	}
+	if len(r.Goals) > 0 {
+		fmt.Fprintln(w, "\ngoals (Keyway's ratios, medians over the rounds)")
+		for _, g := range r.Goals {
+			word, code := "met", green
+			if !g.Met() {
+				word, code = "MISSED", red
+			}
+			fmt.Fprintf(w, "  %s  %s: %s\n", paint(code, fmt.Sprintf("%-6s", word)), g.Scene, g)
+		}
+	}
+	fmt.Fprintf(w, "\n%s, %d cores, %s, load %.1f before the run\n", r.Machine.CPU, r.Machine.Cores, r.Machine.System, r.Machine.Load)
+	for _, warning := range r.Warnings {
+		fmt.Fprintln(w, paint(red, "warning: ")+warning)
+	}
+}
+
+// String says what is wanted and what was got.
+func (g Goal) String() string {
+	sign := "≥"
+	if g.AtMost {
+		sign = "≤"
+	}
+	return fmt.Sprintf("%s %s %s ×, got %s ×", g.What, sign, ratio(g.Want), ratio(g.Got))
+}
+
+func (r *Report) checks(w io.Writer, paint func(code, s string) string) {
+	lines := [][]string{{"correctness", "answered", "executed", "overlaps", "lost updates", "token regressions", "overtaken", "not executed", ""}}
+	codes := []string{""}
+	for _, c := range r.Checks {
+		v := c.Resource
+		lines = append(lines, []string{c.Title, fmt.Sprint(c.Answered), fmt.Sprint(v.Executions + v.Reads), fmt.Sprint(v.Overlaps), fmt.Sprint(v.Lost),
+			fmt.Sprint(v.Regressions), fmt.Sprint(v.Overtaken), fmt.Sprint(c.Missing), c.Verdict()})
+		switch {
+		case !c.OK():
+			codes = append(codes, red)
+		case c.Faults() == 0:
+			codes = append(codes, green)
+		default:
+			codes = append(codes, "")
+		}
+	}
+	for i, line := range strings.Split(strings.TrimSuffix(columns(lines), "\n"), "\n") {
+		if codes[i] != "" {
+			line = paint(codes[i], line)
+		}
+		fmt.Fprintln(w, line)
+	}
+}
+
+func (s *Scene) table(w io.Writer) {
+	if len(s.Rows) == 0 {
+		return
+	}
+	base := s.Rows[0]
+	lines := [][]string{{s.Title, "requests/s", "×", "p50", "p99", "×", "p99.9", "×", "CPU/request", "×", "front", "app", "store", "Redis commands", "fairness", "failed", "generator"}}
+	for _, r := range s.Rows {
+		group := func(name string) string {
+			return micros(r.Median(func(t Turn) float64 { return t.CPU[name] }))
+		}
+		lines = append(lines, []string{r.Title, count(r.Median(PerSecond)), times(r.Over(base, PerSecond)), millis(r.Median(P50)),
+			millis(r.Median(P99)), times(r.Over(base, P99)), millis(r.Median(P999)), times(r.Over(base, P999)),
+			micros(r.Median(CPU)), times(r.Over(base, CPU)), group("front"), group("app"), group("store"),
+			unknown(r.Median(Commands)), unknown(r.Median(Fairness)), fmt.Sprint(r.Failed()),
+			fmt.Sprintf("%.0f %%", 100*r.Median(func(t Turn) float64 { return t.Generator }))})
+	}
+	fmt.Fprintf(w, "\n%s", columns(lines))
+	for _, r := range s.Rows {
+		for _, f := range r.Failures {
+			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Title, f.Count, f.Why)
+		}
+		for _, m := range r.Marks {
+			fmt.Fprintf(w, "  %s: %s from %.1f s to %.1f s\n", r.Title, m.What, m.At, m.Done)
+		}
+	}
+}
+
+// columns aligns the first column to the left and all others to the right.
+func columns(lines [][]string) string {
+	var width int
+	for _, line := range lines {
+		width = max(width, utf8.RuneCountInString(line[0]))
+	}
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, line := range lines {
+		first := line[0] + strings.Repeat(" ", width-utf8.RuneCountInString(line[0]))
+		fmt.Fprintf(t, "%s\t\n", strings.Join(append([]string{first}, line[1:]...), "\t"))
+	}
+	_ = t.Flush() // cannot fail
+	return b.String()
+}
+
+func micros(us float64) string { return fmt.Sprintf("%.0f µs", us) }
+
+func millis(ms float64) string {
+	switch {
+	case ms >= 100:
+		return fmt.Sprintf("%.0f ms", ms)
+	case ms >= 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	}
+	return fmt.Sprintf("%.2f ms", ms)
+}
+
+func ratio(x float64) string {
+	if x >= 0.1 {
+		return fmt.Sprintf("%.2f", x)
+	}
+	return fmt.Sprintf("%.3f", x)
+}
+
+func times(x float64) string {
+	if x == 0 {
+		return "–"
+	}
+	return ratio(x) + " ×"
+}
+
+func unknown(x float64) string {
+	if x < 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func count(n float64) string {
+	if n < 10_000 {
+		return fmt.Sprintf("%.0f", n)
+	}
+	return fmt.Sprintf("%.1f k", n/1e3)
+}
+
+// Compare writes how a report differs from an earlier one: the ratio of each
+// figure's medians, and whether the rounds agree on it.
+func Compare(w io.Writer, before, after *Report) {
+	if before.Machine.CPU != after.Machine.CPU || before.Machine.Cores != after.Machine.Cores {
+		fmt.Fprintf(w, "different machines: %s with %d cores, and %s with %d\n", before.Machine.CPU, before.Machine.Cores, after.Machine.CPU, after.Machine.Cores)
+	}
+	if before.Settings != after.Settings {
+		fmt.Fprintf(w, "different settings:\n  %+v\n  %+v\n", before.Settings, after.Settings)
+	}
+	for _, s := range after.Scenes {
+		old := before.Scene(s.Name)
+		if old == nil {
+			continue
+		}
+		lines := [][]string{{s.Title, "requests/s", "", "×", "p99", "", "×", "CPU/request", "", "×"}}
+		for _, r := range s.Rows {
+			o := old.Row(r.Contender)
+			if o == nil {
+				continue
+			}
+			lines = append(lines, []string{r.Title,
+				count(o.Median(PerSecond)), count(r.Median(PerSecond)), change(o, r, PerSecond),
+				millis(o.Median(P99)), millis(r.Median(P99)), change(o, r, P99),
+				micros(o.Median(CPU)), micros(r.Median(CPU)), change(o, r, CPU)})
+		}
+		if len(lines) > 1 {
+			fmt.Fprintf(w, "\n%s", columns(lines))
+		}
+	}
+	fmt.Fprintln(w, "\n* the rounds agree: every value of one run is above every value of the other")
+}
+
+// change is the ratio of medians, with a star if the rounds agree on it.
+func change(before, after *Row, f Figure) string {
+	b := before.Median(f)
+	if b <= 0 {
+		return "–"
+	}
+	s := times(after.Median(f) / b)
+	x, y := before.Values(f), after.Values(f)
+	if len(y) > 0 && (slices.Min(x) > slices.Max(y) || slices.Max(x) < slices.Min(y)) {
+		s += " *"
+	}
+	return s
+}

@@ -1,0 +1,130 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
+)
+
+func cores() int { return runtime.NumCPU() }
+
+// machine describes this one.
+func machine() report.Machine {
+	m := report.Machine{CPU: field("/proc/cpuinfo", "model name"), Cores: cores(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	if kb, err := strconv.ParseFloat(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 64); err == nil {
+		m.MemoryGB = float64(int(kb/(1<<20)*10+0.5)) / 10
+	}
+	if name := strings.Trim(field("/etc/os-release", "PRETTY_NAME"), `"`); name != "" {
+		m.System = name + ", " + m.System
+	}
+	var kernel unix.Utsname
+	if unix.Uname(&kernel) == nil {
+		m.System += ", Linux " + unix.ByteSliceToString(kernel.Release[:])
+	}
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		m.Load, _ = strconv.ParseFloat(strings.Fields(string(b))[0], 64)
+	}
+	return m
+}
+
+// field returns the value of the first line of a file that begins with a name.
+func field(path, name string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		key, value, ok := strings.Cut(strings.Replace(lines.Text(), "=", ":", 1), ":")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// rivals are the modules whose versions a report names.
+var rivals = []string{
+	"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis", "github.com/jackc/pgx/v5",
+}
+
+// versions are those of programs and modules.
+func versions(ctx context.Context, chosen []contender) map[string]string {
+	v := map[string]string{"go": runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if slices.Contains(rivals, d.Path) {
+				v[d.Path] = d.Version
+			}
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v["keyway"] = s.Value
+			}
+		}
+	}
+	flags := map[string]string{"nginx": "-v", "redis-server": "--version", "postgres": "--version"}
+	for program := range needs(chosen) {
+		path := proc.Find(program)
+		if path == "" {
+			path = findPostgres(program)
+		}
+		if path == "" {
+			continue
+		}
+		out, err := exec.CommandContext(ctx, path, flags[program]).CombinedOutput()
+		if err != nil {
+			continue
+		}
+		line, _, _ := strings.Cut(string(out), "\n")
+		v[program] = strings.TrimPrefix(line, "nginx version: ")
+	}
+	return v
+}
+
+// raiseFileLimit lets the processes have as many connections as the system
+// allows.
+func raiseFileLimit() {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil && limit.Cur < limit.Max {
+		limit.Cur = limit.Max
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // else it stays as it is
+	}
+}
+
+// Warnings are given above these shares.
+const (
+	busyGenerator = 0.5 // of a core
+	busyMachine   = 0.5 // of all cores, before the run
+)
+
+// warnings are what makes results doubtful.
+func warnings(r *report.Report) (all []string) {
+	for _, s := range r.Scenes {
+		for _, row := range s.Rows {
+			if share := row.Median(func(t report.Turn) float64 { return t.Generator }); share > busyGenerator {
+				all = append(all, fmt.Sprintf("%s, %s: the load generator, which has one thread, was busy for %.0f %% of the time: it may limit this contender", s.Name, row.Contender, 100*share))
+			}
+		}
+	}
+	if r.Machine.Load > busyMachine*float64(r.Machine.Cores) {
+		all = append(all, fmt.Sprintf("the machine was busy before the run (load %.1f on %d cores): only ratios count, if anything", r.Machine.Load, r.Machine.Cores))
+	}
+	return all
+}

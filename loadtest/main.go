@@ -1,0 +1,157 @@
+//go:build linux
+
+// Command loadtest runs the same work over Keyway, over locks in Redis and over
+// other ways to exclude, side by side on this machine, and shows what each
+// costs and whether it was right.
+//
+//	go run . --short                     # less than 3 minutes
+//	go run . --contenders plain,keyway --workloads hot --rate 5000
+//	go run . compare A.json B.json
+//
+// It starts what it needs on free ports and stops it again. docs/benchmarks.md
+// has the method. It exits with 1 if a contender was wrong that should be
+// right, or the other way round, and with 2 if it was called in a wrong way.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
+)
+
+func main() { os.Exit(cli.Main("loadtest", run)) }
+
+// childEnv makes this program run as the app when it is a test.
+const childEnv = "LOADTEST_CHILD=1"
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "app":
+			return runApp(ctx, args[1:], stdout, stderr)
+		case "compare":
+			return runCompare(args[1:], stdout)
+		}
+	}
+	o, err := parseOptions(args, stdout)
+	if err != nil {
+		return err
+	}
+	r, err := measure(ctx, o, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	r.Text(stdout, o.color || isTerminal(stdout))
+	if err := write(r, o.out); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "\nreport: %s (and results.json, results.csv)\n", filepath.Join(o.out, "report.html"))
+	if !r.OK() {
+		return errWrong
+	}
+	return nil
+}
+
+// errWrong: the records show what must not be, or not what must be.
+var errWrong = errors.New("the correctness counters are not as they must be, see above")
+
+// write writes the report's files.
+func write(r *report.Report, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for name, form := range map[string]func(io.Writer) error{"results.json": r.JSON, "results.csv": r.CSV, "report.html": r.HTML} {
+		f, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(form(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func runCompare(args []string, stdout io.Writer) error {
+	if len(args) != 2 {
+		return cli.Usagef("compare takes two files: loadtest compare A.json B.json")
+	}
+	before, err := report.Read(args[0])
+	if err != nil {
+		return err
+	}
+	after, err := report.Read(args[1])
+	if err != nil {
+		return err
+	}
+	report.Compare(stdout, before, after)
+	return nil
+}
+
+// isTerminal reports whether w is one.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+}
+
+// newStage makes a directory and the programs. The caller must call close.
+func newStage(ctx context.Context, o *options) (g *stage, err error) {
+	if err := missing(needs(o.chosen)); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "keyway-loadtest-")
+	if err != nil {
+		return nil, err
+	}
+	g = &stage{Stage: proc.NewStage(dir), dir: dir, keys: o.keys, settings: o.settings()}
+	if err := errors.Join(os.Chmod(dir, 0o755), g.prepare(ctx, o)); err != nil { // nginx and PostgreSQL run as other users
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *stage) prepare(ctx context.Context, o *options) (err error) {
+	if g.self, err = os.Executable(); err != nil {
+		return err
+	}
+	keyway := func(c contender) bool { return c.front == frontRouter || c.front == frontSidecar }
+	if slices.ContainsFunc(o.chosen, keyway) {
+		g.programs, err = cluster.Build(ctx, g.dir)
+	}
+	return err
+}
+
+func (g *stage) close() {
+	g.Close()
+	_ = os.RemoveAll(g.dir) // what is left is in the temporary directory
+}
+
+// missing returns an error that says which programs are not installed.
+func missing(programs map[string]string) error {
+	var packages []string
+	for program, pkg := range programs {
+		if proc.Find(program) == "" && findPostgres(program) == "" {
+			packages = append(packages, pkg)
+		}
+	}
+	if len(packages) == 0 {
+		return nil
+	}
+	slices.Sort(packages)
+	return fmt.Errorf("not installed: %s. As root: scripts/deps %[1]s (Debian's packages); or leave the --contenders out that need them", strings.Join(packages, " "))
+}

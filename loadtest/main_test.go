@@ -1,0 +1,240 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
+)
+
+// TestMain makes the test's program the app when it is started as such.
+func TestMain(m *testing.M) {
+	if os.Getenv("LOADTEST_CHILD") != "" {
+		main()
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each app takes a second to end
+	dir, err := os.MkdirTemp("", "keyway-loadtest-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	err = os.Chmod(dir, 0o755) // PostgreSQL runs as another user
+	os.Setenv("TMPDIR", dir)
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// loadtest runs the command and returns its report and what it printed. It
+// fails the test if a process or a file is left.
+func loadtest(ctx context.Context, t *testing.T, args ...string) (r *report.Report, printed string, err error) {
+	t.Helper()
+	out := t.TempDir()
+	var b strings.Builder
+	err = run(ctx, append(args, "--out", out), io.MultiWriter(&b, t.Output()), t.Output())
+	if left := children(t); left != "" {
+		t.Errorf("these processes are left:\n%s", left)
+	}
+	if dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), "keyway-loadtest-*")); len(dirs) > 0 {
+		t.Errorf("these directories are left: %v", dirs)
+	}
+	if _, failed := os.Stat(filepath.Join(out, "results.json")); failed != nil {
+		return nil, b.String(), err
+	}
+	for _, name := range []string{"report.html", "results.csv"} {
+		if info, err := os.Stat(filepath.Join(out, name)); err != nil || info.Size() == 0 {
+			t.Errorf("no %s: %v", name, err)
+		}
+	}
+	r, failed := report.Read(filepath.Join(out, "results.json"))
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	return r, b.String(), err
+}
+
+// children returns the processes that this one has started and that run.
+func children(t *testing.T) (left string) {
+	t.Helper()
+	lists, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil || len(lists) == 0 {
+		t.Fatalf("the kernel does not tell this process's children: %v", err)
+	}
+	for _, path := range lists {
+		list, err := os.ReadFile(path)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		for pid := range strings.FieldsSeq(string(list)) {
+			line, _ := os.ReadFile("/proc/" + pid + "/cmdline") // empty if it has ended
+			left += strings.ReplaceAll(string(line), "\x00", " ") + "\n"
+		}
+	}
+	return left
+}
+
+// needPrograms stops a test that lacks programs.
+func needPrograms(t *testing.T, names ...string) {
+	t.Helper()
+	chosen, err := choose(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := missing(needs(chosen)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSmoke runs a little of everything on real processes.
+func TestSmoke(t *testing.T) {
+	needPrograms(t, "plain", "keyway")
+	r, printed, err := loadtest(t.Context(), t, "--contenders", "plain,lock+local,hash,keyway,sidecar,none", "--workloads", "hot,read-mostly",
+		"--work", "none,stock", "--rounds", "1", "--time", "150ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(strings.TrimSpace(printed), "correctness") {
+		t.Error("correctness is not printed first")
+	}
+	if len(r.Scenes) != 4 || len(r.Checks) != 6 {
+		t.Fatalf("%d scenes, %d checks", len(r.Scenes), len(r.Checks))
+	}
+	for _, s := range r.Scenes {
+		for _, row := range s.Rows {
+			turn := row.Turns[0]
+			if turn.Answered == 0 || turn.Failed != 0 || turn.AllCPU() <= 0 || turn.P50 <= 0 || turn.P99 < turn.P50 || turn.Fairness < 0 || turn.Generator <= 0 {
+				t.Errorf("%s, %s: %+v", s.Name, row.Contender, turn)
+			}
+		}
+	}
+	plain, keyway := r.Scene("hot").Row("plain").Turns[0], r.Scene("hot").Row("keyway").Turns[0]
+	if plain.Commands < 3 || keyway.Commands > 0.5 {
+		t.Errorf("commands per request: %.2f with a lock, %.2f of Keyway", plain.Commands, keyway.Commands)
+	}
+}
+
+// TestBlind: a contender that does not exclude is caught, and the command
+// fails for one that ought to.
+func TestBlind(t *testing.T) {
+	needPrograms(t, "none")
+	o, err := parseOptions([]string{"--contenders", "none", "--workloads", "hot", "--rounds", "1", "--time", "50ms"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.chosen[0].wrong = false
+	r, err := measure(t.Context(), o, t.Output(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.OK() || r.Checks[0].Resource.Overlaps == 0 || r.Checks[0].Resource.Lost == 0 {
+		t.Errorf("the lack of a lock is not noticed: %+v", r.Checks[0])
+	}
+}
+
+// TestEvents lets everything happen that can, to Keyway and to a lock behind
+// nginx.
+func TestEvents(t *testing.T) {
+	needPrograms(t, "plain", "keyway")
+	const events = "100ms add, 600ms drain w1, 1400ms kill w2, 1600ms pause w3 100ms, 2s restart-redis"
+	r, _, err := loadtest(t.Context(), t, "--contenders", "plain,keyway", "--workloads", "uniform", "--rounds", "1", "--time", "4s",
+		"--keys", "50", "--clients", "8", "--rate", "400", "--ttl", "1s", "--events", events)
+	if r == nil {
+		t.Fatal(err)
+	}
+	for _, row := range r.Scenes[0].Rows {
+		if len(row.Marks) != 5 || row.Turns[0].Answered == 0 || row.Turns[0].Fairness != -1 {
+			t.Errorf("%s: %+v, %+v", row.Contender, row.Marks, row.Turns[0])
+		}
+	}
+	// A plain lock loses its locks with the Redis, so that it may be wrong.
+	if c := r.Checks[1]; c.Contender != "keyway" || !c.OK() {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestInterrupted: the end of the context ends everything.
+func TestInterrupted(t *testing.T) {
+	needPrograms(t, "plain", "keyway")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	time.AfterFunc(3*time.Second, func() { cancel(enough) })
+	r, _, err := loadtest(ctx, t, "--contenders", "plain,keyway", "--time", "1h", "--keys", "50", "--clients", "8")
+	if r != nil || !errors.Is(err, enough) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		args string
+		want string
+	}{
+		{"--contenders mutex", `there is no "mutex"; there are plain, `},
+		{"--contenders plain,plain", "named twice"},
+		{"--contenders keyway+local", "no lock to put a local mutex before"},
+		{"--workloads cold", `there is no "cold"`},
+		{"--work hard", `there is no "hard"`},
+		{"--skew -1", "not a number from 0 up"},
+		{"--reads 2", "is no share"},
+		{"--clients 0", "--clients"},
+		{"--time=2s --events=soon", "must begin with a time"},
+		{"--time=2s --events=1s", "one of add"},
+		{"--time=2s --events=2s_add", "does not end within"},
+		{"--time=2s --events=1s_kill", "takes 1 argument"},
+		{"--contenders=streams --time=2s --events=1s_add", "cannot do without its workers"},
+		{"--bogus", "bogus"},
+		{"extra", "extra"},
+		{"compare one.json", "two files"},
+	}
+	for _, tt := range tests {
+		args := strings.Fields(tt.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "_", " ")
+		}
+		err := run(t.Context(), args, io.Discard, io.Discard)
+		if cli.ExitCode(err) != 2 || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: exit code %d, %v", tt.args, cli.ExitCode(err), err)
+		}
+	}
+}
+
+func TestParseEvents(t *testing.T) {
+	events, err := parseEvents("10s kill w1, 5s add, 15s pause w2 3s , 1m restart-redis, 20s drain w3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprint(events), "[add kill w1 pause w2 3s drain w3 restart-redis]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, bad := range []string{"-1s add", "5s add w1", "5s kill", "5s pause w1", "5s pause w1 soon", "5s explode"} {
+		if _, err := parseEvents(bad); err == nil {
+			t.Errorf("%q is taken for an event", bad)
+		}
+	}
+}
+
+func TestParseCommands(t *testing.T) {
+	const info = "# Commandstats\r\ncmdstat_set:calls=7,usec=1\r\ncmdstat_info:calls=100,usec=2\r\ncmdstat_client|setinfo:calls=9,usec=3\r\ncmdstat_evalsha:calls=5,usec=2\r\n"
+	if n := parseCommands(info); n != 12 {
+		t.Errorf("%d commands, want 12", n)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	if err := missing(map[string]string{"sh": "dash", "no-such-program": "no-such-package"}); err == nil || !strings.Contains(err.Error(), "scripts/deps no-such-package (") {
+		t.Errorf("a program that is not installed: %v", err)
+	}
+}

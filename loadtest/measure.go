@@ -1,0 +1,263 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
+)
+
+// measurement is a run of the load test.
+type measurement struct {
+	*options
+	stage    *stage
+	progress *progress
+	report   *report.Report
+	stacks   []*stack // by contender; nil entries if each turn has its own
+	checks   []*report.Check
+}
+
+// measure runs all scenes and reports.
+func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report.Report, error) {
+	m := &measurement{options: o, report: &report.Report{
+		Format: report.Format, Started: time.Now(), Command: o.invocation, Machine: machine(), Settings: o.reported(),
+	}}
+	raiseFileLimit()
+	m.report.Versions = versions(ctx, o.chosen)
+	m.progress = newProgress(o, stderr)
+	m.progress.say("building the programs …")
+	var err error
+	if m.stage, err = newStage(ctx, o); err != nil {
+		return nil, err
+	}
+	defer m.stage.close()
+	defer m.progress.clear()
+	if err := m.all(ctx); err != nil {
+		return nil, errors.Join(context.Cause(ctx), err)
+	}
+	m.report.Took = time.Since(m.report.Started).Seconds()
+	for _, c := range m.checks {
+		m.report.Checks = append(m.report.Checks, *c)
+	}
+	m.report.Goals = goals(m.report)
+	m.report.Warnings = warnings(m.report)
+	return m.report, nil
+}
+
+func (m *measurement) all(ctx context.Context) error {
+	m.stacks = make([]*stack, len(m.chosen))
+	for i, c := range m.chosen {
+		m.checks = append(m.checks, &report.Check{Contender: c.id, Title: c.title, Expected: c.wrong, Paused: m.paused()})
+		m.progress.say("starting " + c.title)
+		s, err := m.stage.startStack(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := m.provoke(ctx, s, m.checks[i]); err != nil {
+			return fmt.Errorf("%s: %w", c.id, err)
+		}
+		if len(m.events) > 0 {
+			s.stop()
+			continue
+		}
+		m.stacks[i] = s
+	}
+	for _, s := range m.scenes {
+		if err := m.play(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// What provoke does.
+const (
+	provokeClients = 16
+	provokeTime    = 300 * time.Millisecond
+)
+
+// provoke lets clients contend for one key with a critical section that waits,
+// so that who does not exclude is caught, whatever the workload.
+func (m *measurement) provoke(ctx context.Context, s *stack, c *report.Check) error {
+	r, err := load.Run(ctx, load.Config{Addr: s.addr, Clients: provokeClients, Mix: load.Mix{Keys: 1, Path: workWait}, Time: provokeTime})
+	if err != nil {
+		return err
+	}
+	if r.Total == 0 {
+		return fmt.Errorf("no request was answered with 200: %v", r.Failures)
+	}
+	return m.judge(ctx, s, c, r.Total)
+}
+
+// judge adds what has happened to a stack since the last time.
+func (m *measurement) judge(ctx context.Context, s *stack, c *report.Check, answered int64) error {
+	v, err := s.verdict(ctx)
+	if err != nil {
+		return err
+	}
+	since := v
+	since.Sub(s.judged)
+	s.judged = v
+	c.Resource.Add(since)
+	c.Answered += answered
+	c.Missing += max(0, answered-since.Executions-since.Reads)
+	return nil
+}
+
+// play runs the rounds of a scene.
+func (m *measurement) play(ctx context.Context, sc scene) error {
+	scene := &report.Scene{Name: sc.name, Title: sc.title}
+	m.report.Scenes = append(m.report.Scenes, scene)
+	var sums []*sum
+	for _, c := range m.chosen {
+		row := &report.Row{Contender: c.id, Title: c.title}
+		scene.Rows = append(scene.Rows, row)
+		sums = append(sums, newSum(row))
+	}
+	for round := range m.rounds {
+		for i, c := range m.chosen {
+			m.progress.turn(sc, round, c)
+			if err := m.turn(ctx, sc, i, sums[i]); err != nil {
+				return fmt.Errorf("%s, %s: %w", sc.name, c.id, err)
+			}
+		}
+	}
+	for _, s := range sums {
+		s.finish()
+	}
+	return nil
+}
+
+// turn lets a contender take its turn.
+func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) error {
+	s := m.stacks[i]
+	if s == nil {
+		var err error
+		if s, err = m.stage.startStack(ctx, m.chosen[i]); err != nil {
+			return err
+		}
+		defer s.stop()
+	}
+	var before, after counters
+	var failed error
+	var marks []report.Mark
+	play, stop := context.WithCancel(ctx)
+	defer stop()
+	played := make(chan struct{})
+	r, err := load.Run(ctx, load.Config{
+		Addr: s.addr, Clients: m.clients, Rate: float64(m.rate), Mix: sc.mix, WarmUp: m.warmUp, Time: m.time, Progress: m.progress.show,
+		Begin: func() {
+			before = s.counters(ctx)
+			begin := time.Now()
+			go func() {
+				defer close(played)
+				marks, failed = s.play(play, begin, m.events)
+			}()
+		},
+		End: func() { after = s.counters(ctx) },
+	})
+	if err != nil {
+		return err
+	}
+	stop()
+	<-played
+	if err := errors.Join(failed, s.check(), before.err, after.err); err != nil {
+		return err
+	}
+	if r.Answered == 0 {
+		return fmt.Errorf("no request was answered with 200: %v", r.Failures)
+	}
+	sum.add(r, before, after, s.restarted, marks)
+	m.progress.done(sum.row.Turns[len(sum.row.Turns)-1])
+	return m.judge(ctx, s, m.checks[i], r.Total)
+}
+
+// counters are a stack's at one moment.
+type counters struct {
+	cpu      map[string]time.Duration
+	commands int64
+	err      error
+}
+
+func (s *stack) counters(ctx context.Context) (c counters) {
+	c.cpu = s.cpu()
+	c.commands, c.err = s.commands(ctx)
+	return c
+}
+
+// sum is a row in the making.
+type sum struct {
+	row      *report.Row
+	all      *load.Result
+	failures map[string]int64
+}
+
+func newSum(row *report.Row) *sum { return &sum{row: row, failures: make(map[string]int64)} }
+
+// add adds a turn.
+func (s *sum) add(r *load.Result, before, after counters, restarted bool, marks []report.Mark) {
+	seconds, answered := r.Time.Seconds(), float64(r.Answered)
+	millis := func(q float64) float64 { return float64(r.Latency.ValueAtQuantile(q)) / 1e6 }
+	t := report.Turn{
+		Seconds: seconds, Answered: r.Answered, Failed: r.Failed, PerSecond: answered / seconds,
+		P50: millis(50), P99: millis(99), P999: millis(99.9), Max: float64(r.Latency.Max()) / 1e6,
+		Fairness: -1, CPU: make(map[string]float64), Commands: -1, Generator: r.Own.Seconds() / seconds,
+	}
+	for group, d := range after.cpu {
+		used := (d - before.cpu[group]).Seconds()
+		t.CPU[group] = used * 1e6 / answered
+		t.Busy += used / seconds / float64(cores())
+	}
+	if !restarted {
+		t.Commands = float64(after.commands-before.commands) / answered
+	}
+	if s.all == nil {
+		s.all = r
+	} else {
+		s.all.Latency.Merge(r.Latency)
+	}
+	if least, most := slices.Min(r.Clients), slices.Max(r.Clients); !r.Open && most > 0 {
+		t.Fairness = float64(least) / float64(most)
+	}
+	for why, n := range r.Failures {
+		s.failures[why] += n
+	}
+	s.row.Turns = append(s.row.Turns, t)
+	s.row.Marks, s.row.Series = marks, nil
+	for _, p := range r.Series {
+		s.row.Series = append(s.row.Series, report.Point{
+			At: p.At.Seconds(), PerSecond: float64(p.Count) / p.Length.Seconds(), Failed: p.Failed, P50: p.P50.Seconds() * 1e3, P99: p.P99.Seconds() * 1e3,
+		})
+	}
+}
+
+// quantiles are where the distribution is drawn: ever nearer to 1.
+func quantiles() (qs []float64) {
+	for nines, step := 1.0, 0; step <= 50; step++ {
+		qs = append(qs, 1-nines)
+		nines *= 0.8317637711026711 // ten to the power of -0.08: 12 points for each nine
+	}
+	return qs
+}
+
+// finish completes the row.
+func (s *sum) finish() {
+	n := float64(s.all.Latency.TotalCount())
+	for _, q := range quantiles() {
+		if (1-q)*n < 1 {
+			break // there is nothing beyond it
+		}
+		s.row.Quantiles = append(s.row.Quantiles, report.Quantile{Quantile: q, Millis: float64(s.all.Latency.ValueAtQuantile(100*q)) / 1e6})
+	}
+	for why, n := range s.failures {
+		s.row.Failures = append(s.row.Failures, report.Failure{Why: why, Count: n})
+	}
+	slices.SortFunc(s.row.Failures, func(a, b report.Failure) int { return int(b.Count - a.Count) })
+}

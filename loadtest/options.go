@@ -1,0 +1,194 @@
+//go:build linux
+
+package main
+
+import (
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/report"
+)
+
+const about = `Loadtest runs the same work over Keyway and over other ways to exclude, in turns,
+and compares them. It starts what it needs on free ports and stops it again.
+
+       loadtest compare A.json B.json
+
+shows how the second run differs from the first.
+
+Contenders (the first one named is what the others are compared with; those with
+a lock can have ` + localSuffix + `, a mutex in each process before the lock):
+`
+
+// options are what a run is asked for.
+type options struct {
+	short      bool
+	names      []string
+	workloads  []string
+	works      []string
+	keys       int
+	skew       decimal
+	reads      decimal
+	wait       time.Duration
+	clients    int
+	rate       decimal
+	rounds     int
+	time       time.Duration
+	warmUp     time.Duration
+	instances  int
+	ttl, poll  time.Duration
+	eventText  string
+	out        string
+	color      bool
+	chosen     []contender
+	scenes     []scene
+	events     []event
+	invocation string
+}
+
+// scene is a workload.
+type scene struct {
+	name, title string
+	mix         load.Mix
+}
+
+// The short form.
+const (
+	shortContenders = "plain,lock,hash,keyway,none"
+	shortWorkloads  = "uniform,zipf,hot"
+)
+
+func parseOptions(args []string, stdout io.Writer) (*options, error) {
+	o := &options{invocation: strings.Join(append([]string{"loadtest"}, args...), " "), skew: 1.1, reads: 0.95}
+	var text strings.Builder
+	text.WriteString(about)
+	for _, c := range contenders() {
+		text.WriteString("  " + c.id + strings.Repeat(" ", 14-len(c.id)) + c.title + "\n")
+	}
+	f := cli.NewFlags("loadtest", text.String())
+	f.Group("What")
+	f.Bool(&o.short, "short", "the short form: --contenders "+shortContenders+" --workloads "+shortWorkloads+", less than 3 minutes")
+	f.List(&o.names, "contenders", ",", strings.Split("plain,lock,redsync,redislock,rueidislock,redlock,hash,keyway,sidecar,none", ","), "`names` separated by commas")
+	f.List(&o.workloads, "workloads", ",", strings.Split("uniform,zipf,hot,read-mostly", ","), "`names` of some of uniform, zipf, hot (one key), read-mostly (zipf)")
+	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for --wait), stock (two calls to Redis)")
+	f.Int(&o.keys, "keys", 10_000, 1, "`number` of keys")
+	f.Var(&o.skew, "skew", "`exponent` of zipf and read-mostly: the i-th key comes with weight 1/i^exponent")
+	f.Var(&o.reads, "reads", "`share` of requests that only read in read-mostly; they exclude like all others")
+	f.Duration(&o.wait, "wait", time.Millisecond, time.Microsecond, "`time` of the work wait; a timer makes it longer")
+	f.Group("How")
+	f.Int(&o.clients, "clients", 64, 1, "`number` of clients, each with a connection")
+	f.Var(&o.rate, "rate", "`requests` per second in all that are due, whether or not the ones before are answered; latency counts from when a request is due. 0: each client sends one when it has the answer to the last")
+	f.Int(&o.rounds, "rounds", 5, 1, "`number` of rounds in which each contender has its turn")
+	f.Duration(&o.time, "time", time.Second, 50*time.Millisecond, "`length` of a turn")
+	f.Duration(&o.warmUp, "warm-up", 250*time.Millisecond, 0, "`length` of the load before each turn")
+	f.Int(&o.instances, "instances", 3, 1, "`number` of workers")
+	f.Duration(&o.ttl, "ttl", 10*time.Second, time.Second, "`time` after which a lock that nobody renews is free, and a worker that died is taken over")
+	f.Duration(&o.poll, "poll", 2*time.Millisecond, 10*time.Microsecond, "mean `time` between two tries of locks that poll and leave it to the user")
+	f.String(&o.eventText, "events", "", "what happens in each turn: `events` such as \"5s add, 10s drain w1, 15s kill w2, 20s pause w3 3s, 30s restart-redis\"; each turn then has processes of its own")
+	f.Group("Output")
+	f.String(&o.out, "out", "report", "`directory` of report.html, results.json and results.csv")
+	f.Bool(&o.color, "color", "colors, even if the output is no terminal")
+	if err := f.Parse(args, stdout); err != nil {
+		return nil, err
+	}
+	return o, o.check()
+}
+
+func (o *options) check() (err error) {
+	if o.short {
+		o.names, o.workloads = strings.Split(shortContenders, ","), strings.Split(shortWorkloads, ",")
+	}
+	if o.chosen, err = choose(o.names); err != nil {
+		return err
+	}
+	if o.events, err = parseEvents(o.eventText); err != nil {
+		return err
+	}
+	if o.reads > 1 {
+		return cli.Usagef("--reads: %v is no share", float64(o.reads))
+	}
+	for _, e := range o.events {
+		if e.at+e.length >= o.time {
+			return cli.Usagef("--events: %q does not end within --time %v", e, o.time)
+		}
+		for _, c := range o.chosen {
+			if c.fixed && e.kind != eventRestart && e.kind != eventPause {
+				return cli.Usagef("--events: %s cannot do without its workers, nor take others", c.id)
+			}
+		}
+	}
+	for _, name := range o.workloads {
+		for _, work := range o.works {
+			s, err := o.scene(name, work)
+			if err != nil {
+				return err
+			}
+			o.scenes = append(o.scenes, s)
+		}
+	}
+	return nil
+}
+
+// scene puts a workload and a work together.
+func (o *options) scene(name, work string) (s scene, err error) {
+	percent := 100 * o.reads
+	s = scene{name: name, mix: load.Mix{Keys: o.keys, Path: "/" + work}}
+	switch name {
+	case "uniform":
+		s.title = "uniform keys"
+	case "zipf":
+		s.title, s.mix.Skew = "zipf "+o.skew.String(), float64(o.skew)
+	case "hot":
+		s.title, s.mix.Keys = "one hot key", 1
+	case "read-mostly":
+		s.title, s.mix.Skew, s.mix.Reads = "zipf "+o.skew.String()+", "+percent.String()+" % reads", float64(o.skew), float64(o.reads)
+	default:
+		return s, cli.Usagef("--workloads: there is no %q; there are uniform, zipf, hot, read-mostly", name)
+	}
+	switch s.mix.Path {
+	case workNone:
+		s.title += ", no work"
+	case workWait:
+		s.name, s.title = name+"-wait", s.title+", "+o.wait.String()+" of waiting"
+	case workStock:
+		s.name, s.title = name+"-stock", s.title+", a stock decrement in Redis"
+	default:
+		return s, cli.Usagef("--work: there is no %q; there are none, wait, stock", work)
+	}
+	return s, nil
+}
+
+func (o *options) settings() settings {
+	return settings{Instances: o.instances, TTL: o.ttl, Poll: o.poll, Wait: o.wait}
+}
+
+func (o *options) reported() report.Settings {
+	return report.Settings{
+		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(), Instances: o.instances,
+		Keys: o.keys, Skew: float64(o.skew), Reads: float64(o.reads), Wait: o.wait.String(), TTL: o.ttl.String(), Poll: o.poll.String(), Events: o.eventText,
+	}
+}
+
+// paused reports whether a process is to be paused.
+func (o *options) paused() bool {
+	return slices.ContainsFunc(o.events, func(e event) bool { return e.kind == eventPause })
+}
+
+// decimal is the value of a flag that holds a number that is not negative.
+type decimal float64
+
+func (d *decimal) String() string { return strconv.FormatFloat(float64(*d), 'f', -1, 64) }
+
+func (d *decimal) Set(s string) error {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v >= 0 && v < 1e9) {
+		return cli.Usagef("%q is not a number from 0 up", s)
+	}
+	*d = decimal(v)
+	return nil
+}
