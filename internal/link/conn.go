@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/sock"
 )
 
 // Config is what both ends of a link are configured with. The zero value
@@ -58,12 +60,13 @@ func (c *Config) hello() hello {
 // conn is what both ends of a connection have in common: frames in, frames
 // out, and the watch over the peer's liveness.
 type conn struct {
-	nc   net.Conn
-	cfg  *Config
-	pool *bufferPool
-	in   *reader
-	out  *queue
-	peer hello
+	nc     net.Conn
+	stream io.ReadWriter // of nc
+	cfg    *Config
+	pool   *bufferPool
+	in     *reader
+	out    *queue
+	peer   hello
 
 	heard   atomic.Bool // something else than a ping has come in since the last look
 	stalled atomic.Bool // nothing has for PingTimeout
@@ -76,7 +79,13 @@ type conn struct {
 
 func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
 	c.nc, c.cfg, c.pool = nc, cfg, pool
-	c.in = newReader(nc, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
+	if a, ok := nc.(*readAhead); ok {
+		a.stream = sock.NewStream(a.Conn)
+		c.stream = a
+	} else {
+		c.stream = sock.NewStream(nc)
+	}
+	c.in = newReader(c.stream, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
 	c.out = newQueue()
 	c.done = make(chan struct{})
 }
@@ -84,7 +93,7 @@ func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
 // start runs the goroutines that write and that watch the peer.
 func (c *conn) start() {
 	c.wg.Go(func() {
-		if err := c.out.run(c.nc, c.done); err != nil {
+		if err := c.out.run(c.stream, c.done); err != nil {
 			c.fail(err)
 		}
 	})

@@ -2,6 +2,7 @@ package link
 
 import (
 	"crypto/tls"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -142,7 +143,7 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *part) {
 	if n == 0 || err != nil {
 		return nil, nil
 	}
-	conn := &readAhead{Conn: nc, rest: first[:n]}
+	conn := &readAhead{Conn: nc, stream: nc, rest: first[:n]}
 	if first[0] == preface[0] {
 		return conn, s.links
 	}
@@ -195,13 +196,14 @@ func (s *splitter) release() error {
 // readAhead is a connection whose first bytes have been read already.
 type readAhead struct {
 	net.Conn
-	rest []byte
+	stream io.ReadWriter // of Conn
+	rest   []byte
 }
 
 // Read implements net.Conn.
 func (c *readAhead) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
-		return c.Conn.Read(p)
+		return c.stream.Read(p)
 	}
 	n := copy(p, c.rest)
 	if c.rest = c.rest[n:]; len(c.rest) == 0 {
@@ -209,6 +211,9 @@ func (c *readAhead) Read(p []byte) (int, error) {
 	}
 	return n, nil
 }
+
+// Write implements net.Conn.
+func (c *readAhead) Write(p []byte) (int, error) { return c.stream.Write(p) }
 
 // CloseWrite lets net/http end a connection in an orderly way.
 func (c *readAhead) CloseWrite() error {

@@ -11,6 +11,7 @@ import "syscall"
 func Read(fd uintptr, b []byte) (n int, err error) {
 	for {
 		if n, err := read(fd, b); err != syscall.EINTR {
+			acquire()
 			return max(n, 0), err
 		}
 	}
@@ -19,6 +20,7 @@ func Read(fd uintptr, b []byte) (n int, err error) {
 // Write writes to a socket what it takes now. The error is [syscall.EAGAIN] if
 // that is nothing; with an error n is 0.
 func Write(fd uintptr, b []byte) (n int, err error) {
+	release()
 	for {
 		if n, err := write(fd, b); err != syscall.EINTR {
 			return max(n, 0), err

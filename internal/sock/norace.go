@@ -1,0 +1,6 @@
+//go:build !race
+
+package sock
+
+func acquire() {}
+func release() {}
