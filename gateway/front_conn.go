@@ -373,9 +373,12 @@ var fronted = sync.Pool{New: func() any {
 	return x
 }}
 
-// free closes the crossing. Nothing of it may be in use any more.
+// free closes the crossing. Its client may use nothing of it any more.
 func (x *frontCrossing) free() {
 	x.close()
+	if x.request.Body != nil {
+		<-x.request.BodyDone() // the link may still be sending what it has read
+	}
 	spare := x.spare
 	x.crossing = crossing{spare: spare}
 	fronted.Put(x)
