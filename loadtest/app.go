@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/loadtest/internal/load"
@@ -24,40 +26,49 @@ type appConfig struct {
 	Local     bool // a mutex in the process before the guard
 	Records   string
 	Keys      int
-	Redis     []string // host:port of the lock's servers; the first one has the stock
-	Postgres  string   // URL
+	Redis     []string          // host:port of the lock's servers; the first one has the stock
+	Stores    map[string]string // URLs of other servers
 	TTL       time.Duration
 	Poll      time.Duration
 	Wait      time.Duration // of workWait
 	Instance  int           // of Instances, from 0
 	Instances int
-	Cluster   string // of a Keyway worker
-	Name      string
+	Cluster   string // distinguishes what belongs to this stack in its stores
+	Name      string // of a Keyway worker
 	Join      string // gossip address of the router
 }
 
 // job is what a request asks for.
 type job struct {
-	key   string
-	index int
-	work  string
-	read  bool
+	key         string
+	index       int
+	work        string
+	read        bool
+	transaction pgx.Tx // that the guard holds; else nil
+}
+
+// outcome is what became of a job.
+type outcome struct {
+	value int64         // of the key
+	begun time.Duration // when its critical section began, on a load.Clock
 }
 
 // guard runs a job so that no other one of its key runs at the same time.
-type guard func(ctx context.Context, j job) (value int64, err error)
+type guard func(ctx context.Context, j job) (outcome, error)
 
 // app is the program under test: one handler for all ways to exclude.
 type app struct {
 	appConfig
-	table *resource.Table
-	stock *redis.Client
-	guard guard
+	clock    load.Clock
+	table    *resource.Table
+	stock    *redis.Client
+	postgres *pgxpool.Pool // nil without a PostgreSQL
+	guard    guard
 }
 
 // runApp is the app's process; its argument is an appConfig.
 func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	a := new(app)
+	a := &app{clock: load.NewClock()}
 	err := json.Unmarshal([]byte(args[0]), &a.appConfig)
 	if err != nil {
 		return err
@@ -66,9 +77,13 @@ func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	defer a.table.Close()
-	if len(a.Redis) > 0 {
-		a.stock = redis.NewClient(&redis.Options{Addr: a.Redis[0]})
-		defer a.stock.Close()
+	a.stock = a.client(0)
+	defer a.stock.Close()
+	if url := a.Stores[storePostgres]; url != "" {
+		if a.postgres, err = openPostgres(ctx, url); err != nil {
+			return err
+		}
+		defer a.postgres.Close()
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -114,13 +129,13 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there is no such key", http.StatusNotFound)
 		return
 	}
-	var value int64
+	var done outcome
 	var err error
 	if a.guard == nil {
 		token, _ := strconv.ParseInt(r.Header.Get("Keyway-Token"), 10, 64)
-		value, err = a.execute(r.Context(), j, token)
+		done, err = a.execute(r.Context(), j, token)
 	} else {
-		value, err = a.guard(r.Context(), j)
+		done, err = a.guard(r.Context(), j)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -128,66 +143,61 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body := make([]byte, 0, 64)
 	body = append(append(append(body, `{"key":"`...), j.key...), `","value":`...)
-	body = append(strconv.AppendInt(body, value, 10), "}\n"...)
+	body = append(strconv.AppendInt(body, done.value, 10), "}\n"...)
 	h := w.Header()
 	h["Content-Type"] = []string{"application/json"}
+	h[load.HeaderBegun] = []string{strconv.FormatInt(int64(done.begun), 10)}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	_, _ = w.Write(body) // fails if the client has gone
 }
 
-// execute is the critical section of a job: read, work, and write. It returns
-// the key's value. The caller excludes others from the key; token is 0 if there
-// is none.
-func (a *app) execute(ctx context.Context, j job, token int64) (int64, error) {
+// execute is the critical section of a job: read, work, and write. The caller
+// excludes others from the key; token is 0 if there is none.
+func (a *app) execute(ctx context.Context, j job, token int64) (outcome, error) {
+	done := outcome{begun: a.clock.Now()}
 	x, err := a.table.Begin(j.index, token)
 	if err != nil {
-		return 0, err
+		return outcome{}, err
 	}
-	if err := a.work(ctx, j); err != nil {
+	if err := a.do(ctx, j); err != nil {
 		x.End()
-		return 0, err
+		return outcome{}, err
 	}
+	done.value = x.Value()
 	if j.read {
 		x.Read()
-		return x.Value(), nil
+		return done, nil
 	}
-	return x.Value() + 1, x.Write()
+	done.value++
+	return done, x.Write()
 }
 
 // What is done in the critical section, as paths.
 const (
-	workNone  = "/none"
-	workWait  = "/wait"
-	workStock = "/stock"
+	workNone          = "/none"
+	workWait          = "/wait"
+	workStock         = "/stock"
+	workStockPostgres = "/stock-postgres"
 )
 
-func (a *app) work(ctx context.Context, j job) error {
+func (a *app) do(ctx context.Context, j job) error {
 	switch j.work {
 	case workWait:
-		t := time.NewTimer(a.Wait)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-		}
-		return context.Cause(ctx)
+		return a.wait(ctx)
 	case workStock:
 		return a.sell(ctx, j)
+	case workStockPostgres:
+		return a.sellInPostgres(ctx, j)
 	}
 	return nil
 }
 
-// fullStock is what there is of each article in the beginning.
-const fullStock = 1_000_000_000
-
-// sell reads how much is left of an article, and writes one less.
-func (a *app) sell(ctx context.Context, j job) error {
-	left, err := a.stock.Get(ctx, "stock:"+j.key).Int64()
-	if err == redis.Nil {
-		left, err = fullStock, nil
+func (a *app) wait(ctx context.Context) error {
+	t := time.NewTimer(a.Wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
-	if err != nil || j.read {
-		return err
-	}
-	return a.stock.Set(ctx, "stock:"+j.key, left-1, 0).Err()
+	return context.Cause(ctx)
 }

@@ -24,12 +24,15 @@ type contender struct {
 	id, title string
 	front     front
 	guard     string
-	servers   int  // of Redis
-	postgres  bool // as well
-	local     bool // a mutex in the process before the guard
-	wrong     bool // must be caught as wrong
-	fixed     bool // its processes must stay the same
+	servers   int    // of Redis
+	store     string // as well
+	local     bool   // a mutex in the process before the guard
+	wrong     bool   // must be caught as wrong
+	fixed     bool   // its processes must stay the same
 }
+
+// keyway reports whether it is one.
+func (c contender) keyway() bool { return c.front == frontRouter || c.front == frontSidecar }
 
 // localSuffix asks for a contender with a mutex in the process before its lock.
 const localSuffix = "+local"
@@ -45,9 +48,12 @@ func contenders() []contender {
 		{id: "rueidislock", title: "any worker + rueidislock", front: frontAny, guard: guardRueidislock, servers: 1},
 		{id: "redlock", title: "any worker + Redlock, 5 servers (redsync)", front: frontAny, guard: guardRedsync, servers: 5},
 		{id: "quorum", title: "any worker + Redlock, 5 servers (Keyway's)", front: frontAny, guard: guardQuorum, servers: 5},
-		{id: "pg-row", title: "any worker + PostgreSQL row lock", front: frontAny, guard: guardRow, servers: 1, postgres: true},
-		{id: "pg-advisory", title: "any worker + PostgreSQL advisory lock", front: frontAny, guard: guardAdvisory, servers: 1, postgres: true},
-		{id: "pg-version", title: "any worker + PostgreSQL, version = ? updates", front: frontAny, guard: guardVersion, servers: 1, postgres: true},
+		{id: "pg-row", title: "any worker + PostgreSQL row lock", front: frontAny, guard: guardRow, servers: 1, store: storePostgres},
+		{id: "pg-advisory", title: "any worker + PostgreSQL advisory lock", front: frontAny, guard: guardAdvisory, servers: 1, store: storePostgres},
+		{id: "pg-version", title: "any worker + PostgreSQL, version = ? updates", front: frontAny, guard: guardVersion, servers: 1, store: storePostgres},
+		{id: "mariadb", title: "any worker + MariaDB named lock", front: frontAny, guard: guardNamed, servers: 1, store: storeMariaDB},
+		{id: "etcd", title: "any worker + etcd lock", front: frontAny, guard: guardEtcd, servers: 1, store: storeEtcd},
+		{id: "zookeeper", title: "any worker + ZooKeeper lock", front: frontAny, guard: guardZooKeeper, servers: 1, store: storeZooKeeper},
 		{id: "streams", title: "any worker + Redis Streams, a consumer per partition", front: frontAny, guard: guardStreams, servers: 1, fixed: true},
 		{id: "hash", title: "nginx by key + local mutex (unsafe when members change)", front: frontHash, guard: guardLocal, servers: 1},
 		{id: "keyway", title: "Keyway, embedded", front: frontRouter, guard: guardMember, servers: 1},
@@ -68,6 +74,9 @@ func ids() []string {
 // choose finds contenders by their ids.
 func choose(names []string) (chosen []contender, err error) {
 	all := contenders()
+	if slices.Equal(names, []string{"all"}) {
+		names = ids()
+	}
 	for _, name := range names {
 		id, local := strings.CutSuffix(name, localSuffix)
 		i := slices.IndexFunc(all, func(c contender) bool { return c.id == id })
@@ -77,7 +86,7 @@ func choose(names []string) (chosen []contender, err error) {
 		c := all[i]
 		if local {
 			switch c.guard {
-			case guardPlain, guardLock, guardLockPolling, guardRedsync, guardRedislock, guardRueidislock, guardQuorum:
+			case guardPlain, guardLock, guardLockPolling, guardRedsync, guardRedislock, guardRueidislock, guardQuorum, guardNamed, guardEtcd, guardZooKeeper:
 			default:
 				return nil, cli.Usagef("--contenders: %s has no lock to put a local mutex before", id)
 			}
@@ -89,19 +98,4 @@ func choose(names []string) (chosen []contender, err error) {
 		chosen = append(chosen, c)
 	}
 	return chosen, nil
-}
-
-// needs are the programs that the contenders need beside Go's, with Debian's
-// names of their packages.
-func needs(chosen []contender) map[string]string {
-	n := map[string]string{"redis-server": "redis-server"}
-	for _, c := range chosen {
-		if c.front == frontAny || c.front == frontHash {
-			n["nginx"] = "nginx"
-		}
-		if c.postgres {
-			n["postgres"] = "postgresql"
-		}
-	}
-	return n
 }

@@ -37,6 +37,9 @@ const (
 	guardRow         = "pg-row"
 	guardAdvisory    = "pg-advisory"
 	guardVersion     = "pg-version"
+	guardNamed       = "mariadb"
+	guardEtcd        = "etcd"
+	guardZooKeeper   = "zookeeper"
 	guardStreams     = "streams"
 )
 
@@ -56,7 +59,7 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 			return ctx, 0, func() {}, nil
 		}
 	case guardPlain:
-		e = (&plainLock{a.client(0), a.TTL, a.Poll}).lock
+		e = a.plain()
 	case guardLock, guardLockPolling, guardQuorum:
 		e, stop, err = a.keywayLock()
 	case guardRedsync:
@@ -65,8 +68,18 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 		e = a.redislock()
 	case guardRueidislock:
 		e, stop, err = a.rueidislock()
-	case guardRow, guardAdvisory, guardVersion:
-		return a.postgres(ctx)
+	case guardRow:
+		return a.locked("SELECT version FROM " + stockTable(a.Cluster) + " WHERE key = $1 FOR UPDATE"), stop, nil
+	case guardAdvisory:
+		return a.locked("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"), stop, nil
+	case guardVersion:
+		return a.versioned, stop, nil
+	case guardNamed:
+		e, stop, err = a.named()
+	case guardEtcd:
+		e, stop, err = a.etcd()
+	case guardZooKeeper:
+		e, stop, err = a.zookeeper()
 	case guardStreams:
 		return a.streams(ctx)
 	default:
@@ -78,10 +91,10 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 	if a.Local || a.Guard == guardLocal {
 		e = locally(e)
 	}
-	return func(ctx context.Context, j job) (int64, error) {
+	return func(ctx context.Context, j job) (outcome, error) {
 		held, token, leave, err := e(ctx, j.key)
 		if err != nil {
-			return 0, err
+			return outcome{}, err
 		}
 		defer leave()
 		return a.execute(held, j, token)
@@ -104,11 +117,19 @@ func locally(e enter) enter {
 	}
 }
 
+// lockName is what a key's lock is called in a store.
+func (a *app) lockName(key string) string { return a.Cluster + ":lock:" + key }
+
+// lockPatience bounds the wait for a lock that has to be told.
+const lockPatience = time.Minute
+
+var errPatience = fmt.Errorf("app: no lock within %v", lockPatience)
+
 func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Options{Addr: a.Redis[i]}) }
 
 // keywayLock is the lock of package fallback.
 func (a *app) keywayLock() (enter, func(), error) {
-	options := fallback.LockOptions{TTL: a.TTL}
+	options := fallback.LockOptions{TTL: a.TTL, Prefix: a.lockName("")}
 	if a.Guard == guardLockPolling {
 		options.HandOvers, options.Wait, options.PollEvery = -1, fallback.WaitPolling, 2*a.Poll
 	}
@@ -147,32 +168,29 @@ func (a *app) keywayLock() (enter, func(), error) {
 	}, stop, nil
 }
 
-// plainLock is the lock that teams write: SET NX PX, polling with jitter, and
-// a script that deletes the key if it is still one's own.
-type plainLock struct {
-	client *redis.Client
-	ttl    time.Duration
-	poll   time.Duration
-}
-
 // release is made once for the process: its hash names the script in Redis.
 var release = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`)
 
-func (l *plainLock) lock(ctx context.Context, key string) (context.Context, int64, func(), error) {
-	name, owner := "lock:"+key, rand.Text()
-	for {
-		ok, err := l.client.SetNX(ctx, name, owner, l.ttl).Result()
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		if ok {
-			leave := func() { _ = release.Run(context.WithoutCancel(ctx), l.client, []string{name}, owner).Err() }
-			return ctx, 0, leave, nil
-		}
-		select {
-		case <-time.After(l.poll/2 + mathrand.N(l.poll)):
-		case <-ctx.Done():
-			return nil, 0, nil, context.Cause(ctx)
+// plain is the lock that teams write: SET NX PX, polling with jitter, and a
+// script that deletes the key if it is still one's own.
+func (a *app) plain() enter {
+	client := a.client(0)
+	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
+		name, owner := a.lockName(key), rand.Text()
+		for {
+			ok, err := client.SetNX(ctx, name, owner, a.TTL).Result()
+			if err != nil {
+				return nil, 0, nil, err
+			}
+			if ok {
+				leave := func() { _ = release.Run(context.WithoutCancel(ctx), client, []string{name}, owner).Err() }
+				return ctx, 0, leave, nil
+			}
+			select {
+			case <-time.After(a.Poll/2 + mathrand.N(a.Poll)):
+			case <-ctx.Done():
+				return nil, 0, nil, context.Cause(ctx)
+			}
 		}
 	}
 }
@@ -186,7 +204,7 @@ func (a *app) redsync() enter {
 	}
 	rs := redsync.New(pools...)
 	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
-		m := rs.NewMutex("lock:"+key, redsync.WithExpiry(a.TTL), redsync.WithTries(100_000))
+		m := rs.NewMutex(a.lockName(key), redsync.WithExpiry(a.TTL), redsync.WithTries(100_000))
 		if err := m.LockContext(ctx); err != nil {
 			return nil, 0, nil, err
 		}
@@ -194,13 +212,13 @@ func (a *app) redsync() enter {
 	}
 }
 
-// redislock has no delay of its own: it polls as plainLock does.
+// redislock has no delay of its own: it polls as plain does.
 func (a *app) redislock() enter {
 	client := redislock.New(a.client(0))
 	options := &redislock.Options{RetryStrategy: jitter(a.Poll)}
 	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
 		wait, cancel := context.WithTimeout(ctx, time.Hour) // without a deadline it would wait no longer than the TTL
-		lock, err := client.Obtain(wait, "lock:"+key, a.TTL, options)
+		lock, err := client.Obtain(wait, a.lockName(key), a.TTL, options)
 		cancel()
 		if err != nil {
 			return nil, 0, nil, err
@@ -217,7 +235,7 @@ func (j jitter) NextBackoff() time.Duration { return time.Duration(j/2) + mathra
 // rueidislock waits for invalidations of its client-side cache.
 func (a *app) rueidislock() (enter, func(), error) {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption: rueidis.ClientOption{InitAddress: a.Redis[:1]}, KeyMajority: 1, NoLoopTracking: true, KeyValidity: a.TTL,
+		ClientOption: rueidis.ClientOption{InitAddress: a.Redis[:1]}, KeyPrefix: a.lockName(""), KeyMajority: 1, NoLoopTracking: true, KeyValidity: a.TTL,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -23,9 +23,9 @@ func (a *app) streams(ctx context.Context) (guard, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	q := &queue{app: a, client: redis.NewClient(&redis.Options{Addr: a.Redis[0], ContextTimeoutEnabled: true}), waiting: make(map[string]chan answer)}
 	for p := a.Instance; p < a.Instances*partitionsPerInstance; p += a.Instances {
-		q.readers.Go(func() { q.read(ctx, jobsOf(p), q.work) })
+		q.readers.Go(func() { q.read(ctx, q.jobs(p), q.work) })
 	}
-	q.readers.Go(func() { q.read(ctx, answersTo(strconv.Itoa(a.Instance)), q.deliver) })
+	q.readers.Go(func() { q.read(ctx, q.answers(strconv.Itoa(a.Instance)), q.deliver) })
 	return q.do, func() {
 		cancel()
 		q.readers.Wait()
@@ -42,8 +42,8 @@ const (
 	readWait              = 200 * time.Millisecond
 )
 
-func jobsOf(partition int) string      { return "jobs:" + strconv.Itoa(partition) }
-func answersTo(instance string) string { return "answers:" + instance }
+func (q *queue) jobs(partition int) string      { return q.app.Cluster + ":jobs:" + strconv.Itoa(partition) }
+func (q *queue) answers(instance string) string { return q.app.Cluster + ":answers:" + instance }
 
 type queue struct {
 	app     *app
@@ -56,12 +56,12 @@ type queue struct {
 }
 
 type answer struct {
-	value int64
-	err   error
+	outcome
+	err error
 }
 
 // do is a guard.
-func (q *queue) do(ctx context.Context, j job) (int64, error) {
+func (q *queue) do(ctx context.Context, j job) (outcome, error) {
 	number := strconv.FormatInt(q.last.Add(1), 10)
 	got := make(chan answer, 1)
 	q.mu.Lock()
@@ -75,15 +75,15 @@ func (q *queue) do(ctx context.Context, j job) (int64, error) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(j.key)) // never fails
 	partition := int(h.Sum64() % uint64(q.app.Instances*partitionsPerInstance))
-	err := q.add(ctx, q.client, jobsOf(partition), "number", number, "from", q.app.Instance, "key", j.key, "index", j.index, "work", j.work, "read", j.read)
+	err := q.add(ctx, q.client, q.jobs(partition), "number", number, "from", q.app.Instance, "key", j.key, "index", j.index, "work", j.work, "read", j.read)
 	if err != nil {
-		return 0, err
+		return outcome{}, err
 	}
 	select {
 	case a := <-got:
-		return a.value, a.err
+		return a.outcome, a.err
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return outcome{}, context.Cause(ctx)
 	}
 }
 
@@ -116,15 +116,15 @@ func (q *queue) work(ctx context.Context, entries []redis.XMessage) {
 	for _, e := range entries {
 		index, err := strconv.Atoi(text(e, "index"))
 		j := job{key: text(e, "key"), index: index, work: text(e, "work"), read: text(e, "read") == "1"}
-		var value int64
+		var done outcome
 		if err == nil {
-			value, err = q.app.execute(ctx, j, 0)
+			done, err = q.app.execute(ctx, j, 0)
 		}
 		failure := ""
 		if err != nil {
 			failure = err.Error()
 		}
-		_ = q.add(ctx, answers, answersTo(text(e, "from")), "number", text(e, "number"), "value", value, "error", failure) // it is sent below
+		_ = q.add(ctx, answers, q.answers(text(e, "from")), "number", text(e, "number"), "value", done.value, "begun", int64(done.begun), "error", failure) // it is sent below
 	}
 	_, _ = answers.Exec(ctx) // who gets no answer fails by itself
 }
@@ -135,11 +135,12 @@ func (q *queue) deliver(_ context.Context, entries []redis.XMessage) {
 	defer q.mu.Unlock()
 	for _, e := range entries {
 		value, err := strconv.ParseInt(text(e, "value"), 10, 64)
+		begun, _ := strconv.ParseInt(text(e, "begun"), 10, 64) // written beside the value
 		if failure := text(e, "error"); failure != "" {
 			err = errors.New(failure)
 		}
 		if got := q.waiting[text(e, "number")]; got != nil {
-			got <- answer{value, err}
+			got <- answer{outcome{value, time.Duration(begun)}, err}
 			delete(q.waiting, text(e, "number"))
 		}
 	}

@@ -4,20 +4,15 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -57,45 +52,6 @@ func field(path, name string) string {
 		}
 	}
 	return ""
-}
-
-// rivals are the modules whose versions a report names.
-var rivals = []string{
-	"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis", "github.com/jackc/pgx/v5",
-}
-
-// versions are those of programs and modules.
-func versions(ctx context.Context, chosen []contender) map[string]string {
-	v := map[string]string{"go": runtime.Version()}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, d := range info.Deps {
-			if slices.Contains(rivals, d.Path) {
-				v[d.Path] = d.Version
-			}
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				v["keyway"] = s.Value
-			}
-		}
-	}
-	flags := map[string]string{"nginx": "-v", "redis-server": "--version", "postgres": "--version"}
-	for program := range needs(chosen) {
-		path := proc.Find(program)
-		if path == "" {
-			path = findPostgres(program)
-		}
-		if path == "" {
-			continue
-		}
-		out, err := exec.CommandContext(ctx, path, flags[program]).CombinedOutput()
-		if err != nil {
-			continue
-		}
-		line, _, _ := strings.Cut(string(out), "\n")
-		v[program] = strings.TrimPrefix(line, "nginx version: ")
-	}
-	return v
 }
 
 // raiseFileLimit lets the processes have as many connections as the system

@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -110,14 +111,14 @@ func isTerminal(w io.Writer) bool {
 
 // newStage makes a directory and the programs. The caller must call close.
 func newStage(ctx context.Context, o *options) (g *stage, err error) {
-	if err := missing(needs(o.chosen)); err != nil {
+	if err := missing(o.requirements()); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "keyway-loadtest-")
 	if err != nil {
 		return nil, err
 	}
-	g = &stage{Stage: proc.NewStage(dir), dir: dir, keys: o.keys, settings: o.settings()}
+	g = &stage{Stage: proc.NewStage(dir), dir: dir, run: strings.ToLower(rand.Text()[:8]), options: o}
 	if err := errors.Join(os.Chmod(dir, 0o755), g.prepare(ctx, o)); err != nil { // nginx and PostgreSQL run as other users
 		g.close()
 		return nil, err
@@ -129,9 +130,11 @@ func (g *stage) prepare(ctx context.Context, o *options) (err error) {
 	if g.self, err = os.Executable(); err != nil {
 		return err
 	}
-	keyway := func(c contender) bool { return c.front == frontRouter || c.front == frontSidecar }
-	if slices.ContainsFunc(o.chosen, keyway) {
-		g.programs, err = cluster.Build(ctx, g.dir)
+	switch {
+	case o.programs != "":
+		g.built = cluster.Programs{Router: filepath.Join(o.programs, "router"), Worker: filepath.Join(o.programs, "worker")}
+	case slices.ContainsFunc(o.chosen, contender.keyway):
+		g.built, err = cluster.Build(ctx, g.dir)
 	}
 	return err
 }
@@ -139,19 +142,4 @@ func (g *stage) prepare(ctx context.Context, o *options) (err error) {
 func (g *stage) close() {
 	g.Close()
 	_ = os.RemoveAll(g.dir) // what is left is in the temporary directory
-}
-
-// missing returns an error that says which programs are not installed.
-func missing(programs map[string]string) error {
-	var packages []string
-	for program, pkg := range programs {
-		if proc.Find(program) == "" && findPostgres(program) == "" {
-			packages = append(packages, pkg)
-		}
-	}
-	if len(packages) == 0 {
-		return nil
-	}
-	slices.Sort(packages)
-	return fmt.Errorf("not installed: %s. As root: scripts/deps %[1]s (Debian's packages); or leave the --contenders out that need them", strings.Join(packages, " "))
 }

@@ -10,10 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -40,11 +43,11 @@ func TestMain(m *testing.M) {
 
 // loadtest runs the command and returns its report and what it printed. It
 // fails the test if a process or a file is left.
-func loadtest(ctx context.Context, t *testing.T, args ...string) (r *report.Report, printed string, err error) {
+func loadtest(ctx context.Context, t *testing.T, stderr io.Writer, args ...string) (r *report.Report, printed string, err error) {
 	t.Helper()
 	out := t.TempDir()
 	var b strings.Builder
-	err = run(ctx, append(args, "--out", out), io.MultiWriter(&b, t.Output()), t.Output())
+	err = run(ctx, append(args, "--out", out, "--programs", programs(t)), io.MultiWriter(&b, t.Output()), stderr)
 	if left := children(t); left != "" {
 		t.Errorf("these processes are left:\n%s", left)
 	}
@@ -64,6 +67,23 @@ func loadtest(ctx context.Context, t *testing.T, args ...string) (r *report.Repo
 		t.Fatal(failed)
 	}
 	return r, b.String(), err
+}
+
+// built is the directory of router and worker, built once for all tests.
+var built = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "programs-"); err == nil {
+		_, err = cluster.Build(context.Background(), dir)
+	}
+	return dir, err
+})
+
+func programs(t *testing.T) string {
+	t.Helper()
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // children returns the processes that this one has started and that run.
@@ -86,22 +106,22 @@ func children(t *testing.T) (left string) {
 	return left
 }
 
-// needPrograms stops a test that lacks programs.
-func needPrograms(t *testing.T, names ...string) {
+// parse returns the options of a run, for which all programs are there.
+func parse(t *testing.T, args ...string) *options {
 	t.Helper()
-	chosen, err := choose(names)
+	o, err := parseOptions(args, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := missing(needs(chosen)); err != nil {
+	if err := missing(o.requirements()); err != nil {
 		t.Fatal(err)
 	}
+	return o
 }
 
 // TestSmoke runs a little of everything on real processes.
 func TestSmoke(t *testing.T) {
-	needPrograms(t, "plain", "keyway")
-	r, printed, err := loadtest(t.Context(), t, "--contenders", "plain,lock+local,hash,keyway,sidecar,none", "--workloads", "hot,read-mostly",
+	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,lock+local,hash,keyway,sidecar,none", "--workloads", "hot,read-mostly",
 		"--work", "none,stock", "--rounds", "1", "--time", "150ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +135,7 @@ func TestSmoke(t *testing.T) {
 	for _, s := range r.Scenes {
 		for _, row := range s.Rows {
 			turn := row.Turns[0]
-			if turn.Answered == 0 || turn.Failed != 0 || turn.AllCPU() <= 0 || turn.P50 <= 0 || turn.P99 < turn.P50 || turn.Fairness < 0 || turn.Generator <= 0 {
+			if turn.Answered == 0 || turn.Failed != 0 || turn.AllCPU() <= 0 || turn.P50 <= 0 || turn.P99 < turn.P50 || turn.Wait50 <= 0 || turn.Wait50 > turn.P50 || turn.Fairness < 0 || turn.Generator <= 0 {
 				t.Errorf("%s, %s: %+v", s.Name, row.Contender, turn)
 			}
 		}
@@ -126,14 +146,67 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-// TestBlind: a contender that does not exclude is caught, and the command
-// fails for one that ought to.
-func TestBlind(t *testing.T) {
-	needPrograms(t, "none")
-	o, err := parseOptions([]string{"--contenders", "none", "--workloads", "hot", "--rounds", "1", "--time", "50ms"}, io.Discard)
+// TestStores gives each lock, and each way to exclude in another store, a
+// moment.
+func TestStores(t *testing.T) {
+	for names, work := range map[string]string{
+		"redsync,redislock,rueidislock,redlock,quorum,mariadb,etcd,etcd+local,zookeeper,streams": "none",
+		"pg-row,pg-advisory,pg-version": "stock-postgres",
+	} {
+		r, _, err := loadtest(t.Context(), t, t.Output(), "--contenders", names, "--workloads", "hot", "--work", work,
+			"--rounds", "1", "--time", "100ms", "--warm-up", "20ms", "--keys", "20", "--clients", "8", "--instances", "2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range r.Scenes[0].Rows {
+			if turn := row.Turns[0]; turn.Answered == 0 || turn.Commands < 0.5 || turn.CPU[groupStore] <= 0 {
+				t.Errorf("%s: %+v, %v", row.Contender, turn, row.Failures)
+			}
+		}
+	}
+}
+
+// TestStock: a stock decrement that is not protected shows in the stock.
+func TestStock(t *testing.T) {
+	o := parse(t, "--contenders", "none", "--workloads", "hot", "--work", "stock,stock-postgres", "--keys", "5")
+	g, err := newStage(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer g.close()
+	s, err := g.startStack(t.Context(), o.chosen[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, sc := range o.scenes {
+		r, err := load.Run(t.Context(), load.Config{Addr: s.addr, Clients: 8, Mix: sc.mix, Time: 200 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := s.since(t.Context(), sc.mix.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Executions < r.Total || v.Lost == 0 {
+			t.Errorf("%s: %d answered, %+v", sc.name, r.Total, v)
+		}
+		// What the records miss, the stock shows.
+		s.judged.Executions -= 100
+		if v, err = s.since(t.Context(), sc.mix.Path); err != nil || v.Lost != 100 {
+			t.Errorf("%s: of 100 executions that sold nothing %d are noticed (%v)", sc.name, v.Lost, err)
+		}
+	}
+}
+
+// TestBlind: a contender that does not exclude is caught, and the command
+// fails for one that ought to.
+func TestBlind(t *testing.T) {
+	o := parse(t, "--contenders", "none", "--workloads", "hot", "--rounds", "1", "--time", "50ms")
 	o.chosen[0].wrong = false
 	r, err := measure(t.Context(), o, t.Output(), t.Output())
 	if err != nil {
@@ -147,10 +220,9 @@ func TestBlind(t *testing.T) {
 // TestEvents lets everything happen that can, to Keyway and to a lock behind
 // nginx.
 func TestEvents(t *testing.T) {
-	needPrograms(t, "plain", "keyway")
 	const events = "100ms add, 600ms drain w1, 1400ms kill w2, 1600ms pause w3 100ms, 2s restart-redis"
-	r, _, err := loadtest(t.Context(), t, "--contenders", "plain,keyway", "--workloads", "uniform", "--rounds", "1", "--time", "4s",
-		"--keys", "50", "--clients", "8", "--rate", "400", "--ttl", "1s", "--events", events)
+	r, _, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,keyway", "--workloads", "uniform", "--rounds", "1", "--time", "4s",
+		"--keys", "50", "--rate", "400", "--ttl", "1s", "--events", events)
 	if r == nil {
 		t.Fatal(err)
 	}
@@ -167,15 +239,23 @@ func TestEvents(t *testing.T) {
 
 // TestInterrupted: the end of the context ends everything.
 func TestInterrupted(t *testing.T) {
-	needPrograms(t, "plain", "keyway")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
-	time.AfterFunc(3*time.Second, func() { cancel(enough) })
-	r, _, err := loadtest(ctx, t, "--contenders", "plain,keyway", "--time", "1h", "--keys", "50", "--clients", "8")
+	seen := writer(func(b []byte) (int, error) {
+		if strings.Contains(string(b), "left") { // after the first turn
+			cancel(enough)
+		}
+		return t.Output().Write(b)
+	})
+	r, _, err := loadtest(ctx, t, seen, "--contenders", "plain,keyway", "--rounds", "1000", "--time", "100ms", "--keys", "50", "--clients", "8")
 	if r != nil || !errors.Is(err, enough) {
 		t.Errorf("it ended with %v", err)
 	}
 }
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(b []byte) (int, error) { return w(b) }
 
 func TestUsage(t *testing.T) {
 	tests := []struct {
@@ -186,6 +266,9 @@ func TestUsage(t *testing.T) {
 		{"--contenders plain,plain", "named twice"},
 		{"--contenders keyway+local", "no lock to put a local mutex before"},
 		{"--workloads cold", `there is no "cold"`},
+		{"--work stock --contenders pg-version", "nothing outside of PostgreSQL"},
+		{"--redis localhost:6379 --contenders redlock", "needs 5 servers"},
+		{"--redis localhost:6379 --time=2s --events=1s_restart-redis", "leave --redis out"},
 		{"--work hard", `there is no "hard"`},
 		{"--skew -1", "not a number from 0 up"},
 		{"--reads 2", "is no share"},
@@ -234,7 +317,7 @@ func TestParseCommands(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	if err := missing(map[string]string{"sh": "dash", "no-such-program": "no-such-package"}); err == nil || !strings.Contains(err.Error(), "scripts/deps no-such-package (") {
+	if err := missing([]requirement{{pkg: "dash", paths: []string{"/bin/sh"}}, {pkg: "no-such-package", paths: []string{"/bin/sh", ""}}}); err == nil || !strings.Contains(err.Error(), "scripts/deps no-such-package (") {
 		t.Errorf("a program that is not installed: %v", err)
 	}
 }

@@ -30,16 +30,16 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 		Format: report.Format, Started: time.Now(), Command: o.invocation, Machine: machine(), Settings: o.reported(),
 	}}
 	raiseFileLimit()
-	m.report.Versions = versions(ctx, o.chosen)
+	m.report.Versions = versions(ctx, o.requirements())
 	m.progress = newProgress(o, stderr)
 	m.progress.say("building the programs …")
 	var err error
 	if m.stage, err = newStage(ctx, o); err != nil {
-		return nil, err
+		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	defer m.stage.close()
 	defer m.progress.clear()
-	if err := m.all(ctx); err != nil {
+	if err := errors.Join(m.all(ctx), m.stop()); err != nil {
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	m.report.Took = time.Since(m.report.Started).Seconds()
@@ -61,13 +61,13 @@ func (m *measurement) all(ctx context.Context) error {
 			return err
 		}
 		if err := m.provoke(ctx, s, m.checks[i]); err != nil {
-			return fmt.Errorf("%s: %w", c.id, err)
+			return fmt.Errorf("%s: %w", c.id, errors.Join(err, s.stop()))
 		}
-		if len(m.events) > 0 {
-			s.stop()
-			continue
+		if len(m.events) == 0 {
+			m.stacks[i] = s
+		} else if err := s.stop(); err != nil {
+			return err
 		}
-		m.stacks[i] = s
 	}
 	for _, s := range m.scenes {
 		if err := m.play(ctx, s); err != nil {
@@ -75,6 +75,16 @@ func (m *measurement) all(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// stop ends the stacks that run.
+func (m *measurement) stop() (failed error) {
+	for _, s := range m.stacks {
+		if s != nil {
+			failed = errors.Join(failed, s.stop())
+		}
+	}
+	return failed
 }
 
 // What provoke does.
@@ -93,18 +103,15 @@ func (m *measurement) provoke(ctx context.Context, s *stack, c *report.Check) er
 	if r.Total == 0 {
 		return fmt.Errorf("no request was answered with 200: %v", r.Failures)
 	}
-	return m.judge(ctx, s, c, r.Total)
+	return m.judge(ctx, s, c, workWait, r.Total)
 }
 
 // judge adds what has happened to a stack since the last time.
-func (m *measurement) judge(ctx context.Context, s *stack, c *report.Check, answered int64) error {
-	v, err := s.verdict(ctx)
+func (m *measurement) judge(ctx context.Context, s *stack, c *report.Check, work string, answered int64) error {
+	since, err := s.since(ctx, work)
 	if err != nil {
 		return err
 	}
-	since := v
-	since.Sub(s.judged)
-	s.judged = v
 	c.Resource.Add(since)
 	c.Answered += answered
 	c.Missing += max(0, answered-since.Executions-since.Reads)
@@ -136,29 +143,29 @@ func (m *measurement) play(ctx context.Context, sc scene) error {
 }
 
 // turn lets a contender take its turn.
-func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) error {
+func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (failed error) {
 	s := m.stacks[i]
 	if s == nil {
 		var err error
 		if s, err = m.stage.startStack(ctx, m.chosen[i]); err != nil {
 			return err
 		}
-		defer s.stop()
+		defer func() { failed = errors.Join(failed, s.stop()) }()
 	}
 	var before, after counters
-	var failed error
+	var played error
 	var marks []report.Mark
 	play, stop := context.WithCancel(ctx)
 	defer stop()
-	played := make(chan struct{})
+	done := make(chan struct{})
 	r, err := load.Run(ctx, load.Config{
 		Addr: s.addr, Clients: m.clients, Rate: float64(m.rate), Mix: sc.mix, WarmUp: m.warmUp, Time: m.time, Progress: m.progress.show,
 		Begin: func() {
 			before = s.counters(ctx)
 			begin := time.Now()
 			go func() {
-				defer close(played)
-				marks, failed = s.play(play, begin, m.events)
+				defer close(done)
+				marks, played = s.play(play, begin, m.events)
 			}()
 		},
 		End: func() { after = s.counters(ctx) },
@@ -167,16 +174,16 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) error
 		return err
 	}
 	stop()
-	<-played
-	if err := errors.Join(failed, s.check(), before.err, after.err); err != nil {
+	<-done
+	if err := errors.Join(played, s.check(), before.err, after.err); err != nil {
 		return err
 	}
 	if r.Answered == 0 {
 		return fmt.Errorf("no request was answered with 200: %v", r.Failures)
 	}
-	sum.add(r, before, after, s.restarted, marks)
+	sum.add(r, before, after, s.restarted || s.isGiven(), marks)
 	m.progress.done(sum.row.Turns[len(sum.row.Turns)-1])
-	return m.judge(ctx, s, m.checks[i], r.Total)
+	return m.judge(ctx, s, m.checks[i], sc.mix.Path, r.Total)
 }
 
 // counters are a stack's at one moment.
@@ -202,7 +209,7 @@ type sum struct {
 func newSum(row *report.Row) *sum { return &sum{row: row, failures: make(map[string]int64)} }
 
 // add adds a turn.
-func (s *sum) add(r *load.Result, before, after counters, restarted bool, marks []report.Mark) {
+func (s *sum) add(r *load.Result, before, after counters, unknown bool, marks []report.Mark) {
 	seconds, answered := r.Time.Seconds(), float64(r.Answered)
 	millis := func(q float64) float64 { return float64(r.Latency.ValueAtQuantile(q)) / 1e6 }
 	t := report.Turn{
@@ -215,9 +222,11 @@ func (s *sum) add(r *load.Result, before, after counters, restarted bool, marks 
 		t.CPU[group] = used * 1e6 / answered
 		t.Busy += used / seconds / float64(cores())
 	}
-	if !restarted {
+	if !unknown {
 		t.Commands = float64(after.commands-before.commands) / answered
 	}
+	waited := func(q float64) float64 { return float64(r.Waits.ValueAtQuantile(q)) / 1e6 }
+	t.Wait50, t.Wait99 = waited(50), waited(99)
 	if s.all == nil {
 		s.all = r
 	} else {

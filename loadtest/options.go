@@ -19,7 +19,8 @@ and compares them. It starts what it needs on free ports and stops it again.
 
        loadtest compare A.json B.json
 
-shows how the second run differs from the first.
+shows how the second run differs from the first. A run fails with exit code 1
+if a contender was wrong that should be right, or was not caught though it must.
 
 Contenders (the first one named is what the others are compared with; those with
 a lock can have ` + localSuffix + `, a mutex in each process before the lock):
@@ -43,6 +44,9 @@ type options struct {
 	instances  int
 	ttl, poll  time.Duration
 	eventText  string
+	addresses  map[string]*string // of stores, by flag
+	given      map[string]string  // those of addresses that are set
+	programs   string
 	out        string
 	color      bool
 	chosen     []contender
@@ -57,8 +61,10 @@ type scene struct {
 	mix         load.Mix
 }
 
-// The short form.
+// What runs by default, and in the short form.
 const (
+	usualContenders = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,sidecar,none"
+	usualWorkloads  = "uniform,zipf,hot,read-mostly"
 	shortContenders = "plain,lock,hash,keyway,none"
 	shortWorkloads  = "uniform,zipf,hot"
 )
@@ -72,10 +78,10 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	}
 	f := cli.NewFlags("loadtest", text.String())
 	f.Group("What")
-	f.Bool(&o.short, "short", "the short form: --contenders "+shortContenders+" --workloads "+shortWorkloads+", less than 3 minutes")
-	f.List(&o.names, "contenders", ",", strings.Split("plain,lock,redsync,redislock,rueidislock,redlock,hash,keyway,sidecar,none", ","), "`names` separated by commas")
-	f.List(&o.workloads, "workloads", ",", strings.Split("uniform,zipf,hot,read-mostly", ","), "`names` of some of uniform, zipf, hot (one key), read-mostly (zipf)")
-	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for --wait), stock (two calls to Redis)")
+	f.Bool(&o.short, "short", "less than 3 minutes: by default only the contenders "+shortContenders+" and the workloads "+shortWorkloads)
+	f.List(&o.names, "contenders", ",", nil, "`names` separated by commas; default "+usualContenders+"; \"all\" is all of the above")
+	f.List(&o.workloads, "workloads", ",", nil, "`names` of some of uniform, zipf, hot (one key), read-mostly (zipf); default "+usualWorkloads)
+	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for --wait), stock (a decrement in Redis in two calls), stock-postgres (the same in PostgreSQL)")
 	f.Int(&o.keys, "keys", 10_000, 1, "`number` of keys")
 	f.Var(&o.skew, "skew", "`exponent` of zipf and read-mostly: the i-th key comes with weight 1/i^exponent")
 	f.Var(&o.reads, "reads", "`share` of requests that only read in read-mostly; they exclude like all others")
@@ -89,7 +95,17 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.instances, "instances", 3, 1, "`number` of workers")
 	f.Duration(&o.ttl, "ttl", 10*time.Second, time.Second, "`time` after which a lock that nobody renews is free, and a worker that died is taken over")
 	f.Duration(&o.poll, "poll", 2*time.Millisecond, 10*time.Microsecond, "mean `time` between two tries of locks that poll and leave it to the user")
+	f.String(&o.programs, "programs", "", "`directory` of the router and worker to use; by default they are built")
 	f.String(&o.eventText, "events", "", "what happens in each turn: `events` such as \"5s add, 10s drain w1, 15s kill w2, 20s pause w3 3s, 30s restart-redis\"; each turn then has processes of its own")
+	f.Group("Stores to use instead of starting some (their CPU time and commands are then not counted)")
+	o.addresses = make(map[string]*string)
+	for name, form := range map[string]string{
+		storeRedis: "`host:port`; 5 separated by commas for redlock and quorum", storePostgres: "`URL` such as postgres://user@host/database",
+		storeMariaDB: "`address` such as user:password@tcp(host:port)/", storeEtcd: "`URLs` separated by commas", storeZooKeeper: "`host:port`, several separated by commas",
+	} {
+		o.addresses[name] = new(string)
+		f.String(o.addresses[name], name, "", form)
+	}
 	f.Group("Output")
 	f.String(&o.out, "out", "report", "`directory` of report.html, results.json and results.csv")
 	f.Bool(&o.color, "color", "colors, even if the output is no terminal")
@@ -100,8 +116,15 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 }
 
 func (o *options) check() (err error) {
+	names, workloads := usualContenders, usualWorkloads
 	if o.short {
-		o.names, o.workloads = strings.Split(shortContenders, ","), strings.Split(shortWorkloads, ",")
+		names, workloads = shortContenders, shortWorkloads
+	}
+	if len(o.names) == 0 {
+		o.names = strings.Split(names, ",")
+	}
+	if len(o.workloads) == 0 {
+		o.workloads = strings.Split(workloads, ",")
 	}
 	if o.chosen, err = choose(o.names); err != nil {
 		return err
@@ -112,15 +135,11 @@ func (o *options) check() (err error) {
 	if o.reads > 1 {
 		return cli.Usagef("--reads: %v is no share", float64(o.reads))
 	}
-	for _, e := range o.events {
-		if e.at+e.length >= o.time {
-			return cli.Usagef("--events: %q does not end within --time %v", e, o.time)
-		}
-		for _, c := range o.chosen {
-			if c.fixed && e.kind != eventRestart && e.kind != eventPause {
-				return cli.Usagef("--events: %s cannot do without its workers, nor take others", c.id)
-			}
-		}
+	if err := o.checkEvents(); err != nil {
+		return err
+	}
+	if err := o.checkStores(); err != nil {
+		return err
 	}
 	for _, name := range o.workloads {
 		for _, work := range o.works {
@@ -132,6 +151,52 @@ func (o *options) check() (err error) {
 		}
 	}
 	return nil
+}
+
+func (o *options) checkEvents() error {
+	for _, e := range o.events {
+		if e.at+e.length >= o.time {
+			return cli.Usagef("--events: %q does not end within --time %v", e, o.time)
+		}
+		if e.kind == eventRestart && *o.addresses[storeRedis] != "" {
+			return cli.Usagef("--events: only a Redis that the load test has started is restarted, so leave --redis out")
+		}
+		for _, c := range o.chosen {
+			if c.fixed && e.kind != eventRestart && e.kind != eventPause {
+				return cli.Usagef("--events: %s cannot do without its workers, nor take others", c.id)
+			}
+		}
+	}
+	return nil
+}
+
+func (o *options) checkStores() error {
+	o.given = make(map[string]string)
+	for name, address := range o.addresses {
+		if *address != "" {
+			o.given[name] = *address
+		}
+	}
+	for _, c := range o.chosen {
+		if redis := o.given[storeRedis]; redis != "" && len(strings.Split(redis, ",")) < c.servers {
+			return cli.Usagef("--redis: %s needs %d servers, separated by commas", c.id, c.servers)
+		}
+		if c.guard == guardVersion && slices.Contains(o.works, workStock[1:]) {
+			return cli.Usagef("--work stock: %s protects nothing outside of PostgreSQL, so leave one of them out", c.id)
+		}
+	}
+	return nil
+}
+
+// stores are those beside Redis that a contender needs.
+func (o *options) stores(c contender) (names []string) {
+	if c.store != "" {
+		names = append(names, c.store)
+	}
+	if c.store != storePostgres && slices.Contains(o.works, workStockPostgres[1:]) {
+		names = append(names, storePostgres)
+	}
+	return names
 }
 
 // scene puts a workload and a work together.
@@ -157,14 +222,12 @@ func (o *options) scene(name, work string) (s scene, err error) {
 		s.name, s.title = name+"-wait", s.title+", "+o.wait.String()+" of waiting"
 	case workStock:
 		s.name, s.title = name+"-stock", s.title+", a stock decrement in Redis"
+	case workStockPostgres:
+		s.name, s.title = name+"-stock-postgres", s.title+", a stock decrement in PostgreSQL"
 	default:
-		return s, cli.Usagef("--work: there is no %q; there are none, wait, stock", work)
+		return s, cli.Usagef("--work: there is no %q; there are none, wait, stock, stock-postgres", work)
 	}
 	return s, nil
-}
-
-func (o *options) settings() settings {
-	return settings{Instances: o.instances, TTL: o.ttl, Poll: o.poll, Wait: o.wait}
 }
 
 func (o *options) reported() report.Settings {

@@ -9,17 +9,35 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
-// postgres is a running PostgreSQL with a table of keys and versions.
-type postgres struct {
-	process *proc.Process
-	url     string
+// postgresServer is PostgreSQL with its defaults, which are safe: a commit is
+// on the disk.
+var postgresServer = server{
+	pkg:      "postgresql",
+	programs: func() []string { return []string{findPostgres("initdb"), findPostgres("postgres")} },
+	version:  func() []string { return []string{findPostgres("postgres"), "--version"} },
+	start:    startPostgres,
+	url:      func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
+	prepare:  preparePostgres,
+	clean: func(ctx context.Context, s *stack, url string) error {
+		return onPostgres(ctx, url, func(c *pgx.Conn) error {
+			_, err := c.Exec(ctx, "DROP TABLE "+stockTable(s.cluster))
+			return err
+		})
+	},
+	commands: func(ctx context.Context, url string) (n int64, err error) {
+		return n, onPostgres(ctx, url, func(c *pgx.Conn) error {
+			return c.QueryRow(ctx, "SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements").Scan(&n)
+		})
+	},
 }
 
 // findPostgres returns the path of one of PostgreSQL's programs; "" if it is
@@ -31,63 +49,142 @@ func findPostgres(program string) string {
 
 // asServer returns a command that runs as a user whom PostgreSQL takes: it
 // refuses root.
-func asServer(program string, args ...string) []string {
+func asServer(program string, args ...string) (string, []string) {
 	if os.Geteuid() != 0 {
-		return append([]string{program}, args...)
+		return program, args
 	}
-	return append([]string{"setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", program}, args...)
+	return "setpriv", append([]string{"--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=TERM", program}, args...)
 }
 
-// startPostgres starts a PostgreSQL of the stack's own, with its safe
-// defaults.
-func (s *stack) startPostgres(ctx context.Context) error {
-	addr, err := proc.FreeAddr()
-	if err != nil {
-		return err
-	}
-	_, port, _ := strings.Cut(addr, ":")
-	dir := filepath.Join(s.dir, "postgres-"+s.name)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
+func startPostgres(l *launch) (spec proc.Spec, err error) {
 	if os.Geteuid() == 0 {
-		if out, err := exec.CommandContext(ctx, "chown", "postgres:postgres", dir).CombinedOutput(); err != nil {
-			return fmt.Errorf("chown: %w: %s", err, out)
+		if out, err := exec.CommandContext(l, "chown", "postgres:postgres", l.dir).CombinedOutput(); err != nil {
+			return spec, fmt.Errorf("chown: %w: %s", err, out)
 		}
 	}
-	data := filepath.Join(dir, "data")
-	initdb := asServer(findPostgres("initdb"), "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync")
-	cmd := exec.CommandContext(ctx, initdb[0], initdb[1:]...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, out)
+	data := filepath.Join(l.dir, "data")
+	program, args := asServer(findPostgres("initdb"), "--pgdata", data, "--username", "postgres", "--auth", "trust", "--no-sync")
+	initdb := exec.CommandContext(l, program, args...)
+	initdb.Dir = l.dir
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return spec, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
-	server := asServer(findPostgres("postgres"), "-D", data, "-p", port, "-k", "", "-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200")
-	s.postgres = &postgres{url: "postgres://postgres@" + addr + "/postgres?sslmode=disable"}
-	s.postgres.process, err = s.start(groupStore, proc.Spec{Name: "postgres-" + s.name, Program: server[0], Args: server[1:], Ready: "ready to accept connections"})
-	if err != nil {
-		return err
+	spec.Program, spec.Args = asServer(findPostgres("postgres"), "-D", data, "-p", l.port, "-k", "", "-c", "listen_addresses="+l.host,
+		"-c", "max_connections="+strconv.Itoa(l.clients), "-c", "shared_preload_libraries=pg_stat_statements")
+	spec.Ready = "ready to accept connections"
+	return spec, nil
+}
+
+// stockTable is the name of a stack's table, which has a row for each key.
+func stockTable(cluster string) string { return pgx.Identifier{cluster}.Sanitize() }
+
+func preparePostgres(ctx context.Context, s *stack, url string) error {
+	table := stockTable(s.cluster)
+	statements := []string{
+		"CREATE TABLE " + table + " (key text PRIMARY KEY, version bigint NOT NULL, remaining bigint NOT NULL)",
+		fmt.Sprintf("INSERT INTO %s SELECT 'k' || lpad(i::text, 7, '0'), 0, %d FROM generate_series(0, %d) i", table, fullStock, s.keys-1),
 	}
-	return s.postgres.run(ctx, func(c *pgx.Conn) error {
-		_, err := c.Exec(ctx, "CREATE TABLE stock (key text PRIMARY KEY, version bigint NOT NULL)")
-		if err == nil {
-			_, err = c.Exec(ctx, "INSERT INTO stock SELECT 'k' || lpad(i::text, 7, '0'), 0 FROM generate_series(0, $1) i", s.keys-1)
+	if s.given[storePostgres] == "" {
+		statements = append(statements, "CREATE EXTENSION pg_stat_statements")
+	}
+	return onPostgres(ctx, url, func(c *pgx.Conn) error {
+		for _, statement := range statements {
+			if _, err := c.Exec(ctx, statement); err != nil {
+				return err
+			}
 		}
-		return err
+		return nil
 	})
 }
 
-func (p *postgres) run(ctx context.Context, f func(*pgx.Conn) error) error {
-	c, err := pgx.Connect(ctx, p.url)
+func onPostgres(ctx context.Context, url string, f func(*pgx.Conn) error) error {
+	c, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f(c), c.Close(ctx))
 }
 
-// sold returns how often rows were updated.
-func (p *postgres) sold(ctx context.Context) (n int64, err error) {
-	return n, p.run(ctx, func(c *pgx.Conn) error {
-		return c.QueryRow(ctx, "SELECT sum(version)::bigint FROM stock").Scan(&n)
+// soldInPostgres returns how much of the stock is gone.
+func (s *stack) soldInPostgres(ctx context.Context) (n int64, err error) {
+	return n, onPostgres(ctx, s.urls[storePostgres], func(c *pgx.Conn) error {
+		return c.QueryRow(ctx, fmt.Sprintf("SELECT sum(%d - remaining)::bigint FROM %s", fullStock, stockTable(s.cluster))).Scan(&n)
 	})
+}
+
+// querier is a connection pool or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func openPostgres(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	cfg.MaxConns = connectionsEach
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// sellInPostgres is sell in a table, within the guard's transaction if it has
+// one.
+func (a *app) sellInPostgres(ctx context.Context, j job) error {
+	var db querier = a.postgres
+	if j.transaction != nil {
+		db = j.transaction
+	}
+	var left int64
+	if err := db.QueryRow(ctx, "SELECT remaining FROM "+stockTable(a.Cluster)+" WHERE key = $1", j.key).Scan(&left); err != nil || j.read {
+		return err
+	}
+	_, err := db.Exec(ctx, "UPDATE "+stockTable(a.Cluster)+" SET remaining = $2 WHERE key = $1", j.key, left-1)
+	return err
+}
+
+// locked excludes by a transaction that begins with a statement that locks.
+func (a *app) locked(statement string) guard {
+	return func(ctx context.Context, j job) (done outcome, err error) {
+		err = pgx.BeginFunc(ctx, a.postgres, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, statement, j.key); err != nil {
+				return err
+			}
+			j.transaction = tx
+			done, err = a.execute(ctx, j, 0)
+			return err
+		})
+		return done, err
+	}
+}
+
+// versioned does the work without excluding anybody, and again if another
+// one's update was quicker. The database excludes, so the records cannot
+// judge: see [stack.sold].
+func (a *app) versioned(ctx context.Context, j job) (outcome, error) {
+	table := stockTable(a.Cluster)
+	for {
+		done := outcome{begun: a.clock.Now()}
+		var left int64
+		if err := a.postgres.QueryRow(ctx, "SELECT version, remaining FROM "+table+" WHERE key = $1", j.key).Scan(&done.value, &left); err != nil {
+			return outcome{}, err
+		}
+		if j.work == workWait {
+			if err := a.wait(ctx); err != nil {
+				return outcome{}, err
+			}
+		}
+		if j.read {
+			a.table.Count(j.index, true)
+			return done, nil
+		}
+		tag, err := a.postgres.Exec(ctx, "UPDATE "+table+" SET version = version + 1, remaining = $3 WHERE key = $1 AND version = $2", j.key, done.value, left-1)
+		if err != nil {
+			return outcome{}, err
+		}
+		if tag.RowsAffected() == 1 {
+			a.table.Count(j.index, false)
+			done.value++
+			return done, nil
+		}
+	}
 }

@@ -12,13 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
@@ -36,32 +34,27 @@ const (
 // stage is what all stacks share.
 type stage struct {
 	*proc.Stage
-	dir      string // of records, configurations and logs
-	self     string // this program
-	programs cluster.Programs
-	keys     int
-	settings settings
-	started  int // stacks
-}
-
-// settings are what apps are started with.
-type settings struct {
-	Instances int
-	TTL, Poll time.Duration
-	Wait      time.Duration
+	*options
+	dir     string // of records, configurations and logs
+	run     string // distinguishes the run from others
+	self    string // this program
+	built   cluster.Programs
+	started int // stacks
 }
 
 // stack is a contender that takes requests.
 type stack struct {
 	contender
 	*stage
-	name     string // unique
+	name     string // unique in the run
+	cluster  string // unique
 	addr     string // ip:port for requests
 	table    *resource.Table
-	judged   resource.Verdict // up to now
-	stores   []*proc.Process
-	redis    []string // host:port of each
-	postgres *postgres
+	judged   resource.Verdict  // up to now
+	sold     map[string]int64  // up to now, by work
+	stores   []*proc.Process   // of Redis
+	redis    []string          // host:port of each
+	urls     map[string]string // of other stores
 	balancer *balancer
 	gossip   string
 
@@ -83,13 +76,16 @@ type member struct {
 // startStack starts a contender and waits until it answers.
 func (g *stage) startStack(ctx context.Context, c contender) (s *stack, err error) {
 	g.started++
-	s = &stack{contender: c, stage: g, name: c.id + "-" + strconv.Itoa(g.started), processes: make(map[*proc.Process]string), retired: make(map[string]time.Duration)}
+	name := c.id + "-" + strconv.Itoa(g.started)
+	s = &stack{
+		contender: c, stage: g, name: name, cluster: name + "-" + g.run, sold: make(map[string]int64), urls: make(map[string]string),
+		processes: make(map[*proc.Process]string), retired: make(map[string]time.Duration),
+	}
 	if s.table, err = resource.Open(s.records(), s.keys); err != nil {
 		return nil, err
 	}
 	if err := s.startAll(ctx); err != nil {
-		s.stop()
-		return nil, fmt.Errorf("starting %s: %w", c.id, err)
+		return nil, fmt.Errorf("starting %s: %w", c.id, errors.Join(err, s.stop()))
 	}
 	return s, nil
 }
@@ -97,13 +93,11 @@ func (g *stage) startStack(ctx context.Context, c contender) (s *stack, err erro
 func (s *stack) records() string { return filepath.Join(s.dir, "records-"+s.name) }
 
 func (s *stack) startAll(ctx context.Context) error {
-	for i := range s.servers {
-		if err := s.startRedis(ctx, i); err != nil {
-			return err
-		}
+	if err := s.startRedis(); err != nil {
+		return err
 	}
-	if s.contender.postgres {
-		if err := s.startPostgres(ctx); err != nil {
+	for _, name := range s.options.stores(s.contender) {
+		if err := s.startStore(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -112,7 +106,7 @@ func (s *stack) startAll(ctx context.Context) error {
 			return err
 		}
 	}
-	for range s.settings.Instances {
+	for range s.instances {
 		if _, err := s.addMember(); err != nil {
 			return err
 		}
@@ -124,8 +118,6 @@ func (s *stack) startAll(ctx context.Context) error {
 	}
 	return s.awaitAnswers(ctx)
 }
-
-func (s *stack) keyway() bool { return s.front == frontRouter || s.front == frontSidecar }
 
 // start starts a process of a group.
 func (s *stack) start(group string, spec proc.Spec) (*proc.Process, error) {
@@ -161,28 +153,13 @@ func (s *stack) cpu() map[string]time.Duration {
 	return sum
 }
 
-// startRedis starts a redis-server that keeps nothing on the disk.
-func (s *stack) startRedis(_ context.Context, i int) error {
-	addr, err := proc.FreeAddr()
-	if err != nil {
-		return err
-	}
-	_, port, _ := strings.Cut(addr, ":")
-	p, err := s.start(groupStore, proc.Spec{
-		Name: fmt.Sprintf("redis-%s-%d", s.name, i+1), Program: proc.Find("redis-server"), Dial: addr,
-		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
-	})
-	s.stores, s.redis = append(s.stores, p), append(s.redis, addr)
-	return err
-}
-
 var readyLine = regexp.MustCompile(`ready: requests http://([^ ,]+), .*gossip ([^ ,]+)`)
 
 func (s *stack) startRouter() error {
 	p, err := s.start(groupFront, proc.Spec{
-		Name: "router-" + s.name, Program: s.programs.Router, Ready: "router ready",
+		Name: "router-" + s.name, Program: s.built.Router, Ready: "router ready",
 		Args: []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--log-level", "warn",
-			"--redis", "redis://" + s.redis[0], "--cluster", s.name, "--session-ttl", s.settings.TTL.String(), "--new-cluster"},
+			"--redis", "redis://" + s.redis[0], "--cluster", s.cluster, "--session-ttl", s.ttl.String(), "--new-cluster"},
 	})
 	if err != nil {
 		return err
@@ -202,14 +179,10 @@ func (s *stack) addMember() (*member, error) {
 	instance := len(s.members)
 	s.members = append(s.members, m)
 	s.mu.Unlock()
-	cfg := appConfig{
-		Guard: s.guard, Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.redis, TTL: s.settings.TTL, Poll: s.settings.Poll, Wait: s.settings.Wait,
-		Instance: instance, Instances: s.settings.Instances, Cluster: s.name, Name: m.name, Join: s.gossip,
-	}
-	if s.postgres != nil {
-		cfg.Postgres = s.postgres.url
-	}
-	arg, err := json.Marshal(cfg)
+	arg, err := json.Marshal(appConfig{
+		Guard: s.guard, Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.redis, Stores: s.urls, TTL: s.ttl, Poll: s.poll, Wait: s.wait,
+		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +197,9 @@ func (s *stack) addMember() (*member, error) {
 	}
 	m.app = app
 	m.process, err = s.start(groupApp, proc.Spec{
-		Name: "sidecar-" + s.name + "-" + m.name, Program: s.programs.Worker, Ready: "worker ready",
-		Args: []string{"--name", m.name, "--cluster", s.name, "--join", s.gossip, "--upstream", "http://" + addr, "--redis", "redis://" + s.redis[0],
-			"--session-ttl", s.settings.TTL.String(), "--new-cluster", "--log-level", "warn"},
+		Name: "sidecar-" + s.name + "-" + m.name, Program: s.built.Worker, Ready: "worker ready",
+		Args: []string{"--name", m.name, "--cluster", s.cluster, "--join", s.gossip, "--upstream", "http://" + addr, "--redis", "redis://" + s.redis[0],
+			"--session-ttl", s.ttl.String(), "--new-cluster", "--log-level", "warn"},
 	})
 	return m, err
 }
@@ -303,66 +276,65 @@ func (s *stack) check() error {
 	return nil
 }
 
-// verdict is what the resource has seen. Where the database excludes, it has
-// the last word: what was answered as written and is not there was lost.
-func (s *stack) verdict(ctx context.Context) (resource.Verdict, error) {
-	v := s.table.Verdict()
-	if s.guard != guardVersion {
+// ledger returns the work by whose stock an execution of a work can be judged,
+// beside the records; "" if there is none.
+func (s *stack) ledger(work string) string {
+	switch {
+	case s.guard == guardVersion:
+		return workStockPostgres // whatever the work is
+	case work == workStock && s.restarted:
+		return "" // it is gone
+	case work == workStock || work == workStockPostgres:
+		return work
+	}
+	return ""
+}
+
+// since returns what the resource has seen since the last call, in which there
+// was one kind of work. What was executed and is not missing from the stock is
+// lost, too, whatever the records say.
+func (s *stack) since(ctx context.Context, work string) (v resource.Verdict, err error) {
+	v = s.table.Verdict()
+	before := s.judged
+	s.judged = v
+	v.Sub(before)
+	var sold int64
+	ledger := s.ledger(work)
+	switch ledger {
+	case workStock:
+		sold, err = s.soldInRedis(ctx)
+	case workStockPostgres:
+		sold, err = s.soldInPostgres(ctx)
+	default:
 		return v, nil
 	}
-	sold, err := s.postgres.sold(ctx)
-	v.Lost += max(0, v.Executions-sold)
+	v.Lost = max(v.Lost, v.Executions-(sold-s.sold[ledger]))
+	s.sold[ledger] = sold
 	return v, err
 }
 
-// commands returns how many commands the stack's Redis servers have executed.
-func (s *stack) commands(ctx context.Context) (int64, error) {
-	var sum int64
-	for _, addr := range s.redis {
-		client := redis.NewClient(&redis.Options{Addr: addr})
-		info, err := client.Info(ctx, "commandstats").Result()
-		client.Close()
-		if err != nil {
-			return 0, err
-		}
-		sum += parseCommands(info)
-	}
-	return sum, nil
-}
+// cleanTime bounds the removal of what is left in servers that were given.
+const cleanTime = 10 * time.Second
 
-// ownCommands are those that reading the counters takes, and connecting.
-var ownCommands = []string{"info", "hello", "client|setinfo", "client|maint_notifications"}
-
-// parseCommands sums up the calls in the section commandstats of INFO.
-func parseCommands(info string) (sum int64) {
-	for line := range strings.Lines(info) {
-		name, rest, ok := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
-		if !ok || slices.Contains(ownCommands, name) {
-			continue
-		}
-		calls, _, _ := strings.Cut(rest, ",")
-		n, _ := strconv.ParseInt(calls, 10, 64)
-		sum += n
-	}
-	return sum
-}
-
-// stop ends what the stack has started: stores in an orderly way, so that they
-// leave nothing, and all others at once.
-func (s *stack) stop() {
+// stop ends what the stack has started, stores after all others.
+func (s *stack) stop() error {
 	s.mu.Lock()
 	all := maps.Clone(s.processes)
 	clear(s.processes)
 	s.mu.Unlock()
-	var stopping sync.WaitGroup
-	for p, group := range all {
-		how := sigKill
-		if group == groupStore {
-			how = sigEnd
+	end := func(how syscall.Signal, chosen func(group string) bool) {
+		var ending sync.WaitGroup
+		for p, group := range all {
+			if chosen(group) {
+				ending.Go(func() { s.Stop(p, how) })
+			}
 		}
-		stopping.Go(func() { s.Stop(p, how) })
+		ending.Wait()
 	}
-	stopping.Wait()
-	_ = s.table.Close() // it was mapped
-	_ = os.Remove(s.records())
+	end(sigKill, func(group string) bool { return group != groupStore })
+	ctx, cancel := context.WithTimeout(context.Background(), cleanTime)
+	defer cancel()
+	err := s.cleanStores(ctx)
+	end(sigEnd, func(group string) bool { return group == groupStore })
+	return errors.Join(err, s.table.Close(), os.Remove(s.records()))
 }

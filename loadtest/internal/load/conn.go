@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/netip"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 	"unsafe"
@@ -104,10 +105,17 @@ type conn struct {
 
 	fd     int // -1: not connected
 	forget func()
-	head   []byte // the beginning of a head whose end has not come
+	part   []byte // the beginning of a head whose end has not come
 	inBody bool
 	left   int64 // bytes of the body that have not come
-	status int
+	head
+}
+
+// head is what counts of an answer's head.
+type head struct {
+	status  int
+	length  int64
+	started time.Duration // HeaderBegun; 0 if there is none
 }
 
 // connectTime bounds connecting.
@@ -134,6 +142,9 @@ func (k *conn) connect(p *poller, addr string) error {
 	if err == nil {
 		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
 	}
+	if err == unix.EINTR { // it goes on, and cannot be called again
+		err = connected(fd)
+	}
 	if err == nil {
 		err = errors.Join(unix.SetNonblock(fd, true), unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}))
 	}
@@ -141,10 +152,30 @@ func (k *conn) connect(p *poller, addr string) error {
 		unix.Close(fd)
 		return fmt.Errorf("connecting: %w", err)
 	}
-	k.fd, k.head, k.inBody = fd, nil, false
+	k.fd, k.part, k.inBody = fd, nil, false
 	p.byFD[int32(fd)] = k
 	k.forget = func() { delete(p.byFD, int32(fd)) }
 	return nil
+}
+
+// connected waits until a connection is there.
+func connected(fd int) error {
+	for end := time.Now().Add(connectTime); ; {
+		wait := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		switch n, err := unix.Poll(wait, int(max(0, time.Until(end)/time.Millisecond))); {
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case n == 0:
+			return unix.ETIMEDOUT
+		default:
+			failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+			if failed != 0 {
+				err = syscall.Errno(failed)
+			}
+			return err
+		}
+	}
 }
 
 func (k *conn) close() {
@@ -179,22 +210,22 @@ func (k *conn) feed(in []byte) (whole bool, err error) {
 		return false, errUnasked
 	}
 	if !k.inBody {
-		if len(k.head) > 0 {
-			in = append(k.head, in...)
+		if len(k.part) > 0 {
+			in = append(k.part, in...)
 		}
 		end := bytes.Index(in, endOfHead)
 		if end < 0 {
 			if len(in) > maxHead {
 				return false, errMalformed
 			}
-			k.head = append([]byte(nil), in...)
+			k.part = append([]byte(nil), in...)
 			return false, nil
 		}
-		k.head = nil
-		if k.status, k.left, err = parseHead(in[:end+2]); err != nil {
+		k.part = nil
+		if k.head, err = parseHead(in[:end+2]); err != nil {
 			return false, err
 		}
-		k.inBody = true
+		k.left, k.inBody = k.length, true
 		in = in[end+4:]
 	}
 	if int64(len(in)) > k.left {
@@ -206,26 +237,41 @@ func (k *conn) feed(in []byte) (whole bool, err error) {
 }
 
 // parseHead takes answers with a declared length only.
-func parseHead(head []byte) (status int, length int64, err error) {
-	line, fields, _ := bytes.Cut(head, []byte("\r\n"))
+func parseHead(text []byte) (h head, err error) {
+	line, fields, _ := bytes.Cut(text, []byte("\r\n"))
 	if len(line) < 12 || string(line[:7]) != "HTTP/1." {
-		return 0, 0, errMalformed
+		return h, errMalformed
 	}
-	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
-		return 0, 0, errMalformed
+	if h.status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return h, errMalformed
 	}
-	const name = "content-length:"
+	h.length = -1
 	for len(fields) > 0 {
 		line, fields, _ = bytes.Cut(fields, []byte("\r\n"))
-		if len(line) > len(name) && line[0]|0x20 == 'c' && bytes.EqualFold(line[:len(name)], []byte(name)) {
-			length, err = strconv.ParseInt(string(bytes.TrimSpace(line[len(name):])), 10, 64)
-			if err != nil || length < 0 {
-				return 0, 0, errMalformed
+		if value, ok := field(line, "Content-Length"); ok {
+			if h.length, err = strconv.ParseInt(string(value), 10, 64); err != nil || h.length < 0 {
+				return h, errMalformed
 			}
-			return status, length, nil
+		} else if value, ok := field(line, HeaderBegun); ok {
+			begun, err := strconv.ParseInt(string(value), 10, 64)
+			if err != nil {
+				return h, errMalformed
+			}
+			h.started = time.Duration(begun)
 		}
 	}
-	return 0, 0, fmt.Errorf("%w: status %d without Content-Length", errMalformed, status)
+	if h.length < 0 {
+		return h, fmt.Errorf("%w: status %d without Content-Length", errMalformed, h.status)
+	}
+	return h, nil
+}
+
+// field returns the value of a line of a head, if that is its name.
+func field(line []byte, name string) (value []byte, ok bool) {
+	if len(line) <= len(name) || line[len(name)] != ':' || line[0]|0x20 != name[0]|0x20 || !strings.EqualFold(string(line[:len(name)]), name) {
+		return nil, false
+	}
+	return bytes.TrimSpace(line[len(name)+1:]), true
 }
 
 // read and write do not tell Go's scheduler, which halves the cost of a call

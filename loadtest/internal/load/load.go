@@ -66,6 +66,9 @@ type Result struct {
 	// when they were due and with those that were never answered; and a closed
 	// loop's that were answered in Time. In nanoseconds.
 	Latency *hdrhistogram.Histogram
+	// Waits has, of the answers in Latency that say so, the time until their
+	// critical section began.
+	Waits   *hdrhistogram.Histogram
 	Series  []Point
 	Clients []int64       // answers in Time to each client
 	Own     time.Duration // CPU time of this process in Time
@@ -95,8 +98,8 @@ type course struct {
 	poller
 	result  Result
 	phase   phase
-	start   time.Time
-	began   time.Duration // of measuring; all times are since start
+	clock   Clock
+	began   time.Duration // of measuring
 	ends    time.Duration // of the phase
 	sampled time.Duration // when the last point was taken
 	nextTic time.Duration
@@ -112,9 +115,12 @@ type course struct {
 	rng   *rand.Rand
 }
 
-// newHistogram covers a microsecond to two minutes.
+// longest is the longest time that histograms tell from longer ones.
+const longest = 2 * time.Minute
+
+// newHistogram covers a microsecond to the longest time.
 func newHistogram(digits int) *hdrhistogram.Histogram {
-	return hdrhistogram.New(1_000, int64(2*time.Minute), digits)
+	return hdrhistogram.New(int64(time.Microsecond), int64(longest), digits)
 }
 
 // Run makes the load until it is done or ctx ends, when it returns ctx's cause.
@@ -129,8 +135,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		cfg.Interval = 250 * time.Millisecond
 	}
 	c := &course{
-		Config: cfg, requests: newRequests(cfg.Mix), recent: newHistogram(2), rng: rand.New(rand.NewPCG(3, 4)), start: time.Now(),
-		result: Result{Open: cfg.Rate > 0, Latency: newHistogram(3), Clients: make([]int64, cfg.Clients), Failures: make(map[string]int64)},
+		Config: cfg, requests: newRequests(cfg.Mix), recent: newHistogram(2), rng: rand.New(rand.NewPCG(3, 4)), clock: NewClock(),
+		result: Result{Open: cfg.Rate > 0, Latency: newHistogram(3), Waits: newHistogram(3), Clients: make([]int64, cfg.Clients), Failures: make(map[string]int64)},
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -144,7 +150,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	return &c.result, nil
 }
 
-func (c *course) now() time.Duration { return time.Since(c.start) }
+func (c *course) now() time.Duration { return c.clock.Now() }
 
 func (c *course) run(ctx context.Context) error {
 	now := c.now()
@@ -229,7 +235,7 @@ func (c *course) lose(latency time.Duration, why string) {
 	c.result.Failed++
 	c.result.Failures[why]++
 	if c.Rate > 0 {
-		c.count(latency)
+		record(c.result.Latency, latency)
 	}
 }
 
@@ -306,13 +312,16 @@ func (c *course) answered(k *conn, now time.Duration) {
 	k.waiting = false
 	c.result.Total++
 	c.recentCount++
-	_ = c.recent.RecordValue(min(int64(now-k.begun), int64(2*time.Minute))) // cannot fail in its range
+	record(c.recent, now-k.begun)
 	if c.phase == measuring {
 		c.result.Answered++
 		c.result.Clients[k.number]++
 	}
 	if c.mine(k) {
-		c.count(now - k.begun)
+		record(c.result.Latency, now-k.begun)
+		if k.started > 0 {
+			record(c.result.Waits, k.started-k.begun)
+		}
 	}
 	c.free(k, now)
 }
@@ -325,8 +334,8 @@ func (c *course) mine(k *conn) bool {
 	return c.phase != warming && k.begun >= c.began && (c.phase == measuring || k.begun < c.began+c.result.Time)
 }
 
-func (c *course) count(latency time.Duration) {
-	_ = c.result.Latency.RecordValue(max(1_000, min(int64(latency), int64(2*time.Minute)))) // cannot fail in its range
+func record(h *hdrhistogram.Histogram, d time.Duration) {
+	_ = h.RecordValue(int64(max(time.Microsecond, min(d, longest)))) // cannot fail in its range
 }
 
 // fail counts a request without a good answer.
@@ -356,7 +365,7 @@ func (c *course) sample(now time.Duration) {
 		p.P99 = time.Duration(c.recent.ValueAtQuantile(99))
 		p.Max = time.Duration(c.recent.Max())
 	}
-	if c.phase == measuring {
+	if c.phase == measuring && p.Length > 0 {
 		c.result.Series = append(c.result.Series, p)
 	}
 	c.sampled, c.recentCount, c.recentFailed = now, 0, 0

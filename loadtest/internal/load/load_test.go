@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,10 +30,12 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 
 func TestClosedLoop(t *testing.T) {
 	var writes, began, ended atomic.Int64
+	clock := NewClock()
 	addr := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			writes.Add(1)
 		}
+		w.Header().Set(HeaderBegun, strconv.FormatInt(int64(clock.Now()), 10))
 		if r.Header.Get(HeaderKey) == "" || r.URL.Path != "/x" {
 			w.WriteHeader(http.StatusBadRequest)
 		}
@@ -46,6 +49,9 @@ func TestClosedLoop(t *testing.T) {
 	}
 	if r.Answered == 0 || r.Failed != 0 || r.Total <= r.Answered || r.Latency.TotalCount() != r.Answered || writes.Load() < r.Total {
 		t.Errorf("%+v, %d writes", r, writes.Load())
+	}
+	if n := r.Waits.TotalCount(); n != r.Answered || r.Waits.Max() > r.Latency.Max() || r.Waits.ValueAtQuantile(50) > r.Latency.ValueAtQuantile(50) {
+		t.Errorf("%d waits of %d answers, up to %v, with latencies up to %v", n, r.Answered, time.Duration(r.Waits.Max()), time.Duration(r.Latency.Max()))
 	}
 	var sum, points int64
 	for _, n := range r.Clients {
@@ -152,7 +158,12 @@ func TestFeed(t *testing.T) {
 			t.Fatalf("cut at %d: %v, %v, status %d", cut, whole, err, k.status)
 		}
 	}
-	for _, bad := range []string{"HTTP/2 200\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", answer + "!", strings.Repeat("x", maxHead+1)} {
+	const begun = "HTTP/1.1 200 OK\r\nx-begun: 77\r\nX-Begun2: 5\r\nContent-Length: 0\r\n\r\n"
+	k := &conn{waiting: true}
+	if whole, err := k.feed([]byte(begun)); !whole || err != nil || k.started != 77 {
+		t.Errorf("with a time: %v, %v, %v", whole, err, k.started)
+	}
+	for _, bad := range []string{"HTTP/1.1 200 OK\r\nX-Begun: soon\r\nContent-Length: 0\r\n\r\n", "HTTP/2 200\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", answer + "!", strings.Repeat("x", maxHead+1)} {
 		k := &conn{waiting: true}
 		if _, err := k.feed([]byte(bad)); err == nil {
 			t.Errorf("%.40q is taken for an answer", bad)

@@ -12,12 +12,35 @@ import (
 	"math"
 	"math/rand/v2"
 	"sort"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
 )
 
 // HeaderKey carries the key. A GET reads, a POST reads and writes.
 const HeaderKey = "X-Key"
+
+// HeaderBegun carries in an answer when its critical section began, in
+// nanoseconds on a [Clock].
+const HeaderBegun = "X-Begun"
+
+// Clock tells a time that all processes of this machine share.
+type Clock struct {
+	base   time.Time
+	offset time.Duration // of base
+}
+
+// NewClock returns a clock.
+func NewClock() Clock {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // cannot fail; it is what Go's monotonic time is, too
+	return Clock{time.Now(), time.Duration(now.Nano())}
+}
+
+// Now returns the time since some moment.
+func (c Clock) Now() time.Duration { return c.offset + time.Since(c.base) }
 
 // Mix is what is asked for.
 type Mix struct {

@@ -190,8 +190,13 @@ func (p *Process) Await(ctx context.Context) error {
 }
 
 // Stop ends a process with a signal, or by force if that takes too long.
+// SIGKILL goes to its children, too.
 func (s *Stage) Stop(p *Process, how syscall.Signal) {
-	_ = p.Signal(how) // what it does not end by, it is killed after
+	if how == syscall.SIGKILL {
+		p.kill()
+	} else {
+		_ = p.Signal(how) // what it does not end by, it is killed after
+	}
 	p.stop()
 	s.Forget(p)
 }
@@ -235,9 +240,12 @@ func (p *Process) stop() {
 	case <-p.done:
 	case <-time.After(stopPatience):
 	}
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // nobody may be left
+	p.kill() // nobody may be left
 	<-p.done
 }
+
+// kill ends the process's group.
+func (p *Process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) } // fails if it has ended
 
 // output writes what a process prints to a log, keeps its end, and looks for
 // the line that says that the process is ready.

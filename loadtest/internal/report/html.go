@@ -73,7 +73,7 @@ func (s *Scene) Lines() (lines []Line) {
 		base := s.Rows[0]
 		lines = append(lines, Line{r.Title, []string{
 			count(r.Median(PerSecond)), times(r.Over(base, PerSecond)), millis(r.Median(P50)), millis(r.Median(P99)), times(r.Over(base, P99)),
-			millis(r.Median(P999)), times(r.Over(base, P999)), micros(r.Median(CPU)), times(r.Over(base, CPU)),
+			millis(r.Median(P999)), times(r.Over(base, P999)), millis(r.Median(Wait50)), millis(r.Median(Wait99)), micros(r.Median(CPU)), times(r.Over(base, CPU)),
 			unknown(r.Median(Commands)), unknown(r.Median(Fairness)), fmt.Sprintf("%.0f %%", 100*r.Median(func(t Turn) float64 { return t.Generator })),
 		}, r.Failed()})
 	}
@@ -82,7 +82,7 @@ func (s *Scene) Lines() (lines []Line) {
 
 // Columns are the heads of Lines' cells.
 func (s *Scene) Columns() []string {
-	return []string{"requests/s", "×", "p50", "p99", "×", "p99.9", "×", "CPU/request", "×", "Redis commands", "fairness", "generator"}
+	return []string{"requests/s", "×", "p50", "p99", "×", "p99.9", "×", "wait p50", "wait p99", "CPU/request", "×", "commands", "fairness", "generator"}
 }
 
 // VersionList are the versions as text, sorted.

@@ -139,9 +139,11 @@ type Turn struct {
 	P99       float64            `json:"p99_ms"`
 	P999      float64            `json:"p999_ms"`
 	Max       float64            `json:"max_ms"`
+	Wait50    float64            `json:"wait_p50_ms"` // until the critical section began
+	Wait99    float64            `json:"wait_p99_ms"`
 	Fairness  float64            `json:"fairness"`              // least over most answers to a client; -1 in an open loop
 	CPU       map[string]float64 `json:"cpu_us_per_request"`    // by group of processes
-	Commands  float64            `json:"redis_commands"`        // per request; -1 if not known
+	Commands  float64            `json:"store_commands"`        // per request; -1 if not known
 	Generator float64            `json:"generator_core_share"`  // of one core
 	Busy      float64            `json:"machine_busy_by_stack"` // share of all cores that the stack used
 }
@@ -193,6 +195,8 @@ func P99(t Turn) float64       { return t.P99 }
 func P999(t Turn) float64      { return t.P999 }
 func CPU(t Turn) float64       { return t.AllCPU() }
 func Commands(t Turn) float64  { return t.Commands }
+func Wait50(t Turn) float64    { return t.Wait50 }
+func Wait99(t Turn) float64    { return t.Wait99 }
 func Fairness(t Turn) float64  { return t.Fairness }
 
 // Values are a figure's in all rounds.
@@ -292,13 +296,13 @@ func (r *Report) JSON(w io.Writer) error {
 func (r *Report) CSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	lines := [][]string{{"scene", "contender", "round", "seconds", "answered", "failed", "per_second", "p50_ms", "p99_ms", "p999_ms", "max_ms",
-		"fairness", "cpu_us_per_request", "cpu_front_us", "cpu_app_us", "cpu_store_us", "redis_commands_per_request", "generator_core_share"}}
+		"wait_p50_ms", "wait_p99_ms", "fairness", "cpu_us_per_request", "cpu_front_us", "cpu_app_us", "cpu_store_us", "store_commands_per_request", "generator_core_share"}}
 	number := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
 	for _, s := range r.Scenes {
 		for _, row := range s.Rows {
 			for i, t := range row.Turns {
 				lines = append(lines, []string{s.Name, row.Contender, strconv.Itoa(i + 1), number(t.Seconds), fmt.Sprint(t.Answered), fmt.Sprint(t.Failed),
-					number(t.PerSecond), number(t.P50), number(t.P99), number(t.P999), number(t.Max), number(t.Fairness),
+					number(t.PerSecond), number(t.P50), number(t.P99), number(t.P999), number(t.Max), number(t.Wait50), number(t.Wait99), number(t.Fairness),
 					number(t.AllCPU()), number(t.CPU["front"]), number(t.CPU["app"]), number(t.CPU["store"]), number(t.Commands), number(t.Generator)})
 			}
 		}

@@ -16,7 +16,7 @@ import (
 // sample is a report with all that there can be.
 func sample() *Report {
 	turn := func(perSecond, p99 float64) Turn {
-		return Turn{Seconds: 1, Answered: int64(perSecond), PerSecond: perSecond, P50: p99 / 10, P99: p99, P999: 2 * p99, Max: 3 * p99, Fairness: 0.5,
+		return Turn{Seconds: 1, Answered: int64(perSecond), PerSecond: perSecond, P50: p99 / 10, P99: p99, P999: 2 * p99, Max: 3 * p99, Wait50: p99 / 20, Wait99: p99 / 2, Fairness: 0.5,
 			CPU: map[string]float64{"front": 10, "app": 1e5 / perSecond, "store": 3}, Commands: 4, Generator: 0.2}
 	}
 	row := func(id string, perSecond, p99 float64) *Row {
@@ -94,7 +94,7 @@ func TestCSV(t *testing.T) {
 	if len(lines) != 1+6*3 {
 		t.Fatalf("%d lines", len(lines))
 	}
-	if want := "zipf,plain,1,1,8000,21,8000,12,120,240,360,0.5,25.5,10,12.5,3,4,0.2"; lines[1] != want {
+	if want := "zipf,plain,1,1,8000,21,8000,12,120,240,360,6,60,0.5,25.5,10,12.5,3,4,0.2"; lines[1] != want {
 		t.Errorf("the first line is\n%s, want\n%s", lines[1], want)
 	}
 }

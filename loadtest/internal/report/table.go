@@ -57,9 +57,13 @@ func (g Goal) String() string {
 func (r *Report) checks(w io.Writer, paint func(code, s string) string) {
 	lines := [][]string{{"correctness", "answered", "executed", "overlaps", "lost updates", "token regressions", "overtaken", "not executed", ""}}
 	codes := []string{""}
+	var longest int
+	for _, c := range r.Checks {
+		longest = max(longest, len(c.Contender))
+	}
 	for _, c := range r.Checks {
 		v := c.Resource
-		lines = append(lines, []string{c.Title, fmt.Sprint(c.Answered), fmt.Sprint(v.Executions + v.Reads), fmt.Sprint(v.Overlaps), fmt.Sprint(v.Lost),
+		lines = append(lines, []string{fmt.Sprintf("%-*s  %s", longest, c.Contender, c.Title), fmt.Sprint(c.Answered), fmt.Sprint(v.Executions + v.Reads), fmt.Sprint(v.Overlaps), fmt.Sprint(v.Lost),
 			fmt.Sprint(v.Regressions), fmt.Sprint(v.Overtaken), fmt.Sprint(c.Missing), c.Verdict()})
 		switch {
 		case !c.OK():
@@ -83,13 +87,15 @@ func (s *Scene) table(w io.Writer) {
 		return
 	}
 	base := s.Rows[0]
-	lines := [][]string{{s.Title, "requests/s", "×", "p50", "p99", "×", "p99.9", "×", "CPU/request", "×", "front", "app", "store", "Redis commands", "fairness", "failed", "generator"}}
+	lines := [][]string{{s.Title, "requests/s", "×", "p50", "p99", "×", "p99.9", "×", "wait p50", "wait p99",
+		"CPU/request", "×", "front", "app", "store", "commands", "fairness", "failed", "generator"}}
 	for _, r := range s.Rows {
 		group := func(name string) string {
 			return micros(r.Median(func(t Turn) float64 { return t.CPU[name] }))
 		}
-		lines = append(lines, []string{r.Title, count(r.Median(PerSecond)), times(r.Over(base, PerSecond)), millis(r.Median(P50)),
+		lines = append(lines, []string{r.Contender, count(r.Median(PerSecond)), times(r.Over(base, PerSecond)), millis(r.Median(P50)),
 			millis(r.Median(P99)), times(r.Over(base, P99)), millis(r.Median(P999)), times(r.Over(base, P999)),
+			millis(r.Median(Wait50)), millis(r.Median(Wait99)),
 			micros(r.Median(CPU)), times(r.Over(base, CPU)), group("front"), group("app"), group("store"),
 			unknown(r.Median(Commands)), unknown(r.Median(Fairness)), fmt.Sprint(r.Failed()),
 			fmt.Sprintf("%.0f %%", 100*r.Median(func(t Turn) float64 { return t.Generator }))})
@@ -97,10 +103,10 @@ func (s *Scene) table(w io.Writer) {
 	fmt.Fprintf(w, "\n%s", columns(lines))
 	for _, r := range s.Rows {
 		for _, f := range r.Failures {
-			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Title, f.Count, f.Why)
+			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Contender, f.Count, f.Why)
 		}
 		for _, m := range r.Marks {
-			fmt.Fprintf(w, "  %s: %s from %.1f s to %.1f s\n", r.Title, m.What, m.At, m.Done)
+			fmt.Fprintf(w, "  %s: %s from %.1f s to %.1f s\n", r.Contender, m.What, m.At, m.Done)
 		}
 	}
 }
@@ -181,7 +187,7 @@ func Compare(w io.Writer, before, after *Report) {
 			if o == nil {
 				continue
 			}
-			lines = append(lines, []string{r.Title,
+			lines = append(lines, []string{r.Contender,
 				count(o.Median(PerSecond)), count(r.Median(PerSecond)), change(o, r, PerSecond),
 				millis(o.Median(P99)), millis(r.Median(P99)), change(o, r, P99),
 				micros(o.Median(CPU)), micros(r.Median(CPU)), change(o, r, CPU)})
