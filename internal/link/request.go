@@ -202,14 +202,15 @@ func (r *Request) pump(pool *bufferPool) {
 		}
 		u.mu.Unlock() // another attempt began meanwhile
 	}
-	defer u.mu.Unlock()
 	u.stream = nil
 	if u.settled {
 		pool.put(u.kept)
 		u.kept = nil
 	}
-	close(u.reading)
+	done := u.reading
 	u.reading = nil
+	u.mu.Unlock()
+	close(done) // the last that is done with r
 }
 
 // step sends what is kept to the attached stream, which it returns, and reads
