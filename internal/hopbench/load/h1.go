@@ -32,8 +32,8 @@ func (s *h1) busy() int {
 }
 
 func (s *h1) begin(out []byte, now int64) []byte {
-	request, ok := s.meter.next()
-	s.begun, s.waiting = now, ok
+	request, begun, ok := s.meter.next(now)
+	s.begun, s.waiting = begun, ok
 	return append(out, request...)
 }
 

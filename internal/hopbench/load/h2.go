@@ -80,7 +80,7 @@ func (s *h2) begin(out []byte, now int64) []byte {
 }
 
 func (s *h2) send(out []byte, now int64) []byte {
-	request, ok := s.meter.next()
+	request, _, ok := s.meter.next(now)
 	if !ok {
 		return out
 	}

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package load makes requests in a closed loop and measures the answers: one
-// thread over epoll, requests made up in advance, and no more parsing than it
-// takes to find the end of an answer.
+// Package load makes requests, in a closed loop or at a given rate, and measures
+// the answers: one thread over epoll, requests made up in advance, and no more
+// parsing than it takes to find the end of an answer.
 package load
 
 import (
@@ -25,6 +25,7 @@ type Config struct {
 	Streams     int // requests at once on each connection; HTTP/1.1 has one
 	Path        string
 	Keys        int     // number of different keys
+	Rate        float64 // requests per second in all, at random times, from when on latency counts; 0: each follows an answer. Neither with TLS nor HTTP/2
 	Skew        float64 // exponent of a Zipf distribution over the keys; 0 for a uniform one
 	WarmUp      time.Duration
 	Time        time.Duration // that is measured, at least; longer until there is an answer. 0: each connection sends one request and is then left open
@@ -125,7 +126,9 @@ func (c *course) enter(phase int32) {
 // meter counts the answers of the connections of one goroutine.
 type meter struct {
 	course    *course
-	position  int // in the sequence
+	position  int   // in the sequence
+	due       int64 // when the next request is, with a rate
+	random    *rand.Rand
 	left      int // requests that may still be sent; negative for no bound
 	latencies histogram
 	requests  int64
@@ -135,14 +138,26 @@ type meter struct {
 	failure   error
 }
 
-// next returns the request to send next, or false if there is none.
-func (m *meter) next() ([]byte, bool) {
+// next returns the request to send next, and when it was due, or false if there
+// is none now.
+func (m *meter) next(now int64) (request []byte, begun int64, ok bool) {
 	if m.left == 0 || m.course.phase.Load() == ending {
-		return nil, false
+		return nil, 0, false
+	}
+	begun = now
+	if rate := m.course.cfg.Rate; rate > 0 {
+		if m.due == 0 {
+			m.due, m.random = now, rand.New(rand.NewSource(1))
+		}
+		if now < m.due {
+			return nil, 0, false
+		}
+		begun = m.due
+		m.due += int64(m.random.ExpFloat64() * 1e9 / rate)
 	}
 	m.left--
 	m.position = (m.position + 1) & (sequenceLen - 1)
-	return m.course.requests[m.course.sequence[m.position]], true
+	return m.course.requests[m.course.sequence[m.position]], begun, true
 }
 
 // answered counts the answer to a request sent at begun.
@@ -223,6 +238,8 @@ func Run(cfg Config, idle func(), release <-chan struct{}) (Result, error) {
 		return Result{}, errors.New("load: there must be connections and keys")
 	case cfg.HTTP2 && (cfg.TLS || cfg.Streams < 1):
 		return Result{}, errors.New("load: HTTP/2 needs streams, and has no TLS here")
+	case cfg.Rate > 0 && (cfg.TLS || cfg.HTTP2 || cfg.Time == 0):
+		return Result{}, errors.New("load: a rate goes with HTTP/1.1 without TLS, for some time")
 	case cfg.TLS && cfg.Time == 0:
 		return Result{}, errors.New("load: idle connections have no TLS here")
 	case cfg.TLS:

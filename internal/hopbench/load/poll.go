@@ -24,7 +24,9 @@ type poller struct {
 	meter *meter
 	addr  unix.SockaddrInet4
 	epoll int
+	timer int // wakes epoll when a request is due, with a rate
 	conns []conn
+	free  []int32 // conns that wait until one is
 	in    []byte
 	out   []byte
 }
@@ -50,6 +52,11 @@ func runPolling(cfg Config, idle func(), release <-chan struct{}) (Result, error
 		return Result{}, fmt.Errorf("load: %w", err)
 	}
 	defer p.close()
+	if cfg.Rate > 0 {
+		if err := p.startTimer(); err != nil {
+			return Result{}, fmt.Errorf("load: %w", err)
+		}
+	}
 	if cfg.Time == 0 {
 		if err := p.once(); err != nil {
 			return Result{}, err
@@ -145,7 +152,48 @@ func (p *poller) connect(i int) error {
 		return fmt.Errorf("load: %w", err)
 	}
 	c.session = newSession(p.meter)
-	return p.write(c.fd, c.session.begin(p.out[:0], nanoseconds()))
+	return p.begin(i)
+}
+
+// begin sends what a connection is to send first, or notes that it is free.
+func (p *poller) begin(i int) error {
+	c := &p.conns[i]
+	out := c.session.begin(p.out[:0], nanoseconds())
+	if c.session.busy() == 0 {
+		p.free = append(p.free, int32(i))
+	}
+	return p.write(c.fd, out)
+}
+
+// timerEvent is what epoll says when the timer has run out.
+const timerEvent = -1
+
+func (p *poller) startTimer() (err error) {
+	if p.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
+		return err
+	}
+	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, p.timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: timerEvent})
+}
+
+// sendDue sends the requests that are due on connections that are free, and
+// sets the timer for the next one.
+func (p *poller) sendDue() error {
+	for len(p.free) > 0 {
+		left := p.meter.due - nanoseconds()
+		if left > 0 {
+			return unix.TimerfdSettime(p.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(left)}, nil)
+		}
+		last := len(p.free) - 1
+		i := p.free[last]
+		p.free = p.free[:last]
+		if err := p.begin(int(i)); err != nil {
+			return err
+		}
+		if p.meter.course.phase.Load() == ending {
+			return nil
+		}
+	}
+	return nil
 }
 
 func (p *poller) close() {
@@ -153,17 +201,28 @@ func (p *poller) close() {
 		unix.Close(c.fd)
 	}
 	unix.Close(p.epoll)
+	if p.timer > 0 {
+		unix.Close(p.timer)
+	}
 }
 
 // wait handles what has come, or returns after a tick.
 func (p *poller) wait() error {
+	if p.timer > 0 {
+		if err := p.sendDue(); err != nil {
+			return fmt.Errorf("load: %w", err)
+		}
+	}
 	var events [256]unix.EpollEvent
 	n, err := unix.EpollWait(p.epoll, events[:], int(tick.Milliseconds()))
 	if err != nil && err != unix.EINTR {
 		return fmt.Errorf("load: %w", err)
 	}
 	for _, e := range events[:max(n, 0)] {
-		if err := p.receive(&p.conns[e.Fd]); err != nil {
+		if e.Fd == timerEvent {
+			continue
+		}
+		if err := p.receive(int(e.Fd)); err != nil {
 			if err := p.replace(int(e.Fd), err); err != nil {
 				return err
 			}
@@ -172,7 +231,8 @@ func (p *poller) wait() error {
 	return nil
 }
 
-func (p *poller) receive(c *conn) error {
+func (p *poller) receive(i int) error {
+	c := &p.conns[i]
 	n, err := rawio.Read(c.fd, p.in)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
@@ -185,6 +245,9 @@ func (p *poller) receive(c *conn) error {
 	p.out, err = c.session.feed(p.in[:n], p.out[:0], nanoseconds())
 	if err != nil {
 		return err
+	}
+	if p.timer > 0 && c.session.busy() == 0 {
+		p.free = append(p.free, int32(i))
 	}
 	return p.write(c.fd, p.out)
 }
