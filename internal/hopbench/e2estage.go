@@ -64,7 +64,7 @@ func (e *e2e) startApps(r *runningStack, args []string) ([]string, error) {
 	var starting errgroup.Group
 	for i := range instances {
 		starting.Go(func() error {
-			p, printed, err := e.start(fmt.Sprintf("app-%s-%d", r.id, i+1), nil, append(slices.Clip(args), "--name", "w"+strconv.Itoa(i+1))...)
+			p, printed, err := e.start(fmt.Sprintf("app-%s-%d", r.id, i+1), nil, "", append(slices.Clip(args), "--name", "w"+strconv.Itoa(i+1))...)
 			if err == nil {
 				r.apps[i], addrs[i] = p, printed[0]
 			}
@@ -81,7 +81,7 @@ func (e *e2e) startPlain(r *runningStack, args []string) error {
 		return err
 	}
 	if r.front == frontReverseProxy {
-		p, addr, err := e.start("proxy-"+r.id, nil, append([]string{"reverseproxy"}, addrs...)...)
+		p, addr, err := e.start("proxy-"+r.id, nil, "", append([]string{"reverseproxy"}, addrs...)...)
 		if err != nil {
 			return err
 		}

@@ -172,7 +172,7 @@ func (h *hop) choosePlace() error {
 		return nil
 	}
 	h.place = place{cores[:1], cores[1:min(3, len(cores))]}
-	fmt.Fprintf(h.out, "The proxy runs on core %d alone; load generator, upstreams and redis-server on %v. Each proxy has one thread that works.\n", cores[0], cores[1:min(3, len(cores))])
+	fmt.Fprintf(h.out, "The proxy runs on core %d alone; load generator, upstreams and redis-server on %v. Each proxy has one thread that works. Upstreams run with %s.\n", cores[0], cores[1:min(3, len(cores))], originEnv)
 	fmt.Fprintln(h.out, "CPU is the proxy's, user's and kernel's, of all its processes. × are medians of the rounds' ratios to the first row.")
 	return nil
 }

@@ -55,7 +55,7 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 		}
 		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
 	}
-	if u.process, u.addrs, err = h.start("upstreams-"+kind, h.place.others, args...); err != nil {
+	if u.process, u.addrs, err = h.start("upstreams-"+kind, h.place.others, originEnv, args...); err != nil {
 		return nil, err
 	}
 	h.origins[kind] = u
