@@ -19,6 +19,7 @@ const (
 	miniredis  = "github.com/alicebob/miniredis"
 	consistent = "github.com/buraksezer/consistent"
 	xxhash     = "github.com/cespare/xxhash"
+	xnet       = "golang.org/x/net"
 )
 
 // only lists which packages, with what is inside them, may import a library,
@@ -31,6 +32,7 @@ var only = []struct {
 	{memberlist, []string{"ring/gossip"}, "the gossip library has one door, so that it can be replaced"},
 	{goRedis, []string{"fallback"}, "Redis has one door, so that the store can be replaced"},
 	{miniredis, []string{"fallback"}, "the embedded store is one of fallback's"},
+	{xnet, []string{"internal/h2", "gateway"}, "all of HTTP/2 but HPACK is Keyway's or the standard library's; the gateway's tests need HPACK, too"},
 	{consistent, []string{"ring"}, "all placement of partitions goes through ring, where it is a pure function of the member set"},
 }
 

@@ -96,14 +96,20 @@ func (f Framing) Body() (has, chunked bool) {
 	return has, has && f.Length < 0
 }
 
+// Declares reports whether the response has a Content-Length.
+func (f Framing) Declares() bool {
+	has, _ := f.Body()
+	return f.Length >= 0 && (has || f.Method == http.MethodHead && !bodiless(f.Status))
+}
+
 // AppendFraming appends the fields that delimit the body, the one that tells
 // the client of the end of the connection, and the empty line.
 func AppendFraming(b []byte, f Framing) []byte {
-	has, chunked := f.Body()
+	_, chunked := f.Body()
 	switch {
 	case chunked:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
-	case f.Length >= 0 && (has || f.Method == http.MethodHead && f.Status != http.StatusNoContent && f.Status != http.StatusNotModified):
+	case f.Declares():
 		b = AppendLength(b, f.Length)
 	}
 	if f.Close {
@@ -131,23 +137,29 @@ func AppendEnd(b, trailers []byte) []byte {
 	return append(b, "\r\n"...)
 }
 
-// Date appends Date fields; it renders the time once a second. The zero value
-// is ready, and safe for concurrent use.
+// Date makes Date fields; it renders the time once a second. The zero value is
+// ready, and safe for concurrent use.
 type Date struct {
-	last atomic.Pointer[dateLine]
+	last atomic.Pointer[dateText]
 }
 
-type dateLine struct {
+type dateText struct {
 	second int64
-	line   string
+	text   string
+}
+
+// Text returns the value of the Date field for now.
+func (d *Date) Text(now time.Time) string {
+	last := d.last.Load()
+	if last == nil || last.second != now.Unix() {
+		last = &dateText{now.Unix(), now.UTC().Format(http.TimeFormat)}
+		d.last.Store(last)
+	}
+	return last.text
 }
 
 // Append appends the Date field for now.
 func (d *Date) Append(b []byte, now time.Time) []byte {
-	last := d.last.Load()
-	if last == nil || last.second != now.Unix() {
-		last = &dateLine{now.Unix(), "Date: " + now.UTC().Format(http.TimeFormat) + "\r\n"}
-		d.last.Store(last)
-	}
-	return append(b, last.line...)
+	b = append(append(b, "Date: "...), d.Text(now)...)
+	return append(b, "\r\n"...)
 }

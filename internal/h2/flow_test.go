@@ -1,0 +1,239 @@
+package h2
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+)
+
+// What a client grants is kept to, on a stream and on the connection, also when
+// it changes its mind.
+func TestSendWindows(t *testing.T) {
+	c := greet(t, func(s *Stream) { s.Answer(200, nil, []byte("0123456789"), true) }, settingInitialWindow, 3)
+	c.send(open(1, true, get()))
+	c.expect("HEADERS 1 :status=200", `DATA 1 "012"`)
+	c.settle()
+	c.send(appendWord(nil, frameWindowUpdate, 1, 2))
+	c.expect(`DATA 1 "34"`)
+	c.send(settingsFrame(settingInitialWindow, 1)) // now it has 2 too many
+	c.expect("SETTINGS ack=true")
+	c.send(appendWord(nil, frameWindowUpdate, 1, 2))
+	c.settle()
+	c.send(appendWord(nil, frameWindowUpdate, 1, 1))
+	c.expect(`DATA 1 "5"`)
+	c.send(settingsFrame(settingInitialWindow, 100))
+	c.expect("SETTINGS ack=true", `DATA 1 "6789" end`)
+}
+
+func TestConnectionWindow(t *testing.T) {
+	c := greet(t, func(s *Stream) {
+		s.Answer(200, nil, make([]byte, defaultWindow-2), false)
+		s.Write([]byte("ab"), false)
+		s.Write([]byte("cd"), true)
+	}, settingInitialWindow, 1<<20)
+	c.send(open(1, true, get()))
+	got := 0
+	for got < defaultWindow {
+		if f, err := c.next(); err != nil {
+			t.Fatal(err)
+		} else if f.kind == frameData {
+			got += f.length
+		}
+	}
+	c.settle()
+	c.send(open(3, true, get())) // its head needs no window
+	c.expect("HEADERS 3 :status=200")
+	c.send(raw(frameReset, 0, 3, word(uint32(Cancel))))
+	c.settle()
+	c.send(appendWord(nil, frameWindowUpdate, 0, 2))
+	c.expect(`DATA 1 "cd" end`)
+}
+
+// A body of any size comes through windows that its reader opens, and nothing
+// more than a window is kept.
+func TestUpload(t *testing.T) {
+	const size = 4 << 20
+	read := make(chan struct{})
+	c := greet(t, func(s *Stream) {
+		<-read
+		n, err := io.Copy(io.Discard, s)
+		s.Answer(200, []Field{{Name: "x", Value: fmt.Sprint(n, err)}}, nil, true)
+	})
+	c.send(open(1, false, post("content-length", fmt.Sprint(size))))
+	stream, conn, sent := initialReceive, connReceive, 0
+	chunk := make([]byte, maxFrame)
+	for opened := false; sent < size; {
+		n := min(len(chunk), stream, conn, size-sent)
+		if n == 0 {
+			if !opened {
+				if sent != initialReceive {
+					t.Fatalf("the window was %d", sent)
+				}
+				opened = true
+				close(read)
+			}
+			f, err := c.next()
+			if err != nil || f.kind != frameWindowUpdate {
+				t.Fatalf("%+v, %v", f, err)
+			}
+			grant := int(binary.BigEndian.Uint32(c.seen))
+			if f.stream == 0 {
+				conn += grant
+			} else {
+				stream += grant
+			}
+			continue
+		}
+		sent, stream, conn = sent+n, stream-n, conn-n
+		c.send(data(1, sent == size, string(chunk[:n])))
+	}
+	c.expect(fmt.Sprintf("HEADERS 1 :status=200 x=%d <nil> end", size))
+}
+
+func TestExceededWindows(t *testing.T) {
+	hold := make(chan struct{})
+	defer close(hold)
+	c := greet(t, func(*Stream) { <-hold })
+	c.send(open(1, false, post()))
+	for range initialReceive / maxFrame {
+		c.send(data(1, false, strings.Repeat("x", maxFrame)))
+	}
+	c.settle()
+	c.send(data(1, false, "x"))
+	c.expect("RESET 1 FLOW_CONTROL_ERROR")
+}
+
+// Bodies that nobody reads do not use the connection's window up for ever.
+func TestUnreadBodies(t *testing.T) {
+	c := greet(t, func(s *Stream) {
+		s.Read(make([]byte, 1))
+		s.Answer(204, nil, nil, true)
+	})
+	chunk := strings.Repeat("x", maxFrame)
+	conn := connReceive
+	for id := uint32(1); id < 200; id += 2 {
+		c.send(open(id, false, post()))
+		for range initialReceive / maxFrame {
+			c.send(data(id, false, chunk))
+			conn -= maxFrame
+		}
+		for answered := false; !answered; {
+			f, err := c.next()
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case f.kind == frameReset:
+				answered = true
+			case f.kind == frameWindowUpdate && f.stream == 0:
+				conn += int(binary.BigEndian.Uint32(c.seen))
+			}
+		}
+		if conn < initialReceive {
+			t.Fatalf("%d bytes are left of the connection's window after %d requests", conn, id/2+1)
+		}
+	}
+}
+
+func TestRead(t *testing.T) {
+	got := make(chan error, 3)
+	c := greet(t, func(s *Stream) {
+		switch s.Path {
+		case "/":
+			s.Interrupt(true)
+			_, err := s.Read(make([]byte, 1))
+			s.Interrupt(false)
+			got <- err
+		}
+		_, err := io.ReadAll(s)
+		got <- err
+	})
+	c.send(open(1, false, post()))
+	if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("interrupted: %v", err)
+	}
+	c.send(raw(frameReset, 0, 1, word(uint32(Cancel))))
+	if err := <-got; err != ErrReset {
+		t.Errorf("reset by the client: %v", err)
+	}
+	c.send(open(3, false, list(":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/b", "content-length", "5")), data(3, true, "ab"))
+	if err := <-got; err != ErrBroken {
+		t.Errorf("short: %v", err)
+	}
+}
+
+// Answers with long heads, bodies and trailers.
+func TestAnswers(t *testing.T) {
+	long := strings.Repeat("v", 40_000)
+	body := bytes.Repeat([]byte("0123456789abcdef"), 4096)
+	c := greet(t, func(s *Stream) {
+		s.Answer(103, []Field{{Name: "link", Value: "a"}}, nil, false)
+		s.Answer(200, []Field{{Name: "long", Value: long}}, body, false)
+		s.Write(nil, false)
+		if err := s.End([]Field{{Name: "sum", Value: "1"}}); err != nil {
+			t.Error(err)
+		}
+		if err := s.Write([]byte("more"), false); err != ErrEnded {
+			t.Errorf("Write behind the end: %v", err)
+		}
+	}, settingInitialWindow, 1<<20)
+	c.send(appendWord(nil, frameWindowUpdate, 0, 1<<20), open(1, true, get()))
+	c.expect("HEADERS 1 :status=103 link=a")
+	var block, content []byte
+	for block == nil || content == nil || len(content) < len(body) {
+		f, err := c.next()
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case f.length > maxFrame:
+			t.Fatalf("%+v", f)
+		case f.kind == frameHeaders || f.kind == frameContinuation:
+			block = append(block, c.seen...)
+		default:
+			content = append(content, c.seen...)
+		}
+	}
+	c.fields = nil
+	c.dec.Write(block)
+	if len(c.fields) != 2 || c.fields[1].Value != long || !bytes.Equal(content, body) {
+		t.Errorf("%d fields, %d bytes", len(c.fields), len(content))
+	}
+	c.expect("HEADERS 1 sum=1 end")
+}
+
+// What is said again and again is said with a byte.
+func TestRepeatedFields(t *testing.T) {
+	c := greet(t, func(s *Stream) {
+		s.Answer(200, []Field{{Name: "content-type", Value: "text/plain"}, {Name: "set-cookie", Value: "secret=1"}, {Name: "x-id", Value: fmt.Sprint(s.id)}}, nil, true)
+	})
+	var first, last int
+	for id := uint32(1); id < 20; id += 2 {
+		c.send(open(id, true, get()))
+		c.expect(fmt.Sprintf("HEADERS %d :status=200 content-type=text/plain set-cookie=secret=1 x-id=%d end", id, id))
+		for _, f := range c.fields {
+			if f.Name == "set-cookie" && !f.Sensitive {
+				t.Error("a cookie is in the table")
+			}
+		}
+		if last = len(c.seen); id == 1 {
+			first = last
+		}
+	}
+	if last > first-8 {
+		t.Errorf("the first head takes %d bytes, the last one %d", first, last)
+	}
+}
+
+func TestAppendField(t *testing.T) {
+	var list []Field
+	for _, f := range [][2]string{{"Content-Type", "a"}, {"X-Other", " b\tc\r\nd "}, {"bad name", "x"}, {"", "x"}, {"utf8", "ü\xff"}} {
+		list = AppendField(list, f[0], f[1])
+	}
+	if got, want := fmt.Sprintf("%q", list), fmt.Sprintf("%q", []Field{{Name: "content-type", Value: "a"}, {Name: "x-other", Value: "b c  d"}, {Name: "utf8", Value: "ü\xff"}}); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}

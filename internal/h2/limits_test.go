@@ -1,0 +1,173 @@
+package h2
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+)
+
+// A client that asks for much and gives nothing is cut off.
+func TestFloods(t *testing.T) {
+	for name, send := range map[string]func(c *client, i uint32) []byte{
+		"ping":       func(*client, uint32) []byte { return raw(framePing, flagAck, 0, "12345678") },
+		"settings":   func(*client, uint32) []byte { return settingsFrame() },
+		"window":     func(*client, uint32) []byte { return settingsFrame(settingInitialWindow, 1, settingInitialWindow, 2) },
+		"priority":   func(_ *client, i uint32) []byte { return raw(framePriority, 0, 2*i+1, word(0)+"\x00") },
+		"extension":  func(*client, uint32) []byte { return raw(0x55, 0, 0, "") },
+		"empty data": func(*client, uint32) []byte { return data(1, false, "") },
+		"rapid reset": func(_ *client, i uint32) []byte {
+			return frames(open(2*i+3, true, get()), raw(frameReset, 0, 2*i+3, word(8)))
+		},
+		"malformed": func(_ *client, i uint32) []byte { return open(2*i+3, true, get("A", "b")) },
+		"made you reset": func(_ *client, i uint32) []byte {
+			return frames(open(2*i+3, false, post()), appendWord(nil, frameWindowUpdate, 2*i+3, 0))
+		},
+		"tiny window": func(*client, uint32) []byte { return appendWord(nil, frameWindowUpdate, 0, 1) },
+		"continuations": func(_ *client, i uint32) []byte {
+			if i == 0 {
+				return raw(frameHeaders, 0, 3, "")
+			}
+			return raw(frameContinuation, 0, 3, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hold := make(chan struct{})
+			defer close(hold)
+			c := greet(t, func(s *Stream) {
+				if s.id == 1 {
+					select {
+					case <-hold:
+					case <-s.Context().Done():
+					}
+				}
+			})
+			c.send(open(1, false, post()))
+			go func() {
+				for i := range uint32(2 * calmMax) {
+					if _, err := c.nc.Write(send(c, i)); err != nil {
+						return
+					}
+				}
+			}()
+			last := ""
+			for e := c.event(); e != "closed"; e = c.event() {
+				last = e
+			}
+			if !strings.HasPrefix(last, "GOAWAY") || !strings.HasSuffix(last, "ENHANCE_YOUR_CALM") {
+				t.Errorf("the last frame is %s", last)
+			}
+		})
+	}
+}
+
+// Time makes up for it.
+func TestCalm(t *testing.T) {
+	c := greet(t, echo)
+	for range 3 * calmMax / calmTick {
+		for range calmTick / 2 {
+			c.send(raw(framePing, flagAck, 0, "12345678"))
+		}
+		c.settle()
+		c.check(1, false)
+	}
+}
+
+func TestMaxStreams(t *testing.T) {
+	entered, hold := make(chan struct{}, 100), make(chan struct{})
+	c := greet(t, func(s *Stream) {
+		entered <- struct{}{}
+		<-hold
+		s.Answer(200, nil, nil, true)
+	})
+	for id := range uint32(8) {
+		c.send(open(2*id+1, true, get()))
+		<-entered
+	}
+	c.send(open(17, true, get()))
+	c.expect("RESET 17 REFUSED_STREAM")
+	// Handlers of streams that were given up count as well, twice as many.
+	for id := range uint32(8) {
+		c.send(raw(frameReset, 0, 2*id+1, word(8)), open(2*id+101, true, get()))
+		<-entered
+	}
+	c.send(raw(frameReset, 0, 101, word(8)), open(201, true, get()))
+	c.expect("RESET 201 REFUSED_STREAM")
+	close(hold)
+	for range 7 {
+		if e := c.event(); !strings.HasSuffix(e, ":status=200 end") {
+			t.Error(e)
+		}
+	}
+}
+
+// A client that does not read makes nothing grow, and is cut off.
+func TestClientThatDoesNotRead(t *testing.T) {
+	near, far := net.Pipe()
+	s := Server{MaxStreams: 8, MaxHeaderBytes: 1000, HeadTicks: 10, IdleTicks: 10, ClientTicks: 5}
+	failed := make(chan error, 8)
+	c := serve(t, &s, near, far, func(s *Stream) {
+		err := s.Answer(200, nil, make([]byte, 1<<20), false)
+		for err == nil {
+			err = s.Write(make([]byte, 1<<20), false)
+		}
+		failed <- err
+	})
+	c.send([]byte(preface), settingsFrame(settingInitialWindow, maxWindow), ackFrame, appendWord(nil, frameWindowUpdate, 0, maxWindow-defaultWindow))
+	for id := range uint32(8) {
+		c.send(open(2*id+1, true, get()))
+	}
+	waitFor(func() bool {
+		return c.locked(func() bool {
+			if n := len(c.server.out.buf); n > highWater+maxFrame+1000 {
+				t.Errorf("%d bytes are queued", n)
+				return true
+			}
+			return c.server.out.blocked == 8 && c.server.out.since != 0
+		})
+	})
+	for range 10 {
+		c.server.Check(false)
+	}
+	for range 8 {
+		<-failed
+	}
+	<-c.done
+}
+
+// Nor does one that makes the server answer what cannot wait.
+func TestPingsOfAClientThatDoesNotRead(t *testing.T) {
+	near, far := net.Pipe()
+	s := Server{MaxStreams: 8, MaxHeaderBytes: 1000, HeadTicks: 1000, IdleTicks: 10000}
+	c := serve(t, &s, near, far, echo)
+	c.send([]byte(preface), settingsFrame(), ackFrame)
+	for i := 0; ; i++ {
+		if _, err := near.Write(raw(framePing, 0, 0, "12345678")); err != nil {
+			break
+		}
+		if i%calmTick == 0 {
+			c.server.Check(false)
+		}
+		if i > 2*hardLimit/17 {
+			t.Fatal("it goes on")
+		}
+	}
+	<-c.done
+}
+
+func TestLargeHeads(t *testing.T) {
+	c := greet(t, echo)
+	c.send(open(1, false, get("x", strings.Repeat("y", 5000))))
+	c.expect("HEADERS 1 :status=431 end", "RESET 1 NO_ERROR")
+	c.send(data(1, true, "late"))
+	c.send(open(3, false, post()), open(3, true, list("x", strings.Repeat("y", 5000))))
+	c.expect("RESET 3 ENHANCE_YOUR_CALM")
+	many := make([]string, 0, 400)
+	for i := range 200 {
+		many = append(many, fmt.Sprint("x", i), "")
+	}
+	c.send(open(5, true, get(many...)))
+	c.expect("HEADERS 5 :status=431 end")
+	c.send(open(7, true, get()))
+	c.expect(`HEADERS 7 :status=200 x=GET http h/ 0 "" end`)
+}

@@ -1,0 +1,401 @@
+package h2
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+)
+
+// frame takes a frame from the client.
+func (c *Conn) frame(f frame, p []byte) error {
+	switch {
+	case c.block.open && (f.kind != frameContinuation || f.stream != c.block.stream):
+		return fatal(ProtocolError, "CONTINUATION is due")
+	case !c.greeted && (f.kind != frameSettings || f.has(flagAck)):
+		return fatal(ProtocolError, "SETTINGS do not come first")
+	}
+	switch f.kind {
+	case frameHeaders:
+		return c.headers(f, p)
+	case frameContinuation:
+		if !c.block.open {
+			return fatal(ProtocolError, "CONTINUATION of nothing")
+		}
+		return c.fragment(f, p)
+	case framePushPromise:
+		return fatal(ProtocolError, "PUSH_PROMISE from a client")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch f.kind {
+	case frameData:
+		return c.data(f, p)
+	case framePriority:
+		return c.priority(f, p)
+	case frameReset:
+		return c.resetBy(f, p)
+	case frameSettings:
+		return c.settings(f, p)
+	case framePing:
+		return c.ping(f, p)
+	case frameGoAway:
+		if f.stream != 0 {
+			return fatal(ProtocolError, "GOAWAY on a stream")
+		}
+		if len(p) < 8 {
+			return fatal(FrameSizeError, "GOAWAY")
+		}
+		return c.charge(calmFrame)
+	case frameWindowUpdate:
+		return c.windowUpdate(f, p)
+	}
+	return c.charge(calmFrame) // an extension
+}
+
+// idle reports whether the client has not used the stream's number yet. c.mu is
+// held.
+func (c *Conn) idle(id uint32) bool { return id%2 == 0 || id > c.last && c.leaving < refusing }
+
+// sendReset tells the client that a stream is over. c.mu is held.
+func (c *Conn) sendReset(id uint32, code Code) {
+	c.control(appendWord(nil, frameReset, id, uint32(code)))
+	if len(c.resets) < c.srv.MaxStreams {
+		c.resets = append(c.resets, id)
+	} else {
+		c.resets[c.reset%len(c.resets)] = id
+	}
+	c.reset++
+}
+
+// wasReset reports whether the client may not know yet that the stream is over.
+// c.mu is held.
+func (c *Conn) wasReset(id uint32) bool { return slices.Contains(c.resets, id) || id > c.last }
+
+// breach resets a stream on which the client has broken the protocol. c.mu is
+// held.
+func (c *Conn) breach(id uint32, code Code) error {
+	if st := c.streams[id]; st != nil {
+		st.giveUp(code, ErrBroken)
+	} else {
+		c.sendReset(id, code)
+	}
+	return c.charge(calmReset)
+}
+
+// headers begins a list of fields.
+func (c *Conn) headers(f frame, p []byte) error {
+	p, ok := unpad(f, p)
+	if !ok || f.stream%2 == 0 {
+		return fatal(ProtocolError, "HEADERS with a bad number or padding")
+	}
+	ownParent := false
+	if f.has(flagPriority) {
+		if len(p) < 5 {
+			return fatal(FrameSizeError, "HEADERS")
+		}
+		ownParent = binary.BigEndian.Uint32(p)&maxID == f.stream
+		p = p[5:]
+	}
+	purpose, code, err := c.purpose(f)
+	if err != nil {
+		return err
+	}
+	if ownParent && purpose != purposeIgnore {
+		purpose, code = purposeReset, ProtocolError
+	}
+	c.block.begin(purpose, f, c.srv.MaxHeaderBytes)
+	c.block.code = code
+	c.decoder.SetEmitEnabled(purpose == purposeRequest || purpose == purposeTrailer)
+	return c.fragment(f, p)
+}
+
+// purpose says what HEADERS mean on their stream.
+func (c *Conn) purpose(f frame) (purpose, Code, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.streams[f.stream]
+	switch {
+	case f.stream > c.last && c.leaving >= refusing:
+		return purposeIgnore, 0, nil
+	case f.stream > c.last:
+		c.last = f.stream
+		return purposeRequest, 0, nil
+	case st == nil && c.wasReset(f.stream):
+		return purposeIgnore, 0, nil
+	case st == nil:
+		return 0, 0, fatal(StreamClosed, "HEADERS on a stream that has ended")
+	case st.ended:
+		return purposeReset, StreamClosed, nil
+	case !f.has(flagEndStream):
+		return purposeReset, ProtocolError, nil
+	}
+	return purposeTrailer, 0, nil
+}
+
+// fragment takes a part of a list of fields.
+func (c *Conn) fragment(f frame, p []byte) error {
+	b := &c.block
+	if b.room -= len(p) + frameHeaderLen; b.room < 0 {
+		return fatal(EnhanceYourCalm, "too many header fields")
+	}
+	if _, err := c.decoder.Write(p); err != nil {
+		return fatal(CompressionError, "bad header compression")
+	}
+	if b.bad != "" || b.tooLarge {
+		c.decoder.SetEmitEnabled(false)
+	}
+	if !f.has(flagEndHeaders) {
+		return nil
+	}
+	if err := c.decoder.Close(); err != nil {
+		return fatal(CompressionError, "bad header compression")
+	}
+	b.open = false
+	b.finish()
+	st, err := c.take(b)
+	freeFields(b.fields)
+	b.fields, b.request = nil, Request{}
+	if st != nil {
+		c.srv.begin(st)
+	}
+	return err
+}
+
+// take does what a list of fields means. It returns a stream whose handler is to
+// run.
+func (c *Conn) take(b *block) (*Stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case b.purpose == purposeIgnore:
+		return nil, c.charge(calmFrame)
+	case b.purpose == purposeReset:
+		return nil, c.breach(b.stream, b.code)
+	case b.bad != "":
+		return nil, c.breach(b.stream, ProtocolError)
+	case b.purpose == purposeTrailer:
+		return nil, c.trailers(b)
+	case b.tooLarge:
+		c.fields(b.stream, 431, nil, true)
+		c.start()
+		if !b.end {
+			c.sendReset(b.stream, NoError)
+		}
+		return nil, c.charge(calmReset)
+	case len(c.streams) >= c.srv.MaxStreams, c.running >= 2*c.srv.MaxStreams:
+		c.sendReset(b.stream, RefusedStream)
+		return nil, c.charge(calmReset)
+	}
+	return c.open(b), nil
+}
+
+// trailers ends the body of a stream. c.mu is held.
+func (c *Conn) trailers(b *block) error {
+	st := c.streams[b.stream]
+	switch {
+	case st == nil: // it was reset meanwhile
+		return nil
+	case b.tooLarge:
+		return c.breach(b.stream, EnhanceYourCalm)
+	}
+	st.trailer = slices.Clone(b.request.Fields)
+	return st.end()
+}
+
+// data takes a part of a body. c.mu is held.
+func (c *Conn) data(f frame, p []byte) error {
+	body, ok := unpad(f, p)
+	switch {
+	case f.stream == 0 || !ok:
+		return fatal(ProtocolError, "DATA with a bad number or padding")
+	case c.idle(f.stream):
+		return fatal(ProtocolError, "DATA on a stream that was never opened")
+	case f.length > c.receive:
+		return fatal(FlowControlError, "the window is exceeded")
+	}
+	c.receive -= f.length
+	st := c.streams[f.stream]
+	if st == nil || st.ended {
+		c.grant(f.length)
+		if st == nil && c.wasReset(f.stream) {
+			return nil
+		}
+		return c.breach(f.stream, StreamClosed)
+	}
+	if f.length > st.receive {
+		c.grant(f.length)
+		return c.breach(f.stream, FlowControlError)
+	}
+	st.receive -= f.length
+	st.got += int64(len(body))
+	if st.ContentLength >= 0 && st.got > st.ContentLength {
+		c.grant(f.length)
+		return c.breach(f.stream, ProtocolError)
+	}
+	st.buffer(body)
+	st.consumed(f.length - len(body))
+	if f.has(flagEndStream) {
+		return st.end()
+	}
+	if len(body) == 0 {
+		return c.charge(calmFrame)
+	}
+	st.reading = 0
+	st.wake()
+	return nil
+}
+
+// buffer keeps a part of the body. c.mu is held.
+func (s *Stream) buffer(p []byte) {
+	if s.off > 0 && 2*s.off >= len(s.body) {
+		s.body = s.body[:copy(s.body, s.body[s.off:])]
+		s.off = 0
+	}
+	s.body = append(s.body, p...)
+}
+
+// end ends the client's half. c.mu is held.
+func (s *Stream) end() error {
+	if s.ContentLength >= 0 && s.got != s.ContentLength {
+		return s.conn.breach(s.id, ProtocolError)
+	}
+	s.ended = true
+	if s.closed {
+		s.forget()
+	}
+	s.wake()
+	return nil
+}
+
+// resetBy takes RST_STREAM. c.mu is held.
+func (c *Conn) resetBy(f frame, p []byte) error {
+	switch {
+	case len(p) != 4:
+		return fatal(FrameSizeError, "RST_STREAM")
+	case c.idle(f.stream):
+		return fatal(ProtocolError, "RST_STREAM of a stream that was never opened")
+	}
+	if st := c.streams[f.stream]; st != nil {
+		st.fail(ErrReset)
+		return c.charge(calmReset)
+	}
+	return c.charge(calmFrame)
+}
+
+// priority takes what RFC 9113, section 5.3, has abolished. c.mu is held.
+func (c *Conn) priority(f frame, p []byte) error {
+	switch {
+	case f.stream == 0:
+		return fatal(ProtocolError, "PRIORITY of no stream")
+	case len(p) != 5:
+		return c.breach(f.stream, FrameSizeError)
+	case binary.BigEndian.Uint32(p)&maxID == f.stream:
+		return c.breach(f.stream, ProtocolError)
+	}
+	return c.charge(calmFrame)
+}
+
+// settings takes what the client wishes. c.mu is held.
+func (c *Conn) settings(f frame, p []byte) error {
+	switch {
+	case f.stream != 0:
+		return fatal(ProtocolError, "SETTINGS on a stream")
+	case f.has(flagAck) && len(p) > 0, len(p)%6 != 0:
+		return fatal(FrameSizeError, "SETTINGS")
+	case f.has(flagAck):
+		c.ackBy = 0
+		return c.charge(calmFrame)
+	}
+	c.greeted = true
+	for ; len(p) > 0; p = p[6:] {
+		if err := c.setting(binary.BigEndian.Uint16(p), binary.BigEndian.Uint32(p[2:])); err != nil {
+			return err
+		}
+	}
+	c.control(appendFrame(nil, frame{kind: frameSettings, flags: flagAck}))
+	return c.charge(calmChange)
+}
+
+func (c *Conn) setting(id uint16, value uint32) error {
+	switch id {
+	case settingTableSize:
+		c.out.encoder.SetMaxDynamicTableSize(min(value, 4096))
+	case settingPush:
+		if value > 1 {
+			return fatal(ProtocolError, "SETTINGS_ENABLE_PUSH")
+		}
+	case settingInitialWindow:
+		if value > maxWindow {
+			return fatal(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE")
+		}
+		return c.resize(int(value))
+	case settingMaxFrame:
+		if value < maxFrame || value > 1<<24-1 {
+			return fatal(ProtocolError, "SETTINGS_MAX_FRAME_SIZE")
+		}
+	}
+	return c.charge(calmFrame)
+}
+
+// resize changes the window that streams begin with, also for those that have
+// begun. c.mu is held.
+func (c *Conn) resize(window int) error {
+	change := window - c.window
+	c.window = window
+	for _, st := range c.streams {
+		if st.credit > math.MaxInt32-change {
+			return fatal(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE")
+		}
+		st.credit += change
+		st.wake()
+	}
+	return c.charge(calmChange)
+}
+
+// ping answers PING. c.mu is held.
+func (c *Conn) ping(f frame, p []byte) error {
+	switch {
+	case f.stream != 0:
+		return fatal(ProtocolError, "PING on a stream")
+	case len(p) != 8:
+		return fatal(FrameSizeError, "PING")
+	case !f.has(flagAck):
+		c.control(append(appendFrame(nil, frame{length: 8, kind: framePing, flags: flagAck}), p...))
+	}
+	return c.charge(calmFrame)
+}
+
+// tinyGrant is below what a client has reason to grant at once.
+const tinyGrant = 256
+
+// windowUpdate takes credit. c.mu is held.
+func (c *Conn) windowUpdate(f frame, p []byte) error {
+	if len(p) != 4 {
+		return fatal(FrameSizeError, "WINDOW_UPDATE")
+	}
+	n := int(binary.BigEndian.Uint32(p) & maxWindow)
+	st := c.streams[f.stream]
+	switch {
+	case f.stream == 0 && n == 0:
+		return fatal(ProtocolError, "WINDOW_UPDATE by nothing")
+	case f.stream == 0 && n > maxWindow-c.credit:
+		return fatal(FlowControlError, "WINDOW_UPDATE beyond the largest window")
+	case f.stream == 0:
+		c.credit += n
+		c.unblock()
+	case c.idle(f.stream):
+		return fatal(ProtocolError, "WINDOW_UPDATE of a stream that was never opened")
+	case st == nil:
+	case n == 0:
+		return c.breach(f.stream, ProtocolError)
+	case n > maxWindow-st.credit:
+		return c.breach(f.stream, FlowControlError)
+	default:
+		st.credit += n
+		st.wake()
+	}
+	if n < tinyGrant {
+		return c.charge(calmFrame)
+	}
+	return nil
+}

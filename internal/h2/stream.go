@@ -1,0 +1,350 @@
+package h2
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+var errLate = fmt.Errorf("h2: the client takes nothing: %w", os.ErrDeadlineExceeded)
+
+// Stream is a request and its answer. Its methods are for its handler, which
+// may read the body and answer on two goroutines at once. What it was given
+// must not be used any more when the handler has returned.
+type Stream struct {
+	Request
+
+	conn   *Conn
+	id     uint32
+	fields *[]Field // memory of Request.Fields
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// What follows is guarded by conn.mu.
+
+	hook func()    // called when the stream fails
+	cond sync.Cond // of those who wait for the client
+	err  error     // why the stream is over; nil while it is not
+
+	body        []byte // received and not read yet: body[off:]
+	off         int
+	got         int64 // bytes of the body that were received
+	ended       bool  // the client's half has
+	trailer     []Field
+	receive     int // bytes that the client may send
+	owed        int // bytes that were read and not yet granted again
+	grown       bool
+	interrupted bool
+	reading     int64 // tick at which Read began to wait, plus 1; 0 if it does not
+
+	credit  int   // bytes that the client takes; may be negative
+	headed  bool  // the head of the answer was sent
+	closed  bool  // this side's half has ended
+	sending int64 // like reading
+}
+
+// open makes the stream of a request, whose handler is to run. c.mu is held.
+func (c *Conn) open(b *block) *Stream {
+	st := &Stream{Request: b.request, conn: c, id: b.stream, fields: b.fields, ended: b.end, receive: initialReceive, credit: c.window}
+	b.fields = nil
+	st.ctx, st.cancel = context.WithCancel(context.Background())
+	st.cond.L = &c.mu
+	c.streams[st.id] = st
+	c.running++
+	return st
+}
+
+// Context returns the stream's context, which ends when the client gives the
+// request up, and when the handler has returned.
+func (s *Stream) Context() context.Context { return s.ctx }
+
+// OnFail sets what is called when the client gives the request up, or its
+// connection ends, before the handler has returned. The function must not
+// block, nor call methods of the stream. It is called at once if that has
+// happened already.
+func (s *Stream) OnFail(f func()) {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.hook = f
+	if s.err != nil && f != nil {
+		f()
+	}
+}
+
+// fail ends the stream on this side. c.mu is held.
+func (s *Stream) fail(err error) {
+	if s.err != nil {
+		return
+	}
+	s.err = err
+	s.forget()
+	s.cancel()
+	if s.hook != nil {
+		s.hook()
+	}
+	s.wake()
+}
+
+// forget takes the stream from those that are open. c.mu is held.
+func (s *Stream) forget() {
+	c := s.conn
+	if c.streams[s.id] != s {
+		return
+	}
+	delete(c.streams, s.id)
+	if len(c.streams) == 0 {
+		c.idleSince = c.tick.Load()
+	}
+}
+
+// giveUp fails the stream and tells the client. c.mu is held.
+func (s *Stream) giveUp(code Code, err error) {
+	if s.err == nil {
+		s.conn.sendReset(s.id, code)
+	}
+	s.fail(err)
+}
+
+// Reset ends the stream if it has not ended regularly. What the client has got
+// of the answer does not look like the whole.
+func (s *Stream) Reset(code Code) {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if s.over() == nil {
+		s.giveUp(code, ErrEnded)
+	}
+}
+
+// over says why nothing can be sent any more. c.mu is held.
+func (s *Stream) over() error {
+	if s.err == nil && s.closed {
+		return ErrEnded
+	}
+	return s.err
+}
+
+// finish ends the stream when its handler has returned.
+func (s *Stream) finish() {
+	c := s.conn
+	c.mu.Lock()
+	s.hook = nil
+	switch {
+	case s.err != nil:
+	case !s.closed:
+		s.giveUp(InternalError, ErrEnded)
+	case !s.ended:
+		s.giveUp(NoError, ErrEnded) // the answer is whole; the rest of the body is not wanted
+	default:
+		s.fail(ErrEnded)
+	}
+	c.grant(len(s.body) - s.off)
+	s.body, s.off = nil, 0
+	c.running--
+	if c.running == 0 {
+		c.rest.Broadcast()
+	}
+	c.mu.Unlock()
+	s.cancel()
+	freeFields(s.fields)
+}
+
+// wake lets those look again who wait for the client. c.mu is held.
+func (s *Stream) wake() { s.cond.Broadcast() }
+
+// wait waits for the client. What it began to do at is noted in since. c.mu is
+// held.
+func (s *Stream) wait(since *int64) {
+	if *since == 0 {
+		*since = s.conn.tick.Load() + 1
+	}
+	s.cond.Wait()
+}
+
+// Read reads the request's body. Its error wraps [os.ErrDeadlineExceeded] if
+// the client sends nothing for too long, or Interrupt was called.
+func (s *Stream) Read(p []byte) (int, error) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for s.off == len(s.body) && len(p) > 0 {
+		switch {
+		case s.interrupted:
+			return 0, os.ErrDeadlineExceeded
+		case s.ended:
+			return 0, io.EOF
+		case s.err != nil:
+			return 0, s.err
+		}
+		s.wait(&s.reading)
+	}
+	s.reading = 0
+	n := copy(p, s.body[s.off:])
+	s.off += n
+	s.consumed(n)
+	if s.ended && s.off == len(s.body) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Interrupt makes Read fail when it would have to wait, or lets it wait again.
+func (s *Stream) Interrupt(on bool) {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.interrupted = on
+	if on {
+		s.wake()
+	}
+}
+
+// Trailer returns the fields after the body, once Read has returned io.EOF.
+func (s *Stream) Trailer() []Field {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.trailer
+}
+
+// consumed lets the client send as much as was read. c.mu is held.
+func (s *Stream) consumed(n int) {
+	s.conn.grant(n)
+	if s.ended || s.err != nil {
+		return
+	}
+	s.owed += n
+	size := initialReceive
+	if s.grown {
+		size = grownReceive
+	}
+	if s.owed < size/2 {
+		return
+	}
+	if !s.grown {
+		s.grown = true
+		s.owed += grownReceive - initialReceive
+	}
+	s.receive += s.owed
+	s.conn.control(appendWord(nil, frameWindowUpdate, s.id, uint32(s.owed)))
+	s.owed = 0
+}
+
+// grant lets the client send n bytes more on the connection. c.mu is held.
+func (c *Conn) grant(n int) {
+	if c.owed += n; c.owed < connReceive/2 {
+		return
+	}
+	c.receive += c.owed
+	c.control(appendWord(nil, frameWindowUpdate, 0, uint32(c.owed)))
+	c.owed = 0
+}
+
+// Answer sends the head of the answer, the beginning of its body, and its end
+// if end is set. Names of fields must be in lower case; fields of the connection
+// and pseudo fields must not be among them. With a status below 200 it sends an
+// interim answer, which has no body and no end. It may wait for the client.
+func (s *Stream) Answer(status int, fields []Field, body []byte, end bool) error {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := s.awaitRoom(); err != nil {
+		return err
+	}
+	if status >= 200 {
+		s.headed = true
+	}
+	last := end && len(body) == 0
+	c.fields(s.id, status, fields, last)
+	c.start()
+	if last {
+		s.close()
+	}
+	return s.send(body, end)
+}
+
+// Write sends more of the body, and its end if end is set. It may wait for the
+// client.
+func (s *Stream) Write(body []byte, end bool) error {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.send(body, end)
+}
+
+// End sends the end of the body with trailers.
+func (s *Stream) End(trailers []Field) error {
+	if len(trailers) == 0 {
+		return s.Write(nil, true)
+	}
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := s.awaitRoom(); err != nil {
+		return err
+	}
+	c.fields(s.id, 0, trailers, true)
+	c.start()
+	s.close()
+	return nil
+}
+
+// Headed reports whether the head of the answer has been sent.
+func (s *Stream) Headed() bool {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	return s.headed
+}
+
+// close notes that this side's half has ended. c.mu is held.
+func (s *Stream) close() {
+	s.closed = true
+	if s.ended {
+		s.forget()
+	}
+}
+
+// awaitRoom waits until not too much is queued. c.mu is held.
+func (s *Stream) awaitRoom() error {
+	c := s.conn
+	for s.over() == nil && len(c.out.buf) > highWater {
+		s.block()
+	}
+	s.sending = 0
+	return s.over()
+}
+
+// block waits for room, or credit. c.mu is held.
+func (s *Stream) block() {
+	s.conn.out.blocked++
+	s.wait(&s.sending)
+	s.conn.out.blocked--
+}
+
+// send queues body in frames as the client takes them. c.mu is held.
+func (s *Stream) send(body []byte, end bool) error {
+	c := s.conn
+	for len(body) > 0 || end && !s.closed {
+		if err := s.over(); err != nil {
+			s.sending = 0
+			return err
+		}
+		n := min(len(body), maxFrame, c.credit, s.credit)
+		if len(c.out.buf) > highWater || n <= 0 && len(body) > 0 {
+			s.block()
+			continue
+		}
+		s.sending = 0
+		s.credit -= n
+		c.credit -= n
+		f := frame{length: n, kind: frameData, stream: s.id}
+		if end && n == len(body) {
+			f.flags = flagEndStream
+		}
+		c.out.borrow()
+		c.out.buf = append(appendFrame(c.out.buf, f), body[:n]...)
+		c.start()
+		if body = body[n:]; f.flags != 0 {
+			s.close()
+		}
+	}
+	return s.err
+}
