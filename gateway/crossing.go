@@ -55,7 +55,8 @@ type answer struct {
 	body   answerBody // nil if there is no answer
 }
 
-// answerBody is implemented by [link.Body].
+// answerBody is implemented by [link.Body]. Once Buffered reports that all is
+// there, Trailer returns the trailers.
 type answerBody interface {
 	Next() ([]byte, error)
 	Buffered() (n int, last bool)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -9,19 +10,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/h2"
 	"github.com/keyway-go/keyway/internal/http1"
 )
 
-// Front takes a router's requests on a listener. Plain HTTP/1.1 requests for
-// workers that take the link go a way of their own, which costs a fraction of
-// net/http's; a connection on which anything else comes (HTTP/2, an upgrade, a
+// Front takes a router's requests on a listener. Plain HTTP/1.1 requests, and
+// HTTP/2 by prior knowledge, go a way of their own, which costs a fraction of
+// net/http's. An HTTP/1.1 connection on which anything else comes (an upgrade, a
 // chunked or large body, whatever is odd or wrong) is handed with what has been
-// read of it to an [http.Server], so both mean the same. Make one with
-// [NewFront].
+// read of it to an [http.Server], and such requests over HTTP/2 to the router as
+// an [http.Handler], so both ways mean the same. Make one with [NewFront].
 type Front struct {
 	router *Router
 	server *http.Server // for the connections that are handed over
 	others *handovers
+	h2     *h2.Server
 	date   http1.Date
 
 	now  atomic.Int64 // ticks since the start
@@ -31,9 +34,18 @@ type Front struct {
 
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
-	conns     map[*frontConn]struct{}
+	conns     map[servedConn]struct{}
 	closing   bool
 	empty     chan struct{} // closed when closing and conns is empty
+}
+
+// servedConn is a connection that is served on a way of the front's own.
+type servedConn interface {
+	// check is called at each tick, and with closing when no more requests are
+	// to be taken.
+	check(now int64, closing bool)
+	// close ends the connection at once.
+	close()
 }
 
 // tick is how often the clock of a Front goes on. Timeouts are this coarse, and
@@ -52,8 +64,9 @@ func NewFront(rt *Router, server *http.Server) *Front {
 	server.Handler = rt
 	f := &Front{
 		router: rt, server: server, others: newHandovers(), stop: make(chan struct{}),
-		listeners: make(map[net.Listener]struct{}), conns: make(map[*frontConn]struct{}), empty: make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
 	}
+	f.h2 = newH2Server(f)
 	f.wall.Store(time.Now().Unix())
 	f.done.Go(f.clock)
 	f.done.Go(func() { _ = server.Serve(f.others) })
@@ -106,21 +119,40 @@ func (f *Front) start(conn net.Conn) {
 		f.others.put(conn, nil)
 		return
 	}
-	f.mu.Lock()
-	closing := f.closing
-	if !closing {
-		f.conns[c] = struct{}{}
-	}
-	f.mu.Unlock()
-	if closing {
+	if !f.keep(c) {
 		conn.Close()
 		return
 	}
 	go c.serve()
 }
 
+// keep begins the front's knowledge of a connection, unless it is closing.
+func (f *Front) keep(c servedConn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closing {
+		f.conns[c] = struct{}{}
+	}
+	return !f.closing
+}
+
+// handOver gives the connection, of which read has not been answered, to those
+// who speak HTTP/2, or to the server.
+func (c *frontConn) handOver(read []byte) {
+	read = bytes.Clone(read)
+	c.drop()
+	if c.front.speaksH2(read) {
+		c.front.forget(c)
+		_ = c.conn.SetDeadline(time.Time{})
+		c.front.serveH2(c.conn, read)
+		return
+	}
+	_ = c.conn.SetDeadline(time.Time{})
+	c.front.others.put(c.conn, read)
+}
+
 // forget ends the front's knowledge of a connection.
-func (f *Front) forget(c *frontConn) {
+func (f *Front) forget(c servedConn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.conns, c)
@@ -136,6 +168,9 @@ func (f *Front) closeEmpty() {
 		close(f.empty)
 	}
 }
+
+// dateText returns the value of the Date field.
+func (f *Front) dateText() string { return f.date.Text(time.Unix(f.wall.Load(), 0)) }
 
 // clock goes through the connections at each tick.
 func (f *Front) clock() {
@@ -191,7 +226,7 @@ func (f *Front) Close() error {
 		}
 	}
 	for c := range f.conns {
-		c.conn.Close()
+		c.close()
 	}
 	select {
 	case <-f.stop:
@@ -201,6 +236,7 @@ func (f *Front) Close() error {
 	f.mu.Unlock()
 	err := f.server.Close()
 	f.others.Close()
+	f.h2.Close()
 	f.done.Wait()
 	return err
 }

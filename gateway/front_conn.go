@@ -108,8 +108,10 @@ func (c *frontConn) enter(s stage, ticks int64) {
 	c.stage.Store(int32(s))
 }
 
-// check is called at each tick, and with closing when no more requests are to
-// be taken.
+// close implements servedConn.
+func (c *frontConn) close() { c.conn.Close() }
+
+// check implements servedConn.
 func (c *frontConn) check(now int64, closing bool) {
 	s := stage(c.stage.Load())
 	if closing {
@@ -183,14 +185,6 @@ func (c *frontConn) serve() {
 		}
 	}
 	c.conn.Close()
-}
-
-// handOver gives the connection, of which read has not been answered, to the
-// server.
-func (c *frontConn) handOver(read []byte) {
-	_ = c.conn.SetDeadline(time.Time{})
-	c.front.others.put(c.conn, append([]byte(nil), read...))
-	c.drop()
 }
 
 // readHead reads until there is a whole head. It returns More if there will be

@@ -54,6 +54,13 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front way) {
 	} {
 		req.Header.Set(name, value)
 	}
+	via := "1.1 keyway"
+	if s.http2 {
+		via = "2.0 keyway"
+		req.Header.Del("Connection") // HTTP/2 has none
+		req.Header.Del("X-Secret")
+		req.Header.Set("Te", "trailers")
+	}
 	res, text := do(t, s.Client(), req)
 	if res.StatusCode != http.StatusTeapot || text != "tea" || res.Header.Get("X-App") != "1" || res.Header.Get("X-Hop") != "" || res.Header.Get("Via") != "1.1 keyway" {
 		t.Errorf("answer: %d %q %v", res.StatusCode, text, res.Header)
@@ -64,7 +71,7 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front way) {
 	want := http.Header{
 		"X-Key": {"%C3%BC/1"}, "Keyway-Key": {"%C3%BC%2F1"}, "Baggage": {"keyway-held=1"}, "Te": {"trailers"}, "Content-Length": {"5"}, "Accept-Encoding": {"gzip"},
 		"X-Forwarded-For": {"192.0.2.7, 127.0.0.1"}, "X-Forwarded-Proto": {"https, http"}, "X-Forwarded-Host": {"shop.example:8080"},
-		"Forwarded": {`for=192.0.2.7, for=127.0.0.1;host="shop.example:8080";proto=http`}, "Via": {"1.1 keyway"},
+		"Forwarded": {`for=192.0.2.7, for=127.0.0.1;host="shop.example:8080";proto=http`}, "Via": {via},
 	}
 	for name := range got.Header {
 		if !slices.Equal(got.Header[name], want[name]) {
@@ -243,14 +250,7 @@ func testBody(t *testing.T, front way, size int, framing, proto string, refusals
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, body)
 	req.Header.Set("X-Key", "k")
-	client := s.Client()
-	if proto == "HTTP/2" {
-		tr := &http.Transport{Protocols: new(http.Protocols)}
-		tr.Protocols.SetUnencryptedHTTP2(true)
-		t.Cleanup(tr.CloseIdleConnections)
-		client = &http.Client{Transport: tr}
-	}
-	res, text := do(t, client, req)
+	res, text := do(t, clientOf(t, proto), req)
 	if want := sha(bytes.NewReader(content)); res.StatusCode != 200 || text != want || !strings.HasPrefix(res.Proto, proto) {
 		t.Errorf("%d %q over %s, want the body's hash %q", res.StatusCode, text, res.Proto, want)
 	}

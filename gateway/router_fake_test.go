@@ -150,6 +150,7 @@ type site struct {
 	URL      string
 	Listener net.Listener
 	client   *http.Client
+	http2    bool // is what the client speaks
 }
 
 // Client returns the test's client.
@@ -159,10 +160,11 @@ func (s *site) Client() *http.Client { return s.client }
 type way func(t testing.TB, rt *gateway.Router) *site
 
 // bothWays runs a test with a router behind the standard library's server and
-// behind a Front.
+// behind a Front, for clients of HTTP/1.1 and of HTTP/2.
 func bothWays(t *testing.T, test func(t *testing.T, front way)) {
 	t.Run("server", func(t *testing.T) { test(t, throughServer) })
 	t.Run("front", func(t *testing.T) { test(t, throughFront) })
+	t.Run("h2", func(t *testing.T) { test(t, throughH2) })
 }
 
 func throughServer(t testing.TB, rt *gateway.Router) *site {
@@ -172,7 +174,7 @@ func throughServer(t testing.TB, rt *gateway.Router) *site {
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Start()
 	t.Cleanup(s.Close)
-	return &site{s.URL, s.Listener, s.Client()}
+	return &site{URL: s.URL, Listener: s.Listener, client: s.Client()}
 }
 
 func throughFront(t testing.TB, rt *gateway.Router) *site {
@@ -180,7 +182,23 @@ func throughFront(t testing.TB, rt *gateway.Router) *site {
 	frontOn(t, rt, l)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &site{"http://" + l.Addr().String(), l, &http.Client{Transport: transport}}
+	return &site{URL: "http://" + l.Addr().String(), Listener: l, client: &http.Client{Transport: transport}}
+}
+
+func throughH2(t testing.TB, rt *gateway.Router) *site {
+	s := throughFront(t, rt)
+	s.client, s.http2 = clientOf(t, "HTTP/2"), true
+	return s
+}
+
+// clientOf returns a client that speaks HTTP/1.1 or HTTP/2, with connections of
+// its own.
+func clientOf(t testing.TB, proto string) *http.Client {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(proto == "HTTP/1.1")
+	transport.Protocols.SetUnencryptedHTTP2(proto == "HTTP/2")
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
 }
 
 // get sends a request for a key and returns status and body.
