@@ -47,5 +47,6 @@ fuzz: ## run every fuzz function for T (make fuzz T=1m; default 10s)
 
 .PHONY: chaos
 chaos: T = 60s
-chaos: ## try the promises on real processes for T (make chaos T=5m; default 60s)
-	cd internal/chaos && go run . -t $(T)
+chaos: ## try the promises on real processes for T (make chaos T=5m ARGS=-links; default 60s; ARGS=--help)
+	scripts/deps redis-server
+	cd internal/chaos && go run . -t $(T) $(ARGS)
