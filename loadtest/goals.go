@@ -17,8 +17,10 @@ var aims = []struct {
 	{"uniform", "plain", "CPU per request of a plain Redis lock", report.CPU, true, 0.35},
 	{"uniform", "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
 	{"zipf", "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 3.5},
+	{"zipf", "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
 	{"zipf", "plain", "p99.9 of a plain Redis lock", report.P999, true, 0.1},
 	{"hot", "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 13},
+	{"hot", "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
 	{"hot", "plain", "p99.9 of a plain Redis lock", report.P999, true, 0.1},
 }
 

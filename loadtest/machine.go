@@ -5,8 +5,10 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -71,13 +73,16 @@ const (
 )
 
 // warnings are what makes results doubtful.
-func warnings(r *report.Report) (all []string) {
+func (o *options) warnings(r *report.Report) (all []string) {
 	for _, s := range r.Scenes {
 		for _, row := range s.Rows {
 			if share := row.Median(func(t report.Turn) float64 { return t.Generator }); share > busyGenerator {
 				all = append(all, fmt.Sprintf("%s, %s: the load generator, which has one thread, was busy for %.0f %% of the time: it may limit this contender", s.Name, row.Contender, 100*share))
 			}
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.given)) {
+		all = append(all, fmt.Sprintf("--%s was given, so that its CPU time and the commands to it are not counted", name))
 	}
 	if r.Machine.Load > busyMachine*float64(r.Machine.Cores) {
 		all = append(all, fmt.Sprintf("the machine was busy before the run (load %.1f on %d cores): only ratios count, if anything", r.Machine.Load, r.Machine.Cores))

@@ -8,7 +8,7 @@
 //	go run . --contenders plain,keyway --workloads hot --rate 5000
 //	go run . compare A.json B.json
 //
-// It starts what it needs on free ports and stops it again. docs/benchmarks.md
+// From the directory above, these are "go -C loadtest run .". It starts what it needs on free ports and stops it again. docs/benchmarks.md
 // has the method. It exits with 1 if a contender was wrong that should be
 // right, or the other way round, and with 2 if it was called in a wrong way.
 package main
@@ -48,15 +48,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	out, err := filepath.Abs(o.out)
+	if err == nil {
+		err = os.MkdirAll(out, 0o755) // rather now than after the run
+	}
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
 	r, err := measure(ctx, o, stdout, stderr)
 	if err != nil {
 		return err
 	}
 	r.Text(stdout, o.color || isTerminal(stdout))
-	if err := write(r, o.out); err != nil {
+	if err := write(r, out); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "\nreport: %s (and results.json, results.csv)\n", filepath.Join(o.out, "report.html"))
+	fmt.Fprintf(stdout, "\nreport: %s (and results.json, results.csv)\n", filepath.Join(out, "report.html"))
 	if !r.OK() {
 		return errWrong
 	}
@@ -66,11 +73,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // errWrong: the records show what must not be, or not what must be.
 var errWrong = errors.New("the correctness counters are not as they must be, see above")
 
-// write writes the report's files.
+// write writes the report's files to a directory.
 func write(r *report.Report, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	for name, form := range map[string]func(io.Writer) error{"results.json": r.JSON, "results.csv": r.CSV, "report.html": r.HTML} {
 		f, err := os.Create(filepath.Join(dir, name))
 		if err != nil {

@@ -47,7 +47,7 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 		m.report.Checks = append(m.report.Checks, *c)
 	}
 	m.report.Goals = goals(m.report)
-	m.report.Warnings = warnings(m.report)
+	m.report.Warnings = o.warnings(m.report)
 	return m.report, nil
 }
 
@@ -63,7 +63,7 @@ func (m *measurement) all(ctx context.Context) error {
 		if err := m.provoke(ctx, s, m.checks[i]); err != nil {
 			return fmt.Errorf("%s: %w", c.id, errors.Join(err, s.stop()))
 		}
-		if len(m.events) == 0 {
+		if !m.alone() {
 			m.stacks[i] = s
 		} else if err := s.stop(); err != nil {
 			return err
@@ -263,7 +263,7 @@ func (s *sum) finish() {
 		if (1-q)*n < 1 {
 			break // there is nothing beyond it
 		}
-		s.row.Quantiles = append(s.row.Quantiles, report.Quantile{Quantile: q, Millis: float64(s.all.Latency.ValueAtQuantile(100*q)) / 1e6})
+		s.row.Quantiles = append(s.row.Quantiles, report.Quantile{Quantile: q, Millis: float64(max(s.all.Latency.ValueAtQuantile(100*q), s.all.Latency.Min())) / 1e6})
 	}
 	for why, n := range s.failures {
 		s.row.Failures = append(s.row.Failures, report.Failure{Why: why, Count: n})

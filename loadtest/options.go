@@ -97,7 +97,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Duration(&o.poll, "poll", 2*time.Millisecond, 10*time.Microsecond, "mean `time` between two tries of locks that poll and leave it to the user")
 	f.String(&o.programs, "programs", "", "`directory` of the router and worker to use; by default they are built")
 	f.String(&o.eventText, "events", "", "what happens in each turn: `events` such as \"5s add, 10s drain w1, 15s kill w2, 20s pause w3 3s, 30s restart-redis\"; each turn then has processes of its own")
-	f.Group("Stores to use instead of starting some (their CPU time and commands are then not counted)")
+	f.Group("Stores to use instead of starting some; their CPU time and commands are then not counted, and each turn has processes of its own")
 	o.addresses = make(map[string]*string)
 	for name, form := range map[string]string{
 		storeRedis: "`host:port`; 5 separated by commas for redlock and quorum", storePostgres: "`URL` such as postgres://user@host/database",
@@ -236,6 +236,10 @@ func (o *options) reported() report.Settings {
 		Keys: o.keys, Skew: float64(o.skew), Reads: float64(o.reads), Wait: o.wait.String(), TTL: o.ttl.String(), Poll: o.poll.String(), Events: o.eventText,
 	}
 }
+
+// alone reports whether each turn has processes of its own: events change
+// them, and all together they may be too many for stores that were given.
+func (o *options) alone() bool { return len(o.events) > 0 || len(o.given) > 0 }
 
 // paused reports whether a process is to be paused.
 func (o *options) paused() bool {

@@ -78,6 +78,7 @@ func versions(ctx context.Context, all []requirement) map[string]string {
 	for _, r := range all {
 		if out, err := exec.CommandContext(ctx, r.version[0], r.version[1:]...).CombinedOutput(); err == nil {
 			line, _, _ := strings.Cut(string(out), "\n")
+			line, _, _ = strings.Cut(line, " sha=") // Redis says much more
 			v[r.name] = strings.TrimPrefix(line, "nginx version: ")
 		}
 	}

@@ -76,7 +76,7 @@ func (s *stack) startStore(ctx context.Context, name string) error {
 }
 
 // connectionsEach is how many connections each app has to a database.
-const connectionsEach = 32
+const connectionsEach = 30
 
 func (s *stack) launch(ctx context.Context, name string, kind server) (url string, err error) {
 	addr, err := proc.FreeAddr()

@@ -18,11 +18,14 @@ const (
 	marginBottom = 44.0
 )
 
-// palette tells contenders apart; it begins anew after the last one.
+// palette tells contenders apart; it begins anew, with dashes, after the last
+// one.
 var palette = [...]string{"#d1495b", "#2a78c8", "#e08e1b", "#1f9d7a", "#8357b8", "#8c6d46", "#d977a8", "#5b6b7a", "#a3a01e", "#38a9c4", "#b5501e", "#4b9f3a"}
 
 // colorOf is the color of the contender with a number.
 func colorOf(i int) string { return palette[i%len(palette)] }
+
+func dashed(i int) bool { return i >= len(palette) }
 
 // axis maps values to positions.
 type axis struct {
@@ -120,19 +123,23 @@ type dot struct{ x, y float64 }
 // line draws a contender's line.
 func (c *canvas) line(i int, title string, x, y axis, dots []dot) {
 	var path strings.Builder
-	pen := "M"
+	pen := "M%.1f %.1fh0" // a dot, unless a line follows
 	for _, d := range dots {
 		if d.y <= 0 && y.log {
-			pen = "M"
+			pen = "M%.1f %.1fh0"
 			continue
 		}
-		fmt.Fprintf(&path, "%s%.1f %.1f", pen, x.position(d.x), y.position(d.y))
-		pen = "L"
+		fmt.Fprintf(&path, pen, x.position(d.x), y.position(d.y))
+		pen = "L%.1f %.1f"
 	}
 	if path.Len() == 0 {
 		return
 	}
-	c.add(`<path data-c="%d" class="line" stroke="%s" d="%s"><title>%s</title></path>`, i, colorOf(i), path.String(), template.HTMLEscapeString(title))
+	class := "line"
+	if dashed(i) {
+		class += " dashed"
+	}
+	c.add(`<path data-c="%d" class="%s" stroke="%s" d="%s"><title>%s</title></path>`, i, class, colorOf(i), path.String(), template.HTMLEscapeString(title))
 }
 
 // distribution draws latencies over quantiles, each nine as wide as the one
@@ -175,6 +182,14 @@ func percentile(nines float64) string {
 	return fmt.Sprintf("%.*f %%", max(0, int(nines)-2), 100*(1-math.Pow(10, -nines)))
 }
 
+// amount is count without zeros that say nothing.
+func amount(n float64) string {
+	if n < 10_000 {
+		return fmt.Sprintf("%g", n)
+	}
+	return fmt.Sprintf("%g k", n/1e3)
+}
+
 func latency(ms float64) string {
 	switch {
 	case ms >= 1000:
@@ -203,7 +218,7 @@ func (s *Scene) overTime(title string, log bool, value func(Point) float64, labe
 	})
 	x.to = max(end, 1e-3)
 	x.ticks = slices.DeleteFunc(x.ticks, func(t float64) bool { return t > x.to })
-	y := vertical(func(a, b float64) axis { return linear(high, a, b, label) })
+	y := vertical(func(a, b float64) axis { return linear(max(high, 5), a, b, label) })
 	if log {
 		y = vertical(func(a, b float64) axis { return logarithmic(low, high, a, b, label) })
 	}

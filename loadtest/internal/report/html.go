@@ -16,7 +16,12 @@ var page string
 // HTML writes the report as one page that needs nothing else.
 func (r *Report) HTML(w io.Writer) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
-		"color": func(i int) template.CSS { return template.CSS(colorOf(i)) },
+		"swatch": func(i int) template.CSS {
+			if dashed(i) {
+				return template.CSS(fmt.Sprintf("repeating-linear-gradient(90deg, %s 0 5px, transparent 5px 8px)", colorOf(i)))
+			}
+			return template.CSS(colorOf(i))
+		},
 		"count": count, "millis": millis, "micros": micros, "times": times, "unknown": unknown, "join": strings.Join,
 		"faulty": func(n int64, c Check) string {
 			switch {
@@ -45,11 +50,11 @@ func (s *Scene) Charts() []Chart {
 		{"Throughput", "Median of the rounds, the least and the most; × the first one.", s.throughput()},
 		{"Cost per request", "CPU time of all processes but the load generator.", s.cost()},
 		{"Latency distribution", "All rounds together.", s.distribution()},
-		{"Throughput over time", "The last round.", s.overTime("requests/s", false, func(p Point) float64 { return p.PerSecond }, count)},
+		{"Throughput over time", "The last round.", s.overTime("requests/s", false, func(p Point) float64 { return p.PerSecond }, amount)},
 		{"Latency over time", "The last round, p99 of each interval; no line where nothing was answered.", s.overTime("p99", true, func(p Point) float64 { return p.P99 }, latency)},
 	}
 	if slices.ContainsFunc(s.Rows, func(r *Row) bool { return r.Failed() > 0 }) {
-		all = append(all, Chart{"Failures over time", "The last round, requests per interval.", s.overTime("failed", false, func(p Point) float64 { return float64(p.Failed) }, count)})
+		all = append(all, Chart{"Failures over time", "The last round, requests per interval.", s.overTime("failed", false, func(p Point) float64 { return float64(p.Failed) }, amount)})
 	}
 	return all
 }
