@@ -2,10 +2,11 @@ package gateway_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,9 +15,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// throughLink starts a router in front of a worker that takes the link, and
-// returns a client-side base URL.
-func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*gateway.RouterConfig)) (base string, rt *gateway.Router, w *testWorker) {
+// throughLink makes a router in front of a worker that takes the link.
+func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*gateway.RouterConfig)) (rt *gateway.Router, w *testWorker) {
 	t.Helper()
 	c := newTestCluster(t, 16)
 	w = c.startReady()
@@ -31,11 +31,13 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*gateway.Rou
 	}
 	rt = must(gateway.NewRouter(cfg))
 	t.Cleanup(func() { rt.Close() })
-	return serve(t, rt).URL, rt, w
+	return rt, w
 }
 
-func TestCrossingCarriesHTTP(t *testing.T) {
-	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+func TestCrossingCarriesHTTP(t *testing.T) { bothWays(t, testCrossingCarriesHTTP) }
+
+func testCrossingCarriesHTTP(t *testing.T, front way) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		h := rw.Header()
 		h.Set("Trailer", "X-Sum")
@@ -55,13 +57,19 @@ func TestCrossingCarriesHTTP(t *testing.T) {
 		}
 		h.Set("X-Sum", "42")
 	})
-	req := must(http.NewRequestWithContext(t.Context(), "PUT", base+"/a%20b?x=1&y=%2F", io.NopCloser(strings.NewReader("body"))))
+	s := front(t, rt)
+	req := must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+"/a%20b?x=1&y=%2F", io.NopCloser(strings.NewReader("body"))))
 	req.Host = "shop.example"
 	req.Trailer = http.Header{"X-Check": {"sum"}}
-	for name, v := range map[string]string{"X-Key": "k", "Connection": "X-Hop", "X-Hop": "1", "Keyway-Forged": "1", "Te": "trailers, deflate", "X-Forwarded-For": "192.0.2.1", "Proxy-Authorization": "x"} {
+	for name, v := range map[string]string{"X-Key": "k", "Keyway-Forged": "1", "Te": "trailers", "X-Forwarded-For": "192.0.2.1", "Proxy-Authorization": "x"} {
 		req.Header.Set(name, v)
 	}
-	res, body := do(t, http.DefaultClient, req)
+	if !s.http2 { // has no fields of a connection
+		req.Header.Set("Connection", "X-Hop")
+		req.Header.Set("X-Hop", "1")
+		req.Header.Set("Te", "trailers, deflate")
+	}
+	res, body := do(t, s.Client(), req)
 	if want := `PUT shop.example /a%20b?x=1&y=%2F "body" "sum"`; res.StatusCode != http.StatusAccepted || body != want {
 		t.Errorf("%d, %s\nwant %s", res.StatusCode, body, want)
 	}
@@ -70,9 +78,11 @@ func TestCrossingCarriesHTTP(t *testing.T) {
 	}
 }
 
-func TestCrossingStreams(t *testing.T) {
+func TestCrossingStreams(t *testing.T) { bothWays(t, testCrossingStreams) }
+
+func testCrossingStreams(t *testing.T, front way) {
 	step := make(chan struct{})
-	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(rw).Flush()
 		for i := range 3 {
 			<-step
@@ -80,9 +90,10 @@ func TestCrossingStreams(t *testing.T) {
 			http.NewResponseController(rw).Flush()
 		}
 	})
-	req := must(http.NewRequestWithContext(t.Context(), "GET", base, nil))
+	s := front(t, rt)
+	req := must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := http.DefaultClient.Do(req)
+	res, err := s.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,20 +107,23 @@ func TestCrossingStreams(t *testing.T) {
 	}
 }
 
-func TestCrossingUploads(t *testing.T) {
-	base, rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+func TestCrossingUploads(t *testing.T) { bothWays(t, testCrossingUploads) }
+
+func testCrossingUploads(t *testing.T, front way) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(rw, n, err)
 	})
+	s := front(t, rt)
 	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 5 << 20} {
 		for _, known := range []bool{true, false} {
 			var body io.Reader = strings.NewReader(strings.Repeat("x", size))
 			if !known {
 				body = io.MultiReader(body)
 			}
-			req := must(http.NewRequestWithContext(t.Context(), "POST", base, body))
+			req := must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
 			req.Header.Set("X-Key", "k")
-			if res, got := do(t, http.DefaultClient, req); got != fmt.Sprint(size, nil) {
+			if res, got := do(t, s.Client(), req); got != fmt.Sprint(size, nil) {
 				t.Errorf("%d bytes, length known: %v: %d, the app got %q", size, known, res.StatusCode, got)
 			}
 		}
@@ -117,16 +131,71 @@ func TestCrossingUploads(t *testing.T) {
 	eventually(t, "no body is kept", func() bool { return rt.Stats().BodyBytes == 0 })
 }
 
+// A body that is larger than what the router may keep goes through it in little
+// memory, however slowly the app reads.
+func TestUploadsStreamInConstantMemory(t *testing.T) { bothWays(t, testUploadsStream) }
+
+func testUploadsStream(t *testing.T, front way) {
+	const size, bound = 64 << 20, 8 << 20
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		before, read, next := heap(), 0, 0
+		for buf := make([]byte, 64<<10); ; {
+			n, err := r.Body.Read(buf)
+			read += n
+			if read >= next {
+				next += size / 8
+				if grown := heap() - before; grown > bound {
+					t.Errorf("the heap grew by %d MiB after %d MiB", grown>>20, read>>20)
+				}
+			}
+			if err != nil {
+				fmt.Fprint(rw, read, err)
+				return
+			}
+		}
+	}
+	rt, _ := throughLink(t, app)
+	plain, _, _ := route(t, front, app)
+	for name, s := range map[string]*site{"over the link": front(t, rt), "over HTTP/1.1": plain} {
+		for _, known := range []bool{true, false} {
+			req := must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(zeros{}, size)))
+			req.Header.Set("X-Key", "k")
+			if known {
+				req.ContentLength = size
+			}
+			if res, got := do(t, s.Client(), req); got != fmt.Sprint(size, io.EOF) {
+				t.Errorf("%s, length known: %v: %d, the app got %q", name, known, res.StatusCode, got)
+			}
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
 // An answer that breaks off must not look whole.
-func TestCrossingBrokenAnswer(t *testing.T) {
-	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+func TestCrossingBrokenAnswer(t *testing.T) { bothWays(t, testCrossingBrokenAnswer) }
+
+func testCrossingBrokenAnswer(t *testing.T, front way) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		rw.Write(make([]byte, 100<<10))
 		http.NewResponseController(rw).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	req := must(http.NewRequestWithContext(t.Context(), "GET", base, nil))
+	s := front(t, rt)
+	req := must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
 	req.Header.Set("X-Key", "k")
-	res, err := http.DefaultClient.Do(req)
+	res, err := s.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,17 +205,27 @@ func TestCrossingBrokenAnswer(t *testing.T) {
 	}
 }
 
-func TestCrossingClientLeaves(t *testing.T) {
+func TestCrossingClientLeaves(t *testing.T) { bothWays(t, testCrossingClientLeaves) }
+
+func testCrossingClientLeaves(t *testing.T, front way) {
 	entered, left := make(chan struct{}), make(chan struct{})
-	base, _, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
 		<-r.Context().Done()
 		close(left)
 	})
-	conn := must(dialHTTP(base))
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\nX-Key: k\r\n\r\n")
-	<-entered
-	conn.Close()
+	s := front(t, rt)
+	ctx, leave := context.WithCancel(t.Context())
+	req := must(http.NewRequestWithContext(ctx, "GET", s.URL, nil))
+	req.Header.Set("X-Key", "k")
+	go func() {
+		<-entered
+		leave()
+	}()
+	if res, err := s.Client().Do(req); err == nil {
+		t.Errorf("answered %s", res.Status)
+		res.Body.Close()
+	}
 	<-left
 }
 
@@ -197,8 +276,4 @@ func TestCrossingBusy(t *testing.T) {
 	if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
 		t.Errorf("%d, %v", res.StatusCode, res.Header)
 	}
-}
-
-func dialHTTP(base string) (net.Conn, error) {
-	return net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 }

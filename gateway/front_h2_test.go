@@ -103,7 +103,7 @@ func h2Exchange(t *testing.T, base, frames string) string {
 
 // HTTP/2 means the same as with net/http, or is refused.
 func TestFrontAnswersHTTP2AsServerDoes(t *testing.T) {
-	_, rt, _ := throughLink(t, echo)
+	rt, _ := throughLink(t, echo)
 	fast, _ := frontOf(t, rt)
 	server := httptest.NewUnstartedServer(rt)
 	server.Config = frontServer()
@@ -214,7 +214,7 @@ func TestFrontAnswersHTTP2AsServerDoes(t *testing.T) {
 // throughLinkH2 is throughLink with a client of HTTP/2 at a Front.
 func throughLinkH2(t *testing.T, app http.HandlerFunc, change ...func(*gateway.RouterConfig)) (base string, rt *gateway.Router, client *http.Client) {
 	t.Helper()
-	_, rt, _ = throughLink(t, app, change...)
+	rt, _ = throughLink(t, app, change...)
 	base, _ = frontOf(t, rt)
 	return base, rt, clientOf(t, "HTTP/2")
 }
@@ -251,7 +251,7 @@ func TestFrontCarriesHTTP2(t *testing.T) {
 // Bodies that nobody has read to the end are not in use any more when the memory
 // of their requests is used again.
 func TestFrontAnswersBeforeTheBodyIsRead(t *testing.T) {
-	_, rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.URL.Path) })
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, r.URL.Path) })
 	base, _ := frontOf(t, rt)
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2"} {
 		client := clientOf(t, proto)
@@ -326,7 +326,7 @@ func TestFrontHTTP2ClientLeaves(t *testing.T) {
 func TestFrontShutsHTTP2Down(t *testing.T) {
 	noLeaks(t)
 	entered, release := make(chan struct{}), make(chan struct{})
-	_, rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
 		<-release
 		io.WriteString(rw, "done")
@@ -356,7 +356,7 @@ func TestFrontShutsHTTP2Down(t *testing.T) {
 
 // A preface may come in pieces.
 func TestFrontHTTP2PrefaceInPieces(t *testing.T) {
-	_, rt, _ := throughLink(t, echo)
+	rt, _ := throughLink(t, echo)
 	base, _ := frontOf(t, rt)
 	conn := must(dialHTTP(base)).(*net.TCPConn)
 	defer conn.Close()

@@ -48,7 +48,7 @@ func frontServer() *http.Server {
 
 // The fast way and net/http mean the same: raw requests get equal answers.
 func TestFrontAnswersAsServerDoes(t *testing.T) {
-	_, rt, _ := throughLink(t, echo)
+	rt, _ := throughLink(t, echo)
 	fast, _ := frontOf(t, rt)
 	server := httptest.NewUnstartedServer(rt)
 	server.Config.MaxHeaderBytes = frontServer().MaxHeaderBytes
@@ -174,7 +174,7 @@ func rawExchange(t *testing.T, base, request string) string {
 }
 
 func TestFrontKeepsConnections(t *testing.T) {
-	_, rt, _ := throughLink(t, echo)
+	rt, _ := throughLink(t, echo)
 	base, _ := frontOf(t, rt)
 	conn := must(dialHTTP(base))
 	defer conn.Close()
@@ -199,7 +199,7 @@ func TestFrontKeepsConnections(t *testing.T) {
 
 func TestFrontClientLeaves(t *testing.T) {
 	entered, left := make(chan struct{}), make(chan struct{})
-	_, rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
 		<-r.Context().Done()
 		close(left)
@@ -215,7 +215,7 @@ func TestFrontClientLeaves(t *testing.T) {
 
 func TestFrontShutdown(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	_, rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)
 		<-release
 		io.WriteString(rw, "done")
@@ -258,4 +258,8 @@ func TestFrontHolds(t *testing.T) {
 	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "partition") {
 		t.Errorf("%d %q", res.StatusCode, body)
 	}
+}
+
+func dialHTTP(base string) (net.Conn, error) {
+	return net.Dial("tcp", strings.TrimPrefix(base, "http://"))
 }
