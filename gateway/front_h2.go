@@ -153,6 +153,7 @@ func (s *h2Stream) exchange() bool {
 		return true
 	case n > 0:
 		defer rt.budget.give(n)
+		s.stream.Keep()
 		s.body.reader = s.stream
 		s.request.Body, s.request.ContentLength = &s.body, n
 	}

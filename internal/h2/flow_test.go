@@ -139,6 +139,45 @@ func TestUnreadBodies(t *testing.T) {
 	}
 }
 
+// Bodies that are kept leave the connection's window to others.
+func TestKeep(t *testing.T) {
+	hold := make(chan struct{})
+	c := greet(t, func(s *Stream) {
+		s.Keep()
+		<-hold
+		n, err := io.Copy(io.Discard, s)
+		s.Answer(200, []Field{{Name: "x", Value: fmt.Sprint(n, err)}}, nil, true)
+	})
+	chunk := strings.Repeat("x", maxFrame)
+	want := make(map[string]bool)
+	for i := range uint32(testServer.MaxStreams) {
+		c.send(open(2*i+1, false, post()))
+		for range initialReceive/maxFrame - 1 {
+			c.send(data(2*i+1, false, chunk))
+		}
+		want[fmt.Sprintf("HEADERS %d :status=200 x=%d <nil> end", 2*i+1, initialReceive)] = true
+	}
+	c.settle()
+	for i := range uint32(testServer.MaxStreams) {
+		c.send(data(2*i+1, true, chunk))
+	}
+	c.settle()
+	if !c.locked(func() bool { return c.server.receive+c.server.owed == connReceive }) {
+		t.Errorf("the connection's window is %d and %d", c.server.receive, c.server.owed)
+	}
+	close(hold)
+	for range testServer.MaxStreams {
+		e := c.event()
+		if !want[e] {
+			t.Error(e)
+		}
+		delete(want, e)
+	}
+	if !c.locked(func() bool { return c.server.receive+c.server.owed == connReceive }) {
+		t.Errorf("the connection's window is %d and %d", c.server.receive, c.server.owed)
+	}
+}
+
 func TestRead(t *testing.T) {
 	got := make(chan error, 3)
 	c := greet(t, func(s *Stream) {

@@ -232,6 +232,9 @@ func (c *Conn) data(f frame, p []byte) error {
 		c.grant(f.length)
 		return c.breach(f.stream, ProtocolError)
 	}
+	if st.kept {
+		c.grant(f.length)
+	}
 	st.buffer(body)
 	st.consumed(f.length - len(body))
 	if f.has(flagEndStream) {

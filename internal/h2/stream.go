@@ -30,6 +30,7 @@ type Stream struct {
 
 	body        []byte // received and not read yet: body[off:]
 	off         int
+	kept        bool  // the handler answers for the memory of the body
 	got         int64 // bytes of the body that were received
 	ended       bool  // the client's half has
 	trailer     []Field
@@ -139,7 +140,9 @@ func (s *Stream) finish() {
 	default:
 		s.fail(ErrEnded)
 	}
-	c.grant(len(s.body) - s.off)
+	if !s.kept {
+		c.grant(len(s.body) - s.off)
+	}
 	s.body, s.off = nil, 0
 	c.running--
 	if c.running == 0 {
@@ -189,6 +192,18 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Keep says that the handler has accounted for the memory of a body that fits in
+// a stream's window. While it is not read, it then takes nothing of what the
+// connection's other bodies may use.
+func (s *Stream) Keep() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if !s.kept {
+		s.kept = true
+		s.conn.grant(len(s.body) - s.off)
+	}
+}
+
 // Interrupt makes Read fail when it would have to wait, or lets it wait again.
 func (s *Stream) Interrupt(on bool) {
 	s.conn.mu.Lock()
@@ -208,7 +223,9 @@ func (s *Stream) Trailer() []Field {
 
 // consumed lets the client send as much as was read. c.mu is held.
 func (s *Stream) consumed(n int) {
-	s.conn.grant(n)
+	if !s.kept {
+		s.conn.grant(n)
+	}
 	if s.ended || s.err != nil {
 		return
 	}
