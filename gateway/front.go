@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -25,6 +26,7 @@ type Front struct {
 	server *http.Server // for the connections that are handed over
 	others *handovers
 	h2     *h2.Server
+	tls    *tls.Config
 	date   http1.Date
 
 	now  atomic.Int64 // ticks since the start
@@ -63,7 +65,7 @@ const (
 func NewFront(rt *Router, server *http.Server) *Front {
 	server.Handler = rt
 	f := &Front{
-		router: rt, server: server, others: newHandovers(), stop: make(chan struct{}),
+		router: rt, server: server, others: newHandovers(), tls: tlsConfig(server), stop: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
 	}
 	f.h2 = newH2Server(f)
@@ -75,7 +77,9 @@ func NewFront(rt *Router, server *http.Server) *Front {
 
 // Serve takes connections from l until it fails, or the front is shut down,
 // when it returns [http.ErrServerClosed].
-func (f *Front) Serve(l net.Listener) error {
+func (f *Front) Serve(l net.Listener) error { return f.serve(l, f.start) }
+
+func (f *Front) serve(l net.Listener, start func(net.Conn)) error {
 	if !f.track(l) {
 		l.Close()
 		return http.ErrServerClosed
@@ -87,7 +91,7 @@ func (f *Front) Serve(l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 0
-			f.start(conn)
+			start(conn)
 		case f.isClosing():
 			return http.ErrServerClosed
 		case errors.Is(err, net.ErrClosed):

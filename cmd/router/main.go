@@ -182,16 +182,16 @@ type requestServer interface {
 }
 
 func (p *process) requestServer() requestServer {
-	s := p.server(p.router)
+	front := gateway.NewFront(p.router, p.server(p.router))
 	if p.o.tlsCert == "" {
-		return gateway.NewFront(p.router, s)
+		return front
 	}
-	return &tlsServer{s, p.o.tlsCert, p.o.tlsKey}
+	return &tlsFront{front, p.o.tlsCert, p.o.tlsKey}
 }
 
-type tlsServer struct {
-	*http.Server
+type tlsFront struct {
+	*gateway.Front
 	cert, key string
 }
 
-func (s *tlsServer) Serve(l net.Listener) error { return s.ServeTLS(l, s.cert, s.key) }
+func (f *tlsFront) Serve(l net.Listener) error { return f.ServeTLS(l, f.cert, f.key) }

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+)
+
+// ServeTLS is Serve for HTTPS, with the certificate chain and the private key in
+// these files, in PEM. HTTP/2 goes the front's own way, HTTP/1.1 the server's.
+// The server's TLSConfig is respected, its Protocols say what is offered.
+func (f *Front) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		l.Close()
+		return fmt.Errorf("gateway: the certificate for HTTPS: %w", err)
+	}
+	cfg := f.tls.Clone()
+	cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
+	return f.serve(l, func(conn net.Conn) {
+		c := handshake{tls.Server(conn, cfg)}
+		if !f.keep(c) {
+			conn.Close()
+			return
+		}
+		go f.shake(c)
+	})
+}
+
+// tlsConfig returns the server's TLSConfig, which the server itself changes when
+// it starts, offering the server's Protocols.
+func tlsConfig(s *http.Server) *tls.Config {
+	cfg := new(tls.Config)
+	if s.TLSConfig != nil {
+		cfg = s.TLSConfig.Clone()
+	}
+	cfg.NextProtos = nil
+	if s.Protocols == nil || s.Protocols.HTTP2() {
+		cfg.NextProtos = append(cfg.NextProtos, "h2")
+	}
+	if s.Protocols == nil || s.Protocols.HTTP1() {
+		cfg.NextProtos = append(cfg.NextProtos, "http/1.1")
+	}
+	return cfg
+}
+
+// handshake is a connection whose TLS handshake is under way.
+type handshake struct{ *tls.Conn }
+
+// check implements servedConn.
+func (c handshake) check(_ int64, closing bool) {
+	if closing {
+		c.close()
+	}
+}
+
+// close implements servedConn.
+func (c handshake) close() { c.NetConn().Close() }
+
+// shake shakes hands, and hands the connection on.
+func (f *Front) shake(c handshake) {
+	defer f.forget(c)
+	ctx, cancel := context.WithTimeout(context.Background(), readHeaderTimeout)
+	defer cancel()
+	switch err := c.HandshakeContext(ctx); {
+	case err != nil:
+		f.router.cfg.Logger.Debug("TLS handshake failed", "client", c.RemoteAddr(), "error", err)
+		c.close()
+	case c.ConnectionState().NegotiatedProtocol == "h2":
+		f.forget(c)
+		f.serveH2(c.Conn, nil)
+	default:
+		f.forget(c)
+		f.others.put(c.Conn, nil)
+	}
+}
