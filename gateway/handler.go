@@ -59,12 +59,11 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	(&appWriter{handler: h}).ServeHTTP(rw, r)
 }
 
-// appFields is how many fields setAppHeader adds.
-const appFields = 5
+// appNames are the names of what appValues returns.
+var appNames = [...]string{HeaderKey, HeaderToken, HeaderEpoch, HeaderPartition, "Baggage"}
 
-// setAppHeader makes a request's header what the app gets to see of it.
-func setAppHeader(h http.Header, x Execution, baggage string) {
-	stripKeyway(h)
+// appValues returns what the app is told of its execution.
+func appValues(x Execution, baggage string) [len(appNames)]string {
 	var memory [64]byte
 	b := strconv.AppendInt(memory[:0], x.Token(), 10)
 	token := len(b)
@@ -72,9 +71,15 @@ func setAppHeader(h http.Header, x Execution, baggage string) {
 	epoch := len(b)
 	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
 	numbers := string(b)
-	v := [...]string{encodeKey(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
-	values := v[:]
-	for i, name := range [appFields]string{HeaderKey, HeaderToken, HeaderEpoch, HeaderPartition, "Baggage"} {
+	return [...]string{encodeKey(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
+}
+
+// setAppHeader makes a request's header what the app gets to see of it.
+func setAppHeader(h http.Header, x Execution, baggage string) {
+	stripKeyway(h)
+	all := appValues(x, baggage)
+	values := all[:]
+	for i, name := range appNames {
 		h[name] = values[i : i+1 : i+1]
 	}
 }

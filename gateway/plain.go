@@ -96,14 +96,21 @@ func (x *crossing) appendMessage(b []byte, epoch int64) []byte {
 		b = strconv.AppendInt(b, epoch, 10)
 		b = append(b, "\r\n"...)
 	}
-	switch {
-	case r.Body != nil:
-		b = http1.AppendLength(b, r.ContentLength)
-	case r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch:
-		b = http1.AppendLength(b, 0)
+	length := int64(0)
+	if r.Body != nil {
+		length = r.ContentLength
 	}
-	b = append(b, "\r\n"...)
+	b = append(appendRequestLength(b, r.Method, length), "\r\n"...)
 	return append(b, x.data...)
+}
+
+// appendRequestLength appends the length of a request's body where there is one,
+// or where servers want to know that there is none.
+func appendRequestLength(b []byte, method string, n int64) []byte {
+	if n > 0 || method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
+		b = http1.AppendLength(b, n)
+	}
+	return b
 }
 
 // plainRefusal reads what a worker says that refuses a request.

@@ -81,31 +81,39 @@ func (s *Server) Close() error {
 }
 
 func linkHandler(h http.Handler) link.Handler {
-	if keyed, ok := h.(*keyedHandler); ok {
-		return keyed
+	if own, ok := h.(link.Handler); ok {
+		return own
 	}
 	return link.HTTPHandler(h)
 }
 
 // ServeLink is ServeHTTP for a request that came over the link.
 func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	header := r.Fields.HeaderFor(appFields)
-	baggage, err := addHeld(header["Baggage"], r.Key)
-	if err != nil {
-		refuseLink(w, r, err)
-		return
-	}
-	x, err := h.worker.admit(r.Context(), r.Key, r.Epoch)
-	if err != nil {
-		refuseLink(w, r, err)
+	header := r.Fields.HeaderFor(len(appNames))
+	x, baggage, ok := h.admitLink(w, r, header["Baggage"])
+	if !ok {
 		return
 	}
 	defer h.worker.release(x)
+	setAppHeader(header, x, baggage)
+	link.ServeHTTP(x.Context(), w, r, header, &appWriter{handler: h})
+}
+
+// admitLink admits a request that carries some baggage, and returns what it
+// carries on, or answers why not.
+func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
+	baggage, err := addHeld(carried, r.Key)
+	if err == nil {
+		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch)
+	}
+	if err != nil {
+		refuseLink(w, r, err)
+		return x, "", false
+	}
 	if h.detach {
 		x.run.parent = context.WithoutCancel(r.Context())
 	}
-	setAppHeader(header, x, baggage)
-	link.ServeHTTP(x.Context(), w, r, header, &appWriter{handler: h})
+	return x, baggage, true
 }
 
 // refuseLink answers a request that was not admitted.

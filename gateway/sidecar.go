@@ -2,13 +2,15 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/hop1"
 )
 
 // Sidecar returns a handler that sends each request on to the app at target
@@ -17,23 +19,29 @@ import (
 // client has gone away. The app should stop working on a request whose
 // connection closes: that is how it learns that the ownership was lost.
 func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
+	s := &sidecar{app: target.String(), root: strings.Trim(target.Path, "/") == "" && target.RawQuery == ""}
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
-	dial := dialer.DialContext
+	network, addr := "tcp", target.Host
 	switch {
 	case target.Scheme == "unix" && target.Path != "":
-		path := target.Path
-		dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.DialContext(ctx, "unix", path) }
+		network, addr = "unix", target.Path
 		target = &url.URL{Scheme: "http", Host: "app"}
+		s.root = true
 	case target.Scheme == "http" && target.Host != "":
+		if target.Port() == "" {
+			addr = net.JoinHostPort(target.Hostname(), "80")
+		}
 	default:
 		return nil, fmt.Errorf("gateway: the app's URL is %q, want http://host:port or unix:///path", target)
 	}
+	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
+	s.pool = hop1.Pool{Dial: dial, Conns: maxAppConns, Idle: appIdle}
 	proxy := &httputil.ReverseProxy{
 		Transport: &http.Transport{
-			DialContext:            dial,
+			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 			MaxIdleConns:           1024,
 			MaxIdleConnsPerHost:    1024,
-			IdleConnTimeout:        30 * time.Second,
+			IdleConnTimeout:        appIdle,
 			MaxResponseHeaderBytes: 1 << 20,
 			DisableCompression:     true,
 		},
@@ -46,13 +54,14 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 				}
 			}
 		},
-		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
-			if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
-				err = cause
-			}
-			w.cfg.Logger.Warn("the app did not answer", "app", target.String(), "method", r.Method, "path", r.URL.Path, "err", err)
-			http.Error(rw, fmt.Sprintf("keyway: the app at %s did not answer: %v", target, err), http.StatusBadGateway)
-		},
+		ErrorHandler: s.noAnswer,
 	}
-	return &keyedHandler{worker: w, next: proxy, detach: true}, nil
+	s.keyedHandler = keyedHandler{worker: w, next: proxy, detach: true}
+	return s, nil
 }
+
+// Connections to an app.
+const (
+	maxAppConns = 4096            // for what comes over the link; more waits
+	appIdle     = 2 * time.Second // less than app servers keep idle ones, so that no request meets one that closes
+)

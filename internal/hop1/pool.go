@@ -1,6 +1,7 @@
 package hop1
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,7 @@ import (
 // provably seen nothing.
 var ErrNotSent = errors.New("hop1: the request was not sent")
 
-// idlePeriod is how often connections that lie idle are gone through: those
-// that have for a whole period are closed.
+// idlePeriod is the default of Pool.Idle.
 const idlePeriod = 45 * time.Second
 
 // freshTries is how many new connections a request is given, each of which
@@ -25,20 +25,24 @@ const freshTries = 3
 // first use.
 type Pool struct {
 	Dial  func(ctx context.Context) (net.Conn, error)
-	Conns int // that there are at most at one time; what exceeds it waits. 0 means 1
+	Conns int           // that there are at most at one time; what exceeds it waits. 0 means 1
+	Idle  time.Duration // how often connections that lie idle are gone through: those that have for all of it are closed. 0 means 45 s
 
 	setup sync.Once
 	turns chan struct{} // holds an element for each connection in use
 
 	mu     sync.Mutex // guards what follows
 	idle   []*conn    // the one used last at the end
-	period int        // counts idlePeriod
+	period int        // counts times of Idle
 	sweep  *time.Timer
 	closed bool
 }
 
 func (p *Pool) init() {
-	p.setup.Do(func() { p.turns = make(chan struct{}, max(p.Conns, 1)) })
+	p.setup.Do(func() {
+		p.turns = make(chan struct{}, max(p.Conns, 1))
+		p.Idle = cmp.Or(p.Idle, idlePeriod)
+	})
 }
 
 // get returns a connection, whose user ends its use with put or drop. Its error
@@ -95,7 +99,7 @@ func (p *Pool) keep(c *conn) bool {
 	c.pooled, c.period = true, p.period
 	p.idle = append(p.idle, c)
 	if p.sweep == nil {
-		p.sweep = time.AfterFunc(idlePeriod, p.sweepIdle)
+		p.sweep = time.AfterFunc(p.Idle, p.sweepIdle)
 	}
 	return true
 }
@@ -106,7 +110,7 @@ func (p *Pool) drop(c *conn) {
 	<-p.turns
 }
 
-// sweepIdle closes what has lain idle since before the last period.
+// sweepIdle closes what has lain idle since before the last time.
 func (p *Pool) sweepIdle() {
 	p.mu.Lock()
 	n := 0
@@ -120,7 +124,7 @@ func (p *Pool) sweepIdle() {
 	p.period++
 	p.sweep = nil
 	if left > 0 && !p.closed {
-		p.sweep = time.AfterFunc(idlePeriod, p.sweepIdle)
+		p.sweep = time.AfterFunc(p.Idle, p.sweepIdle)
 	}
 	p.mu.Unlock()
 	for _, c := range old {

@@ -1,0 +1,142 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/keyway-go/keyway/internal/hop1"
+	"github.com/keyway-go/keyway/internal/http1"
+	"github.com/keyway-go/keyway/internal/link"
+)
+
+// sidecar is a keyedHandler that sends on to an app. What comes over the link
+// goes its own way to the app, if nothing about it is unusual.
+type sidecar struct {
+	keyedHandler
+	app  string // for messages
+	root bool   // the app's URL has no path or query
+	pool hop1.Pool
+}
+
+// ServeLink implements [link.Handler].
+func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	if !s.root || !plainLinkRequest(r) {
+		s.keyedHandler.ServeLink(w, r)
+		return
+	}
+	x, baggage, ok := s.admitLink(w, r, fieldValues(r.Fields, "Baggage"))
+	if !ok {
+		return
+	}
+	defer s.worker.release(x)
+	var body []byte
+	if r.ContentLength > 0 {
+		body = make([]byte, r.ContentLength)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			w.Abort() // the app has seen nothing
+			return
+		}
+	}
+	e := s.pool.Begin()
+	defer e.Close()
+	e.Method = r.Method
+	e.Message = append(appMessage(e.Message, r, x, baggage), body...)
+	err := e.Do(x.Context())
+	for err == nil && e.Status < 200 {
+		err = e.Continue()
+	}
+	if err != nil {
+		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			s.noAnswer(rw, r, err)
+		}))
+		return
+	}
+	answerFromApp(w, e)
+}
+
+// plainLinkRequest reports whether a request is of a form that needs nothing of
+// net/http: a small body of known length, no trailers.
+func plainLinkRequest(r *link.ServerRequest) bool {
+	return r.ContentLength >= 0 && r.ContentLength <= replayLimit && strings.HasPrefix(r.Target, "/") &&
+		http1.PlainRequest(r.Method, r.Target, r.Host) && fieldValues(r.Fields, "Trailer") == nil
+}
+
+func fieldValues(f link.Fields, name string) (values []string) {
+	for n, v := range f.All() {
+		if len(n) == len(name) && strings.EqualFold(n, name) {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// appMessage appends the head of the request as the app gets to see it.
+func appMessage(b []byte, r *link.ServerRequest, x Execution, baggage string) []byte {
+	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
+	for name, value := range r.Fields.All() {
+		switch name[0] | 0x20 {
+		case 'k', 'c', 'p', 'u', 'e', 'b':
+			if isKeyway(name) || strings.EqualFold(name, "Baggage") || isHopByHop(http.CanonicalHeaderKey(name)) {
+				continue
+			}
+		}
+		b = http1.AppendField(b, name, value)
+	}
+	for i, value := range appValues(x, baggage) {
+		b = http1.AppendField(b, appNames[i], value)
+	}
+	return append(appendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
+}
+
+// answerFromApp passes the app's answer on. When the client has gone it still
+// waits for the end of it.
+func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
+	var memory [512]byte
+	fields := link.Fields(memory[:0])
+	for i := range e.Fields {
+		name := http.CanonicalHeaderKey(text(e.Fields[i].Name))
+		if value, ok := passOn(name, text(e.Fields[i].Value)); ok {
+			fields = link.AppendField(fields, name, value)
+		}
+	}
+	gone := w.WriteHead(e.Status, e.ContentLength, fields) != nil
+	for {
+		if n, last := e.Buffered(); n == 0 && !last && !gone {
+			gone = w.Flush() != nil
+		}
+		piece, err := e.Next()
+		switch {
+		case err == io.EOF:
+			w.SetTrailer(publicTrailer(e.Trailer()))
+			return
+		case err != nil:
+			w.Abort()
+			return
+		case !gone:
+			_, err := w.Write(piece)
+			gone = err != nil
+		}
+	}
+}
+
+// publicTrailer returns what goes on to the client of an app's trailers.
+func publicTrailer(trailer []http1.Field) (fields link.Fields) {
+	for _, f := range trailer {
+		if name := http.CanonicalHeaderKey(text(f.Name)); !isKeyway(name) && !isHopByHop(name) {
+			fields = link.AppendField(fields, name, f.Value)
+		}
+	}
+	return fields
+}
+
+// noAnswer answers a request to which the app has not.
+func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
+	if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
+		err = cause
+	}
+	s.worker.cfg.Logger.Warn("the app did not answer", "app", s.app, "method", r.Method, "path", r.URL.Path, "err", err)
+	http.Error(rw, "keyway: the app at "+s.app+" did not answer: "+err.Error(), http.StatusBadGateway)
+}
