@@ -141,12 +141,12 @@ func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	body := make([]byte, 0, 64)
+	body := make([]byte, 0, 96)
 	body = append(append(append(body, `{"key":"`...), j.key...), `","value":`...)
-	body = append(strconv.AppendInt(body, done.value, 10), "}\n"...)
+	body = append(append(strconv.AppendInt(body, done.value, 10), ','), load.Begun...)
+	body = append(strconv.AppendInt(body, int64(done.begun), 10), "}\n"...)
 	h := w.Header()
 	h["Content-Type"] = []string{"application/json"}
-	h[load.HeaderBegun] = []string{strconv.FormatInt(int64(done.begun), 10)}
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	_, _ = w.Write(body) // fails if the client has gone
 }

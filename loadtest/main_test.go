@@ -321,3 +321,47 @@ func TestMissing(t *testing.T) {
 		t.Errorf("a program that is not installed: %v", err)
 	}
 }
+
+func TestWarnings(t *testing.T) {
+	r := &report.Report{Machine: report.Machine{Cores: 2, Load: 1.1}, Scenes: []*report.Scene{{Name: "hot", Rows: []*report.Row{
+		{Contender: "quick", Turns: []report.Turn{{Generator: 0.51}}}, {Contender: "slow", Turns: []report.Turn{{Generator: 0.49}}},
+	}}}}
+	got := strings.Join((&options{given: map[string]string{storeRedis: "there"}}).warnings(r), "\n")
+	for _, want := range []string{"hot, quick: the load generator, which has one thread, was busy for 51 %", "--redis was given", "busy before the run (load 1.1"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("there is no %q in\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "slow") {
+		t.Errorf("a warning without need:\n%s", got)
+	}
+}
+
+// TestGoals: each aim is compared if there are rows for it, and only then.
+func TestGoals(t *testing.T) {
+	row := func(id string, perSecond float64) *report.Row {
+		return &report.Row{Contender: id, Turns: []report.Turn{{PerSecond: perSecond, P999: 1000 / perSecond, CPU: map[string]float64{groupApp: 100 / perSecond}}}}
+	}
+	r := &report.Report{}
+	for _, name := range strings.Split(shortWorkloads, ",") {
+		r.Scenes = append(r.Scenes, &report.Scene{Name: name, Rows: []*report.Row{row("plain", 10), row("hash", 20), row("keyway", 40)}})
+	}
+	got := goals(r)
+	if len(got) != len(aims) {
+		t.Fatalf("%d goals of %d", len(got), len(aims))
+	}
+	for _, g := range got {
+		met := map[float64]bool{2.7: true, 0.35: true, 1.3: true, 3.5: true, 13: false, 0.1: false}[g.Want]
+		if g.Met() != met {
+			t.Errorf("%s: %s: met is %v", g.Scene, g, g.Met())
+		}
+	}
+	r.Scenes[0].Rows = r.Scenes[0].Rows[1:]
+	if n := len(goals(r)); n != len(aims)-2 {
+		t.Errorf("without one row there are %d goals", n)
+	}
+	r.Settings.Rate = 1000
+	if n := len(goals(r)); n != 0 {
+		t.Errorf("an open loop, which measures something else, has %d goals", n)
+	}
+}

@@ -69,11 +69,9 @@ func versions(ctx context.Context, all []requirement) map[string]string {
 				v[d.Path] = d.Version
 			}
 		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				v["keyway"] = s.Value
-			}
-		}
+	}
+	if out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil { // else it is no checkout
+		v["keyway"] = strings.TrimSpace(string(out))
 	}
 	for _, r := range all {
 		if out, err := exec.CommandContext(ctx, r.version[0], r.version[1:]...).CombinedOutput(); err == nil {

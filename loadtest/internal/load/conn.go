@@ -108,14 +108,8 @@ type conn struct {
 	part   []byte // the beginning of a head whose end has not come
 	inBody bool
 	left   int64 // bytes of the body that have not come
-	head
-}
-
-// head is what counts of an answer's head.
-type head struct {
-	status  int
-	length  int64
-	started time.Duration // HeaderBegun; 0 if there is none
+	status int
+	body   []byte // its beginning
 }
 
 // connectTime bounds connecting.
@@ -201,8 +195,25 @@ var (
 	endOfHead    = []byte("\r\n\r\n")
 )
 
-// maxHead bounds the head of an answer.
-const maxHead = 16 << 10
+// maxHead bounds the head of an answer, maxBody what is kept of its body.
+const (
+	maxHead = 16 << 10
+	maxBody = 256
+)
+
+// started returns when the critical section began; 0 if the answer does not
+// say.
+func (k *conn) started() time.Duration {
+	_, rest, _ := bytes.Cut(k.body, []byte(Begun))
+	var n int64
+	for _, c := range rest {
+		if c < '0' || c > '9' {
+			break
+		}
+		n = n*10 + int64(c-'0')
+	}
+	return time.Duration(n)
+}
 
 // feed takes what has come, and reports whether an answer is whole.
 func (k *conn) feed(in []byte) (whole bool, err error) {
@@ -222,56 +233,42 @@ func (k *conn) feed(in []byte) (whole bool, err error) {
 			return false, nil
 		}
 		k.part = nil
-		if k.head, err = parseHead(in[:end+2]); err != nil {
+		if k.status, k.left, err = parseHead(in[:end+2]); err != nil {
 			return false, err
 		}
-		k.left, k.inBody = k.length, true
+		k.inBody, k.body = true, k.body[:0]
 		in = in[end+4:]
 	}
 	if int64(len(in)) > k.left {
 		return false, errUnasked
 	}
 	k.left -= int64(len(in))
+	k.body = append(k.body, in[:min(len(in), maxBody-len(k.body))]...)
 	k.inBody = k.left > 0
 	return k.left == 0, nil
 }
 
 // parseHead takes answers with a declared length only.
-func parseHead(text []byte) (h head, err error) {
-	line, fields, _ := bytes.Cut(text, []byte("\r\n"))
+func parseHead(head []byte) (status int, length int64, err error) {
+	line, fields, _ := bytes.Cut(head, []byte("\r\n"))
 	if len(line) < 12 || string(line[:7]) != "HTTP/1." {
-		return h, errMalformed
+		return 0, 0, errMalformed
 	}
-	if h.status, err = strconv.Atoi(string(line[9:12])); err != nil {
-		return h, errMalformed
+	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return 0, 0, errMalformed
 	}
-	h.length = -1
+	const name = "content-length:"
 	for len(fields) > 0 {
 		line, fields, _ = bytes.Cut(fields, []byte("\r\n"))
-		if value, ok := field(line, "Content-Length"); ok {
-			if h.length, err = strconv.ParseInt(string(value), 10, 64); err != nil || h.length < 0 {
-				return h, errMalformed
+		if len(line) > len(name) && line[0]|0x20 == 'c' && strings.EqualFold(string(line[:len(name)]), name) {
+			length, err = strconv.ParseInt(string(bytes.TrimSpace(line[len(name):])), 10, 64)
+			if err != nil || length < 0 {
+				return 0, 0, errMalformed
 			}
-		} else if value, ok := field(line, HeaderBegun); ok {
-			begun, err := strconv.ParseInt(string(value), 10, 64)
-			if err != nil {
-				return h, errMalformed
-			}
-			h.started = time.Duration(begun)
+			return status, length, nil
 		}
 	}
-	if h.length < 0 {
-		return h, fmt.Errorf("%w: status %d without Content-Length", errMalformed, h.status)
-	}
-	return h, nil
-}
-
-// field returns the value of a line of a head, if that is its name.
-func field(line []byte, name string) (value []byte, ok bool) {
-	if len(line) <= len(name) || line[len(name)] != ':' || line[0]|0x20 != name[0]|0x20 || !strings.EqualFold(string(line[:len(name)]), name) {
-		return nil, false
-	}
-	return bytes.TrimSpace(line[len(name)+1:]), true
+	return 0, 0, fmt.Errorf("%w: status %d without Content-Length", errMalformed, status)
 }
 
 // read and write do not tell Go's scheduler, which halves the cost of a call

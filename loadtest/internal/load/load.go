@@ -319,8 +319,8 @@ func (c *course) answered(k *conn, now time.Duration) {
 	}
 	if c.mine(k) {
 		record(c.result.Latency, now-k.begun)
-		if k.started > 0 {
-			record(c.result.Waits, k.started-k.begun)
+		if started := k.started(); started > 0 {
+			record(c.result.Waits, started-k.begun)
 		}
 	}
 	c.free(k, now)

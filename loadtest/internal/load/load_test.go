@@ -5,10 +5,10 @@ package load
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -35,9 +35,9 @@ func TestClosedLoop(t *testing.T) {
 		if r.Method == http.MethodPost {
 			writes.Add(1)
 		}
-		w.Header().Set(HeaderBegun, strconv.FormatInt(int64(clock.Now()), 10))
+		_, _ = fmt.Fprintf(w, "{%s%d}", Begun, clock.Now()) // fails when the run is over
 		if r.Header.Get(HeaderKey) == "" || r.URL.Path != "/x" {
-			w.WriteHeader(http.StatusBadRequest)
+			t.Errorf("a request for %s of key %q", r.URL, r.Header.Get(HeaderKey))
 		}
 	})
 	r, err := Run(t.Context(), Config{
@@ -154,12 +154,19 @@ func TestFeed(t *testing.T) {
 			t.Fatalf("cut at %d: %v, %v, status %d", cut, whole, err, k.status)
 		}
 	}
-	const begun = "HTTP/1.1 200 OK\r\nx-begun: 77\r\nX-Begun2: 5\r\nContent-Length: 0\r\n\r\n"
-	k := &conn{waiting: true}
-	if whole, err := k.feed([]byte(begun)); !whole || err != nil || k.started != 77 {
-		t.Errorf("with a time: %v, %v, %v", whole, err, k.started)
+	const body = `{"value":5,"begun":77}`
+	for cut := range len(body) {
+		k := &conn{waiting: true}
+		for _, part := range []string{fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", len(body)), body[:cut], body[cut:]} {
+			if _, err := k.feed([]byte(part)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if k.started() != 77 {
+			t.Errorf("begun at %v, cut at %d", k.started(), cut)
+		}
 	}
-	for _, bad := range []string{"HTTP/1.1 200 OK\r\nX-Begun: soon\r\nContent-Length: 0\r\n\r\n", "HTTP/2 200\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", answer + "!", strings.Repeat("x", maxHead+1)} {
+	for _, bad := range []string{"HTTP/2 200\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", answer + "!", strings.Repeat("x", maxHead+1)} {
 		k := &conn{waiting: true}
 		if _, err := k.feed([]byte(bad)); err == nil {
 			t.Errorf("%.40q is taken for an answer", bad)
@@ -175,6 +182,7 @@ func FuzzFeed(f *testing.F) {
 		if whole, err := k.feed(b[:cut]); err == nil && !whole {
 			_, _ = k.feed(b[cut:])
 		}
+		_ = k.started()
 	})
 }
 

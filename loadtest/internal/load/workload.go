@@ -22,9 +22,10 @@ import (
 // HeaderKey carries the key. A GET reads, a POST reads and writes.
 const HeaderKey = "X-Key"
 
-// HeaderBegun carries in an answer when its critical section began, in
-// nanoseconds on a [Clock].
-const HeaderBegun = "X-Begun"
+// Begun stands in the body of an answer before the time at which its critical
+// section began, in nanoseconds on a [Clock]. It is no header, since proxies
+// differ in what these cost.
+const Begun = `"begun":`
 
 // Clock tells a time that all processes of this machine share.
 type Clock struct {
