@@ -21,8 +21,9 @@ const (
 	wireEager = 1                      // lanes that start at once
 	wireGrace = 100 * time.Millisecond // beyond the timeout, for a client that does not keep it
 
-	wireNear  = 10 * time.Millisecond  // a server that answered faster last time is called in place
-	wirePlace = 100 * time.Millisecond // timeout of a call in place
+	wirePlaces = 8                      // calls in place at once; more share pipelines
+	wireNear   = 10 * time.Millisecond  // a server that answered faster last time is called in place
+	wirePlace  = 100 * time.Millisecond // timeout of a call in place
 )
 
 // errLockTimeout: a server did not answer a call in time.
@@ -45,9 +46,10 @@ type lockWire struct {
 	mu     sync.Mutex
 	queue  []*wireCall
 	lanes  int
+	placed int         // calls in place
 	latest time.Time   // start of the latest lane
 	timer  *time.Timer // starts one more lane for the queue; nil if not set
-	idle   *sync.Cond  // lanes is 0
+	idle   *sync.Cond  // lanes and placed are 0
 }
 
 // wireCall is one run of a script.
@@ -102,30 +104,30 @@ func refusal(err error) bool {
 	return ok
 }
 
-// enter takes a lane for a call in place, if that is wise.
+// enter reports whether a call is to be made in place. It ends with leave.
 func (w *lockWire) enter() bool {
 	if trip := w.trip.Load(); !w.inPlace || trip == 0 || trip > int64(wireNear) {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.lanes >= wireEager || len(w.queue) > 0 {
+	if w.placed >= wirePlaces || len(w.queue) > 0 {
 		return false
 	}
-	w.lanes++
+	w.placed++
 	return true
 }
 
-// leave gives the lane to the calls that have queued meanwhile.
 func (w *lockWire) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.queue) > 0 {
-		go w.lane()
-		return
-	}
-	w.lanes--
-	if w.lanes == 0 {
+	w.placed--
+	w.ended()
+}
+
+// ended tells those who wait for the wire to be idle, if it is. w.mu is held.
+func (w *lockWire) ended() {
+	if w.lanes == 0 && w.placed == 0 {
 		w.idle.Broadcast()
 	}
 }
@@ -244,9 +246,7 @@ func (w *lockWire) lane() {
 		w.mu.Lock()
 	}
 	w.lanes--
-	if w.lanes == 0 {
-		w.idle.Broadcast()
-	}
+	w.ended()
 	w.mu.Unlock()
 }
 
@@ -318,7 +318,7 @@ func (w *lockWire) answer(c *wireCall, reply any, err error) {
 func (w *lockWire) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.lanes > 0 {
+	for w.lanes > 0 || w.placed > 0 {
 		w.idle.Wait()
 	}
 }
