@@ -228,7 +228,7 @@ func (h *hop) watched(s scenario, name string, tool func(pids string) []string) 
 		pids = append(pids, strconv.Itoa(pid))
 	}
 	args := tool(strings.Join(pids, ","))
-	path := find(args[0])
+	path := proc.Find(args[0])
 	if path == "" {
 		return "", load.Result{}, fmt.Errorf("%s is not installed (Debian: linux-perf, strace)", args[0])
 	}
@@ -243,7 +243,7 @@ func (h *hop) watched(s scenario, name string, tool func(pids string) []string) 
 
 // countCalls returns the proxy's system calls per request.
 func (h *hop) countCalls(s scenario, name string) (float64, error) {
-	if find("perf") != "" {
+	if proc.Find("perf") != "" {
 		report, r, err := h.watched(s, name, func(pids string) []string {
 			return []string{"perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", pids}
 		})

@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -55,7 +54,7 @@ type place struct{ proxy, others []int }
 // The caller must call close.
 func newBench(ctx context.Context, out io.Writer, router string, needs ...string) (*bench, error) {
 	for _, program := range needs {
-		if find(program) == "" {
+		if proc.Find(program) == "" {
 			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps haproxy nginx redis-server (Debian's packages)", program)
 		}
 	}
@@ -89,18 +88,6 @@ func (b *bench) close(err error) {
 		return
 	}
 	os.RemoveAll(b.dir)
-}
-
-// find returns the path of a program, which for root's ones may not be in
-// $PATH; "" if there is none.
-func find(program string) string {
-	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin") {
-		path := filepath.Join(dir, program)
-		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 && !info.IsDir() {
-			return path
-		}
-	}
-	return ""
 }
 
 // raiseFileLimit lets the processes have as many connections as the system
@@ -169,7 +156,7 @@ func (b *bench) startRedis(name string) (p *proc.Process, addr string, err error
 	}
 	_, port, _ := strings.Cut(addr, ":")
 	p, err = b.stage.Start(b.ctx, proc.Spec{
-		Name: "redis-" + name, Program: find("redis-server"), CPUs: b.place.others, Dial: addr,
+		Name: "redis-" + name, Program: proc.Find("redis-server"), CPUs: b.place.others, Dial: addr,
 		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", b.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
 	})
 	return p, addr, err

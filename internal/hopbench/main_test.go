@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/hopbench/proc"
 )
 
 // TestMain makes the test's program one of a measurement's when it is started
@@ -59,7 +60,7 @@ func measure(t *testing.T, args ...string) (string, error) {
 func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
-		if find(program) == "" {
+		if proc.Find(program) == "" {
 			t.Fatalf("%s is not installed. As root: scripts/deps $(cat internal/hopbench/debian-packages)", program)
 		}
 	}

@@ -29,7 +29,7 @@ func (h *hop) profileTurn(s scenario, name string, perRequest float64) error {
 	}
 	fmt.Fprintf(h.out, "  %s: perf report -g none --no-children -i %s\n", name, file)
 	report, err := h.stage.Output(h.ctx, proc.Spec{
-		Name: "perf-report", Program: find("perf"),
+		Name: "perf-report", Program: proc.Find("perf"),
 		Args: []string{"report", "-i", file, "--stdio", "--children", "-g", "none", "-F", "overhead_children,overhead,dso,sym", "-t", ";"},
 	})
 	if err != nil {

@@ -150,7 +150,7 @@ func (b *bench) startHAProxy(upstreams []string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := b.stage.Start(b.ctx, proc.Spec{Name: "haproxy", Program: find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: b.place.proxy, Dial: c.HTTP})
+	p, err := b.stage.Start(b.ctx, proc.Spec{Name: "haproxy", Program: proc.Find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: b.place.proxy, Dial: c.HTTP})
 	return &proxy{p, c.addrs()}, err
 }
 
@@ -161,7 +161,7 @@ func (b *bench) startNginx(name string, c *rivalConfig) (*proxy, error) {
 		return nil, err
 	}
 	p, err := b.stage.Start(b.ctx, proc.Spec{
-		Name: name, Program: find("nginx"), CPUs: b.place.proxy, Dial: c.HTTP,
+		Name: name, Program: proc.Find("nginx"), CPUs: b.place.proxy, Dial: c.HTTP,
 		Args: []string{"-p", c.Dir, "-e", filepath.Join(c.Dir, "nginx-error.log"), "-c", path},
 	})
 	return &proxy{p, c.addrs()}, err

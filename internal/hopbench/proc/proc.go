@@ -70,7 +70,7 @@ type Spec struct {
 
 // Process is one that was started.
 type Process struct {
-	name  string
+	spec  Spec
 	cmd   *exec.Cmd
 	out   *output
 	done  chan struct{}
@@ -84,47 +84,43 @@ func (s *Stage) Start(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.await(ctx, spec); err != nil {
+	if err := p.await(ctx); err != nil {
+		s.Stop(p, syscall.SIGKILL)
 		return nil, fmt.Errorf("proc: %s is not ready: %w\n%s", spec.Name, err, p.out.tail())
 	}
 	return p, nil
 }
 
 func (s *Stage) begin(spec Spec) (*Process, error) {
-	log, err := os.Create(s.log(spec))
+	log, err := os.OpenFile(s.log(spec), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("proc: %w", err)
 	}
-	p := &Process{name: spec.Name, cmd: exec.Command(spec.Program, spec.Args...), done: make(chan struct{})}
+	p := &Process{spec: spec, cmd: exec.Command(spec.Program, spec.Args...), done: make(chan struct{})}
 	p.out = &output{log: log, mark: spec.Ready, found: make(chan string, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	p.cmd.Env = append(os.Environ(), spec.Env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := s.launch(p, spec.CPUs); err != nil {
-		log.Close()
-		return nil, err
-	}
-	return p, nil
-}
-
-func (s *Stage) launch(p *Process, cpus []int) error {
+	p.cmd.WaitDelay = stopPatience
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return errors.New("proc: the run has ended")
+		log.Close()
+		return nil, errors.New("proc: the run has ended")
 	}
 	result := make(chan error)
-	s.tasks <- func() { result <- startOn(p.cmd, cpus) }
+	s.tasks <- func() { result <- startOn(p.cmd, spec.CPUs) }
 	if err := <-result; err != nil {
-		return fmt.Errorf("proc: starting %s: %w", p.name, err)
+		log.Close()
+		return nil, fmt.Errorf("proc: starting %s: %w", spec.Name, err)
 	}
 	s.all = append(s.all, p)
 	go func() {
 		p.err = p.cmd.Wait()
-		p.out.log.Close()
+		log.Close()
 		close(p.done)
 	}()
-	return nil
+	return p, nil
 }
 
 // startOn starts cmd on the cores; the thread keeps them only meanwhile.
@@ -145,31 +141,31 @@ func startOn(cmd *exec.Cmd, cpus []int) error {
 	return cmd.Start()
 }
 
-func (p *Process) await(ctx context.Context, spec Spec) error {
+func (p *Process) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyPatience)
 	defer cancel()
-	if spec.Ready != "" {
+	if p.spec.Ready != "" {
 		select {
 		case p.ready = <-p.out.found:
 		case <-p.done:
-			return fmt.Errorf("it ended: %w", p.err)
+			return fmt.Errorf("it ended: %w", errors.Join(errEnded, p.err))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-	if spec.Dial == "" {
+	if p.spec.Dial == "" {
 		return nil
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		if c, err := net.Dial("tcp", spec.Dial); err == nil {
+		if c, err := net.Dial("tcp", p.spec.Dial); err == nil {
 			return c.Close()
 		}
 		select {
 		case <-poll.C:
 		case <-p.done:
-			return fmt.Errorf("it ended: %w", p.err)
+			return fmt.Errorf("it ended: %w", errors.Join(errEnded, p.err))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -187,12 +183,15 @@ func (s *Stage) Run(ctx context.Context, spec Spec) (string, error) {
 	case line := <-p.out.found:
 		return line, nil
 	default:
-		return "", fmt.Errorf("proc: %s has not printed %q\n%s", p.name, spec.Ready, p.out.tail())
+		return "", fmt.Errorf("proc: %s has not printed %q\n%s", spec.Name, spec.Ready, p.out.tail())
 	}
 }
 
 // Output starts a process that ends by itself, and returns what it printed.
 func (s *Stage) Output(ctx context.Context, spec Spec) (string, error) {
+	if err := os.Remove(s.log(spec)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("proc: %w", err)
+	}
 	if _, err := s.finish(ctx, spec); err != nil {
 		return "", err
 	}
@@ -205,57 +204,58 @@ func (s *Stage) finish(ctx context.Context, spec Spec) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.forget(p)
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		p.stop()
-		return nil, context.Cause(ctx)
+	defer s.Forget(p)
+	if err := p.Await(ctx); err != nil {
+		p.kill()
+		<-p.done
+		return nil, err
 	}
 	if p.err != nil {
-		return nil, fmt.Errorf("proc: %s: %w\n%s", p.name, p.err, p.out.tail())
+		return nil, fmt.Errorf("proc: %s: %w\n%s", spec.Name, p.err, p.out.tail())
 	}
 	return p, nil
 }
 
 func (s *Stage) log(spec Spec) string { return filepath.Join(s.dir, spec.Name+".log") }
 
-// Stop stops a process before the others, and returns the last lines that it
-// printed.
-func (s *Stage) Stop(p *Process, how syscall.Signal) string {
-	_ = p.cmd.Process.Signal(how) // fails if it has ended
-	select {
-	case <-p.done:
-	case <-time.After(stopPatience):
-		p.stop()
-	}
-	s.forget(p)
-	return p.out.tail()
-}
+// Name is what the process was started as.
+func (p *Process) Name() string { return p.spec.Name }
 
-func (s *Stage) forget(p *Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = slices.DeleteFunc(s.all, func(o *Process) bool { return o == p })
-}
-
-// Name returns the name it was started with.
-func (p *Process) Name() string { return p.name }
+// Spec is what the process was started with.
+func (p *Process) Spec() Spec { return p.spec }
 
 // ReadyLine returns the line that held Spec.Ready.
 func (p *Process) ReadyLine() string { return p.ready }
 
-// Ended returns how the process ended, or nil while it runs.
+// Signal sends a signal; to a process that has ended it does nothing.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("proc: signal %v to %s: %w", sig, p.spec.Name, err)
+	}
+	return nil
+}
+
+// Ended is nil while the process runs.
 func (p *Process) Ended() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("proc: %s ended by itself (%w)\n%s", p.name, errors.Join(errEnded, p.err), p.out.tail())
+		return fmt.Errorf("proc: %s: %w\n%s", p.spec.Name, errors.Join(errEnded, p.err), p.out.tail())
 	default:
 		return nil
 	}
 }
 
-var errEnded = errors.New("it was meant to run")
+var errEnded = errors.New("it ended by itself")
+
+// Await waits until the process has ended, or ctx has.
+func (p *Process) Await(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 // Check returns an error if one of the processes has ended.
 func (s *Stage) Check() error {
@@ -269,6 +269,26 @@ func (s *Stage) Check() error {
 	return nil
 }
 
+// Stop ends a process with a signal, or by force if that takes too long, and
+// returns the last lines that it printed. SIGKILL goes to its children, too.
+func (s *Stage) Stop(p *Process, how syscall.Signal) string {
+	if how == syscall.SIGKILL {
+		p.kill()
+	} else {
+		_ = p.Signal(how) // what it does not end by, it is killed after
+	}
+	p.stop()
+	s.Forget(p)
+	return p.out.tail()
+}
+
+// Forget no longer minds that the process ends.
+func (s *Stage) Forget(p *Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = slices.DeleteFunc(s.all, func(o *Process) bool { return o == p })
+}
+
 // Close stops all processes and waits for their ends.
 func (s *Stage) Close() {
 	s.mu.Lock()
@@ -277,24 +297,31 @@ func (s *Stage) Close() {
 		return
 	}
 	s.ended = true
-	var wg sync.WaitGroup
+	var stopping sync.WaitGroup
 	for _, p := range s.all {
-		wg.Go(p.stop)
+		stopping.Go(func() {
+			_ = p.Signal(syscall.SIGCONT) // fails if it has ended
+			_ = p.Signal(syscall.SIGTERM)
+			p.stop()
+		})
 	}
-	wg.Wait()
+	stopping.Wait()
 	close(s.tasks)
 }
 
-// stop ends the process with its children.
+// stop waits for the end of the process that was asked for, and leaves nothing
+// of its group.
 func (p *Process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
 	case <-time.After(stopPatience):
 	}
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // its group, of which nobody may be left
+	p.kill() // nobody may be left
 	<-p.done
 }
+
+// kill ends the process's group.
+func (p *Process) kill() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) } // fails if it has ended
 
 // output writes what a process prints to a log, keeps its end, and looks for
 // the line that says that the process is ready.
@@ -308,6 +335,9 @@ type output struct {
 	last []string
 }
 
+// maxLine bounds what is kept of a line without an end.
+const maxLine = 64 << 10
+
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -315,11 +345,15 @@ func (o *output) Write(b []byte) (int, error) {
 	for {
 		line, rest, ok := bytes.Cut(o.part, []byte("\n"))
 		if !ok {
-			return o.log.Write(b)
+			break
 		}
 		o.line(string(line))
 		o.part = append([]byte(nil), rest...)
 	}
+	if len(o.part) > maxLine {
+		o.part = nil
+	}
+	return o.log.Write(b)
 }
 
 func (o *output) line(s string) {
@@ -349,4 +383,17 @@ func FreeAddr() (string, error) {
 	}
 	defer l.Close()
 	return l.Addr().String(), nil
+}
+
+// Find returns the path of a program, which for root's ones may not be in
+// $PATH; "" if there is none.
+func Find(program string, dirs ...string) string {
+	dirs = append(append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/usr/local/sbin"), dirs...)
+	for _, dir := range dirs {
+		path := filepath.Join(dir, program)
+		if info, err := os.Stat(path); err == nil && info.Mode()&0o111 != 0 && !info.IsDir() {
+			return path
+		}
+	}
+	return ""
 }
