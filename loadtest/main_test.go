@@ -343,7 +343,7 @@ func TestGoals(t *testing.T) {
 		return &report.Row{Contender: id, Turns: []report.Turn{{PerSecond: perSecond, P999: 1000 / perSecond, CPU: map[string]float64{groupApp: 100 / perSecond}}}}
 	}
 	r := &report.Report{}
-	for _, name := range strings.Split(shortWorkloads, ",") {
+	for name := range strings.SplitSeq(shortWorkloads, ",") {
 		r.Scenes = append(r.Scenes, &report.Scene{Name: name, Rows: []*report.Row{row("plain", 10), row("hash", 20), row("keyway", 40)}})
 	}
 	got := goals(r)

@@ -13,9 +13,36 @@ import (
 )
 
 // CPU returns the CPU time that the process and its children have used since
-// they began, user's and kernel's, of all their threads, to the nanosecond. Of
-// one that has ended it is 0.
-func (p *Process) CPU() time.Duration { return CPUTime(p.pids()...) }
+// they began, user's and kernel's, of all their threads: to the nanosecond, and
+// of children that have ended to a hundredth of a second. Of a process that has
+// ended it is 0.
+func (p *Process) CPU() time.Duration {
+	pids := p.pids()
+	sum := CPUTime(pids...)
+	for _, pid := range pids {
+		sum += ended(pid)
+	}
+	return sum
+}
+
+// tick is the unit of times in /proc.
+const tick = 10 * time.Millisecond
+
+// ended returns the CPU time of a process's children that have ended.
+func ended(pid int) (sum time.Duration) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0 // it has ended itself
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	if fields := strings.Fields(rest); len(fields) > 14 {
+		for _, f := range fields[13:15] { // user's and kernel's
+			n, _ := strconv.ParseInt(f, 10, 64) // the kernel writes numbers
+			sum += time.Duration(n) * tick
+		}
+	}
+	return sum
+}
 
 // CPUTime returns the CPU time of processes; 0 stands for the caller's.
 func CPUTime(pids ...int) time.Duration {

@@ -48,3 +48,17 @@ func TestNotReady(t *testing.T) {
 		t.Errorf("a process that failed: %v", err)
 	}
 }
+
+// TestCPUOfEndedChildren: what a child has used is not forgotten when it ends.
+func TestCPUOfEndedChildren(t *testing.T) {
+	s := NewStage(t.TempDir())
+	defer s.Close()
+	const busy = "(i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done); echo ready; exec sleep 1000"
+	p, err := s.Start(t.Context(), Spec{Name: "a", Program: "sh", Args: []string{"-c", busy}, Ready: "ready"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if living, all := CPUTime(p.pids()...), p.CPU(); all < living+tick {
+		t.Errorf("%v with the child that has ended, %v without", all, living)
+	}
+}
