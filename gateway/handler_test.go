@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
@@ -32,12 +31,7 @@ func (c *testCluster) startReady(change ...func(*gateway.WorkerConfig)) *testWor
 	c.t.Helper()
 	quiet := func(cfg *gateway.WorkerConfig) { cfg.Logger = slog.New(slog.DiscardHandler) }
 	w := c.start(append([]func(*gateway.WorkerConfig){quiet}, change...)...)
-	for w.Serving() < c.cfg.Partitions {
-		if err := w.Await(c.t.Context()); err != nil {
-			c.t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually(c.t, "it serves all partitions", func() bool { return w.Serving() == c.cfg.Partitions })
 	return w
 }
 
@@ -218,9 +212,7 @@ func TestTrapSidecarHoldsKeyWhenClientLeaves(t *testing.T) {
 
 	var second string
 	wg.Go(func() { _, second = fetch(t, s.URL, gateway.HeaderKey, "k") })
-	for w.Queued("k") == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the second waits", func() bool { return w.Queued("k") == 1 })
 	close(release)
 	wg.Wait()
 	if most != 1 || second != "done" {
