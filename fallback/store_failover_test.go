@@ -169,3 +169,19 @@ func TestPausedServer(t *testing.T) {
 		t.Errorf("after the pause Renew gave %v", err)
 	}
 }
+
+// A demoted master still has its data, but what it says is old.
+func TestTrapDemotedMaster(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	store := openStore(t, server.URL(), StoreOptions{NewCluster: true})
+	gen := firstGeneration(t, store)
+	server.CLI("replicaof", "127.0.0.1", "1")
+	if _, err := store.Observe(t.Context(), gen, 0); err == nil || errors.Is(err, handoff.ErrGeneration) {
+		t.Errorf("a demoted master answered %v, want that it is read-only", err)
+	}
+	server.CLI("replicaof", "no", "one")
+	if err := answered(t, func() error { _, err := store.Observe(t.Context(), gen, 0); return err }); err != nil {
+		t.Errorf("a master again, it answered %v", err)
+	}
+}

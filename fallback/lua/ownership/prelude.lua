@@ -78,6 +78,8 @@ if not generation or meta[2] ~= run then
     'floor', int(floor), 'quarantine', int(quarantine))
   redis.call('DEL', SESSIONS, DETAILS, RENEWALS, GONE)
   publish()
+else
+  redis.call('HSETNX', META, 'run', run) -- changes nothing, and fails on a master that was demoted
 end
 
 -- A clock that was set back must not stretch a quarantine.
