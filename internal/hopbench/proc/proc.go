@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -375,14 +376,18 @@ func (o *output) tail() string {
 	return strings.Join(o.last, "\n")
 }
 
-// FreeAddr returns an address of this machine that nobody listens on.
-func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("proc: %w", err)
+// FreeAddr returns an address of this machine that nobody listens on. Its port is
+// below those that the kernel gives to connections by itself, lest one of these
+// has it by the time that somebody listens there.
+func FreeAddr() (addr string, err error) {
+	for range 100 {
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))); err == nil {
+			defer l.Close()
+			return l.Addr().String(), nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("proc: no free port: %w", err)
 }
 
 // Find returns the path of a program, which for root's ones may not be in
