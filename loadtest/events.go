@@ -92,7 +92,7 @@ func parseEvent(words []string) (e event, err error) {
 }
 
 // play makes the events happen, counted from begin, until all have or ctx
-// ends. What it notes is in order.
+// ends. They happen one after the other, so that one may come late.
 func (s *stack) play(ctx context.Context, begin time.Time, events []event) (marks []report.Mark, err error) {
 	for _, e := range events {
 		if !until(ctx, begin.Add(e.at)) {

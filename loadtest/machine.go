@@ -79,6 +79,11 @@ func (o *options) warnings(r *report.Report) (all []string) {
 			if share := row.Median(func(t report.Turn) float64 { return t.Generator }); share > busyGenerator {
 				all = append(all, fmt.Sprintf("%s, %s: the load generator, which has one thread, was busy for %.0f %% of the time: it may limit this contender", s.Name, row.Contender, 100*share))
 			}
+			for _, m := range row.Marks {
+				if end := row.Turns[len(row.Turns)-1].Seconds; m.Done > end {
+					all = append(all, fmt.Sprintf("%s, %s: %s lasted beyond the measured time, until %.1f s: give it more --time", s.Name, row.Contender, m.What, m.Done))
+				}
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {

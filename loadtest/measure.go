@@ -155,7 +155,7 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 	var before, after counters
 	var played error
 	var marks []report.Mark
-	play, stop := context.WithCancel(ctx)
+	playing, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan struct{})
 	r, err := load.Run(ctx, load.Config{
@@ -165,7 +165,7 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 			begin := time.Now()
 			go func() {
 				defer close(done)
-				marks, played = s.play(play, begin, m.events)
+				marks, played = s.play(playing, begin, m.events)
 			}()
 		},
 		End: func() { after = s.counters(ctx) },
@@ -173,7 +173,6 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 	if err != nil {
 		return err
 	}
-	stop()
 	<-done
 	if err := errors.Join(played, s.check(), before.err, after.err); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -360,6 +361,43 @@ func TestAnnounceSpreads(t *testing.T) {
 		if got := len(v.Table.Members()); got != 8 {
 			t.Errorf("%d workers on the ring, want 8", got)
 		}
+	})
+}
+
+// News that memberlist's queue loses, as it may when changes follow each other
+// quickly, arrive all the same. Whether it does depends on when the members
+// happen to gossip, so several clusters try.
+func TestQuickChangesArrive(t *testing.T) {
+	for range 8 {
+		bubble(t, func(t *testing.T, b *bed) {
+			all := b.startAll(5)
+			var longest time.Duration
+			for round := range 50 {
+				longest = max(longest, b.changeQuickly(all, round))
+			}
+			t.Logf("all know the latest after at most %v", longest)
+		})
+	}
+}
+
+// changeQuickly returns how long all take to know the second of two changes.
+func (b *bed) changeQuickly(all []*gossip.Cluster, round int) time.Duration {
+	b.t.Helper()
+	store := fmt.Sprintf("redis://10.0.0.1:%d", 10000+round)
+	announce := func(i int, addr string) {
+		if err := all[i].Announce(func(self *ring.Member) { self.Addr, self.Store = addr, store }); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	announce(1, "10.0.0.1:80")
+	time.Sleep(time.Duration(40+2*round) * time.Millisecond)
+	announce(1, "10.0.0.1:81")
+	announce(2, "10.0.0.1:82")
+	return b.eventually(3*time.Second, "all know the latest", func() bool {
+		return !slices.ContainsFunc(all, func(c *gossip.Cluster) bool {
+			m, _ := find(c, "worker-01")
+			return m.Addr != "10.0.0.1:81" || m.Store != store
+		})
 	})
 }
 
