@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -90,4 +91,38 @@ func TestExecutionContextEnds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An execution's context that is asked for while the execution ends, or later,
+// when another one has its place, is its own and has ended.
+func TestContextAskedForTooLate(t *testing.T) {
+	c := newTestCluster(t, 8)
+	w := c.start()
+	w.ready(t, 8)
+	var askers sync.WaitGroup
+	for i := range 2000 {
+		got := make(chan context.Context, 3)
+		var token int64
+		err := w.Do(t.Context(), fmt.Sprint("key-", i%3), func(x gateway.Execution) error {
+			token = x.Token()
+			askers.Go(func() {
+				defer close(got)
+				for range cap(got) {
+					got <- x.Context()
+				}
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		askers.Go(func() {
+			for ctx := range got {
+				if other, ok := gateway.TokenFrom(ctx); ctx.Err() == nil || ok && other != token {
+					t.Errorf("the context of token %d has %d, and %v after its end", token, other, ctx.Err())
+				}
+			}
+		})
+	}
+	askers.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/localmutex"
@@ -72,7 +73,7 @@ func (x Execution) Context() context.Context {
 	r := x.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.life != x.life {
+	if !r.ask(x.life) {
 		return endedContext
 	}
 	if r.ctx == nil {
@@ -81,16 +82,35 @@ func (x Execution) Context() context.Context {
 	return r.ctx
 }
 
-// run is the part of an execution that the worker keeps. Runs are pooled; life
+// run is the part of an execution that the worker keeps. Runs are pooled; state
 // tells the executions that used one apart.
 type run struct {
 	part    *partition
 	parent  context.Context
 	cancels uint64 // part.cancels when the key was asked for
 
-	mu   sync.Mutex // guards what follows
-	life uint64
-	ctx  *runContext // nil until it is asked for
+	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
+	mu    sync.Mutex    // guards ctx, which is not touched in an even state
+	ctx   *runContext   // nil until it is asked for
+}
+
+// ask reports whether the execution of that life goes on, in which case its
+// context will be ended with it. It needs r.mu.
+func (r *run) ask(life uint64) bool {
+	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
+}
+
+// end ends the execution of that life, and its context, if there is one.
+func (r *run) end(life uint64) {
+	if r.state.Load() == life && r.state.CompareAndSwap(life, life+2) {
+		return
+	}
+	r.mu.Lock()
+	r.state.Store(life + 2)
+	ctx := r.ctx
+	r.ctx = nil
+	r.mu.Unlock()
+	ctx.end()
 }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
@@ -155,7 +175,7 @@ func (w *Worker) admit(ctx context.Context, key string, epoch int64) (Execution,
 	}
 	r := runs.Get().(*run)
 	r.part, r.parent, r.cancels = p, ctx, cancels
-	return Execution{run: r, life: r.life, key: key, token: token}, nil
+	return Execution{run: r, life: r.state.Load(), key: key, token: token}, nil
 }
 
 // admitSlowly goes on where TryLock failed with err.
@@ -192,14 +212,8 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoc
 
 func (w *Worker) release(x Execution) {
 	r, p := x.run, x.run.part
-	r.mu.Lock()
-	r.life++
-	ctx := r.ctx
-	r.ctx, r.parent, r.part = nil, nil, nil
-	r.mu.Unlock()
-	if ctx != nil {
-		ctx.end()
-	}
+	r.end(x.life)
+	r.parent, r.part = nil, nil
 	runs.Put(r)
 	p.unlock(x.key, x.token)
 }
