@@ -154,7 +154,7 @@ func TestStores(t *testing.T) {
 		"pg-row,pg-advisory,pg-version": "stock-postgres",
 	} {
 		r, _, err := loadtest(t.Context(), t, t.Output(), "--contenders", names, "--workloads", "hot", "--work", work,
-			"--rounds", "1", "--time", "100ms", "--warm-up", "20ms", "--keys", "20", "--clients", "8", "--instances", "2")
+			"--rounds", "1", "--time", "300ms", "--warm-up", "20ms", "--keys", "20", "--clients", "8", "--instances", "2")
 		if err != nil {
 			t.Fatal(err)
 		}
