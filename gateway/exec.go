@@ -161,11 +161,11 @@ func (w *Worker) admit(ctx context.Context, key string, epoch int64) (Execution,
 	p := &w.parts[w.cfg.Ring.Partition(key)]
 	cancels := p.cancels.Load()
 	token, err := p.table.TryLock(key)
+	if err == nil {
+		err = w.confirm(p, key, token, cancels)
+	}
 	if err != nil {
 		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, err)
-	} else if !w.admits(time.Now()) {
-		p.unlock(key, token)
-		err = ErrUnavailable
 	}
 	if err != nil {
 		return Execution{}, err
@@ -178,7 +178,33 @@ func (w *Worker) admit(ctx context.Context, key string, epoch int64) (Execution,
 	return Execution{run: r, life: r.state.Load(), key: key, token: token}, nil
 }
 
-// admitSlowly goes on where TryLock failed with err.
+// errCancelled: all that the partition had admitted was cancelled while a key
+// of it was asked for.
+var errCancelled = errors.New("gateway: cancelled while the key was asked for")
+
+// confirm compares the lease, and then what cancels, once key was granted. It
+// frees key again if either says no. In this order, because the lease may be
+// that of the worker's next incarnation: it came after the cancellation of all
+// that the one before had admitted.
+func (w *Worker) confirm(p *partition, key string, token int64, cancels uint64) (err error) {
+	admits := w.admits(time.Now())
+	if w.confirming != nil {
+		w.confirming()
+	}
+	switch {
+	case !admits:
+		err = ErrUnavailable
+	case p.cancels.Load() != cancels:
+		err = errCancelled
+	default:
+		return nil
+	}
+	p.unlock(key, token)
+	return err
+}
+
+// admitSlowly goes on where the key was not granted at once, or could not be
+// confirmed, with err.
 func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, err error) (token int64, cancels uint64, _ error) {
 	for {
 		switch {
@@ -186,6 +212,8 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoc
 			if err := p.awaitOwnership(ctx, epoch); err != nil {
 				return 0, 0, err
 			}
+		case errors.Is(err, ErrUnavailable):
+			return 0, 0, err
 		case w.holds(ctx, key):
 			return 0, 0, fmt.Errorf("%w: %q", ErrNested, key)
 		case !w.admits(time.Now()):
@@ -193,18 +221,15 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoc
 		}
 		cancels = p.cancels.Load()
 		token, err = p.table.Lock(ctx, key)
+		if err == nil {
+			err = w.confirm(p, key, token, cancels)
+		}
 		switch {
-		case err == nil && p.cancels.Load() != cancels:
-			p.unlock(key, token)
-			err = localmutex.ErrLocked
-		case err == nil && !w.admits(time.Now()):
-			p.unlock(key, token)
-			return 0, 0, ErrUnavailable
 		case err == nil:
 			return token, cancels, nil
 		case errors.Is(err, localmutex.ErrQueueFull):
 			return 0, 0, fmt.Errorf("%w for key %q: %w", ErrBusy, key, err)
-		case !errors.Is(err, localmutex.ErrClosed):
+		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):
 			return 0, 0, err
 		}
 	}

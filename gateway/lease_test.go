@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,4 +208,106 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 		store.set(false)
 		wg.Wait()
 	})
+}
+
+// A process may be stopped between winning a key's mutex and starting, and the
+// lease that it finds may be another one than that under which it asked: of its
+// next incarnation, or renewed after all was cancelled. What it won does not
+// start then; it asks again.
+func TestTrapStoppedBetweenMutexAndStart(t *testing.T) {
+	for name, waits := range map[string]bool{"the key is free": false, "the key is waited for": true} {
+		t.Run(name+", next incarnation", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stopWinner(t, waits)
+				old := s.Incarnation()
+				if err := s.store.Store.Release(t.Context(), old); err != nil {
+					t.Fatal(err)
+				}
+				for s.Incarnation() == old || s.Ready() != nil {
+					time.Sleep(100 * time.Millisecond)
+				}
+				s.goOn(t)
+			})
+		})
+		t.Run(name+", cancelled and renewed", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stopWinner(t, waits)
+				var cancelled context.Context
+				go s.Do(t.Context(), "witness", func(x gateway.Execution) error {
+					cancelled = x.Context()
+					<-cancelled.Done()
+					return nil
+				})
+				synctest.Wait()
+				s.store.set(true)
+				<-cancelled.Done()
+				s.store.set(false)
+				for s.Ready() != nil {
+					time.Sleep(10 * time.Millisecond)
+				}
+				s.goOn(t)
+			})
+		})
+	}
+}
+
+// stoppedWinner is a worker at which a caller of key "k" has won the key's
+// mutex and stands still.
+type stoppedWinner struct {
+	*testWorker
+	store   *cutStore
+	resume  chan struct{}
+	outcome chan error
+	won     int64 // the token of what the caller has won
+	token   int64 // of the execution that it begins in the end
+}
+
+func stopWinner(t *testing.T, waits bool) *stoppedWinner {
+	c := newTestCluster(t, 16)
+	s := &stoppedWinner{store: &cutStore{Store: c.store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
+	s.testWorker = c.start(func(cfg *gateway.WorkerConfig) { cfg.Store = s.store })
+	s.ready(t, 16)
+	var stop atomic.Bool
+	stopped := make(chan struct{})
+	s.OnConfirming(func() {
+		if stop.CompareAndSwap(true, false) {
+			close(stopped)
+			<-s.resume
+		}
+	})
+	do := func() {
+		s.outcome <- s.Do(t.Context(), "k", func(x gateway.Execution) error {
+			s.token = x.Token()
+			return x.Context().Err()
+		})
+	}
+	err := s.Do(t.Context(), "k", func(x gateway.Execution) error {
+		s.won = x.Token() + 1
+		if waits {
+			go do()
+			synctest.Wait()
+		}
+		stop.Store(true)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !waits {
+		go do()
+	}
+	<-stopped
+	return s
+}
+
+// goOn resumes the caller, which must not start with what it had won before.
+func (s *stoppedWinner) goOn(t *testing.T) {
+	t.Helper()
+	close(s.resume)
+	if err := <-s.outcome; err != nil {
+		t.Errorf("it gave up, or started and was cancelled: %v", err)
+	}
+	if s.token <= s.won {
+		t.Errorf("it ran with token %d, which it had won before all was cancelled", s.token)
+	}
 }

@@ -128,6 +128,8 @@ type Worker struct {
 	draining atomic.Bool
 	flights  flights
 	shell    *shell
+
+	confirming func() // called between the two comparisons of confirm; nil but in tests
 }
 
 // StartWorker registers a worker's session and begins to own what the ring

@@ -17,7 +17,9 @@ type mutation struct {
 // mutations lists every rule that make mutants takes away.
 func mutations() []mutation {
 	var all []mutation
-	for _, list := range [][]mutation{} {
+	for _, list := range [][]mutation{
+		leadMutations(),
+	} {
 		all = append(all, list...)
 	}
 	return all

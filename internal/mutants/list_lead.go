@@ -1,0 +1,44 @@
+package main
+
+func leadMutations() []mutation {
+	const stopped = "./gateway -run ^TestTrapStoppedBetweenMutexAndStart$"
+	return []mutation{
+		{
+			rule: "after the mutex, cancellations since the key was asked for are compared",
+			file: "gateway/exec.go",
+			old:  "	case p.cancels.Load() != cancels:\n		err = errCancelled\n",
+			new:  "",
+			test: stopped,
+		},
+		{
+			rule: "the lease is compared before the cancellations, not after",
+			file: "gateway/exec.go",
+			old: `	admits := w.admits(time.Now())
+	if w.confirming != nil {
+		w.confirming()
+	}
+	switch {
+	case !admits:
+		err = ErrUnavailable
+	case p.cancels.Load() != cancels:
+`,
+			new: `	live := p.cancels.Load() == cancels
+	if w.confirming != nil {
+		w.confirming()
+	}
+	switch {
+	case !w.admits(time.Now()):
+		err = ErrUnavailable
+	case !live:
+`,
+			test: stopped,
+		},
+		{
+			rule: "the lease is compared after the mutex",
+			file: "gateway/exec.go",
+			old:  "	case !admits:",
+			new:  "	case false && !admits:",
+			test: "./gateway -run ^TestTrapStoppedBeforeStart$",
+		},
+	}
+}
