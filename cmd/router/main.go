@@ -39,6 +39,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	logger := o.log.Logger(stderr)
 	fallback.LogRedis(logger, slog.LevelDebug)
+	stopHangups := cli.LogHangups(logger)
+	defer stopHangups()
 	listener, err := cli.Listen("listen", o.listen)
 	if err != nil {
 		return err
@@ -122,7 +124,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	if p.o.tlsCert != "" {
 		scheme = "https"
 	}
-	fmt.Fprintf(stdout, "keyway router ready: requests %s://%s, admin http://%s, gossip %s\n", scheme, listener.Addr(), admin.Addr(), p.members.Addr())
+	fmt.Fprint(stdout, cli.ReadyLine("router", scheme+"://"+listener.Addr().String(), admin.Addr().String(), p.members.Addr()))
 	select {
 	case err := <-failed:
 		return fmt.Errorf("the server ended: %w", err)

@@ -36,6 +36,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	logger := o.log.Logger(stderr)
 	fallback.LogRedis(logger, slog.LevelDebug)
+	stopHangups := cli.LogHangups(logger)
+	defer stopHangups()
 
 	previous, lock, err := lockIncarnations(o.lockFile)
 	if err != nil {
@@ -157,7 +159,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	if err := p.awaitSession(ctx); err != nil {
 		return endedByRequest(ctx, err)
 	}
-	fmt.Fprintf(stdout, "keyway worker ready: requests http://%s, admin http://%s, gossip %s\n", listener.Addr(), adminAddr, p.members.Addr())
+	fmt.Fprint(stdout, cli.ReadyLine("worker", "http://"+listener.Addr().String(), adminAddr, p.members.Addr()))
 
 	select {
 	case err := <-failed:

@@ -102,12 +102,19 @@ func (f *Flags) List(p *[]string, name, separators string, def []string, usage s
 }
 
 // Parse reads the environment and then the arguments, in which it accepts
-// flags only. For --help it writes the help to w and returns [flag.ErrHelp];
-// any other error is a [UsageError].
+// flags only. For --help and --version it writes what is asked for to w and
+// returns [flag.ErrHelp]; any other error is a [UsageError].
 func (f *Flags) Parse(args []string, w io.Writer) error {
 	if slices.ContainsFunc(args, isHelp) {
 		f.help(w)
 		return flag.ErrHelp
+	}
+	if slices.ContainsFunc(args, isVersion) {
+		io.WriteString(w, version(f.name))
+		return flag.ErrHelp
+	}
+	if err := f.checkEnvironment(os.Environ()); err != nil {
+		return err
 	}
 	for _, g := range f.groups {
 		for _, name := range g.names {
@@ -132,6 +139,8 @@ func (f *Flags) Parse(args []string, w io.Writer) error {
 }
 
 func isHelp(arg string) bool { return arg == "--help" || arg == "-help" || arg == "-h" }
+
+func isVersion(arg string) bool { return arg == "--version" || arg == "-version" }
 
 // EnvName returns the name of a flag's environment variable.
 func EnvName(name string) string {
@@ -162,7 +171,7 @@ func (f *Flags) fromArgs(args []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(name, "=")
 	def := f.set.Lookup(name)
 	if def == nil {
-		return nil, Usagef("unknown flag --%s (%s --help lists the flags)", name, f.name)
+		return nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest(name, f.own()), f.name)
 	}
 	if _, isBool := def.Value.(*boolean); isBool && !hasValue {
 		value, hasValue = "true", true
@@ -182,7 +191,7 @@ func (f *Flags) fromArgs(args []string) ([]string, error) {
 func (f *Flags) help(w io.Writer) {
 	fmt.Fprintf(w, "Usage: %s [flags]\n\n%s\n\n", f.name, strings.TrimSpace(f.about))
 	fmt.Fprintf(w, "Each flag can be set by an environment variable too: %s and its name, as %s for\n", EnvPrefix, EnvName("log-level"))
-	fmt.Fprintf(w, "--log-level. Where both are given, the flag counts.\n")
+	fmt.Fprintf(w, "--log-level. Where both are given, the flag counts. --version prints the version.\n")
 	for _, g := range f.groups {
 		fmt.Fprintf(w, "\n%s:\n", g.title)
 		for _, name := range g.names {

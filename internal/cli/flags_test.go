@@ -77,7 +77,7 @@ func TestUsageErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--lisen", "x"}, "unknown flag --lisen"},
+		{[]string{"--lisen", "x"}, "unknown flag --lisen; the nearest one is --listen"},
 		{[]string{"x"}, `unexpected argument "x"`},
 		{[]string{"--"}, `unexpected argument "--"`},
 		{[]string{"--hold"}, "--hold needs a value"},
@@ -139,7 +139,7 @@ func TestHelp(t *testing.T) {
 Router is the front door.
 
 Each flag can be set by an environment variable too: KEYWAY_ and its name, as KEYWAY_LOG_LEVEL for
---log-level. Where both are given, the flag counts.
+--log-level. Where both are given, the flag counts. --version prints the version.
 
 Addresses:
   --listen host:port
@@ -184,5 +184,60 @@ func TestExitCodes(t *testing.T) {
 	}
 	if ExitCode(fmt.Errorf("wrapped: %w", Usagef("x"))) != 2 {
 		t.Error("a wrapped usage error does not exit with 2")
+	}
+}
+
+// A variable that no program reads is refused; one that another program or
+// nobody of ours has set is not.
+func TestUnknownEnvironment(t *testing.T) {
+	for _, tt := range []struct{ name, value, nearest string }{
+		{"KEYWAY_LISEN", ":1", "KEYWAY_LISTEN"},
+		{"KEYWAY_LOGLEVEL", "debug", "KEYWAY_LOG_LEVEL"},
+		{"KEYWAY_TTL", "5s", "KEYWAY_"},
+		{"KEYWAY_listen", ":1", "KEYWAY_LISTEN"},
+		{"KEYWAY_PORT", "8080", "KEYWAY_"},
+		{"KEYWAY_", "x", "KEYWAY_"},
+		{"KEYWAY_UPSTREAM", "not read by this program", ""},
+		{"KEYWAY_LISEN", "", ""},
+		{"KEYWAY", "x", ""},
+		{"NOT_KEYWAY_X", "x", ""},
+		{"KEYWAY_SERVICE_HOST", "10.0.0.1", ""}, // what Kubernetes sets for a service
+		{"KEYWAY_ROUTER_SERVICE_PORT_HTTP", "80", ""},
+		{"KEYWAY_PORT", "tcp://10.0.0.1:80", ""},
+		{"KEYWAY_ROUTER_PORT_80_TCP", "tcp://10.0.0.1:80", ""},
+		{"KEYWAY_ROUTER_PORT_80_TCP_ADDR", "10.0.0.1", ""},
+	} {
+		t.Run(tt.name+"="+tt.value, func(t *testing.T) {
+			t.Setenv(tt.name, tt.value)
+			var o options
+			err := define(&o).Parse(nil, nil)
+			if tt.nearest == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if ExitCode(err) != 2 || !strings.Contains(err.Error(), tt.name+"; ") || !strings.Contains(err.Error(), "nearest one is "+tt.nearest) {
+				t.Errorf("%v, want exit code 2 and the nearest name %s", err, tt.nearest)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var o options
+	var out bytes.Buffer
+	err := define(&o).Parse([]string{"--version"}, &out)
+	if !errors.Is(err, flag.ErrHelp) || !strings.HasPrefix(out.String(), "keyway router ") || strings.Count(out.String(), "\n") != 1 {
+		t.Errorf("%v: %q", err, out.String())
+	}
+}
+
+func TestReadyLine(t *testing.T) {
+	if got, want := ReadyLine("worker", "http://h:1", "", "h:3"), "keyway worker ready: requests http://h:1, gossip h:3\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := ReadyLine("router", "https://h:1", "h:2", "h:3"), "keyway router ready: requests https://h:1, admin http://h:2, gossip h:3\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -18,8 +19,10 @@ type Run func(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 // Main runs a command and returns the exit code of its process: 0 after a
 // clean end, 2 after a [UsageError] and 1 after any other error, which it
 // prints on one line. The first SIGINT or SIGTERM ends the command's context,
-// the second one the process.
+// the second one the process. Writing to an output whose reader is gone fails
+// and does not end the process: who serves requests goes on without its log.
 func Main(name string, run Run) int {
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	unhook := context.AfterFunc(ctx, stop)
@@ -40,4 +43,33 @@ func ExitCode(err error) int {
 		return 2
 	}
 	return 1
+}
+
+// LogHangups makes the process ignore SIGHUP and log each one, until stop is
+// called. There is nothing that could be loaded anew: settings are flags and
+// environment variables.
+func LogHangups(logger *slog.Logger) (stop func()) {
+	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range hangups {
+			logger.Info("SIGHUP is ignored: no setting can be loaded anew; SIGTERM ends the process in order")
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-done
+	}
+}
+
+// ReadyLine returns the line that a command prints when it serves requests.
+// An address that is empty is left out.
+func ReadyLine(name, requests, admin, gossip string) string {
+	line := "keyway " + name + " ready: requests " + requests
+	if admin != "" {
+		line += ", admin http://" + admin
+	}
+	return line + ", gossip " + gossip + "\n"
 }

@@ -19,6 +19,7 @@ func mutations() []mutation {
 	var all []mutation
 	for _, list := range [][]mutation{
 		leadMutations(),
+		newcomerMutations(),
 	} {
 		all = append(all, list...)
 	}

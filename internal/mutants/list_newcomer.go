@@ -1,0 +1,27 @@
+package main
+
+func newcomerMutations() []mutation {
+	return []mutation{
+		{
+			rule: "a program whose log nobody reads goes on",
+			file: "internal/cli/main.go",
+			old:  `	signal.Ignore(syscall.SIGPIPE)`,
+			new:  ``,
+			test: "./internal/cluster -run '^TestOutputThatNobodyReads$'",
+		},
+		{
+			rule: "SIGHUP ends nothing",
+			file: "internal/cli/main.go",
+			old:  `	signal.Notify(hangups, syscall.SIGHUP)`,
+			new:  ``,
+			test: "./internal/cluster -run '^TestHangupIsIgnored$'",
+		},
+		{
+			rule: "an environment variable that no program reads is refused",
+			file: "internal/cli/flags.go",
+			old:  `	if err := f.checkEnvironment(os.Environ()); err != nil {`,
+			new:  `	if err := f.checkEnvironment(nil); err != nil {`,
+			test: "./internal/cli -run '^TestUnknownEnvironment$'",
+		},
+	}
+}
