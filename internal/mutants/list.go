@@ -20,6 +20,7 @@ func mutations() []mutation {
 	for _, list := range [][]mutation{
 		leadMutations(),
 		newcomerMutations(),
+		machineMutations(),
 	} {
 		all = append(all, list...)
 	}

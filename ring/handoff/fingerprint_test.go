@@ -235,6 +235,7 @@ func (f *fingerprinter) peers(m *Machine) {
 		f.bools(p.present)
 		if !p.present {
 			f.mono(p.deadAt, 0)
+			f.bools(m.asked >= p.deadAt)
 			continue
 		}
 		f.mono(p.seen, -m.cfg.TTL)

@@ -13,6 +13,7 @@ const (
 	guardReleased                          // a released owner's record may have come back from the past
 	guardSilence                           // no claim before the owner was silent for a TTL
 	guardLook                              // a session that vanished early was perhaps renewed
+	guardAbsent                            // who is dead is absent from a snapshot asked for when its time had come
 	guardResidue                           // residue blocks its keys
 	guardReturn                            // residue is cleared when the handler returns, not earlier
 	guardStale                             // residue of ours that does not run any more is cleared again

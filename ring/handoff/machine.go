@@ -75,10 +75,11 @@ type Machine struct {
 	leaving bool
 	leaveBy bool // leave now
 
-	snapshot Snapshot // the latest of this generation; without Partitions
-	observed bool     // there is a snapshot
-	looks    uint64   // snapshots received
-	again    bool     // something changed while an Observe was on its way
+	snapshot Snapshot      // the latest of this generation; without Partitions
+	observed bool          // there is a snapshot
+	looks    uint64        // snapshots received
+	asked    time.Duration // when we asked for the latest, on Mono
+	again    bool          // something changed while an Observe was on its way
 	peers    map[string]peer
 
 	parts   []partition

@@ -18,6 +18,10 @@ import (
 // vanished before that, it did not expire in the normal way (the store's
 // clock may have stepped), and a renewal may have escaped us: it is when we
 // received the first snapshot without it.
+//
+// That the time has come is not enough: an incarnation that we saw no session
+// of in this generation may have registered in it since, and while reads fail
+// nobody tells us. So a snapshot asked for then must show that it is absent.
 type peer struct {
 	present  bool
 	renewals int64
@@ -45,11 +49,14 @@ func (m *Machine) look() {
 }
 
 // lookAt returns when a silent session is to be looked at, however often we
-// look otherwise: once before it expires, and once when it has.
+// look otherwise: once before it expires, once when it has, and once when the
+// lease of one that is absent is certainly over.
 func (m *Machine) lookAt() time.Duration {
 	at := time.Duration(math.MaxInt64)
 	for _, p := range m.peers {
 		switch {
+		case !p.present && m.asked < p.deadAt:
+			at = min(at, p.deadAt)
 		case !p.present:
 		case p.asked < p.seen+m.lookAfter():
 			at = min(at, p.seen+m.lookAfter())
@@ -109,6 +116,8 @@ func (m *Machine) prune() {
 
 // takeSessions notes which peers are alive in a snapshot asked for at asked.
 func (m *Machine) takeSessions(asked time.Duration) {
+	before := m.asked
+	m.asked = asked
 	for _, s := range m.snapshot.Sessions {
 		p, ok := m.peers[s.Incarnation]
 		if !ok || !p.present || p.renewals != s.Renewals {
@@ -121,8 +130,11 @@ func (m *Machine) takeSessions(asked time.Duration) {
 		m.peers[s.Incarnation] = p
 	}
 	for inc, p := range m.peers {
-		if p.present && p.look != m.looks {
+		switch {
+		case p.present && p.look != m.looks:
 			m.vanish(inc, p)
+		case !p.present && before < p.deadAt && asked >= p.deadAt:
+			m.recheck = true
 		}
 	}
 }
@@ -174,7 +186,11 @@ func (m *Machine) dead(inc string) bool {
 		return true
 	}
 	p, ok := m.peers[inc]
-	return ok && !p.present && m.over(p.deadAt)
+	at := m.asked
+	if !m.on(guardAbsent) {
+		at = m.now.Mono
+	}
+	return ok && !p.present && at >= p.deadAt
 }
 
 // mourned reports whether others should be told that an incarnation is dead:

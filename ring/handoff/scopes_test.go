@@ -108,6 +108,7 @@ func scopes() []*scope {
 		newScope("lost writes, lost call, crash", 2, 0, 3, limits{evRollback: 1, evTimeout: 1, evCrash: 1}, ringA, ringB).with(only[Apply]).with(poll),
 		newScope("lost writes and a crash", 2, 1, 2, limits{evRollback: 1, evCrash: 1}, ringA, ringB).with(seconds),
 		newScope("lost writes and a leave", 2, 1, 1, limits{evRollback: 1, evLeave: 1, evSpawn: 1}, ringA, ringB).with(seconds),
+		newScope("lost writes, slow reads", 2, 2, 2, limits{evRollback: 1, evSlow: 1}, ringA, ringB).with(only[Observe]),
 		newScope("everything lost", 2, 2, 1, limits{evFlush: 1}, ringA, ringB),
 		newScope("store's clock steps", 2, 1, 2, limits{evStoreStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("store's clock steps, slow network", 2, 1, 2, limits{evStoreStep: 1, evSlow: 1}, ringA),
