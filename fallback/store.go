@@ -56,7 +56,8 @@ type StoreOptions struct {
 // Data belongs to a generation, and a generation to one life of one server
 // process: each script compares the server's run id, so that the first call
 // after a restart, a failover or a flush finds out and begins a generation
-// with a quarantine of one TTL. It ends every session; the workers register
+// with a quarantine of one TTL; so does the first call after the loss of any
+// one of the store's keys. It ends every session; the workers register
 // again. The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster
 // SPUBLISH, so Redis 7).
 //
@@ -114,6 +115,7 @@ func NewStore(url string, o StoreOptions) (*Store, error) {
 		client:  client,
 		renewal: renewal,
 		cluster: o.Cluster,
+		keys:    ownershipKeys(o.Cluster),
 		channel: "{keyway:" + o.Cluster + "}:changed",
 		ttl:     o.TTL,
 		logger:  o.Logger,
@@ -123,12 +125,18 @@ func NewStore(url string, o StoreOptions) (*Store, error) {
 		s.logger = slog.Default()
 	}
 	_, s.sharded = client.(*redis.ClusterClient)
-	for _, name := range []string{"meta", "partitions", "changes", "sessions", "details", "renewals", "released", "gone"} {
-		s.keys = append(s.keys, "{keyway:"+o.Cluster+"}:"+name)
-	}
 	s.virgin.Store(o.NewCluster)
 	s.closing, s.stop = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// ownershipKeys are the keys of a cluster as prelude.lua takes them.
+func ownershipKeys(cluster string) []string {
+	var keys []string
+	for _, name := range []string{"meta", "partitions", "changes", "sessions", "details", "renewals", "released", "gone"} {
+		keys = append(keys, "{keyway:"+cluster+"}:"+name)
+	}
+	return keys
 }
 
 // renewalPool holds a second connection, so that one which hangs does not

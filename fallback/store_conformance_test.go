@@ -42,6 +42,8 @@ func TestConformanceMemory(t *testing.T) {
 			},
 			Restart: func() { memory.Restart(memory.Backup()) },
 			Lose:    func() { memory.Restart(MemoryBackup{}) },
+			LoseKey: func(key string) { memory.LoseKey(key) },
+			Keys:    MemoryKeys(),
 		}
 	})
 }
@@ -51,6 +53,7 @@ func TestConformanceEmbedded(t *testing.T) {
 	everything(t, func(t *testing.T) storetest.Harness {
 		e := startEmbedded(t)
 		h := harness(e.URL())
+		h.LoseKey = func(key string) { e.server.Del(key) }
 		// What a restart of an embedded server loses is everything.
 		h.Lose = func() { e.server.FlushAll() }
 		h.Restart = func() { e.server.Server().SetPreHook(answerInfo(newRunID())) }
@@ -64,6 +67,7 @@ func TestConformanceRedis(t *testing.T) {
 	everything(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
 		h.Restart, h.Lose = server.Restart, server.RestartEmpty
+		h.LoseKey = func(key string) { server.CLI("del", key) }
 		return h
 	})
 }
@@ -75,6 +79,7 @@ func TestConformanceRedisFlushed(t *testing.T) {
 	storetest.Restarts(t, func(t *testing.T) storetest.Harness {
 		h := harness(server.URL())
 		h.Restart, h.Lose = server.Restart, func() { server.CLI("flushall") }
+		h.LoseKey = func(key string) { server.CLI("unlink", key) }
 		return h
 	})
 }
@@ -112,6 +117,7 @@ func harness(url string) storetest.Harness {
 	name := rand.Text()
 	return storetest.Harness{
 		TTL:    shortTTL,
+		Keys:   ownershipKeys(name),
 		Elapse: func(d time.Duration) { <-time.After(d) },
 		Now:    time.Now,
 		Open: func(t *testing.T, newCluster bool) storetest.Store {

@@ -47,6 +47,7 @@ type memoryData struct {
 	sessions   map[string]*memorySession
 	released   map[string]time.Time
 	gone       map[string]time.Time // sessions that ran out in this generation
+	lost       bool                 // a part of it, since the generation began
 }
 
 type memoryPartition struct {
@@ -126,6 +127,27 @@ func (m *Memory) Restart(b MemoryBackup) {
 	m.publish()
 }
 
+// MemoryKeys are what LoseKey may be given.
+func MemoryKeys() []string { return []string{"partitions", "sessions", "released", "gone"} }
+
+// LoseKey loses what a Store keeps under the key of that name, as an eviction
+// does.
+func (m *Memory) LoseKey(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch key {
+	case "partitions":
+		clear(m.data.partitions)
+	case "sessions":
+		clear(m.data.sessions)
+	case "released":
+		clear(m.data.released)
+	case "gone":
+		clear(m.data.gone)
+	}
+	m.data.lost = true
+}
+
 // Close does nothing: others may still use the store.
 func (m *Memory) Close() error { return nil }
 
@@ -160,7 +182,7 @@ func (m *Memory) enter(ctx context.Context, op, gen string) (now time.Time, err 
 	}
 	now = m.now()
 	d := &m.data
-	if d.generation == "" || d.server != m.server {
+	if d.generation == "" || d.server != m.server || d.lost {
 		m.begin(now)
 	}
 	if end := now.Add(m.ttl); d.quarantine.After(end) { // the clock was set back
@@ -189,6 +211,7 @@ func (m *Memory) begin(now time.Time) {
 	d.server = m.server
 	d.version = max(d.version+1, now.UnixMicro())
 	d.floor = d.version
+	d.lost = false
 	clear(d.sessions)
 	clear(d.gone)
 	m.publish()

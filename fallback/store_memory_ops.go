@@ -31,7 +31,7 @@ func (m *Memory) Register(ctx context.Context, gen string, s handoff.Session, tt
 	}
 	m.forget(now)
 	c := &change{Memory: m, now: now}
-	if _, gone := m.data.gone[s.Incarnation]; gone || c.released(s.Incarnation) {
+	if _, gone := m.data.gone[s.Incarnation]; gone || s.Incarnation == "" || c.released(s.Incarnation) {
 		return nil, m.failed("register", handoff.ErrSessionGone)
 	}
 	c.register(s, ttl)
@@ -96,6 +96,9 @@ func (m *Memory) Release(ctx context.Context, incarnation string) error {
 	now, err := m.enter(ctx, "release", "")
 	if err != nil {
 		return err
+	}
+	if incarnation == "" {
+		return nil
 	}
 	m.data.released[incarnation] = now
 	delete(m.data.sessions, incarnation)

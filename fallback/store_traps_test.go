@@ -318,6 +318,49 @@ func TestTrapRedisMayEvictOrForget(t *testing.T) {
 	}
 }
 
+// A Redis that is full refuses writes, those of others; ownership goes on.
+func TestTrapRedisIsFull(t *testing.T) {
+	t.Parallel()
+	p := newProxied(t)
+	p.server.CLI("config", "set", "maxmemory", "1")
+	if out := p.server.CLI("set", "other", "x"); !strings.Contains(out, "OOM") {
+		t.Fatalf("the server is not full: it answered %q", out)
+	}
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	ctx := t.Context()
+	must("Renew", p.store.Renew(ctx, p.gen, "a", time.Minute))
+	must("Clear", p.store.Clear(ctx, p.gen, 1, []handoff.Residue{runningKey}))
+	if left := p.state(1).Residue; len(left) > 0 {
+		t.Errorf("%v is left after Clear", left)
+	}
+	for _, c := range []handoff.Change{
+		{Op: handoff.OpMove, Partition: 2, From: p.record, To: "b", Residue: []handoff.Residue{runningKey}},
+		{Op: handoff.OpClaim, Partition: 3},
+		{Op: handoff.OpAdvance, Partition: 1, From: p.record},
+	} {
+		states, err := p.store.Apply(ctx, p.gen, "a", []handoff.Change{c})
+		must("Apply", err)
+		if err == nil && states[0].Record == c.From {
+			t.Errorf("%v was refused", c)
+		}
+	}
+	must("Release", p.store.Release(ctx, "b"))
+	_, err := p.store.Register(ctx, p.gen, handoff.Session{Incarnation: "c"}, time.Minute, nil)
+	must("Register", err)
+	if s := p.observe(); len(s.Sessions) != 2 || len(s.Released) != 1 {
+		t.Errorf("got %+v, want sessions a and c, and b released", s)
+	}
+	p.server.CLI("flushall")
+	if gen, err := p.store.Generation(ctx); err != nil || gen == p.gen {
+		t.Errorf("after a flush Generation gave %q, %v", gen, err)
+	}
+}
+
 func TestKeysAreInOneSlot(t *testing.T) {
 	t.Parallel()
 	p := newProxied(t)

@@ -345,6 +345,30 @@ func TestCrashIsTakenOver(t *testing.T) {
 	})
 }
 
+// A store that loses a part of its data, and a worker that dies before anybody
+// has seen it: every partition is served again two TTLs later.
+func TestTrapStoreLosesAKey(t *testing.T) {
+	for _, key := range fallback.MemoryKeys() {
+		t.Run(key, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const partitions = 64
+				c := newTestCluster(t, partitions)
+				a, b := c.start(), c.start()
+				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
+					time.Sleep(10 * time.Millisecond)
+				}
+				c.store.(*fallback.Memory).LoseKey(key)
+				a.Close()
+				_ = a.member.Vanish()
+				time.Sleep(21 * time.Second)
+				if n := b.Serving(); n != partitions {
+					t.Errorf("%d of %d partitions are served two TTLs later", n, partitions)
+				}
+			})
+		})
+	}
+}
+
 func TestShareRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t, 16)

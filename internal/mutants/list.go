@@ -21,6 +21,7 @@ func mutations() []mutation {
 		leadMutations(),
 		newcomerMutations(),
 		machineMutations(),
+		storeMutations(),
 	} {
 		all = append(all, list...)
 	}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -19,6 +20,7 @@ func restartTests() []test {
 		{name: "NewClusterSkipsOnlyTheFirstQuarantine", run: newClusterOnce},
 		{name: "RestartIsSeenByTheFirstCall", run: restartIsSeen},
 		{name: "LossIsSeenByTheFirstCall", run: lossIsSeen},
+		{name: "TrapLostKeyIsSeenByTheFirstCall", run: lostKeyIsSeen},
 		{name: "RestartEndsSessionsAndKeepsRecords", run: restartEndsSessions},
 		{name: "RegisterAfterLoss", run: registerAfterLoss},
 		{name: "RunOutSessionMayReturnInAnotherGeneration", run: runOutReturns},
@@ -115,6 +117,50 @@ func (r *run) isSeen(event func()) {
 			r.wantErr(again+" after "+name, call(), handoff.ErrGeneration)
 		}
 	}
+}
+
+// The loss of any one key begins a generation, in which every record is shown
+// that is still there.
+func lostKeyIsSeen(r *run) {
+	r.begin()
+	if len(r.h.Keys) == 0 {
+		r.Fatal("the harness names no keys")
+	}
+	for _, key := range r.h.Keys {
+		mine := r.register("a-"+key, handoff.Holding{Partition: 1, Epoch: r.h.Now().Unix() * 2})[0].Record
+		other := r.register("b-"+key, handoff.Holding{Partition: 2, Epoch: r.h.Now().Unix() * 2})[0].Record
+		r.must(r.store.Release(r.Context(), "c-"+key))
+		for name, call := range r.calls(r.gen) {
+			old := r.gen
+			r.h.LoseKey(key)
+			r.wantErr(name+" after "+key+" was lost", call(), handoff.ErrGeneration)
+			r.refresh()
+			s := r.observe(0)
+			if r.gen == old || s.Quarantine <= 0 || len(s.Sessions) > 0 {
+				r.Fatalf("%s lost: got generation %q after %q and %+v, want a quarantine and no session", key, r.gen, old, s)
+			}
+			if len(s.Partitions) != 2 && !strings.HasSuffix(key, "partitions") {
+				r.Errorf("%s lost: got %v, want both records", key, s.Partitions)
+			}
+			for _, p := range s.Partitions {
+				if p.Record != mine && p.Record != other {
+					r.Errorf("%s lost: got %v, want record %v or %v", key, p, mine, other)
+				}
+			}
+			mine = r.again("a-"+key, 1, mine)
+			other = r.again("b-"+key, 2, other)
+		}
+	}
+}
+
+// again registers an incarnation that re-asserts its record.
+func (r *run) again(inc string, partition int, was handoff.Record) handoff.Record {
+	r.Helper()
+	now := r.register(inc, handoff.Holding{Partition: partition, Epoch: was.Epoch})[0].Record
+	if now.Owner != inc || now.Epoch <= was.Epoch {
+		r.Errorf("the record %v was re-asserted as %v", was, now)
+	}
+	return now
 }
 
 // eventually repeats a call whose connection died with the server.

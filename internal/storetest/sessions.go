@@ -22,6 +22,7 @@ func sessionTests() []test {
 		{name: "TrapRenewNeverResurrects", run: renewNeverResurrects},
 		{name: "ReleaseLeavesATombstone", run: releaseLeavesATombstone},
 		{name: "ReleaseOfTheUnknown", run: releaseOfTheUnknown},
+		{name: "NoIncarnation", run: noIncarnation},
 		{name: "OddBytes", run: oddBytes},
 		{name: "ContextEnds", run: contextEnds},
 	}
@@ -196,6 +197,18 @@ func releaseOfTheUnknown(r *run) {
 	r.must(r.store.Release(r.Context(), "ghost"))
 	if got := r.observe(0).Released; !slices.Equal(got, []string{"ghost"}) {
 		r.Errorf("got tombstones %q, want ghost", got)
+	}
+}
+
+func noIncarnation(r *run) {
+	record := r.begin().register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+	_, err := r.store.Register(r.Context(), r.gen, session(""), long, nil)
+	r.wantErr("Register", err, handoff.ErrSessionGone)
+	r.wantErr("Renew", r.store.Renew(r.Context(), r.gen, "", long), handoff.ErrSessionGone)
+	r.must(r.store.Release(r.Context(), ""))
+	r.refused("a", move(1, record, ""))
+	if s := r.observe(0); len(s.Sessions) != 1 || len(s.Released) > 0 {
+		r.Errorf("got sessions %v and tombstones %q, want a and none", s.Sessions, s.Released)
 	}
 }
 

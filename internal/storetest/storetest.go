@@ -45,6 +45,11 @@ type Harness struct {
 	// Restart makes the store another server process with all of its data,
 	// Lose one with none. Conformance does without.
 	Restart, Lose func()
+
+	// LoseKey deletes one of Keys, the parts of which the store's data
+	// consists and which a server may lose by themselves.
+	LoseKey func(key string)
+	Keys    []string
 }
 
 // Conformance runs every test that any store can, each with a harness of its
@@ -53,7 +58,7 @@ func Conformance(t *testing.T, open func(t *testing.T) Harness) {
 	runAll(t, open, sessionTests(), changeTests(), observeTests(), generationTests())
 }
 
-// Restarts runs those that need Harness.Restart and Harness.Lose.
+// Restarts runs those that need Harness.Restart, Lose and LoseKey.
 func Restarts(t *testing.T, open func(t *testing.T) Harness) {
 	runAll(t, open, restartTests())
 }

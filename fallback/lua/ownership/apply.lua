@@ -9,7 +9,7 @@ end
 
 local function allowed(op, from, to)
   if op == CLAIM then
-    if from == inc or (from ~= '' and released(from)) then
+    if from == inc or released(from) then
       return true
     end
     return quarantine <= now and (from == '' or not live(from))

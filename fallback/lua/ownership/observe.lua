@@ -5,7 +5,7 @@ if since < floor then
 end
 
 local sessions = {}
-for _, inc in ipairs(redis.call('ZRANGE', SESSIONS, 0, -1)) do
+for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, 0, '+inf')) do
   sessions[#sessions + 1] = inc
   sessions[#sessions + 1] = redis.call('HGET', RENEWALS, inc)
   sessions[#sessions + 1] = redis.call('HGET', DETAILS, inc)
@@ -25,4 +25,4 @@ if since < version then
 end
 
 return {'ok', generation, int(math.max(0, quarantine - now)), int(version), sessions,
-  redis.call('ZRANGEBYSCORE', RELEASED, '(' .. int(now - HOUR), '+inf'), partitions}
+  redis.call('ZRANGEBYSCORE', RELEASED, '(' .. int(math.max(0, now - HOUR)), '+inf'), partitions}

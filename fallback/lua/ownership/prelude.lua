@@ -11,6 +11,9 @@
 --   released    incarnation, scored by the time of its release (ms)
 --   gone        incarnation whose session ran out in this generation, scored alike
 --
+-- Each of them but meta also holds the empty member, scored -1, from the
+-- generation's beginning to its end. So a key that is not there was lost.
+--
 -- Every script takes the generation that the caller knows, changes nothing if
 -- it is another one, and means the same when it is run twice.
 local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE = unpack(KEYS)
@@ -18,6 +21,11 @@ local EXPECTED, FRESH, TTL, CHANNEL, PUBLISH, NEW = unpack(ARGV, 1, 6)
 local FIRST = 7 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
 local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
+
+-- A write that changes nothing and needs no memory. It fails on a master that
+-- was demoted; and Redis, when it is full, carries on with a script whose first
+-- write needs no memory, so that the store keeps working then.
+redis.call('PERSIST', META)
 
 local clock = redis.call('TIME')
 local seconds = tonumber(clock[1])
@@ -66,9 +74,10 @@ local version = tonumber(meta[3] or 0)
 local floor = tonumber(meta[4] or 0)
 local quarantine = tonumber(meta[5] or 0)
 
-if not generation or meta[2] ~= run then
+local present = redis.call('EXISTS', unpack(KEYS))
+if meta[2] ~= run or present < #KEYS then
   quarantine = now + tonumber(TTL)
-  if NEW == '1' and redis.call('EXISTS', unpack(KEYS)) == 0 then
+  if NEW == '1' and present == 0 then
     quarantine = now
   end
   generation = FRESH
@@ -76,10 +85,23 @@ if not generation or meta[2] ~= run then
   floor = version
   redis.call('HSET', META, 'generation', generation, 'run', run, 'version', int(version),
     'floor', int(floor), 'quarantine', int(quarantine))
-  redis.call('DEL', SESSIONS, DETAILS, RENEWALS, GONE)
+  redis.call('DEL', CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
+  local partitions = redis.call('HKEYS', PARTITIONS)
+  for from = 1, #partitions, BATCH do
+    local scores = {}
+    for i = from, math.min(from + BATCH - 1, #partitions) do
+      scores[#scores + 1] = int(version)
+      scores[#scores + 1] = partitions[i]
+    end
+    redis.call('ZADD', CHANGES, unpack(scores))
+  end
+  for _, key in ipairs({PARTITIONS, DETAILS, RENEWALS}) do
+    redis.call('HSET', key, '', '')
+  end
+  for _, key in ipairs({CHANGES, SESSIONS, RELEASED, GONE}) do
+    redis.call('ZADD', key, -1, '')
+  end
   publish()
-else
-  redis.call('HSETNX', META, 'run', run) -- changes nothing, and fails on a master that was demoted
 end
 
 -- A clock that was set back must not stretch a quarantine.
@@ -93,7 +115,7 @@ if EXPECTED ~= '' and EXPECTED ~= generation then
 end
 
 -- A session that was seen to be over stays over, whatever the clock does.
-for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now))) do
+for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, 0, int(now))) do
   redis.call('ZADD', GONE, int(now), inc)
   redis.call('ZREM', SESSIONS, inc)
   redis.call('HDEL', DETAILS, inc)
@@ -101,11 +123,11 @@ for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, '-inf', int(now))) do
 end
 
 local function live(inc)
-  return redis.call('ZSCORE', SESSIONS, inc) and true or false
+  return inc ~= '' and redis.call('ZSCORE', SESSIONS, inc) and true or false
 end
 
 local function released(inc)
-  return redis.call('ZSCORE', RELEASED, inc) and true or false
+  return inc ~= '' and redis.call('ZSCORE', RELEASED, inc) and true or false
 end
 
 -- Partitions are read once and written together by save.

@@ -1,11 +1,11 @@
 -- ARGV: incarnation, ttl, name, addr, gossip, the holdings' partitions, then of
 -- each holding: epoch, residue.
-redis.call('ZREMRANGEBYSCORE', RELEASED, '-inf', int(now - HOUR))
-redis.call('ZREMRANGEBYSCORE', GONE, '-inf', int(now - HOUR))
+redis.call('ZREMRANGEBYSCORE', RELEASED, 0, int(now - HOUR))
+redis.call('ZREMRANGEBYSCORE', GONE, 0, int(now - HOUR))
 
 local inc, ttl = take(), tonumber(take())
 local name, addr, gossip = take(), take(), take()
-if released(inc) or redis.call('ZSCORE', GONE, inc) then
+if inc == '' or released(inc) or redis.call('ZSCORE', GONE, inc) then
   return {'gone'}
 end
 local renewals = tonumber(redis.call('HGET', RENEWALS, inc) or 0)
