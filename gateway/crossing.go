@@ -20,6 +20,9 @@ import (
 // be streamed to it.
 var errNoLink = errors.New("gateway: the worker does not take the link")
 
+// errWorkerFull: the links to the worker carry all that it takes.
+var errWorkerFull = errors.New("gateway: the worker is full")
+
 // crossing is a request's way to a worker and back without net/http, whichever
 // front end has read it.
 type crossing struct {
@@ -133,6 +136,8 @@ func (x *crossing) classify(ctx context.Context, m ring.Member, err error) outco
 		return outcome{err: context.Cause(ctx)}
 	case errors.Is(err, link.ErrHeaderTooLarge):
 		return outcome{err: err}
+	case errors.Is(err, link.ErrTooManyStreams):
+		return outcome{err: fmt.Errorf("%w: %s at %s", errWorkerFull, m.Name, m.Addr)}
 	case errors.Is(err, link.ErrNotStarted):
 		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
 	}

@@ -122,7 +122,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // wraps [ErrNoKey] or [ErrBadKey], [ErrBusy], [ErrNested], [ErrUnavailable], or
 // a [*NotOwnerError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, 0)
+	x, err := w.admit(ctx, key, 0, nil)
 	if err != nil {
 		return err
 	}
@@ -145,13 +145,21 @@ func (w *Worker) Share(ctx context.Context, key, op string, fn func(Execution) (
 	})
 }
 
+// waits bounds how many requests of one origin wait for their keys.
+// [link.ServerRequest] implements it.
+type waits interface {
+	BeginWait() bool
+	EndWait()
+}
+
 // admit waits for key and returns the execution that holds it. epoch is the
-// highest epoch that the caller knows for the key's partition, or 0.
+// highest epoch that the caller knows for the key's partition, or 0; share
+// bounds the waiting, nil for no bound but the worker's own.
 //
 // The order matters: what cancels executions is read before the key is asked
 // for and the lease is compared after it was granted, so neither a cancellation
 // nor an expiry in between is missed, however long the process was stopped.
-func (w *Worker) admit(ctx context.Context, key string, epoch int64) (Execution, error) {
+func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits) (Execution, error) {
 	if err := CheckKey(key); err != nil {
 		return Execution{}, err
 	}
@@ -165,7 +173,7 @@ func (w *Worker) admit(ctx context.Context, key string, epoch int64) (Execution,
 		err = w.confirm(p, key, token, cancels)
 	}
 	if err != nil {
-		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, err)
+		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, share, err)
 	}
 	if err != nil {
 		return Execution{}, err
@@ -205,7 +213,13 @@ func (w *Worker) confirm(p *partition, key string, token int64, cancels uint64) 
 
 // admitSlowly goes on where the key was not granted at once, or could not be
 // confirmed, with err.
-func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, err error) (token int64, cancels uint64, _ error) {
+func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, share waits, err error) (token int64, cancels uint64, _ error) {
+	if share != nil {
+		if !share.BeginWait() {
+			return 0, 0, fmt.Errorf("%w: half of what its link carries", ErrBusy)
+		}
+		defer share.EndWait()
+	}
 	for {
 		switch {
 		case errors.Is(err, localmutex.ErrClosed):

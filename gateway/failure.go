@@ -59,6 +59,8 @@ func (f *failure) reply(err error) reply {
 		r, counter = reply{status: http.StatusServiceUnavailable, text: unreachable.public(), retry: true}, &c.unreachable
 	case errors.Is(err, errHallFull), errors.Is(err, errBodiesFull):
 		r, counter, level = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.hallFull, slog.LevelDebug
+	case errors.Is(err, errWorkerFull):
+		r, counter, level = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), slog.LevelDebug
 	case errors.Is(err, ErrBusy):
 		r, counter, level = reply{status: http.StatusTooManyRequests, text: ErrBusy.Error(), retry: true}, new(atomic.Int64), slog.LevelDebug
 	case errors.Is(err, link.ErrHeaderTooLarge):

@@ -32,6 +32,7 @@ var errFailing = fmt.Errorf("%w: connecting failed a moment ago", errNotSent)
 type peers struct {
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
 	conns int         // per worker, of plain HTTP
+	links int         // per worker
 	link  link.Config // the same at the workers
 
 	known sync.Map                  // *peer by incarnation
@@ -307,13 +308,10 @@ func (h *health) abandon() {
 	h.probing = false
 }
 
-// linkConns is how many connections carry the requests to one worker.
-const linkConns = 1
-
 func (ps *peers) newLink(addr string) *link.Client {
 	return &link.Client{
 		Addr:   addr,
-		Conns:  linkConns,
+		Conns:  ps.links,
 		Config: ps.link,
 		Dial:   func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", addr) },
 	}

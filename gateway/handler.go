@@ -44,7 +44,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	epoch, _ := strconv.ParseInt(r.Header.Get(HeaderEpoch), 10, 64)
-	x, err := h.worker.admit(r.Context(), key, epoch)
+	x, err := h.worker.admit(r.Context(), key, epoch, nil)
 	if err != nil {
 		refuse(rw, err)
 		return

@@ -43,6 +43,13 @@ type RouterConfig struct {
 	// waits for one. Default 4096.
 	ConnsPerWorker int
 
+	// LinksPerWorker bounds the links to one worker. Another one is made when
+	// the others carry half of what the worker takes on them
+	// (WorkerConfig.StreamsPerLink), and closed when it has carried nothing for
+	// 30 s. When all are full, requests for the worker fail at once with 503.
+	// Default 4.
+	LinksPerWorker int
+
 	// DialTimeout bounds connecting to a worker. Default 1 s.
 	DialTimeout time.Duration
 
@@ -69,6 +76,7 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 	c.ReplayBytes = cmp.Or(c.ReplayBytes, 64<<20)
 	c.ClientTimeout = cmp.Or(c.ClientTimeout, time.Minute)
 	c.ConnsPerWorker = cmp.Or(c.ConnsPerWorker, 4096)
+	c.LinksPerWorker = cmp.Or(c.LinksPerWorker, 4)
 	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
 	if c.Dial == nil {
 		c.Dial = newDialer(c.DialTimeout).DialContext
@@ -106,7 +114,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	}
 	rt := &Router{
 		cfg:      cfg,
-		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, link: linkConfig(cfg.Cluster, cfg.Ring, maxHeaderBytes, cfg.Logger)},
+		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(cfg.Cluster, cfg.Ring, maxHeaderBytes, cfg.Logger)},
 		budget:   budget{limit: cfg.ReplayBytes},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}

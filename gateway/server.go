@@ -33,12 +33,11 @@ type Server struct {
 // NewServer returns a server for a handler that [Worker.Handler] or
 // [Worker.Sidecar] returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
+	config := linkConfig(w.cfg.Cluster, w.cfg.Ring, maxHeaderBytes, w.cfg.Logger)
+	config.MaxStreams = w.cfg.StreamsPerLink
 	s := &Server{
 		worker: w,
-		link: &link.Server{
-			Handler: linkHandler(h),
-			Config:  linkConfig(w.cfg.Cluster, w.cfg.Ring, maxHeaderBytes, w.cfg.Logger),
-		},
+		link:   &link.Server{Handler: linkHandler(h), Config: config},
 		http: &http.Server{
 			Handler:           h,
 			Protocols:         new(http.Protocols),
@@ -104,7 +103,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
 	baggage, err := addHeld(carried, r.Key)
 	if err == nil {
-		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch)
+		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch, r)
 	}
 	if err != nil {
 		refuseLink(w, r, err)

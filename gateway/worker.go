@@ -86,9 +86,15 @@ type WorkerConfig struct {
 	Keys []KeySource
 
 	QueuePerKey  int           // requests that may wait for one key; default 1000
-	Queue        int           // requests that may wait for any key; default 100,000
+	Queue        int           // requests that may wait for any key; default 100,000; see StreamsPerLink
 	MaxAwaiting  int           // requests that may wait for a partition to arrive; default 10,000
 	AwaitTimeout time.Duration // and how long; default 2 s
+
+	// StreamsPerLink is how many requests [Server] takes at once on one link. At
+	// most half of them may wait for a key, or for a partition to arrive: what
+	// exceeds that fails with [ErrBusy], so that requests for other keys get
+	// through. Default 4096.
+	StreamsPerLink int
 
 	Logger *slog.Logger // default: discard
 }
@@ -109,6 +115,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	c.Ring.Partitions = cmp.Or(c.Ring.Partitions, ring.DefaultPartitions)
 	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)
 	c.Queue = cmp.Or(c.Queue, 100_000)
+	c.StreamsPerLink = cmp.Or(c.StreamsPerLink, 4096)
 	c.MaxAwaiting = cmp.Or(c.MaxAwaiting, 10_000)
 	c.AwaitTimeout = cmp.Or(c.AwaitTimeout, 2*time.Second)
 	if c.Logger == nil {

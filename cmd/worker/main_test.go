@@ -51,6 +51,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--redis http://x", 2, "--redis"},
 		{"--lock-file /nonexistent/dir/lock", 2, "--lock-file"},
 		{"--partitions 0", 2, "--partitions"},
+		{"--queue 0", 2, "--queue"},
+		{"--queue-per-key many", 2, "--queue-per-key"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

@@ -22,6 +22,7 @@ type options struct {
 	listen, advertise, admin     string
 	upstreamURL                  string
 	keySpecs                     []string
+	queue, queuePerKey           int
 	gossip, gossipAdvertise      string
 	join                         []string
 	cluster, name                string
@@ -43,6 +44,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.advertise, "advertise", "", "host or host:port `address` at which routers reach it, if it is not --listen")
 	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port or unix:///path; without it the demo app answers")
 	f.List(&o.keySpecs, "key", "", []string{"header:X-Key"}, "`source` of the key in requests that come without a router: header:NAME, query:NAME, cookie:NAME, path:PATTERN or host; may be repeated")
+	f.Int(&o.queuePerKey, "queue-per-key", 1000, 1, "`number` of requests that may wait for one key; more get 429")
+	f.Int(&o.queue, "queue", 100_000, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
 	f.Address(&o.admin, "admin", "", "`address` of /healthz, /readyz, /ring and /lookup; default none")
 	f.Group("Cluster")
 	f.String(&o.name, "name", "", "unique `name`, which places the worker on the ring; keep it across restarts. Default: the host's name and the port")

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,16 +18,23 @@ import (
 // a server's tls.Config lists it in NextProtos.
 const ALPN = "keyway-link/1"
 
-// redialAfter is how long a failed dial answers for the next ones.
-const redialAfter = 50 * time.Millisecond
+const (
+	redialAfter  = 50 * time.Millisecond  // how long a failed dial answers for the next ones
+	dialPatience = 100 * time.Millisecond // how long a request waits for another connection
+	idleAfter    = 30 * time.Second       // how long a connection besides the first one stays without requests
+)
 
 // Client sends requests to one worker. It dials when it has to. It must not
 // be copied, nor its fields changed, after the first use.
 type Client struct {
 	Addr   string      // host:port, or unix:/path
 	TLS    *tls.Config // nil for none. ServerName defaults to Addr's host
-	Conns  int         // connections; 0 means 1
 	Config Config
+
+	// Conns is how many connections there are at most; 0 means 1. Another one
+	// is made when the others carry half of what the worker takes on them, and
+	// closed when it has carried nothing for 30 s.
+	Conns int
 
 	// Dial connects to Addr; nil means a net.Dialer. TLS comes on top.
 	Dial func(ctx context.Context) (net.Conn, error)
@@ -37,7 +45,6 @@ type Client struct {
 	cfg   Config
 	pool  bufferPool
 	slots []slot
-	turn  atomic.Uint32
 
 	mu     sync.Mutex // of what follows and of the slots' dials
 	closed bool
@@ -111,34 +118,84 @@ func elsewhere(err error) bool {
 	return errors.Is(err, ErrNotStarted)
 }
 
-// get returns a connection, in turn; one that is not there yet is only waited
-// for if no other is.
+// get returns the first connection that carries less than half of what the
+// worker takes on it. Where there is none it makes another one, and waits for
+// that: at most dialPatience if there is one at all.
 func (c *Client) get(ctx context.Context) (*clientConn, error) {
-	first := int(c.turn.Add(1)) % len(c.slots)
-	if cc := c.slots[first].conn.Load(); cc.usable() {
-		return cc, nil
-	}
-	dialing, err := c.dial(&c.slots[first])
-	for i := range c.slots {
-		cc := c.slots[(first+i)%len(c.slots)].conn.Load()
-		if cc.usable() {
+	var made *clientConn
+	for range c.slots {
+		if cc := c.roomy(); cc != nil {
 			return cc, nil
 		}
+		emptiest, free := c.survey()
+		if free == nil {
+			return emptiest.unlessFull()
+		}
+		dialing, err := c.dial(free)
+		if err == nil {
+			err = await(ctx, dialing, emptiest != nil)
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		c.mu.Lock()
+		err = cmp.Or(err, free.err)
+		made = free.conn.Load()
+		c.mu.Unlock()
+		switch {
+		case err != nil && emptiest != nil:
+			return emptiest.unlessFull()
+		case err != nil:
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
+	return made, nil
+}
+
+// roomy returns the first connection that is less than half full, or nil.
+func (c *Client) roomy() *clientConn {
+	for i := range c.slots {
+		if cc := c.slots[i].conn.Load(); cc.usable() && !cc.crowded.Load() {
+			return cc
+		}
+	}
+	return nil
+}
+
+var errPatience = errors.New("link: another connection takes long to make")
+
+// await waits for the end of a dial, with hurry set at most dialPatience.
+func await(ctx context.Context, dialing <-chan struct{}, hurry bool) error {
+	if hurry {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, dialPatience, errPatience)
+		defer cancel()
 	}
 	select {
 	case <-dialing:
+		return nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.slots[first].err; err != nil {
-		return nil, err
+}
+
+// survey returns the connection with the most room, nil if none is usable, and
+// the first slot for another one, nil if all are taken.
+func (c *Client) survey() (emptiest *clientConn, free *slot) {
+	var room int64
+	for i := range c.slots {
+		cc := c.slots[i].conn.Load()
+		if !cc.usable() {
+			if free == nil {
+				free = &c.slots[i]
+			}
+			continue
+		}
+		if n := cc.room(); emptiest == nil || n > room {
+			emptiest, room = cc, n
+		}
 	}
-	return c.slots[first].conn.Load(), nil
+	return emptiest, free
 }
 
 // usable reports whether cc takes requests, so far as is known.
@@ -188,6 +245,9 @@ func (c *Client) start(s *slot) {
 		}
 		s.dialing, s.err, s.failed = nil, err, time.Now()
 		if err == nil {
+			if s != &c.slots[0] {
+				cc.tick = cc.rest
+			}
 			if old := s.conn.Swap(cc); old != nil {
 				old.drain(math.MaxUint64) // it finishes what it carries
 			}

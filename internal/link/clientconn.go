@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -22,12 +23,16 @@ type clientStream struct {
 // clientConn is the client's end of a connection.
 type clientConn struct {
 	conn
-	busy atomic.Bool // takes no new requests: it drains
+	busy    atomic.Bool // takes no new requests: it drains
+	crowded atomic.Bool // carries half of what the peer takes, or more
 
 	mu       sync.Mutex
 	streams  map[uint64]*clientStream
 	last     uint64 // highest stream opened
 	draining bool
+
+	idle int    // ticks without a request, of the goroutine that watches
+	seen uint64 // last at the tick before
 }
 
 // run reads until the connection ends and then tells every stream.
@@ -132,7 +137,38 @@ func (cc *clientConn) open(st *clientStream, frames []byte) error {
 	cc.last = st.id
 	st.headEnd = end - int64(len(frames)-headerLen-parseHeader(frames).length)
 	cc.streams[st.id] = st
+	if int64(len(cc.streams)) == half(cc.peer.streams) {
+		cc.crowded.Store(true)
+	}
 	return nil
+}
+
+// room returns how many more requests cc takes.
+func (cc *clientConn) room() int64 {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return cc.peer.streams - int64(len(cc.streams))
+}
+
+func (cc *clientConn) unlessFull() (*clientConn, error) {
+	if cc.room() <= 0 {
+		return nil, ErrTooManyStreams
+	}
+	return cc, nil
+}
+
+// rest ends a connection that has carried nothing for idleAfter.
+func (cc *clientConn) rest() {
+	cc.mu.Lock()
+	if len(cc.streams) > 0 || cc.last != cc.seen {
+		cc.idle, cc.seen = 0, cc.last
+	}
+	cc.idle++
+	over := cc.idle > cc.ticks(idleAfter)
+	cc.mu.Unlock()
+	if over {
+		cc.drain(math.MaxUint64)
+	}
 }
 
 // lookup returns a stream, nil if it is over, and forgets it if last is set.
@@ -150,6 +186,9 @@ func (cc *clientConn) lookup(id uint64, last bool) *clientStream {
 // cc.mu is held.
 func (cc *clientConn) forget(id uint64) {
 	delete(cc.streams, id)
+	if int64(len(cc.streams)) == half(cc.peer.streams)-1 {
+		cc.crowded.Store(false)
+	}
 	if cc.draining && len(cc.streams) == 0 {
 		cc.fail(ErrDraining)
 	}

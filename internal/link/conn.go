@@ -22,7 +22,7 @@ type Config struct {
 	Cluster string // name of the cluster
 	Digest  uint64 // of the configuration that every member must share
 
-	MaxStreams     int // requests at once on one connection that this end takes; 0 means 4096
+	MaxStreams     int // requests at once on one connection that this end takes, of which half may wait (ServerRequest.BeginWait); 0 means 4096
 	MaxHeaderBytes int // of one head, or of trailers, that this end takes; 0 means 64 KiB
 	Window         int // bytes of body that a stream may have under way once its reader reads; 0 means 256 KiB, never less than 64 KiB
 
@@ -70,6 +70,7 @@ type conn struct {
 
 	heard   atomic.Bool // something else than a ping has come in since the last look
 	stalled atomic.Bool // nothing has for PingTimeout
+	tick    func()      // called by watch every PingInterval; nil for nothing
 
 	failOnce sync.Once
 	cause    error         // why it ended; readable once done is closed
@@ -131,8 +132,7 @@ func (c *conn) ended() bool {
 func (c *conn) watch() {
 	tick := time.NewTicker(c.cfg.PingInterval)
 	defer tick.Stop()
-	ticks := func(d time.Duration) int { return int((d + c.cfg.PingInterval - 1) / c.cfg.PingInterval) }
-	patience, giveUp := ticks(c.cfg.PingTimeout), ticks(c.cfg.GiveUpTimeout)
+	patience, giveUp := c.ticks(c.cfg.PingTimeout), c.ticks(c.cfg.GiveUpTimeout)
 	silent, stuck := 0, 0
 	var last uint64
 	for {
@@ -162,8 +162,20 @@ func (c *conn) watch() {
 		if !heard {
 			c.control(kindPing, 0, 0)
 		}
+		if c.tick != nil {
+			c.tick()
+		}
 	}
 }
+
+// ticks returns how many of the watch's ticks are at least d.
+func (c *conn) ticks(d time.Duration) int {
+	return int((d + c.cfg.PingInterval - 1) / c.cfg.PingInterval)
+}
+
+// half is the part of a connection's streams that may wait for others to end,
+// and that a client fills before it makes another connection.
+func half[N int | int64](streams N) N { return (streams + 1) / 2 }
 
 // control queues a small frame. A peer that makes this side queue without
 // bound is cut off.

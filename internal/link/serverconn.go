@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,8 @@ type serverConn struct {
 	conn
 	srv    *Server
 	remote string // the peer's address
+
+	waiting atomic.Int64 // requests between BeginWait and EndWait
 
 	mu       sync.Mutex
 	streams  map[uint64]*serverStream // that the client may still send to

@@ -48,6 +48,21 @@ func (r *ServerRequest) Context() context.Context { return &r.st.ctx }
 // RemoteAddr is the address of the link's other end.
 func (r *ServerRequest) RemoteAddr() net.Addr { return r.st.c.nc.RemoteAddr() }
 
+// BeginWait notes that the request waits for others to end, until EndWait. It
+// reports false, and notes nothing, if half of the requests that the connection
+// takes at once wait already: such a request should be refused as [Busy], so
+// that the other half remains for those that need not wait.
+func (r *ServerRequest) BeginWait() bool {
+	if r.st.sc.waiting.Add(1) <= half(int64(r.st.c.cfg.MaxStreams)) {
+		return true
+	}
+	r.EndWait()
+	return false
+}
+
+// EndWait ends the wait that a BeginWait has allowed.
+func (r *ServerRequest) EndWait() { r.st.sc.waiting.Add(-1) }
+
 // RequestBody is the body of a ServerRequest. It is for one goroutine at a
 // time, until the handler returns.
 type RequestBody struct {

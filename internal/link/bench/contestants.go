@@ -56,6 +56,9 @@ func startLink(conns int, handler bool, cert *tls.Config) func(int) (func(contex
 			w.WriteHead(200, int64(len(answer)), link.AppendField(buf[:0], "Content-Type", "text/plain"))
 			w.Write(answer)
 		})}
+		if conns > 1 {
+			s.Config.MaxStreams = 64 // the next connection is made when one is half full
+		}
 		if handler {
 			s.Handler = link.HTTPHandler(plainHandler(answer))
 		}
