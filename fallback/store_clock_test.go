@@ -90,6 +90,43 @@ func TestTrapClockSetBack(t *testing.T) {
 	})
 }
 
+// A session of before the clock was set back ends a TTL later at the latest,
+// and a tombstone an hour later.
+func TestTrapClockSetBackAfterRegistering(t *testing.T) {
+	onEachClock(t, func(c *clocked) {
+		c.register("a")
+		c.register("b")
+		c.register("c")
+		if err := c.store.Release(c.Context(), "c"); err != nil {
+			c.Fatal(err)
+		}
+		c.advance(DefaultSessionTTL / 2)
+		if err := c.store.Renew(c.Context(), c.gen, "b", DefaultSessionTTL); err != nil {
+			c.Fatal(err)
+		}
+		c.advance(-time.Hour)
+		if n := len(c.observe().Sessions); n != 2 {
+			c.Errorf("%d sessions after the clock was set back, want 2", n)
+		}
+		for range 3 { // again and again
+			c.advance(-time.Minute)
+			c.observe()
+		}
+		c.advance(DefaultSessionTTL / 2)
+		if s := c.observe().Sessions; len(s) != 1 || s[0].Incarnation != "b" {
+			c.Errorf("got sessions %v half a TTL later, want b alone", s)
+		}
+		c.advance(DefaultSessionTTL / 2)
+		if s := c.observe().Sessions; len(s) != 0 {
+			c.Errorf("got sessions %v a TTL later", s)
+		}
+		c.advance(tombstone)
+		if got := c.observe().Released; len(got) > 0 {
+			c.Errorf("got tombstones %q after an hour", got)
+		}
+	})
+}
+
 // A session ends when its TTL is over, not before, and a renewal counts from
 // when it came.
 func TestSessionTTL(t *testing.T) {

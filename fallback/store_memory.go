@@ -48,6 +48,8 @@ type memoryData struct {
 	released   map[string]time.Time
 	gone       map[string]time.Time // sessions that ran out in this generation
 	lost       bool                 // a part of it, since the generation began
+	clock      time.Time            // the latest
+	lag        time.Duration        // by how much Now was set back
 }
 
 type memoryPartition struct {
@@ -180,13 +182,15 @@ func (m *Memory) enter(ctx context.Context, op, gen string) (now time.Time, err 
 	if err := ctx.Err(); err != nil {
 		return now, m.failed(op, err)
 	}
-	now = m.now()
 	d := &m.data
+	now = m.now().Add(d.lag)
+	if now.Before(d.clock) {
+		d.lag += d.clock.Sub(now)
+		now = d.clock
+	}
+	d.clock = now
 	if d.generation == "" || d.server != m.server || d.lost {
 		m.begin(now)
-	}
-	if end := now.Add(m.ttl); d.quarantine.After(end) { // the clock was set back
-		d.quarantine = end
 	}
 	if gen != "" && gen != d.generation {
 		return now, m.failed(op, handoff.ErrGeneration)

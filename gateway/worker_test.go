@@ -369,6 +369,30 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 	}
 }
 
+// A worker that dies after the store's clock was set back by an hour is taken
+// over two TTLs later.
+func TestTrapStoreClockSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions = 64
+		c := newTestCluster(t, partitions)
+		var back atomic.Int64
+		c.store = fallback.NewMemory(fallback.MemoryOptions{NewCluster: true, Now: func() time.Time {
+			return time.Now().Round(0).Add(-time.Duration(back.Load()))
+		}})
+		a, b := c.start(), c.start()
+		for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		back.Store(int64(time.Hour))
+		a.Close()
+		_ = a.member.Vanish()
+		time.Sleep(21 * time.Second)
+		if n := b.Serving(); n != partitions {
+			t.Errorf("%d of %d partitions are served two TTLs later", n, partitions)
+		}
+	})
+}
+
 func TestShareRunsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t, 16)

@@ -51,5 +51,33 @@ func storeMutations() []mutation {
 			new:  ``,
 			test: `./fallback -run '^TestTrapDemotedMaster$'`,
 		},
+		{
+			rule: "the store's clock stands still where the server's is set back",
+			file: "fallback/lua/ownership/prelude.lua",
+			old:  `if now < latest then`,
+			new:  `if false then`,
+			test: `./fallback -run '^TestTrapClockSetBackAfterRegistering$'`,
+		},
+		{
+			rule: "a renewal notes what the clock showed",
+			file: "fallback/lua/ownership/prelude.lua",
+			old:  `  redis.call('HSET', META, 'clock', int(now))`,
+			new:  ``,
+			test: `./fallback -run '^TestTrapClockSetBackAfterRegistering$'`,
+		},
+		{
+			rule: "a quarantine notes what the clock showed",
+			file: "fallback/lua/ownership/prelude.lua",
+			old:  `int(quarantine), 'clock', int(now))`,
+			new:  `int(quarantine))`,
+			test: `./fallback -run '^TestTrapClockSetBack$'`,
+		},
+		{
+			rule: "the memory store's clock stands still where the machine's is set back",
+			file: "fallback/store_memory.go",
+			old:  `if now.Before(d.clock) {`,
+			new:  `if false {`,
+			test: `./gateway -run '^TestTrapStoreClockSetBack$'`,
+		},
 	}
 }

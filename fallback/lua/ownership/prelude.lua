@@ -2,7 +2,9 @@
 -- hash slot:
 --
 --   meta        generation, run (id of the server that it belongs to), version,
---               floor (version at which the generation began), quarantine (its end, ms)
+--               floor (version at which the generation began), quarantine (its end, ms),
+--               clock (when a session or a quarantine last began, ms), lag (by how
+--               much the server's clock was set back since it said so, ms)
 --   partitions  partition -> netstrings: epoch, owner, then key, holder, token of each residue
 --   changes     partition, scored by the version of its last change
 --   sessions    incarnation, scored by the end of its session (ms)
@@ -26,11 +28,6 @@ local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
 -- was demoted; and Redis, when it is full, carries on with a script whose first
 -- write needs no memory, so that the store keeps working then.
 redis.call('PERSIST', META)
-
-local clock = redis.call('TIME')
-local seconds = tonumber(clock[1])
-local micros = seconds * 1000000 + tonumber(clock[2])
-local now = math.floor(micros / 1000)
 
 local function int(n)
   return string.format('%.0f', n)
@@ -68,11 +65,23 @@ if not run then
   return redis.error_reply('KEYWAY INFO server shows no run_id')
 end
 
-local meta = redis.call('HMGET', META, 'generation', 'run', 'version', 'floor', 'quarantine')
+local meta = redis.call('HMGET', META, 'generation', 'run', 'version', 'floor', 'quarantine', 'clock', 'lag')
 local generation = meta[1]
 local version = tonumber(meta[3] or 0)
 local floor = tonumber(meta[4] or 0)
 local quarantine = tonumber(meta[5] or 0)
+local latest = tonumber(meta[6] or 0)
+local lag = tonumber(meta[7] or 0)
+
+-- The store's clock stands still where the server's is set back: whatever began
+-- before ends no later than it would have.
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + lag
+if now < latest then
+  redis.call('HSET', META, 'lag', int(lag + latest - now))
+  now = latest
+end
+local seconds = math.floor(now / 1000)
 
 local present = redis.call('EXISTS', unpack(KEYS))
 if meta[2] ~= run or present < #KEYS then
@@ -81,10 +90,10 @@ if meta[2] ~= run or present < #KEYS then
     quarantine = now
   end
   generation = FRESH
-  version = math.max(version + 1, micros)
+  version = math.max(version + 1, now * 1000)
   floor = version
   redis.call('HSET', META, 'generation', generation, 'run', run, 'version', int(version),
-    'floor', int(floor), 'quarantine', int(quarantine))
+    'floor', int(floor), 'quarantine', int(quarantine), 'clock', int(now))
   redis.call('DEL', CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
   local partitions = redis.call('HKEYS', PARTITIONS)
   for from = 1, #partitions, BATCH do
@@ -104,12 +113,6 @@ if meta[2] ~= run or present < #KEYS then
   publish()
 end
 
--- A clock that was set back must not stretch a quarantine.
-if quarantine > now + tonumber(TTL) then
-  quarantine = now + tonumber(TTL)
-  redis.call('HSET', META, 'quarantine', int(quarantine))
-end
-
 if EXPECTED ~= '' and EXPECTED ~= generation then
   return {'generation'}
 end
@@ -124,6 +127,11 @@ end
 
 local function live(inc)
   return inc ~= '' and redis.call('ZSCORE', SESSIONS, inc) and true or false
+end
+
+local function extend(inc, ttl)
+  redis.call('ZADD', SESSIONS, int(now + ttl), inc)
+  redis.call('HSET', META, 'clock', int(now))
 end
 
 local function released(inc)

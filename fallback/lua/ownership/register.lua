@@ -9,7 +9,7 @@ if inc == '' or released(inc) or redis.call('ZSCORE', GONE, inc) then
   return {'gone'}
 end
 local renewals = tonumber(redis.call('HGET', RENEWALS, inc) or 0)
-redis.call('ZADD', SESSIONS, int(now + ttl), inc)
+extend(inc, ttl)
 redis.call('HSET', DETAILS, inc, join({name, addr, gossip}))
 redis.call('HSET', RENEWALS, inc, int(math.max(renewals + 1, now)))
 
