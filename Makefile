@@ -7,8 +7,8 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## start a router and three workers on this machine, until Ctrl-C
-	go run ./internal/dev
+run: build ## start a router and three workers on this machine, until Ctrl-C
+	@go build -o bin/ ./internal/dev && exec bin/dev
 
 .PHONY: build
 build: ## make the static binaries bin/router and bin/worker

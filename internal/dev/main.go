@@ -1,17 +1,22 @@
 // Command dev runs one router and three workers with the demo app on this
-// machine until it is interrupted. It is what `make run` starts.
+// machine until it is interrupted. It is what `make run` starts. It expects
+// the programs router and worker beside it.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
@@ -24,99 +29,211 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Stdout); err != nil {
+	free := flag.Bool("free", false, "take free ports even if 8080, 8081 and 7946 are free")
+	flag.Parse()
+	if err := run(*free, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "dev:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, stdout io.Writer) (err error) {
-	dir, err := os.MkdirTemp("", "keyway-")
+// demo is what runs.
+type demo struct {
+	programs cluster.Programs
+	out      io.Writer // the user's
+	log      *os.File  // of all programs
+	router   *cluster.Process
+	workers  []*cluster.Process
+}
+
+func run(free bool, stdout io.Writer) (err error) {
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	fmt.Fprintln(stdout, "building …")
-	programs, err := cluster.Build(ctx, dir)
+	dir := relative(filepath.Dir(self))
+	log, err := os.CreateTemp("", "keyway-*.log")
 	if err != nil {
-		return quiet(ctx, err)
+		return err
 	}
+	defer log.Close()
+	d := &demo{out: stdout, log: log, programs: cluster.Programs{Router: filepath.Join(dir, "router"), Worker: filepath.Join(dir, "worker")}}
 
-	out := cluster.LockedWriter(stdout)
-	var running []*cluster.Process
-	defer func() { err = errors.Join(err, stopAll(running, out)) }()
-	router, err := cluster.Start(ctx, "router", programs.Router, out, "--new-cluster",
-		"--listen", preferred("127.0.0.1:8080"), "--admin", preferred("127.0.0.1:8081"), "--gossip", preferred("127.0.0.1:7946"))
-	if err != nil {
-		return quiet(ctx, err)
+	ctx, stop := untilSignal()
+	defer stop()
+	defer func() {
+		err = errors.Join(err, d.stop())
+		if err == nil {
+			os.Remove(log.Name())
+		}
+	}()
+	if err := d.start(ctx, free); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
 	}
-	running = append(running, router)
+	d.introduce()
+	d.watch(ctx)
+	return nil
+}
+
+// untilSignal returns a context that ends with the terminal, Ctrl-C or kill.
+func untilSignal() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+func (d *demo) start(ctx context.Context, free bool) (err error) {
+	log := cluster.LockedWriter(d.log)
+	addresses := []string{"--listen", "127.0.0.1:8080", "--admin", "127.0.0.1:8081", "--gossip", "127.0.0.1:7946"}
+	for i := 1; i < len(addresses); i += 2 {
+		if free || !isFree(addresses[i]) {
+			addresses[i] = "127.0.0.1:0"
+		}
+	}
+	if d.router, err = cluster.Start(ctx, "router", d.programs.Router, log, append(addresses, "--new-cluster")...); err != nil {
+		return err
+	}
 	for i := range workers {
 		name := fmt.Sprintf("w%d", i+1)
-		w, err := cluster.Start(ctx, name, programs.Worker, out, "--new-cluster", "--name", name, "--join", router.Gossip, "--admin", "127.0.0.1:0")
+		w, err := cluster.Start(ctx, name, d.programs.Worker, log, "--name", name, "--join", d.router.Gossip, "--admin", "127.0.0.1:0", "--new-cluster")
 		if err != nil {
-			return quiet(ctx, err)
+			return err
 		}
-		running = append(running, w)
+		d.workers = append(d.workers, w)
 	}
-	fmt.Fprintf(out, `
-Keyway is running: one router and %d workers. Send requests to http://%s with the header X-Key:
+	return nil
+}
 
-    curl -H 'X-Key: order-42' http://%s/
-    curl -H 'X-Key: order-42' 'http://%s/?hold=50ms'    # holds the key for 50 ms
-    curl 'http://%s/lookup?key=order-42'                # who owns it
-    curl http://%s/ring
+// introduce prints what runs and what to try.
+func (d *demo) introduce() {
+	fmt.Fprintf(d.out, "\nKeyway is running: a router, and %d workers with a demo app.\n\n", workers)
+	table := tabwriter.NewWriter(d.out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "    program\trequests\tadmin\tpid")
+	for _, p := range append([]*cluster.Process{d.router}, d.workers...) {
+		fmt.Fprintf(table, "    %s\thttp://%s\thttp://%s\t%d\n", p.Name, p.Listen, p.Admin, p.Pid())
+	}
+	table.Flush()
+	fmt.Fprintf(d.out, `
+Send requests to the router, with the key in the header X-Key:
 
-Ctrl-C stops them all.
+    curl -H 'X-Key: order-42' http://%[1]s/
+    curl -H 'X-Key: order-42' 'http://%[1]s/?hold=50ms'    # holds the key for 50 ms
+    curl 'http://%[2]s/lookup?key=order-42'                # who owns it
+    curl http://%[2]s/ring
 
-`, workers, router.Listen, router.Listen, router.Listen, router.Admin, router.Admin)
+Stop a worker (kill %[3]d), kill it (kill -9 %[3]d) or start another one in a second terminal:
 
-	ended := make(chan *cluster.Process, len(running))
+    %[4]s
+
+The programs' log is %[5]s. Ctrl-C stops them all.
+
+`, d.router.Listen, d.router.Admin, d.workers[0].Pid(), d.workerCommand(fmt.Sprintf("w%d", workers+1)), d.log.Name())
+}
+
+// workerCommand returns what starts a worker in another terminal.
+func (d *demo) workerCommand(name string) string {
+	return fmt.Sprintf("%s --name %s --join %s", d.programs.Worker, name, d.router.Gossip)
+}
+
+// watch says which program ends, until ctx ends or nothing runs any more.
+func (d *demo) watch(ctx context.Context) {
+	ended := make(chan *cluster.Process)
+	running := append([]*cluster.Process{d.router}, d.workers...)
 	for _, p := range running {
-		go func() { <-p.Done(); ended <- p }()
+		go func() {
+			select {
+			case <-p.Done():
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case ended <- p:
+			case <-ctx.Done():
+			}
+		}()
 	}
-	select {
-	case <-ctx.Done():
-		return nil
-	case p := <-ended:
-		return fmt.Errorf("%s has ended by itself; its last lines stand above", p.Name)
+	for range running {
+		select {
+		case p := <-ended:
+			fmt.Fprintf(d.out, "%s  %s\n", time.Now().Format(time.TimeOnly), d.describeEnd(p))
+		case <-ctx.Done():
+			return
+		}
 	}
+	fmt.Fprintln(d.out, "Nothing of it runs any more.")
 }
 
-// quiet turns an error that comes of being interrupted into none.
-func quiet(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+// describeEnd says how a program ended, what that means and what starts it again.
+func (d *demo) describeEnd(p *cluster.Process) string {
+	how, gone := "left", "the others have its keys"
+	if err := p.Err(); err != nil {
+		how, gone = fmt.Sprintf("ended: %v", err), "the others have its keys within 10 s"
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Sys().(syscall.WaitStatus).Signaled() {
+			how = "was killed"
+		}
 	}
-	return err
+	if p == d.router {
+		return fmt.Sprintf("%s (pid %d) %s; nothing takes requests or keeps who owns what. To start it again: %s --listen %s --admin %s --gossip %s --new-cluster",
+			p.Name, p.Pid(), how, d.programs.Router, p.Listen, p.Admin, p.Gossip)
+	}
+	return fmt.Sprintf("%s (pid %d) %s; %s. To start it again: %s", p.Name, p.Pid(), how, gone, d.workerCommand(p.Name))
 }
 
-// preferred returns addr if it is free, else a free port of the same host.
-func preferred(addr string) string {
-	if l, err := net.Listen("tcp", addr); err == nil {
-		l.Close()
-		return addr
+// stop stops what runs: the workers together, then the router, which holds
+// the store. A second signal kills them.
+func (d *demo) stop() error {
+	var running []*cluster.Process
+	for _, w := range d.workers {
+		if isRunning(w) {
+			running = append(running, w)
+		}
 	}
-	host, _, _ := net.SplitHostPort(addr)
-	return net.JoinHostPort(host, "0")
-}
-
-// stopAll stops the workers together, then the router, which holds the store.
-func stopAll(running []*cluster.Process, out io.Writer) error {
-	if len(running) == 0 {
+	if d.router == nil || len(running) == 0 && !isRunning(d.router) {
 		return nil
 	}
-	fmt.Fprintln(out, "stopping …")
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	fmt.Fprintln(d.out, "stopping …")
+	signalled, done := untilSignal()
+	defer done()
+	ctx, cancel := context.WithTimeout(signalled, stopTimeout)
 	defer cancel()
-	errs := make([]error, len(running))
+	errs := make([]error, len(running)+1)
 	var wg sync.WaitGroup
-	for i, p := range running[1:] {
-		wg.Go(func() { errs[i+1] = p.Stop(ctx) })
+	for i, p := range running {
+		wg.Go(func() { errs[i] = p.Stop(ctx) })
 	}
 	wg.Wait()
-	errs[0] = running[0].Stop(ctx)
+	if isRunning(d.router) {
+		errs[len(running)] = d.router.Stop(ctx)
+	}
 	return errors.Join(errs...)
+}
+
+func isRunning(p *cluster.Process) bool {
+	select {
+	case <-p.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+func isFree(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	if err == nil {
+		l.Close()
+	}
+	return err == nil
+}
+
+// relative returns path as seen from the working directory, if it is below it.
+func relative(path string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if rel, err := filepath.Rel(wd, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
 }

@@ -7,21 +7,28 @@ func newcomerMutations() []mutation {
 			file: "internal/cli/main.go",
 			old:  `	signal.Ignore(syscall.SIGPIPE)`,
 			new:  ``,
-			test: "./internal/cluster -run '^TestOutputThatNobodyReads$'",
+			test: "./internal/cluster -run ^TestOutputThatNobodyReads$",
 		},
 		{
 			rule: "SIGHUP ends nothing",
 			file: "internal/cli/main.go",
 			old:  `	signal.Notify(hangups, syscall.SIGHUP)`,
 			new:  ``,
-			test: "./internal/cluster -run '^TestHangupIsIgnored$'",
+			test: "./internal/cluster -run ^TestHangupIsIgnored$",
 		},
 		{
 			rule: "an environment variable that no program reads is refused",
 			file: "internal/cli/flags.go",
 			old:  `	if err := f.checkEnvironment(os.Environ()); err != nil {`,
 			new:  `	if err := f.checkEnvironment(nil); err != nil {`,
-			test: "./internal/cli -run '^TestUnknownEnvironment$'",
+			test: "./internal/cli -run ^TestUnknownEnvironment$",
+		},
+		{
+			rule: "a worker of the demo that ends does not end the others",
+			file: "internal/dev/main.go",
+			old:  `	for range running {`,
+			new:  `	for range 1 {`,
+			test: "./internal/dev -run ^TestWorkersComeAndGo$",
 		},
 	}
 }
