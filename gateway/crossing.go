@@ -231,7 +231,7 @@ func headerFields(rt *Router, r *http.Request) link.Fields {
 	f := make(link.Fields, 0, 768)
 	named := connectionNames(r.Header["Connection"])
 	for name, values := range r.Header {
-		if isKeyway(name) || isHopByHop(name) || isForwarding(name) || named(name) {
+		if kind := kindOf(name); kind == fieldForwarded || kind == fieldTE || rt.fields.drops(kind, name) || named(name) {
 			continue
 		}
 		for _, v := range values {
@@ -260,48 +260,6 @@ func forwardingFields(rt *Router, r *http.Request) (f link.Fields) {
 		f = link.AppendField(f, "Via", fmt.Sprintf("%d.%d %s", r.ProtoMajor, r.ProtoMinor, rt.cfg.Via))
 	}
 	return f
-}
-
-// connectionNames returns a function that reports whether a Connection field
-// names a header, which then concerns that connection only.
-func connectionNames(values []string) func(name string) bool {
-	if len(values) == 0 {
-		return func(string) bool { return false }
-	}
-	return func(name string) bool {
-		for _, v := range values {
-			for item := range strings.SplitSeq(v, ",") {
-				if strings.EqualFold(strings.TrimSpace(item), name) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-}
-
-func isKeyway(name string) bool {
-	return len(name) >= len(headerPrefix) && strings.EqualFold(name[:len(headerPrefix)], headerPrefix)
-}
-
-// isHopByHop reports whether the header of this canonical name concerns one
-// connection or the message's framing (RFC 9110, section 7.6.1).
-func isHopByHop(name string) bool {
-	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
-		"Te", "Trailer", "Transfer-Encoding", "Content-Length", "Upgrade", "Expect":
-		return true
-	}
-	return false
-}
-
-// isForwarding reports whether the header is one that setForwarded extends.
-func isForwarding(name string) bool {
-	switch name {
-	case "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
-		return true
-	}
-	return false
 }
 
 // answerHTTP copies the answer to w.
@@ -349,7 +307,11 @@ func passOn(name, value string) (string, bool) {
 		value = publicNames(value)
 		return value, value != ""
 	}
-	return value, !isKeyway(name) && !isHopByHop(name)
+	switch kindOf(name) {
+	case fieldKeyway, fieldHop, fieldTE, fieldAlias:
+		return "", false
+	}
+	return value, true
 }
 
 // publicNames returns a list of names without Keyway's.

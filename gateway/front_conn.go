@@ -448,19 +448,18 @@ func (c *frontConn) fields(memory link.Fields) link.Fields {
 		size += len(c.head.Fields[i].Name) + len(c.head.Fields[i].Value) + 4
 	}
 	f := slices.Grow(memory[:0], size)
-	prior := false
+	rules, prior := &c.front.router.fields, false
 	for i := range c.head.Fields {
-		name := c.head.Fields[i].Name
-		switch b := name[0] | 0x20; {
-		case b == 'k' && isKeyway(text(name)):
-			continue
-		case (b == 'f' || b == 'x') && isForwarding(http.CanonicalHeaderKey(text(name))):
+		name := text(c.head.Fields[i].Name)
+		kind := kindOf(name)
+		if kind == fieldForwarded {
 			prior = true
 			continue
-		case b == 'p' && isHopByHop(http.CanonicalHeaderKey(text(name))):
+		}
+		if rules.drops(kind, name) {
 			continue
 		}
-		f = link.AppendField(f, name, c.head.Fields[i].Value)
+		f = link.AppendField(f, name, text(c.head.Fields[i].Value))
 	}
 	return c.appendForwarding(f, prior)
 }
@@ -473,7 +472,8 @@ func (c *frontConn) appendForwarding(f link.Fields, prior bool) link.Fields {
 	}
 	in := &http.Request{RemoteAddr: c.client, Host: string(c.head.Host), Header: make(http.Header), ProtoMajor: 1, ProtoMinor: 1}
 	for i := range c.head.Fields {
-		if name := http.CanonicalHeaderKey(text(c.head.Fields[i].Name)); isForwarding(name) {
+		if name := text(c.head.Fields[i].Name); kindOf(name) == fieldForwarded {
+			name = http.CanonicalHeaderKey(name)
 			in.Header[name] = append(in.Header[name], text(c.head.Fields[i].Value))
 		}
 	}

@@ -221,23 +221,16 @@ func (s *h2Stream) appendFields(memory link.Fields) link.Fields {
 		size += len(s.stream.Fields[i].Name) + len(s.stream.Fields[i].Value) + 4
 	}
 	f := slices.Grow(memory[:0], size)
-	prior := false
+	rules, prior := &s.conn.front.router.fields, false
 	for i := range s.stream.Fields {
 		name := s.stream.Fields[i].Name
-		switch name[0] {
-		case 'k':
-			if isKeyway(name) {
-				continue
-			}
-		case 'f', 'x':
-			if isForwarding(http.CanonicalHeaderKey(name)) {
-				prior = true
-				continue
-			}
-		case 'p':
-			if isHopByHop(http.CanonicalHeaderKey(name)) {
-				continue
-			}
+		kind := kindOf(name)
+		if kind == fieldForwarded {
+			prior = true
+			continue
+		}
+		if rules.drops(kind, name) {
+			continue
 		}
 		f = link.AppendField(f, name, s.stream.Fields[i].Value)
 	}
@@ -358,7 +351,7 @@ func (s *h2Stream) sendTrailers(piece []byte, trailer link.Fields) error {
 	}
 	s.out = s.out[:0]
 	for name, value := range trailer.All() {
-		if name = http.CanonicalHeaderKey(name); !isKeyway(name) && !isHopByHop(name) {
+		if _, ok := passOn(name, value); ok {
 			s.out = h2.AppendField(s.out, name, value)
 		}
 	}

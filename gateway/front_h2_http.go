@@ -172,7 +172,7 @@ func (w *h2Writer) WriteHeader(status int) {
 // the length.
 func h2Fields(h http.Header) (fields []h2.Field) {
 	for name, values := range h {
-		if strings.HasPrefix(name, http.TrailerPrefix) || name != "Trailer" && isHopByHop(name) {
+		if strings.HasPrefix(name, http.TrailerPrefix) || name != "Trailer" && kindOf(name) == fieldHop {
 			continue
 		}
 		for _, v := range values {

@@ -55,8 +55,9 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
+	a := &appWriter{handler: h, upgrade: h.worker.fields.clean(r.Header, true)}
 	setAppHeader(r.Header, x, baggage)
-	(&appWriter{handler: h}).ServeHTTP(rw, r)
+	a.ServeHTTP(rw, r)
 }
 
 // appNames are the names of what appValues returns.
@@ -74,9 +75,8 @@ func appValues(x Execution, baggage string) [len(appNames)]string {
 	return [...]string{encodeKey(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
 }
 
-// setAppHeader makes a request's header what the app gets to see of it.
+// setAppHeader sets what the app is told of its execution.
 func setAppHeader(h http.Header, x Execution, baggage string) {
-	stripKeyway(h)
 	all := appValues(x, baggage)
 	values := all[:]
 	for i, name := range appNames {
@@ -129,8 +129,9 @@ func refuse(rw http.ResponseWriter, err error) {
 type appWriter struct {
 	http.ResponseWriter
 	handler *keyedHandler
+	upgrade string // protocol that the app may change to, "" for none
 	wrote   bool
-	gone    bool // the client left
+	gone    bool // the client left, or has its whole answer
 }
 
 // ServeHTTP implements [http.Handler].
@@ -142,6 +143,12 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 func (a *appWriter) WriteHeader(status int) {
 	a.begin()
+	if status == http.StatusSwitchingProtocols && a.upgrade == "" && !a.wrote {
+		clear(a.Header())
+		http.Error(a.ResponseWriter, "gateway: the app changes protocols unasked", http.StatusBadGateway)
+		a.wrote, a.gone = true, true
+		return
+	}
 	a.ResponseWriter.WriteHeader(status)
 	a.wrote = a.wrote || status >= 200
 }
@@ -183,8 +190,11 @@ func (a *appWriter) Flush() {
 	_ = http.NewResponseController(a.ResponseWriter).Flush()
 }
 
-// Hijack implements [http.Hijacker].
+// Hijack implements [http.Hijacker], for requests whose protocol may change.
 func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if a.upgrade == "" {
+		return nil, nil, fmt.Errorf("gateway: the request asks for no protocol of WorkerConfig.Upgrades: %w", http.ErrNotSupported)
+	}
 	return http.NewResponseController(a.ResponseWriter).Hijack()
 }
 

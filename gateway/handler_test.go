@@ -275,7 +275,7 @@ func TestSidecarWithoutApp(t *testing.T) {
 
 // Protocol upgrades pass the worker, with the key held until they end.
 func TestSidecarUpgrade(t *testing.T) {
-	w := startServing(t)
+	w := startServing(t, func(cfg *gateway.WorkerConfig) { cfg.Upgrades = []string{"echo"} })
 	app := serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		conn, buf, err := http.NewResponseController(rw).Hijack()
 		if err != nil {

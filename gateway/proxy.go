@@ -64,8 +64,6 @@ func (x *passage) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL.Scheme = "http"
 	out.URL.RawQuery = in.URL.RawQuery
-	stripKeyway(out.Header)
-	out.Header.Del("Expect")
 	out.Header.Set(HeaderKey, encodeKey(x.key))
 	out.Trailer = in.Trailer // filled when the body ends
 	if len(in.Trailer) > 0 {

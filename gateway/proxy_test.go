@@ -388,7 +388,7 @@ func TestUpgrades(t *testing.T) { bothWays(t, testUpgrades) }
 func testUpgrades(t *testing.T, front way) {
 	noLeaks(t)
 	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Upgrade") != "echo" {
+		if r.Header.Get("Upgrade") != "websocket" {
 			http.Error(w, "no upgrade", 400)
 			return
 		}
@@ -398,7 +398,7 @@ func testUpgrades(t *testing.T, front way) {
 			return
 		}
 		defer c.Close()
-		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nKeyway-Token: 1\r\n\r\n")
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nKeyway-Token: 1\r\n\r\n")
 		io.Copy(c, rw)
 	})
 	c, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -406,10 +406,10 @@ func testUpgrades(t *testing.T, front way) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Key: k\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Key: k\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := bufio.NewReader(c)
 	res, err := http.ReadResponse(r, nil)
-	if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") != "echo" || res.Header.Get("Keyway-Token") != "" {
+	if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") != "websocket" || res.Header.Get("Keyway-Token") != "" {
 		t.Fatalf("%v, %v", res, err)
 	}
 	for _, text := range []string{"ping", "pong"} {

@@ -56,6 +56,12 @@ type RouterConfig struct {
 	// Dial replaces how workers are connected to.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
+	// Upgrades are the protocols to which a client and an app may change by way
+	// of the header Upgrade, see [CheckUpgrade]; the key stays held for as long as
+	// they speak. Another one is not passed on: the app gets a plain request.
+	// Default: websocket; empty but not nil: none.
+	Upgrades []string
+
 	// Via is the pseudonym that the router adds to the header Via (RFC 9110,
 	// section 7.6.3) of requests and responses. Default: none.
 	Via string
@@ -99,6 +105,7 @@ type Router struct {
 	cfg      RouterConfig
 	routes   routes
 	peers    peers
+	fields   fieldRules
 	budget   budget
 	buffers  bufferPool
 	counters counters
@@ -112,9 +119,14 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
+	fields, err := newFieldRules(cfg.Keys, cfg.Upgrades)
+	if err != nil {
+		return nil, err
+	}
 	rt := &Router{
 		cfg:      cfg,
 		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(cfg.Cluster, cfg.Ring, maxHeaderBytes, cfg.Logger)},
+		fields:   fields,
 		budget:   budget{limit: cfg.ReplayBytes},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
@@ -142,10 +154,12 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &clientWriter{w, http.NewResponseController(w), rt.cfg.ClientTimeout}
 	p := rt.cfg.Ring.Partition(key)
-	if r.Header["Upgrade"] == nil && rt.crossHTTP(out, r, key, p) {
+	if rt.fields.upgrade(r.Header) == "" && rt.crossHTTP(out, r, key, p) {
 		return
 	}
-	x := &passage{router: rt, in: r, key: key, partition: p}
+	x := &passage{router: rt, in: r.WithContext(r.Context()), key: key, partition: p}
+	x.in.Header = r.Header.Clone()
+	rt.fields.clean(x.in.Header, true)
 	x.serve(out)
 }
 

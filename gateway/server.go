@@ -94,6 +94,8 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 		return
 	}
 	defer h.worker.release(x)
+	delete(header, "Upgrade") // the link carries none
+	h.worker.fields.clean(header, true)
 	setAppHeader(header, x, baggage)
 	link.ServeHTTP(x.Context(), w, r, header, &appWriter{handler: h})
 }

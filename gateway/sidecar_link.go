@@ -43,7 +43,7 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	e := s.pool.Begin()
 	defer e.Close()
 	e.Method = r.Method
-	e.Message = append(appMessage(e.Message, r, x, baggage), body...)
+	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
 	err := e.Do(x.Context())
 	for err == nil && e.Status < 200 {
 		err = e.Continue()
@@ -74,14 +74,11 @@ func fieldValues(f link.Fields, name string) (values []string) {
 }
 
 // appMessage appends the head of the request as the app gets to see it.
-func appMessage(b []byte, r *link.ServerRequest, x Execution, baggage string) []byte {
+func appMessage(b []byte, r *link.ServerRequest, rules *fieldRules, x Execution, baggage string) []byte {
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
 	for name, value := range r.Fields.All() {
-		switch name[0] | 0x20 {
-		case 'k', 'c', 'p', 'u', 'e', 'b':
-			if isKeyway(name) || strings.EqualFold(name, "Baggage") || isHopByHop(http.CanonicalHeaderKey(name)) {
-				continue
-			}
+		if rules.drops(kindOf(name), name) || strings.EqualFold(name, "Baggage") {
+			continue
 		}
 		b = http1.AppendField(b, name, value)
 	}
@@ -125,7 +122,8 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 // publicTrailer returns what goes on to the client of an app's trailers.
 func publicTrailer(trailer []http1.Field) (fields link.Fields) {
 	for _, f := range trailer {
-		if name := http.CanonicalHeaderKey(text(f.Name)); !isKeyway(name) && !isHopByHop(name) {
+		name := http.CanonicalHeaderKey(text(f.Name))
+		if _, ok := passOn(name, ""); ok {
 			fields = link.AppendField(fields, name, f.Value)
 		}
 	}

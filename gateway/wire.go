@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/keyway-go/keyway/ring"
@@ -86,15 +85,6 @@ func decodeKey(s string) (string, error) {
 		return "", fmt.Errorf("%w: %s is not percent-encoded", ErrBadKey, HeaderKey)
 	}
 	return key, CheckKey(key)
-}
-
-// stripKeyway removes the headers that only Keyway itself may set.
-func stripKeyway(h http.Header) {
-	for name := range h {
-		if len(name) >= len(headerPrefix) && strings.EqualFold(name[:len(headerPrefix)], headerPrefix) {
-			delete(h, name)
-		}
-	}
 }
 
 // Token layout: epoch<<sequenceBits | sequence.

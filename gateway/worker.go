@@ -85,6 +85,10 @@ type WorkerConfig struct {
 	// Keys find the key in requests that did not come through a router.
 	Keys []KeySource
 
+	// Upgrades are the protocols to which a client and an app may change, as in
+	// RouterConfig. Default: websocket; empty but not nil: none.
+	Upgrades []string
+
 	QueuePerKey  int           // requests that may wait for one key; default 1000
 	Queue        int           // requests that may wait for any key; default 100,000; see StreamsPerLink
 	MaxAwaiting  int           // requests that may wait for a partition to arrive; default 10,000
@@ -128,6 +132,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 // Start one with [StartWorker].
 type Worker struct {
 	cfg      WorkerConfig
+	fields   fieldRules
 	parts    []partition
 	lease    atomic.Pointer[handoff.Lease]
 	base     time.Time // origin of the monotonic clock in handoff.Instant
@@ -146,7 +151,11 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, base: time.Now(), parts: make([]partition, cfg.Ring.Partitions)}
+	fields, err := newFieldRules(cfg.Keys, cfg.Upgrades)
+	if err != nil {
+		return nil, err
+	}
+	w := &Worker{cfg: cfg, fields: fields, base: time.Now(), parts: make([]partition, cfg.Ring.Partitions)}
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
 	for i := range w.parts {
 		p := &w.parts[i]

@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopPeers()
 
 	router, err := gateway.NewRouter(gateway.RouterConfig{
-		Members: members, Keys: o.keys, Ring: o.ring(), Cluster: o.cluster, Hold: o.holdTime(), MaxHeld: o.maxHeld, Logger: logger,
+		Members: members, Keys: o.keys, Ring: o.ring(), Cluster: o.cluster, Hold: o.holdTime(), MaxHeld: o.maxHeld, Upgrades: o.upgrades, Logger: logger,
 	})
 	if err != nil {
 		return err

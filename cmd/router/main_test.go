@@ -218,6 +218,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--lisen :1", "unknown flag --lisen"},
 		{"--key body:id", "the forms are header:NAME"},
 		{"--hold -1s", "--hold"},
+		{"--upgrade websocket,h2c", "h2c"},
 		{"--partitions 0", "--partitions"},
 		{"--gossip-key short", "--gossip-key"},
 		{"--tls-cert x", "need each other"},

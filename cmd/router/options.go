@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -19,6 +20,7 @@ type options struct {
 	listen, admin           string
 	tlsCert, tlsKey         string
 	keySpecs                []string
+	upgrades                []string
 	hold                    time.Duration
 	maxHeld                 int
 	gossip, gossipAdvertise string
@@ -39,6 +41,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Group("Requests")
 	f.Address(&o.listen, "listen", "127.0.0.1:8080", "`address` that takes requests, HTTP/1.1 and HTTP/2; port 0 takes a free one")
 	f.List(&o.keySpecs, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as\npath:/orders/{key}) or host; several, separated by spaces or by repeating the\nflag, are tried in their order. The same on all routers")
+	f.List(&o.upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the\nheader Upgrade, which is not passed on with others; none for none. The same on\nrouters and workers")
 	f.Duration(&o.hold, "hold", 15*time.Second, 0, "`time` that a request waits while its key has no reachable owner, before it fails\nwith 503; 0: it fails at once")
 	f.Int(&o.maxHeld, "max-held", 10_000, 1, "`number` of requests that wait so at one time")
 	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
@@ -65,6 +68,14 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 }
 
 func (o *options) check() error {
+	if slices.Equal(o.upgrades, []string{"none"}) {
+		o.upgrades = []string{}
+	}
+	for _, protocol := range o.upgrades {
+		if err := gateway.CheckUpgrade(protocol); err != nil {
+			return cli.Usagef("--upgrade: %v", err)
+		}
+	}
 	for _, spec := range o.keySpecs {
 		source, err := gateway.ParseKeySource(spec)
 		if err != nil {

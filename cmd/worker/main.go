@@ -92,7 +92,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		Members: members, Store: store, Ring: o.ring(), Cluster: o.cluster, Name: name, Addr: advertise, Gossip: members.Addr(),
 		TTL: o.ttl, NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
 		Previous: previous, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
-		Keys: o.keys, Queue: o.queue, QueuePerKey: o.queuePerKey, Logger: logger,
+		Keys: o.keys, Upgrades: o.upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -45,6 +45,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--upstream ftp://x", 2, "--upstream"},
 		{"--upstream http://", 2, "--upstream"},
 		{"--key header", 2, "header:NAME"},
+		{"--upgrade websocket,h2c", 2, "h2c"},
 		{"--session-ttl 1ms", 2, "--session-ttl"},
 		{"--on-redis-loss maybe", 2, "--on-redis-loss"},
 		{"--gossip-key abc", 2, "16, 24 or 32 bytes"},

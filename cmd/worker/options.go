@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -23,6 +24,7 @@ type options struct {
 	upstreamURL                  string
 	keySpecs                     []string
 	queue, queuePerKey           int
+	upgrades                     []string
 	gossip, gossipAdvertise      string
 	join                         []string
 	cluster, name                string
@@ -46,6 +48,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.List(&o.keySpecs, "key", "", []string{"header:X-Key"}, "`source` of the key in requests that come without a router: header:NAME, query:NAME, cookie:NAME, path:PATTERN or host; may be repeated")
 	f.Int(&o.queuePerKey, "queue-per-key", 1000, 1, "`number` of requests that may wait for one key; more get 429")
 	f.Int(&o.queue, "queue", 100_000, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
+	f.List(&o.upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade, which is not passed on with others; none for none. The same as the routers'")
 	f.Address(&o.admin, "admin", "", "`address` of /healthz, /readyz, /ring and /lookup; default none")
 	f.Group("Cluster")
 	f.String(&o.name, "name", "", "unique `name`, which places the worker on the ring; keep it across restarts. Default: the host's name and the port")
@@ -71,6 +74,14 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 }
 
 func (o *options) check() error {
+	if slices.Equal(o.upgrades, []string{"none"}) {
+		o.upgrades = []string{}
+	}
+	for _, protocol := range o.upgrades {
+		if err := gateway.CheckUpgrade(protocol); err != nil {
+			return cli.Usagef("--upgrade: %v", err)
+		}
+	}
 	for _, spec := range o.keySpecs {
 		source, err := gateway.ParseKeySource(spec)
 		if err != nil {

@@ -22,6 +22,7 @@ func mutations() []mutation {
 		newcomerMutations(),
 		machineMutations(),
 		storeMutations(),
+		crossingMutations(),
 	} {
 		all = append(all, list...)
 	}

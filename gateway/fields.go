@@ -1,0 +1,252 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// fieldKind says what a field of a request, or of an answer, is about.
+type fieldKind uint8
+
+const (
+	fieldEndToEnd  fieldKind = iota // goes on
+	fieldKeyway                     // Keyway's own
+	fieldHop                        // about one connection, or the message's framing (RFC 9110, section 7.6.1)
+	fieldTE                         // likewise; tells the app whether trailers are welcome
+	fieldForwarded                  // one of those that setForwarded writes
+	fieldProxy                      // what else proxies say of the client
+	fieldAlias                      // one of the above to a server that takes _ or . for -
+)
+
+// kindOf returns the kind of the field of that name, in any case. In names, _
+// and . count as -: servers in the manner of CGI (WSGI, Rack, PHP) hand them to
+// the app under one name.
+func kindOf(name string) fieldKind {
+	kind := literalKind(name)
+	if kind != fieldEndToEnd && !isLiteral(name) {
+		return fieldAlias
+	}
+	return kind
+}
+
+func literalKind(name string) fieldKind {
+	if len(name) == 0 {
+		return fieldEndToEnd
+	}
+	switch name[0] | 0x20 {
+	case 'c':
+		return kindAmong(fieldHop, name, "connection", "content-length")
+	case 'e':
+		return kindAmong(fieldHop, name, "expect")
+	case 'f':
+		return kindAmong(fieldForwarded, name, "forwarded")
+	case 'h':
+		return kindAmong(fieldHop, name, "http2-settings")
+	case 'k':
+		if hasFolded(name, "keyway-") {
+			return fieldKeyway
+		}
+		return kindAmong(fieldHop, name, "keep-alive")
+	case 'p':
+		return kindAmong(fieldHop, name, "proxy-connection", "proxy-authenticate", "proxy-authorization")
+	case 't':
+		if len(name) == 2 {
+			return kindAmong(fieldTE, name, "te")
+		}
+		return kindAmong(fieldHop, name, "trailer", "transfer-encoding")
+	case 'u':
+		return kindAmong(fieldHop, name, "upgrade")
+	case 'x':
+		if kindAmong(fieldForwarded, name, "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto") != fieldEndToEnd {
+			return fieldForwarded
+		}
+		if hasFolded(name, "x-forwarded-") {
+			return fieldProxy
+		}
+		return kindAmong(fieldProxy, name, "x-real-ip")
+	}
+	return fieldEndToEnd
+}
+
+// kindAmong returns kind if name is one of the names.
+func kindAmong(kind fieldKind, name string, names ...string) fieldKind {
+	for _, n := range names {
+		if len(n) == len(name) && hasFolded(name, n) {
+			return kind
+		}
+	}
+	return fieldEndToEnd
+}
+
+// hasFolded reports whether name begins with prefix, which is in lower case and
+// has - for _ and . in it.
+func hasFolded(name string, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if foldByte(name[i]) != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func foldByte(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c | 0x20
+	case c == '_' || c == '.':
+		return '-'
+	}
+	return c
+}
+
+// isLiteral reports whether folding leaves name as it is but for its case.
+func isLiteral(name string) bool {
+	for i := range len(name) {
+		if name[i] == '_' || name[i] == '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func fold(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		b[i] = foldByte(c)
+	}
+	return string(b)
+}
+
+// isKeyway reports whether only Keyway itself may set the field.
+func isKeyway(name string) bool { return hasFolded(name, "keyway-") }
+
+// stripKeyway removes the headers that only Keyway itself may set.
+func stripKeyway(h http.Header) {
+	for name := range h {
+		if isKeyway(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// fieldRules say which fields of a request go on towards the app, at a router
+// and at a worker.
+type fieldRules struct {
+	keys     []keyHeader
+	upgrades []string // protocols that may be changed to, in lower case
+}
+
+// keyHeader is the name of a header in which a key is looked for.
+type keyHeader struct{ name, folded string }
+
+// newFieldRules returns an error for a protocol that cannot be allowed.
+func newFieldRules(keys []KeySource, upgrades []string) (fieldRules, error) {
+	var r fieldRules
+	for i := range keys {
+		if s := &keys[i]; s.kind == fromHeader {
+			r.keys = append(r.keys, keyHeader{s.name, fold(s.name)})
+		}
+	}
+	if upgrades == nil {
+		upgrades = []string{"websocket"}
+	}
+	for _, protocol := range upgrades {
+		if err := CheckUpgrade(protocol); err != nil {
+			return r, err
+		}
+		r.upgrades = append(r.upgrades, strings.ToLower(protocol))
+	}
+	return r, nil
+}
+
+// CheckUpgrade returns an error unless protocol, as in the header Upgrade (RFC
+// 9110, section 7.8), can be one of RouterConfig.Upgrades and
+// WorkerConfig.Upgrades. HTTP itself, also within TLS, cannot: its requests would
+// reach the app with any key and token, and without their keys held.
+func CheckUpgrade(protocol string) error {
+	name, version, versioned := strings.Cut(protocol, "/")
+	switch lower := strings.ToLower(name); {
+	case !isToken(name) || versioned && !isToken(version):
+		return fmt.Errorf("gateway: %q is not a protocol's name, such as websocket", protocol)
+	case lower == "h2c" || lower == "h2" || lower == "http" || lower == "tls":
+		return fmt.Errorf("gateway: upgrades to %s cannot be allowed: requests in it would reach the app without their keys held", protocol)
+	}
+	return nil
+}
+
+// drops reports whether a field is kept from the app whoever has sent it: what
+// is Keyway's own or of one connection, what a server might take for that, and
+// what it might take for the header that a key has been read from.
+func (r *fieldRules) drops(kind fieldKind, name string) bool {
+	switch kind {
+	case fieldKeyway, fieldHop, fieldAlias:
+		return true
+	}
+	for i := range r.keys {
+		if k := &r.keys[i]; len(k.folded) == len(name) && hasFolded(name, k.folded) && !strings.EqualFold(name, k.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// upgrade returns the first protocol that the request asks for and that is
+// allowed; "" if there is none.
+func (r *fieldRules) upgrade(h http.Header) string {
+	if len(h["Upgrade"]) == 0 || !connectionNames(h["Connection"])("Upgrade") {
+		return ""
+	}
+	for _, list := range h["Upgrade"] {
+		for protocol := range strings.SplitSeq(list, ",") {
+			if protocol = strings.TrimSpace(protocol); slices.Contains(r.upgrades, strings.ToLower(protocol)) {
+				return protocol
+			}
+		}
+	}
+	return ""
+}
+
+// clean removes from h what does not go on towards the app, and what the
+// client's Connection names; what proxies say stays if their peer is trusted. It
+// returns the protocol that the app may change to, "" for none.
+func (r *fieldRules) clean(h http.Header, trusted bool) (upgrade string) {
+	upgrade = r.upgrade(h)
+	named := connectionNames(h["Connection"])
+	for name := range h {
+		kind := kindOf(name)
+		if kind == fieldTE || name == "Trailer" || name == "Content-Length" {
+			continue // net/http goes by them
+		}
+		if r.drops(kind, name) || named(name) || !trusted && (kind == fieldForwarded || kind == fieldProxy) {
+			delete(h, name)
+		}
+	}
+	if upgrade != "" {
+		h["Connection"] = []string{"Upgrade"}
+		h["Upgrade"] = []string{upgrade}
+	}
+	return upgrade
+}
+
+// connectionNames returns a function that reports whether a Connection field
+// names a header, which then concerns that connection only.
+func connectionNames(values []string) func(name string) bool {
+	if len(values) == 0 {
+		return func(string) bool { return false }
+	}
+	return func(name string) bool {
+		for _, v := range values {
+			for item := range strings.SplitSeq(v, ",") {
+				if strings.EqualFold(strings.TrimSpace(item), name) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}

@@ -1,0 +1,101 @@
+package gateway_test
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// entrance is one of the ways on which requests reach an app.
+type entrance struct {
+	name  string
+	base  string
+	http2 bool
+}
+
+// send sends a request and returns the answer in a form that can be compared.
+// lines are fields as in HTTP/1.1.
+func (e *entrance) send(t *testing.T, method, target string, lines []string, body string) string {
+	t.Helper()
+	lines = append([]string{"X-Key: k"}, lines...)
+	if !e.http2 {
+		head := append([]string{method + " " + target + " HTTP/1.1", "Host: shop.example"}, lines...)
+		return rawExchange(t, e.base, strings.Join(append(head, "", ""), "\r\n")+body)
+	}
+	fields := []string{":method", method, ":scheme", "http", ":authority", "shop.example", ":path", target}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ":")
+		fields = append(fields, strings.ToLower(name), strings.TrimSpace(value))
+	}
+	return h2Exchange(t, e.base, h2Head(true, fields...))
+}
+
+// entrances returns every way to an app: behind a sidecar, on the short way and
+// on net/http's, and as a handler; each at the worker's own port, and through
+// routers with and without the link, which take HTTP/1.1 and HTTP/2 at a Front
+// and by net/http. change may be nil.
+func entrances(t *testing.T, app http.HandlerFunc, change func(*gateway.RouterConfig, *gateway.WorkerConfig)) (all []entrance) {
+	t.Helper()
+	if change == nil {
+		change = func(*gateway.RouterConfig, *gateway.WorkerConfig) {}
+	}
+	server := serve(t, app)
+	keys := sources(t, "header:X-Key")
+	for _, kind := range []string{"sidecar", "sidecar, net/http", "handler"} {
+		c := newTestCluster(t, 16)
+		w := c.startReady(func(cfg *gateway.WorkerConfig) {
+			cfg.Keys = keys
+			change(&gateway.RouterConfig{}, cfg)
+		})
+		var h http.Handler
+		switch kind {
+		case "sidecar":
+			h = must(w.Sidecar(must(url.Parse(server.URL))))
+		case "sidecar, net/http":
+			h = must(w.Sidecar(must(url.Parse(server.URL + "/?app=1"))))
+		default:
+			h = w.Handler(app)
+		}
+		addr := w.listen(t, h)
+		if err := w.member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, entrance{kind + ", own port", "http://" + addr, false})
+		for _, hop := range []string{"link", "HTTP"} {
+			cfg := gateway.RouterConfig{Keys: keys, Ring: c.cfg}
+			if cfg.Members = newCluster(t, worker("w1", addr)); hop == "link" {
+				cfg.Members = must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+			}
+			change(&cfg, &gateway.WorkerConfig{})
+			all = append(all, routerEntrances(t, kind+", "+hop, cfg)...)
+		}
+	}
+	cfg := gateway.RouterConfig{Keys: keys, Members: newCluster(t, worker("w1", server.URL))}
+	change(&cfg, &gateway.WorkerConfig{})
+	return append(all, routerEntrances(t, "router alone", cfg)...)
+}
+
+// routerEntrances returns the ways into a router.
+func routerEntrances(t *testing.T, name string, cfg gateway.RouterConfig) []entrance {
+	t.Helper()
+	rt := newRouter(t, cfg)
+	front, _ := frontOf(t, rt)
+	return []entrance{
+		{name + ", net/http", throughServer(t, rt).URL, false},
+		{name + ", front", front, false},
+		{name + ", h2", front, true},
+	}
+}
+
+// dial connects to the entrance.
+func (e *entrance) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn := must(dialHTTP(e.base))
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
