@@ -130,21 +130,6 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 	return fn(x)
 }
 
-// Share is Do for equal reads: calls with the same key and op that arrive
-// while one of them runs get its result instead of running again. fn's context
-// ends when every caller's has; a panic in fn is raised again in each caller,
-// as a [*PanicError]. shared tells whether the result went to more than one
-// caller.
-func (w *Worker) Share(ctx context.Context, key, op string, fn func(Execution) (any, error)) (v any, shared bool, err error) {
-	return w.flights.do(ctx, op+"\x00"+key, func(ctx context.Context) (v any, err error) {
-		err = w.Do(ctx, key, func(x Execution) error {
-			v, err = fn(x)
-			return err
-		})
-		return v, err
-	})
-}
-
 // waits bounds how many requests of one origin wait for their keys.
 // [link.ServerRequest] implements it.
 type waits interface {

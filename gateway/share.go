@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 )
@@ -21,12 +22,14 @@ var errGoexit = errors.New("gateway: the shared function called runtime.Goexit")
 type flights struct {
 	group singleflight.Group
 
-	mu      sync.Mutex // guards running, and keeps it in step with group
+	mu      sync.Mutex // guards running and callers, and keeps them in step with group
 	running map[string]*flight
 }
 
 type flight struct {
+	id      string
 	callers int
+	cancels uint64 // partition.cancels when it began
 	ctx     context.Context
 	cancel  context.CancelFunc
 }
@@ -54,12 +57,68 @@ func (p *PanicError) raise() {
 	panic(p)
 }
 
-func (f *flights) do(ctx context.Context, id string, fn func(context.Context) (any, error)) (v any, shared bool, err error) {
-	if err := context.Cause(ctx); err != nil {
-		return nil, false, err
+// Share is Do for equal reads: calls with the same key and op that come while
+// one of them waits for the key or runs get its result instead of running
+// again. What it returns was read while the key was held, and is no older than
+// the call. fn's context ends when every caller's has; a panic in fn is raised
+// again in each caller, as a [*PanicError]. Share returns the errors of Do;
+// shared tells whether the result went to more than one caller.
+func (w *Worker) Share(ctx context.Context, key, op string, fn func(Execution) (any, error)) (v any, shared bool, err error) {
+	if ctx.Err() != nil {
+		return nil, false, context.Cause(ctx)
 	}
-	fl, done := f.join(ctx, id, fn)
-	defer f.leave(id, fl)
+	if w.holds(ctx, key) {
+		return nil, false, fmt.Errorf("%w: %q", ErrNested, key)
+	}
+	for {
+		fl, done, first := w.join(ctx, key, op, fn)
+		v, shared, err = w.flights.await(ctx, fl, done)
+		if first || !errors.Is(err, ErrNested) {
+			return v, shared, err
+		}
+		// The keys that are held along the first caller's context are not this
+		// caller's.
+	}
+}
+
+// join joins the flight of these calls, or begins one, for which it reports
+// first. It joins none that Do would not begin now: the lease is compared, and
+// then what cancels, as in confirm.
+func (w *Worker) join(ctx context.Context, key, op string, fn func(Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
+	f, p := &w.flights, &w.parts[w.cfg.Ring.Partition(key)]
+	id := op + "\x00" + key
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl = f.running[id]
+	if fl != nil && !(w.admits(time.Now()) && p.cancels.Load() == fl.cancels) {
+		f.forgetLocked(fl)
+		fl = nil
+	}
+	if first = fl == nil; first {
+		fl = &flight{id: id, cancels: p.cancels.Load()}
+		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		if f.running == nil {
+			f.running = make(map[string]*flight)
+		}
+		f.running[id] = fl
+	}
+	fl.callers++
+	return fl, f.group.DoChan(id, func() (any, error) {
+		defer f.forget(fl)
+		return guard(func() (v any, err error) {
+			err = w.Do(fl.ctx, key, func(x Execution) error {
+				defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
+				v, err = fn(x)
+				return err
+			})
+			return v, err
+		})
+	}), first
+}
+
+// await waits for the flight's result, as long as ctx lets it.
+func (f *flights) await(ctx context.Context, fl *flight, done <-chan singleflight.Result) (v any, shared bool, err error) {
+	defer f.leave(fl)
 	select {
 	case <-ctx.Done():
 		return nil, false, context.Cause(ctx)
@@ -71,43 +130,28 @@ func (f *flights) do(ctx context.Context, id string, fn func(context.Context) (a
 	}
 }
 
-func (f *flights) join(ctx context.Context, id string, fn func(context.Context) (any, error)) (*flight, <-chan singleflight.Result) {
+// leave takes a caller off the flight. The last one ends it.
+func (f *flights) leave(fl *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fl := f.running[id]
-	if fl == nil {
-		fl = new(flight)
-		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
-		if f.running == nil {
-			f.running = make(map[string]*flight)
-		}
-		f.running[id] = fl
-	}
-	fl.callers++
-	return fl, f.group.DoChan(id, func() (any, error) {
-		defer f.forget(id, fl)
-		return guard(func() (any, error) { return fn(fl.ctx) })
-	})
-}
-
-func (f *flights) leave(id string, fl *flight) {
-	f.mu.Lock()
 	fl.callers--
-	last := fl.callers == 0
-	f.mu.Unlock()
-	if last {
-		f.forget(id, fl)
+	if fl.callers == 0 {
+		f.forgetLocked(fl)
 		fl.cancel()
 	}
 }
 
-// forget lets the next caller start anew.
-func (f *flights) forget(id string, fl *flight) {
+// forget lets the next caller begin anew.
+func (f *flights) forget(fl *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.running[id] == fl {
-		delete(f.running, id)
-		f.group.Forget(id)
+	f.forgetLocked(fl)
+}
+
+func (f *flights) forgetLocked(fl *flight) {
+	if f.running[fl.id] == fl {
+		delete(f.running, fl.id)
+		f.group.Forget(fl.id)
 	}
 }
 

@@ -40,5 +40,33 @@ func leadMutations() []mutation {
 			new:  "	case false && !admits:",
 			test: "./gateway -run ^TestTrapStoppedBeforeStart$",
 		},
+		{
+			rule: "a shared read is forgotten while its key is held",
+			file: "gateway/share.go",
+			old:  "				defer f.forget(fl) // while",
+			new:  "				// while",
+			test: "./gateway -run ^TestTrapShareIsNoOlderThanItsCall$",
+		},
+		{
+			rule: "a holder shares no read of its own key",
+			file: "gateway/share.go",
+			old:  "	if w.holds(ctx, key) {",
+			new:  "	if false {",
+			test: "./gateway -timeout 5s -run ^TestShareNested$",
+		},
+		{
+			rule: "a caller gets no error that comes of what another holds",
+			file: "gateway/share.go",
+			old:  "if first || !errors.Is(err, ErrNested) {",
+			new:  "if true {",
+			test: "./gateway -run ^TestShareOwnErrors$",
+		},
+		{
+			rule: "a flight of before a cancellation is not joined",
+			file: "gateway/share.go",
+			old:  " && p.cancels.Load() == fl.cancels)",
+			new:  ")",
+			test: "./gateway -run ^TestShareJoinsNothingCancelled$",
+		},
 	}
 }
