@@ -103,9 +103,6 @@ func TestHandlerRefusals(t *testing.T) {
 		cfg.Keys = []gateway.KeySource{must(gateway.ParseKeySource("query:id"))}
 		cfg.Members = frozen{cfg.Members}
 	})
-	if err := w.Await(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	ran := false
 	s := serve(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })))
 	eventually(t, "the worker knows the owner", func() bool {

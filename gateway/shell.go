@@ -20,23 +20,23 @@ type shell struct {
 	w           *Worker
 	incarnation atomic.Pointer[string]
 
-	ctx    context.Context // of the goroutine and of calls to the store
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
-	live   chan struct{} // closed when a session is confirmed for the first time
-	gone   chan struct{} // closed when the last life has released its session
+	ctx     context.Context // of the goroutine and of calls to the store
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+	settled chan struct{} // closed when Worker.settled is true for the first time
+	gone    chan struct{} // closed when the last life has released its session
 
 	wake  chan struct{} // holds one token while inbox is not empty
 	mu    sync.Mutex    // guards inbox
 	inbox []event
 
 	// What follows belongs to run.
-	view    *ring.View
-	current *life
-	lives   []*life // current, and lost ones that still have handlers to wait for
-	leaving bool
-	wasLive bool
-	peers   []string // last passed to OnPeers
+	view       *ring.View
+	current    *life
+	lives      []*life // current, and lost ones that still have handlers to wait for
+	leaving    bool
+	wasSettled bool
+	peers      []string // last passed to OnPeers
 
 	timeout time.Duration // of a call to the store; never changes
 }
@@ -55,7 +55,7 @@ type event struct {
 }
 
 func startShell(w *Worker) (*shell, error) {
-	s := &shell{w: w, wake: make(chan struct{}, 1), live: make(chan struct{}), gone: make(chan struct{})}
+	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{})}
 	s.timeout = handoff.Config{TTL: w.cfg.TTL}.CallTimeout()
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -97,6 +97,7 @@ func (s *shell) run() {
 	for {
 		changed := s.w.cfg.Members.Changed()
 		s.look()
+		s.settle()
 		timer.Reset(s.untilNext())
 		select {
 		case <-s.ctx.Done():
@@ -217,6 +218,7 @@ func (s *shell) begin() error {
 	l := &life{incarnation: id, machine: machine}
 	s.incarnation.Store(&id)
 	s.current, s.view = l, nil
+	s.w.settled.Store(false)
 	s.lives = append(s.lives, l)
 	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
 	cfg.Logger.Info("new incarnation", "worker", cfg.Name, "incarnation", id)
@@ -334,11 +336,23 @@ func (s *shell) announceActive(l *life) {
 		return
 	}
 	l.announced = true
-	if !s.wasLive {
-		s.wasLive = true
-		close(s.live)
-	}
 	s.announce(func(self *ring.Member) { self.State = ring.StateActive })
+}
+
+// settle notes when the worker serves all that the ring gives it.
+func (s *shell) settle() {
+	if s.w.settled.Load() || s.leaving {
+		return
+	}
+	given, served, onRing := s.w.share(s.current.incarnation)
+	if !onRing || served < given {
+		return
+	}
+	s.w.settled.Store(true)
+	if !s.wasSettled {
+		s.wasSettled = true
+		close(s.settled)
+	}
 }
 
 func (s *shell) end(l *life) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -138,6 +139,7 @@ type Worker struct {
 	base     time.Time // origin of the monotonic clock in handoff.Instant
 	awaiting atomic.Int64
 	draining atomic.Bool
+	settled  atomic.Bool // the present incarnation has served all that the ring gave it
 	flights  flights
 	shell    *shell
 
@@ -169,25 +171,61 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	return w, nil
 }
 
-// Await waits until the session is registered for the first time.
+// Await waits until the worker serves every partition that the ring gives it,
+// or knows that the ring gives it none, for the first time. After a crash of
+// the partitions' former owner that takes a session TTL.
 func (w *Worker) Await(ctx context.Context) error {
 	select {
-	case <-w.shell.live:
+	case <-w.shell.settled:
 		return nil
+	case <-w.shell.ctx.Done():
+		return fmt.Errorf("gateway: %s was closed", w.cfg.Name)
 	case <-ctx.Done():
-		return fmt.Errorf("gateway: %s has no session in the store: %w", w.cfg.Name, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", w.unsettled(), context.Cause(ctx))
 	}
 }
 
-// Ready returns nil while the worker admits requests, and otherwise why not.
+// Ready returns nil while the worker admits requests, and otherwise why not. A
+// worker whose present incarnation has not yet served all that the ring gives
+// it is not ready; partitions that come later do not change that.
 func (w *Worker) Ready() error {
 	switch {
 	case w.draining.Load():
 		return errors.New("gateway: the worker is leaving")
 	case !w.admits(time.Now()):
 		return fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable)
+	case !w.settled.Load():
+		return w.unsettled()
 	}
 	return nil
+}
+
+// unsettled says what the worker still waits for.
+func (w *Worker) unsettled() error {
+	given, served, onRing := w.share(w.Incarnation())
+	switch {
+	case !w.admits(time.Now()):
+		return fmt.Errorf("gateway: %s has no session in the store", w.cfg.Name)
+	case !onRing:
+		return fmt.Errorf("gateway: %s is not yet on the ring", w.cfg.Name)
+	}
+	return fmt.Errorf("gateway: %s serves %d of the %d partitions that the ring gives it", w.cfg.Name, served, given)
+}
+
+// share returns how many partitions the ring gives an incarnation, how many of
+// these it serves, and whether it is on the ring at all.
+func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
+	view := w.cfg.Members.View()
+	onRing = slices.ContainsFunc(ring.ActiveWorkers(view.Members), func(m ring.Member) bool { return m.Incarnation == incarnation })
+	for i := range w.parts {
+		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
+			given++
+			if w.parts[i].open.Load() {
+				served++
+			}
+		}
+	}
+	return given, served, onRing
 }
 
 // Incarnation returns the id of the worker's present session.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -389,6 +390,55 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 		time.Sleep(21 * time.Second)
 		if n := b.Serving(); n != partitions {
 			t.Errorf("%d of %d partitions are served two TTLs later", n, partitions)
+		}
+	})
+}
+
+// A worker is ready when it serves what the ring gives it, not when it has a
+// session: after a crash that is when the dead one's partitions are free.
+func TestReadyMeansServing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions = 64
+		c := newTestCluster(t, partitions)
+		a := c.start()
+		if err := a.Await(t.Context()); err != nil || a.Ready() != nil || a.Serving() != partitions {
+			t.Errorf("the first: %v, %v, serving %d", err, a.Ready(), a.Serving())
+		}
+		b := c.start()
+		if err := b.Await(t.Context()); err != nil || b.Ready() != nil {
+			t.Errorf("the second: %v, %v", err, b.Ready())
+		}
+		if a.Serving()+b.Serving() != partitions || b.Serving() == 0 {
+			t.Errorf("the second is ready with %d partitions, the first has %d of %d", b.Serving(), a.Serving(), partitions)
+		}
+
+		a.Close()
+		b.Close()
+		_, _ = a.member.Vanish(), b.member.Vanish()
+		d := c.start()
+		soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		if err := d.Await(soon); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "serves 0 of the 64 partitions") {
+			t.Errorf("before the dead ones' session has ended: %v", err)
+		}
+		if d.Ready() == nil {
+			t.Error("ready before the dead ones' session has ended")
+		}
+		if err := d.Await(t.Context()); err != nil || d.Ready() != nil || d.Serving() != partitions {
+			t.Errorf("after a crash: %v, %v, serving %d", err, d.Ready(), d.Serving())
+		}
+	})
+}
+
+// A worker to which the ring gives nothing is ready at once.
+func TestReadyWithNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 1)
+		workers := []*testWorker{c.start(), c.start(), c.start()}
+		for _, w := range workers {
+			if err := w.Await(t.Context()); err != nil || w.Ready() != nil {
+				t.Errorf("%v, %v", err, w.Ready())
+			}
 		}
 	})
 }

@@ -156,7 +156,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 		go func() { failed <- s.Serve(admin) }()
 	}
 
-	if err := p.awaitSession(ctx); err != nil {
+	if err := p.await(ctx); err != nil {
 		return endedByRequest(ctx, err)
 	}
 	fmt.Fprint(stdout, cli.ReadyLine("worker", "http://"+listener.Addr().String(), adminAddr, p.members.Addr()))
@@ -181,9 +181,9 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	return err
 }
 
-// awaitSession waits for the store to confirm the session, and says now and
-// then that it does.
-func (p *process) awaitSession(ctx context.Context) error {
+// await waits until the worker serves what the ring gives it, and says now and
+// then what it still waits for.
+func (p *process) await(ctx context.Context) error {
 	for {
 		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := p.worker.Await(wait)
@@ -191,7 +191,7 @@ func (p *process) awaitSession(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		p.logger.Warn("waiting for the store to confirm the session; is it reachable? (--redis)", "err", err)
+		p.logger.Warn("not ready yet", "err", err)
 	}
 }
 

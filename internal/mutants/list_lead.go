@@ -41,6 +41,13 @@ func leadMutations() []mutation {
 			test: "./gateway -run ^TestTrapStoppedBeforeStart$",
 		},
 		{
+			rule: "a worker is ready when it serves what the ring gives it",
+			file: "gateway/shell.go",
+			old:  "	if !onRing || served < given {",
+			new:  "	if served < 0*given {",
+			test: "./gateway -run ^TestReady",
+		},
+		{
 			rule: "a shared read is forgotten while its key is held",
 			file: "gateway/share.go",
 			old:  "				defer f.forget(fl) // while",
