@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,8 +55,9 @@ type StoreOptions struct {
 // because go-redis repeats a command whose reply was lost.
 //
 // Data belongs to a generation, and a generation to one life of one server
-// process: each script compares the server's run id, so that the first call
-// after a restart, a failover or a flush finds out and begins a generation
+// process as master: each script compares the server's run id and, in case it
+// was a replica meanwhile, its replication id, so that the first call after a
+// restart, a failover, a fail-back or a flush finds out and begins a generation
 // with a quarantine of one TTL; so does the first call after the loss of any
 // one of the store's keys. It ends every session; the workers register
 // again. The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster
@@ -80,7 +82,8 @@ type Store struct {
 
 	closing context.Context
 	stop    context.CancelFunc
-	mu      sync.Mutex // guards closed, and so running.Go against running.Wait
+	mu      sync.Mutex // guards what follows, and so running.Go against running.Wait
+	known   []string   // the latest generations, the present one last
 	closed  bool
 	running sync.WaitGroup
 }
@@ -240,7 +243,28 @@ func (s *Store) common(gen string) []any {
 	if s.virgin.Load() {
 		virgin = "1"
 	}
-	return []any{gen, rand.Text(), s.ttl.Milliseconds(), s.channel, publish, virgin}
+	return []any{gen, s.left(), rand.Text(), s.ttl.Milliseconds(), s.channel, publish, virgin}
+}
+
+// maxKnown bounds how many generations a store remembers.
+const maxKnown = 16
+
+// learn notes the present generation.
+func (s *Store) learn(gen string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.known, gen) {
+		return
+	}
+	s.known = append(s.known, gen)
+	s.known = s.known[max(0, len(s.known)-maxKnown):]
+}
+
+// left names the generations before the present one.
+func (s *Store) left() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.known[:max(0, len(s.known)-1)], " ")
 }
 
 func (s *Store) failed(script string, err error) error {

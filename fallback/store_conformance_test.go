@@ -52,7 +52,7 @@ func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()
 	everything(t, func(t *testing.T) storetest.Harness {
 		e := startEmbedded(t)
-		h := harness(e.URL())
+		h := harness(e.URL() + "?read_timeout=20s") // the scripts are slow in it, under the race detector
 		h.LoseKey = func(key string) { e.server.Del(key) }
 		// What a restart of an embedded server loses is everything.
 		h.Lose = func() { e.server.FlushAll() }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/redistest"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -142,12 +146,136 @@ func TestTrapSentinelFailover(t *testing.T) {
 	survive(t, store, firstGeneration(t, store), sentinel.Failover)
 }
 
-// A switchover there and back: each server's data is another generation.
+// A switchover there and back: each is one new generation.
 func TestTrapSentinelSwitchover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
-	survive(t, store, firstGeneration(t, store), sentinel.Switchover)
+	gen := firstGeneration(t, store)
+	seen := map[string]bool{gen: true}
+	for range 2 {
+		gen = survive(t, store, gen, sentinel.Switchover)
+		if seen[gen] {
+			t.Errorf("generation %q came back", gen)
+		}
+		seen[gen] = true
+		follows(t, sentinel.Master(), "state=online")
+		if now := firstGeneration(t, store); now != gen {
+			t.Errorf("once the old master follows, the generation is %q, want %q", now, gen)
+		}
+	}
+}
+
+// follows waits until what a server says of its replication has a part.
+func follows(t *testing.T, server *redistest.Server, part string) {
+	t.Helper()
+	_ = answered(t, func() error {
+		if info := server.CLI("info", "replication"); !strings.Contains(info, part) {
+			return errors.New(info)
+		}
+		return nil
+	})
+}
+
+func replicaOf(t *testing.T, replica, master *redistest.Server) {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(master.Addr())
+	replica.CLI("replicaof", "127.0.0.1", port)
+	follows(t, replica, "master_link_status:up")
+	follows(t, master, "state=online")
+}
+
+// A master that was a replica for a while holds what the other master had,
+// though neither was restarted and nobody called the other one. A replica that
+// comes, or comes back, changes nothing.
+func TestTrapFailBackWithoutRestart(t *testing.T) {
+	t.Parallel()
+	config := []string{"--repl-diskless-sync-delay", "0"}
+	first, second := redistest.Start(t, config...), redistest.Start(t, config...)
+	store := openStore(t, first.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	gen := firstGeneration(t, store)
+	same := func(when string) {
+		t.Helper()
+		if now := firstGeneration(t, store); now != gen {
+			t.Errorf("%s the generation is %q, want %q", when, now, gen)
+		}
+	}
+	if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		replicaOf(t, second, first)
+		same("with a replica")
+		first.CLI("client", "kill", "type", "replica")
+		follows(t, first, "state=online")
+		same("after a partial resync")
+
+		second.CLI("replicaof", "no", "one")
+		_, err := store.Apply(t.Context(), gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}}) // will be lost
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicaOf(t, first, second)
+		first.CLI("replicaof", "no", "one")
+		err = answered(t, func() error { _, err := store.Observe(t.Context(), gen, 0); return err })
+		if !errors.Is(err, handoff.ErrGeneration) {
+			t.Errorf("the master that failed back answered %v, want ErrGeneration", err)
+		}
+		gen = firstGeneration(t, store)
+		if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same("in the end")
+}
+
+// A master that was out of sight comes back with the generation that everybody
+// left, in which their sessions have run out.
+func TestTrapGenerationThatWasLeft(t *testing.T) {
+	t.Parallel()
+	first, second := redistest.Start(t), redistest.Start(t)
+	var current atomic.Pointer[redistest.Server]
+	current.Store(first)
+	over := func(from, to *redistest.Server) {
+		current.Store(to)
+		from.CLI("client", "kill", "type", "normal")
+	}
+	store := openStore(t, first.URL(), StoreOptions{TTL: failoverTTL, Client: []ClientOption{func(o *redis.UniversalOptions) {
+		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, current.Load().Addr())
+		}
+	}}})
+	register := func(gen string) error {
+		_, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil)
+		return err
+	}
+	left := firstGeneration(t, store)
+	if _, err := store.Register(t.Context(), left, handoff.Session{Incarnation: "a"}, time.Millisecond, nil); err != nil {
+		t.Fatal(err)
+	}
+	over(first, second)
+	gen := firstGeneration(t, store)
+	if err := register(gen); err != nil {
+		t.Fatal(err)
+	}
+	over(second, first)
+	err := answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) })
+	if !errors.Is(err, handoff.ErrGeneration) {
+		t.Errorf("the first call gave %v, want ErrGeneration", err)
+	}
+	now := firstGeneration(t, store)
+	if now == left || now == gen {
+		t.Errorf("got generation %q after %q and %q, want another one", now, left, gen)
+	}
+	if s, err := store.Observe(t.Context(), now, 0); err != nil || s.Quarantine == 0 {
+		t.Errorf("got %+v, %v, want a quarantine", s, err)
+	}
+	if err := register(now); err != nil {
+		t.Error(err)
+	}
+	if again := firstGeneration(t, store); again != now {
+		t.Errorf("got generation %q after %q", again, now)
+	}
 }
 
 func TestPausedServer(t *testing.T) {

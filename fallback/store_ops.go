@@ -20,6 +20,7 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 		return "", s.failed("generation", err)
 	}
 	s.virgin.Store(false)
+	s.learn(gen)
 	s.advise(ctx)
 	return gen, nil
 }

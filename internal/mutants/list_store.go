@@ -5,8 +5,8 @@ func storeMutations() []mutation {
 		{
 			rule: "a lost key of the store begins a generation",
 			file: "fallback/lua/ownership/prelude.lua",
-			old:  `if meta[2] ~= run or present < #KEYS then`,
-			new:  `if meta[2] ~= run then`,
+			old:  `or present < #KEYS or`,
+			new:  `or`,
 			test: `./fallback -run '^TestConformanceEmbedded$/^TrapLostKeyIsSeenByTheFirstCall$'`,
 		},
 		{
@@ -50,6 +50,34 @@ func storeMutations() []mutation {
 			old:  `redis.call('PERSIST', META)`,
 			new:  ``,
 			test: `./fallback -run '^TestTrapDemotedMaster$'`,
+		},
+		{
+			rule: "another server process begins a generation",
+			file: "fallback/lua/ownership/prelude.lua",
+			old:  `local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')`,
+			new:  `local server = 'x'`,
+			test: `./fallback -run '^TestConformanceEmbedded$/^RestartIsSeenByTheFirstCall$'`,
+		},
+		{
+			rule: "a master that was a replica meanwhile begins a generation",
+			file: "fallback/lua/ownership/prelude.lua",
+			old:  `server = server .. (string.match(redis.call('INFO', 'replication'), 'master_replid2:(%x+)') or '')`,
+			new:  ``,
+			test: `./fallback -run '^TestTrapFailBackWithoutRestart$'`,
+		},
+		{
+			rule: "a replica that attaches begins no generation",
+			file: "fallback/lua/ownership/prelude.lua",
+			old:  `'master_replid2:(%x+)'`,
+			new:  `'master_replid:(%x+)'`,
+			test: `./fallback -run '^TestTrapFailBackWithoutRestart$'`,
+		},
+		{
+			rule: "a generation that was left does not come back",
+			file: "fallback/lua/ownership/prelude.lua",
+			old:  ` or string.find(LEFT, generation, 1, true) then`,
+			new:  ` then`,
+			test: `./fallback -run '^TestTrapGenerationThatWasLeft$'`,
 		},
 		{
 			rule: "the store's clock stands still where the server's is set back",

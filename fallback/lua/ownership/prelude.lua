@@ -1,7 +1,7 @@
 -- Comes before every script of the store. All keys of a cluster are in one
 -- hash slot:
 --
---   meta        generation, run (id of the server that it belongs to), version,
+--   meta        generation, server (that it belongs to), version,
 --               floor (version at which the generation began), quarantine (its end, ms),
 --               clock (when a session or a quarantine last began, ms), lag (by how
 --               much the server's clock was set back since it said so, ms)
@@ -19,8 +19,8 @@
 -- Every script takes the generation that the caller knows, changes nothing if
 -- it is another one, and means the same when it is run twice.
 local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE = unpack(KEYS)
-local EXPECTED, FRESH, TTL, CHANNEL, PUBLISH, NEW = unpack(ARGV, 1, 6)
-local FIRST = 7 -- of the script's own arguments
+local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW = unpack(ARGV, 1, 7)
+local FIRST = 8 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
 local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
 
@@ -59,13 +59,16 @@ end
 
 -- Generation: random data belongs to the server process that the caller
 -- reaches now. Asking in each script, and not once per connection, also
--- catches a replica that was promoted under an open connection.
-local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-if not run then
+-- catches a replica that was promoted under an open connection. A master that
+-- was a replica meanwhile is told by master_replid2, which changes with each
+-- promotion; master_replid would also change when the first replica attaches.
+local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+if not server then
   return redis.error_reply('KEYWAY INFO server shows no run_id')
 end
+server = server .. (string.match(redis.call('INFO', 'replication'), 'master_replid2:(%x+)') or '')
 
-local meta = redis.call('HMGET', META, 'generation', 'run', 'version', 'floor', 'quarantine', 'clock', 'lag')
+local meta = redis.call('HMGET', META, 'generation', 'server', 'version', 'floor', 'quarantine', 'clock', 'lag')
 local generation = meta[1]
 local version = tonumber(meta[3] or 0)
 local floor = tonumber(meta[4] or 0)
@@ -83,8 +86,10 @@ if now < latest then
 end
 local seconds = math.floor(now / 1000)
 
+-- A generation that the caller has left comes back with a master that was out
+-- of sight: what has happened since is lost.
 local present = redis.call('EXISTS', unpack(KEYS))
-if meta[2] ~= run or present < #KEYS then
+if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true) then
   quarantine = now + tonumber(TTL)
   if NEW == '1' and present == 0 then
     quarantine = now
@@ -92,7 +97,7 @@ if meta[2] ~= run or present < #KEYS then
   generation = FRESH
   version = math.max(version + 1, now * 1000)
   floor = version
-  redis.call('HSET', META, 'generation', generation, 'run', run, 'version', int(version),
+  redis.call('HSET', META, 'generation', generation, 'server', server, 'version', int(version),
     'floor', int(floor), 'quarantine', int(quarantine), 'clock', int(now))
   redis.call('DEL', CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
   local partitions = redis.call('HKEYS', PARTITIONS)
