@@ -32,53 +32,66 @@ func kindOf(name string) fieldKind {
 }
 
 func literalKind(name string) fieldKind {
-	if len(name) == 0 {
+	if name == "" {
 		return fieldEndToEnd
 	}
 	switch name[0] | 0x20 {
-	case 'c':
-		return kindAmong(fieldHop, name, "connection", "content-length")
-	case 'e':
-		return kindAmong(fieldHop, name, "expect")
-	case 'f':
-		return kindAmong(fieldForwarded, name, "forwarded")
-	case 'h':
-		return kindAmong(fieldHop, name, "http2-settings")
 	case 'k':
-		if hasFolded(name, "keyway-") {
+		switch {
+		case isKeyway(name):
 			return fieldKeyway
+		case isFolded(name, "keep-alive"):
+			return fieldHop
 		}
-		return kindAmong(fieldHop, name, "keep-alive")
-	case 'p':
-		return kindAmong(fieldHop, name, "proxy-connection", "proxy-authenticate", "proxy-authorization")
-	case 't':
-		if len(name) == 2 {
-			return kindAmong(fieldTE, name, "te")
-		}
-		return kindAmong(fieldHop, name, "trailer", "transfer-encoding")
-	case 'u':
-		return kindAmong(fieldHop, name, "upgrade")
 	case 'x':
-		if kindAmong(fieldForwarded, name, "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto") != fieldEndToEnd {
+		switch {
+		case isFolded(name, "x-forwarded-for"), isFolded(name, "x-forwarded-host"), isFolded(name, "x-forwarded-proto"):
 			return fieldForwarded
-		}
-		if hasFolded(name, "x-forwarded-") {
+		case hasFolded(name, "x-forwarded-"), isFolded(name, "x-real-ip"):
 			return fieldProxy
 		}
-		return kindAmong(fieldProxy, name, "x-real-ip")
+	case 'f':
+		if isFolded(name, "forwarded") {
+			return fieldForwarded
+		}
+	case 'c', 'e', 'h', 'p', 't', 'u':
+		return hopKind(name)
 	}
 	return fieldEndToEnd
 }
 
-// kindAmong returns kind if name is one of the names.
-func kindAmong(kind fieldKind, name string, names ...string) fieldKind {
-	for _, n := range names {
-		if len(n) == len(name) && hasFolded(name, n) {
-			return kind
+func hopKind(name string) fieldKind {
+	hop := false
+	switch len(name) {
+	case 2:
+		if isFolded(name, "te") {
+			return fieldTE
 		}
+	case 6:
+		hop = isFolded(name, "expect")
+	case 7:
+		hop = isFolded(name, "upgrade") || isFolded(name, "trailer")
+	case 10:
+		hop = isFolded(name, "connection")
+	case 14:
+		hop = isFolded(name, "content-length") || isFolded(name, "http2-settings")
+	case 16:
+		hop = isFolded(name, "proxy-connection")
+	case 17:
+		hop = isFolded(name, "transfer-encoding")
+	case 18:
+		hop = isFolded(name, "proxy-authenticate")
+	case 19:
+		hop = isFolded(name, "proxy-authorization")
+	}
+	if hop {
+		return fieldHop
 	}
 	return fieldEndToEnd
 }
+
+// isFolded reports whether name, folded, is lower.
+func isFolded(name, lower string) bool { return len(name) == len(lower) && hasFolded(name, lower) }
 
 // hasFolded reports whether name begins with prefix, which is in lower case and
 // has - for _ and . in it.
@@ -188,7 +201,7 @@ func (r *fieldRules) drops(kind fieldKind, name string) bool {
 		return true
 	}
 	for i := range r.keys {
-		if k := &r.keys[i]; len(k.folded) == len(name) && hasFolded(name, k.folded) && !strings.EqualFold(name, k.name) {
+		if k := &r.keys[i]; isFolded(name, k.folded) && !strings.EqualFold(name, k.name) {
 			return true
 		}
 	}

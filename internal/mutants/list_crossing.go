@@ -3,6 +3,7 @@ package main
 // crossingMutations are of what may cross the hops from client to app.
 func crossingMutations() []mutation {
 	const tunnel = "./gateway -run ^TestTrapNoTunnelAroundTheLock$"
+	const folded = "./gateway -run ^TestTrapUnderscoreIsHyphenToTheApp$"
 	return []mutation{
 		{
 			rule: "the router passes on only allowed upgrades",
@@ -21,8 +22,8 @@ func crossingMutations() []mutation {
 		{
 			rule: "HTTP2-Settings stays on its connection",
 			file: "gateway/fields.go",
-			old:  "return kindAmong(fieldHop, name, \"http2-settings\")",
-			new:  "return fieldEndToEnd",
+			old:  " || isFolded(name, \"http2-settings\")",
+			new:  "",
 			test: tunnel,
 		},
 		{
@@ -38,6 +39,41 @@ func crossingMutations() []mutation {
 			old:  "	if status == http.StatusSwitchingProtocols && a.upgrade == \"\" && !a.wrote {",
 			new:  "	if false {",
 			test: "./gateway -run ^TestUnaskedSwitchIsABadGateway$",
+		},
+		{
+			rule: "_ counts as - in the names of fields",
+			file: "gateway/fields.go",
+			old:  "case c == '_' || c == '.':",
+			new:  "case c == '.':",
+			test: folded,
+		},
+		{
+			rule: ". counts as - in the names of fields",
+			file: "gateway/fields.go",
+			old:  "case c == '_' || c == '.':",
+			new:  "case c == '_':",
+			test: folded,
+		},
+		{
+			rule: "a namesake of the header that a key is read from does not reach the app",
+			file: "gateway/fields.go",
+			old:  "isFolded(name, k.folded) && !strings.EqualFold(name, k.name)",
+			new:  "k.name == \"\"",
+			test: folded,
+		},
+		{
+			rule: "a namesake of a forwarding field does not reach the app",
+			file: "gateway/fields.go",
+			old:  "	if kind != fieldEndToEnd && !isLiteral(name) {\n		return fieldAlias\n	}\n",
+			new:  "",
+			test: folded,
+		},
+		{
+			rule: "what Connection names is dropped before the app is told of its execution",
+			file: "gateway/handler.go",
+			old:  "	a := &appWriter{handler: h, upgrade: h.worker.fields.clean(r.Header, true)}\n	setAppHeader(r.Header, x, baggage)\n",
+			new:  "	upgrade := h.worker.fields.upgrade(r.Header)\n	stripKeyway(r.Header)\n	setAppHeader(r.Header, x, baggage)\n	a := &appWriter{handler: h, upgrade: upgrade}\n",
+			test: "./gateway -run ^TestConnectionDoesNotNameWhatTheAppIsTold$",
 		},
 	}
 }
