@@ -309,7 +309,8 @@ func TestTrapDemotedMaster(t *testing.T) {
 		t.Errorf("a demoted master answered %v, want that it is read-only", err)
 	}
 	server.CLI("replicaof", "no", "one")
-	if err := answered(t, func() error { _, err := store.Observe(t.Context(), gen, 0); return err }); err != nil {
-		t.Errorf("a master again, it answered %v", err)
+	err := answered(t, func() error { _, err := store.Observe(t.Context(), gen, 0); return err })
+	if !errors.Is(err, handoff.ErrGeneration) {
+		t.Errorf("a master again, it answered %v, want ErrGeneration", err)
 	}
 }
