@@ -26,18 +26,24 @@ var (
 	ErrNested = errors.New("gateway: nested call for a key that the caller holds")
 )
 
-// NotOwnerError says that another worker owns the key, and which, so far as
-// is known. The call did not start.
+// NotOwnerError says that this worker does not own the key, and which one
+// does, so far as is known. The call did not start. While no owner is known, it
+// is an [ErrUnavailable] as well, and its text says what is waited for.
 type NotOwnerError struct {
 	Partition int
 	Owner     string // incarnation; empty when not known
 	Addr      string // where Owner takes requests; empty when not known
 	Epoch     int64  // of Owner's ownership; 0 when not known
+
+	waiting string // why no owner is known
 }
+
+// Is makes an error without an owner an [ErrUnavailable].
+func (e *NotOwnerError) Is(target error) bool { return target == ErrUnavailable && e.Owner == "" }
 
 func (e *NotOwnerError) Error() string {
 	if e.Owner == "" {
-		return fmt.Sprintf("gateway: partition %d has another owner, not yet known", e.Partition)
+		return fmt.Sprintf("gateway: no worker is known to own partition %d: %s", e.Partition, e.waiting)
 	}
 	return fmt.Sprintf("gateway: partition %d belongs to %s at %s since epoch %d", e.Partition, e.Owner, e.Addr, e.Epoch)
 }

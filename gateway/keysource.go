@@ -40,7 +40,9 @@ const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as pa
 //	query:NAME    the query parameter of that name
 //	cookie:NAME   the cookie of that name
 //	path:PATTERN  a wildcard of a [net/http.ServeMux] pattern without method and
-//	              host: the one called {key} or {key...}, else the only one
+//	              host: the one called {key} or {key...}, else the only one; a
+//	              pattern that ends in a slash matches every path below it, and
+//	              the path without that slash
 //	host          the host name that the request is for, in lower case and
 //	              without its port
 func ParseKeySource(spec string) (KeySource, error) {

@@ -12,7 +12,7 @@ import (
 // key.
 type pathPattern struct {
 	segments []segment
-	open     bool // ends in a slash: matches every path below it
+	open     bool // ends in a slash: matches every path below it, and itself without the slash
 }
 
 type segment struct {
@@ -106,9 +106,9 @@ func (p *pathPattern) key(path string) (string, error) {
 			}
 			return p.decode(path, raw)
 		}
-		last := i == len(p.segments)-1 && !p.open
+		last := i == len(p.segments)-1
 		part, tail, slash := strings.Cut(rest, "/")
-		if slash == last || part == "" || !s.wild && !equalDecoded(part, s.text) {
+		if last && slash && !p.open || !last && !slash || part == "" || !s.wild && !equalDecoded(part, s.text) {
 			return "", nil
 		}
 		if s.key {

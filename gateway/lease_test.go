@@ -3,12 +3,14 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -207,6 +209,33 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 		})
 		store.set(false)
 		wg.Wait()
+	})
+}
+
+// On an empty store nobody owns anything for a TTL, and the error of a call says
+// that, rather than that somebody else did.
+func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		c.store = fallback.NewMemory(fallback.MemoryOptions{})
+		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.NewCluster = false })
+		var err error
+		for { // until the session is confirmed
+			if err = w.Do(t.Context(), "k", ok); errors.Is(err, gateway.ErrUnavailable) {
+				if _, is := errors.AsType[*gateway.NotOwnerError](err); is {
+					break
+				}
+			} else if err == nil {
+				t.Fatal("it ran on an empty store")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if text := err.Error(); !strings.Contains(text, "has not claimed it yet") || !strings.Contains(text, "one TTL (10s)") {
+			t.Error(text)
+		}
+		for w.Do(t.Context(), "k", ok) != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
 	})
 }
 

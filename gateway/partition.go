@@ -154,6 +154,7 @@ func (p *partition) notOwner() error {
 	err := &NotOwnerError{Partition: p.number}
 	record := p.record.Load()
 	if record == nil || record.Owner == "" || record.Owner == w.Incarnation() {
+		err.waiting = p.waiting(record)
 		return err
 	}
 	err.Owner, err.Epoch = record.Owner, record.Epoch
@@ -161,4 +162,22 @@ func (p *partition) notOwner() error {
 		err.Addr = m.Addr
 	}
 	return err
+}
+
+// waiting says what has to happen before the partition, which nobody else is
+// known to own, is served.
+func (p *partition) waiting(record *handoff.Record) string {
+	w := p.worker
+	target, ok := w.cfg.Members.View().Owner(p.number)
+	switch {
+	case w.draining.Load():
+		return "this worker is leaving"
+	case !ok:
+		return "no active worker is known yet"
+	case target.Name != w.cfg.Name:
+		return fmt.Sprintf("the ring gives it to %s at %s, which has not taken it yet", target.Name, target.Addr)
+	case record == nil || record.Owner == "":
+		return fmt.Sprintf("the ring gives it to this worker, which has not claimed it yet; on a store that is new or was restarted nothing is claimed for one TTL (%v) unless WorkerConfig.NewCluster says that the cluster is new", w.cfg.TTL)
+	}
+	return "it is this worker's, which does not serve it at the moment"
 }

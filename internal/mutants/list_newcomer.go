@@ -24,6 +24,13 @@ func newcomerMutations() []mutation {
 			test: "./internal/cli -run ^TestUnknownEnvironment$",
 		},
 		{
+			rule: "a path pattern that ends in a slash matches without it",
+			file: "gateway/keysource_path.go",
+			old:  `if last && slash && !p.open || !last && !slash ||`,
+			new:  `if slash == (last && !p.open) ||`,
+			test: "./gateway -run ^TestKeySources$",
+		},
+		{
 			rule: "a worker of the demo that ends does not end the others",
 			file: "internal/dev/main.go",
 			old:  `	for range running {`,
