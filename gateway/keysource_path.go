@@ -28,6 +28,9 @@ func parsePathPattern(text string) (pathPattern, error) {
 	if !strings.HasPrefix(text, "/") {
 		return p, errors.New("a path's pattern begins with a slash")
 	}
+	if strings.Contains(text, "//") {
+		return p, errors.New("a path with an empty segment is refused, so no pattern has one")
+	}
 	if err := checkMuxPattern(text); err != nil {
 		return p, err
 	}

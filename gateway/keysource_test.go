@@ -120,6 +120,8 @@ func TestBadKeySources(t *testing.T) {
 		"cookie:a;b":           "not a cookie's name",
 		"path:orders/{id}":     "begins with a slash",
 		"path:/orders":         "no wildcard",
+		"path:/o//{key}":       "empty segment",
+		"path://{key}":         "empty segment",
 		"path:/{a}/{b}":        "call one of the wildcards a, b {key}",
 		"path:/x{id}":          "bad wildcard segment",
 		"path:/{key}/{key}":    "duplicate wildcard",
