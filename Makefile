@@ -50,3 +50,8 @@ chaos: T = 60s
 chaos: ## try the promises on real processes for T (make chaos T=5m ARGS=-links; default 60s; ARGS=--help)
 	scripts/deps redis-server
 	cd internal/chaos && go run . -t $(T) $(ARGS)
+
+.PHONY: mutants
+mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only localmutex')
+	scripts/deps redis-server
+	go run ./internal/mutants $(ARGS)

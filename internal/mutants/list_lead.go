@@ -44,7 +44,7 @@ func leadMutations() []mutation {
 			rule: "a worker is ready when it serves what the ring gives it",
 			file: "gateway/shell.go",
 			old:  "	if !onRing || served < given {",
-			new:  "	if served < 0*given {",
+			new:  "	if !onRing || served < 0*given {",
 			test: "./gateway -run ^TestReady",
 		},
 		{
