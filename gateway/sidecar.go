@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -15,18 +16,23 @@ import (
 
 // Sidecar returns a handler that sends each request on to the app at target
 // (http://host:port, or unix:///path/of/socket) with its key held until the app
-// has answered in full or its connection is known to be dead, even when the
-// client has gone away. The app should stop working on a request whose
-// connection closes: that is how it learns that the ownership was lost.
+// has answered in full or has closed the connection, even when the client has
+// gone away. The app should stop working on a request whose connection closes:
+// that is how it learns that the ownership was lost, or that its client has
+// broken an upload off.
+//
+// Whenever the sidecar gives up a connection before the answer is complete, it
+// half-closes it and holds the key until the app has closed it too, but for no
+// longer than an execution may go on that was cancelled: 0.15 TTL. An app that
+// does not end by then is logged as an error: it may work on while the next
+// request of the key runs.
 func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
-	s := &sidecar{app: target.String(), root: strings.Trim(target.Path, "/") == "" && target.RawQuery == ""}
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
 	network, addr := "tcp", target.Host
 	switch {
 	case target.Scheme == "unix" && target.Path != "":
 		network, addr = "unix", target.Path
-		target = &url.URL{Scheme: "http", Host: "app"}
-		s.root = true
+		target, root = &url.URL{Scheme: "http", Host: "app"}, true
 	case target.Scheme == "http" && target.Host != "":
 		if target.Port() == "" {
 			addr = net.JoinHostPort(target.Hostname(), "80")
@@ -34,17 +40,17 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	default:
 		return nil, fmt.Errorf("gateway: the app's URL is %q, want http://host:port or unix:///path", target)
 	}
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
-	s.pool = hop1.Pool{Dial: dial, Conns: maxAppConns, Idle: appIdle}
-	proxy := &httputil.ReverseProxy{
-		Transport: &http.Transport{
-			DialContext:            func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-			MaxIdleConns:           1024,
-			MaxIdleConnsPerHost:    1024,
-			IdleConnTimeout:        appIdle,
-			MaxResponseHeaderBytes: 1 << 20,
-			DisableCompression:     true,
-		},
+	return w.sidecar(target, app, root, dial), nil
+}
+
+func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(context.Context) (net.Conn, error)) *sidecar {
+	s := &sidecar{app: app, root: root}
+	s.pool = hop1.Pool{Dial: dial, Conns: maxAppConns, Idle: appIdle, Grace: w.grace(), Overdue: s.overdue}
+	s.others = hop1.Pool{Dial: dial, Conns: maxOtherConns, Idle: appIdle, Grace: w.grace(), Overdue: s.overdue}
+	s.proxy = &httputil.ReverseProxy{
+		Transport: appTransport{&s.others},
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
 			pr.Out.Host = pr.In.Host
@@ -56,12 +62,78 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 		},
 		ErrorHandler: s.noAnswer,
 	}
-	s.keyedHandler = keyedHandler{worker: w, next: proxy, detach: true}
-	return s, nil
+	s.keyedHandler = keyedHandler{worker: w, next: http.HandlerFunc(s.viaProxy), detach: true}
+	return s
 }
 
 // Connections to an app.
 const (
-	maxAppConns = 4096            // for what comes over the link; more waits
-	appIdle     = 2 * time.Second // less than app servers keep idle ones, so that no request meets one that closes
+	maxAppConns   = 4096            // for what comes over the link; more waits
+	maxOtherConns = 16384           // for all else, upgraded ones among them
+	appIdle       = 2 * time.Second // less than app servers keep idle ones, so that no request meets one that closes
 )
+
+// sidecar is a keyedHandler that sends on to an app. What comes over the link
+// goes its own way to the app, if nothing about it is unusual.
+type sidecar struct {
+	keyedHandler
+	app    string    // for messages
+	root   bool      // the app's URL has no path or query
+	pool   hop1.Pool // for the short way
+	others hop1.Pool // for the proxy
+	proxy  *httputil.ReverseProxy
+}
+
+// viaProxy sends a request to the app with net/http. It returns when the app's
+// connection is done with, which the proxy itself does not wait for.
+func (s *sidecar) viaProxy(rw http.ResponseWriter, r *http.Request) {
+	a := new(appAnswer)
+	defer a.end()
+	s.proxy.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), appAnswerKey{}, a)))
+	if a.brokeOff {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+}
+
+// appAnswer is the body of an app's answer to the proxy.
+type appAnswer struct {
+	io.ReadCloser
+	brokeOff bool
+}
+
+type appAnswerKey struct{}
+
+func (a *appAnswer) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	a.brokeOff = err != nil && err != io.EOF
+	return n, err
+}
+
+func (a *appAnswer) end() {
+	if a.ReadCloser != nil {
+		a.Close()
+	}
+}
+
+// appTransport is the proxy's transport.
+type appTransport struct{ *hop1.Pool }
+
+func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := t.Pool.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
+	a.ReadCloser = res.Body
+	if res.StatusCode != http.StatusSwitchingProtocols {
+		res.Body = a
+	}
+	return res, nil
+}
+
+// overdue reports an app that has not closed its connection in time.
+func (s *sidecar) overdue(ctx context.Context) {
+	x, _ := ctx.Value(runContextKey{}).(*runContext)
+	s.worker.cfg.Logger.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
+		"app", s.app, "key", x.key, "partition", x.part.number, "token", x.token, "waited", s.pool.Grace)
+}

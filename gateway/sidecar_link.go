@@ -12,15 +12,6 @@ import (
 	"github.com/keyway-go/keyway/internal/link"
 )
 
-// sidecar is a keyedHandler that sends on to an app. What comes over the link
-// goes its own way to the app, if nothing about it is unusual.
-type sidecar struct {
-	keyedHandler
-	app  string // for messages
-	root bool   // the app's URL has no path or query
-	pool hop1.Pool
-}
-
 // ServeLink implements [link.Handler].
 func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	if !s.root || !plainLinkRequest(r) {

@@ -174,15 +174,17 @@ func TestSidecarOverLinkBrokenAnswer(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	s, _ := inFrontOf(t, app.URL)
-	req := must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
-	req.Header.Set("X-Key", "k")
-	res, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if _, err := io.ReadAll(res.Body); err == nil {
-		t.Error("a broken answer looks whole")
+	for _, size := range []int{0, 100 << 10} { // by net/http with a large body
+		req := must(http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader(make([]byte, size))))
+		req.Header.Set("X-Key", "k")
+		res, err := s.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if _, err := io.ReadAll(res.Body); err == nil {
+			t.Errorf("a broken answer to a body of %d bytes looks whole", size)
+		}
 	}
 }
 

@@ -237,6 +237,12 @@ func (w *Worker) instant(t time.Time) handoff.Instant {
 
 func (w *Worker) admits(t time.Time) bool { return w.lease.Load().Admits(w.instant(t)) }
 
+// grace is how long an execution may go on that was cancelled.
+func (w *Worker) grace() time.Duration {
+	lease := handoff.NewLease(handoff.Instant{}, w.cfg.TTL)
+	return lease.Surrender.Mono - lease.Cancel.Mono
+}
+
 // Drain takes the worker off the ring, hands its partitions over, waits for the
 // executions that run, and releases the session, so that nobody has to wait for
 // it to expire. Half-way to ctx's deadline it stops waiting for workers that

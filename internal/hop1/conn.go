@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -107,6 +108,33 @@ func (c *conn) finish(out, in []byte) (int, error) {
 		return n, nil
 	}
 	return 0, errors.Join(failed, err)
+}
+
+// stale reports whether a connection that has lain in the pool has ended, or
+// something came on it unasked.
+func (c *conn) stale() bool {
+	if !c.pooled || c.raw == nil {
+		return false
+	}
+	silent := false
+	err := c.raw.Control(func(fd uintptr) { silent = sock.Look(fd) == sock.Silent })
+	return err != nil || !silent
+}
+
+// awaitEnd half-closes the connection, waits until the server has closed it,
+// for at most d, and reports whether it did.
+func (c *conn) awaitEnd(d time.Duration) bool {
+	_ = c.nc.SetWriteDeadline(aLongTimeAgo)
+	_ = c.nc.SetReadDeadline(time.Now().Add(d))
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	dropped := make([]byte, 4<<10)
+	for {
+		if _, err := c.nc.Read(dropped); err != nil {
+			return !errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
 }
 
 // startPlainly is start for a connection that is not a socket.

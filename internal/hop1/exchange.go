@@ -79,7 +79,7 @@ func (p *Pool) Begin() *Exchange {
 
 // Do sends Message and reads the head of the answer; if it is an interim one
 // (Status below 200), Continue reads the next. When ctx ends, Do, Continue and
-// Next fail with its cause, and the connection is closed.
+// Next fail with its cause.
 func (x *Exchange) Do(ctx context.Context) error {
 	x.ctx = ctx
 	if !x.Watched && ctx.Done() != nil {
@@ -99,12 +99,13 @@ func (x *Exchange) Do(ctx context.Context) error {
 			x.r, x.w = 0, n
 			return x.readHead()
 		}
+		if !errors.Is(err, errStale) {
+			return x.fail(fmt.Errorf("hop1: no answer: %w", err))
+		}
 		x.release(false)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !errors.Is(err, errStale):
-			return fmt.Errorf("hop1: no answer: %w", err)
 		case !c.pooled:
 			if fresh++; fresh == freshTries {
 				return fmt.Errorf("%w: %w", ErrNotSent, err)
@@ -137,12 +138,10 @@ func (x *Exchange) use(c *conn) {
 	}
 }
 
-// release ends the use of the connection.
+// release ends the use of the connection of an answer that is complete, or of a
+// request that was not sent.
 func (x *Exchange) release(reuse bool) {
-	x.mu.Lock()
-	c, disturbed := x.conn, x.interrupted
-	x.conn = nil
-	x.mu.Unlock()
+	c, disturbed := x.detach()
 	switch {
 	case c == nil:
 	case reuse && !disturbed && !c.broken:
@@ -152,9 +151,16 @@ func (x *Exchange) release(reuse bool) {
 	}
 }
 
-// fail ends the exchange with an error.
+// detach takes the connection from the exchange.
+func (x *Exchange) detach() (c *conn, disturbed bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c, x.conn = x.conn, nil
+	return c, x.interrupted
+}
+
+// fail ends the exchange with an error. Close gives the connection up.
 func (x *Exchange) fail(err error) error {
-	x.release(false)
 	x.err = err
 	if x.ctx.Err() != nil {
 		x.err = context.Cause(x.ctx)
@@ -372,10 +378,12 @@ func (x *Exchange) Trailer() (fields []http1.Field) {
 	return fields
 }
 
-// Close ends the exchange; an answer that has not come to its end is given up,
-// and its connection closed. The exchange must not be used after it.
+// Close ends the exchange; the connection of an answer that has not come to its
+// end is given up, see Pool.Grace. The exchange must not be used after it.
 func (x *Exchange) Close() error {
-	x.release(false)
+	if c, _ := x.detach(); c != nil {
+		x.pool.giveUp(x.ctx, c)
+	}
 	if undisturbed := x.stop == nil || x.stop(); undisturbed && len(x.buf) == bufferSize {
 		*x = Exchange{buf: x.buf, head: http1.ResponseHead{Fields: x.head.Fields[:0]}}
 		exchanges.Put(x)

@@ -294,8 +294,8 @@ func TestInterrupt(t *testing.T) {
 			if err != gone {
 				t.Errorf("%v", err)
 			}
-			<-ended // the connection is closed
 			x.Close()
+			<-ended // the connection is closed
 		}
 	}
 }

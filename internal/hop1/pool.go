@@ -28,6 +28,15 @@ type Pool struct {
 	Conns int           // that there are at most at one time; what exceeds it waits. 0 means 1
 	Idle  time.Duration // how often connections that lie idle are gone through: those that have for all of it are closed. 0 means 45 s
 
+	// Grace is how long the server may go on working on a request whose
+	// connection is given up before the answer is complete. The connection is
+	// half-closed, whatever comes is dropped, and who gives it up waits until
+	// the server has closed it, or for Grace. 0 means to close it at once.
+	Grace time.Duration
+	// Overdue is called with the request's context when Grace has passed and
+	// the server has not closed the connection. Default: nothing.
+	Overdue func(ctx context.Context)
+
 	setup sync.Once
 	turns chan struct{} // holds an element for each connection in use
 
@@ -108,6 +117,15 @@ func (p *Pool) keep(c *conn) bool {
 func (p *Pool) drop(c *conn) {
 	c.nc.Close()
 	<-p.turns
+}
+
+// giveUp ends the use of a connection whose answer is not complete: the server
+// may be working for it.
+func (p *Pool) giveUp(ctx context.Context, c *conn) {
+	if p.Grace > 0 && !c.awaitEnd(p.Grace) && p.Overdue != nil {
+		p.Overdue(ctx)
+	}
+	p.drop(c)
 }
 
 // sweepIdle closes what has lain idle since before the last time.

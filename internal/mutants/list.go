@@ -23,6 +23,7 @@ func mutations() []mutation {
 		machineMutations(),
 		storeMutations(),
 		crossingMutations(),
+		sidecarMutations(),
 	} {
 		all = append(all, list...)
 	}

@@ -1,0 +1,244 @@
+package hop1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func request(t *testing.T, method string, body io.Reader) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://h/", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// unsized hides how long a body is.
+type unsized struct{ io.Reader }
+
+// Requests with and without bodies of known length go over one connection.
+func TestRoundTrip(t *testing.T) {
+	s := newServer(t, func(c net.Conn, r *http.Request) bool {
+		body, err := io.ReadAll(r.Body)
+		text := fmt.Sprint(r.Method, " ", len(body), " ", r.Trailer.Get("X-Sum"), " ", err)
+		fmt.Fprintf(c, "HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n%x\r\n%s\r\n0\r\nX-Sum: 42\r\n\r\n", len(text), text)
+		return true
+	})
+	p := s.pool(t, false)
+	for _, tt := range []struct {
+		method string
+		size   int
+		sized  bool
+		want   string
+	}{
+		{"GET", 0, true, "GET 0  <nil>"},
+		{"POST", 10, true, "POST 10  <nil>"},
+		{"POST", 1 << 20, true, "POST 1048576  <nil>"},
+		{"PUT", 1 << 20, false, "PUT 1048576 7 <nil>"},
+		{"PUT", 0, false, "PUT 0 7 <nil>"},
+	} {
+		var body io.Reader
+		if tt.size > 0 || !tt.sized {
+			body = strings.NewReader(strings.Repeat("x", tt.size))
+		}
+		if !tt.sized {
+			body = unsized{body}
+		}
+		r := request(t, tt.method, body)
+		if !tt.sized {
+			r.ContentLength = -1
+			r.Trailer = http.Header{"X-Sum": {"7"}}
+		}
+		interim := 0
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			if interim++; code != 103 || h.Get("Link") != "a" {
+				t.Errorf("interim answer %d %v", code, h)
+			}
+			return nil
+		}}))
+		res, err := p.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(res.Body)
+		if string(got) != tt.want || err != nil || interim != 1 || res.Trailer.Get("X-Sum") != "42" {
+			t.Errorf("got %q, %v, %d interim answers, trailer %v; want %q", got, err, interim, res.Trailer, tt.want)
+		}
+		res.Body.Close()
+	}
+	if n := s.conns.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+func TestRoundTripFails(t *testing.T) {
+	const ok = "HTTP/1.1 200 OK\r\n"
+	for name, tt := range map[string]struct {
+		raw  string // the answer; | ends the connection
+		head error
+		body error
+	}{
+		"no answer":      {raw: "|", head: io.ErrUnexpectedEOF},
+		"too large":      {raw: ok + strings.Repeat("A: "+strings.Repeat("x", 100<<10)+"\r\n", 11), head: ErrTooLarge},
+		"interim ad lib": {raw: strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 110), head: ErrTooLarge},
+		"no status":      {raw: strings.Repeat("HTTP/1.1 000 X\r\n\r\n", 2), head: ErrMalformed},
+		"cut":            {raw: ok + "Content-Length: 5\r\n\r\nhe|", body: io.ErrUnexpectedEOF},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, func(c net.Conn, r *http.Request) bool {
+				raw, ends := strings.CutSuffix(tt.raw, "|")
+				io.WriteString(c, raw)
+				return !ends
+			})
+			p := s.pool(t, false)
+			res, err := p.RoundTrip(request(t, "GET", nil))
+			if !errors.Is(err, tt.head) {
+				t.Fatalf("error %v, want %v", err, tt.head)
+			}
+			if err != nil {
+				return
+			}
+			if _, err := io.ReadAll(res.Body); !errors.Is(err, tt.body) {
+				t.Errorf("error %v, want %v", err, tt.body)
+			}
+			res.Body.Close()
+		})
+	}
+	p := &Pool{Dial: func(context.Context) (net.Conn, error) { return nil, io.ErrClosedPipe }}
+	for range 2 { // the pool's one turn is given back
+		if _, err := p.RoundTrip(request(t, "GET", nil)); !errors.Is(err, ErrNotSent) || !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("%v from a dial that failed", err)
+		}
+	}
+}
+
+// An answer that comes before the request's body has ended is passed on, and no
+// other request follows on its connection.
+func TestRoundTripEarlyAnswer(t *testing.T) {
+	s := newServer(t, func(c net.Conn, r *http.Request) bool {
+		io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+		return r.ContentLength == 0
+	})
+	p := s.pool(t, false)
+	body, more := io.Pipe()
+	defer more.Close()
+	res, err := p.RoundTrip(request(t, "POST", body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(res.Body)
+	if string(got) != "no" || err != nil || res.StatusCode != 413 {
+		t.Errorf("%d %q, %v", res.StatusCode, got, err)
+	}
+	res.Body.Close()
+	if len(p.idle) > 0 {
+		t.Error("the connection is kept")
+	}
+}
+
+// A connection that is given up is half-closed, and closed when the server has
+// closed it.
+func TestGivingUp(t *testing.T) {
+	gone := errors.New("gone")
+	exchange := func(ctx context.Context, p *Pool) error {
+		x := p.Begin()
+		defer x.Close()
+		x.Method, x.Message = "GET", append(x.Message, get...)
+		err := x.Do(ctx)
+		for err == nil {
+			_, err = x.Next()
+		}
+		return err
+	}
+	roundTrip := func(ctx context.Context, p *Pool) error {
+		res, err := p.RoundTrip(request(t, "GET", nil).WithContext(ctx))
+		if err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		if res.StatusCode == http.StatusSwitchingProtocols { // net/http's proxy closes it twice
+			defer res.Body.Close()
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		return err
+	}
+	for name, tt := range map[string]struct {
+		part string
+		do   func(context.Context, *Pool) error
+	}{
+		"before the answer":              {"", exchange},
+		"within the answer":              {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", exchange},
+		"by way of net/http":             {"", roundTrip},
+		"within the answer, by net/http": {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", roundTrip},
+		"after a change of protocol":     {"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nhe", roundTrip},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var closed atomic.Bool
+			reached := make(chan struct{}, 1)
+			s := newServer(t, func(c net.Conn, r *http.Request) bool {
+				io.WriteString(c, tt.part)
+				reached <- struct{}{}
+				if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+					t.Errorf("the server read %d bytes, %v, want the end", n, err)
+				}
+				for range 20 { // more than fits into what nobody reads
+					if _, err := c.Write(make([]byte, 1<<20)); err != nil {
+						t.Errorf("the server cannot write: %v", err)
+					}
+				}
+				closed.Store(true)
+				return false
+			})
+			p := s.pool(t, false)
+			p.Grace, p.Overdue = time.Hour, func(context.Context) { t.Error("overdue") }
+			ctx, cancel := context.WithCancelCause(t.Context())
+			go func() {
+				<-reached
+				cancel(gone)
+			}()
+			if err := tt.do(ctx, p); !errors.Is(err, gone) {
+				t.Errorf("error %v, want %v", err, gone)
+			}
+			if !closed.Load() {
+				t.Error("the server has not closed the connection")
+			}
+		})
+	}
+	t.Run("overdue", func(t *testing.T) {
+		release := make(chan struct{})
+		s := newServer(t, func(c net.Conn, r *http.Request) bool {
+			<-release
+			return false
+		})
+		defer close(release)
+		p := s.pool(t, false)
+		type key struct{}
+		overdue := 0
+		p.Grace, p.Overdue = 10*time.Millisecond, func(ctx context.Context) {
+			if overdue++; ctx.Value(key{}) != 1 {
+				t.Error("another context")
+			}
+		}
+		for _, do := range []func(context.Context, *Pool) error{exchange, roundTrip} {
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, 1), 10*time.Millisecond)
+			if err := do(ctx, p); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			cancel()
+		}
+		if overdue != 2 {
+			t.Errorf("%d overdue", overdue)
+		}
+	})
+}

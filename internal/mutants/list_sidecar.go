@@ -1,0 +1,75 @@
+package main
+
+// sidecarMutations are about what ends an execution at an app.
+func sidecarMutations() []mutation {
+	const (
+		closes = "./gateway -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
+		grace  = "./gateway -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
+		giving = "./internal/hop1 -run '^TestGivingUp$'"
+	)
+	return []mutation{
+		{
+			rule: "the app's connection is half-closed when it is given up",
+			file: "internal/hop1/conn.go",
+			old:  "_ = half.CloseWrite()",
+			new:  "_ = half",
+			test: "./gateway -run '^TestSidecarHalfClosesWhatItGivesUp$'",
+		},
+		{
+			rule: "the app's close of a connection that is given up is waited for",
+			file: "internal/hop1/pool.go",
+			old:  "p.Grace > 0 && !c.awaitEnd(p.Grace)",
+			new:  "p.Grace < 0 && !c.awaitEnd(p.Grace)",
+			test: closes,
+		},
+		{
+			rule: "the grace is the time between cancel and surrender",
+			file: "gateway/worker.go",
+			old:  "return lease.Surrender.Mono - lease.Cancel.Mono",
+			new:  "return (lease.Surrender.Mono - lease.Cancel.Mono) / 2",
+			test: grace,
+		},
+		{
+			rule: "an app that does not close its connection in time is logged",
+			file: "internal/hop1/conn.go",
+			old:  "return !errors.Is(err, os.ErrDeadlineExceeded)",
+			new:  "return !errors.Is(err, os.ErrDeadlineExceeded) || true",
+			test: giving,
+		},
+		{
+			rule: "the handler of a proxied request returns when the app's connection is done with",
+			file: "gateway/sidecar.go",
+			old:  "	defer a.end()\n",
+			new:  "",
+			test: closes,
+		},
+		{
+			rule: "a request's body that breaks off gives the app's connection up",
+			file: "internal/hop1/transport.go",
+			old:  "if err != nil && out.err == nil {",
+			new:  "if false {",
+			test: grace,
+		},
+		{
+			rule: "a connection that is interrupted is given up before RoundTrip returns",
+			file: "internal/hop1/transport.go",
+			old:  "		t.giveUp()\n		return nil, t.cause(",
+			new:  "		go t.giveUp()\n		return nil, t.cause(",
+			test: giving,
+		},
+		{
+			rule: "a lost session is released after its last execution",
+			file: "ring/handoff/session.go",
+			old:  "m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain)",
+			new:  "m.serving+m.closing > 0",
+			test: closes,
+		},
+		{
+			rule: "a broken answer to a proxied request does not look whole",
+			file: "gateway/sidecar.go",
+			old:  "	if a.brokeOff {",
+			new:  "	if false {",
+			test: "./gateway -run '^TestSidecarOverLinkBrokenAnswer$'",
+		},
+	}
+}
