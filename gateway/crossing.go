@@ -36,8 +36,11 @@ type crossing struct {
 	kept      bool   // the body stands in data
 	data      []byte // for workers that do not take the link
 
+	remote   string        // the client's address
+	abandons *atomic.Int64 // requests of its connection that were given up and are still worked on; nil where nobody counts
+
 	answer answer
-	peer   *peer       // that answers over the link
+	peer   *peer       // that answers over the link, or may yet
 	spare  link.Fields // memory for the answer's
 }
 
@@ -104,15 +107,32 @@ func (x *crossing) attempt(t target) outcome {
 	}
 	x.sent = true
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
-	x.request.Epoch = t.epoch
+	if p.abandoned.refuses(x.remote) {
+		return outcome{err: errAbandons}
+	}
+	x.request.Epoch, x.request.Account, x.peer = t.epoch, x, p
 	p.users.Add(1)
 	res, err := p.link.Do(x.ctx, &x.request)
 	if err != nil {
 		p.leave()
+		x.peer = nil
 		return x.classify(x.ctx, t.Member, err)
 	}
-	x.answer, x.peer = answer{res.Status, res.ContentLength, res.Fields, res.Body}, p
+	x.answer = answer{res.Status, res.ContentLength, res.Fields, res.Body}
 	return outcome{}
+}
+
+// Abandon implements [link.Account].
+func (x *crossing) Abandon(streams int) (ended func()) {
+	atWorker, onConn := x.peer.abandoned.add(x.remote, streams), x.abandons
+	if onConn == nil {
+		return atWorker
+	}
+	onConn.Add(1)
+	return func() {
+		onConn.Add(-1)
+		atWorker()
+	}
 }
 
 // classify says what an error of the link means.
@@ -160,7 +180,10 @@ func (x *crossing) close() {
 // crossHTTP sends r to its worker and answers it. It reports false, before
 // anything was sent, if r has to go by way of net/http.
 func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partition int) bool {
-	x := &crossing{router: rt, client: w, ctx: r.Context(), partition: partition}
+	x := &crossing{router: rt, client: w, ctx: r.Context(), partition: partition, remote: r.RemoteAddr}
+	if h2w, ok := w.ResponseWriter.(*h2Writer); ok {
+		x.abandons = &h2w.conn.abandoned
+	}
 	fail := &failure{router: rt, partition: partition, ctx: r.Context(), method: r.Method}
 	defer x.close()
 	x.request = link.Request{Method: r.Method, Target: r.URL.RequestURI(), Host: r.Host, Key: key, Fields: headerFields(rt, r)}

@@ -61,6 +61,8 @@ func (f *failure) reply(err error) reply {
 		r, counter, level = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.hallFull, slog.LevelDebug
 	case errors.Is(err, errWorkerFull):
 		r, counter, level = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), slog.LevelDebug
+	case errors.Is(err, errAbandons):
+		r, counter, level = reply{status: http.StatusTooManyRequests, text: errAbandons.Error(), retry: true}, new(atomic.Int64), slog.LevelDebug
 	case errors.Is(err, ErrBusy):
 		r, counter, level = reply{status: http.StatusTooManyRequests, text: ErrBusy.Error(), retry: true}, new(atomic.Int64), slog.LevelDebug
 	case errors.Is(err, link.ErrHeaderTooLarge):

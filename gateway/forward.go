@@ -46,6 +46,8 @@ type peer struct {
 	users atomic.Int64 // requests on the link
 	left  atomic.Bool  // the worker has left the view
 
+	abandoned abandoned // requests on the link
+
 	health    health // of connecting for plain HTTP
 	plain     hop1.Pool
 	transport *http.Transport // for what plain does not take

@@ -334,7 +334,7 @@ func (c *frontConn) exchange() (handed, keep bool) {
 	rt.counters.requests.Add(1)
 	x := fronted.Get().(*frontCrossing)
 	defer x.free()
-	x.router, x.client, x.ctx, x.partition = rt, c, c.ctx, partition
+	x.router, x.client, x.ctx, x.partition, x.remote = rt, c, c.ctx, partition, c.client
 	x.fields = c.fields(x.fields)
 	x.request.Method, x.request.Target, x.request.Host = text(c.head.Method), text(c.head.Target), text(c.head.Host)
 	x.request.Key, x.request.Fields = key, x.fields

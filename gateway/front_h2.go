@@ -23,7 +23,8 @@ import (
 const h2Preface = "PRI * HTTP/2.0\r\n"
 
 // maxH2Streams is how many requests a client may have under way at once on one
-// connection.
+// connection, and how many that it has given up may be worked on when another
+// one is taken.
 const maxH2Streams = 250
 
 // h2Conn is a client's connection that speaks HTTP/2.
@@ -34,6 +35,7 @@ type h2Conn struct {
 	tls    *tls.ConnectionState // nil without TLS
 
 	forwarded atomic.Pointer[forwardedTo]
+	abandoned atomic.Int64 // requests that the client has given up and a worker still works on
 }
 
 // forwardedTo is what forwarding fields are for a host, if the client has set
@@ -102,6 +104,10 @@ var h2Streams = sync.Pool{New: func() any {
 
 // handle answers a request.
 func (c *h2Conn) handle(stream *h2.Stream) {
+	if c.abandoned.Load() >= maxH2Streams {
+		stream.Reset(h2.RefusedStream)
+		return
+	}
 	s := h2Streams.Get().(*h2Stream)
 	s.conn, s.stream = c, stream
 	if !s.exchange() {
@@ -144,6 +150,7 @@ func (s *h2Stream) exchange() bool {
 	}
 	rt.counters.requests.Add(1)
 	s.router, s.client, s.ctx, s.partition = rt, s, s.stream.Context(), partition
+	s.remote, s.abandons = s.conn.client, &s.conn.abandoned
 	s.sent = s.appendFields(s.sent)
 	s.request.Method, s.request.Target, s.request.Host = r.Method, r.Path, r.Authority
 	s.request.Key, s.request.Fields = key, s.sent

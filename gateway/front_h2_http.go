@@ -48,7 +48,7 @@ func (c *h2Conn) serveHTTP(s *h2.Stream) {
 	} else {
 		r.RequestURI = s.Authority
 	}
-	w := &h2Writer{stream: s, front: c.front, method: r.Method, header: make(http.Header), length: -1}
+	w := &h2Writer{stream: s, conn: c, method: r.Method, header: make(http.Header), length: -1}
 	r.Body, r.ContentLength = http.NoBody, s.ContentLength
 	if s.Body {
 		body := &h2Body{stream: s, request: r, expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue")}
@@ -125,7 +125,7 @@ const maxPending = 4 << 10
 // h2Writer is an [http.ResponseWriter].
 type h2Writer struct {
 	stream *h2.Stream
-	front  *Front
+	conn   *h2Conn
 	method string
 	header http.Header
 
@@ -159,7 +159,7 @@ func (w *h2Writer) WriteHeader(status int) {
 	}
 	w.out = h2Fields(w.header)
 	if _, dated := w.header["Date"]; !dated {
-		w.out = append(w.out, h2.Field{Name: "date", Value: w.front.dateText()})
+		w.out = append(w.out, h2.Field{Name: "date", Value: w.conn.front.dateText()})
 	}
 	for _, list := range w.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {

@@ -1,12 +1,18 @@
 package gateway_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"golang.org/x/net/http2/hpack"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
@@ -141,4 +147,204 @@ func TestFullWorkerIsSaidAtOnce(t *testing.T) {
 	if s := rt.Stats(); s.Held != 0 {
 		t.Errorf("%d requests were held", s.Held)
 	}
+}
+
+// slowApp is an app that works on requests for /slow until it is released, also
+// when nobody waits for the answer.
+type slowApp struct {
+	release chan struct{}
+	running atomic.Int64
+	most    atomic.Int64
+}
+
+func (a *slowApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/slow") {
+		n := a.running.Add(1)
+		for most := a.most.Load(); n > most && !a.most.CompareAndSwap(most, n); most = a.most.Load() {
+		}
+		<-a.release
+		a.running.Add(-1)
+	}
+	fmt.Fprint(rw, "ok")
+}
+
+// Requests that a client of HTTP/2 has given up, and that the app still works
+// on, count for its connection.
+func TestTrapAbandonedRequestsCountForTheirConnection(t *testing.T) {
+	for name, more := range map[string][]string{"short way": nil, "net/http": {"expect", "100-continue"}} {
+		t.Run(name, func(t *testing.T) {
+			const most = 2 * 250 // what a connection may have under way, twice
+			app := &slowApp{release: make(chan struct{})}
+			free := sync.OnceFunc(func() { close(app.release) })
+			defer free()
+			s, _ := inFrontOf(t, serve(t, app).URL)
+			attacker := newRawH2(t, s.URL)
+			refused := 0
+			for i := range 3 * most {
+				before := app.running.Load()
+				id := attacker.open(fmt.Sprint("key", i), "/slow", more...)
+				eventually(t, "the app works on it, or it is refused", func() bool {
+					return app.running.Load() > before || attacker.refused(id)
+				})
+				if attacker.refused(id) {
+					refused++
+					continue
+				}
+				attacker.reset(id)
+			}
+			if n := app.most.Load(); n > most || refused == 0 {
+				t.Errorf("the app worked on %d abandoned requests of a connection, want at most %d; %d were refused", n, most, refused)
+			}
+			for i := range 20 {
+				if res, body := get(t, s, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
+					t.Fatalf("another client: %d %q", res.StatusCode, body)
+				}
+			}
+			free()
+			eventually(t, "the connection is free again", func() bool {
+				id := attacker.open("after", "/", more...)
+				eventually(t, "it is answered", func() bool { return attacker.refused(id) || attacker.answered(id) })
+				return attacker.answered(id)
+			})
+		})
+	}
+}
+
+// A share of a worker is spent on requests that were given up. Beyond it those
+// who give up are refused, and nobody else.
+func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
+	const streams, share, batch = 64, 64 / 4, 4
+	app := &slowApp{release: make(chan struct{})}
+	free := sync.OnceFunc(func() { close(app.release) })
+	defer free()
+	c := newTestCluster(t, 16)
+	w := c.startReady(func(cfg *gateway.WorkerConfig) { cfg.StreamsPerLink = streams })
+	addr := w.listen(t, must(w.Sidecar(must(url.Parse(serve(t, app).URL)))))
+	if err := w.member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	members := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	rt := newRouter(t, gateway.RouterConfig{Members: members, Ring: c.cfg})
+	s := throughFront(t, rt)
+
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	key, gone := 0, int64(0)
+	for range 2 * streams / batch {
+		var conns []net.Conn
+		var refused atomic.Int64
+		before := app.running.Load()
+		for range batch {
+			key++
+			conn := must(net.Dial("tcp", s.Listener.Addr().String()))
+			fmt.Fprintf(conn, "GET /slow HTTP/1.1\r\nHost: h\r\nX-Key: key%d\r\n\r\n", key)
+			conns = append(conns, conn)
+			readers.Go(func() {
+				if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && res.StatusCode == http.StatusTooManyRequests {
+					refused.Add(1)
+				}
+			})
+		}
+		eventually(t, "the app works on what was not refused", func() bool { return app.running.Load()+refused.Load() == before+batch })
+		gone += batch - refused.Load()
+		for _, conn := range conns {
+			conn.Close()
+		}
+		eventually(t, "the router knows that they have left", func() bool { return rt.Stats().ClientGone == gone })
+	}
+	if n := app.most.Load(); n < share || n > share+batch {
+		t.Errorf("the app worked on %d abandoned requests, want %d or some more", n, share)
+	}
+	if res, _ := get(t, s, "of the one who gave up"); res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
+		t.Errorf("who gave up is answered %d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
+	}
+	s.client = &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
+	defer s.client.CloseIdleConnections()
+	for i := range 2 * streams {
+		if res, body := get(t, s, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
+			t.Fatalf("another client: %d %q", res.StatusCode, body)
+		}
+	}
+	free()
+	s.client = http.DefaultClient
+	eventually(t, "who gave up is served again", func() bool {
+		res, _ := get(t, s, "of the one who gave up")
+		return res.StatusCode == 200
+	})
+}
+
+// rawH2 is a client of HTTP/2 that opens streams and gives them up.
+type rawH2 struct {
+	t    *testing.T
+	conn net.Conn
+	next uint32
+
+	mu   sync.Mutex
+	last map[uint32]byte // kind of the last frame on a stream: HEADERS or RST_STREAM
+}
+
+func newRawH2(t *testing.T, base string) *rawH2 {
+	c := &rawH2{t: t, conn: must(dialHTTP(base)), next: 1, last: make(map[uint32]byte)}
+	c.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2Frame(4, 0, 0, "") + h2Frame(4, 1, 0, ""))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.read()
+	}()
+	t.Cleanup(func() {
+		c.conn.Close()
+		<-done
+	})
+	return c
+}
+
+func (c *rawH2) send(frames string) {
+	if _, err := io.WriteString(c.conn, frames); err != nil {
+		c.t.Error(err)
+	}
+}
+
+func (c *rawH2) read() {
+	in := bufio.NewReader(c.conn)
+	for {
+		var head [9]byte
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return
+		}
+		if _, err := in.Discard(int(head[0])<<16 | int(head[1])<<8 | int(head[2])); err != nil {
+			return
+		}
+		if kind := head[3]; kind == 1 || kind == 3 {
+			c.mu.Lock()
+			c.last[uint32(head[5])<<24|uint32(head[6])<<16|uint32(head[7])<<8|uint32(head[8])] = kind
+			c.mu.Unlock()
+		}
+	}
+}
+
+// open sends a request for a key, with more fields, and returns its stream.
+func (c *rawH2) open(key, path string, more ...string) uint32 {
+	var block strings.Builder
+	enc := hpack.NewEncoder(&block)
+	fields := append([]string{":method", "GET", ":scheme", "http", ":authority", "h", ":path", path, "x-key", key}, more...)
+	for i := 0; i < len(fields); i += 2 {
+		_ = enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	id := c.next
+	c.next += 2
+	c.send(h2Frame(1, 4|1, id, block.String()))
+	return id
+}
+
+// reset gives a request up.
+func (c *rawH2) reset(id uint32) { c.send(h2Frame(3, 0, id, "\x00\x00\x00\x08")) }
+
+func (c *rawH2) refused(id uint32) bool { return c.frame(id) == 3 }
+
+func (c *rawH2) answered(id uint32) bool { return c.frame(id) == 1 }
+
+func (c *rawH2) frame(id uint32) byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last[id]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,5 +208,108 @@ func TestRequestContext(t *testing.T) {
 		if idle.Err() != context.DeadlineExceeded {
 			t.Error("Err missed the deadline without a timer")
 		}
+	})
+}
+
+// ledger is an Account.
+type ledger struct{ begun, ended atomic.Int32 }
+
+func (l *ledger) Abandon(streams int) (ended func()) {
+	l.begun.Add(1)
+	return func() { l.ended.Add(1) }
+}
+
+// TestAbandonedRequestsCount: what a client has given up goes on counting until
+// the handler has returned, and its account learns of both.
+func TestAbandonedRequestsCount(t *testing.T) {
+	for _, when := range []string{"before the head", "in the body"} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				goOn := make(chan struct{})
+				p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+					if r.Target == "/" {
+						return
+					}
+					if when == "in the body" {
+						io.WriteString(w, "x")
+						w.Flush()
+					}
+					<-goOn
+				}, Config{MaxStreams: 3})
+				account := new(ledger)
+				for range 3 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					resp, err := p.Do(ctx, &Request{Method: "GET", Target: "/slow", Host: "h", Account: account})
+					if err == nil {
+						resp.Body.Close()
+					}
+					cancel()
+				}
+				synctest.Wait()
+				if b, e := account.begun.Load(), account.ended.Load(); b != 3 || e != 0 {
+					t.Errorf("%d were abandoned, %d of them have ended", b, e)
+				}
+				_, err := p.get(t, "/")
+				want(t, err, ErrTooManyStreams)
+				close(goOn)
+				synctest.Wait()
+				if e := account.ended.Load(); e != 3 {
+					t.Errorf("%d of 3 have ended", e)
+				}
+				if _, err := p.get(t, "/"); err != nil {
+					t.Error(err)
+				}
+				if n := p.dials.Load(); n != 1 {
+					t.Errorf("%d connections", n)
+				}
+			})
+		})
+	}
+}
+
+// TestAbandonedRequestsEnd: the account is not charged for what is over, and a
+// connection that ends ends them all.
+func TestAbandonedRequestsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			switch r.Target {
+			case "/slow":
+				<-goOn
+			case "/refused":
+				w.Refuse(&RefusedError{Reason: Busy})
+			case "/aborted":
+				w.Abort()
+			case "/late": // it answers when nobody wants it any more
+				<-r.Context().Done()
+				w.Refuse(&RefusedError{Reason: Busy})
+			}
+			text(w, "ok")
+		}, Config{})
+		account := new(ledger)
+		do := func(target string) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			fetch(ctx, &p.Client, &Request{Method: "GET", Target: target, Host: "h", Account: account})
+		}
+		for _, target := range []string{"/", "/refused", "/aborted"} {
+			do(target)
+		}
+		if n := account.begun.Load(); n != 0 {
+			t.Errorf("%d requests count as abandoned", n)
+		}
+		do("/late")
+		synctest.Wait()
+		if b, e := account.begun.Load(), account.ended.Load(); b != 1 || e != 1 {
+			t.Errorf("%d were abandoned, %d of them have ended", b, e)
+		}
+		do("/slow")
+		do("/slow")
+		p.last().Close()
+		synctest.Wait()
+		if b, e := account.begun.Load(), account.ended.Load(); b != 3 || e != 3 {
+			t.Errorf("%d were abandoned, %d of them have ended", b, e)
+		}
+		close(goOn)
 	})
 }

@@ -18,6 +18,10 @@ type clientStream struct {
 	resp     Response
 	body     Body
 	answered bool // resp is set; under mu
+
+	account   Account
+	abandoned bool   // given up, and the server's last frame has not come; under cc.mu
+	ended     func() // of the account; under cc.mu
 }
 
 // clientConn is the client's end of a connection.
@@ -47,8 +51,8 @@ func (cc *clientConn) run() {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	handed := cc.out.handed()
-	for id, st := range cc.streams {
-		delete(cc.streams, id)
+	for _, st := range cc.streams {
+		cc.forget(st)
 		if st.headEnd > handed { // the head is not complete: nothing started
 			st.stop(notStarted(cc.cause))
 			continue
@@ -59,7 +63,7 @@ func (cc *clientConn) run() {
 
 // do sends req and waits for the head of the answer.
 func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
-	st := &clientStream{cc: cc}
+	st := &clientStream{cc: cc, account: req.Account}
 	st.c, st.window, st.credit = &cc.conn, initialWindow, initialWindow
 	st.body = Body{st: st, ctx: ctx}
 	if err := cc.send(ctx, st, req); err != nil {
@@ -171,21 +175,47 @@ func (cc *clientConn) rest() {
 	}
 }
 
-// lookup returns a stream, nil if it is over, and forgets it if last is set.
+// lookup returns a stream, nil if it is over or was abandoned. With last set,
+// for the server's last frame on it, it is forgotten.
 func (cc *clientConn) lookup(id uint64, last bool) *clientStream {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	st := cc.streams[id]
-	if last && st != nil {
-		cc.forget(id)
+	if st == nil {
+		return nil
+	}
+	if last {
+		cc.forget(st)
+	}
+	if st.abandoned {
+		return nil
 	}
 	return st
 }
 
+// abandon notes that st was given up on this side. It reports false if it is
+// over. It goes on counting until the server's last frame on it, which says
+// that the handler has returned.
+func (cc *clientConn) abandon(st *clientStream) bool {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	if cc.streams[st.id] != st || st.abandoned {
+		return false
+	}
+	st.abandoned = true
+	if st.account != nil {
+		st.ended = st.account.Abandon(int(cc.peer.streams))
+	}
+	return true
+}
+
 // forget drops a stream; the last one of a draining connection ends it.
 // cc.mu is held.
-func (cc *clientConn) forget(id uint64) {
-	delete(cc.streams, id)
+func (cc *clientConn) forget(st *clientStream) {
+	delete(cc.streams, st.id)
+	if st.ended != nil {
+		st.ended()
+	}
 	if int64(len(cc.streams)) == half(cc.peer.streams)-1 {
 		cc.crowded.Store(false)
 	}
@@ -203,7 +233,7 @@ func (cc *clientConn) drain(last uint64) {
 	cc.draining = true
 	for id, st := range cc.streams {
 		if id > last {
-			delete(cc.streams, id)
+			cc.forget(st)
 			st.stop(notStarted(ErrDraining))
 		}
 	}
@@ -278,8 +308,11 @@ func (cc *clientConn) data(h header) error {
 			st = nil
 		}
 	}
-	if st != nil && h.end {
+	switch {
+	case st != nil && h.end:
 		st.finished(nil)
+	case h.end:
+		cc.lookup(h.stream, true)
 	}
 	return nil
 }
@@ -287,18 +320,29 @@ func (cc *clientConn) data(h header) error {
 // head takes a frame whose payload is needed as a whole.
 func (cc *clientConn) head(h header) error {
 	st := cc.lookup(h.stream, false)
-	if h.length > cc.cfg.MaxHeaderBytes {
-		if st != nil {
-			st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrHeaderTooLarge, h.kind, h.length), CodeProtocol)
+	tooLarge := h.length > cc.cfg.MaxHeaderBytes
+	if tooLarge {
+		if err := cc.in.skip(h.length); err != nil {
+			return err
 		}
-		return cc.in.skip(h.length)
+	} else {
+		p, err := cc.in.next(h.length)
+		if err != nil {
+			return err
+		}
+		if st != nil && st.take(h, p) {
+			return nil
+		}
 	}
-	p, err := cc.in.next(h.length)
-	if err != nil {
-		return err
-	}
-	if st != nil && !st.take(h, p) {
+	switch {
+	case st == nil:
+	case tooLarge:
+		st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrHeaderTooLarge, h.kind, h.length), CodeProtocol)
+	default:
 		cc.breach(st)
+	}
+	if h.end || h.kind == kindRefused {
+		cc.lookup(h.stream, true)
 	}
 	return nil
 }
@@ -383,7 +427,7 @@ func (st *clientStream) abandon(err error) {
 
 // giveUp ends a stream from this side and tells the peer, unless it is over.
 func (st *clientStream) giveUp(err error, code Code) {
-	if st.cc.lookup(st.id, true) != nil {
+	if st.cc.abandon(st) {
 		st.cc.control(kindReset, st.id, uint64(code))
 	}
 	st.stop(err)

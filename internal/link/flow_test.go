@@ -146,7 +146,13 @@ func TestServerRefusesTooMany(t *testing.T) {
 			t.Errorf("%v for stream %d, %v, %v", h.kind, h.stream, refusal, err)
 		}
 		close(goOn)
-		synctest.Wait()
+		for ended := uint64(0); ended != 1+2; {
+			h, _ := peer.frame(t)
+			if h.kind != kindReset || h.stream < 1 || h.stream > 2 {
+				t.Fatalf("%v for stream %d, want the ends of those that were cancelled", h.kind, h.stream)
+			}
+			ended += h.stream
+		}
 		peer.write(t, requestFrame(4, plainHead("GET"), true))
 		if h, _ := peer.frame(t); h.kind != kindResponse || h.stream != 4 || !h.end {
 			t.Errorf("%v for stream %d", h.kind, h.stream)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -48,13 +49,13 @@ func TestOtherVersion(t *testing.T) {
 		served := make(chan error)
 		go func() { served <- s.ServeConn(far) }()
 		peer := newFakePeer(near)
-		go peer.write(t, appendFrame([]byte(preface), header{kind: kindHello}, []byte{2, 'n', 'e', 'w'}))
+		go peer.write(t, appendFrame([]byte(preface), header{kind: kindHello}, []byte{Version + 1, 'n', 'e', 'w'}))
 		if p, err := peer.in.next(len(preface)); string(p) != preface || err != nil {
 			t.Errorf("got %q, %v", p, err)
 		}
 		peer.frame(t)
 		mismatch, ok := errors.AsType[*MismatchError](<-served)
-		if !ok || mismatch.What != "version" || mismatch.Remote != "2" {
+		if !ok || mismatch.What != "version" || mismatch.Remote != fmt.Sprint(Version+1) {
 			t.Errorf("got %v", mismatch)
 		}
 	})

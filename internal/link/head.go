@@ -8,7 +8,7 @@ import (
 )
 
 // Version is the version of the protocol that this package speaks.
-const Version = 1
+const Version = 2
 
 var errMalformed = errors.New("malformed frame")
 

@@ -32,7 +32,21 @@ type Request struct {
 	// Trailer, if set, is called when Body has come to its end.
 	Trailer func() Fields
 
+	// Account, if set, learns for how long the worker goes on with the request
+	// once it was given up.
+	Account Account
+
 	up upload
+}
+
+// Account is charged for requests that are given up before their answer has
+// come to its end: the worker may go on with them.
+type Account interface {
+	// Abandon is called when that begins, and what it returns when the worker
+	// has said that its handler has returned, or the connection has ended.
+	// streams is how many requests the worker takes at once on the connection,
+	// of which this one stays one for as long. Neither function may block.
+	Abandon(streams int) (ended func())
 }
 
 // NewRequest returns what is to be sent for r, key and epoch left out.

@@ -123,7 +123,7 @@ func (sc *serverConn) frame(h header) error {
 		}
 		st, err := sc.lookup(h)
 		if st != nil {
-			sc.remove(st.id)
+			sc.abandon(st)
 			st.cancel(context.Canceled)
 		}
 		return err
@@ -148,6 +148,15 @@ func (sc *serverConn) remove(id uint64) bool {
 	_, ok := sc.streams[id]
 	delete(sc.streams, id)
 	return ok
+}
+
+// abandon forgets a stream that the client has reset, and which it is to be told
+// of when the handler has returned.
+func (sc *serverConn) abandon(st *serverStream) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	st.abandoned = true
+	delete(sc.streams, st.id)
 }
 
 // breach resets a stream whose client broke the protocol on it.
@@ -243,7 +252,11 @@ func (sc *serverConn) returned(st *serverStream) {
 	if sc.draining && sc.running == 0 {
 		sc.closeSoon()
 	}
+	abandoned := st.abandoned
 	sc.mu.Unlock()
+	if abandoned {
+		sc.control(kindReset, st.id, uint64(CodeCancel))
+	}
 }
 
 func (sc *serverConn) data(h header) error {

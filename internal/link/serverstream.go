@@ -20,6 +20,9 @@ type serverStream struct {
 	stream
 	sc  *serverConn
 	ctx requestContext
+
+	abandoned bool // by the client; under sc.mu
+
 	req ServerRequest
 	w   ResponseWriter
 }
