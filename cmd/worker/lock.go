@@ -16,11 +16,28 @@ const maxPrevious = 100
 
 // lockFile holds the incarnations of this process, and an exclusive lock that
 // ends with the process: whoever gets the lock knows that the processes whose
-// incarnations the file names are dead. The zero lockFile does nothing.
-type lockFile struct{ f *os.File }
+// incarnations the file names are dead, if they ran under the same kernel. So
+// beside each incarnation stands the boot id of its machine: a lock on a
+// network file system, or on a volume that was attached elsewhere before,
+// proves nothing of processes over there. The zero lockFile does nothing.
+type lockFile struct {
+	f    *os.File
+	boot string
+}
 
-// lockIncarnations locks the file at path and returns the incarnations in it.
-func lockIncarnations(path string) (previous []string, l *lockFile, err error) {
+// bootID returns the kernel's random id of this boot of the machine, "" where
+// there is none, in which case nothing can be proved.
+func bootID() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// lockIncarnations locks the file at path and returns the incarnations in it
+// that ran under the boot id. With no boot id it returns none.
+func lockIncarnations(path, boot string) (previous []string, l *lockFile, err error) {
 	if path == "" {
 		return nil, new(lockFile), nil
 	}
@@ -35,7 +52,7 @@ func lockIncarnations(path string) (previous []string, l *lockFile, err error) {
 		}
 		return nil, nil, fmt.Errorf("cannot lock %s (--lock-file): %w", path, err)
 	}
-	l = &lockFile{f}
+	l = &lockFile{f, boot}
 	if previous, err = l.read(); err != nil {
 		l.close()
 		return nil, nil, fmt.Errorf("cannot use %s (--lock-file): %w", path, err)
@@ -43,25 +60,36 @@ func lockIncarnations(path string) (previous []string, l *lockFile, err error) {
 	return previous, l, nil
 }
 
-// read returns the incarnations in the file. It leaves them there, since they
-// may have to be released once more if this process dies early; only what
-// exceeds maxPrevious goes.
-func (l *lockFile) read() ([]string, error) {
+// read returns the incarnations in the file that are certainly dead. It leaves
+// them there, since they may have to be released once more if this process dies
+// early; those of other boots go, and what exceeds maxPrevious.
+func (l *lockFile) read() (previous []string, err error) {
 	content, err := io.ReadAll(io.LimitReader(l.f, 1<<20))
 	if err != nil {
 		return nil, err
 	}
-	ids := strings.Fields(string(content))
-	if len(ids) <= maxPrevious {
-		return ids, nil
+	for line := range strings.Lines(string(content)) {
+		id, boot, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if id != "" && boot != "" && boot == l.boot {
+			previous = append(previous, id)
+		}
 	}
-	ids = ids[len(ids)-maxPrevious:]
+	previous = previous[max(0, len(previous)-maxPrevious):]
+	var kept strings.Builder
+	for _, id := range previous {
+		kept.WriteString(l.line(id))
+	}
+	if kept.String() == string(content) {
+		return previous, nil
+	}
 	if err := l.f.Truncate(0); err != nil {
 		return nil, err
 	}
-	_, err = l.f.WriteAt([]byte(strings.Join(ids, "\n")+"\n"), 0)
-	return ids, err
+	_, err = l.f.WriteAt([]byte(kept.String()), 0)
+	return previous, err
 }
+
+func (l *lockFile) line(id string) string { return id + " " + l.boot + "\n" }
 
 // write adds an incarnation of this process.
 func (l *lockFile) write(id string) error {
@@ -72,7 +100,7 @@ func (l *lockFile) write(id string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := l.f.WriteAt([]byte(id+"\n"), end); err != nil {
+	if _, err := l.f.WriteAt([]byte(l.line(id)), end); err != nil {
 		return err
 	}
 	return l.f.Sync()

@@ -39,7 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	stopHangups := cli.LogHangups(logger)
 	defer stopHangups()
 
-	previous, lock, err := lockIncarnations(o.lockFile)
+	previous, lock, err := lockIncarnations(o.lockFile, bootID())
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -91,7 +92,7 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 
 func TestLockFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	previous, first, err := lockIncarnations(path)
+	previous, first, err := lockIncarnations(path, "this boot")
 	if err != nil || len(previous) != 0 {
 		t.Fatal(previous, err)
 	}
@@ -100,18 +101,28 @@ func TestLockFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := lockIncarnations(path); err == nil || !strings.Contains(err.Error(), path) {
+	if _, _, err := lockIncarnations(path, "this boot"); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a second lock: %v", err)
 	}
 	first.close()
 	for range 2 { // they stay until they have been released for sure
-		previous, l, err := lockIncarnations(path)
+		previous, l, err := lockIncarnations(path, "this boot")
 		if err != nil || len(previous) != maxPrevious || previous[len(previous)-1] != fmt.Sprintf("id%d", maxPrevious+4) {
 			t.Fatalf("%d incarnations, %v", len(previous), err)
 		}
 		l.close()
 	}
-	if _, none, err := lockIncarnations(""); err != nil || none.write("x") != nil {
+	for _, boot := range []string{"another boot", "", "this boot"} { // under another kernel, the lock proves nothing
+		previous, l, err := lockIncarnations(path, boot)
+		if err != nil || len(previous) != 0 {
+			t.Errorf("under %q: %q, %v", boot, previous, err)
+		}
+		l.close()
+	}
+	if bootID() == "" && runtime.GOOS == "linux" {
+		t.Error("no boot id")
+	}
+	if _, none, err := lockIncarnations("", "this boot"); err != nil || none.write("x") != nil {
 		t.Error("no lock file", err)
 	}
 }

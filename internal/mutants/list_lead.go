@@ -41,6 +41,13 @@ func leadMutations() []mutation {
 			test: "./gateway -run ^TestTrapStoppedBeforeStart$",
 		},
 		{
+			rule: "the lock file proves nothing of another boot",
+			file: "cmd/worker/lock.go",
+			old:  " && boot == l.boot",
+			new:  "",
+			test: "./cmd/worker -run ^TestLockFile$",
+		},
+		{
 			rule: "a worker is ready when it serves what the ring gives it",
 			file: "gateway/shell.go",
 			old:  "	if !onRing || served < given {",
