@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"embed"
@@ -12,29 +11,23 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
-
-// DefaultSessionTTL is the session TTL of a store whose options name none.
-const DefaultSessionTTL = 10 * time.Second
 
 // ErrStoreClosed: the store was closed.
 var ErrStoreClosed = errors.New("fallback: store closed")
 
 // StoreOptions configures a Store. The zero value is useful.
 type StoreOptions struct {
-	// Cluster separates clusters that share a Redis. Every key begins with
-	// {keyway:<Cluster>}: and so lies in one hash slot. It holds no braces.
-	// Default: "default".
-	Cluster string
-
-	// TTL is the cluster's session TTL, and so the length of a quarantine;
-	// all processes of a cluster use the same. Default: DefaultSessionTTL.
-	TTL time.Duration
+	// Settings are those of the cluster's members, such as gossip.Cluster's
+	// method Settings returns. Every key in Redis begins with
+	// {keyway:<Settings.Cluster>}: and so lies in one hash slot. A quarantine
+	// lasts for Settings.TTL.
+	Settings ring.Settings
 
 	// NewCluster skips the quarantine of a store that holds nothing at all
 	// of this cluster when Generation is called for the first time. It is
@@ -70,12 +63,11 @@ type Store struct {
 	renewal redis.UniversalClient
 	sharded bool // pub/sub of a Redis Cluster
 
-	cluster string
-	keys    []string
-	channel string
-	ttl     time.Duration
-	logger  *slog.Logger
-	scripts map[string]*redis.Script
+	settings ring.Settings
+	keys     []string
+	channel  string
+	logger   *slog.Logger
+	scripts  map[string]*redis.Script
 
 	virgin  atomic.Bool // NewCluster, until the first generation is known
 	advised atomic.Bool // the warnings have been given
@@ -94,13 +86,9 @@ var ownershipScripts embed.FS
 // NewStore makes a store over the Redis of a URL (see NewClient). It does no
 // network I/O; a Redis that cannot be reached shows in the first call.
 func NewStore(url string, o StoreOptions) (*Store, error) {
-	o.Cluster = cmp.Or(o.Cluster, "default")
-	if strings.ContainsAny(o.Cluster, "{}") {
-		return nil, fmt.Errorf("fallback: cluster name %q holds a brace", o.Cluster)
-	}
-	o.TTL = cmp.Or(o.TTL, DefaultSessionTTL)
-	if o.TTL < time.Millisecond {
-		return nil, fmt.Errorf("fallback: session TTL %v is below 1ms", o.TTL)
+	o.Settings = o.Settings.WithDefaults()
+	if err := o.Settings.Validate(); err != nil {
+		return nil, fmt.Errorf("fallback: %w", err)
 	}
 	scripts, err := loadOwnershipScripts()
 	if err != nil {
@@ -115,14 +103,13 @@ func NewStore(url string, o StoreOptions) (*Store, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	s := &Store{
-		client:  client,
-		renewal: renewal,
-		cluster: o.Cluster,
-		keys:    ownershipKeys(o.Cluster),
-		channel: "{keyway:" + o.Cluster + "}:changed",
-		ttl:     o.TTL,
-		logger:  o.Logger,
-		scripts: scripts,
+		client:   client,
+		renewal:  renewal,
+		settings: o.Settings,
+		keys:     ownershipKeys(o.Settings.Cluster),
+		channel:  "{keyway:" + o.Settings.Cluster + "}:changed",
+		logger:   o.Logger,
+		scripts:  scripts,
 	}
 	if s.logger == nil {
 		s.logger = slog.Default()
@@ -166,6 +153,10 @@ func loadOwnershipScripts() (map[string]*redis.Script, error) {
 	}
 	return scripts, nil
 }
+
+// Settings returns the settings that the store was opened with, with their
+// defaults filled in.
+func (s *Store) Settings() ring.Settings { return s.settings }
 
 // Close ends every Watch and call, and waits for them. It may be called
 // again.
@@ -243,7 +234,7 @@ func (s *Store) common(gen string) []any {
 	if s.virgin.Load() {
 		virgin = "1"
 	}
-	return []any{gen, s.left(), rand.Text(), s.ttl.Milliseconds(), s.channel, publish, virgin}
+	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, virgin}
 }
 
 // maxKnown bounds how many generations a store remembers.
@@ -268,7 +259,7 @@ func (s *Store) left() string {
 }
 
 func (s *Store) failed(script string, err error) error {
-	return fmt.Errorf("fallback: %s in the store of cluster %q: %w", script, s.cluster, err)
+	return fmt.Errorf("fallback: %s in the store of cluster %q: %w", script, s.settings.Cluster, err)
 }
 
 // openReply turns a reply's status into an error.

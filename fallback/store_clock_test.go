@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/storetest"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -53,7 +54,7 @@ func (c *clocked) refresh() {
 
 func (c *clocked) register(inc string) {
 	c.Helper()
-	_, err := c.store.Register(c.Context(), c.gen, handoff.Session{Incarnation: inc}, DefaultSessionTTL, nil)
+	_, err := c.store.Register(c.Context(), c.gen, handoff.Session{Incarnation: inc}, ring.DefaultSessionTTL, nil)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -75,16 +76,16 @@ func TestTrapClockSetBack(t *testing.T) {
 		c.restart()
 		c.refresh()
 		c.advance(-time.Hour)
-		if left := c.observe().Quarantine; left <= 0 || left > DefaultSessionTTL {
+		if left := c.observe().Quarantine; left <= 0 || left > ring.DefaultSessionTTL {
 			c.Errorf("the quarantine has %v left, want up to one TTL", left)
 		}
 		c.register("a")
-		c.advance(DefaultSessionTTL)
+		c.advance(ring.DefaultSessionTTL)
 		if s := c.observe(); len(s.Sessions) > 0 || s.Quarantine > 0 {
 			c.Errorf("after a TTL got %+v, want neither session nor quarantine", s)
 		}
-		c.advance(-DefaultSessionTTL)
-		if err := c.store.Renew(c.Context(), c.gen, "a", DefaultSessionTTL); !errors.Is(err, handoff.ErrSessionGone) {
+		c.advance(-ring.DefaultSessionTTL)
+		if err := c.store.Renew(c.Context(), c.gen, "a", ring.DefaultSessionTTL); !errors.Is(err, handoff.ErrSessionGone) {
 			c.Errorf("after the clock was set back Renew gave %v, want ErrSessionGone", err)
 		}
 	})
@@ -100,8 +101,8 @@ func TestTrapClockSetBackAfterRegistering(t *testing.T) {
 		if err := c.store.Release(c.Context(), "c"); err != nil {
 			c.Fatal(err)
 		}
-		c.advance(DefaultSessionTTL / 2)
-		if err := c.store.Renew(c.Context(), c.gen, "b", DefaultSessionTTL); err != nil {
+		c.advance(ring.DefaultSessionTTL / 2)
+		if err := c.store.Renew(c.Context(), c.gen, "b", ring.DefaultSessionTTL); err != nil {
 			c.Fatal(err)
 		}
 		c.advance(-time.Hour)
@@ -112,11 +113,11 @@ func TestTrapClockSetBackAfterRegistering(t *testing.T) {
 			c.advance(-time.Minute)
 			c.observe()
 		}
-		c.advance(DefaultSessionTTL / 2)
+		c.advance(ring.DefaultSessionTTL / 2)
 		if s := c.observe().Sessions; len(s) != 1 || s[0].Incarnation != "b" {
 			c.Errorf("got sessions %v half a TTL later, want b alone", s)
 		}
-		c.advance(DefaultSessionTTL / 2)
+		c.advance(ring.DefaultSessionTTL / 2)
 		if s := c.observe().Sessions; len(s) != 0 {
 			c.Errorf("got sessions %v a TTL later", s)
 		}
@@ -133,12 +134,12 @@ func TestSessionTTL(t *testing.T) {
 	onEachClock(t, func(c *clocked) {
 		c.register("a")
 		for range 3 {
-			c.advance(DefaultSessionTTL - time.Millisecond)
-			if err := c.store.Renew(c.Context(), c.gen, "a", DefaultSessionTTL); err != nil {
+			c.advance(ring.DefaultSessionTTL - time.Millisecond)
+			if err := c.store.Renew(c.Context(), c.gen, "a", ring.DefaultSessionTTL); err != nil {
 				c.Fatal(err)
 			}
 		}
-		c.advance(DefaultSessionTTL - time.Millisecond)
+		c.advance(ring.DefaultSessionTTL - time.Millisecond)
 		if n := len(c.observe().Sessions); n != 1 {
 			c.Errorf("%d sessions just before the end of the TTL, want 1", n)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/redistest"
 	"github.com/keyway-go/keyway/internal/storetest"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // Sessions and quarantines that shall run out in a test last this long: long
@@ -34,7 +35,7 @@ func TestConformanceMemory(t *testing.T) {
 			Now:    clock.now,
 			Open: func(t *testing.T, newCluster bool) storetest.Store {
 				if memory == nil {
-					memory = NewMemory(MemoryOptions{TTL: shortTTL, NewCluster: newCluster, Now: clock.now})
+					memory = NewMemory(MemoryOptions{Settings: ring.Settings{TTL: shortTTL}, NewCluster: newCluster, Now: clock.now})
 				} else if newCluster {
 					memory.virgin = true
 				}
@@ -121,7 +122,7 @@ func harness(url string) storetest.Harness {
 		Elapse: func(d time.Duration) { <-time.After(d) },
 		Now:    time.Now,
 		Open: func(t *testing.T, newCluster bool) storetest.Store {
-			return openStore(t, url, StoreOptions{Cluster: name, TTL: shortTTL, NewCluster: newCluster})
+			return openStore(t, url, StoreOptions{Settings: ring.Settings{Cluster: name, TTL: shortTTL}, NewCluster: newCluster})
 		},
 	}
 }

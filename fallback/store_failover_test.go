@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -103,7 +104,7 @@ func firstGeneration(t *testing.T, store *Store) string {
 func TestTrapClusterFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
-	store := openStore(t, cluster.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	store := openStore(t, cluster.URL(), StoreOptions{NewCluster: true, Settings: ring.Settings{TTL: failoverTTL}})
 	survive(t, store, firstGeneration(t, store), func() { cluster.Failover(store.keys[0]) })
 }
 
@@ -142,7 +143,7 @@ func TestTrapReplicaPromotedUnderAnOpenConnection(t *testing.T) {
 func TestTrapSentinelFailover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
-	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, Settings: ring.Settings{TTL: failoverTTL}})
 	survive(t, store, firstGeneration(t, store), sentinel.Failover)
 }
 
@@ -150,7 +151,7 @@ func TestTrapSentinelFailover(t *testing.T) {
 func TestTrapSentinelSwitchover(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
-	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	store := openStore(t, sentinel.URL(), StoreOptions{NewCluster: true, Settings: ring.Settings{TTL: failoverTTL}})
 	gen := firstGeneration(t, store)
 	seen := map[string]bool{gen: true}
 	for range 2 {
@@ -192,7 +193,7 @@ func TestTrapFailBackWithoutRestart(t *testing.T) {
 	t.Parallel()
 	config := []string{"--repl-diskless-sync-delay", "0"}
 	first, second := redistest.Start(t, config...), redistest.Start(t, config...)
-	store := openStore(t, first.URL(), StoreOptions{NewCluster: true, TTL: failoverTTL})
+	store := openStore(t, first.URL(), StoreOptions{NewCluster: true, Settings: ring.Settings{TTL: failoverTTL}})
 	gen := firstGeneration(t, store)
 	same := func(when string) {
 		t.Helper()
@@ -240,7 +241,7 @@ func TestTrapGenerationThatWasLeft(t *testing.T) {
 		current.Store(to)
 		from.CLI("client", "kill", "type", "normal")
 	}
-	store := openStore(t, first.URL(), StoreOptions{TTL: failoverTTL, Client: []ClientOption{func(o *redis.UniversalOptions) {
+	store := openStore(t, first.URL(), StoreOptions{Settings: ring.Settings{TTL: failoverTTL}, Client: []ClientOption{func(o *redis.UniversalOptions) {
 		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, current.Load().Addr())
 		}

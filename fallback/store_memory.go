@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -18,7 +18,7 @@ const tombstone = time.Hour
 
 // MemoryOptions configures a Memory. The zero value is useful.
 type MemoryOptions struct {
-	TTL        time.Duration    // as in StoreOptions
+	Settings   ring.Settings    // as in StoreOptions; the same for all who share the store
 	NewCluster bool             // as in StoreOptions
 	Now        func() time.Time // default: time.Now
 }
@@ -26,8 +26,8 @@ type MemoryOptions struct {
 // Memory is a store within one process, for a single worker and for tests.
 // It means the same as Store. Several workers may share one.
 type Memory struct {
-	ttl time.Duration
-	now func() time.Time
+	settings ring.Settings
+	now      func() time.Time
 
 	mu       sync.Mutex // guards everything below
 	virgin   bool       // NewCluster, until the first generation is known
@@ -66,7 +66,7 @@ type memorySession struct {
 // NewMemory makes an empty store.
 func NewMemory(o MemoryOptions) *Memory {
 	m := &Memory{
-		ttl:      cmp.Or(o.TTL, DefaultSessionTTL),
+		settings: o.Settings.WithDefaults(),
 		now:      o.Now,
 		virgin:   o.NewCluster,
 		data:     newMemoryData(),
@@ -150,6 +150,10 @@ func (m *Memory) LoseKey(key string) {
 	m.data.lost = true
 }
 
+// Settings returns the settings that the store was made with, with their
+// defaults filled in.
+func (m *Memory) Settings() ring.Settings { return m.settings }
+
 // Close does nothing: others may still use the store.
 func (m *Memory) Close() error { return nil }
 
@@ -207,7 +211,7 @@ func (m *Memory) enter(ctx context.Context, op, gen string) (now time.Time, err 
 // begin starts a generation.
 func (m *Memory) begin(now time.Time) {
 	d := &m.data
-	d.quarantine = now.Add(m.ttl)
+	d.quarantine = now.Add(m.settings.TTL)
 	if m.virgin && d.generation == "" {
 		d.quarantine = now
 	}

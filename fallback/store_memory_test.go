@@ -3,6 +3,7 @@ package fallback
 import (
 	"testing"
 
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -31,7 +32,7 @@ func (m *memoryTest) refresh() {
 
 func (m *memoryTest) register(holdings ...handoff.Holding) []handoff.PartitionState {
 	m.Helper()
-	states, err := m.store.Register(m.Context(), m.gen, handoff.Session{Incarnation: "a"}, DefaultSessionTTL, holdings)
+	states, err := m.store.Register(m.Context(), m.gen, handoff.Session{Incarnation: "a"}, ring.DefaultSessionTTL, holdings)
 	if err != nil {
 		m.Fatal(err)
 	}

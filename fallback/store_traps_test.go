@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/netproxy"
 	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -372,7 +373,7 @@ func TestKeysAreInOneSlot(t *testing.T) {
 		t.Errorf("got keys %q, want at least 7", keys)
 	}
 	for _, key := range keys {
-		if !strings.HasPrefix(key, "{keyway:default}:") {
+		if !strings.HasPrefix(key, "{keyway:keyway}:") {
 			t.Errorf("key %q is in another slot", key)
 		}
 	}
@@ -380,9 +381,9 @@ func TestKeysAreInOneSlot(t *testing.T) {
 
 func TestStoreOptions(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]StoreOptions{"brace": {Cluster: "a}b"}, "TTL": {TTL: time.Microsecond}} {
-		if _, err := NewStore("redis://h", o); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%+v gave %v, want an error about %s", o, err, name)
+	for name, settings := range map[string]ring.Settings{"brace": {Cluster: "a}b"}, "TTL": {TTL: time.Microsecond}} {
+		if _, err := NewStore("redis://h", StoreOptions{Settings: settings}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%+v gave %v, want an error about %s", settings, err, name)
 		}
 	}
 	if _, err := NewStore("nonsense", StoreOptions{}); !errors.Is(err, ErrURL) {
@@ -394,7 +395,7 @@ func TestStoreOptions(t *testing.T) {
 func TestClustersAreSeparate(t *testing.T) {
 	t.Parallel()
 	p := newProxied(t)
-	other := openStore(t, p.server.URL(), StoreOptions{Cluster: "other", NewCluster: true})
+	other := openStore(t, p.server.URL(), StoreOptions{Settings: ring.Settings{Cluster: "other"}, NewCluster: true})
 	gen, err := other.Generation(t.Context())
 	if err != nil || gen == p.gen {
 		t.Fatalf("got %q, %v", gen, err)

@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-
-	"github.com/keyway-go/keyway/ring"
 )
 
 // AdminConfig configures the handler of [NewAdmin]. Members is required.
 type AdminConfig struct {
 	Members Membership
-	Ring    ring.Config
 
 	// Ready returns nil once the process can do its work; see [Router.Ready].
 	// Default: always ready.
@@ -118,7 +115,7 @@ func (a *admin) lookup(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *admin) byRing(key string) (Route, error) {
-	p := a.cfg.Ring.Partition(key)
+	p := a.cfg.Members.Settings().Ring.Partition(key)
 	m, _ := a.cfg.Members.View().Owner(p)
 	return Route{Partition: p, Owner: m}, nil
 }

@@ -25,7 +25,7 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*gateway.Rou
 		t.Fatal(err)
 	}
 	front := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	cfg := gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key"), Ring: c.cfg}
+	cfg := gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key")}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -233,7 +233,7 @@ func testCrossingClientLeaves(t *testing.T, front way) {
 func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
 	c := newTestCluster(t, 16)
 	front := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key"), Ring: c.cfg}))
+	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key")}))
 	defer rt.Close()
 	base := serve(t, rt).URL
 	var wg sync.WaitGroup
@@ -262,7 +262,7 @@ func TestCrossingBusy(t *testing.T) {
 	addr := w.listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
 	_ = w.member.Announce(func(self *ring.Member) { self.Addr = addr })
 	front := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key"), Ring: c.cfg}))
+	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: front, Keys: sources(t, "header:X-Key")}))
 	defer rt.Close()
 	base := serve(t, rt).URL
 	var wg sync.WaitGroup

@@ -157,7 +157,7 @@ func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits
 	if ctx.Err() != nil {
 		return Execution{}, context.Cause(ctx)
 	}
-	p := &w.parts[w.cfg.Ring.Partition(key)]
+	p := &w.parts[w.settings.Ring.Partition(key)]
 	cancels := p.cancels.Load()
 	token, err := p.table.TryLock(key)
 	if err == nil {

@@ -320,7 +320,7 @@ func (c *frontConn) query() string {
 func (c *frontConn) exchange() (handed, keep bool) {
 	rt := c.front.router
 	key, err := extractKey(rt.cfg.Keys, c)
-	partition := rt.cfg.Ring.Partition(key)
+	partition := rt.ring.Partition(key)
 	if err != nil || c.head.ContentLength > replayLimit || !plainPath(c.path()) {
 		c.handOver(c.in[:c.have])
 		return true, false

@@ -139,7 +139,7 @@ func (s *h2Stream) exchange() bool {
 		return false
 	}
 	key, err := extractKey(rt.cfg.Keys, s)
-	partition := rt.cfg.Ring.Partition(key)
+	partition := rt.ring.Partition(key)
 	if err != nil {
 		return false
 	}

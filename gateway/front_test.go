@@ -251,7 +251,7 @@ func TestFrontShutdown(t *testing.T) {
 func TestFrontHolds(t *testing.T) {
 	c := newTestCluster(t, 16)
 	router := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: router, Keys: sources(t, "header:X-Key"), Ring: c.cfg, Hold: 200 * time.Millisecond}))
+	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: router, Keys: sources(t, "header:X-Key"), Hold: 200 * time.Millisecond}))
 	defer rt.Close()
 	base, _ := frontOf(t, rt)
 	res, body := fetch(t, base, "X-Key", "k")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // BenchmarkHandlerOverLink is a request that a router sends to a worker's
@@ -27,7 +28,7 @@ func BenchmarkHandlerOverLink(b *testing.B) {
 		h["Content-Length"] = []string{strconv.Itoa(len(answer))}
 		_, _ = rw.Write(answer)
 	})))
-	client := &link.Client{Addr: addr, Config: link.Config{Digest: c.cfg.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.cfg}.Digest()}}
 	b.Cleanup(func() { client.Close() })
 	var fields link.Fields
 	for _, f := range [][2]string{

@@ -177,7 +177,7 @@ func (p *partition) waiting(record *handoff.Record) string {
 	case target.Name != w.cfg.Name:
 		return fmt.Sprintf("the ring gives it to %s at %s, which has not taken it yet", target.Name, target.Addr)
 	case record == nil || record.Owner == "":
-		return fmt.Sprintf("the ring gives it to this worker, which has not claimed it yet; on a store that is new or was restarted nothing is claimed for one TTL (%v) unless WorkerConfig.NewCluster says that the cluster is new", w.cfg.TTL)
+		return fmt.Sprintf("the ring gives it to this worker, which has not claimed it yet; on a store that is new or was restarted nothing is claimed for one TTL (%v) unless WorkerConfig.NewCluster says that the cluster is new", w.settings.TTL)
 	}
 	return "it is this worker's, which does not serve it at the moment"
 }

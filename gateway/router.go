@@ -19,8 +19,6 @@ import (
 type RouterConfig struct {
 	Members Membership
 	Keys    []KeySource
-	Ring    ring.Config
-	Cluster string // name of the cluster; workers of another one are refused
 
 	// Hold is how long a request waits while its partition has no reachable
 	// owner. Default 15 s; negative: it fails at once.
@@ -76,7 +74,6 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 	case len(c.Keys) == 0:
 		return c, errors.New("gateway: RouterConfig.Keys is empty")
 	}
-	c.Ring.Partitions = cmp.Or(c.Ring.Partitions, ring.DefaultPartitions)
 	c.Hold = cmp.Or(c.Hold, 15*time.Second)
 	c.MaxHeld = cmp.Or(c.MaxHeld, 10_000)
 	c.ReplayBytes = cmp.Or(c.ReplayBytes, 64<<20)
@@ -103,6 +100,7 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 // if its partition had no reachable owner for as long as RouterConfig.Hold.
 type Router struct {
 	cfg      RouterConfig
+	ring     ring.Config
 	routes   routes
 	peers    peers
 	fields   fieldRules
@@ -123,16 +121,18 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
+	settings := cfg.Members.Settings().WithDefaults()
 	rt := &Router{
 		cfg:      cfg,
-		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(cfg.Cluster, cfg.Ring, maxHeaderBytes, cfg.Logger)},
+		ring:     settings.Ring,
+		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(settings, maxHeaderBytes, cfg.Logger)},
 		fields:   fields,
 		budget:   budget{limit: cfg.ReplayBytes},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	rt.routes = routes{
 		members:  cfg.Members,
-		hints:    make([]atomic.Pointer[hint], cfg.Ring.Partitions),
+		hints:    make([]atomic.Pointer[hint], settings.Ring.Partitions),
 		hall:     hall{patience: cfg.Hold, limit: cfg.MaxHeld},
 		counters: &rt.counters,
 	}
@@ -153,7 +153,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := &clientWriter{w, http.NewResponseController(w), rt.cfg.ClientTimeout}
-	p := rt.cfg.Ring.Partition(key)
+	p := rt.ring.Partition(key)
 	if rt.fields.upgrade(r.Header) == "" && rt.crossHTTP(out, r, key, p) {
 		return
 	}
@@ -192,7 +192,7 @@ func (rt *Router) Lookup(key string) (Route, error) {
 	if err := CheckKey(key); err != nil {
 		return Route{}, err
 	}
-	p := rt.cfg.Ring.Partition(key)
+	p := rt.ring.Partition(key)
 	t, _ := rt.routes.owner(p)
 	return Route{Partition: p, Owner: t.Member, Epoch: t.epoch}, nil
 }

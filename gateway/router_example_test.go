@@ -36,6 +36,7 @@ type fixed struct{ view *ring.View }
 
 func (f fixed) View() *ring.View                  { return f.view }
 func (f fixed) Changed() <-chan struct{}          { return nil }
+func (f fixed) Settings() ring.Settings           { return ring.Settings{} }
 func (f fixed) Announce(func(*ring.Member)) error { return nil }
 
 func ExampleRouter() {

@@ -60,6 +60,8 @@ func (c *cluster) Changed() <-chan struct{} {
 	return c.changed
 }
 
+func (c *cluster) Settings() ring.Settings { return ring.Settings{} }
+
 func (c *cluster) Announce(func(*ring.Member)) error { return nil }
 
 // worker makes a member of the address of a test server.

@@ -33,7 +33,7 @@ type Server struct {
 // NewServer returns a server for a handler that [Worker.Handler] or
 // [Worker.Sidecar] returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
-	config := linkConfig(w.cfg.Cluster, w.cfg.Ring, maxHeaderBytes, w.cfg.Logger)
+	config := linkConfig(w.settings, maxHeaderBytes, w.cfg.Logger)
 	config.MaxStreams = w.cfg.StreamsPerLink
 	s := &Server{
 		worker: w,
@@ -134,6 +134,6 @@ func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 }
 
 // linkConfig is what both ends of a link must agree on, and their bounds.
-func linkConfig(cluster string, cfg ring.Config, headerBytes int, logger *slog.Logger) link.Config {
-	return link.Config{Cluster: cluster, Digest: cfg.Digest(), MaxHeaderBytes: headerBytes, Logger: logger}
+func linkConfig(s ring.Settings, headerBytes int, logger *slog.Logger) link.Config {
+	return link.Config{Cluster: s.Cluster, Digest: s.Digest(), MaxHeaderBytes: headerBytes, Logger: logger}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // listen serves h as a worker does, and returns its address.
@@ -32,7 +33,7 @@ func (w *testWorker) listen(t testing.TB, h http.Handler) string {
 
 // One listener takes the link and plain HTTP, with the same meaning.
 func TestServerTakesLinkAndHTTP(t *testing.T) {
-	w := startServing(t, func(cfg *gateway.WorkerConfig) { cfg.Cluster = "c" })
+	w := startServing(t)
 	addr := w.listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		key, _ := gateway.KeyFromHeader(r.Header)
 		rw.Header().Set("Keyway-Refused", "not-owner")
@@ -48,7 +49,7 @@ func TestServerTakesLinkAndHTTP(t *testing.T) {
 		t.Errorf("over HTTP: %d, %q, %v", res.StatusCode, body, res.Header)
 	}
 
-	client := &link.Client{Addr: addr, Config: link.Config{Cluster: "c", Digest: w.ring.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: w.ring}.Digest()}}
 	defer client.Close()
 	r := &link.Request{Method: "GET", Target: "/", Host: "x", Key: key}
 	r.Fields = link.AppendField(link.AppendField(r.Fields, "baggage", "a=1"), "Keyway-Forged", "x")
@@ -68,7 +69,7 @@ func TestServerRefusesOverLink(t *testing.T) {
 	owner := c.startReady()
 	w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Members = frozen{cfg.Members} })
 	addr := w.listen(t, w.Handler(http.NotFoundHandler()))
-	client := &link.Client{Addr: addr, Config: link.Config{Digest: c.cfg.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.cfg}.Digest()}}
 	defer client.Close()
 	eventually(t, "the refusal names the owner", func() bool {
 		_, err := client.Do(t.Context(), &link.Request{Method: "GET", Target: "/", Key: "k"})

@@ -85,7 +85,7 @@ func (w *Worker) Share(ctx context.Context, key, op string, fn func(Execution) (
 // first. It joins none that Do would not begin now: the lease is compared, and
 // then what cancels, as in confirm.
 func (w *Worker) join(ctx context.Context, key, op string, fn func(Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
-	f, p := &w.flights, &w.parts[w.cfg.Ring.Partition(key)]
+	f, p := &w.flights, &w.parts[w.settings.Ring.Partition(key)]
 	id := op + "\x00" + key
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -29,7 +29,7 @@ func throughSmallLinks(t *testing.T, streams, links int, app http.HandlerFunc) (
 		t.Fatal(err)
 	}
 	members := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt = must(gateway.NewRouter(gateway.RouterConfig{Members: members, Keys: sources(t, "header:X-Key"), Ring: c.cfg, LinksPerWorker: links}))
+	rt = must(gateway.NewRouter(gateway.RouterConfig{Members: members, Keys: sources(t, "header:X-Key"), LinksPerWorker: links}))
 	t.Cleanup(func() { rt.Close() })
 	return rt, w
 }
@@ -224,7 +224,7 @@ func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	members := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := newRouter(t, gateway.RouterConfig{Members: members, Ring: c.cfg})
+	rt := newRouter(t, gateway.RouterConfig{Members: members})
 	s := throughFront(t, rt)
 
 	var readers sync.WaitGroup

@@ -56,7 +56,7 @@ type event struct {
 
 func startShell(w *Worker) (*shell, error) {
 	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{})}
-	s.timeout = handoff.Config{TTL: w.cfg.TTL}.CallTimeout()
+	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
@@ -199,8 +199,8 @@ func (s *shell) begin() error {
 	id := rand.Text()
 	hc := handoff.Config{
 		Session:          handoff.Session{Incarnation: id, Name: cfg.Name, Addr: cfg.Addr, Gossip: cfg.Gossip},
-		Partitions:       cfg.Ring.Partitions,
-		TTL:              cfg.TTL,
+		Partitions:       s.w.settings.Ring.Partitions,
+		TTL:              s.w.settings.TTL,
 		NewCluster:       cfg.NewCluster && s.current == nil,
 		ServeOnStoreLoss: cfg.ServeWithoutStore,
 	}
@@ -370,7 +370,7 @@ func (s *shell) end(l *life) {
 // release gives up the sessions of processes that are known to be dead. It
 // tries until they have expired by themselves.
 func (s *shell) release(incarnations []string) {
-	ctx, cancel := context.WithTimeout(s.ctx, s.w.cfg.TTL)
+	ctx, cancel := context.WithTimeout(s.ctx, s.w.settings.TTL)
 	defer cancel()
 	for _, id := range incarnations {
 		for s.w.cfg.Store.Release(ctx, id) != nil {
@@ -396,10 +396,10 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		r.Generation, r.Err = store.Generation(ctx)
 	case handoff.Register:
 		r.ID = e.ID
-		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.cfg.TTL, e.Holdings)
+		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.settings.TTL, e.Holdings)
 	case handoff.Renew:
 		r.ID = e.ID
-		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.cfg.TTL)
+		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.settings.TTL)
 	case handoff.Observe:
 		r.ID = e.ID
 		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Since)

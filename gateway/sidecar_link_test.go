@@ -28,7 +28,7 @@ func inFrontOf(t *testing.T, app string) (s *site, w *testWorker) {
 		t.Fatal(err)
 	}
 	router := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: router, Keys: sources(t, "header:X-Key"), Ring: c.cfg}))
+	rt := must(gateway.NewRouter(gateway.RouterConfig{Members: router, Keys: sources(t, "header:X-Key")}))
 	t.Cleanup(func() { rt.Close() })
 	return throughFront(t, rt), w
 }
@@ -259,7 +259,7 @@ func TestSidecarOverLinkDropsForgedFields(t *testing.T) {
 	}))
 	w := startServing(t)
 	addr := w.listen(t, must(w.Sidecar(must(url.Parse(app.URL)))))
-	client := &link.Client{Addr: addr, Config: link.Config{Digest: w.ring.Digest()}}
+	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: w.ring}.Digest()}}
 	defer client.Close()
 	r := &link.Request{Method: "GET", Target: "/", Host: "x", Key: "k"}
 	for _, f := range [][2]string{{"keyway-forged", "1"}, {"Keyway-Key", "other"}, {"keep-alive", "5"}, {"Upgrade", "echo"}, {"X-Kept", "1"}} {

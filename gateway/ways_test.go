@@ -67,7 +67,7 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*gateway.RouterCo
 		}
 		all = append(all, entrance{kind + ", own port", "http://" + addr, false})
 		for _, hop := range []string{"link", "HTTP"} {
-			cfg := gateway.RouterConfig{Keys: keys, Ring: c.cfg}
+			cfg := gateway.RouterConfig{Keys: keys}
 			if cfg.Members = newCluster(t, worker("w1", addr)); hop == "link" {
 				cfg.Members = must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
 			}

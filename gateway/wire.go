@@ -70,6 +70,8 @@ func CheckKey(key string) error {
 type Membership interface {
 	// View returns the present view; never nil.
 	View() *ring.View
+	// Settings returns what all members share; it does not change.
+	Settings() ring.Settings
 	// Changed returns a channel that is closed at the next change of View.
 	Changed() <-chan struct{}
 	// Announce changes what the other members see of this one: its Incarnation,

@@ -21,6 +21,9 @@ import (
 // [handoff.ErrGeneration] or [handoff.ErrSessionGone] says that nothing was
 // applied; any other leaves that open.
 type Store interface {
+	// Settings returns the settings that the store was opened with; they do not
+	// change.
+	Settings() ring.Settings
 	// Generation returns the generation of the store's data, after having
 	// begun a new one where the data is of another life of the server.
 	Generation(ctx context.Context) (string, error)
@@ -43,21 +46,17 @@ type Store interface {
 	Watch(ctx context.Context) <-chan struct{}
 }
 
+// ErrSettings: a setting that all members of a cluster must share differs.
+var ErrSettings = errors.New("gateway: settings differ")
+
 // WorkerConfig configures a [Worker]. Members, Store, Name and Addr are
 // required.
 type WorkerConfig struct {
 	Members Membership
-	Store   Store
-	Ring    ring.Config
-	Cluster string // name of the cluster; routers of another one are refused
+	Store   Store  // opened with the settings of Members
 	Name    string // this worker's name in Members
 	Addr    string // host:port on which it takes requests
 	Gossip  string // host:port of its gossip listener
-
-	// TTL is the session's time to live, the same for all workers of a
-	// cluster. After a crash it takes about so long until another worker may
-	// serve. Default 10 s, at least 1 s.
-	TTL time.Duration
 
 	// NewCluster skips the wait of one TTL before the first claim on a store
 	// that is entirely empty.
@@ -113,11 +112,6 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	case c.Name == "" || c.Addr == "":
 		return c, errors.New("gateway: WorkerConfig.Name or Addr is missing")
 	}
-	c.TTL = cmp.Or(c.TTL, 10*time.Second)
-	if c.TTL < time.Second {
-		return c, fmt.Errorf("gateway: WorkerConfig.TTL is %v, it must be at least 1s", c.TTL)
-	}
-	c.Ring.Partitions = cmp.Or(c.Ring.Partitions, ring.DefaultPartitions)
 	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)
 	c.Queue = cmp.Or(c.Queue, 100_000)
 	c.StreamsPerLink = cmp.Or(c.StreamsPerLink, 4096)
@@ -134,6 +128,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 type Worker struct {
 	cfg      WorkerConfig
 	fields   fieldRules
+	settings ring.Settings
 	parts    []partition
 	lease    atomic.Pointer[handoff.Lease]
 	base     time.Time // origin of the monotonic clock in handoff.Instant
@@ -157,7 +152,11 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, fields: fields, base: time.Now(), parts: make([]partition, cfg.Ring.Partitions)}
+	settings := cfg.Members.Settings().WithDefaults()
+	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
+		return nil, fmt.Errorf("%w: %s: %s among the members, %s in the store: give both the same ring.Settings", ErrSettings, d.Setting, d.Ours, d.Theirs)
+	}
+	w := &Worker{cfg: cfg, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
 	for i := range w.parts {
 		p := &w.parts[i]
@@ -239,7 +238,7 @@ func (w *Worker) admits(t time.Time) bool { return w.lease.Load().Admits(w.insta
 
 // grace is how long an execution may go on that was cancelled.
 func (w *Worker) grace() time.Duration {
-	lease := handoff.NewLease(handoff.Instant{}, w.cfg.TTL)
+	lease := handoff.NewLease(handoff.Instant{}, w.settings.TTL)
 	return lease.Surrender.Mono - lease.Cancel.Mono
 }
 
@@ -263,7 +262,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 		case <-half:
 			w.shell.post(nil, handoff.Leave{Now: true})
 		case <-ctx.Done():
-			return fmt.Errorf("gateway: draining %s: %w with %d executions running; its session expires in at most %v", w.cfg.Name, context.Cause(ctx), w.running(), w.cfg.TTL)
+			return fmt.Errorf("gateway: draining %s: %w with %d executions running; its session expires in at most %v", w.cfg.Name, context.Cause(ctx), w.running(), w.settings.TTL)
 		}
 	}
 }
@@ -308,5 +307,5 @@ func (w *Worker) Serving() int {
 
 // Queued returns how many callers wait for key at this worker.
 func (w *Worker) Queued(key string) int {
-	return w.parts[w.cfg.Ring.Partition(key)].table.Queued(key)
+	return w.parts[w.settings.Ring.Partition(key)].table.Queued(key)
 }

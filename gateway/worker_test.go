@@ -29,12 +29,12 @@ type testCluster struct {
 
 func newTestCluster(t testing.TB, partitions int) *testCluster {
 	t.Helper()
-	cfg := ring.Config{Partitions: partitions}
-	h, err := hub.New(cfg)
+	settings := ring.Settings{Ring: ring.Config{Partitions: partitions}}
+	h, err := hub.New(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testCluster{t: t, cfg: cfg, hub: h, store: fallback.NewMemory(fallback.MemoryOptions{NewCluster: true})}
+	return &testCluster{t: t, cfg: settings.Ring, hub: h, store: fallback.NewMemory(fallback.MemoryOptions{Settings: settings, NewCluster: true})}
 }
 
 type testWorker struct {
@@ -52,7 +52,7 @@ func (c *testCluster) start(change ...func(*gateway.WorkerConfig)) *testWorker {
 		c.t.Fatal(err)
 	}
 	cfg := gateway.WorkerConfig{
-		Members: member, Store: c.store, Ring: c.cfg, Name: name, Addr: name + ":80", NewCluster: true,
+		Members: member, Store: c.store, Name: name, Addr: name + ":80", NewCluster: true,
 		Logger: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 	}
 	for _, f := range change {
@@ -377,7 +377,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 		const partitions = 64
 		c := newTestCluster(t, partitions)
 		var back atomic.Int64
-		c.store = fallback.NewMemory(fallback.MemoryOptions{NewCluster: true, Now: func() time.Time {
+		c.store = fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true, Now: func() time.Time {
 			return time.Now().Round(0).Add(-time.Duration(back.Load()))
 		}})
 		a, b := c.start(), c.start()

@@ -26,24 +26,24 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	addr := listener.Addr().String()
 	members, err := gossip.Start(ctx, gossip.Config{
-		Cluster: a.Cluster,
-		Self:    ring.Member{Name: a.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: addr, Link: true},
-		Bind:    "127.0.0.1:0",
-		Seeds:   []string{a.Join},
-		Logger:  logger,
+		Settings: ring.Settings{Cluster: a.Cluster, TTL: a.TTL},
+		Self:     ring.Member{Name: a.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: addr, Link: true},
+		Bind:     "127.0.0.1:0",
+		Seeds:    []string{a.Join},
+		Logger:   logger,
 	})
 	if err != nil {
 		return err
 	}
 	defer members.Close()
-	store, err := fallback.NewStore("redis://"+a.Redis[0], fallback.StoreOptions{Cluster: a.Cluster, TTL: a.TTL, NewCluster: true, Logger: logger})
+	store, err := fallback.NewStore("redis://"+a.Redis[0], fallback.StoreOptions{Settings: members.Settings(), NewCluster: true, Logger: logger})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	worker, err := gateway.StartWorker(gateway.WorkerConfig{
-		Members: members, Store: store, Cluster: a.Cluster, Name: a.Name, Addr: addr, Gossip: members.Addr(),
-		TTL: a.TTL, NewCluster: true, OnPeers: members.AddSeeds, Logger: logger,
+		Members: members, Store: store, Name: a.Name, Addr: addr, Gossip: members.Addr(),
+		NewCluster: true, OnPeers: members.AddSeeds, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -58,10 +58,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer store.close()
 	members, err := gossip.Start(ctx, gossip.Config{
-		Cluster:   o.cluster,
+		Settings:  o.settings,
 		Self:      ring.Member{Name: routerName(listener.Addr()), Role: ring.RoleRouter, State: ring.StateActive, Addr: listener.Addr().String(), Store: store.offer},
-		Ring:      o.ring(),
-		KeySource: gateway.FormatKeySources(o.keys),
 		Bind:      o.gossip,
 		Advertise: o.gossipAdvertise,
 		Seeds:     o.join,
@@ -79,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopPeers()
 
 	router, err := gateway.NewRouter(gateway.RouterConfig{
-		Members: members, Keys: o.keys, Ring: o.ring(), Cluster: o.cluster, Hold: o.holdTime(), MaxHeld: o.maxHeld, Upgrades: o.upgrades, Logger: logger,
+		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, Upgrades: o.upgrades, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -115,7 +113,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	defer requests.Close()
 	go func() { failed <- requests.Serve(listener) }()
 	adminServer := p.server(gateway.NewAdmin(gateway.AdminConfig{
-		Members: p.members, Ring: p.o.ring(), Ready: p.ready, Lookup: p.router.Lookup,
+		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
 	}))
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()

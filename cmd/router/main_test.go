@@ -10,11 +10,14 @@ import (
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -292,5 +295,43 @@ func TestFlagsAreKnownToTheOtherProgram(t *testing.T) {
 		if err := cli.NewFlags("other", "").Parse(nil, io.Discard); err != nil {
 			t.Errorf("--%s: add it to programFlags of internal/cli: %v", flag[1], err)
 		}
+	}
+}
+
+// A program of one's own whose options are all left out is of one cluster with
+// a router whose options are.
+func TestWorkerWithoutOptions(t *testing.T) {
+	r := start(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, err := gossip.Start(t.Context(), gossip.Config{
+		Self:  ring.Member{Name: "own", Role: ring.RoleWorker, Addr: l.Addr().String()},
+		Seeds: []string{r.gossip},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer members.Close()
+	i := slices.IndexFunc(members.View().Members, func(m ring.Member) bool { return m.Store != "" })
+	if i < 0 {
+		t.Fatal("the router offers no store")
+	}
+	store, err := fallback.NewStore(members.View().Members[i].Store, fallback.StoreOptions{NewCluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	worker, err := gateway.StartWorker(gateway.WorkerConfig{Members: members, Store: store, Name: "own", Addr: l.Addr().String(), NewCluster: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Close()
+	server := worker.NewServer(worker.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "own") })))
+	defer server.Close()
+	go server.Serve(l)
+	if status, body := fetch(t, r.requests, "k"); status != 200 || body != "own" {
+		t.Errorf("%d %s", status, body)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/gossip"
 )
 
 const about = `Router is Keyway's front door: it takes a key from each request and sends the
@@ -25,12 +24,11 @@ type options struct {
 	maxHeld                 int
 	gossip, gossipAdvertise string
 	join                    []string
-	cluster                 string
+	settings                ring.Settings
 	gossipKey               cli.Keyring
-	partitions              int
 	redis                   string
 	newCluster              bool
-	ttl, drainTimeout       time.Duration
+	drainTimeout            time.Duration
 	log                     cli.Log
 	keys                    []gateway.KeySource
 }
@@ -48,15 +46,15 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")
 	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring and /lookup; not for the public")
 	f.Group("Cluster")
-	f.String(&o.cluster, "cluster", gossip.DefaultCluster, "`name` of the cluster; members of another one are refused")
+	f.String(&o.settings.Cluster, "cluster", ring.DefaultCluster, "`name` of the cluster; members of another one are refused")
 	f.Address(&o.gossip, "gossip", "127.0.0.1:7946", "`address` for gossip, UDP and TCP")
 	f.String(&o.gossipAdvertise, "gossip-advertise", "", "host or host:port `address` at which members reach --gossip, if it is another one")
 	f.List(&o.join, "join", ", ", nil, "gossip `addresses` of members to join, separated by commas; may be repeated")
 	f.Var(&o.gossipKey, "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by\ncommas; the first one encrypts")
-	f.Int(&o.partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
+	f.Int(&o.settings.Ring.Partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
 	f.Group("Ownership")
 	f.String(&o.redis, "redis", "", "`URL` of the Redis that keeps who owns what, the same as the workers'; without it\nthe router runs a store of its own, which is for one machine")
-	f.Duration(&o.ttl, "session-ttl", 10*time.Second, time.Second, "`time` after which a worker that died is taken over, the same on all members")
+	f.Duration(&o.settings.TTL, "session-ttl", ring.DefaultSessionTTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
 	f.Bool(&o.newCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty store; only\nfor the very first start of a cluster")
 	f.Duration(&o.drainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for finishing requests on SIGTERM")
 	f.Group("Log")
@@ -83,6 +81,10 @@ func (o *options) check() error {
 		}
 		o.keys = append(o.keys, source)
 	}
+	o.settings.KeySource = gateway.FormatKeySources(o.keys)
+	if err := o.settings.Validate(); err != nil {
+		return cli.Usagef("%v", err)
+	}
 	if (o.tlsCert == "") != (o.tlsKey == "") {
 		return cli.Usagef("--tls-cert and --tls-key need each other")
 	}
@@ -93,8 +95,6 @@ func (o *options) check() error {
 	}
 	return nil
 }
-
-func (o *options) ring() ring.Config { return ring.Config{Partitions: o.partitions} }
 
 // holdTime turns --hold 0 into what gateway takes for no time at all.
 func (o *options) holdTime() time.Duration {

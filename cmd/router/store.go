@@ -41,7 +41,7 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*store, er
 		logger.Warn("without --redis the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
 	}
 	var err error
-	s.client, err = fallback.NewStore(url, fallback.StoreOptions{Cluster: o.cluster, TTL: o.ttl, NewCluster: o.newCluster, Logger: logger})
+	s.client, err = fallback.NewStore(url, fallback.StoreOptions{Settings: o.settings, NewCluster: o.newCluster, Logger: logger})
 	if err != nil {
 		s.close()
 		return nil, cli.Usagef("--redis: %v", err)

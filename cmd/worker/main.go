@@ -60,9 +60,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 
 	members, err := gossip.Start(ctx, gossip.Config{
-		Cluster:   o.cluster,
+		Settings:  o.settings,
 		Self:      ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: advertise, Link: true},
-		Ring:      o.ring(),
 		Bind:      o.gossip,
 		Advertise: o.gossipAdvertise,
 		Seeds:     o.join,
@@ -89,8 +88,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer store.Close()
 
 	worker, err := gateway.StartWorker(gateway.WorkerConfig{
-		Members: members, Store: store, Ring: o.ring(), Cluster: o.cluster, Name: name, Addr: advertise, Gossip: members.Addr(),
-		TTL: o.ttl, NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
+		Members: members, Store: store, Name: name, Addr: advertise, Gossip: members.Addr(),
+		NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
 		Previous: previous, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
 		Keys: o.keys, Upgrades: o.upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, Logger: logger,
 	})
@@ -118,7 +117,7 @@ type closingStore interface {
 // openStore returns the store at --redis, or the one that a router offers.
 func (o *options) openStore(ctx context.Context, members *gossip.Cluster, logger *slog.Logger) (closingStore, error) {
 	open := func(url string) (*fallback.Store, error) {
-		return fallback.NewStore(url, fallback.StoreOptions{Cluster: o.cluster, TTL: o.ttl, NewCluster: o.newCluster, Logger: logger})
+		return fallback.NewStore(url, fallback.StoreOptions{Settings: members.Settings(), NewCluster: o.newCluster, Logger: logger})
 	}
 	if o.redis == "" {
 		return openOffered(ctx, members, open, logger)
@@ -148,7 +147,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	if admin != nil {
 		adminAddr = admin.Addr().String()
 		s := &http.Server{
-			Handler:           gateway.NewAdmin(gateway.AdminConfig{Members: p.members, Ring: p.o.ring(), Ready: p.worker.Ready}),
+			Handler:           gateway.NewAdmin(gateway.AdminConfig{Members: p.members, Ready: p.worker.Ready}),
 			ReadHeaderTimeout: adminTimeout,
 			ErrorLog:          log.New(io.Discard, "", 0),
 		}

@@ -123,6 +123,8 @@ func (s *offeredStore) Close() error {
 	return s.store().Close()
 }
 
+func (s *offeredStore) Settings() ring.Settings { return s.store().Settings() }
+
 func (s *offeredStore) Generation(ctx context.Context) (string, error) {
 	return s.store().Generation(ctx)
 }

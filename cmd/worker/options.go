@@ -12,7 +12,6 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/gossip"
 )
 
 const about = `Worker owns a share of the keys and runs one request at a time for each of them:
@@ -27,12 +26,12 @@ type options struct {
 	upgrades                     []string
 	gossip, gossipAdvertise      string
 	join                         []string
-	cluster, name                string
+	name                         string
+	settings                     ring.Settings
 	gossipKey                    cli.Keyring
-	partitions                   int
 	redis, onRedisLoss, lockFile string
 	newCluster                   bool
-	ttl, drainTimeout            time.Duration
+	drainTimeout                 time.Duration
 	log                          cli.Log
 	upstream                     *url.URL
 	keys                         []gateway.KeySource
@@ -52,15 +51,15 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Address(&o.admin, "admin", "", "`address` of /healthz, /readyz, /ring and /lookup; default none")
 	f.Group("Cluster")
 	f.String(&o.name, "name", "", "unique `name`, which places the worker on the ring; keep it across restarts. Default: the host's name and the port")
-	f.String(&o.cluster, "cluster", gossip.DefaultCluster, "`name` of the cluster; members of another one are refused")
+	f.String(&o.settings.Cluster, "cluster", ring.DefaultCluster, "`name` of the cluster; members of another one are refused")
 	f.Address(&o.gossip, "gossip", "127.0.0.1:0", "`address` for gossip, UDP and TCP")
 	f.String(&o.gossipAdvertise, "gossip-advertise", "", "host or host:port `address` at which members reach --gossip, if it is another one")
 	f.List(&o.join, "join", ", ", []string{"127.0.0.1:7946"}, "gossip `addresses` of members to join, separated by commas; may be repeated")
 	f.Var(&o.gossipKey, "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by commas; the first one encrypts")
-	f.Int(&o.partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
+	f.Int(&o.settings.Ring.Partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
 	f.Group("Ownership")
 	f.String(&o.redis, "redis", "", "`URL` of the Redis that keeps who owns what; without it the worker uses the store that a router offers, which is for one machine")
-	f.Duration(&o.ttl, "session-ttl", 10*time.Second, time.Second, "`time` after which a worker that died is taken over, the same on all workers")
+	f.Duration(&o.settings.TTL, "session-ttl", ring.DefaultSessionTTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
 	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis cannot be reached: stop (admitting, at 0.7 of --session-ttl) or serve (on, while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")
 	f.Bool(&o.newCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty Redis; only for the very first start of a cluster")
 	f.String(&o.lockFile, "lock-file", "", "`path` of a file that is locked while the worker lives, by which its next start proves that it is dead and takes its partitions over at once; with --upstream the app must end requests whose connection closes")
@@ -89,6 +88,9 @@ func (o *options) check() error {
 		}
 		o.keys = append(o.keys, source)
 	}
+	if err := o.settings.Validate(); err != nil {
+		return cli.Usagef("%v", err)
+	}
 	if o.upstreamURL != "" {
 		u, err := url.Parse(o.upstreamURL)
 		if err != nil || !((u.Scheme == "http" && u.Host != "") || (u.Scheme == "unix" && u.Path != "")) {
@@ -98,8 +100,6 @@ func (o *options) check() error {
 	}
 	return nil
 }
-
-func (o *options) ring() ring.Config { return ring.Config{Partitions: o.partitions} }
 
 func (o *options) workerName(listen net.Addr) (string, error) {
 	if o.name != "" {

@@ -68,7 +68,6 @@ type world struct {
 	t     *testing.T
 	hub   *hub.Hub
 	store *fallback.Memory
-	cfg   ring.Config
 	clock atomic.Int64 // orders calls and returns: a bubble's time stands still between them
 
 	mu      sync.Mutex // guards what follows
@@ -90,7 +89,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	worker, err := gateway.StartWorker(gateway.WorkerConfig{
-		Members: member, Store: w.store, Ring: w.cfg, Name: name, Addr: name + ":80", NewCluster: true,
+		Members: member, Store: w.store, Name: name, Addr: name + ":80", NewCluster: true,
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
@@ -216,12 +215,12 @@ func (w *world) client(id int, random *rand.Rand) {
 func TestDoAndShare(t *testing.T) { synctest.Test(t, testDoAndShare) }
 
 func testDoAndShare(t *testing.T) {
-	cfg := ring.Config{Partitions: partitions}
-	h, err := hub.New(cfg)
+	settings := ring.Settings{Ring: ring.Config{Partitions: partitions}}
+	h, err := hub.New(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, hub: h, cfg: cfg, store: fallback.NewMemory(fallback.MemoryOptions{NewCluster: true})}
+	w := &world{t: t, hub: h, store: fallback.NewMemory(fallback.MemoryOptions{Settings: settings, NewCluster: true})}
 	w.start()
 	w.start()
 	seed := rand.Uint64()

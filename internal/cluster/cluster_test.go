@@ -31,18 +31,25 @@ type answer struct {
 type demo struct {
 	t        *testing.T
 	programs cluster.Programs
+	ttl      string // of sessions
 	router   *cluster.Process
 	workers  map[string]*cluster.Process
 }
 
 func startDemo(t *testing.T, names ...string) *demo {
 	t.Helper()
+	return startDemoWith(t, "5s", names...)
+}
+
+// startDemoWith starts one with that session TTL.
+func startDemoWith(t *testing.T, ttl string, names ...string) *demo {
+	t.Helper()
 	programs, err := cluster.Build(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &demo{t: t, programs: programs, workers: make(map[string]*cluster.Process)}
-	d.router = d.start("router", programs.Router, "--new-cluster", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0")
+	d := &demo{t: t, programs: programs, ttl: ttl, workers: make(map[string]*cluster.Process)}
+	d.router = d.start("router", programs.Router, "--new-cluster", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--session-ttl", ttl)
 	for _, name := range names {
 		d.add(name)
 	}
@@ -51,7 +58,7 @@ func startDemo(t *testing.T, names ...string) *demo {
 
 func (d *demo) add(name string, args ...string) *cluster.Process {
 	d.t.Helper()
-	args = append([]string{"--new-cluster", "--name", name, "--join", d.router.Gossip, "--admin", "127.0.0.1:0", "--session-ttl", "5s"}, args...)
+	args = append([]string{"--new-cluster", "--name", name, "--join", d.router.Gossip, "--admin", "127.0.0.1:0", "--session-ttl", d.ttl}, args...)
 	d.workers[name] = d.start(name, d.programs.Worker, args...)
 	return d.workers[name]
 }
@@ -251,18 +258,18 @@ func get(t *testing.T, url string, v any) {
 
 // A restart that proves the old process dead takes over at once.
 func TestLockFileTakesOverAtOnce(t *testing.T) {
-	d := startDemo(t)
+	d := startDemoWith(t, "10m")
 	lock := filepath.Join(t.TempDir(), "lock")
-	w := d.add("w1", "--lock-file", lock, "--session-ttl", "10m")
+	w := d.add("w1", "--lock-file", lock)
 	before, err := d.send("k", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cluster.Start(t.Context(), "second", d.programs.Worker, t.Output(), "--name", "w2", "--join", d.router.Gossip, "--lock-file", lock); err == nil || !strings.Contains(err.Error(), lock) {
+	if _, err := cluster.Start(t.Context(), "second", d.programs.Worker, t.Output(), "--name", "w2", "--join", d.router.Gossip, "--session-ttl", d.ttl, "--lock-file", lock); err == nil || !strings.Contains(err.Error(), lock) {
 		t.Errorf("a second worker with the same lock file: %v", err)
 	}
 	w.Kill()
-	d.add("w1", "--lock-file", lock, "--session-ttl", "10m")
+	d.add("w1", "--lock-file", lock)
 	after, err := d.send("k", "") // the router holds it for 15 s; the session would last 10 minutes
 	if err != nil || after.Token <= before.Token {
 		t.Errorf("token %d after %d, %v", after.Token, before.Token, err)

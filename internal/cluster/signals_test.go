@@ -74,7 +74,7 @@ func TestOutputThatNobodyReads(t *testing.T) {
 		args []string
 	}{
 		{d.programs.Router, []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0"}},
-		{d.programs.Worker, []string{"--join", d.router.Gossip, "--new-cluster"}},
+		{d.programs.Worker, []string{"--join", d.router.Gossip, "--new-cluster", "--session-ttl", d.ttl}},
 	} {
 		cmd := exec.Command(program.path, program.args...)
 		stdout, err := cmd.StdoutPipe()

@@ -13,6 +13,8 @@ import (
 
 // Hub joins members. Make one with [New].
 type Hub struct {
+	settings ring.Settings
+
 	mu      sync.Mutex // guards what follows
 	builder *ring.Builder
 	members map[*Handle]ring.Member
@@ -25,12 +27,12 @@ type Hub struct {
 type Handle struct{ hub *Hub }
 
 // New returns a hub without members.
-func New(cfg ring.Config) (*Hub, error) {
-	builder, err := ring.NewBuilder(cfg)
+func New(settings ring.Settings) (*Hub, error) {
+	builder, err := ring.NewBuilder(settings.Ring)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h := &Hub{builder: builder, members: make(map[*Handle]ring.Member), changed: make(chan struct{})}
+	h := &Hub{settings: settings.WithDefaults(), builder: builder, members: make(map[*Handle]ring.Member), changed: make(chan struct{})}
 	return h, h.rebuild()
 }
 
@@ -46,6 +48,9 @@ func (m *Handle) View() *ring.View {
 	defer m.hub.mu.Unlock()
 	return m.hub.view
 }
+
+// Settings returns what all members share.
+func (m *Handle) Settings() ring.Settings { return m.hub.settings }
 
 // Changed returns a channel that is closed at the next change of View.
 func (m *Handle) Changed() <-chan struct{} {

@@ -20,7 +20,7 @@ func memberName(node string) string {
 
 // admit decides whether a node may be in the cluster of self, and says in its
 // error which setting keeps it out, both values and what to do.
-func admit(self ring.Member, ours settings, node, addr string, meta []byte) error {
+func admit(self ring.Member, ours ring.Settings, node, addr string, meta []byte) error {
 	md, err := decodeMetadata(meta)
 	if name := memberName(node); err == nil && (name == "" || len(name) > nameLimit) {
 		err = fmt.Errorf("has a name of %d bytes, want 1 to %d", len(name), nameLimit)
@@ -30,39 +30,14 @@ func admit(self ring.Member, ours settings, node, addr string, meta []byte) erro
 			ErrRefused, memberName(node), addr, err, self.Name, self.Gossip)
 	}
 	peer := md.member(memberName(node), addr)
-	d, differ := ours.compare(md.settings, self.Role == ring.RoleRouter && md.role == ring.RoleRouter)
+	d, differ := ours.Compare(md.settings)
+	if ours, theirs := ours.Digest(), md.digest; !differ && ours != theirs {
+		differ = true
+		d = ring.Difference{Setting: "ring format (digest)", Ours: fmt.Sprintf("%016x", ours), Theirs: fmt.Sprintf("%016x", theirs), Remedy: "run the same version of Keyway on both"}
+	}
 	if !differ {
 		return nil
 	}
-	return fmt.Errorf("%w: %s differs: %s at %s %q (%s), %s at %s %q (%s): %s", ErrRefused, d.setting,
-		d.ours, self.Role, self.Name, self.Gossip, d.theirs, peer.Role, peer.Name, peer.Gossip, d.remedy)
-}
-
-type difference struct {
-	setting, ours, theirs, remedy string
-}
-
-// compare returns the first setting in which two members of one cluster must
-// not differ, but do.
-func (s settings) compare(t settings, routers bool) (difference, bool) {
-	const sameRing = "give all members of a cluster the same ring settings, or this one another --cluster"
-	switch {
-	case s.cluster != t.cluster:
-		return differ("cluster name", "%q", s.cluster, t.cluster, "give both the same --cluster, or do not --join them"), true
-	case s.partitions != t.partitions:
-		return differ("number of partitions", "%d", s.partitions, t.partitions, sameRing), true
-	case s.replicas != t.replicas:
-		return differ("replication factor", "%d", s.replicas, t.replicas, sameRing), true
-	case s.load != t.load:
-		return differ("load", "%g", s.load, t.load, sameRing), true
-	case s.ring != t.ring:
-		return differ("ring format (digest)", "%016x", s.ring, t.ring, "run the same version of Keyway on both"), true
-	case routers && s.keyDigest != 0 && t.keyDigest != 0 && s.keyDigest != t.keyDigest:
-		return differ("key source", "%q", s.keySource, t.keySource, "give all routers of a cluster the same --key"), true
-	}
-	return difference{}, false
-}
-
-func differ[T any](setting, format string, ours, theirs T, remedy string) difference {
-	return difference{setting, fmt.Sprintf(format, ours), fmt.Sprintf(format, theirs), remedy}
+	return fmt.Errorf("%w: %s differs: %s at %s %q (%s), %s at %s %q (%s): %s", ErrRefused, d.Setting,
+		d.Ours, self.Role, self.Name, self.Gossip, d.Theirs, peer.Role, peer.Name, peer.Gossip, d.Remedy)
 }

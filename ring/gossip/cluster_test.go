@@ -79,9 +79,9 @@ func (b *bed) config(i int) gossip.Config {
 			State:       ring.StateActive,
 			Addr:        fmt.Sprintf("10.0.0.%d:80", i),
 		},
-		Ring:   smallRing,
-		Seeds:  []string{address(0)},
-		Logger: b.logs.logger().With("self", i),
+		Settings: ring.Settings{Ring: smallRing},
+		Seeds:    []string{address(0)},
+		Logger:   b.logs.logger().With("self", i),
 	}
 	if i == 0 {
 		cfg.Self.Name, cfg.Self.Role, cfg.Seeds = "router", ring.RoleRouter, nil

@@ -53,29 +53,18 @@ var (
 	ErrClosed = errors.New("gossip: closed")
 )
 
-// DefaultCluster is the name of a cluster that was given none.
-const DefaultCluster = "keyway"
-
 // DefaultPort is the port of an address in Config.Seeds that has none.
 const DefaultPort = "7946"
 
 // Config says who this member is and where to find the others. Errors name
 // the command line's flag beside the field, where it has one.
 type Config struct {
-	// Cluster keeps clusters apart: members of another one are refused. At most
-	// 64 bytes; "" means DefaultCluster. (--cluster)
-	Cluster string
+	// Settings are those that all members share: one that differs is refused.
+	Settings ring.Settings
 
 	// Self describes this member. Name and Role are required; a zero State means
 	// ring.StateJoining. Gossip and View are filled in.
 	Self ring.Member
-
-	// Ring holds the settings of the ring, the same on all members.
-	Ring ring.Config
-
-	// KeySource says from where a router takes the key of a request. Routers
-	// with different key sources refuse each other; "" is not compared. (--key)
-	KeySource string
 
 	// Bind is the host:port to listen on, with UDP and TCP. Port 0 takes a free
 	// one. "" means 127.0.0.1:0. (--gossip)
@@ -108,7 +97,7 @@ type Config struct {
 // by any number of goroutines.
 type Cluster struct {
 	log      *slog.Logger
-	settings settings
+	settings ring.Settings
 	node     string // name in memberlist
 	identity ring.Member
 	list     *memberlist.Memberlist
@@ -138,13 +127,13 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	builder, err := ring.NewBuilder(cfg.Ring)
+	builder, err := ring.NewBuilder(cfg.Settings.Ring)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	c := &Cluster{
 		log:      cfg.Logger.With("component", "gossip"),
-		settings: newSettings(&cfg),
+		settings: cfg.Settings,
 		node:     nodeName(cfg.Self.Name, rand.Text()[:10]),
 		inbox:    newInbox(),
 		requests: make(chan request),
@@ -233,7 +222,11 @@ func timing() *memberlist.Config {
 }
 
 func (cfg Config) withDefaults() Config {
-	cfg.Cluster = cmp.Or(cfg.Cluster, DefaultCluster)
+	cfg.Settings = cfg.Settings.WithDefaults()
+	cfg.Settings.KeySource = shortKeySource(cfg.Settings.KeySource)
+	if cfg.Self.Role != ring.RoleRouter {
+		cfg.Settings.KeySource = ""
+	}
 	cfg.Self.State = cmp.Or(cfg.Self.State, ring.StateJoining)
 	cfg.Self.View = 0
 	cfg.Bind = cmp.Or(cfg.Bind, "127.0.0.1:0")
@@ -248,8 +241,8 @@ func (cfg *Config) validate() error {
 	if n := len(cfg.Self.Name); n == 0 || n > nameLimit {
 		return fmt.Errorf("%w: Self.Name (--name) has %d bytes, want 1 to %d", ErrConfig, n, nameLimit)
 	}
-	if n := len(cfg.Cluster); n > clusterLimit {
-		return fmt.Errorf("%w: Cluster (--cluster) has %d bytes, want at most %d", ErrConfig, n, clusterLimit)
+	if err := cfg.Settings.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	for i, key := range cfg.Keyring {
 		if memberlist.ValidateKey(key) != nil {
@@ -277,6 +270,10 @@ func validMember(m ring.Member) error {
 // View returns the latest view of the cluster, never nil. It costs one atomic
 // load.
 func (c *Cluster) View() *ring.View { return c.current.Load().view }
+
+// Settings returns the settings that this member shares with the others, with
+// their defaults filled in.
+func (c *Cluster) Settings() ring.Settings { return c.settings }
 
 // Changed returns a channel that is closed when View changes next. Get it
 // before View to miss no change:

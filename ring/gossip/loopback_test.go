@@ -49,10 +49,10 @@ func agreeing(n int) func(*ring.View) bool {
 
 func worker(name string, seeds ...string) gossip.Config {
 	return gossip.Config{
-		Self:   ring.Member{Name: name, Incarnation: name + "-1", Role: ring.RoleWorker, State: ring.StateActive},
-		Ring:   smallRing,
-		Seeds:  seeds,
-		Logger: (&logs{}).logger(),
+		Self:     ring.Member{Name: name, Incarnation: name + "-1", Role: ring.RoleWorker, State: ring.StateActive},
+		Settings: ring.Settings{Ring: smallRing},
+		Seeds:    seeds,
+		Logger:   (&logs{}).logger(),
 	}
 }
 

@@ -1,12 +1,12 @@
 package gossip
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
+	"time"
 
 	"github.com/keyway-go/keyway/ring"
 )
@@ -16,8 +16,7 @@ import (
 const (
 	metaLimit      = 512
 	nameLimit      = 128 // a member's name, which travels in the node's name
-	clusterLimit   = 64
-	keySourceLimit = 96 // bytes shown to peers; a longer one is compared by its digest
+	keySourceLimit = 96  // bytes; see shortKeySource
 )
 
 // Every metadata starts with a mark, so that a member of some other
@@ -25,7 +24,7 @@ const (
 // after the last field it knows: a new field needs no new version.
 const (
 	metaMark    = 'K'
-	metaVersion = 1
+	metaVersion = 2
 )
 
 var errNotKeyway = errors.New("not a member of a Keyway cluster")
@@ -37,46 +36,31 @@ type metadata struct {
 	state       ring.State
 	link        bool
 	view        uint64
-	settings    settings
+	digest      uint64 // of settings, as the member computes it
+	settings    ring.Settings
 	incarnation string
 	addr        string
 	store       string
 }
 
-// settings are those that all members of a cluster must share.
-type settings struct {
-	cluster    string
-	partitions int
-	replicas   int
-	load       float64
-	ring       uint64 // digest of the ring's configuration, its format included
-	keyDigest  uint64 // of the whole key source; 0 for none
-	keySource  string // at most its first keySourceLimit bytes
+// shortKeySource stands for a key source in what members tell each other: a
+// long one is cut and ends in its hash, so that two do not become equal.
+func shortKeySource(s string) string {
+	if len(s) <= keySourceLimit {
+		return s
+	}
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return fmt.Sprintf("%s…%016x", s[:keySourceLimit-19], h.Sum64())
 }
 
-func newSettings(cfg *Config) settings {
-	s := settings{
-		cluster:    cfg.Cluster,
-		partitions: cmp.Or(cfg.Ring.Partitions, ring.DefaultPartitions),
-		replicas:   cmp.Or(cfg.Ring.ReplicationFactor, ring.DefaultReplicationFactor),
-		load:       cmp.Or(cfg.Ring.Load, ring.DefaultLoad),
-		ring:       cfg.Ring.Digest(),
-		keySource:  cfg.KeySource[:min(len(cfg.KeySource), keySourceLimit)],
-	}
-	if cfg.KeySource != "" {
-		h := fnv.New64a()
-		h.Write([]byte(cfg.KeySource))
-		s.keyDigest = h.Sum64()
-	}
-	return s
-}
-
-func newMetadata(m ring.Member, s settings) metadata {
+func newMetadata(m ring.Member, s ring.Settings) metadata {
 	return metadata{
 		role:        m.Role,
 		state:       m.State,
 		link:        m.Link,
 		view:        m.View,
+		digest:      s.Digest(),
 		settings:    s,
 		incarnation: m.Incarnation,
 		addr:        m.Addr,
@@ -114,18 +98,18 @@ func (md metadata) encode() ([]byte, error) {
 	b := make([]byte, 0, metaLimit)
 	b = append(b, metaMark, metaVersion, byte(md.role), byte(md.state), md.flags())
 	b = binary.BigEndian.AppendUint64(b, md.view)
-	b = binary.BigEndian.AppendUint64(b, md.settings.ring)
-	b = binary.BigEndian.AppendUint64(b, md.settings.keyDigest)
-	b = binary.BigEndian.AppendUint64(b, math.Float64bits(md.settings.load))
-	b = binary.AppendUvarint(b, uint64(md.settings.partitions))
-	b = binary.AppendUvarint(b, uint64(md.settings.replicas))
-	for _, s := range []string{md.incarnation, md.addr, md.store, md.settings.cluster, md.settings.keySource} {
+	b = binary.BigEndian.AppendUint64(b, md.digest)
+	b = binary.BigEndian.AppendUint64(b, uint64(md.settings.TTL))
+	b = binary.BigEndian.AppendUint64(b, math.Float64bits(md.settings.Ring.Load))
+	b = binary.AppendUvarint(b, uint64(md.settings.Ring.Partitions))
+	b = binary.AppendUvarint(b, uint64(md.settings.Ring.ReplicationFactor))
+	for _, s := range []string{md.incarnation, md.addr, md.store, md.settings.Cluster, md.settings.KeySource} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
 	if len(b) > metaLimit {
 		return nil, fmt.Errorf("%w: the member's description has %d bytes, at most %d fit: shorten the incarnation (%d), address (%d), store URL (%d), cluster name (%d) or key source (%d)",
-			ErrConfig, len(b), metaLimit, len(md.incarnation), len(md.addr), len(md.store), len(md.settings.cluster), len(md.settings.keySource))
+			ErrConfig, len(b), metaLimit, len(md.incarnation), len(md.addr), len(md.store), len(md.settings.Cluster), len(md.settings.KeySource))
 	}
 	return b, nil
 }
@@ -141,12 +125,12 @@ func decodeMetadata(b []byte) (metadata, error) {
 	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
 	md.link = r.byte()&flagLink != 0
 	md.view = r.uint64()
-	md.settings.ring = r.uint64()
-	md.settings.keyDigest = r.uint64()
-	md.settings.load = math.Float64frombits(r.uint64())
-	md.settings.partitions = r.int()
-	md.settings.replicas = r.int()
-	for _, s := range []*string{&md.incarnation, &md.addr, &md.store, &md.settings.cluster, &md.settings.keySource} {
+	md.digest = r.uint64()
+	md.settings.TTL = time.Duration(r.uint64())
+	md.settings.Ring.Load = math.Float64frombits(r.uint64())
+	md.settings.Ring.Partitions = r.int()
+	md.settings.Ring.ReplicationFactor = r.int()
+	for _, s := range []*string{&md.incarnation, &md.addr, &md.store, &md.settings.Cluster, &md.settings.KeySource} {
 		*s = r.string()
 	}
 	switch {

@@ -22,28 +22,33 @@ func TestRefusals(t *testing.T) {
 		seedLog      []string // in the seed's log
 	}{
 		"cluster": {
-			joiner:  func(c *gossip.Config) { c.Cluster = "shop" },
+			joiner:  func(c *gossip.Config) { c.Settings.Cluster = "shop" },
 			start:   []string{"cluster name differs", `"shop" at worker "worker-01" (10.0.0.2:7946)`, `"keyway" at router "router" (10.0.0.1:7946)`, "--cluster"},
 			seedLog: []string{"cluster name differs", "shop", "keyway", "10.0.0.1:7946", "10.0.0.2:7946", "--cluster"},
 		},
 		"partitions": {
-			joiner:  func(c *gossip.Config) { c.Ring.Partitions = 65 },
+			joiner:  func(c *gossip.Config) { c.Settings.Ring.Partitions = 65 },
 			start:   []string{"number of partitions differs", "65 at worker", "64 at router", "10.0.0.1:7946", "10.0.0.2:7946"},
 			seedLog: []string{"number of partitions differs", "65 at worker", "64 at router"},
 		},
 		"replication factor": {
-			seed:    func(c *gossip.Config) { c.Ring.ReplicationFactor = 0 },
+			seed:    func(c *gossip.Config) { c.Settings.Ring.ReplicationFactor = 0 },
 			start:   []string{"replication factor differs", "8 at worker", "128 at router"},
 			seedLog: []string{"replication factor differs", "8 at worker", "128 at router"},
 		},
 		"load": {
-			joiner:  func(c *gossip.Config) { c.Ring.Load = 1.5 },
+			joiner:  func(c *gossip.Config) { c.Settings.Ring.Load = 1.5 },
 			start:   []string{"load differs", "1.5 at worker"},
 			seedLog: []string{"load differs", "1.5 at worker"},
 		},
+		"session TTL": {
+			joiner:  func(c *gossip.Config) { c.Settings.TTL = 5 * time.Second },
+			start:   []string{"session TTL differs", "5s at worker", "10s at router", "--session-ttl"},
+			seedLog: []string{"session TTL differs", "5s at worker", "10s at router", "--session-ttl"},
+		},
 		"key source": {
-			seed:    func(c *gossip.Config) { c.KeySource = "header:X-Key" },
-			joiner:  func(c *gossip.Config) { c.KeySource = "query:id"; c.Self.Role = ring.RoleRouter },
+			seed:    func(c *gossip.Config) { c.Settings.KeySource = "header:X-Key" },
+			joiner:  func(c *gossip.Config) { c.Settings.KeySource = "query:id"; c.Self.Role = ring.RoleRouter },
 			start:   []string{"key source differs", `"query:id"`, `"header:X-Key"`, "--key"},
 			seedLog: []string{"key source differs", "query:id", "header:X-Key", "--key"},
 		},
@@ -109,7 +114,7 @@ func TestStrangersStayApart(t *testing.T) {
 		for i := range 6 {
 			cfg := b.config(i)
 			if i >= 3 {
-				cfg.Cluster = "shop"
+				cfg.Settings.Cluster = "shop"
 				cfg.Seeds = []string{address(3)}
 			}
 			b.start(cfg, address(i))
@@ -142,7 +147,7 @@ func TestSomeSeedRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.start(b.config(0), address(0))
 		other := b.config(1)
-		other.Cluster, other.Seeds = "shop", nil
+		other.Settings.Cluster, other.Seeds = "shop", nil
 		b.start(other, address(1))
 
 		cfg := b.config(2)
@@ -165,7 +170,7 @@ func TestOwnAddressIsNoSeed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.start(b.config(0), address(0))
 		cfg := b.config(1)
-		cfg.Cluster, cfg.Seeds = "shop", []string{address(0), address(1)}
+		cfg.Settings.Cluster, cfg.Seeds = "shop", []string{address(0), address(1)}
 		if _, err := b.listen(cfg, address(1)); !errors.Is(err, gossip.ErrRefused) {
 			t.Errorf("Start: %v, want ErrRefused: only it would have taken itself in", err)
 		}
@@ -177,7 +182,7 @@ func TestOwnAddressIsNoSeed(t *testing.T) {
 func TestRoutersMeetThroughWorker(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		first, second, worker := b.config(0), b.config(0), b.config(1)
-		first.KeySource, second.KeySource = "header:X-Key", "query:id"
+		first.Settings.KeySource, second.Settings.KeySource = "header:X-Key", "query:id"
 		second.Self.Name = "router-2"
 		var log logs
 		first.Logger = log.logger()
@@ -303,7 +308,7 @@ func TestConfigErrors(t *testing.T) {
 		"long name":   {func(c *gossip.Config) { c.Self.Name = strings.Repeat("x", 129) }, "--name"},
 		"no role":     {func(c *gossip.Config) { c.Self.Role = 0 }, "role"},
 		"bad state":   {func(c *gossip.Config) { c.Self.State = 77 }, "state"},
-		"cluster":     {func(c *gossip.Config) { c.Cluster = strings.Repeat("x", 65) }, "--cluster"},
+		"cluster":     {func(c *gossip.Config) { c.Settings.Cluster = strings.Repeat("x", 65) }, "--cluster"},
 		"key":         {func(c *gossip.Config) { c.Keyring = [][]byte{make([]byte, 15)} }, "--gossip-key"},
 		"seed port":   {func(c *gossip.Config) { c.Seeds = []string{"host:http9"} }, "--join"},
 		"seed zero":   {func(c *gossip.Config) { c.Seeds = []string{"host:0"} }, "--join"},
@@ -311,11 +316,11 @@ func TestConfigErrors(t *testing.T) {
 		"seed empty":  {func(c *gossip.Config) { c.Seeds = []string{""} }, "--join"},
 		"bind":        {func(c *gossip.Config) { c.Bind = "127.0.0.1:port" }, "--gossip"},
 		"advertise":   {func(c *gossip.Config) { c.Advertise = "127.0.0.1:port" }, "Advertise"},
-		"ring":        {func(c *gossip.Config) { c.Ring.Load = 0.5 }, "load"},
+		"ring":        {func(c *gossip.Config) { c.Settings.Ring.Load = 0.5 }, "load"},
 		"too long":    {func(c *gossip.Config) { c.Self.Store = strings.Repeat("x", 500) }, "store URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := gossip.Config{Self: ring.Member{Name: "a", Role: ring.RoleWorker}, Ring: smallRing}
+			cfg := gossip.Config{Self: ring.Member{Name: "a", Role: ring.RoleWorker}, Settings: ring.Settings{Ring: smallRing}}
 			tt.change(&cfg)
 			c, err := gossip.Start(t.Context(), cfg)
 			if err == nil {

@@ -32,30 +32,29 @@ type MemberConfig struct {
 // choice.
 type Member struct {
 	*gateway.Worker
-	cluster string
-	gossip  *gossip.Cluster
-	store   *fallback.Store
+	gossip *gossip.Cluster
+	store  *fallback.Store
 }
 
 // Join starts a worker. The caller must call [Member.Leave].
 func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	logger := slog.New(slog.DiscardHandler)
-	m := &Member{cluster: cfg.Cluster}
+	m := new(Member)
 	var err error
 	m.gossip, err = gossip.Start(ctx, gossip.Config{
-		Cluster: cfg.Cluster,
-		Self:    ring.Member{Name: cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: cfg.Addr},
-		Bind:    "127.0.0.1:0",
-		Seeds:   []string{cfg.Join},
-		Logger:  logger,
+		Settings: ring.Settings{Cluster: cfg.Cluster},
+		Self:     ring.Member{Name: cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: cfg.Addr},
+		Bind:     "127.0.0.1:0",
+		Seeds:    []string{cfg.Join},
+		Logger:   logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	m.store, err = fallback.NewStore(cfg.Redis, fallback.StoreOptions{Cluster: cfg.Cluster, NewCluster: true, Logger: logger})
+	m.store, err = fallback.NewStore(cfg.Redis, fallback.StoreOptions{Settings: m.gossip.Settings(), NewCluster: true, Logger: logger})
 	if err == nil {
 		m.Worker, err = gateway.StartWorker(gateway.WorkerConfig{
-			Members: m.gossip, Store: m.store, Cluster: cfg.Cluster, Name: cfg.Name, Addr: cfg.Addr, Gossip: m.gossip.Addr(),
+			Members: m.gossip, Store: m.store, Name: cfg.Name, Addr: cfg.Addr, Gossip: m.gossip.Addr(),
 			NewCluster: true, OnPeers: m.gossip.AddSeeds, Logger: logger,
 		})
 	}
@@ -107,8 +106,9 @@ func (m *Member) ServeLink(l net.Listener, h LinkHandler) error {
 	if err := m.gossip.Announce(func(self *ring.Member) { self.Link = true }); err != nil {
 		return err
 	}
+	settings := m.gossip.Settings()
 	s := &link.Server{
-		Config: link.Config{Cluster: m.cluster, Digest: ring.Config{}.Digest(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
+		Config: link.Config{Cluster: settings.Cluster, Digest: settings.Digest(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		Handler: link.HandlerFunc(func(w *link.ResponseWriter, r *link.ServerRequest) {
 			err := m.Do(r.Context(), r.Key, func(gateway.Execution) error { h(w, r); return nil })
 			if err != nil {

@@ -1,0 +1,136 @@
+package ring
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Defaults and limits of Settings.
+const (
+	DefaultCluster    = "keyway"
+	DefaultSessionTTL = 10 * time.Second
+	MinSessionTTL     = time.Second
+	MaxClusterLen     = 64 // bytes
+)
+
+// Settings are those that all members of a cluster must share: members that
+// differ in one would each take themselves for the owner of one key. A process
+// says them once, to its membership; whatever else needs them takes them from
+// there. The zero value is the default.
+type Settings struct {
+	// Cluster is the name that keeps clusters apart, also those that share a
+	// Redis. At most MaxClusterLen bytes, no braces. "" means DefaultCluster.
+	Cluster string
+
+	// Ring places keys and members.
+	Ring Config
+
+	// TTL is the time to live of a worker's session: about so long it takes
+	// after a crash until another worker may serve. At least MinSessionTTL.
+	// 0 means DefaultSessionTTL.
+	TTL time.Duration
+
+	// KeySource says from where a router takes the key of a request. "", which
+	// is what all but routers have, is not compared.
+	KeySource string
+
+	// Store identifies the store that the process uses. 0 means that it is not
+	// known, and is not compared.
+	Store StoreID
+}
+
+// StoreID identifies a store's data of one cluster: whatever server holds them,
+// through restarts and losses of data. The upper half is the time at which the
+// store was begun, in Unix seconds, the rest is random, so the lower of two is
+// that of the older store.
+type StoreID uint64
+
+// NewStoreID makes the identity of a store that is begun now. random should be
+// just that.
+func NewStoreID(now time.Time, random uint32) StoreID {
+	return StoreID(uint64(now.Unix())<<32 | uint64(random))
+}
+
+// ParseStoreID reads what String has written.
+func ParseStoreID(s string) (StoreID, error) {
+	id, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || len(s) != 16 {
+		return 0, fmt.Errorf("%w: %q is not the identity of a store", ErrConfig, s)
+	}
+	return StoreID(id), nil
+}
+
+func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
+
+// WithDefaults returns s with its zero fields filled in, but for KeySource and
+// Store, which have no default.
+func (s Settings) WithDefaults() Settings {
+	s.Cluster = cmp.Or(s.Cluster, DefaultCluster)
+	s.Ring = s.Ring.withDefaults()
+	s.TTL = cmp.Or(s.TTL, DefaultSessionTTL)
+	return s
+}
+
+// Validate returns an error that wraps ErrConfig if a setting is out of range.
+func (s Settings) Validate() error {
+	s = s.WithDefaults()
+	switch {
+	case len(s.Cluster) > MaxClusterLen:
+		return fmt.Errorf("%w: the cluster's name (--cluster) has %d bytes, want at most %d", ErrConfig, len(s.Cluster), MaxClusterLen)
+	case strings.ContainsAny(s.Cluster, "{}"):
+		return fmt.Errorf("%w: the cluster's name (--cluster) %q has a brace", ErrConfig, s.Cluster)
+	case s.TTL < MinSessionTTL:
+		return fmt.Errorf("%w: the session TTL (--session-ttl) is %v, want at least %v", ErrConfig, s.TTL, MinSessionTTL)
+	}
+	return s.Ring.validate()
+}
+
+// Digest identifies all settings that every member has from its start: all but
+// KeySource, which only routers have, and Store, which a member learns later.
+func (s Settings) Digest() uint64 {
+	s = s.WithDefaults()
+	return digestOf(s.Ring.Digest(), s.Cluster, s.TTL.String())
+}
+
+// Difference is a setting in which two members of one cluster must not differ,
+// but do.
+type Difference struct {
+	Setting      string // its name
+	Ours, Theirs string // its values
+	Remedy       string // what to do
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("%s differs: %s here, %s there: %s", d.Setting, d.Ours, d.Theirs, d.Remedy)
+}
+
+// Compare returns the first setting in which members with the settings s and t
+// cannot be of one cluster, if there is one.
+func (s Settings) Compare(t Settings) (d Difference, found bool) {
+	const sameRing = "give all members of a cluster the same ring settings, or this one another --cluster"
+	s, t = s.WithDefaults(), t.WithDefaults()
+	switch {
+	case s.Cluster != t.Cluster:
+		return differ("cluster name", "%q", s.Cluster, t.Cluster, "give both the same --cluster, or do not --join them"), true
+	case s.Ring.Partitions != t.Ring.Partitions:
+		return differ("number of partitions", "%d", s.Ring.Partitions, t.Ring.Partitions, sameRing), true
+	case s.Ring.ReplicationFactor != t.Ring.ReplicationFactor:
+		return differ("replication factor", "%d", s.Ring.ReplicationFactor, t.Ring.ReplicationFactor, sameRing), true
+	case s.Ring.Load != t.Ring.Load:
+		return differ("load", "%g", s.Ring.Load, t.Ring.Load, sameRing), true
+	case s.TTL != t.TTL:
+		return differ("session TTL", "%v", s.TTL, t.TTL, "give all members of a cluster the same --session-ttl"), true
+	case s.KeySource != "" && t.KeySource != "" && s.KeySource != t.KeySource:
+		return differ("key source", "%q", s.KeySource, t.KeySource, "give all routers of a cluster the same --key"), true
+	case s.Store != 0 && t.Store != 0 && s.Store != t.Store:
+		return differ("store", "%v", s.Store, t.Store, "give all members of a cluster the same --redis"), true
+	}
+	return Difference{}, false
+}
+
+func differ[T any](setting, format string, ours, theirs T, remedy string) Difference {
+	return Difference{setting, fmt.Sprintf(format, ours), fmt.Sprintf(format, theirs), remedy}
+}

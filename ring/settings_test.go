@@ -1,0 +1,88 @@
+package ring_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+func TestSettingsCompare(t *testing.T) {
+	base := ring.Settings{Cluster: "shop", Ring: ring.Config{Partitions: 64}, TTL: 5 * time.Second, KeySource: "host", Store: 7}
+	for setting, change := range map[string]func(*ring.Settings){
+		"":                     func(*ring.Settings) {},
+		"cluster name":         func(s *ring.Settings) { s.Cluster = "" },
+		"number of partitions": func(s *ring.Settings) { s.Ring.Partitions = 0 },
+		"replication factor":   func(s *ring.Settings) { s.Ring.ReplicationFactor = 2 },
+		"load":                 func(s *ring.Settings) { s.Ring.Load = 2 },
+		"session TTL":          func(s *ring.Settings) { s.TTL = 0 },
+		"key source":           func(s *ring.Settings) { s.KeySource = "query:id" },
+		"store":                func(s *ring.Settings) { s.Store = 8 },
+	} {
+		other := base
+		change(&other)
+		d, differ := base.Compare(other)
+		if differ != (setting != "") || d.Setting != setting || differ && (d.Ours == d.Theirs || d.Remedy == "") {
+			t.Errorf("%q: %v, %v", setting, d, differ)
+		}
+		back, _ := other.Compare(base)
+		if back.Setting != d.Setting || back.Ours != d.Theirs || back.Theirs != d.Ours {
+			t.Errorf("%q: the other way it is %v", setting, back)
+		}
+		shared := setting != "" && setting != "key source" && setting != "store"
+		if same := base.Digest() == other.Digest(); same == shared {
+			t.Errorf("%q: equal digests: %v", setting, same)
+		}
+	}
+	unknown := base
+	unknown.KeySource, unknown.Store = "", 0
+	if d, differ := base.Compare(unknown); differ {
+		t.Errorf("what is not known was compared: %v", d)
+	}
+}
+
+func TestSettingsDefaults(t *testing.T) {
+	var zero ring.Settings
+	full := zero.WithDefaults()
+	want := ring.Settings{
+		Cluster: "keyway",
+		Ring:    ring.Config{Partitions: ring.DefaultPartitions, ReplicationFactor: ring.DefaultReplicationFactor, Load: ring.DefaultLoad},
+		TTL:     10 * time.Second,
+	}
+	if full != want {
+		t.Errorf("got %+v, want %+v", full, want)
+	}
+	if d, differ := zero.Compare(full); differ || zero.Digest() != full.Digest() || zero.Validate() != nil {
+		t.Errorf("the defaults differ from the zero value: %v", d)
+	}
+}
+
+func TestSettingsValidate(t *testing.T) {
+	for want, s := range map[string]ring.Settings{
+		"--cluster":     {Cluster: strings.Repeat("x", ring.MaxClusterLen+1)},
+		"brace":         {Cluster: "a}b"},
+		"--session-ttl": {TTL: time.Second - 1},
+		"partitions":    {Ring: ring.Config{Partitions: -1}},
+	} {
+		if err := s.Validate(); !errors.Is(err, ring.ErrConfig) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want ErrConfig with %q", s, err, want)
+		}
+	}
+}
+
+func TestStoreID(t *testing.T) {
+	older := ring.NewStoreID(time.Unix(1_800_000_000, 0), 1<<32-1)
+	if younger := ring.NewStoreID(time.Unix(1_800_000_001, 0), 0); younger <= older {
+		t.Errorf("%v is not above %v", younger, older)
+	}
+	if id, err := ring.ParseStoreID(older.String()); id != older || err != nil {
+		t.Errorf("%v became %v, %v", older, id, err)
+	}
+	for _, s := range []string{"", "12", "x123456789abcdef", "+123456789abcdef", "0123456789abcdef0"} {
+		if id, err := ring.ParseStoreID(s); err == nil {
+			t.Errorf("%q is %v", s, id)
+		}
+	}
+}
