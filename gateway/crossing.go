@@ -192,10 +192,13 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 		if r.ContentLength > 0 {
 			kept = min(kept, r.ContentLength)
 		}
-		x.body.reader = &pacedBody{r, w.control, w.pace}
+		x.body.reader = &pacedBody{r, w.control, w.pace, &rt.fields}
 		x.request.Body, x.request.ContentLength = &x.body, r.ContentLength
 		if len(r.Trailer) > 0 {
-			x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) }
+			x.request.Trailer = func() link.Fields {
+				rt.fields.stripTrailer(r.Trailer)
+				return link.AppendHeader(nil, r.Trailer)
+			}
 		}
 		crosses := rt.crosses(partition)
 		if !crosses && !x.fits() {
@@ -262,7 +265,7 @@ func headerFields(rt *Router, r *http.Request) link.Fields {
 		}
 	}
 	for name := range r.Trailer {
-		if !isKeyway(name) {
+		if rt.fields.isTrailer(name) {
 			f = link.AppendField(f, "Trailer", name)
 		}
 	}
@@ -290,9 +293,7 @@ func (x *crossing) answerHTTP(w *clientWriter) {
 	res := &x.answer
 	h := w.Header()
 	copyFields(h, res.fields)
-	if h["Content-Type"] == nil {
-		h["Content-Type"] = nil // no guess
-	}
+	typeUnguessed(h)
 	if via := x.router.cfg.Via; via != "" {
 		h.Add("Via", "1.1 "+via)
 	}
@@ -304,7 +305,7 @@ func (x *crossing) answerHTTP(w *clientWriter) {
 		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
 	}
 	for name, value := range res.body.Trailer().All() {
-		if isKeyway(name) {
+		if !isTrailer(name) {
 			continue
 		}
 		if !announces(h["Trailer"], name) {
@@ -327,7 +328,7 @@ func copyFields(h http.Header, fields link.Fields) {
 // passOn returns what goes on to the client of a field of an answer.
 func passOn(name, value string) (string, bool) {
 	if name == "Trailer" {
-		value = publicNames(value)
+		value = publicTrailers(value)
 		return value, value != ""
 	}
 	switch kindOf(name) {
@@ -335,17 +336,6 @@ func passOn(name, value string) (string, bool) {
 		return "", false
 	}
 	return value, true
-}
-
-// publicNames returns a list of names without Keyway's.
-func publicNames(list string) string {
-	var names []string
-	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); !isKeyway(name) {
-			names = append(names, name)
-		}
-	}
-	return strings.Join(names, ", ")
 }
 
 func announces(trailer []string, name string) bool {

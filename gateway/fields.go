@@ -246,6 +246,83 @@ func (r *fieldRules) clean(h http.Header, trusted bool) (upgrade string) {
 	return upgrade
 }
 
+// isTrailer reports whether a field may stand behind a message's body: not one
+// that frames, routes or authenticates the message, that changes what has been
+// decided before the body, or that says what the body is (RFC 9110, section
+// 6.5.1).
+func isTrailer(name string) bool {
+	if kindOf(name) != fieldEndToEnd {
+		return false
+	}
+	switch folded := fold(name); folded {
+	case "authorization", "www-authenticate", "realm", "cookie", "set-cookie", "host", "baggage",
+		"cache-control", "pragma", "max-forwards", "range", "age", "date", "expires", "location", "retry-after", "vary", "warning",
+		"content-encoding", "content-type", "content-range", "content-location", "content-language", "content-disposition":
+		return false
+	default:
+		return !strings.HasPrefix(folded, "if-")
+	}
+}
+
+// isTrailer reports whether the field may stand behind a request's body.
+func (r *fieldRules) isTrailer(name string) bool {
+	for i := range r.keys {
+		if isFolded(name, r.keys[i].folded) {
+			return false
+		}
+	}
+	return isTrailer(name)
+}
+
+// stripTrailer removes from a request's trailers those that may not be there.
+func (r *fieldRules) stripTrailer(trailer http.Header) {
+	for name := range trailer {
+		if !r.isTrailer(name) {
+			delete(trailer, name)
+		}
+	}
+}
+
+// publicTrailers returns those of a list of trailers' names that may be there.
+func publicTrailers(list string) string {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); isTrailer(name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// typeUnguessed keeps net/http from guessing the type of an answer that has none.
+func typeUnguessed(h http.Header) {
+	if _, typed := h["Content-Type"]; !typed {
+		h["Content-Type"] = nil
+	}
+}
+
+// cleanAnswer removes from the head of an answer what the client may not see.
+func cleanAnswer(h http.Header) {
+	stripKeyway(h)
+	if announced := h["Trailer"]; announced != nil {
+		if h.Set("Trailer", publicTrailers(strings.Join(announced, ","))); h.Get("Trailer") == "" {
+			delete(h, "Trailer")
+		}
+	}
+}
+
+// cleanTrailers removes from an answer's header, once its body has ended, those
+// trailers that may not be there. net/http sends what the head has announced,
+// and what has http.TrailerPrefix.
+func cleanTrailers(h http.Header) {
+	stripKeyway(h)
+	for name := range h {
+		if trailer, prefixed := strings.CutPrefix(name, http.TrailerPrefix); prefixed && !isTrailer(trailer) {
+			delete(h, name)
+		}
+	}
+}
+
 // connectionNames returns a function that reports whether a Connection field
 // names a header, which then concerns that connection only.
 func connectionNames(values []string) func(name string) bool {

@@ -580,7 +580,7 @@ func (c *frontConn) answer(x *crossing, keep bool) bool {
 
 func trailers(f link.Fields) (b []byte) {
 	for name, value := range f.All() {
-		if !isKeyway(name) {
+		if isTrailer(name) {
 			b = http1.AppendField(b, name, value)
 		}
 	}

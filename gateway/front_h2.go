@@ -358,7 +358,7 @@ func (s *h2Stream) sendTrailers(piece []byte, trailer link.Fields) error {
 	}
 	s.out = s.out[:0]
 	for name, value := range trailer.All() {
-		if _, ok := passOn(name, value); ok {
+		if isTrailer(name) {
 			s.out = h2.AppendField(s.out, name, value)
 		}
 	}

@@ -137,8 +137,29 @@ type appWriter struct {
 // ServeHTTP implements [http.Handler].
 func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	a.ResponseWriter = rw
+	if rules := &a.handler.worker.fields; r.Body != nil && r.Body != http.NoBody {
+		rules.stripTrailer(r.Trailer)
+		r.Body = &trailedBody{r.Body, r, rules}
+	}
 	a.handler.next.ServeHTTP(a, r)
 	a.begin()
+	cleanTrailers(a.Header())
+}
+
+// trailedBody is a request's body. At its end it removes those trailers that may
+// not be there: net/http adds all that have come, announced or not.
+type trailedBody struct {
+	io.ReadCloser
+	request *http.Request
+	rules   *fieldRules
+}
+
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.rules.stripTrailer(b.request.Trailer)
+	}
+	return n, err
 }
 
 func (a *appWriter) WriteHeader(status int) {
@@ -155,7 +176,10 @@ func (a *appWriter) WriteHeader(status int) {
 
 func (a *appWriter) begin() {
 	if !a.wrote {
-		stripKeyway(a.Header())
+		cleanAnswer(a.Header())
+		if a.handler.detach { // it is an app's behind a sidecar
+			typeUnguessed(a.Header())
+		}
 	}
 }
 

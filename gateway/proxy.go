@@ -43,7 +43,7 @@ func (x *passage) serve(w *clientWriter) {
 		}
 	}()
 	defer w.finish()
-	pace := &pacedBody{x.in, w.control, w.pace}
+	pace := &pacedBody{x.in, w.control, w.pace, &router.fields}
 	if err := x.body.fill(x.in, pace, &router.budget); err != nil {
 		x.fail(w, x.in, err)
 		return
@@ -66,8 +66,7 @@ func (x *passage) rewrite(pr *httputil.ProxyRequest) {
 	out.URL.RawQuery = in.URL.RawQuery
 	out.Header.Set(HeaderKey, encodeKey(x.key))
 	out.Trailer = in.Trailer // filled when the body ends
-	if len(in.Trailer) > 0 {
-		stripKeyway(in.Trailer)
+	if x.router.fields.stripTrailer(in.Trailer); len(in.Trailer) > 0 {
 		out.ContentLength = -1
 	}
 	setForwarded(out.Header, in)
@@ -171,7 +170,11 @@ func readRefusal(h http.Header) (outcome, bool) {
 
 func (x *passage) cleanResponse(res *http.Response) error {
 	stripKeyway(res.Header)
-	stripKeyway(res.Trailer)
+	for name := range res.Trailer {
+		if !isTrailer(name) {
+			delete(res.Trailer, name)
+		}
+	}
 	if via := x.router.cfg.Via; via != "" {
 		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
 	}
@@ -237,7 +240,8 @@ func (w *clientWriter) WriteHeader(status int) {
 	if status == http.StatusContinue {
 		return // the worker's answer to the router's own Expect
 	}
-	stripKeyway(w.Header())
+	cleanAnswer(w.Header())
+	typeUnguessed(w.Header())
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -260,13 +264,7 @@ func (w *clientWriter) finish() {
 	if w.pace > 0 {
 		_ = w.control.SetWriteDeadline(time.Time{})
 	}
-	h := w.Header()
-	stripKeyway(h)
-	for name := range h {
-		if strings.HasPrefix(name, http.TrailerPrefix+headerPrefix) {
-			delete(h, name)
-		}
-	}
+	cleanTrailers(w.Header())
 }
 
 // bufferPool is a [httputil.BufferPool].

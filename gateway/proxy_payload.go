@@ -135,6 +135,7 @@ type pacedBody struct {
 	in      *http.Request
 	control *http.ResponseController
 	pace    time.Duration // 0 or less for no limit
+	rules   *fieldRules
 }
 
 func (b *pacedBody) Read(buf []byte) (int, error) {
@@ -146,7 +147,7 @@ func (b *pacedBody) Read(buf []byte) (int, error) {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	if err == io.EOF {
-		stripKeyway(b.in.Trailer)
+		b.rules.stripTrailer(b.in.Trailer)
 	}
 	return n, err
 }

@@ -54,6 +54,9 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
 			pr.Out.Host = pr.In.Host
+			if pr.Out.Trailer = pr.In.Trailer; len(pr.In.Trailer) > 0 { // filled when the body ends
+				pr.Out.ContentLength = -1
+			}
 			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 				if v, ok := pr.In.Header[name]; ok {
 					pr.Out.Header[name] = v

@@ -113,9 +113,8 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 // publicTrailer returns what goes on to the client of an app's trailers.
 func publicTrailer(trailer []http1.Field) (fields link.Fields) {
 	for _, f := range trailer {
-		name := http.CanonicalHeaderKey(text(f.Name))
-		if _, ok := passOn(name, ""); ok {
-			fields = link.AppendField(fields, name, f.Value)
+		if isTrailer(text(f.Name)) {
+			fields = link.AppendField(fields, f.Name, f.Value)
 		}
 	}
 	return fields

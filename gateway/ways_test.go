@@ -92,6 +92,22 @@ func routerEntrances(t *testing.T, name string, cfg gateway.RouterConfig) []entr
 	}
 }
 
+// upload sends a body of chunks with trailers, some of them announced, and
+// returns the answer in a form that can be compared.
+func (e *entrance) upload(t *testing.T, target, announced string, trailers []string) string {
+	t.Helper()
+	if !e.http2 {
+		return e.send(t, "POST", target, []string{"Transfer-Encoding: chunked", "Trailer: " + announced}, "4\r\nbody\r\n0\r\n"+strings.Join(append(trailers, "", ""), "\r\n"))
+	}
+	head := []string{":method", "POST", ":scheme", "http", ":authority", "shop.example", ":path", target, "x-key", "k", "trailer", announced}
+	var fields []string
+	for _, line := range trailers {
+		name, value, _ := strings.Cut(line, ":")
+		fields = append(fields, strings.ToLower(name), strings.TrimSpace(value))
+	}
+	return h2Exchange(t, e.base, h2Head(false, head...)+h2Data(false, "body")+h2Head(true, fields...))
+}
+
 // dial connects to the entrance.
 func (e *entrance) dial(t *testing.T) net.Conn {
 	t.Helper()

@@ -4,6 +4,7 @@ package main
 func crossingMutations() []mutation {
 	const tunnel = "./gateway -run ^TestTrapNoTunnelAroundTheLock$"
 	const folded = "./gateway -run ^TestTrapUnderscoreIsHyphenToTheApp$"
+	const trailers = "./gateway -run ^TestTrailers$"
 	return []mutation{
 		{
 			rule: "the router passes on only allowed upgrades",
@@ -74,6 +75,41 @@ func crossingMutations() []mutation {
 			old:  "	a := &appWriter{handler: h, upgrade: h.worker.fields.clean(r.Header, true)}\n	setAppHeader(r.Header, x, baggage)\n",
 			new:  "	upgrade := h.worker.fields.upgrade(r.Header)\n	stripKeyway(r.Header)\n	setAppHeader(r.Header, x, baggage)\n	a := &appWriter{handler: h, upgrade: upgrade}\n",
 			test: "./gateway -run ^TestConnectionDoesNotNameWhatTheAppIsTold$",
+		},
+		{
+			rule: "the sidecar passes the client's trailers on",
+			file: "gateway/sidecar.go",
+			old:  "pr.Out.Trailer = pr.In.Trailer; len",
+			new:  "len",
+			test: trailers,
+		},
+		{
+			rule: "trailers do not authenticate or route",
+			file: "gateway/fields.go",
+			old:  `"authorization", "www-authenticate", "realm", "cookie", "set-cookie", "host", "baggage",`,
+			new:  `"realm",`,
+			test: trailers,
+		},
+		{
+			rule: "trailers that were not announced are looked at too",
+			file: "gateway/handler.go",
+			old:  "		b.rules.stripTrailer(b.request.Trailer)\n",
+			new:  "",
+			test: trailers,
+		},
+		{
+			rule: "no trailer has the name of the header that a key is read from",
+			file: "gateway/fields.go",
+			old:  "		if isFolded(name, r.keys[i].folded) {",
+			new:  "		if i < 0 {",
+			test: trailers,
+		},
+		{
+			rule: "a sidecar does not guess an answer's type",
+			file: "gateway/handler.go",
+			old:  "if a.handler.detach { // it is an app's behind a sidecar",
+			new:  "if false {",
+			test: "./gateway -run ^TestNoContentTypeIsGuessed$",
 		},
 	}
 }
