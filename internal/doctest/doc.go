@@ -1,0 +1,2 @@
+// Package doctest runs the commands and compiles the Go of README.md and docs/.
+package doctest
