@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/net/http2/hpack"
 
@@ -29,7 +30,7 @@ func throughSmallLinks(t *testing.T, streams, links int, app http.HandlerFunc) (
 		t.Fatal(err)
 	}
 	members := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt = must(gateway.NewRouter(gateway.RouterConfig{Members: members, Keys: sources(t, "header:X-Key"), LinksPerWorker: links}))
+	rt = must(gateway.NewRouter(gateway.RouterConfig{Members: members, Keys: sources(t, "header:X-Key"), LinksPerWorker: links, Hold: time.Second}))
 	t.Cleanup(func() { rt.Close() })
 	return rt, w
 }

@@ -1,7 +1,11 @@
 package localmutex
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 )
@@ -73,6 +77,41 @@ func TestPromotionRace(t *testing.T) {
 			t.Fatalf("Close listed %v, %v runs", listed, got)
 		case got.Token != 0 && !table.Unlock("k", got.Token):
 			t.Fatal("Unlock did not report a listed execution")
+		}
+	}
+}
+
+// TestPromotionRaceOfACrowd is the same with many who ask for keys all the time.
+func TestPromotionRaceOfACrowd(t *testing.T) {
+	for range 20 {
+		var (
+			table Table
+			wg    sync.WaitGroup
+			held  [4][]Held
+			begun = make(chan struct{}, len(held))
+		)
+		for i := range held {
+			wg.Go(func() {
+				for n := range 2000 {
+					key := fmt.Sprint(i, "/", n)
+					token, err := table.TryLock(key)
+					if n == 0 {
+						begun <- struct{}{}
+					}
+					if err != nil {
+						return
+					}
+					held[i] = append(held[i], Held{key, token})
+				}
+			})
+		}
+		<-begun
+		listed := table.Close()
+		wg.Wait()
+		want := slices.Concat(held[:]...)
+		slices.SortFunc(want, func(a, b Held) int { return cmp.Compare(a.Token, b.Token) })
+		if !slices.Equal(listed, want) {
+			t.Fatalf("Close listed %d executions, %d run", len(listed), len(want))
 		}
 	}
 }

@@ -24,6 +24,7 @@ func mutations() []mutation {
 		storeMutations(),
 		crossingMutations(),
 		sidecarMutations(),
+		linkMutations(),
 	} {
 		all = append(all, list...)
 	}
