@@ -93,7 +93,7 @@ func (s *shell) run() {
 	hints := s.w.cfg.Store.Watch(s.ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	s.ended.Go(func() { s.release(s.w.cfg.Previous) })
+	s.ended.Go(s.releasePrevious)
 	for {
 		changed := s.w.cfg.Members.Changed()
 		s.look()
@@ -367,17 +367,27 @@ func (s *shell) end(l *life) {
 	}
 }
 
-// release gives up the sessions of processes that are known to be dead. It
-// tries until they have expired by themselves.
-func (s *shell) release(incarnations []string) {
+// releasePrevious gives up the sessions of processes that are known to be dead,
+// once their app has had its time. It tries until they have expired by
+// themselves.
+func (s *shell) releasePrevious() {
+	cfg := &s.w.cfg
 	ctx, cancel := context.WithTimeout(s.ctx, s.w.settings.TTL)
 	defer cancel()
-	for _, id := range incarnations {
-		for s.w.cfg.Store.Release(ctx, id) != nil {
+	if len(cfg.Previous) > 0 && cfg.PreviousApp {
+		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.w.grace())
+		select {
+		case <-time.After(s.w.grace()):
+		case <-ctx.Done():
+			return
+		}
+	}
+	for _, id := range cfg.Previous {
+		for cfg.Store.Release(ctx, id) != nil {
 			select {
 			case <-time.After(s.timeout / 4):
 			case <-ctx.Done():
-				s.w.cfg.Logger.Warn("could not release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id)
+				cfg.Logger.Warn("could not release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id)
 				return
 			}
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -240,7 +241,7 @@ func startSidecar(t *testing.T, c *testCluster, app *stubbornApp, change ...func
 	})...)
 	server := s.NewServer(s.SidecarOver(app.dial))
 	go server.Serve(s.front)
-	s.links = &link.Client{Addr: "memory", Dial: s.front.dial, Config: link.Config{Digest: c.cfg.Digest()}}
+	s.links = &link.Client{Addr: "memory", Dial: s.front.dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.cfg}.Digest()}}
 	t.Cleanup(func() {
 		s.links.Close()
 		s.Worker.Close()
@@ -260,21 +261,21 @@ func (s *sidecarSite) raw(t *testing.T, request string) net.Conn {
 	return c
 }
 
-// until asks for key until the app has answered.
+// until asks for key until the app has answered, for two minutes.
 func (s *sidecarSite) until(t *testing.T, key string) {
-	for {
+	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
 		res, err := s.links.Do(t.Context(), &link.Request{Method: "GET", Target: "/", Host: "x", Key: key})
 		if err == nil {
-			io.Copy(io.Discard, res.Body)
+			_, err = io.Copy(io.Discard, res.Body)
 			res.Body.Close()
 			if res.Status == http.StatusOK {
 				return
 			}
 		}
-		if t.Context().Err() != nil {
+		if time.Since(begin) > 2*time.Minute {
+			t.Errorf("the next request is not answered: %v", err)
 			return
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -561,6 +562,31 @@ func TestSidecarHalfClosesWhatItGivesUp(t *testing.T) {
 					t.Errorf("an error is logged: %s", logs)
 				}
 			})
+		})
+	}
+}
+
+// What a dead sidecar owned is taken over when its app has had time to end.
+func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
+	for _, app := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newTestCluster(t, 16)
+			dead := c.start()
+			dead.ready(t, 16)
+			dead.Close()
+			if err := dead.member.Vanish(); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			w := c.start(func(cfg *gateway.WorkerConfig) {
+				cfg.Previous, cfg.PreviousApp = []string{dead.Incarnation()}, app
+			})
+			for w.Serving() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			if waited := time.Since(start); waited >= 1500*time.Millisecond != app || waited > 2500*time.Millisecond {
+				t.Errorf("with an app %v: it serves after %v", app, waited)
+			}
 		})
 	}
 }

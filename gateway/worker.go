@@ -72,6 +72,11 @@ type WorkerConfig struct {
 	// is taken over at once.
 	Previous []string
 
+	// PreviousApp says that the Previous were sidecars, whose app may have
+	// outlived them: they are released 0.15 TTL after the start, by when the app
+	// must have ended what it did for connections that are closed.
+	PreviousApp bool
+
 	// OnIncarnation is called with the id of each incarnation before that can
 	// own anything, so that it can be written down for Previous. Its error ends
 	// StartWorker; later ones are logged. Default: nothing.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -124,6 +125,43 @@ func TestLockFile(t *testing.T) {
 	}
 	if _, none, err := lockIncarnations("", "this boot"); err != nil || none.write("x") != nil {
 		t.Error("no lock file", err)
+	}
+}
+
+// A restart in front of an app says that it gives the app time.
+func TestRestartInFrontOfAnApp(t *testing.T) {
+	for _, tt := range []struct{ upstream, want, not string }{
+		{"", "new incarnation", "wait="},
+		{"http://127.0.0.1:1", "wait=1.5s", "level=ERROR"},
+	} {
+		path := filepath.Join(t.TempDir(), "lock")
+		_, l, err := lockIncarnations(path, bootID())
+		if err != nil || l.write("before") != nil {
+			t.Fatal(err)
+		}
+		l.close()
+		ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
+		defer end()
+		lines, log := io.Pipe()
+		ended := make(chan error, 1)
+		go func() {
+			args := []string{"--redis", "redis://127.0.0.1:1", "--lock-file", path, "--upstream", tt.upstream}
+			ended <- run(ctx, args, io.Discard, log)
+			log.Close()
+		}()
+		found := false
+		for in := bufio.NewScanner(lines); in.Scan(); {
+			if strings.Contains(in.Text(), tt.want) {
+				found = true
+				end()
+			}
+			if strings.Contains(in.Text(), tt.not) {
+				t.Errorf("upstream %q: %s", tt.upstream, in.Text())
+			}
+		}
+		if err := <-ended; err != nil || !found {
+			t.Errorf("upstream %q: %v; %q logged: %v", tt.upstream, err, tt.want, found)
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Duration(&o.settings.TTL, "session-ttl", ring.DefaultSessionTTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
 	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis cannot be reached: stop (admitting, at 0.7 of --session-ttl) or serve (on, while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")
 	f.Bool(&o.newCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty Redis; only for the very first start of a cluster")
-	f.String(&o.lockFile, "lock-file", "", "`path` of a file that is locked while the worker lives, by which its next start proves that it is dead and takes its partitions over at once; with --upstream the app must end requests whose connection closes")
+	f.String(&o.lockFile, "lock-file", "", "`path` of a file that is locked while the worker lives, by which its next start proves that it is dead and takes its partitions over at once; with --upstream after 0.15 of --session-ttl, in which the app must have ended requests whose connection is closed")
 	f.Duration(&o.drainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for handing over and finishing requests on SIGTERM")
 	f.Group("Log")
 	o.log.Define(f)

@@ -65,6 +65,20 @@ func sidecarMutations() []mutation {
 			test: closes,
 		},
 		{
+			rule: "a restart waits for the app of the process before it",
+			file: "gateway/shell.go",
+			old:  "		case <-time.After(s.w.grace()):\n",
+			new:  "		case <-time.After(0):\n",
+			test: "./gateway -run '^TestTrapSidecarRestartWaitsForTheApp$'",
+		},
+		{
+			rule: "a restarted worker with --upstream gives its app time",
+			file: "cmd/worker/main.go",
+			old:  "PreviousApp: o.upstream != nil, ",
+			new:  "",
+			test: "./cmd/worker -run '^TestRestartInFrontOfAnApp$'",
+		},
+		{
 			rule: "a broken answer to a proxied request does not look whole",
 			file: "gateway/sidecar.go",
 			old:  "	if a.brokeOff {",
