@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +17,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// errNoLink: the request has come to a worker that only takes HTTP, and has to
-// be streamed to it.
-var errNoLink = errors.New("gateway: the worker does not take the link")
+// errStreams: the body of the request has to be streamed to the worker, which
+// net/http's way does.
+var errStreams = errors.New("gateway: the body has to be streamed")
 
 // errWorkerFull: the links to the worker carry all that it takes.
 var errWorkerFull = errors.New("gateway: the worker is full")
@@ -34,7 +35,8 @@ type crossing struct {
 	body      clientBody
 	sent      bool   // there has been an attempt over the link
 	kept      bool   // the body stands in data
-	data      []byte // for workers that do not take the link
+	data      []byte // for workers that do not take the link; a part of the body if there was no room for more
+	reserved  reservation
 
 	remote   string        // the client's address
 	abandons *atomic.Int64 // requests of its connection that were given up and are still worked on; nil where nobody counts
@@ -97,7 +99,7 @@ func (rt *Router) crosses(p int) bool {
 }
 
 // send finds the worker that takes the request and leaves its answer in
-// x.answer. It returns an error that wraps errNoLink, before anything was sent,
+// x.answer. It returns an error that wraps errStreams, before anything was sent,
 // if the request has to go by way of net/http instead.
 func (x *crossing) send() error { return x.router.routes.route(x.ctx, x.partition, x.attempt) }
 
@@ -116,6 +118,10 @@ func (x *crossing) attempt(t target) outcome {
 	if err != nil {
 		p.leave()
 		x.peer = nil
+		if x.request.Whole && errors.Is(err, link.ErrNotKept) {
+			x.sent, x.data = false, x.request.Taken()
+			return outcome{err: errStreams}
+		}
 		return x.classify(x.ctx, t.Member, err)
 	}
 	x.answer = answer{res.Status, res.ContentLength, res.Fields, res.Body}
@@ -142,6 +148,8 @@ func (x *crossing) classify(ctx context.Context, m ring.Member, err error) outco
 	}
 	refusal, refused := errors.AsType[*link.RefusedError](err)
 	switch {
+	case errors.Is(err, link.ErrNotKept):
+		return outcome{err: errBodiesFull}
 	case refused && refusal.Reason == link.NotOwner:
 		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
 		if refusal.Owner != "" {
@@ -188,11 +196,8 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 	defer x.close()
 	x.request = link.Request{Method: r.Method, Target: r.URL.RequestURI(), Host: r.Host, Key: key, Fields: headerFields(rt, r)}
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		kept := int64(replayLimit)
-		if r.ContentLength > 0 {
-			kept = min(kept, r.ContentLength)
-		}
-		x.body.reader = &pacedBody{r, w.control, w.pace, &rt.fields}
+		fail.body = newPacedBody(r, w, rt)
+		x.body.reader = fail.body
 		x.request.Body, x.request.ContentLength = &x.body, r.ContentLength
 		if len(r.Trailer) > 0 {
 			x.request.Trailer = func() link.Fields {
@@ -200,22 +205,19 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 				return link.AppendHeader(nil, r.Trailer)
 			}
 		}
-		crosses := rt.crosses(partition)
-		if !crosses && !x.fits() {
+		if !rt.crosses(partition) && !x.fits() {
 			return false
 		}
-		if !rt.budget.take(kept) {
-			if crosses {
-				fail.answer(w, errBodiesFull)
-			}
-			return crosses
-		}
-		defer rt.budget.give(kept)
+		x.reserve()
+		defer x.reserved.release()
 		defer x.awaitBody(w)
 	}
 	err := x.send()
 	switch {
-	case errors.Is(err, errNoLink) && !x.sent:
+	case errors.Is(err, errStreams) && !x.sent:
+		if len(x.data) > 0 {
+			r.Body = &resumedBody{io.MultiReader(bytes.NewReader(x.data), r.Body), r.Body}
+		}
 		return false
 	case err != nil:
 		fail.answer(w, err)
@@ -225,9 +227,24 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 	return true
 }
 
-// bodyGrace is how long an answer waits for the end of the request's body to
-// be noticed.
-const bodyGrace = 50 * time.Millisecond
+// reserve lets what the router's budget has room for be kept of the body.
+func (x *crossing) reserve() {
+	x.reserved.budget, x.reserved.remote = &x.router.budget, x.remote
+	x.request.Memory = &x.reserved
+}
+
+// resumedBody is a body of which a part was read before.
+type resumedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// How long an answer waits for the end of the request's body to be noticed, and
+// the server then for the rest of a body that nobody wants.
+const (
+	bodyGrace = 50 * time.Millisecond
+	restGrace = 500 * time.Millisecond
+)
 
 // awaitBody waits until the link does not read the client's body any more: the
 // server forbids that once the handler has returned. A body that nobody wants
@@ -236,6 +253,9 @@ func (x *crossing) awaitBody(w *clientWriter) {
 	done := x.request.BodyDone()
 	select {
 	case <-done:
+		if !x.body.ended.Load() {
+			_ = w.control.SetReadDeadline(time.Now().Add(restGrace))
+		}
 		return
 	default:
 	}

@@ -17,6 +17,7 @@ type failure struct {
 	partition int
 	method    string
 	ctx       context.Context // of the request
+	body      *pacedBody      // nil if something else bounds the wait for it
 }
 
 // reply is what a client reads when its request has failed.
@@ -48,9 +49,9 @@ func (f *failure) reply(err error) reply {
 	r, counter, level := reply{status: http.StatusBadGateway, text: errBroken.Error()}, &c.broken, slog.LevelWarn
 	unreachable, isUnreachable := errors.AsType[*unreachableError](err)
 	switch {
-	case errors.Is(err, errClientBody):
+	case errors.Is(err, errClientBody), f.body.late():
 		r, counter, level = reply{status: http.StatusBadRequest, text: errClientBody.Error(), close: true}, &c.badRequests, slog.LevelDebug
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.Is(err, os.ErrDeadlineExceeded) || f.body.late() {
 			r.status = http.StatusRequestTimeout
 		}
 	case f.ctx.Err() != nil:

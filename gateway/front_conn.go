@@ -325,12 +325,6 @@ func (c *frontConn) exchange() (handed, keep bool) {
 		c.handOver(c.in[:c.have])
 		return true, false
 	}
-	n := max(c.head.ContentLength, 0)
-	reserved := n == 0 || rt.budget.take(n)
-	if !reserved && !rt.crosses(partition) {
-		c.handOver(c.in[:c.have]) // it can be streamed
-		return true, false
-	}
 	rt.counters.requests.Add(1)
 	x := fronted.Get().(*frontCrossing)
 	defer x.free()
@@ -339,20 +333,22 @@ func (c *frontConn) exchange() (handed, keep bool) {
 	x.request.Method, x.request.Target, x.request.Host = text(c.head.Method), text(c.head.Target), text(c.head.Host)
 	x.request.Key, x.request.Fields = key, x.fields
 	c.body = frontBody{conn: c}
-	switch {
-	case !reserved:
-		c.fail(&x.crossing, errBodiesFull)
-		return false, false
-	case n > 0:
-		defer rt.budget.give(n)
+	if n := c.head.ContentLength; n > 0 {
 		c.body.start()
 		x.body.reader = &c.body
 		x.request.Body, x.request.ContentLength = &x.body, n
-		c.enter(stageBody, ticks(rt.cfg.ClientTimeout))
-	default:
+		x.request.Whole = true
+		x.reserve()
+	} else {
 		c.enter(stageWorking, 0)
 	}
 	err = rt.routes.route(c.ctx, partition, x.try)
+	if errors.Is(err, errStreams) && !x.sent {
+		rt.counters.requests.Add(-1) // the router will count it
+		c.enter(stageWorking, 0)
+		c.handOver(append(c.in[:c.head.Size:c.head.Size], x.data...))
+		return true, false
+	}
 	keep = c.body.left == 0 && !c.head.Close && !c.closing.Load()
 	if err != nil {
 		return false, c.fail(&x.crossing, err) && keep
@@ -378,6 +374,7 @@ func (x *frontCrossing) free() {
 	x.close()
 	if x.request.Body != nil {
 		<-x.request.BodyDone() // the link may still be sending what it has read
+		x.reserved.release()
 	}
 	spare := x.spare
 	x.crossing = crossing{spare: spare}
@@ -409,12 +406,21 @@ type frontBody struct {
 	conn  *frontConn
 	ahead []byte // that came with the head
 	left  int64  // not read yet
+	need  int64  // what has to come of it before the stage has taken too long
 }
 
 func (b *frontBody) start() {
 	b.left = b.conn.head.ContentLength
 	rest := b.conn.in[b.conn.head.Size:b.conn.have]
 	b.ahead = rest[:min(int64(len(rest)), b.left)]
+	b.renew()
+}
+
+// renew gives the client the time again to send more.
+func (b *frontBody) renew() {
+	cfg := &b.conn.front.router.cfg
+	b.need = cfg.bodyBytes()
+	b.conn.enter(stageBody, ticks(cfg.ClientTimeout))
 }
 
 func (b *frontBody) Read(p []byte) (int, error) {
@@ -430,6 +436,9 @@ func (b *frontBody) Read(p []byte) (int, error) {
 		n, err = b.conn.conn.Read(p[:min(int64(len(p)), b.left)])
 	}
 	b.left -= int64(n)
+	if b.need -= int64(n); b.need <= 0 && b.left > 0 {
+		b.renew()
+	}
 	switch {
 	case b.left == 0:
 		b.conn.enter(stageWorking, 0)

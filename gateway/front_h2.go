@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -53,6 +54,7 @@ func newH2Server(f *Front) *h2.Server {
 		HeadTicks:      int(headTicks),
 		IdleTicks:      int(idleTicks),
 		ClientTicks:    int(ticks(f.router.cfg.ClientTimeout)),
+		ClientBytes:    f.router.cfg.bodyBytes(),
 	}
 }
 
@@ -111,7 +113,7 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	s := h2Streams.Get().(*h2Stream)
 	s.conn, s.stream = c, stream
 	if !s.exchange() {
-		c.serveHTTP(stream)
+		c.serveHTTP(stream, s.data)
 	}
 	s.free()
 }
@@ -122,6 +124,8 @@ func (s *h2Stream) free() {
 	s.close()
 	if s.request.Body != nil {
 		<-s.request.BodyDone()
+		s.stream.Keep(nil)
+		s.reserved.release()
 	}
 	clear(s.out[:cap(s.out)])
 	clear(s.values[:cap(s.values)])
@@ -131,8 +135,8 @@ func (s *h2Stream) free() {
 	h2Streams.Put(s)
 }
 
-// exchange sends the request to its worker and answers it. It reports false,
-// before it has done anything, if net/http's way has to.
+// exchange sends the request to its worker and answers it. It reports false if
+// net/http's way has to; what it has read of the body then stands in data.
 func (s *h2Stream) exchange() bool {
 	rt, r := s.conn.front.router, &s.stream.Request
 	if !s.plain() {
@@ -143,31 +147,27 @@ func (s *h2Stream) exchange() bool {
 	if err != nil {
 		return false
 	}
-	n := r.ContentLength
-	reserved := n == 0 || rt.budget.take(n)
-	if !reserved && !rt.crosses(partition) {
-		return false // it can be streamed
-	}
 	rt.counters.requests.Add(1)
 	s.router, s.client, s.ctx, s.partition = rt, s, s.stream.Context(), partition
 	s.remote, s.abandons = s.conn.client, &s.conn.abandoned
 	s.sent = s.appendFields(s.sent)
 	s.request.Method, s.request.Target, s.request.Host = r.Method, r.Path, r.Authority
 	s.request.Key, s.request.Fields = key, s.sent
-	switch {
-	case !reserved:
-		s.fail(errBodiesFull)
-		return true
-	case n > 0:
-		defer rt.budget.give(n)
-		s.stream.Keep()
+	if n := r.ContentLength; n > 0 {
+		s.request.Whole = true
+		s.reserve()
+		s.stream.Keep(&s.reserved)
 		s.body.reader = s.stream
 		s.request.Body, s.request.ContentLength = &s.body, n
 	}
 	s.stream.OnFail(s.failed)
-	if err := rt.routes.route(s.ctx, partition, s.try); err != nil {
+	switch err := rt.routes.route(s.ctx, partition, s.try); {
+	case errors.Is(err, errStreams) && !s.crossing.sent:
+		rt.counters.requests.Add(-1) // the router will count it
+		return false
+	case err != nil:
 		s.fail(err)
-	} else {
+	default:
 		s.reply()
 	}
 	return true

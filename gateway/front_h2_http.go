@@ -35,8 +35,9 @@ func (c *h2Conn) request(s *h2.Stream) *http.Request {
 	return r.WithContext(s.Context())
 }
 
-// serveHTTP answers a request as net/http's server would.
-func (c *h2Conn) serveHTTP(s *h2.Stream) {
+// serveHTTP answers a request as net/http's server would. What has been read of
+// its body is in read.
+func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	r := c.request(s)
 	if r.Method != http.MethodConnect {
 		url, err := url.ParseRequestURI(s.Path)
@@ -51,7 +52,7 @@ func (c *h2Conn) serveHTTP(s *h2.Stream) {
 	w := &h2Writer{stream: s, conn: c, method: r.Method, header: make(http.Header), length: -1}
 	r.Body, r.ContentLength = http.NoBody, s.ContentLength
 	if s.Body {
-		body := &h2Body{stream: s, request: r, expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue")}
+		body := &h2Body{stream: s, request: r, ahead: read, expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue")}
 		r.Body = body
 	}
 	r.Header.Del("Expect")
@@ -94,10 +95,16 @@ func announceTrailer(r *http.Request) {
 type h2Body struct {
 	stream  *h2.Stream
 	request *http.Request
-	expects bool // to be told to send it
+	ahead   []byte // was read before
+	expects bool   // to be told to send it
 }
 
 func (b *h2Body) Read(p []byte) (int, error) {
+	if len(b.ahead) > 0 {
+		n := copy(p, b.ahead)
+		b.ahead = b.ahead[n:]
+		return n, nil
+	}
 	if b.expects {
 		b.expects = false
 		if !b.stream.Headed() {

@@ -318,10 +318,16 @@ func TestHoldBeginsWithTheRefusal(t *testing.T) {
 	})
 }
 
-// A client that sends nothing for a minute is given up; one that goes on
-// sending slowly is not.
+// A client that sends less than 60 KiB in a minute, or without a least rate
+// nothing for a minute, is given up.
 func TestSlowBodies(t *testing.T) {
-	inBubble(t, gateway.RouterConfig{}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
+	testSlowBodies(t, 0, 5*time.Second, 7*time.Second)
+	testSlowBodies(t, -1, 50*time.Second, 70*time.Second)
+}
+
+func testSlowBodies(t *testing.T, rate int64, goes, stalls time.Duration) {
+	t.Helper()
+	inBubble(t, gateway.RouterConfig{MinBodyRate: rate}, func(t *testing.T, rt *gateway.Router, c *cluster, n *pipes) {
 		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
 		n.serve(t, "front:1", rt.ServeHTTP)
 		c.set(t, worker("a", "a:1"))
@@ -332,10 +338,10 @@ func TestSlowBodies(t *testing.T) {
 			length int64
 			status int
 		}{
-			{50 * time.Second, 10, 200},
-			{70 * time.Second, 10, 408},
-			{50 * time.Second, -1, 200},
-			{70 * time.Second, -1, 408},
+			{goes, 10, 200},
+			{stalls, 10, 408},
+			{goes, -1, 200},
+			{stalls, -1, 408},
 		} {
 			body, w := io.Pipe()
 			stop := make(chan struct{})

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -21,12 +20,15 @@ import (
 func (x *crossing) attemptPlain(ctx context.Context, t target) outcome {
 	switch streams := !x.fits(); {
 	case streams && x.sent:
-		return outcome{verdict: notStarted, err: errNoLink} // the link may have read of the body
+		return outcome{verdict: notStarted, err: errStreams} // the link may have read of the body
 	case streams:
-		return outcome{err: errNoLink}
+		return outcome{err: errStreams}
 	}
-	if err := x.keepBody(); err != nil {
+	switch whole, err := x.keepBody(); {
+	case err != nil:
 		return outcome{err: errors.Join(errClientBody, err)}
+	case !whole:
+		return outcome{err: errStreams}
 	}
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	e := p.plain.Begin()
@@ -69,18 +71,17 @@ func (x *crossing) fits() bool {
 	return small && http1.PlainRequest(r.Method, r.Target, r.Host)
 }
 
-// keepBody reads the body, for this attempt and those that follow.
-func (x *crossing) keepBody() error {
+// keepBody reads the body, for this attempt and those that follow, and reports
+// whether there was room for the whole of it.
+func (x *crossing) keepBody() (whole bool, err error) {
 	if x.kept || x.request.Body == nil {
-		return nil
+		return true, nil
 	}
-	x.data = make([]byte, x.request.ContentLength)
-	if _, err := io.ReadFull(x.request.Body, x.data); err != nil {
-		return err
+	x.data, x.kept, err = x.reserved.gather(x.request.Body, x.request.ContentLength)
+	if x.kept {
+		x.request.Body = bytes.NewReader(x.data) // should a worker that takes the link come next
 	}
-	x.kept = true
-	x.request.Body = bytes.NewReader(x.data) // should a worker that takes the link come next
-	return nil
+	return x.kept, err
 }
 
 // appendMessage appends the request as it goes to the worker.

@@ -25,6 +25,7 @@ type passage struct {
 	key       string
 	partition int
 	body      payload
+	pace      *pacedBody   // the client's
 	sending   *attemptBody // of the last attempt
 }
 
@@ -36,15 +37,16 @@ const statusClientGone = 499
 
 func (x *passage) serve(w *clientWriter) {
 	router := x.router
-	defer x.body.release(&router.budget)
+	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
+	defer x.body.reserved.release()
 	defer func() {
 		if x.sending != nil {
 			x.sending.seal() // the transport may still be reading
 		}
 	}()
 	defer w.finish()
-	pace := &pacedBody{x.in, w.control, w.pace, &router.fields}
-	if err := x.body.fill(x.in, pace, &router.budget); err != nil {
+	x.pace = newPacedBody(x.in, w, router)
+	if err := x.body.fill(x.in, x.pace); err != nil {
 		x.fail(w, x.in, err)
 		return
 	}
@@ -183,7 +185,7 @@ func (x *passage) cleanResponse(res *http.Response) error {
 
 // fail answers a request that has no answer of a worker.
 func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	f := failure{router: x.router, partition: x.partition, method: x.in.Method, ctx: x.in.Context()}
+	f := failure{router: x.router, partition: x.partition, method: x.in.Method, ctx: x.in.Context(), body: x.pace}
 	f.answer(w, err)
 }
 

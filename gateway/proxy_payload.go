@@ -18,7 +18,8 @@ const replayLimit = 64 << 10
 // errClientBody is wrapped by errors of reading the client's body.
 var errClientBody = errors.New("gateway: the request's body did not arrive")
 
-// errBodiesFull: RouterConfig.ReplayBytes are in use.
+// errBodiesFull: a worker has refused a request of whose body a part was not
+// kept, since RouterConfig.ReplayBytes are in use.
 var errBodiesFull = errors.New("gateway: too many requests with bodies at once")
 
 // aLongTimeAgo is a deadline that has passed.
@@ -29,45 +30,30 @@ var aLongTimeAgo = time.Unix(1, 0)
 type payload struct {
 	data     []byte    // if stream is nil
 	stream   io.Reader // nil for a body in data or none at all
-	reserved int64     // bytes taken from the router's budget
+	reserved reservation
 	failed   atomic.Pointer[error]
 }
 
-// budget bounds the bytes of all bodies in memory.
-type budget struct {
-	limit int64
-	used  atomic.Int64
-}
-
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) <= b.limit {
-		return true
-	}
-	b.used.Add(-n)
-	return false
-}
-
-func (b *budget) give(n int64) { b.used.Add(-n) }
-
 // fill prepares the payload of a request. Its error wraps errClientBody.
-func (p *payload) fill(r *http.Request, pace *pacedBody, b *budget) error {
+func (p *payload) fill(r *http.Request, pace *pacedBody) error {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
 	}
-	if r.ContentLength < 0 || r.ContentLength > replayLimit || len(r.Trailer) > 0 || !b.take(r.ContentLength) {
+	if r.ContentLength < 0 || r.ContentLength > replayLimit || len(r.Trailer) > 0 {
 		p.stream = pace
 		return nil
 	}
-	p.reserved = r.ContentLength
-	data := make([]byte, r.ContentLength)
-	if _, err := io.ReadFull(pace, data); err != nil {
+	data, whole, err := p.reserved.gather(pace, r.ContentLength)
+	switch {
+	case err != nil:
 		return errors.Join(errClientBody, err)
+	case whole:
+		p.data = data
+	default:
+		p.stream = io.MultiReader(bytes.NewReader(data), pace)
 	}
-	p.data = data
 	return nil
 }
-
-func (p *payload) release(b *budget) { b.give(p.reserved) }
 
 // attach gives a request to a worker its body. The caller closes what it
 // returns once the attempt has ended.
@@ -129,25 +115,53 @@ func (a *attemptBody) seal() (begun bool) {
 	return a.begun
 }
 
-// pacedBody is the client's body, of which each read must succeed within a
-// time.
+// pacedBody is the client's body, of which so many bytes must come within each
+// such time that is spent waiting for them.
 type pacedBody struct {
 	in      *http.Request
 	control *http.ResponseController
 	pace    time.Duration // 0 or less for no limit
+	bytes   int64
 	rules   *fieldRules
+
+	left  time.Duration // of the present time
+	need  int64         // of its bytes
+	began time.Time
+	due   atomic.Int64 // when Read will have waited too long, since began; 0 while it does not
+}
+
+func newPacedBody(r *http.Request, w *clientWriter, rt *Router) *pacedBody {
+	bytes := rt.cfg.bodyBytes()
+	return &pacedBody{in: r, control: w.control, pace: w.pace, bytes: bytes, rules: &rt.fields, left: w.pace, need: bytes, began: time.Now()}
 }
 
 func (b *pacedBody) Read(buf []byte) (int, error) {
+	start := time.Now()
 	if b.pace > 0 {
-		_ = b.control.SetReadDeadline(time.Now().Add(b.pace)) // not every server has it
+		b.due.Store(int64(start.Add(b.left).Sub(b.began)))
+		_ = b.control.SetReadDeadline(start.Add(b.left)) // not every server has it
 	}
 	n, err := b.in.Body.Read(buf)
 	if b.pace > 0 && (err == nil || err == io.EOF) {
 		_ = b.control.SetReadDeadline(time.Time{})
+		b.due.Store(0)
+	}
+	b.left -= time.Since(start)
+	if b.need -= int64(n); b.need <= 0 {
+		b.left, b.need = b.pace, b.bytes
 	}
 	if err == io.EOF {
 		b.rules.stripTrailer(b.in.Trailer)
 	}
 	return n, err
+}
+
+// late reports whether the client has sent too little for too long. net/http
+// ends the request's context then, before Read fails.
+func (b *pacedBody) late() bool {
+	if b == nil {
+		return false
+	}
+	due := b.due.Load()
+	return due != 0 && int64(time.Since(b.began)) >= due
 }

@@ -28,14 +28,22 @@ type RouterConfig struct {
 	// at once. Default 10,000.
 	MaxHeld int
 
-	// ReplayBytes bounds the bodies of up to 64 KiB that are kept in memory so
-	// that their requests can be sent to another worker; what exceeds it is
-	// streamed like a larger body. Default 64 MiB.
+	// ReplayBytes bounds what has come of bodies, beyond the first 4 KiB of
+	// each, and is kept in memory so that their requests can be sent to another
+	// worker: up to 64 KiB of a body, and a quarter of ReplayBytes for each
+	// client (an IPv4 address, or an IPv6 network of 64 bits). What exceeds it
+	// is streamed, and not repeated. Default 64 MiB.
 	ReplayBytes int64
 
 	// ClientTimeout bounds each wait for a client: to send more of its body,
 	// and to take more of the answer. Default 1 minute; negative: no bound.
 	ClientTimeout time.Duration
+
+	// MinBodyRate is how many bytes a second a client has to send of a body, on
+	// average over each ClientTimeout that is spent waiting for it. One that is
+	// slower is answered with 408, and an HTTP/1.1 connection closed. Default
+	// 1024; negative, or with a negative ClientTimeout: no bound.
+	MinBodyRate int64
 
 	// ConnsPerWorker bounds the connections to one worker; what exceeds it
 	// waits for one. Default 4096.
@@ -78,6 +86,7 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 	c.MaxHeld = cmp.Or(c.MaxHeld, 10_000)
 	c.ReplayBytes = cmp.Or(c.ReplayBytes, 64<<20)
 	c.ClientTimeout = cmp.Or(c.ClientTimeout, time.Minute)
+	c.MinBodyRate = cmp.Or(c.MinBodyRate, 1024)
 	c.ConnsPerWorker = cmp.Or(c.ConnsPerWorker, 4096)
 	c.LinksPerWorker = cmp.Or(c.LinksPerWorker, 4)
 	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
@@ -88,6 +97,11 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
+}
+
+// bodyBytes is how much of a body has to come within each ClientTimeout.
+func (c *RouterConfig) bodyBytes() int64 {
+	return max(int64(c.ClientTimeout.Seconds()*float64(c.MinBodyRate)), 1)
 }
 
 // Router is an [http.Handler] that sends each request to the worker that owns
@@ -203,7 +217,7 @@ type RouterStats struct {
 	BadRequests int64 // answered 400 or 408: no key, a bad one, or a body that did not arrive
 	Held        int64 // waited for an owner
 	Holding     int64 // wait now
-	BodyBytes   int64 // bytes of bodies kept for another attempt now
+	BodyBytes   int64 // bytes of bodies kept for another attempt now, as RouterConfig.ReplayBytes counts them
 	Refusals    int64 // workers' answers that they do not own the key
 	Hops        int64 // hints followed
 	Unreachable int64 // answered 503: no owner within the time
@@ -224,7 +238,7 @@ func (rt *Router) Stats() RouterStats {
 		BadRequests: c.badRequests.Load(),
 		Held:        rt.routes.hall.total.Load(),
 		Holding:     rt.routes.hall.waiting.Load(),
-		BodyBytes:   rt.budget.used.Load(),
+		BodyBytes:   rt.budget.inUse(),
 		Refusals:    c.refusals.Load(),
 		Hops:        c.hops.Load(),
 		Unreachable: c.unreachable.Load(),

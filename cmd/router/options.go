@@ -22,6 +22,7 @@ type options struct {
 	upgrades                []string
 	hold                    time.Duration
 	maxHeld                 int
+	minBodyRate             int
 	gossip, gossipAdvertise string
 	join                    []string
 	settings                ring.Settings
@@ -42,6 +43,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.List(&o.upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the\nheader Upgrade, which is not passed on with others; none for none. The same on\nrouters and workers")
 	f.Duration(&o.hold, "hold", 15*time.Second, 0, "`time` that a request waits while its key has no reachable owner, before it fails\nwith 503; 0: it fails at once")
 	f.Int(&o.maxHeld, "max-held", 10_000, 1, "`number` of requests that wait so at one time")
+	f.Int(&o.minBodyRate, "min-body-rate", 1024, 0, "`bytes` a second that a client has to send of a body, on average over a minute; one\nthat is slower is answered with 408; 0: any number")
 	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
 	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")
 	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring and /lookup; not for the public")
@@ -102,4 +104,12 @@ func (o *options) holdTime() time.Duration {
 		return -1
 	}
 	return o.hold
+}
+
+// bodyRate turns --min-body-rate 0 into what gateway takes for no bound.
+func (o *options) bodyRate() int64 {
+	if o.minBodyRate == 0 {
+		return -1
+	}
+	return int64(o.minBodyRate)
 }

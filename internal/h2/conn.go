@@ -262,9 +262,11 @@ func (c *Conn) checkStreams(now int64) {
 		return
 	}
 	for _, st := range c.streams {
-		if st.reading != 0 && now-st.reading >= patience {
-			st.interrupted = true
-			st.wake()
+		if st.reading {
+			if st.waited++; st.waited >= patience {
+				st.interrupted = true
+				st.wake()
+			}
 		}
 		if st.sending != 0 && now-st.sending >= patience {
 			st.giveUp(Cancel, errLate)

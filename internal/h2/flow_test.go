@@ -139,11 +139,24 @@ func TestUnreadBodies(t *testing.T) {
 	}
 }
 
-// Bodies that are kept leave the connection's window to others.
+// room is memory for so many bytes of each body.
+type room int
+
+func (r room) Reserve(n int) bool { return n <= int(r) }
+
+// Bodies leave the connection's window to others as far as there is memory for
+// them.
 func TestKeep(t *testing.T) {
-	hold := make(chan struct{})
+	for _, r := range []room{0, 2 * maxFrame, initialReceive} {
+		t.Run(fmt.Sprint(r), func(t *testing.T) { testKeep(t, r) })
+	}
+}
+
+func testKeep(t *testing.T, r room) {
+	kept, hold := make(chan struct{}), make(chan struct{})
 	c := greet(t, func(s *Stream) {
-		s.Keep()
+		s.Keep(r)
+		kept <- struct{}{}
 		<-hold
 		n, err := io.Copy(io.Discard, s)
 		s.Answer(200, []Field{{Name: "x", Value: fmt.Sprint(n, err)}}, nil, true)
@@ -152,6 +165,7 @@ func TestKeep(t *testing.T) {
 	want := make(map[string]bool)
 	for i := range uint32(testServer.MaxStreams) {
 		c.send(open(2*i+1, false, post()))
+		<-kept
 		for range initialReceive/maxFrame - 1 {
 			c.send(data(2*i+1, false, chunk))
 		}
@@ -162,8 +176,9 @@ func TestKeep(t *testing.T) {
 		c.send(data(2*i+1, true, chunk))
 	}
 	c.settle()
-	if !c.locked(func() bool { return c.server.receive+c.server.owed == connReceive }) {
-		t.Errorf("the connection's window is %d and %d", c.server.receive, c.server.owed)
+	unread := testServer.MaxStreams * (initialReceive - int(r))
+	if !c.locked(func() bool { return c.server.receive+c.server.owed == connReceive-unread }) {
+		t.Errorf("the connection's window is %d and %d, with %d bytes for which there is no memory", c.server.receive, c.server.owed, unread)
 	}
 	close(hold)
 	for range testServer.MaxStreams {

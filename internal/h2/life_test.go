@@ -73,7 +73,7 @@ func TestTimeouts(t *testing.T) {
 		})
 		c.send(open(1, false, post()))
 		c.settle()
-		waitFor(func() bool { return c.locked(func() bool { return c.server.streams[1].reading != 0 }) })
+		waitFor(func() bool { return c.locked(func() bool { return c.server.streams[1].reading }) })
 		c.check(testServer.ClientTicks+1, false)
 		if err := <-got; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Error(err)

@@ -232,8 +232,9 @@ func (c *Conn) data(f frame, p []byte) error {
 		c.grant(f.length)
 		return c.breach(f.stream, ProtocolError)
 	}
-	if st.kept {
-		c.grant(f.length)
+	if st.memory != nil && st.memory.Reserve(int(st.got)) {
+		st.early += len(body)
+		c.grant(len(body))
 	}
 	st.buffer(body)
 	st.consumed(f.length - len(body))
@@ -243,7 +244,9 @@ func (c *Conn) data(f frame, p []byte) error {
 	if len(body) == 0 {
 		return c.charge(calmFrame)
 	}
-	st.reading = 0
+	if st.need -= int64(len(body)); st.need <= 0 {
+		st.waited, st.need = 0, c.srv.ClientBytes
+	}
 	st.wake()
 	return nil
 }

@@ -24,6 +24,8 @@ type Server struct {
 	IdleTicks   int // without a request, until the connection is closed
 	ClientTicks int // for each wait for a client, to send more and to take more; 0 for no bound
 
+	ClientBytes int64 // of a body that have to come within ClientTicks of waiting for them; 0 for one byte
+
 	mu     sync.Mutex // guards what follows
 	idle   []chan *Stream
 	closed bool

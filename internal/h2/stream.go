@@ -30,25 +30,28 @@ type Stream struct {
 
 	body        []byte // received and not read yet: body[off:]
 	off         int
-	kept        bool  // the handler answers for the memory of the body
-	got         int64 // bytes of the body that were received
-	ended       bool  // the client's half has
+	memory      Memory // for bytes that nobody has read yet; nil for none
+	early       int    // bytes of body[off:] for which there was memory: the connection's window is open for them again
+	got         int64  // bytes of the body that were received
+	ended       bool   // the client's half has
 	trailer     []Field
 	receive     int // bytes that the client may send
 	owed        int // bytes that were read and not yet granted again
 	grown       bool
 	interrupted bool
-	reading     int64 // tick at which Read began to wait, plus 1; 0 if it does not
+	reading     bool  // Read waits
+	waited      int64 // ticks that it did, of which ClientTicks may pass
+	need        int64 // bytes that have to come until then
 
 	credit  int   // bytes that the client takes; may be negative
 	headed  bool  // the head of the answer was sent
 	closed  bool  // this side's half has ended
-	sending int64 // like reading
+	sending int64 // tick at which it began to wait for the client, plus 1; 0 if it does not
 }
 
 // open makes the stream of a request, whose handler is to run. c.mu is held.
 func (c *Conn) open(b *block) *Stream {
-	st := &Stream{Request: b.request, conn: c, id: b.stream, fields: b.fields, ended: b.end, receive: initialReceive, credit: c.window}
+	st := &Stream{Request: b.request, conn: c, id: b.stream, fields: b.fields, ended: b.end, receive: initialReceive, credit: c.window, need: c.srv.ClientBytes}
 	b.fields = nil
 	st.ctx, st.cancel = context.WithCancel(context.Background())
 	st.cond.L = &c.mu
@@ -140,9 +143,8 @@ func (s *Stream) finish() {
 	default:
 		s.fail(ErrEnded)
 	}
-	if !s.kept {
-		c.grant(len(s.body) - s.off)
-	}
+	c.grant(len(s.body) - s.off - s.early)
+	s.memory = nil
 	s.body, s.off = nil, 0
 	c.running--
 	if c.running == 0 {
@@ -155,15 +157,6 @@ func (s *Stream) finish() {
 
 // wake lets those look again who wait for the client. c.mu is held.
 func (s *Stream) wake() { s.cond.Broadcast() }
-
-// wait waits for the client. What it began to do at is noted in since. c.mu is
-// held.
-func (s *Stream) wait(since *int64) {
-	if *since == 0 {
-		*since = s.conn.tick.Load() + 1
-	}
-	s.cond.Wait()
-}
 
 // Read reads the request's body. Its error wraps [os.ErrDeadlineExceeded] if
 // the client sends nothing for too long, or Interrupt was called.
@@ -180,9 +173,10 @@ func (s *Stream) Read(p []byte) (int, error) {
 		case s.err != nil:
 			return 0, s.err
 		}
-		s.wait(&s.reading)
+		s.reading = true
+		s.cond.Wait()
+		s.reading = false
 	}
-	s.reading = 0
 	n := copy(p, s.body[s.off:])
 	s.off += n
 	s.consumed(n)
@@ -192,15 +186,21 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Keep says that the handler has accounted for the memory of a body that fits in
+// Memory says how much of a body may be kept besides what the window of its
+// connection allows. Reserve reports whether the first n bytes of it may; it
+// must not block.
+type Memory interface{ Reserve(n int) bool }
+
+// Keep says where the memory comes from for what has come of a body that fits in
 // a stream's window. While it is not read, it then takes nothing of what the
-// connection's other bodies may use.
-func (s *Stream) Keep() {
+// connection's other bodies may use. With nil nothing more is taken.
+func (s *Stream) Keep(m Memory) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	if !s.kept {
-		s.kept = true
-		s.conn.grant(len(s.body) - s.off)
+	s.memory = m
+	if unread := len(s.body) - s.off; m != nil && unread > s.early && m.Reserve(int(s.got)) {
+		s.conn.grant(unread - s.early)
+		s.early = unread
 	}
 }
 
@@ -223,9 +223,9 @@ func (s *Stream) Trailer() []Field {
 
 // consumed lets the client send as much as was read. c.mu is held.
 func (s *Stream) consumed(n int) {
-	if !s.kept {
-		s.conn.grant(n)
-	}
+	early := min(n, s.early)
+	s.early -= early
+	s.conn.grant(n - early)
 	if s.ended || s.err != nil {
 		return
 	}
@@ -331,9 +331,13 @@ func (s *Stream) awaitRoom() error {
 
 // block waits for room, or credit. c.mu is held.
 func (s *Stream) block() {
-	s.conn.out.blocked++
-	s.wait(&s.sending)
-	s.conn.out.blocked--
+	c := s.conn
+	if s.sending == 0 {
+		s.sending = c.tick.Load() + 1
+	}
+	c.out.blocked++
+	s.cond.Wait()
+	c.out.blocked--
 }
 
 // send queues body in frames as the client takes them. c.mu is held.

@@ -112,7 +112,7 @@ func (c *Client) Connect(ctx context.Context) error {
 // elsewhere reports whether another connection may take a request that ended
 // with err: its own had ended, began to drain, or was full.
 func elsewhere(err error) bool {
-	if _, refused := errors.AsType[*RefusedError](err); refused || errors.Is(err, ErrHeaderTooLarge) {
+	if _, refused := errors.AsType[*RefusedError](err); refused || errors.Is(err, ErrHeaderTooLarge) || errors.Is(err, ErrNotKept) {
 		return false
 	}
 	return errors.Is(err, ErrNotStarted)

@@ -70,12 +70,14 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 		return nil, err
 	}
 	err := st.head(ctx)
-	again := errors.Is(err, ErrNotStarted)
-	if again && !req.replayable() {
-		err, again = fmt.Errorf("%w: refused when the body was already under way: %v", ErrProtocol, err), false
-	}
-	if req.Body != nil {
-		req.detach(again, cc.pool)
+	if again := errors.Is(err, ErrNotStarted); req.Body != nil {
+		switch kept, dropped := req.detach(again, cc.pool); {
+		case !again || kept:
+		case dropped:
+			err = notStarted(fmt.Errorf("%w: %w", ErrNotKept, err))
+		default:
+			err = fmt.Errorf("%w: refused when the body was already under way: %v", ErrProtocol, err)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -31,6 +31,11 @@ var (
 	// hold back.
 	ErrTooManyStreams = errors.New("link: too many requests at once")
 
+	// ErrNotKept: the request did not start, and there was no room in
+	// Request.Memory for all of its body. A part of it may have been sent: it
+	// cannot be sent again.
+	ErrNotKept = errors.New("link: a part of the body was not kept")
+
 	// ErrHeaderTooLarge: a head is longer than the receiver takes.
 	ErrHeaderTooLarge = errors.New("link: header too large")
 

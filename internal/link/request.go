@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -29,6 +30,13 @@ type Request struct {
 	Body          io.Reader
 	ContentLength int64
 
+	// Memory bounds what is kept of Body; nil for no bound. A body for which
+	// there is no room is sent as it comes. If Whole is set, and Do itself would
+	// have read it, Do fails with ErrNotKept instead, before anything is sent;
+	// Taken then returns what was read.
+	Memory Memory
+	Whole  bool
+
 	// Trailer, if set, is called when Body has come to its end.
 	Trailer func() Fields
 
@@ -48,6 +56,14 @@ type Account interface {
 	// of which this one stays one for as long. Neither function may block.
 	Abandon(streams int) (ended func())
 }
+
+// Memory says how much of a body may be kept, so that it is read before anything
+// is sent, and can be sent again. Reserve reports whether the first n bytes of
+// it may.
+type Memory interface{ Reserve(n int) bool }
+
+// reserve reports whether n bytes of the body may be kept.
+func (r *Request) reserve(n int) bool { return r.Memory == nil || r.Memory.Reserve(n) }
 
 // NewRequest returns what is to be sent for r, key and epoch left out.
 func NewRequest(r *http.Request) *Request {
@@ -125,33 +141,72 @@ type upload struct {
 	kept     *buffer       // at most initialWindow bytes
 	total    int64         // bytes read of Body
 	err      error         // of Body: io.EOF at its end
+	streams  bool          // a small body is sent as it comes: there was no memory for it
 	admitted bool          // kept no longer starts at the start of the body
+	unkept   bool          // for want of memory
 	settled  bool          // no other attempt will follow
 	reading  chan struct{} // closed when the goroutine ends; nil when there is none
 }
 
 // small reports whether Do itself reads the body before it sends the head.
 func (r *Request) small() bool {
-	return r.ContentLength >= 0 && r.ContentLength <= initialWindow && r.Body != nil
+	return r.ContentLength >= 0 && r.ContentLength <= initialWindow && r.Body != nil && !r.up.streams
 }
 
-// fill reads all of a small body.
+// firstRead is how much is read of a small body at first. Then there is memory
+// for at most growth times as much as has come.
+const (
+	firstRead = 4 << 10
+	growth    = 16
+)
+
+// fill reads all of a small body, as far as there is memory for it.
 func (r *Request) fill(pool *bufferPool) error {
 	u := &r.up
 	if u.err == io.EOF {
 		return nil // an attempt before this one has
 	}
 	if u.kept == nil {
-		u.kept = pool.get(int(r.ContentLength))
+		u.kept = pool.get(int(min(r.ContentLength, firstRead)))
 	}
-	have := len(u.kept.b)
-	n, err := io.ReadFull(r.Body, u.kept.b[have:r.ContentLength])
-	u.kept.b = u.kept.b[:have+n]
-	if err != nil {
-		return fmt.Errorf("link: reading the request's body: %w", noEOF(err))
+	for int64(len(u.kept.b)) < r.ContentLength {
+		have := len(u.kept.b)
+		room := min(int(r.ContentLength), max(firstRead, growth*have))
+		switch {
+		case r.reserve(room):
+		case r.Whole:
+			return ErrNotKept
+		default:
+			u.streams = true
+			return nil
+		}
+		if cap(u.kept.b) < room {
+			u.enlarge(pool, room)
+		}
+		n, err := io.ReadAtLeast(r.Body, u.kept.b[have:room], 1)
+		u.kept.b = u.kept.b[:have+n]
+		u.total += int64(n)
+		if err != nil {
+			return fmt.Errorf("link: reading the request's body: %w", noEOF(err))
+		}
 	}
 	u.err = io.EOF
 	return nil
+}
+
+// Taken returns what Do has read of Body when it has failed with ErrNotKept, as
+// Whole asks for.
+func (r *Request) Taken() []byte { return bytes.Clone(r.up.kept.b) }
+
+// enlarge moves what is kept to a buffer with room for n bytes.
+func (u *upload) enlarge(pool *bufferPool, n int) {
+	bigger := pool.get(n)
+	bigger.b = append(bigger.b, u.kept.b...)
+	u.mu.Lock()
+	smaller := u.kept
+	u.kept = bigger
+	u.mu.Unlock()
+	pool.put(smaller)
 }
 
 // trailers returns the trailers, nil if there are none. Body is at its end.
@@ -177,21 +232,24 @@ func (r *Request) attach(st *clientStream) {
 	}
 }
 
-// detach ends an attempt. Unless another one may follow, what was kept is
-// given back.
-func (r *Request) detach(again bool, pool *bufferPool) {
+// detach ends an attempt, and reports whether another one may follow that wants
+// to, with the body from its start; dropped says that it is not there any more
+// for want of memory. Unless another may follow, what was kept is given back.
+func (r *Request) detach(again bool, pool *bufferPool) (kept, dropped bool) {
 	u := &r.up
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if again {
+	if again && !u.admitted && !u.settled {
 		u.stream = nil
-		return
+		return true, false
 	}
+	dropped = u.unkept && !u.settled
 	u.settled = true
 	if u.reading == nil {
 		pool.put(u.kept)
 		u.kept = nil
 	}
+	return false, dropped
 }
 
 // replayable reports whether the body can be sent from its start.
@@ -266,20 +324,15 @@ func (r *Request) finish(st *clientStream) {
 	st.endWithTrailers(f)
 }
 
-// room makes room to read into. When kept is full, all of the initial window
-// has been sent; that st has credit again says that the worker reads.
+// room makes room to read into. When kept is full, all of it has been sent. If
+// that was the initial window, that st has credit again says that the worker
+// reads.
 func (r *Request) room(pool *bufferPool, st *clientStream) bool {
 	u := &r.up
 	switch n := len(u.kept.b); {
 	case n < cap(u.kept.b):
-	case n < initialWindow:
-		bigger := pool.get(4 * n)
-		bigger.b = append(bigger.b, u.kept.b...)
-		u.mu.Lock()
-		small := u.kept
-		u.kept = bigger
-		u.mu.Unlock()
-		pool.put(small)
+	case n < initialWindow && r.reserve(4*n):
+		u.enlarge(pool, 4*n)
 	default:
 		if _, err := st.acquire(0); err != nil {
 			return false
@@ -289,7 +342,7 @@ func (r *Request) room(pool *bufferPool, st *clientStream) bool {
 		if u.stream != st {
 			return true // another attempt began: it has to send this first
 		}
-		u.admitted = true
+		u.admitted, u.unkept = true, u.unkept || len(u.kept.b) < initialWindow
 		u.kept.b, u.sent = u.kept.b[:0], 0
 	}
 	return true

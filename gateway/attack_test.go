@@ -1,0 +1,245 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// workerKinds returns a router for an app behind a worker that takes the link,
+// and one for a worker that takes plain HTTP.
+func workerKinds(t *testing.T, app http.HandlerFunc, change func(*gateway.RouterConfig)) map[string]*gateway.Router {
+	linked, _ := throughLink(t, app, change)
+	cfg := gateway.RouterConfig{Members: newCluster(t, newWorker(t, "a", app).Member)}
+	change(&cfg)
+	return map[string]*gateway.Router{"link": linked, "plain": newRouter(t, cfg)}
+}
+
+// slowBody sends a request whose body never comes to its end.
+func slowBody(t *testing.T, s *site, announced int, body string) net.Conn {
+	t.Helper()
+	c := must(dialHTTP(s.URL))
+	t.Cleanup(func() { c.Close() })
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: slow\r\nContent-Length: %d\r\n\r\n%s", announced, body)
+	return c
+}
+
+// slowBodies sends as many of them as go on one connection of HTTP/2.
+func slowBodies(t *testing.T, s *site, requests, announced int, body string) {
+	t.Helper()
+	head := h2Head(false, ":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/", "x-key", "slow", "content-length", fmt.Sprint(announced))[9:]
+	c := must(dialHTTP(s.URL))
+	t.Cleanup(func() { c.Close() })
+	go io.Copy(io.Discard, c)
+	frames := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2Frame(4, 0, 0, "")
+	for i := range requests {
+		id := uint32(2*i + 1)
+		frames += h2Frame(1, 4, id, head)
+		for rest := body; len(rest) > 0; {
+			n := min(len(rest), 16<<10)
+			frames += h2Frame(0, 0, id, rest[:n])
+			rest = rest[n:]
+		}
+	}
+	go io.WriteString(c, frames)
+}
+
+// Bodies that are announced take no memory before they come, and what comes of
+// them never so much that those of others do not get through.
+func TestBodiesOfOthersGetThrough(t *testing.T) { bothWays(t, testBodiesOfOthersGetThrough) }
+
+func testBodiesOfOthersGetThrough(t *testing.T, front way) {
+	const clients, announced = 40, 64 << 10
+	for sent, body := range map[string]string{"nothing": "", "almost all": strings.Repeat("x", announced-1)} {
+		kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(rw, n, err)
+		}, func(c *gateway.RouterConfig) { c.ReplayBytes = 1 << 20 })
+		for kind, rt := range kinds {
+			t.Run(kind+" "+sent, func(t *testing.T) {
+				s := front(t, rt)
+				if s.http2 {
+					for range 4 { // as many as the window of a connection takes
+						slowBodies(t, s, clients/4, announced, body)
+					}
+				} else {
+					for range clients {
+						slowBody(t, s, announced, body)
+					}
+				}
+				eventually(t, "the attack is going on", func() bool { return rt.Stats().Requests == clients })
+				if body == "" && rt.Stats().BodyBytes != 0 {
+					t.Errorf("%d bytes are accounted for, and nothing has come", rt.Stats().BodyBytes)
+				}
+				for i := range 20 {
+					for _, size := range []int{10, 10_000, 64 << 10} {
+						req := must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", size))))
+						req.Header.Set("X-Key", fmt.Sprint(i))
+						if res, got := do(t, s.Client(), req); res.StatusCode != 200 || got != fmt.Sprint(size, nil) {
+							t.Fatalf("another client's POST of %d bytes: %d %q", size, res.StatusCode, got)
+						}
+					}
+				}
+				if used := rt.Stats().BodyBytes; used > 1<<20 {
+					t.Errorf("%d bytes are in memory", used)
+				}
+			})
+		}
+	}
+}
+
+// One client uses no more than its share of the memory for bodies: those of
+// others can still be sent once more.
+func TestOneClientHasAShareOfTheBudget(t *testing.T) {
+	const announced = 64 << 10
+	refusals := make(chan struct{}, 1)
+	a := newWorker(t, "a", func(rw http.ResponseWriter, r *http.Request) {
+		select {
+		case <-refusals:
+			io.Copy(io.Discard, r.Body)
+			refuse("unavailable", 503)(rw, r)
+		default:
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(rw, n, err)
+		}
+	})
+	rt := newRouter(t, gateway.RouterConfig{Members: newCluster(t, a.Member), ReplayBytes: 1 << 20})
+	s := throughFront(t, rt)
+	for range 40 {
+		slowBody(t, s, announced, strings.Repeat("x", announced-1))
+	}
+	eventually(t, "the attack is going on", func() bool { return rt.Stats().Requests == 40 && rt.Stats().BodyBytes >= 256<<10-announced })
+	if used := rt.Stats().BodyBytes; used > 256<<10 {
+		t.Errorf("one client has %d bytes of 1 MiB", used)
+	}
+	refusals <- struct{}{}
+	other := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
+	defer other.CloseIdleConnections()
+	req := must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", announced))))
+	req.Header.Set("X-Key", "k")
+	if res, got := do(t, &http.Client{Transport: other}, req); res.StatusCode != 200 || got != fmt.Sprint(announced, nil) {
+		t.Errorf("another client's POST, once refused by the worker: %d %q", res.StatusCode, got)
+	}
+}
+
+// linkWorker is a worker that takes the link and does with requests what it
+// likes.
+func linkWorker(t *testing.T, h link.HandlerFunc) ring.Member {
+	t.Helper()
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	s := &link.Server{Handler: h, Config: link.Config{Digest: ring.Config{Partitions: ring.DefaultPartitions}.Digest()}}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	m := worker("rogue", l.Addr().String())
+	m.Link = true
+	return m
+}
+
+// A body that was not kept is not sent once more, and its client told to.
+func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
+	var hits atomic.Int64
+	m := linkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		hits.Add(1)
+		io.CopyN(io.Discard, r.Body, 20_000)
+		w.Refuse(&link.RefusedError{Reason: link.Unavailable})
+	})
+	s := throughFront(t, newRouter(t, gateway.RouterConfig{Members: newCluster(t, m), ReplayBytes: 1, Hold: time.Second}))
+	c := slowBody(t, s, 64<<10, strings.Repeat("x", 64<<10-1))
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+		t.Fatalf("%v, %v", res, err)
+	}
+	if text, _ := io.ReadAll(res.Body); !strings.Contains(string(text), "too many requests with bodies") || hits.Load() != 1 {
+		t.Errorf("%q after %d requests", text, hits.Load())
+	}
+}
+
+// A client that sends its body byte by byte is given up, whatever the framing.
+func TestSlowBodiesAreGivenUp(t *testing.T) { bothWays(t, testSlowBodiesAreGivenUp) }
+
+func testSlowBodiesAreGivenUp(t *testing.T, front way) {
+	kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	}, func(c *gateway.RouterConfig) { c.ClientTimeout, c.MinBodyRate = 400*time.Millisecond, 1<<20 })
+	framings := map[string]string{"small": "Content-Length: 60000", "large": "Content-Length: 6000000", "chunked": "Transfer-Encoding: chunked"}
+	for kind, rt := range kinds {
+		s := front(t, rt)
+		for framing, field := range framings {
+			t.Run(kind+" "+framing, func(t *testing.T) {
+				if s.http2 {
+					if status := dripH2(t, s, framing); status != 408 {
+						t.Errorf("answered %d", status)
+					}
+					return
+				}
+				c := must(dialHTTP(s.URL))
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(20 * time.Second))
+				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n%s\r\n\r\n", field)
+				piece := "x"
+				if framing == "chunked" {
+					piece = "1\r\nx\r\n"
+				}
+				stop := drip(func() error { _, err := io.WriteString(c, piece); return err })
+				defer stop()
+				in := bufio.NewReader(c)
+				res, err := http.ReadResponse(in, nil)
+				if err != nil || res.StatusCode != 408 || !res.Close {
+					t.Fatalf("%v, %v", res, err)
+				}
+				io.Copy(io.Discard, res.Body)
+				if _, err := in.ReadByte(); err == nil || isTimeout(err) {
+					t.Errorf("after the answer: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
+
+// drip calls f every 20 ms until it fails or is stopped.
+func drip(f func() error) (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		t := time.NewTicker(20 * time.Millisecond)
+		defer t.Stop()
+		for f() == nil {
+			select {
+			case <-t.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// dripH2 is a POST over HTTP/2 whose body comes byte by byte.
+func dripH2(t *testing.T, s *site, framing string) (status int) {
+	t.Helper()
+	r, w := io.Pipe()
+	stop := drip(func() error { _, err := io.WriteString(w, "x"); return err })
+	req := must(http.NewRequestWithContext(t.Context(), "POST", s.URL, r))
+	req.ContentLength = map[string]int64{"small": 60_000, "large": 6_000_000, "chunked": -1}[framing]
+	req.Header.Set("X-Key", "k")
+	res, _ := do(t, s.Client(), req)
+	r.Close()
+	stop()
+	return res.StatusCode
+}

@@ -1,0 +1,49 @@
+package main
+
+// frontMutations take away rules of the router's front.
+func frontMutations() []mutation {
+	return []mutation{
+		{
+			rule: "memory for a body is taken as it comes, not as it is announced",
+			file: "internal/link/request.go",
+			old:  `room := min(int(r.ContentLength), max(firstRead, growth*have))`,
+			new:  `room := int(r.ContentLength)`,
+			test: "./gateway -run '^TestBodiesOfOthersGetThrough$/^front$/^link'",
+		},
+		{
+			rule: "one client has a share of the memory for bodies",
+			file: "gateway/budget.go",
+			old:  `b.used+n > b.limit || b.clients[client]+n > b.limit/clientShare`,
+			new:  `b.used+n > b.limit`,
+			test: "./gateway -run '^TestOneClientHasAShareOfTheBudget$'",
+		},
+		{
+			rule: "a body that was not kept is not sent once more",
+			file: "internal/link/request.go",
+			old:  `if again && !u.admitted && !u.settled {`,
+			new:  `if again && !u.settled {`,
+			test: "./gateway -run '^TestABodyThatWasNotKeptIsNotRepeated$'",
+		},
+		{
+			rule: "a body has to come at a least rate, by way of net/http",
+			file: "gateway/proxy_payload.go",
+			old:  `if b.need -= int64(n); b.need <= 0 {`,
+			new:  `if n > 0 {`,
+			test: "./gateway -timeout 30s -run '^TestSlowBodiesAreGivenUp$/^server$/^link_small$'",
+		},
+		{
+			rule: "a body has to come at a least rate, over HTTP/1.1",
+			file: "gateway/front_conn.go",
+			old:  `if b.need -= int64(n); b.need <= 0 && b.left > 0 {`,
+			new:  `if b.left > 0 {`,
+			test: "./gateway -timeout 30s -run '^TestSlowBodiesAreGivenUp$/^front$/^link_small$'",
+		},
+		{
+			rule: "a body has to come at a least rate, over HTTP/2",
+			file: "internal/h2/receive.go",
+			old:  `if st.need -= int64(len(body)); st.need <= 0 {`,
+			new:  `if len(body) > 0 {`,
+			test: "./gateway -timeout 30s -run '^TestSlowBodiesAreGivenUp$/^h2$/^link_small$'",
+		},
+	}
+}
