@@ -72,7 +72,16 @@ func (p *partition) unlock(key string, token int64) {
 // sequenceLow asks for the epoch after this one, once.
 func (p *partition) sequenceLow(epoch int64) {
 	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
-		p.worker.shell.sequenceLow(p.number)
+		p.worker.shell.sequenceLow(p.number, epoch)
+	}
+}
+
+// checkSequence asks for a higher epoch where the table has given all tokens of
+// the one that it has just got: nobody would be granted a key, and so nobody
+// would ask.
+func (p *partition) checkSequence() {
+	if last, exhausted := p.table.Exhausted(); exhausted {
+		p.worker.shell.sequenceLow(p.number, last>>sequenceBits)
 	}
 }
 

@@ -38,6 +38,11 @@ type shell struct {
 	wasSettled bool
 	peers      []string // last passed to OnPeers
 
+	highest int64     // epoch that any life knew of
+	floor   int64     // highest epoch that a member of view tells of
+	told    int64     // highest epoch that this member has told of
+	toldAt  time.Time // when it last did
+
 	timeout time.Duration // of a call to the store; never changes
 }
 
@@ -84,8 +89,8 @@ func (s *shell) finished(partition int, key string, token int64) {
 	s.post(nil, handoff.Finished{Partition: partition, Key: key, Token: token})
 }
 
-func (s *shell) sequenceLow(partition int) {
-	s.post(nil, handoff.SequenceLow{Partition: partition})
+func (s *shell) sequenceLow(partition int, epoch int64) {
+	s.post(nil, handoff.SequenceLow{Partition: partition, Epoch: epoch})
 }
 
 // run is the goroutine that owns the machines.
@@ -98,7 +103,7 @@ func (s *shell) run() {
 		changed := s.w.cfg.Members.Changed()
 		s.look()
 		s.settle()
-		timer.Reset(s.untilNext())
+		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now())))
 		select {
 		case <-s.ctx.Done():
 			return
@@ -181,16 +186,24 @@ func (s *shell) stepAll(in handoff.Input) {
 // answered at once; what follows from the answer comes after the effects that
 // are already there.
 func (s *shell) step(l *life, in handoff.Input) {
-	todo := l.machine.Step(s.w.instant(time.Now()), in)
+	todo := s.ask(l, in)
 	for len(todo) > 0 {
 		e := todo[0]
 		todo = todo[1:]
 		if c, ok := e.(handoff.CloseTable); ok {
-			todo = append(todo, l.machine.Step(s.w.instant(time.Now()), s.closeTable(c.Partition))...)
+			todo = append(todo, s.ask(l, s.closeTable(c.Partition))...)
 			continue
 		}
 		s.perform(l, e)
 	}
+}
+
+// ask passes in to l's machine, and keeps the highest epoch that it knows of for
+// the lives to come.
+func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
+	effects := l.machine.Step(s.w.instant(time.Now()), in)
+	s.highest = max(s.highest, l.machine.Highest())
+	return effects
 }
 
 // begin starts a new incarnation.
@@ -203,6 +216,7 @@ func (s *shell) begin() error {
 		TTL:              s.w.settings.TTL,
 		NewCluster:       cfg.NewCluster && s.current == nil,
 		ServeOnStoreLoss: cfg.ServeWithoutStore,
+		Floor:            s.highest,
 	}
 	machine, err := handoff.New(hc)
 	if err != nil {
@@ -226,9 +240,30 @@ func (s *shell) begin() error {
 }
 
 func (s *shell) announce(update func(*ring.Member)) {
-	if err := s.w.cfg.Members.Announce(update); err != nil {
+	s.told, s.toldAt = s.highest, time.Now()
+	err := s.w.cfg.Members.Announce(func(self *ring.Member) {
+		update(self)
+		self.Epoch = max(self.Epoch, s.highest)
+	})
+	if err != nil {
 		s.w.cfg.Logger.Error("cannot tell the other members of a change", "err", err)
 	}
+}
+
+// tellEvery is how often the members are told of a higher epoch, at most.
+const tellEvery = time.Second
+
+// tellEpoch tells the members of the highest epoch, unless one of them has told
+// of it. It returns after how long it wants to be called again.
+func (s *shell) tellEpoch(now time.Time) time.Duration {
+	if s.highest <= max(s.floor, s.told) {
+		return time.Hour
+	}
+	if wait := tellEvery - now.Sub(s.toldAt); wait > 0 {
+		return wait
+	}
+	s.announce(func(*ring.Member) {})
+	return time.Hour
 }
 
 // look passes a changed view on.
@@ -239,6 +274,7 @@ func (s *shell) look() {
 	}
 	s.view = view
 	in := viewInput(view)
+	s.floor = in.Floor
 	s.stepAll(in)
 	if s.leaving && len(in.Workers) == 0 {
 		s.stepAll(handoff.Leave{Now: true})
@@ -250,6 +286,9 @@ func (s *shell) look() {
 
 func viewInput(view *ring.View) handoff.View {
 	in := handoff.View{Digest: view.Digest}
+	for _, m := range view.Members {
+		in.Floor = max(in.Floor, m.Epoch)
+	}
 	index := make(map[string]int32)
 	for _, m := range ring.ActiveWorkers(view.Members) {
 		index[m.Incarnation] = int32(len(in.Workers))
@@ -278,9 +317,11 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		p.table.Open(tokens(e.Epoch, e.Blocked))
 		p.open.Store(true)
 		p.announce()
+		p.checkSequence()
 	case handoff.Advance:
 		first, limit, _ := tokens(e.Epoch, nil)
 		w.parts[e.Partition].table.Advance(first, limit)
+		w.parts[e.Partition].checkSequence()
 	case handoff.Unblock:
 		w.parts[e.Partition].table.Unblock(e.Key)
 	case handoff.CancelHandlers:

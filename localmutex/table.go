@@ -183,6 +183,14 @@ func (t *Table) Unblock(key string) {
 	wake(next)
 }
 
+// Exhausted reports whether the table is open and has no token left, and which
+// was the last: callers wait for an Advance beyond that.
+func (t *Table) Exhausted() (last int64, exhausted bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.minted, !t.closed && t.exhausted()
+}
+
 // Queued returns how many callers wait for key.
 func (t *Table) Queued(key string) int {
 	t.mu.Lock()

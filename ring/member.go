@@ -32,6 +32,7 @@ type Member struct {
 	Gossip      string // host:port of its gossip listener
 	Store       string // URL of the store that it offers to others; empty for none
 	View        uint64 // digest of the View that it sees; 0 when not yet known
+	Epoch       int64  // a worker's: highest epoch of any partition's ownership that it knows of; 0 for none
 }
 
 // View is what one member sees of the cluster at one moment. It is immutable.

@@ -292,7 +292,7 @@ func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
 func (c *Cluster) Addr() string { return c.identity.Gossip }
 
 // Announce changes what this member says about itself. change gets a copy of
-// the description and may set its Incarnation, State, Addr and Store; the
+// the description and may set its Incarnation, State, Addr, Store and Epoch; the
 // other fields are not its to change: View is kept at the digest of what View
 // returns. When Announce returns, View has the change, and it is on its way to
 // the peers. change must not call the Cluster's methods other than View and

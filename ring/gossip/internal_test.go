@@ -237,3 +237,22 @@ func TestRingThatCannotBe(t *testing.T) {
 		t.Errorf("%d members, %v on the ring; log %s", len(v.Members), v.Table.Members(), &out)
 	}
 }
+
+// The highest epoch that any member told of outlives that member.
+func TestTheHighestEpochIsKept(t *testing.T) {
+	b, err := ring.NewBuilder(ring.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleRouter, State: ring.StateActive})
+	o.peers["x"] = ring.Member{Name: "x", Role: ring.RoleWorker, State: ring.StateActive, Epoch: 9}
+	o.publish()
+	if o.self.Epoch != 0 {
+		t.Errorf("tells of epoch %d, though another member does", o.self.Epoch)
+	}
+	delete(o.peers, "x")
+	o.publish()
+	if o.self.Epoch != 9 {
+		t.Errorf("tells of epoch %d, want 9", o.self.Epoch)
+	}
+}

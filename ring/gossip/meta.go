@@ -27,6 +27,11 @@ const (
 	metaVersion = 2
 )
 
+// epochLimit is far above every epoch, which are of the size of Unix seconds,
+// and as far below those that tokens have no room for: a member that lies can
+// neither stop the epochs from rising nor make tokens overflow.
+const epochLimit = 1 << 42
+
 var errNotKeyway = errors.New("not a member of a Keyway cluster")
 
 // metadata is what a member tells its peers about itself through memberlist.
@@ -36,6 +41,7 @@ type metadata struct {
 	state       ring.State
 	link        bool
 	view        uint64
+	epoch       int64
 	digest      uint64 // of settings, as the member computes it
 	settings    ring.Settings
 	incarnation string
@@ -60,6 +66,7 @@ func newMetadata(m ring.Member, s ring.Settings) metadata {
 		state:       m.State,
 		link:        m.Link,
 		view:        m.View,
+		epoch:       m.Epoch,
 		digest:      s.Digest(),
 		settings:    s,
 		incarnation: m.Incarnation,
@@ -80,6 +87,7 @@ func (md metadata) member(name, gossip string) ring.Member {
 		Gossip:      gossip,
 		Store:       md.store,
 		View:        md.view,
+		Epoch:       md.epoch,
 	}
 }
 
@@ -98,6 +106,7 @@ func (md metadata) encode() ([]byte, error) {
 	b := make([]byte, 0, metaLimit)
 	b = append(b, metaMark, metaVersion, byte(md.role), byte(md.state), md.flags())
 	b = binary.BigEndian.AppendUint64(b, md.view)
+	b = binary.BigEndian.AppendUint64(b, uint64(md.epoch))
 	b = binary.BigEndian.AppendUint64(b, md.digest)
 	b = binary.BigEndian.AppendUint64(b, uint64(md.settings.TTL))
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(md.settings.Ring.Load))
@@ -125,6 +134,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
 	md.link = r.byte()&flagLink != 0
 	md.view = r.uint64()
+	md.epoch = int64(r.uint64())
 	md.digest = r.uint64()
 	md.settings.TTL = time.Duration(r.uint64())
 	md.settings.Ring.Load = math.Float64frombits(r.uint64())
@@ -140,6 +150,8 @@ func decodeMetadata(b []byte) (metadata, error) {
 		return metadata{}, fmt.Errorf("has an unknown role (%d)", md.role)
 	case md.state < ring.StateJoining || md.state > ring.StateLeaving:
 		return metadata{}, fmt.Errorf("has an unknown state (%d)", md.state)
+	case md.epoch < 0 || md.epoch > epochLimit:
+		return metadata{}, fmt.Errorf("knows of an epoch (%d) that there cannot be", md.epoch)
 	}
 	return md, nil
 }

@@ -19,6 +19,7 @@ func fullMetadata() metadata {
 		Addr:        "10.0.0.1:8080",
 		Store:       "redis://10.0.0.9:6379/0",
 		View:        1<<63 + 7,
+		Epoch:       1780000000,
 	}, settings)
 }
 
@@ -65,6 +66,8 @@ func TestStrangersMetadata(t *testing.T) {
 	}
 	future[1]++
 	role, state := bytes.Clone(future), bytes.Clone(future)
+	epoch := bytes.Clone(future)
+	epoch[1], epoch[13] = metaVersion, 0x80
 	role[1], role[2] = metaVersion, 9
 	state[1], state[3] = metaVersion, 9
 	self := ring.Member{Name: "w", Gossip: "10.0.0.1:7946"}
@@ -73,6 +76,7 @@ func TestStrangersMetadata(t *testing.T) {
 		"in format 3":                      future,
 		"unknown role (9)":                 role,
 		"unknown state (9)":                state,
+		"that there cannot be":             epoch,
 		"truncated":                        {metaMark, metaVersion, 1},
 	} {
 		err := admit(self, ring.Settings{}, "w@BOOT", "10.0.0.2:7946", b)

@@ -49,15 +49,17 @@ func (c *Cluster) ask(r request) error {
 // owner holds what this member knows of the cluster. Only its goroutine
 // touches it.
 type owner struct {
-	c          *Cluster
-	builder    *ring.Builder
-	self       ring.Member
-	spreadView uint64                 // self.View as the peers were last told
-	peers      map[string]ring.Member // by node
-	table      *ring.Table
-	active     []string             // names in table
-	duplicates map[string]time.Time // names alive twice, and since when
-	throttle   throttle
+	c           *Cluster
+	builder     *ring.Builder
+	self        ring.Member
+	spreadView  uint64                 // self.View as the peers were last told
+	spreadEpoch int64                  // self.Epoch likewise
+	epoch       int64                  // highest Epoch of any member so far
+	peers       map[string]ring.Member // by node
+	table       *ring.Table
+	active      []string             // names in table
+	duplicates  map[string]time.Time // names alive twice, and since when
+	throttle    throttle
 }
 
 func newOwner(c *Cluster, builder *ring.Builder, self ring.Member) *owner {
@@ -95,7 +97,7 @@ func (o *owner) run() {
 		case <-o.c.ctx.Done():
 			return
 		}
-		if o.self.View != o.spreadView && settled == nil {
+		if (o.self.View != o.spreadView || o.self.Epoch != o.spreadEpoch) && settled == nil {
 			settled = time.After(settle)
 		}
 	}
@@ -135,7 +137,7 @@ func (o *owner) spread(wait time.Duration) {
 		o.c.log.Error("cannot describe this member to its peers", "error", err)
 		return
 	}
-	o.spreadView = o.self.View
+	o.spreadView, o.spreadEpoch = o.self.View, o.self.Epoch
 	o.c.meta.Store(&meta)
 	_ = o.c.list.UpdateNode(wait) // fails only when wait has passed
 }
@@ -189,6 +191,7 @@ func (o *owner) drop(node string) {
 
 // publish computes the view and replaces the current one if they differ.
 func (o *owner) publish() {
+	o.keepEpoch()
 	members := append(slices.Collect(maps.Values(o.peers)), o.self)
 	o.retable(ring.ActiveWorkers(members))
 	view := ring.NewView(o.table, members)
@@ -204,6 +207,19 @@ func (o *owner) publish() {
 	o.c.current.Store(&publication{view, make(chan struct{})})
 	if old != nil {
 		close(old.replaced)
+	}
+}
+
+// keepEpoch makes this member tell of the highest epoch when the one that did
+// has gone: it must not be forgotten while any process of the cluster lives.
+func (o *owner) keepEpoch() {
+	told := o.self.Epoch
+	for _, m := range o.peers {
+		told = max(told, m.Epoch)
+	}
+	o.epoch = max(o.epoch, told)
+	if told < o.epoch {
+		o.self.Epoch = o.epoch
 	}
 }
 

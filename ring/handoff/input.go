@@ -13,6 +13,7 @@ type View struct {
 	Digest  uint64  // of the ring's configuration and its active workers
 	Workers []Peer  // the active workers, this one included if it is active
 	Owners  []int32 // desired owner of each partition as an index of Workers, or -1; nil while there is none at all
+	Floor   int64   // highest epoch that any member knows of: what the machine writes from here on is higher
 }
 
 // Peer is an active worker of a View.
@@ -60,7 +61,10 @@ type Finished struct {
 }
 
 // SequenceLow says that the partition's tokens run out at its epoch.
-type SequenceLow struct{ Partition int }
+type SequenceLow struct {
+	Partition int
+	Epoch     int64 // of the highest token so far; the next epoch is higher
+}
 
 // Leave asks the machine to hand everything over and to release the session
 // in the end. It takes effect once the View no longer wants this incarnation

@@ -15,6 +15,10 @@ type Config struct {
 	Settle     time.Duration // how long a View is the same before partitions move by it. Default 300 ms
 	Batch      int           // partitions that are closed at once while they move, and changes per Apply. Default 64
 
+	// Floor is the highest epoch that the process knows of from before: the
+	// machine opens and writes higher ones only.
+	Floor int64
+
 	// NewCluster trusts the first generation that the machine sees to hold no
 	// data that others still act upon, so that partitions that nobody ever
 	// owned are claimed without waiting for a TTL.
@@ -82,6 +86,9 @@ type Machine struct {
 	again    bool          // something changed while an Observe was on its way
 	peers    map[string]peer
 
+	floor   int64 // what we write is higher: of the process and of gossip
+	highest int64 // epoch that we know of
+
 	parts   []partition
 	serving int           // partitions in StateServing
 	closing int           // partitions in StateClosing
@@ -123,10 +130,12 @@ func New(cfg Config) (*Machine, error) {
 		return nil, errors.New("handoff: the session has no incarnation")
 	case cfg.Partitions < 1 || cfg.Batch < 1:
 		return nil, fmt.Errorf("handoff: %d partitions in batches of %d", cfg.Partitions, cfg.Batch)
+	case cfg.Floor < 0:
+		return nil, fmt.Errorf("handoff: floor %d", cfg.Floor)
 	case cfg.TTL < 100 || cfg.Settle < 0:
 		return nil, fmt.Errorf("handoff: TTL %v, settle time %v", cfg.TTL, cfg.Settle)
 	}
-	return &Machine{
+	m := &Machine{
 		cfg:        cfg,
 		renewEvery: cfg.TTL / 5,
 		pollEvery:  cfg.TTL / 50,
@@ -136,7 +145,13 @@ func New(cfg Config) (*Machine, error) {
 		parts:      make([]partition, cfg.Partitions),
 		running:    make(map[int][]Residue),
 		ghosts:     make(map[int][]Residue),
-	}, nil
+		floor:      cfg.Floor,
+		highest:    cfg.Floor,
+	}
+	for p := range m.parts {
+		m.parts[p].known = cfg.Floor
+	}
+	return m, nil
 }
 
 // Step tells the machine what happened and returns what the shell has to do
@@ -169,10 +184,7 @@ func (m *Machine) take(in Input) {
 	case Finished:
 		m.takeFinished(in)
 	case SequenceLow:
-		if m.valid(in.Partition) && m.parts[in.Partition].state == StateServing {
-			m.parts[in.Partition].advance = true
-			m.recheck = true
-		}
+		m.takeSequenceLow(in)
 	case Leave:
 		m.leaving = true
 		m.leaveBy = m.leaveBy || in.Now
@@ -269,6 +281,10 @@ func (m *Machine) State(p int) State {
 	}
 	return m.parts[p].state
 }
+
+// Highest returns the highest epoch that the incarnation knows of: of records,
+// of its own changes, and of what it was told. It is a Floor for the next.
+func (m *Machine) Highest() int64 { return m.highest }
 
 // Serving returns how many partitions the incarnation serves.
 func (m *Machine) Serving() int { return m.serving }

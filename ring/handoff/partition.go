@@ -11,6 +11,8 @@ func (m *Machine) takeView(v View) {
 		m.settled = m.now.Mono + m.cfg.Settle
 	}
 	m.view = v
+	m.floor = max(m.floor, v.Floor)
+	m.highest = max(m.highest, m.floor)
 	m.recheck = true
 }
 
@@ -57,6 +59,7 @@ func (m *Machine) takeState(s PartitionState) {
 	part := &m.parts[s.Partition]
 	known := part.known
 	part.known = max(known, s.Record.Epoch)
+	m.highest = max(m.highest, s.Record.Epoch)
 	if part.record != s.Record {
 		part.record = s.Record
 		m.recheck = true
@@ -217,7 +220,7 @@ func (m *Machine) decide(p int) {
 	switch part.state {
 	case StateServing:
 		if part.advance {
-			m.change(Change{Op: OpAdvance, Partition: p, From: part.record, Floor: part.known + 1})
+			m.change(Change{Op: OpAdvance, Partition: p, From: part.record})
 		}
 	case StateParked:
 		m.goForward(p)
@@ -246,9 +249,9 @@ func (m *Machine) goForward(p int) {
 	switch {
 	case m.takes(to):
 		m.setState(p, StateMoving)
-		m.change(Change{Op: OpMove, Partition: p, From: part.record, To: to, Floor: part.known + 1, Residue: slices.Clone(m.running[p])})
+		epoch := m.change(Change{Op: OpMove, Partition: p, From: part.record, To: to, Residue: slices.Clone(m.running[p])})
 		if m.on(guardKnown) {
-			part.known = max(part.known, part.record.Epoch+1)
+			part.known = epoch
 		}
 	case !m.abandons() && m.on(guardForward):
 		m.claim(p)
@@ -258,10 +261,30 @@ func (m *Machine) goForward(p int) {
 func (m *Machine) claim(p int) {
 	part := &m.parts[p]
 	m.setState(p, StateClaiming)
-	m.change(Change{Op: OpClaim, Partition: p, From: part.record, Floor: part.known + 1})
+	m.change(Change{Op: OpClaim, Partition: p, From: part.record})
 }
 
-func (m *Machine) change(c Change) { m.changes = append(m.changes, c) }
+// change adds a change to those to be sent, at an epoch higher than all that we
+// know of, and returns the lowest that it may have.
+func (m *Machine) change(c Change) int64 {
+	c.Floor = max(m.parts[c.Partition].known, m.floor) + 1
+	m.highest = max(m.highest, c.Floor)
+	m.changes = append(m.changes, c)
+	return c.Floor
+}
+
+// takeSequenceLow notes that a partition needs another epoch. Its tokens may
+// be of a higher one than it is served at, if the store went back meanwhile.
+func (m *Machine) takeSequenceLow(in SequenceLow) {
+	if !m.valid(in.Partition) || m.parts[in.Partition].state != StateServing {
+		return
+	}
+	part := &m.parts[in.Partition]
+	part.known = max(part.known, in.Epoch)
+	m.highest = max(m.highest, in.Epoch)
+	part.advance = true
+	m.recheck = true
+}
 
 // calm reports whether the store's data is as old as our own quarantine asks
 // for, and its own quarantine is over.
