@@ -138,7 +138,7 @@ func TestOneClientHasAShareOfTheBudget(t *testing.T) {
 func linkWorker(t *testing.T, h link.HandlerFunc) ring.Member {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	s := &link.Server{Handler: h, Config: link.Config{Digest: ring.Config{Partitions: ring.DefaultPartitions}.Digest()}}
+	s := &link.Server{Handler: h, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}}
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	m := worker("rogue", l.Addr().String())
