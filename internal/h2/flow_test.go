@@ -291,3 +291,39 @@ func TestAppendField(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
+
+// Credit of the connection wakes those for whom it suffices, and not all that
+// wait for it.
+func TestTinyConnectionCreditWakesFew(t *testing.T) {
+	const streams, frames = 8, 100
+	c := greet(t, func(s *Stream) { s.Answer(200, nil, make([]byte, 1<<20), true) }, settingInitialWindow, 1<<20)
+	for i := range uint32(streams) {
+		c.send(open(2*i+1, true, get()))
+	}
+	got := 0
+	read := func(n int) { // until the server has nothing left to do
+		for got < n {
+			f, err := c.next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.kind == frameData {
+				got += f.length
+			}
+		}
+		waitFor(func() bool { return c.locked(func() bool { return c.server.out.blocked == streams }) })
+	}
+	read(defaultWindow)
+	before := 0
+	c.locked(func() bool { before = c.server.out.woken; return true })
+	for i := range frames {
+		c.send(appendWord(nil, frameWindowUpdate, 0, 1))
+		read(defaultWindow + i + 1)
+	}
+	c.locked(func() bool {
+		if n := c.server.out.woken - before; n == 0 || n > 2*frames {
+			t.Errorf("%d wake-ups for %d frames", n, frames)
+		}
+		return true
+	})
+}

@@ -29,7 +29,8 @@ type output struct {
 	writing bool    // a goroutine writes
 	since   int64   // tick at which its write last made progress, plus 1; 0 while there is none
 	shut    bool    // the end has been sent
-	blocked int     // streams that wait for room, or for credit of the connection
+	blocked int     // streams that wait for room, or for credit
+	woken   int     // how many ever were, of those
 
 	encoder *hpack.Encoder
 	known   map[string]string // value that a field had last
@@ -165,16 +166,26 @@ func (c *Conn) closeWrite() {
 	c.kill()
 }
 
-// unblock lets the streams look again that wait for room or credit. c.mu is
-// held.
+// unblock lets the streams go on that wait for room or credit and can: of those
+// that wait for the connection's credit no more than it suffices for. One that
+// does not use it up calls unblock for the others. c.mu is held.
 func (c *Conn) unblock() {
-	if c.out.blocked == 0 {
+	if c.out.blocked == 0 || len(c.out.buf) > highWater {
 		return
 	}
+	credit := c.credit
 	for _, st := range c.streams {
-		if st.sending != 0 {
-			st.wake()
+		switch {
+		case st.sending == 0:
+			continue
+		case st.wants == 0:
+		case st.credit <= 0 || credit <= 0:
+			continue
+		default:
+			credit -= min(st.credit, st.wants)
 		}
+		c.out.woken++
+		st.wake()
 	}
 }
 

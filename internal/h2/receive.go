@@ -398,7 +398,9 @@ func (c *Conn) windowUpdate(f frame, p []byte) error {
 		return c.breach(f.stream, FlowControlError)
 	default:
 		st.credit += n
-		st.wake()
+		if c.credit > 0 {
+			st.wake()
+		}
 	}
 	if n < tinyGrant {
 		return c.charge(calmFrame)

@@ -46,6 +46,7 @@ type Stream struct {
 	credit  int   // bytes that the client takes; may be negative
 	headed  bool  // the head of the answer was sent
 	closed  bool  // this side's half has ended
+	wants   int   // bytes that it wants to send while it waits; 0 for a head
 	sending int64 // tick at which it began to wait for the client, plus 1; 0 if it does not
 }
 
@@ -323,15 +324,17 @@ func (s *Stream) close() {
 func (s *Stream) awaitRoom() error {
 	c := s.conn
 	for s.over() == nil && len(c.out.buf) > highWater {
-		s.block()
+		s.block(0)
 	}
 	s.sending = 0
 	return s.over()
 }
 
-// block waits for room, or credit. c.mu is held.
-func (s *Stream) block() {
+// block waits for room, or for credit for some of the bytes that it wants to
+// send. c.mu is held.
+func (s *Stream) block(wants int) {
 	c := s.conn
+	s.wants = wants
 	if s.sending == 0 {
 		s.sending = c.tick.Load() + 1
 	}
@@ -343,6 +346,9 @@ func (s *Stream) block() {
 // send queues body in frames as the client takes them. c.mu is held.
 func (s *Stream) send(body []byte, end bool) error {
 	c := s.conn
+	if len(body) > 0 {
+		defer c.unblock() // what it was woken for, it may not have used
+	}
 	for len(body) > 0 || end && !s.closed {
 		if err := s.over(); err != nil {
 			s.sending = 0
@@ -350,7 +356,7 @@ func (s *Stream) send(body []byte, end bool) error {
 		}
 		n := min(len(body), maxFrame, c.credit, s.credit)
 		if len(c.out.buf) > highWater || n <= 0 && len(body) > 0 {
-			s.block()
+			s.block(len(body))
 			continue
 		}
 		s.sending = 0

@@ -45,5 +45,12 @@ func frontMutations() []mutation {
 			new:  `if len(body) > 0 {`,
 			test: "./gateway -timeout 30s -run '^TestSlowBodiesAreGivenUp$/^h2$/^link_small$'",
 		},
+		{
+			rule: "credit of the connection wakes no more streams than it suffices for",
+			file: "internal/h2/output.go",
+			old:  `credit -= min(st.credit, st.wants)`,
+			new:  `credit -= 0`,
+			test: "./internal/h2 -run '^TestTinyConnectionCreditWakesFew$'",
+		},
 	}
 }
