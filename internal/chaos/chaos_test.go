@@ -9,11 +9,11 @@ import (
 )
 
 // TestChaos is the short form of the campaign, with another seed each time.
-// KEYWAY_CHAOS_TIME makes it longer, KEYWAY_CHAOS_SEED repeats one.
+// CHAOS_TIME makes it longer, CHAOS_SEED repeats one.
 func TestChaos(t *testing.T) {
 	redistest.Require(t)
-	args := []string{"-t", cmp.Or(os.Getenv("KEYWAY_CHAOS_TIME"), "20s")}
-	if seed := os.Getenv("KEYWAY_CHAOS_SEED"); seed != "" {
+	args := []string{"-t", cmp.Or(os.Getenv("CHAOS_TIME"), "20s")}
+	if seed := os.Getenv("CHAOS_SEED"); seed != "" {
 		args = append(args, "-seed", seed)
 	}
 	if err := run(t.Context(), args, t.Output()); err != nil {

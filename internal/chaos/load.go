@@ -25,6 +25,12 @@ type mix struct {
 	Long      time.Duration // of the app on a few requests, at most
 	LongShare float64
 	Posts     float64 // of the requests have a body
+
+	Left       int           // number of keys whose requests clients may leave
+	LeftShare  float64       // of the requests go to these; half of them are left
+	Stay       time.Duration // of a client that leaves, at most
+	WindUp     time.Duration // of the app once a client has left, at most; less than a sidecar's grace, 0.15 TTL
+	LeaveLimit time.Duration // of the app on a request that the client may leave, without WindUp
 }
 
 // newMix chooses a mix. An execution that its worker cannot cancel, because
@@ -40,19 +46,24 @@ func newMix(rng *rand.Rand, ttl time.Duration) mix {
 		Long:      ttl / 8,
 		LongShare: 0.004 + 0.008*rng.Float64(),
 		Posts:     0.5,
+		Left:      32, LeftShare: 0.06 + 0.04*rng.Float64(), Stay: 100 * time.Millisecond, WindUp: ttl / 20, LeaveLimit: ttl / 8,
 	}
 }
 
 func (m mix) String() string {
-	return fmt.Sprintf("%d keys, %d hot ones with %.0f %% of the requests, %d slow ones with %.0f %% and work up to %v; else %v work, %.1f %% up to %v; %v think",
-		m.Keys, m.Hot, 100*m.HotShare, m.Slow, 100*m.SlowShare, m.SlowWork, m.Work, 100*m.LongShare, m.Long, m.Think)
+	return fmt.Sprintf("%d keys, %d hot ones with %.0f %% of the requests, %d slow ones with %.0f %% and work up to %v, %d with %.0f %% whose clients leave after up to %v while the app goes on for up to %v; else %v work, %.1f %% up to %v; %v think",
+		m.Keys, m.Hot, 100*m.HotShare, m.Slow, 100*m.SlowShare, m.SlowWork, m.Left, 100*m.LeftShare, m.Stay, m.WindUp, m.Work, 100*m.LongShare, m.Long, m.Think)
 }
 
 // job is what one request asks for.
 type job struct {
 	key  string
-	work time.Duration
+	work time.Duration // of the app; once the client has left, if it does
 	post bool
+
+	way   way
+	stay  time.Duration // until the client leaves
+	limit time.Duration // of the app on a request whose client leaves, before work
 }
 
 func (m mix) next(rng *rand.Rand) job {
@@ -60,13 +71,19 @@ func (m mix) next(rng *rand.Rand) job {
 	long := rng.Float64() < m.LongShare
 	switch tier := rng.Float64(); {
 	case tier < m.SlowShare:
-		return job{fmt.Sprintf("slow-%d", rng.IntN(m.Slow)), upTo(rng, m.SlowWork), post}
+		return job{key: fmt.Sprintf("slow-%d", rng.IntN(m.Slow)), work: upTo(rng, m.SlowWork), post: post}
 	case tier < m.SlowShare+m.HotShare:
-		return job{fmt.Sprintf("hot-%d", rng.IntN(m.Hot)), upTo(rng, m.Work), post}
+		return job{key: fmt.Sprintf("hot-%d", rng.IntN(m.Hot)), work: upTo(rng, m.Work), post: post}
+	case tier < m.SlowShare+m.HotShare+m.LeftShare:
+		j := job{key: fmt.Sprintf("left-%d", rng.IntN(m.Left)), work: upTo(rng, m.Work), post: post}
+		if rng.IntN(2) == 0 {
+			j.way, j.work, j.stay, j.limit = 1+way(rng.IntN(int(ways)-1)), upTo(rng, m.WindUp), upTo(rng, m.Stay), m.LeaveLimit
+		}
+		return j
 	case long:
-		return job{fmt.Sprintf("key-%d", rng.IntN(m.Keys)), upTo(rng, m.Long), post}
+		return job{key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), work: upTo(rng, m.Long), post: post}
 	}
-	return job{fmt.Sprintf("key-%d", rng.IntN(m.Keys)), upTo(rng, m.Work), post}
+	return job{key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), work: upTo(rng, m.Work), post: post}
 }
 
 func upTo(rng *rand.Rand, d time.Duration) time.Duration {
@@ -77,7 +94,9 @@ func upTo(rng *rand.Rand, d time.Duration) time.Duration {
 type request struct {
 	Number int64
 	Key    string
+	Way    way
 	Work   time.Duration
+	Limit  time.Duration // see job
 	Send   time.Duration // by the observer's clock
 	Recv   time.Duration // zero while it is under way
 	Status int           // zero if there was no answer
@@ -87,6 +106,7 @@ type request struct {
 }
 
 func (r *request) ok() bool            { return r.Status == http.StatusOK }
+func (r *request) left() bool          { return r.Way != toTheEnd }
 func (r *request) took() time.Duration { return r.Recv - r.Send }
 
 // patience is how long a client waits for an answer: much longer than a router
@@ -103,6 +123,7 @@ type load struct {
 	jobs    func(client int) func() (job, time.Duration) // the next job, and how long to think before it
 
 	http    *http.Client
+	h2      *http.Client // HTTP/2, for requests that the client leaves
 	running sync.WaitGroup
 	numbers atomic.Int64
 	done    atomic.Int64
@@ -125,6 +146,10 @@ func (l *load) run(ctx context.Context) {
 	transport := &http.Transport{MaxIdleConnsPerHost: l.clients, MaxIdleConns: 2 * l.clients, DisableCompression: true}
 	defer transport.CloseIdleConnections()
 	l.http = &http.Client{Transport: transport}
+	h2 := &http.Transport{DisableCompression: true, Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	defer h2.CloseIdleConnections()
+	l.h2 = &http.Client{Transport: h2}
 	for range l.clients {
 		l.add(ctx)
 	}
@@ -153,7 +178,7 @@ func (l *load) client(ctx context.Context, next func() (job, time.Duration)) {
 // request sends one request and reports whether another client has stepped in
 // meanwhile.
 func (l *load) request(ctx context.Context, j job) (replaced bool) {
-	r := &request{Number: l.numbers.Add(1), Key: j.key, Work: j.work}
+	r := &request{Number: l.numbers.Add(1), Key: j.key, Way: j.way, Work: j.work, Limit: j.limit}
 	l.mu.Lock()
 	l.history = append(l.history, r)
 	l.mu.Unlock()
@@ -161,7 +186,7 @@ func (l *load) request(ctx context.Context, j job) (replaced bool) {
 	l.oldest.Store(r.Number, l.now())
 
 	answered := make(chan struct{})
-	go func() { defer close(answered); l.send(r, j.post) }()
+	go func() { defer close(answered); l.send(r, j) }()
 	long := time.NewTimer(longWait)
 	defer long.Stop()
 	select {
@@ -175,36 +200,51 @@ func (l *load) request(ctx context.Context, j job) (replaced bool) {
 	l.oldest.Delete(r.Number)
 	l.pending.Add(-1)
 	l.done.Add(1)
-	if !r.ok() {
+	if !r.ok() && !r.left() {
 		l.failed.Add(1)
 	}
 	return replaced
 }
 
-func (l *load) send(r *request, post bool) {
+func (l *load) send(r *request, j job) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	method, body := http.MethodGet, io.Reader(nil)
-	if post {
-		method, body = http.MethodPost, strings.NewReader("one more")
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+l.target+"/count", body)
-	if err != nil {
-		r.Note = err.Error()
-		return
-	}
-	req.Header.Set(headerKey, r.Key)
-	req.Header.Set(headerRequest, fmt.Sprint(r.Number))
-	req.Header.Set(headerWork, r.Work.String())
 	r.Send = l.now()
-	res, err := l.http.Do(req)
-	if err == nil {
-		err = r.read(res)
+	var err error
+	if r.left() {
+		err = l.leave(ctx, r, j)
+	} else {
+		err = l.ask(ctx, r, j.post)
 	}
 	r.Recv = l.now()
 	if err != nil {
 		r.Status, r.Note = 0, err.Error()
 	}
+}
+
+// ask sends a request and reads its answer.
+func (l *load) ask(ctx context.Context, r *request, post bool) error {
+	method, body := http.MethodGet, io.Reader(nil)
+	if post {
+		method, body = http.MethodPost, strings.NewReader("one more")
+	}
+	req, err := l.newRequest(ctx, r, method, body)
+	if err != nil {
+		return err
+	}
+	res, err := l.http.Do(req)
+	if err != nil {
+		return err
+	}
+	return r.read(res)
+}
+
+func (l *load) newRequest(ctx context.Context, r *request, method string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+l.target+"/count", body)
+	if err == nil {
+		req.Header = r.header()
+	}
+	return req, err
 }
 
 // read reads the answer in full.

@@ -1,5 +1,6 @@
 // Command chaos tries Keyway's promises on real processes: a redis-server, a
-// router and several workers as sidecars, under the load of many clients,
+// router and several workers as sidecars, under the load of many clients, some
+// of which break uploads, tunnels and event streams off while the app works,
 // while workers join, leave, are killed and paused, and redis-server is
 // restarted with and without its data. The app behind the sidecars sees every
 // execution, and judges.

@@ -17,7 +17,9 @@ import (
 const (
 	headerKey     = "X-Key"
 	headerRequest = "X-Request" // the request's number
-	headerWork    = "X-Work"    // how long the app works on it
+	headerWork    = "X-Work"    // how long the app works on it, or goes on when the client has left
+	headerWay     = "X-Way"     // a way, if the client leaves
+	headerLimit   = "X-Limit"   // how long the app works at most until it takes the client for gone
 )
 
 // observer is the app behind every worker, and the judge of them all: it sees
@@ -137,6 +139,10 @@ func (o *observer) close() {
 // app serves the requests that worker sends.
 func (o *observer) app(worker string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if how, _ := strconv.Atoi(r.Header.Get(headerWay)); way(how) != toTheEnd {
+			o.serveLeft(worker, way(how), w, r)
+			return
+		}
 		// The server watches the connection once the body is read.
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			http.Error(w, "the body broke off", http.StatusBadRequest)
@@ -290,4 +296,64 @@ func (o *observer) record() record {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return record{o.keys, o.requests, o.findings}
+}
+
+// serveLeft serves a request whose client leaves: it works from the request's
+// head on until it notices that its connection has closed or the limit is
+// over, goes on for a while, and writes. A connection that closes does not
+// stop it at once: an app has a grace for that, and the key stays its own.
+func (o *observer) serveLeft(worker string, how way, w http.ResponseWriter, r *http.Request) {
+	x, windUp, err := parse(worker, r)
+	var limit time.Duration
+	if err == nil {
+		limit, err = time.ParseDuration(r.Header.Get(headerLimit))
+	}
+	if err != nil {
+		o.report(finding{mixedUp, x.Key, o.now(), err.Error(), nil})
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	read, ok := o.begin(x)
+	if !ok {
+		http.Error(w, "the token is too low", http.StatusConflict)
+		return
+	}
+	until := time.Now().Add(limit)
+	finish := func() {
+		time.Sleep(windUp)
+		o.write(x, read)
+		o.end(x, written)
+	}
+	switch how {
+	case upload, uploadH2:
+		_ = http.NewResponseController(w).SetReadDeadline(until)
+		_, _ = io.Copy(io.Discard, r.Body)
+		finish()
+		fmt.Fprintf(w, "%d %d", x.Value, x.Token)
+	case tunnel:
+		c, in, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			finish()
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer c.Close()
+		_ = c.SetDeadline(until)
+		if _, err := io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err == nil {
+			_, _ = io.Copy(c, in)
+		}
+		finish()
+	default:
+		w.Header().Set("Content-Type", "text/event-stream")
+		for time.Now().Before(until) && r.Context().Err() == nil {
+			if _, err := io.WriteString(w, "data: tick\n\n"); err != nil {
+				break
+			}
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				break
+			}
+			sleep(r.Context(), 10*time.Millisecond)
+		}
+		finish()
+	}
 }

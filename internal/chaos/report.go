@@ -24,6 +24,7 @@ type report struct {
 	bad        map[string]string // keys whose history is not that of a counter
 	calm       traffic
 	operations int
+	usage      [ways]used
 	moves      [2]int // of a key between processes: all, and those of busy keys
 	begin      time.Duration
 }
@@ -47,6 +48,11 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 			r.violations = append(r.violations, err.Error())
 		}
 	}
+	for w, u := range r.usage {
+		if u.executed == 0 {
+			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q none was executed", u.sent, way(w)))
+		}
+	}
 	if _, running, _ := s.observer.counts(); running != 0 {
 		r.violations = append(r.violations, fmt.Sprintf("%d executions run although everything has ended", running))
 	}
@@ -57,6 +63,7 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 func (r *report) check(j *judge, timeout time.Duration) {
 	ops, wrong := operations(r.requests, r.seen)
 	r.operations = len(ops)
+	r.usage = usage(r.requests, r.seen)
 	for _, f := range slices.Concat(r.seen.findings, wrong) {
 		if j.excused(f) {
 			r.excused = append(r.excused, f)
@@ -69,7 +76,7 @@ func (r *report) check(j *judge, timeout time.Duration) {
 		r.violations = append(r.violations, fmt.Sprintf("the history of %s is not that of a counter: %s", key, why))
 	}
 	for _, q := range r.requests {
-		if q.ok() {
+		if q.ok() || q.left() {
 			continue
 		}
 		v := j.classify(q)
@@ -149,9 +156,12 @@ func (r *report) printEvents(out io.Writer) {
 func (r *report) printRequests(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
-	ok, causes := 0, make(map[string]int)
+	ok, left, causes := 0, 0, make(map[string]int)
 	for _, q := range r.requests {
-		if q.ok() {
+		switch {
+		case q.left():
+			left++
+		case q.ok():
 			ok++
 		}
 	}
@@ -166,9 +176,14 @@ func (r *report) printRequests(out io.Writer) {
 	for _, c := range r.seen.keys {
 		executions += len(c.history)
 	}
-	fmt.Fprintf(w, "requests\t%d\n200\t%d\nfailed\t%d\n", len(r.requests), ok, len(r.requests)-ok)
+	fmt.Fprintf(w, "requests\t%d\n200\t%d\nfailed\t%d\n", len(r.requests), ok, len(r.requests)-ok-left)
 	for _, cause := range sortedKeys(causes) {
 		fmt.Fprintf(w, "%s\t%d\n", cause, causes[cause])
+	}
+	for i, u := range r.usage {
+		if u.sent > 0 {
+			fmt.Fprintf(w, "%s\t%d sent, %d executed%s\n", way(i), u.sent, u.executed, u.early())
+		}
 	}
 	fmt.Fprintf(w, "executions\t%d\n", executions)
 }
