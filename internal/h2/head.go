@@ -35,6 +35,9 @@ type block struct {
 	end      bool // nothing follows it on the stream
 	code     Code // of the stream's reset, with purposeReset
 	left     int  // bytes of fields that are taken
+	limit    int  // of them
+	count    int  // fields that were decoded
+	size     int  // and their bytes
 	room     int  // bytes of frames that are taken
 	trailer  bool
 	regular  bool // pseudo fields have ended
@@ -82,17 +85,30 @@ func freeFields(list *[]Field) {
 // begin prepares b for a block.
 func (b *block) begin(p purpose, f frame, limit int) {
 	*b = block{
-		open: true, purpose: p, stream: f.stream, end: f.has(flagEndStream), left: limit, room: 2*limit + maxFrame,
+		open: true, purpose: p, stream: f.stream, end: f.has(flagEndStream), left: limit, limit: limit, room: 2*limit + maxFrame,
 		trailer: p == purposeTrailer, length: -1, crumbs: b.crumbs[:0], fields: fieldLists.Get().(*[]Field),
 	}
 }
 
+// maxFields is how many fields a list may have.
+const maxFields = 200
+
+// excess is how many times as many fields, and bytes of them, as are taken are
+// decoded before the connection is given up.
+const excess = 4
+
+// flood reports whether more was decoded than a client has reason to send.
+func (b *block) flood() bool { return b.count > excess*maxFields || b.size > excess*b.limit }
+
 // take takes a field.
 func (b *block) take(f Field) {
-	switch size := len(f.Name) + len(f.Value) + 32; {
-	case b.bad != "" || b.tooLarge:
+	size := len(f.Name) + len(f.Value) + 32
+	b.count++
+	b.size += size
+	switch {
+	case b.bad != "" || b.tooLarge || b.purpose > purposeTrailer:
 		return
-	case size > b.left:
+	case size > b.left, b.count > maxFields:
 		b.tooLarge = true
 		return
 	default:

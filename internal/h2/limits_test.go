@@ -5,6 +5,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"golang.org/x/net/http2/hpack"
 )
 
 // A client that asks for much and gives nothing is cut off.
@@ -170,4 +172,54 @@ func TestLargeHeads(t *testing.T) {
 	c.expect("HEADERS 5 :status=431 end")
 	c.send(open(7, true, get()))
 	c.expect(`HEADERS 7 :status=200 x=GET http h/ 0 "" end`)
+}
+
+// A few bytes that refer to the table stand for as many fields, and kilobytes
+// each: a list ends at its bounds, not when all of it has been decoded.
+func TestReferencesToLargeFields(t *testing.T) {
+	for name, tt := range map[string]struct {
+		value string
+		refs  int
+		want  string
+	}{
+		"few":         {"y", maxFields - 10, ":status=200"},
+		"many":        {"y", maxFields, ":status=431"},
+		"large":       {strings.Repeat("y", 3000), 30, ":status=431"},
+		"a flood":     {"y", 1500, "ENHANCE_YOUR_CALM"},
+		"large flood": {strings.Repeat("y", 3000), 16 << 10, "ENHANCE_YOUR_CALM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := Server{MaxStreams: 8, MaxHeaderBytes: 64 << 10, HeadTicks: 10, IdleTicks: 50, ClientTicks: 20}
+			c := connect(t, &server, func(s *Stream) { s.Answer(200, nil, nil, true) })
+			c.send([]byte(preface), settingsFrame(), ackFrame)
+			c.expect("SETTINGS ack=false", "SETTINGS ack=true")
+			var block strings.Builder
+			enc := hpack.NewEncoder(&block)
+			enc.WriteField(Field{Name: "x", Value: tt.value})
+			c.send(open(1, true, get()+block.String()))
+			c.expect("HEADERS 1 :status=200 end")
+			refs := []byte(get() + strings.Repeat("\xbe", tt.refs)) // the last that went into the table
+			c.send(raw(frameHeaders, flagEndStream, 3, ""))
+			for len(refs) > 0 {
+				n := min(len(refs), maxFrame)
+				flags := uint8(0)
+				if n == len(refs) {
+					flags = flagEndHeaders
+				}
+				if _, err := c.nc.Write(raw(frameContinuation, flags, 3, string(refs[:n]))); err != nil {
+					break // it has been cut off
+				}
+				refs = refs[n:]
+			}
+			if e := c.event(); !strings.Contains(e, tt.want) {
+				t.Fatalf("got %s, want %s", e, tt.want)
+			}
+			c.locked(func() bool {
+				if n := c.server.block.count; n > excess*maxFields+decodeSize {
+					t.Errorf("%d fields were decoded", n)
+				}
+				return true
+			})
+		})
+	}
 }

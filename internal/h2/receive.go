@@ -105,7 +105,6 @@ func (c *Conn) headers(f frame, p []byte) error {
 	}
 	c.block.begin(purpose, f, c.srv.MaxHeaderBytes)
 	c.block.code = code
-	c.decoder.SetEmitEnabled(purpose == purposeRequest || purpose == purposeTrailer)
 	return c.fragment(f, p)
 }
 
@@ -132,17 +131,25 @@ func (c *Conn) purpose(f frame) (purpose, Code, error) {
 	return purposeTrailer, 0, nil
 }
 
+// decodeSize is how many bytes of a list of fields are decoded before it is seen
+// how much they say: each may stand for a field of kilobytes.
+const decodeSize = 1 << 10
+
 // fragment takes a part of a list of fields.
 func (c *Conn) fragment(f frame, p []byte) error {
 	b := &c.block
 	if b.room -= len(p) + frameHeaderLen; b.room < 0 {
 		return fatal(EnhanceYourCalm, "too many header fields")
 	}
-	if _, err := c.decoder.Write(p); err != nil {
-		return fatal(CompressionError, "bad header compression")
-	}
-	if b.bad != "" || b.tooLarge {
-		c.decoder.SetEmitEnabled(false)
+	for len(p) > 0 {
+		n := min(len(p), decodeSize)
+		if _, err := c.decoder.Write(p[:n]); err != nil {
+			return fatal(CompressionError, "bad header compression")
+		}
+		if b.flood() {
+			return fatal(EnhanceYourCalm, "too many header fields")
+		}
+		p = p[n:]
 	}
 	if !f.has(flagEndHeaders) {
 		return nil

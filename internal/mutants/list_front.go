@@ -52,5 +52,19 @@ func frontMutations() []mutation {
 			new:  `credit -= 0`,
 			test: "./internal/h2 -run '^TestTinyConnectionCreditWakesFew$'",
 		},
+		{
+			rule: "a list of fields is bounded while it is decoded",
+			file: "internal/h2/receive.go",
+			old:  `if b.flood() {`,
+			new:  `if false {`,
+			test: "./internal/h2 -run '^TestReferencesToLargeFields$'",
+		},
+		{
+			rule: "a request has a bounded number of fields",
+			file: "internal/h2/head.go",
+			old:  `case size > b.left, b.count > maxFields:`,
+			new:  `case size > b.left:`,
+			test: "./internal/h2 -run '^TestReferencesToLargeFields$'",
+		},
 	}
 }
