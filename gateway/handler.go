@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -51,7 +50,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer h.worker.release(x)
 	if h.detach {
-		x.run.parent = context.WithoutCancel(r.Context())
+		x.detach()
 	}
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()

@@ -112,7 +112,7 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 		return x, "", false
 	}
 	if h.detach {
-		x.run.parent = context.WithoutCancel(r.Context())
+		x.detach()
 	}
 	return x, baggage, true
 }

@@ -17,7 +17,8 @@ import (
 // Sidecar returns a handler that sends each request on to the app at target
 // (http://host:port, or unix:///path/of/socket) with its key held until the app
 // has answered in full or has closed the connection, even when the client has
-// gone away. The app should stop working on a request whose connection closes:
+// gone away, though not for longer than WorkerConfig.AbandonedTimeout then. The
+// app should stop working on a request whose connection closes:
 // that is how it learns that the ownership was lost, or that its client has
 // broken an upload off.
 //
@@ -65,6 +66,7 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 		},
 		ErrorHandler: s.noAnswer,
 	}
+	w.watching.Do(func() { w.shell.ended.Go(w.cancelAbandoned) })
 	s.keyedHandler = keyedHandler{worker: w, next: http.HandlerFunc(s.viaProxy), detach: true}
 	return s
 }
@@ -128,10 +130,29 @@ func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
 	a.ReadCloser = res.Body
-	if res.StatusCode != http.StatusSwitchingProtocols {
+	if conn, ok := res.Body.(halfCloser); ok {
+		res.Body = &upgraded{conn, r.Context().Value(runContextKey{}).(*runContext)}
+	} else {
 		res.Body = a
 	}
 	return res, nil
+}
+
+type halfCloser interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
+// upgraded is the connection to an app after a change of protocol. A client
+// that has ended its side of it has left.
+type upgraded struct {
+	halfCloser
+	run *runContext
+}
+
+func (u *upgraded) CloseWrite() error {
+	u.run.clientLeft()
+	return u.halfCloser.CloseWrite()
 }
 
 // overdue reports an app that has not closed its connection in time.

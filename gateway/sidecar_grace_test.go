@@ -296,14 +296,17 @@ func (b *brokenOff) Read(p []byte) (int, error) {
 
 const upgrade = "GET / HTTP/1.1\r\nHost: x\r\n" + gateway.HeaderKey + ": %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
+// use is a way to use the app. It sends a request, waits for the app to begin,
+// and returns when that has happened which the use is about.
+type use struct {
+	answer  string        // of the app, at once
+	chatter time.Duration // how often it goes on to write; 0 for never
+	run     func(t *testing.T, s *sidecarSite, app *stubbornApp, key string)
+}
+
 // givenUp are the ways in which a sidecar comes to give up the app's connection
-// before the answer is complete. Each sends a request, waits for the app to
-// begin, and lets that happen.
-var givenUp = map[string]struct {
-	answer  string
-	chatter time.Duration
-	run     asks
-}{
+// before the answer is complete.
+var givenUp = map[string]use{
 	"chunked upload": {run: func(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
 		c := s.raw(t, "POST / HTTP/1.1\r\nHost: x\r\n"+gateway.HeaderKey+": "+key+"\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
 		<-app.entered
@@ -454,10 +457,9 @@ func (s *goneStore) awaitLease(t *testing.T, d time.Duration) {
 // afterGivingUp lets a sidecar give the app's connection up, and returns when
 // that was, what the app did of the key, the next request of which came at
 // once, and the worker's log. With drain the worker is drained at once.
-func afterGivingUp(t *testing.T, name string, work time.Duration, drain, obeys bool) (at time.Time, visits []visit, logs string) {
+func afterGivingUp(t *testing.T, tt use, work time.Duration, drain, obeys bool) (at time.Time, visits []visit, logs string) {
 	c := newTestCluster(t, 16)
 	app := startStubbornApp(t)
-	tt := givenUp[name]
 	app.answer, app.chatter, app.obeys = tt.answer, tt.chatter, obeys
 	a := startSidecar(t, c, app)
 	a.ready(t, 16)
@@ -511,7 +513,7 @@ func TestTrapSidecarHoldsKeyUntilAppCloses(t *testing.T) {
 		for _, drain := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", drain ", drain), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					_, visits, logs := afterGivingUp(t, name, time.Second, drain, false)
+					_, visits, logs := afterGivingUp(t, givenUp[name], time.Second, drain, false)
 					first, second := visits[0], visits[1]
 					if second.from.Before(first.to) {
 						t.Errorf("the next request reached the app %v before the app was done with the one given up", first.to.Sub(second.from))
@@ -536,7 +538,7 @@ func TestTrapSidecarHoldsKeyForTheGrace(t *testing.T) {
 		for _, drain := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", drain ", drain), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					at, visits, logs := afterGivingUp(t, name, 30*time.Second, drain, false)
+					at, visits, logs := afterGivingUp(t, givenUp[name], 30*time.Second, drain, false)
 					if held := visits[1].from.Sub(at); held < grace-10*time.Millisecond || held > 20*time.Second {
 						t.Errorf("the next request reached the app %v after the connection was given up, want %v", held, grace)
 					}
@@ -554,7 +556,7 @@ func TestSidecarHalfClosesWhatItGivesUp(t *testing.T) {
 	for name := range givenUp {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				at, visits, logs := afterGivingUp(t, name, 30*time.Second, false, true)
+				at, visits, logs := afterGivingUp(t, givenUp[name], 30*time.Second, false, true)
 				if end := visits[0].to.Sub(at); end > 20*time.Millisecond {
 					t.Errorf("the app learnt of the end after %v", end)
 				}
@@ -587,6 +589,89 @@ func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
 			if waited := time.Since(start); waited >= 1500*time.Millisecond != app || waited > 2500*time.Millisecond {
 				t.Errorf("with an app %v: it serves after %v", app, waited)
 			}
+		})
+	}
+}
+
+const (
+	events     = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+	toUpgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+)
+
+// left are uses in which the client leaves and the app does not end.
+var left = map[string]use{
+	"events":                 {events, time.Second, leaveLink},
+	"events, plain HTTP":     {events, time.Second, leaveHTTP},
+	"no answer":              {"", 0, leaveLink},
+	"no answer, plain HTTP":  {"", 0, leaveHTTP},
+	"silent upgraded one":    {toUpgraded, 0, leaveUpgraded},
+	"half closed by clients": {toUpgraded, 0, halfCloseUpgraded},
+}
+
+func leaveLink(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
+	ctx, leave := context.WithCancel(t.Context())
+	go func() {
+		res, err := s.links.Do(ctx, &link.Request{Method: "GET", Target: "/", Host: "x", Key: key})
+		if err == nil {
+			io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+	}()
+	<-app.entered
+	time.Sleep(5 * time.Second)
+	leave()
+}
+
+func leaveHTTP(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
+	c := s.raw(t, "GET / HTTP/1.1\r\nHost: x\r\n"+gateway.HeaderKey+": "+key+"\r\n\r\n")
+	go io.Copy(io.Discard, c)
+	<-app.entered
+	time.Sleep(5 * time.Second)
+	c.Close()
+}
+
+func leaveUpgraded(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
+	c := s.raw(t, fmt.Sprintf(upgrade, key))
+	go io.Copy(io.Discard, c)
+	<-app.entered
+	time.Sleep(5 * time.Second)
+	c.Close()
+}
+
+func halfCloseUpgraded(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
+	c := s.raw(t, fmt.Sprintf(upgrade, key))
+	go func() {
+		defer c.Close()
+		io.Copy(io.Discard, c)
+	}()
+	<-app.entered
+	time.Sleep(5 * time.Second)
+	c.(memoryConn).CloseWrite()
+}
+
+// What a client has left is given up after AbandonedTimeout, and not before.
+func TestTrapAbandonedRequestsAreGivenUp(t *testing.T) {
+	const grace = 1500 * time.Millisecond
+	for name, tt := range left {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				at, visits, logs := afterGivingUp(t, tt, 10*time.Minute, false, false)
+				if held := visits[1].from.Sub(at); held < time.Minute+grace || held > time.Minute*12/10+2*grace {
+					t.Errorf("the next request reached the app %v after the client had left", held)
+				}
+				if !strings.Contains(logs, "level=ERROR") {
+					t.Errorf("no error is logged: %s", logs)
+				}
+			})
+			synctest.Test(t, func(t *testing.T) {
+				_, visits, logs := afterGivingUp(t, tt, 59*time.Second, false, false)
+				if visits[1].from.Before(visits[0].to) || visits[1].from.Sub(visits[0].to) > time.Second {
+					t.Errorf("the next request reached the app %v after the first was done", visits[1].from.Sub(visits[0].to))
+				}
+				if strings.Contains(logs, "level=ERROR") {
+					t.Errorf("an error is logged: %s", logs)
+				}
+			})
 		})
 	}
 }

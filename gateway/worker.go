@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -105,6 +106,15 @@ type WorkerConfig struct {
 	// through. Default 4096.
 	StreamsPerLink int
 
+	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
+	// with a request whose client has left, before its connection is given up
+	// and the key is free. It bounds for how long a stream of events that nobody
+	// reads holds its key. Leave an ordinary request the time to finish: an app
+	// that ignores the end of its connection would work on beside the next one.
+	// Default 1 min, for which proxies commonly let an app be silent; a tenth of
+	// it or two may pass until it is noticed.
+	AbandonedTimeout time.Duration
+
 	Logger *slog.Logger // default: discard
 }
 
@@ -116,7 +126,10 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 		return c, errors.New("gateway: WorkerConfig.Store is missing")
 	case c.Name == "" || c.Addr == "":
 		return c, errors.New("gateway: WorkerConfig.Name or Addr is missing")
+	case c.AbandonedTimeout < 0:
+		return c, fmt.Errorf("gateway: WorkerConfig.AbandonedTimeout is %v", c.AbandonedTimeout)
 	}
+	c.AbandonedTimeout = cmp.Or(c.AbandonedTimeout, time.Minute)
 	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)
 	c.Queue = cmp.Or(c.Queue, 100_000)
 	c.StreamsPerLink = cmp.Or(c.StreamsPerLink, 4096)
@@ -142,6 +155,7 @@ type Worker struct {
 	settled  atomic.Bool // the present incarnation has served all that the ring gave it
 	flights  flights
 	shell    *shell
+	watching sync.Once // starts cancelAbandoned
 
 	confirming func() // called between the two comparisons of confirm; nil but in tests
 }

@@ -9,7 +9,7 @@ import (
 // serve several programs, so each accepts the variables of the others.
 func programFlags() []string {
 	return []string{
-		"admin", "advertise", "cluster", "drain-timeout", "gossip", "gossip-advertise", "gossip-key", "hold", "join", "key",
+		"abandoned-timeout", "admin", "advertise", "cluster", "drain-timeout", "gossip", "gossip-advertise", "gossip-key", "hold", "join", "key",
 		"listen", "lock-file", "log", "log-level", "max-held", "name", "new-cluster", "on-redis-loss", "partitions", "queue",
 		"queue-per-key", "redis", "session-ttl", "tls-cert", "tls-key", "upgrade", "upstream",
 	}

@@ -3,9 +3,10 @@ package main
 // sidecarMutations are about what ends an execution at an app.
 func sidecarMutations() []mutation {
 	const (
-		closes = "./gateway -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
-		grace  = "./gateway -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
-		giving = "./internal/hop1 -run '^TestGivingUp$'"
+		closes    = "./gateway -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
+		grace     = "./gateway -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
+		abandoned = "./gateway -run '^TestTrapAbandonedRequestsAreGivenUp$'"
+		giving    = "./internal/hop1 -run '^TestGivingUp$'"
 	)
 	return []mutation{
 		{
@@ -77,6 +78,27 @@ func sidecarMutations() []mutation {
 			old:  "PreviousApp: o.upstream != nil, ",
 			new:  "",
 			test: "./cmd/worker -run '^TestRestartInFrontOfAnApp$'",
+		},
+		{
+			rule: "a request whose client has left is given up in the end",
+			file: "gateway/detached.go",
+			old:  "		case c.left.IsZero() && c.client.Err() != nil:\n			c.left = now\n",
+			new:  "",
+			test: abandoned,
+		},
+		{
+			rule: "a request whose client has left is given time",
+			file: "gateway/detached.go",
+			old:  "now.Sub(c.left) >= timeout",
+			new:  "now.Sub(c.left) >= timeout/2",
+			test: abandoned,
+		},
+		{
+			rule: "who ends his side of an upgraded connection has left",
+			file: "gateway/sidecar.go",
+			old:  "	u.run.clientLeft()\n",
+			new:  "",
+			test: abandoned,
 		},
 		{
 			rule: "a broken answer to a proxied request does not look whole",
