@@ -2,8 +2,6 @@ package gateway_test
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,7 +11,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -161,59 +158,6 @@ func TestTrapNestedCallFailsFast(t *testing.T) {
 	res, body := fetch(t, s.URL+"/chain", gateway.HeaderKey, "a", "Baggage", "tenant=7")
 	if res.StatusCode != http.StatusLoopDetected || !strings.Contains(body, `"a"`) {
 		t.Errorf("status %d, %q; want 508", res.StatusCode, body)
-	}
-}
-
-// A client that goes away does not free the key while the app works on it.
-func TestTrapSidecarHoldsKeyWhenClientLeaves(t *testing.T) {
-	w := startServing(t)
-	entered, release := make(chan struct{}, 2), make(chan struct{})
-	var running, most int
-	var mu sync.Mutex
-	app := serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		running++
-		most = max(most, running)
-		mu.Unlock()
-		entered <- struct{}{}
-		<-release
-		mu.Lock()
-		running--
-		mu.Unlock()
-		if r.Context().Err() != nil {
-			t.Error("the app lost its request with the client")
-		}
-		if r.Header.Get(gateway.HeaderToken) == "" {
-			t.Error("the app has no token")
-		}
-		fmt.Fprint(rw, "done")
-	}))
-	sidecar, err := w.Sidecar(must(url.Parse(app.URL)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := serve(t, sidecar)
-
-	ctx, leave := context.WithCancel(t.Context())
-	first := must(http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil))
-	first.Header.Set(gateway.HeaderKey, "k")
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if _, err := http.DefaultClient.Do(first); !errors.Is(err, context.Canceled) {
-			t.Errorf("the first client: %v", err)
-		}
-	})
-	<-entered
-	leave()
-	wg.Wait()
-
-	var second string
-	wg.Go(func() { _, second = fetch(t, s.URL, gateway.HeaderKey, "k") })
-	eventually(t, "the second waits", func() bool { return w.Queued("k") == 1 })
-	close(release)
-	wg.Wait()
-	if most != 1 || second != "done" {
-		t.Errorf("%d executions at once, the second answered %q", most, second)
 	}
 }
 

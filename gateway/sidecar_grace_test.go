@@ -649,6 +649,24 @@ func halfCloseUpgraded(t *testing.T, s *sidecarSite, app *stubbornApp, key strin
 	c.(memoryConn).CloseWrite()
 }
 
+// A client that goes away takes neither the key nor its connection from the app
+// that works for it.
+func TestTrapSidecarHoldsKeyWhenClientLeaves(t *testing.T) {
+	for _, name := range []string{"no answer", "no answer, plain HTTP", "events", "events, plain HTTP"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				at, visits, _ := afterGivingUp(t, left[name], 30*time.Second, false, true)
+				if ended := visits[0].to.Sub(at); ended < 30*time.Second {
+					t.Errorf("the app lost its request %v after the client had left", ended)
+				}
+				if early := visits[0].to.Sub(visits[1].from); early > 0 {
+					t.Errorf("the next request reached the app %v before the app was done", early)
+				}
+			})
+		})
+	}
+}
+
 // What a client has left is given up after AbandonedTimeout, and not before.
 func TestTrapAbandonedRequestsAreGivenUp(t *testing.T) {
 	const grace = 1500 * time.Millisecond

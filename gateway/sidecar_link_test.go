@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -185,44 +184,6 @@ func TestSidecarOverLinkBrokenAnswer(t *testing.T) {
 		if _, err := io.ReadAll(res.Body); err == nil {
 			t.Errorf("a broken answer to a body of %d bytes looks whole", size)
 		}
-	}
-}
-
-// The key stays held until the app has answered, also when the client leaves.
-func TestSidecarOverLinkHoldsKeyWhenClientLeaves(t *testing.T) {
-	entered, release := make(chan struct{}, 2), make(chan struct{})
-	app := serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		entered <- struct{}{}
-		<-release
-		if r.Context().Err() != nil {
-			t.Error("the app lost its request with the client")
-		}
-		fmt.Fprint(rw, "done")
-	}))
-	s, w := inFrontOf(t, app.URL)
-	ctx, leave := context.WithCancel(t.Context())
-	first := must(http.NewRequestWithContext(ctx, "GET", s.URL, nil))
-	first.Header.Set("X-Key", "k")
-	go func() {
-		<-entered
-		leave()
-	}()
-	if res, err := s.Client().Do(first); err == nil {
-		t.Errorf("answered %s", res.Status)
-		res.Body.Close()
-	}
-	second := make(chan string)
-	go func() {
-		_, body := get(t, s, "k")
-		second <- body
-	}()
-	eventually(t, "the second waits", func() bool { return w.Queued("k") == 1 })
-	if len(entered) > 0 {
-		t.Error("two requests of a key are with the app")
-	}
-	close(release)
-	if got := <-second; got != "done" {
-		t.Errorf("the second was answered %q", got)
 	}
 }
 

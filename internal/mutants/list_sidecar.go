@@ -6,6 +6,7 @@ func sidecarMutations() []mutation {
 		closes    = "./gateway -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
 		grace     = "./gateway -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
 		abandoned = "./gateway -run '^TestTrapAbandonedRequestsAreGivenUp$'"
+		leaves    = "./gateway -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
 		giving    = "./internal/hop1 -run '^TestGivingUp$'"
 	)
 	return []mutation{
@@ -78,6 +79,20 @@ func sidecarMutations() []mutation {
 			old:  "PreviousApp: o.upstream != nil, ",
 			new:  "",
 			test: "./cmd/worker -run '^TestRestartInFrontOfAnApp$'",
+		},
+		{
+			rule: "an execution over HTTP is detached from its client",
+			file: "gateway/handler.go",
+			old:  "		x.detach()\n",
+			new:  "",
+			test: leaves,
+		},
+		{
+			rule: "an execution over the link is detached from its client",
+			file: "gateway/server.go",
+			old:  "		x.detach()\n",
+			new:  "",
+			test: leaves,
 		},
 		{
 			rule: "a request whose client has left is given up in the end",
