@@ -123,7 +123,7 @@ func NewStore(url string, o StoreOptions) (*Store, error) {
 // ownershipKeys are the keys of a cluster as prelude.lua takes them.
 func ownershipKeys(cluster string) []string {
 	var keys []string
-	for _, name := range []string{"meta", "partitions", "changes", "sessions", "details", "renewals", "released", "gone"} {
+	for _, name := range []string{"meta", "partitions", "changes", "sessions", "details", "renewals", "released", "gone", "starts"} {
 		keys = append(keys, "{keyway:"+cluster+"}:"+name)
 	}
 	return keys

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -146,6 +147,36 @@ func TestSessionTTL(t *testing.T) {
 		c.advance(time.Millisecond)
 		if n := len(c.observe().Sessions); n != 0 {
 			c.Errorf("%d sessions at the end of the TTL, want 0", n)
+		}
+	})
+}
+
+// A name that has lived for long begins anew.
+func TestDeathsAreForgotten(t *testing.T) {
+	onEachClock(t, func(c *clocked) {
+		wait := func(inc string) time.Duration {
+			c.Helper()
+			_, err := c.store.Register(c.Context(), c.gen, handoff.Session{Incarnation: inc, Name: "n"}, ring.DefaultSessionTTL, nil)
+			if err != nil {
+				c.Fatal(err)
+			}
+			for _, s := range c.observe().Sessions {
+				if s.Incarnation == inc {
+					return s.Wait
+				}
+			}
+			c.Fatalf("%s has no session", inc)
+			return 0
+		}
+		for i, want := range []time.Duration{0, 0, ring.DefaultSessionTTL, 2 * ring.DefaultSessionTTL} {
+			if got := wait(fmt.Sprint("a", i)); got != want {
+				c.Errorf("start %d is to wait for %v, want %v", i, got, want)
+			}
+			c.advance(30*ring.DefaultSessionTTL - time.Millisecond)
+		}
+		c.advance(time.Millisecond)
+		if got := wait("b"); got != 0 {
+			c.Errorf("after a long life the next is to wait for %v", got)
 		}
 	})
 }

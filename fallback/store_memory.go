@@ -47,9 +47,10 @@ type memoryData struct {
 	sessions   map[string]*memorySession
 	released   map[string]time.Time
 	gone       map[string]time.Time // sessions that ran out in this generation
-	lost       bool                 // a part of it, since the generation began
-	clock      time.Time            // the latest
-	lag        time.Duration        // by how much Now was set back
+	starts     map[string]memoryStart
+	lost       bool          // a part of it, since the generation began
+	clock      time.Time     // the latest
+	lag        time.Duration // by how much Now was set back
 }
 
 type memoryPartition struct {
@@ -61,6 +62,14 @@ type memoryPartition struct {
 type memorySession struct {
 	state handoff.SessionState
 	until time.Time
+	joins time.Time // when it may join the ring
+}
+
+// memoryStart is the latest incarnation of a name.
+type memoryStart struct {
+	incarnation string
+	deaths      int // of those before it, in a row
+	at          time.Time
 }
 
 // NewMemory makes an empty store.
@@ -84,6 +93,7 @@ func newMemoryData() memoryData {
 		sessions:   map[string]*memorySession{},
 		released:   map[string]time.Time{},
 		gone:       map[string]time.Time{},
+		starts:     map[string]memoryStart{},
 	}
 }
 
@@ -102,6 +112,7 @@ func (d memoryData) clone() memoryData {
 	}
 	d.released = maps.Clone(d.released)
 	d.gone = maps.Clone(d.gone)
+	d.starts = maps.Clone(d.starts)
 	return d
 }
 
@@ -130,7 +141,7 @@ func (m *Memory) Restart(b MemoryBackup) {
 }
 
 // MemoryKeys are what LoseKey may be given.
-func MemoryKeys() []string { return []string{"partitions", "sessions", "released", "gone"} }
+func MemoryKeys() []string { return []string{"partitions", "sessions", "released", "gone", "starts"} }
 
 // LoseKey loses what a Store keeps under the key of that name, as an eviction
 // does.
@@ -146,6 +157,8 @@ func (m *Memory) LoseKey(key string) {
 		clear(m.data.released)
 	case "gone":
 		clear(m.data.gone)
+	case "starts":
+		clear(m.data.starts)
 	}
 	m.data.lost = true
 }

@@ -57,7 +57,28 @@ func (c *change) register(s handoff.Session, ttl time.Duration) {
 	c.data.sessions[s.Incarnation] = &memorySession{
 		state: handoff.SessionState{Session: s, Renewals: renewals},
 		until: c.now.Add(ttl),
+		joins: c.start(s),
 	}
+}
+
+// start returns when a session may join the ring.
+func (c *change) start(s handoff.Session) time.Time {
+	if s.Name == "" {
+		return c.now
+	}
+	maps.DeleteFunc(c.data.starts, func(_ string, s memoryStart) bool { return c.now.Sub(s.at) >= 30*c.settings.TTL })
+	last, known := c.data.starts[s.Name]
+	if last.incarnation != s.Incarnation || !known {
+		if known {
+			last.deaths++
+		}
+		last.incarnation, last.at = s.Incarnation, c.now
+	}
+	c.data.starts[s.Name] = last
+	if last.deaths < 2 {
+		return last.at
+	}
+	return last.at.Add(time.Duration(min(1<<min(last.deaths-2, 4), 10)) * c.settings.TTL)
 }
 
 func (c *change) hold(inc string, h handoff.Holding) {
@@ -99,6 +120,9 @@ func (m *Memory) Release(ctx context.Context, incarnation string) error {
 	}
 	if incarnation == "" {
 		return nil
+	}
+	if s := m.data.sessions[incarnation]; s != nil && m.data.starts[s.state.Name].incarnation == incarnation {
+		delete(m.data.starts, s.state.Name)
 	}
 	m.data.released[incarnation] = now
 	delete(m.data.sessions, incarnation)
@@ -189,6 +213,7 @@ func (m *Memory) Observe(ctx context.Context, gen string, since int64) (handoff.
 		Version:    d.version,
 	}
 	for _, session := range d.sessions {
+		session.state.Wait = max(0, session.joins.Sub(now))
 		s.Sessions = append(s.Sessions, session.state)
 	}
 	slices.SortFunc(s.Sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })

@@ -105,16 +105,18 @@ func (d *decoder) partition() handoff.PartitionState {
 	return p
 }
 
-func (d *decoder) session() handoff.SessionState {
+// session is one as of a time of the store's clock, in ms.
+func (d *decoder) session(now int64) handoff.SessionState {
 	var s handoff.SessionState
 	s.Incarnation = d.text()
 	s.Renewals = d.number()
 	details := d.split(d.text())
-	if len(details) != 3 {
+	if len(details) != 4 {
 		d.fail("session %q has %d details", s.Incarnation, len(details))
 		return s
 	}
 	s.Name, s.Addr, s.Gossip = details[0], details[1], details[2]
+	s.Wait = time.Duration(max(0, d.parse(details[3])-now)) * time.Millisecond
 	return s
 }
 
@@ -125,9 +127,10 @@ func decodeSnapshot(values []any) (handoff.Snapshot, error) {
 		Quarantine: time.Duration(d.number()) * time.Millisecond,
 		Version:    d.number(),
 	}
+	now := d.number()
 	sessions := d.list()
 	for sessions.err == nil && len(sessions.values) > 0 {
-		s.Sessions = append(s.Sessions, sessions.session())
+		s.Sessions = append(s.Sessions, sessions.session(now))
 	}
 	d.join(sessions.end())
 	released := d.list()

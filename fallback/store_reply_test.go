@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -26,8 +27,8 @@ func TestOpenReply(t *testing.T) {
 
 func TestDecodeSnapshot(t *testing.T) {
 	reply := func() []any {
-		return []any{"gen", "1500", "42",
-			[]any{"a", "7", "1:n,1:h,1:g,"},
+		return []any{"gen", "1500", "42", "1000",
+			[]any{"a", "7", "1:n,1:h,1:g,4:3000,"},
 			[]any{"r"},
 			[]any{"3", "1:9,1:a,1:k,1:b,2:12,"}}
 	}
@@ -37,7 +38,7 @@ func TestDecodeSnapshot(t *testing.T) {
 	}
 	want := handoff.PartitionState{Partition: 3, Record: handoff.Record{Epoch: 9, Owner: "a"}, Residue: []handoff.Residue{{Key: "k", Holder: "b", Token: 12}}}
 	if s.Generation != "gen" || s.Version != 42 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Released, []string{"r"}) ||
-		len(s.Sessions) != 1 || s.Sessions[0].Gossip != "g" || s.Sessions[0].Renewals != 7 ||
+		len(s.Sessions) != 1 || s.Sessions[0].Gossip != "g" || s.Sessions[0].Renewals != 7 || s.Sessions[0].Wait != 2*time.Second ||
 		len(s.Partitions) != 1 || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
 		t.Errorf("got %+v", s)
 	}
@@ -45,7 +46,8 @@ func TestDecodeSnapshot(t *testing.T) {
 		{nil, int64(5), []any{}},
 		{nil, "", "x", "1.5", []any{}},
 		{nil, "", "x", "99999999999999999999"},
-		{nil, "x", []any{"a"}, []any{"a", "x", "1:n,1:h,1:g,"}, []any{"a", "7", "1:n,1:h,"}, []any{"a", "7", "1:n"}, []any{nil, nil, nil}},
+		{nil, "", "x"},
+		{nil, "x", []any{"a"}, []any{"a", "x", "1:n,1:h,1:g,1:1,"}, []any{"a", "7", "1:n,1:h,1:g,"}, []any{"a", "7", "1:n,1:h,1:g,1:x,"}, []any{"a", "7", "1:n"}, []any{nil, nil, nil}},
 		{nil, "x", []any{nil}, []any{[]any{}}},
 		{nil, "x", []any{"3"}, []any{"x", "1:9,1:a,"}, []any{"3", "1:9,"}, []any{"3", "1:x,1:a,"}, []any{"3", "1:9,1:a,1:k,"},
 			[]any{"3", "1:9,1:a,1:k,1:b,1:x,"}, []any{"3", "-1:9,"}, []any{"3", "1:9,1:a"}, []any{"3", nil}},
@@ -80,9 +82,9 @@ func FuzzDecodePartition(f *testing.F) {
 }
 
 func FuzzDecodeSnapshot(f *testing.F) {
-	f.Add("gen", "0", "1", "inc", "5", "0:,0:,0:,", "9", "1:1,0:,")
-	f.Fuzz(func(t *testing.T, gen, quarantine, version, inc, renewals, details, p, value string) {
-		s, err := decodeSnapshot([]any{gen, quarantine, version, []any{inc, renewals, details}, []any{inc}, []any{p, value}})
+	f.Add("gen", "0", "1", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,")
+	f.Fuzz(func(t *testing.T, gen, quarantine, version, now, inc, renewals, details, p, value string) {
+		s, err := decodeSnapshot([]any{gen, quarantine, version, now, []any{inc, renewals, details}, []any{inc}, []any{p, value}})
 		if err == nil && (len(s.Sessions) != 1 || len(s.Partitions) != 1 || s.Generation != gen) {
 			t.Errorf("got %+v without an error", s)
 		}

@@ -26,6 +26,8 @@ type shell struct {
 	settled chan struct{} // closed when Worker.settled is true for the first time
 	gone    chan struct{} // closed when the last life has released its session
 
+	registered chan struct{} // closed when the first life's session was confirmed
+
 	wake  chan struct{} // holds one token while inbox is not empty
 	mu    sync.Mutex    // guards inbox
 	inbox []event
@@ -50,7 +52,11 @@ type shell struct {
 type life struct {
 	machine     *handoff.Machine
 	incarnation string
-	announced   bool // as active
+	first       bool          // of the process
+	confirmed   bool          // its session, at least once
+	told        bool          // by the store, of wait
+	wait        time.Duration // how long to stay off the ring, when last told
+	announced   bool          // as active
 }
 
 // event is an input for one life, or with a nil life for all.
@@ -60,7 +66,7 @@ type event struct {
 }
 
 func startShell(w *Worker) (*shell, error) {
-	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{})}
+	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{})}
 	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -102,6 +108,7 @@ func (s *shell) run() {
 	for {
 		changed := s.w.cfg.Members.Changed()
 		s.look()
+		s.join()
 		s.settle()
 		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now())))
 		select {
@@ -133,6 +140,7 @@ func (s *shell) handle(e event) {
 	}
 	if r, ok := e.input.(handoff.Reply); ok && r.Err == nil && len(r.Snapshot.Sessions) > 0 {
 		s.tellPeers(r.Snapshot.Sessions)
+		s.tellWait(e.life, r.Snapshot.Sessions)
 	}
 	if e.life == nil {
 		s.stepAll(e.input)
@@ -229,7 +237,7 @@ func (s *shell) begin() error {
 			cfg.Logger.Error("cannot write down the new incarnation: a restart will have to wait for its session to expire", "incarnation", id, "err", err)
 		}
 	}
-	l := &life{incarnation: id, machine: machine}
+	l := &life{incarnation: id, machine: machine, first: s.current == nil}
 	s.incarnation.Store(&id)
 	s.current, s.view = l, nil
 	s.w.settled.Store(false)
@@ -328,7 +336,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		s.cancelHandlers(e)
 	case handoff.LeaseChanged:
 		w.lease.Store(&e.Lease)
-		s.announceActive(l)
+		s.confirm(l, e.Lease)
 	case handoff.Owner:
 		p := &w.parts[e.Partition]
 		p.record.Store(&e.Record)
@@ -371,13 +379,45 @@ func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
 	}
 }
 
-// announceActive puts the worker on the ring once its session is confirmed.
-func (s *shell) announceActive(l *life) {
-	if l.announced || l != s.current || s.leaving {
+// confirm notes that a life's session was confirmed for the first time.
+func (s *shell) confirm(l *life, lease handoff.Lease) {
+	if l.confirmed || lease == (handoff.Lease{}) {
+		return
+	}
+	l.confirmed = true
+	if l.first {
+		close(s.registered)
+	}
+}
+
+// tellWait notes how long the store wants a life to stay off the ring.
+func (s *shell) tellWait(l *life, sessions []handoff.SessionState) {
+	for _, session := range sessions {
+		if session.Incarnation != l.incarnation {
+			continue
+		}
+		if session.Wait > 0 && !l.told && l.first {
+			s.w.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.w.cfg.Name, "after", session.Wait)
+		}
+		l.told, l.wait = true, session.Wait
+	}
+}
+
+// join puts the worker on the ring once its session is confirmed. A process
+// whose predecessors died one after the other waits for as long as the store
+// says, if somebody else serves meanwhile.
+func (s *shell) join() {
+	l := s.current
+	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
 		return
 	}
 	l.announced = true
 	s.announce(func(self *ring.Member) { self.State = ring.StateActive })
+	s.look()
+}
+
+func (s *shell) othersServe() bool {
+	return slices.ContainsFunc(ring.ActiveWorkers(s.view.Members), func(m ring.Member) bool { return m.Name != s.w.cfg.Name })
 }
 
 // settle notes when the worker serves all that the ring gives it.
@@ -409,8 +449,9 @@ func (s *shell) end(l *life) {
 }
 
 // releasePrevious gives up the sessions of processes that are known to be dead,
-// once their app has had its time. It tries until they have expired by
-// themselves.
+// once their app has had its time and this process has a session: the store
+// takes a name's latest incarnation that is released for one that has left in
+// order. It tries until they have expired by themselves.
 func (s *shell) releasePrevious() {
 	cfg := &s.w.cfg
 	ctx, cancel := context.WithTimeout(s.ctx, s.w.settings.TTL)
@@ -422,6 +463,10 @@ func (s *shell) releasePrevious() {
 		case <-ctx.Done():
 			return
 		}
+	}
+	select {
+	case <-s.registered:
+	case <-ctx.Done():
 	}
 	for _, id := range cfg.Previous {
 		for cfg.Store.Release(ctx, id) != nil {

@@ -46,7 +46,11 @@ type testWorker struct {
 func (c *testCluster) start(change ...func(*gateway.WorkerConfig)) *testWorker {
 	c.t.Helper()
 	c.n++
-	name := fmt.Sprintf("w%d", c.n)
+	return c.startNamed(fmt.Sprintf("w%d", c.n), change...)
+}
+
+func (c *testCluster) startNamed(name string, change ...func(*gateway.WorkerConfig)) *testWorker {
+	c.t.Helper()
 	member, err := c.hub.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: name + ":80"})
 	if err != nil {
 		c.t.Fatal(err)
@@ -470,6 +474,81 @@ func BenchmarkDo(b *testing.B) {
 			if err := w.Do(ctx, "order-42", func(x gateway.Execution) error { return x.Context().Err() }); err != nil {
 				b.Fatal(err)
 			}
+		}
+	})
+}
+
+// One worker of three that dies again and again, 10 s after each start or 10 s
+// after it serves something, costs the cluster little: it is off the ring for
+// most of the time.
+func TestTrapCrashLoop(t *testing.T) {
+	for _, loop := range []struct {
+		name          string
+		proof         bool    // of the process before, as by --lock-file
+		serves        bool    // before it dies
+		served, share float64 // of partitions, at least; of the time that it serves, at most
+	}{
+		{"at its start", false, false, 0.99, 0.05},
+		{"at its start, with proof", true, false, 0.99, 0.05},
+		{"when it serves", false, true, 0.95, 0.15},
+		{"when it serves, with proof", true, true, 0.99, 0.15},
+	} {
+		t.Run(loop.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const partitions, step, samples = 64, 100 * time.Millisecond, 20 * 60 * 10
+				c := newTestCluster(t, partitions)
+				a, b := c.start(), c.start()
+				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
+					time.Sleep(step)
+				}
+				var previous []string
+				looping := c.startNamed("looping")
+				served, serving, life := 0, 0, time.Duration(0)
+				for range samples {
+					time.Sleep(step)
+					served += a.Serving() + b.Serving() + looping.Serving()
+					if looping.Serving() > 0 {
+						serving++
+					}
+					if !loop.serves || looping.Serving() > 0 {
+						life += step
+					}
+					if life < 10*time.Second {
+						continue
+					}
+					life = 0
+					looping.Close()
+					_ = looping.member.Vanish()
+					if loop.proof {
+						previous = append(previous, looping.Incarnation())
+					}
+					looping = c.startNamed("looping", func(cfg *gateway.WorkerConfig) { cfg.Previous = previous })
+				}
+				if share := float64(served) / (samples * partitions); share < loop.served {
+					t.Errorf("%.1f %% of partitions were served on average, want at least %.0f %%", 100*share, 100*loop.served)
+				}
+				if share := float64(serving) / samples; share > loop.share {
+					t.Errorf("the worker served for %.1f %% of the time, want at most %.0f %%", 100*share, 100*loop.share)
+				}
+			})
+		})
+	}
+}
+
+// A worker whose name keeps dying waits for nobody where nobody else serves.
+func TestTheOnlyWorkerDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		for range 6 {
+			w := c.startNamed("only")
+			time.Sleep(time.Second)
+			w.Close()
+			_ = w.member.Vanish()
+		}
+		w := c.startNamed("only")
+		time.Sleep(25 * time.Second)
+		if n := w.Serving(); n != 16 {
+			t.Errorf("%d of 16 partitions are served 25 s after the last death", n)
 		}
 	})
 }

@@ -80,6 +80,50 @@ func storeMutations() []mutation {
 			test: `./fallback -run '^TestTrapGenerationThatWasLeft$'`,
 		},
 		{
+			rule: "a process whose name keeps dying joins the ring later",
+			file: "gateway/shell.go",
+			old:  `|| l.first && l.wait > 0 && s.othersServe()`,
+			new:  ``,
+			test: `./gateway -run '^TestTrapCrashLoop$'`,
+		},
+		{
+			rule: "nobody waits where nobody else serves",
+			file: "gateway/shell.go",
+			old:  ` && s.othersServe()`,
+			new:  ``,
+			test: `./gateway -run '^TestTheOnlyWorkerDoesNotWait$'`,
+		},
+		{
+			rule: "a restart with proof counts as a death",
+			file: "gateway/shell.go",
+			old: `	case <-s.registered:
+`,
+			new: `	default:
+`,
+			test: `./gateway -run '^TestTrapCrashLoop$'`,
+		},
+		{
+			rule: "a name that left in order begins anew",
+			file: "fallback/lua/ownership/release.lua",
+			old:  `redis.call('HDEL', STARTS, name)`,
+			new:  ``,
+			test: `./fallback -run '^TestConformanceEmbedded$/^NamesThatKeepDyingWait$'`,
+		},
+		{
+			rule: "a registration that is repeated is no start",
+			file: "fallback/lua/ownership/register.lua",
+			old:  `if last[1] == inc then`,
+			new:  `if false then`,
+			test: `./fallback -run '^TestConformanceEmbedded$/^NamesThatKeepDyingWait$'`,
+		},
+		{
+			rule: "deaths of long ago are forgotten",
+			file: "fallback/lua/ownership/register.lua",
+			old:  `redis.call('HDEL', STARTS, starts[i])`,
+			new:  ``,
+			test: `./fallback -run '^TestDeathsAreForgotten$'`,
+		},
+		{
 			rule: "the store's clock stands still where the server's is set back",
 			file: "fallback/lua/ownership/prelude.lua",
 			old:  `if now < latest then`,

@@ -2,9 +2,11 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -22,6 +24,7 @@ func sessionTests() []test {
 		{name: "TrapRenewNeverResurrects", run: renewNeverResurrects},
 		{name: "ReleaseLeavesATombstone", run: releaseLeavesATombstone},
 		{name: "ReleaseOfTheUnknown", run: releaseOfTheUnknown},
+		{name: "NamesThatKeepDyingWait", run: dyingNamesWait},
 		{name: "NoIncarnation", run: noIncarnation},
 		{name: "OddBytes", run: oddBytes},
 		{name: "ContextEnds", run: contextEnds},
@@ -198,6 +201,46 @@ func releaseOfTheUnknown(r *run) {
 	if got := r.observe(0).Released; !slices.Equal(got, []string{"ghost"}) {
 		r.Errorf("got tombstones %q, want ghost", got)
 	}
+}
+
+func dyingNamesWait(r *run) {
+	r.begin()
+	start := func(inc string, ttls int) {
+		r.Helper()
+		for again := range 2 { // a registration that is repeated is no start
+			_, err := r.store.Register(r.Context(), r.gen, handoff.Session{Incarnation: inc, Name: "n"}, long, nil)
+			r.must(err)
+			limit := time.Duration(ttls) * r.h.TTL
+			if wait := r.wait(inc); wait > limit || again == 0 && ttls > 2 && wait <= limit/2 {
+				r.Errorf("%s is to wait for %v, want up to %d TTLs", inc, wait, ttls)
+			}
+		}
+	}
+	for i, ttls := range []int{0, 0, 1, 2, 4, 8, 10, 10} {
+		start(fmt.Sprint("a", i), ttls)
+	}
+	r.register("other")
+	if wait := r.wait("other"); wait > 0 {
+		r.Errorf("another name is to wait for %v", wait)
+	}
+	r.must(r.store.Release(r.Context(), "a6")) // on behalf of a dead one
+	start("b", 10)
+	r.must(r.store.Release(r.Context(), "b")) // it left in order
+	for i, ttls := range []int{0, 0, 1} {
+		start(fmt.Sprint("c", i), ttls)
+	}
+	r.until("c2 has waited", func() bool { return r.wait("c2") == 0 })
+}
+
+func (r *run) wait(inc string) time.Duration {
+	r.Helper()
+	for _, s := range r.observe(0).Sessions {
+		if s.Incarnation == inc {
+			return s.Wait
+		}
+	}
+	r.Fatalf("%s has no session", inc)
+	return 0
 }
 
 func noIncarnation(r *run) {

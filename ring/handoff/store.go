@@ -89,7 +89,8 @@ type PartitionState struct {
 // SessionState is a live session as the store has it.
 type SessionState struct {
 	Session
-	Renewals int64 // goes up with each renewal
+	Renewals int64         // goes up with each renewal
+	Wait     time.Duration // how long it should stay off the ring yet, since its name keeps dying
 }
 
 // Snapshot is what Observe reads in one atomic step.

@@ -24,5 +24,5 @@ if since < version then
   end
 end
 
-return {'ok', generation, int(math.max(0, quarantine - now)), int(version), sessions,
+return {'ok', generation, int(math.max(0, quarantine - now)), int(version), int(now), sessions,
   redis.call('ZRANGEBYSCORE', RELEASED, '(' .. int(math.max(0, now - HOUR)), '+inf'), partitions}

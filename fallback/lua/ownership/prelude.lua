@@ -8,17 +8,20 @@
 --   partitions  partition -> netstrings: epoch, owner, then key, holder, token of each residue
 --   changes     partition, scored by the version of its last change
 --   sessions    incarnation, scored by the end of its session (ms)
---   details     incarnation -> netstrings: name, addr, gossip
+--   details     incarnation -> netstrings: name, addr, gossip, when it may join
+--               the ring (ms)
 --   renewals    incarnation -> counter
 --   released    incarnation, scored by the time of its release (ms)
 --   gone        incarnation whose session ran out in this generation, scored alike
+--   starts      name -> netstrings: its latest incarnation, how many before that one
+--               in a row did not leave in order, when that one registered (ms)
 --
 -- Each of them but meta also holds the empty member, scored -1, from the
 -- generation's beginning to its end. So a key that is not there was lost.
 --
 -- Every script takes the generation that the caller knows, changes nothing if
 -- it is another one, and means the same when it is run twice.
-local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE = unpack(KEYS)
+local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE, STARTS = unpack(KEYS)
 local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW = unpack(ARGV, 1, 7)
 local FIRST = 8 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
@@ -109,7 +112,7 @@ if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true
     end
     redis.call('ZADD', CHANGES, unpack(scores))
   end
-  for _, key in ipairs({PARTITIONS, DETAILS, RENEWALS}) do
+  for _, key in ipairs({PARTITIONS, DETAILS, RENEWALS, STARTS}) do
     redis.call('HSET', key, '', '')
   end
   for _, key in ipairs({CHANGES, SESSIONS, RELEASED, GONE}) do

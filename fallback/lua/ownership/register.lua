@@ -8,9 +8,37 @@ local name, addr, gossip = take(), take(), take()
 if inc == '' or released(inc) or redis.call('ZSCORE', GONE, inc) then
   return {'gone'}
 end
+
+-- A name whose incarnations die one after the other is to join the ring later
+-- each time, from the third on. It begins anew when one has left in order or
+-- lived for long.
+local function start(name)
+  if name == '' then
+    return now
+  end
+  local starts = redis.call('HGETALL', STARTS)
+  for i = 1, #starts, 2 do
+    if starts[i] ~= '' and tonumber(split(starts[i + 1])[3]) <= now - 30 * TTL then
+      redis.call('HDEL', STARTS, starts[i])
+    end
+  end
+  local last = split(redis.call('HGET', STARTS, name) or '')
+  local deaths, at = 0, now
+  if last[1] == inc then
+    deaths, at = tonumber(last[2]), tonumber(last[3])
+  elseif last[1] then
+    deaths = tonumber(last[2]) + 1
+  end
+  redis.call('HSET', STARTS, name, join({inc, int(deaths), int(at)}))
+  if deaths < 2 then
+    return at
+  end
+  return at + math.min(2 ^ (deaths - 2), 10) * TTL
+end
+
 local renewals = tonumber(redis.call('HGET', RENEWALS, inc) or 0)
 extend(inc, ttl)
-redis.call('HSET', DETAILS, inc, join({name, addr, gossip}))
+redis.call('HSET', DETAILS, inc, join({name, addr, gossip, int(start(name))}))
 redis.call('HSET', RENEWALS, inc, int(math.max(renewals + 1, now)))
 
 -- A re-asserted residue does not replace the entry of a later execution.

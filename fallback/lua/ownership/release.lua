@@ -3,6 +3,10 @@ local inc = take()
 if inc == '' then
   return {'ok'}
 end
+local name = split(redis.call('HGET', DETAILS, inc) or '')[1]
+if name and name ~= '' and split(redis.call('HGET', STARTS, name) or '')[1] == inc then
+  redis.call('HDEL', STARTS, name)
+end
 redis.call('ZADD', RELEASED, int(now), inc)
 redis.call('ZREM', SESSIONS, inc)
 redis.call('HDEL', DETAILS, inc)
