@@ -217,7 +217,7 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t, 16)
-		c.store = fallback.NewMemory(fallback.MemoryOptions{})
+		c.store = fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}})
 		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.NewCluster = false })
 		var err error
 		for { // until the session is confirmed
