@@ -275,9 +275,10 @@ func (x *crossing) awaitBody(w *clientWriter) {
 // headerFields returns the request's fields as the worker gets them.
 func headerFields(rt *Router, r *http.Request) link.Fields {
 	f := make(link.Fields, 0, 768)
+	trusted := rt.trusts(r.RemoteAddr)
 	named := connectionNames(r.Header["Connection"])
 	for name, values := range r.Header {
-		if kind := kindOf(name); kind == fieldForwarded || kind == fieldTE || rt.fields.drops(kind, name) || named(name) {
+		if kind := kindOf(name); kind == fieldForwarded || kind == fieldProxy && !trusted || kind == fieldTE || rt.fields.drops(kind, name) || named(name) {
 			continue
 		}
 		for _, v := range values {
@@ -292,13 +293,18 @@ func headerFields(rt *Router, r *http.Request) link.Fields {
 	if te := r.Header["Te"]; len(te) > 0 && strings.Contains(strings.ToLower(strings.Join(te, ",")), "trailers") {
 		f = link.AppendField(f, "Te", "trailers")
 	}
-	return append(f, forwardingFields(rt, r)...)
+	var prior http.Header
+	if trusted {
+		prior = r.Header
+	}
+	return append(f, forwardingFields(rt, r, prior)...)
 }
 
-// forwardingFields returns the fields that tell of this hop and those before.
-func forwardingFields(rt *Router, r *http.Request) (f link.Fields) {
+// forwardingFields returns the fields that tell of this hop, and of those before
+// what is said in prior.
+func forwardingFields(rt *Router, r *http.Request, prior http.Header) (f link.Fields) {
 	h := make(http.Header, 4)
-	setForwarded(h, r)
+	setForwarded(h, r, prior)
 	for name, values := range h {
 		f = link.AppendField(f, name, values[0])
 	}

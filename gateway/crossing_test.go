@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -56,6 +57,8 @@ func testCrossingCarriesHTTP(t *testing.T, front way) {
 			fmt.Fprintf(rw, " forwarding: %v", r.Header)
 		}
 		h.Set("X-Sum", "42")
+	}, func(cfg *gateway.RouterConfig) {
+		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	})
 	s := front(t, rt)
 	req := must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+"/a%20b?x=1&y=%2F", io.NopCloser(strings.NewReader("body"))))

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/keyway-go/keyway/gateway"
 )
 
 // cgiApp answers with what an app behind CGI, WSGI, Rack or PHP sees of the
@@ -67,5 +70,44 @@ func TestConnectionDoesNotNameWhatTheAppIsTold(t *testing.T) {
 				t.Errorf("the app sees %s", got)
 			}
 		})
+	}
+}
+
+// What proxies say of the client counts only if they are trusted.
+func TestForwardingFieldsOfStrangersAreReplaced(t *testing.T) {
+	lines := []string{"X-Forwarded-For: 192.0.2.1", "x-forwarded-for: 192.0.2.2", "X-Forwarded-Proto: https", "X-Forwarded-Host: bank.example",
+		"Forwarded: for=192.0.2.1", "X-Forwarded-Port: 443", "X-Real-IP: 192.0.2.1"}
+	const own = "X_FORWARDED_FOR=127.0.0.1 X_FORWARDED_PROTO=http X_FORWARDED_HOST=shop.example FORWARDED=for=127.0.0.1;host=shop.example;proto=http X_FORWARDED_PORT= X_REAL_IP= "
+	const appended = "X_FORWARDED_FOR=192.0.2.1, 192.0.2.2, 127.0.0.1 X_FORWARDED_PROTO=https, http X_FORWARDED_HOST=bank.example, shop.example " +
+		"FORWARDED=for=192.0.2.1, for=127.0.0.1;host=shop.example;proto=http X_FORWARDED_PORT=443 X_REAL_IP=192.0.2.1 "
+	for _, tt := range []struct {
+		trusted []string
+		want    string
+	}{
+		{nil, own},
+		{[]string{"10.0.0.0/8", "::1/128"}, own},
+		{[]string{"10.0.0.0/8", "127.0.0.0/8"}, appended},
+	} {
+		for _, e := range entrances(t, cgiApp, func(rt *gateway.RouterConfig, _ *gateway.WorkerConfig) {
+			for _, p := range tt.trusted {
+				rt.TrustedProxies = append(rt.TrustedProxies, netip.MustParsePrefix(p))
+			}
+		}) {
+			if strings.Contains(e.name, "own port") {
+				continue // for routers, which are trusted
+			}
+			t.Run(fmt.Sprint(tt.trusted, e.name), func(t *testing.T) {
+				const see = "/?see=X_FORWARDED_FOR,X_FORWARDED_PROTO,X_FORWARDED_HOST,FORWARDED,X_FORWARDED_PORT,X_REAL_IP"
+				answers := []string{e.send(t, "GET", see, lines, "")}
+				if !e.http2 {
+					answers = append(answers, e.send(t, "POST", see, append([]string{"Transfer-Encoding: chunked"}, lines...), "4\r\nbody\r\n0\r\n\r\n"))
+				}
+				for _, got := range answers {
+					if !strings.Contains(got, tt.want) {
+						t.Errorf("the app sees %s", got)
+					}
+				}
+			})
+		}
 	}
 }

@@ -70,6 +70,7 @@ type frontConn struct {
 	values []string // memory of header
 
 	client    string // the client's address, for the forwarding fields
+	trusted   bool   // and what it says in those is believed
 	forwarded link.Fields
 	madeFor   string // the host for which forwarded was made
 }
@@ -93,6 +94,7 @@ func newFrontConn(f *Front, conn net.Conn) *frontConn {
 		return nil
 	}
 	c := &frontConn{front: f, conn: conn, raw: raw, client: conn.RemoteAddr().String()}
+	c.trusted = f.router.trusts(c.client)
 	c.io.read, c.io.write = c.tryRead, c.tryWrite
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.enter(stageIdle, idleTicks)
@@ -460,12 +462,11 @@ func (c *frontConn) fields(memory link.Fields) link.Fields {
 	rules, prior := &c.front.router.fields, false
 	for i := range c.head.Fields {
 		name := text(c.head.Fields[i].Name)
-		kind := kindOf(name)
-		if kind == fieldForwarded {
-			prior = true
+		switch kind := kindOf(name); {
+		case kind == fieldForwarded:
+			prior = c.trusted
 			continue
-		}
-		if rules.drops(kind, name) {
+		case kind == fieldProxy && !c.trusted, rules.drops(kind, name):
 			continue
 		}
 		f = link.AppendField(f, name, text(c.head.Fields[i].Value))
@@ -473,20 +474,20 @@ func (c *frontConn) fields(memory link.Fields) link.Fields {
 	return c.appendForwarding(f, prior)
 }
 
-// appendForwarding appends what setForwarded sets, and what the client said
-// there before if there is anything.
+// appendForwarding appends what setForwarded sets, and what a trusted
+// client said there before if there is anything.
 func (c *frontConn) appendForwarding(f link.Fields, prior bool) link.Fields {
 	if !prior && c.madeFor == text(c.head.Host) && c.forwarded != nil {
 		return append(f, c.forwarded...)
 	}
-	in := &http.Request{RemoteAddr: c.client, Host: string(c.head.Host), Header: make(http.Header), ProtoMajor: 1, ProtoMinor: 1}
+	in := &http.Request{RemoteAddr: c.client, Host: string(c.head.Host), ProtoMajor: 1, ProtoMinor: 1}
+	before := make(http.Header)
 	for i := range c.head.Fields {
-		if name := text(c.head.Fields[i].Name); kindOf(name) == fieldForwarded {
-			name = http.CanonicalHeaderKey(name)
-			in.Header[name] = append(in.Header[name], text(c.head.Fields[i].Value))
+		if name := text(c.head.Fields[i].Name); prior && kindOf(name) == fieldForwarded {
+			before.Add(name, text(c.head.Fields[i].Value))
 		}
 	}
-	made := forwardingFields(c.front.router, in)
+	made := forwardingFields(c.front.router, in, before)
 	if !prior {
 		c.madeFor, c.forwarded = in.Host, made
 	}

@@ -31,9 +31,10 @@ const maxH2Streams = 250
 // h2Conn is a client's connection that speaks HTTP/2.
 type h2Conn struct {
 	*h2.Conn
-	front  *Front
-	client string               // the client's address
-	tls    *tls.ConnectionState // nil without TLS
+	front   *Front
+	client  string               // the client's address
+	trusted bool                 // what it says in forwarding fields is believed
+	tls     *tls.ConnectionState // nil without TLS
 
 	forwarded atomic.Pointer[forwardedTo]
 	abandoned atomic.Int64 // requests that the client has given up and a worker still works on
@@ -61,6 +62,7 @@ func newH2Server(f *Front) *h2.Server {
 // serveH2 serves a connection to its end. What has been read of it is in read.
 func (f *Front) serveH2(conn net.Conn, read []byte) {
 	c := &h2Conn{front: f, client: conn.RemoteAddr().String()}
+	c.trusted = f.router.trusts(c.client)
 	if t, ok := conn.(*tls.Conn); ok {
 		state := t.ConnectionState()
 		c.tls = &state
@@ -231,12 +233,11 @@ func (s *h2Stream) appendFields(memory link.Fields) link.Fields {
 	rules, prior := &s.conn.front.router.fields, false
 	for i := range s.stream.Fields {
 		name := s.stream.Fields[i].Name
-		kind := kindOf(name)
-		if kind == fieldForwarded {
-			prior = true
+		switch kind := kindOf(name); {
+		case kind == fieldForwarded:
+			prior = s.conn.trusted
 			continue
-		}
-		if rules.drops(kind, name) {
+		case kind == fieldProxy && !s.conn.trusted, rules.drops(kind, name):
 			continue
 		}
 		f = link.AppendField(f, name, s.stream.Fields[i].Value)
@@ -251,7 +252,12 @@ func (s *h2Stream) forwarding(prior bool) link.Fields {
 	if !prior && last != nil && last.host == s.stream.Authority && last.scheme == s.stream.Scheme {
 		return last.fields
 	}
-	fields := forwardingFields(s.conn.front.router, s.conn.request(s.stream))
+	r := s.conn.request(s.stream)
+	var before http.Header
+	if prior {
+		before = r.Header
+	}
+	fields := forwardingFields(s.conn.front.router, r, before)
 	if !prior {
 		s.conn.forwarded.Store(&forwardedTo{s.stream.Scheme, s.stream.Authority, fields})
 	}

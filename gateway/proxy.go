@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,7 +73,7 @@ func (x *passage) rewrite(pr *httputil.ProxyRequest) {
 	if x.router.fields.stripTrailer(in.Trailer); len(in.Trailer) > 0 {
 		out.ContentLength = -1
 	}
-	setForwarded(out.Header, in)
+	setForwarded(out.Header, in, in.Header)
 	if via := x.router.cfg.Via; via != "" {
 		out.Header.Add("Via", fmt.Sprintf("%d.%d %s", in.ProtoMajor, in.ProtoMinor, via))
 	}
@@ -189,8 +191,23 @@ func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	f.answer(w, err)
 }
 
-// setForwarded adds this hop to what the client's proxies have said.
-func setForwarded(h http.Header, in *http.Request) {
+// trusts reports whether what the peer at that address says of clients is
+// believed. An address that is not of IP is not trusted.
+func (rt *Router) trusts(remote string) bool {
+	if len(rt.cfg.TrustedProxies) == 0 {
+		return false
+	}
+	peer, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return false
+	}
+	addr := peer.Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// setForwarded sets in h what tells of this hop, behind what the client's
+// proxies have said in prior.
+func setForwarded(h http.Header, in *http.Request, prior http.Header) {
 	client, _, err := net.SplitHostPort(in.RemoteAddr)
 	if err != nil {
 		client = "unknown"
@@ -203,15 +220,15 @@ func setForwarded(h http.Header, in *http.Request) {
 	if strings.Contains(client, ":") {
 		node = `"[` + client + `]"`
 	}
-	appendList(h, in, "Forwarded", "for="+node+";host="+quoteToken(in.Host)+";proto="+proto)
-	appendList(h, in, "X-Forwarded-For", client)
-	appendList(h, in, "X-Forwarded-Host", in.Host)
-	appendList(h, in, "X-Forwarded-Proto", proto)
+	appendList(h, prior, "Forwarded", "for="+node+";host="+quoteToken(in.Host)+";proto="+proto)
+	appendList(h, prior, "X-Forwarded-For", client)
+	appendList(h, prior, "X-Forwarded-Host", in.Host)
+	appendList(h, prior, "X-Forwarded-Proto", proto)
 }
 
-func appendList(h http.Header, in *http.Request, name, value string) {
-	if prior := in.Header[name]; len(prior) > 0 {
-		value = strings.Join(prior, ", ") + ", " + value
+func appendList(h, prior http.Header, name, value string) {
+	if before := prior[name]; len(before) > 0 {
+		value = strings.Join(before, ", ") + ", " + value
 	}
 	h[name] = []string{value}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -43,7 +44,10 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front way) {
 		w.Header().Set("X-Hop", "gone")
 		w.WriteHeader(http.StatusTeapot)
 		io.WriteString(w, "tea")
-	}, func(c *gateway.RouterConfig) { c.Via = "keyway" })
+	}, func(c *gateway.RouterConfig) {
+		c.Via = "keyway"
+		c.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
 	req, _ := http.NewRequestWithContext(t.Context(), "REPORT", s.URL+"/a%2Fb//c/..?q=1;x&p=%zz&q=2", strings.NewReader("hello"))
 	req.Host = "shop.example:8080"
 	for name, value := range map[string]string{

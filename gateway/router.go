@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +68,11 @@ type RouterConfig struct {
 	// they speak. Another one is not passed on: the app gets a plain request.
 	// Default: websocket; empty but not nil: none.
 	Upgrades []string
+
+	// TrustedProxies are the addresses from which Forwarded, X-Forwarded-… and
+	// X-Real-Ip are believed and added to; from others they are replaced.
+	// Default: none.
+	TrustedProxies []netip.Prefix
 
 	// Via is the pseudonym that the router adds to the header Via (RFC 9110,
 	// section 7.6.3) of requests and responses. Default: none.
@@ -173,7 +179,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &passage{router: rt, in: r.WithContext(r.Context()), key: key, partition: p}
 	x.in.Header = r.Header.Clone()
-	rt.fields.clean(x.in.Header, true)
+	rt.fields.clean(x.in.Header, rt.trusts(r.RemoteAddr))
 	x.serve(out)
 }
 

@@ -222,6 +222,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--key body:id", "the forms are header:NAME"},
 		{"--hold -1s", "--hold"},
 		{"--upgrade websocket,h2c", "h2c"},
+		{"--trusted-proxies 10.0.0.1,proxy", "--trusted-proxies"},
 		{"--partitions 0", "--partitions"},
 		{"--gossip-key short", "--gossip-key"},
 		{"--tls-cert x", "need each other"},

@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/tls"
 	"io"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -19,6 +20,8 @@ type options struct {
 	listen, admin           string
 	tlsCert, tlsKey         string
 	keySpecs                []string
+	trustedSpecs            []string
+	trusted                 []netip.Prefix
 	upgrades                []string
 	hold                    time.Duration
 	maxHeld                 int
@@ -41,6 +44,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Address(&o.listen, "listen", "127.0.0.1:8080", "`address` that takes requests, HTTP/1.1 and HTTP/2; port 0 takes a free one")
 	f.List(&o.keySpecs, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as\npath:/orders/{key}) or host; several, separated by spaces or by repeating the\nflag, are tried in their order. The same on all routers")
 	f.List(&o.upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the\nheader Upgrade, which is not passed on with others; none for none. The same on\nrouters and workers")
+	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies before\nthe router: what they say in Forwarded, X-Forwarded-... and X-Real-IP is passed on;\nwhat others say there is replaced")
 	f.Duration(&o.hold, "hold", 15*time.Second, 0, "`time` that a request waits while its key has no reachable owner, before it fails\nwith 503; 0: it fails at once")
 	f.Int(&o.maxHeld, "max-held", 10_000, 1, "`number` of requests that wait so at one time")
 	f.Int(&o.minBodyRate, "min-body-rate", 1024, 0, "`bytes` a second that a client has to send of a body, on average over a minute; one\nthat is slower is answered with 408; 0: any number")
@@ -87,6 +91,13 @@ func (o *options) check() error {
 	if err := o.settings.Validate(); err != nil {
 		return cli.Usagef("%v", err)
 	}
+	for _, spec := range o.trustedSpecs {
+		network, err := parseNetwork(spec)
+		if err != nil {
+			return cli.Usagef("--trusted-proxies: %q is neither a network such as 10.0.0.0/8 nor an address", spec)
+		}
+		o.trusted = append(o.trusted, network)
+	}
 	if (o.tlsCert == "") != (o.tlsKey == "") {
 		return cli.Usagef("--tls-cert and --tls-key need each other")
 	}
@@ -96,6 +107,14 @@ func (o *options) check() error {
 		}
 	}
 	return nil
+}
+
+// parseNetwork reads a network or a single address.
+func parseNetwork(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return addr.Unmap().Prefix(addr.Unmap().BitLen())
+	}
+	return netip.ParsePrefix(s)
 }
 
 // holdTime turns --hold 0 into what gateway takes for no time at all.

@@ -11,7 +11,7 @@ func programFlags() []string {
 	return []string{
 		"abandoned-timeout", "admin", "advertise", "cluster", "drain-timeout", "gossip", "gossip-advertise", "gossip-key", "hold", "join", "key",
 		"listen", "lock-file", "log", "log-level", "max-held", "name", "new-cluster", "on-redis-loss", "partitions", "queue",
-		"queue-per-key", "redis", "session-ttl", "tls-cert", "tls-key", "upgrade", "upstream",
+		"queue-per-key", "redis", "session-ttl", "tls-cert", "tls-key", "trusted-proxies", "upgrade", "upstream",
 	}
 }
 

@@ -5,11 +5,12 @@ func crossingMutations() []mutation {
 	const tunnel = "./gateway -run ^TestTrapNoTunnelAroundTheLock$"
 	const folded = "./gateway -run ^TestTrapUnderscoreIsHyphenToTheApp$"
 	const trailers = "./gateway -run ^TestTrailers$"
+	const forwarded = "./gateway -run ^TestForwardingFieldsOfStrangersAreReplaced$"
 	return []mutation{
 		{
 			rule: "the router passes on only allowed upgrades",
 			file: "gateway/router.go",
-			old:  "	rt.fields.clean(x.in.Header, true)\n",
+			old:  "	rt.fields.clean(x.in.Header, rt.trusts(r.RemoteAddr))\n",
 			new:  "",
 			test: tunnel,
 		},
@@ -110,6 +111,27 @@ func crossingMutations() []mutation {
 			old:  "if a.handler.detach { // it is an app's behind a sidecar",
 			new:  "if false {",
 			test: "./gateway -run ^TestNoContentTypeIsGuessed$",
+		},
+		{
+			rule: "forwarding fields of strangers are replaced, over HTTP/1.1",
+			file: "gateway/front_conn.go",
+			old:  "prior = c.trusted",
+			new:  "prior = true",
+			test: forwarded,
+		},
+		{
+			rule: "forwarding fields of strangers are replaced, over HTTP/2",
+			file: "gateway/front_h2.go",
+			old:  "prior = s.conn.trusted",
+			new:  "prior = true",
+			test: forwarded,
+		},
+		{
+			rule: "forwarding fields of strangers are replaced, by net/http's proxy",
+			file: "gateway/router.go",
+			old:  "rt.fields.clean(x.in.Header, rt.trusts(r.RemoteAddr))",
+			new:  "rt.fields.clean(x.in.Header, true)",
+			test: forwarded,
 		},
 	}
 }
