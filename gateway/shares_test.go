@@ -150,6 +150,55 @@ func TestFullWorkerIsSaidAtOnce(t *testing.T) {
 	}
 }
 
+// Answers that nobody reads leave room for other requests.
+func TestTrapUnreadAnswersLeaveRoom(t *testing.T) {
+	const streams = 8
+	var begun atomic.Int64
+	rt, _ := throughSmallLinks(t, streams, 1, func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/large" {
+			fmt.Fprint(rw, "ok")
+			return
+		}
+		begun.Add(1)
+		piece := make([]byte, 1<<20)
+		for range 64 {
+			if _, err := rw.Write(piece); err != nil {
+				return
+			}
+		}
+	})
+	s := throughFront(t, rt)
+	var refused atomic.Int64 // that came before others were stuck
+	sent := int64(0)
+	send := func() {
+		sent++
+		conn := must(net.Dial("tcp", s.Listener.Addr().String()))
+		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+		t.Cleanup(func() { conn.Close() })
+		fmt.Fprintf(conn, "GET /large HTTP/1.1\r\nHost: h\r\nX-Key: key%d\r\n\r\n", sent)
+		go func() {
+			var status [12]byte
+			if _, err := io.ReadFull(conn, status[:]); err == nil && string(status[9:]) != "200" {
+				refused.Add(1)
+			}
+		}()
+	}
+	for i := range int64(4 * streams) {
+		eventually(t, fmt.Sprint("request ", i, " is taken"), func() bool {
+			if begun.Load()+refused.Load() == sent && begun.Load() <= i {
+				send()
+			}
+			return begun.Load() > i
+		})
+	}
+	for i := range 2 * streams {
+		eventually(t, "another client is served", func() bool {
+			res, body := get(t, s, fmt.Sprint("other", i))
+			return res.StatusCode == 200 && body == "ok"
+		})
+	}
+}
+
 // slowApp is an app that works on requests for /slow until it is released, also
 // when nobody waits for the answer.
 type slowApp struct {

@@ -68,9 +68,10 @@ type conn struct {
 	out    *queue
 	peer   hello
 
-	heard   atomic.Bool // something else than a ping has come in since the last look
-	stalled atomic.Bool // nothing has for PingTimeout
-	tick    func()      // called by watch every PingInterval; nil for nothing
+	heard   atomic.Bool                 // something else than a ping has come in since the last look
+	stalled atomic.Bool                 // nothing has for PingTimeout
+	tick    func()                      // called by watch every PingInterval; nil for nothing
+	unread  func(s *stream, waits bool) // called when s begins to wait for credit, and when it ends; nil for nothing
 
 	failOnce sync.Once
 	cause    error         // why it ended; readable once done is closed
@@ -172,6 +173,10 @@ func (c *conn) watch() {
 func (c *conn) ticks(d time.Duration) int {
 	return int((d + c.cfg.PingInterval - 1) / c.cfg.PingInterval)
 }
+
+// threeQuarters is the part of a connection's streams that may wait, for others
+// to end or for their answer to be read.
+func threeQuarters(streams int) int { return (3*streams + 3) / 4 }
 
 // half is the part of a connection's streams that may wait for others to end,
 // and that a client fills before it makes another connection.

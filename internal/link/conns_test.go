@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -151,5 +152,82 @@ func TestWaitingShare(t *testing.T) {
 		if _, err := p.get(t, "/"); err != nil {
 			t.Errorf("after the others: %v", err)
 		}
+	})
+}
+
+// TestUnreadAnswersMakeRoom: answers that nobody reads give way, the one that
+// has waited longest for its reader first, before they take all of a connection.
+func TestUnreadAnswersMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1 << 20
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			if r.Target == "/large" {
+				w.Write(make([]byte, size))
+			}
+		}, Config{MaxStreams: 8})
+		var answers []*Response
+		for range 20 {
+			resp, err := p.Do(t.Context(), &Request{Method: "GET", Target: "/large", Host: "h"})
+			if err != nil {
+				t.Fatalf("after %d: %v", len(answers), err)
+			}
+			defer resp.Body.Close()
+			answers = append(answers, resp)
+			synctest.Wait()
+		}
+		for range 20 {
+			if _, err := p.get(t, "/"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, resp := range answers {
+			n, err := io.Copy(io.Discard, resp.Body)
+			if whole := i >= 20-6; whole && (n != size || err != nil) {
+				t.Errorf("answer %d: %d bytes, %v", i, n, err)
+			} else if reset, ok := errors.AsType[*ResetError](err); !whole && (!ok || reset.Code != CodeAborted) {
+				t.Errorf("answer %d: %d bytes, %v; want it to be aborted", i, n, err)
+			}
+		}
+	})
+}
+
+// TestWaitersMakeRoomToo: requests that wait count beside answers that nobody
+// reads.
+func TestWaitersMakeRoomToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			switch r.Target {
+			case "/large":
+				w.Write(make([]byte, 1<<20))
+			case "/wait":
+				if r.BeginWait() {
+					<-goOn
+					r.EndWait()
+				}
+			}
+		}, Config{MaxStreams: 8})
+		var wg sync.WaitGroup
+		for range 6 {
+			resp, err := p.Do(t.Context(), &Request{Method: "GET", Target: "/large", Host: "h"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			synctest.Wait()
+		}
+		for range 4 {
+			wg.Go(func() {
+				if _, err := p.get(t, "/wait"); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		if _, err := p.get(t, "/"); err != nil {
+			t.Error(err)
+		}
+		close(goOn)
+		wg.Wait()
 	})
 }

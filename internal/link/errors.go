@@ -46,6 +46,10 @@ var (
 	// ErrProtocol: the peer broke the protocol.
 	ErrProtocol = errors.New("link: protocol violated")
 
+	// errUnread: too many answers on a connection wait to be read, and this one
+	// has for longest.
+	errUnread = errors.New("link: the answer is not read")
+
 	// ErrContentLength: more or less body than the length that was declared.
 	ErrContentLength = errors.New("link: body does not match its length")
 )

@@ -114,6 +114,7 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	s.init()
 	sc := &serverConn{srv: s, remote: nc.RemoteAddr().String(), streams: make(map[uint64]*serverStream)}
 	sc.init(nc, &s.cfg, &s.pool)
+	sc.unread = sc.unreadAnswer
 	s.mu.Lock()
 	if s.draining || s.closed {
 		s.mu.Unlock()

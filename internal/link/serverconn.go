@@ -1,12 +1,12 @@
 package link
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -16,8 +16,6 @@ type serverConn struct {
 	srv    *Server
 	remote string // the peer's address
 
-	waiting atomic.Int64 // requests between BeginWait and EndWait
-
 	mu       sync.Mutex
 	streams  map[uint64]*serverStream // that the client may still send to
 	running  int                      // handlers, those of cancelled streams included
@@ -25,6 +23,8 @@ type serverConn struct {
 	draining bool
 	late     *time.Timer          // closes a drained connection; nil while it is not one
 	idle     []chan *serverStream // where goroutines wait for their next request
+	waiting  int                  // requests between BeginWait and EndWait
+	slow     list.List            // of *stream: answers that wait to be read, the one that has for longest first
 
 	handlers sync.WaitGroup // goroutines that run handlers
 }
@@ -242,6 +242,57 @@ func (sc *serverConn) work(st *serverStream) {
 			return
 		}
 	}
+}
+
+// unreadAnswer notes that an answer begins to wait for its reader, or has ended.
+func (sc *serverConn) unreadAnswer(s *stream, waits bool) {
+	sc.mu.Lock()
+	if waits {
+		s.slow = sc.slow.PushBack(s)
+	} else {
+		sc.slow.Remove(s.slow)
+	}
+	sc.mu.Unlock()
+	sc.makeRoom()
+}
+
+// makeRoom gives the answer up that has waited longest for its reader, if too
+// many streams wait.
+func (sc *serverConn) makeRoom() {
+	sc.mu.Lock()
+	first := sc.slow.Front()
+	if first == nil || sc.waiting+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {
+		sc.mu.Unlock()
+		return
+	}
+	st := sc.streams[first.Value.(*stream).id]
+	sc.mu.Unlock()
+	if st != nil {
+		sc.cfg.Logger.Debug("link: an answer that is not read was given up", "target", st.req.Target)
+		st.reset(CodeAborted)
+		st.cancel(errUnread)
+	}
+}
+
+// beginWait counts a request that waits for others to end, unless those are half
+// of what the connection takes.
+func (sc *serverConn) beginWait() bool {
+	sc.mu.Lock()
+	may := sc.waiting < half(sc.cfg.MaxStreams)
+	if may {
+		sc.waiting++
+	}
+	sc.mu.Unlock()
+	if may {
+		sc.makeRoom()
+	}
+	return may
+}
+
+func (sc *serverConn) endWait() {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.waiting--
 }
 
 // returned notes that a handler has returned.

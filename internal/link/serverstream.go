@@ -56,15 +56,11 @@ func (r *ServerRequest) RemoteAddr() net.Addr { return r.st.c.nc.RemoteAddr() }
 // takes at once wait already: such a request should be refused as [Busy], so
 // that the other half remains for those that need not wait.
 func (r *ServerRequest) BeginWait() bool {
-	if r.st.sc.waiting.Add(1) <= half(int64(r.st.c.cfg.MaxStreams)) {
-		return true
-	}
-	r.EndWait()
-	return false
+	return r.st.sc.beginWait()
 }
 
 // EndWait ends the wait that a BeginWait has allowed.
-func (r *ServerRequest) EndWait() { r.st.sc.waiting.Add(-1) }
+func (r *ServerRequest) EndWait() { r.st.sc.endWait() }
 
 // RequestBody is the body of a ServerRequest. It is for one goroutine at a
 // time, until the handler returns.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"container/list"
 	"context"
 	"io"
 	"sync"
@@ -28,6 +29,8 @@ type stream struct {
 	// The body going out.
 	credit int
 	over   error // why nothing can be sent any more
+
+	slow *list.Element // of serverConn.slow, under its mutex
 
 	// Made when someone has to wait; capacity 1.
 	readable chan struct{}
@@ -268,7 +271,13 @@ func (s *stream) acquire(n int) (int, error) {
 		}
 		ready := waiter(&s.writable)
 		s.mu.Unlock()
+		if s.c.unread == nil {
+			<-ready
+			continue
+		}
+		s.c.unread(s, true)
 		<-ready
+		s.c.unread(s, false)
 	}
 }
 

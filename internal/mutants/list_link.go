@@ -107,9 +107,9 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "half of a connection is for requests that need not wait",
-			file: "internal/link/serverstream.go",
-			old:  "<= half(int64(r.st.c.cfg.MaxStreams)) {",
-			new:  "<= int64(r.st.c.cfg.MaxStreams) {",
+			file: "internal/link/serverconn.go",
+			old:  "sc.waiting < half(sc.cfg.MaxStreams)",
+			new:  "sc.waiting < sc.cfg.MaxStreams",
 			test: "./internal/link -run ^TestWaitingShare$",
 		},
 		{
@@ -118,6 +118,27 @@ func linkMutations() []mutation {
 			old:  "h.worker.admit(r.Context(), r.Key, r.Epoch, r)",
 			new:  "h.worker.admit(r.Context(), r.Key, r.Epoch, nil)",
 			test: "./gateway -run ^TestTrapWaitersLeaveRoomForOtherKeys$",
+		},
+		{
+			rule: "answers that nobody reads give way before they take all of a connection",
+			file: "internal/link/serverconn.go",
+			old:  "sc.waiting+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {",
+			new:  "true {",
+			test: "./internal/link -run ^TestUnreadAnswersMakeRoom$",
+		},
+		{
+			rule: "of the answers that nobody reads, the one that has waited longest gives way",
+			file: "internal/link/serverconn.go",
+			old:  "	first := sc.slow.Front()\n",
+			new:  "	first := sc.slow.Back()\n",
+			test: "./internal/link -run ^TestUnreadAnswersMakeRoom$",
+		},
+		{
+			rule: "requests that wait make answers give way that nobody reads",
+			file: "internal/link/serverconn.go",
+			old:  "	if may {\n		sc.makeRoom()\n	}\n",
+			new:  "",
+			test: "./internal/link -run ^TestWaitersMakeRoomToo$",
 		},
 		{
 			rule: "another connection is made when the others are half full",
