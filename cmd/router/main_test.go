@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -296,6 +297,7 @@ func TestFlagsAreKnownToTheOtherProgram(t *testing.T) {
 		if err := cli.NewFlags("other", "").Parse(nil, io.Discard); err != nil {
 			t.Errorf("--%s: add it to programFlags of internal/cli: %v", flag[1], err)
 		}
+		os.Unsetenv(cli.EnvName(flag[1]))
 	}
 }
 

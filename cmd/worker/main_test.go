@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -307,5 +308,6 @@ func TestFlagsAreKnownToTheOtherProgram(t *testing.T) {
 		if err := cli.NewFlags("other", "").Parse(nil, io.Discard); err != nil {
 			t.Errorf("--%s: add it to programFlags of internal/cli: %v", flag[1], err)
 		}
+		os.Unsetenv(cli.EnvName(flag[1]))
 	}
 }
