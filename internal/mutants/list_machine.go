@@ -90,5 +90,139 @@ func machineMutations() []mutation {
 			new:  `case md.epoch == epochLimit:`,
 			test: `./ring/gossip -run '^TestStrangersMetadata$'`,
 		},
+		{
+			rule: "reads that fail wait",
+			file: "ring/handoff/peers.go",
+			old:  `if at := m.lookAt(); !m.failed || at > m.observe.sent.Mono {`,
+			new:  `if at := m.lookAt(); true {`,
+			test: `./ring/handoff -run '^TestReadsThatFailAreSpaced$'`,
+		},
+		{
+			rule: "a look at a certain time does not wait for one that failed",
+			file: "ring/handoff/peers.go",
+			old:  `if at := m.lookAt(); !m.failed || at > m.observe.sent.Mono {`,
+			new:  `if at := m.lookAt(); !m.failed {`,
+			test: `./ring/handoff -run '^TestALookIsNotDelayedByOnesThatFailed$'`,
+		},
+		{
+			rule: "handlers are cancelled under each lease, not only the first that runs out",
+			file: "ring/handoff/session.go",
+			old: `	m.cancelled = false
+`,
+			new:  ``,
+			test: `./ring/handoff -run '^TestEveryLeaseCancels$'`,
+		},
+		{
+			rule: "the lease runs from before the registration was sent",
+			file: "ring/handoff/session.go",
+			old:  `m.extend(m.register.sent)`,
+			new:  `m.extend(m.now)`,
+			test: `./ring/handoff -run '^TestTheLeaseRunsFromBeforeItsRegistration$'`,
+		},
+		{
+			rule: "an execution's end reaches the life that it began in",
+			file: "gateway/shell.go",
+			old:  `s.post(nil, handoff.Finished{Partition: partition, Key: key, Token: token})`,
+			new:  `s.post(s.current, handoff.Finished{Partition: partition, Key: key, Token: token})`,
+			test: `./gateway -run '^TestTheLifeBeforeIsReleasedWithItsLastExecution$'`,
+		},
+		{
+			rule: "a partition that a lost incarnation had is closed",
+			file: "ring/handoff/session.go",
+			old: `		if m.parts[p].state == StateServing {
+			m.close(p)
+`,
+			new: `		if m.parts[p].state == StateServing {
+			m.setState(p, StateClosing)
+`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "a closed table opens at a higher epoch only",
+			file: "ring/handoff/partition.go",
+			old:  `m.takeOurs(s, s.Record.Epoch > known || !m.on(guardFence))`,
+			new:  `m.takeOurs(s, known >= 0)`,
+			test: `./ring/handoff -run '^TestExplore$' -scope 'store restarts in a move'`,
+		},
+		{
+			rule: "nothing is released while a handler runs",
+			file: "ring/handoff/session.go",
+			old:  `len(m.running) > 0 && m.on(guardDrain)`,
+			new:  `len(m.running) > 0 && false`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "residue of others blocks its keys",
+			file: "ring/handoff/residue.go",
+			old:  `if r.Holder == m.me() || !m.on(guardResidue) {`,
+			new:  `if r.Holder != m.me() || !m.on(guardResidue) {`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "a new generation begins a quarantine",
+			file: "ring/handoff/session.go",
+			old:  `m.quarantine = m.now.Mono + m.cfg.TTL`,
+			new:  `m.quarantine = m.now.Mono`,
+			test: `./ring/handoff -run '^TestExplore$' -scope 'lost writes, store'`,
+		},
+		{
+			rule: "partitions move to workers that see the same ring",
+			file: "ring/handoff/partition.go",
+			old:  `return w.View == m.view.Digest`,
+			new:  `return true`,
+			test: `./ring/handoff -run '^TestExplore$' -scope 'crash in a move'`,
+		},
+		{
+			rule: "partitions move when the view has settled",
+			file: "ring/handoff/partition.go",
+			old:  `m.settled = m.now.Mono + m.cfg.Settle`,
+			new:  `m.settled = m.now.Mono`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "residue is cleared when its handler has returned",
+			file: "ring/handoff/residue.go",
+			old: `	m.put(m.running, in.Partition, slices.Delete(m.running[in.Partition], i, i+1))
+	m.clearLater(in.Partition, r)
+`,
+			new: `	m.put(m.running, in.Partition, slices.Delete(m.running[in.Partition], i, i+1))
+`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "what runs is registered again",
+			file: "ring/handoff/session.go",
+			old:  `hs = append(hs, Holding{Partition: p, Residue: slices.Clone(r)})`,
+			new:  `_ = r`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "a session that vanished early was perhaps renewed",
+			file: "ring/handoff/peers.go",
+			old:  `if p.asked >= p.seen+m.lookAfter() || !m.on(guardLook) {`,
+			new:  `if true {`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "the session is lost at its deadline",
+			file: "ring/handoff/session.go",
+			old:  `if m.passed(m.lease.Surrender) && m.on(guardSurrender) {`,
+			new:  `if false {`,
+			test: `./ring/handoff -run '^TestTranscripts$'`,
+		},
+		{
+			rule: "an incarnation has ended before others may take over",
+			file: "ring/handoff/clock.go",
+			old:  `surrenderPercent = 95`,
+			new:  `surrenderPercent = 100`,
+			test: `./ring/handoff -run '^TestLease$'`,
+		},
+		{
+			rule: "a deadline passes on either clock",
+			file: "ring/handoff/clock.go",
+			old:  `return now.Mono >= i.Mono || now.Wall >= i.Wall`,
+			new:  `return now.Mono >= i.Mono`,
+			test: `./ring/handoff -run '^TestInstantPassesOnEitherClock$'`,
+		},
 	}
 }

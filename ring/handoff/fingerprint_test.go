@@ -189,7 +189,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.int(int(m.phase))
 	f.generation(m.generation)
 	f.generation(m.snapshot.Generation)
-	f.bools(m.first, m.cancelled, m.leaving, m.leaveBy, m.observed, m.again, m.recheck, m.snapshot.Quarantine > 0)
+	f.bools(m.first, m.cancelled, m.leaving, m.leaveBy, m.observed, m.again, m.failed, m.recheck, m.snapshot.Quarantine > 0)
 	f.mono(m.quarantine, 0)
 	if m.lease != (Lease{}) {
 		f.mono(m.lease.Surrender.Mono, 0)

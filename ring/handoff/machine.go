@@ -84,6 +84,7 @@ type Machine struct {
 	looks    uint64        // snapshots received
 	asked    time.Duration // when we asked for the latest, on Mono
 	again    bool          // something changed while an Observe was on its way
+	failed   bool          // the latest Observe, sent at observe.sent
 	peers    map[string]peer
 
 	floor   int64 // what we write is higher: of the process and of gossip
@@ -175,7 +176,7 @@ func (m *Machine) take(in Input) {
 	case View:
 		m.takeView(in)
 	case Changed:
-		m.observe.next = 0
+		m.lookSoon()
 		m.again = m.observe.id != 0
 	case Reply:
 		m.takeReply(in)
@@ -230,7 +231,7 @@ func (m *Machine) Next(now Instant) time.Duration {
 	case PhaseLive:
 		due(&m.renew)
 		if m.observe.id == 0 {
-			soon(min(m.observe.next, m.lookAt()))
+			soon(m.nextLook())
 		}
 		if len(m.clears) > 0 {
 			due(&m.clear)

@@ -73,7 +73,7 @@ func TestMutations(t *testing.T) {
 	outs := make([]outcome, len(mus))
 	inParallel(len(mus), func(i int) {
 		s := &search{sc: all[mus[i].scope], limit: 400000, off: mus[i].off, storeOff: mus[i].store}
-		if mus[i].finds == "" && *exploreTime == 0 {
+		if mus[i].finds == "" {
 			s.limit = 5000
 		}
 		outs[i] = s.run()

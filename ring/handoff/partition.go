@@ -329,7 +329,7 @@ func (m *Machine) settleChanges(refused bool) {
 		if !undecided && !(part.state == StateServing && part.advance) {
 			continue
 		}
-		m.observe.next = 0
+		m.lookSoon()
 		if refused && part.state == StateMoving {
 			m.missing(c.To) // or else the move would have been made
 		} else {

@@ -42,9 +42,25 @@ func (m *Machine) lookAfter() time.Duration { return m.cfg.TTL / 100 * lookPerce
 
 // look observes the store when that is due.
 func (m *Machine) look() {
-	if m.observe.id == 0 && m.now.Mono >= min(m.observe.next, m.lookAt()) {
+	if m.observe.id == 0 && m.now.Mono >= m.nextLook() {
 		m.emit(Observe{ID: m.begin(&m.observe), Generation: m.generation, Since: m.snapshot.Version})
 		m.again = false
+	}
+}
+
+// nextLook returns when to look again. Looks that fail are as far apart as those
+// that do not, except that none waits that is to be made at a certain time.
+func (m *Machine) nextLook() time.Duration {
+	if at := m.lookAt(); !m.failed || at > m.observe.sent.Mono {
+		return min(m.observe.next, at)
+	}
+	return m.observe.next
+}
+
+// lookSoon looks at once at what may have changed, unless looks fail.
+func (m *Machine) lookSoon() {
+	if !m.failed {
+		m.observe.next = 0
 	}
 }
 
@@ -68,10 +84,11 @@ func (m *Machine) lookAt() time.Duration {
 }
 
 func (m *Machine) takeObserve(r Reply) {
+	m.failed = r.Err != nil
 	if m.again {
-		m.observe.next = 0
+		m.lookSoon()
 	}
-	if r.Err != nil {
+	if m.failed {
 		m.refused(r.Err)
 		return
 	}

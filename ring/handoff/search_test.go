@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // search explores everything that may happen in a scope, breadth first.
@@ -12,8 +11,7 @@ type search struct {
 	sc       *scope
 	off      guard
 	storeOff storeGuard
-	limit    int       // of states; 0 for none
-	until    time.Time // wall time at which it gives up; zero for never
+	limit    int // of states; 0 for none
 
 	seen  map[uint64]struct{}
 	good  map[uint64]struct{} // worlds from which all ends well, whatever the budget
@@ -102,7 +100,7 @@ func (s *search) run() outcome {
 				next = append(next, c)
 				nextIDs = append(nextIDs, id)
 			}
-			if s.limit > 0 && len(s.nodes) > s.limit || !s.until.IsZero() && len(s.nodes)%64 == 0 && time.Now().After(s.until) {
+			if s.limit > 0 && len(s.nodes) > s.limit {
 				out.states = len(s.nodes)
 				return out
 			}

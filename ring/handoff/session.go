@@ -204,6 +204,7 @@ func (m *Machine) forget() {
 	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.bury} {
 		*c = call{}
 	}
+	m.failed = false
 	m.sent = 0
 	m.changes = nil
 	m.grave = ""
