@@ -323,6 +323,25 @@ func cleanTrailers(h http.Header) {
 	}
 }
 
+// refuseForm answers a request that no app is to get, whatever its key: one that
+// would make of the app a proxy or a mirror, or whose target is no path. OPTIONS
+// * does not come here: servers answer it themselves. It reports false for any
+// other request.
+func refuseForm(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case r.Method == http.MethodConnect:
+		http.Error(w, "gateway: CONNECT is not supported", http.StatusNotImplemented)
+	case r.Method == http.MethodTrace:
+		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		http.Error(w, "gateway: TRACE is not allowed", http.StatusMethodNotAllowed)
+	case r.URL.Opaque != "" || r.URL.Path == "*":
+		http.Error(w, "gateway: the request's target is no path", http.StatusBadRequest)
+	default:
+		return false
+	}
+	return true
+}
+
 // connectionNames returns a function that reports whether a Connection field
 // names a header, which then concerns that connection only.
 func connectionNames(values []string) func(name string) bool {

@@ -111,3 +111,30 @@ func TestForwardingFieldsOfStrangersAreReplaced(t *testing.T) {
 		}
 	}
 }
+
+// What no app is to get is refused alike on every way.
+func TestRefusedForms(t *testing.T) {
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(rw, "the app got %s %s", r.Method, r.RequestURI)
+	}
+	for _, e := range entrances(t, app, nil) {
+		t.Run(e.name, func(t *testing.T) {
+			for _, tt := range []struct{ method, target, want string }{
+				{"TRACE", "/", "405"},
+				{"GET", "*", "400"},
+				{"GET", "h:80", "400"},
+				{"POST", "h:80", "400"},
+				{"OPTIONS", "*", "200"},
+				{"OPTIONS", "/", "200"},
+			} {
+				got := e.send(t, tt.method, tt.target, nil, "")
+				if e.http2 && tt.want == "400" { // RFC 9113, section 8.3.1
+					tt.want = "reset 1"
+				}
+				if !strings.HasPrefix(strings.TrimPrefix(got, ":status: "), tt.want) && !strings.Contains(got, "\n:status: "+tt.want) || strings.Contains(got, "got TRACE") {
+					t.Errorf("%s %s: %s, want %s", tt.method, tt.target, got, tt.want)
+				}
+			}
+		})
+	}
+}

@@ -179,7 +179,7 @@ func (s *h2Stream) exchange() bool {
 // net/http: no larger body, and nothing that this hop has to act on.
 func (s *h2Stream) plain() bool {
 	r := &s.stream.Request
-	if r.ContentLength < 0 || r.ContentLength > replayLimit || r.Method == http.MethodConnect || r.Path[0] != '/' || !http1.PlainRequest(r.Method, r.Path, r.Authority) {
+	if r.ContentLength < 0 || r.ContentLength > replayLimit || r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Path[0] != '/' || !http1.PlainRequest(r.Method, r.Path, r.Authority) {
 		return false
 	}
 	for i := range r.Fields {

@@ -32,6 +32,9 @@ type keyedHandler struct {
 }
 
 func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if refuseForm(rw, r) {
+		return
+	}
 	key, err := h.worker.requestKey(r)
 	if err != nil {
 		http.Error(rw, err.Error(), http.StatusBadRequest)

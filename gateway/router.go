@@ -162,8 +162,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 // ServeHTTP implements [http.Handler].
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt.counters.requests.Add(1)
-	if r.Method == http.MethodConnect {
-		http.Error(w, "gateway: CONNECT is not supported", http.StatusNotImplemented)
+	if refuseForm(w, r) {
 		return
 	}
 	key, err := ExtractKey(rt.cfg.Keys, r)

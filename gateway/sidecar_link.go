@@ -120,11 +120,13 @@ func publicTrailer(trailer []http1.Field) (fields link.Fields) {
 	return fields
 }
 
-// noAnswer answers a request to which the app has not.
+// noAnswer answers a request to which the app has not. Where the app is, and what
+// went wrong there, is for the log only.
 func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
+	public := "gateway: the app did not answer"
 	if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
-		err = cause
+		err, public = cause, ErrOwnershipLost.Error()
 	}
 	s.worker.cfg.Logger.Warn("the app did not answer", "app", s.app, "method", r.Method, "path", r.URL.Path, "err", err)
-	http.Error(rw, "keyway: the app at "+s.app+" did not answer: "+err.Error(), http.StatusBadGateway)
+	http.Error(rw, public, http.StatusBadGateway)
 }

@@ -133,5 +133,26 @@ func crossingMutations() []mutation {
 			new:  "rt.fields.clean(x.in.Header, true)",
 			test: forwarded,
 		},
+		{
+			rule: "TRACE does not reach the app",
+			file: "gateway/fields.go",
+			old:  "	case r.Method == http.MethodTrace:",
+			new:  "	case r.Method == \"\":",
+			test: "./gateway -run ^TestRefusedForms$",
+		},
+		{
+			rule: "a target that is no path does not reach the app",
+			file: "gateway/fields.go",
+			old:  "	case r.URL.Opaque != \"\" || r.URL.Path == \"*\":",
+			new:  "	case r.URL.Opaque != \"\":",
+			test: "./gateway -run ^TestRefusedForms$",
+		},
+		{
+			rule: "a 502 does not say where the app is",
+			file: "gateway/sidecar_link.go",
+			old:  "http.Error(rw, public, http.StatusBadGateway)",
+			new:  "http.Error(rw, public+\": \"+err.Error(), http.StatusBadGateway)",
+			test: "./gateway -run ^TestSidecarOverLinkWithoutApp$",
+		},
 	}
 }
