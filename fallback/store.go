@@ -1,9 +1,11 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,12 +24,15 @@ import (
 // ErrStoreClosed: the store was closed.
 var ErrStoreClosed = errors.New("fallback: store closed")
 
+var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --redis", ring.ErrSettings)
+
 // StoreOptions configures a Store. The zero value is useful.
 type StoreOptions struct {
 	// Settings are those of the cluster's members, such as gossip.Cluster's
 	// method Settings returns. Every key in Redis begins with
 	// {keyway:<Settings.Cluster>}: and so lies in one hash slot. A quarantine
-	// lasts for Settings.TTL.
+	// lasts for Settings.TTL. Settings.Store is the identity that the store
+	// had, if that is known: it gets it back if its data are lost.
 	Settings ring.Settings
 
 	// NewCluster skips the quarantine of a store that holds nothing at all
@@ -63,7 +69,7 @@ type Store struct {
 	renewal redis.UniversalClient
 	sharded bool // pub/sub of a Redis Cluster
 
-	settings ring.Settings
+	settings ring.Settings // without Store, which is id
 	keys     []string
 	channel  string
 	logger   *slog.Logger
@@ -77,6 +83,7 @@ type Store struct {
 	mu      sync.Mutex // guards what follows, and so running.Go against running.Wait
 	known   []string   // the latest generations, the present one last
 	closed  bool
+	id      ring.StoreID // the store's identity; 0 when not known
 	running sync.WaitGroup
 }
 
@@ -106,6 +113,7 @@ func NewStore(url string, o StoreOptions) (*Store, error) {
 		client:   client,
 		renewal:  renewal,
 		settings: o.Settings,
+		id:       o.Settings.Store,
 		keys:     ownershipKeys(o.Settings.Cluster),
 		channel:  "{keyway:" + o.Settings.Cluster + "}:changed",
 		logger:   o.Logger,
@@ -155,8 +163,14 @@ func loadOwnershipScripts() (map[string]*redis.Script, error) {
 }
 
 // Settings returns the settings that the store was opened with, with their
-// defaults filled in.
-func (s *Store) Settings() ring.Settings { return s.settings }
+// defaults filled in, and the store's identity so far as it is known.
+func (s *Store) Settings() ring.Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settings := s.settings
+	settings.Store = s.id
+	return settings
+}
 
 // Close ends every Watch and call, and waits for them. It may be called
 // again.
@@ -217,7 +231,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 		if r.err != nil {
 			return nil, s.failed(name, r.err)
 		}
-		values, err := openReply(r.values)
+		values, err := s.openReply(r.values)
 		if err != nil {
 			return nil, s.failed(name, err)
 		}
@@ -234,16 +248,56 @@ func (s *Store) common(gen string) []any {
 	if s.virgin.Load() {
 		virgin = "1"
 	}
-	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, virgin}
+	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, virgin, s.identity().String(), settingsText(s.settings)}
+}
+
+// identity is what the store is to be called if it has no name yet.
+func (s *Store) identity() ring.StoreID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.id, newStoreID())
+}
+
+func newStoreID() ring.StoreID {
+	var random [4]byte
+	rand.Read(random[:]) // never fails
+	return ring.NewStoreID(time.Now(), binary.BigEndian.Uint32(random[:]))
+}
+
+// settingsForm is how the store keeps settings: what all sessions must share.
+const settingsForm = "partitions=%d replicas=%d load=%g ttl=%d digest=%016x"
+
+func settingsText(s ring.Settings) string {
+	return fmt.Sprintf(settingsForm, s.Ring.Partitions, s.Ring.ReplicationFactor, s.Ring.Load, s.TTL, s.Digest())
+}
+
+// differ says in which setting the store's sessions differ from s.
+func (s *Store) differ(values []any) error {
+	d := decoder{values: values[1:]}
+	text := d.text()
+	theirs := ring.Settings{Cluster: s.settings.Cluster}
+	var digest uint64
+	if _, err := fmt.Sscanf(text, settingsForm, &theirs.Ring.Partitions, &theirs.Ring.ReplicationFactor, &theirs.Ring.Load, &theirs.TTL, &digest); err != nil {
+		d.fail("settings %q", text)
+	}
+	if err := d.end(); err != nil {
+		return err
+	}
+	difference, differ := s.settings.Compare(theirs)
+	if !differ {
+		difference = ring.Difference{Setting: "ring format (digest)", Ours: fmt.Sprintf("%016x", s.settings.Digest()), Theirs: fmt.Sprintf("%016x", digest), Remedy: "run the same version of Keyway everywhere"}
+	}
+	return fmt.Errorf("%w: %s: %s here, %s in the store: %s", ring.ErrSettings, difference.Setting, difference.Ours, difference.Theirs, difference.Remedy)
 }
 
 // maxKnown bounds how many generations a store remembers.
 const maxKnown = 16
 
-// learn notes the present generation.
-func (s *Store) learn(gen string) {
+// learn notes the present generation and the store's identity.
+func (s *Store) learn(gen string, id ring.StoreID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.id = id
 	if slices.Contains(s.known, gen) {
 		return
 	}
@@ -263,7 +317,7 @@ func (s *Store) failed(script string, err error) error {
 }
 
 // openReply turns a reply's status into an error.
-func openReply(values []any) ([]any, error) {
+func (s *Store) openReply(values []any) ([]any, error) {
 	if len(values) == 0 {
 		return nil, fmt.Errorf("%w: it is empty", errReply)
 	}
@@ -274,6 +328,8 @@ func openReply(values []any) ([]any, error) {
 		return nil, handoff.ErrGeneration
 	case "gone":
 		return nil, handoff.ErrSessionGone
+	case "settings":
+		return nil, s.differ(values)
 	}
 	return nil, fmt.Errorf("%w: status %v", errReply, values[0])
 }

@@ -116,13 +116,19 @@ func TestConformanceRedisUnix(t *testing.T) {
 // harness is a cluster of its own on a server.
 func harness(url string) storetest.Harness {
 	name := rand.Text()
+	settings := ring.Settings{Cluster: name, TTL: shortTTL}
 	return storetest.Harness{
 		TTL:    shortTTL,
 		Keys:   ownershipKeys(name),
 		Elapse: func(d time.Duration) { <-time.After(d) },
 		Now:    time.Now,
 		Open: func(t *testing.T, newCluster bool) storetest.Store {
-			return openStore(t, url, StoreOptions{Settings: ring.Settings{Cluster: name, TTL: shortTTL}, NewCluster: newCluster})
+			return openStore(t, url, StoreOptions{Settings: settings, NewCluster: newCluster})
+		},
+		OpenWith: func(t *testing.T, change func(*ring.Settings)) storetest.Store {
+			other := settings
+			change(&other)
+			return openStore(t, url, StoreOptions{Settings: other})
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -29,9 +30,10 @@ type Memory struct {
 	settings ring.Settings
 	now      func() time.Time
 
-	mu       sync.Mutex // guards everything below
-	virgin   bool       // NewCluster, until the first generation is known
-	server   int        // stands for a run id
+	mu       sync.Mutex   // guards everything below
+	virgin   bool         // NewCluster, until the first generation is known
+	server   int          // stands for a run id
+	id       ring.StoreID // the store's identity, once somebody has asked for it
 	data     memoryData
 	watchers map[chan struct{}]struct{}
 }
@@ -39,6 +41,7 @@ type Memory struct {
 // memoryData is what a restart may lose.
 type memoryData struct {
 	generation string
+	id         ring.StoreID
 	server     int // the generation's
 	version    int64
 	floor      int64     // version at which the generation began
@@ -76,6 +79,7 @@ type memoryStart struct {
 func NewMemory(o MemoryOptions) *Memory {
 	m := &Memory{
 		settings: o.Settings.WithDefaults(),
+		id:       o.Settings.Store,
 		now:      o.Now,
 		virgin:   o.NewCluster,
 		data:     newMemoryData(),
@@ -164,8 +168,14 @@ func (m *Memory) LoseKey(key string) {
 }
 
 // Settings returns the settings that the store was made with, with their
-// defaults filled in.
-func (m *Memory) Settings() ring.Settings { return m.settings }
+// defaults filled in, and the store's identity so far as it is known.
+func (m *Memory) Settings() ring.Settings {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	settings := m.settings
+	settings.Store = m.id
+	return settings
+}
 
 // Close does nothing: others may still use the store.
 func (m *Memory) Close() error { return nil }
@@ -229,6 +239,7 @@ func (m *Memory) begin(now time.Time) {
 		d.quarantine = now
 	}
 	d.generation = rand.Text()
+	d.id = cmp.Or(d.id, m.id, newStoreID())
 	d.server = m.server
 	d.version = max(d.version+1, now.UnixMicro())
 	d.floor = d.version

@@ -10,6 +10,16 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
+// Exists is Store.Exists.
+func (m *Memory) Exists(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.id == 0 && m.data.id == 0 {
+		return m.failed("exists", errEmpty)
+	}
+	return nil
+}
+
 // Generation is Store.Generation.
 func (m *Memory) Generation(ctx context.Context) (string, error) {
 	m.mu.Lock()
@@ -18,6 +28,7 @@ func (m *Memory) Generation(ctx context.Context) (string, error) {
 		return "", err
 	}
 	m.virgin = false
+	m.id = m.data.id
 	return m.data.generation, nil
 }
 

@@ -7,8 +7,31 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
+// Exists returns ring.ErrSettings if the store holds nothing of the cluster and
+// the handle does not know it from before. It changes nothing: a worker that
+// sees others at work asks first, since a store of theirs that was emptied is
+// theirs to begin again.
+func (s *Store) Exists(ctx context.Context) error {
+	if s.Settings().Store != 0 {
+		return nil
+	}
+	there, err := s.client.HExists(ctx, s.keys[0], "identity").Result()
+	if err == nil && !there {
+		err = errEmpty
+	}
+	if err != nil {
+		return s.failed("exists", err)
+	}
+	return nil
+}
+
 // Generation returns the store's generation. Where the store has none, or
-// has that of another server process, it begins one with a quarantine.
+// has that of another server process, it begins one with a quarantine. Then
+// Settings knows the store's identity, which outlives that: a store that has
+// lost it gets it back from the first handle that knows it.
+//
+// ring.ErrSettings: the sessions in the store are of other settings. When none
+// lives they can be replaced, but for the number of partitions.
 func (s *Store) Generation(ctx context.Context) (string, error) {
 	values, err := s.run(ctx, s.client, "generation", "")
 	if err != nil {
@@ -16,11 +39,12 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	}
 	d := decoder{values: values}
 	gen := d.text()
+	id := d.storeID()
 	if err := d.end(); err != nil {
 		return "", s.failed("generation", err)
 	}
 	s.virgin.Store(false)
-	s.learn(gen)
+	s.learn(gen, id)
 	s.advise(ctx)
 	return gen, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -54,6 +55,14 @@ func (d *decoder) parse(s string) int64 {
 		d.fail("%q is not a number", s)
 	}
 	return n
+}
+
+func (d *decoder) storeID() ring.StoreID {
+	id, err := ring.ParseStoreID(d.text())
+	if err != nil {
+		d.fail("%v", err)
+	}
+	return id
 }
 
 // list is a nested reply; its decoder ends with the error of this one.

@@ -13,14 +13,14 @@ import (
 
 func TestOpenReply(t *testing.T) {
 	for status, want := range map[string]error{"ok": nil, "generation": handoff.ErrGeneration, "gone": handoff.ErrSessionGone, "else": errReply} {
-		if _, err := openReply([]any{status, "x"}); !errors.Is(err, want) {
+		if _, err := new(Store).openReply([]any{status, "x"}); !errors.Is(err, want) {
 			t.Errorf("status %s gave %v, want %v", status, err, want)
 		}
 	}
-	if _, err := openReply(nil); !errors.Is(err, errReply) {
+	if _, err := new(Store).openReply(nil); !errors.Is(err, errReply) {
 		t.Errorf("an empty reply gave %v", err)
 	}
-	if _, err := openReply([]any{int64(1)}); !errors.Is(err, errReply) {
+	if _, err := new(Store).openReply([]any{int64(1)}); !errors.Is(err, errReply) {
 		t.Errorf("a numeric status gave %v", err)
 	}
 }

@@ -1,15 +1,19 @@
 package gateway_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/hub"
 	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
 )
 
 // A store that was opened with other settings than the members have is no
@@ -25,8 +29,198 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 		_, err := gateway.StartWorker(gateway.WorkerConfig{
 			Members: member, Store: fallback.NewMemory(fallback.MemoryOptions{Settings: settings}), Name: "w", Addr: "w:80",
 		})
-		if !errors.Is(err, gateway.ErrSettings) || !strings.Contains(err.Error(), setting) {
+		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
 			t.Errorf("%s: %v", setting, err)
 		}
 	}
 }
+
+// Two workers that share a ring but not a store never run a key at once.
+func TestTrapTwoStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		first := c.start()
+		first.ready(t, 16)
+		second := c.start(func(cfg *gateway.WorkerConfig) {
+			cfg.Store = fallback.NewMemory(fallback.MemoryOptions{Settings: cfg.Members.Settings(), NewCluster: true})
+		})
+		time.Sleep(time.Minute)
+		if n := overlapping(t, c, first, second); n > 0 {
+			t.Errorf("%d of 16 partitions run at both workers at once", n)
+		}
+	})
+}
+
+// overlapping counts the partitions of which both workers run a key at once.
+func overlapping(t *testing.T, c *testCluster, a, b *testWorker) int {
+	n := 0
+	for p := range 16 {
+		key := keyIn(c.cfg, p)
+		_ = a.Do(t.Context(), key, func(gateway.Execution) error {
+			return b.Do(t.Context(), key, func(gateway.Execution) error { n++; return nil })
+		})
+	}
+	return n
+}
+
+// startApart starts a worker with a store of its own that the others do not
+// see yet.
+func (c *testCluster) startApart(store gateway.Store) *testWorker {
+	return c.start(func(cfg *gateway.WorkerConfig) {
+		cfg.Store = store
+		if err := cfg.Members.(*hub.Handle).Isolate(true); err != nil {
+			c.t.Fatal(err)
+		}
+	})
+}
+
+func (w *testWorker) meet(t *testing.T) {
+	t.Helper()
+	if err := w.member.Isolate(false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Two clusters with a store each that meet: the one with the younger store
+// stops, and what runs there is cancelled.
+func TestTrapTwoStoresMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		older := c.start()
+		older.ready(t, 16)
+		time.Sleep(2 * time.Second)
+		younger := c.startApart(fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true}))
+		younger.ready(t, 16)
+		if n := overlapping(t, c, older, younger); n != 16 {
+			t.Fatalf("before they meet %d of 16 partitions run at both", n)
+		}
+		running, cause := make(chan struct{}), make(chan error)
+		go younger.Do(t.Context(), "k", func(x gateway.Execution) error {
+			close(running)
+			<-x.Context().Done()
+			cause <- context.Cause(x.Context())
+			return nil
+		})
+		<-running
+		younger.meet(t)
+		if err := <-cause; !errors.Is(err, gateway.ErrOwnershipLost) {
+			t.Errorf("what ran was cancelled with %v", err)
+		}
+		if n := overlapping(t, c, older, younger); n > 0 {
+			t.Errorf("%d of 16 partitions run at both workers at once", n)
+		}
+		if err := younger.Ready(); !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), `worker "w1"`) || !strings.Contains(err.Error(), "--redis") {
+			t.Errorf("the younger one: %v", err)
+		}
+		if err := older.Ready(); err != nil || older.Serving() != 16 {
+			t.Errorf("the older one serves %d partitions: %v", older.Serving(), err)
+		}
+		older.Close()
+		if err := older.member.Vanish(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ring.DefaultSessionTTL / 2)
+		if younger.Ready() == nil {
+			t.Error("the younger one goes on before the older one's sessions can be over")
+		}
+		time.Sleep(ring.DefaultSessionTTL)
+		if err := younger.Ready(); err != nil {
+			t.Errorf("the younger one, once alone: %v", err)
+		}
+	})
+}
+
+// A store and its copy have one identity. Workers with one each notice that the
+// other has no session in theirs, and one of them stops.
+func TestTrapCopiedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		original := c.store.(*fallback.Memory)
+		first := c.start()
+		first.ready(t, 16)
+		copied := fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}})
+		copied.Restart(original.Backup())
+		second := c.startApart(copied)
+		second.ready(t, 16)
+		if first.member.Settings().Store != second.member.Settings().Store {
+			t.Fatal("the copy has another identity")
+		}
+		second.meet(t)
+		time.Sleep(ring.DefaultSessionTTL + time.Second)
+		if n := overlapping(t, c, first, second); n > 0 {
+			t.Errorf("%d of 16 partitions run at both workers at once", n)
+		}
+		stopped := 0
+		for _, w := range []*testWorker{first, second} {
+			if errors.Is(w.Ready(), ring.ErrSettings) {
+				stopped++
+			}
+		}
+		if stopped != 1 {
+			t.Errorf("%d workers have stopped, want one: %v, %v", stopped, first.Ready(), second.Ready())
+		}
+	})
+}
+
+// A worker whose store becomes another one, of which it knows nothing, begins
+// anew there and takes nothing along.
+func TestTrapStoreBecomesAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCluster(t, 16)
+		before := fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true})
+		store := &becoming{}
+		store.now.Store(before)
+		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Store = store })
+		w.ready(t, 16)
+		was := w.Incarnation()
+		after := fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg, Store: 7}, NewCluster: true})
+		store.now.Store(after)
+		time.Sleep(ring.DefaultSessionTTL / 2)
+		if w.Incarnation() == was {
+			t.Error("the incarnation goes on")
+		}
+		if id := w.member.Settings().Store; id != 7 {
+			t.Errorf("the members see store %v", id)
+		}
+		snapshot, err := after.Observe(t.Context(), "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range snapshot.Sessions {
+			if s.Incarnation == was {
+				t.Error("the former incarnation has a session in the new store")
+			}
+		}
+		w.ready(t, 16)
+	})
+}
+
+// becoming is a store that can be replaced.
+type becoming struct {
+	now atomic.Pointer[fallback.Memory]
+}
+
+func (b *becoming) Settings() ring.Settings          { return b.now.Load().Settings() }
+func (b *becoming) Exists(ctx context.Context) error { return b.now.Load().Exists(ctx) }
+func (b *becoming) Generation(ctx context.Context) (string, error) {
+	return b.now.Load().Generation(ctx)
+}
+func (b *becoming) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, h []handoff.Holding) ([]handoff.PartitionState, error) {
+	return b.now.Load().Register(ctx, gen, s, ttl, h)
+}
+func (b *becoming) Renew(ctx context.Context, gen, inc string, ttl time.Duration) error {
+	return b.now.Load().Renew(ctx, gen, inc, ttl)
+}
+func (b *becoming) Release(ctx context.Context, inc string) error {
+	return b.now.Load().Release(ctx, inc)
+}
+func (b *becoming) Apply(ctx context.Context, gen, inc string, c []handoff.Change) ([]handoff.PartitionState, error) {
+	return b.now.Load().Apply(ctx, gen, inc, c)
+}
+func (b *becoming) Clear(ctx context.Context, gen string, p int, r []handoff.Residue) error {
+	return b.now.Load().Clear(ctx, gen, p, r)
+}
+func (b *becoming) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
+	return b.now.Load().Observe(ctx, gen, since)
+}
+func (b *becoming) Watch(ctx context.Context) <-chan struct{} { return b.now.Load().Watch(ctx) }

@@ -25,6 +25,8 @@ type shell struct {
 	ended   sync.WaitGroup
 	settled chan struct{} // closed when Worker.settled is true for the first time
 	gone    chan struct{} // closed when the last life has released its session
+	refused chan struct{} // closed when the worker has not begun for a TTL, because of refusal
+	refusal error         // set before
 
 	registered chan struct{} // closed when the first life's session was confirmed
 
@@ -39,6 +41,7 @@ type shell struct {
 	leaving    bool
 	wasSettled bool
 	peers      []string // last passed to OnPeers
+	agree      agreement
 
 	highest int64     // epoch that any life knew of
 	floor   int64     // highest epoch that a member of view tells of
@@ -57,16 +60,20 @@ type life struct {
 	told        bool          // by the store, of wait
 	wait        time.Duration // how long to stay off the ring, when last told
 	announced   bool          // as active
+	store       ring.StoreID  // in which it is
+	astray      bool          // the store has become another one
 }
 
 // event is an input for one life, or with a nil life for all.
 type event struct {
 	life  *life
 	input handoff.Input
+	store ring.StoreID // with the reply to handoff.FetchGeneration: where that comes from
 }
 
 func startShell(w *Worker) (*shell, error) {
-	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{})}
+	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
+	s.agree.rivals = make(map[string]time.Time)
 	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
 	if err := s.begin(); err != nil {
 		return nil, err
@@ -81,9 +88,11 @@ func (s *shell) close() {
 	s.ended.Wait()
 }
 
-func (s *shell) post(l *life, in handoff.Input) {
+func (s *shell) post(l *life, in handoff.Input) { s.postEvent(event{life: l, input: in}) }
+
+func (s *shell) postEvent(e event) {
 	s.mu.Lock()
-	s.inbox = append(s.inbox, event{l, in})
+	s.inbox = append(s.inbox, e)
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
@@ -108,6 +117,7 @@ func (s *shell) run() {
 	for {
 		changed := s.w.cfg.Members.Changed()
 		s.look()
+		s.judge()
 		s.join()
 		s.settle()
 		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now())))
@@ -138,9 +148,17 @@ func (s *shell) handle(e event) {
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
 		s.look()
 	}
-	if r, ok := e.input.(handoff.Reply); ok && r.Err == nil && len(r.Snapshot.Sessions) > 0 {
-		s.tellPeers(r.Snapshot.Sessions)
-		s.tellWait(e.life, r.Snapshot.Sessions)
+	if r, ok := e.input.(handoff.Reply); ok {
+		if r.Err == nil && len(r.Snapshot.Sessions) > 0 {
+			s.tellPeers(r.Snapshot.Sessions)
+			s.tellWait(e.life, r.Snapshot.Sessions)
+			s.observed(r.Snapshot.Sessions)
+		}
+		if r.Err == nil && r.Generation != "" {
+			r.Err = s.arrive(e.life, e.store)
+			e.input = r
+		}
+		s.note(r.Err)
 	}
 	if e.life == nil {
 		s.stepAll(e.input)
@@ -335,7 +353,16 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	case handoff.CancelHandlers:
 		s.cancelHandlers(e)
 	case handoff.LeaseChanged:
-		w.lease.Store(&e.Lease)
+		s.agree.lease = e.Lease
+		if !s.agree.blocked {
+			w.lease.Store(&e.Lease)
+		}
+		if e.Lease != (handoff.Lease{}) {
+			s.agree.began, s.agree.trouble = true, nil
+			if !s.agree.blocked {
+				w.trouble.Store(nil)
+			}
+		}
 		s.confirm(l, e.Lease)
 	case handoff.Owner:
 		p := &w.parts[e.Partition]
@@ -349,6 +376,12 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		}
 	case handoff.Done:
 		s.end(l)
+	case handoff.Register:
+		if l.astray { // its session is in another store
+			s.post(l, handoff.Reply{ID: e.ID, Err: handoff.ErrSessionGone})
+			return
+		}
+		s.ended.Go(func() { s.call(l, effect) })
 	default:
 		s.ended.Go(func() { s.call(l, effect) })
 	}
@@ -412,7 +445,7 @@ func (s *shell) join() {
 		return
 	}
 	l.announced = true
-	s.announce(func(self *ring.Member) { self.State = ring.StateActive })
+	s.announceState()
 	s.look()
 }
 
@@ -486,10 +519,17 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
 	var r handoff.Reply
+	var id ring.StoreID
 	switch e := effect.(type) {
 	case handoff.FetchGeneration:
 		r.ID = e.ID
-		r.Generation, r.Err = store.Generation(ctx)
+		if s.used() {
+			r.Err = store.Exists(ctx)
+		}
+		if r.Err == nil {
+			r.Generation, r.Err = store.Generation(ctx)
+			id = store.Settings().Store
+		}
 	case handoff.Register:
 		r.ID = e.ID
 		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.settings.TTL, e.Holdings)
@@ -512,5 +552,5 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
 		s.w.cfg.Logger.Debug("call to the store failed", "call", effect, "err", r.Err)
 	}
-	s.post(l, r)
+	s.postEvent(event{life: l, input: r, store: id})
 }

@@ -22,9 +22,14 @@ import (
 // [handoff.ErrGeneration] or [handoff.ErrSessionGone] says that nothing was
 // applied; any other leaves that open.
 type Store interface {
-	// Settings returns the settings that the store was opened with; they do not
-	// change.
+	// Settings returns the settings that the store was opened with.
+	// Their identity of the store is 0 until Generation has learnt it, and then
+	// what the latest has found: the same in all processes that use the store.
+	// A store that has none, 0 for good, is not compared.
 	Settings() ring.Settings
+	// Exists returns an error that wraps [ring.ErrSettings] if the store is
+	// empty and was not known to the process before. It changes nothing.
+	Exists(ctx context.Context) error
 	// Generation returns the generation of the store's data, after having
 	// begun a new one where the data is of another life of the server.
 	Generation(ctx context.Context) (string, error)
@@ -46,9 +51,6 @@ type Store interface {
 	// observe, and perhaps when there is not. It is closed when ctx ends.
 	Watch(ctx context.Context) <-chan struct{}
 }
-
-// ErrSettings: a setting that all members of a cluster must share differs.
-var ErrSettings = errors.New("gateway: settings differ")
 
 // WorkerConfig configures a [Worker]. Members, Store, Name and Addr are
 // required.
@@ -152,7 +154,8 @@ type Worker struct {
 	base     time.Time // origin of the monotonic clock in handoff.Instant
 	awaiting atomic.Int64
 	draining atomic.Bool
-	settled  atomic.Bool // the present incarnation has served all that the ring gave it
+	settled  atomic.Bool           // the present incarnation has served all that the ring gave it
+	trouble  atomic.Pointer[error] // why the worker does not begin, or has stopped
 	flights  flights
 	shell    *shell
 	watching sync.Once // starts cancelAbandoned
@@ -173,7 +176,7 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	}
 	settings := cfg.Members.Settings().WithDefaults()
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
-		return nil, fmt.Errorf("%w: %s: %s among the members, %s in the store: give both the same ring.Settings", ErrSettings, d.Setting, d.Ours, d.Theirs)
+		return nil, fmt.Errorf("gateway: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
 	w := &Worker{cfg: cfg, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
@@ -196,6 +199,8 @@ func (w *Worker) Await(ctx context.Context) error {
 	select {
 	case <-w.shell.settled:
 		return nil
+	case <-w.shell.refused:
+		return fmt.Errorf("gateway: %s may not begin: %w", w.cfg.Name, w.shell.refusal)
 	case <-w.shell.ctx.Done():
 		return fmt.Errorf("gateway: %s was closed", w.cfg.Name)
 	case <-ctx.Done():
@@ -210,6 +215,8 @@ func (w *Worker) Ready() error {
 	switch {
 	case w.draining.Load():
 		return errors.New("gateway: the worker is leaving")
+	case w.trouble.Load() != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, *w.trouble.Load())
 	case !w.admits(time.Now()):
 		return fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable)
 	case !w.settled.Load():

@@ -27,12 +27,13 @@ type Member struct {
 	Incarnation string // random id of this life of a worker; ownership belongs to it
 	Role        Role
 	State       State
-	Addr        string // host:port that takes requests
-	Link        bool   // Addr takes the multiplexed link too, not only HTTP
-	Gossip      string // host:port of its gossip listener
-	Store       string // URL of the store that it offers to others; empty for none
-	View        uint64 // digest of the View that it sees; 0 when not yet known
-	Epoch       int64  // a worker's: highest epoch of any partition's ownership that it knows of; 0 for none
+	Addr        string  // host:port that takes requests
+	Link        bool    // Addr takes the multiplexed link too, not only HTTP
+	Gossip      string  // host:port of its gossip listener
+	Store       string  // URL of the store that it offers to others; empty for none
+	StoreID     StoreID // identity of the store that it uses; 0 when not yet known
+	View        uint64  // digest of the View that it sees; 0 when not yet known
+	Epoch       int64   // a worker's: highest epoch of any partition's ownership that it knows of; 0 for none
 }
 
 // View is what one member sees of the cluster at one moment. It is immutable.
@@ -41,6 +42,10 @@ type View struct {
 	Members []Member // every reachable member, self included, sorted by Name
 	Table   *Table   // over the names of the active workers; never nil
 	Digest  uint64   // of the ring's configuration and the active workers' names and incarnations
+
+	// Refused are the members that use another store, in the order of Members,
+	// to which they do not belong. See Agreeing.
+	Refused []Member
 
 	owners       []int          // index of Table.members -> index of Members; -1 for none
 	incarnations map[string]int // incarnation -> index of Members

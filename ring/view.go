@@ -36,6 +36,30 @@ func NewView(table *Table, members []Member) *View {
 	return v
 }
 
+// Agreeing splits members into those that may be in one view with self and
+// those that use another store than self does. While self does not know its
+// store, the oldest store of an active worker counts. A member that does not
+// know its store may be in every view.
+func Agreeing(self Member, members []Member) (agreeing, refused []Member) {
+	store := self.StoreID
+	if store == 0 {
+		for _, m := range ActiveWorkers(members) {
+			if m.StoreID != 0 && (store == 0 || m.StoreID < store) {
+				store = m.StoreID
+			}
+		}
+	}
+	for _, m := range members {
+		if m.StoreID != 0 && store != 0 && m.StoreID != store {
+			refused = append(refused, m)
+		} else {
+			agreeing = append(agreeing, m)
+		}
+	}
+	slices.SortFunc(refused, compareMembers)
+	return agreeing, refused
+}
+
 // ActiveWorkers returns the members that belong on the ring, the workers in
 // StateActive, sorted by name. Of members that carry one name, which happens
 // while a restarted worker's former life is not yet known to be dead, it takes
@@ -85,6 +109,7 @@ func compareMembers(a, b Member) int {
 		compareBools(a.Link, b.Link),
 		cmp.Compare(a.Gossip, b.Gossip),
 		cmp.Compare(a.Store, b.Store),
+		cmp.Compare(a.StoreID, b.StoreID),
 		cmp.Compare(a.View, b.View),
 	)
 }

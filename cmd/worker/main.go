@@ -116,13 +116,15 @@ type closingStore interface {
 
 // openStore returns the store at --redis, or the one that a router offers.
 func (o *options) openStore(ctx context.Context, members *gossip.Cluster, logger *slog.Logger) (closingStore, error) {
-	open := func(url string) (*fallback.Store, error) {
-		return fallback.NewStore(url, fallback.StoreOptions{Settings: members.Settings(), NewCluster: o.newCluster, Logger: logger})
+	open := func(url string, known ring.StoreID) (*fallback.Store, error) {
+		settings := members.Settings()
+		settings.Store = known
+		return fallback.NewStore(url, fallback.StoreOptions{Settings: settings, NewCluster: o.newCluster, Logger: logger})
 	}
 	if o.redis == "" {
 		return openOffered(ctx, members, open, logger)
 	}
-	store, err := open(o.redis)
+	store, err := open(o.redis, 0)
 	if err != nil {
 		return nil, cli.Usagef("--redis: %v", err)
 	}
@@ -187,7 +189,7 @@ func (p *process) await(ctx context.Context) error {
 		wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 		err := p.worker.Await(wait)
 		cancel()
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, ring.ErrSettings) {
 			return err
 		}
 		p.logger.Warn("not ready yet", "err", err)

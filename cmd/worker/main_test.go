@@ -248,7 +248,7 @@ func TestFollowsOfferedStore(t *testing.T) {
 	members.set()
 	var log bytes.Buffer
 	var opened []string
-	open := func(url string) (*fallback.Store, error) {
+	open := func(url string, _ ring.StoreID) (*fallback.Store, error) {
 		opened = append(opened, url)
 		return fallback.NewStore(url, fallback.StoreOptions{NewCluster: true, Logger: slog.New(slog.DiscardHandler)})
 	}

@@ -23,7 +23,7 @@ type members interface {
 // started anew it offers another one, and offeredStore goes over to it.
 type offeredStore struct {
 	members members
-	open    func(url string) (*fallback.Store, error)
+	open    func(url string, known ring.StoreID) (*fallback.Store, error)
 	logger  *slog.Logger
 	stop    context.CancelFunc
 	done    sync.WaitGroup
@@ -35,7 +35,7 @@ type offeredStore struct {
 }
 
 // openOffered waits for a router that offers a store.
-func openOffered(ctx context.Context, m members, open func(url string) (*fallback.Store, error), logger *slog.Logger) (*offeredStore, error) {
+func openOffered(ctx context.Context, m members, open func(url string, known ring.StoreID) (*fallback.Store, error), logger *slog.Logger) (*offeredStore, error) {
 	s := &offeredStore{members: m, open: open, logger: logger, changed: make(chan struct{})}
 	logger.Info("waiting for a router that offers a store (--join), or give --redis")
 	if err := s.follow(ctx, func() bool { return s.current != nil }); err != nil {
@@ -80,7 +80,11 @@ func (s *offeredStore) look() error {
 	if len(offers) != 1 || offers[0] == s.url {
 		return nil
 	}
-	store, err := s.open(offers[0])
+	var known ring.StoreID // of the one that it stands for
+	if s.current != nil {
+		known = s.current.Settings().Store
+	}
+	store, err := s.open(offers[0], known)
 	if err != nil {
 		return err
 	}
@@ -124,6 +128,8 @@ func (s *offeredStore) Close() error {
 }
 
 func (s *offeredStore) Settings() ring.Settings { return s.store().Settings() }
+
+func (s *offeredStore) Exists(ctx context.Context) error { return s.store().Exists(ctx) }
 
 func (s *offeredStore) Generation(ctx context.Context) (string, error) {
 	return s.store().Generation(ctx)

@@ -4,8 +4,6 @@ package hub
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/keyway-go/keyway/ring"
@@ -18,7 +16,9 @@ type Hub struct {
 	mu      sync.Mutex // guards what follows
 	builder *ring.Builder
 	members map[*Handle]ring.Member
-	view    *ring.View
+	apart   map[*Handle]bool // members that see only themselves
+	view    *ring.View       // of who is no member
+	views   map[*Handle]*ring.View
 	changed chan struct{}
 }
 
@@ -32,7 +32,7 @@ func New(settings ring.Settings) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h := &Hub{settings: settings.WithDefaults(), builder: builder, members: make(map[*Handle]ring.Member), changed: make(chan struct{})}
+	h := &Hub{settings: settings.WithDefaults(), builder: builder, members: make(map[*Handle]ring.Member), apart: make(map[*Handle]bool), views: make(map[*Handle]*ring.View), changed: make(chan struct{})}
 	return h, h.rebuild()
 }
 
@@ -42,15 +42,24 @@ func (h *Hub) Join(m ring.Member) (*Handle, error) {
 	return handle, handle.Announce(func(self *ring.Member) { *self = m })
 }
 
-// View returns the view that all members share.
+// View returns what the member sees: all members that use its store.
 func (m *Handle) View() *ring.View {
 	m.hub.mu.Lock()
 	defer m.hub.mu.Unlock()
+	if view := m.hub.views[m]; view != nil {
+		return view
+	}
 	return m.hub.view
 }
 
 // Settings returns what all members share.
-func (m *Handle) Settings() ring.Settings { return m.hub.settings }
+func (m *Handle) Settings() ring.Settings {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	s := m.hub.settings
+	s.Store = m.hub.members[m].StoreID
+	return s
+}
 
 // Changed returns a channel that is closed at the next change of View.
 func (m *Handle) Changed() <-chan struct{} {
@@ -69,6 +78,14 @@ func (m *Handle) Announce(update func(*ring.Member)) error {
 	return m.hub.rebuild()
 }
 
+// Isolate cuts the member off from the others, or no longer.
+func (m *Handle) Isolate(apart bool) error {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	m.hub.apart[m] = apart
+	return m.hub.rebuild()
+}
+
 // Vanish removes the member, as gossip does when it has died.
 func (m *Handle) Vanish() error {
 	m.hub.mu.Lock()
@@ -78,20 +95,45 @@ func (m *Handle) Vanish() error {
 }
 
 func (h *Hub) rebuild() error {
-	members := slices.Collect(maps.Values(h.members))
+	var members []ring.Member // that see each other
+	for handle, m := range h.members {
+		if !h.apart[handle] {
+			members = append(members, m)
+		}
+	}
+	var err error
+	if h.view, err = h.viewOf(ring.Member{}, members); err != nil {
+		return err
+	}
+	clear(h.views)
+	for handle, self := range h.members {
+		seen := members
+		if h.apart[handle] {
+			seen = []ring.Member{self}
+		}
+		if h.views[handle], err = h.viewOf(self, seen); err != nil {
+			return err
+		}
+	}
+	close(h.changed)
+	h.changed = make(chan struct{})
+	return nil
+}
+
+func (h *Hub) viewOf(self ring.Member, members []ring.Member) (*ring.View, error) {
+	members, refused := ring.Agreeing(self, members)
 	var names []string
 	for _, m := range ring.ActiveWorkers(members) {
 		names = append(names, m.Name)
 	}
 	table, err := h.builder.Table(names)
 	if err != nil {
-		return fmt.Errorf("hub: %w", err)
+		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h.view = ring.NewView(table, members)
-	for i := range h.view.Members {
-		h.view.Members[i].View = h.view.Digest
+	view := ring.NewView(table, members)
+	for i := range view.Members {
+		view.Members[i].View = view.Digest
 	}
-	close(h.changed)
-	h.changed = make(chan struct{})
-	return nil
+	view.Refused = refused
+	return view, nil
 }

@@ -10,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
 // Store is what is tested.
 type Store interface {
+	Settings() ring.Settings
+	Exists(ctx context.Context) error
 	Generation(ctx context.Context) (string, error)
 	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
 	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
@@ -36,6 +39,10 @@ type Harness struct {
 	// Only a handle opened with newCluster may skip the first quarantine.
 	Open func(t *testing.T, newCluster bool) Store
 
+	// OpenWith returns a handle with other settings than Open's, which are
+	// those that it is given. nil where all share one handle.
+	OpenWith func(t *testing.T, change func(*ring.Settings)) Store
+
 	// Elapse lets time pass on the store's clock.
 	Elapse func(d time.Duration)
 
@@ -55,12 +62,12 @@ type Harness struct {
 // Conformance runs every test that any store can, each with a harness of its
 // own.
 func Conformance(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, sessionTests(), changeTests(), observeTests(), generationTests())
+	runAll(t, open, sessionTests(), changeTests(), observeTests(), generationTests(), settingsTests())
 }
 
 // Restarts runs those that need Harness.Restart, Lose and LoseKey.
 func Restarts(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, restartTests())
+	runAll(t, open, restartTests(), identityTests())
 }
 
 func runAll(t *testing.T, open func(t *testing.T) Harness, groups ...[]test) {

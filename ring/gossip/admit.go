@@ -38,6 +38,10 @@ func admit(self ring.Member, ours ring.Settings, node, addr string, meta []byte)
 	if !differ {
 		return nil
 	}
+	return refusal(d, self, peer)
+}
+
+func refusal(d ring.Difference, self, peer ring.Member) error {
 	return fmt.Errorf("%w: %s differs: %s at %s %q (%s), %s at %s %q (%s): %s", ErrRefused, d.Setting,
 		d.Ours, self.Role, self.Name, self.Gossip, d.Theirs, peer.Role, peer.Name, peer.Gossip, d.Remedy)
 }

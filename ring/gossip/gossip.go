@@ -6,7 +6,8 @@
 // Each member spreads a description of itself: role, state, addresses,
 // incarnation, the digest of the view that it sees, and the settings that all
 // members must share. A node with another cluster name or other ring settings
-// is refused by both sides, which say what differs. A dead member is noticed
+// is refused by both sides, which say what differs. One that uses another store
+// stays within sight, since a store can change, but in no view: View.Refused. A dead member is noticed
 // in 1 to 2 seconds. A view is a good guess, not the truth: nothing that must
 // be safe may depend on it alone.
 //
@@ -59,11 +60,13 @@ const DefaultPort = "7946"
 // Config says who this member is and where to find the others. Errors name
 // the command line's flag beside the field, where it has one.
 type Config struct {
-	// Settings are those that all members share: one that differs is refused.
+	// Settings are those that all members share: a member that differs in one is
+	// refused. The identity of the store, Settings.Store, may come later, by
+	// Announce.
 	Settings ring.Settings
 
 	// Self describes this member. Name and Role are required; a zero State means
-	// ring.StateJoining. Gossip and View are filled in.
+	// ring.StateJoining. Gossip, StoreID and View are filled in.
 	Self ring.Member
 
 	// Bind is the host:port to listen on, with UDP and TCP. Port 0 takes a free
@@ -97,8 +100,9 @@ type Config struct {
 // by any number of goroutines.
 type Cluster struct {
 	log      *slog.Logger
-	settings ring.Settings
-	node     string // name in memberlist
+	settings ring.Settings // without Store, which changes
+	store    atomic.Uint64 // Settings' Store
+	node     string        // name in memberlist
 	identity ring.Member
 	list     *memberlist.Memberlist
 
@@ -165,6 +169,7 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 		return err
 	}
 	c.identity = cfg.Self
+	c.store.Store(uint64(cfg.Self.StoreID))
 	c.identity.Gossip = ls.advertised()
 	meta, err := newMetadata(c.identity, c.settings).encode()
 	if err != nil {
@@ -228,7 +233,8 @@ func (cfg Config) withDefaults() Config {
 		cfg.Settings.KeySource = ""
 	}
 	cfg.Self.State = cmp.Or(cfg.Self.State, ring.StateJoining)
-	cfg.Self.View = 0
+	cfg.Self.StoreID, cfg.Self.View = cfg.Settings.Store, 0
+	cfg.Settings.Store = 0
 	cfg.Bind = cmp.Or(cfg.Bind, "127.0.0.1:0")
 	cfg.Seeds = slices.Clone(cfg.Seeds)
 	if cfg.Logger == nil {
@@ -272,8 +278,12 @@ func validMember(m ring.Member) error {
 func (c *Cluster) View() *ring.View { return c.current.Load().view }
 
 // Settings returns the settings that this member shares with the others, with
-// their defaults filled in.
-func (c *Cluster) Settings() ring.Settings { return c.settings }
+// their defaults filled in, and the identity of its store as it is known now.
+func (c *Cluster) Settings() ring.Settings {
+	s := c.settings
+	s.Store = ring.StoreID(c.store.Load())
+	return s
+}
 
 // Changed returns a channel that is closed when View changes next. Get it
 // before View to miss no change:
@@ -292,7 +302,7 @@ func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
 func (c *Cluster) Addr() string { return c.identity.Gossip }
 
 // Announce changes what this member says about itself. change gets a copy of
-// the description and may set its Incarnation, State, Addr, Store and Epoch; the
+// the description and may set its Incarnation, State, Addr, Link, Store, StoreID and Epoch; the
 // other fields are not its to change: View is kept at the digest of what View
 // returns. When Announce returns, View has the change, and it is on its way to
 // the peers. change must not call the Cluster's methods other than View and

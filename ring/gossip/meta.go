@@ -61,6 +61,7 @@ func shortKeySource(s string) string {
 }
 
 func newMetadata(m ring.Member, s ring.Settings) metadata {
+	s.Store = m.StoreID
 	return metadata{
 		role:        m.Role,
 		state:       m.State,
@@ -86,6 +87,7 @@ func (md metadata) member(name, gossip string) ring.Member {
 		Link:        md.link,
 		Gossip:      gossip,
 		Store:       md.store,
+		StoreID:     md.settings.Store,
 		View:        md.view,
 		Epoch:       md.epoch,
 	}
@@ -109,6 +111,7 @@ func (md metadata) encode() ([]byte, error) {
 	b = binary.BigEndian.AppendUint64(b, uint64(md.epoch))
 	b = binary.BigEndian.AppendUint64(b, md.digest)
 	b = binary.BigEndian.AppendUint64(b, uint64(md.settings.TTL))
+	b = binary.BigEndian.AppendUint64(b, uint64(md.settings.Store))
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(md.settings.Ring.Load))
 	b = binary.AppendUvarint(b, uint64(md.settings.Ring.Partitions))
 	b = binary.AppendUvarint(b, uint64(md.settings.Ring.ReplicationFactor))
@@ -137,6 +140,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 	md.epoch = int64(r.uint64())
 	md.digest = r.uint64()
 	md.settings.TTL = time.Duration(r.uint64())
+	md.settings.Store = ring.StoreID(r.uint64())
 	md.settings.Ring.Load = math.Float64frombits(r.uint64())
 	md.settings.Ring.Partitions = r.int()
 	md.settings.Ring.ReplicationFactor = r.int()

@@ -121,6 +121,7 @@ func (o *owner) do(r request) error {
 		return nil
 	}
 	o.self = next
+	o.c.store.Store(uint64(next.StoreID))
 	o.publish()
 	o.spread(max(r.wait, unwaited))
 	return nil
@@ -192,7 +193,7 @@ func (o *owner) drop(node string) {
 // publish computes the view and replaces the current one if they differ.
 func (o *owner) publish() {
 	o.keepEpoch()
-	members := append(slices.Collect(maps.Values(o.peers)), o.self)
+	members, refused := ring.Agreeing(o.self, append(slices.Collect(maps.Values(o.peers)), o.self))
 	o.retable(ring.ActiveWorkers(members))
 	view := ring.NewView(o.table, members)
 	if view.Digest != o.self.View {
@@ -200,8 +201,10 @@ func (o *owner) publish() {
 		members[len(members)-1] = o.self
 		view = ring.NewView(o.table, members)
 	}
+	view.Refused = refused
+	o.warnOfRefused(refused)
 	old := o.c.current.Load()
-	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) {
+	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && slices.Equal(old.view.Refused, refused) {
 		return
 	}
 	o.c.current.Store(&publication{view, make(chan struct{})})
@@ -220,6 +223,20 @@ func (o *owner) keepEpoch() {
 	o.epoch = max(o.epoch, told)
 	if told < o.epoch {
 		o.self.Epoch = o.epoch
+	}
+}
+
+// warnOfRefused says which members use another store.
+func (o *owner) warnOfRefused(refused []ring.Member) {
+	ours := o.c.Settings()
+	for _, m := range refused {
+		theirs := ours
+		theirs.Store = m.StoreID
+		if d, differ := ours.Compare(theirs); differ {
+			if err := refusal(d, o.self, m); o.throttle.pass(err.Error(), time.Now()) {
+				o.c.log.Error("a member was kept out of the cluster", "error", err)
+			}
+		}
 	}
 }
 

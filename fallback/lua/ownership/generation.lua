@@ -1,1 +1,4 @@
-return {'ok', generation}
+if differs() then
+  return {'settings', settings}
+end
+return {'ok', generation, identity}

@@ -1,7 +1,8 @@
 -- Comes before every script of the store. All keys of a cluster are in one
 -- hash slot:
 --
---   meta        generation, server (that it belongs to), version,
+--   meta        identity (of the store), settings (of the cluster), ttl (of its sessions, ms),
+--               generation, server (that it belongs to), version,
 --               floor (version at which the generation began), quarantine (its end, ms),
 --               clock (when a session or a quarantine last began, ms), lag (by how
 --               much the server's clock was set back since it said so, ms)
@@ -22,8 +23,8 @@
 -- Every script takes the generation that the caller knows, changes nothing if
 -- it is another one, and means the same when it is run twice.
 local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE, STARTS = unpack(KEYS)
-local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW = unpack(ARGV, 1, 7)
-local FIRST = 8 -- of the script's own arguments
+local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS = unpack(ARGV, 1, 9)
+local FIRST = 10 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
 local HOUR = 3600 * 1000 -- how long tombstones are kept, ms
 
@@ -71,13 +72,16 @@ if not server then
 end
 server = server .. (string.match(redis.call('INFO', 'replication'), 'master_replid2:(%x+)') or '')
 
-local meta = redis.call('HMGET', META, 'generation', 'server', 'version', 'floor', 'quarantine', 'clock', 'lag')
+local meta = redis.call('HMGET', META, 'generation', 'server', 'version', 'floor', 'quarantine', 'clock', 'lag', 'identity', 'settings', 'ttl')
 local generation = meta[1]
 local version = tonumber(meta[3] or 0)
 local floor = tonumber(meta[4] or 0)
 local quarantine = tonumber(meta[5] or 0)
 local latest = tonumber(meta[6] or 0)
 local lag = tonumber(meta[7] or 0)
+local identity = meta[8]
+local settings = meta[9] or SETTINGS
+local length = tonumber(meta[10] or TTL) -- of a quarantine
 
 -- The store's clock stands still where the server's is set back: whatever began
 -- before ends no later than it would have.
@@ -92,15 +96,18 @@ local seconds = math.floor(now / 1000)
 -- A generation that the caller has left comes back with a master that was out
 -- of sight: what has happened since is lost.
 local present = redis.call('EXISTS', unpack(KEYS))
-if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true) then
-  quarantine = now + tonumber(TTL)
+
+local function begin()
+  quarantine = now + length
   if NEW == '1' and present == 0 then
     quarantine = now
   end
+  identity = identity or IDENTITY
   generation = FRESH
   version = math.max(version + 1, now * 1000)
   floor = version
-  redis.call('HSET', META, 'generation', generation, 'server', server, 'version', int(version),
+  redis.call('HSET', META, 'identity', identity, 'settings', settings, 'ttl', int(length),
+    'generation', generation, 'server', server, 'version', int(version),
     'floor', int(floor), 'quarantine', int(quarantine), 'clock', int(now))
   redis.call('DEL', CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
   local partitions = redis.call('HKEYS', PARTITIONS)
@@ -121,6 +128,10 @@ if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true
   publish()
 end
 
+if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true) then
+  begin()
+end
+
 if EXPECTED ~= '' and EXPECTED ~= generation then
   return {'generation'}
 end
@@ -131,6 +142,17 @@ for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, 0, int(now))) do
   redis.call('ZREM', SESSIONS, inc)
   redis.call('HDEL', DETAILS, inc)
   redis.call('HDEL', RENEWALS, inc)
+end
+
+-- Whether the caller's settings are others than those of the sessions that live,
+-- or may live on without the store's knowing. The number of partitions stays:
+-- records and tokens go by it.
+local function differs()
+  if SETTINGS == settings then
+    return false
+  end
+  local partitions = 'partitions=%d+ '
+  return quarantine > now or redis.call('ZCARD', SESSIONS) > 1 or string.match(SETTINGS, partitions) ~= string.match(settings, partitions)
 end
 
 local function live(inc)

@@ -1,5 +1,16 @@
 -- ARGV: incarnation, ttl, name, addr, gossip, the holdings' partitions, then of
 -- each holding: epoch, residue.
+if differs() then
+  return {'settings', settings}
+end
+if SETTINGS ~= settings then
+  settings = SETTINGS
+  length = math.max(length, tonumber(TTL))
+  begin()
+  redis.call('HSET', META, 'ttl', TTL)
+  return {'generation'}
+end
+
 redis.call('ZREMRANGEBYSCORE', RELEASED, 0, int(now - HOUR))
 redis.call('ZREMRANGEBYSCORE', GONE, 0, int(now - HOUR))
 

@@ -1,0 +1,114 @@
+package storetest
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func settingsTests() []test {
+	return []test{
+		{name: "IdentityIsStable", run: identityIsStable},
+		{name: "EmptyStoreDoesNotExist", run: emptyDoesNotExist},
+		{name: "TrapOtherSettingsThanLiveSessions", run: otherSettings},
+		{name: "OtherSettingsReplaceDeadOnes", run: settingsReplaced},
+	}
+}
+
+func identityTests() []test {
+	return []test{
+		{name: "IdentityOutlivesRestartAndLoss", run: identityOutlives},
+	}
+}
+
+func identityIsStable(r *run) {
+	r.begin()
+	id := r.store.Settings().Store
+	if id == 0 {
+		r.Fatal("the store has no identity")
+	}
+	other := r.h.Open(r.T, false)
+	if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
+		r.Errorf("another handle sees %v, %v, want %v", other.Settings().Store, err, id)
+	}
+}
+
+func emptyDoesNotExist(r *run) {
+	r.store = r.h.Open(r.T, true)
+	r.wantErr("Exists of an empty store", r.store.Exists(r.Context()), ring.ErrSettings)
+	r.refresh()
+	if left := r.observe(0).Quarantine; left != 0 {
+		r.Errorf("asking whether it exists began a quarantine of %v", left)
+	}
+	r.must(r.store.Exists(r.Context()))
+	r.must(r.h.Open(r.T, false).Exists(r.Context()))
+}
+
+func identityOutlives(r *run) {
+	r.begin()
+	id := r.store.Settings().Store
+	for name, event := range map[string]func(){"a restart": r.h.Restart, "a loss": r.h.Lose} {
+		event()
+		r.until("the store answers", func() bool { return isDefinite(r.store.Renew(r.Context(), r.gen, "a", long)) })
+		other := r.h.Open(r.T, false)
+		if _, err := other.Generation(r.Context()); err != nil || other.Settings().Store != id {
+			r.Errorf("after %s another handle sees %v, %v, want %v", name, other.Settings().Store, err, id)
+		}
+		r.refresh()
+	}
+}
+
+// others are handles with settings that no live session has.
+func (r *run) others() map[string]Store {
+	if r.h.OpenWith == nil {
+		r.Skip("all share one handle")
+	}
+	return map[string]Store{
+		"session TTL":          r.h.OpenWith(r.T, func(s *ring.Settings) { s.TTL *= 3 }),
+		"number of partitions": r.h.OpenWith(r.T, func(s *ring.Settings) { s.Ring.Partitions = 64 }),
+		"load":                 r.h.OpenWith(r.T, func(s *ring.Settings) { s.Ring.Load = 2 }),
+	}
+}
+
+func otherSettings(r *run) {
+	others := r.others()
+	r.begin().register("a")
+	for setting, other := range others {
+		_, err := other.Generation(r.Context())
+		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
+			r.Errorf("Generation with another %s: %v", setting, err)
+		}
+		_, err = other.Register(r.Context(), r.gen, session("b"), long, []handoff.Holding{{Partition: 1, Epoch: 1}})
+		r.wantErr("Register with another "+setting, err, ring.ErrSettings)
+	}
+	r.wantRecord(1, handoff.Record{})
+	if r.hasSession("b") {
+		r.Error("a session of other settings lives")
+	}
+}
+
+func settingsReplaced(r *run) {
+	others := r.others()
+	r.begin().register("a")
+	r.must(r.store.Release(r.Context(), "a"))
+	longer := others["session TTL"]
+	gen, err := longer.Generation(r.Context())
+	r.must(err)
+	_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
+	r.wantErr("the first Register of other settings", err, handoff.ErrGeneration)
+	gen, err = longer.Generation(r.Context())
+	r.must(err)
+	_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
+	r.must(err)
+	snapshot, err := longer.Observe(r.Context(), gen, 0)
+	r.must(err)
+	if q := snapshot.Quarantine; q <= r.h.TTL || q > 3*r.h.TTL {
+		r.Errorf("a quarantine of %v, want one of the longer TTL, %v", q, 3*r.h.TTL)
+	}
+	_, err = r.store.Generation(r.Context())
+	r.wantErr("Generation with the former settings", err, ring.ErrSettings)
+	_, err = others["number of partitions"].Generation(r.Context())
+	r.wantErr("Generation with another number of partitions", err, ring.ErrSettings)
+}
