@@ -2,6 +2,9 @@ package gateway_test
 
 import (
 	"bufio"
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -242,4 +246,91 @@ func dripH2(t *testing.T, s *site, framing string) (status int) {
 	r.Close()
 	stop()
 	return res.StatusCode
+}
+
+// rogueConn is a router's connection to a worker on which bytes are replaced.
+type rogueConn struct {
+	net.Conn
+	asked, answered [2]string // what is replaced by what of the same length
+}
+
+func (c *rogueConn) Write(b []byte) (int, error) {
+	return c.Conn.Write(bytes.Replace(b, []byte(c.asked[0]), []byte(c.asked[1]), 1))
+}
+
+func (c *rogueConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	copy(b, bytes.Replace(b[:n], []byte(c.answered[0]), []byte(c.answered[1]), 1))
+	return n, err
+}
+
+// A worker whose answer is longer than it says, or has a body where there is
+// none, cannot make another answer of the rest; one whose answer is shorter
+// leaves the client in no doubt.
+func TestAnswersOfRogueWorkers(t *testing.T) {
+	const body = "12345HTTP/1.1 200 OK\r\nX-Split: 1\r\n\r\n-----" // 41 bytes
+	honest := "\xc8\x01\x2a"                                       // status 200 and length 41, as the link has them
+	for name, tt := range map[string]struct {
+		method, answered, plain string
+		want                    string // of the body; short if it breaks off
+		short                   bool
+	}{
+		"longer":        {method: "GET", answered: "\xc8\x01\x06", plain: "200 OK\r\nContent-Length: 5", want: "12345"},
+		"shorter":       {method: "GET", answered: "\xc8\x01\x7f", plain: "200 OK\r\nContent-Length: 126", want: body, short: true},
+		"HEAD":          {method: "HEAD", answered: honest, plain: "200 OK\r\nContent-Length: 41"},
+		"no content":    {method: "GET", answered: "\xcc\x01\x2a", plain: "204 No Content"},
+		"not modified":  {method: "GET", answered: "\xb0\x02\x2a", plain: "304 Not Modified"},
+		"reset content": {method: "GET", answered: "\xcd\x01\x01", plain: "205 Reset Content\r\nContent-Length: 0"},
+	} {
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &rogueConn{Conn: c, asked: [2]string{"HEAD", "POST"}, answered: [2]string{honest, tt.answered}}, err
+		}
+		linked, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Length", "41")
+			io.WriteString(rw, body)
+		}, func(c *gateway.RouterConfig) { c.Dial = dial })
+		l := must(net.Listen("tcp", "127.0.0.1:0"))
+		defer l.Close()
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				go func() {
+					defer c.Close()
+					if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+						io.WriteString(c, "HTTP/1.1 "+tt.plain+"\r\n\r\n"+body)
+					}
+				}()
+			}
+		}()
+		plain := newRouter(t, gateway.RouterConfig{Members: newCluster(t, worker("a", l.Addr().String()))})
+		for kind, rt := range map[string]*gateway.Router{"link": linked, "plain": plain} {
+			for over, front := range map[string]way{"server": throughServer, "front": throughFront} {
+				t.Run(fmt.Sprint(name, " ", kind, " ", over), func(t *testing.T) {
+					c := must(dialHTTP(front(t, rt).URL))
+					defer c.Close()
+					c.SetDeadline(time.Now().Add(20 * time.Second))
+					request := tt.method + " / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n"
+					io.WriteString(c, request+strings.Replace(request, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+					in := bufio.NewReader(c)
+					res, err := http.ReadResponse(in, &http.Request{Method: tt.method})
+					if err != nil {
+						if over == "front" && (name == "longer" || tt.short) {
+							t.Fatal(err)
+						}
+						return // net/http gives such an answer up
+					}
+					got, err := io.ReadAll(res.Body)
+					if string(got) != tt.want && err == nil || tt.short != (err != nil) {
+						t.Errorf("%d %q, %v", res.StatusCode, got, err)
+					}
+					switch next, err := http.ReadResponse(in, &http.Request{Method: tt.method}); {
+					case err == nil && next.Header.Get("X-Split") != "":
+						t.Error("the rest has become an answer")
+					case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF && !errors.Is(err, syscall.ECONNRESET):
+						t.Errorf("then %v", err)
+					}
+				})
+			}
+		}
+	}
 }

@@ -533,7 +533,8 @@ func (c *frontConn) interim(status int, fields link.Fields) {
 	}
 }
 
-// answer writes the worker's answer. It reports whether that was all of it.
+// answer writes the worker's answer, of the length that was declared and no more.
+// It reports whether that was all of it, so that the connection can be used on.
 func (c *frontConn) answer(x *crossing, keep bool) bool {
 	res := &x.answer
 	pooled := outPool.Get().(*[]byte)
@@ -558,7 +559,11 @@ func (c *frontConn) answer(x *crossing, keep bool) bool {
 	}
 	framing := http1.Framing{Method: x.request.Method, Status: res.status, Length: res.length, Close: !keep}
 	b = http1.AppendFraming(b, framing)
-	_, chunked := framing.Body()
+	has, chunked := framing.Body()
+	left := int64(0)
+	if has {
+		left = res.length
+	}
 	for {
 		if n, last := res.body.Buffered(); len(b) > 0 && (!last || len(b)+n > outSize) {
 			if !c.write(b) {
@@ -569,6 +574,10 @@ func (c *frontConn) answer(x *crossing, keep bool) bool {
 		piece, err := res.body.Next()
 		switch {
 		case err == io.EOF:
+			if left > 0 { // the client must see that there should be more
+				c.write(b)
+				return false
+			}
 			if chunked {
 				b = http1.AppendEnd(b, trailers(res.body.Trailer()))
 			}
@@ -578,6 +587,13 @@ func (c *frontConn) answer(x *crossing, keep bool) bool {
 			return false
 		case chunked:
 			b = http1.AppendChunk(b, piece)
+			continue
+		case int64(len(piece)) > left: // the rest would be taken for another answer
+			c.write(append(b, piece[:left]...))
+			return false
+		}
+		left -= int64(len(piece))
+		switch {
 		case len(b) == 0 && len(piece) > outSize/4:
 			if !c.write(piece) {
 				return false

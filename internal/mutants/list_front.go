@@ -66,5 +66,19 @@ func frontMutations() []mutation {
 			new:  `case size > b.left:`,
 			test: "./internal/h2 -run '^TestReferencesToLargeFields$'",
 		},
+		{
+			rule: "an answer is no longer than it says",
+			file: "gateway/front_conn.go",
+			old:  `case int64(len(piece)) > left:`,
+			new:  `case false:`,
+			test: "./gateway -run '^TestAnswersOfRogueWorkers$'",
+		},
+		{
+			rule: "an answer that is shorter than it says ends the connection",
+			file: "gateway/front_conn.go",
+			old:  `if left > 0 {`,
+			new:  `if false {`,
+			test: "./gateway -run '^TestAnswersOfRogueWorkers$'",
+		},
 	}
 }
