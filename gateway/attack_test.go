@@ -334,3 +334,41 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 		}
 	}
 }
+
+// A client that sends more than its request and then leaves is noticed as one
+// that leaves: its requests are not for anybody. net/http does not notice.
+func TestClientLeavesAfterSendingMore(t *testing.T) {
+	for _, more := range []string{"", "G", "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n"} {
+		for name, leave := range map[string]func(c *net.TCPConn){
+			"closes":      func(c *net.TCPConn) { c.Close() },
+			"half closes": func(c *net.TCPConn) { c.CloseWrite() },
+			"resets":      func(c *net.TCPConn) { c.SetLinger(0); c.Close() },
+		} {
+			t.Run(fmt.Sprintf("%s after %d bytes", name, len(more)), func(t *testing.T) {
+				entered, left := make(chan struct{}, 1), make(chan struct{}, 1)
+				over := make(chan struct{})
+				rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+					entered <- struct{}{}
+					select {
+					case <-r.Context().Done():
+						left <- struct{}{}
+					case <-over:
+					}
+				})
+				base, _ := frontOf(t, rt)
+				defer close(over)
+				c := must(dialHTTP(base)).(*net.TCPConn)
+				defer c.Close()
+				io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n")
+				<-entered
+				io.WriteString(c, more)
+				leave(c)
+				select {
+				case <-left:
+				case <-time.After(8 * time.Second):
+					t.Error("it runs on for nobody")
+				}
+			})
+		}
+	}
+}

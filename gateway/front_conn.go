@@ -155,7 +155,7 @@ func (c *frontConn) carry(e *hop1.Exchange) (watched bool) {
 
 // left reports whether the client has closed its side.
 func (c *frontConn) left() (gone bool) {
-	err := c.raw.Control(func(fd uintptr) { gone = sock.Look(fd) == sock.Ended })
+	err := c.raw.Control(func(fd uintptr) { gone = sock.HungUp(fd) })
 	return gone || err != nil
 }
 

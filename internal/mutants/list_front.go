@@ -80,5 +80,12 @@ func frontMutations() []mutation {
 			new:  `if false {`,
 			test: "./gateway -run '^TestAnswersOfRogueWorkers$'",
 		},
+		{
+			rule: "a client that leaves is noticed though it has sent more",
+			file: "gateway/front_conn.go",
+			old:  `gone = sock.HungUp(fd)`,
+			new:  `gone = sock.Look(fd) == sock.Ended`,
+			test: "./gateway -run '^TestClientLeavesAfterSendingMore$/^closes_after_1_'",
+		},
 	}
 }

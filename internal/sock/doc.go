@@ -51,3 +51,8 @@ func Look(fd uintptr) State {
 		}
 	}
 }
+
+// HungUp reports whether the other side of a socket has closed it, or ended its
+// sending, or it has failed. On Linux it also does when something that was sent
+// before has not been read.
+func HungUp(fd uintptr) bool { return hungUp(fd) }

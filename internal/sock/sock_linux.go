@@ -32,3 +32,20 @@ func fault(errno syscall.Errno) error {
 }
 
 var errAgain error = syscall.EAGAIN
+
+// What poll(2) says of a socket that package syscall does not name.
+const (
+	pollErr   = 0x8
+	pollHup   = 0x10
+	pollRdHup = 0x2000
+)
+
+func hungUp(fd uintptr) bool {
+	poll := struct {
+		fd              int32
+		events, revents int16
+	}{fd: int32(fd), events: pollRdHup}
+	var now syscall.Timespec
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_PPOLL, uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+	return errno == 0 && n == 1 && poll.revents&(pollErr|pollHup|pollRdHup) != 0
+}

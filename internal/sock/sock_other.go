@@ -13,3 +13,6 @@ func peek(fd uintptr) (int, error) {
 	n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	return n, err
 }
+
+// hungUp does not see an end behind what has not been read.
+func hungUp(fd uintptr) bool { return Look(fd) == Ended }

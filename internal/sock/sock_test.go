@@ -2,8 +2,10 @@ package sock_test
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -115,5 +117,27 @@ func TestReset(t *testing.T) {
 	defer w.Close()
 	if s := sock.Look(r.Fd()); s != sock.Ended {
 		t.Errorf("%v of what is no socket", s)
+	}
+}
+
+func TestHungUp(t *testing.T) {
+	fd, near, far := pair(t)
+	if sock.HungUp(fd) {
+		t.Error("of a connection that is there")
+	}
+	far.Write([]byte("unread"))
+	await(t, near, fd)
+	if sock.HungUp(fd) {
+		t.Error("of one with something to read")
+	}
+	far.CloseWrite()
+	for runtime.GOOS == "linux" && !sock.HungUp(fd) { // what follows the bytes may come later
+		runtime.Gosched()
+	}
+	if n, err := io.ReadFull(near, make([]byte, 6)); err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	if s := await(t, near, fd); s != sock.Ended || !sock.HungUp(fd) {
+		t.Errorf("%v at the end", s)
 	}
 }
