@@ -368,7 +368,7 @@ func (w *world) doProc(a action, p *proc) {
 		w.spend(evLeave)
 		w.say("%s is told to leave", p.name())
 		p.leaving = true
-		w.step(p, Leave{})
+		w.step(p, Leave{Now: w.sc.atOnce})
 	case actAdvance:
 		w.spend(evAdvance)
 		w.say("%s: the tokens of p%d run low", p.name(), a.b)

@@ -10,6 +10,7 @@ var (
 	ringAA = [][]int{{0, 1, 2}, {0, 1, 2}}
 	ringBC = [][]int{{1, 0, 2}, {2, 0, 1}}
 	ringAB = [][]int{{0, 1, 2}, {1, 0, 2}}
+	ringBB = [][]int{{1, 0, 2}, {1, 0, 2}}
 )
 
 // limits says how often each kind of event may happen.
@@ -67,6 +68,19 @@ func renewalsOfA(sc *scope) {
 	sc.target = func(e Effect) bool { r, ok := e.(Renew); return ok && r.Incarnation[0] == 'a' }
 }
 
+// sessionOfA lets it pick on worker a's registrations and renewals.
+func sessionOfA(sc *scope) {
+	sc.target = func(e Effect) bool {
+		switch e := e.(type) {
+		case Register:
+			return e.Session.Incarnation[0] == 'a'
+		case Renew:
+			return e.Incarnation[0] == 'a'
+		}
+		return false
+	}
+}
+
 func only[E Effect](sc *scope) {
 	sc.target = func(e Effect) bool { _, ok := e.(E); return ok }
 }
@@ -79,6 +93,9 @@ func scopes() []*scope {
 	lag := func(sc *scope) { sc.lag = true }
 	poll := func(sc *scope) { sc.poll = true }
 	proof := func(sc *scope) { sc.proof = true }
+	atOnce := func(sc *scope) { sc.atOnce = true }
+	one := func(sc *scope) { sc.batch = 1 }
+	twoKeys := func(sc *scope) { sc.keys = []int{0, 0} }
 	seconds := func(sc *scope) { sc.second = ttl / 4 }
 	untimed := func(sc *scope) {
 		sc.untimed = true
@@ -123,6 +140,11 @@ func scopes() []*scope {
 		newScope("two partitions, crash", 2, 2, 1, limits{evCrash: 1}, ringAA, ringAB),
 		newScope("leave", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA),
 		newScope("leave and come back", 2, 2, 0, limits{evLeave: 1, evSpawn: 1}, ringA, ringB),
+		newScope("leave at once", 2, 2, 1, limits{evLeave: 1, evTimeout: 1, evDuplicate: 1}, ringA).with(atOnce),
+		newScope("leave at once in a move, crash", 2, 1, 1, limits{evLeave: 1, evCrash: 1}, ringA, ringB).with(atOnce),
+		newScope("two keys", 2, 3, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(twoKeys),
+		newScope("batches of one", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringAA, ringBB).with(one),
+		newScope("store restarts, slow registration, lost renewal", 2, 2, 3, limits{evRestart: 1, evSlow: 1, evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(sessionOfA).with(suspect),
 		newScope("tokens run low", 2, 2, 1, limits{evAdvance: 1, evTimeout: 1, evDuplicate: 1}, ringA, ringB),
 		newScope("first start", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA).with(cold),
 		newScope("first start, late claim", 2, 2, 1, limits{evDuplicate: 1}, ringA, ringB).with(cold).with(only[Apply]),

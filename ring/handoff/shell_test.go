@@ -16,6 +16,7 @@ func (w *world) spawn(slot int) {
 		TTL:        w.store.ttl,
 		Settle:     w.store.ttl / 20,
 		NewCluster: !w.sc.cold && w.now == 0,
+		Batch:      w.sc.batch,
 	})
 	if err != nil {
 		panic(err)

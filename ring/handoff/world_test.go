@@ -28,6 +28,8 @@ type scope struct {
 	proof   bool  // a restart proves that the old process is dead
 	split   bool  // a process may stop between winning a mutex and starting
 	untimed bool  // nothing keeps to any time: leases are ignored, only S2 is checked
+	atOnce  bool  // who leaves does not wait for others to take over
+	batch   int   // partitions moved at once; 0 for all
 	off     guard // rules that do not hold in this scope
 	second  time.Duration
 	timing  func(*Machine)
