@@ -372,3 +372,15 @@ func TestClientLeavesAfterSendingMore(t *testing.T) {
 		}
 	}
 }
+
+// A client that connects and says nothing is not kept for long.
+func TestSilentConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
+	base, _ := frontOf(t, newRouter(t, gateway.RouterConfig{Members: newCluster(t)}))
+	c := must(dialHTTP(base))
+	defer c.Close()
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("after half a minute: %v", err)
+	}
+}

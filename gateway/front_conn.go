@@ -97,7 +97,7 @@ func newFrontConn(f *Front, conn net.Conn) *frontConn {
 	c.trusted = f.router.trusts(c.client)
 	c.io.read, c.io.write = c.tryRead, c.tryWrite
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	c.enter(stageIdle, idleTicks)
+	c.enter(stageIdle, headTicks) // for the first byte
 	return c
 }
 
