@@ -1,7 +1,9 @@
 package gateway_test
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/netip"
@@ -136,5 +138,36 @@ func TestRefusedForms(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Old clients send an empty line after a body (RFC 9112, section 2.2).
+func TestFrontTakesOneEmptyLineBeforeARequest(t *testing.T) {
+	rt, _ := throughLink(t, echo)
+	base, _ := frontOf(t, rt)
+	const get = "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n"
+	for sent, want := range map[string]string{
+		"\r\n" + get:     "200",
+		"\r\n\r\n" + get: "400",
+		"\n" + get:       "400",
+		"\r\n" + "GET * HTTP/1.1\r\nHost: h\r\n\r\n":                                                "400",
+		"\r\nPOST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": "200",
+	} {
+		if got := rawExchange(t, base, sent); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %.200s, want %s", sent, got, want)
+		}
+	}
+	conn := must(dialHTTP(base))
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for range 3 {
+		for _, b := range []byte("POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nContent-Length: 1\r\n\r\nx\r\n") {
+			conn.Write([]byte{b})
+		}
+		res, err := http.ReadResponse(in, nil)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%v, %v", res, err)
+		}
+		io.Copy(io.Discard, res.Body)
 	}
 }

@@ -192,8 +192,13 @@ func (c *frontConn) serve() {
 // readHead reads until there is a whole head. It returns More if there will be
 // none.
 func (c *frontConn) readHead() http1.Verdict {
+	emptyLine := false // one has been taken (RFC 9112, section 2.2)
 	for {
-		if c.have > 0 {
+		if !emptyLine && c.have >= 2 && text(c.in[:2]) == "\r\n" {
+			emptyLine = true
+			c.have = copy(c.in, c.in[2:c.have])
+		}
+		if c.have > 1 || c.have == 1 && c.in[0] != '\r' {
 			if v := c.head.Parse(c.in[:c.have]); v != http1.More {
 				return v
 			}

@@ -154,5 +154,12 @@ func crossingMutations() []mutation {
 			new:  "http.Error(rw, public+\": \"+err.Error(), http.StatusBadGateway)",
 			test: "./gateway -run ^TestSidecarOverLinkWithoutApp$",
 		},
+		{
+			rule: "one empty line before a request is taken, not more",
+			file: "gateway/front_conn.go",
+			old:  "if !emptyLine && c.have >= 2",
+			new:  "for (!emptyLine || emptyLine) && c.have >= 2",
+			test: "./gateway -run ^TestFrontTakesOneEmptyLineBeforeARequest$",
+		},
 	}
 }
