@@ -35,20 +35,32 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 	}
 }
 
-// Two workers that share a ring but not a store never run a key at once.
+// Two workers that share a ring but not a store never run a key at once: the
+// one that comes does not begin, be its store empty or not.
 func TestTrapTwoStores(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newTestCluster(t, 16)
-		first := c.start()
-		first.ready(t, 16)
-		second := c.start(func(cfg *gateway.WorkerConfig) {
-			cfg.Store = fallback.NewMemory(fallback.MemoryOptions{Settings: cfg.Members.Settings(), NewCluster: true})
+	for name, id := range map[string]ring.StoreID{"empty": 0, "older": 7, "younger": 1 << 63} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newTestCluster(t, 16)
+				first := c.start()
+				first.ready(t, 16)
+				second := c.start(func(cfg *gateway.WorkerConfig) {
+					cfg.Store = fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg, Store: id}, NewCluster: true})
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if err := second.Await(ctx); !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), "--redis") {
+					t.Errorf("the second one: %v", err)
+				}
+				if n := overlapping(t, c, first, second); n > 0 {
+					t.Errorf("%d of 16 partitions run at both workers at once", n)
+				}
+				if err := first.Ready(); err != nil || first.Serving() != 16 {
+					t.Errorf("the first one serves %d partitions: %v", first.Serving(), err)
+				}
+			})
 		})
-		time.Sleep(time.Minute)
-		if n := overlapping(t, c, first, second); n > 0 {
-			t.Errorf("%d of 16 partitions run at both workers at once", n)
-		}
-	})
+	}
 }
 
 // overlapping counts the partitions of which both workers run a key at once.
@@ -94,17 +106,25 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		if n := overlapping(t, c, older, younger); n != 16 {
 			t.Fatalf("before they meet %d of 16 partitions run at both", n)
 		}
-		running, cause := make(chan struct{}), make(chan error)
+		running, cause := make(chan struct{}), make(chan error, 1)
 		go younger.Do(t.Context(), "k", func(x gateway.Execution) error {
 			close(running)
-			<-x.Context().Done()
+			select {
+			case <-x.Context().Done():
+			case <-time.After(time.Minute):
+			}
 			cause <- context.Cause(x.Context())
 			return nil
 		})
 		<-running
 		younger.meet(t)
-		if err := <-cause; !errors.Is(err, gateway.ErrOwnershipLost) {
-			t.Errorf("what ran was cancelled with %v", err)
+		select {
+		case err := <-cause:
+			if !errors.Is(err, gateway.ErrOwnershipLost) {
+				t.Errorf("what ran was cancelled with %v", err)
+			}
+		case <-time.After(ring.DefaultSessionTTL):
+			t.Fatal("what ran goes on")
 		}
 		if n := overlapping(t, c, older, younger); n > 0 {
 			t.Errorf("%d of 16 partitions run at both workers at once", n)

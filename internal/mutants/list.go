@@ -26,6 +26,7 @@ func mutations() []mutation {
 		sidecarMutations(),
 		linkMutations(),
 		frontMutations(),
+		settingsMutations(),
 	} {
 		all = append(all, list...)
 	}
