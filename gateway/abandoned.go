@@ -3,6 +3,8 @@ package gateway
 import (
 	"errors"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -28,8 +30,7 @@ type abandoned struct {
 }
 
 // add counts one more, until ended is called. streams is what a link carries.
-func (a *abandoned) add(remote string, streams int) (ended func()) {
-	client := host(remote)
+func (a *abandoned) add(client string, streams int) (ended func()) {
 	share := max(streams/abandonedShare, 1)
 	change := func(by int) {
 		a.mu.Lock()
@@ -47,21 +48,33 @@ func (a *abandoned) add(remote string, streams int) (ended func()) {
 	return func() { change(-1) }
 }
 
-// refuses reports whether a client may not send the worker more for now.
-func (a *abandoned) refuses(remote string) bool {
-	if !a.full.Load() {
-		return false
-	}
+// refuses reports whether a client may not send the worker more while full.
+func (a *abandoned) refuses(client string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := a.by[host(remote)]
+	n := a.by[client]
 	return n > 0 && n*len(a.by) >= a.count
 }
 
-// host returns an address without its port.
-func host(addr string) string {
-	if h, _, err := net.SplitHostPort(addr); err == nil {
-		return h
+// origin returns the client's address, as proxies say it that are trusted.
+func (x *crossing) origin() string {
+	origin, _, err := net.SplitHostPort(x.remote)
+	if err != nil {
+		origin = x.remote
 	}
-	return addr
+	if !x.router.trusts(x.remote) {
+		return origin
+	}
+	for name, value := range x.request.Fields.All() {
+		if !strings.EqualFold(name, "X-Forwarded-For") {
+			continue
+		}
+		for _, hop := range slices.Backward(strings.Split(value, ",")) {
+			origin = strings.TrimSpace(hop)
+			if !x.router.trusts(net.JoinHostPort(origin, "0")) {
+				break
+			}
+		}
+	}
+	return strings.Clone(origin) // the fields' memory is used again
 }

@@ -109,7 +109,7 @@ func (x *crossing) attempt(t target) outcome {
 	}
 	x.sent = true
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
-	if p.abandoned.refuses(x.remote) {
+	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
 		return outcome{err: errAbandons}
 	}
 	x.request.Epoch, x.request.Account, x.peer = t.epoch, x, p
@@ -130,7 +130,7 @@ func (x *crossing) attempt(t target) outcome {
 
 // Abandon implements [link.Account].
 func (x *crossing) Abandon(streams int) (ended func()) {
-	atWorker, onConn := x.peer.abandoned.add(x.remote, streams), x.abandons
+	atWorker, onConn := x.peer.abandoned.add(x.origin(), streams), x.abandons
 	if onConn == nil {
 		return atWorker
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -263,6 +264,17 @@ func TestTrapAbandonedRequestsCountForTheirConnection(t *testing.T) {
 // A share of a worker is spent on requests that were given up. Beyond it those
 // who give up are refused, and nobody else.
 func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
+	t.Run("addresses", func(t *testing.T) {
+		other := http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
+		testAbandonedRequestsHaveAShare(t, nil, "", &http.Client{Transport: &other})
+	})
+	t.Run("behind a trusted proxy", func(t *testing.T) {
+		testAbandonedRequestsHaveAShare(t, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, "X-Forwarded-For: 192.0.2.1\r\n", http.DefaultClient)
+	})
+}
+
+// testAbandonedRequestsHaveAShare attacks with a further header field.
+func testAbandonedRequestsHaveAShare(t *testing.T, trusted []netip.Prefix, field string, other *http.Client) {
 	const streams, share, batch = 64, 64 / 4, 4
 	app := &slowApp{release: make(chan struct{})}
 	free := sync.OnceFunc(func() { close(app.release) })
@@ -274,7 +286,7 @@ func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	members := must(c.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := newRouter(t, gateway.RouterConfig{Members: members})
+	rt := newRouter(t, gateway.RouterConfig{Members: members, TrustedProxies: trusted})
 	s := throughFront(t, rt)
 
 	var readers sync.WaitGroup
@@ -287,7 +299,7 @@ func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
 		for range batch {
 			key++
 			conn := must(net.Dial("tcp", s.Listener.Addr().String()))
-			fmt.Fprintf(conn, "GET /slow HTTP/1.1\r\nHost: h\r\nX-Key: key%d\r\n\r\n", key)
+			fmt.Fprintf(conn, "GET /slow HTTP/1.1\r\nHost: h\r\nX-Key: key%d\r\n%s\r\n", key, field)
 			conns = append(conns, conn)
 			readers.Go(func() {
 				if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && res.StatusCode == http.StatusTooManyRequests {
@@ -305,22 +317,27 @@ func TestTrapAbandonedRequestsHaveAShare(t *testing.T) {
 	if n := app.most.Load(); n < share || n > share+batch {
 		t.Errorf("the app worked on %d abandoned requests, want %d or some more", n, share)
 	}
-	if res, _ := get(t, s, "of the one who gave up"); res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
+	again := func() *http.Response {
+		req := must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
+		req.Header.Set("X-Key", "of the one who gave up")
+		if name, value, ok := strings.Cut(strings.TrimSpace(field), ": "); ok {
+			req.Header.Set(name, value)
+		}
+		res, _ := do(t, s.Client(), req)
+		return res
+	}
+	if res := again(); res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
 		t.Errorf("who gave up is answered %d, Retry-After %q", res.StatusCode, res.Header.Get("Retry-After"))
 	}
-	s.client = &http.Client{Transport: &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}}
-	defer s.client.CloseIdleConnections()
+	defer other.CloseIdleConnections()
+	others := &site{URL: s.URL, client: other}
 	for i := range 2 * streams {
-		if res, body := get(t, s, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
+		if res, body := get(t, others, fmt.Sprint("other", i)); res.StatusCode != 200 || body != "ok" {
 			t.Fatalf("another client: %d %q", res.StatusCode, body)
 		}
 	}
 	free()
-	s.client = http.DefaultClient
-	eventually(t, "who gave up is served again", func() bool {
-		res, _ := get(t, s, "of the one who gave up")
-		return res.StatusCode == 200
-	})
+	eventually(t, "who gave up is served again", func() bool { return again().StatusCode == 200 })
 }
 
 // rawH2 is a client of HTTP/2 that opens streams and gives them up.

@@ -185,7 +185,7 @@ func linkMutations() []mutation {
 		{
 			rule: "beyond the share of a worker, who gives up is refused",
 			file: "gateway/crossing.go",
-			old:  "	if p.abandoned.refuses(x.remote) {",
+			old:  "	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {",
 			new:  "	if false {",
 			test: haveAShare,
 		},
