@@ -142,7 +142,7 @@ func machineMutations() []mutation {
 			file: "ring/handoff/partition.go",
 			old:  `m.takeOurs(s, s.Record.Epoch > known || !m.on(guardFence))`,
 			new:  `m.takeOurs(s, known >= 0)`,
-			test: `./ring/handoff -run '^TestExplore$' -scope 'store restarts in a move'`,
+			test: `./ring/handoff -run '^TestExplore$' -scope store_restarts_in_a_move`,
 		},
 		{
 			rule: "nothing is released while a handler runs",
@@ -163,14 +163,14 @@ func machineMutations() []mutation {
 			file: "ring/handoff/session.go",
 			old:  `m.quarantine = m.now.Mono + m.cfg.TTL`,
 			new:  `m.quarantine = m.now.Mono`,
-			test: `./ring/handoff -run '^TestExplore$' -scope 'lost writes, store'`,
+			test: `./ring/handoff -run '^TestExplore$' -scope lost_writes,_store`,
 		},
 		{
 			rule: "partitions move to workers that see the same ring",
 			file: "ring/handoff/partition.go",
 			old:  `return w.View == m.view.Digest`,
 			new:  `return true`,
-			test: `./ring/handoff -run '^TestExplore$' -scope 'crash in a move'`,
+			test: `./ring/handoff -run '^TestExplore$' -scope crash_in_a_move`,
 		},
 		{
 			rule: "partitions move when the view has settled",

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	scopeName  = flag.String("scope", "", "part of the names of the only scopes to explore")
+	scopeName  = flag.String("scope", "", "part of the names of the only scopes to explore; _ stands for a space")
 	showTraces = flag.Bool("traces", false, "whether to show how each mutation is found out")
 	mutate     = flag.String("mutate", "", "part of the names of the only mutations to try")
 )
@@ -21,7 +21,7 @@ var (
 // has nothing to find in a search by a single goroutine, it searches a part.
 func TestExplore(t *testing.T) {
 	all, began := scopes(), time.Now()
-	all = slices.DeleteFunc(all, func(sc *scope) bool { return !strings.Contains(sc.name, *scopeName) })
+	all = slices.DeleteFunc(all, func(sc *scope) bool { return !strings.Contains(sc.name, strings.ReplaceAll(*scopeName, "_", " ")) })
 	outs := make([]outcome, len(all))
 	inParallel(len(all), func(i int) {
 		s := &search{sc: all[i]}
