@@ -83,7 +83,11 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*gateway.RouterCo
 // routerEntrances returns the ways into a router.
 func routerEntrances(t *testing.T, name string, cfg gateway.RouterConfig) []entrance {
 	t.Helper()
-	rt := newRouter(t, cfg)
+	return routerEntrancesOf(t, name, newRouter(t, cfg))
+}
+
+func routerEntrancesOf(t *testing.T, name string, rt *gateway.Router) []entrance {
+	t.Helper()
 	front, _ := frontOf(t, rt)
 	return []entrance{
 		{name + ", net/http", throughServer(t, rt).URL, false},

@@ -339,7 +339,7 @@ func (cc *clientConn) head(h header) error {
 	switch {
 	case st == nil:
 	case tooLarge:
-		st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrHeaderTooLarge, h.kind, h.length), CodeProtocol)
+		st.giveUp(fmt.Errorf("%w: %v frame of %d bytes", ErrAnswerHeaderTooLarge, h.kind, h.length), CodeProtocol)
 	default:
 		cc.breach(st)
 	}

@@ -36,8 +36,13 @@ var (
 	// cannot be sent again.
 	ErrNotKept = errors.New("link: a part of the body was not kept")
 
-	// ErrHeaderTooLarge: a head is longer than the receiver takes.
-	ErrHeaderTooLarge = errors.New("link: header too large")
+	// ErrHeaderTooLarge: the request's head, or its trailers, are longer than
+	// the peer takes.
+	ErrHeaderTooLarge = errors.New("link: the request's header is too large")
+
+	// ErrAnswerHeaderTooLarge: the answer's head, or its trailers, are longer
+	// than the client takes. The request has run.
+	ErrAnswerHeaderTooLarge = errors.New("link: the answer's header is too large")
 
 	// ErrNoLink: the peer answered with something else than the link, most
 	// likely plain HTTP/1.1.

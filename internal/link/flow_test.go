@@ -169,7 +169,7 @@ func TestHeaderLimits(t *testing.T) {
 		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
 			switch r.Target {
 			case "/head":
-				want(t, w.WriteHead(200, 0, AppendField(nil, "A", strings.Repeat("x", 1100))), ErrHeaderTooLarge)
+				want(t, w.WriteHead(200, 0, AppendField(nil, "A", strings.Repeat("x", 1100))), ErrAnswerHeaderTooLarge)
 			case "/trailer":
 				w.SetTrailer(AppendField(nil, "A", strings.Repeat("x", 1100)))
 				io.WriteString(w, "x")

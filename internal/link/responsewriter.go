@@ -73,7 +73,7 @@ func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	w.out = w.st.c.pool.get(max(outSize, headerLen+len(f)+32))
 	w.out.b = head.append(openFrame(w.out.b))
 	if size := len(w.out.b) - headerLen; int64(size) > w.st.c.peer.header {
-		return w.fail(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrHeaderTooLarge, size, w.st.c.peer.header))
+		return w.fail(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrAnswerHeaderTooLarge, size, w.st.c.peer.header))
 	}
 	closeFrame(w.out.b, 0, header{kind: kindResponse, stream: w.st.id})
 	return nil
@@ -208,7 +208,7 @@ func (w *ResponseWriter) finish() {
 		return
 	}
 	if int64(len(w.trailer)) > w.st.c.peer.header {
-		w.fail(ErrHeaderTooLarge)
+		w.fail(ErrAnswerHeaderTooLarge)
 		return
 	}
 	if w.send(false) == nil {

@@ -161,5 +161,12 @@ func crossingMutations() []mutation {
 			new:  "for (!emptyLine || emptyLine) && c.have >= 2",
 			test: "./gateway -run ^TestFrontTakesOneEmptyLineBeforeARequest$",
 		},
+		{
+			rule: "too large a head of an answer is not the client's fault",
+			file: "internal/link/clientconn.go",
+			old:  "fmt.Errorf(\"%w: %v frame of %d bytes\", ErrAnswerHeaderTooLarge,",
+			new:  "fmt.Errorf(\"%w: %v frame of %d bytes\", ErrHeaderTooLarge,",
+			test: "./gateway -run ^TestTooLargeAnswerHead$",
+		},
 	}
 }
