@@ -64,6 +64,7 @@ const (
 // router; its other fields hold for the connections that are handed over.
 func NewFront(rt *Router, server *http.Server) *Front {
 	server.Handler = rt
+	letGoOfHijacked(server)
 	f := &Front{
 		router: rt, server: server, others: newHandovers(), tls: tlsConfig(server), stop: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
@@ -259,9 +260,7 @@ func newHandovers() *handovers {
 
 // put hands conn over, of which read has been read.
 func (h *handovers) put(conn net.Conn, read []byte) {
-	if len(read) > 0 {
-		conn = &readAheadConn{Conn: conn, ahead: read}
-	}
+	conn = follow(conn, read)
 	select {
 	case h.conns <- conn:
 	case <-h.ended:
@@ -284,26 +283,3 @@ func (h *handovers) Close() error {
 }
 
 func (h *handovers) Addr() net.Addr { return &net.TCPAddr{} }
-
-// readAheadConn is a connection of which some bytes have been read already.
-type readAheadConn struct {
-	net.Conn
-	ahead []byte
-}
-
-func (c *readAheadConn) Read(p []byte) (int, error) {
-	if len(c.ahead) > 0 {
-		n := copy(p, c.ahead)
-		c.ahead = c.ahead[n:]
-		return n, nil
-	}
-	return c.Conn.Read(p)
-}
-
-// CloseWrite is what net/http uses to end a connection gently.
-func (c *readAheadConn) CloseWrite() error {
-	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return nil
-}

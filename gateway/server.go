@@ -47,6 +47,7 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 			ErrorLog:          log.New(io.Discard, "", 0),
 		},
 	}
+	letGoOfHijacked(s.http)
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
@@ -61,7 +62,7 @@ func (s *Server) Serve(l net.Listener) error {
 	links, others := link.Split(l, link.SplitConfig{Timeout: readHeaderTimeout})
 	failed := make(chan error, 2)
 	go func() { failed <- s.link.Serve(links) }()
-	go func() { failed <- s.http.Serve(others) }()
+	go func() { failed <- s.http.Serve(followedListener{others}) }()
 	err := <-failed
 	if errors.Is(err, link.ErrClosed) {
 		return http.ErrServerClosed

@@ -189,9 +189,10 @@ func TestAllowedUpgrades(t *testing.T) {
 				if err != nil || res.StatusCode != http.StatusSwitchingProtocols || res.Header.Get("Upgrade") != tt.want {
 					t.Fatalf("%q: %v, %v", tt.lines, res, err)
 				}
-				io.WriteString(conn, "ping")
-				buf := make([]byte, 4)
-				if _, err := io.ReadFull(in, buf); err != nil || string(buf) != "ping" {
+				const said = "no\n request\n"
+				io.WriteString(conn, said)
+				buf := make([]byte, len(said))
+				if _, err := io.ReadFull(in, buf); err != nil || string(buf) != said {
 					t.Errorf("%q: %q, %v", tt.lines, buf, err)
 				}
 				conn.Close()

@@ -82,5 +82,26 @@ func leadMutations() []mutation {
 			new:  ")",
 			test: "./gateway -run ^TestShareJoinsNothingCancelled$",
 		},
+		{
+			rule: "one length only: the requests that net/http reads are followed",
+			file: "gateway/follow.go",
+			old:  "	if c.hijacked.Load() {",
+			new:  "	if true {",
+			test: "./gateway -run ^TestAmbiguousFraming$",
+		},
+		{
+			rule: "what follows an upgrade is not followed as requests",
+			file: "gateway/follow.go",
+			old:  "			c.letGo()",
+			new:  "			_ = c",
+			test: "./gateway -run ^TestAllowedUpgrades$",
+		},
+		{
+			rule: "chunks are followed to their end",
+			file: "internal/http1/follower.go",
+			old:  "	case f.coded:\n		f.state = atChunkSize",
+			new:  "	case f.coded:\n		f.state = atRequest",
+			test: "./internal/http1 -run ^TestFollower$",
+		},
 	}
 }

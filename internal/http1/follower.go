@@ -1,0 +1,161 @@
+package http1
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// ErrFraming: a request does not say in one way alone where its body ends.
+var ErrFraming = errors.New("http1: ambiguous framing")
+
+// maxFramingLine is the longest line that a Follower takes, far above what a
+// server takes.
+const maxFramingLine = 1 << 20
+
+// Follower follows the bytes of an HTTP/1 connection from request to request,
+// for a server whose handlers do not see what RFC 9112 section 6.1 forbids:
+// Content-Length beside Transfer-Encoding, and Transfer-Encoding in HTTP/1.0.
+// It also refuses folded lines and lengths that differ. What else is malformed
+// it leaves to the server. The zero value stands at the start of a connection.
+type Follower struct {
+	state followState
+	line  []byte // what has come of the line
+	left  int64  // bytes to come of the body or chunk
+	err   error
+
+	old    bool // the request is not of HTTP/1.1
+	coded  bool // it has Transfer-Encoding
+	length int64
+	sized  bool // it has Content-Length, which is length
+}
+
+type followState uint8
+
+const (
+	atRequest   followState = iota // in the request line
+	atField                        // in the line of a field, or the empty one after them
+	atBody                         // in a body of known length
+	atChunkSize                    // in the line before a chunk
+	atChunk                        // in a chunk
+	atChunkEnd                     // in the line end after a chunk
+	atTrailer                      // in the line of a trailer, or the empty one after them
+	atOther                        // in another protocol
+)
+
+// Check follows the bytes that came next and returns how many of them may go
+// on to the server. The others are those from the line on that ends a request's
+// head with an error, which each later call returns, too.
+func (f *Follower) Check(p []byte) (n int, err error) {
+	for n < len(p) && f.err == nil {
+		switch f.state {
+		case atOther:
+			return len(p), nil
+		case atBody, atChunk:
+			k := min(int64(len(p)-n), f.left)
+			n += int(k)
+			f.left -= k
+			switch {
+			case f.left > 0:
+			case f.state == atBody:
+				f.state = atRequest
+			default:
+				f.state = atChunkEnd
+			}
+		default:
+			i := bytes.IndexByte(p[n:], '\n')
+			if i < 0 {
+				f.line = append(f.line, p[n:]...)
+				n = len(p)
+				if len(f.line) > maxFramingLine {
+					f.err = fmt.Errorf("%w: a line of more than %d bytes", ErrFraming, maxFramingLine)
+				}
+				continue
+			}
+			f.line = append(f.line, p[n:n+i]...)
+			f.err = f.endLine(bytes.TrimSuffix(f.line, []byte("\r")))
+			f.line = f.line[:0]
+			if f.err == nil {
+				n += i + 1
+			}
+		}
+	}
+	return n, f.err
+}
+
+func (f *Follower) endLine(line []byte) error {
+	switch f.state {
+	case atRequest:
+		f.old, f.coded, f.sized, f.length = !bytes.HasSuffix(line, []byte(" HTTP/1.1")), false, false, 0
+		f.state = atField
+		if string(line) == "PRI * HTTP/2.0" {
+			f.state = atOther
+		}
+	case atField:
+		if len(line) > 0 {
+			return f.field(line)
+		}
+		return f.endHead()
+	case atChunkSize:
+		return f.chunkSize(line)
+	case atChunkEnd:
+		if len(line) > 0 {
+			return fmt.Errorf("%w: a chunk is longer than its size", ErrFraming)
+		}
+		f.state = atChunkSize
+	case atTrailer:
+		if len(line) == 0 {
+			f.state = atRequest
+		}
+	}
+	return nil
+}
+
+func (f *Follower) field(line []byte) error {
+	if line[0] == ' ' || line[0] == '\t' {
+		return fmt.Errorf("%w: a folded line", ErrFraming)
+	}
+	name, value, _ := bytes.Cut(line, []byte(":"))
+	switch {
+	case equalFold(name, "transfer-encoding"):
+		f.coded = true
+	case equalFold(name, "content-length"):
+		length, err := strconv.ParseUint(string(bytes.Trim(value, " \t")), 10, 63)
+		if err != nil || f.sized && int64(length) != f.length {
+			return fmt.Errorf("%w: Content-Length %q", ErrFraming, value)
+		}
+		f.length, f.sized = int64(length), true
+	}
+	return nil
+}
+
+func (f *Follower) endHead() error {
+	switch {
+	case f.coded && f.sized:
+		return fmt.Errorf("%w: Content-Length beside Transfer-Encoding", ErrFraming)
+	case f.coded && f.old:
+		return fmt.Errorf("%w: Transfer-Encoding before HTTP/1.1", ErrFraming)
+	case f.coded:
+		f.state = atChunkSize
+	case f.length > 0:
+		f.state, f.left = atBody, f.length
+	default:
+		f.state = atRequest
+	}
+	return nil
+}
+
+func (f *Follower) chunkSize(line []byte) error {
+	digits, _, _ := bytes.Cut(line, []byte(";"))
+	size, err := strconv.ParseUint(string(bytes.TrimRight(digits, " \t")), 16, 64)
+	if err != nil || size > math.MaxInt64 {
+		return fmt.Errorf("%w: chunk size %q", ErrFraming, digits)
+	}
+	f.state, f.left = atChunk, int64(size)
+	if size == 0 {
+		f.state = atTrailer
+	}
+	return nil
+}
