@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -46,30 +45,30 @@ func (f *failure) answer(w http.ResponseWriter, err error) {
 // reply counts and logs err and says what to answer.
 func (f *failure) reply(err error) reply {
 	c := &f.router.counters
-	r, counter, level := reply{status: http.StatusBadGateway, text: errBroken.Error()}, &c.broken, slog.LevelWarn
+	r, counter, warning := reply{status: http.StatusBadGateway, text: errBroken.Error()}, &c.broken, "the worker did not answer"
 	unreachable, isUnreachable := errors.AsType[*unreachableError](err)
 	switch {
 	case errors.Is(err, errClientBody), f.body.late():
-		r, counter, level = reply{status: http.StatusBadRequest, text: errClientBody.Error(), close: true}, &c.badRequests, slog.LevelDebug
+		r, counter, warning = reply{status: http.StatusBadRequest, text: errClientBody.Error(), close: true}, &c.badRequests, ""
 		if errors.Is(err, os.ErrDeadlineExceeded) || f.body.late() {
 			r.status = http.StatusRequestTimeout
 		}
 	case f.ctx.Err() != nil:
-		r, counter, level = reply{status: statusClientGone}, &c.clientGone, slog.LevelDebug
+		r, counter, warning = reply{status: statusClientGone}, &c.clientGone, ""
 	case isUnreachable:
-		r, counter = reply{status: http.StatusServiceUnavailable, text: unreachable.public(), retry: true}, &c.unreachable
+		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: unreachable.public(), retry: true}, &c.unreachable, "no owner can be reached"
 	case errors.Is(err, errHallFull), errors.Is(err, errBodiesFull):
-		r, counter, level = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.hallFull, slog.LevelDebug
+		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.hallFull, ""
 	case errors.Is(err, errWorkerFull):
-		r, counter, level = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), slog.LevelDebug
+		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), ""
 	case errors.Is(err, errAbandons):
-		r, counter, level = reply{status: http.StatusTooManyRequests, text: errAbandons.Error(), retry: true}, new(atomic.Int64), slog.LevelDebug
+		r, counter, warning = reply{status: http.StatusTooManyRequests, text: errAbandons.Error(), retry: true}, new(atomic.Int64), ""
 	case errors.Is(err, ErrBusy):
-		r, counter, level = reply{status: http.StatusTooManyRequests, text: ErrBusy.Error(), retry: true}, new(atomic.Int64), slog.LevelDebug
+		r, counter, warning = reply{status: http.StatusTooManyRequests, text: ErrBusy.Error(), retry: true}, new(atomic.Int64), ""
 	case errors.Is(err, link.ErrHeaderTooLarge):
-		r, counter, level = reply{status: http.StatusRequestHeaderFieldsTooLarge, text: "gateway: the request's headers are too large"}, &c.badRequests, slog.LevelDebug
+		r, counter, warning = reply{status: http.StatusRequestHeaderFieldsTooLarge, text: "gateway: the request's headers are too large"}, &c.badRequests, ""
 	}
 	counter.Add(1)
-	f.router.cfg.Logger.Log(context.WithoutCancel(f.ctx), level, "request failed", "partition", f.partition, "method", f.method, "error", err)
+	logFailure(f.ctx, f.router.log, warning, "partition", f.partition, "method", f.method, "error", err)
 	return r
 }

@@ -60,7 +60,7 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	defer func() {
 		if p := recover(); p != nil {
 			if p != http.ErrAbortHandler {
-				c.front.router.cfg.Logger.Error("panic while serving", "client", c.client, "panic", p, "stack", string(debug.Stack()))
+				c.front.router.log.Error("panic while serving", "client", c.client, "panic", p, "stack", string(debug.Stack()))
 			}
 			s.Reset(h2.InternalError)
 		}

@@ -127,6 +127,7 @@ type Router struct {
 	budget   budget
 	buffers  bufferPool
 	counters counters
+	log      *slog.Logger // for what clients can bring about
 	errorLog *log.Logger
 }
 
@@ -144,6 +145,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	settings := cfg.Members.Settings().WithDefaults()
 	rt := &Router{
 		cfg:      cfg,
+		log:      newRequestLog(cfg.Logger),
 		ring:     settings.Ring,
 		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(settings, maxHeaderBytes, cfg.Logger)},
 		fields:   fields,

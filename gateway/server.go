@@ -33,7 +33,7 @@ type Server struct {
 // NewServer returns a server for a handler that [Worker.Handler] or
 // [Worker.Sidecar] returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
-	config := linkConfig(w.settings, maxHeaderBytes, w.cfg.Logger)
+	config := linkConfig(w.settings, maxHeaderBytes, w.log)
 	config.MaxStreams = w.cfg.StreamsPerLink
 	s := &Server{
 		worker: w,

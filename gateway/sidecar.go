@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -65,6 +66,7 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 			}
 		},
 		ErrorHandler: s.noAnswer,
+		ErrorLog:     slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
 	}
 	w.watching.Do(func() { w.shell.ended.Go(w.cancelAbandoned) })
 	s.keyedHandler = keyedHandler{worker: w, next: http.HandlerFunc(s.viaProxy), detach: true}

@@ -127,6 +127,10 @@ func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 	if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
 		err, public = cause, ErrOwnershipLost.Error()
 	}
-	s.worker.cfg.Logger.Warn("the app did not answer", "app", s.app, "method", r.Method, "path", r.URL.Path, "err", err)
+	warning := "the app did not answer"
+	if errors.Is(err, hop1.ErrBrokeOff) {
+		warning = ""
+	}
+	logFailure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "err", err)
 	http.Error(rw, public, http.StatusBadGateway)
 }

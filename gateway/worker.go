@@ -147,6 +147,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 // Start one with [StartWorker].
 type Worker struct {
 	cfg      WorkerConfig
+	log      *slog.Logger // for what clients can bring about
 	fields   fieldRules
 	settings ring.Settings
 	parts    []partition
@@ -178,7 +179,7 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
 		return nil, fmt.Errorf("gateway: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
-	w := &Worker{cfg: cfg, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
+	w := &Worker{cfg: cfg, log: newRequestLog(cfg.Logger), settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
 	for i := range w.parts {
 		p := &w.parts[i]

@@ -14,6 +14,9 @@ import (
 	"github.com/keyway-go/keyway/internal/http1"
 )
 
+// ErrBrokeOff: the request's body could not be read to its end.
+var ErrBrokeOff = errors.New("hop1: the request broke off")
+
 // Errors of answers. The request may have run.
 var (
 	ErrMalformed = errors.New("hop1: the answer is malformed")

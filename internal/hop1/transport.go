@@ -90,7 +90,7 @@ func (t *trip) write() {
 	}
 	err := r.Write(out)
 	if err != nil && out.err == nil {
-		t.interrupt(fmt.Errorf("hop1: the request broke off: %w", err))
+		t.interrupt(fmt.Errorf("%w: %w", ErrBrokeOff, err))
 	}
 	t.sent <- err
 }

@@ -168,5 +168,33 @@ func crossingMutations() []mutation {
 			new:  "fmt.Errorf(\"%w: %v frame of %d bytes\", ErrHeaderTooLarge,",
 			test: "./gateway -run ^TestTooLargeAnswerHead$",
 		},
+		{
+			rule: "of each kind of warning about requests there is a line every 10 s at most",
+			file: "gateway/log.go",
+			old:  "case now.Sub(k.logged) < logInterval:",
+			new:  "case now.Before(k.logged):",
+			test: "./gateway -run ^TestClientsDoNotFillTheLog$",
+		},
+		{
+			rule: "the warnings that were left out are counted",
+			file: "gateway/log.go",
+			old:  "		k.suppressed++\n",
+			new:  "",
+			test: "./gateway -run ^TestClientsDoNotFillTheLog$",
+		},
+		{
+			rule: "an upload that its client broke off is no warning",
+			file: "gateway/sidecar_link.go",
+			old:  "	if errors.Is(err, hop1.ErrBrokeOff) {\n",
+			new:  "	if false {\n",
+			test: "./gateway -run ^TestBrokenUploadsAreNoWarnings$",
+		},
+		{
+			rule: "what the sidecar's proxy says of broken answers is no warning",
+			file: "gateway/sidecar.go",
+			old:  "slog.NewLogLogger(w.log.Handler(), slog.LevelDebug)",
+			new:  "slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)",
+			test: "./gateway -run ^TestBrokenUploadsAreNoWarnings$",
+		},
 	}
 }
