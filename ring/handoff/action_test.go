@@ -36,6 +36,9 @@ const (
 	actStoreStep                   // the store's clock steps ahead
 	actExpire                      // session a of the store expires early
 	actWallStep                    // worker a's wall clock steps back
+	actBlind                       // worker a's reads fail from here on
+	actSight                       // worker a's reads work again
+	actFail                        // message a, a read, fails
 )
 
 type action struct {
@@ -119,17 +122,20 @@ func (w *world) messageActions(as []action, i int) []action {
 	msg := w.msgs[i]
 	add := func(k actionKind) { as = append(as, action{kind: k, a: int8(i)}) }
 	paused := w.procs[msg.from].paused >= 0
+	_, reads := msg.call.(Observe)
+	fails := reads && w.procs[msg.from].blind
 	switch {
 	case msg.stray, paused && !msg.done:
 		add(actApply)
 	case paused:
 	case msg.done:
 		add(actAnswer)
+	case fails:
+		add(actFail)
 	case msg.slow:
 		add(actApply)
 	default:
 		add(actCarry)
-		_, reads := msg.call.(Observe)
 		_, fetches := msg.call.(FetchGeneration)
 		picked := w.sc.target == nil || w.sc.target(msg.call)
 		if !reads && !fetches && picked && w.can(evTimeout) {
@@ -194,6 +200,11 @@ func (w *world) procActions(as []action, i int8, p *proc) []action {
 	if w.can(evWallStep) {
 		add(actWallStep, 0)
 	}
+	if p.blind {
+		add(actSight, 0)
+	} else if w.can(evBlind) {
+		add(actBlind, 0)
+	}
 	if w.can(evLeave) && !p.leaving {
 		add(actLeave, 0)
 	}
@@ -233,7 +244,7 @@ func (w *world) storeActions(as []action) []action {
 // do lets one action happen.
 func (w *world) do(a action) {
 	switch a.kind {
-	case actCarry, actTimeout, actDuplicate, actSlow, actApply, actAnswer:
+	case actCarry, actTimeout, actDuplicate, actSlow, actApply, actAnswer, actFail:
 		w.doMessage(a.kind, int(a.a))
 	case actPass:
 		d := w.pass()
@@ -279,6 +290,10 @@ func (w *world) doMessage(kind actionKind, i int) {
 		w.dropStrays()
 	case actAnswer:
 		w.say("%s is answered", text)
+		w.answer(i)
+	case actFail:
+		w.say("%s fails", text)
+		msg.reply = Reply{ID: callID(msg.call), Err: errUnknown}
 		w.answer(i)
 	}
 }
@@ -377,6 +392,13 @@ func (w *world) doProc(a action, p *proc) {
 		w.spend(evWallStep)
 		w.say("%s's wall clock steps back by a TTL", p.name())
 		p.wall -= w.store.ttl
+	case actBlind:
+		w.spend(evBlind)
+		w.say("%s's reads fail from here on", p.name())
+		p.blind = true
+	case actSight:
+		w.say("%s's reads work again", p.name())
+		p.blind = false
 	}
 }
 

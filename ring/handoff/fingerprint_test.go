@@ -145,7 +145,7 @@ func (f *fingerprinter) store(s *modelStore) {
 func (f *fingerprinter) proc(p *proc) {
 	f.p = p
 	f.int(p.life)
-	f.bools(p.up, p.noticed, p.leaving, p.lost, p.done, p.paused >= 0, p.resumed)
+	f.bools(p.up, p.noticed, p.leaving, p.lost, p.done, p.paused >= 0, p.resumed, p.blind)
 	if !p.up {
 		return
 	}
@@ -206,6 +206,9 @@ func (f *fingerprinter) machine(m *Machine) {
 			f.span(c.sent.Wall-f.w.now-f.p.wall, -m.cfg.TTL)
 		}
 	}
+	if m.failed {
+		f.mono(m.observe.sent.Mono, -m.cfg.TTL)
+	}
 	for _, r := range m.snapshot.Released {
 		f.string(r)
 	}
@@ -229,12 +232,16 @@ func (f *fingerprinter) machine(m *Machine) {
 }
 
 func (f *fingerprinter) peers(m *Machine) {
+	floor := time.Duration(0)
+	if m.failed { // a failed look that was due is not repeated at once
+		floor = -m.cfg.TTL
+	}
 	for _, inc := range slices.Sorted(maps.Keys(m.peers)) {
 		p := m.peers[inc]
 		f.string(inc)
 		f.bools(p.present)
 		if !p.present {
-			f.mono(p.deadAt, 0)
+			f.mono(p.deadAt, floor)
 			f.bools(m.asked >= p.deadAt)
 			continue
 		}

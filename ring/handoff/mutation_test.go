@@ -31,6 +31,7 @@ func mutations() []mutation {
 		{rule: "no claim before the owner was silent for a TTL", off: guardSilence, scope: "session expires early", finds: "S1"},
 		{rule: "a session that vanished early was perhaps renewed", off: guardLook, scope: "session expires early, unseen renewal", finds: "S1"},
 		{rule: "who is dead is still absent when its time has come", off: guardAbsent, scope: "lost writes, slow reads", finds: "S1"},
+		{rule: "who is dead is still absent, though reads fail", off: guardAbsent, scope: "lost writes, reads fail", finds: "S1"},
 		{rule: "residue blocks its keys", off: guardResidue, scope: "move, calls lost or late", finds: "S1"},
 		{rule: "residue is cleared when its handler returns", off: guardReturn, scope: "move, calls lost or late", finds: "S1"},
 		{rule: "residue of ours that has ended is cleared again", off: guardStale, scope: "move, polled store", finds: "liveness"},

@@ -174,6 +174,7 @@ func (w *world) soothe() {
 		w.msgs[i].slow = false
 	}
 	for _, p := range w.procs {
+		p.blind = false
 		if p.paused >= 0 {
 			w.do(action{kind: actResume, a: int8(p.slot)})
 			w.step(p, Tick{})

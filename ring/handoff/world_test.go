@@ -53,6 +53,7 @@ const (
 	evStoreStep                  // the store's clock steps ahead by a TTL
 	evExpire                     // a session expires early, since the store's clock stepped
 	evWallStep                   // a worker's wall clock steps back
+	evBlind                      // a worker's reads fail from here on, until they work again
 	eventFaults                  // the kinds before this one are faults
 
 	evView    // the ring changes to the scope's next view
@@ -93,6 +94,7 @@ type proc struct {
 	paused    time.Duration // true time of the suspension, if up to now; else negative
 	resumed   bool          // has been suspended
 	noticed   bool          // others know that it is down
+	blind     bool          // its reads fail
 	leaving   bool
 	mono      time.Duration // monotonic clock less true time
 	wall      time.Duration // wall clock less true time
