@@ -365,7 +365,7 @@ func (w *world) doProc(a action, p *proc) {
 		p.paused = w.now
 	case actResume:
 		w.say("%s goes on", p.name())
-		p.mono -= w.now - p.paused
+		p.mono -= w.rate(p).shown(w.now) - w.rate(p).shown(p.paused)
 		p.paused = -1
 		p.resumed = true
 		if w.now >= p.surrender {

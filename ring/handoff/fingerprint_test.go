@@ -70,7 +70,7 @@ func (f *fingerprinter) span(d, floor time.Duration) {
 
 // mono writes an instant of a machine's monotonic clock.
 func (f *fingerprinter) mono(at, floor time.Duration) {
-	f.span(at-f.w.now-f.p.mono, floor)
+	f.span(at-f.w.instant(f.p).Mono, floor)
 }
 
 func (f *fingerprinter) epoch(p int, e int64) {
@@ -153,6 +153,7 @@ func (f *fingerprinter) proc(p *proc) {
 		f.span(p.paused-f.w.now, -f.w.store.ttl)
 	}
 	f.span(p.surrender-f.w.now, 0)
+	f.int(f.w.rate(p).phase(f.w.now))
 	f.gossip(p)
 	for i, t := range p.tables {
 		f.bools(t.open, t.closing)
@@ -193,7 +194,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.mono(m.quarantine, 0)
 	if m.lease != (Lease{}) {
 		f.mono(m.lease.Surrender.Mono, 0)
-		f.span(m.lease.Surrender.Wall-f.w.now-f.p.wall, 0)
+		f.span(m.lease.Surrender.Wall-f.w.instant(f.p).Wall, 0)
 	}
 	f.mono(m.doneAt, 0)
 	f.mono(m.settled, 0)
@@ -203,7 +204,7 @@ func (f *fingerprinter) machine(m *Machine) {
 		f.mono(c.next, 0)
 		if c.id != 0 {
 			f.mono(c.sent.Mono, -m.cfg.TTL)
-			f.span(c.sent.Wall-f.w.now-f.p.wall, -m.cfg.TTL)
+			f.span(c.sent.Wall-f.w.instant(f.p).Wall, -m.cfg.TTL)
 		}
 	}
 	if m.failed {

@@ -11,6 +11,7 @@ type mutation struct {
 	rule  string
 	off   guard
 	store storeGuard
+	rates *[3]rate // of the workers' clocks, instead of the scope's
 	scope string
 	finds string // how the violation begins; "" if another rule covers this one
 }
@@ -32,6 +33,7 @@ func mutations() []mutation {
 		{rule: "a session that vanished early was perhaps renewed", off: guardLook, scope: "session expires early, unseen renewal", finds: "S1"},
 		{rule: "who is dead is still absent when its time has come", off: guardAbsent, scope: "lost writes, slow reads", finds: "S1"},
 		{rule: "who is dead is still absent, though reads fail", off: guardAbsent, scope: "lost writes, reads fail", finds: "S1"},
+		{rule: "a clock is less than 5 percent slow", rates: &[3]rate{0: {13, 14}}, scope: "clock 4.8 percent slow, renewal lost", finds: "S1"},
 		{rule: "residue blocks its keys", off: guardResidue, scope: "move, calls lost or late", finds: "S1"},
 		{rule: "residue is cleared when its handler returns", off: guardReturn, scope: "move, calls lost or late", finds: "S1"},
 		{rule: "residue of ours that has ended is cleared again", off: guardStale, scope: "move, polled store", finds: "liveness"},
@@ -73,7 +75,11 @@ func TestMutations(t *testing.T) {
 	mus = slices.DeleteFunc(mus, func(mu mutation) bool { return !strings.Contains(mu.rule, *mutate) })
 	outs := make([]outcome, len(mus))
 	inParallel(len(mus), func(i int) {
-		s := &search{sc: all[mus[i].scope], limit: 400000, off: mus[i].off, storeOff: mus[i].store}
+		sc := *all[mus[i].scope]
+		if mus[i].rates != nil {
+			sc.rates = *mus[i].rates
+		}
+		s := &search{sc: &sc, limit: 400000, off: mus[i].off, storeOff: mus[i].store}
 		if mus[i].finds == "" {
 			s.limit = 5000
 		}

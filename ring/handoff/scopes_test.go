@@ -85,6 +85,11 @@ func only[E Effect](sc *scope) {
 	sc.target = func(e Effect) bool { _, ok := e.(E); return ok }
 }
 
+// runs lets a worker's clocks show ticks while true passes.
+func runs(worker int, ticks, true time.Duration) func(*scope) {
+	return func(sc *scope) { sc.rates[worker] = rate{ticks, true} }
+}
+
 // scopes are the worlds that the explorer searches.
 func scopes() []*scope {
 	split := func(sc *scope) { sc.split = true }
@@ -138,6 +143,9 @@ func scopes() []*scope {
 		newScope("session expires early, crash", 2, 1, 2, limits{evExpire: 1, evCrash: 1}, ringA, ringB),
 		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(renewalsOfA),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
+		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)),
+		newScope("clock 5 percent fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 21, 20)),
+		newScope("clock 2 percent slow, session expires early", 2, 2, 1, limits{evExpire: 1}, ringA).with(runs(0, 49, 50)).with(suspect),
 		newScope("A to B to C", 3, 2, 0, limits{}, ringA, ringB, ringC),
 		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC).with(only[Apply]),
 		newScope("two joins at once", 3, 2, 0, limits{}, ringAA, ringBC),

@@ -56,7 +56,7 @@ func (w *world) step(p *proc, in Input) {
 			for i := range p.execs {
 				if x := &p.execs[i]; !x.cancelled && (e.All || w.sc.keys[x.key] == e.Partition) {
 					x.cancelled = true
-					x.endBy = w.now + w.store.ttl/100*(surrenderPercent-cancelPercent)
+					x.endBy = w.when(p, w.instant(p).Mono+w.store.ttl/100*(surrenderPercent-cancelPercent))
 					if p.resumed { // told late, which must not make it end late
 						x.endBy = min(x.endBy, max(w.now, p.surrender))
 					}
@@ -64,7 +64,7 @@ func (w *world) step(p *proc, in Input) {
 			}
 		case LeaseChanged:
 			if e.Lease != (Lease{}) {
-				p.surrender = min(e.Lease.Surrender.Mono-p.mono, e.Lease.Surrender.Wall-p.wall)
+				p.surrender = w.rate(p).when(min(e.Lease.Surrender.Mono-p.mono, e.Lease.Surrender.Wall-p.wall))
 			}
 		case Owner:
 		case Lost:

@@ -32,6 +32,7 @@ type scope struct {
 	batch   int   // partitions moved at once; 0 for all
 	off     guard // rules that do not hold in this scope
 	second  time.Duration
+	rates   [3]rate // of the workers' clocks
 	timing  func(*Machine)
 	begin   func(*world)      // what has happened before the search
 	target  func(Effect) bool // which calls a faulty network picks on; nil for all
@@ -96,8 +97,8 @@ type proc struct {
 	noticed   bool          // others know that it is down
 	blind     bool          // its reads fail
 	leaving   bool
-	mono      time.Duration // monotonic clock less true time
-	wall      time.Duration // wall clock less true time
+	mono      time.Duration // monotonic clock less true time at its rate
+	wall      time.Duration // wall clock less true time at its rate
 	seen      gossip
 	tables    []table
 	execs     []exec
@@ -201,9 +202,45 @@ func (w *world) fail(format string, args ...any) {
 
 func (p *proc) name() string { return fmt.Sprintf("%c%d", 'a'+p.slot, p.life) }
 
+// rate is how fast a clock runs: it shows ticks while true passes. The zero
+// rate is that of true time.
+type rate struct{ ticks, true time.Duration }
+
+// shown is what a clock of that rate shows at a true time.
+func (r rate) shown(t time.Duration) time.Duration {
+	if r == (rate{}) {
+		return t
+	}
+	return t * r.ticks / r.true
+}
+
+// when is the true time from which on it shows t.
+func (r rate) when(t time.Duration) time.Duration {
+	if r == (rate{}) {
+		return t
+	}
+	return (t*r.true + r.ticks - 1) / r.ticks
+}
+
+// phase is what there is in a true time of the next tick.
+func (r rate) phase(t time.Duration) int {
+	if r == (rate{}) {
+		return 0
+	}
+	return int(t * r.ticks % r.true)
+}
+
+func (w *world) rate(p *proc) rate { return w.sc.rates[p.slot] }
+
 // instant is the process's reading of its clocks.
 func (w *world) instant(p *proc) Instant {
-	return Instant{Mono: w.now + p.mono, Wall: w.now + p.wall}
+	now := w.rate(p).shown(w.now)
+	return Instant{Mono: now + p.mono, Wall: now + p.wall}
+}
+
+// when is the true time from which on a process's monotonic clock shows t.
+func (w *world) when(p *proc, t time.Duration) time.Duration {
+	return w.rate(p).when(t - p.mono)
 }
 
 // dropStrays forgets calls without a reply to wait for that change nothing.
@@ -371,7 +408,8 @@ func (w *world) passUntil(end time.Duration) time.Duration {
 		if !p.up || p.paused >= 0 {
 			continue
 		}
-		d = min(d, max(p.m.Next(w.instant(p)), w.store.ttl/100))
+		now := w.instant(p)
+		d = min(d, max(w.when(p, now.Mono+min(p.m.Next(now), 2*w.store.ttl))-w.now, w.store.ttl/100))
 		for _, e := range p.execs {
 			if e.cancelled {
 				d = min(d, max(e.endBy-w.now, 0))
