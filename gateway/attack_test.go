@@ -46,17 +46,18 @@ func slowBodies(t *testing.T, s *site, requests, announced int, body string) {
 	c := must(dialHTTP(s.URL))
 	t.Cleanup(func() { c.Close() })
 	go io.Copy(io.Discard, c)
-	frames := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2Frame(4, 0, 0, "")
+	var frames strings.Builder
+	frames.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2Frame(4, 0, 0, ""))
 	for i := range requests {
 		id := uint32(2*i + 1)
-		frames += h2Frame(1, 4, id, head)
+		frames.WriteString(h2Frame(1, 4, id, head))
 		for rest := body; len(rest) > 0; {
 			n := min(len(rest), 16<<10)
-			frames += h2Frame(0, 0, id, rest[:n])
+			frames.WriteString(h2Frame(0, 0, id, rest[:n]))
 			rest = rest[n:]
 		}
 	}
-	go io.WriteString(c, frames)
+	go io.WriteString(c, frames.String())
 }
 
 // Bodies that are announced take no memory before they come, and what comes of

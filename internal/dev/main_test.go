@@ -120,12 +120,12 @@ func TestWorkersComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.await("^stopping")
-	rest := ""
+	var rest strings.Builder
 	for out.lines.Scan() {
-		rest += out.lines.Text() + "\n"
+		rest.WriteString(out.lines.Text() + "\n")
 	}
-	if err := cmd.Wait(); err != nil || stderr.Len() > 0 || rest != "" {
-		t.Errorf("ended with %v and %q %q, want 0 and nothing", err, rest, stderr)
+	if err := cmd.Wait(); err != nil || stderr.Len() > 0 || rest.String() != "" {
+		t.Errorf("ended with %v and %q %q, want 0 and nothing", err, rest.String(), stderr)
 	}
 	for name, r := range rows {
 		if err := syscall.Kill(r.pid, 0); err == nil {

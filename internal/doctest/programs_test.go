@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -98,9 +99,7 @@ func send(t *testing.T, url string, h http.Header) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, values := range h {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, h)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

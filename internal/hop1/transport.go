@@ -243,7 +243,7 @@ func (t *trip) giveUp() {
 	defer close(t.ended)
 	_ = t.conn.nc.SetDeadline(aLongTimeAgo)
 	t.reading.Lock() // whoever read the connection has returned
-	t.reading.Unlock()
+	defer t.reading.Unlock()
 	t.pool.giveUp(t.req.Context(), t.conn)
 }
 

@@ -37,22 +37,22 @@ func TestFollower(t *testing.T) {
 	for _, tt := range tests {
 		for _, size := range []int{1, 2, 7, 1 << 20} {
 			var f Follower
-			var passed string
+			var passed strings.Builder
 			var err error
 			for rest := tt.passes + tt.bad; rest != "" && err == nil; {
 				piece := rest[:min(size, len(rest))]
 				rest = rest[len(piece):]
 				var n int
 				n, err = f.Check([]byte(piece))
-				passed += piece[:n]
+				passed.WriteString(piece[:n])
 			}
 			if (err != nil) != (tt.bad != "") || err != nil && !errors.Is(err, ErrFraming) {
 				t.Errorf("%s, in pieces of %d: %v", tt.name, size, err)
 			}
 			// Of a line in several pieces, the first have passed already.
-			if !strings.HasPrefix(passed, tt.passes) || len(passed) > len(tt.passes) && !strings.HasPrefix(tt.bad, passed[len(tt.passes):]) ||
-				strings.Contains(passed[len(tt.passes):], "\n") {
-				t.Errorf("%s, in pieces of %d: %q passed", tt.name, size, passed)
+			if !strings.HasPrefix(passed.String(), tt.passes) || len(passed.String()) > len(tt.passes) && !strings.HasPrefix(tt.bad, passed.String()[len(tt.passes):]) ||
+				strings.Contains(passed.String()[len(tt.passes):], "\n") {
+				t.Errorf("%s, in pieces of %d: %q passed", tt.name, size, passed.String())
 			}
 		}
 	}

@@ -139,7 +139,7 @@ func failures(output string) string {
 // test runs m's test and returns what it printed.
 func (s *scratch) test(ctx context.Context, m mutation) (output string, failed bool) {
 	args := []string{"test", "-count=1", "-vet=off", "-timeout", testTimeout.String()}
-	for _, arg := range strings.Fields(m.test) {
+	for arg := range strings.FieldsSeq(m.test) {
 		args = append(args, strings.Trim(arg, "'"))
 	}
 	cmd := exec.CommandContext(ctx, "go", args...)
