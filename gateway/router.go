@@ -147,7 +147,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 		cfg:      cfg,
 		log:      newRequestLog(cfg.Logger),
 		ring:     settings.Ring,
-		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(settings, maxHeaderBytes, cfg.Logger)},
+		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(cfg.Members, maxHeaderBytes, cfg.Logger)},
 		fields:   fields,
 		budget:   budget{limit: cfg.ReplayBytes},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),

@@ -33,7 +33,7 @@ type Server struct {
 // NewServer returns a server for a handler that [Worker.Handler] or
 // [Worker.Sidecar] returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
-	config := linkConfig(w.settings, maxHeaderBytes, w.log)
+	config := linkConfig(w.cfg.Members, maxHeaderBytes, w.log)
 	config.MaxStreams = w.cfg.StreamsPerLink
 	s := &Server{
 		worker: w,
@@ -135,6 +135,8 @@ func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 }
 
 // linkConfig is what both ends of a link must agree on, and their bounds.
-func linkConfig(s ring.Settings, headerBytes int, logger *slog.Logger) link.Config {
-	return link.Config{Cluster: s.Cluster, Digest: s.Digest(), MaxHeaderBytes: headerBytes, Logger: logger}
+func linkConfig(m Membership, headerBytes int, logger *slog.Logger) link.Config {
+	s := m.Settings().WithDefaults()
+	store := func() uint64 { return uint64(m.Settings().Store) }
+	return link.Config{Cluster: s.Cluster, Digest: s.Digest(), Store: store, MaxHeaderBytes: headerBytes, Logger: logger}
 }

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/hub"
+	"github.com/keyway-go/keyway/internal/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -60,6 +62,21 @@ func TestTrapTwoStores(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A worker refuses the link of a router that uses another store.
+func TestLinkRefusesOtherStore(t *testing.T) {
+	w := startServing(t)
+	addr := w.listen(t, w.Handler(http.NotFoundHandler()))
+	settings := w.member.Settings()
+	for _, store := range []ring.StoreID{settings.Store, settings.Store + 1} {
+		client := &link.Client{Addr: addr, Config: link.Config{Cluster: settings.WithDefaults().Cluster, Digest: settings.Digest(), Store: func() uint64 { return uint64(store) }}}
+		_, err := client.Do(t.Context(), &link.Request{Method: "GET", Target: "/", Host: "x", Key: "k"})
+		client.Close()
+		if mismatch, ok := errors.AsType[*link.MismatchError](err); ok != (store != settings.Store) || ok && mismatch.What != "store" {
+			t.Errorf("store %v at the client, %v at the worker: %v", store, settings.Store, err)
+		}
 	}
 }
 

@@ -22,6 +22,12 @@ type Config struct {
 	Cluster string // name of the cluster
 	Digest  uint64 // of the configuration that every member must share
 
+	// Store returns the identity of the store that this end uses, 0 while that
+	// is not known. Two ends that know theirs and differ refuse each other; a
+	// server whose store becomes another one later drains the connection.
+	// nil means that it is never known.
+	Store func() uint64
+
 	MaxStreams     int // requests at once on one connection that this end takes, of which half may wait (ServerRequest.BeginWait); 0 means 4096
 	MaxHeaderBytes int // of one head, or of trailers, that this end takes; 0 means 64 KiB
 	Window         int // bytes of body that a stream may have under way once its reader reads; 0 means 256 KiB, never less than 64 KiB
@@ -44,6 +50,9 @@ func (c Config) withDefaults() Config {
 	c.PingTimeout = cmp.Or(c.PingTimeout, 4*time.Second)
 	c.GiveUpTimeout = max(cmp.Or(c.GiveUpTimeout, 30*time.Second), c.PingTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Store == nil {
+		c.Store = func() uint64 { return 0 }
+	}
 	return c
 }
 
@@ -54,6 +63,7 @@ func (c *Config) hello() hello {
 		cluster: c.Cluster,
 		streams: int64(c.MaxStreams),
 		header:  int64(c.MaxHeaderBytes),
+		store:   c.Store(),
 	}
 }
 
@@ -66,6 +76,7 @@ type conn struct {
 	pool   *bufferPool
 	in     *reader
 	out    *queue
+	mine   hello
 	peer   hello
 
 	heard   atomic.Bool                 // something else than a ping has come in since the last look
@@ -282,9 +293,9 @@ func noEOF(err error) error {
 
 // writeHello writes this side's preface and hello.
 func (c *conn) writeHello() error {
-	mine := c.cfg.hello()
+	c.mine = c.cfg.hello()
 	b := openFrame([]byte(preface))
-	b = mine.append(b)
+	b = c.mine.append(b)
 	closeFrame(b, len(preface), header{kind: kindHello})
 	_, err := c.nc.Write(b)
 	return err
@@ -292,14 +303,17 @@ func (c *conn) writeHello() error {
 
 // match compares both hellos.
 func (c *conn) match() error {
-	mine := c.cfg.hello()
+	mine, peer := &c.mine, &c.peer
+	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }
 	switch {
-	case c.peer.version != mine.version:
-		return &MismatchError{"version", fmt.Sprint(mine.version), fmt.Sprint(c.peer.version)}
-	case c.peer.cluster != mine.cluster:
-		return &MismatchError{"cluster", strconv.Quote(mine.cluster), strconv.Quote(c.peer.cluster)}
-	case c.peer.digest != mine.digest:
-		return &MismatchError{"configuration digest", fmt.Sprintf("%016x", mine.digest), fmt.Sprintf("%016x", c.peer.digest)}
+	case peer.version != mine.version:
+		return &MismatchError{"version", fmt.Sprint(mine.version), fmt.Sprint(peer.version), "run the same version of Keyway on both"}
+	case peer.cluster != mine.cluster:
+		return &MismatchError{"cluster", strconv.Quote(mine.cluster), strconv.Quote(peer.cluster), "give both the same --cluster"}
+	case peer.digest != mine.digest:
+		return &MismatchError{"configuration digest", hex(mine.digest), hex(peer.digest), "give both the same --session-ttl, --partitions and other ring settings"}
+	case peer.store != 0 && mine.store != 0 && peer.store != mine.store:
+		return &MismatchError{"store", hex(mine.store), hex(peer.store), "give all members of a cluster the same --redis"}
 	}
 	return nil
 }

@@ -141,11 +141,12 @@ func (e *ResetError) Error() string { return fmt.Sprintf("link: reset by peer: %
 // MismatchError is how a connection ends whose two ends are not of one
 // cluster, or not configured alike. Requests on it did not start.
 type MismatchError struct {
-	What   string // "version", "cluster" or "configuration digest"
+	What   string // "version", "cluster", "configuration digest" or "store"
 	Local  string
 	Remote string
+	Remedy string // what to do
 }
 
 func (e *MismatchError) Error() string {
-	return fmt.Sprintf("link: %s differs: %s here, %s at the peer", e.What, e.Local, e.Remote)
+	return fmt.Sprintf("link: %s differs: %s here, %s at the peer: %s", e.What, e.Local, e.Remote, e.Remedy)
 }

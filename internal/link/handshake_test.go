@@ -1,16 +1,19 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,23 +24,102 @@ func TestMismatch(t *testing.T) {
 	for what, change := range map[string]func(*Config){
 		"cluster":              func(c *Config) { c.Cluster = "blue" },
 		"configuration digest": func(c *Config) { c.Digest++ },
+		"store":                func(c *Config) { c.Store = func() uint64 { return 2 } },
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { t.Error("it ran") }, Config{Cluster: "green", Digest: 7})
+				p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { t.Error("it ran") }, Config{Cluster: "green", Digest: 7, Store: func() uint64 { return 1 }})
 				change(&p.Client.Config)
 				_, err := p.get(t, "/")
 				want(t, err, ErrNotStarted)
+				p.Client.Close()
 				p.wg.Wait()
 				for _, err := range []error{err, p.ended[0]} {
 					mismatch, ok := errors.AsType[*MismatchError](err)
-					if !ok || mismatch.What != what || mismatch.Local == mismatch.Remote || !strings.Contains(err.Error(), what) {
+					if !ok || mismatch.What != what || mismatch.Local == mismatch.Remote || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "same --") {
 						t.Errorf("got %v", err)
 					}
 				}
 			})
 		})
 	}
+}
+
+// TestUnknownStore: an end that does not know its store, or is too old to say,
+// is not refused.
+func TestUnknownStore(t *testing.T) {
+	for name, store := range map[string]func() uint64{"none": nil, "not yet": func() uint64 { return 0 }} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { w.WriteHead(200, 0, nil) }, Config{Store: store})
+			p.Server.Config.Store = func() uint64 { return 1 }
+			if _, err := p.get(t, "/"); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+	now, old := hello{version: Version, store: 7}, hello{version: Version}
+	b := now.append(nil)
+	if got, err := decodeHello(b); got != now || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := decodeHello(b[:len(b)-8]); got != old || err != nil {
+		t.Errorf("without a store: %+v, %v", got, err)
+	}
+	if _, err := decodeHello(b[:len(b)-1]); err == nil {
+		t.Error("a part of a store is taken")
+	}
+}
+
+// TestStoreBecomesAnother: a server whose store becomes another one than the
+// client's finishes what runs and takes nothing new; the client learns why.
+func TestStoreBecomesAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store atomic.Uint64
+		store.Store(1)
+		release := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			<-release
+			w.WriteHead(200, 0, nil)
+		}, Config{Store: func() uint64 { return 1 }})
+		p.Server.Config.Store = store.Load
+		first := make(chan error, 1)
+		go func() {
+			_, err := p.get(t, "/")
+			first <- err
+		}()
+		synctest.Wait()
+		store.Store(2)
+		time.Sleep(3 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := fetch(ctx, &p.Client, post(""))
+		if mismatch, ok := errors.AsType[*MismatchError](err); !ok || mismatch.What != "store" || !errors.Is(err, ErrNotStarted) {
+			t.Errorf("the next request: %v", err)
+		}
+		close(release)
+		if err := <-first; err != nil {
+			t.Errorf("the one that ran: %v", err)
+		}
+	})
+}
+
+// TestMismatchIsSaidOnce: a client that keeps trying does not fill the log.
+func TestMismatchIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {}, Config{Store: func() uint64 { return 1 }})
+		p.Server.Config.Store = func() uint64 { return 2 }
+		p.Server.Config.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		for range 5 {
+			p.get(t, "/")
+			time.Sleep(5 * time.Second)
+		}
+		p.Client.Close()
+		p.wg.Wait()
+		if n := strings.Count(log.String(), "store differs"); n != 1 || p.dials.Load() < 2 || !strings.Contains(log.String(), "level=WARN") {
+			t.Errorf("%d times after %d connections:\n%s", n, p.dials.Load(), &log)
+		}
+	})
 }
 
 // TestOtherVersion: a hello of another version may have any form after its

@@ -172,8 +172,9 @@ type hello struct {
 	version uint64
 	digest  uint64
 	cluster string
-	streams int64 // requests at once that the sender takes
-	header  int64 // bytes of a head that the sender takes
+	streams int64  // requests at once that the sender takes
+	header  int64  // bytes of a head that the sender takes
+	store   uint64 // identity of the sender's store; 0 if it is not known
 }
 
 func (h *hello) append(b []byte) []byte {
@@ -181,7 +182,8 @@ func (h *hello) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, h.digest)
 	b = appendString(b, h.cluster)
 	b = binary.AppendUvarint(b, uint64(h.streams))
-	return binary.AppendUvarint(b, uint64(h.header))
+	b = binary.AppendUvarint(b, uint64(h.header))
+	return binary.BigEndian.AppendUint64(b, h.store)
 }
 
 // decodeHello decodes p, which the result does not share. Of another version
@@ -202,8 +204,11 @@ func decodeHello(p []byte) (hello, error) {
 	h.cluster = d.string()
 	h.streams = d.int()
 	h.header = d.int()
-	if d.bad {
+	if n := len(d.rest); d.bad || n > 0 && n < 8 {
 		return hello{}, fmt.Errorf("hello: %w", errMalformed)
+	}
+	if len(d.rest) > 0 {
+		h.store = binary.BigEndian.Uint64(d.rest)
 	}
 	return h, nil
 }

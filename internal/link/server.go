@@ -36,6 +36,8 @@ type Server struct {
 	conns     map[*serverConn]struct{}
 	draining  bool
 	closed    bool
+	mismatch  string         // that was last logged
+	told      time.Time      // when it was
 	wg        sync.WaitGroup // connections, handlers included
 }
 
@@ -131,10 +133,26 @@ func (s *Server) ServeConn(nc net.Conn) error {
 		s.wg.Done()
 	}()
 	err := sc.run()
-	if err != nil && !errors.Is(err, ErrClosed) {
+	if err != nil && !errors.Is(err, ErrClosed) && s.tells(err) {
 		s.cfg.Logger.Warn("link: connection ended", "peer", nc.RemoteAddr(), "err", err)
 	}
 	return err
+}
+
+// tells reports whether to log why a connection ended: of a mismatch once a
+// minute, since a client keeps trying.
+func (s *Server) tells(err error) bool {
+	mismatch, ok := errors.AsType[*MismatchError](err)
+	if !ok {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if text := mismatch.Error(); s.mismatch != text || time.Since(s.told) >= time.Minute {
+		s.mismatch, s.told = text, time.Now()
+		return true
+	}
+	return false
 }
 
 // Shutdown stops listening, tells every peer that no further request will

@@ -35,6 +35,7 @@ func (sc *serverConn) run() error {
 	if err := sc.handshake(); err != nil {
 		return err
 	}
+	sc.tick = sc.recheck
 	sc.start()
 	if sc.srv.shut() {
 		sc.drain()
@@ -72,6 +73,15 @@ func (sc *serverConn) handshake() error {
 		return err
 	}
 	return sc.nc.SetDeadline(time.Time{})
+}
+
+// recheck drains the connection if the server's store has become another one
+// than the client's, which then gets to know why when it connects again.
+func (sc *serverConn) recheck() {
+	sc.mine.store = sc.cfg.Store()
+	if sc.match() != nil {
+		sc.drain()
+	}
 }
 
 // drain tells the client that no further request will start. The client
