@@ -66,5 +66,40 @@ func settingsMutations() []mutation {
 			new:  `case false:`,
 			test: "./ring/gossip -run '^TestRefusals$/^session_TTL$'",
 		},
+		{
+			rule: "the ends of a link use one store",
+			file: "internal/link/conn.go",
+			old:  `case peer.store != 0 && mine.store != 0 && peer.store != mine.store:`,
+			new:  `case false:`,
+			test: "./internal/link -run '^TestMismatch$/^store$'",
+		},
+		{
+			rule: "a worker takes nothing more over a link once its store is another one than the router's",
+			file: "internal/link/serverconn.go",
+			old:  `sc.tick = sc.recheck`,
+			new:  `sc.tick = nil`,
+			test: "./internal/link -run '^TestStoreBecomesAnother$'",
+		},
+		{
+			rule: "a worker tells its links which store it uses",
+			file: "gateway/server.go",
+			old:  `Store: store, MaxHeaderBytes`,
+			new:  `Store: func() uint64 { _ = store; return 0 }, MaxHeaderBytes`,
+			test: "./gateway -run '^TestLinkRefusesOtherStore$'",
+		},
+		{
+			rule: "a member without a store says that it sees workers of several",
+			file: "ring/gossip/owner.go",
+			old:  `ours.Store == 0 && len(workers) > 0`,
+			new:  `false && len(workers) > 0`,
+			test: "./ring/gossip -run '^TestSeveralStoresAreNoticed$'",
+		},
+		{
+			rule: "members that use another store are kept out over gossip",
+			file: "ring/view.go",
+			old:  `store != 0 && m.StoreID != store {`,
+			new:  `store != 0 && false {`,
+			test: "./ring/gossip -run '^TestTwoStoresStayApart$'",
+		},
 	}
 }

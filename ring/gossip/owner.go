@@ -59,6 +59,7 @@ type owner struct {
 	table       *ring.Table
 	active      []string             // names in table
 	duplicates  map[string]time.Time // names alive twice, and since when
+	several     bool                 // warned that active workers use several stores
 	throttle    throttle
 }
 
@@ -202,7 +203,7 @@ func (o *owner) publish() {
 		view = ring.NewView(o.table, members)
 	}
 	view.Refused = refused
-	o.warnOfRefused(refused)
+	o.warnOfRefused(members, refused)
 	old := o.c.current.Load()
 	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && slices.Equal(old.view.Refused, refused) {
 		return
@@ -226,9 +227,14 @@ func (o *owner) keepEpoch() {
 	}
 }
 
-// warnOfRefused says which members use another store.
-func (o *owner) warnOfRefused(refused []ring.Member) {
+// warnOfRefused says which members use another store than those of the view.
+func (o *owner) warnOfRefused(members, refused []ring.Member) {
 	ours := o.c.Settings()
+	if workers := ring.ActiveWorkers(refused); ours.Store == 0 && len(workers) > 0 && !o.several {
+		o.several = true
+		o.c.log.Warn("active workers use several stores, of which the oldest one's are followed: give all members of a cluster the same --redis",
+			"followed", followed(members), "kept out", workers[0].StoreID, "worker", workers[0].Name)
+	}
 	for _, m := range refused {
 		theirs := ours
 		theirs.Store = m.StoreID
@@ -238,6 +244,16 @@ func (o *owner) warnOfRefused(refused []ring.Member) {
 			}
 		}
 	}
+}
+
+// followed is the store that the active workers of a view use.
+func followed(members []ring.Member) ring.StoreID {
+	for _, m := range ring.ActiveWorkers(members) {
+		if m.StoreID != 0 {
+			return m.StoreID
+		}
+	}
+	return 0
 }
 
 // retable makes the table that of the active workers. One that cannot be made
