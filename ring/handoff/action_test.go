@@ -99,7 +99,7 @@ func (w *world) quiet() bool {
 		if slices.ContainsFunc(p.tables, func(t table) bool { return t.closing }) {
 			return false
 		}
-		if p.seen != w.truth(p) && !w.sc.lag || slices.ContainsFunc(p.execs, func(e exec) bool { return !e.running }) {
+		if p.seen != w.truth(p) && !w.sc.lag || !w.sc.lives && slices.ContainsFunc(p.execs, func(e exec) bool { return !e.running }) {
 			return false
 		}
 	}
@@ -262,7 +262,7 @@ func (w *world) do(a action) {
 
 func (w *world) doMessage(kind actionKind, i int) {
 	msg := &w.msgs[i]
-	text := fmt.Sprintf("%s's call (%s)", w.procs[msg.from].name(), describe(msg.call))
+	text := fmt.Sprintf("%s's call (%s)", msg.by, describe(msg.call))
 	switch kind {
 	case actCarry:
 		w.say("%s is carried out and answered", text)
@@ -342,13 +342,13 @@ func (w *world) doProc(a action, p *proc) {
 		if w.lock(p, int(a.b)) {
 			e := p.execs[len(p.execs)-1]
 			w.say("%s: a request wins %s, token %s", p.name(), keyName(e.key), token(e.token))
-			if !w.sc.split {
+			if !w.sc.split && !w.sc.lives {
 				w.start(p, len(p.execs)-1, true)
 			}
 		}
 	case actStart:
 		w.say("%s: the request for %s starts, if admitted", p.name(), keyName(p.execs[a.b].key))
-		w.start(p, int(a.b), p.m.off&guardRecheck == 0)
+		w.goOn(p, int(a.b), p.m.off&guardRecheck == 0)
 	case actEnd:
 		w.say("%s: the handler of %s ends", p.name(), keyName(p.execs[a.b].key))
 		w.end(p, int(a.b))

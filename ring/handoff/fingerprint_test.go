@@ -170,12 +170,17 @@ func (f *fingerprinter) proc(p *proc) {
 	for _, e := range p.execs {
 		f.int(e.key)
 		f.token(f.w.sc.keys[e.key], e.token)
-		f.bools(e.running, e.listed, e.cancelled, e.void)
+		f.bools(e.running, e.listed, e.cancelled, e.void, e.confirmed, e.cancels == p.cancels[f.w.sc.keys[e.key]])
 		if e.cancelled {
 			f.span(e.endBy-f.w.now, 0)
 		}
 	}
-	f.machine(p.m)
+	f.bools(p.lease == p.m.lease)
+	for _, m := range p.lives() {
+		f.string(m.me())
+		f.machine(m)
+	}
+	f.epoch(0, p.highest)
 }
 
 func (f *fingerprinter) gossip(p *proc) {
@@ -279,7 +284,7 @@ func (f *fingerprinter) messages() {
 	f.int(len(f.w.msgs))
 	for _, msg := range f.w.msgs {
 		f.p = f.w.procs[msg.from]
-		f.int(msg.from)
+		f.string(msg.by)
 		f.bools(msg.slow, msg.stray, msg.done)
 		f.call(msg.call)
 		if msg.done {

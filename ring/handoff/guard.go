@@ -31,6 +31,8 @@ const (
 	guardForward                           // a parked partition that nobody takes comes back to us
 	guardRecheck                           // of the request path: the lease is compared again after winning the mutex
 	guardCloseList                         // of the request path: a table is closed and listed in one critical section
+	guardConfirm                           // of the request path: the lease is compared before what cancels
+	guardEveryLife                         // of the shell: ends of executions reach every life of the process
 )
 
 // on reports whether a rule holds.

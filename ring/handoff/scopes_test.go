@@ -93,6 +93,7 @@ func runs(worker int, ticks, true time.Duration) func(*scope) {
 // scopes are the worlds that the explorer searches.
 func scopes() []*scope {
 	split := func(sc *scope) { sc.split = true }
+	lives := func(sc *scope) { sc.lives = true }
 	cold := func(sc *scope) { sc.cold = true }
 	suspect := func(sc *scope) { sc.suspect = true }
 	lag := func(sc *scope) { sc.lag = true }
@@ -146,6 +147,9 @@ func scopes() []*scope {
 		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)),
 		newScope("clock 5 percent fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 21, 20)),
 		newScope("clock 2 percent slow, session expires early", 2, 2, 1, limits{evExpire: 1}, ringA).with(runs(0, 49, 50)).with(suspect),
+		newScope("two lives, false suspicion", 2, 2, 1, limits{evExpire: 1}, ringA).with(suspect).with(lives),
+		newScope("two lives in a move", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(lives),
+		newScope("two lives, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA, ringB).with(slowTiming(60, 30)).with(renewalsOfA).with(lives),
 		newScope("A to B to C", 3, 2, 0, limits{}, ringA, ringB, ringC),
 		newScope("A to B to C, late calls", 3, 2, 1, limits{evTimeout: 1}, ringA, ringB, ringC).with(only[Apply]),
 		newScope("two joins at once", 3, 2, 0, limits{}, ringAA, ringBC),

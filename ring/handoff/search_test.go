@@ -189,7 +189,7 @@ func (w *world) soothe() {
 		}
 		for len(p.execs) > 0 {
 			if !p.execs[0].running {
-				w.start(p, 0, true)
+				w.goOn(p, 0, true)
 				continue
 			}
 			w.end(p, 0)
@@ -216,6 +216,8 @@ func (w *world) well() string {
 			return p.name() + " has not left"
 		case p.m.Phase() != PhaseLive:
 			return fmt.Sprintf("%s is %v", p.name(), p.m.Phase())
+		case len(p.before) > 0:
+			return p.before[0].me() + " has not been released"
 		case len(p.m.running)+len(p.m.ghosts)+len(p.m.clears) > 0:
 			return p.name() + " waits for residue"
 		default:

@@ -10,6 +10,13 @@ import (
 func (w *world) spawn(slot int) {
 	p := w.procs[slot]
 	*p = proc{slot: slot, life: p.life + 1, up: true, paused: -1, mono: p.mono, wall: time.Hour}
+	p.tables = make([]table, len(w.sc.views[0]))
+	p.cancels = make([]int, len(w.sc.views[0]))
+	w.beginLife(p)
+}
+
+// beginLife starts a machine for a process's present life.
+func (w *world) beginLife(p *proc) {
 	m, err := New(Config{
 		Session:    Session{Incarnation: p.name()},
 		Partitions: len(w.sc.views[0]),
@@ -17,6 +24,7 @@ func (w *world) spawn(slot int) {
 		Settle:     w.store.ttl / 20,
 		NewCluster: !w.sc.cold && w.now == 0,
 		Batch:      w.sc.batch,
+		Floor:      p.highest,
 	})
 	if err != nil {
 		panic(err)
@@ -25,21 +33,31 @@ func (w *world) spawn(slot int) {
 	if w.sc.timing != nil {
 		w.sc.timing(m)
 	}
-	p.m = m
-	p.tables = make([]table, len(w.sc.views[0]))
-	w.step(p, Tick{})
+	p.m, p.shared = m, false
+	w.stepLife(p, m, Tick{})
 }
 
-// step steps a machine and does what it says.
+// lives lists the machines of a process, the present one last.
+func (p *proc) lives() []*Machine { return append(slices.Clip(p.before), p.m) }
+
+// step steps every life of a process.
 func (w *world) step(p *proc, in Input) {
-	if p.shared {
-		p.m, p.shared = p.m.clone(), false
+	for _, m := range p.lives() {
+		w.stepLife(p, m, in)
 	}
-	effects := p.m.Step(w.instant(p), in)
+}
+
+// stepLife steps a machine and does what it says.
+func (w *world) stepLife(p *proc, m *Machine, in Input) {
+	if m == p.m && p.shared {
+		m = m.clone()
+		p.m, p.shared = m, false
+	}
+	effects := m.Step(w.instant(p), in)
 	var closed []Closed
 	for _, e := range effects {
 		if s := narrate(e); s != "" {
-			w.say("    %s: %s", p.name(), s)
+			w.say("    %s: %s", m.me(), s)
 		}
 		switch e := e.(type) {
 		case OpenTable:
@@ -48,11 +66,16 @@ func (w *world) step(p *proc, in Input) {
 		case Advance:
 			w.serve(p, e.Partition, e.Epoch)
 		case CloseTable:
-			closed = append(closed, w.closeTable(p, e.Partition))
+			closed = append(closed, w.closeTable(p, m, e.Partition))
 		case Unblock:
 			t := &p.tables[e.Partition]
 			t.blocked = slices.DeleteFunc(slices.Clone(t.blocked), func(k string) bool { return k == e.Key })
 		case CancelHandlers:
+			for i := range p.cancels {
+				if e.All || i == e.Partition {
+					p.cancels[i]++
+				}
+			}
 			for i := range p.execs {
 				if x := &p.execs[i]; !x.cancelled && (e.All || w.sc.keys[x.key] == e.Partition) {
 					x.cancelled = true
@@ -63,21 +86,32 @@ func (w *world) step(p *proc, in Input) {
 				}
 			}
 		case LeaseChanged:
+			p.lease = e.Lease
 			if e.Lease != (Lease{}) {
 				p.surrender = w.rate(p).when(min(e.Lease.Surrender.Mono-p.mono, e.Lease.Surrender.Wall-p.wall))
 			}
 		case Owner:
 		case Lost:
-			p.lost = true
+			p.lost = !w.sc.lives
+			if w.sc.lives {
+				p.before = append(slices.Clip(p.before), m)
+				p.highest = max(p.highest, m.Highest())
+				p.life++
+				w.beginLife(p)
+			}
 		case Done:
-			p.done = true
-			w.endProcess(p)
+			if m == p.m {
+				p.done = true
+				w.endProcess(p)
+			} else {
+				w.endLife(p, m)
+			}
 		default:
-			w.msgs = append(w.msgs, message{from: p.slot, call: e})
+			w.msgs = append(w.msgs, message{from: p.slot, by: m.me(), call: e})
 		}
 	}
 	for _, c := range closed {
-		w.step(p, c)
+		w.stepLife(p, m, c)
 	}
 }
 
@@ -90,7 +124,7 @@ func (w *world) serve(p *proc, partition int, epoch int64) {
 	w.served[partition] = max(w.served[partition], epoch)
 }
 
-func (w *world) closeTable(p *proc, partition int) Closed {
+func (w *world) closeTable(p *proc, m *Machine, partition int) Closed {
 	c := Closed{Partition: partition}
 	p.tables[partition].open = false
 	if w.off&guardCloseList != 0 {
@@ -103,15 +137,15 @@ func (w *world) closeTable(p *proc, partition int) Closed {
 			c.Running = append(c.Running, Execution{Key: keyName(p.execs[i].key), Token: p.execs[i].token})
 		}
 	}
-	w.checkMove(p, partition)
+	w.checkMove(p, m, partition)
 	return c
 }
 
 // checkMove checks that a live worker gives a partition to another only if
 // the two see the same ring.
-func (w *world) checkMove(p *proc, partition int) {
-	to := p.m.wanted(partition)
-	if p.m.Phase() != PhaseLive || p.leaving || p.m.parts[partition].record.Owner != p.m.me() {
+func (w *world) checkMove(p *proc, m *Machine, partition int) {
+	to := m.wanted(partition)
+	if m.Phase() != PhaseLive || p.leaving || m.parts[partition].record.Owner != m.me() {
 		return
 	}
 	for i, q := range w.procs {
@@ -119,7 +153,7 @@ func (w *world) checkMove(p *proc, partition int) {
 			w.fail("M: %s gives partition %d to %s, which sees another ring", p.name(), partition, to)
 		}
 	}
-	if p.m.now.Mono < p.m.settled {
+	if m.now.Mono < m.settled {
 		w.fail("M: %s gives partition %d away before the ring has settled", p.name(), partition)
 	}
 }
@@ -136,15 +170,37 @@ func (w *world) lock(p *proc, key int) bool {
 		return false
 	}
 	t.seq++
-	p.execs = append(p.execs, exec{key: key, token: t.epoch<<20 | t.seq})
+	p.execs = append(p.execs, exec{key: key, token: t.epoch<<20 | t.seq, cancels: p.cancels[w.sc.keys[key]]})
 	return true
 }
 
 func (w *world) admits(p *proc) bool {
 	if w.off&guardEitherClock != 0 {
-		return w.instant(p).Mono < p.m.Lease().Admit.Mono
+		return w.instant(p).Mono < p.lease.Admit.Mono
 	}
-	return w.sc.untimed || p.m.Lease().Admits(w.instant(p))
+	return w.sc.untimed || p.lease.Admits(w.instant(p))
+}
+
+// goOn lets the holder of a key's mutex go on. Where a process has several
+// lives, the lease is compared first, and what cancels in another step.
+func (w *world) goOn(p *proc, i int, recheck bool) {
+	if !w.sc.lives {
+		w.start(p, i, recheck)
+		return
+	}
+	e := &p.execs[i]
+	first, second := w.admits(p), e.cancels == p.cancels[w.sc.keys[e.key]]
+	if w.off&guardConfirm != 0 {
+		first, second = second, first
+	}
+	switch {
+	case !e.confirmed && !first, e.confirmed && !second:
+		w.end(p, i)
+	case !e.confirmed:
+		e.confirmed = true
+	default:
+		w.start(p, i, false)
+	}
 }
 
 // start lets the holder of a key's mutex run, if its worker still admits.
@@ -178,9 +234,26 @@ func (w *world) counts(p *proc) bool {
 func (w *world) end(p *proc, i int) {
 	e := p.execs[i]
 	p.execs = slices.Delete(p.execs, i, i+1)
-	if e.listed {
-		w.step(p, Finished{Partition: w.sc.keys[e.key], Key: keyName(e.key), Token: e.token})
+	if !e.listed {
+		return
 	}
+	in := Finished{Partition: w.sc.keys[e.key], Key: keyName(e.key), Token: e.token}
+	if w.off&guardEveryLife != 0 {
+		w.stepLife(p, p.m, in)
+		return
+	}
+	w.step(p, in)
+}
+
+// endLife ends a lost life of a process that goes on.
+func (w *world) endLife(p *proc, m *Machine) {
+	p.before = slices.DeleteFunc(slices.Clone(p.before), func(o *Machine) bool { return o == m })
+	for i := range w.msgs {
+		if w.msgs[i].by == m.me() {
+			w.msgs[i].stray = true
+		}
+	}
+	w.dropStrays()
 }
 
 // endProcess ends a process: what it sent may still arrive.
@@ -188,6 +261,7 @@ func (w *world) endProcess(p *proc) {
 	p.up = false
 	p.paused = -1
 	p.execs = nil
+	p.before = nil
 	clear(p.tables)
 	for i := range w.msgs {
 		if w.msgs[i].from == p.slot {

@@ -28,6 +28,7 @@ type scope struct {
 	proof   bool  // a restart proves that the old process is dead
 	split   bool  // a process may stop between winning a mutex and starting
 	untimed bool  // nothing keeps to any time: leases are ignored, only S2 is checked
+	lives   bool  // a process that loses its session goes on in a new life, and requests may stop anywhere
 	atOnce  bool  // who leaves does not wait for others to take over
 	batch   int   // partitions moved at once; 0 for all
 	off     guard // rules that do not hold in this scope
@@ -90,7 +91,8 @@ type proc struct {
 	slot      int
 	life      int
 	m         *Machine
-	shared    bool // m belongs to other worlds as well
+	before    []*Machine // of lost lives that have not been released
+	shared    bool       // m belongs to other worlds as well
 	up        bool
 	paused    time.Duration // true time of the suspension, if up to now; else negative
 	resumed   bool          // has been suspended
@@ -101,6 +103,9 @@ type proc struct {
 	wall      time.Duration // wall clock less true time at its rate
 	seen      gossip
 	tables    []table
+	lease     Lease
+	cancels   []int // by partition: cancellations so far
+	highest   int64 // epoch that the lives before knew of
 	execs     []exec
 	surrender time.Duration // true time at which its handlers have ended, if cancelled
 	lost      bool
@@ -121,6 +126,8 @@ type exec struct {
 	token     int64
 	running   bool // not just about to, with the mutex won
 	listed    bool // by a Closed
+	confirmed bool // the first of two comparisons went well, where they are two steps
+	cancels   int  // of its partition, when it was asked for
 	cancelled bool
 	endBy     time.Duration // true time, if cancelled
 	void      bool          // its worker was suspended for so long that it should have ended
@@ -129,6 +136,7 @@ type exec struct {
 // message is a store call under way.
 type message struct {
 	from  int
+	by    string // incarnation
 	call  Effect
 	slow  bool
 	stray bool  // nobody waits for its reply
@@ -184,6 +192,11 @@ func (p *proc) clone() *proc {
 	c := *p
 	p.shared, c.shared = true, true
 	c.tables = slices.Clone(p.tables)
+	c.cancels = slices.Clone(p.cancels)
+	c.before = slices.Clone(p.before)
+	for i, m := range c.before {
+		c.before[i] = m.clone()
+	}
 	c.execs = slices.Clone(p.execs)
 	return &c
 }
@@ -309,7 +322,17 @@ func (w *world) answer(i int) {
 	msg := w.msgs[i]
 	w.msgs = slices.Delete(w.msgs, i, i+1)
 	if !msg.stray {
-		w.step(w.procs[msg.from], msg.reply)
+		w.reply(msg, msg.reply)
+	}
+}
+
+// reply hands a reply to the life of a worker that made the call.
+func (w *world) reply(msg message, r Reply) {
+	p := w.procs[msg.from]
+	for _, m := range p.lives() {
+		if m.me() == msg.by {
+			w.stepLife(p, m, r)
+		}
 	}
 }
 
@@ -319,9 +342,9 @@ var errUnknown = errors.New("timeout")
 func (w *world) timeout(i int) {
 	msg := &w.msgs[i]
 	msg.stray = true
-	from, id := msg.from, callID(msg.call)
+	gone := *msg
 	w.dropStrays()
-	w.step(w.procs[from], Reply{ID: id, Err: errUnknown})
+	w.reply(gone, Reply{ID: callID(gone.call), Err: errUnknown})
 }
 
 func callID(e Effect) uint64 {
@@ -409,9 +432,11 @@ func (w *world) passUntil(end time.Duration) time.Duration {
 			continue
 		}
 		now := w.instant(p)
-		d = min(d, max(w.when(p, now.Mono+min(p.m.Next(now), 2*w.store.ttl))-w.now, w.store.ttl/100))
+		for _, m := range p.lives() {
+			d = min(d, max(w.when(p, now.Mono+min(m.Next(now), 2*w.store.ttl))-w.now, w.store.ttl/100))
+		}
 		for _, e := range p.execs {
-			if e.cancelled {
+			if w.mustEnd(e) {
 				d = min(d, max(e.endBy-w.now, 0))
 			}
 		}
@@ -422,15 +447,24 @@ func (w *world) passUntil(end time.Duration) time.Duration {
 			continue
 		}
 		for i := len(p.execs) - 1; i >= 0; i-- {
-			if p.execs[i].cancelled && w.now >= p.execs[i].endBy {
+			if w.mustEnd(p.execs[i]) && w.now >= p.execs[i].endBy {
 				w.end(p, i)
 			}
 		}
 	}
 	for _, p := range w.procs {
-		if p.up && p.paused < 0 && p.m.Next(w.instant(p)) == 0 {
-			w.step(p, Tick{})
+		if !p.up || p.paused >= 0 {
+			continue
+		}
+		for _, m := range p.lives() {
+			if m.Next(w.instant(p)) == 0 {
+				w.stepLife(p, m, Tick{})
+			}
 		}
 	}
 	return d
 }
+
+// mustEnd reports whether an execution ends when its time has come. A request
+// that has stopped before it runs may stay so for any time.
+func (w *world) mustEnd(e exec) bool { return e.cancelled && (e.running || !w.sc.lives) }
