@@ -12,6 +12,11 @@ func settingsTests() []test {
 	return []test{
 		{name: "IdentityIsStable", run: identityIsStable},
 		{name: "EmptyStoreDoesNotExist", run: emptyDoesNotExist},
+	}
+}
+
+func handleTests() []test {
+	return []test{
 		{name: "TrapOtherSettingsThanLiveSessions", run: otherSettings},
 		{name: "OtherSettingsReplaceDeadOnes", run: settingsReplaced},
 	}
@@ -62,9 +67,6 @@ func identityOutlives(r *run) {
 
 // others are handles with settings that no live session has.
 func (r *run) others() map[string]Store {
-	if r.h.OpenWith == nil {
-		r.Skip("all share one handle")
-	}
 	return map[string]Store{
 		"session TTL":          r.h.OpenWith(r.T, func(s *ring.Settings) { s.TTL *= 3 }),
 		"number of partitions": r.h.OpenWith(r.T, func(s *ring.Settings) { s.Ring.Partitions = 64 }),

@@ -70,6 +70,9 @@ func Restarts(t *testing.T, open func(t *testing.T) Harness) {
 	runAll(t, open, restartTests(), identityTests())
 }
 
+// Handles runs those that need Harness.OpenWith.
+func Handles(t *testing.T, open func(t *testing.T) Harness) { runAll(t, open, handleTests()) }
+
 func runAll(t *testing.T, open func(t *testing.T) Harness, groups ...[]test) {
 	for _, group := range groups {
 		for _, test := range group {
