@@ -112,7 +112,7 @@ func (x *crossing) attempt(t target) outcome {
 	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
 		return outcome{err: errAbandons}
 	}
-	x.request.Epoch, x.request.Account, x.peer = t.epoch, x, p
+	x.request.Epoch, x.request.Account, x.request.Interims, x.peer = t.epoch, x, x, p
 	p.users.Add(1)
 	res, err := p.link.Do(x.ctx, &x.request)
 	if err != nil {
@@ -127,6 +127,9 @@ func (x *crossing) attempt(t target) outcome {
 	x.answer = answer{res.Status, res.ContentLength, res.Fields, res.Body}
 	return outcome{}
 }
+
+// Interim implements [link.Interims].
+func (x *crossing) Interim(status int, fields link.Fields) { x.client.interim(status, fields) }
 
 // Abandon implements [link.Account].
 func (x *crossing) Abandon(streams int) (ended func()) {
@@ -198,6 +201,9 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 		fail.body = newPacedBody(r, w, rt)
 		x.body.reader = fail.body
+		if r.Header.Get("Expect") != "" {
+			w.expected = &x.body
+		}
 		x.request.Body, x.request.ContentLength = &x.body, r.ContentLength
 		if len(r.Trailer) > 0 {
 			x.request.Trailer = func() link.Fields {

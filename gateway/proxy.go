@@ -246,6 +246,10 @@ type clientWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	pace    time.Duration // 0 or less for no limit
+
+	// expected is a body for which the client waits to be asked: until its end
+	// the server may write 100 Continue itself, at the same time.
+	expected *clientBody
 }
 
 func (w *clientWriter) Write(b []byte) (int, error) {
@@ -266,6 +270,9 @@ func (w *clientWriter) WriteHeader(status int) {
 
 // interim implements crossingClient.
 func (w *clientWriter) interim(status int, fields link.Fields) {
+	if w.expected != nil && !w.expected.ended.Load() {
+		return
+	}
 	h := w.Header()
 	copyFields(h, fields)
 	w.ResponseWriter.WriteHeader(status)

@@ -173,7 +173,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	out := &clientWriter{w, http.NewResponseController(w), rt.cfg.ClientTimeout}
+	out := &clientWriter{ResponseWriter: w, control: http.NewResponseController(w), pace: rt.cfg.ClientTimeout}
 	p := rt.ring.Partition(key)
 	if rt.fields.upgrade(r.Header) == "" && rt.crossHTTP(out, r, key, p) {
 		return

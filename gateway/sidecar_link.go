@@ -37,6 +37,9 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
 	err := e.Do(x.Context())
 	for err == nil && e.Status < 200 {
+		if e.Status != http.StatusContinue {
+			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer
+		}
 		err = e.Continue()
 	}
 	if err != nil {
@@ -83,14 +86,7 @@ func appMessage(b []byte, r *link.ServerRequest, rules *fieldRules, x Execution,
 // waits for the end of it.
 func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 	var memory [512]byte
-	fields := link.Fields(memory[:0])
-	for i := range e.Fields {
-		name := http.CanonicalHeaderKey(text(e.Fields[i].Name))
-		if value, ok := passOn(name, text(e.Fields[i].Value)); ok {
-			fields = link.AppendField(fields, name, value)
-		}
-	}
-	gone := w.WriteHead(e.Status, e.ContentLength, fields) != nil
+	gone := w.WriteHead(e.Status, e.ContentLength, publicFields(memory[:0], e.Fields)) != nil
 	for {
 		if n, last := e.Buffered(); n == 0 && !last && !gone {
 			gone = w.Flush() != nil
@@ -108,6 +104,18 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 			gone = err != nil
 		}
 	}
+}
+
+// publicFields appends what goes on to the client of the fields of an app's
+// answer.
+func publicFields(fields link.Fields, app []http1.Field) link.Fields {
+	for i := range app {
+		name := http.CanonicalHeaderKey(text(app[i].Name))
+		if value, ok := passOn(name, text(app[i].Value)); ok {
+			fields = link.AppendField(fields, name, value)
+		}
+	}
+	return fields
 }
 
 // publicTrailer returns what goes on to the client of an app's trailers.

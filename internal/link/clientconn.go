@@ -17,11 +17,38 @@ type clientStream struct {
 	headEnd  int64 // position in the byte stream behind the head of the request
 	resp     Response
 	body     Body
-	answered bool // resp is set; under mu
+	answered bool          // resp is set; under mu
+	interims *interimHeads // that have come before resp; under mu
 
 	account   Account
 	abandoned bool   // given up, and the server's last frame has not come; under cc.mu
 	ended     func() // of the account; under cc.mu
+}
+
+// interimHeads are the heads of a stream's interim answers.
+type interimHeads struct {
+	heads       [maxInterim]responseHead
+	come, taken int
+}
+
+// add reports whether there may be another one.
+func (q *interimHeads) add(head responseHead) bool {
+	if q.come == maxInterim {
+		return false
+	}
+	q.heads[q.come] = head
+	q.come++
+	return true
+}
+
+// next returns the next one that has come. q may be nil.
+func (q *interimHeads) next() (head responseHead, ok bool) {
+	if q == nil || q.taken == q.come {
+		return head, false
+	}
+	head, q.heads[q.taken] = q.heads[q.taken], responseHead{}
+	q.taken++
+	return head, true
 }
 
 // clientConn is the client's end of a connection.
@@ -69,7 +96,7 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 	if err := cc.send(ctx, st, req); err != nil {
 		return nil, err
 	}
-	err := st.head(ctx)
+	err := st.head(ctx, req.Interims)
 	if again := errors.Is(err, ErrNotStarted); req.Body != nil {
 		switch kept, dropped := req.detach(again, cc.pool); {
 		case !again || kept:
@@ -355,7 +382,7 @@ func (st *clientStream) take(h header, p []byte) bool {
 	switch h.kind {
 	case kindRefused:
 		refusal, err := decodeRefusal(p)
-		if err != nil || st.hasHead() {
+		if err != nil || st.started() {
 			return false
 		}
 		st.cc.lookup(st.id, true)
@@ -373,6 +400,9 @@ func (st *clientStream) take(h header, p []byte) bool {
 	if err != nil || st.hasHead() {
 		return false
 	}
+	if isInterim(head.status) {
+		return !h.end && st.announce(head)
+	}
 	st.mu.Lock()
 	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: head.fields, Body: &st.body}
 	st.answered = true
@@ -384,10 +414,32 @@ func (st *clientStream) take(h header, p []byte) bool {
 	return true
 }
 
+// announce takes the head of an interim answer. It reports whether there may be
+// another one.
+func (st *clientStream) announce(head responseHead) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.interims == nil {
+		st.interims = new(interimHeads)
+	}
+	if !st.interims.add(head) {
+		return false
+	}
+	wake(st.readable)
+	return true
+}
+
 func (st *clientStream) hasHead() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.answered
+}
+
+// started reports whether there has been a head, of an interim answer too.
+func (st *clientStream) started() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.answered || st.interims != nil
 }
 
 // finished ends a stream whose answer has come to its end.
@@ -397,10 +449,18 @@ func (st *clientStream) finished(trailer Fields) {
 	st.stopSending(ErrClosed)
 }
 
-// head waits for the head of the answer.
-func (st *clientStream) head(ctx context.Context) error {
+// head waits for the head of the answer, and hands those of interim ones before
+// it to interims, which may be nil.
+func (st *clientStream) head(ctx context.Context, interims Interims) error {
 	for {
 		st.mu.Lock()
+		if head, ok := st.interims.next(); ok {
+			st.mu.Unlock()
+			if interims != nil {
+				interims.Interim(head.status, head.fields)
+			}
+			continue
+		}
 		if st.answered {
 			st.mu.Unlock()
 			return nil

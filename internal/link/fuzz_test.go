@@ -20,6 +20,8 @@ func FuzzHeads(f *testing.F) {
 	f.Add(request.append(nil))
 	response := responseHead{status: 200, length: 5, fields: fields}
 	f.Add(response.append(nil))
+	interim := responseHead{status: 103, length: -1, fields: fields}
+	f.Add(interim.append(nil))
 	f.Add(appendRefusal(nil, &RefusedError{NotOwner, "o", "a", 3}))
 	mine := defaultHello()
 	f.Add(mine.append(nil))
@@ -124,6 +126,10 @@ func FuzzClient(f *testing.F) {
 	b = appendFrame(b, header{kind: kindData, stream: 1}, []byte("hello"))
 	b = appendFrame(b, header{kind: kindTrailers, stream: 1, end: true}, AppendField(nil, "A", "b"))
 	f.Add(b)
+	interim := responseHead{status: 103, length: -1}
+	early := appendFrame(nil, header{kind: kindResponse, stream: 1}, interim.append(nil))
+	f.Add(append(bytes.Clone(early), b...))
+	f.Add(bytes.Repeat(early, maxInterim+1))
 	b = appendFrame(nil, header{kind: kindRefused, stream: 2, end: true}, appendRefusal(nil, &RefusedError{Reason: Busy}))
 	b = appendControl(b, kindGoAway, 0, 1)
 	f.Add(append(appendControl(b, kindReset, 1, 2), appendControl(nil, kindWindow, 1, 70000)...))

@@ -120,6 +120,13 @@ func validTarget(s string) bool {
 	return len(s) > 0
 }
 
+// maxInterim is how many interim answers there may be to a request.
+const maxInterim = 8
+
+// isInterim reports whether a head with the status announces another one. 100
+// and 101 are of one connection.
+func isInterim(status int) bool { return 102 <= status && status <= 199 }
+
 // responseHead is the payload of a response frame.
 type responseHead struct {
 	status int
@@ -138,7 +145,7 @@ func decodeResponse(p []byte) (responseHead, error) {
 	d := decoder{rest: p}
 	status := d.int()
 	h := responseHead{length: d.size(), fields: d.fields()}
-	if d.bad || status < 200 || status > 999 {
+	if d.bad || status < 200 && !isInterim(int(status)) || status > 999 {
 		return responseHead{}, fmt.Errorf("response head: %w", errMalformed)
 	}
 	h.status = int(status)

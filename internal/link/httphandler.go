@@ -25,8 +25,9 @@ func HTTPHandler(h http.Handler) Handler {
 // Flusher, trailers declared and by http.TrailerPrefix, no body for HEAD, 204
 // and 304. ctx, r.Context() or one derived from it, becomes the request's, and
 // so does header, r.Fields as such or with changes.
-// It differs in this: informational responses (1xx) are not sent, there is no
-// Date and no Hijacker, and a panic ends this stream, not the connection.
+// It differs in this: of interim answers (1xx) there are 8 at most and no 100,
+// there is no Date and no Hijacker, and a panic ends this stream, not the
+// connection.
 func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header http.Header, h http.Handler) {
 	x := &exchange{w: w, length: -1}
 	req, err := x.request(ctx, r, header)
@@ -170,7 +171,11 @@ func (x *exchange) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("link: invalid status code " + strconv.Itoa(status))
 	}
-	if x.status != 0 || status < 200 && status != http.StatusSwitchingProtocols {
+	switch {
+	case x.status != 0 || status == http.StatusContinue:
+		return
+	case isInterim(status):
+		x.interim(status)
 		return
 	}
 	x.status = status
@@ -195,6 +200,18 @@ func (x *exchange) WriteHeader(status int) {
 		f = x.appendField(f, name, values)
 	}
 	x.fields.b = f
+}
+
+// interim sends an interim answer with the header as it is now.
+func (x *exchange) interim(status int) {
+	var f Fields
+	for name, values := range x.header {
+		if name == "Trailer" || strings.HasPrefix(name, http.TrailerPrefix) {
+			continue
+		}
+		f = x.appendField(f, name, values)
+	}
+	_ = x.w.WriteInterim(status, f) // should it fail, so does the answer
 }
 
 func isSet(values []string) bool { return len(values) > 0 && values[0] != "" }

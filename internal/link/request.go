@@ -44,7 +44,18 @@ type Request struct {
 	// once it was given up.
 	Account Account
 
+	// Interims, if set, gets the interim answers.
+	Interims Interims
+
 	up upload
+}
+
+// Interims takes the interim answers (status 102 to 199) to a request, in their
+// order and before Do returns. There are 8 at most, each with a head of at most
+// MaxHeaderBytes; more break the protocol.
+type Interims interface {
+	// Interim is called by the goroutine that is in Do. fields may be kept.
+	Interim(status int, fields Fields)
 }
 
 // Account is charged for requests that are given up before their answer has

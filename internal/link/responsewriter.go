@@ -14,6 +14,7 @@ var ErrAnswered = errors.New("link: already answered")
 type ResponseWriter struct {
 	st       *serverStream
 	answered bool
+	interims uint8  // interim answers that were sent
 	eat      bool   // the response has no body (HEAD, 204, 304): what is written is dropped
 	declared int64  // length of the body, -1 when not known
 	wrote    int64  // bytes of body
@@ -29,12 +30,12 @@ const outSize = 4 << 10
 
 // Refuse answers that the worker itself does not start the request, which
 // lets the router send it elsewhere. It fails with ErrAnswered once the
-// response has begun, or more of the body was read than the router keeps.
+// response has begun, or an interim one was sent, or more of the body was read than the router keeps.
 func (w *ResponseWriter) Refuse(e *RefusedError) error {
 	if w.failed != nil {
 		return w.failed
 	}
-	if w.answered || w.st.admitted() {
+	if w.answered || w.interims > 0 || w.st.admitted() {
 		return ErrAnswered
 	}
 	w.answered = true
@@ -51,6 +52,32 @@ func (st *serverStream) admitted() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.grown
+}
+
+// WriteInterim sends an interim answer at once: a status from 102 to 199, and
+// the fields, which are copied. It fails with ErrAnswered once the response has
+// begun. What is more than the peer takes, 8 of them or its limit of a head, is
+// left out without an error: the response is there without it.
+func (w *ResponseWriter) WriteInterim(status int, f Fields) error {
+	switch {
+	case w.failed != nil:
+		return w.failed
+	case w.answered:
+		return ErrAnswered
+	case !isInterim(status):
+		return fmt.Errorf("link: %d is no interim status", status)
+	}
+	head := responseHead{status: status, length: -1, fields: f}
+	b := head.append(openFrame(nil))
+	if w.interims == maxInterim || int64(len(b)-headerLen) > w.st.c.peer.header {
+		return nil
+	}
+	if !w.st.sending() {
+		return ErrClosed
+	}
+	w.interims++
+	closeFrame(b, 0, header{kind: kindResponse, stream: w.st.id})
+	return w.st.c.out.push(b, nil)
 }
 
 // WriteHead begins the response: a final status, the length of the body (-1

@@ -196,5 +196,26 @@ func crossingMutations() []mutation {
 			new:  "slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)",
 			test: "./gateway -run ^TestBrokenUploadsAreNoWarnings$",
 		},
+		{
+			rule: "a worker may send 8 interim answers to a request and no more",
+			file: "internal/link/clientconn.go",
+			old:  "	if q.come == maxInterim {\n		return false\n	}\n",
+			new:  "	q.come, q.taken = q.come%maxInterim, q.taken%maxInterim\n",
+			test: "./internal/link -run ^TestBadInterim$",
+		},
+		{
+			rule: "a request that has had an interim answer has started",
+			file: "internal/link/clientconn.go",
+			old:  "return st.answered || st.interims != nil",
+			new:  "return st.answered",
+			test: "./internal/link -run ^TestBadInterim$",
+		},
+		{
+			rule: "a sidecar passes interim answers on over the link",
+			file: "gateway/sidecar_link.go",
+			old:  "_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer\n",
+			new:  "",
+			test: "./gateway -run ^TestInterimAnswersPassOnEveryWay$",
+		},
 	}
 }
