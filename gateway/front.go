@@ -25,6 +25,7 @@ type Front struct {
 	router *Router
 	server *http.Server // for the connections that are handed over
 	others *handovers
+	limit  connLimit
 	h2     *h2.Server
 	tls    *tls.Config
 	date   http1.Date
@@ -38,6 +39,7 @@ type Front struct {
 	listeners map[net.Listener]struct{}
 	conns     map[servedConn]struct{}
 	closing   bool
+	leaving   chan struct{} // closed when closing is set
 	empty     chan struct{} // closed when closing and conns is empty
 }
 
@@ -48,6 +50,7 @@ type servedConn interface {
 	check(now int64, closing bool)
 	// close ends the connection at once.
 	close()
+	idleConn
 }
 
 // tick is how often the clock of a Front goes on. Timeouts are this coarse, and
@@ -61,13 +64,22 @@ const (
 )
 
 // NewFront returns a front for the router. The server's Handler is set to the
-// router; its other fields hold for the connections that are handed over.
+// router; its other fields hold for the connections that are handed over. All
+// connections together are bounded by RouterConfig.MaxConnections.
 func NewFront(rt *Router, server *http.Server) *Front {
 	server.Handler = rt
 	letGoOfHijacked(server)
 	f := &Front{
 		router: rt, server: server, others: newHandovers(), tls: tlsConfig(server), stop: make(chan struct{}),
-		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), leaving: make(chan struct{}), empty: make(chan struct{}),
+	}
+	f.limit.slots = make(chan struct{}, rt.cfg.MaxConnections)
+	changed := server.ConnState
+	server.ConnState = func(conn net.Conn, state http.ConnState) {
+		f.others.note(conn, state, f.now.Load())
+		if changed != nil {
+			changed(conn, state)
+		}
 	}
 	f.h2 = newH2Server(f)
 	f.wall.Store(time.Now().Unix())
@@ -87,12 +99,15 @@ func (f *Front) serve(l net.Listener, start func(net.Conn)) error {
 	}
 	defer l.Close()
 	pause := time.Duration(0)
-	for {
+	for f.admit() {
 		conn, err := l.Accept()
-		switch {
-		case err == nil:
+		if err == nil {
 			pause = 0
-			start(conn)
+			start(&admittedConn{Conn: conn, limit: &f.limit})
+			continue
+		}
+		f.limit.dismiss()
+		switch {
 		case f.isClosing():
 			return http.ErrServerClosed
 		case errors.Is(err, net.ErrClosed):
@@ -103,6 +118,7 @@ func (f *Front) serve(l net.Listener, start func(net.Conn)) error {
 			time.Sleep(pause)
 		}
 	}
+	return http.ErrServerClosed
 }
 
 func (f *Front) track(l net.Listener) bool {
@@ -193,7 +209,22 @@ func (f *Front) clock() {
 		for c := range f.conns {
 			c.check(now, f.closing)
 		}
+		if f.limit.waiting.Load() > 0 {
+			f.makeRoom(now)
+		}
 		f.mu.Unlock()
+	}
+}
+
+// leaveLocked ends taking connections.
+func (f *Front) leaveLocked() {
+	if f.closing {
+		return
+	}
+	f.closing = true
+	close(f.leaving)
+	for l := range f.listeners {
+		l.Close()
 	}
 }
 
@@ -201,10 +232,7 @@ func (f *Front) clock() {
 // requests that run.
 func (f *Front) Shutdown(ctx context.Context) error {
 	f.mu.Lock()
-	f.closing = true
-	for l := range f.listeners {
-		l.Close()
-	}
+	f.leaveLocked()
 	if len(f.conns) == 0 {
 		f.closeEmpty()
 	}
@@ -224,12 +252,7 @@ func (f *Front) Shutdown(ctx context.Context) error {
 // Close ends all connections at once. It may be called more than once.
 func (f *Front) Close() error {
 	f.mu.Lock()
-	if !f.closing {
-		f.closing = true
-		for l := range f.listeners {
-			l.Close()
-		}
-	}
+	f.leaveLocked()
 	for c := range f.conns {
 		c.close()
 	}
@@ -252,10 +275,13 @@ type handovers struct {
 	conns chan net.Conn
 	once  sync.Once
 	ended chan struct{}
+
+	mu   sync.Mutex
+	idle map[net.Conn]int64 // tick since when each has been without a request; guarded by mu
 }
 
 func newHandovers() *handovers {
-	return &handovers{conns: make(chan net.Conn), ended: make(chan struct{})}
+	return &handovers{conns: make(chan net.Conn), ended: make(chan struct{}), idle: make(map[net.Conn]int64)}
 }
 
 // put hands conn over, of which read has been read.

@@ -29,14 +29,17 @@ const (
 )
 
 // stage is what a frontConn is doing, for the clock.
-type stage int32
+type stage int64
 
 const (
-	stageIdle    stage = iota // waits for a request
+	stageNew     stage = iota // waits for the first request
+	stageIdle                 // waits for another one
 	stageHead                 // has part of a head
 	stageBody                 // reads a body
 	stageWorking              // waits for a worker
 	stageWriting              // writes an answer
+
+	stageBits = 3 // that a stage takes
 )
 
 // frontConn serves one client's connection on the fast way.
@@ -50,8 +53,7 @@ type frontConn struct {
 	cancel   context.CancelCauseFunc
 	carrying *hop1.Exchange // to be interrupted with ctx; guarded by mu
 
-	stage   atomic.Int32
-	expires atomic.Int64 // tick at which the stage has taken too long; 0 for never
+	state   atomic.Int64 // stage; above it the tick at which it has taken too long, 0 for never
 	closing atomic.Bool  // no request after this one
 
 	body frontBody
@@ -97,7 +99,7 @@ func newFrontConn(f *Front, conn net.Conn) *frontConn {
 	c.trusted = f.router.trusts(c.client)
 	c.io.read, c.io.write = c.tryRead, c.tryWrite
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
-	c.enter(stageIdle, headTicks) // for the first byte
+	c.enter(stageNew, headTicks)
 	return c
 }
 
@@ -106,8 +108,14 @@ func (c *frontConn) enter(s stage, ticks int64) {
 	if ticks > 0 {
 		at = c.front.now.Load() + ticks
 	}
-	c.expires.Store(at)
-	c.stage.Store(int32(s))
+	c.state.Store(at<<stageBits | int64(s))
+}
+
+// stage returns the present one, and the tick at which it has taken too long, 0
+// for never.
+func (c *frontConn) stage() (s stage, expires int64) {
+	state := c.state.Load()
+	return stage(state & (1<<stageBits - 1)), state >> stageBits
 }
 
 // close implements servedConn.
@@ -115,20 +123,38 @@ func (c *frontConn) close() { c.conn.Close() }
 
 // check implements servedConn.
 func (c *frontConn) check(now int64, closing bool) {
-	s := stage(c.stage.Load())
+	s, expires := c.stage()
 	if closing {
-		c.closing.Store(true)
-		if s == stageIdle {
-			_ = c.conn.SetReadDeadline(aLongTimeAgo)
+		c.endIdle()
+		if s == stageNew || s == stageIdle {
 			return
 		}
 	}
-	if at := c.expires.Load(); at != 0 && now >= at {
+	if expires != 0 && now >= expires {
 		_ = c.conn.SetDeadline(aLongTimeAgo)
 		return
 	}
 	if s == stageWorking && c.left() {
 		c.end()
+	}
+}
+
+// idle implements idleConn.
+func (c *frontConn) idle(now int64) int64 {
+	switch s, expires := c.stage(); s {
+	case stageNew:
+		return now - (expires - headTicks)
+	case stageIdle:
+		return now - (expires - idleTicks)
+	}
+	return 0
+}
+
+// endIdle implements idleConn.
+func (c *frontConn) endIdle() {
+	c.closing.Store(true)
+	if s, _ := c.stage(); s == stageNew || s == stageIdle {
+		_ = c.conn.SetReadDeadline(aLongTimeAgo)
 	}
 }
 
@@ -205,7 +231,7 @@ func (c *frontConn) readHead() http1.Verdict {
 			if c.have >= maxHeaderBytes {
 				return http1.HandOver // which answers 431
 			}
-			if stage(c.stage.Load()) != stageHead {
+			if s, _ := c.stage(); s != stageHead {
 				c.enter(stageHead, headTicks)
 			}
 		}

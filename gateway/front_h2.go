@@ -82,6 +82,12 @@ func (c *h2Conn) check(_ int64, closing bool) { c.Check(closing) }
 // close implements servedConn.
 func (c *h2Conn) close() { c.Close() }
 
+// idle implements idleConn.
+func (c *h2Conn) idle(int64) int64 { return c.Idle() }
+
+// endIdle implements idleConn.
+func (c *h2Conn) endIdle() { c.EndIdle() }
+
 // h2Stream is a request that came over HTTP/2, and its answer. Its memory is
 // used again and again.
 type h2Stream struct {

@@ -20,7 +20,7 @@ func (f *Front) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	cfg := f.tls.Clone()
 	cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
 	return f.serve(l, func(conn net.Conn) {
-		c := handshake{tls.Server(conn, cfg)}
+		c := handshake{tls.Server(conn, cfg), f.now.Load()}
 		if !f.keep(c) {
 			conn.Close()
 			return
@@ -47,7 +47,10 @@ func tlsConfig(s *http.Server) *tls.Config {
 }
 
 // handshake is a connection whose TLS handshake is under way.
-type handshake struct{ *tls.Conn }
+type handshake struct {
+	*tls.Conn
+	began int64 // tick
+}
 
 // check implements servedConn.
 func (c handshake) check(_ int64, closing bool) {
@@ -58,6 +61,12 @@ func (c handshake) check(_ int64, closing bool) {
 
 // close implements servedConn.
 func (c handshake) close() { c.NetConn().Close() }
+
+// idle implements idleConn.
+func (c handshake) idle(now int64) int64 { return now - c.began }
+
+// endIdle implements idleConn.
+func (c handshake) endIdle() { c.close() }
 
 // shake shakes hands, and hands the connection on.
 func (f *Front) shake(c handshake) {

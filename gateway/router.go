@@ -57,6 +57,14 @@ type RouterConfig struct {
 	// Default 4.
 	LinksPerWorker int
 
+	// MaxConnections bounds the connections of clients to a [Front] of the router.
+	// While there are so many, further ones wait to be accepted, and those that
+	// have been without a request for longest, and for a second at least, are
+	// ended. Default: half of the files that the process may have open
+	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may
+	// need a connection to a worker too.
+	MaxConnections int
+
 	// DialTimeout bounds connecting to a worker. Default 1 s.
 	DialTimeout time.Duration
 
@@ -87,6 +95,8 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 		return c, errors.New("gateway: RouterConfig.Members is missing")
 	case len(c.Keys) == 0:
 		return c, errors.New("gateway: RouterConfig.Keys is empty")
+	case c.MaxConnections < 0:
+		return c, fmt.Errorf("gateway: RouterConfig.MaxConnections is %d", c.MaxConnections)
 	}
 	c.Hold = cmp.Or(c.Hold, 15*time.Second)
 	c.MaxHeld = cmp.Or(c.MaxHeld, 10_000)
@@ -95,6 +105,9 @@ func (c RouterConfig) withDefaults() (RouterConfig, error) {
 	c.MinBodyRate = cmp.Or(c.MinBodyRate, 1024)
 	c.ConnsPerWorker = cmp.Or(c.ConnsPerWorker, 4096)
 	c.LinksPerWorker = cmp.Or(c.LinksPerWorker, 4)
+	if c.MaxConnections == 0 {
+		c.MaxConnections = defaultMaxConnections(maxOpenFiles())
+	}
 	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
 	if c.Dial == nil {
 		c.Dial = newDialer(c.DialTimeout).DialContext

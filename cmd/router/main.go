@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopPeers()
 
 	router, err := gateway.NewRouter(gateway.RouterConfig{
-		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MinBodyRate: o.bodyRate(), Upgrades: o.upgrades, TrustedProxies: o.trusted, Logger: logger,
+		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, MinBodyRate: o.bodyRate(), Upgrades: o.upgrades, TrustedProxies: o.trusted, Logger: logger,
 	})
 	if err != nil {
 		return err

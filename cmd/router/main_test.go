@@ -338,3 +338,41 @@ func TestWorkerWithoutOptions(t *testing.T) {
 		t.Errorf("%d %s", status, body)
 	}
 }
+
+// Clients who take all connections leave the rest of the router alone.
+func TestConnectionsOfClientsAreBounded(t *testing.T) {
+	const bound = 4
+	r := start(t, "--max-connections", fmt.Sprint(bound))
+	join(t, r, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "served") }))
+	var silent []net.Conn
+	for range 3 * bound {
+		c, err := net.Dial("tcp", strings.TrimPrefix(r.requests, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		silent = append(silent, c)
+	}
+	deadline := time.After(10 * time.Second)
+	for !strings.Contains(r.stderr.String(), "no more connections are taken") {
+		select {
+		case <-deadline:
+			t.Fatalf("no warning: %s", r.stderr)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if status, body := fetch(t, r.admin+"/healthz", ""); status != 200 {
+		t.Errorf("/healthz: %d %s", status, body)
+	}
+	g, err := net.Dial("tcp", r.gossip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Close()
+	for _, c := range silent {
+		c.Close()
+	}
+	if status, body := fetch(t, r.requests, "k"); status != 200 || body != "served" {
+		t.Errorf("when they have gone: %d %s", status, body)
+	}
+}

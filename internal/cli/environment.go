@@ -24,6 +24,7 @@ func programFlags() []string {
 		"lock-file",
 		"log",
 		"log-level",
+		"max-connections",
 		"max-held",
 		"min-body-rate",
 		"name",

@@ -238,7 +238,7 @@ func (c *Conn) Check(leave bool) {
 	defer c.mu.Unlock()
 	c.calm = min(c.calm+calmTick, calmMax)
 	c.checkStreams(now)
-	switch idle := len(c.streams) == 0 && c.running == 0; {
+	switch idle := c.quiet(); {
 	case c.stuck(now), c.leaving == lingering && now >= c.leaveAt:
 		c.kill()
 	case c.leaving == lingering:
@@ -316,6 +316,29 @@ func (c *Conn) kill() {
 	}
 	c.nc.Close()
 }
+
+// Idle returns for how many calls of Check no request has been under way. It is
+// 0 if one is, or the connection is coming to its end.
+func (c *Conn) Idle() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.quiet() || c.leaving != staying {
+		return 0
+	}
+	return c.tick.Load() - c.idleSince
+}
+
+// EndIdle ends the connection, unless a request is under way.
+func (c *Conn) EndIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.quiet() && c.leaving == staying {
+		c.leave(NoError)
+	}
+}
+
+// quiet reports whether no request is under way. c.mu is held.
+func (c *Conn) quiet() bool { return len(c.streams) == 0 && c.running == 0 }
 
 // Close ends the connection at once. It may be called more than once.
 func (c *Conn) Close() { c.kill() }

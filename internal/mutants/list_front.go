@@ -87,5 +87,26 @@ func frontMutations() []mutation {
 			new:  `gone = sock.Look(fd) == sock.Ended`,
 			test: "./gateway -run '^TestClientLeavesAfterSendingMore$/^closes_after_1_'",
 		},
+		{
+			rule: "idle connections make room for those that wait",
+			file: "gateway/front.go",
+			old:  "		if f.limit.waiting.Load() > 0 {",
+			new:  "		if false {",
+			test: "./gateway -timeout 20s -run ^TestIdleConnectionsMakeRoom$/^HTTP/1.1$",
+		},
+		{
+			rule: "a connection counts until it is closed, and no longer",
+			file: "gateway/front_limit.go",
+			old:  "	if !c.closed.Swap(true) {",
+			new:  "	if false {",
+			test: "./gateway -timeout 20s -run ^TestConnectionsOverTheBoundWait$",
+		},
+		{
+			rule: "connections over the bound wait",
+			file: "gateway/front_limit.go",
+			old:  "	case f.limit.slots <- struct{}{}:\n		return true\n	default:\n	}",
+			new:  "	default:\n		go func() { f.limit.slots <- struct{}{} }()\n		return true\n	}",
+			test: "./gateway -timeout 20s -run ^TestConnectionsOverTheBoundWait$",
+		},
 	}
 }
