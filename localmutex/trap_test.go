@@ -59,7 +59,7 @@ func TestGrantOfCancelledWaiterIsPassedOn(t *testing.T) {
 // TestPromotionRace: nothing is granted between the list of what runs and the
 // closing, so what Close lists is what Unlock will report, no less and no more.
 func TestPromotionRace(t *testing.T) {
-	for range 300 {
+	for range 100 {
 		var table Table
 		granted := make(chan Held, 1)
 		go func() {
@@ -83,7 +83,7 @@ func TestPromotionRace(t *testing.T) {
 
 // TestPromotionRaceOfACrowd is the same with many who ask for keys all the time.
 func TestPromotionRaceOfACrowd(t *testing.T) {
-	for range 20 {
+	for range 100 {
 		var (
 			table Table
 			wg    sync.WaitGroup
@@ -92,7 +92,7 @@ func TestPromotionRaceOfACrowd(t *testing.T) {
 		)
 		for i := range held {
 			wg.Go(func() {
-				for n := range 2000 {
+				for n := 0; ; n++ { // until the table is closed
 					key := fmt.Sprint(i, "/", n)
 					token, err := table.TryLock(key)
 					if n == 0 {
