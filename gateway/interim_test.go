@@ -21,7 +21,7 @@ func interimOf(t *testing.T, e entrance) (statuses []int, heads string) {
 	t.Helper()
 	if e.http2 {
 		got := e.send(t, "GET", "/", nil, "")
-		for _, line := range strings.Split(got, "\n") {
+		for line := range strings.SplitSeq(got, "\n") {
 			if value, ok := strings.CutPrefix(line, ":status: "); ok {
 				var status int
 				fmt.Sscan(value, &status)
