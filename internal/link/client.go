@@ -280,6 +280,7 @@ func (c *Client) connect() (*clientConn, error) {
 		nc.Close()
 		return nil, fmt.Errorf("link: connecting to %s: %w", c.Addr, err)
 	}
+	cc.made = time.Now()
 	return cc, nil
 }
 

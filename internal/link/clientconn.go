@@ -8,6 +8,7 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // clientStream is a request at the client's end.
@@ -54,6 +55,7 @@ func (q *interimHeads) next() (head responseHead, ok bool) {
 // clientConn is the client's end of a connection.
 type clientConn struct {
 	conn
+	made    time.Time   // when the hellos were exchanged
 	busy    atomic.Bool // takes no new requests: it drains
 	crowded atomic.Bool // carries half of what the peer takes, or more
 
@@ -75,17 +77,34 @@ func (cc *clientConn) run() {
 	}
 	cc.fail(err)
 	cc.wg.Wait() // the writer has ended: what it handed over is final
+	handed := cc.out.handed()
+	lost, unsent := cc.abort(handed)
+	if lost+unsent > 0 && !errors.Is(cc.cause, ErrClosed) {
+		cc.cfg.Logger.Warn("link: connection lost", "peer", cc.nc.RemoteAddr(), "local", cc.nc.LocalAddr(),
+			"age", time.Since(cc.made).Round(time.Millisecond), "requests", cc.last, "lost", lost, "not_started", unsent,
+			"bytes_sent", handed, "err", cc.cause)
+	}
+}
+
+// abort ends what the connection still carried, of which the kernel took that
+// many bytes. It returns how many requests may have run, and how many did not
+// start.
+func (cc *clientConn) abort(handed int64) (lost, unsent int) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	handed := cc.out.handed()
 	for _, st := range cc.streams {
 		cc.forget(st)
 		if st.headEnd > handed { // the head is not complete: nothing started
+			unsent++
 			st.stop(notStarted(cc.cause))
 			continue
 		}
+		if !st.abandoned {
+			lost++
+		}
 		st.stop(fmt.Errorf("%w: %w", ErrLost, cc.cause))
 	}
+	return lost, unsent
 }
 
 // do sends req and waits for the head of the answer.

@@ -1,10 +1,12 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -94,6 +96,57 @@ func TestBodyReaderBlocksDuringRefusal(t *testing.T) {
 		got, err := fetch(t.Context(), &yes.Client, req)
 		if got != "first second" || err != nil {
 			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
+
+// TestLostConnectionIsLogged: the client's log says what was lost with a
+// connection, and nothing of one that carried nothing or was closed on purpose.
+func TestLostConnectionIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			if r.Target == "/wait" {
+				<-r.Context().Done()
+			}
+		}, Config{})
+		p.Client.Config.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		p.get(t, "/")
+		p.last().Close()
+		synctest.Wait()
+		if log.Len() > 0 {
+			t.Errorf("an idle connection: %s", &log)
+		}
+		failed := make(chan error)
+		p.get(t, "/")
+		time.Sleep(3 * time.Second)
+		for range 2 {
+			go func() {
+				_, err := p.get(t, "/wait")
+				failed <- err
+			}()
+		}
+		synctest.Wait()
+		p.last().Close()
+		want(t, <-failed, ErrLost)
+		want(t, <-failed, ErrLost)
+		synctest.Wait()
+		for _, what := range []string{"level=WARN", "connection lost", "peer=pipe", "age=3s", "requests=3", "lost=2", "not_started=0", "err="} {
+			if strings.Count(log.String(), what) != 1 {
+				t.Errorf("%s is not there once: %s", what, &log)
+			}
+		}
+		log.Reset()
+		go func() {
+			_, err := p.get(t, "/wait")
+			failed <- err
+		}()
+		synctest.Wait()
+		go p.Client.Close()
+		want(t, <-failed, ErrLost)
+		synctest.Wait()
+		if log.Len() > 0 {
+			t.Errorf("closed on purpose: %s", &log)
 		}
 	})
 }
