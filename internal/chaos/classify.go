@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"sort"
 	"time"
 )
@@ -17,35 +18,42 @@ type verdict struct {
 
 // judge knows what is needed to say why a request failed.
 type judge struct {
-	events []*event
-	seen   record
-	sent   map[int64]time.Duration // by the request's number; see newJudge
-	rough  bool
-	links  *links // nil unless they were troubled
+	events  []*event
+	seen    record
+	sent    map[int64]time.Duration // by the request's number; see newJudge
+	rough   bool
+	ttl     time.Duration // of sessions
+	hold    time.Duration // of requests at the router
+	outages []outage
+	cuts    []cut // of links
 }
 
-func newJudge(events []*event, seen record, requests []*request, rough bool, troubled *links) *judge {
+func newJudge(cfg config, events []*event, seen record, requests []*request, cuts []cut) *judge {
 	sent := make(map[int64]time.Duration, len(requests))
 	for _, r := range requests {
 		sent[r.Number] = r.Send
 	}
-	return &judge{events, seen, sent, rough, troubled}
+	return &judge{events: events, seen: seen, sent: sent, rough: cfg.Rough, ttl: cfg.TTL, hold: cfg.Hold, outages: outages(events, cfg.TTL), cuts: cuts}
 }
 
 // classify says why a request failed and whether it may. What was executing on,
-// or on its way to, a process that was killed may end in 502; so may an
-// execution on a process that was paused. All others have to be held and
-// answered.
+// or on its way to, a process that was killed or whose link was cut may end in
+// 502; so may an execution on a process that was paused. All others have to be
+// held and answered, unless events come so close to each other that the router
+// holds them in vain.
 func (j *judge) classify(r *request) verdict {
 	for _, e := range j.events {
 		if cause := j.allowed(r, e); cause != "" {
 			return verdict{r, cause, e, true}
 		}
 	}
-	if r.Status == http.StatusBadGateway && j.links.cutDuring(r.Send, r.Recv) {
+	if j.wasCut(r) {
 		return verdict{r, "its link was cut", nil, true}
 	}
 	e := j.before(r)
+	if j.heldInVain(r) {
+		return verdict{r, "held in vain", e, true}
+	}
 	if e == nil {
 		return verdict{r, fmt.Sprintf("status %d before any event", r.Status), nil, false}
 	}
@@ -61,19 +69,23 @@ func (j *judge) classify(r *request) verdict {
 	return verdict{r, fmt.Sprintf("status %d", r.Status), e, false}
 }
 
-// breakTime is how long after a process has died a router may take to notice,
-// and to answer what was there. Where a request was that never ran is not
-// known otherwise, if its key was last executed elsewhere.
+// breakTime is how long after a process has died, or a link was cut, a router may
+// take to notice, and to answer what was there: also what it has sent before it
+// noticed, of which it cannot know that it did not arrive. Where a request was that
+// never ran is not known otherwise, if its key was last executed elsewhere.
 const breakTime = 500 * time.Millisecond
 
 // allowed returns the reason for which an event lets a request fail, or
 // nothing.
 func (j *judge) allowed(r *request, e *event) string {
-	if !e.Kind.takesWorker() || !e.overlaps(r) {
-		return ""
-	}
 	x := j.seen.requests[r.Number]
 	switch {
+	case !e.Kind.takesWorker():
+		return ""
+	case e.Kind != pause && x == nil && r.Status == http.StatusBadGateway && r.Send > e.end && r.Recv <= e.end+breakTime:
+		return "was sent to a killed worker"
+	case !e.overlaps(r):
+		return ""
 	case e.Kind == pause && x != nil && x.Worker == e.process && (r.Status == http.StatusBadGateway || r.Status == http.StatusConflict):
 		return "ran on a paused worker"
 	case e.Kind == pause || r.Status != http.StatusBadGateway:
@@ -84,6 +96,18 @@ func (j *judge) allowed(r *request, e *event) string {
 		return "was at a killed worker, never ran"
 	}
 	return ""
+}
+
+// wasCut reports whether a request failed because a link was cut: that of the
+// worker that ran it, or of any if none did, even if it was sent after that.
+func (j *judge) wasCut(r *request) bool {
+	if r.Status != http.StatusBadGateway {
+		return false
+	}
+	x := j.seen.requests[r.Number]
+	return slices.ContainsFunc(j.cuts, func(c cut) bool {
+		return c.at <= r.Recv && r.Recv <= c.at+breakTime && (x == nil || x.Worker == c.worker && r.Send <= c.at)
+	})
 }
 
 // before returns the event that came last before the request failed.
@@ -98,15 +122,23 @@ func (j *judge) before(r *request) (last *event) {
 
 // lastRan returns the process that executed a key last before t.
 func (j *judge) lastRan(key string, t time.Duration) string {
+	if x := j.lastRun(key, t); x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+// lastRun returns the execution of a key that began last before t, or nil.
+func (j *judge) lastRun(key string, t time.Duration) *execution {
 	c := j.seen.keys[key]
 	if c == nil {
-		return ""
+		return nil
 	}
 	i := sort.Search(len(c.history), func(i int) bool { return c.history[i].Begin > t })
 	if i == 0 {
-		return ""
+		return nil
 	}
-	return c.history[i-1].Worker
+	return c.history[i-1]
 }
 
 // moves counts how often a key went from one process to another, and how often

@@ -6,9 +6,10 @@ import (
 )
 
 func TestClassify(t *testing.T) {
+	const later = time.Minute // so that one event has no part in what happens at another
 	killed := &event{act: act{Kind: kill, Worker: "w1"}, process: "w1#1", begin: 100, end: 110}
-	paused := &event{act: act{Kind: pause, Worker: "w2"}, process: "w2#1", begin: 200, end: 300}
-	lost := &event{act: act{Kind: redisLoss}, begin: 400, end: 410}
+	paused := &event{act: act{Kind: pause, Worker: "w2"}, process: "w2#1", begin: later + 200, end: later + 300}
+	lost := &event{act: act{Kind: redisLoss}, begin: later + 400, end: later + 410}
 	at := func(worker string, begin time.Duration) *execution { return &execution{Worker: worker, Begin: begin} }
 	seen := record{
 		keys: map[string]*counter{
@@ -26,15 +27,18 @@ func TestClassify(t *testing.T) {
 		{"ran on the killed worker", request{Key: "k1", Send: 90, Recv: 115, Status: 502}, at("w1#1", 95), killed, true},
 		{"queued at the killed worker", request{Key: "k1", Send: 90, Recv: 115, Status: 502}, nil, killed, true},
 		{"was on its way to a key that had just moved", request{Key: "k2", Send: 90, Recv: 115, Status: 502}, nil, killed, true},
-		{"was elsewhere", request{Key: "k3", Send: 350, Recv: 400 + breakTime, Status: 502}, nil, lost, false},
+		{"was elsewhere", request{Key: "k3", Send: later + 350, Recv: later + 400 + breakTime, Status: 502}, nil, lost, false},
 		{"ran elsewhere", request{Key: "k1", Send: 90, Recv: 115, Status: 502}, at("w2#1", 95), killed, false},
-		{"sent after the kill", request{Key: "k1", Send: 111, Recv: 115, Status: 502}, nil, killed, false},
+		{"sent before the router had noticed", request{Key: "k1", Send: 111, Recv: 110 + breakTime, Status: 502}, nil, killed, true},
+		{"sent before that, and run elsewhere", request{Key: "k1", Send: 111, Recv: 115, Status: 502}, at("w2#1", 112), killed, false},
+		{"sent before that, and held", request{Key: "k1", Send: 111, Recv: 115, Status: 503}, nil, killed, false},
+		{"sent when it must have noticed", request{Key: "k1", Send: 111, Recv: 111 + breakTime, Status: 502}, nil, killed, false},
 		{"held for too long", request{Key: "k1", Send: 90, Recv: 115, Status: 503}, nil, killed, false},
 		{"no answer at all", request{Key: "k1", Send: 90, Recv: 115}, nil, killed, false},
-		{"ran on the paused worker", request{Key: "k2", Send: 190, Recv: 310, Status: 502}, at("w2#1", 195), paused, true},
-		{"was refused for its token", request{Key: "k2", Send: 190, Recv: 310, Status: 409}, at("w2#1", 301), paused, true},
-		{"waited at the paused worker", request{Key: "k2", Send: 210, Recv: 310, Status: 502}, nil, paused, false},
-		{"redis lost its data", request{Key: "k2", Send: 405, Recv: 420, Status: 502}, at("w2#1", 406), lost, false},
+		{"ran on the paused worker", request{Key: "k2", Send: later + 190, Recv: later + 310, Status: 502}, at("w2#1", later+195), paused, true},
+		{"was refused for its token", request{Key: "k2", Send: later + 190, Recv: later + 310, Status: 409}, at("w2#1", later+301), paused, true},
+		{"waited at the paused worker", request{Key: "k2", Send: later + 210, Recv: later + 310, Status: 502}, nil, paused, false},
+		{"redis lost its data", request{Key: "k2", Send: later + 405, Recv: later + 420, Status: 502}, at("w2#1", later+406), lost, false},
 		{"before all", request{Key: "k2", Send: 10, Recv: 20, Status: 503}, nil, nil, false},
 	}
 	for _, tt := range tests {
@@ -51,6 +55,41 @@ func TestClassify(t *testing.T) {
 	rough := &judge{events: []*event{killed}, rough: true}
 	if v := rough.classify(&request{Send: 120, Recv: 130, Status: 503}); !v.allowed {
 		t.Error("a rough plan does not allow the router to give up")
+	}
+}
+
+func TestClassifyCuts(t *testing.T) {
+	const at = time.Minute
+	ran := &execution{Request: 1, Worker: "w1#1"}
+	tests := []struct {
+		name    string
+		r       request
+		x       *execution
+		allowed bool
+	}{
+		{"ran behind the link", request{Send: at - 5, Recv: at + 5, Status: 502}, ran, true},
+		{"was on its way", request{Send: at - 5, Recv: at + 5, Status: 502}, nil, true},
+		{"waited for long", request{Send: at - time.Second, Recv: at + breakTime, Status: 502}, ran, true},
+		{"failed in that very moment", request{Send: at - 5, Recv: at, Status: 502}, ran, true},
+		{"ran elsewhere", request{Send: at - 5, Recv: at + 5, Status: 502}, &execution{Request: 1, Worker: "w2#1"}, false},
+		{"ran in another life", request{Send: at - 5, Recv: at + 5, Status: 502}, &execution{Request: 1, Worker: "w1#2"}, false},
+		{"failed before", request{Send: at - 5, Recv: at - 1, Status: 502}, ran, false},
+		{"sent before the router had noticed", request{Send: at + 1, Recv: at + 5, Status: 502}, nil, true},
+		{"sent after, and run", request{Send: at + 1, Recv: at + 5, Status: 502}, ran, false},
+		{"sent when it must have noticed", request{Send: at + 1, Recv: at + breakTime + 1, Status: 502}, nil, false},
+		{"failed much later", request{Send: at - 5, Recv: at + breakTime + 1, Status: 502}, ran, false},
+		{"held", request{Send: at - 5, Recv: at + 5, Status: 503}, nil, false},
+	}
+	for _, tt := range tests {
+		tt.r.Number = 1
+		seen := record{requests: map[int64]*execution{}}
+		if tt.x != nil {
+			seen.requests[1] = tt.x
+		}
+		j := newJudge(config{}, nil, seen, nil, []cut{{"w1#1", at}})
+		if v := j.classify(&tt.r); v.allowed != tt.allowed {
+			t.Errorf("%s: %q, allowed %v", tt.name, v.cause, v.allowed)
+		}
 	}
 }
 

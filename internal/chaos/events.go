@@ -106,7 +106,7 @@ func (d *director) performOn(ctx context.Context, e *event, p *process) {
 		p.Kill()
 		e.finish(d, nil)
 		if e.Kind == restart {
-			sleep(ctx, upTo(d.rng, time.Second))
+			sleep(ctx, upTo(d.rng, restartDelay))
 			if _, err := s.startWorker(ctx, e.Worker); err != nil {
 				e.finish(d, err)
 			}

@@ -14,17 +14,22 @@ import (
 // links stand between the router and each worker, and trouble the connections
 // that carry requests: they cut, stall and delay them at random.
 type links struct {
-	now func() time.Duration
+	start time.Time // the observer's
 
-	mu      sync.Mutex // guards what follows
-	proxies []*netproxy.Proxy
-	cuts    []time.Duration // when connections were cut
-	stalls  int
-	delays  int
+	mu     sync.Mutex // guards what follows
+	all    []workerLink
+	stalls int
+	delays int
+}
+
+// workerLink is what stands between the router and one process.
+type workerLink struct {
+	worker string
+	*netproxy.Proxy
 }
 
 // add returns the flags with which a worker listens behind a proxy.
-func (l *links) add() ([]string, error) {
+func (l *links) add(worker string) ([]string, error) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -37,7 +42,7 @@ func (l *links) add() ([]string, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.proxies = append(l.proxies, p)
+	l.all = append(l.all, workerLink{worker, p})
 	return []string{"--listen", addr, "--advertise", p.Addr()}, nil
 }
 
@@ -46,12 +51,16 @@ func (l *links) trouble(ctx context.Context, rng *rand.Rand) {
 	for ctx.Err() == nil {
 		sleep(ctx, 100*time.Millisecond+upTo(rng, 400*time.Millisecond))
 		l.mu.Lock()
-		p := l.proxies[rng.IntN(len(l.proxies))]
+		p := l.all[rng.IntN(len(l.all))]
 		l.mu.Unlock()
 		d := netproxy.Direction(rng.IntN(2))
 		switch rng.IntN(3) {
 		case 0:
-			l.cut(p, d, rng.IntN(2) == 0)
+			if rng.IntN(2) == 0 {
+				p.Cut()
+			} else {
+				p.CutNext(d)
+			}
 		case 1:
 			l.count(&l.stalls)
 			p.Set(d, netproxy.Fault{Stall: true})
@@ -66,19 +75,6 @@ func (l *links) trouble(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// cut cuts a link's connections, at once or when the next bytes are on their
-// way.
-func (l *links) cut(p *netproxy.Proxy, d netproxy.Direction, atOnce bool) {
-	if atOnce {
-		p.Cut()
-	} else {
-		p.CutNext(d)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cuts = append(l.cuts, l.now())
-}
-
 func (l *links) count(n *int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,32 +84,35 @@ func (l *links) count(n *int) {
 func (l *links) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.proxies {
+	for _, p := range l.all {
 		p.Close()
 	}
 }
 
-// cutDuring reports whether a link was cut between two moments, or so shortly
-// before that the cut may have waited for the bytes of a request.
-func (l *links) cutDuring(from, to time.Duration) bool {
-	if l == nil {
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, at := range l.cuts {
-		if at >= from-cutWait && at <= to {
-			return true
-		}
-	}
-	return false
+// cut is a connection that was cut.
+type cut struct {
+	worker string        // the process at its end
+	at     time.Duration // by the observer's clock, just before
 }
 
-// cutWait is how long a cut that waits for bytes may wait for them.
-const cutWait = time.Second
-
-func (l *links) String() string {
+// cuts returns the connections that were cut. l may be nil.
+func (l *links) cuts() (all []cut) {
+	if l == nil {
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return fmt.Sprintf("%d times cut, %d stalled, %d delayed", len(l.cuts), l.stalls, l.delays)
+	for _, p := range l.all {
+		for _, at := range p.Cuts() {
+			all = append(all, cut{p.worker, at.Sub(l.start)})
+		}
+	}
+	return all
+}
+
+func (l *links) String() string {
+	cuts := len(l.cuts())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprintf("%d connections cut, %d times stalled, %d times delayed", cuts, l.stalls, l.delays)
 }

@@ -101,6 +101,7 @@ type request struct {
 	Recv   time.Duration // zero while it is under way
 	Status int           // zero if there was no answer
 	Note   string        // why, unless 200
+	Retry  bool          // the answer has a Retry-After
 	Value  int64
 	Token  int64
 }
@@ -254,7 +255,7 @@ func (r *request) read(res *http.Response) error {
 	if err != nil {
 		return fmt.Errorf("the answer %d broke off: %w", res.StatusCode, err)
 	}
-	r.Status = res.StatusCode
+	r.Status, r.Retry = res.StatusCode, res.Header.Get("Retry-After") != ""
 	if r.ok() {
 		if _, err := fmt.Sscanf(string(body), "%d %d", &r.Value, &r.Token); err != nil {
 			return errors.Join(fmt.Errorf("the answer is %q", body), err)

@@ -57,7 +57,7 @@ func tryFake(t *testing.T, exclusive bool, enough func(total int, found [kinds]i
 	}}
 	l.run(ctx)
 	r := &report{seen: o.record(), requests: l.requests()}
-	r.check(newJudge(nil, r.seen, r.requests, false, nil), time.Minute)
+	r.check(newJudge(config{}, nil, r.seen, r.requests, nil), time.Minute)
 	return r
 }
 

@@ -39,6 +39,7 @@ const (
 	maxWorkers   = 5
 	minWorkers   = 2
 	pauseTime    = 15 * time.Second
+	restartDelay = time.Second // between kill and start, at most
 )
 
 // act is an event of the plan.
@@ -88,11 +89,15 @@ type conditions struct {
 	Rough bool          // events come so quickly that the router may have to give requests up
 }
 
+// slack is how much more than a TTL a takeover or a quarantine may take: workers
+// have to notice, and to claim.
+const slack = 1500 * time.Millisecond
+
 // gap returns how long after an event another one may come at the earliest,
 // so that a request that the router holds is answered in time: a takeover
 // takes a TTL, one in a quarantine two.
 func (c conditions) gap(before, after kind) time.Duration {
-	const short, slack = time.Second, 1500 * time.Millisecond
+	const short = time.Second
 	tough := func(k kind) bool { return k.takesWorker() || k.endsClaims() }
 	switch {
 	case c.Rough:

@@ -41,7 +41,7 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 		}
 	}
 	r.links = s.links
-	r.check(newJudge(d.events, r.seen, r.requests, cfg.Rough, s.links), historyTimeout)
+	r.check(newJudge(cfg, d.events, r.seen, r.requests, s.links.cuts()), historyTimeout)
 	r.violations = append(r.violations, d.failures()...)
 	for _, err := range stopped {
 		if err != nil {
@@ -141,7 +141,7 @@ func (r *report) print(out io.Writer) {
 func (r *report) printEvents(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
-	fmt.Fprintln(w, "at\tevent\tlasted\tfailed\tallowed 502\tslowest request\tall served again after")
+	fmt.Fprintln(w, "at\tevent\tlasted\tfailed\tallowed\tslowest request\tall served again after")
 	for _, e := range r.effects {
 		served := "at once"
 		if e.served > 0 {

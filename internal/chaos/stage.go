@@ -50,7 +50,7 @@ func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
 	s := &stage{cfg: cfg, dir: dir, host: &host{dir: dir}, observer: newObserver(),
 		workers: make(map[string]*process), started: make(map[string]int)}
 	if cfg.Links {
-		s.links = &links{now: s.observer.now}
+		s.links = &links{start: s.observer.start}
 	}
 	var err error
 	if s.programs, err = cfg.build(ctx, dir); err != nil {
@@ -111,7 +111,7 @@ func (s *stage) startWorker(ctx context.Context, name string, args ...string) (*
 		return nil, err
 	}
 	if s.links != nil {
-		listen, err := s.links.add()
+		listen, err := s.links.add(label)
 		if err != nil {
 			return nil, err
 		}
