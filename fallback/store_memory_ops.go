@@ -14,7 +14,8 @@ import (
 func (m *Memory) Exists(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.id == 0 && m.data.id == 0 {
+	m.id = cmp.Or(m.id, m.data.id)
+	if m.id == 0 {
 		return m.failed("exists", errEmpty)
 	}
 	return nil

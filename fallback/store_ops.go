@@ -1,27 +1,41 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
 // Exists returns ring.ErrSettings if the store holds nothing of the cluster and
-// the handle does not know it from before. It changes nothing: a worker that
-// sees others at work asks first, since a store of theirs that was emptied is
-// theirs to begin again.
+// the handle does not know it from before. It changes nothing in the store: a
+// process that sees workers at work asks first, since a store of theirs that was
+// emptied is theirs to begin again. Settings knows the store's identity from
+// then on, so that a Generation which finds the data lost meanwhile gives it
+// back.
 func (s *Store) Exists(ctx context.Context) error {
 	if s.Settings().Store != 0 {
 		return nil
 	}
-	there, err := s.client.HExists(ctx, s.keys[0], "identity").Result()
-	if err == nil && !there {
+	text, err := s.client.HGet(ctx, s.keys[0], "identity").Result()
+	if errors.Is(err, redis.Nil) {
 		err = errEmpty
 	}
 	if err != nil {
 		return s.failed("exists", err)
 	}
+	id, err := ring.ParseStoreID(text)
+	if err != nil {
+		return s.failed("exists", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = cmp.Or(s.id, id)
 	return nil
 }
 

@@ -25,6 +25,7 @@ func handleTests() []test {
 func identityTests() []test {
 	return []test{
 		{name: "IdentityOutlivesRestartAndLoss", run: identityOutlives},
+		{name: "TrapLostAfterItExisted", run: lostAfterItExisted},
 	}
 }
 
@@ -62,6 +63,23 @@ func identityOutlives(r *run) {
 			r.Errorf("after %s another handle sees %v, %v, want %v", name, other.Settings().Store, err, id)
 		}
 		r.refresh()
+	}
+}
+
+// lostAfterItExisted: a handle that has seen that the store exists, and no more,
+// gives it back the identity that it had.
+func lostAfterItExisted(r *run) {
+	r.begin()
+	id := r.store.Settings().Store
+	other := r.h.Open(r.T, false)
+	r.must(other.Exists(r.Context()))
+	r.h.Lose()
+	r.until("the store answers", func() bool {
+		_, err := other.Generation(r.Context())
+		return err == nil
+	})
+	if now := other.Settings().Store; now != id {
+		r.Errorf("the store is now %v, and was %v", now, id)
 	}
 }
 
