@@ -206,14 +206,21 @@ type fakeMembers struct {
 	changed chan struct{}
 }
 
-func (m *fakeMembers) set(stores ...string) {
-	var members []ring.Member
+// set makes the members routers that offer these stores.
+func (m *fakeMembers) set(stores ...string) { m.setView(routers(stores), nil) }
+
+func routers(stores []string) (members []ring.Member) {
 	for i, s := range stores {
 		members = append(members, ring.Member{Name: fmt.Sprint("r", i), Role: ring.RoleRouter, State: ring.StateActive, Store: s})
 	}
+	return members
+}
+
+func (m *fakeMembers) setView(members, refused []ring.Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.view = ring.NewView(nil, members)
+	m.view.Refused = refused
 	if m.changed != nil {
 		close(m.changed)
 	}
@@ -232,11 +239,11 @@ func (m *fakeMembers) Changed() <-chan struct{} {
 	return m.changed
 }
 
-// A worker follows the router's store to its next life, and does not choose
-// between two.
+// A worker follows the router's store to its next life, also where that is
+// another store than before, and does not choose between two.
 func TestFollowsOfferedStore(t *testing.T) {
 	var urls []string
-	for range 2 {
+	for range 3 {
 		e, err := fallback.StartEmbedded("127.0.0.1:0", "secret")
 		if err != nil {
 			t.Fatal(err)
@@ -265,17 +272,29 @@ func TestFollowsOfferedStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	hints := s.Watch(t.Context())
-	first, err := s.Generation(t.Context())
+	latest, err := s.Generation(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	members.set(urls[1])
-	for {
-		<-hints
-		if second, err := s.Generation(t.Context()); err == nil && second != first {
-			break
+	came := func() {
+		t.Helper()
+		deadline := time.After(30 * time.Second)
+		for {
+			select {
+			case <-hints:
+			case <-deadline:
+				t.Fatalf("it stays with what was offered before: opened %v", opened)
+			}
+			if next, err := s.Generation(t.Context()); err == nil && next != latest {
+				latest = next
+				return
+			}
 		}
 	}
+	members.setView(routers(urls[1:2]), routers(urls[2:]))
+	came()
+	members.setView(nil, routers(urls[2:]))
+	came()
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

@@ -66,13 +66,14 @@ func (s *offeredStore) follow(ctx context.Context, enough func() bool) error {
 }
 
 // look takes the one store that is offered. While none is, or the routers
-// disagree, it keeps the one it has.
+// disagree, it keeps the one it has. Routers that use another store than this
+// worker count when no other offers one: a router that was started as a new
+// cluster is one of them.
 func (s *offeredStore) look() error {
-	var offers []string
-	for _, m := range s.members.View().Members {
-		if m.Store != "" && !slices.Contains(offers, m.Store) {
-			offers = append(offers, m.Store)
-		}
+	view := s.members.View()
+	offers := storesOf(view.Members)
+	if len(offers) == 0 {
+		offers = storesOf(view.Refused)
 	}
 	if len(offers) > 1 {
 		s.logger.Error("several routers offer a store of their own, and all members must use the same: give all of them --redis", "stores", len(offers))
@@ -99,6 +100,16 @@ func (s *offeredStore) look() error {
 		old.Close()
 	}
 	return nil
+}
+
+// storesOf are the URLs that members offer.
+func storesOf(members []ring.Member) (urls []string) {
+	for _, m := range members {
+		if m.Store != "" && !slices.Contains(urls, m.Store) {
+			urls = append(urls, m.Store)
+		}
+	}
+	return urls
 }
 
 func redacted(raw string) string {
