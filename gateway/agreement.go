@@ -50,13 +50,14 @@ func (s *shell) arrive(l *life, store ring.StoreID) error {
 	s.announce(func(self *ring.Member) { self.StoreID = store })
 	s.look()
 	if refused := ring.ActiveWorkers(s.view.Refused); len(refused) > 0 && !l.confirmed {
-		return s.otherStore(refused[0])
+		return otherStore(s.current.store, refused[0])
 	}
 	return nil
 }
 
-func (s *shell) otherStore(m ring.Member) error {
-	return fmt.Errorf("%w: store: %v here, %v at worker %q (%s): give all members of a cluster the same --redis", ring.ErrSettings, s.current.store, m.StoreID, m.Name, m.Gossip)
+// otherStore says that a worker uses another store than this process, here.
+func otherStore(here ring.StoreID, m ring.Member) error {
+	return fmt.Errorf("%w: store: %v here, %v at worker %q (%s): give all members of a cluster the same --redis", ring.ErrSettings, here, m.StoreID, m.Name, m.Gossip)
 }
 
 // used reports whether another worker is at work, which then has a store.
@@ -122,7 +123,7 @@ func (s *shell) olderStore(now time.Time) (why error) {
 	for _, m := range ring.ActiveWorkers(s.view.Refused) {
 		if s.current.confirmed && m.StoreID < s.current.store {
 			s.agree.rivals[m.Incarnation] = now
-			why = s.otherStore(m)
+			why = otherStore(s.current.store, m)
 		}
 	}
 	return why

@@ -386,3 +386,43 @@ func TestReady(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A router is not ready while all active workers use another store, and says
+// which. One whose store is not known counts as of any.
+func TestReadyNeedsWorkersOfTheStore(t *testing.T) {
+	of := func(name string, store ring.StoreID) ring.Member {
+		m := worker(name, name+":1")
+		m.StoreID = store
+		return m
+	}
+	c := newCluster(t)
+	c.store = 7
+	rt := newRouter(t, gateway.RouterConfig{Members: c})
+	for _, tt := range []struct {
+		workers []ring.Member
+		ready   bool
+	}{
+		{[]ring.Member{of("a", 8)}, false},
+		{[]ring.Member{of("a", 8), of("b", 7)}, true},
+		{[]ring.Member{of("a", 8), of("b", 0)}, true},
+		{[]ring.Member{of("a", 6), of("b", 8)}, false},
+	} {
+		c.set(t, tt.workers...)
+		err := rt.Ready()
+		if tt.ready != (err == nil) {
+			t.Errorf("with %v: %v", tt.workers, err)
+		}
+		if err == nil {
+			continue
+		}
+		for _, want := range []string{ring.StoreID(7).String(), tt.workers[0].StoreID.String(), `"a"`, "--redis"} {
+			if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), want) {
+				t.Errorf("with %v: %v, want ErrSettings and %s", tt.workers, err, want)
+			}
+		}
+	}
+	c.set(t, leaving(of("a", 8)))
+	if err := rt.Ready(); err == nil || errors.Is(err, ring.ErrSettings) {
+		t.Errorf("with nobody active: %v", err)
+	}
+}

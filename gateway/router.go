@@ -204,12 +204,18 @@ func (rt *Router) Close() error {
 	return nil
 }
 
-// Ready returns nil when there is a worker to send requests to.
+// Ready returns nil when there is a worker to send requests to. The error wraps
+// [ring.ErrSettings] if there are workers, but of another store than the
+// router's.
 func (rt *Router) Ready() error {
-	if len(rt.cfg.Members.View().Table.Members()) == 0 {
-		return errNoWorker
+	view := rt.cfg.Members.View()
+	if len(view.Table.Members()) > 0 {
+		return nil
 	}
-	return nil
+	if refused := ring.ActiveWorkers(view.Refused); len(refused) > 0 {
+		return otherStore(rt.cfg.Members.Settings().Store, refused[0])
+	}
+	return errNoWorker
 }
 
 // Route is where requests for a key go.

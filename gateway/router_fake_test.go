@@ -23,6 +23,7 @@ type cluster struct {
 	mu      sync.Mutex
 	view    *ring.View
 	changed chan struct{}
+	store   ring.StoreID // of the one who looks
 }
 
 func newCluster(t testing.TB, members ...ring.Member) *cluster {
@@ -33,6 +34,7 @@ func newCluster(t testing.TB, members ...ring.Member) *cluster {
 
 func (c *cluster) set(t testing.TB, members ...ring.Member) {
 	t.Helper()
+	members, refused := ring.Agreeing(ring.Member{StoreID: c.store}, members)
 	var names []string
 	for _, m := range ring.ActiveWorkers(members) {
 		names = append(names, m.Name)
@@ -44,6 +46,7 @@ func (c *cluster) set(t testing.TB, members ...ring.Member) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view = ring.NewView(table, members)
+	c.view.Refused = refused
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -60,7 +63,7 @@ func (c *cluster) Changed() <-chan struct{} {
 	return c.changed
 }
 
-func (c *cluster) Settings() ring.Settings { return ring.Settings{} }
+func (c *cluster) Settings() ring.Settings { return ring.Settings{Store: c.store} }
 
 func (c *cluster) Announce(func(*ring.Member)) error { return nil }
 
