@@ -73,8 +73,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer members.Close()
-	stopPeers := store.followPeers(members)
-	defer stopPeers()
+	stopStore := store.follow(members)
+	defer stopStore()
 
 	router, err := gateway.NewRouter(gateway.RouterConfig{
 		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, MinBodyRate: o.bodyRate(), Upgrades: o.upgrades, TrustedProxies: o.trusted, Logger: logger,
@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer router.Close()
-	p := &process{o: o, logger: logger, members: members, router: router}
+	p := &process{o: o, logger: logger, store: store, members: members, router: router}
 	return p.serve(ctx, stdout, listener, admin)
 }
 
@@ -101,6 +101,7 @@ func routerName(listen net.Addr) string {
 type process struct {
 	o       *options
 	logger  *slog.Logger
+	store   *store
 	members *gossip.Cluster
 	router  *gateway.Router
 	leaving atomic.Bool
@@ -155,6 +156,9 @@ func (p *process) leave(ctx context.Context, requests requestServer) error {
 func (p *process) ready() error {
 	if p.leaving.Load() {
 		return errors.New("leaving")
+	}
+	if err := p.store.ready(); err != nil {
+		return err
 	}
 	return p.router.Ready()
 }

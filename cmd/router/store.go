@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
@@ -14,18 +17,22 @@ import (
 )
 
 const (
-	peersInterval = 10 * time.Second
-	storeTimeout  = 5 * time.Second
+	unsureInterval = time.Second
+	sureInterval   = 10 * time.Second
+	storeTimeout   = 5 * time.Second
 )
 
 // store is the cluster's store as the router sees it. The router itself needs
-// it only to find members that gossip has lost sight of.
+// it only to see that the workers use the same, and to find members that gossip
+// has lost sight of.
 type store struct {
 	logger   *slog.Logger
 	client   *fallback.Store
 	embedded *fallback.Embedded // nil with --redis
 	offer    string             // URL for the workers, "" with --redis
-	seen     int64              // version that was last observed; followPeers owns it
+	seen     int64              // version that was last observed; follow owns it
+
+	trouble atomic.Pointer[error] // that the store is not the workers'; see ready
 }
 
 // openStore connects to --redis, or starts a store.
@@ -67,40 +74,104 @@ func (s *store) close() {
 	}
 }
 
-// followPeers gives gossip the addresses of the store's live sessions to join,
-// from time to time. The caller must call stop.
-func (s *store) followPeers(members *gossip.Cluster) (stop func()) {
+// follow compares the store with the one that the workers use: every second
+// until it is known and nobody uses another one, and every 10 s from then on.
+// The caller must call stop.
+func (s *store) follow(members *gossip.Cluster) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ticks := time.NewTicker(peersInterval)
+		ticks := time.NewTicker(unsureInterval)
 		defer ticks.Stop()
+		var known bool
+		var asked time.Time
 		for {
+			differ := len(ring.ActiveWorkers(members.View().Refused)) > 0
+			if !known || differ || time.Since(asked) >= sureInterval {
+				asked = time.Now()
+				known = s.compare(ctx, members)
+			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-ticks.C:
-				s.addPeers(ctx, members)
 			}
 		}
 	}()
 	return func() { cancel(); <-done }
 }
 
-// addPeers asks the store only when a worker has registered with it: before
-// that, asking would begin its first generation, with a quarantine.
-func (s *store) addPeers(ctx context.Context, members *gossip.Cluster) {
-	if len(ring.ActiveWorkers(members.View().Members)) == 0 {
-		return
+// compare announces the identity of the store, and reports whether it is known.
+// It asks only when an active worker has announced its own: before that, asking
+// would begin the store's first generation, with a quarantine. A store that is
+// empty then is another one, or was emptied and is the workers' to begin again.
+func (s *store) compare(ctx context.Context, members *gossip.Cluster) (known bool) {
+	worker, found := usesStore(members.View())
+	if !found {
+		s.note(nil)
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	generation, err := s.client.Generation(ctx)
+	err := s.client.Exists(ctx)
+	var generation string
+	if err == nil {
+		generation, err = s.client.Generation(ctx)
+	}
 	if err != nil {
-		s.logger.Debug("cannot ask the store for members", "error", err)
+		s.note(fmt.Errorf("%w (worker %q at %s uses store %v)", err, worker.Name, worker.Gossip, worker.StoreID))
+		return false
+	}
+	s.note(nil)
+	id := s.client.Settings().Store
+	if err := members.Announce(func(self *ring.Member) { self.StoreID = id }); err != nil {
+		s.logger.Debug("cannot announce the store's identity", "error", err)
+	}
+	own := func(m ring.Member) bool { return m.StoreID == id }
+	if slices.ContainsFunc(ring.ActiveWorkers(members.View().Members), own) {
+		s.addPeers(ctx, members, generation)
+	}
+	return true
+}
+
+// usesStore returns an active worker that has announced its store, be it
+// another one than the router's.
+func usesStore(view *ring.View) (worker ring.Member, found bool) {
+	for _, m := range append(ring.ActiveWorkers(view.Members), ring.ActiveWorkers(view.Refused)...) {
+		if m.StoreID != 0 {
+			return m, true
+		}
+	}
+	return ring.Member{}, false
+}
+
+// note keeps for ready what is wrong with the store: that it could not be asked
+// changes nothing.
+func (s *store) note(err error) {
+	if err != nil && !errors.Is(err, ring.ErrSettings) {
+		s.logger.Debug("cannot ask the store", "error", err)
 		return
 	}
+	was := s.ready()
+	if err != nil && (was == nil || was.Error() != err.Error()) {
+		s.logger.Error("the store is not the one that the workers use", "error", err)
+	}
+	s.trouble.Store(&err)
+}
+
+// ready returns ring.ErrSettings if the store was found not to be the workers'.
+func (s *store) ready() error {
+	if err := s.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// addPeers gives gossip the addresses of the store's live sessions to join. One
+// of the workers must be within sight: where none is, the store may be another
+// cluster's, and two clusters that meet are two stores under one ring.
+func (s *store) addPeers(ctx context.Context, members *gossip.Cluster, generation string) {
 	snapshot, err := s.client.Observe(ctx, generation, s.seen)
 	if err != nil {
 		s.logger.Debug("cannot ask the store for members", "error", err)
