@@ -2,7 +2,6 @@ package link
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -120,10 +119,7 @@ func (c *conn) fail(cause error) {
 		c.cause = cause
 		c.out.close(cause)
 		close(c.done)
-		if t, ok := c.nc.(*tls.Conn); ok {
-			t.NetConn().Close() // Close of the tls.Conn would wait for a stalled peer
-		}
-		c.nc.Close()
+		closeNow(c.nc)
 	})
 }
 

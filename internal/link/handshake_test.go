@@ -3,15 +3,12 @@ package link
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,135 +179,44 @@ func TestNoLink(t *testing.T) {
 	want(t, err, ErrNoLink)
 }
 
-// TestSplit serves links and plain HTTP/1.1 on one port, with TLS, without,
-// and on a Unix socket.
-func TestSplit(t *testing.T) {
-	cert := httptest.NewUnstartedServer(nil)
-	cert.StartTLS()
-	defer cert.Close()
-	trust := cert.Client().Transport.(*http.Transport).TLSClientConfig
-	for name, tc := range map[string]struct {
-		network string
-		tls     bool
-	}{"tcp": {"tcp", false}, "tls": {"tcp", true}, "unix": {"unix", false}} {
-		t.Run(name, func(t *testing.T) {
-			addr := "127.0.0.1:0"
-			if tc.network == "unix" {
-				addr = filepath.Join(t.TempDir(), "worker")
-			}
-			ln, err := net.Listen(tc.network, addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			network, addr := tc.network, ln.Addr().String()
-			c := &Client{Addr: addr}
-			defer c.Close()
-			if network == "unix" {
-				c.Addr = "unix:" + addr
-			}
-			scheme := "http"
-			if tc.tls {
-				scheme = "https"
-				ln = tls.NewListener(ln, &tls.Config{Certificates: cert.TLS.Certificates, NextProtos: []string{ALPN, "http/1.1"}})
-				c.TLS = trust.Clone()
-				c.TLS.ServerName = "example.com"
-			}
-			hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if tc.tls && r.ProtoMajor == 1 && r.Header.Get("Via") == "" && r.TLS == nil {
-					t.Error("net/http does not know of TLS")
-				}
-				io.WriteString(w, "hello")
-			})
-			links, others := Split(ln, SplitConfig{})
-			linked, plain := &Server{Handler: HTTPHandler(hello), Config: logless()}, &http.Server{Handler: hello}
-			ended := make(chan error, 2)
-			go func() { ended <- linked.Serve(links) }()
-			go func() { ended <- plain.Serve(others) }()
-
-			via := &Request{Method: "GET", Target: "/", Host: "h", Fields: AppendField(nil, "Via", "link")}
-			if got, err := fetch(t.Context(), c, via); got != "hello" || err != nil {
-				t.Errorf("link: got %q, %v", got, err)
-			}
-			tr := &http.Transport{TLSClientConfig: trust, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, network, addr)
-			}}
-			defer tr.CloseIdleConnections()
-			resp, err := (&http.Client{Transport: tr}).Get(scheme + "://example.com/")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			if b, err := io.ReadAll(resp.Body); string(b) != "hello" || err != nil {
-				t.Errorf("plain: got %q, %v", b, err)
-			}
-			linked.Close()
-			plain.Close()
-			want(t, <-ended, http.ErrServerClosed, ErrClosed)
-			want(t, <-ended, http.ErrServerClosed, ErrClosed)
-			if _, err := net.Dial(network, addr); err == nil {
-				t.Error("the listener is still open")
-			}
-		})
-	}
-}
-
-// TestSplitBoundsSilence: connections that say nothing are closed in time,
-// and too many of them at once.
-func TestSplitBoundsSilence(t *testing.T) {
+// TestServerBoundsConnections: over the bound a connection takes the place of
+// one that has not said hello, and is closed if all have.
+func TestServerBoundsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ln := newMemoryListener()
-		links, others := Split(ln, SplitConfig{Timeout: time.Second, Pending: 2})
-		start := time.Now()
-		a, b, c := ln.dial(), ln.dial(), ln.dial()
-		if _, err := c.Read(make([]byte, 1)); err == nil || time.Since(start) > 0 {
-			t.Errorf("the third was not closed at once: %v", err)
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { text(w, "hello") }, Config{HandshakeTimeout: time.Hour})
+		p.MaxConns = 2
+		var silent []net.Conn
+		for range 2 {
+			nc, err := p.Dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			silent = append(silent, nc)
 		}
-		for _, nc := range []net.Conn{a, b} {
-			if _, err := nc.Read(make([]byte, 1)); err == nil || time.Since(start) != time.Second {
-				t.Errorf("not closed after a second: %v, %v", err, time.Since(start))
+		second := &Client{Dial: p.Dial, Config: p.Client.Config}
+		defer second.Close()
+		for i, c := range []*Client{&p.Client, second} {
+			if got, err := fetch(t.Context(), c, &Request{Method: "GET", Target: "/", Host: "h"}); got != "hello" || err != nil {
+				t.Errorf("%q, %v", got, err)
+			}
+			if _, err := silent[i].Read(make([]byte, 1)); err == nil {
+				t.Errorf("%d: still there", i)
 			}
 		}
-		late := ln.dial()
-		synctest.Wait()
-		links.Close()
-		others.Close()
-		if _, err := late.Read(make([]byte, 1)); err == nil || time.Since(start) != time.Second {
-			t.Errorf("closing did not close what was waiting: %v", err)
+		third := &Client{Dial: p.Dial, Config: p.Client.Config}
+		defer third.Close()
+		_, err := fetch(t.Context(), third, &Request{Method: "GET", Target: "/", Host: "h"})
+		want(t, err, ErrNotStarted)
+		for _, c := range []*Client{&p.Client, second} {
+			if got, err := fetch(t.Context(), c, &Request{Method: "GET", Target: "/", Host: "h"}); got != "hello" || err != nil {
+				t.Errorf("afterwards: %q, %v", got, err)
+			}
 		}
-		if _, err := links.Accept(); !errors.Is(err, net.ErrClosed) {
-			t.Error(err)
+		second.Close()
+		time.Sleep(5 * time.Second) // clients do not try again at once
+		if got, err := fetch(t.Context(), third, &Request{Method: "GET", Target: "/", Host: "h"}); got != "hello" || err != nil {
+			t.Errorf("when one has gone: %q, %v", got, err)
 		}
 	})
 }
-
-// memoryListener is a net.Listener over pipes.
-type memoryListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-}
-
-func newMemoryListener() *memoryListener {
-	return &memoryListener{make(chan net.Conn), make(chan struct{})}
-}
-
-func (l *memoryListener) dial() net.Conn {
-	near, far := net.Pipe()
-	l.conns <- far
-	return near
-}
-
-func (l *memoryListener) Accept() (net.Conn, error) {
-	select {
-	case nc := <-l.conns:
-		return nc, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *memoryListener) Close() error {
-	close(l.closed)
-	return nil
-}
-
-func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }

@@ -1,6 +1,8 @@
 package link
 
 import (
+	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"net"
@@ -27,6 +29,10 @@ type Server struct {
 	Handler Handler
 	Config  Config
 
+	// MaxConns bounds the connections at one time. Another one is closed, or
+	// takes the place of the one whose hello has been awaited for longest. 0 means 4096.
+	MaxConns int
+
 	setup sync.Once
 	cfg   Config
 	pool  bufferPool
@@ -34,6 +40,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*serverConn]struct{}
+	greeting  list.List // of *serverConn: those whose hello has not come, the one that has been awaited for longest first
 	draining  bool
 	closed    bool
 	mismatch  string         // that was last logged
@@ -46,6 +53,7 @@ func (s *Server) init() {
 		s.cfg = s.Config.withDefaults()
 		s.listeners = make(map[net.Listener]struct{})
 		s.conns = make(map[*serverConn]struct{})
+		s.MaxConns = cmp.Or(s.MaxConns, 4096)
 	})
 }
 
@@ -71,11 +79,16 @@ func (s *Server) Serve(ln net.Listener) error {
 		if !temporary(err) {
 			return err
 		}
-		// Out of file descriptors, most likely: as net/http does.
-		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+		delay = nextDelay(delay)
 		s.cfg.Logger.Error("link: accept failed, trying again", "err", err, "in", delay)
 		time.Sleep(delay)
 	}
+}
+
+// nextDelay returns the pause after another failure of Accept, most likely for
+// want of file descriptors: as net/http does.
+func nextDelay(last time.Duration) time.Duration {
+	return min(max(2*last, 5*time.Millisecond), time.Second)
 }
 
 // temporary reports whether Accept may be tried again after err.
@@ -110,6 +123,10 @@ func (s *Server) shut() bool {
 	return s.draining || s.closed
 }
 
+// errCrowded ends a connection for which there is no room, or which takes too
+// long to say hello.
+var errCrowded = errors.New("link: too many connections")
+
 // ServeConn serves one connection, closes it, and returns why it ended, nil
 // for a regular end, when all of its handlers have returned.
 func (s *Server) ServeConn(nc net.Conn) error {
@@ -117,26 +134,61 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	sc := &serverConn{srv: s, remote: nc.RemoteAddr().String(), streams: make(map[uint64]*serverStream)}
 	sc.init(nc, &s.cfg, &s.pool)
 	sc.unread = sc.unreadAnswer
-	s.mu.Lock()
-	if s.draining || s.closed {
-		s.mu.Unlock()
-		nc.Close()
-		return ErrClosed
+	if err := s.begin(sc); err != nil {
+		closeNow(nc)
+		return err
 	}
-	s.conns[sc] = struct{}{}
-	s.wg.Add(1)
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.conns, sc)
-		s.wg.Done()
-	}()
+	defer s.end(sc)
 	err := sc.run()
 	if err != nil && !errors.Is(err, ErrClosed) && s.tells(err) {
 		s.cfg.Logger.Warn("link: connection ended", "peer", nc.RemoteAddr(), "err", err)
 	}
 	return err
+}
+
+// begin begins the server's knowledge of a connection.
+func (s *Server) begin(sc *serverConn) error {
+	s.mu.Lock()
+	if s.draining || s.closed {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	full, oldest := len(s.conns) >= s.MaxConns, s.greeting.Front()
+	if full && oldest != nil {
+		late := oldest.Value.(*serverConn)
+		s.forgetLocked(late)
+		late.fail(errCrowded)
+	}
+	if !full || oldest != nil {
+		s.conns[sc] = struct{}{}
+		sc.greeting = s.greeting.PushBack(sc)
+		s.wg.Add(1)
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	s.cfg.Logger.Warn("link: a connection was refused: there are too many", "bound", s.MaxConns, "peer", sc.remote)
+	return errCrowded
+}
+
+// greeted notes that a connection's hello has come.
+func (s *Server) greeted(sc *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.greeting.Remove(sc.greeting)
+}
+
+// end ends the server's knowledge of a connection.
+func (s *Server) end(sc *serverConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forgetLocked(sc)
+	s.wg.Done()
+}
+
+func (s *Server) forgetLocked(sc *serverConn) {
+	delete(s.conns, sc)
+	s.greeting.Remove(sc.greeting)
 }
 
 // tells reports whether to log why a connection ended: of a mismatch once a

@@ -16,6 +16,8 @@ type serverConn struct {
 	srv    *Server
 	remote string // the peer's address
 
+	greeting *list.Element // in srv.greeting, until the client's hello has come; guarded by srv.mu
+
 	mu       sync.Mutex
 	streams  map[uint64]*serverStream // that the client may still send to
 	running  int                      // handlers, those of cancelled streams included
@@ -33,6 +35,9 @@ type serverConn struct {
 func (sc *serverConn) run() error {
 	defer sc.nc.Close()
 	if err := sc.handshake(); err != nil {
+		if sc.ended() {
+			return sc.cause
+		}
 		return err
 	}
 	sc.tick = sc.recheck
@@ -66,6 +71,7 @@ func (sc *serverConn) handshake() error {
 	if err := sc.readHello(); err != nil {
 		return err
 	}
+	sc.srv.greeted(sc) // before the client can send a request
 	if err := sc.writeHello(); err != nil {
 		return err
 	}

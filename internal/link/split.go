@@ -1,8 +1,11 @@
 package link
 
 import (
+	"cmp"
+	"container/list"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -11,14 +14,16 @@ import (
 // SplitConfig configures Split. The zero value works.
 type SplitConfig struct {
 	Timeout time.Duration // for the first bytes, and for TLS, to come in; 0 means 10 s
-	Pending int           // connections that may be waiting for that at once; more are closed; 0 means 4096
+	Pending int           // connections that may wait at once, for that or to be accepted; another one closes the one that has waited longest; 0 means 4096
+	Logger  *slog.Logger  // nil means slog.Default()
 }
 
 // Split takes connections from ln and tells links from anything else by the
 // first byte, or under TLS by the protocol that was negotiated (see ALPN).
 // Both listeners have ln's address; when one is closed, the connections meant
-// for it are closed; when both are, ln is. Connections under TLS are handed
-// on as the *tls.Conn that ln yields, so that net/http knows them.
+// for it are closed; when both are, ln is. A listener on which nobody calls
+// Accept does not hold up the other one. Connections under TLS are handed on as
+// the *tls.Conn that ln yields, so that net/http knows them.
 func Split(ln net.Listener, cfg SplitConfig) (links, others net.Listener) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
@@ -26,11 +31,12 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others net.Listener) {
 	if cfg.Pending <= 0 {
 		cfg.Pending = 4096
 	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	s := &splitter{
-		ln:      ln,
-		timeout: cfg.Timeout,
-		pending: make(chan struct{}, cfg.Pending),
-		waiting: make(map[net.Conn]struct{}),
+		ln:     ln,
+		cfg:    cfg,
+		failed: make(chan struct{}),
+		closed: make(chan struct{}),
 	}
 	s.links, s.others = newPart(s), newPart(s)
 	go s.accept()
@@ -38,96 +44,133 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others net.Listener) {
 }
 
 type splitter struct {
-	ln      net.Listener
-	timeout time.Duration
-	pending chan struct{} // a token for each connection in waiting
+	ln     net.Listener
+	cfg    SplitConfig
+	err    error         // with which ln failed; readable once failed is closed
+	failed chan struct{} // closed when ln has failed
+	closed chan struct{} // closed when both parts are
 
 	links, others *part
 
-	mu      sync.Mutex
-	waiting map[net.Conn]struct{} // whose first bytes have not come in
-	open    int                   // parts that are not closed
+	mu      sync.Mutex // guards what follows
+	waiting list.List  // of *newcomer, the one that has waited longest first
+	open    int        // parts that are not closed
+}
+
+// newcomer is a connection that has not been accepted from a part.
+type newcomer struct {
+	nc   net.Conn
+	conn net.Conn      // what to hand on
+	gone chan struct{} // closed when it has been given up
+	at   *list.Element // in waiting
 }
 
 // part is one of the two listeners.
 type part struct {
 	s      *splitter
-	conns  chan net.Conn
-	errs   chan error // errors of ln's Accept that are not the end
+	conns  chan *newcomer
 	once   sync.Once
 	closed chan struct{}
 }
 
 func newPart(s *splitter) *part {
 	s.open++
-	return &part{s: s, conns: make(chan net.Conn), errs: make(chan error), closed: make(chan struct{})}
+	return &part{s: s, conns: make(chan *newcomer), closed: make(chan struct{})}
 }
 
-// accept runs until ln is closed.
+// accept runs until ln fails.
 func (s *splitter) accept() {
-	for {
+	for delay := time.Duration(0); ; {
 		nc, err := s.ln.Accept()
-		if err != nil {
-			if !s.report(err) {
-				return
-			}
+		switch {
+		case err == nil:
+			delay = 0
+			go s.sort(s.watch(nc))
 			continue
+		case !temporary(err):
+			s.err = err
+			close(s.failed)
+			return
 		}
+		delay = nextDelay(delay)
+		s.cfg.Logger.Error("link: accept failed, trying again", "err", err, "in", delay)
 		select {
-		case s.pending <- struct{}{}:
-			s.watch(nc)
-			go s.sort(nc)
-		default:
-			nc.Close()
+		case <-time.After(delay):
+		case <-s.closed:
 		}
 	}
 }
 
-// report hands an error of ln to whichever listeners are open, which decide
-// whether to go on. It reports false when both are closed.
-func (s *splitter) report(err error) bool {
-	for _, p := range []*part{s.links, s.others} {
+// watch begins the wait of a connection.
+func (s *splitter) watch(nc net.Conn) *newcomer {
+	w := &newcomer{nc: nc, gone: make(chan struct{})}
+	s.mu.Lock()
+	w.at = s.waiting.PushBack(w)
+	crowded := s.waiting.Len() > s.cfg.Pending
+	switch {
+	case s.open == 0:
+		s.giveUpLocked(w)
+	case crowded:
+		s.giveUpLocked(s.waiting.Front().Value.(*newcomer))
+	}
+	s.mu.Unlock()
+	if crowded {
+		s.cfg.Logger.Warn("link: too many connections wait; the one that has waited longest was closed", "bound", s.cfg.Pending)
+	}
+	return w
+}
+
+// giveUpLocked closes a connection that waits.
+func (s *splitter) giveUpLocked(w *newcomer) {
+	s.waiting.Remove(w.at)
+	close(w.gone)
+	closeNow(w.nc)
+}
+
+// end ends the wait of a connection, and reports whether it has not been given
+// up.
+func (s *splitter) end(w *newcomer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-w.gone:
+		return false
+	default:
+		s.waiting.Remove(w.at)
+		return true
+	}
+}
+
+// sort finds out what a connection is and hands it on.
+func (s *splitter) sort(w *newcomer) {
+	conn, p := s.classify(w.nc)
+	if p != nil {
+		w.conn = conn
 		select {
-		case p.errs <- err:
+		case p.conns <- w:
+			return
+		case <-w.gone:
 		case <-p.closed:
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open > 0
-}
-
-func (s *splitter) watch(nc net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting[nc] = struct{}{}
-	if s.open == 0 {
-		nc.Close()
+	if s.end(w) {
+		closeNow(w.nc)
 	}
 }
 
-// sort finds out what nc is and hands it on.
-func (s *splitter) sort(nc net.Conn) {
-	conn, p := s.classify(nc)
-	s.mu.Lock()
-	delete(s.waiting, nc)
-	s.mu.Unlock()
-	<-s.pending
-	if p == nil {
-		nc.Close()
-		return
+// closeNow closes a connection without a wait for its peer, which Close of a
+// tls.Conn does.
+func closeNow(nc net.Conn) {
+	if t, ok := nc.(*tls.Conn); ok {
+		t.NetConn().Close()
 	}
-	select {
-	case p.conns <- conn:
-	case <-p.closed:
-		nc.Close()
-	}
+	nc.Close()
 }
 
 // classify returns whose nc is, and what to hand on; a nil part if nothing
 // came in.
 func (s *splitter) classify(nc net.Conn) (net.Conn, *part) {
-	nc.SetDeadline(time.Now().Add(s.timeout))
+	nc.SetDeadline(time.Now().Add(s.cfg.Timeout))
 	defer nc.SetDeadline(time.Time{})
 	if t, ok := nc.(*tls.Conn); ok {
 		if t.Handshake() != nil {
@@ -157,13 +200,17 @@ func (p *part) Accept() (net.Conn, error) {
 		return nil, net.ErrClosed
 	default:
 	}
-	select {
-	case nc := <-p.conns:
-		return nc, nil
-	case err := <-p.errs:
-		return nil, err
-	case <-p.closed:
-		return nil, net.ErrClosed
+	for {
+		select {
+		case w := <-p.conns:
+			if p.s.end(w) {
+				return w.conn, nil
+			}
+		case <-p.s.failed:
+			return nil, p.s.err
+		case <-p.closed:
+			return nil, net.ErrClosed
+		}
 	}
 }
 
@@ -187,8 +234,9 @@ func (s *splitter) release() error {
 	if s.open--; s.open > 0 {
 		return nil
 	}
-	for nc := range s.waiting {
-		nc.Close()
+	close(s.closed)
+	for s.waiting.Len() > 0 {
+		s.giveUpLocked(s.waiting.Front().Value.(*newcomer))
 	}
 	return s.ln.Close()
 }

@@ -196,5 +196,26 @@ func linkMutations() []mutation {
 			new:  "	return n >= 0\n",
 			test: haveAShare,
 		},
+		{
+			rule: "links over the bound are refused",
+			file: "internal/link/server.go",
+			old:  `full, oldest := len(s.conns) >= s.MaxConns, s.greeting.Front()`,
+			new:  `full, oldest := false, s.greeting.Front()`,
+			test: "./internal/link -run ^TestServerBoundsConnections$",
+		},
+		{
+			rule: "who says no hello makes room for who does",
+			file: "internal/link/server.go",
+			old:  "	if !full || oldest != nil {",
+			new:  "	if !full {",
+			test: "./internal/link -run ^TestServerBoundsConnections$",
+		},
+		{
+			rule: "connections that wait are bounded, and make room for links",
+			file: "internal/link/split.go",
+			old:  "	case crowded:\n",
+			new:  "	case false:\n",
+			test: "./internal/link -timeout 20s -run ^TestSplitHandsLinksOn$",
+		},
 	}
 }
