@@ -22,6 +22,9 @@ type followedConn struct {
 // follow follows the requests on conn, of which ahead has been read already.
 func follow(conn net.Conn, ahead []byte) net.Conn {
 	c := &followedConn{Conn: conn, ahead: ahead}
+	if a, ok := conn.(*admittedConn); ok {
+		conn = a.Conn
+	}
 	if t, ok := conn.(*tls.Conn); ok {
 		return &followedTLS{c, t}
 	}
@@ -83,19 +86,4 @@ func letGoOfHijacked(s *http.Server) {
 			next(conn, state)
 		}
 	}
-}
-
-// followedListener follows the requests on its connections, but on those that
-// speak HTTP/2 over TLS.
-type followedListener struct{ net.Listener }
-
-func (l followedListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	if t, ok := conn.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" {
-		return conn, nil
-	}
-	return follow(conn, nil), nil
 }

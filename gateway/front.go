@@ -25,7 +25,7 @@ type Front struct {
 	router *Router
 	server *http.Server // for the connections that are handed over
 	others *handovers
-	limit  connLimit
+	limit  *connLimit
 	h2     *h2.Server
 	tls    *tls.Config
 	date   http1.Date
@@ -73,10 +73,10 @@ func NewFront(rt *Router, server *http.Server) *Front {
 		router: rt, server: server, others: newHandovers(), tls: tlsConfig(server), stop: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), leaving: make(chan struct{}), empty: make(chan struct{}),
 	}
-	f.limit.slots = make(chan struct{}, rt.cfg.MaxConnections)
+	f.limit = newConnLimit(rt.cfg.MaxConnections, rt.log, f.makeRoom)
 	changed := server.ConnState
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
-		f.others.note(conn, state, f.now.Load())
+		f.others.served.note(conn, state, f.now.Load())
 		if changed != nil {
 			changed(conn, state)
 		}
@@ -99,11 +99,11 @@ func (f *Front) serve(l net.Listener, start func(net.Conn)) error {
 	}
 	defer l.Close()
 	pause := time.Duration(0)
-	for f.admit() {
+	for f.limit.admit(f.leaving) {
 		conn, err := l.Accept()
 		if err == nil {
 			pause = 0
-			start(&admittedConn{Conn: conn, limit: &f.limit})
+			start(&admittedConn{Conn: conn, limit: f.limit})
 			continue
 		}
 		f.limit.dismiss()
@@ -209,11 +209,19 @@ func (f *Front) clock() {
 		for c := range f.conns {
 			c.check(now, f.closing)
 		}
-		if f.limit.waiting.Load() > 0 {
-			f.makeRoom(now)
-		}
 		f.mu.Unlock()
 	}
+}
+
+// makeRoom ends connections that have been without a request for longest.
+func (f *Front) makeRoom() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	conns := f.others.served.list()
+	for c := range f.conns {
+		conns = append(conns, c)
+	}
+	endLongestIdle(conns, f.now.Load())
 }
 
 // leaveLocked ends taking connections.
@@ -272,16 +280,14 @@ func (f *Front) Close() error {
 // handovers is the listener on which a server gets the connections that are
 // handed over to it.
 type handovers struct {
-	conns chan net.Conn
-	once  sync.Once
-	ended chan struct{}
-
-	mu   sync.Mutex
-	idle map[net.Conn]int64 // tick since when each has been without a request; guarded by mu
+	conns  chan net.Conn
+	served servedConns
+	once   sync.Once
+	ended  chan struct{}
 }
 
 func newHandovers() *handovers {
-	return &handovers{conns: make(chan net.Conn), ended: make(chan struct{}), idle: make(map[net.Conn]int64)}
+	return &handovers{conns: make(chan net.Conn), ended: make(chan struct{})}
 }
 
 // put hands conn over, of which read has been read.

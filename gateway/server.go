@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/link"
@@ -28,16 +30,28 @@ type Server struct {
 	worker *Worker
 	link   *link.Server
 	http   *http.Server
+	share  int         // connections that may wait for their first bytes, or to be accepted
+	limit  *connLimit  // of those that the http.Server serves
+	served servedConns // of the http.Server
+	began  time.Time
 }
+
+// linkShare returns how many of that many connections routers' links have to
+// themselves. So many others may be there of which it is not known yet whether
+// they are links.
+func linkShare(connections int) int { return max(connections/8, 1) }
 
 // NewServer returns a server for a handler that [Worker.Handler] or
 // [Worker.Sidecar] returned.
 func (w *Worker) NewServer(h http.Handler) *Server {
 	config := linkConfig(w.cfg.Members, maxHeaderBytes, w.log)
 	config.MaxStreams = w.cfg.StreamsPerLink
+	share := linkShare(w.cfg.MaxConnections)
 	s := &Server{
 		worker: w,
-		link:   &link.Server{Handler: linkHandler(h), Config: config},
+		link:   &link.Server{Handler: linkHandler(h), Config: config, MaxConns: share},
+		share:  share,
+		began:  time.Now(),
 		http: &http.Server{
 			Handler:           h,
 			Protocols:         new(http.Protocols),
@@ -47,10 +61,23 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 			ErrorLog:          log.New(io.Discard, "", 0),
 		},
 	}
+	s.limit = newConnLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { endLongestIdle(s.served.list(), s.now()) })
+	s.http.ConnState = s.noteState
 	letGoOfHijacked(s.http)
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
 	return s
+}
+
+// now returns the ticks since the start.
+func (s *Server) now() int64 { return int64(time.Since(s.began) / tick) }
+
+// noteState takes down what a connection of the http.Server does.
+func (s *Server) noteState(conn net.Conn, state http.ConnState) {
+	s.served.note(conn, state, s.now())
+	if state == http.StateClosed && isH2OverTLS(conn) {
+		s.limit.dismiss()
+	}
 }
 
 // Serve takes requests from l until it fails or the server is shut down, when
@@ -59,10 +86,12 @@ func (s *Server) Serve(l net.Listener) error {
 	if err := s.worker.cfg.Members.Announce(func(self *ring.Member) { self.Link = true }); err != nil {
 		return err
 	}
-	links, others := link.Split(l, link.SplitConfig{Timeout: readHeaderTimeout})
+	links, others := link.Split(l, link.SplitConfig{Timeout: readHeaderTimeout, Pending: s.share, Logger: s.worker.log})
 	failed := make(chan error, 2)
 	go func() { failed <- s.link.Serve(links) }()
-	go func() { failed <- s.http.Serve(followedListener{others}) }()
+	go func() {
+		failed <- s.http.Serve(&plainListener{Listener: others, limit: s.limit, leaving: make(chan struct{})})
+	}()
 	err := <-failed
 	if errors.Is(err, link.ErrClosed) {
 		return http.ErrServerClosed
@@ -78,6 +107,43 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // Close ends all connections at once.
 func (s *Server) Close() error {
 	return errors.Join(s.link.Close(), s.http.Close())
+}
+
+// plainListener is where a worker's server takes connections of clients that do
+// not speak the link. Over the bound they wait to be accepted.
+type plainListener struct {
+	net.Listener
+	limit   *connLimit
+	once    sync.Once
+	leaving chan struct{} // closed with the listener
+}
+
+// Accept implements [net.Listener]. What it returns counts until it is closed;
+// HTTP/2 over TLS, which net/http wants bare, until [Server.noteState] sees that.
+func (l *plainListener) Accept() (net.Conn, error) {
+	if !l.limit.admit(l.leaving) {
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	switch {
+	case err != nil:
+		l.limit.dismiss()
+		return nil, err
+	case isH2OverTLS(conn):
+		return conn, nil
+	}
+	return follow(&admittedConn{Conn: conn, limit: l.limit}, nil), nil
+}
+
+// Close implements [net.Listener].
+func (l *plainListener) Close() error {
+	l.once.Do(func() { close(l.leaving) })
+	return l.Listener.Close()
+}
+
+func isH2OverTLS(conn net.Conn) bool {
+	t, ok := conn.(*tls.Conn)
+	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
 func linkHandler(h http.Handler) link.Handler {

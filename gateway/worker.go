@@ -108,6 +108,17 @@ type WorkerConfig struct {
 	// through. Default 4096.
 	StreamsPerLink int
 
+	// MaxConnections bounds the connections to a [Server] of the worker. An eighth
+	// of them is for routers' links, where those over the bound are refused, and
+	// another eighth for connections of which it is not known yet whether they are
+	// links, or that wait to be accepted: there the one that has waited longest, and
+	// for a second at least, is closed for another one. All other connections of clients over their bound wait, while those
+	// that have been without a request for longest, and for a second at least, are
+	// ended. Default: half of the files that the process may have open
+	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may need
+	// a connection to an app too.
+	MaxConnections int
+
 	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
 	// with a request whose client has left, before its connection is given up
 	// and the key is free. It bounds for how long a stream of events that nobody
@@ -130,6 +141,11 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 		return c, errors.New("gateway: WorkerConfig.Name or Addr is missing")
 	case c.AbandonedTimeout < 0:
 		return c, fmt.Errorf("gateway: WorkerConfig.AbandonedTimeout is %v", c.AbandonedTimeout)
+	case c.MaxConnections < 0:
+		return c, fmt.Errorf("gateway: WorkerConfig.MaxConnections is %d", c.MaxConnections)
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = defaultMaxConnections(maxOpenFiles())
 	}
 	c.AbandonedTimeout = cmp.Or(c.AbandonedTimeout, time.Minute)
 	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)

@@ -23,6 +23,7 @@ type options struct {
 	upstreamURL                  string
 	keySpecs                     []string
 	queue, queuePerKey           int
+	maxConnections               int
 	abandonedTimeout             time.Duration
 	upgrades                     []string
 	gossip, gossipAdvertise      string
@@ -49,6 +50,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.List(&o.keySpecs, "key", "", []string{"header:X-Key"}, "`source` of the key in requests that come without a router: header:NAME, query:NAME, cookie:NAME, path:PATTERN or host; may be repeated")
 	f.Int(&o.queuePerKey, "queue-per-key", 1000, 1, "`number` of requests that may wait for one key; more get 429")
 	f.Int(&o.queue, "queue", 100_000, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
+	f.Int(&o.maxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
 	f.List(&o.upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade, which is not passed on with others; none for none. The same as the routers'")
 	f.Address(&o.admin, "admin", "", "`address` of /healthz, /readyz, /ring and /lookup; default none")
 	f.Group("Cluster")

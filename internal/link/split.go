@@ -14,7 +14,7 @@ import (
 // SplitConfig configures Split. The zero value works.
 type SplitConfig struct {
 	Timeout time.Duration // for the first bytes, and for TLS, to come in; 0 means 10 s
-	Pending int           // connections that may wait at once, for that or to be accepted; another one closes the one that has waited longest; 0 means 4096
+	Pending int           // connections that may wait at once, for that or to be accepted; 0 means 4096. Another one closes the one that has waited longest, once that has for 1 s
 	Logger  *slog.Logger  // nil means slog.Default()
 }
 
@@ -37,6 +37,7 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others net.Listener) {
 		cfg:    cfg,
 		failed: make(chan struct{}),
 		closed: make(chan struct{}),
+		fewer:  make(chan struct{}, 1),
 	}
 	s.links, s.others = newPart(s), newPart(s)
 	go s.accept()
@@ -49,6 +50,7 @@ type splitter struct {
 	err    error         // with which ln failed; readable once failed is closed
 	failed chan struct{} // closed when ln has failed
 	closed chan struct{} // closed when both parts are
+	fewer  chan struct{} // receives when one of waiting has gone
 
 	links, others *part
 
@@ -59,10 +61,11 @@ type splitter struct {
 
 // newcomer is a connection that has not been accepted from a part.
 type newcomer struct {
-	nc   net.Conn
-	conn net.Conn      // what to hand on
-	gone chan struct{} // closed when it has been given up
-	at   *list.Element // in waiting
+	nc    net.Conn
+	conn  net.Conn // what to hand on
+	since time.Time
+	gone  chan struct{} // closed when it has been given up
+	at    *list.Element // in waiting
 }
 
 // part is one of the two listeners.
@@ -85,6 +88,7 @@ func (s *splitter) accept() {
 		switch {
 		case err == nil:
 			delay = 0
+			s.makeRoom()
 			go s.sort(s.watch(nc))
 			continue
 		case !temporary(err):
@@ -101,30 +105,59 @@ func (s *splitter) accept() {
 	}
 }
 
+// patience is how long a connection may wait even if others want its place.
+const patience = time.Second
+
+// makeRoom waits until one more connection may wait.
+func (s *splitter) makeRoom() {
+	for {
+		s.mu.Lock()
+		if s.waiting.Len() < s.cfg.Pending {
+			s.mu.Unlock()
+			return
+		}
+		oldest := s.waiting.Front().Value.(*newcomer)
+		left := patience - time.Since(oldest.since)
+		if left <= 0 {
+			s.giveUpLocked(oldest)
+		}
+		s.mu.Unlock()
+		if left <= 0 {
+			s.cfg.Logger.Warn("link: too many connections wait; the one that has waited longest was closed", "bound", s.cfg.Pending)
+			return
+		}
+		select {
+		case <-s.fewer:
+		case <-time.After(left):
+		}
+	}
+}
+
 // watch begins the wait of a connection.
 func (s *splitter) watch(nc net.Conn) *newcomer {
-	w := &newcomer{nc: nc, gone: make(chan struct{})}
+	w := &newcomer{nc: nc, since: time.Now(), gone: make(chan struct{})}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	w.at = s.waiting.PushBack(w)
-	crowded := s.waiting.Len() > s.cfg.Pending
-	switch {
-	case s.open == 0:
+	if s.open == 0 {
 		s.giveUpLocked(w)
-	case crowded:
-		s.giveUpLocked(s.waiting.Front().Value.(*newcomer))
-	}
-	s.mu.Unlock()
-	if crowded {
-		s.cfg.Logger.Warn("link: too many connections wait; the one that has waited longest was closed", "bound", s.cfg.Pending)
 	}
 	return w
 }
 
 // giveUpLocked closes a connection that waits.
 func (s *splitter) giveUpLocked(w *newcomer) {
-	s.waiting.Remove(w.at)
+	s.removeLocked(w)
 	close(w.gone)
 	closeNow(w.nc)
+}
+
+func (s *splitter) removeLocked(w *newcomer) {
+	s.waiting.Remove(w.at)
+	select {
+	case s.fewer <- struct{}{}:
+	default:
+	}
 }
 
 // end ends the wait of a connection, and reports whether it has not been given
@@ -136,7 +169,7 @@ func (s *splitter) end(w *newcomer) bool {
 	case <-w.gone:
 		return false
 	default:
-		s.waiting.Remove(w.at)
+		s.removeLocked(w)
 		return true
 	}
 }

@@ -213,9 +213,9 @@ func linkMutations() []mutation {
 		{
 			rule: "connections that wait are bounded, and make room for links",
 			file: "internal/link/split.go",
-			old:  "	case crowded:\n",
-			new:  "	case false:\n",
-			test: "./internal/link -timeout 20s -run ^TestSplitHandsLinksOn$",
+			old:  "left := patience - ",
+			new:  "left := time.Hour - ",
+			test: "./internal/link -timeout 20s -run ^TestSplitBoundsSilence$",
 		},
 	}
 }
