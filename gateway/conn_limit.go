@@ -24,6 +24,15 @@ func defaultMaxConnections(files uint64) int {
 	return int(max(spareFiles(min(files, 1<<30))/2, 1))
 }
 
+// warnOfFiles warns of a bound on connections that the process has too few files for.
+func warnOfFiles(log *slog.Logger, connections int) {
+	files := maxOpenFiles()
+	if spare := spareFiles(files); uint64(connections) > spare {
+		log.Warn("MaxConnections (--max-connections) is more than the limit of open files leaves for connections: lower it, or raise the limit (RLIMIT_NOFILE, ulimit -n)",
+			"connections", connections, "open_files", files, "left", spare)
+	}
+}
+
 // spareTicks is how long a connection must have been without a request before it
 // is ended to make room for another one.
 const spareTicks = int64(time.Second / tick)

@@ -62,7 +62,7 @@ type RouterConfig struct {
 	// have been without a request for longest, and for a second at least, are
 	// ended. Default: half of the files that the process may have open
 	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may
-	// need a connection to a worker too.
+	// need a connection to a worker too. More than all of these is warned of.
 	MaxConnections int
 
 	// DialTimeout bounds connecting to a worker. Default 1 s.
@@ -155,6 +155,7 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
+	warnOfFiles(cfg.Logger, cfg.MaxConnections)
 	settings := cfg.Members.Settings().WithDefaults()
 	rt := &Router{
 		cfg:      cfg,

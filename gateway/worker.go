@@ -116,7 +116,7 @@ type WorkerConfig struct {
 	// that have been without a request for longest, and for a second at least, are
 	// ended. Default: half of the files that the process may have open
 	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may need
-	// a connection to an app too.
+	// a connection to an app too. More than all of these is warned of.
 	MaxConnections int
 
 	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
@@ -195,6 +195,7 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
 		return nil, fmt.Errorf("gateway: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
+	warnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, log: newRequestLog(cfg.Logger), settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
 	for i := range w.parts {
