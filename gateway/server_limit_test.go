@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -46,7 +47,11 @@ func TestWorkerConnectionsOverTheBoundWait(t *testing.T) {
 		cfg.MaxConnections, cfg.Logger, cfg.Keys = 16, slog.New(slog.NewTextHandler(logs, nil)), sources(t, "header:X-Key")
 	})
 	const others, share = 12, 2 // of 16 connections
-	addr := w.listen(t, w.Handler(app))
+	var begun atomic.Int64
+	addr := w.listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		begun.Add(1)
+		app.ServeHTTP(rw, r)
+	})))
 	t.Cleanup(func() { close(app.release) })
 	for i := range others {
 		rawRequest(t, dialFront(t, "tcp://"+addr), "/block", fmt.Sprint(i))
@@ -59,6 +64,9 @@ func TestWorkerConnectionsOverTheBoundWait(t *testing.T) {
 	servedOverLink(t, linkTo(t, w, addr), "first")
 	waiting := rawRequest(t, dialFront(t, "tcp://"+addr), "/", "waiting")
 	servedOverLink(t, linkTo(t, w, addr), "second")
+	if n := begun.Load(); n != others+2 {
+		t.Errorf("%d requests began, want those of %d connections and of 2 links", n, others)
+	}
 	app.release <- struct{}{} // one of them ends
 	readServed(t, waiting)
 }
