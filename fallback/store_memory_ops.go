@@ -221,6 +221,7 @@ func (m *Memory) Observe(ctx context.Context, gen string, since int64) (handoff.
 	d := &m.data
 	s := handoff.Snapshot{
 		Generation: d.generation,
+		Now:        time.Duration(now.UnixNano()),
 		Quarantine: max(0, d.quarantine.Sub(now)),
 		Version:    d.version,
 	}

@@ -137,6 +137,7 @@ func decodeSnapshot(values []any) (handoff.Snapshot, error) {
 		Version:    d.number(),
 	}
 	now := d.number()
+	s.Now = time.Duration(now) * time.Millisecond
 	sessions := d.list()
 	for sessions.err == nil && len(sessions.values) > 0 {
 		s.Sessions = append(s.Sessions, sessions.session(now))

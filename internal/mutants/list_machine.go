@@ -4,6 +4,29 @@ package main
 func machineMutations() []mutation {
 	return []mutation{
 		{
+			rule: "a snapshot without our own session means that it is gone",
+			file: "ring/handoff/peers.go",
+			old:  "		m.lose(ErrSessionGone)\n		return\n",
+			new:  "",
+			test: `./ring/handoff -run '^TestGoneFromASnapshot$'`,
+		},
+		{
+			rule: "a session is renewed at once when the store's clock jumps from ours",
+			file: "ring/handoff/session.go",
+			old:  ` || m.jumped && m.renew.id == 0 {`,
+			new:  ` {`,
+			test: `./ring/handoff -run '^TestJumpRenewsAtOnce$'`,
+		},
+		{
+			rule: "a jump that comes while a renewal is under way is not forgotten",
+			file: "ring/handoff/session.go",
+			old:  `	if m.ready(&m.renew) || m.jumped && m.renew.id == 0 {`,
+			new: `	jumped := m.jumped
+	m.jumped = false
+	if m.ready(&m.renew) || jumped && m.renew.id == 0 {`,
+			test: `./ring/handoff -run '^TestJumpDuringARenewal$'`,
+		},
+		{
 			rule: "a peer is dead only if a snapshot asked for after its deadline does not show it",
 			file: "ring/handoff/peers.go",
 			old:  `at := m.asked`,

@@ -12,6 +12,7 @@ func observeTests() []test {
 	return []test{
 		{name: "ObserveSinceAVersion", run: observeSince},
 		{name: "ObserveMissesNothing", run: observeMissesNothing},
+		{name: "ObserveShowsTheClock", run: observeShowsTheClock},
 		{name: "WatchHints", run: watchHints},
 		{name: "WatchEnds", run: watchEnds},
 	}
@@ -42,6 +43,19 @@ func observeSince(r *run) {
 	cleared := r.observe(one.Version)
 	if len(cleared.Partitions) != 1 || len(cleared.Partitions[0].Residue) > 0 {
 		r.Errorf("after the clearing got %v, want partition 2 without residue", cleared.Partitions)
+	}
+}
+
+// A snapshot's time is of the store's clock: no later than what that shows
+// after it, and later by what passes there.
+func observeShowsTheClock(r *run) {
+	r.begin().register("a")
+	before := r.observe(0).Now
+	r.h.Elapse(20 * time.Millisecond)
+	after := r.observe(0).Now
+	r.h.Elapse(time.Millisecond) // a store may show whole ones
+	if passed := after - before; passed < 20*time.Millisecond || after > time.Duration(r.h.Now().UnixNano()) {
+		r.Errorf("a snapshot at %v and one at %v, %v apart, at %v", before, after, passed, r.h.Now())
 	}
 }
 

@@ -195,7 +195,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.int(int(m.phase))
 	f.generation(m.generation)
 	f.generation(m.snapshot.Generation)
-	f.bools(m.first, m.cancelled, m.leaving, m.leaveBy, m.observed, m.again, m.failed, m.recheck, m.snapshot.Quarantine > 0)
+	f.bools(m.first, m.cancelled, m.leaving, m.leaveBy, m.observed, m.again, m.failed, m.jumped, m.recheck, m.snapshot.Quarantine > 0)
 	f.mono(m.quarantine, 0)
 	if m.lease != (Lease{}) {
 		f.mono(m.lease.Surrender.Mono, 0)
@@ -212,6 +212,7 @@ func (f *fingerprinter) machine(m *Machine) {
 			f.span(c.sent.Wall-f.w.instant(f.p).Wall, -m.cfg.TTL)
 		}
 	}
+	f.jump(m)
 	if m.failed {
 		f.mono(m.observe.sent.Mono, -m.cfg.TTL)
 	}
@@ -236,6 +237,23 @@ func (f *fingerprinter) machine(m *Machine) {
 		f.residue(c.partition, []Residue{c.residue})
 	}
 }
+
+// jump writes by how much the store's clock is to run ahead of the machine's
+// before a snapshot shows a jump. How late the latest one was read counts only
+// where clocks jump.
+func (f *fingerprinter) jump(m *Machine) {
+	if !m.observed {
+		return
+	}
+	late := m.snapshot.Now - m.asked - (f.w.now + f.w.skew - f.w.instant(f.p).Mono)
+	if !f.w.sc.jumps() {
+		late = min(late, 0)
+	}
+	f.span(late, -2*m.cfg.TTL)
+}
+
+// jumps reports whether the store's clock and a worker's may jump apart.
+func (sc *scope) jumps() bool { return sc.limit[evStoreStep]+sc.limit[evPause] > 0 }
 
 func (f *fingerprinter) peers(m *Machine) {
 	floor := time.Duration(0)
@@ -337,6 +355,9 @@ func (f *fingerprinter) reply(r Reply) {
 	f.generation(r.Generation)
 	f.generation(r.Snapshot.Generation)
 	f.bools(r.Snapshot.Quarantine > 0)
+	if f.w.sc.jumps() {
+		f.span(r.Snapshot.Now-f.w.now-f.w.skew, -2*f.w.store.ttl)
+	}
 	for _, s := range slices.Concat(r.States, r.Snapshot.Partitions) {
 		f.int(s.Partition)
 		f.record(s.Partition, s.Record)

@@ -240,8 +240,11 @@ func (s *script) proc(what, who, arg string) error {
 		w.step(p, Leave{Now: arg == "now"})
 	case "pause":
 		p.paused = w.now
-	case "resume":
+	case "resume": // its wall clock ran on meanwhile, unless "still"
 		p.mono -= w.now - p.paused
+		if arg == "still" {
+			p.wall -= w.now - p.paused
+		}
 		p.paused, p.resumed = -1, true
 		w.step(p, Tick{})
 	case "wall": // its wall clock steps

@@ -29,6 +29,7 @@ const (
 	guardAgreement                         // moves need equal views
 	guardSettle                            // moves need a settled view
 	guardForward                           // a parked partition that nobody takes comes back to us
+	guardOwnSession                        // a snapshot without our own session means that it is gone
 	guardRecheck                           // of the request path: the lease is compared again after winning the mutex
 	guardCloseList                         // of the request path: a table is closed and listed in one critical section
 	guardConfirm                           // of the request path: the lease is compared before what cancels

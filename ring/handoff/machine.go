@@ -85,6 +85,7 @@ type Machine struct {
 	asked    time.Duration // when we asked for the latest, on Mono
 	again    bool          // something changed while an Observe was on its way
 	failed   bool          // the latest Observe, sent at observe.sent
+	jumped   bool          // the store's clock from ours, since the session was last renewed
 	peers    map[string]peer
 
 	floor   int64 // what we write is higher: of the process and of gossip

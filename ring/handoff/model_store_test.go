@@ -173,6 +173,7 @@ func (s *modelStore) observe(now time.Duration, e Observe) (Snapshot, error) {
 	}
 	snap := Snapshot{
 		Generation: s.generation,
+		Now:        now,
 		Quarantine: max(s.quarantine-now, 0),
 		Version:    s.version,
 		Released:   s.released,

@@ -96,6 +96,11 @@ func (m *Machine) takeObserve(r Reply) {
 		m.reassert()
 		return
 	}
+	if !shows(r.Snapshot.Sessions, m.me()) && m.on(guardOwnSession) {
+		m.lose(ErrSessionGone)
+		return
+	}
+	m.jumped = m.jumped || m.jumps(r.Snapshot.Now)
 	over, released := m.snapshot.Quarantine == 0, m.snapshot.Released
 	parts := r.Snapshot.Partitions
 	m.snapshot = r.Snapshot
@@ -113,6 +118,22 @@ func (m *Machine) takeObserve(r Reply) {
 		m.track(s)
 	}
 	m.prune()
+}
+
+// shows reports whether an incarnation is among sessions. For our own the
+// answer is definite: we look only while we are registered, so the session was
+// there before we asked, and within one generation it does not come back.
+func shows(sessions []SessionState, inc string) bool {
+	return slices.ContainsFunc(sessions, func(s SessionState) bool { return s.Incarnation == inc })
+}
+
+// jumps reports whether more time has passed in the store between the latest
+// snapshot and one that was read there at now than can have passed here
+// between asking for the former and receiving the latter: both of our clocks
+// stood still, or the store's stepped ahead. Either way the session ends sooner
+// than the lease tells. A poll's worth of difference is taken for drift.
+func (m *Machine) jumps(now time.Duration) bool {
+	return m.observed && now-m.snapshot.Now > m.now.Mono-m.asked+m.pollEvery
 }
 
 // prune forgets the incarnations that nothing depends on any more, once there

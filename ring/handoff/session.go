@@ -66,9 +66,11 @@ func (m *Machine) holdings() []Holding {
 	return hs
 }
 
-// keepAlive renews the session when that is due.
+// keepAlive renews the session when that is due, or once more if the store's
+// clock has jumped from ours.
 func (m *Machine) keepAlive() {
-	if m.ready(&m.renew) {
+	if m.ready(&m.renew) || m.jumped && m.renew.id == 0 {
+		m.jumped = false
 		m.emit(Renew{ID: m.begin(&m.renew), Generation: m.generation, Incarnation: m.me()})
 	}
 }
@@ -205,6 +207,7 @@ func (m *Machine) forget() {
 		*c = call{}
 	}
 	m.failed = false
+	m.jumped = false
 	m.sent = 0
 	m.changes = nil
 	m.grave = ""

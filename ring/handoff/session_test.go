@@ -64,3 +64,89 @@ func TestTheLeaseRunsFromBeforeItsRegistration(t *testing.T) {
 		t.Errorf("lease %v, want %v", m.Lease(), want)
 	}
 }
+
+// TestGoneFromASnapshot sees that a worker whose clocks both stood still, and
+// whose lease looks valid therefore, is lost by the first look that does not
+// show its session.
+func TestGoneFromASnapshot(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
+	feed(m, s, now, all(m, "me"))
+	s.sessions = nil
+	now = now.Add(m.Next(now))
+	if m.renew.next <= now.Mono {
+		t.Fatal("a renewal is due before the look")
+	}
+	effects := feed(m, s, now, Tick{})
+	if m.Phase() != PhaseReleasing && m.Phase() != PhaseReleased || !slices.Contains(effects, Effect(Lost{ErrSessionGone})) {
+		t.Errorf("machine is %v after %v", m.Phase(), effects)
+	}
+}
+
+// TestJumpRenewsAtOnce lets more time pass in the store than at the worker: a
+// look at it then renews the session, which ends sooner than the lease tells.
+func TestJumpRenewsAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		jump time.Duration // beyond what a poll allows
+		want int           // renewals
+	}{
+		"together": {-200 * time.Millisecond, 0},
+		"drift":    {0, 0},
+		"ahead":    {time.Millisecond, 1},
+		"far":      {5 * time.Second, 1},
+		"behind":   {-time.Minute, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, s, now := live(t, Config{Partitions: 1})
+			now = now.Add(m.Next(now))
+			ahead := m.pollEvery + c.jump
+			if got := renewals(m, s, now, ahead, m.Step(now, Tick{})); got != c.want {
+				t.Errorf("%d renewals by the look after the jump, want %d", got, c.want)
+			}
+			now = now.Add(m.Next(now))
+			if got := renewals(m, s, now, ahead, m.Step(now, Tick{})); got != 0 {
+				t.Errorf("%d renewals by the next look", got)
+			}
+		})
+	}
+}
+
+// TestJumpDuringARenewal renews once more when the renewal that may be of
+// before the jump has been answered.
+func TestJumpDuringARenewal(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 1})
+	now.Mono, now.Wall = m.renew.next, now.Wall+m.renew.next-now.Mono
+	var renewal Effect
+	var rest []Effect
+	for _, e := range m.Step(now, Tick{}) {
+		if _, ok := e.(Renew); ok {
+			renewal = e
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	if renewal == nil {
+		t.Fatal("does not renew when that is due")
+	}
+	if got := renewals(m, s, now, 5*time.Second, rest); got != 0 {
+		t.Fatalf("%d renewals beside one that is under way", got)
+	}
+	if got := renewals(m, s, now, 5*time.Second, []Effect{renewal}); got != 2 {
+		t.Errorf("%d renewals, want the one under way and one more", got)
+	}
+}
+
+// renewals carries calls out in a store whose clock is ahead, and counts the
+// renewals among them and among those that come of them.
+func renewals(m *Machine, s *modelStore, now Instant, ahead time.Duration, queue []Effect) (n int) {
+	for len(queue) > 0 {
+		e := queue[0]
+		queue = queue[1:]
+		if _, ok := e.(Renew); ok {
+			n++
+		}
+		if callID(e) != 0 {
+			queue = append(queue, m.Step(now, s.call(now.Mono+ahead, e))...)
+		}
+	}
+	return n
+}

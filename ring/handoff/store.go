@@ -96,6 +96,7 @@ type SessionState struct {
 // Snapshot is what Observe reads in one atomic step.
 type Snapshot struct {
 	Generation string
+	Now        time.Duration // the store's clock, since the Unix epoch
 	Quarantine time.Duration // what is left of it on the store's clock; 0 when over
 	Version    int64         // pass it to the next Observe
 	Sessions   []SessionState
