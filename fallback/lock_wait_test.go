@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -198,23 +199,35 @@ func TestDeadWaiterDoesNotBlockTheQueue(t *testing.T) {
 	holder, dying, next := testLocker(t, server.Addr(), o), testLocker(t, proxy.Addr(), o), testLocker(t, server.Addr(), o)
 	k := mustLock(t, holder.Lock, "key")
 	ctx, cancel := context.WithCancel(t.Context())
+	defer proxy.Heal()
+	defer cancel()
 	go func() { _, _ = dying.Lock(ctx, "key") }()
 	<-waits
 	proxy.Refuse(true)
 	proxy.Cut()
-	got := make(chan *Lock, 1)
-	go func() { got <- mustLock(t, next.Lock, "key") }()
+	type result struct {
+		k   *Lock
+		err error
+	}
+	got, bound := make(chan result, 1), within(t, 4*lockWaiterLease)
+	go func() {
+		k, err := next.Lock(bound, "key")
+		got <- result{k, err}
+	}()
 	<-waits
 	mustUnlock(t, k)
 	freed := time.Now()
-	_, err := holder.TryLock(t.Context(), "key")
-	wantErr(t, err, ErrLocked) // the dead one's turn lasts a while
-	mustUnlock(t, <-got)
+	if _, err := holder.TryLock(t.Context(), "key"); !errors.Is(err, ErrLocked) {
+		t.Fatalf("TryLock overtook those who wait: error %v, want %v", err, ErrLocked) // the dead one's turn lasts a while
+	}
+	r := <-got
+	if r.err != nil {
+		t.Fatalf("a dead waiter still blocks the queue after %v: %v", time.Since(freed), r.err)
+	}
+	mustUnlock(t, r.k)
 	if took := time.Since(freed); took > lockWaiterLease+lockLongestWait {
 		t.Errorf("blocked for %v", took)
 	}
-	cancel()
-	proxy.Heal()
 }
 
 func TestWritersAreNotStarved(t *testing.T) {

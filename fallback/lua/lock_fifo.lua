@@ -13,7 +13,8 @@ local owner, ttl, reserve, stay = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]),
 if redis.call('EXISTS', KEYS[1]) == 1 then return {-1, 0} end
 local writes = owner:sub(1, 1) == 'w'
 
-local function bury(lock, room, queue)
+-- forget_dead removes the waiters that have not called again in time.
+local function forget_dead(lock, room, queue)
   local dead = redis.call('ZRANGEBYSCORE', room, '-inf', int(now))
   for _, waiter in ipairs(dead) do redis.call('ZREM', queue, waiter) end
   if #dead > 0 then
@@ -34,7 +35,7 @@ local fences, mine, busy, left, place = {}, 0, false, 0, 0
 for i = 2, #KEYS, 4 do
   local lock, room, queue = KEYS[i], KEYS[i + 2], KEYS[i + 3]
   fences[#fences + 1] = KEYS[i + 1]
-  bury(lock, room, queue)
+  forget_dead(lock, room, queue)
   local holder = redis.pcall('GET', lock)
   local readers = type(holder) == 'table'
   if readers then

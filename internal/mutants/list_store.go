@@ -284,5 +284,19 @@ func storeMutations() []mutation {
 			new:  ``,
 			test: `./fallback -run '^TestWritersAreNotStarved$'`,
 		},
+		{
+			rule: "the fair lock: nobody overtakes those who wait",
+			file: "fallback/lua/lock_fifo.lua",
+			old:  `local first = ahead(queue)`,
+			new:  `local first = nil`,
+			test: `./fallback -run '^TestDeadWaiterDoesNotBlockTheQueue$'`,
+		},
+		{
+			rule: "the fair lock: waiters that do not call again are forgotten",
+			file: "fallback/lua/lock_fifo.lua",
+			old:  `  forget_dead(lock, room, queue)`,
+			new:  ``,
+			test: `./fallback -run '^TestDeadWaiterDoesNotBlockTheQueue$'`,
+		},
 	}
 }
