@@ -64,7 +64,7 @@ func (w *world) actions() []action {
 	if w.ring+1 < len(w.sc.views) && w.left[evView] > 0 {
 		as = append(as, action{kind: actView})
 	}
-	if w.quiet() {
+	if w.quiet() && (w.sc.until == 0 || w.now < w.stop) {
 		as = append(as, action{kind: actPass})
 	}
 	return as

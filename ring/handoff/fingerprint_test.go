@@ -30,6 +30,9 @@ func (w *world) fingerprint(f *fingerprinter, budget bool) uint64 {
 		}
 		f.int(w.faults)
 		f.int(w.starts)
+		if w.sc.until > 0 {
+			f.span(w.stop-w.now, 0)
+		}
 	}
 	f.int(w.ring)
 	f.bools(w.calm)

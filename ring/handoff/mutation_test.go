@@ -34,6 +34,8 @@ func mutations() []mutation {
 		{rule: "who is dead is still absent when its time has come", off: guardAbsent, scope: "lost writes, slow reads", finds: "S1"},
 		{rule: "who is dead is still absent, though reads fail", off: guardAbsent, scope: "lost writes, reads fail", finds: "S1"},
 		{rule: "a clock is less than 5 percent slow", rates: &[3]rate{0: {13, 14}}, scope: "clock 4.8 percent slow, renewal lost", finds: "S1"},
+		{rule: "the same while a worker joins", rates: &[3]rate{0: {13, 14}}, scope: "a worker joins, clock 4.8 percent slow, renewal lost", finds: "S1"},
+		{rule: "a claimant's clock is about 2 percent fast at most", rates: &[3]rate{1: {25, 24}}, scope: "claimant's clock 2 percent fast, session expires early, renewal lost", finds: "S1"},
 		{rule: "a snapshot without our own session means that it is gone", off: guardOwnSession, scope: "session expires early"},
 		{rule: "residue blocks its keys", off: guardResidue, scope: "move, calls lost or late", finds: "S1"},
 		{rule: "residue is cleared when its handler returns", off: guardReturn, scope: "move, calls lost or late", finds: "S1"},

@@ -90,6 +90,16 @@ func runs(worker int, ticks, true time.Duration) func(*scope) {
 	return func(sc *scope) { sc.rates[worker] = rate{ticks, true} }
 }
 
+// within ends the search that long after its begin. Clocks of different rates
+// hardly ever come to show again what they showed before, so without an end
+// their worlds are as many as the ways in which two heartbeats can meet.
+func within(d time.Duration) func(*scope) {
+	return func(sc *scope) { sc.until = d }
+}
+
+// aAlone begins with worker a alone.
+func aAlone(sc *scope) { sc.warm = []int{0} }
+
 // scopes are the worlds that the explorer searches.
 func scopes() []*scope {
 	split := func(sc *scope) { sc.split = true }
@@ -145,7 +155,9 @@ func scopes() []*scope {
 		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(renewalsOfA),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)),
-		newScope("clock 5 percent fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 21, 20)),
+		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 16)).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)),
+		newScope("claimant's clock a third fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 4, 3)),
+		newScope("claimant's clock 2 percent fast, session expires early, renewal lost", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(47, 9)).with(renewalsOfA).with(suspect).with(runs(1, 50, 49)).with(within(2 * ttl)),
 		newScope("clock 2 percent slow, session expires early", 2, 2, 1, limits{evExpire: 1}, ringA).with(runs(0, 49, 50)).with(suspect),
 		newScope("two lives, false suspicion", 2, 2, 1, limits{evExpire: 1}, ringA).with(suspect).with(lives),
 		newScope("two lives in a move", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(lives),

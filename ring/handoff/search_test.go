@@ -55,6 +55,7 @@ func (s *search) root() *world {
 	if s.sc.begin != nil {
 		s.sc.begin(w)
 	}
+	w.stop = w.now + s.sc.until
 	return w
 }
 

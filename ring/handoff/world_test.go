@@ -38,6 +38,7 @@ type scope struct {
 	begin   func(*world)      // what has happened before the search
 	target  func(Effect) bool // which calls a faulty network picks on; nil for all
 	depth   int               // of the search; 0 for no limit
+	until   time.Duration     // how long after its begin time passes, beyond which nothing is searched; 0 for no end
 }
 
 // eventKind is something that a scope limits the number of.
@@ -83,7 +84,8 @@ type world struct {
 	served []int64 // by partition: highest epoch that anybody served
 	log    func(format string, args ...any)
 	bad    error
-	off    guard // rules that no machine keeps
+	stop   time.Duration // true time at which the search ends, if the scope has an end
+	off    guard         // rules that no machine keeps
 }
 
 // proc is a worker process: a machine in a shell.
