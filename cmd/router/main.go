@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopStore()
 
 	router, err := gateway.NewRouter(gateway.RouterConfig{
-		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, MinBodyRate: o.bodyRate(), Upgrades: o.upgrades, TrustedProxies: o.trusted, Logger: logger,
+		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, ReplayBytes: int64(o.replayBytes), MinBodyRate: o.bodyRate(), Upgrades: o.upgrades, TrustedProxies: o.trusted, Logger: logger,
 	})
 	if err != nil {
 		return err

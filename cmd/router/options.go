@@ -26,6 +26,7 @@ type options struct {
 	hold                    time.Duration
 	maxHeld                 int
 	maxConnections          int
+	replayBytes             int
 	minBodyRate             int
 	gossip, gossipAdvertise string
 	join                    []string
@@ -49,6 +50,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Duration(&o.hold, "hold", 15*time.Second, 0, "`time` that a request waits while its key has no reachable owner, before it fails\nwith 503; 0: it fails at once")
 	f.Int(&o.maxHeld, "max-held", 10_000, 1, "`number` of requests that wait so at one time")
 	f.Int(&o.maxConnections, "max-connections", 0, 0, "`number` of clients' connections at one time; further ones wait to be accepted, and\nthose without a request for longest are ended; 0: half of the files that the\nprocess may have open (ulimit -n) less 64, or an eighth if that is more")
+	f.Int(&o.replayBytes, "replay-bytes", 64<<20, 1, "`bytes` of memory for what has come of bodies, beyond 4 KiB of each, so that their\nrequests can be sent to another worker; a client may have a quarter of it. What\ndoes not fit is streamed")
 	f.Int(&o.minBodyRate, "min-body-rate", 1024, 0, "`bytes` a second that a client has to send of a body, on average over a minute; one\nthat is slower is answered with 408; 0: any number")
 	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
 	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")

@@ -34,6 +34,7 @@ func programFlags() []string {
 		"queue",
 		"queue-per-key",
 		"redis",
+		"replay-bytes",
 		"session-ttl",
 		"tls-cert",
 		"tls-key",
