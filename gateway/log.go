@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,10 +14,12 @@ const logInterval = 10 * time.Second
 
 // newRequestLog returns a logger for what clients can bring about at will. Above
 // the level debug it logs a line of each kind, which is its message, once per
-// logInterval; "suppressed" in the next one says how many it did not log. So a
-// message must be a constant.
-func newRequestLog(l *slog.Logger) *slog.Logger {
-	return slog.New(&limitedHandler{l.Handler(), &logLimits{kinds: make(map[string]*logKind)}})
+// logInterval: at once, or at the end of the interval for all that have come
+// since, of which "suppressed" are not logged. So a message must be a constant.
+// flush logs at once what is held for the end of an interval.
+func newRequestLog(l *slog.Logger) (limited *slog.Logger, flush func()) {
+	limits := &logLimits{kinds: make(map[string]*logKind)}
+	return slog.New(&limitedHandler{l.Handler(), limits}), limits.flush
 }
 
 // logFailure logs why a request failed, with a warning unless that is empty: for
@@ -35,15 +39,8 @@ type limitedHandler struct {
 
 // Handle implements [slog.Handler].
 func (h *limitedHandler) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level > slog.LevelDebug {
-		suppressed, due := h.limits.due(r.Message)
-		if !due {
-			return nil
-		}
-		if suppressed > 0 {
-			r = r.Clone()
-			r.AddAttrs(slog.Int("suppressed", suppressed))
-		}
+	if r.Level > slog.LevelDebug && h.limits.holds(h.Handler, r) {
+		return nil
 	}
 	return h.Handler.Handle(ctx, r)
 }
@@ -64,26 +61,62 @@ type logLimits struct {
 }
 
 type logKind struct {
-	logged     time.Time // the last line
-	suppressed int       // since
+	logged time.Time // the last line
+	held   *heldLine // what has come since; nil if nothing has
 }
 
-// due reports whether a line of the kind may be logged now, and how many were
-// suppressed since the last one.
-func (l *logLimits) due(message string) (suppressed int, due bool) {
+// heldLine is a line for the end of the interval.
+type heldLine struct {
+	record     slog.Record // the first that came
+	to         slog.Handler
+	suppressed int // that came after it
+	due        *time.Timer
+}
+
+// holds reports whether a line is not to be logged now.
+func (l *logLimits) holds(to slog.Handler, r slog.Record) bool {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	k := l.kinds[message]
-	switch {
-	case k == nil:
+	k := l.kinds[r.Message]
+	if k == nil {
 		k = new(logKind)
-		l.kinds[message] = k
-	case now.Sub(k.logged) < logInterval:
-		k.suppressed++
-		return 0, false
+		l.kinds[r.Message] = k
 	}
-	suppressed = k.suppressed
-	k.logged, k.suppressed = now, 0
-	return suppressed, true
+	left := logInterval - now.Sub(k.logged)
+	switch {
+	case k.held != nil:
+		k.held.suppressed++
+	case left <= 0:
+		k.logged = now
+		return false
+	default:
+		k.held = &heldLine{record: r.Clone(), to: to, due: time.AfterFunc(left, func() { l.end(k) })}
+	}
+	return true
+}
+
+// end logs what is held of a kind.
+func (l *logLimits) end(k *logKind) {
+	l.mu.Lock()
+	held := k.held
+	k.held, k.logged = nil, time.Now()
+	l.mu.Unlock()
+	if held == nil {
+		return
+	}
+	held.due.Stop()
+	if held.suppressed > 0 {
+		held.record.AddAttrs(slog.Int("suppressed", held.suppressed))
+	}
+	_ = held.to.Handle(context.Background(), held.record)
+}
+
+func (l *logLimits) flush() {
+	l.mu.Lock()
+	kinds := slices.Collect(maps.Values(l.kinds))
+	l.mu.Unlock()
+	for _, k := range kinds {
+		l.end(k)
+	}
 }

@@ -72,12 +72,11 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 					}
 				}
 				const failures = 10_000
-				for range failures - 1 {
+				for range failures {
 					send()
 					time.Sleep(5 * time.Millisecond)
 				}
-				time.Sleep(10 * time.Second)
-				send()
+				time.Sleep(10 * time.Second) // the last interval ends without another line
 				lines, stands := linesOf(t, logs.String(), tt.message)
 				if lines < 2 || lines > 8 || stands != failures {
 					t.Errorf("%d lines that stand for %d failures of %d in a minute", lines, stands, failures)
@@ -85,6 +84,43 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What has not been logged yet is when the router, or the worker, is closed.
+func TestCloseLogsWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs := new(lockedBuffer)
+		logger := slog.New(slog.NewJSONHandler(logs, nil))
+		failing := func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }
+		rt := newRouter(t, gateway.RouterConfig{
+			Members: newCluster(t, worker("w1", "w1:80")), Hold: -1, Keys: sources(t, "header:X-Key"), Logger: logger,
+			Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return failing(ctx) },
+		})
+		w := newTestCluster(t, 1).startReady(func(cfg *gateway.WorkerConfig) {
+			cfg.Keys, cfg.Logger = sources(t, "header:X-Key"), logger
+		})
+		for _, h := range []http.Handler{rt, w.SidecarOver(failing)} {
+			for range 5 {
+				r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+				r.Header.Set("X-Key", "k")
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+		}
+		rt.Close()
+		w.Close()
+		for _, message := range []string{"no owner can be reached", "the app did not answer"} {
+			stands := 0
+			for line := range strings.Lines(logs.String()) {
+				if strings.Contains(line, message) {
+					_, n := linesOf(t, line, message)
+					stands += n
+				}
+			}
+			if stands != 5 {
+				t.Errorf("%q stands for %d requests of 5: %s", message, stands, logs)
+			}
+		}
+	})
 }
 
 // linesOf returns how many lines of the log have the message, and for how many

@@ -141,6 +141,7 @@ type Router struct {
 	buffers  bufferPool
 	counters counters
 	log      *slog.Logger // for what clients can bring about
+	flushLog func()
 	errorLog *log.Logger
 }
 
@@ -157,9 +158,11 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	}
 	warnOfFiles(cfg.Logger, cfg.MaxConnections)
 	settings := cfg.Members.Settings().WithDefaults()
+	requestLog, flushLog := newRequestLog(cfg.Logger)
 	rt := &Router{
 		cfg:      cfg,
-		log:      newRequestLog(cfg.Logger),
+		log:      requestLog,
+		flushLog: flushLog,
 		ring:     settings.Ring,
 		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: linkConfig(cfg.Members, maxHeaderBytes, cfg.Logger)},
 		fields:   fields,
@@ -202,6 +205,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // not disturbed. It may be called more than once.
 func (rt *Router) Close() error {
 	rt.peers.close()
+	rt.flushLog()
 	return nil
 }
 

@@ -164,6 +164,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 type Worker struct {
 	cfg      WorkerConfig
 	log      *slog.Logger // for what clients can bring about
+	flushLog func()
 	fields   fieldRules
 	settings ring.Settings
 	parts    []partition
@@ -196,7 +197,8 @@ func StartWorker(cfg WorkerConfig) (*Worker, error) {
 		return nil, fmt.Errorf("gateway: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
 	warnOfFiles(cfg.Logger, cfg.MaxConnections)
-	w := &Worker{cfg: cfg, log: newRequestLog(cfg.Logger), settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
+	w := &Worker{cfg: cfg, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
+	w.log, w.flushLog = newRequestLog(cfg.Logger)
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
 	for i := range w.parts {
 		p := &w.parts[i]
@@ -335,6 +337,7 @@ func (w *Worker) Close() error {
 		p.cancelRunning()
 		p.announce()
 	}
+	w.flushLog()
 	return nil
 }
 
