@@ -216,11 +216,7 @@ type countingConn struct {
 }
 
 func newCountingConn(c net.Conn) *countingConn {
-	cc := &countingConn{Conn: c}
-	if sc, ok := c.(syscall.Conn); ok {
-		cc.raw, _ = sc.SyscallConn()
-	}
-	return cc
+	return &countingConn{Conn: c, raw: sock.Raw(c)}
 }
 
 // Write does not write the head of a request if the worker has closed the

@@ -87,12 +87,8 @@ var errClientLeft = errors.New("gateway: the client has closed the connection")
 // newFrontConn returns nil if conn is not one that can be waited for without
 // holding a buffer.
 func newFrontConn(f *Front, conn net.Conn) *frontConn {
-	sc, ok := conn.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
+	raw := sock.Raw(conn)
+	if raw == nil {
 		return nil
 	}
 	c := &frontConn{front: f, conn: conn, raw: raw, client: conn.RemoteAddr().String()}

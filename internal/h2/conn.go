@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/keyway-go/keyway/internal/sock"
 )
 
 // Conn is a client's connection.
@@ -93,8 +95,7 @@ const (
 // returns is reset.
 func (s *Server) NewConn(nc net.Conn, handler func(*Stream)) *Conn {
 	c := &Conn{srv: s, nc: nc, handler: handler, streams: make(map[uint32]*Stream), calm: calmMax, receive: connReceive, credit: defaultWindow, window: defaultWindow}
-	if sc, ok := nc.(syscall.Conn); ok {
-		c.raw, _ = sc.SyscallConn()
+	if c.raw = sock.Raw(nc); c.raw != nil {
 		c.io.read, c.io.write = c.tryRead, c.tryWrite
 	}
 	c.decoder = hpack.NewDecoder(4096, c.block.take)

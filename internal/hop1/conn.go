@@ -35,11 +35,8 @@ type conn struct {
 }
 
 func newConn(nc net.Conn) *conn {
-	c := &conn{nc: nc}
+	c := &conn{nc: nc, raw: sock.Raw(nc)}
 	c.step = c.writeThenRead
-	if sc, ok := nc.(syscall.Conn); ok {
-		c.raw, _ = sc.SyscallConn()
-	}
 	return c
 }
 

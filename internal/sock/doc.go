@@ -6,6 +6,17 @@ package sock
 
 import "syscall"
 
+// Raw returns what Read, Write, Look and HungUp are called under for c, nil if
+// c is no socket, or if the system has no such calls (Windows).
+func Raw(c any) syscall.RawConn {
+	if sc, ok := c.(syscall.Conn); ok && supported {
+		if raw, err := sc.SyscallConn(); err == nil {
+			return raw
+		}
+	}
+	return nil
+}
+
 // Read reads from a socket. The error is [syscall.EAGAIN] when there is
 // nothing yet; at the end n is 0 and there is none.
 func Read(fd uintptr, b []byte) (n int, err error) {

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 )
 
+const supported = true
+
 func read(fd uintptr, b []byte) (int, error) { return call(syscall.SYS_READ, fd, b) }
 
 func write(fd uintptr, b []byte) (int, error) { return call(syscall.SYS_WRITE, fd, b) }

@@ -1,18 +1,14 @@
-//go:build !linux
+//go:build !unix
 
 package sock
 
-import "syscall"
+import "errors"
 
-func read(fd uintptr, b []byte) (int, error) { return syscall.Read(int(fd), b) }
+// Sockets of these systems have no calls that package syscall offers and that do
+// not block. Raw returns nil, so that nobody comes here.
+const supported = false
 
-func write(fd uintptr, b []byte) (int, error) { return syscall.Write(int(fd), b) }
-
-func peek(fd uintptr) (int, error) {
-	var b [1]byte
-	n, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
-	return n, err
-}
-
-// hungUp does not see an end behind what has not been read.
-func hungUp(fd uintptr) bool { return Look(fd) == Ended }
+func read(uintptr, []byte) (int, error)  { return 0, errors.ErrUnsupported }
+func write(uintptr, []byte) (int, error) { return 0, errors.ErrUnsupported }
+func peek(uintptr) (int, error)          { return 0, errors.ErrUnsupported }
+func hungUp(uintptr) bool                { return false }

@@ -10,17 +10,13 @@ import (
 // is a socket itself. It is for one reader and one writer at a time. Deadlines
 // and the end of nc hold for it.
 func NewStream(nc net.Conn) io.ReadWriter {
-	var sc syscall.Conn
-	switch c := nc.(type) {
-	case *net.TCPConn:
-		sc = c
-	case *net.UnixConn:
-		sc = c
+	switch nc.(type) {
+	case *net.TCPConn, *net.UnixConn:
 	default: // what wraps a socket may do more than that
 		return nc
 	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
+	raw := Raw(nc)
+	if raw == nil {
 		return nc
 	}
 	s := &stream{nc: nc, raw: raw}
