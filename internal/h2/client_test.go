@@ -45,8 +45,8 @@ func connect(t testing.TB, s *Server, handler func(*Stream)) *client {
 
 // serve serves far to a client at near.
 func serve(t testing.TB, s *Server, near, far net.Conn, handler func(*Stream)) *client {
-	c := &client{t: t, nc: near, server: s.NewConn(far, handler), done: make(chan struct{})}
-	c.dec = hpack.NewDecoder(4096, func(f Field) { c.fields = append(c.fields, f) })
+	c := newClient(t, near)
+	c.server, c.done = s.NewConn(far, handler), make(chan struct{})
 	go func() {
 		defer close(c.done)
 		c.server.Serve(nil)
@@ -59,16 +59,30 @@ func serve(t testing.TB, s *Server, near, far net.Conn, handler func(*Stream)) *
 	return c
 }
 
+func newClient(t testing.TB, nc net.Conn) *client {
+	c := &client{t: t, nc: nc}
+	c.dec = hpack.NewDecoder(4096, func(f Field) { c.fields = append(c.fields, f) })
+	return c
+}
+
+// hello exchanges SETTINGS with a server, whichever it is.
+func (c *client) hello(settings ...uint32) {
+	c.t.Helper()
+	c.send([]byte(preface), settingsFrame(settings...), ackFrame)
+	for e := c.event(); e != "SETTINGS ack=true"; e = c.event() {
+		if e == "closed" {
+			c.t.Fatal("the server has closed the connection")
+		}
+	}
+}
+
 // greet returns a client that has exchanged SETTINGS with the server. Settings
 // are pairs of number and value.
 func greet(t testing.TB, handler func(*Stream), settings ...uint32) *client {
 	t.Helper()
 	s := Server{MaxStreams: testServer.MaxStreams, MaxHeaderBytes: testServer.MaxHeaderBytes, HeadTicks: testServer.HeadTicks, IdleTicks: testServer.IdleTicks, ClientTicks: testServer.ClientTicks}
 	c := connect(t, &s, handler)
-	c.send([]byte(preface), settingsFrame(settings...), ackFrame)
-	for range 3 { // its SETTINGS, its WINDOW_UPDATE, its ACK
-		c.next()
-	}
+	c.hello(settings...)
 	return c
 }
 
@@ -196,6 +210,18 @@ func (c *client) expect(events ...string) {
 			c.t.Fatalf("got %s, want %s", got, want)
 		}
 	}
+}
+
+// answer reads an answer to its end and returns how it begins, or what came in
+// its place.
+func (c *client) answer() (begin string) {
+	begin = c.event()
+	for e := begin; !strings.HasSuffix(e, " end"); e = c.event() {
+		if !strings.HasPrefix(e, "HEADERS") && !strings.HasPrefix(e, "DATA") {
+			return e
+		}
+	}
+	return begin
 }
 
 // settle returns when the server has taken all that was sent.

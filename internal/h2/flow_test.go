@@ -293,37 +293,70 @@ func TestAppendField(t *testing.T) {
 }
 
 // Credit of the connection wakes those for whom it suffices, and not all that
-// wait for it.
+// wait for it, and who grants it byte by byte is cut off. net/http's server goes
+// on, as a yardstick.
 func TestTinyConnectionCreditWakesFew(t *testing.T) {
-	const streams, frames = 8, 100
-	c := greet(t, func(s *Stream) { s.Answer(200, nil, make([]byte, 1<<20), true) }, settingInitialWindow, 1<<20)
-	for i := range uint32(streams) {
-		c.send(open(2*i+1, true, get()))
-	}
-	got := 0
-	read := func(n int) { // until the server has nothing left to do
-		for got < n {
-			f, err := c.next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if f.kind == frameData {
-				got += f.length
-			}
+	const few, many = 100, 2 * calmMax
+	attack := func(connect func(*testing.T, answering, ...uint32) *client) *client {
+		c := connect(t, func(int) []byte { return make([]byte, 1<<20) }, settingInitialWindow, 1<<20)
+		for i := range uint32(attackedStreams) {
+			c.send(open(2*i+1, true, get()))
 		}
-		waitFor(func() bool { return c.locked(func() bool { return c.server.out.blocked == streams }) })
+		if n := c.receive(defaultWindow); n != defaultWindow {
+			t.Fatalf("%d bytes came, want %d", n, defaultWindow)
+		}
+		return c
 	}
-	read(defaultWindow)
+	c := attack(ours)
+	blocked := func() { // all streams, so the server has nothing left to do
+		waitFor(func() bool { return c.locked(func() bool { return c.server.out.blocked == attackedStreams }) })
+	}
+	blocked()
 	before := 0
 	c.locked(func() bool { before = c.server.out.woken; return true })
-	for i := range frames {
-		c.send(appendWord(nil, frameWindowUpdate, 0, 1))
-		read(defaultWindow + i + 1)
+	for range few {
+		if c.drip(1) != 1 {
+			t.Fatal("it has been cut off early")
+		}
+		blocked()
 	}
 	c.locked(func() bool {
-		if n := c.server.out.woken - before; n == 0 || n > 2*frames {
-			t.Errorf("%d wake-ups for %d frames", n, frames)
+		if n := c.server.out.woken - before; n == 0 || n > 2*few {
+			t.Errorf("%d wake-ups for %d frames", n, few)
 		}
 		return true
 	})
+	taken, theirs := few+c.drip(many-few), attack(yardstick).drip(many)
+	t.Logf("of %d frames %d are taken, net/http: %d", many, taken, theirs)
+	if taken > calmMax || taken > theirs {
+		t.Errorf("%d frames of a byte each were taken, want at most %d, or %d as net/http takes", taken, calmMax, theirs)
+	}
+}
+
+// drip grants the connection a byte n times, and returns how often that was taken
+// before the connection was cut.
+func (c *client) drip(n int) (taken int) {
+	for taken < n {
+		batch := min(n-taken, 500)
+		_, _ = c.nc.Write(bytes.Repeat(appendWord(nil, frameWindowUpdate, 0, 1), batch)) // or it has been cut
+		got := c.receive(batch)
+		if taken += got; got < batch {
+			break
+		}
+	}
+	return taken
+}
+
+// receive reads up to n bytes of answers' bodies, less if the connection ends.
+func (c *client) receive(n int) (got int) {
+	for got < n {
+		f, err := c.next()
+		if err != nil {
+			break
+		}
+		if f.kind == frameData {
+			got += f.length
+		}
+	}
+	return got
 }

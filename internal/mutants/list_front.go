@@ -53,10 +53,31 @@ func frontMutations() []mutation {
 			test: "./internal/h2 -run '^TestTinyConnectionCreditWakesFew$'",
 		},
 		{
+			rule: "who grants credit byte by byte is cut off",
+			file: "internal/h2/receive.go",
+			old:  `if n < tinyGrant {`,
+			new:  `if false {`,
+			test: "./internal/h2 -run '^TestTinyConnectionCreditWakesFew$'",
+		},
+		{
 			rule: "a list of fields is bounded while it is decoded",
 			file: "internal/h2/receive.go",
 			old:  `if b.flood() {`,
 			new:  `if false {`,
+			test: "./internal/h2 -run '^TestReferencesToLargeFields$'",
+		},
+		{
+			rule: "a list of fields is decoded in small pieces",
+			file: "internal/h2/receive.go",
+			old:  `n := min(len(p), decodeSize)`,
+			new:  `n := len(p)`,
+			test: "./internal/h2 -run '^TestReferencesToLargeFields$'",
+		},
+		{
+			rule: "who sends lists that are too large is cut off",
+			file: "internal/h2/receive.go",
+			old:  "			c.sendReset(b.stream, NoError)\n		}\n		return nil, c.charge(calmReset)\n",
+			new:  "			c.sendReset(b.stream, NoError)\n		}\n		return nil, nil\n",
 			test: "./internal/h2 -run '^TestReferencesToLargeFields$'",
 		},
 		{
