@@ -3,9 +3,12 @@ package gateway_test
 import (
 	"context"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"runtime"
 	"strconv"
 	"strings"
@@ -172,8 +175,11 @@ func bothWays(t *testing.T, test func(t *testing.T, front way)) {
 	t.Run("h2", func(t *testing.T) { test(t, throughH2) })
 }
 
-func throughServer(t testing.TB, rt *gateway.Router) *site {
-	s := httptest.NewUnstartedServer(rt)
+func throughServer(t testing.TB, rt *gateway.Router) *site { return siteOf(t, rt) }
+
+// siteOf makes h take requests behind the standard library's server.
+func siteOf(t testing.TB, h http.Handler) *site {
+	s := httptest.NewUnstartedServer(h)
 	s.Config.Protocols = new(http.Protocols)
 	s.Config.Protocols.SetHTTP1(true)
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -194,6 +200,23 @@ func throughH2(t testing.TB, rt *gateway.Router) *site {
 	s := throughFront(t, rt)
 	s.client, s.http2 = clientOf(t, "HTTP/2"), true
 	return s
+}
+
+// netHTTP makes a gateway of net/http in front of an app, the yardstick for what
+// a router and a worker do. It has at most conns connections to the app, if that
+// is not 0. under counts the requests that are under way at the gateway.
+func netHTTP(t *testing.T, app http.Handler, conns int) (s *site, under *atomic.Int64) {
+	t.Helper()
+	proxy := httputil.NewSingleHostReverseProxy(must(url.Parse(serve(t, app).URL)))
+	transport := &http.Transport{MaxConnsPerHost: conns}
+	t.Cleanup(transport.CloseIdleConnections)
+	proxy.Transport, proxy.ErrorLog = transport, log.New(io.Discard, "", 0)
+	under = new(atomic.Int64)
+	return siteOf(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		under.Add(1)
+		defer under.Add(-1)
+		proxy.ServeHTTP(rw, r)
+	})), under
 }
 
 // clientOf returns a client that speaks HTTP/1.1 or HTTP/2, with connections of
