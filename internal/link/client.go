@@ -127,9 +127,9 @@ func (c *Client) get(ctx context.Context) (*clientConn, error) {
 		if cc := c.roomy(); cc != nil {
 			return cc, nil
 		}
-		emptiest, free := c.survey()
+		emptiest, room, free := c.survey()
 		if free == nil {
-			return emptiest.unlessFull()
+			return emptiest.unlessFull(room)
 		}
 		dialing, err := c.dial(free)
 		if err == nil {
@@ -142,10 +142,10 @@ func (c *Client) get(ctx context.Context) (*clientConn, error) {
 		err = cmp.Or(err, free.err)
 		made = free.conn.Load()
 		c.mu.Unlock()
-		switch {
-		case err != nil && emptiest != nil:
-			return emptiest.unlessFull()
-		case err != nil:
+		if err != nil {
+			if emptiest, room, _ = c.survey(); emptiest != nil {
+				return emptiest.unlessFull(room)
+			}
 			return nil, err
 		}
 	}
@@ -179,10 +179,10 @@ func await(ctx context.Context, dialing <-chan struct{}, hurry bool) error {
 	}
 }
 
-// survey returns the connection with the most room, nil if none is usable, and
-// the first slot for another one, nil if all are taken.
-func (c *Client) survey() (emptiest *clientConn, free *slot) {
-	var room int64
+// survey returns the connection with the most room, nil if none is usable, how
+// many requests it has room for, and the first slot for another connection, nil
+// if all are taken.
+func (c *Client) survey() (emptiest *clientConn, room int64, free *slot) {
 	for i := range c.slots {
 		cc := c.slots[i].conn.Load()
 		if !cc.usable() {
@@ -195,7 +195,7 @@ func (c *Client) survey() (emptiest *clientConn, free *slot) {
 			emptiest, room = cc, n
 		}
 	}
-	return emptiest, free
+	return emptiest, room, free
 }
 
 // usable reports whether cc takes requests, so far as is known.

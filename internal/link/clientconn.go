@@ -202,8 +202,10 @@ func (cc *clientConn) room() int64 {
 	return cc.peer.streams - int64(len(cc.streams))
 }
 
-func (cc *clientConn) unlessFull() (*clientConn, error) {
-	if cc.room() <= 0 {
+// unlessFull returns cc, which had so much room when it was chosen. Should others
+// have filled it meanwhile, the request goes to the next one.
+func (cc *clientConn) unlessFull(room int64) (*clientConn, error) {
+	if room <= 0 {
 		return nil, ErrTooManyStreams
 	}
 	return cc, nil

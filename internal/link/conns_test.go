@@ -68,6 +68,46 @@ func TestMoreConnections(t *testing.T) {
 	})
 }
 
+// TestCrowdFindsRoom: requests that come at once, all for the connection with
+// the most room, find what there is on the others.
+func TestCrowdFindsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const streams, conns, slow = 32, 2, 33
+		goOn := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			if r.Target == "/slow" {
+				<-goOn
+			}
+		}, Config{MaxStreams: streams})
+		p.Client.Conns = conns
+		var wg, crowd sync.WaitGroup
+		for range slow {
+			wg.Go(func() {
+				if _, err := p.get(t, "/slow"); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		for range 500 {
+			start := make(chan struct{})
+			for range streams*conns - slow {
+				crowd.Go(func() {
+					<-start
+					if _, err := p.get(t, "/"); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			close(start)
+			crowd.Wait()
+			synctest.Wait()
+		}
+		close(goOn)
+		wg.Wait()
+	})
+}
+
 // left returns how many connections have not ended.
 func (p *pair) left() int {
 	p.Client.mu.Lock()

@@ -148,6 +148,13 @@ func linkMutations() []mutation {
 			test: conns,
 		},
 		{
+			rule: "requests that come at once find the room that there is",
+			file: "internal/link/clientconn.go",
+			old:  "	if room <= 0 {",
+			new:  "	if cc.room() <= 0 {",
+			test: "./internal/link -run ^TestCrowdFindsRoom$",
+		},
+		{
 			rule: "a connection beside the first one is closed when it is not needed",
 			file: "internal/link/client.go",
 			old:  "				cc.tick = cc.rest\n",
