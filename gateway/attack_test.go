@@ -161,6 +161,7 @@ func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 	})
 	s := throughFront(t, newRouter(t, gateway.RouterConfig{Members: newCluster(t, m), ReplayBytes: 1, Hold: time.Second}))
 	c := slowBody(t, s, 64<<10, strings.Repeat("x", 64<<10-1))
+	c.SetDeadline(time.Now().Add(20 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
 		t.Fatalf("%v, %v", res, err)

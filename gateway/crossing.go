@@ -257,24 +257,21 @@ const (
 // is cut off, and its connection with it.
 func (x *crossing) awaitBody(w *clientWriter) {
 	done := x.request.BodyDone()
-	select {
-	case <-done:
-		if !x.body.ended.Load() {
-			_ = w.control.SetReadDeadline(time.Now().Add(restGrace))
-		}
-		return
-	default:
-	}
 	grace := time.NewTimer(bodyGrace)
 	defer grace.Stop()
+	rest := restGrace
 	select {
 	case <-done:
 	case <-grace.C:
 		_ = w.control.SetReadDeadline(aLongTimeAgo)
 		<-done
-		if x.body.ended.Load() {
-			_ = w.control.SetReadDeadline(time.Time{})
-		}
+		rest = 0
+	}
+	switch {
+	case !x.body.ended.Load():
+		_ = w.control.SetReadDeadline(time.Now().Add(rest)) // a Read may have lifted the one before
+	case rest == 0:
+		_ = w.control.SetReadDeadline(time.Time{})
 	}
 }
 

@@ -25,6 +25,13 @@ func frontMutations() []mutation {
 			test: "./gateway -run '^TestABodyThatWasNotKeptIsNotRepeated$'",
 		},
 		{
+			rule: "an answer does not wait for the rest of a body that nobody wants",
+			file: "gateway/crossing.go",
+			old:  `case !x.body.ended.Load():`,
+			new:  `case false:`,
+			test: "./gateway -run '^TestABodyThatWasNotKeptIsNotRepeated$'",
+		},
+		{
 			rule: "a body has to come at a least rate, by way of net/http",
 			file: "gateway/proxy_payload.go",
 			old:  `if b.need -= int64(n); b.need <= 0 {`,
