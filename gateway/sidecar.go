@@ -42,15 +42,15 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	default:
 		return nil, fmt.Errorf("gateway: the app's URL is %q, want http://host:port or unix:///path", target)
 	}
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}
+	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
 	return w.sidecar(target, app, root, dial), nil
 }
 
 func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(context.Context) (net.Conn, error)) *sidecar {
-	s := &sidecar{app: app, root: root}
-	s.pool = hop1.Pool{Dial: dial, Conns: maxAppConns, Idle: appIdle, Grace: w.grace(), Overdue: s.overdue}
-	s.others = hop1.Pool{Dial: dial, Conns: maxOtherConns, Idle: appIdle, Grace: w.grace(), Overdue: s.overdue}
+	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true}, app: app, root: root}
+	s.setPool(&s.pool, dial, w.cfg.AppConnections)
+	s.setPool(&s.others, dial, otherAppConns*w.cfg.AppConnections)
 	s.proxy = &httputil.ReverseProxy{
 		Transport: appTransport{&s.others},
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -69,14 +69,22 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 		ErrorLog:     slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
 	}
 	w.watching.Do(func() { w.shell.ended.Go(w.cancelAbandoned) })
-	s.keyedHandler = keyedHandler{worker: w, next: http.HandlerFunc(s.viaProxy), detach: true}
+	s.next = http.HandlerFunc(s.viaProxy)
 	return s
+}
+
+func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, error), conns int) {
+	p.Dial, p.Conns, p.Wait, p.Idle = dial, conns, appWait, appIdle
+	p.Full = func() {
+		s.worker.log.Warn("requests wait for a connection to the app: it has as many as it may have (WorkerConfig.AppConnections, --app-connections)", "app", s.app, "connections", conns)
+	}
+	p.Grace, p.Overdue = s.worker.grace(), s.overdue
 }
 
 // Connections to an app.
 const (
-	maxAppConns   = 4096            // for what comes over the link; more waits
-	maxOtherConns = 16384           // for all else, upgraded ones among them
+	otherAppConns = 4               // as many times WorkerConfig.AppConnections for what is no plain request over the link
+	appWait       = 5 * time.Second // for one that is free, and for one to be made
 	appIdle       = 2 * time.Second // less than app servers keep idle ones, so that no request meets one that closes
 )
 

@@ -135,10 +135,15 @@ func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 	if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
 		err, public = cause, ErrOwnershipLost.Error()
 	}
+	status := http.StatusBadGateway
+	if errors.Is(err, hop1.ErrFull) {
+		status, public = http.StatusServiceUnavailable, "gateway: the app has as many requests as it may have, try again"
+		rw.Header().Set("Retry-After", "1")
+	}
 	warning := "the app did not answer"
 	if errors.Is(err, hop1.ErrBrokeOff) {
 		warning = ""
 	}
 	logFailure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "err", err)
-	http.Error(rw, public, http.StatusBadGateway)
+	http.Error(rw, public, status)
 }

@@ -18,10 +18,10 @@ import (
 
 // inFrontOf makes a router in front of a sidecar of an app, with the link
 // between them.
-func inFrontOf(t *testing.T, app string) (s *site, w *testWorker) {
+func inFrontOf(t *testing.T, app string, change ...func(*gateway.WorkerConfig)) (s *site, w *testWorker) {
 	t.Helper()
 	c := newTestCluster(t, 16)
-	w = c.startReady()
+	w = c.startReady(change...)
 	addr := w.listen(t, must(w.Sidecar(must(url.Parse(app)))))
 	if err := w.member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 		t.Fatal(err)

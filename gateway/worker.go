@@ -108,6 +108,14 @@ type WorkerConfig struct {
 	// through. Default 4096.
 	StreamsPerLink int
 
+	// AppConnections bounds the connections to the app behind a [Worker.Sidecar]
+	// for plain requests that come over the link: one for each request under way.
+	// For all others together, such as upgraded ones and bodies of unknown length,
+	// it is four times as many. A request over the bound waits for 5 s, which is
+	// logged, and fails then with 503 and Retry-After: it has not reached the app.
+	// Default 4096.
+	AppConnections int
+
 	// MaxConnections bounds the connections to a [Server] of the worker. An eighth
 	// of them is for routers' links, where those over the bound are refused, and
 	// another eighth for connections of which it is not known yet whether they are
@@ -141,6 +149,8 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 		return c, errors.New("gateway: WorkerConfig.Name or Addr is missing")
 	case c.AbandonedTimeout < 0:
 		return c, fmt.Errorf("gateway: WorkerConfig.AbandonedTimeout is %v", c.AbandonedTimeout)
+	case c.AppConnections < 0:
+		return c, fmt.Errorf("gateway: WorkerConfig.AppConnections is %d", c.AppConnections)
 	case c.MaxConnections < 0:
 		return c, fmt.Errorf("gateway: WorkerConfig.MaxConnections is %d", c.MaxConnections)
 	}
@@ -150,6 +160,7 @@ func (c WorkerConfig) withDefaults() (WorkerConfig, error) {
 	c.AbandonedTimeout = cmp.Or(c.AbandonedTimeout, time.Minute)
 	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)
 	c.Queue = cmp.Or(c.Queue, 100_000)
+	c.AppConnections = cmp.Or(c.AppConnections, 4096)
 	c.StreamsPerLink = cmp.Or(c.StreamsPerLink, 4096)
 	c.MaxAwaiting = cmp.Or(c.MaxAwaiting, 10_000)
 	c.AwaitTimeout = cmp.Or(c.AwaitTimeout, 2*time.Second)

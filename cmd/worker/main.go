@@ -91,7 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		Members: members, Store: store, Name: name, Addr: advertise, Gossip: members.Addr(),
 		NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
 		Previous: previous, PreviousApp: o.upstream != nil, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
-		Keys: o.keys, Upgrades: o.upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, MaxConnections: o.maxConnections, AbandonedTimeout: o.abandonedTimeout, Logger: logger,
+		Keys: o.keys, Upgrades: o.upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, AppConnections: o.appConnections, MaxConnections: o.maxConnections, AbandonedTimeout: o.abandonedTimeout, Logger: logger,
 	})
 	if err != nil {
 		return err

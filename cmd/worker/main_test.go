@@ -57,6 +57,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--partitions 0", 2, "--partitions"},
 		{"--queue 0", 2, "--queue"},
 		{"--queue-per-key many", 2, "--queue-per-key"},
+		{"--app-connections 0", 2, "--app-connections"},
 		{"--max-connections -1", 2, "--max-connections"},
 	}
 	for _, tt := range tests {

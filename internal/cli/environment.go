@@ -12,6 +12,7 @@ func programFlags() []string {
 		"abandoned-timeout",
 		"admin",
 		"advertise",
+		"app-connections",
 		"cluster",
 		"drain-timeout",
 		"gossip",

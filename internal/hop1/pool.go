@@ -14,6 +14,10 @@ import (
 // provably seen nothing.
 var ErrNotSent = errors.New("hop1: the request was not sent")
 
+// ErrFull is wrapped by the error of a request that has waited for a connection
+// for all of Pool.Wait. ErrNotSent is too.
+var ErrFull = errors.New("hop1: all connections are in use")
+
 // idlePeriod is the default of Pool.Idle.
 const idlePeriod = 45 * time.Second
 
@@ -26,6 +30,8 @@ const freshTries = 3
 type Pool struct {
 	Dial  func(ctx context.Context) (net.Conn, error)
 	Conns int           // that there are at most at one time; what exceeds it waits. 0 means 1
+	Wait  time.Duration // how long it does: then it fails with ErrFull. 0 means as long as its context lasts
+	Full  func()        // called when a request begins to wait. Default: nothing
 	Idle  time.Duration // how often connections that lie idle are gone through: those that have for all of it are closed. 0 means 45 s
 
 	// Grace is how long the server may go on working on a request whose
@@ -61,10 +67,8 @@ func (p *Pool) get(ctx context.Context) (*conn, error) {
 	select {
 	case p.turns <- struct{}{}:
 	default:
-		select {
-		case p.turns <- struct{}{}:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx))
+		if err := p.await(ctx); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
 	}
 	if c := p.pop(); c != nil {
@@ -76,6 +80,25 @@ func (p *Pool) get(ctx context.Context) (*conn, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	return newConn(nc), nil
+}
+
+// await waits until one connection more may be in use.
+func (p *Pool) await(ctx context.Context) error {
+	if p.Full != nil {
+		p.Full()
+	}
+	var timeout <-chan time.Time
+	if p.Wait > 0 {
+		timeout = time.After(p.Wait)
+	}
+	select {
+	case p.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timeout:
+		return fmt.Errorf("%w: %d, and none became free in %v", ErrFull, cap(p.turns), p.Wait)
+	}
 }
 
 func (p *Pool) pop() *conn {

@@ -122,5 +122,26 @@ func sidecarMutations() []mutation {
 			new:  "	if false {",
 			test: "./gateway -run '^TestSidecarOverLinkBrokenAnswer$'",
 		},
+		{
+			rule: "connections to an app are bounded",
+			file: "internal/hop1/pool.go",
+			old:  "		if err := p.await(ctx); err != nil {",
+			new:  "		if err := error(nil); err != nil {",
+			test: "./internal/hop1 -timeout 20s -run ^TestFullPool$",
+		},
+		{
+			rule: "who waits for a connection to an app does not for ever",
+			file: "internal/hop1/pool.go",
+			old:  "	if p.Wait > 0 {",
+			new:  "	if false {",
+			test: "./gateway -timeout 20s -run ^TestAppConnectionsAreBounded$",
+		},
+		{
+			rule: "a request for which the app has no connection left fails with 503",
+			file: "gateway/sidecar_link.go",
+			old:  "errors.Is(err, hop1.ErrFull)",
+			new:  "false",
+			test: "./gateway -run ^TestAppConnectionsAreBounded$",
+		},
 	}
 }

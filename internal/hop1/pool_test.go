@@ -1,0 +1,44 @@
+package hop1
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A request over the bound waits for as long as the pool says, and is not sent.
+func TestFullPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := 0
+		p := &Pool{Conns: 1, Wait: 5 * time.Second, Full: func() { full++ }, Dial: func(context.Context) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				defer far.Close()
+				far.Read(make([]byte, 1<<10))
+				time.Sleep(8 * time.Second)
+				far.Write([]byte("HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"))
+			}()
+			return near, nil
+		}}
+		defer p.Close()
+		first := make(chan error, 1)
+		go func() {
+			_, err := ask(t.Context(), p, "GET", get)
+			first <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		if _, err := ask(t.Context(), p, "GET", get); !errors.Is(err, ErrFull) || !errors.Is(err, ErrNotSent) || time.Since(start) != 5*time.Second || full != 1 {
+			t.Errorf("after %v: %v; was full %d times", time.Since(start), err, full)
+		}
+		if got, err := ask(t.Context(), p, "GET", get); err != nil || full != 2 {
+			t.Errorf("one became free in time: %q, %v; was full %d times", got, err, full)
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+	})
+}
