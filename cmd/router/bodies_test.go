@@ -15,7 +15,11 @@ func TestReplayBytes(t *testing.T) {
 	begun := make(chan struct{})
 	join(t, r, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		close(begun)
-		io.Copy(w, req.Body)
+		all, err := io.ReadAll(req.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		w.Write(all)
 	}))
 	body := bytes.Repeat([]byte("x"), 16<<10)
 	read, write := io.Pipe()
