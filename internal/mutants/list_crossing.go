@@ -150,8 +150,8 @@ func crossingMutations() []mutation {
 		{
 			rule: "a 502 does not say where the app is",
 			file: "gateway/sidecar_link.go",
-			old:  "http.Error(rw, public, http.StatusBadGateway)",
-			new:  "http.Error(rw, public+\": \"+err.Error(), http.StatusBadGateway)",
+			old:  "http.Error(rw, public, status)",
+			new:  "http.Error(rw, public+\": \"+err.Error(), status)",
 			test: "./gateway -run ^TestSidecarOverLinkWithoutApp$",
 		},
 		{
@@ -171,14 +171,28 @@ func crossingMutations() []mutation {
 		{
 			rule: "of each kind of warning about requests there is a line every 10 s at most",
 			file: "gateway/log.go",
-			old:  "case now.Sub(k.logged) < logInterval:",
-			new:  "case now.Before(k.logged):",
+			old:  "case left <= 0:",
+			new:  "case true:",
 			test: "./gateway -run ^TestClientsDoNotFillTheLog$",
+		},
+		{
+			rule: "the warnings that were left out are counted when their interval ends",
+			file: "gateway/log.go",
+			old:  "time.AfterFunc(left, ",
+			new:  "time.AfterFunc(left+time.Hour, ",
+			test: "./gateway -run ^TestClientsDoNotFillTheLog$",
+		},
+		{
+			rule: "the warnings that were left out are counted when the worker ends",
+			file: "gateway/worker.go",
+			old:  "	w.flushLog()\n",
+			new:  "",
+			test: "./gateway -run ^TestCloseLogsWhatIsHeld$",
 		},
 		{
 			rule: "the warnings that were left out are counted",
 			file: "gateway/log.go",
-			old:  "		k.suppressed++\n",
+			old:  "		k.held.suppressed++\n",
 			new:  "",
 			test: "./gateway -run ^TestClientsDoNotFillTheLog$",
 		},
