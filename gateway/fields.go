@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/keyway-go/keyway/internal/grammar"
 )
 
 // fieldKind says what a field of a request, or of an answer, is about.
@@ -184,7 +186,7 @@ func newFieldRules(keys []KeySource, upgrades []string) (fieldRules, error) {
 func CheckUpgrade(protocol string) error {
 	name, version, versioned := strings.Cut(protocol, "/")
 	switch lower := strings.ToLower(name); {
-	case !isToken(name) || versioned && !isToken(version):
+	case !grammar.IsToken(name) || versioned && !grammar.IsToken(version):
 		return fmt.Errorf("gateway: %q is not a protocol's name, such as websocket", protocol)
 	case lower == "h2c" || lower == "h2" || lower == "http" || lower == "tls":
 		return fmt.Errorf("gateway: upgrades to %s cannot be allowed: requests in it would reach the app without their keys held", protocol)

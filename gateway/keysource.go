@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/keyway-go/keyway/internal/grammar"
 )
 
 // KeySource says where a request carries its key. Make one with
@@ -60,7 +62,7 @@ func ParseKeySource(spec string) (KeySource, error) {
 		s.kind = fromQuery
 	case kind == "cookie" && arg != "":
 		s.kind = fromCookie
-		if !isToken(arg) {
+		if !grammar.IsToken(arg) {
 			err = errors.New("not a cookie's name")
 		}
 	case kind == "path" && arg != "":
@@ -263,7 +265,7 @@ func unescape(s string, how func(string) (string, error)) (string, error) {
 func checkHeaderName(name string) (string, error) {
 	canonical := http.CanonicalHeaderKey(name)
 	switch {
-	case !isToken(name):
+	case !grammar.IsToken(name):
 		return "", errors.New("not a header's name")
 	case strings.HasPrefix(canonical, headerPrefix):
 		return "", errors.New("headers under Keyway- are dropped when a client sends them")
@@ -273,16 +275,4 @@ func checkHeaderName(name string) (string, error) {
 		return "", errors.New("this header frames the request")
 	}
 	return canonical, nil
-}
-
-// isToken reports whether s is a token (RFC 9110, section 5.6.2).
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		alnum := 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9'
-		if !alnum && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/grammar"
 	"github.com/keyway-go/keyway/internal/hop1"
 	"github.com/keyway-go/keyway/internal/link"
 )
@@ -234,7 +235,7 @@ func appendList(h, prior http.Header, name, value string) {
 }
 
 func quoteToken(s string) string {
-	if isToken(s) {
+	if grammar.IsToken(s) {
 		return s
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`

@@ -3,6 +3,8 @@ package http1
 import (
 	"bytes"
 	"net/http"
+
+	"github.com/keyway-go/keyway/internal/grammar"
 )
 
 // ResponseHead is the head of a plain response. Everything in it shares memory
@@ -119,7 +121,7 @@ func (h *ResponseHead) field(line []byte) bool {
 // cutField splits a line of a header.
 func cutField(line []byte) (f Field, ok bool) {
 	n := bytes.IndexByte(line, ':')
-	if n <= 0 || !token(line[:n]) {
+	if n <= 0 || !grammar.IsToken(line[:n]) {
 		return f, false
 	}
 	f = Field{line[:n], trim(line[n+1:])}

@@ -267,32 +267,6 @@ func trim(v []byte) []byte {
 	return v
 }
 
-// A bit for each byte that RFC 9110, 5.6.2, allows in a token.
-const (
-	tokenLow  = 0x03ff6cfa00000000 // ! # $ % & ' * + - . 0-9
-	tokenHigh = 0x57ffffffc7fffffe // A-Z ^ _ ` a-z | ~
-)
-
-// token reports whether name is a token.
-func token[S ~string | ~[]byte](name S) bool {
-	for i := range len(name) {
-		if !tokenByte(name[i]) {
-			return false
-		}
-	}
-	return len(name) > 0
-}
-
-func tokenByte(c byte) bool {
-	switch {
-	case c < 64:
-		return tokenLow>>c&1 != 0
-	case c < 128:
-		return tokenHigh>>(c-64)&1 != 0
-	}
-	return false
-}
-
 // A bit for each byte that net/http takes in a Host.
 const (
 	hostLow  = 0x2fff7ff200000000 // ! $ % & ' ( ) * + , - . 0-9 : ; =

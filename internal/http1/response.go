@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/grammar"
 )
 
 // AppendStatus appends the first line of a response.
@@ -23,7 +25,7 @@ func PlainRequest(method, target, host string) bool {
 			return false
 		}
 	}
-	return token(method) && target != "" && host != "" && plainHost(host)
+	return grammar.IsToken(method) && target != "" && host != "" && plainHost(host)
 }
 
 // AppendRequest appends the first line of a request, and its Host.
@@ -48,7 +50,7 @@ func AppendLength(b []byte, n int64) []byte {
 // AppendFraming writes. Control characters other than tabs in values become
 // spaces.
 func AppendField[S ~string | ~[]byte](b []byte, name, value S) []byte {
-	if !token(name) || perConnection(name) {
+	if !grammar.IsToken(name) || perConnection(name) {
 		return b
 	}
 	b = append(b, name...)

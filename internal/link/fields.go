@@ -7,6 +7,8 @@ import (
 	"net/textproto"
 	"strings"
 	"unsafe"
+
+	"github.com/keyway-go/keyway/internal/grammar"
 )
 
 // Fields is a list of header or trailer fields in the form in which the link
@@ -34,7 +36,7 @@ func AppendField[N, V ~string | ~[]byte](f Fields, name N, value V) Fields {
 // net/http does.
 func AppendHeader(f Fields, h http.Header) Fields {
 	for name, values := range h {
-		if !validName(name) || perConnection(textproto.CanonicalMIMEHeaderKey(name)) {
+		if !grammar.IsToken(name) || perConnection(textproto.CanonicalMIMEHeaderKey(name)) {
 			continue
 		}
 		for _, v := range values {
@@ -104,7 +106,7 @@ func (f Fields) valid() bool {
 	rest := []byte(f)
 	for len(rest) > 0 {
 		name, r, ok := cutBytes(rest)
-		if !ok || !validName(name) || framing(name) {
+		if !ok || !grammar.IsToken(name) || framing(name) {
 			return false
 		}
 		value, r, ok := cutBytes(r)
@@ -157,32 +159,6 @@ func alias(b []byte) string {
 // aliasBytes returns s as bytes without copying: they must not be changed.
 func aliasBytes(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s))
-}
-
-// A bit for each byte that RFC 9110, 5.6.2, allows in a token.
-const (
-	tokenLow  = 0x03ff6cfa00000000 // ! # $ % & ' * + - . 0-9
-	tokenHigh = 0x57ffffffc7fffffe // A-Z ^ _ ` a-z | ~
-)
-
-func tokenByte(c byte) bool {
-	switch {
-	case c < 64:
-		return tokenLow>>c&1 != 0
-	case c < 128:
-		return tokenHigh>>(c-64)&1 != 0
-	}
-	return false
-}
-
-// validName reports whether s is a token.
-func validName[S ~string | ~[]byte](s S) bool {
-	for i := range len(s) {
-		if !tokenByte(s[i]) {
-			return false
-		}
-	}
-	return len(s) > 0
 }
 
 // validValue reports whether v cannot end a line of a text protocol.

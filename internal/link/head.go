@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/grammar"
 )
 
 // Version is the version of the protocol that this package speaks.
@@ -103,7 +105,7 @@ func decodeRequest(p []byte) (requestHead, error) {
 		key:     d.string(),
 	}
 	h.fields = d.fields()
-	if d.bad || !validName(h.method) || !validValue([]byte(h.host)) || !validTarget(h.target) {
+	if d.bad || !grammar.IsToken(h.method) || !validValue([]byte(h.host)) || !validTarget(h.target) {
 		return requestHead{}, fmt.Errorf("request head: %w", errMalformed)
 	}
 	return h, nil

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+
+	"github.com/keyway-go/keyway/internal/grammar"
 )
 
 // HTTPHandler returns a Handler that runs h unchanged, see ServeHTTP.
@@ -224,7 +226,7 @@ func (x *exchange) appendField(f Fields, name string, values []string) Fields {
 		for _, v := range values {
 			x.declare(v)
 		}
-	case !validName(name), perConnection(textproto.CanonicalMIMEHeaderKey(name)),
+	case !grammar.IsToken(name), perConnection(textproto.CanonicalMIMEHeaderKey(name)),
 		name == "Content-Type" && x.status == http.StatusNotModified:
 		return f
 	}
@@ -380,7 +382,7 @@ func (x *exchange) finalTrailers() Fields {
 	}
 	var f Fields
 	for name, values := range x.header {
-		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && validName(rest) {
+		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && grammar.IsToken(rest) {
 			for _, v := range values {
 				f = AppendField(f, rest, cleanValue(v))
 			}
