@@ -2,9 +2,6 @@ package gateway
 
 import (
 	"errors"
-	"net"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -54,27 +51,4 @@ func (a *abandoned) refuses(client string) bool {
 	defer a.mu.Unlock()
 	n := a.by[client]
 	return n > 0 && n*len(a.by) >= a.count
-}
-
-// origin returns the client's address, as proxies say it that are trusted.
-func (x *crossing) origin() string {
-	origin, _, err := net.SplitHostPort(x.remote)
-	if err != nil {
-		origin = x.remote
-	}
-	if !x.router.trusts(x.remote) {
-		return origin
-	}
-	for name, value := range x.request.Fields.All() {
-		if !strings.EqualFold(name, "X-Forwarded-For") {
-			continue
-		}
-		for _, hop := range slices.Backward(strings.Split(value, ",")) {
-			origin = strings.TrimSpace(hop)
-			if !x.router.trusts(net.JoinHostPort(origin, "0")) {
-				break
-			}
-		}
-	}
-	return strings.Clone(origin) // the fields' memory is used again
 }

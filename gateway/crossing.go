@@ -24,6 +24,9 @@ var errStreams = errors.New("gateway: the body has to be streamed")
 // errWorkerFull: the links to the worker carry all that it takes.
 var errWorkerFull = errors.New("gateway: the worker is full")
 
+// errBusy: too many requests wait at the worker.
+var errBusy = errors.New("gateway: too many requests wait")
+
 // crossing is a request's way to a worker and back without net/http, whichever
 // front end has read it.
 type crossing struct {
@@ -160,7 +163,7 @@ func (x *crossing) classify(ctx context.Context, m ring.Member, err error) outco
 		}
 		return o
 	case refused && refusal.Reason == link.Busy:
-		return outcome{err: ErrBusy}
+		return outcome{err: errBusy}
 	case refused:
 		return outcome{verdict: notStarted, err: errNotAdmitting}
 	case ctx.Err() != nil:

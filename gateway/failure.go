@@ -63,8 +63,8 @@ func (f *failure) reply(err error) reply {
 		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), ""
 	case errors.Is(err, errAbandons):
 		r, counter, warning = reply{status: http.StatusTooManyRequests, text: errAbandons.Error(), retry: true}, new(atomic.Int64), ""
-	case errors.Is(err, ErrBusy):
-		r, counter, warning = reply{status: http.StatusTooManyRequests, text: ErrBusy.Error(), retry: true}, new(atomic.Int64), ""
+	case errors.Is(err, errBusy):
+		r, counter, warning = reply{status: http.StatusTooManyRequests, text: errBusy.Error(), retry: true}, new(atomic.Int64), ""
 	case errors.Is(err, link.ErrHeaderTooLarge):
 		r, counter, warning = reply{status: http.StatusRequestHeaderFieldsTooLarge, text: "gateway: the request's headers are too large"}, &c.badRequests, ""
 	}

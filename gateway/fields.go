@@ -163,8 +163,8 @@ type keyHeader struct{ name, folded string }
 func newFieldRules(keys []KeySource, upgrades []string) (fieldRules, error) {
 	var r fieldRules
 	for i := range keys {
-		if s := &keys[i]; s.kind == fromHeader {
-			r.keys = append(r.keys, keyHeader{s.name, fold(s.name)})
+		if name := keys[i].Header(); name != "" {
+			r.keys = append(r.keys, keyHeader{name, fold(name)})
 		}
 	}
 	if upgrades == nil {

@@ -320,7 +320,7 @@ func (c *frontConn) next() {
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // The head as the key sources see it.
-func (c *frontConn) header(name string) []string {
+func (c *frontConn) KeyHeader(name string) []string {
 	values := c.values[:0]
 	for i := range c.head.Fields {
 		if f := &c.head.Fields[i]; len(f.Name) == len(name) && strings.EqualFold(text(f.Name), name) {
@@ -331,14 +331,14 @@ func (c *frontConn) header(name string) []string {
 	return values
 }
 
-func (c *frontConn) host() string { return text(c.head.Host) }
+func (c *frontConn) KeyHost() string { return text(c.head.Host) }
 
-func (c *frontConn) path() string {
+func (c *frontConn) KeyPath() string {
 	path, _, _ := strings.Cut(text(c.head.Target), "?")
 	return path
 }
 
-func (c *frontConn) query() string {
+func (c *frontConn) KeyQuery() string {
 	_, query, _ := strings.Cut(text(c.head.Target), "?")
 	return query
 }
@@ -348,9 +348,9 @@ func (c *frontConn) query() string {
 // follow.
 func (c *frontConn) exchange() (handed, keep bool) {
 	rt := c.front.router
-	key, err := extractKey(rt.cfg.Keys, c)
+	key, err := ExtractKeyFrom(rt.cfg.Keys, c)
 	partition := rt.ring.Partition(key)
-	if err != nil || c.head.ContentLength > replayLimit || !plainPath(c.path()) {
+	if err != nil || c.head.ContentLength > replayLimit || !plainPath(c.KeyPath()) {
 		c.handOver(c.in[:c.have])
 		return true, false
 	}

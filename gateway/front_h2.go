@@ -150,7 +150,7 @@ func (s *h2Stream) exchange() bool {
 	if !s.plain() {
 		return false
 	}
-	key, err := extractKey(rt.cfg.Keys, s)
+	key, err := ExtractKeyFrom(rt.cfg.Keys, s)
 	partition := rt.ring.Partition(key)
 	if err != nil {
 		return false
@@ -194,7 +194,7 @@ func (s *h2Stream) plain() bool {
 			return false
 		}
 	}
-	path := s.path()
+	path := s.KeyPath()
 	return plainPath(path) && (strings.IndexByte(path, '%') < 0 || wholeEscapes(path))
 }
 
@@ -205,7 +205,7 @@ func wholeEscapes(path string) bool {
 }
 
 // The request as the key sources see it.
-func (s *h2Stream) header(name string) []string {
+func (s *h2Stream) KeyHeader(name string) []string {
 	values := s.values[:0]
 	for i := range s.stream.Fields {
 		if f := &s.stream.Fields[i]; len(f.Name) == len(name) && strings.EqualFold(f.Name, name) {
@@ -216,14 +216,14 @@ func (s *h2Stream) header(name string) []string {
 	return values
 }
 
-func (s *h2Stream) host() string { return s.stream.Authority }
+func (s *h2Stream) KeyHost() string { return s.stream.Authority }
 
-func (s *h2Stream) path() string {
+func (s *h2Stream) KeyPath() string {
 	path, _, _ := strings.Cut(s.stream.Path, "?")
 	return path
 }
 
-func (s *h2Stream) query() string {
+func (s *h2Stream) KeyQuery() string {
 	_, query, _ := strings.Cut(s.stream.Path, "?")
 	return query
 }

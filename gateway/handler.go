@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 )
 
@@ -74,7 +75,7 @@ func appValues(x Execution, baggage string) [len(appNames)]string {
 	epoch := len(b)
 	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
 	numbers := string(b)
-	return [...]string{encodeKey(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
+	return [...]string{url.PathEscape(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
 }
 
 // setAppHeader sets what the app is told of its execution.
@@ -87,8 +88,8 @@ func setAppHeader(h http.Header, x Execution, baggage string) {
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {
-	if v := r.Header.Get(HeaderKey); v != "" {
-		return decodeKey(v)
+	if r.Header.Get(HeaderKey) != "" {
+		return KeyFromHeader(r.Header)
 	}
 	if len(w.cfg.Keys) == 0 {
 		return "", fmt.Errorf("%w: send it percent-encoded in %s, or go through a router", ErrNoKey, HeaderKey)

@@ -80,6 +80,15 @@ func ParseKeySource(spec string) (KeySource, error) {
 // String returns the source's canonical form, which [ParseKeySource] accepts.
 func (s KeySource) String() string { return s.spec }
 
+// Header returns the canonical name of the header that s reads; "" if it reads
+// something else.
+func (s KeySource) Header() string {
+	if s.kind != fromHeader {
+		return ""
+	}
+	return s.name
+}
+
 // FormatKeySources returns the sources' forms in their order, separated by
 // spaces.
 func FormatKeySources(sources []KeySource) string {
@@ -97,25 +106,26 @@ func FormatKeySources(sources []KeySource) string {
 // different values, or, for a path, stands in one that is not in its shortest
 // form.
 func ExtractKey(sources []KeySource, r *http.Request) (string, error) {
-	return extractKey(sources, (*httpRequest)(r))
+	return ExtractKeyFrom(sources, (*httpRequest)(r))
 }
 
-// keyed is a request as the key sources see it.
-type keyed interface {
-	header(name string) []string // of a canonical name
-	query() string               // raw
-	path() string                // escaped
-	host() string
+// Keyed is a request of any form as key sources see it.
+type Keyed interface {
+	KeyHeader(name string) []string // the values of the header of that canonical name
+	KeyQuery() string               // the query as it was sent, without the question mark
+	KeyPath() string                // the path as it was sent, percent-encoded
+	KeyHost() string                // the host, with its port if it has one
 }
 
 type httpRequest http.Request
 
-func (r *httpRequest) header(name string) []string { return r.Header[name] }
-func (r *httpRequest) query() string               { return r.URL.RawQuery }
-func (r *httpRequest) path() string                { return r.URL.EscapedPath() }
-func (r *httpRequest) host() string                { return r.Host }
+func (r *httpRequest) KeyHeader(name string) []string { return r.Header[name] }
+func (r *httpRequest) KeyQuery() string               { return r.URL.RawQuery }
+func (r *httpRequest) KeyPath() string                { return r.URL.EscapedPath() }
+func (r *httpRequest) KeyHost() string                { return r.Host }
 
-func extractKey(sources []KeySource, r keyed) (string, error) {
+// ExtractKeyFrom is [ExtractKey] for a request of another form.
+func ExtractKeyFrom(sources []KeySource, r Keyed) (string, error) {
 	for i := range sources {
 		s := &sources[i]
 		key, err := s.extract(r)
@@ -134,18 +144,18 @@ func extractKey(sources []KeySource, r keyed) (string, error) {
 }
 
 // extract returns "" for a source that is absent.
-func (s *KeySource) extract(r keyed) (string, error) {
+func (s *KeySource) extract(r Keyed) (string, error) {
 	switch s.kind {
 	case fromHeader:
-		return keyFromHeader(r.header(s.name))
+		return keyFromHeader(r.KeyHeader(s.name))
 	case fromQuery:
-		return keyFromQuery(r.query(), s.name)
+		return keyFromQuery(r.KeyQuery(), s.name)
 	case fromCookie:
-		return keyFromCookies(r.header("Cookie"), s.name)
+		return keyFromCookies(r.KeyHeader("Cookie"), s.name)
 	case fromPath:
-		return s.path.key(r.path())
+		return s.path.key(r.KeyPath())
 	case fromHost:
-		return keyFromHost(r.host()), nil
+		return keyFromHost(r.KeyHost()), nil
 	}
 	return "", nil
 }

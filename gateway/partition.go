@@ -11,6 +11,17 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
+// Token layout: epoch<<sequenceBits | sequence.
+const (
+	sequenceBits = 20
+	// A worker asks for the next epoch when half of the sequence is used, so
+	// that it has it long before the rest runs out.
+	sequenceLow = 1 << (sequenceBits - 1)
+)
+
+// TokenEpoch returns the epoch of the ownership under which a token was minted.
+func TokenEpoch(token int64) int64 { return token >> sequenceBits }
+
 // partition is the request path's side of one partition. The shell, which
 // drives the ownership machine, opens and closes it.
 type partition struct {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -91,7 +92,7 @@ func (x *crossing) appendMessage(b []byte, epoch int64) []byte {
 	for name, value := range r.Fields.All() {
 		b = http1.AppendField(b, name, value)
 	}
-	b = http1.AppendField(b, HeaderKey, encodeKey(r.Key))
+	b = http1.AppendField(b, HeaderKey, url.PathEscape(r.Key))
 	if epoch > 0 {
 		b = append(b, HeaderEpoch+": "...)
 		b = strconv.AppendInt(b, epoch, 10)

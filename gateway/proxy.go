@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func (x *passage) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL.Scheme = "http"
 	out.URL.RawQuery = in.URL.RawQuery
-	out.Header.Set(HeaderKey, encodeKey(x.key))
+	out.Header.Set(HeaderKey, url.PathEscape(x.key))
 	out.Trailer = in.Trailer // filled when the body ends
 	if x.router.fields.stripTrailer(in.Trailer); len(in.Trailer) > 0 {
 		out.ContentLength = -1

@@ -18,11 +18,15 @@ const (
 	HeaderEpoch     = "Keyway-Epoch"     // to worker: highest epoch the router knows; to app: the epoch of this execution; in a refusal: the owner's
 	HeaderToken     = "Keyway-Token"     // to app: the fencing token of this execution
 	HeaderPartition = "Keyway-Partition" // to app: the key's partition
+)
 
+const headerPrefix = "Keyway-"
+
+// Headers of a worker's refusal.
+const (
 	headerRefused   = "Keyway-Refused" // set by the worker itself, never by an app
 	headerOwner     = "Keyway-Owner"   // incarnation
 	headerOwnerAddr = "Keyway-Owner-Addr"
-	headerPrefix    = "Keyway-"
 )
 
 // Values of headerRefused. Each says that the request did not start.
@@ -79,27 +83,12 @@ type Membership interface {
 	Announce(update func(self *ring.Member)) error
 }
 
-func encodeKey(key string) string { return url.PathEscape(key) }
-
-func decodeKey(s string) (string, error) {
-	key, err := url.PathUnescape(s)
+// KeyFromHeader returns the key that a worker passes to its handlers and apps
+// in [HeaderKey].
+func KeyFromHeader(h http.Header) (string, error) {
+	key, err := url.PathUnescape(h.Get(HeaderKey))
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is not percent-encoded", ErrBadKey, HeaderKey)
 	}
 	return key, CheckKey(key)
 }
-
-// Token layout: epoch<<sequenceBits | sequence.
-const (
-	sequenceBits = 20
-	// A worker asks for the next epoch when half of the sequence is used, so
-	// that it has it long before the rest runs out.
-	sequenceLow = 1 << (sequenceBits - 1)
-)
-
-// KeyFromHeader returns the key that a worker passes to its handlers and apps
-// in [HeaderKey].
-func KeyFromHeader(h http.Header) (string, error) { return decodeKey(h.Get(HeaderKey)) }
-
-// TokenEpoch returns the epoch of the ownership under which a token was minted.
-func TokenEpoch(token int64) int64 { return token >> sequenceBits }
