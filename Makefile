@@ -8,7 +8,7 @@ help: ## print this list
 
 .PHONY: run
 run: build ## start a router and three workers on this machine, until Ctrl-C
-	@go build -o bin/ ./internal/dev && exec bin/dev
+	@go build -o bin/ ./internal/cmd/dev && exec bin/dev
 
 .PHONY: build
 build: ## make the static binaries bin/router and bin/worker
@@ -49,9 +49,9 @@ fuzz: ## run every fuzz function for T (make fuzz T=1m; default 10s)
 chaos: T = 60s
 chaos: ## try the promises on real processes for T (make chaos T=5m ARGS=-links; default 60s; ARGS=--help)
 	scripts/deps redis-server
-	cd internal/chaos && go run . -t $(T) $(ARGS)
+	cd internal/cmd/chaos && go run . -t $(T) $(ARGS)
 
 .PHONY: mutants
 mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only localmutex')
 	scripts/deps redis-server
-	go run ./internal/mutants $(ARGS)
+	go run ./internal/cmd/mutants $(ARGS)

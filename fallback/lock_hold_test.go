@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/internal/netproxy"
-	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/internal/test/netproxy"
+	"github.com/keyway-go/keyway/internal/test/redistest"
 )
 
 func TestHeldLockRenewsItself(t *testing.T) {

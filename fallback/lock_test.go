@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/internal/test/redistest"
 )
 
 // lockClient is a client of its own, as another process would have.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/netproxy"
-	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/internal/test/netproxy"
+	"github.com/keyway-go/keyway/internal/test/redistest"
 )
 
 // Two clients pass a lock to and fro while their subscriptions are killed.

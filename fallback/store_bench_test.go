@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/redistest"
-	"github.com/keyway-go/keyway/internal/storetest"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/storetest"
+	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )

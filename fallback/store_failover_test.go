@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/netproxy"
-	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/internal/test/netproxy"
+	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )

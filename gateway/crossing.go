@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/hop1"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyway-go/keyway/internal/grammar"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // fieldKind says what a field of a request, or of an answer, is about.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/keyway-go/keyway/internal/http1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
 // followedConn is a connection whose requests are read by net/http, with an eye

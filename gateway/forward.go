@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/hop1"
-	"github.com/keyway-go/keyway/internal/link"
-	"github.com/keyway-go/keyway/internal/sock"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 	"github.com/keyway-go/keyway/ring"
 )
 

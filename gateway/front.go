@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/h2"
-	"github.com/keyway-go/keyway/internal/http1"
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
 // Front takes a router's requests on a listener. Plain HTTP/1.1 requests, and

@@ -16,10 +16,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/keyway-go/keyway/internal/hop1"
-	"github.com/keyway-go/keyway/internal/http1"
-	"github.com/keyway-go/keyway/internal/link"
-	"github.com/keyway-go/keyway/internal/sock"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // Sizes of what a frontConn holds while it works; idle, it holds neither.

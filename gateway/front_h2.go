@@ -13,10 +13,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/keyway-go/keyway/internal/h2"
-	"github.com/keyway-go/keyway/internal/hop1"
-	"github.com/keyway-go/keyway/internal/http1"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // h2Preface is how a connection begins on which the client knows that HTTP/2 is

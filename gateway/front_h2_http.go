@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/h2"
-	"github.com/keyway-go/keyway/internal/http1"
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
 // speaksH2 reports whether a connection that begins so is one for serveH2.

@@ -8,7 +8,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/keyway-go/keyway/internal/grammar"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // KeySource says where a request carries its key. Make one with

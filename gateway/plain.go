@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/keyway-go/keyway/internal/hop1"
-	"github.com/keyway-go/keyway/internal/http1"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // attemptPlain sends the request to a worker over HTTP/1.1. A body is read

@@ -17,9 +17,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/grammar"
-	"github.com/keyway-go/keyway/internal/hop1"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // passage is a request's way through the router.

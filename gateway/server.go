@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/hub"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/hop1"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
 // Sidecar returns a handler that sends each request on to the app at target

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )

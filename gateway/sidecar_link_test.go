@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/hub"
+	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/redistest"
+	"github.com/keyway-go/keyway/internal/test/redistest"
 )
 
 // campaign is one run of several worker processes.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/hopbench/load"
 	"github.com/keyway-go/keyway/internal/hopbench/origin"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex"
 )
 

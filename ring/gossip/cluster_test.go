@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/test/gossiptest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
-	"github.com/keyway-go/keyway/ring/gossip/gossiptest"
 )
 
 // smallRing keeps the ring's arithmetic out of the tests' time.

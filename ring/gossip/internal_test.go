@@ -13,8 +13,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/keyway-go/keyway/internal/test/gossiptest"
 	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/gossip/gossiptest"
 )
 
 func TestMemberlistsLog(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/keyway-go/keyway/internal/link"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // Sizes answers with as many bytes as the path asks for: as an http.Handler,

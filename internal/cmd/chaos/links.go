@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/test/netproxy"
+)
+
+// links stand between the router and each worker, and trouble the connections
+// that carry requests: they cut, stall and delay them at random.
+type links struct {
+	start time.Time // the observer's
+
+	mu     sync.Mutex // guards what follows
+	all    []workerLink
+	stalls int
+	delays int
+}
+
+// workerLink is what stands between the router and one process.
+type workerLink struct {
+	worker string
+	*netproxy.Proxy
+}
+
+// add returns the flags with which a worker listens behind a proxy.
+func (l *links) add(worker string) ([]string, error) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := free.Addr().String()
+	free.Close()
+	p, err := netproxy.New(addr)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, workerLink{worker, p})
+	return []string{"--listen", addr, "--advertise", p.Addr()}, nil
+}
+
+// trouble goes on until ctx ends, and leaves every link whole.
+func (l *links) trouble(ctx context.Context, rng *rand.Rand) {
+	for ctx.Err() == nil {
+		sleep(ctx, 100*time.Millisecond+upTo(rng, 400*time.Millisecond))
+		l.mu.Lock()
+		p := l.all[rng.IntN(len(l.all))]
+		l.mu.Unlock()
+		d := netproxy.Direction(rng.IntN(2))
+		switch rng.IntN(3) {
+		case 0:
+			if rng.IntN(2) == 0 {
+				p.Cut()
+			} else {
+				p.CutNext(d)
+			}
+		case 1:
+			l.count(&l.stalls)
+			p.Set(d, netproxy.Fault{Stall: true})
+			sleep(ctx, 50*time.Millisecond+upTo(rng, time.Second))
+			p.Heal()
+		case 2:
+			l.count(&l.delays)
+			p.Set(d, netproxy.Fault{Delay: upTo(rng, 30*time.Millisecond)})
+			sleep(ctx, 100*time.Millisecond+upTo(rng, 500*time.Millisecond))
+			p.Heal()
+		}
+	}
+}
+
+func (l *links) count(n *int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*n++
+}
+
+func (l *links) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.all {
+		p.Close()
+	}
+}
+
+// cut is a connection that was cut.
+type cut struct {
+	worker string        // the process at its end
+	at     time.Duration // by the observer's clock, just before
+}
+
+// cuts returns the connections that were cut. l may be nil.
+func (l *links) cuts() (all []cut) {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.all {
+		for _, at := range p.Cuts() {
+			all = append(all, cut{p.worker, at.Sub(l.start)})
+		}
+	}
+	return all
+}
+
+func (l *links) String() string {
+	cuts := len(l.cuts())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprintf("%d connections cut, %d times stalled, %d times delayed", cuts, l.stalls, l.delays)
+}

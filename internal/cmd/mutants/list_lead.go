@@ -1,0 +1,107 @@
+package main
+
+func leadMutations() []mutation {
+	const stopped = "./gateway -run ^TestTrapStoppedBetweenMutexAndStart$"
+	return []mutation{
+		{
+			rule: "after the mutex, cancellations since the key was asked for are compared",
+			file: "gateway/exec.go",
+			old:  "	case p.cancels.Load() != cancels:\n		err = errCancelled\n",
+			new:  "",
+			test: stopped,
+		},
+		{
+			rule: "the lease is compared before the cancellations, not after",
+			file: "gateway/exec.go",
+			old: `	admits := w.admits(time.Now())
+	if w.confirming != nil {
+		w.confirming()
+	}
+	switch {
+	case !admits:
+		err = ErrUnavailable
+	case p.cancels.Load() != cancels:
+`,
+			new: `	live := p.cancels.Load() == cancels
+	if w.confirming != nil {
+		w.confirming()
+	}
+	switch {
+	case !w.admits(time.Now()):
+		err = ErrUnavailable
+	case !live:
+`,
+			test: stopped,
+		},
+		{
+			rule: "the lease is compared after the mutex",
+			file: "gateway/exec.go",
+			old:  "	case !admits:",
+			new:  "	case false && !admits:",
+			test: "./gateway -run ^TestTrapStoppedBeforeStart$",
+		},
+		{
+			rule: "the lock file proves nothing of another boot",
+			file: "cmd/worker/lock.go",
+			old:  " && boot == l.boot",
+			new:  "",
+			test: "./cmd/worker -run ^TestLockFile$",
+		},
+		{
+			rule: "a worker is ready when it serves what the ring gives it",
+			file: "gateway/shell.go",
+			old:  "	if !onRing || served < given {",
+			new:  "	if !onRing || served < 0*given {",
+			test: "./gateway -run ^TestReady",
+		},
+		{
+			rule: "a shared read is forgotten while its key is held",
+			file: "gateway/share.go",
+			old:  "				defer f.forget(fl) // while",
+			new:  "				// while",
+			test: "./gateway -run ^TestTrapShareIsNoOlderThanItsCall$",
+		},
+		{
+			rule: "a holder shares no read of its own key",
+			file: "gateway/share.go",
+			old:  "	if w.holds(ctx, key) {",
+			new:  "	if false {",
+			test: "./gateway -timeout 5s -run ^TestShareNested$",
+		},
+		{
+			rule: "a caller gets no error that comes of what another holds",
+			file: "gateway/share.go",
+			old:  "if first || !errors.Is(err, ErrNested) {",
+			new:  "if first || true {",
+			test: "./gateway -run ^TestShareOwnErrors$",
+		},
+		{
+			rule: "a flight of before a cancellation is not joined",
+			file: "gateway/share.go",
+			old:  " && p.cancels.Load() == fl.cancels)",
+			new:  ")",
+			test: "./gateway -run ^TestShareJoinsNothingCancelled$",
+		},
+		{
+			rule: "one length only: the requests that net/http reads are followed",
+			file: "gateway/follow.go",
+			old:  "	if c.hijacked.Load() {",
+			new:  "	if true {",
+			test: "./gateway -run ^TestAmbiguousFraming$",
+		},
+		{
+			rule: "what follows an upgrade is not followed as requests",
+			file: "gateway/follow.go",
+			old:  "			c.letGo()",
+			new:  "			_ = c",
+			test: "./gateway -run ^TestAllowedUpgrades$",
+		},
+		{
+			rule: "chunks are followed to their end",
+			file: "internal/wire/http1/follower.go",
+			old:  "	case f.coded:\n		f.state = atChunkSize",
+			new:  "	case f.coded:\n		f.state = atRequest",
+			test: "./internal/wire/http1 -run ^TestFollower$",
+		},
+	}
+}

@@ -1,0 +1,228 @@
+package main
+
+func linkMutations() []mutation {
+	const (
+		explore    = "./localmutex -run ^TestExplore$"
+		table      = "./localmutex -run ^TestTable$"
+		conns      = "./internal/wire/link -run ^TestMoreConnections$"
+		abandoned  = "./internal/wire/link -run ^TestAbandonedRequestsCount$"
+		atTheirs   = "./gateway -run ^TestTrapAbandonedRequestsCountForTheirConnection$"
+		haveAShare = "./gateway -run ^TestTrapAbandonedRequestsHaveAShare$"
+	)
+	return []mutation{
+		{
+			rule: "a grant of a waiter that gives up is passed on",
+			file: "localmutex/table.go",
+			old: `	case granted:
+		e.holder, e.token = nil, 0
+		return t.pass(e)
+	}
+`,
+			new:  "	}\n",
+			test: explore,
+		},
+		{
+			rule: "a done context always loses, even to a grant",
+			file: "localmutex/table.go",
+			old:  "	if done != nil {",
+			new:  "	if done != nil && w.state.Load() != granted {",
+			test: "./localmutex -run ^TestGrantOfCancelledWaiterIsPassedOn$",
+		},
+		{
+			rule: "a table is closed and listed in one critical section",
+			file: "localmutex/table.go",
+			old:  "	t.closed = true\n",
+			new:  "	defer func() { t.mu.Unlock(); t.mu.Lock(); t.closed = true }()\n",
+			test: "./localmutex -run ^TestPromotionRaceOfACrowd$",
+		},
+		{
+			rule: "a close takes back a grant that was not noticed",
+			file: "localmutex/table.go",
+			old:  "if e.holder != nil && e.holder.state.CompareAndSwap(granted, refused) {",
+			new:  "if e.holder != nil && e.holder.state.CompareAndSwap(-1, refused) {",
+			test: "./localmutex -run ^TestCloseTakesBackGrant$",
+		},
+		{
+			rule: "those who wait for a key get it in the order in which they came",
+			file: "localmutex/table.go",
+			old:  "	w := e.first\n",
+			new:  "	w := e.last\n",
+			test: explore,
+		},
+		{
+			rule: "an unlock frees only the execution whose token it names",
+			file: "localmutex/table.go",
+			old:  "!e.claimed() || (e.token != token && token != anyToken) {",
+			new:  "!e.claimed() {",
+			test: "./localmutex -run ^TestStaleUnlock$",
+		},
+		{
+			rule: "a blocked key is granted to nobody",
+			file: "localmutex/table.go",
+			old:  "	if e.token != 0 || e.blocked || t.exhausted() {",
+			new:  "	if e.token != 0 || t.exhausted() {",
+			test: explore,
+		},
+		{
+			rule: "tokens go on rising in a table that is opened again",
+			file: "localmutex/table.go",
+			old:  "	if first > t.minted {",
+			new:  "	if first > 0 {",
+			test: table,
+		},
+		{
+			rule: "the waiters of all keys together are bounded",
+			file: "localmutex/queue.go",
+			old:  "		if exceeds(int(n)+1, q.Total, DefaultTotal) {",
+			new:  "		if exceeds(0, q.Total, DefaultTotal) {",
+			test: table,
+		},
+		{
+			rule: "a receiver holds its peer to the window",
+			file: "internal/wire/link/stream.go",
+			old:  "	if len(p) > s.window {\n		return false\n	}\n",
+			new:  "",
+			test: "./internal/wire/link -run ^TestStreamErrors$",
+		},
+		{
+			rule: "a sender keeps to the window",
+			file: "internal/wire/link/stream.go",
+			old:  "			s.credit -= n\n			s.mu.Unlock()\n",
+			new:  "			s.mu.Unlock()\n",
+			test: "./internal/wire/link -run ^TestSlowReaderBlocksNobody$",
+		},
+		{
+			rule: "a request whose head the kernel may have sent may have started",
+			file: "internal/wire/link/clientconn.go",
+			old:  "		if st.headEnd > handed {",
+			new:  "		if st.headEnd > handed || true {",
+			test: "./internal/wire/link -run ^TestLostConnection$",
+		},
+		{
+			rule: "of those that a draining server has not taken, none started; the others go on",
+			file: "internal/wire/link/clientconn.go",
+			old:  "		if id > last {",
+			new:  "		if id > 0 {",
+			test: "./internal/wire/link -run ^TestShutdown$",
+		},
+		{
+			rule: "half of a connection is for requests that need not wait",
+			file: "internal/wire/link/serverconn.go",
+			old:  "sc.waiting < half(sc.cfg.MaxStreams)",
+			new:  "sc.waiting < sc.cfg.MaxStreams",
+			test: "./internal/wire/link -run ^TestWaitingShare$",
+		},
+		{
+			rule: "requests over the link wait on the link's share",
+			file: "gateway/server.go",
+			old:  "h.worker.admit(r.Context(), r.Key, r.Epoch, r)",
+			new:  "h.worker.admit(r.Context(), r.Key, r.Epoch, nil)",
+			test: "./gateway -run ^TestTrapWaitersLeaveRoomForOtherKeys$",
+		},
+		{
+			rule: "answers that nobody reads give way before they take all of a connection",
+			file: "internal/wire/link/serverconn.go",
+			old:  "sc.waiting+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {",
+			new:  "true {",
+			test: "./internal/wire/link -run ^TestUnreadAnswersMakeRoom$",
+		},
+		{
+			rule: "of the answers that nobody reads, the one that has waited longest gives way",
+			file: "internal/wire/link/serverconn.go",
+			old:  "	first := sc.slow.Front()\n",
+			new:  "	first := sc.slow.Back()\n",
+			test: "./internal/wire/link -run ^TestUnreadAnswersMakeRoom$",
+		},
+		{
+			rule: "requests that wait make answers give way that nobody reads",
+			file: "internal/wire/link/serverconn.go",
+			old:  "	if may {\n		sc.makeRoom()\n	}\n",
+			new:  "",
+			test: "./internal/wire/link -run ^TestWaitersMakeRoomToo$",
+		},
+		{
+			rule: "another connection is made when the others are half full",
+			file: "internal/wire/link/clientconn.go",
+			old:  "	if int64(len(cc.streams)) == half(cc.peer.streams) {",
+			new:  "	if int64(len(cc.streams)) == cc.peer.streams {",
+			test: conns,
+		},
+		{
+			rule: "requests that come at once find the room that there is",
+			file: "internal/wire/link/clientconn.go",
+			old:  "	if room <= 0 {",
+			new:  "	if cc.room() <= 0 {",
+			test: "./internal/wire/link -run ^TestCrowdFindsRoom$",
+		},
+		{
+			rule: "a connection beside the first one is closed when it is not needed",
+			file: "internal/wire/link/client.go",
+			old:  "				cc.tick = cc.rest\n",
+			new:  "				cc.tick = nil\n",
+			test: conns,
+		},
+		{
+			rule: "a full worker is said at once, not taken for one that cannot be reached",
+			file: "gateway/crossing.go",
+			old:  "	case errors.Is(err, link.ErrTooManyStreams):",
+			new:  "	case false:",
+			test: "./gateway -run ^TestFullWorkerIsSaidAtOnce$",
+		},
+		{
+			rule: "an abandoned request counts until the server is done with it",
+			file: "internal/wire/link/clientconn.go",
+			old:  "	st.abandoned = true\n",
+			new:  "	cc.forget(st)\n",
+			test: abandoned,
+		},
+		{
+			rule: "the server says when it is done with an abandoned request",
+			file: "internal/wire/link/serverconn.go",
+			old:  "	if abandoned {",
+			new:  "	if false && abandoned {",
+			test: abandoned,
+		},
+		{
+			rule: "abandoned requests count for their connection",
+			file: "gateway/front_h2.go",
+			old:  "	if c.abandoned.Load() >= maxH2Streams {",
+			new:  "	if false {",
+			test: atTheirs,
+		},
+		{
+			rule: "beyond the share of a worker, who gives up is refused",
+			file: "gateway/crossing.go",
+			old:  "	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {",
+			new:  "	if false {",
+			test: haveAShare,
+		},
+		{
+			rule: "beyond the share of a worker, others go on",
+			file: "gateway/abandoned.go",
+			old:  "	return n > 0 && n*len(a.by) >= a.count\n",
+			new:  "	return n >= 0\n",
+			test: haveAShare,
+		},
+		{
+			rule: "links over the bound are refused",
+			file: "internal/wire/link/server.go",
+			old:  `full, oldest := len(s.conns) >= s.MaxConns, s.greeting.Front()`,
+			new:  `full, oldest := false, s.greeting.Front()`,
+			test: "./internal/wire/link -run ^TestServerBoundsConnections$",
+		},
+		{
+			rule: "who says no hello makes room for who does",
+			file: "internal/wire/link/server.go",
+			old:  "	if !full || oldest != nil {",
+			new:  "	if !full {",
+			test: "./internal/wire/link -run ^TestServerBoundsConnections$",
+		},
+		{
+			rule: "connections that wait are bounded, and make room for links",
+			file: "internal/wire/link/split.go",
+			old:  "left := patience - ",
+			new:  "left := time.Hour - ",
+			test: "./internal/wire/link -timeout 20s -run ^TestSplitBoundsSilence$",
+		},
+	}
+}

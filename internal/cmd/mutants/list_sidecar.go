@@ -1,0 +1,147 @@
+package main
+
+// sidecarMutations are about what ends an execution at an app.
+func sidecarMutations() []mutation {
+	const (
+		closes    = "./gateway -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
+		grace     = "./gateway -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
+		abandoned = "./gateway -run '^TestTrapAbandonedRequestsAreGivenUp$'"
+		leaves    = "./gateway -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
+		giving    = "./internal/wire/hop1 -run '^TestGivingUp$'"
+	)
+	return []mutation{
+		{
+			rule: "the app's connection is half-closed when it is given up",
+			file: "internal/wire/hop1/conn.go",
+			old:  "_ = half.CloseWrite()",
+			new:  "_ = half",
+			test: "./gateway -run '^TestSidecarHalfClosesWhatItGivesUp$'",
+		},
+		{
+			rule: "the app's close of a connection that is given up is waited for",
+			file: "internal/wire/hop1/pool.go",
+			old:  "p.Grace > 0 && !c.awaitEnd(p.Grace)",
+			new:  "p.Grace < 0 && !c.awaitEnd(p.Grace)",
+			test: closes,
+		},
+		{
+			rule: "the grace is the time between cancel and surrender",
+			file: "gateway/worker.go",
+			old:  "return lease.Surrender.Mono - lease.Cancel.Mono",
+			new:  "return (lease.Surrender.Mono - lease.Cancel.Mono) / 2",
+			test: grace,
+		},
+		{
+			rule: "an app that does not close its connection in time is logged",
+			file: "internal/wire/hop1/conn.go",
+			old:  "return !errors.Is(err, os.ErrDeadlineExceeded)",
+			new:  "return !errors.Is(err, os.ErrDeadlineExceeded) || true",
+			test: giving,
+		},
+		{
+			rule: "the handler of a proxied request returns when the app's connection is done with",
+			file: "gateway/sidecar.go",
+			old:  "	defer a.end()\n",
+			new:  "",
+			test: closes,
+		},
+		{
+			rule: "a request's body that breaks off gives the app's connection up",
+			file: "internal/wire/hop1/transport.go",
+			old:  "if err != nil && out.err == nil {",
+			new:  "if false {",
+			test: grace,
+		},
+		{
+			rule: "a connection that is interrupted is given up before RoundTrip returns",
+			file: "internal/wire/hop1/transport.go",
+			old:  "		t.giveUp()\n		return nil, t.cause(",
+			new:  "		go t.giveUp()\n		return nil, t.cause(",
+			test: giving,
+		},
+		{
+			rule: "a lost session is released after its last execution",
+			file: "ring/handoff/session.go",
+			old:  "m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain)",
+			new:  "m.serving+m.closing > 0",
+			test: closes,
+		},
+		{
+			rule: "a restart waits for the app of the process before it",
+			file: "gateway/shell.go",
+			old:  "		case <-time.After(s.w.grace()):\n",
+			new:  "		case <-time.After(0):\n",
+			test: "./gateway -run '^TestTrapSidecarRestartWaitsForTheApp$'",
+		},
+		{
+			rule: "a restarted worker with --upstream gives its app time",
+			file: "cmd/worker/main.go",
+			old:  "PreviousApp: o.upstream != nil, ",
+			new:  "",
+			test: "./cmd/worker -run '^TestRestartInFrontOfAnApp$'",
+		},
+		{
+			rule: "an execution over HTTP is detached from its client",
+			file: "gateway/handler.go",
+			old:  "		x.detach()\n",
+			new:  "",
+			test: leaves,
+		},
+		{
+			rule: "an execution over the link is detached from its client",
+			file: "gateway/server.go",
+			old:  "		x.detach()\n",
+			new:  "",
+			test: leaves,
+		},
+		{
+			rule: "a request whose client has left is given up in the end",
+			file: "gateway/detached.go",
+			old:  "		case c.left.IsZero() && c.client.Err() != nil:\n			c.left = now\n",
+			new:  "",
+			test: abandoned,
+		},
+		{
+			rule: "a request whose client has left is given time",
+			file: "gateway/detached.go",
+			old:  "now.Sub(c.left) >= timeout",
+			new:  "now.Sub(c.left) >= timeout/2",
+			test: abandoned,
+		},
+		{
+			rule: "who ends his side of an upgraded connection has left",
+			file: "gateway/sidecar.go",
+			old:  "	u.run.clientLeft()\n",
+			new:  "",
+			test: abandoned,
+		},
+		{
+			rule: "a broken answer to a proxied request does not look whole",
+			file: "gateway/sidecar.go",
+			old:  "	if a.brokeOff {",
+			new:  "	if false {",
+			test: "./gateway -run '^TestSidecarOverLinkBrokenAnswer$'",
+		},
+		{
+			rule: "connections to an app are bounded",
+			file: "internal/wire/hop1/pool.go",
+			old:  "		if err := p.await(ctx); err != nil {",
+			new:  "		if err := error(nil); err != nil {",
+			test: "./internal/wire/hop1 -timeout 20s -run ^TestFullPool$",
+		},
+		{
+			rule: "who waits for a connection to an app does not for ever",
+			file: "internal/wire/hop1/pool.go",
+			old:  "	if p.Wait > 0 {",
+			new:  "	if false {",
+			test: "./gateway -timeout 20s -run ^TestAppConnectionsAreBounded$",
+		},
+		{
+			rule: "a request for which the app has no connection left fails with 503",
+			file: "gateway/sidecar_link.go",
+			old:  "errors.Is(err, hop1.ErrFull)",
+			new:  "false",
+			test: "./gateway -run ^TestAppConnectionsAreBounded$",
+		},
+	}
+}

@@ -1,0 +1,194 @@
+package deptest
+
+import (
+	"errors"
+	"go/build"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/keyway-go/keyway"
+
+const (
+	memberlist = "github.com/hashicorp/memberlist"
+	goRedis    = "github.com/redis/go-redis"
+	miniredis  = "github.com/alicebob/miniredis"
+	consistent = "github.com/buraksezer/consistent"
+	xxhash     = "github.com/cespare/xxhash"
+	xnet       = "golang.org/x/net"
+)
+
+// only lists which packages, with what is inside them, may import a library,
+// tests included.
+var only = []struct {
+	library string
+	by      []string
+	why     string
+}{
+	{memberlist, []string{"ring/gossip", "internal/test/gossiptest"}, "the gossip library has one door, so that it can be replaced"},
+	{goRedis, []string{"fallback"}, "Redis has one door, so that the store can be replaced"},
+	{miniredis, []string{"fallback"}, "the embedded store is one of fallback's"},
+	{xnet, []string{"internal/wire/h2", "gateway"}, "all of HTTP/2 but HPACK is Keyway's or the standard library's; the gateway's tests need HPACK, too"},
+	{consistent, []string{"ring"}, "all placement of partitions goes through ring, where it is a pure function of the member set"},
+}
+
+// pure lists packages that may use, in all, the standard library and the
+// packages in uses, and that may not import from the standard library what is
+// in never.
+var pure = []struct {
+	pkg   string
+	uses  []string
+	never []string
+	why   string
+}{
+	{"ring", []string{xxhash, consistent}, impure, "a table is a function of its arguments"},
+	{"ring/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
+	{"localmutex", nil, nil, "a keyed mutex is useful to programs that want nothing else of Keyway"},
+}
+
+// impure is where input, output, concurrency and chance come from.
+var impure = []string{"context", "crypto/rand", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http", "os", "os/exec", "os/signal", "runtime", "sync", "sync/atomic", "syscall", "unsafe"}
+
+// without lists packages and what none of their dependencies may be.
+var without = []struct {
+	pkg   string
+	never []string
+	why   string
+}{
+	{"gateway", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback"}, "who embeds the gateway brings a store and a membership"},
+	{"fallback", []string{memberlist, "ring/gossip", "gateway"}, "the Redis lock is useful to programs that want nothing else of Keyway"},
+	{"cmd/router", []string{"internal/test"}, "what tests need is not for users to run"},
+	{"cmd/worker", []string{"internal/test"}, "what tests need is not for users to run"},
+	{"ring/gossip", []string{goRedis, miniredis, "fallback", "gateway"}, "membership needs no store"},
+}
+
+func TestOnly(t *testing.T) {
+	pkgs := load(t)
+	for _, rule := range only {
+		for name, p := range pkgs {
+			imports := slices.Concat(p.Imports, p.TestImports, p.XTestImports)
+			allowed := slices.ContainsFunc(rule.by, func(by string) bool { return in(by)(name) })
+			if i := slices.IndexFunc(imports, in(rule.library)); i >= 0 && !allowed {
+				t.Errorf("%s imports %s, which is for %v: %s", name, imports[i], rule.by, rule.why)
+			}
+		}
+	}
+}
+
+func TestPure(t *testing.T) {
+	pkgs := load(t)
+	for _, rule := range pure {
+		for dep, via := range pkgs.deps(t, rule.pkg) {
+			allowed := !isForeign(dep) || slices.ContainsFunc(rule.uses, func(lib string) bool { return in(lib)(dep) })
+			if !allowed || slices.Contains(rule.never, dep) {
+				t.Errorf("%s depends on %s (imported by %s): %s", rule.pkg, dep, via, rule.why)
+			}
+		}
+	}
+}
+
+func TestWithout(t *testing.T) {
+	pkgs := load(t)
+	for _, rule := range without {
+		for dep, via := range pkgs.deps(t, rule.pkg) {
+			if slices.ContainsFunc(rule.never, func(never string) bool { return in(never)(dep) }) {
+				t.Errorf("%s depends on %s (imported by %s): %s", rule.pkg, dep, via, rule.why)
+			}
+		}
+	}
+}
+
+func TestProgramsHoldNoTestHelpers(t *testing.T) {
+	pkgs := load(t)
+	for name, p := range pkgs {
+		if p.Name != "main" {
+			continue
+		}
+		if via, found := pkgs.deps(t, name)["testing"]; found {
+			t.Errorf("%s depends on testing (imported by %s)", name, via)
+		}
+	}
+}
+
+// packages are those of the main module by their path in it.
+type packages map[string]*build.Package
+
+// load reads the imports of the main module's packages.
+func load(t *testing.T) packages {
+	t.Helper()
+	root := filepath.Join("..", "..", "..")
+	pkgs := packages{}
+	err := filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if dir != root && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") || isModule(dir)) {
+			return filepath.SkipDir
+		}
+		p, err := build.Default.ImportDir(dir, 0)
+		if _, none := errors.AsType[*build.NoGoError](err); none {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, dir)
+		pkgs[filepath.ToSlash(name)] = p
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkgs
+}
+
+func isModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return err == nil
+}
+
+// deps returns what a package depends on, tests left out: packages of the main
+// module by their path in it, and through them the others by their import
+// path. The value is a package that imports it.
+func (pkgs packages) deps(t *testing.T, name string) map[string]string {
+	t.Helper()
+	if pkgs[name] == nil {
+		t.Errorf("a rule is about %s, which does not exist", name)
+	}
+	deps := map[string]string{}
+	var visit func(name string)
+	visit = func(name string) {
+		p := pkgs[name]
+		if p == nil {
+			return
+		}
+		for _, dep := range p.Imports {
+			dep = strings.TrimPrefix(dep, module+"/")
+			if _, seen := deps[dep]; !seen {
+				deps[dep] = name
+				visit(dep)
+			}
+		}
+	}
+	visit(name)
+	return deps
+}
+
+// in tells whether a package is parent or inside it; for a library, in any
+// major version.
+func in(parent string) func(string) bool {
+	return func(pkg string) bool {
+		return pkg == parent || strings.HasPrefix(pkg, parent+"/")
+	}
+}
+
+// isForeign tells whether a package is neither of the standard library nor of
+// the main module.
+func isForeign(pkg string) bool {
+	first, _, _ := strings.Cut(pkg, "/")
+	return strings.Contains(first, ".")
+}

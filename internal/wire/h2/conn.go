@@ -1,0 +1,353 @@
+package h2
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/keyway-go/keyway/internal/wire/sock"
+)
+
+// Conn is a client's connection.
+type Conn struct {
+	srv     *Server
+	nc      net.Conn
+	handler func(*Stream)
+	raw     syscall.RawConn // nil if nc is not a socket
+	io      struct {        // what tryRead and tryWrite take and leave
+		read, write       func(fd uintptr) bool // those two, made once
+		n                 int
+		readErr, writeErr error
+		out               []byte
+	}
+
+	tick atomic.Int64 // calls of Check
+	late atomic.Int64 // tick at which what the reader waits for has taken too long; 0 for never
+	over atomic.Bool  // what comes is not looked at any more
+
+	input   // of the goroutine that reads
+	decoder *hpack.Decoder
+	block   block
+	greeted bool // the client's first SETTINGS have come
+
+	mu sync.Mutex // guards what follows
+
+	streams map[uint32]*Stream // that are open, or half closed
+	last    uint32             // highest one that the client has opened
+	running int                // handlers, those of closed streams included
+	resets  []uint32           // streams that were reset last, in a circle
+	reset   int                // how many ever were
+	calm    int                // what the client may yet do of what costs more than it brings
+
+	receive int // bytes of bodies that the client may send
+	owed    int // bytes that were read and not yet granted again
+
+	credit int // bytes of bodies that the client takes
+	window int // that a stream begins with
+	out    output
+
+	idleSince int64     // tick at which the last stream ended
+	ackBy     int64     // tick by which the client's SETTINGS ACK is due; 0 when it has come
+	leaving   leaving   // how far shutting down has come
+	leaveAt   int64     // tick of its next step
+	done      bool      // nothing is sent any more
+	rest      sync.Cond // when a handler or the writer has ended
+}
+
+// leaving is a stage of the end of a connection.
+type leaving uint8
+
+const (
+	staying   leaving = iota
+	announced         // the client knows that it should open no more streams
+	refusing          // those that it opens are ignored
+	lingering         // all is sent; the client may yet read it
+)
+
+const (
+	initialReceive = 64 << 10  // window of a stream, until its body is read
+	grownReceive   = 256 << 10 // and then
+	connReceive    = 1 << 20   // window of the connection
+
+	leaveTicks  = 2 // between the announcement and the end of new streams
+	lingerTicks = 5 // for the client to read the last frames
+)
+
+// What a client may do of what costs more than it brings: calmMax at once, and
+// calmTick more at each tick.
+const (
+	calmMax  = 10_000
+	calmTick = 1_000
+
+	calmFrame  = 1  // a frame without effect
+	calmReset  = 5  // a stream for nothing
+	calmChange = 10 // SETTINGS
+)
+
+// NewConn returns a connection to be served: one on which the client has said
+// that it speaks HTTP/2, or TLS has. Streams are answered by handler, which is
+// called on a goroutine of the stream's own; what it has not ended when it
+// returns is reset.
+func (s *Server) NewConn(nc net.Conn, handler func(*Stream)) *Conn {
+	c := &Conn{srv: s, nc: nc, handler: handler, streams: make(map[uint32]*Stream), calm: calmMax, receive: connReceive, credit: defaultWindow, window: defaultWindow}
+	if c.raw = sock.Raw(nc); c.raw != nil {
+		c.io.read, c.io.write = c.tryRead, c.tryWrite
+	}
+	c.decoder = hpack.NewDecoder(4096, c.block.take)
+	c.decoder.SetMaxStringLength(2 * s.MaxHeaderBytes)
+	c.out.encoder = hpack.NewEncoder(&c.out)
+	c.rest.L = &c.mu
+	return c
+}
+
+// Serve serves the connection to its end, and returns when no handler runs any
+// more. What has been read of it already is in read.
+func (c *Conn) Serve(read []byte) {
+	c.late.Store(int64(c.srv.HeadTicks))
+	c.mu.Lock()
+	c.hello()
+	c.mu.Unlock()
+	c.end(c.run(read))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.running > 0 || c.out.writing {
+		c.rest.Wait()
+	}
+}
+
+// hello sends what a server sends first.
+func (c *Conn) hello() {
+	var settings []byte
+	settings = appendSetting(settings, settingMaxStreams, uint32(c.srv.MaxStreams))
+	settings = appendSetting(settings, settingInitialWindow, initialReceive)
+	settings = appendSetting(settings, settingMaxHeaderList, uint32(c.srv.MaxHeaderBytes))
+	b := appendFrame(nil, frame{length: len(settings), kind: frameSettings})
+	b = append(b, settings...)
+	c.control(appendWord(b, frameWindowUpdate, 0, connReceive-defaultWindow))
+	c.ackBy = int64(c.srv.HeadTicks)
+}
+
+// run reads until the connection ends.
+func (c *Conn) run(read []byte) error {
+	c.keep(read)
+	for c.have() < len(preface) {
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+	if string(c.in[c.r:c.r+len(preface)]) != preface {
+		return fatal(ProtocolError, "it does not begin as HTTP/2")
+	}
+	c.r += len(preface)
+	for {
+		if c.have() < frameHeaderLen {
+			if err := c.fill(); err != nil {
+				return err
+			}
+			continue
+		}
+		f := parseFrame(c.in[c.r:])
+		if f.length > maxFrame {
+			return fatal(FrameSizeError, "a frame is too long")
+		}
+		end := c.r + frameHeaderLen + f.length
+		if end > c.w {
+			if err := c.fill(); err != nil {
+				return err
+			}
+			continue
+		}
+		if c.over.Load() {
+			return nil
+		}
+		payload := c.in[c.r+frameHeaderLen : end]
+		c.r = end
+		if err := c.frame(f, payload); err != nil {
+			return err
+		}
+		if !c.block.open && c.greeted && c.late.Load() != 0 {
+			c.late.Store(0)
+		}
+	}
+}
+
+// await notes how long the next bytes may take.
+func (c *Conn) await() {
+	if c.late.Load() != 0 {
+		return
+	}
+	limit := 0
+	switch {
+	case c.block.open:
+		limit = c.srv.HeadTicks
+	case c.have() == 0:
+		return
+	case c.have() < frameHeaderLen || parseFrame(c.in[c.r:]).kind == frameHeaders:
+		limit = c.srv.HeadTicks
+	default:
+		limit = c.srv.ClientTicks
+	}
+	if limit > 0 {
+		c.late.Store(c.tick.Load() + int64(limit))
+	}
+}
+
+// end ends what is served, and the connection, when reading has come to an end:
+// the client is told why, if it is its fault, and given time to read that.
+func (c *Conn) end(err error) {
+	broken, ok := errors.AsType[*connError](err)
+	c.mu.Lock()
+	if ok && c.leaving != lingering {
+		c.goAway(broken.code, broken.why)
+		c.linger()
+	}
+	c.over.Store(true)
+	linger := c.leaving == lingering
+	c.abort()
+	c.mu.Unlock()
+	for linger && c.fill() == nil {
+		c.r, c.w = 0, 0
+	}
+	c.kill()
+	c.mu.Lock()
+	c.done = true
+	c.mu.Unlock()
+	c.lend()
+}
+
+// abort ends all streams. c.mu is held.
+func (c *Conn) abort() {
+	for _, st := range c.streams {
+		st.fail(ErrClosed)
+	}
+}
+
+// Check is to be called at each tick, and with leave set from when the
+// connection is to be given up: it ends when the streams that run have.
+func (c *Conn) Check(leave bool) {
+	now := c.tick.Add(1)
+	if late := c.late.Load(); late != 0 && now >= late {
+		c.kill()
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calm = min(c.calm+calmTick, calmMax)
+	c.checkStreams(now)
+	switch idle := c.quiet(); {
+	case c.stuck(now), c.leaving == lingering && now >= c.leaveAt:
+		c.kill()
+	case c.leaving == lingering:
+	case c.ackBy != 0 && now >= c.ackBy:
+		c.leave(SettingsTimeout)
+	case idle && (leave || now-c.idleSince >= int64(c.srv.IdleTicks)), c.leaving == refusing && idle:
+		c.leave(NoError)
+	case leave && c.leaving == staying:
+		c.announce()
+		c.leaving, c.leaveAt = announced, now+leaveTicks
+	case c.leaving == announced && now >= c.leaveAt:
+		c.goAway(NoError, "")
+		c.leaving = refusing
+	}
+}
+
+// checkStreams gives streams up that wait for the client for too long.
+func (c *Conn) checkStreams(now int64) {
+	patience := int64(c.srv.ClientTicks)
+	if patience == 0 {
+		return
+	}
+	for _, st := range c.streams {
+		if st.reading {
+			if st.waited++; st.waited >= patience {
+				st.interrupted = true
+				st.wake()
+			}
+		}
+		if st.sending != 0 && now-st.sending >= patience {
+			st.giveUp(Cancel, errLate)
+		}
+	}
+}
+
+// leave ends the connection; streams that run are lost. c.mu is held.
+func (c *Conn) leave(code Code) {
+	if c.leaving != refusing || code != NoError {
+		c.goAway(code, "")
+	}
+	c.linger()
+	c.over.Store(true)
+	c.abort()
+}
+
+// linger lets what is queued go out, and then waits for the client to close the
+// connection: closing it with bytes unread could lose what it has not read.
+// c.mu is held.
+func (c *Conn) linger() {
+	c.leaving, c.leaveAt = lingering, c.tick.Load()+lingerTicks
+	c.late.Store(0)
+	c.start()
+}
+
+// announce tells the client to open no more streams. Those that are under way
+// are still served. c.mu is held.
+func (c *Conn) announce() {
+	b := appendFrame(nil, frame{length: 8, kind: frameGoAway})
+	c.control(append(b, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, byte(NoError)))
+}
+
+// goAway tells the client which streams are served at most, and why no others.
+// c.mu is held.
+func (c *Conn) goAway(code Code, why string) {
+	b := appendFrame(nil, frame{length: 8 + len(why), kind: frameGoAway})
+	b = append(b, byte(c.last>>24), byte(c.last>>16), byte(c.last>>8), byte(c.last), 0, 0, 0, byte(code))
+	c.control(append(b, why...))
+}
+
+// kill closes the connection at once.
+func (c *Conn) kill() {
+	if t, ok := c.nc.(*tls.Conn); ok {
+		t.NetConn().Close() // Close of the tls.Conn may wait for the client
+		return
+	}
+	c.nc.Close()
+}
+
+// Idle returns for how many calls of Check no request has been under way. It is
+// 0 if one is, or the connection is coming to its end.
+func (c *Conn) Idle() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.quiet() || c.leaving != staying {
+		return 0
+	}
+	return c.tick.Load() - c.idleSince
+}
+
+// EndIdle ends the connection, unless a request is under way.
+func (c *Conn) EndIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.quiet() && c.leaving == staying {
+		c.leave(NoError)
+	}
+}
+
+// quiet reports whether no request is under way. c.mu is held.
+func (c *Conn) quiet() bool { return len(c.streams) == 0 && c.running == 0 }
+
+// Close ends the connection at once. It may be called more than once.
+func (c *Conn) Close() { c.kill() }
+
+// charge counts what costs more than it brings. c.mu is held.
+func (c *Conn) charge(cost int) error {
+	if c.calm -= cost; c.calm < 0 {
+		return fatal(EnhanceYourCalm, "too much that leads to nothing")
+	}
+	return nil
+}

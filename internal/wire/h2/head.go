@@ -1,0 +1,357 @@
+package h2
+
+import (
+	"strings"
+	"sync"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/keyway-go/keyway/internal/wire/http1"
+)
+
+// Field is a header or trailer field. Names are in lower case.
+type Field = hpack.HeaderField
+
+// Request is the head of a request. It is well formed by RFC 9113, section 8,
+// and names and values are free of what could end a line of HTTP/1.1.
+type Request struct {
+	Method    string // a token
+	Scheme    string // http or https; "" for CONNECT
+	Authority string // or Host; of what net/http takes in a Host, never empty
+	Path      string // path and query, without spaces and control characters; "*" for OPTIONS, "" for CONNECT
+	Fields    []Field
+
+	// ContentLength is the length of the body; -1 if that is not known.
+	ContentLength int64
+	// Body says that a body follows, even if it should turn out to be empty.
+	Body bool
+}
+
+// block is a list of fields that is being read (RFC 9113, section 4.3).
+type block struct {
+	open     bool // CONTINUATION has to follow
+	purpose  purpose
+	stream   uint32
+	end      bool // nothing follows it on the stream
+	code     Code // of the stream's reset, with purposeReset
+	left     int  // bytes of fields that are taken
+	limit    int  // of them
+	count    int  // fields that were decoded
+	size     int  // and their bytes
+	room     int  // bytes of frames that are taken
+	trailer  bool
+	regular  bool // pseudo fields have ended
+	seen     pseudo
+	bad      string // what is malformed; "" for nothing
+	tooLarge bool
+	host     string
+	length   int64 // -1 if there is no Content-Length
+	crumbs   []string
+	request  Request
+	fields   *[]Field // of fieldLists
+}
+
+// purpose is what a block is read for.
+type purpose uint8
+
+const (
+	purposeRequest purpose = iota // opens a stream
+	purposeTrailer                // ends a stream's body
+	purposeReset                  // is decoded, and its stream is reset
+	purposeIgnore                 // is decoded only
+)
+
+type pseudo uint8
+
+const (
+	seenMethod pseudo = 1 << iota
+	seenScheme
+	seenAuthority
+	seenPath
+)
+
+var fieldLists = sync.Pool{New: func() any { list := make([]Field, 0, 24); return &list }}
+
+// freeFields gives a list of fields back.
+func freeFields(list *[]Field) {
+	if list == nil || cap(*list) > 256 {
+		return
+	}
+	clear(*list)
+	*list = (*list)[:0]
+	fieldLists.Put(list)
+}
+
+// begin prepares b for a block.
+func (b *block) begin(p purpose, f frame, limit int) {
+	*b = block{
+		open: true, purpose: p, stream: f.stream, end: f.has(flagEndStream), left: limit, limit: limit, room: 2*limit + maxFrame,
+		trailer: p == purposeTrailer, length: -1, crumbs: b.crumbs[:0], fields: fieldLists.Get().(*[]Field),
+	}
+}
+
+// maxFields is how many fields a list may have.
+const maxFields = 200
+
+// excess is how many times as many fields, and bytes of them, as are taken are
+// decoded before the connection is given up.
+const excess = 4
+
+// flood reports whether more was decoded than a client has reason to send.
+func (b *block) flood() bool { return b.count > excess*maxFields || b.size > excess*b.limit }
+
+// take takes a field.
+func (b *block) take(f Field) {
+	size := len(f.Name) + len(f.Value) + 32
+	b.count++
+	b.size += size
+	switch {
+	case b.bad != "" || b.tooLarge || b.purpose > purposeTrailer:
+		return
+	case size > b.left, b.count > maxFields:
+		b.tooLarge = true
+		return
+	default:
+		b.left -= size
+	}
+	switch {
+	case !validValue(f.Value):
+		b.bad = "a field's value has control characters, or spaces around it"
+	case len(f.Name) > 0 && f.Name[0] == ':':
+		b.takePseudo(f)
+	case !validName(f.Name):
+		b.bad = "a field's name is no token in lower case"
+	default:
+		b.regular = true
+		b.takeField(f)
+	}
+}
+
+func (b *block) takePseudo(f Field) {
+	var kind pseudo
+	var into *string
+	switch f.Name {
+	case ":method":
+		kind, into = seenMethod, &b.request.Method
+	case ":scheme":
+		kind, into = seenScheme, &b.request.Scheme
+	case ":authority":
+		kind, into = seenAuthority, &b.request.Authority
+	case ":path":
+		kind, into = seenPath, &b.request.Path
+	}
+	switch {
+	case kind == 0 || b.trailer:
+		b.bad = "an unknown pseudo field, or one in trailers"
+	case b.regular:
+		b.bad = "a pseudo field after others"
+	case b.seen&kind != 0:
+		b.bad = "a pseudo field twice"
+	default:
+		b.seen |= kind
+		*into = f.Value
+	}
+}
+
+func (b *block) takeField(f Field) {
+	if b.trailer && neverInTrailers(f.Name) {
+		b.bad = "a field that must not stand in trailers"
+		return
+	}
+	switch f.Name {
+	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+		b.bad = "a field of one HTTP/1.1 connection"
+	case "te":
+		if !strings.EqualFold(f.Value, "trailers") {
+			b.bad = "TE with something else than trailers"
+		}
+		*b.fields = append(*b.fields, f)
+	case "host":
+		if b.host != "" || f.Value == "" {
+			b.bad = "Host twice, or empty"
+		}
+		b.host = f.Value
+	case "content-length":
+		if b.length >= 0 || !digits(f.Value, &b.length) {
+			b.bad = "Content-Length twice, or no number"
+		}
+	case "cookie":
+		b.crumbs = append(b.crumbs, f.Value)
+	default:
+		*b.fields = append(*b.fields, f)
+	}
+}
+
+// finish completes and judges the request. What is wrong stands in bad.
+func (b *block) finish() {
+	switch len(b.crumbs) {
+	case 0:
+	case 1:
+		*b.fields = append(*b.fields, Field{Name: "cookie", Value: b.crumbs[0]})
+	default:
+		*b.fields = append(*b.fields, Field{Name: "cookie", Value: strings.Join(b.crumbs, "; ")})
+	}
+	clear(b.crumbs)
+	r := &b.request
+	r.Fields, r.ContentLength, r.Body = *b.fields, b.length, !b.end
+	if b.bad != "" || b.tooLarge || b.purpose != purposeRequest {
+		return
+	}
+	if r.Authority == "" {
+		r.Authority = b.host
+	}
+	switch {
+	case b.host != "" && b.host != r.Authority:
+		b.bad = "Host and :authority differ"
+	case !http1.PlainRequest(r.Method, "/", r.Authority):
+		b.bad = ":method is no token, or :authority no host"
+	case r.Method == "CONNECT" && b.seen != seenMethod|seenAuthority:
+		b.bad = "CONNECT with :scheme or :path"
+	case r.Method != "CONNECT" && r.Scheme != "http" && r.Scheme != "https":
+		b.bad = ":scheme is neither http nor https"
+	case r.Method != "CONNECT" && !validPath(r.Method, r.Path):
+		b.bad = ":path is no path"
+	case b.end && b.length > 0:
+		b.bad = "the body is shorter than Content-Length"
+	case b.end:
+		r.ContentLength = 0
+	}
+}
+
+// validPath reports whether p is a path and perhaps a query.
+func validPath(method, p string) bool {
+	if p == "" || p[0] != '/' && (p != "*" || method != "OPTIONS") {
+		return false
+	}
+	for i := range len(p) {
+		if c := p[i]; c <= ' ' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// validValue reports whether v has no control character but tabs within it,
+// and neither begins nor ends with a space (RFC 9113, section 8.2.1).
+func validValue(v string) bool {
+	if v == "" {
+		return true
+	}
+	if a, z := v[0], v[len(v)-1]; a == ' ' || a == '\t' || z == ' ' || z == '\t' {
+		return false
+	}
+	for i := range len(v) {
+		if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// A bit for each byte that a name may have: tokens (RFC 9110, section 5.6.2)
+// in lower case.
+const (
+	nameLow  = 0x03ff6cfa00000000 // ! # $ % & ' * + - . 0-9
+	nameHigh = 0x57ffffffc0000000 // ^ _ ` a-z | ~
+)
+
+func validName(name string) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c < 64 && nameLow>>c&1 != 0:
+		case c >= 64 && c < 128 && nameHigh>>(c-64)&1 != 0:
+		default:
+			return false
+		}
+	}
+	return name != ""
+}
+
+// digits takes a number that is written as digits alone.
+func digits(s string, n *int64) bool {
+	if s == "" || len(s) > 18 {
+		return false
+	}
+	*n = 0
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+		*n = 10**n + int64(s[i]-'0')
+	}
+	return true
+}
+
+// neverInTrailers reports whether the field says something that has to be known
+// before the body (RFC 9110, section 6.5.1).
+func neverInTrailers(name string) bool {
+	switch name {
+	case "authorization", "cache-control", "content-encoding", "content-length", "content-range", "content-type", "cookie",
+		"expect", "host", "max-forwards", "pragma", "proxy-authenticate", "proxy-authorization", "range", "realm", "te",
+		"trailer", "www-authenticate":
+		return true
+	}
+	return strings.HasPrefix(name, "if-")
+}
+
+// AppendField appends a field of an answer. It leaves out names that are no
+// tokens, puts names in lower case, and turns control characters in values into
+// spaces.
+func AppendField(list []Field, name, value string) []Field {
+	lower, ok := lowerNames[name]
+	if !ok {
+		if lower = strings.ToLower(name); !validName(lower) {
+			return list
+		}
+	}
+	if !validValue(value) {
+		value = cleanValue(value)
+	}
+	return append(list, Field{Name: lower, Value: value})
+}
+
+func cleanValue(v string) string {
+	b := []byte(v)
+	for i, c := range b {
+		if c < ' ' || c == 0x7f {
+			b[i] = ' '
+		}
+	}
+	return strings.Trim(string(b), " ")
+}
+
+// lowerNames has the fields that answers have most, by their canonical names.
+var lowerNames = map[string]string{
+	"Accept-Ranges":                    "accept-ranges",
+	"Access-Control-Allow-Origin":      "access-control-allow-origin",
+	"Access-Control-Allow-Credentials": "access-control-allow-credentials",
+	"Age":                              "age",
+	"Alt-Svc":                          "alt-svc",
+	"Cache-Control":                    "cache-control",
+	"Content-Disposition":              "content-disposition",
+	"Content-Encoding":                 "content-encoding",
+	"Content-Language":                 "content-language",
+	"Content-Range":                    "content-range",
+	"Content-Security-Policy":          "content-security-policy",
+	"Content-Type":                     "content-type",
+	"Date":                             "date",
+	"Etag":                             "etag",
+	"Expires":                          "expires",
+	"Last-Modified":                    "last-modified",
+	"Link":                             "link",
+	"Location":                         "location",
+	"Pragma":                           "pragma",
+	"Referrer-Policy":                  "referrer-policy",
+	"Retry-After":                      "retry-after",
+	"Server":                           "server",
+	"Set-Cookie":                       "set-cookie",
+	"Strict-Transport-Security":        "strict-transport-security",
+	"Traceparent":                      "traceparent",
+	"Trailer":                          "trailer",
+	"Vary":                             "vary",
+	"Via":                              "via",
+	"Www-Authenticate":                 "www-authenticate",
+	"X-Content-Type-Options":           "x-content-type-options",
+	"X-Frame-Options":                  "x-frame-options",
+	"X-Request-Id":                     "x-request-id",
+}

@@ -1,0 +1,120 @@
+package h2
+
+import (
+	"io"
+	"sync"
+	"syscall"
+
+	"github.com/keyway-go/keyway/internal/wire/sock"
+)
+
+// inSize is how much is read at once. The longest frame fits twice.
+const inSize = 40 << 10
+
+var inPool = sync.Pool{New: func() any { return new([inSize]byte) }}
+
+// input is what has been read and not been worked on.
+type input struct {
+	in   []byte // of inPool; nil while nothing has come
+	r, w int    // the bytes are in[r:w]
+	part []byte // they are here while in is nil
+}
+
+func (p *input) have() int {
+	if p.in == nil {
+		return len(p.part)
+	}
+	return p.w - p.r
+}
+
+// keep appends b to what has been read.
+func (p *input) keep(b []byte) {
+	p.borrow()
+	if p.w+len(b) > len(p.in) {
+		grown := make([]byte, p.w+len(b)+inSize)
+		copy(grown, p.in[:p.w])
+		p.in = grown
+	}
+	p.w += copy(p.in[p.w:], b)
+}
+
+// borrow sees that there is a buffer, with room behind in[:w].
+func (p *input) borrow() {
+	if p.in == nil {
+		p.in = inPool.Get().(*[inSize]byte)[:]
+		p.r, p.w = 0, copy(p.in, p.part)
+		p.part = nil
+	}
+	if p.r > 0 && len(p.in)-p.w < inSize/2 {
+		p.w = copy(p.in, p.in[p.r:p.w])
+		p.r = 0
+	}
+}
+
+// lend gives the buffer back, and keeps what is in it.
+func (p *input) lend() {
+	if p.in == nil {
+		return
+	}
+	if p.w > p.r {
+		p.part = append([]byte(nil), p.in[p.r:p.w]...)
+	}
+	if len(p.in) == inSize {
+		inPool.Put((*[inSize]byte)(p.in))
+	}
+	p.in, p.r, p.w = nil, 0, 0
+}
+
+// fill reads more.
+func (c *Conn) fill() error {
+	c.await()
+	if c.raw == nil {
+		return c.fillPlainly()
+	}
+	err := c.raw.Read(c.io.read)
+	switch {
+	case err != nil:
+		return err
+	case c.io.readErr != nil:
+		return c.io.readErr
+	case c.io.n == 0:
+		return io.EOF
+	}
+	c.w += c.io.n
+	return nil
+}
+
+// tryRead is for raw.Read. While nothing has come it holds no buffer.
+func (c *Conn) tryRead(fd uintptr) bool {
+	c.borrow()
+	c.io.n, c.io.readErr = sock.Read(fd, c.in[c.w:])
+	if c.io.readErr == syscall.EAGAIN {
+		c.lend()
+		return false
+	}
+	return true
+}
+
+// fillPlainly is fill for a connection that is not a socket. While nothing has
+// come it holds a small buffer.
+func (c *Conn) fillPlainly() error {
+	var few [64]byte
+	if c.have() > 0 {
+		c.borrow()
+		n, err := c.nc.Read(c.in[c.w:])
+		c.w += n
+		return noProgress(n, err)
+	}
+	c.lend()
+	n, err := c.nc.Read(few[:])
+	c.keep(few[:n])
+	return noProgress(n, err)
+}
+
+// noProgress is err if nothing was read.
+func noProgress(n int, err error) error {
+	if n > 0 {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,271 @@
+package h2
+
+import (
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/keyway-go/keyway/internal/wire/sock"
+)
+
+const (
+	outSize   = 16 << 10  // of a new buffer
+	keptSize  = 128 << 10 // up to which a buffer is used again
+	highWater = 256 << 10 // answers wait while more than this is queued
+	hardLimit = 1 << 20   // the client does not read what it has asked for
+	writeSize = 256 << 10 // largest single write, so that progress can be seen
+)
+
+var outPool = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
+
+// output is what is to be sent.
+type output struct {
+	buf     []byte
+	pooled  *[]byte // that buf came from
+	writing bool    // a goroutine writes
+	since   int64   // tick at which its write last made progress, plus 1; 0 while there is none
+	shut    bool    // the end has been sent
+	blocked int     // streams that wait for room, or for credit
+	woken   int     // how many ever were, of those
+
+	encoder *hpack.Encoder
+	known   map[string]string // value that a field had last
+}
+
+// Write implements [io.Writer] for the encoder.
+func (o *output) Write(p []byte) (int, error) {
+	o.buf = append(o.buf, p...)
+	return len(p), nil
+}
+
+// borrow sees that there is a buffer.
+func (o *output) borrow() {
+	if o.buf == nil {
+		o.pooled = outPool.Get().(*[]byte)
+		o.buf = (*o.pooled)[:0]
+	}
+}
+
+// control queues frames that cannot wait. A client that makes this side queue
+// without bound is cut off. c.mu is held.
+func (c *Conn) control(frames []byte) {
+	if c.done || c.leaving == lingering {
+		return
+	}
+	c.out.borrow()
+	c.out.buf = append(c.out.buf, frames...)
+	if len(c.out.buf) > hardLimit {
+		c.done = true
+		c.kill()
+	}
+	c.start()
+}
+
+// start sees that someone writes. c.mu is held.
+func (c *Conn) start() {
+	if !c.out.writing {
+		c.out.writing = true
+		go c.flush()
+	}
+}
+
+// flush writes until nothing is left. Before each write it lets the other
+// goroutines run, so that those that are about to queue something do so first.
+func (c *Conn) flush() {
+	var err error
+	for {
+		runtime.Gosched()
+		c.mu.Lock()
+		if err != nil {
+			c.done = true
+		}
+		b, pooled := c.out.buf, c.out.pooled
+		c.out.buf, c.out.pooled = nil, nil
+		if c.done || len(b) == 0 {
+			if c.done || c.leaving != lingering || c.out.shut {
+				c.out.writing = false
+				c.unblock()
+				c.rest.Broadcast()
+				c.mu.Unlock()
+				return
+			}
+			c.out.shut = true
+			c.mu.Unlock()
+			c.closeWrite()
+			continue
+		}
+		c.out.since = c.tick.Load() + 1
+		c.unblock()
+		c.mu.Unlock()
+		if err = c.write(b); err != nil {
+			c.kill()
+		}
+		if cap(b) <= keptSize {
+			*pooled = b[:0]
+			outPool.Put(pooled)
+		}
+	}
+}
+
+// write writes b in pieces.
+func (c *Conn) write(b []byte) (err error) {
+	for len(b) > 0 && err == nil {
+		n := min(len(b), writeSize)
+		if c.raw != nil {
+			n, err = c.writeRaw(b[:n])
+		} else {
+			n, err = c.nc.Write(b[:n])
+		}
+		b = b[n:]
+		c.mu.Lock()
+		c.out.since = c.tick.Load() + 1
+		if len(b) == 0 {
+			c.out.since = 0
+		}
+		c.mu.Unlock()
+	}
+	return err
+}
+
+// writeRaw writes what the socket takes, at least a part of b.
+func (c *Conn) writeRaw(b []byte) (n int, err error) {
+	c.io.out = b
+	if err = c.raw.Write(c.io.write); err == nil {
+		err = c.io.writeErr
+	}
+	n = len(b) - len(c.io.out)
+	c.io.out = nil
+	return n, err
+}
+
+// tryWrite is for raw.Write.
+func (c *Conn) tryWrite(fd uintptr) bool {
+	var n int
+	n, c.io.writeErr = sock.Write(fd, c.io.out)
+	c.io.out = c.io.out[n:]
+	return c.io.writeErr != syscall.EAGAIN
+}
+
+// stuck reports whether the client has not taken anything for too long. c.mu is
+// held.
+func (c *Conn) stuck(now int64) bool {
+	patience := int64(c.srv.ClientTicks)
+	return patience > 0 && c.out.since != 0 && now-c.out.since >= patience
+}
+
+// closeWrite ends this side of the connection.
+func (c *Conn) closeWrite() {
+	if cw, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		_ = cw.CloseWrite()
+		return
+	}
+	c.kill()
+}
+
+// unblock lets the streams go on that wait for room or credit and can: of those
+// that wait for the connection's credit no more than it suffices for. One that
+// does not use it up calls unblock for the others. c.mu is held.
+func (c *Conn) unblock() {
+	if c.out.blocked == 0 || len(c.out.buf) > highWater {
+		return
+	}
+	credit := c.credit
+	for _, st := range c.streams {
+		switch {
+		case st.sending == 0:
+			continue
+		case st.wants == 0:
+		case st.credit <= 0 || credit <= 0:
+			continue
+		default:
+			credit -= min(st.credit, st.wants)
+		}
+		c.out.woken++
+		st.wake()
+	}
+}
+
+// fields queues a list of fields: HEADERS, and CONTINUATION if it is long. c.mu
+// is held.
+func (c *Conn) fields(stream uint32, status int, fields []Field, end bool) {
+	o := &c.out
+	o.borrow()
+	start := len(o.buf)
+	f := frame{kind: frameHeaders, stream: stream, flags: flagEndHeaders}
+	if end {
+		f.flags |= flagEndStream
+	}
+	o.buf = appendFrame(o.buf, f)
+	if status != 0 {
+		_ = o.encoder.WriteField(Field{Name: ":status", Value: statusText(status)})
+	}
+	for i := range fields {
+		o.field(&fields[i])
+	}
+	f.length = len(o.buf) - start - frameHeaderLen
+	if f.length > maxFrame {
+		block := append([]byte(nil), o.buf[start+frameHeaderLen:]...)
+		o.buf = appendBlock(o.buf[:start], f, block)
+		return
+	}
+	appendFrame(o.buf[:start], f)
+}
+
+// statusText returns what stays the same for as long as the program runs.
+func statusText(status int) string {
+	switch status {
+	case 200:
+		return "200"
+	case 204:
+		return "204"
+	case 304:
+		return "304"
+	}
+	return strconv.Itoa(status)
+}
+
+// appendBlock appends a block of fields that does not fit in one frame.
+func appendBlock(b []byte, f frame, block []byte) []byte {
+	f.flags &^= flagEndHeaders
+	for len(block) > 0 {
+		piece := block[:min(len(block), maxFrame)]
+		block = block[len(piece):]
+		f.length = len(piece)
+		if len(block) == 0 {
+			f.flags |= flagEndHeaders
+		}
+		b = append(appendFrame(b, f), piece...)
+		f.kind, f.flags = frameContinuation, 0
+	}
+	return b
+}
+
+// Bounds of what is remembered to find fields that are always the same.
+const (
+	maxKnown      = 64
+	maxKnownValue = 1 << 10
+)
+
+// field encodes a field. Only one that says the same as the last of its name
+// goes into the table: the others would push those out.
+func (o *output) field(f *Field) {
+	last, known := o.known[f.Name]
+	switch {
+	case known && last == f.Value && f.Name != "set-cookie":
+		_ = o.encoder.WriteField(Field{Name: f.Name, Value: last})
+		return
+	case len(f.Value) > maxKnownValue, !known && len(o.known) >= maxKnown:
+	case known:
+		o.known[f.Name] = strings.Clone(f.Value)
+	default:
+		if o.known == nil {
+			o.known = make(map[string]string)
+		}
+		o.known[strings.Clone(f.Name)] = strings.Clone(f.Value)
+	}
+	_ = o.encoder.WriteField(Field{Name: f.Name, Value: f.Value, Sensitive: true})
+}

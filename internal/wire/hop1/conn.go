@@ -1,0 +1,144 @@
+package hop1
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/sock"
+)
+
+// errStale: the connection had ended before anything was written.
+var errStale = errors.New("the connection had ended")
+
+// aLongTimeAgo is a deadline that has passed.
+var aLongTimeAgo = time.Unix(1, 0)
+
+// conn is a connection to the server, for one request at a time.
+type conn struct {
+	nc     net.Conn
+	raw    syscall.RawConn // nil if it has none
+	pooled bool            // has lain in the pool
+	broken bool            // no other request may follow
+	period int             // of the pool when it was put there
+
+	// Of start. step is a method value, made once.
+	step    func(fd uintptr) bool
+	written bool // the first write has been made
+	out, in []byte
+	sent    int // bytes of out that were written
+	got     int // bytes of in that were read
+	err     error
+}
+
+func newConn(nc net.Conn) *conn {
+	c := &conn{nc: nc, raw: sock.Raw(nc)}
+	c.step = c.writeThenRead
+	return c
+}
+
+// start writes out and reads the first of the answer to in. If nothing was
+// written the error wraps errStale.
+func (c *conn) start(out, in []byte) (n int, err error) {
+	if c.raw == nil {
+		return c.startPlainly(out, in)
+	}
+	c.written, c.out, c.in, c.sent, c.got, c.err = false, out, in, 0, 0, nil
+	err = c.raw.Read(c.step)
+	c.out, c.in = nil, nil
+	switch {
+	case err == nil:
+		err = c.err
+	case !c.written: // the deadline had passed, or the connection was closed
+		c.sent = 0
+	}
+	switch {
+	case c.sent == 0 && err != nil:
+		return 0, errors.Join(errStale, err)
+	case c.sent < len(out):
+		return c.finish(out[c.sent:], in)
+	}
+	return c.got, err
+}
+
+// writeThenRead is for raw.Read. What it writes it writes when raw.Read has
+// made ready to wait, so that it can wait for the answer at once, without
+// looking first whether there is one.
+func (c *conn) writeThenRead(fd uintptr) bool {
+	if c.written {
+		c.got, c.err = sock.Read(fd, c.in)
+		if c.err == syscall.EAGAIN {
+			c.err = nil
+			return false
+		}
+		if c.got == 0 && c.err == nil {
+			c.err = io.EOF
+		}
+		return true
+	}
+	c.written = true
+	if c.pooled && sock.Look(fd) != sock.Silent {
+		c.err = errStale
+		return true
+	}
+	c.sent, c.err = sock.Write(fd, c.out)
+	if c.err == syscall.EAGAIN {
+		c.err = nil
+		return true // start writes the rest
+	}
+	return c.err != nil || c.sent < len(c.out)
+}
+
+// finish writes the rest of a request and reads the first of the answer. A
+// server may answer without having read everything, so that writing fails.
+func (c *conn) finish(out, in []byte) (int, error) {
+	var failed error
+	if len(out) > 0 {
+		_, failed = c.nc.Write(out)
+	}
+	n, err := c.nc.Read(in)
+	if n > 0 {
+		c.broken = failed != nil
+		return n, nil
+	}
+	return 0, errors.Join(failed, err)
+}
+
+// stale reports whether a connection that has lain in the pool has ended, or
+// something came on it unasked.
+func (c *conn) stale() bool {
+	if !c.pooled || c.raw == nil {
+		return false
+	}
+	silent := false
+	err := c.raw.Control(func(fd uintptr) { silent = sock.Look(fd) == sock.Silent })
+	return err != nil || !silent
+}
+
+// awaitEnd half-closes the connection, waits until the server has closed it,
+// for at most d, and reports whether it did.
+func (c *conn) awaitEnd(d time.Duration) bool {
+	_ = c.nc.SetWriteDeadline(aLongTimeAgo)
+	_ = c.nc.SetReadDeadline(time.Now().Add(d))
+	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	dropped := make([]byte, 4<<10)
+	for {
+		if _, err := c.nc.Read(dropped); err != nil {
+			return !errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+}
+
+// startPlainly is start for a connection that is not a socket.
+func (c *conn) startPlainly(out, in []byte) (int, error) {
+	n, err := c.nc.Write(out)
+	if n == 0 && err != nil {
+		return 0, errors.Join(errStale, err)
+	}
+	return c.finish(out[n:], in)
+}

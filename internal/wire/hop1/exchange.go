@@ -1,0 +1,395 @@
+package hop1
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/keyway-go/keyway/internal/wire/http1"
+)
+
+// ErrBrokeOff: the request's body could not be read to its end.
+var ErrBrokeOff = errors.New("hop1: the request broke off")
+
+// Errors of answers. The request may have run.
+var (
+	ErrMalformed = errors.New("hop1: the answer is malformed")
+	ErrTooLarge  = errors.New("hop1: the answer's head is too large")
+)
+
+const (
+	bufferSize = 16 << 10
+	maxHead    = 1 << 20
+)
+
+// Exchange is one request and its answer. Make one with [Begin]; its user calls
+// Do, reads the answer, and calls Close. It is for one goroutine.
+type Exchange struct {
+	Method  string // of the request: it says whether the answer has a body
+	Message []byte // the request's head and body; Do goes on to use its memory
+	Watched bool   // whoever ends the context given to Do calls Interrupt then
+
+	// The answer, once Do or Continue has returned. What is in Fields is valid
+	// until the next call of any method.
+	Status        int
+	ContentLength int64 // as declared, also where there is no body; -1 if it was not
+	Fields        []http1.Field
+
+	pool *Pool
+	ctx  context.Context
+	stop func() bool // ends the watch of ctx; nil if there is none
+
+	mu          sync.Mutex // guards changes of what follows
+	conn        *conn      // nil when the exchange does not use it any more
+	interrupted bool
+
+	buf    []byte
+	r, w   int // what has been read and not yet taken stands in buf[r:w]; of a body, without its framing
+	head   http1.ResponseHead
+	heads  int // bytes of heads so far
+	body   bodyKind
+	left   int64 // of a body of known length, not read yet or in buf
+	chunks http1.Chunked
+	odd    *http.Response // whose head is not plain
+	reuse  bool           // another request may follow on conn
+	err    error          // of the body; io.EOF when all of it is in buf
+}
+
+// bodyKind is how an answer's body is delimited.
+type bodyKind uint8
+
+const (
+	bodyLength  bodyKind = iota // also for no body at all
+	bodyChunked                 //
+	bodyToEnd                   // ends with the connection
+	bodyOdd                     // net/http reads it
+)
+
+var exchanges = sync.Pool{New: func() any { return &Exchange{buf: make([]byte, bufferSize)} }}
+
+// Begin returns an exchange with an empty Message to append to.
+func (p *Pool) Begin() *Exchange {
+	x := exchanges.Get().(*Exchange)
+	x.pool, x.Message = p, x.buf[:0]
+	return x
+}
+
+// Do sends Message and reads the head of the answer; if it is an interim one
+// (Status below 200), Continue reads the next. When ctx ends, Do, Continue and
+// Next fail with its cause.
+func (x *Exchange) Do(ctx context.Context) error {
+	x.ctx = ctx
+	if !x.Watched && ctx.Done() != nil {
+		x.stop = context.AfterFunc(ctx, x.Interrupt)
+	}
+	if cap(x.Message) > cap(x.buf) {
+		x.buf = x.Message[:cap(x.Message)]
+	}
+	for fresh := 0; ; {
+		c, err := x.pool.get(ctx)
+		if err != nil {
+			return err
+		}
+		x.use(c)
+		n, err := c.start(x.Message, x.buf)
+		if err == nil {
+			x.r, x.w = 0, n
+			return x.readHead()
+		}
+		if !errors.Is(err, errStale) {
+			return x.fail(fmt.Errorf("hop1: no answer: %w", err))
+		}
+		x.release(false)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !c.pooled:
+			if fresh++; fresh == freshTries {
+				return fmt.Errorf("%w: %w", ErrNotSent, err)
+			}
+		}
+	}
+}
+
+// Continue reads the head of the next answer after an interim one.
+func (x *Exchange) Continue() error { return x.readHead() }
+
+// Interrupt makes Do, Continue and Next fail. Unlike the other methods it may
+// be called by any goroutine, until Close is.
+func (x *Exchange) Interrupt() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.interrupted = true
+	if x.conn != nil {
+		_ = x.conn.nc.SetDeadline(aLongTimeAgo)
+	}
+}
+
+// use begins the use of a connection.
+func (x *Exchange) use(c *conn) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.conn = c
+	if x.interrupted {
+		_ = c.nc.SetDeadline(aLongTimeAgo)
+	}
+}
+
+// release ends the use of the connection of an answer that is complete, or of a
+// request that was not sent.
+func (x *Exchange) release(reuse bool) {
+	c, disturbed := x.detach()
+	switch {
+	case c == nil:
+	case reuse && !disturbed && !c.broken:
+		x.pool.put(c)
+	default:
+		x.pool.drop(c)
+	}
+}
+
+// detach takes the connection from the exchange.
+func (x *Exchange) detach() (c *conn, disturbed bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c, x.conn = x.conn, nil
+	return c, x.interrupted
+}
+
+// fail ends the exchange with an error. Close gives the connection up.
+func (x *Exchange) fail(err error) error {
+	x.err = err
+	if x.ctx.Err() != nil {
+		x.err = context.Cause(x.ctx)
+	}
+	return x.err
+}
+
+// readHead reads a head that begins at buf[r].
+func (x *Exchange) readHead() error {
+	for {
+		switch v := x.head.Parse(x.buf[x.r:x.w]); {
+		case v == http1.HandOver:
+			return x.readOdd()
+		case v == http1.Done:
+			x.r += x.head.Size
+			if x.heads += x.head.Size; x.heads > maxHead {
+				return x.fail(ErrTooLarge)
+			}
+			return x.begin()
+		case x.heads+x.w-x.r > maxHead:
+			return x.fail(ErrTooLarge)
+		}
+		x.makeRoom()
+		n, err := x.conn.nc.Read(x.buf[x.w:])
+		if n == 0 && err != nil {
+			return x.fail(fmt.Errorf("hop1: no answer: %w", err))
+		}
+		x.w += n
+	}
+}
+
+// makeRoom makes room behind buf[r:w].
+func (x *Exchange) makeRoom() {
+	switch {
+	case x.w < len(x.buf):
+		return
+	case x.r > 0:
+		x.w = copy(x.buf, x.buf[x.r:x.w])
+	default:
+		bigger := make([]byte, 2*len(x.buf))
+		x.w = copy(bigger, x.buf[x.r:x.w])
+		x.buf = bigger
+	}
+	x.r = 0
+}
+
+// begin begins the answer whose head has been parsed.
+func (x *Exchange) begin() error {
+	h := &x.head
+	x.Status, x.ContentLength, x.Fields = h.Status, h.ContentLength, h.Fields
+	switch {
+	case h.Status == http.StatusSwitchingProtocols:
+		return x.fail(fmt.Errorf("%w: it changes protocols", ErrMalformed))
+	case h.Status < 200:
+		return nil
+	}
+	framing := http1.Framing{Method: x.Method, Status: h.Status, Length: h.ContentLength}
+	has, unknown := framing.Body()
+	x.reuse = !h.Close
+	switch {
+	case !has:
+		x.body, x.left = bodyLength, 0
+	case !unknown:
+		x.body, x.left = bodyLength, h.ContentLength
+	case h.Chunked:
+		x.body, x.chunks = bodyChunked, http1.Chunked{}
+	default:
+		x.body, x.reuse = bodyToEnd, false
+	}
+	x.took(x.w - x.r)
+	return nil
+}
+
+// took says that the last n bytes before buf[w] have just been read. When they
+// end the body, the connection is released.
+func (x *Exchange) took(n int) {
+	switch x.body {
+	case bodyLength:
+		if int64(n) > x.left { // more than there should be
+			x.w -= n - int(x.left)
+			n, x.reuse = int(x.left), false
+		}
+		if x.left -= int64(n); x.left > 0 {
+			return
+		}
+	case bodyChunked:
+		data, rest, err := x.chunks.Decode(x.buf[x.w-n : x.w])
+		x.w += len(data) - n
+		switch {
+		case err != nil:
+			x.fail(err)
+			return
+		case !x.chunks.Ended():
+			return
+		}
+		x.reuse = x.reuse && len(rest) == 0
+	default:
+		return
+	}
+	x.err = io.EOF
+	x.release(x.reuse)
+}
+
+// readOdd lets net/http read the answer that begins at buf[r]. No other request
+// follows it.
+func (x *Exchange) readOdd() (err error) {
+	x.body, x.reuse = bodyOdd, false
+	in := io.MultiReader(bytes.NewReader(bytes.Clone(x.buf[x.r:x.w])), x.conn.nc)
+	x.r, x.w = 0, 0
+	limited := &io.LimitedReader{R: in, N: maxHead}
+	read := bufio.NewReader(limited)
+	for interim := 0; ; interim++ {
+		if x.odd, err = http.ReadResponse(read, &http.Request{Method: x.Method}); err != nil {
+			return x.fail(fmt.Errorf("%w: %w", ErrMalformed, err))
+		}
+		if x.odd.StatusCode >= 200 {
+			break
+		}
+		if x.odd.StatusCode == http.StatusSwitchingProtocols {
+			return x.fail(fmt.Errorf("%w: it changes protocols", ErrMalformed))
+		}
+	}
+	limited.N = 1<<63 - 1
+	x.Status, x.ContentLength, x.Fields = x.odd.StatusCode, x.odd.ContentLength, oddFields(x.odd)
+	return nil
+}
+
+// oddFields returns the fields of a head that net/http has parsed, without
+// those of the connection and of framing.
+func oddFields(r *http.Response) (fields []http1.Field) {
+	add := func(name, value string) {
+		fields = append(fields, http1.Field{Name: []byte(name), Value: []byte(value)})
+	}
+	for _, names := range r.Header["Connection"] {
+		for name := range strings.SplitSeq(names, ",") {
+			r.Header.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding"} {
+		r.Header.Del(name)
+	}
+	for name := range r.Trailer {
+		add("Trailer", name)
+	}
+	for name, values := range r.Header {
+		for _, v := range values {
+			add(name, v)
+		}
+	}
+	return fields
+}
+
+// Buffered reports how many bytes of the body can be read without waiting, and
+// whether they are all that is left: then Next returns them, and io.EOF, at
+// once.
+func (x *Exchange) Buffered() (n int, last bool) { return x.w - x.r, x.err == io.EOF }
+
+// Next returns the next piece of the body, which is valid until the next call.
+// At the end the error is io.EOF.
+func (x *Exchange) Next() ([]byte, error) {
+	for x.r == x.w {
+		if x.err != nil {
+			return nil, x.err
+		}
+		x.read()
+	}
+	piece := x.buf[x.r:x.w]
+	x.r = x.w
+	return piece, nil
+}
+
+// read reads more of the body.
+func (x *Exchange) read() {
+	x.r, x.w = 0, 0
+	if x.body == bodyOdd {
+		n, err := x.odd.Body.Read(x.buf)
+		x.w = n
+		switch {
+		case err == io.EOF:
+			x.err = io.EOF
+			x.release(false)
+		case err != nil:
+			x.fail(err)
+		}
+		return
+	}
+	n, err := x.conn.nc.Read(x.buf)
+	x.w = n
+	switch {
+	case n > 0:
+		x.took(n)
+	case err == io.EOF && x.body == bodyToEnd:
+		x.err = io.EOF
+		x.release(false)
+	case err == io.EOF:
+		x.fail(io.ErrUnexpectedEOF)
+	case err != nil:
+		x.fail(err)
+	}
+}
+
+// Trailer returns the fields after the body, once Next has returned io.EOF.
+func (x *Exchange) Trailer() (fields []http1.Field) {
+	switch {
+	case x.err != io.EOF:
+	case x.body == bodyChunked:
+		return x.chunks.Trailer()
+	case x.body == bodyOdd:
+		for name, values := range x.odd.Trailer {
+			for _, v := range values {
+				fields = append(fields, http1.Field{Name: []byte(name), Value: []byte(v)})
+			}
+		}
+	}
+	return fields
+}
+
+// Close ends the exchange; the connection of an answer that has not come to its
+// end is given up, see Pool.Grace. The exchange must not be used after it.
+func (x *Exchange) Close() error {
+	if c, _ := x.detach(); c != nil {
+		x.pool.giveUp(x.ctx, c)
+	}
+	if undisturbed := x.stop == nil || x.stop(); undisturbed && len(x.buf) == bufferSize {
+		*x = Exchange{buf: x.buf, head: http1.ResponseHead{Fields: x.head.Fields[:0]}}
+		exchanges.Put(x)
+	}
+	return nil
+}

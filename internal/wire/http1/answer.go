@@ -1,0 +1,144 @@
+package http1
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+)
+
+// ResponseHead is the head of a plain response. Everything in it shares memory
+// with the bytes that were parsed. It is best used again and again: it keeps
+// the memory of Fields.
+type ResponseHead struct {
+	Status        int
+	Fields        []Field // all but those of framing and of the connection
+	ContentLength int64   // as declared, which HEAD and 304 do without a body; -1 if there was no such field
+	Chunked       bool    // the body goes in chunks
+	Close         bool    // the server closes the connection after it
+	Size          int     // bytes of the head, the empty line included
+}
+
+// Parse parses the head at the start of b. It takes only HTTP/1.1 with lines
+// that end in CRLF, at most one Content-Length of digits alone or chunks alone
+// as the Transfer-Encoding, and Connection, if there, keep-alive or close.
+// Other versions, Upgrade, TE, Pragma and all that is malformed is for
+// [http.ReadResponse] to judge. Having said More, Parse is to be called again
+// with more bytes behind the same ones.
+func (h *ResponseHead) Parse(b []byte) Verdict {
+	h.Fields, h.ContentLength, h.Chunked, h.Close = h.Fields[:0], -1, false, false
+	line, rest, v := cutLine(b)
+	switch {
+	case v == More && !startsLike(b, statusVersion):
+		return HandOver
+	case v != Done:
+		return v
+	case !h.statusLine(line):
+		return HandOver
+	}
+	for {
+		if line, rest, v = cutLine(rest); v != Done {
+			return v
+		}
+		if len(line) == 0 {
+			break
+		}
+		if !h.field(line) {
+			return HandOver
+		}
+	}
+	if h.Chunked && (h.ContentLength >= 0 || bodiless(h.Status)) {
+		return HandOver
+	}
+	h.Size = len(b) - len(rest)
+	return Done
+}
+
+const statusVersion = "HTTP/1.1 "
+
+// startsLike reports whether b starts with prefix, or is the start of it.
+func startsLike(b []byte, prefix string) bool {
+	n := min(len(b), len(prefix))
+	return string(b[:n]) == prefix[:n]
+}
+
+// bodiless reports whether an answer of that status never has a body.
+func bodiless(status int) bool {
+	return status < 200 || status == http.StatusNoContent || status == http.StatusNotModified
+}
+
+func (h *ResponseHead) statusLine(line []byte) bool {
+	code, ok := bytes.CutPrefix(line, []byte(statusVersion))
+	if !ok || len(code) < 3 || len(code) > 3 && code[3] != ' ' || !plainValue(code) {
+		return false
+	}
+	h.Status = 0
+	for _, c := range code[:3] {
+		if c < '0' || c > '9' {
+			return false
+		}
+		h.Status = 10*h.Status + int(c-'0')
+	}
+	return h.Status >= 100
+}
+
+// field takes a line of the header.
+func (h *ResponseHead) field(line []byte) bool {
+	f, ok := cutField(line)
+	if !ok {
+		return false
+	}
+	switch special(f.Name) {
+	case fieldLength:
+		var length int64
+		if h.ContentLength >= 0 || !digits(f.Value, &length) {
+			return false
+		}
+		h.ContentLength = length
+		return true
+	case fieldConnection:
+		h.Close = h.Close || equalFold(f.Value, "close")
+		return h.Close || equalFold(f.Value, "keep-alive")
+	case fieldUnusual:
+		switch {
+		case equalFold(f.Name, "transfer-encoding"):
+			known := !h.Chunked && equalFold(f.Value, "chunked")
+			h.Chunked = true
+			return known
+		case equalFold(f.Name, "keep-alive"), equalFold(f.Name, "proxy-connection"):
+			return true
+		case !equalFold(f.Name, "trailer"):
+			return false
+		}
+	}
+	if len(h.Fields) == MaxFields {
+		return false
+	}
+	h.Fields = append(h.Fields, f)
+	return true
+}
+
+// cutField splits a line of a header.
+func cutField(line []byte) (f Field, ok bool) {
+	n := bytes.IndexByte(line, ':')
+	if n <= 0 || !grammar.IsToken(line[:n]) {
+		return f, false
+	}
+	f = Field{line[:n], trim(line[n+1:])}
+	return f, plainValue(f.Value)
+}
+
+// digits takes a number that is written as digits alone.
+func digits(v []byte, n *int64) bool {
+	if len(v) == 0 || len(v) > 18 {
+		return false
+	}
+	*n = 0
+	for _, c := range v {
+		if c < '0' || c > '9' {
+			return false
+		}
+		*n = 10**n + int64(c-'0')
+	}
+	return true
+}

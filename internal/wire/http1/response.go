@@ -1,0 +1,167 @@
+package http1
+
+import (
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+)
+
+// AppendStatus appends the first line of a response.
+func AppendStatus(b []byte, status int) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(status)...)
+	return append(b, "\r\n"...)
+}
+
+// PlainRequest reports whether AppendRequest can take a request with these.
+func PlainRequest(method, target, host string) bool {
+	for i := range len(target) {
+		if c := target[i]; c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return grammar.IsToken(method) && target != "" && host != "" && plainHost(host)
+}
+
+// AppendRequest appends the first line of a request, and its Host.
+func AppendRequest(b []byte, method, target, host string) []byte {
+	b = append(b, method...)
+	b = append(b, ' ')
+	b = append(b, target...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, host...)
+	return append(b, "\r\n"...)
+}
+
+// AppendLength appends a Content-Length.
+func AppendLength(b []byte, n int64) []byte {
+	b = append(b, "Content-Length: "...)
+	b = strconv.AppendInt(b, n, 10)
+	return append(b, "\r\n"...)
+}
+
+// AppendField appends a field. It leaves out what would break the message:
+// names that are no tokens, and fields of framing or of one connection, which
+// AppendFraming writes. Control characters other than tabs in values become
+// spaces.
+func AppendField[S ~string | ~[]byte](b []byte, name, value S) []byte {
+	if !grammar.IsToken(name) || perConnection(name) {
+		return b
+	}
+	b = append(b, name...)
+	b = append(b, ": "...)
+	start := len(b)
+	b = append(b, value...)
+	if v := b[start:]; !plainValue(v) {
+		for i, c := range v {
+			if c < ' ' && c != '\t' || c == 0x7f {
+				v[i] = ' '
+			}
+		}
+	}
+	return append(b, "\r\n"...)
+}
+
+// perConnection reports whether a field is about framing or one connection.
+func perConnection[S ~string | ~[]byte](name S) bool {
+	switch special(name) {
+	case fieldLength, fieldConnection:
+		return true
+	case fieldUnusual:
+		for _, other := range []string{"trailer", "pragma", "expect", "te"} {
+			if equalFold(name, other) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// Framing says how a response is delimited.
+type Framing struct {
+	Method string // of the request
+	Status int
+	Length int64 // of the body; -1 when not known
+	Close  bool  // the connection is closed after it
+}
+
+// Body reports whether the response has a body, and whether it goes in
+// chunks (AppendChunk, AppendEnd).
+func (f Framing) Body() (has, chunked bool) {
+	has = f.Method != http.MethodHead && !bodiless(f.Status)
+	return has, has && f.Length < 0
+}
+
+// Declares reports whether the response has a Content-Length.
+func (f Framing) Declares() bool {
+	has, _ := f.Body()
+	return f.Length >= 0 && (has || f.Method == http.MethodHead && !bodiless(f.Status))
+}
+
+// AppendFraming appends the fields that delimit the body, the one that tells
+// the client of the end of the connection, and the empty line.
+func AppendFraming(b []byte, f Framing) []byte {
+	_, chunked := f.Body()
+	switch {
+	case chunked:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case f.Declares():
+		b = AppendLength(b, f.Length)
+	}
+	if f.Close {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	return append(b, "\r\n"...)
+}
+
+// AppendChunk appends p as a chunk; nothing if p is empty.
+func AppendChunk(b, p []byte) []byte {
+	if len(p) == 0 {
+		return b
+	}
+	b = strconv.AppendInt(b, int64(len(p)), 16)
+	b = append(b, "\r\n"...)
+	b = append(b, p...)
+	return append(b, "\r\n"...)
+}
+
+// AppendEnd appends the end of a body that went in chunks. Trailers, as
+// AppendField makes them, stand before the empty line.
+func AppendEnd(b, trailers []byte) []byte {
+	b = append(b, "0\r\n"...)
+	b = append(b, trailers...)
+	return append(b, "\r\n"...)
+}
+
+// Date makes Date fields; it renders the time once a second. The zero value is
+// ready, and safe for concurrent use.
+type Date struct {
+	last atomic.Pointer[dateText]
+}
+
+type dateText struct {
+	second int64
+	text   string
+}
+
+// Text returns the value of the Date field for now.
+func (d *Date) Text(now time.Time) string {
+	last := d.last.Load()
+	if last == nil || last.second != now.Unix() {
+		last = &dateText{now.Unix(), now.UTC().Format(http.TimeFormat)}
+		d.last.Store(last)
+	}
+	return last.text
+}
+
+// Append appends the Date field for now.
+func (d *Date) Append(b []byte, now time.Time) []byte {
+	b = append(append(b, "Date: "...), d.Text(now)...)
+	return append(b, "\r\n"...)
+}

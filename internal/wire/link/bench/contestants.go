@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/hashicorp/yamux"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"storj.io/drpc"
+	"storj.io/drpc/drpcconn"
+	"storj.io/drpc/drpcmux"
+	"storj.io/drpc/drpcserver"
+)
+
+func contestants() []contestant {
+	return []contestant{
+		{"link", startLink(1, false, nil)},
+		{"link, 2 connections", startLink(2, false, nil)},
+		{"link to http.Handler", startLink(1, true, nil)},
+		{"link, TLS", startLink(1, false, selfSigned())},
+		{"drpc", startDRPC},
+		{"yamux, a stream per request", startYamux},
+		{"net/http HTTP/1.1, pooled", startHTTP(false)},
+		{"net/http HTTP/2 without TLS", startHTTP(true)},
+	}
+}
+
+// fields is what a browser's request for an API carries, roughly.
+var fields = [][2]string{
+	{"Accept", "*/*"},
+	{"User-Agent", "bench/1.0 (linux; amd64)"},
+	{"X-Request-Id", "0af7651916cd43dd8448eb211c80319c"},
+	{"X-Forwarded-For", "192.0.2.17"},
+}
+
+func selfSigned() *tls.Config {
+	s := httptest.NewUnstartedServer(nil)
+	s.StartTLS()
+	defer s.Close()
+	return s.TLS
+}
+
+func startLink(conns int, handler bool, cert *tls.Config) func(int) (func(context.Context) error, func(), error) {
+	return func(size int) (func(context.Context) error, func(), error) {
+		answer := []byte(strings.Repeat("x", size))
+		s := &link.Server{Handler: link.HandlerFunc(func(w *link.ResponseWriter, r *link.ServerRequest) {
+			var buf [64]byte
+			w.WriteHead(200, int64(len(answer)), link.AppendField(buf[:0], "Content-Type", "text/plain"))
+			w.Write(answer)
+		})}
+		if conns > 1 {
+			s.Config.MaxStreams = 64 // the next connection is made when one is half full
+		}
+		if handler {
+			s.Handler = link.HTTPHandler(plainHandler(answer))
+		}
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, nil, err
+		}
+		c := &link.Client{Addr: ln.Addr().String(), Conns: conns}
+		if cert != nil {
+			ln = tls.NewListener(ln, &tls.Config{Certificates: cert.Certificates, NextProtos: []string{link.ALPN}})
+			c.TLS = &tls.Config{InsecureSkipVerify: true}
+		}
+		go s.Serve(ln)
+		do := func(ctx context.Context) error {
+			var buf [256]byte
+			f := link.Fields(buf[:0])
+			for _, kv := range fields {
+				f = link.AppendField(f, kv[0], kv[1])
+			}
+			resp, err := c.Do(ctx, &link.Request{Method: "GET", Target: "/orders?id=4711", Host: "orders.example", Key: "4711", Epoch: 7, Fields: f})
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			n, err := resp.Body.WriteTo(io.Discard)
+			return check(n, err, size)
+		}
+		return do, func() { c.Close(); s.Close() }, nil
+	}
+}
+
+func plainHandler(answer []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain")
+		w.Write(answer)
+	})
+}
+
+func startHTTP(h2 bool) func(int) (func(context.Context) error, func(), error) {
+	return func(size int) (func(context.Context) error, func(), error) {
+		s := httptest.NewUnstartedServer(plainHandler([]byte(strings.Repeat("x", size))))
+		t := &http.Transport{MaxIdleConnsPerHost: 1 << 10, DisableCompression: true}
+		if h2 {
+			var p http.Protocols
+			p.SetUnencryptedHTTP2(true)
+			s.Config.Protocols, t.Protocols = &p, &p
+			s.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 4096}
+		}
+		s.Start()
+		do := func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, "GET", s.URL+"/orders?id=4711", nil)
+			if err != nil {
+				return err
+			}
+			for _, kv := range fields {
+				req.Header.Set(kv[0], kv[1])
+			}
+			resp, err := t.RoundTrip(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			n, err := io.Copy(io.Discard, resp.Body)
+			return check(n, err, size)
+		}
+		return do, func() { t.CloseIdleConnections(); s.Close() }, nil
+	}
+}
+
+func check(n int64, err error, size int) error {
+	if err == nil && n != int64(size) {
+		return fmt.Errorf("%d bytes, want %d", n, size)
+	}
+	return err
+}
+
+// head is a request as a minimal encoding on top of streams would carry it.
+func head() []byte {
+	b := []byte("GET /orders?id=4711 orders.example 4711 7\n")
+	for _, kv := range fields {
+		b = append(append(append(append(b, kv[0]...), ':'), kv[1]...), '\n')
+	}
+	return b
+}
+
+func sized(p []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(p))), p...)
+}
+
+func readSized(r io.Reader) ([]byte, error) {
+	var n [4]byte
+	if _, err := io.ReadFull(r, n[:]); err != nil {
+		return nil, err
+	}
+	p := make([]byte, binary.BigEndian.Uint32(n[:]))
+	_, err := io.ReadFull(r, p)
+	return p, err
+}
+
+func startYamux(size int) (func(context.Context) error, func(), error) {
+	answer := sized([]byte(strings.Repeat("x", size)))
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := yamux.DefaultConfig()
+	cfg.AcceptBacklog = 4096
+	cfg.LogOutput = io.Discard
+	go func() {
+		nc, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		s, err := yamux.Server(nc, cfg)
+		if err != nil {
+			return
+		}
+		for {
+			st, err := s.AcceptStream()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer st.Close()
+				if _, err := readSized(st); err == nil {
+					st.Write(answer)
+				}
+			}()
+		}
+	}()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := yamux.Client(nc, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	request := sized(head())
+	do := func(ctx context.Context) error {
+		st, err := c.OpenStream()
+		if err != nil {
+			return err
+		}
+		defer st.Close()
+		if _, err := st.Write(request); err != nil {
+			return err
+		}
+		p, err := readSized(st)
+		return check(int64(len(p)), err, size)
+	}
+	return do, func() { c.Close(); ln.Close() }, nil
+}
+
+// raw is drpc's encoding of byte slices.
+type raw struct{}
+
+func (raw) Marshal(m drpc.Message) ([]byte, error) { return *m.(*[]byte), nil }
+
+func (raw) Unmarshal(b []byte, m drpc.Message) error {
+	*m.(*[]byte) = append([]byte(nil), b...)
+	return nil
+}
+
+// service is a drpc service with one method, which answers with s.answer.
+type service struct{ answer []byte }
+
+func (service) NumMethods() int { return 1 }
+
+func (service) Method(n int) (string, drpc.Encoding, drpc.Receiver, any, bool) {
+	call := func(srv any, ctx context.Context, in1, in2 any) (drpc.Message, error) {
+		return &srv.(*service).answer, nil
+	}
+	return "/do", raw{}, call, func(*service, context.Context, *[]byte) (*[]byte, error) { return nil, nil }, n == 0
+}
+
+// startDRPC: a drpc connection carries one call at a time, so there is a
+// connection for each of the callers, as its own pool would have.
+func startDRPC(size int) (func(context.Context) error, func(), error) {
+	mux := drpcmux.New()
+	if err := mux.Register(&service{answer: []byte(strings.Repeat("x", size))}, service{}); err != nil {
+		return nil, nil, err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go drpcserver.New(mux).Serve(ctx, ln)
+	idle := make(chan *drpcconn.Conn, 1<<10)
+	request := head()
+	do := func(ctx context.Context) error {
+		var c *drpcconn.Conn
+		select {
+		case c = <-idle:
+		default:
+			nc, err := net.Dial("tcp", ln.Addr().String())
+			if err != nil {
+				return err
+			}
+			c = drpcconn.New(nc)
+		}
+		var answer []byte
+		err := c.Invoke(ctx, "/do", raw{}, &request, &answer)
+		idle <- c
+		return check(int64(len(answer)), err, size)
+	}
+	stop := func() {
+		for len(idle) > 0 {
+			(<-idle).Close()
+		}
+		cancel()
+	}
+	return do, stop, errors.Join(err)
+}

@@ -1,0 +1,315 @@
+package link
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/sock"
+)
+
+// Config is what both ends of a link are configured with. The zero value
+// works; Cluster and Digest must be equal at both ends.
+type Config struct {
+	Cluster string // name of the cluster
+	Digest  uint64 // of the configuration that every member must share
+
+	// Store returns the identity of the store that this end uses, 0 while that
+	// is not known. Two ends that know theirs and differ refuse each other; a
+	// server whose store becomes another one later drains the connection.
+	// nil means that it is never known.
+	Store func() uint64
+
+	MaxStreams     int // requests at once on one connection that this end takes, of which half may wait (ServerRequest.BeginWait); 0 means 4096
+	MaxHeaderBytes int // of one head, or of trailers, that this end takes; 0 means 64 KiB
+	Window         int // bytes of body that a stream may have under way once its reader reads; 0 means 256 KiB, never less than 64 KiB
+
+	HandshakeTimeout time.Duration // for dialing, TLS and hello; 0 means 5 s
+	PingInterval     time.Duration // how often a silent peer is asked for a sign of life; 0 means 1 s
+	PingTimeout      time.Duration // how long it may stay silent then, or not take what is written, until it gets no new requests; 0 means 4 s
+	GiveUpTimeout    time.Duration // and how long until the requests that it has are given up; 0 means 30 s, never less than PingTimeout
+
+	Logger *slog.Logger // nil means slog.Default()
+}
+
+// withDefaults returns c with its zero fields filled in.
+func (c Config) withDefaults() Config {
+	c.MaxStreams = cmp.Or(c.MaxStreams, 4096)
+	c.MaxHeaderBytes = min(cmp.Or(c.MaxHeaderBytes, 64<<10), maxPayload)
+	c.Window = min(max(cmp.Or(c.Window, 256<<10), initialWindow), maxWindow)
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 5*time.Second)
+	c.PingInterval = cmp.Or(c.PingInterval, time.Second)
+	c.PingTimeout = cmp.Or(c.PingTimeout, 4*time.Second)
+	c.GiveUpTimeout = max(cmp.Or(c.GiveUpTimeout, 30*time.Second), c.PingTimeout)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Store == nil {
+		c.Store = func() uint64 { return 0 }
+	}
+	return c
+}
+
+func (c *Config) hello() hello {
+	return hello{
+		version: Version,
+		digest:  c.Digest,
+		cluster: c.Cluster,
+		streams: int64(c.MaxStreams),
+		header:  int64(c.MaxHeaderBytes),
+		store:   c.Store(),
+	}
+}
+
+// conn is what both ends of a connection have in common: frames in, frames
+// out, and the watch over the peer's liveness.
+type conn struct {
+	nc     net.Conn
+	stream io.ReadWriter // of nc
+	cfg    *Config
+	pool   *bufferPool
+	in     *reader
+	out    *queue
+	mine   hello
+	peer   hello
+
+	heard   atomic.Bool                 // something else than a ping has come in since the last look
+	stalled atomic.Bool                 // nothing has for PingTimeout
+	tick    func()                      // called by watch every PingInterval; nil for nothing
+	unread  func(s *stream, waits bool) // called when s begins to wait for credit, and when it ends; nil for nothing
+
+	failOnce sync.Once
+	cause    error         // why it ended; readable once done is closed
+	done     chan struct{} // closed when it ends
+	wg       sync.WaitGroup
+}
+
+func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
+	c.nc, c.cfg, c.pool = nc, cfg, pool
+	if a, ok := nc.(*readAhead); ok {
+		a.stream = sock.NewStream(a.Conn)
+		c.stream = a
+	} else {
+		c.stream = sock.NewStream(nc)
+	}
+	c.in = newReader(c.stream, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
+	c.out = newQueue()
+	c.done = make(chan struct{})
+}
+
+// start runs the goroutines that write and that watch the peer.
+func (c *conn) start() {
+	c.wg.Go(func() {
+		if err := c.out.run(c.stream, c.done); err != nil {
+			c.fail(err)
+		}
+	})
+	c.wg.Go(c.watch)
+}
+
+// fail ends the connection; the first cause stays. Whoever reads frames then
+// gets an error and cleans up.
+func (c *conn) fail(cause error) {
+	c.failOnce.Do(func() {
+		c.cause = cause
+		c.out.close(cause)
+		close(c.done)
+		closeNow(c.nc)
+	})
+}
+
+// ended reports whether the connection has failed or been closed.
+func (c *conn) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// watch asks a silent peer for a sign of life. One that stays silent, or does
+// not take what is being written, gets no new requests; since it may only be
+// paused, those that it has are given up much later. It counts ticks, not time,
+// so that a pause of this process is not held against the peer.
+func (c *conn) watch() {
+	tick := time.NewTicker(c.cfg.PingInterval)
+	defer tick.Stop()
+	patience, giveUp := c.ticks(c.cfg.PingTimeout), c.ticks(c.cfg.GiveUpTimeout)
+	silent, stuck := 0, 0
+	var last uint64
+	for {
+		select {
+		case <-c.done:
+			return
+		case <-tick.C:
+		}
+		now := c.out.progress()
+		if now == last && now%2 == 1 {
+			stuck++
+		} else {
+			stuck = 0
+		}
+		last = now
+		heard := c.heard.Swap(false)
+		if heard {
+			silent = 0
+		} else {
+			silent++
+		}
+		c.stalled.Store(silent > patience || stuck > patience)
+		if silent > giveUp || stuck > giveUp {
+			c.fail(ErrStalled)
+			return
+		}
+		if !heard {
+			c.control(kindPing, 0, 0)
+		}
+		if c.tick != nil {
+			c.tick()
+		}
+	}
+}
+
+// ticks returns how many of the watch's ticks are at least d.
+func (c *conn) ticks(d time.Duration) int {
+	return int((d + c.cfg.PingInterval - 1) / c.cfg.PingInterval)
+}
+
+// threeQuarters is the part of a connection's streams that may wait, for others
+// to end or for their answer to be read.
+func threeQuarters(streams int) int { return (3*streams + 3) / 4 }
+
+// half is the part of a connection's streams that may wait for others to end,
+// and that a client fills before it makes another connection.
+func half[N int | int64](streams N) N { return (streams + 1) / 2 }
+
+// control queues a small frame. A peer that makes this side queue without
+// bound is cut off.
+func (c *conn) control(k kind, stream, n uint64) {
+	var b [headerLen + 10]byte
+	c.queue(appendControl(b[:0], k, stream, n))
+}
+
+// queue queues frames that cannot wait.
+func (c *conn) queue(frames []byte) {
+	if _, err := c.out.add(frames); errors.Is(err, ErrTooManyStreams) {
+		c.fail(fmt.Errorf("%w: %d bytes wait for the peer", ErrStalled, hardLimit))
+	}
+}
+
+// readFrames hands every frame to handle, which must consume the payload,
+// until one of them fails.
+func (c *conn) readFrames(handle func(header) error) error {
+	for {
+		h, err := c.in.header()
+		if err != nil {
+			return err
+		}
+		if c.in.fresh && h.kind != kindPing {
+			c.heard.Store(true)
+			c.in.fresh = false
+		}
+		switch h.kind {
+		case kindPing:
+			if err = c.in.skip(h.length); err == nil {
+				c.control(kindPong, 0, 0)
+			}
+		case kindPong:
+			err = c.in.skip(h.length)
+		default:
+			err = handle(h)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// number reads the payload of a frame that is one varint.
+func (c *conn) number(h header) (uint64, error) {
+	if h.length > binaryMaxVarint {
+		return 0, protocolError("%v frame of %d bytes", h.kind, h.length)
+	}
+	p, err := c.in.next(h.length)
+	if err != nil {
+		return 0, err
+	}
+	n, err := decodeControl(p)
+	if err != nil {
+		return 0, protocolError("%v frame: %v", h.kind, err)
+	}
+	return n, nil
+}
+
+const binaryMaxVarint = 10
+
+func protocolError(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+// readHello reads the peer's preface and hello. Bytes that are not the link's
+// yield ErrNoLink.
+func (c *conn) readHello() error {
+	p, err := c.in.next(len(preface))
+	if err != nil {
+		return fmt.Errorf("link: waiting for the peer's hello: %w", err)
+	}
+	if string(p) != preface {
+		return fmt.Errorf("%w: it said %s", ErrNoLink, strconv.Quote(string(p)))
+	}
+	h, err := c.in.header()
+	if err != nil {
+		return fmt.Errorf("link: waiting for the peer's hello: %w", noEOF(err))
+	}
+	if h.kind != kindHello || h.length > 1<<10 {
+		return protocolError("%v frame of %d bytes in place of hello", h.kind, h.length)
+	}
+	if p, err = c.in.next(h.length); err != nil {
+		return fmt.Errorf("link: waiting for the peer's hello: %w", noEOF(err))
+	}
+	if c.peer, err = decodeHello(p); err != nil {
+		return protocolError("%v", err)
+	}
+	return nil
+}
+
+// noEOF is err, or io.ErrUnexpectedEOF for io.EOF.
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// writeHello writes this side's preface and hello.
+func (c *conn) writeHello() error {
+	c.mine = c.cfg.hello()
+	b := openFrame([]byte(preface))
+	b = c.mine.append(b)
+	closeFrame(b, len(preface), header{kind: kindHello})
+	_, err := c.nc.Write(b)
+	return err
+}
+
+// match compares both hellos.
+func (c *conn) match() error {
+	mine, peer := &c.mine, &c.peer
+	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }
+	switch {
+	case peer.version != mine.version:
+		return &MismatchError{"version", fmt.Sprint(mine.version), fmt.Sprint(peer.version), "run the same version of Keyway on both"}
+	case peer.cluster != mine.cluster:
+		return &MismatchError{"cluster", strconv.Quote(mine.cluster), strconv.Quote(peer.cluster), "give both the same --cluster"}
+	case peer.digest != mine.digest:
+		return &MismatchError{"configuration digest", hex(mine.digest), hex(peer.digest), "give both the same --session-ttl, --partitions and other ring settings"}
+	case peer.store != 0 && mine.store != 0 && peer.store != mine.store:
+		return &MismatchError{"store", hex(mine.store), hex(peer.store), "give all members of a cluster the same --redis"}
+	}
+	return nil
+}

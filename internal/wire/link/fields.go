@@ -1,0 +1,191 @@
+package link
+
+import (
+	"encoding/binary"
+	"iter"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"unsafe"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+)
+
+// Fields is a list of header or trailer fields in the form in which the link
+// carries them: for each field the length of the name, the name, the length
+// of the value, the value, with lengths as unsigned varints. The zero value
+// is an empty list. Names and values that a Fields yields share its memory:
+// it must not be changed afterwards. The Fields of requests and responses
+// that the link delivers never change and may be kept.
+type Fields []byte
+
+// AppendField appends a field to f. The fields of the message's framing
+// (Content-Length, Transfer-Encoding) and of one connection do not belong in
+// f; AppendHeader leaves them out.
+func AppendField[N, V ~string | ~[]byte](f Fields, name N, value V) Fields {
+	f = binary.AppendUvarint(f, uint64(len(name)))
+	f = append(f, name...)
+	f = binary.AppendUvarint(f, uint64(len(value)))
+	return append(f, value...)
+}
+
+// AppendHeader appends the fields of h to f. It leaves out what concerns one
+// connection or the framing of the message (Connection, Keep-Alive,
+// Proxy-Connection, Upgrade, Transfer-Encoding, Content-Length, Expect) and
+// names that are no tokens, and turns line breaks in values into spaces, as
+// net/http does.
+func AppendHeader(f Fields, h http.Header) Fields {
+	for name, values := range h {
+		if !grammar.IsToken(name) || perConnection(textproto.CanonicalMIMEHeaderKey(name)) {
+			continue
+		}
+		for _, v := range values {
+			f = AppendField(f, name, cleanValue(v))
+		}
+	}
+	return f
+}
+
+// All yields the names and values in order.
+func (f Fields) All() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		rest := []byte(f)
+		for len(rest) > 0 {
+			name, r, ok := cutBytes(rest)
+			if !ok {
+				return
+			}
+			value, r, ok := cutBytes(r)
+			if !ok || !yield(alias(name), alias(value)) {
+				return
+			}
+			rest = r
+		}
+	}
+}
+
+// Len returns the number of fields.
+func (f Fields) Len() int {
+	n := 0
+	for range f.All() {
+		n++
+	}
+	return n
+}
+
+// Header returns the fields as an http.Header with canonical names, nil if
+// there are none.
+func (f Fields) Header() http.Header {
+	if len(f) == 0 {
+		return nil
+	}
+	return f.HeaderFor(0)
+}
+
+// HeaderFor is Header, never nil, with room for a number of fields more.
+func (f Fields) HeaderFor(more int) http.Header {
+	n := f.Len()
+	h := make(http.Header, n+more)
+	values := make([]string, n) // backs every field that comes once
+	for name, value := range f.All() {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		if old := h[name]; len(old) > 0 {
+			h[name] = append(old, value)
+			continue
+		}
+		values[0] = value
+		h[name] = values[:1:1]
+		values = values[1:]
+	}
+	return h
+}
+
+// valid reports whether f is well formed: every name a token that says
+// nothing about framing, no value with a line break or a NUL.
+func (f Fields) valid() bool {
+	rest := []byte(f)
+	for len(rest) > 0 {
+		name, r, ok := cutBytes(rest)
+		if !ok || !grammar.IsToken(name) || framing(name) {
+			return false
+		}
+		value, r, ok := cutBytes(r)
+		if !ok || !validValue(value) {
+			return false
+		}
+		rest = r
+	}
+	return true
+}
+
+// framing reports whether a field of this name could make two readers of a
+// message disagree on where it ends.
+func framing(name []byte) bool {
+	switch len(name) {
+	case len("Content-Length"):
+		return strings.EqualFold(alias(name), "Content-Length")
+	case len("Transfer-Encoding"):
+		return strings.EqualFold(alias(name), "Transfer-Encoding")
+	}
+	return false
+}
+
+// cutBytes takes a length and that many bytes from the front of b.
+func cutBytes(b []byte) (head, rest []byte, ok bool) {
+	n, b, ok := cutUint(b)
+	if !ok || n > uint64(len(b)) {
+		return nil, nil, false
+	}
+	return b[:n:n], b[n:], true
+}
+
+// cutUint takes an unsigned varint from the front of b.
+func cutUint(b []byte) (n uint64, rest []byte, ok bool) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), b[1:], true
+	}
+	n, size := binary.Uvarint(b)
+	if size <= 0 {
+		return 0, nil, false
+	}
+	return n, b[size:], true
+}
+
+// alias returns b as a string without copying: b must never change again.
+func alias(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// aliasBytes returns s as bytes without copying: they must not be changed.
+func aliasBytes(s string) []byte {
+	return unsafe.Slice(unsafe.StringData(s), len(s))
+}
+
+// validValue reports whether v cannot end a line of a text protocol.
+func validValue(v []byte) bool {
+	for _, c := range v {
+		if c == '\r' || c == '\n' || c == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// cleanValue is v as net/http would write it.
+func cleanValue(v string) string {
+	if strings.ContainsAny(v, "\r\n\x00") {
+		v = strings.NewReplacer("\n", " ", "\r", " ", "\x00", "").Replace(v)
+	}
+	return textproto.TrimString(v)
+}
+
+// perConnection reports whether the field of this canonical name says
+// something about one connection or about the framing of the message.
+func perConnection(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade",
+		"Transfer-Encoding", "Content-Length", "Expect":
+		return true
+	}
+	return false
+}

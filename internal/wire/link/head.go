@@ -1,0 +1,240 @@
+package link
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+)
+
+// Version is the version of the protocol that this package speaks.
+const Version = 2
+
+var errMalformed = errors.New("malformed frame")
+
+// requestHead is the payload of a request frame.
+type requestHead struct {
+	timeout time.Duration // until the deadline; 0 for none
+	epoch   int64
+	length  int64 // of the body; -1 when not known
+	method  string
+	host    string
+	target  string
+	key     string
+	fields  Fields
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func (h *requestHead) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(h.timeout))
+	b = binary.AppendUvarint(b, uint64(h.epoch))
+	b = binary.AppendUvarint(b, uint64(h.length+1))
+	b = appendString(b, h.method)
+	b = appendString(b, h.host)
+	b = appendString(b, h.target)
+	b = appendString(b, h.key)
+	return append(b, h.fields...)
+}
+
+// decoder takes values from the front of a payload. After a failure it
+// yields zero values; ok tells at the end.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) uint() uint64 {
+	n, rest, ok := cutUint(d.rest)
+	if !ok {
+		d.bad = true
+		return 0
+	}
+	d.rest = rest
+	return n
+}
+
+// int takes a number that must be an int64 and not negative.
+func (d *decoder) int() int64 {
+	n := int64(d.uint())
+	if n < 0 {
+		d.bad = true
+		return 0
+	}
+	return n
+}
+
+// size takes a number that is one more than a size, or 0 for none (-1).
+func (d *decoder) size() int64 { return d.int() - 1 }
+
+func (d *decoder) string() string {
+	s, rest, ok := cutBytes(d.rest)
+	if !ok {
+		d.bad = true
+		return ""
+	}
+	d.rest = rest
+	return alias(s)
+}
+
+// fields takes all that is left.
+func (d *decoder) fields() Fields {
+	f := Fields(d.rest)
+	if !f.valid() {
+		d.bad = true
+		return nil
+	}
+	return f
+}
+
+// decodeRequest decodes p, which the result goes on using.
+func decodeRequest(p []byte) (requestHead, error) {
+	d := decoder{rest: p}
+	h := requestHead{
+		timeout: time.Duration(d.int()),
+		epoch:   d.int(),
+		length:  d.size(),
+		method:  d.string(),
+		host:    d.string(),
+		target:  d.string(),
+		key:     d.string(),
+	}
+	h.fields = d.fields()
+	if d.bad || !grammar.IsToken(h.method) || !validValue([]byte(h.host)) || !validTarget(h.target) {
+		return requestHead{}, fmt.Errorf("request head: %w", errMalformed)
+	}
+	return h, nil
+}
+
+// validTarget reports whether s can stand in the first line of an HTTP/1.1
+// request.
+func validTarget(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return len(s) > 0
+}
+
+// maxInterim is how many interim answers there may be to a request.
+const maxInterim = 8
+
+// isInterim reports whether a head with the status announces another one. 100
+// and 101 are of one connection.
+func isInterim(status int) bool { return 102 <= status && status <= 199 }
+
+// responseHead is the payload of a response frame.
+type responseHead struct {
+	status int
+	length int64 // of the body; -1 when not known
+	fields Fields
+}
+
+func (h *responseHead) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(h.status))
+	b = binary.AppendUvarint(b, uint64(h.length+1))
+	return append(b, h.fields...)
+}
+
+// decodeResponse decodes p, which the result goes on using.
+func decodeResponse(p []byte) (responseHead, error) {
+	d := decoder{rest: p}
+	status := d.int()
+	h := responseHead{length: d.size(), fields: d.fields()}
+	if d.bad || status < 200 && !isInterim(int(status)) || status > 999 {
+		return responseHead{}, fmt.Errorf("response head: %w", errMalformed)
+	}
+	h.status = int(status)
+	return h, nil
+}
+
+func appendRefusal(b []byte, e *RefusedError) []byte {
+	b = append(b, byte(e.Reason))
+	b = binary.AppendUvarint(b, uint64(e.Epoch))
+	b = appendString(b, e.Owner)
+	return appendString(b, e.Addr)
+}
+
+// decodeRefusal decodes p, which the result does not share.
+func decodeRefusal(p []byte) (*RefusedError, error) {
+	d := decoder{rest: append([]byte(nil), p...)}
+	e := &RefusedError{
+		Reason: Reason(d.uint()),
+		Epoch:  d.int(),
+		Owner:  d.string(),
+		Addr:   d.string(),
+	}
+	if d.bad || e.Reason < NotOwner || e.Reason > Busy {
+		return nil, fmt.Errorf("refusal: %w", errMalformed)
+	}
+	return e, nil
+}
+
+// hello is the payload of a hello frame.
+type hello struct {
+	version uint64
+	digest  uint64
+	cluster string
+	streams int64  // requests at once that the sender takes
+	header  int64  // bytes of a head that the sender takes
+	store   uint64 // identity of the sender's store; 0 if it is not known
+}
+
+func (h *hello) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, h.version)
+	b = binary.BigEndian.AppendUint64(b, h.digest)
+	b = appendString(b, h.cluster)
+	b = binary.AppendUvarint(b, uint64(h.streams))
+	b = binary.AppendUvarint(b, uint64(h.header))
+	return binary.BigEndian.AppendUint64(b, h.store)
+}
+
+// decodeHello decodes p, which the result does not share. Of another version
+// only the number is read: everything else may change with it.
+func decodeHello(p []byte) (hello, error) {
+	d := decoder{rest: append([]byte(nil), p...)}
+	h := hello{version: d.uint()}
+	if d.bad || h.version != Version {
+		if d.bad {
+			return hello{}, fmt.Errorf("hello: %w", errMalformed)
+		}
+		return h, nil
+	}
+	if len(d.rest) < 8 {
+		return hello{}, fmt.Errorf("hello: %w", errMalformed)
+	}
+	h.digest, d.rest = binary.BigEndian.Uint64(d.rest), d.rest[8:]
+	h.cluster = d.string()
+	h.streams = d.int()
+	h.header = d.int()
+	if n := len(d.rest); d.bad || n > 0 && n < 8 {
+		return hello{}, fmt.Errorf("hello: %w", errMalformed)
+	}
+	if len(d.rest) > 0 {
+		h.store = binary.BigEndian.Uint64(d.rest)
+	}
+	return h, nil
+}
+
+// appendControl appends a frame whose payload is one varint.
+func appendControl(b []byte, k kind, stream, n uint64) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(openFrame(b), n)
+	closeFrame(b, start, header{kind: k, stream: stream})
+	return b
+}
+
+func decodeControl(p []byte) (uint64, error) {
+	d := decoder{rest: p}
+	n := d.uint()
+	if d.bad {
+		return 0, errMalformed
+	}
+	return n, nil
+}
