@@ -11,7 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -26,7 +26,7 @@ func startWorker(ctx context.Context, addr string) (*gateway.Worker, *gossip.Clu
 	if err != nil {
 		return nil, nil, err
 	}
-	store := fallback.NewMemory(fallback.MemoryOptions{NewCluster: true}) // fallback.NewStore("redis://…") for more than one process
+	store := store.NewMemory(store.MemoryConfig{NewCluster: true}) // store.New("redis://…") for more than one process
 	worker, err := gateway.StartWorker(gateway.WorkerConfig{
 		Members: members, Store: store, NewCluster: true, Name: "w1", Addr: addr, Gossip: members.Addr(),
 	})

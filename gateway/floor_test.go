@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -17,15 +17,15 @@ import (
 func newBehindCluster(t *testing.T, partitions int) (c *testCluster, lose func()) {
 	var behind atomic.Int64
 	c = newTestCluster(t, partitions)
-	store := fallback.NewMemory(fallback.MemoryOptions{
+	st := store.NewMemory(store.MemoryConfig{
 		Settings:   ring.Settings{Ring: c.cfg},
 		NewCluster: true,
 		Now:        func() time.Time { return time.Now().Add(time.Duration(-behind.Load())) },
 	})
-	c.store = store
+	c.store = st
 	return c, func() {
 		behind.Store(int64(time.Hour))
-		store.Restart(fallback.MemoryBackup{})
+		st.Restart(store.MemoryBackup{})
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -217,7 +217,7 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t, 16)
-		c.store = fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}})
+		c.store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.cfg}})
 		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.NewCluster = false })
 		var err error
 		for { // until the session is confirmed

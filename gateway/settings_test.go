@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -29,7 +29,7 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 		h := must(hub.New(ring.Settings{}))
 		member := must(h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining}))
 		_, err := gateway.StartWorker(gateway.WorkerConfig{
-			Members: member, Store: fallback.NewMemory(fallback.MemoryOptions{Settings: settings}), Name: "w", Addr: "w:80",
+			Members: member, Store: store.NewMemory(store.MemoryConfig{Settings: settings}), Name: "w", Addr: "w:80",
 		})
 		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
 			t.Errorf("%s: %v", setting, err)
@@ -47,7 +47,7 @@ func TestTrapTwoStores(t *testing.T) {
 				first := c.start()
 				first.ready(t, 16)
 				second := c.start(func(cfg *gateway.WorkerConfig) {
-					cfg.Store = fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg, Store: id}, NewCluster: true})
+					cfg.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.cfg, Store: id}, NewCluster: true})
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -118,7 +118,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		older := c.start()
 		older.ready(t, 16)
 		time.Sleep(2 * time.Second)
-		younger := c.startApart(fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true}))
+		younger := c.startApart(store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true}))
 		younger.ready(t, 16)
 		if n := overlapping(t, c, older, younger); n != 16 {
 			t.Fatalf("before they meet %d of 16 partitions run at both", n)
@@ -172,10 +172,10 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 func TestTrapCopiedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t, 16)
-		original := c.store.(*fallback.Memory)
+		original := c.store.(*store.Memory)
 		first := c.start()
 		first.ready(t, 16)
-		copied := fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}})
+		copied := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.cfg}})
 		copied.Restart(original.Backup())
 		second := c.startApart(copied)
 		second.ready(t, 16)
@@ -204,14 +204,14 @@ func TestTrapCopiedStore(t *testing.T) {
 func TestTrapStoreBecomesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCluster(t, 16)
-		before := fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true})
-		store := &becoming{}
-		store.now.Store(before)
-		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Store = store })
+		before := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true})
+		st := &becoming{}
+		st.now.Store(before)
+		w := c.start(func(cfg *gateway.WorkerConfig) { cfg.Store = st })
 		w.ready(t, 16)
 		was := w.Incarnation()
-		after := fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg, Store: 7}, NewCluster: true})
-		store.now.Store(after)
+		after := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.cfg, Store: 7}, NewCluster: true})
+		st.now.Store(after)
 		time.Sleep(ring.DefaultSessionTTL / 2)
 		if w.Incarnation() == was {
 			t.Error("the incarnation goes on")
@@ -234,7 +234,7 @@ func TestTrapStoreBecomesAnother(t *testing.T) {
 
 // becoming is a store that can be replaced.
 type becoming struct {
-	now atomic.Pointer[fallback.Memory]
+	now atomic.Pointer[store.Memory]
 }
 
 func (b *becoming) Settings() ring.Settings          { return b.now.Load().Settings() }

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
@@ -24,7 +24,7 @@ func TestTwoRedisUnderOneGossip(t *testing.T) {
 	var workers []*gateway.Worker
 	var seeds []string
 	for i := range 2 {
-		store, err := fallback.NewStore(redistest.Start(t).URL(), fallback.StoreOptions{Settings: settings, NewCluster: true})
+		store, err := store.New(redistest.Start(t).URL(), store.Config{Settings: settings, NewCluster: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
@@ -34,7 +34,7 @@ func newTestCluster(t testing.TB, partitions int) *testCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testCluster{t: t, cfg: settings.Ring, hub: h, store: fallback.NewMemory(fallback.MemoryOptions{Settings: settings, NewCluster: true})}
+	return &testCluster{t: t, cfg: settings.Ring, hub: h, store: store.NewMemory(store.MemoryConfig{Settings: settings, NewCluster: true})}
 }
 
 type testWorker struct {
@@ -353,7 +353,7 @@ func TestCrashIsTakenOver(t *testing.T) {
 // A store that loses a part of its data, and a worker that dies before anybody
 // has seen it: every partition is served again two TTLs later.
 func TestTrapStoreLosesAKey(t *testing.T) {
-	for _, key := range fallback.MemoryKeys() {
+	for _, key := range store.MemoryKeys() {
 		t.Run(key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const partitions = 64
@@ -362,7 +362,7 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 					time.Sleep(10 * time.Millisecond)
 				}
-				c.store.(*fallback.Memory).LoseKey(key)
+				c.store.(*store.Memory).LoseKey(key)
 				a.Close()
 				_ = a.member.Vanish()
 				time.Sleep(21 * time.Second)
@@ -381,7 +381,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 		const partitions = 64
 		c := newTestCluster(t, partitions)
 		var back atomic.Int64
-		c.store = fallback.NewMemory(fallback.MemoryOptions{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true, Now: func() time.Time {
+		c.store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.cfg}, NewCluster: true, Now: func() time.Time {
 			return time.Now().Round(0).Add(-time.Duration(back.Load()))
 		}})
 		a, b := c.start(), c.start()

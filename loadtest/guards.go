@@ -18,6 +18,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/localmutex"
 )
 
@@ -129,9 +130,9 @@ func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Option
 
 // keywayLock is the lock of package fallback.
 func (a *app) keywayLock() (enter, func(), error) {
-	options := fallback.LockOptions{TTL: a.TTL, Prefix: a.lockName("")}
+	options := lock.Config{TTL: a.TTL, Prefix: a.lockName("")}
 	if a.Guard == guardLockPolling {
-		options.HandOvers, options.Wait, options.PollEvery = -1, fallback.WaitPolling, 2*a.Poll
+		options.HandOvers, options.Wait, options.PollEvery = -1, lock.WaitPolling, 2*a.Poll
 	}
 	var clients []redis.UniversalClient
 	for _, addr := range a.Redis {
@@ -141,12 +142,12 @@ func (a *app) keywayLock() (enter, func(), error) {
 		}
 		clients = append(clients, client)
 	}
-	var locker *fallback.Locker
+	var locker *lock.Locker
 	var err error
 	if a.Guard == guardQuorum {
-		locker, err = fallback.NewQuorum(clients, options)
+		locker, err = lock.NewQuorum(clients, options)
 	} else {
-		locker, err = fallback.NewLocker(clients[0], options)
+		locker, err = lock.New(clients[0], options)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -12,7 +12,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -36,7 +36,7 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 		return err
 	}
 	defer members.Close()
-	store, err := fallback.NewStore("redis://"+a.Redis[0], fallback.StoreOptions{Settings: members.Settings(), NewCluster: true, Logger: logger})
+	store, err := store.New("redis://"+a.Redis[0], store.Config{Settings: members.Settings(), NewCluster: true, Logger: logger})
 	if err != nil {
 		return err
 	}

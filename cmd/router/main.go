@@ -101,7 +101,7 @@ func routerName(listen net.Addr) string {
 type process struct {
 	o       *options
 	logger  *slog.Logger
-	store   *store
+	store   *backend
 	members *gossip.Cluster
 	router  *gateway.Router
 	leaving atomic.Bool

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
@@ -321,7 +321,7 @@ func TestWorkerWithoutOptions(t *testing.T) {
 	if i < 0 {
 		t.Fatal("the router offers no store")
 	}
-	store, err := fallback.NewStore(members.View().Members[i].Store, fallback.StoreOptions{NewCluster: true})
+	store, err := store.New(members.View().Members[i].Store, store.Config{NewCluster: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -22,25 +22,25 @@ const (
 	storeTimeout   = 5 * time.Second
 )
 
-// store is the cluster's store as the router sees it. The router itself needs
+// backend is the cluster's store as the router sees it. The router itself needs
 // it only to see that the workers use the same, and to find members that gossip
 // has lost sight of.
-type store struct {
+type backend struct {
 	logger   *slog.Logger
-	client   *fallback.Store
-	embedded *fallback.Embedded // nil with --redis
-	offer    string             // URL for the workers, "" with --redis
-	seen     int64              // version that was last observed; follow owns it
+	client   *store.Store
+	embedded *store.Embedded // nil with --redis
+	offer    string          // URL for the workers, "" with --redis
+	seen     int64           // version that was last observed; follow owns it
 
 	trouble atomic.Pointer[error] // that the store is not the workers'; see ready
 }
 
 // openStore connects to --redis, or starts a store.
-func openStore(ctx context.Context, o *options, logger *slog.Logger) (*store, error) {
-	s := &store{logger: logger}
+func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, error) {
+	s := &backend{logger: logger}
 	url := o.redis
 	if url == "" {
-		embedded, err := fallback.StartEmbedded("127.0.0.1:0", rand.Text())
+		embedded, err := store.StartEmbedded("127.0.0.1:0", rand.Text())
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*store, er
 		logger.Warn("without --redis the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
 	}
 	var err error
-	s.client, err = fallback.NewStore(url, fallback.StoreOptions{Settings: o.settings, NewCluster: o.newCluster, Logger: logger})
+	s.client, err = store.New(url, store.Config{Settings: o.settings, NewCluster: o.newCluster, Logger: logger})
 	if err != nil {
 		s.close()
 		return nil, cli.Usagef("--redis: %v", err)
@@ -65,7 +65,7 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*store, er
 	return s, nil
 }
 
-func (s *store) close() {
+func (s *backend) close() {
 	if s.client != nil {
 		s.client.Close()
 	}
@@ -77,7 +77,7 @@ func (s *store) close() {
 // follow compares the store with the one that the workers use: every second
 // until it is known and nobody uses another one, and every 10 s from then on.
 // The caller must call stop.
-func (s *store) follow(members *gossip.Cluster) (stop func()) {
+func (s *backend) follow(members *gossip.Cluster) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -106,7 +106,7 @@ func (s *store) follow(members *gossip.Cluster) (stop func()) {
 // It asks only when an active worker has announced its own: before that, asking
 // would begin the store's first generation, with a quarantine. A store that is
 // empty then is another one, or was emptied and is the workers' to begin again.
-func (s *store) compare(ctx context.Context, members *gossip.Cluster) (known bool) {
+func (s *backend) compare(ctx context.Context, members *gossip.Cluster) (known bool) {
 	worker, found := usesStore(members.View())
 	if !found {
 		s.note(nil)
@@ -148,7 +148,7 @@ func usesStore(view *ring.View) (worker ring.Member, found bool) {
 
 // note keeps for ready what is wrong with the store: that it could not be asked
 // changes nothing.
-func (s *store) note(err error) {
+func (s *backend) note(err error) {
 	if err != nil && !errors.Is(err, ring.ErrSettings) {
 		s.logger.Debug("cannot ask the store", "error", err)
 		return
@@ -161,7 +161,7 @@ func (s *store) note(err error) {
 }
 
 // ready returns ring.ErrSettings if the store was found not to be the workers'.
-func (s *store) ready() error {
+func (s *backend) ready() error {
 	if err := s.trouble.Load(); err != nil {
 		return *err
 	}
@@ -171,7 +171,7 @@ func (s *store) ready() error {
 // addPeers gives gossip the addresses of the store's live sessions to join. One
 // of the workers must be within sight: where none is, the store may be another
 // cluster's, and two clusters that meet are two stores under one ring.
-func (s *store) addPeers(ctx context.Context, members *gossip.Cluster, generation string) {
+func (s *backend) addPeers(ctx context.Context, members *gossip.Cluster, generation string) {
 	snapshot, err := s.client.Observe(ctx, generation, s.seen)
 	if err != nil {
 		s.logger.Debug("cannot ask the store for members", "error", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -21,7 +22,7 @@ const older ring.StoreID = 7
 // startRedis starts a Redis that holds nothing.
 func startRedis(t *testing.T) (url string) {
 	t.Helper()
-	e, err := fallback.StartEmbedded("127.0.0.1:0", "")
+	e, err := store.StartEmbedded("127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +32,9 @@ func startRedis(t *testing.T) (url string) {
 
 // openRedis opens the store in a Redis as a worker does that knows its
 // identity; 0 for one that does not.
-func openRedis(t *testing.T, url string, known ring.StoreID) *fallback.Store {
+func openRedis(t *testing.T, url string, known ring.StoreID) *store.Store {
 	t.Helper()
-	s, err := fallback.NewStore(url, fallback.StoreOptions{Settings: ring.Settings{Store: known}})
+	s, err := store.New(url, store.Config{Settings: ring.Settings{Store: known}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
@@ -116,10 +117,10 @@ type closingStore interface {
 
 // openStore returns the store at --redis, or the one that a router offers.
 func (o *options) openStore(ctx context.Context, members *gossip.Cluster, logger *slog.Logger) (closingStore, error) {
-	open := func(url string, known ring.StoreID) (*fallback.Store, error) {
+	open := func(url string, known ring.StoreID) (*store.Store, error) {
 		settings := members.Settings()
 		settings.Store = known
-		return fallback.NewStore(url, fallback.StoreOptions{Settings: settings, NewCluster: o.newCluster, Logger: logger})
+		return store.New(url, store.Config{Settings: settings, NewCluster: o.newCluster, Logger: logger})
 	}
 	if o.redis == "" {
 		return openOffered(ctx, members, open, logger)

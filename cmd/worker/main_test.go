@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
@@ -246,7 +246,7 @@ func (m *fakeMembers) Changed() <-chan struct{} {
 func TestFollowsOfferedStore(t *testing.T) {
 	var urls []string
 	for range 3 {
-		e, err := fallback.StartEmbedded("127.0.0.1:0", "secret")
+		e, err := store.StartEmbedded("127.0.0.1:0", "secret")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,9 +257,9 @@ func TestFollowsOfferedStore(t *testing.T) {
 	members.set()
 	var log bytes.Buffer
 	var opened []string
-	open := func(url string, _ ring.StoreID) (*fallback.Store, error) {
+	open := func(url string, _ ring.StoreID) (*store.Store, error) {
 		opened = append(opened, url)
-		return fallback.NewStore(url, fallback.StoreOptions{NewCluster: true, Logger: slog.New(slog.DiscardHandler)})
+		return store.New(url, store.Config{NewCluster: true, Logger: slog.New(slog.DiscardHandler)})
 	}
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 

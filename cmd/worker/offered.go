@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -23,19 +23,19 @@ type members interface {
 // started anew it offers another one, and offeredStore goes over to it.
 type offeredStore struct {
 	members members
-	open    func(url string, known ring.StoreID) (*fallback.Store, error)
+	open    func(url string, known ring.StoreID) (*store.Store, error)
 	logger  *slog.Logger
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
 	url     string
-	current *fallback.Store
+	current *store.Store
 	changed chan struct{} // closed when current changes
 }
 
 // openOffered waits for a router that offers a store.
-func openOffered(ctx context.Context, m members, open func(url string, known ring.StoreID) (*fallback.Store, error), logger *slog.Logger) (*offeredStore, error) {
+func openOffered(ctx context.Context, m members, open func(url string, known ring.StoreID) (*store.Store, error), logger *slog.Logger) (*offeredStore, error) {
 	s := &offeredStore{members: m, open: open, logger: logger, changed: make(chan struct{})}
 	logger.Info("waiting for a router that offers a store (--join), or give --redis")
 	if err := s.follow(ctx, func() bool { return s.current != nil }); err != nil {
@@ -120,13 +120,13 @@ func redacted(raw string) string {
 	return u.Redacted()
 }
 
-func (s *offeredStore) get() (store *fallback.Store, changed <-chan struct{}) {
+func (s *offeredStore) get() (store *store.Store, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current, s.changed
 }
 
-func (s *offeredStore) store() *fallback.Store {
+func (s *offeredStore) store() *store.Store {
 	store, _ := s.get()
 	return store
 }

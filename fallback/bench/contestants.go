@@ -12,7 +12,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/lock"
 )
 
 // ttl of every lock.
@@ -46,7 +46,7 @@ func openClient(addr string) redis.UniversalClient {
 
 func openKeyway(addr string) (contestant, error) {
 	client := openClient(addr)
-	l, err := fallback.NewLocker(client, fallback.LockOptions{TTL: ttl})
+	l, err := lock.New(client, lock.Config{TTL: ttl})
 	if err != nil {
 		return contestant{}, err
 	}

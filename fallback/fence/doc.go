@@ -3,7 +3,7 @@
 // with a time limit safe: a holder that was stopped, and does not know that
 // the lock is another's by now, cannot undo the other's work.
 //
-// Tokens come from fallback.Lock.Token, from a Keyway worker's request
+// Tokens come from lock.Lock.Token, from a Keyway worker's request
 // context, or from anything else that hands out a higher number to each
 // holder. They must be at least 0 and below 2^53. Every write must go through
 // the fence, and reads on which a write is based must come after the lock was

@@ -8,13 +8,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/fence"
+	"github.com/keyway-go/keyway/fallback/lock"
+	"github.com/keyway-go/keyway/fallback/store"
 )
 
 // A holder that was stopped until its lock was another's writes too late.
 func ExampleDo() {
-	server, err := fallback.StartEmbedded("127.0.0.1:0", "")
+	server, err := store.StartEmbedded("127.0.0.1:0", "")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -22,8 +23,8 @@ func ExampleDo() {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer client.Close()
 	ctx := context.Background()
-	lock := func() *fallback.Lock { // as a process of its own would
-		locker, err := fallback.NewLocker(client, fallback.LockOptions{})
+	lock := func() *lock.Lock { // as a process of its own would
+		locker, err := lock.New(client, lock.Config{})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-// Package locktest checks the histories of fallback's lock, as several
+// Package locktest checks the histories of package lock, as several
 // processes see it that are stopped and killed at random, with porcupine. It
 // is a module of its own so that users of Keyway do not get what it needs.
 //

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sys/unix"
 
-	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/fence"
+	"github.com/keyway-go/keyway/fallback/lock"
 )
 
 const (
@@ -60,7 +60,7 @@ func worker() error {
 		}
 		client.AddHook(hook)
 	}
-	locker, err := fallback.NewLocker(client, fallback.LockOptions{
+	locker, err := lock.New(client, lock.Config{
 		TTL: ttl, MaxWait: 2 * time.Second, FIFO: os.Getenv("LOCKTEST_FIFO") != "",
 	})
 	if err != nil {
@@ -89,7 +89,7 @@ type caller struct {
 	name   string
 	file   *os.File
 	client redis.UniversalClient
-	locker *fallback.Locker
+	locker *lock.Locker
 }
 
 // note writes one line. A line is on its way to the file before what follows
@@ -122,7 +122,7 @@ func (w caller) run(ctx context.Context, key string) {
 	switch {
 	case err == nil:
 		what = released
-	case errors.Is(err, fallback.ErrNotOwner):
+	case errors.Is(err, lock.ErrNotOwner):
 		what = notOwner
 	}
 	w.note(what, key, token, from, now())

@@ -14,7 +14,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
@@ -67,7 +67,7 @@ var model = porcupine.NondeterministicModel{
 type world struct {
 	t     *testing.T
 	hub   *hub.Hub
-	store *fallback.Memory
+	store *store.Memory
 	clock atomic.Int64 // orders calls and returns: a bubble's time stands still between them
 
 	mu      sync.Mutex // guards what follows
@@ -220,7 +220,7 @@ func testDoAndShare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, hub: h, store: fallback.NewMemory(fallback.MemoryOptions{Settings: settings, NewCluster: true})}
+	w := &world{t: t, hub: h, store: store.NewMemory(store.MemoryConfig{Settings: settings, NewCluster: true})}
 	w.start()
 	w.start()
 	seed := rand.Uint64()

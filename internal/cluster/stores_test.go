@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/cluster"
 )
 
@@ -22,7 +22,7 @@ func TestTwoStores(t *testing.T) {
 	d := &demo{t: t, programs: programs}
 	var join string
 	for i, name := range []string{"w1", "w2"} {
-		redis, err := fallback.StartEmbedded("127.0.0.1:0", "")
+		redis, err := store.StartEmbedded("127.0.0.1:0", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestRouterOfAnotherStore(t *testing.T) {
 	var urls []string
 	var workers []*cluster.Process
 	for _, name := range []string{"w1", "w2"} {
-		redis, err := fallback.StartEmbedded("127.0.0.1:0", "")
+		redis, err := store.StartEmbedded("127.0.0.1:0", "")
 		if err != nil {
 			t.Fatal(err)
 		}

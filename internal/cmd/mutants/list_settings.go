@@ -54,10 +54,10 @@ func settingsMutations() []mutation {
 		},
 		{
 			rule: "the store refuses settings other than those of its live sessions",
-			file: "fallback/lua/ownership/prelude.lua",
+			file: "fallback/store/lua/prelude.lua",
 			old:  `if SETTINGS == settings then`,
 			new:  `if true then`,
-			test: "./fallback -run '^TestConformanceEmbedded$/^TrapOtherSettingsThanLiveSessions$'",
+			test: "./fallback/store -run '^TestConformanceEmbedded$/^TrapOtherSettingsThanLiveSessions$'",
 		},
 		{
 			rule: "members with different session TTLs refuse each other",
@@ -159,10 +159,10 @@ func settingsMutations() []mutation {
 		},
 		{
 			rule: "who has seen that a store exists gives it back its identity",
-			file: "fallback/store_ops.go",
+			file: "fallback/store/ops.go",
 			old:  `s.id = cmp.Or(s.id, id)`,
 			new:  `_ = cmp.Or(s.id, id)`,
-			test: "./fallback -run '^TestConformanceEmbedded$/^TrapLostAfterItExisted$'",
+			test: "./fallback/store -run '^TestConformanceEmbedded$/^TrapLostAfterItExisted$'",
 		},
 	}
 }

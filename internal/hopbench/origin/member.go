@@ -11,7 +11,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -33,7 +33,7 @@ type MemberConfig struct {
 type Member struct {
 	*gateway.Worker
 	gossip *gossip.Cluster
-	store  *fallback.Store
+	store  *store.Store
 }
 
 // Join starts a worker. The caller must call [Member.Leave].
@@ -51,7 +51,7 @@ func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.store, err = fallback.NewStore(cfg.Redis, fallback.StoreOptions{Settings: m.gossip.Settings(), NewCluster: true, Logger: logger})
+	m.store, err = store.New(cfg.Redis, store.Config{Settings: m.gossip.Settings(), NewCluster: true, Logger: logger})
 	if err == nil {
 		m.Worker, err = gateway.StartWorker(gateway.WorkerConfig{
 			Members: m.gossip, Store: m.store, Name: cfg.Name, Addr: cfg.Addr, Gossip: m.gossip.Addr(),

@@ -31,7 +31,7 @@ var only = []struct {
 }{
 	{memberlist, []string{"ring/gossip", "internal/test/gossiptest"}, "the gossip library has one door, so that it can be replaced"},
 	{goRedis, []string{"fallback"}, "Redis has one door, so that the store can be replaced"},
-	{miniredis, []string{"fallback"}, "the embedded store is one of fallback's"},
+	{miniredis, []string{"fallback/store"}, "the embedded store is one of the stores"},
 	{xnet, []string{"internal/wire/h2", "gateway"}, "all of HTTP/2 but HPACK is Keyway's or the standard library's; the gateway's tests need HPACK, too"},
 	{consistent, []string{"ring"}, "all placement of partitions goes through ring, where it is a pure function of the member set"},
 }
@@ -60,7 +60,8 @@ var without = []struct {
 	why   string
 }{
 	{"gateway", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback"}, "who embeds the gateway brings a store and a membership"},
-	{"fallback", []string{memberlist, "ring/gossip", "gateway"}, "the Redis lock is useful to programs that want nothing else of Keyway"},
+	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "the Redis lock is useful to programs that want nothing else of Keyway"},
+	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "who owns what is for all who embed it"},
 	{"cmd/router", []string{"internal/test"}, "what tests need is not for users to run"},
 	{"cmd/worker", []string{"internal/test"}, "what tests need is not for users to run"},
 	{"ring/gossip", []string{goRedis, miniredis, "fallback", "gateway"}, "membership needs no store"},

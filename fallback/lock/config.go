@@ -1,0 +1,179 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Errors of locks. Those that end the context of a held lock are found with
+// context.Cause.
+var (
+	// ErrLocked: the lock is held, or others are waiting for it.
+	ErrLocked = errors.New("lock: locked")
+
+	// ErrNotOwner: the lock was no longer the caller's when it was to be
+	// unlocked or renewed, so others may have held it meanwhile.
+	ErrNotOwner = errors.New("lock: not the owner of the lock")
+
+	// ErrUnlockUnknown: no answer says whether the lock was released while it
+	// was the caller's. It is free at the end of its TTL at the latest.
+	ErrUnlockUnknown = errors.New("lock: unknown whether the lock was released")
+
+	// ErrExpired is the cause of a held lock's context when it could not
+	// be renewed in time.
+	ErrExpired = errors.New("lock: expired")
+
+	// ErrLost is the cause of a held lock's context when the server says
+	// that the lock is gone or another's.
+	ErrLost = errors.New("lock: lost")
+
+	// ErrUnlocked is the cause of a held lock's context after its Unlock.
+	ErrUnlocked = errors.New("lock: unlocked")
+
+	// ErrNested: the context already holds a lock with which the caller
+	// would wait for itself.
+	ErrNested = errors.New("lock: would wait for a lock that its own context holds")
+
+	// ErrNoQuorum: too few servers answered in time to say whether the lock
+	// is free.
+	ErrNoQuorum = errors.New("lock: no quorum")
+
+	// ErrClosed: the Locker is closed.
+	ErrClosed = errors.New("lock: locker is closed")
+
+	// ErrConfig: a Locker cannot be made with these options.
+	ErrConfig = errors.New("lock: bad configuration")
+)
+
+// RenewPolicy says what happens when a held lock cannot be renewed.
+type RenewPolicy uint8
+
+const (
+	// StopOnFailure ends the lock's context before the lock can be another's.
+	StopOnFailure RenewPolicy = iota
+
+	// ContinueOnFailure leaves the context alone and goes on trying, and takes
+	// the lock again if it finds it free. Others may hold the lock meanwhile:
+	// only for work where a second run is harmless or the resource checks
+	// fencing tokens. The context still ends when another is seen to hold it.
+	ContinueOnFailure
+)
+
+// WaitStrategy says how waiters learn of a release.
+type WaitStrategy uint8
+
+const (
+	// WaitNotified waits for a message on one subscription connection shared
+	// by the Locker's waiters (in a cluster sharded, one per server), with a
+	// try at the end of the lock's TTL or after a second behind it.
+	WaitNotified WaitStrategy = iota
+
+	// WaitPolling tries at Config.PollEvery.
+	WaitPolling
+)
+
+// Config configure a Locker. Clients that contend for the same locks
+// must agree on Prefix and FIFO.
+type Config struct {
+	// Prefix of every Redis key. Default "keyway:lock:".
+	Prefix string
+
+	// TTL after which a lock that is not renewed is free. Default 10s, at
+	// least 10ms.
+	TTL time.Duration
+
+	// Margin by which a lock's context ends before its TTL does: it covers
+	// clocks that run at different rates and late timers. Default TTL/20.
+	Margin time.Duration
+
+	// RenewEvery is the time between renewals. Default TTL/3. Below 0 locks
+	// are not renewed by themselves.
+	RenewEvery time.Duration
+
+	// OnRenewFailure defaults to StopOnFailure.
+	OnRenewFailure RenewPolicy
+
+	// Timeout of one call to Redis. Default TTL/4, at most 1s.
+	Timeout time.Duration
+
+	// Wait defaults to WaitNotified. On a redis.Ring and for a quorum waiters
+	// always poll.
+	Wait WaitStrategy
+
+	// PollEvery is the longest time between tries of a waiter that polls; each
+	// is between half of it and all of it. Default 100ms, at most 1s.
+	PollEvery time.Duration
+
+	// MaxWait bounds how long Lock and its like wait; they then return
+	// ErrLocked. Default: until their context ends.
+	MaxWait time.Duration
+
+	// FIFO grants locks in order of arrival across processes. Each caller then
+	// queues for itself, without local hand-over.
+	FIFO bool
+
+	// HandOvers is how many times in a row a lock is passed to the next
+	// waiter of this process without asking Redis. Default 32, at most 1000.
+	// Below 0 never.
+	HandOvers int
+
+	// HandOverFor bounds the same by time since the lock was taken in Redis.
+	// Default 100ms.
+	HandOverFor time.Duration
+
+	// Clock is the wall clock. Default time.Now. The monotonic clock is
+	// compared as well, whatever it is.
+	Clock func() time.Time
+
+	// Hooks receive events, for metrics.
+	Hooks Hooks
+
+	// Logger receives the same: what went wrong as warnings, the rest at
+	// debug level. Default: none.
+	Logger *slog.Logger
+}
+
+// lockLongestWait is the longest that a waiter waits between tries.
+const lockLongestWait = time.Second
+
+func (o Config) withDefaults() (Config, error) {
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"TTL", o.TTL}, {"Margin", o.Margin}, {"Timeout", o.Timeout}, {"PollEvery", o.PollEvery}, {"HandOverFor", o.HandOverFor}, {"MaxWait", o.MaxWait}} {
+		if d.value < 0 {
+			return o, fmt.Errorf("%w: %s is %v, want 0 or more", ErrConfig, d.name, d.value)
+		}
+	}
+	if o.Prefix == "" {
+		o.Prefix = "keyway:lock:"
+	}
+	o.TTL = or(o.TTL, 10*time.Second)
+	o.Margin = or(o.Margin, o.TTL/20)
+	o.RenewEvery = or(o.RenewEvery, o.TTL/3)
+	o.Timeout = or(o.Timeout, min(o.TTL/4, time.Second))
+	o.PollEvery = min(or(o.PollEvery, 100*time.Millisecond), lockLongestWait)
+	o.HandOverFor = or(o.HandOverFor, 100*time.Millisecond)
+	o.HandOvers = min(or(o.HandOvers, 32), 1000)
+	if o.FIFO {
+		o.HandOvers = -1
+	}
+	if o.TTL < 10*time.Millisecond {
+		return o, fmt.Errorf("%w: TTL is %v, want at least 10ms", ErrConfig, o.TTL)
+	}
+	if o.Margin >= o.TTL {
+		return o, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", ErrConfig, o.Margin, o.TTL)
+	}
+	return o, nil
+}
+
+// or returns v, or def if v is its type's zero value.
+func or[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}

@@ -1,0 +1,58 @@
+package lock
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// Event is something that happened to a lock.
+type Event struct {
+	Keys  []string // must not be changed
+	Read  bool
+	Token int64         // fencing token, if granted
+	Wait  time.Duration // from the call until granted
+	Held  time.Duration // since granted
+	Local bool          // granted by the caller before, without asking Redis
+	Err   error         // what failed
+}
+
+// Hooks are called as things happen, some of them while a caller waits:
+// they must be quick and safe for concurrent use. Any may be nil.
+type Hooks struct {
+	Waited      func(Event) // a caller found the lock taken and begins to wait
+	Acquired    func(Event) // with Wait
+	Refused     func(Event) // a try or a wait ended without the lock, with Wait and Err
+	Renewed     func(Event)
+	RenewFailed func(Event) // one renewal failed, with Err; more follow while there is time
+	Expired     func(Event) // the context ended because renewals failed, with Held and Err
+	Lost        func(Event) // the lock was gone or another's, with Held and Err
+	Released    func(Event) // unlocked, with Held; Err is nil, ErrNotOwner or ErrUnlockUnknown
+}
+
+func (l *Locker) emit(hook func(Event), level slog.Level, what string, e Event) {
+	if hook != nil {
+		hook(e)
+	}
+	if l.opts.Logger == nil || !l.opts.Logger.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("keys", strings.Join(e.Keys, " ")), slog.Bool("read", e.Read)}
+	if e.Token != 0 {
+		attrs = append(attrs, slog.Int64("token", e.Token))
+	}
+	if e.Wait != 0 {
+		attrs = append(attrs, slog.Duration("wait", e.Wait))
+	}
+	if e.Held != 0 {
+		attrs = append(attrs, slog.Duration("held", e.Held))
+	}
+	if e.Local {
+		attrs = append(attrs, slog.Bool("local", true))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("error", e.Err))
+	}
+	l.opts.Logger.LogAttrs(context.Background(), level, "lock "+what, attrs...)
+}

@@ -1,0 +1,283 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/lock"
+	"github.com/keyway-go/keyway/fallback/store"
+)
+
+// startRedis starts a Redis in this process; use a server of its own where it
+// matters.
+func startRedis() (url string, stop func()) {
+	server, err := store.StartEmbedded("127.0.0.1:0", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	return server.URL(), func() { _ = server.Close() }
+}
+
+func newLocker(url string, o lock.Config) (*lock.Locker, func()) {
+	client, err := fallback.NewClient(url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	locker, err := lock.New(client, o)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return locker, func() {
+		_ = locker.Close()
+		_ = client.Close()
+	}
+}
+
+func Example_lock() {
+	url, stop := startRedis()
+	defer stop()
+	ctx := context.Background()
+
+	client, err := fallback.NewClient(url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	locker, err := lock.New(client, lock.Config{TTL: 5 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+
+	order, err := locker.Lock(ctx, "order:42") // waits until ctx ends
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Work with order.Context(), which ends before the lock can be another's,
+	// and give order.Token() to what is written to.
+	held, _ := locker.IsLocked(ctx, "order:42")
+	fmt.Println("locked:", held, "with a token:", order.Token() > 0)
+
+	switch err := order.Unlock(ctx); {
+	case err == nil:
+		fmt.Println("released")
+	case errors.Is(err, lock.ErrNotOwner):
+		fmt.Println("it was another's by then")
+	case errors.Is(err, lock.ErrUnlockUnknown):
+		fmt.Println("Redis did not say")
+	}
+	// Output:
+	// locked: true with a token: true
+	// released
+}
+
+func ExampleLocker_TryLock() {
+	url, stop := startRedis()
+	defer stop()
+	here, done := newLocker(url, lock.Config{})
+	defer done()
+	there, done := newLocker(url, lock.Config{}) // another process
+	defer done()
+	ctx := context.Background()
+
+	job, err := here.TryLock(ctx, "nightly job")
+	fmt.Println("here:", err)
+	_, err = there.TryLock(ctx, "nightly job")
+	fmt.Println("there, locked:", errors.Is(err, lock.ErrLocked))
+	_ = job.Unlock(ctx)
+	// Output:
+	// here: <nil>
+	// there, locked: true
+}
+
+// Readers share a lock, and a writer becomes one of them with nobody between.
+func ExampleLock_Downgrade() {
+	url, stop := startRedis()
+	defer stop()
+	locker, done := newLocker(url, lock.Config{})
+	defer done()
+	ctx := context.Background()
+
+	price, err := locker.Lock(ctx, "price")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = locker.TryRLock(ctx, "price")
+	fmt.Println("a reader while it is written:", errors.Is(err, lock.ErrLocked))
+
+	if err := price.Downgrade(ctx); err != nil {
+		log.Fatal(err)
+	}
+	reader, err := locker.TryRLock(ctx, "price")
+	fmt.Println("a reader after the downgrade:", err)
+	_, err = locker.TryLock(ctx, "price")
+	fmt.Println("a writer beside readers:", errors.Is(err, lock.ErrLocked))
+	_ = reader.Unlock(ctx)
+	_ = price.Unlock(ctx)
+	// Output:
+	// a reader while it is written: true
+	// a reader after the downgrade: <nil>
+	// a writer beside readers: true
+}
+
+func ExampleLocker_LockAll() {
+	url, stop := startRedis()
+	defer stop()
+	locker, done := newLocker(url, lock.Config{})
+	defer done()
+	ctx := context.Background()
+
+	transfer, err := locker.LockAll(ctx, "account:b", "account:a", "account:b")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(transfer.Keys())
+	_, err = locker.TryLock(ctx, "account:a")
+	fmt.Println("one of them alone:", errors.Is(err, lock.ErrLocked))
+	_ = transfer.Unlock(ctx)
+	// Output:
+	// [account:a account:b]
+	// one of them alone: true
+}
+
+// A context that holds a lock takes it again without waiting for itself.
+func ExampleLock_Context() {
+	url, stop := startRedis()
+	defer stop()
+	locker, done := newLocker(url, lock.Config{})
+	defer done()
+
+	outer, err := locker.Lock(context.Background(), "cart:7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx := outer.Context()
+	inner, err := locker.Lock(ctx, "cart:7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the same lock:", inner.Token() == outer.Token())
+	_ = inner.Unlock(ctx)
+	fmt.Println("still held:", ctx.Err() == nil)
+	_ = outer.Unlock(context.Background())
+	fmt.Println(errors.Is(context.Cause(ctx), lock.ErrUnlocked))
+	// Output:
+	// the same lock: true
+	// still held: true
+	// true
+}
+
+func Example_fifo() {
+	url, stop := startRedis()
+	defer stop()
+	waits := make(chan struct{})
+	locker, done := newLocker(url, lock.Config{
+		FIFO:  true,
+		Hooks: lock.Hooks{Waited: func(lock.Event) { waits <- struct{}{} }},
+	})
+	defer done()
+	ctx := context.Background()
+
+	first, err := locker.Lock(ctx, "ticket desk")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var running sync.WaitGroup
+	for i := range 3 {
+		running.Go(func() {
+			k, err := locker.Lock(ctx, "ticket desk")
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println("guest", i)
+			_ = k.Unlock(ctx)
+		})
+		<-waits
+	}
+	_ = first.Unlock(ctx)
+	running.Wait()
+	// Output:
+	// guest 0
+	// guest 1
+	// guest 2
+}
+
+func ExampleLock_Renew() {
+	url, stop := startRedis()
+	defer stop()
+	locker, done := newLocker(url, lock.Config{TTL: time.Minute, RenewEvery: -1}) // not by itself
+	defer done()
+	ctx := context.Background()
+
+	lease, err := locker.Lock(ctx, "leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := lease.Renew(ctx); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("nearly a minute left:", lease.TTL() > 50*time.Second)
+	_ = lease.Unlock(ctx)
+	// Output:
+	// nearly a minute left: true
+}
+
+func ExampleNewQuorum() {
+	var clients []redis.UniversalClient
+	for range 5 {
+		url, stop := startRedis()
+		defer stop()
+		client, err := fallback.NewClient(url)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer client.Close()
+		clients = append(clients, client)
+	}
+	locker, err := lock.NewQuorum(clients, lock.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close()
+	ctx := context.Background()
+
+	clients[0].Close() // two of five may fail
+	clients[1].Close()
+	vault, err := locker.Lock(ctx, "vault")
+	fmt.Println(err)
+	fmt.Println(vault.Unlock(ctx))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// Hooks feed metrics.
+func ExampleHooks() {
+	url, stop := startRedis()
+	defer stop()
+	var waits, holds []time.Duration
+	locker, done := newLocker(url, lock.Config{Hooks: lock.Hooks{
+		Acquired: func(e lock.Event) { waits = append(waits, e.Wait) },
+		Released: func(e lock.Event) { holds = append(holds, e.Held) },
+	}})
+	defer done()
+	ctx := context.Background()
+
+	for range 3 {
+		k, err := locker.Lock(ctx, "counted")
+		if err != nil {
+			log.Fatal(err)
+		}
+		_ = k.Unlock(ctx)
+	}
+	fmt.Println(len(waits), len(holds))
+	// Output:
+	// 3 3
+}

@@ -1,0 +1,281 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// hold is a claim that was granted, until it is released or lost. It renews
+// itself. Callers of one process may hold it one after the other.
+type hold struct {
+	l     *Locker
+	names []string
+	io    chan struct{} // 1 buffered: held while a renewal or downgrade is under way
+	alarm alarmPlace    // the Locker's alarm guards it
+
+	mu       sync.Mutex
+	claim    *claim
+	line     *lockLine // nil if callers do not queue for it
+	until    instant   // the lock is surely not another's before
+	renewAt  time.Time
+	taken    time.Time // in Redis
+	token    int64     // last used
+	reserved int64     // last that may be used
+	tenure   *tenure   // of the caller who has it
+	renewing bool
+	over     bool // released, lost or expired: nothing more happens by itself
+}
+
+// tenure is one caller's time with a hold; reentrant calls share it.
+type tenure struct {
+	hold   *hold
+	token  int64
+	since  time.Time
+	parent context.Context
+
+	// Guarded by the hold's mu.
+	count  int // handles not yet unlocked
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	cause  error // why it ended, nil while it lasts
+}
+
+// hold starts a hold and its first tenure.
+func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now instant) *Lock {
+	h := &hold{
+		l: l, names: c.names, io: make(chan struct{}, 1),
+		claim: c, line: line, until: until, taken: now.mono,
+		token: token, reserved: token + c.reserve,
+		renewAt: l.renewAfter(until),
+	}
+	k := h.begin(w, now.mono)
+	if line != nil {
+		l.mu.Lock()
+		line.held = h
+		l.mu.Unlock()
+	}
+	h.mu.Lock()
+	h.wake(now)
+	h.mu.Unlock()
+	l.acquired(w, k, false)
+	return k
+}
+
+func (l *Locker) acquired(w want, k *Lock, local bool) {
+	l.emit(l.opts.Hooks.Acquired, slog.LevelDebug, "acquired", Event{
+		Keys: w.names, Read: w.read, Token: k.tenure.token, Wait: k.tenure.since.Sub(w.began), Local: local,
+	})
+}
+
+// reserve is how many fencing tokens an acquisition sets aside for hand-overs.
+func (l *Locker) reserve(names int, read bool) int64 {
+	if read || names > 1 {
+		return 0
+	}
+	return int64(max(l.opts.HandOvers, 0))
+}
+
+// renewAfter is when to renew a lock that lasts until then.
+func (l *Locker) renewAfter(until instant) time.Time {
+	if l.opts.RenewEvery < 0 {
+		return until.mono.Add(l.opts.TTL)
+	}
+	return until.mono.Add(l.opts.Margin - l.opts.TTL + l.opts.RenewEvery)
+}
+
+// begin makes the tenure of a caller. The hold's mu is held, or the hold not
+// yet shared.
+func (h *hold) begin(w want, now time.Time) *Lock {
+	h.tenure = &tenure{hold: h, token: h.token, since: now, parent: w.parent, count: 1}
+	return &Lock{tenure: h.tenure}
+}
+
+// pass ends the tenure and begins that of another caller of this process, or
+// returns nil if the bounds on that do not allow it.
+func (h *hold) pass(w want) *Lock {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.l.now()
+	switch {
+	case h.over, h.token >= h.reserved,
+		now.mono.Sub(h.taken) > h.l.opts.HandOverFor,
+		h.until.left(now) < h.l.opts.TTL/3:
+		return nil
+	}
+	h.token++
+	return h.begin(w, now.mono)
+}
+
+// wake has tick run again in time: for the renewal or the end, and in any
+// case soon enough to see that the wall clock has run on. The hold's mu is
+// held.
+func (h *hold) wake(now instant) {
+	if h.over {
+		return
+	}
+	d := h.l.opts.TTL / 6
+	if left := h.until.left(now); left > 0 || h.l.opts.OnRenewFailure == StopOnFailure {
+		d = min(d, left)
+	}
+	if !h.renewing {
+		d = min(d, h.renewAt.Sub(now.mono))
+	}
+	h.l.alarm.set(h, now.mono.Add(max(d, time.Millisecond)))
+}
+
+// tick is the alarm's.
+func (h *hold) tick() {
+	if !h.l.enter() {
+		h.end(ErrClosed)
+		return
+	}
+	defer h.l.leave()
+	h.mu.Lock()
+	if h.over {
+		h.mu.Unlock()
+		return
+	}
+	now := h.l.now()
+	if h.until.left(now) <= 0 && h.l.opts.OnRenewFailure == StopOnFailure {
+		h.mu.Unlock()
+		h.end(ErrExpired)
+		return
+	}
+	due := !h.renewing && !now.mono.Before(h.renewAt)
+	if due {
+		h.renewing = true
+	}
+	h.wake(now)
+	h.mu.Unlock()
+	if due {
+		h.autoRenew()
+	}
+}
+
+// autoRenew renews once, and plans the next time.
+func (h *hold) autoRenew() {
+	err := h.renew(context.Background())
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.renewing = false
+	if h.over {
+		return
+	}
+	if err != nil { // a success has moved renewAt
+		h.renewAt = time.Now().Add(min(h.l.opts.TTL/20, 250*time.Millisecond))
+	}
+	h.wake(h.l.now())
+}
+
+// renew extends the hold in Redis. It ends the hold if it is lost.
+func (h *hold) renew(ctx context.Context) error {
+	select {
+	case h.io <- struct{}{}:
+		defer func() { <-h.io }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	c := h.current()
+	sent := h.l.now()
+	state, err := h.l.server.renew(ctx, c)
+	if err == nil && state == renewGone && h.l.opts.OnRenewFailure == ContinueOnFailure {
+		state, err = h.retake(ctx, c)
+	}
+	e := Event{Keys: h.names, Read: c.read, Held: time.Since(h.taken), Err: err}
+	if err != nil {
+		h.l.emit(h.l.opts.Hooks.RenewFailed, slog.LevelWarn, "not renewed", e)
+		return fmt.Errorf("lock: renewing %q: %w", h.names, err)
+	}
+	if state != renewOK {
+		h.end(ErrLost)
+		return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
+	}
+	until := sent.add(h.l.opts.TTL - h.l.opts.Margin)
+	h.mu.Lock()
+	h.until, h.renewAt = until, h.l.renewAfter(until)
+	h.mu.Unlock()
+	h.l.emit(h.l.opts.Hooks.Renewed, slog.LevelDebug, "renewed", e)
+	return nil
+}
+
+// current is the claim as it is now.
+func (h *hold) current() *claim {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.claim
+}
+
+// retake takes a lock again that is gone. The tenure keeps its token, so a
+// resource that has seen a later one refuses it. A release that comes
+// meanwhile finds the claim unsettled and makes a later retake fail.
+func (h *hold) retake(ctx context.Context, c *claim) (int64, error) {
+	h.mu.Lock()
+	over := h.over
+	c.unsettled.Store(true)
+	h.mu.Unlock()
+	if over {
+		return renewGone, nil
+	}
+	g, err := h.l.server.acquire(ctx, c, true)
+	if err != nil || g.token == 0 {
+		return renewTaken, err
+	}
+	h.mu.Lock()
+	h.token, h.reserved = g.token, g.token+c.reserve
+	h.mu.Unlock()
+	return renewOK, nil
+}
+
+// end ends a hold that was not released: its context ends, and the next
+// caller of this process contends.
+func (h *hold) end(cause error) {
+	h.mu.Lock()
+	if h.over {
+		h.mu.Unlock()
+		return
+	}
+	h.stop()
+	t, c, line := h.tenure, h.claim, h.line
+	t.finish(fmt.Errorf("%w: %q", cause, h.names))
+	h.mu.Unlock()
+
+	e := Event{Keys: h.names, Read: c.read, Token: t.token, Held: time.Since(t.since), Err: cause}
+	if cause == ErrExpired {
+		h.l.emit(h.l.opts.Hooks.Expired, slog.LevelWarn, "expired", e)
+	} else {
+		h.l.emit(h.l.opts.Hooks.Lost, slog.LevelWarn, "lost", e)
+	}
+	if line != nil {
+		h.l.next(line)
+	}
+}
+
+// stop ends what happens by itself. The hold's mu is held.
+func (h *hold) stop() {
+	h.over = true
+	h.l.alarm.clear(h)
+}
+
+// finish ends the tenure's context. The hold's mu is held.
+func (t *tenure) finish(cause error) {
+	if t.cause != nil {
+		return
+	}
+	t.cause = cause
+	if t.cancel != nil {
+		t.cancel(cause)
+	}
+}
+
+// check ends the hold if its time is over, whatever the timer has seen.
+func (h *hold) check() {
+	h.mu.Lock()
+	late := !h.over && h.l.opts.OnRenewFailure == StopOnFailure && h.until.left(h.l.now()) <= 0
+	h.mu.Unlock()
+	if late {
+		h.end(ErrExpired)
+	}
+}

@@ -1,0 +1,324 @@
+package lock
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/internal/test/netproxy"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+)
+
+func TestHeldLockRenewsItself(t *testing.T) {
+	server := redistest.Start(t)
+	renewed := make(chan struct{}, 10)
+	l := testLocker(t, server.Addr(), Config{TTL: 300 * time.Millisecond, Hooks: Hooks{
+		Renewed: func(Event) { renewed <- struct{}{} },
+	}})
+	k := mustLock(t, l.Lock, "key")
+	for range 5 {
+		<-renewed
+	}
+	if err := k.Context().Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, k)
+}
+
+func TestWithoutRenewalTheLockEndsAndRenewExtendsIt(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{TTL: 400 * time.Millisecond, RenewEvery: -1})
+	k := mustLock(t, l.Lock, "key")
+	<-time.After(200 * time.Millisecond)
+	before := k.TTL()
+	if err := k.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if k.TTL() <= before {
+		t.Errorf("TTL is %v after %v", k.TTL(), before)
+	}
+	<-k.Context().Done()
+	wantErr(t, context.Cause(k.Context()), ErrExpired)
+	if k.TTL() != 0 {
+		t.Errorf("TTL is %v", k.TTL())
+	}
+	wantErr(t, k.Renew(t.Context()), ErrNotOwner)
+}
+
+func TestWallClockThatRanOnEndsTheLock(t *testing.T) {
+	server := redistest.Start(t)
+	var mu sync.Mutex
+	ahead := time.Duration(0)
+	l := testLocker(t, server.Addr(), Config{Clock: func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Now().Add(ahead)
+	}})
+	k := mustLock(t, l.Lock, "key")
+	ctx := k.Context()
+	if ctx.Err() != nil {
+		t.Fatal(ctx.Err())
+	}
+	mu.Lock()
+	ahead = time.Minute // the machine was suspended: only this clock knows
+	mu.Unlock()
+	if ctx.Err() == nil {
+		t.Fatal("the context lasts beyond the TTL of the wall clock")
+	}
+	wantErr(t, context.Cause(ctx), ErrExpired)
+}
+
+func TestLostLockEndsTheContextAtTheNextRenewal(t *testing.T) {
+	server := redistest.Start(t)
+	for _, how := range []string{"gone", "another's"} {
+		l := testLocker(t, server.Addr(), Config{TTL: 300 * time.Millisecond})
+		k := mustLock(t, l.Lock, how)
+		if how == "gone" {
+			server.CLI("del", "keyway:lock:{gone}")
+		} else {
+			server.CLI("set", "keyway:lock:{another's}", "wx")
+		}
+		select {
+		case <-k.Context().Done():
+		case <-time.After(250 * time.Millisecond):
+			t.Fatal("not noticed")
+		}
+		wantErr(t, context.Cause(k.Context()), ErrLost)
+		wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+	}
+}
+
+func TestContinueOnFailure(t *testing.T) {
+	server, proxy := lockProxy(t)
+	failed := make(chan struct{}, 1000)
+	renewed := make(chan struct{}, 1000)
+	l := testLocker(t, proxy.Addr(), Config{
+		TTL: 300 * time.Millisecond, OnRenewFailure: ContinueOnFailure, Timeout: 50 * time.Millisecond,
+		Hooks: Hooks{
+			RenewFailed: func(Event) { failed <- struct{}{} },
+			Renewed:     func(Event) { renewed <- struct{}{} },
+		},
+	})
+	k := mustLock(t, l.Lock, "key")
+	proxy.Set(netproxy.ToServer, netproxy.Fault{Drop: true})
+	eventually(t, 5*time.Second, "the lock has expired", func() bool { return !held(server, "key") })
+	<-failed
+	if err := k.Context().Err(); err != nil {
+		t.Fatalf("the context ended: %v", context.Cause(k.Context()))
+	}
+	proxy.Heal()
+	for len(renewed) > 0 {
+		<-renewed
+	}
+	<-renewed
+	if !held(server, "key") {
+		t.Fatal("not taken again")
+	}
+	server.CLI("set", "keyway:lock:{key}", "wanother")
+	<-k.Context().Done()
+	wantErr(t, context.Cause(k.Context()), ErrLost)
+}
+
+func TestTokensRiseWhenRedisLosesItsData(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{HandOvers: 1000})
+	last := int64(0)
+	take := func() {
+		t.Helper()
+		k := mustLock(t, l.Lock, "key")
+		if k.Token() <= last {
+			t.Errorf("token %d after %d", k.Token(), last)
+		}
+		last = k.Token()
+		mustUnlock(t, k)
+	}
+	for range 200 {
+		take()
+	}
+	server.CLI("flushall")
+	take()
+	server.RestartEmpty()
+	take()
+	server.CLI("set", "keyway:lock:fence:{key}", "8000000000000000") // as after the clock was set back
+	last = 8000000000000000
+	take()
+	take()
+}
+
+func TestTokensRiseFromCallerToCallerWithTheCounterGivenBack(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := testLocker(t, server.Addr(), Config{HandOvers: 1000}), testLocker(t, server.Addr(), Config{})
+	var mu sync.Mutex
+	last := int64(0)
+	var running sync.WaitGroup
+	for i := range 16 {
+		l := []*Locker{a, b}[i%2]
+		running.Go(func() {
+			for range 50 {
+				k := mustLock(t, l.Lock, "key")
+				mu.Lock()
+				if k.Token() <= last {
+					t.Errorf("token %d after %d", k.Token(), last)
+				}
+				last = k.Token()
+				mu.Unlock()
+				mustUnlock(t, k)
+			}
+		})
+	}
+	running.Wait()
+}
+
+func TestCloseEndsWaitsAndContexts(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		l := testLocker(t, server.Addr(), o)
+		k := mustLock(t, l.Lock, "key")
+		r := mustLock(t, l.RLock, "read")
+		errs := make(chan error)
+		go func() {
+			_, err := l.Lock(t.Context(), "key")
+			errs <- err
+		}()
+		if name == "plain" {
+			eventually(t, time.Second, "it waits", func() bool { return waiting(l, server, o) == 1 })
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, <-errs, ErrClosed)
+		wantErr(t, context.Cause(k.Context()), ErrClosed)
+		wantErr(t, context.Cause(r.Context()), ErrClosed)
+		_, err := l.TryLock(t.Context(), "other")
+		wantErr(t, err, ErrClosed)
+		mustUnlock(t, k)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestMaxWaitBoundsTheWaitAlone(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		t.Run(name, func(t *testing.T) {
+			o.MaxWait = 30 * time.Millisecond
+			a, b := testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
+			k := mustLock(t, a.Lock, "key")
+			for _, l := range []*Locker{a, b} {
+				_, err := l.Lock(t.Context(), "key")
+				wantErr(t, err, ErrLocked)
+			}
+			if k.Context().Err() != nil {
+				t.Error("the bound ended the lock")
+			}
+			mustUnlock(t, k)
+		})
+	}
+}
+
+func TestClientThatIgnoresContextsIsBoundedAllTheSame(t *testing.T) {
+	server, proxy := lockProxy(t)
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // 3s per read, 3 retries
+	t.Cleanup(func() { _ = client.Close() })
+	l, err := New(client, Config{TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	k := mustLock(t, l.Lock, "key")
+	server.Pause()
+	defer server.Resume()
+	began := time.Now()
+	_, err = l.TryLock(within(t, 50*time.Millisecond), "other")
+	wantErr(t, err, context.DeadlineExceeded)
+	if took := time.Since(began); took > 200*time.Millisecond {
+		t.Errorf("TryLock returned after %v", took)
+	}
+	<-k.Context().Done()
+	wantErr(t, context.Cause(k.Context()), ErrExpired)
+	if took := time.Since(began); took > 1100*time.Millisecond {
+		t.Errorf("the context ended after %v", took)
+	}
+}
+
+func TestEventsAreCountedAndLogged(t *testing.T) {
+	server := redistest.Start(t)
+	var mu sync.Mutex
+	var happened []string
+	var waited, heldFor time.Duration
+	on := func(what string) func(Event) {
+		return func(e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			happened = append(happened, what)
+			waited, heldFor = max(waited, e.Wait), max(heldFor, e.Held)
+		}
+	}
+	var log bytes.Buffer
+	l := testLocker(t, server.Addr(), Config{
+		TTL: 600 * time.Millisecond,
+		Hooks: Hooks{
+			Waited: on("waited"), Acquired: on("acquired"), Refused: on("refused"), Renewed: on("renewed"),
+			RenewFailed: on("renewFailed"), Expired: on("expired"), Lost: on("lost"), Released: on("released"),
+		},
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	other := testLocker(t, server.Addr(), Config{})
+	k := mustLock(t, other.Lock, "key")
+	time.AfterFunc(50*time.Millisecond, func() { mustUnlock(t, k) })
+	k = mustLock(t, l.Lock, "key")
+	_, err := l.TryLock(t.Context(), "key")
+	wantErr(t, err, ErrLocked)
+	<-time.After(250 * time.Millisecond)
+	mustUnlock(t, k)
+	k = mustLock(t, l.Lock, "lost")
+	server.CLI("del", "keyway:lock:{lost}")
+	<-k.Context().Done()
+	k = mustLock(t, l.Lock, "expired")
+	server.Pause()
+	<-k.Context().Done()
+	server.Resume()
+	_ = l.Close()
+
+	mu.Lock()
+	defer mu.Unlock()
+	all := strings.Join(happened, " ")
+	for _, what := range []string{"waited acquired refused renewed released", "lost", "renewFailed", "expired"} {
+		if !strings.Contains(all, what) {
+			t.Errorf("%q did not happen: %s", what, all)
+		}
+	}
+	if waited < 30*time.Millisecond || heldFor < 250*time.Millisecond {
+		t.Errorf("waited %v, held %v", waited, heldFor)
+	}
+	for _, line := range []string{`level=DEBUG msg="lock acquired" keys=key read=false token=`, `level=WARN msg="lock lost" keys=lost`, `level=WARN msg="lock expired" keys=expired`} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("not logged: %s\n%s", line, log.String())
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	client := lockClient(t, "127.0.0.1:1")
+	for _, o := range []Config{{TTL: -1}, {TTL: time.Millisecond}, {TTL: time.Second, Margin: time.Second}, {Timeout: -1}, {MaxWait: -1}} {
+		_, err := New(client, o)
+		wantErr(t, err, ErrConfig)
+	}
+	_, err := NewQuorum(nil, Config{})
+	wantErr(t, err, ErrConfig)
+	_, err = NewQuorum([]redis.UniversalClient{client}, Config{FIFO: true})
+	wantErr(t, err, ErrConfig)
+	l := testLocker(t, "127.0.0.1:1", Config{TTL: 100 * time.Millisecond})
+	_, err = l.LockAll(t.Context())
+	wantErr(t, err, ErrConfig)
+	if _, err = l.Lock(t.Context(), "key"); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
+		t.Errorf("error is %v", err)
+	}
+}

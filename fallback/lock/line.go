@@ -1,0 +1,168 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// lockLine is a key that callers of this process hold or want. One of them
+// contends for it in Redis while the others queue here. A line is in the
+// Locker's map from its first caller to its last; the Locker's mu guards it.
+type lockLine struct {
+	key     string
+	held    *hold // nil while somebody contends
+	waiters []*lockWaiter
+}
+
+// lockWaiter is a caller in a line.
+type lockWaiter struct {
+	want  want
+	turn  chan lockTurn // 1 buffered
+	given bool          // turn was sent
+}
+
+// lockTurn is what a waiter waits for.
+type lockTurn struct {
+	lock *Lock // handed over; nil: it is the waiter's turn to contend
+}
+
+// queue takes the lock of one key, with at most one contender per key.
+func (l *Locker) queue(w want) (*Lock, error) {
+	key := w.names[0]
+	l.mu.Lock()
+	line := l.lines[key]
+	if line == nil {
+		line = &lockLine{key: key}
+		l.lines[key] = line
+		l.mu.Unlock()
+		return l.lead(w, line)
+	}
+	if !w.wait {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("%w: %q, in this process", ErrLocked, key)
+	}
+	me := &lockWaiter{want: w, turn: make(chan lockTurn, 1)}
+	line.waiters = append(line.waiters, me)
+	l.mu.Unlock()
+
+	select {
+	case turn := <-me.turn:
+		return l.begin(w, line, turn)
+	case <-w.ctx.Done():
+		return nil, l.quit(line, me, context.Cause(w.ctx))
+	case <-l.closing:
+		return nil, l.quit(line, me, ErrClosed)
+	}
+}
+
+// begin takes a waiter's turn. A done context always loses: the turn then
+// goes to the next.
+func (l *Locker) begin(w want, line *lockLine, turn lockTurn) (*Lock, error) {
+	if w.ctx.Err() != nil {
+		l.decline(line, turn)
+		return nil, context.Cause(w.ctx)
+	}
+	if turn.lock == nil {
+		return l.lead(w, line)
+	}
+	l.acquired(w, turn.lock, true)
+	return turn.lock, nil
+}
+
+// quit takes a waiter out of the line, and passes on what it was given in
+// this very moment.
+func (l *Locker) quit(line *lockLine, me *lockWaiter, cause error) error {
+	l.mu.Lock()
+	given := me.given
+	if i := slices.Index(line.waiters, me); i >= 0 {
+		line.waiters = slices.Delete(line.waiters, i, i+1)
+	}
+	l.mu.Unlock()
+	if given {
+		l.decline(line, <-me.turn)
+	}
+	return cause
+}
+
+func (l *Locker) decline(line *lockLine, turn lockTurn) {
+	if turn.lock == nil {
+		l.next(line)
+		return
+	}
+	l.spawn(func() { _ = turn.lock.Unlock(context.Background()) })
+}
+
+// lead contends for the line in Redis.
+func (l *Locker) lead(w want, line *lockLine) (*Lock, error) {
+	k, err := l.contend(w, line)
+	if err != nil {
+		l.next(line)
+	}
+	return k, err
+}
+
+// next lets the next waiter contend, or ends the line.
+func (l *Locker) next(line *lockLine) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line.held = nil
+	if me := line.pop(); me != nil {
+		me.turn <- lockTurn{}
+		return
+	}
+	delete(l.lines, line.key)
+}
+
+// pop takes the first waiter. The Locker's mu is held.
+func (line *lockLine) pop() *lockWaiter {
+	if len(line.waiters) == 0 {
+		return nil
+	}
+	me := line.waiters[0]
+	line.waiters[0] = nil
+	line.waiters = line.waiters[1:]
+	me.given = true
+	return me
+}
+
+// yield lets the next waiter contend after others had a chance, when they
+// are known to wait: else a process with many callers starves them. They need
+// about as long to take the lock as its release has taken.
+func (l *Locker) yield(line *lockLine, others bool, sent time.Time) {
+	if line == nil {
+		return
+	}
+	if !others {
+		l.next(line)
+		return
+	}
+	pause := max(2*time.Since(sent), time.Millisecond)
+	l.spawn(func() {
+		t := time.NewTimer(min(pause+rand.N(pause), l.opts.TTL/4))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-l.closing:
+		}
+		l.next(line)
+	})
+}
+
+// handOver gives the hold of a line to the next waiter, if there is one and
+// the bounds allow it.
+func (l *Locker) handOver(h *hold, line *lockLine) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if line == nil || line.held != h || len(line.waiters) == 0 {
+		return false
+	}
+	k := h.pass(line.waiters[0].want)
+	if k == nil {
+		return false
+	}
+	line.pop().turn <- lockTurn{lock: k}
+	return true
+}

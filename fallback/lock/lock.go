@@ -1,0 +1,229 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// Lock is a lock that is held: by the caller of Lock or TryLock until Unlock.
+// It is safe for concurrent use.
+type Lock struct {
+	tenure   *tenure
+	ctx      context.Context // of a reentrant call: the caller's, which already ends with the lock
+	unlocked atomic.Bool
+}
+
+// heldKey finds the tenure of a key in a context.
+type heldKey struct {
+	l   *Locker
+	key string
+}
+
+// lockContext is the context of a tenure. It compares the clocks whenever it
+// is asked, since a timer may be late.
+type lockContext struct {
+	context.Context
+	tenure *tenure
+}
+
+func (c lockContext) Err() error {
+	c.tenure.hold.check()
+	return c.Context.Err()
+}
+
+func (c lockContext) Value(key any) any {
+	if k, ok := key.(heldKey); ok && k.l == c.tenure.hold.l && slices.Contains(c.tenure.hold.names, k.key) {
+		return c.tenure
+	}
+	return c.Context.Value(key)
+}
+
+// Keys are the keys that are locked, sorted. They must not be changed.
+func (k *Lock) Keys() []string { return k.tenure.hold.names }
+
+// Token is the fencing token: above the tokens of all earlier holders of each
+// of the keys, also when Redis lost its data meanwhile. A resource that
+// refuses lower tokens than it has seen is safe from a holder that does not
+// know that it lost the lock; see package fence.
+func (k *Lock) Token() int64 { return k.tenure.token }
+
+// Context descends from the context of the call that took the lock, and ends
+// at the latest before another client can get the lock. context.Cause then
+// says why: ErrExpired, ErrLost, ErrUnlocked or ErrClosed.
+// Passed on to Lock and its like, it makes them reentrant.
+func (k *Lock) Context() context.Context {
+	if k.ctx != nil {
+		return k.ctx
+	}
+	t := k.tenure
+	t.hold.mu.Lock()
+	defer t.hold.mu.Unlock()
+	if t.ctx == nil {
+		var inner context.Context
+		inner, t.cancel = context.WithCancelCause(t.parent)
+		t.ctx = lockContext{inner, t}
+		if t.cause != nil {
+			t.cancel(t.cause)
+		}
+	}
+	return t.ctx
+}
+
+// TTL is how long the lock surely stays the caller's without a further
+// renewal; 0 if it may be another's already. It asks nobody.
+func (k *Lock) TTL() time.Duration {
+	h := k.tenure.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over || k.tenure.cause != nil {
+		return 0
+	}
+	return max(h.until.left(h.l.now()), 0)
+}
+
+// Renew extends the lock to a full TTL now, beside the renewals that happen
+// by themselves. It returns ErrNotOwner if the lock is gone or another's; after
+// any other error it may be tried again.
+func (k *Lock) Renew(ctx context.Context) error {
+	h := k.tenure.hold
+	h.mu.Lock()
+	cause := k.tenure.cause
+	h.mu.Unlock()
+	if cause != nil {
+		return fmt.Errorf("%w: %w", ErrNotOwner, cause)
+	}
+	return h.renew(ctx)
+}
+
+// Unlock gives the lock back. It returns nil if it was the caller's up to
+// then; ErrNotOwner if not; ErrUnlockUnknown, with the reason, if ctx or the
+// lock's time ended without an answer. Releasing goes on in the background
+// until the lock's time is over, whatever happens to ctx, and never frees
+// another's lock.
+//
+// Of a reentrant lock the last Unlock gives it back. A second Unlock of one
+// Lock returns ErrNotOwner.
+func (k *Lock) Unlock(ctx context.Context) error {
+	if !k.unlocked.CompareAndSwap(false, true) {
+		return fmt.Errorf("%w: unlocked before", ErrNotOwner)
+	}
+	now := time.Now()
+	t := k.tenure
+	h := t.hold
+	h.mu.Lock()
+	t.count--
+	last, c, line := t.count == 0, h.claim, h.line
+	h.mu.Unlock()
+	if !last {
+		return nil
+	}
+	local := h.l.handOver(h, line)
+	var err error
+	if local {
+		h.mu.Lock()
+		t.finish(ErrUnlocked)
+		h.mu.Unlock()
+	} else {
+		err = h.release(ctx, t, now)
+	}
+	level := slog.LevelDebug
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	h.l.emit(h.l.opts.Hooks.Released, level, "released", Event{
+		Keys: h.names, Read: c.read, Token: t.token, Held: now.Sub(t.since), Local: local, Err: err,
+	})
+	return err
+}
+
+// release frees the hold in Redis.
+func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
+	h.mu.Lock()
+	line := h.line
+	if h.over {
+		line = nil // end has let its next caller contend
+	}
+	h.stop()
+	t.finish(ErrUnlocked)
+	c, until, used := h.claim, h.until, h.used()
+	h.mu.Unlock()
+
+	f, err := h.l.server.release(ctx, c, used)
+	if err == nil {
+		h.l.yield(line, f.others, now)
+		if !f.freed {
+			return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
+		}
+		return nil
+	}
+	result := make(chan error, 1)
+	h.l.spawn(func() {
+		result <- h.releaseLate(c, used, until, err)
+		h.l.yield(line, false, now)
+	})
+	select {
+	case err = <-result:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, context.Cause(ctx))
+	}
+}
+
+// releaseLate repeats a release of which one try got no answer.
+func (h *hold) releaseLate(c *claim, used int64, until instant, first error) error {
+	err := h.l.free(context.Background(), c, used, until.mono.Add(h.l.opts.Margin))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNotHeld) && until.left(h.l.now()) > 0:
+		return nil // nobody else can have taken it yet, so the first try freed it
+	case errors.Is(err, errNotHeld):
+		err = first
+	}
+	return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, err)
+}
+
+// used is the last fencing token used if the reserved ones must be given
+// back, else 0. Few of them need not be: at one acquisition per reserved
+// microsecond the counter stays behind the clock it starts from. The hold's
+// mu is held.
+func (h *hold) used() int64 {
+	if h.claim.reserve <= 32 {
+		return 0
+	}
+	return h.token
+}
+
+// reenter returns a lock on what ctx already holds, or nil if it holds none
+// of it.
+func (l *Locker) reenter(ctx context.Context, names []string, read bool) (*Lock, error) {
+	var t *tenure
+	for i, name := range names {
+		held, _ := ctx.Value(heldKey{l, name}).(*tenure)
+		if i > 0 && held != t {
+			return nil, fmt.Errorf("%w: some of %q, but not all together", ErrNested, names)
+		}
+		t = held
+	}
+	if t == nil {
+		return nil, nil
+	}
+	h := t.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case t.cause != nil:
+		return nil, t.cause
+	case t.count == 0:
+		return nil, nil // its unlocking is under way
+	case h.claim.read && !read:
+		return nil, fmt.Errorf("%w: %q, for reading; there is no upgrade", ErrNested, names)
+	}
+	t.count++
+	return &Lock{tenure: t, ctx: ctx}, nil
+}

@@ -1,0 +1,122 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+)
+
+// lockClient is a client of its own, as another process would have.
+func lockClient(t testing.TB, addr string) redis.UniversalClient {
+	t.Helper()
+	c, err := fallback.NewClient("redis://" + addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// testLocker is a Locker with a client of its own: to Redis it is another
+// process.
+func testLocker(t testing.TB, addr string, o Config) *Locker {
+	t.Helper()
+	l, err := New(lockClient(t, addr), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func within(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func mustLock(t testing.TB, take func(context.Context, string) (*Lock, error), key string) *Lock {
+	t.Helper()
+	k, err := take(within(t, 10*time.Second), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func mustUnlock(t testing.TB, k *Lock) {
+	t.Helper()
+	if err := k.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error is %v, want %v", err, want)
+	}
+}
+
+func TestLockExcludesAndIsGivenBack(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := testLocker(t, server.Addr(), Config{}), testLocker(t, server.Addr(), Config{})
+
+	k := mustLock(t, a.Lock, "order:1")
+	_, err := b.TryLock(t.Context(), "order:1")
+	wantErr(t, err, ErrLocked)
+	_, err = a.TryLock(t.Context(), "order:1")
+	wantErr(t, err, ErrLocked)
+	if held, err := b.IsLocked(t.Context(), "order:1"); !held || err != nil {
+		t.Fatalf("IsLocked is %v, %v", held, err)
+	}
+	if left, err := b.TTL(t.Context(), "order:1"); left < 9*time.Second || left > 10*time.Second || err != nil {
+		t.Fatalf("TTL is %v, %v", left, err)
+	}
+	if left := k.TTL(); left < 9*time.Second || left > 9500*time.Millisecond {
+		t.Fatalf("the holder's TTL is %v, want 10s less the margin", left)
+	}
+	mustUnlock(t, k)
+	wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+	wantErr(t, context.Cause(k.Context()), ErrUnlocked)
+	if held, err := b.IsLocked(t.Context(), "order:1"); held || err != nil {
+		t.Fatalf("IsLocked is %v, %v", held, err)
+	}
+	later := mustLock(t, b.TryLock, "order:1")
+	if later.Token() <= k.Token() {
+		t.Fatalf("token %d after %d", later.Token(), k.Token())
+	}
+	mustUnlock(t, later)
+}
+
+func TestLockWaitsForARelease(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{
+		"notified": {}, "polling": {Wait: WaitPolling}, "fifo": {FIFO: true}, "fifo polling": {FIFO: true, Wait: WaitPolling},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Prefix = name
+			waits := make(chan struct{}, 1)
+			a := testLocker(t, server.Addr(), o)
+			o.Hooks.Waited = func(Event) { waits <- struct{}{} }
+			b := testLocker(t, server.Addr(), o)
+			k := mustLock(t, a.Lock, "key")
+			got := make(chan *Lock)
+			go func() { got <- mustLock(t, b.Lock, "key") }()
+			<-waits
+			mustUnlock(t, k)
+			freed := time.Now()
+			mustUnlock(t, <-got)
+			if took := time.Since(freed); took > 300*time.Millisecond {
+				t.Errorf("the waiter got it %v after the release", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,345 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Locker takes locks in Redis for the goroutines of one process. It is safe
+// for concurrent use. Make one per Redis and set of options, and share it.
+type Locker struct {
+	opts   Config // with defaults
+	server lockServer
+	alarm  lockAlarm
+
+	closing chan struct{} // closed by Close
+	shut    sync.Once     // the server's close
+
+	mu     sync.Mutex
+	lines  map[string]*lockLine // by key: callers of this process
+	active int                  // calls and goroutines that Close waits for
+	ended  *sync.Cond           // active is 0
+	closed bool
+}
+
+// New makes a Locker over a client, which stays the caller's to close,
+// after the Locker. The client should have ContextTimeoutEnabled, as those of
+// NewClient have. It does no network I/O. The server must be Redis 6.2 or
+// later, and 7.0 for a cluster.
+func New(client redis.UniversalClient, o Config) (*Locker, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	scripts, err := loadLockScripts()
+	if err != nil {
+		return nil, err
+	}
+	return newLocker(newLockNode(client, scripts, o, true), o), nil
+}
+
+func newLocker(server lockServer, o Config) *Locker {
+	l := &Locker{opts: o, server: server, closing: make(chan struct{}), lines: map[string]*lockLine{}}
+	l.ended = sync.NewCond(&l.mu)
+	return l
+}
+
+// Close ends every wait with ErrClosed and the contexts of held locks
+// with the same cause, and waits for all that runs: about as long as one call
+// to Redis may take. It releases nothing by itself, since the work under a lock
+// may go on: locks not unlocked end with their TTL.
+func (l *Locker) Close() error {
+	l.mu.Lock()
+	if !l.closed {
+		l.closed = true
+		close(l.closing)
+	}
+	l.mu.Unlock()
+	l.endAll()
+	l.mu.Lock()
+	for l.active > 0 {
+		l.ended.Wait()
+	}
+	l.mu.Unlock()
+	l.endAll() // those that were renewing or being granted
+	l.shut.Do(l.server.close)
+	return nil
+}
+
+func (l *Locker) endAll() {
+	for _, h := range l.alarm.all() {
+		h.end(ErrClosed)
+	}
+}
+
+// enter begins something that Close waits for. It fails once closed.
+func (l *Locker) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.active++
+	return true
+}
+
+func (l *Locker) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.active--
+	if l.active == 0 {
+		l.ended.Broadcast()
+	}
+}
+
+// spawn runs f in a goroutine that Close waits for.
+func (l *Locker) spawn(f func()) {
+	l.mu.Lock()
+	l.active++
+	l.mu.Unlock()
+	go func() {
+		defer l.leave()
+		f()
+	}()
+}
+
+// TryLock takes the lock of a key if it is free, else returns ErrLocked. A
+// try whose answer is lost is repeated; the error after three that fail is
+// the last one's.
+func (l *Locker) TryLock(ctx context.Context, key string) (*Lock, error) {
+	return l.take(ctx, []string{key}, false, false)
+}
+
+// Lock takes the lock of a key and waits for it until ctx ends; it then
+// returns ctx's cause. When Redis has not answered for a TTL it gives up with
+// the last error. If ctx descends from a held lock's Context with the same
+// key, Lock counts up that lock instead.
+//
+// The held lock's Context descends from ctx; Config.MaxWait bounds the
+// wait alone.
+func (l *Locker) Lock(ctx context.Context, key string) (*Lock, error) {
+	return l.take(ctx, []string{key}, false, true)
+}
+
+// IsLocked says whether anyone holds the lock of a key, also for reading.
+func (l *Locker) IsLocked(ctx context.Context, key string) (bool, error) {
+	held, _, err := l.server.state(ctx, key)
+	return held, err
+}
+
+// TTL returns how long the lock of a key stays held if nobody renews or
+// unlocks it; 0 if it is free.
+func (l *Locker) TTL(ctx context.Context, key string) (time.Duration, error) {
+	_, left, err := l.server.state(ctx, key)
+	return left, err
+}
+
+// take is every way to acquire: names are sorted and distinct.
+func (l *Locker) take(ctx context.Context, names []string, read, wait bool) (*Lock, error) {
+	began := time.Now()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if k, err := l.reenter(ctx, names, read); k != nil || err != nil {
+		return k, err
+	}
+	if !l.enter() {
+		return nil, ErrClosed
+	}
+	defer l.leave()
+	w := want{ctx: ctx, parent: ctx, names: names, read: read, wait: wait, began: began}
+	if wait && l.opts.MaxWait > 0 {
+		var cancel context.CancelFunc
+		w.ctx, cancel = context.WithTimeoutCause(ctx, l.opts.MaxWait, fmt.Errorf("%w: %q, after %v", ErrLocked, names, l.opts.MaxWait))
+		defer cancel()
+	}
+	var k *Lock
+	var err error
+	if w.queues(l.opts.FIFO) {
+		k, err = l.queue(w)
+	} else {
+		k, err = l.contend(w, nil)
+	}
+	if err != nil {
+		l.emit(l.opts.Hooks.Refused, slog.LevelDebug, "refused",
+			Event{Keys: names, Read: read, Wait: time.Since(began), Err: err})
+		return nil, err
+	}
+	return k, nil
+}
+
+// want is what a caller asked for.
+type want struct {
+	ctx    context.Context // ends the wait
+	parent context.Context // of the held lock's context
+	names  []string        // sorted, each once
+	read   bool
+	wait   bool
+	began  time.Time
+}
+
+// queues says whether callers of one process queue up for it, one of them
+// contending in Redis.
+func (w want) queues(fifo bool) bool { return !w.read && !fifo && len(w.names) == 1 }
+
+// contend takes locks in Redis, or returns an error after which nothing of
+// the claim stays there.
+func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
+	ctx, c := w.ctx, l.claim(w)
+	var bell *lockBell
+	defer func() {
+		if bell != nil {
+			bell.close()
+		}
+	}()
+	var failing time.Time // since when no try was answered
+	failures := 0
+	for try := 0; ; try++ {
+		sent := l.now()
+		g, err := l.server.acquire(ctx, c, try == 0)
+		switch {
+		case ctx.Err() != nil: // a done context always loses, even against a grant
+			l.abandon(c, g.token > 0)
+			return nil, context.Cause(ctx)
+		case err == nil && g.token > 0:
+			until := g.until
+			if until.mono.IsZero() {
+				until = sent.add(l.opts.TTL - l.opts.Margin)
+			}
+			if now := l.now(); until.left(now) > 0 {
+				return l.hold(w, c, line, g.token, until, now), nil
+			}
+			err = fmt.Errorf("the answer took until the lock's end: %w", errLockTimeout)
+		case err == nil && !c.waits:
+			l.abandon(c, false)
+			return nil, fmt.Errorf("%w: %q", ErrLocked, c.names)
+		case err == nil && g.gaveUp:
+			c.renew()
+			continue
+		}
+		pause := l.pause(g.left)
+		if err == nil {
+			failing, failures = time.Time{}, 0
+			if bell == nil {
+				l.emit(l.opts.Hooks.Waited, slog.LevelDebug, "waited for", Event{Keys: c.names, Read: c.read, Wait: time.Since(w.began)})
+				bell = l.bell(c)
+			}
+		} else {
+			if failing.IsZero() {
+				failing = sent.mono
+			}
+			failures++
+			if !passing(err) || time.Since(failing) > l.opts.TTL || !c.waits && (failures == 3 || errors.Is(err, ErrNoQuorum)) {
+				l.abandon(c, false)
+				return nil, fmt.Errorf("lock: locking %q: %w", c.names, err)
+			}
+			if pause = l.backOff(failures); failures == 1 {
+				continue // a lost answer: what matters is that the next try is soon
+			}
+		}
+		if err := l.wait(ctx, bell, pause); err != nil {
+			l.abandon(c, false)
+			return nil, err
+		}
+	}
+}
+
+// bell returns what rings at the claim's next chance: one that never rings if
+// waiters poll.
+func (l *Locker) bell(c *claim) *lockBell {
+	if b := l.server.listen(c); b != nil {
+		return b
+	}
+	return &lockBell{}
+}
+
+// wait returns nil when it is time for the next try.
+func (l *Locker) wait(ctx context.Context, bell *lockBell, pause time.Duration) error {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	var ring chan struct{}
+	if bell != nil {
+		ring = bell.C
+	}
+	select {
+	case <-ring:
+	case <-t.C:
+		if bell != nil && bell.hubs != nil {
+			bell.follow()
+		}
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-l.closing:
+		return ErrClosed
+	}
+	return nil
+}
+
+// pause is how long a waiter waits at most when the lock may take that long.
+func (l *Locker) pause(left time.Duration) time.Duration {
+	if !l.notified() {
+		return l.opts.PollEvery/2 + rand.N(l.opts.PollEvery/2+1)
+	}
+	return min(left+time.Millisecond+rand.N(time.Millisecond), lockLongestWait/2+rand.N(2*lockLongestWait/5))
+}
+
+func (l *Locker) notified() bool {
+	n, ok := l.server.(*lockNode)
+	return ok && n.hubs != nil
+}
+
+// backOff is how long to wait after so many failed calls in a row.
+func (l *Locker) backOff(failures int) time.Duration {
+	longest := min(l.opts.TTL/10, 500*time.Millisecond)
+	d := min(5*time.Millisecond<<min(failures, 10), longest)
+	return d/2 + rand.N(d/2+1)
+}
+
+// abandon takes a claim out of Redis in the background, if it may be there.
+func (l *Locker) abandon(c *claim, granted bool) {
+	if !granted && !c.queued.Load() && !c.unsettled.Load() {
+		return
+	}
+	until := time.Now().Add(l.opts.TTL)
+	l.spawn(func() { _ = l.free(context.Background(), c, 0, until) })
+}
+
+// errNotHeld: nothing of the claim was there to release.
+var errNotHeld = errors.New("not held")
+
+// free releases a claim and repeats it until an answer comes or the time is
+// over. It returns nil, errNotHeld, or what failed last.
+func (l *Locker) free(ctx context.Context, c *claim, used int64, until time.Time) error {
+	for failures := 0; ; {
+		// Impatient at first: the answer may be lost, and repeating is harmless.
+		patience := min(200*time.Millisecond<<min(failures, 10), l.opts.Timeout)
+		call, cancel := context.WithTimeoutCause(ctx, patience, errLockTimeout)
+		f, err := l.server.release(call, c, used)
+		cancel()
+		if err == nil && f.freed {
+			return nil
+		}
+		if err == nil {
+			return errNotHeld
+		}
+		failures++
+		pause := l.backOff(failures)
+		if !passing(err) || time.Now().Add(pause).After(until) {
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		}
+	}
+}

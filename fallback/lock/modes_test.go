@@ -1,0 +1,457 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/internal/test/netproxy"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+)
+
+func TestReadersShareAndWritersExclude(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
+			r1, r2 := mustLock(t, a.RLock, "key"), mustLock(t, b.TryRLock, "key")
+			_, err := a.TryLock(t.Context(), "key")
+			wantErr(t, err, ErrLocked)
+			_, err = a.TryLockAll(t.Context(), "other", "key")
+			wantErr(t, err, ErrLocked)
+			mustUnlock(t, r1)
+			_, err = a.TryLock(t.Context(), "key")
+			wantErr(t, err, ErrLocked)
+			if err := r2.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			mustUnlock(t, r2)
+			w := mustLock(t, a.TryLock, "key")
+			_, err = b.TryRLock(t.Context(), "key")
+			wantErr(t, err, ErrLocked)
+			if w.Token() <= r2.Token() {
+				t.Errorf("token %d after %d", w.Token(), r2.Token())
+			}
+			mustUnlock(t, w)
+			mustUnlock(t, mustLock(t, b.TryRLock, "key"))
+		})
+	}
+}
+
+func TestWriterThatGivesUpLetsReadersIn(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{})
+	r := mustLock(t, l.RLock, "key")
+	_, err := l.Lock(within(t, 50*time.Millisecond), "key")
+	wantErr(t, err, context.DeadlineExceeded)
+	began := time.Now()
+	mustUnlock(t, mustLock(t, l.RLock, "key"))
+	if took := time.Since(began); took > 500*time.Millisecond {
+		t.Errorf("a reader waited %v for a writer that had given up", took)
+	}
+	mustUnlock(t, r)
+}
+
+func TestReaderThatDiesBlocksNoLongerThanItsTTL(t *testing.T) {
+	server, proxy := lockProxy(t)
+	o := Config{TTL: 500 * time.Millisecond}
+	dying, l := testLocker(t, proxy.Addr(), o), testLocker(t, server.Addr(), o)
+	mustLock(t, dying.RLock, "key")
+	mustLock(t, l.RLock, "key") // renews and keeps the key alive
+	proxy.Refuse(true)
+	proxy.Cut()
+	eventually(t, 2*time.Second, "the dead reader is gone", func() bool {
+		mustUnlock(t, mustLock(t, l.RLock, "key")) // readers sweep
+		return server.CLI("zcard", "keyway:lock:{key}") == "1"
+	})
+}
+
+func TestDowngrade(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
+			w := mustLock(t, a.Lock, "key")
+			got := make(chan *Lock, 1)
+			go func() { got <- mustLock(t, b.RLock, "key") }()
+			if err := w.Downgrade(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Downgrade(t.Context()); err != nil {
+				t.Fatal("again:", err)
+			}
+			r := <-got
+			_, err := b.TryLock(t.Context(), "key")
+			wantErr(t, err, ErrLocked)
+			if err := w.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			mustUnlock(t, w)
+			mustUnlock(t, r)
+			w = mustLock(t, a.TryLock, "key")
+			mustUnlock(t, w)
+			wantErr(t, w.Downgrade(t.Context()), ErrNotOwner)
+		})
+	}
+}
+
+func TestDowngradeWhoseReplyIsLostIsRepeated(t *testing.T) {
+	_, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{})
+	w := mustLock(t, l.Lock, "key")
+	warmDowngrade := mustLock(t, l.Lock, "warm")
+	if err := warmDowngrade.Downgrade(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.CutNext(netproxy.ToClient)
+	if err := w.Downgrade(t.Context()); err == nil || errors.Is(err, ErrNotOwner) {
+		t.Fatalf("error is %v", err)
+	}
+	if err := w.Downgrade(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustUnlock(t, mustLock(t, l.TryRLock, "key"))
+	mustUnlock(t, w)
+}
+
+func TestUnlockAfterADowngradeOfUnknownOutcomeFreesTheLock(t *testing.T) {
+	server, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{})
+	for _, lose := range []netproxy.Direction{netproxy.ToServer, netproxy.ToClient} {
+		w := mustLock(t, l.Lock, "key")
+		proxy.CutNext(lose)
+		if err := w.Downgrade(t.Context()); err == nil {
+			t.Fatal("no error")
+		}
+		mustUnlock(t, w)
+		if held(server, "key") {
+			t.Fatal("still held")
+		}
+	}
+}
+
+func TestSeveralKeysAllOrNothing(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		t.Run(name, func(t *testing.T) {
+			a, b := testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
+			all, err := a.LockAll(t.Context(), "c", "a", "b", "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(all.Keys(), []string{"a", "b", "c"}) {
+				t.Errorf("keys are %q", all.Keys())
+			}
+			_, err = b.TryLock(t.Context(), "b")
+			wantErr(t, err, ErrLocked)
+			_, err = b.TryLockAll(t.Context(), "b", "d")
+			wantErr(t, err, ErrLocked)
+			mustUnlock(t, mustLock(t, b.TryLock, "d")) // nothing of the refused set stays
+			mustUnlock(t, all)
+			for _, key := range []string{"a", "b", "c"} {
+				k := mustLock(t, b.TryLock, key)
+				if k.Token() <= all.Token() {
+					t.Errorf("token of %q is %d after %d", key, k.Token(), all.Token())
+				}
+				mustUnlock(t, k)
+			}
+		})
+	}
+}
+
+func TestOverlappingSetsDoNotDeadlock(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		t.Run(name, func(t *testing.T) {
+			sets := [][]string{{"a", "b"}, {"b", "c"}, {"c", "a"}, {"a"}}
+			var running sync.WaitGroup
+			var inside [3]atomic.Int64
+			for _, set := range sets {
+				l := testLocker(t, server.Addr(), o)
+				running.Go(func() {
+					for range 30 {
+						k, err := l.LockAll(within(t, 20*time.Second), set...)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						for _, key := range set {
+							if inside[key[0]-'a'].Add(1) != 1 {
+								t.Error("two holders of", key)
+							}
+						}
+						for _, key := range set {
+							inside[key[0]-'a'].Add(-1)
+						}
+						mustUnlock(t, k)
+					}
+				})
+			}
+			running.Wait()
+		})
+	}
+}
+
+func TestReentrancyThroughTheContext(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{})
+	outer := mustLock(t, l.Lock, "key")
+	before := calls(t, server)
+	inner, err := l.Lock(outer.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deeper, err := l.TryRLock(inner.Context(), "key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inner.Token() != outer.Token() || calls(t, server) != before {
+		t.Error("the inner lock is not the outer one")
+	}
+	_, err = l.LockAll(outer.Context(), "key", "other")
+	wantErr(t, err, ErrNested)
+	wantErr(t, outer.Downgrade(t.Context()), ErrNested)
+	mustUnlock(t, outer)
+	mustUnlock(t, deeper)
+	if err := inner.Context().Err(); err != nil {
+		t.Errorf("the inner context ended early: %v", err)
+	}
+	if !held(server, "key") {
+		t.Fatal("given back too early")
+	}
+	mustUnlock(t, inner)
+	if held(server, "key") {
+		t.Fatal("not given back")
+	}
+	if _, err = l.Lock(outer.Context(), "key"); !errors.Is(err, ErrUnlocked) {
+		t.Errorf("error is %v", err)
+	}
+	r := mustLock(t, l.RLock, "key")
+	_, err = l.Lock(r.Context(), "key")
+	wantErr(t, err, ErrNested)
+	mustUnlock(t, r)
+}
+
+func TestKeysOfAnyBytes(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{})
+	seen := map[string]bool{}
+	for _, key := range []string{"", "}", "}a", "{", "{a}", "a}b", "-}}a", "\x00\xff", "a:b", "fence:{a}", strings.Repeat("k", 1000)} {
+		k := mustLock(t, l.TryLock, key)
+		for _, kind := range []string{"", "fence:", "waiting:", "queue:", "bell:", "gone:"} {
+			if name := lockKey("keyway:lock:", kind, key); seen[name] {
+				t.Errorf("%q is used twice", name)
+			} else {
+				seen[name] = true
+			}
+		}
+		mustUnlock(t, k)
+	}
+}
+
+func quorumOf(t *testing.T, o Config, addrs ...string) *Locker {
+	t.Helper()
+	var clients []redis.UniversalClient
+	for _, addr := range addrs {
+		clients = append(clients, lockClient(t, addr))
+	}
+	l, err := NewQuorum(clients, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func fiveServers(t *testing.T) (servers []*redistest.Server, proxies []*netproxy.Proxy, addrs []string) {
+	t.Helper()
+	for range 5 {
+		s, p := lockProxy(t)
+		servers, proxies, addrs = append(servers, s), append(proxies, p), append(addrs, p.Addr())
+	}
+	return servers, proxies, addrs
+}
+
+func TestQuorumWithTwoOfFiveDeadOrSlow(t *testing.T) {
+	servers, proxies, addrs := fiveServers(t)
+	a, b := quorumOf(t, Config{TTL: 5 * time.Second}, addrs...), quorumOf(t, Config{TTL: 5 * time.Second}, addrs...)
+	var last int64
+	check := func(t *testing.T) {
+		t.Helper()
+		began := time.Now()
+		k := mustLock(t, a.Lock, "key")
+		if took := time.Since(began); took > 700*time.Millisecond {
+			t.Errorf("Lock took %v", took)
+		}
+		if k.Token() <= last {
+			t.Errorf("token %d after %d", k.Token(), last)
+		}
+		last = k.Token()
+		_, err := b.TryLock(t.Context(), "key")
+		wantErr(t, err, ErrLocked)
+		if held, err := b.IsLocked(t.Context(), "key"); !held || err != nil {
+			t.Errorf("IsLocked is %v, %v", held, err)
+		}
+		if err := k.Renew(t.Context()); err != nil {
+			t.Error(err)
+		}
+		mustUnlock(t, k)
+		k = mustLock(t, b.Lock, "key")
+		if k.Token() <= last {
+			t.Errorf("token %d after %d", k.Token(), last)
+		}
+		last = k.Token()
+		if err := k.Downgrade(t.Context()); err != nil {
+			t.Error(err)
+		}
+		mustUnlock(t, mustLock(t, a.RLock, "key"))
+		mustUnlock(t, k)
+	}
+	t.Run("all well", check)
+	t.Run("two slow", func(t *testing.T) {
+		for _, p := range proxies[:2] {
+			p.Set(netproxy.ToClient, netproxy.Fault{Delay: 2 * time.Second})
+		}
+		check(t)
+		for i, p := range proxies[:2] {
+			p.Heal()
+			p.Cut() // what is under way would still come late
+			eventually(t, 5*time.Second, "what came late is released", func() bool { return !held(servers[i], "key") })
+		}
+	})
+	t.Run("two dead", func(t *testing.T) {
+		servers[2].Kill()
+		servers[3].Kill()
+		check(t)
+	})
+	t.Run("the fence survives a change of majority", func(t *testing.T) {
+		servers[2].Again()
+		servers[3].Again()
+		servers[0].Kill()
+		servers[1].Kill()
+		check(t)
+	})
+	t.Run("three dead", func(t *testing.T) {
+		servers[4].Kill()
+		_, err := a.TryLock(t.Context(), "key")
+		wantErr(t, err, ErrNoQuorum)
+		if held(servers[2], "key") || held(servers[3], "key") {
+			eventually(t, time.Second, "released everywhere", func() bool { return !held(servers[2], "key") && !held(servers[3], "key") })
+		}
+	})
+}
+
+// A token that one server alone had minted must be known to the next majority.
+func TestQuorumTokensRiseFromMajorityToMajority(t *testing.T) {
+	servers, proxies, addrs := fiveServers(t)
+	servers[4].CLI("set", "keyway:lock:fence:{key}", "7000000000000000") // its clock was ahead
+	l := quorumOf(t, Config{TTL: 2 * time.Second}, addrs...)
+	majority := func(cut ...int) *Lock {
+		t.Helper()
+		for i, p := range proxies {
+			p.Refuse(slices.Contains(cut, i))
+			if slices.Contains(cut, i) {
+				p.Cut()
+			}
+		}
+		k := mustLock(t, l.Lock, "key")
+		mustUnlock(t, k)
+		return k
+	}
+	first := majority(0, 1)
+	if first.Token() <= 7000000000000000 {
+		t.Fatalf("token is %d", first.Token())
+	}
+	if second := majority(3, 4); second.Token() <= first.Token() {
+		t.Errorf("token %d after %d", second.Token(), first.Token())
+	}
+}
+
+func TestQuorumIsRefusedWhenItsValidityIsUsedUp(t *testing.T) {
+	servers, proxies, addrs := fiveServers(t)
+	l := quorumOf(t, Config{TTL: 500 * time.Millisecond, Timeout: 2 * time.Second, RenewEvery: -1}, addrs...)
+	warm(t, l)
+	for _, p := range proxies {
+		p.Set(netproxy.ToClient, netproxy.Fault{Delay: 300 * time.Millisecond}) // two rounds: 600ms
+	}
+	_, err := l.TryLock(t.Context(), "key")
+	wantErr(t, err, ErrNoQuorum)
+	if !strings.Contains(err.Error(), "until the lock's end") {
+		t.Errorf("error is %v", err)
+	}
+	for i, s := range servers {
+		eventually(t, 3*time.Second, "server "+strconv.Itoa(i)+" is released", func() bool { return !held(s, "key") })
+	}
+}
+
+func TestQuorumContenders(t *testing.T) {
+	_, _, addrs := fiveServers(t)
+	var running sync.WaitGroup
+	var inside, granted atomic.Int64
+	for range 4 {
+		l := quorumOf(t, Config{PollEvery: 20 * time.Millisecond}, addrs...)
+		for range 2 {
+			running.Go(func() {
+				for range 10 {
+					k := mustLock(t, l.Lock, "key")
+					if inside.Add(1) != 1 {
+						t.Error("two holders")
+					}
+					granted.Add(1)
+					inside.Add(-1)
+					mustUnlock(t, k)
+				}
+			})
+		}
+	}
+	running.Wait()
+	if granted.Load() != 80 {
+		t.Errorf("%d grants", granted.Load())
+	}
+}
+
+func TestClusterWithShardedNotification(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3)
+	open := func() *Locker {
+		c, err := fallback.NewClient(cluster.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		l, err := New(c, Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	a, b := open(), open()
+	for _, key := range []string{"a", "b", "c", "d", "e"} {
+		k := mustLock(t, a.Lock, key)
+		got := make(chan *Lock, 1)
+		go func() { got <- mustLock(t, b.Lock, key) }()
+		lock := lockKey("keyway:lock:", "", key)
+		eventually(t, 5*time.Second, "the waiter has subscribed", func() bool {
+			return strings.HasSuffix(cluster.Master(lock).CLI("pubsub", "shardnumsub", lock), "1")
+		})
+		mustUnlock(t, k)
+		freed := time.Now()
+		mustUnlock(t, <-got)
+		if took := time.Since(freed); took > 300*time.Millisecond {
+			t.Errorf("woken after %v", took)
+		}
+	}
+	all, err := a.LockAll(t.Context(), "{x", "y")
+	if err == nil {
+		t.Error("keys of two slots were locked in one step", all.Keys())
+	}
+}

@@ -1,0 +1,282 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var errUnexpected = errors.New("lock: reply of a script not understood")
+
+// lockServer is where locks are kept: one Redis (or cluster), or several
+// independent ones. Every method may be repeated for the same claim.
+type lockServer interface {
+	// acquire makes one try. A claim that waits may queue for up to
+	// lockWaiterLease.
+	acquire(ctx context.Context, c *claim, first bool) (grant, error)
+
+	// renew returns renewOK, renewGone or renewTaken.
+	renew(ctx context.Context, c *claim) (int64, error)
+
+	// release frees what the claim holds and leaves its queues. With used
+	// above 0, the reserved fencing tokens after it are given back.
+	release(ctx context.Context, c *claim, used int64) (freeing, error)
+
+	// downgrade turns the claim, which must be of one lock, into a reader's.
+	downgrade(ctx context.Context, c *claim) (int64, error)
+
+	// state says whether a lock is held and for how long yet.
+	state(ctx context.Context, name string) (held bool, left time.Duration, err error)
+
+	// listen tells of releases of the claim's locks, or returns nil if the
+	// server cannot. What it returns must be closed.
+	listen(c *claim) *lockBell
+
+	close()
+}
+
+// lockWaiterLease is how long a waiter keeps its place without a sign of life.
+// Waiters try at least every lockLongestWait.
+const lockWaiterLease = 2 * time.Second
+
+const (
+	renewOK    = 1
+	renewGone  = 0
+	renewTaken = -1
+)
+
+// grant is the answer to one try.
+type grant struct {
+	token  int64         // above 0 when granted
+	left   time.Duration // else: how long it may take
+	gaveUp bool          // else: the claim was released before this try
+	until  instant       // granted by several servers: the moment it ends
+}
+
+// freeing is the answer to a release.
+type freeing struct {
+	freed  bool
+	others bool // other clients listen for the lock
+}
+
+// lockNode keeps locks in one Redis server or cluster.
+type lockNode struct {
+	wire    *lockWire
+	scripts *lockScripts
+	opts    Config
+	publish string
+	hubs    *lockHubs // nil if waiters are to poll
+}
+
+func newLockNode(client redis.UniversalClient, scripts *lockScripts, opts Config, inPlace bool) *lockNode {
+	n := &lockNode{
+		wire:    newLockWire(client, opts.Timeout, inPlace),
+		scripts: scripts,
+		opts:    opts,
+		publish: "PUBLISH",
+	}
+	_, cluster := client.(*redis.ClusterClient)
+	if cluster {
+		n.publish = "SPUBLISH"
+	}
+	if _, ring := client.(*redis.Ring); opts.Wait == WaitNotified && !ring {
+		n.hubs = newLockHubs(client)
+	}
+	return n
+}
+
+func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, error) {
+	stay := int64(0)
+	if c.waits {
+		stay = lockWaiterLease.Milliseconds()
+	}
+	ttl := n.opts.TTL.Milliseconds()
+	var reply any
+	var sent bool
+	var err error
+	switch {
+	case first && c.plain():
+		return n.take(ctx, c)
+	case c.fifo:
+		reply, sent, err = n.wire.call(ctx, &n.scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
+	case c.read:
+		reply, sent, err = n.wire.call(ctx, &n.scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
+	default:
+		reply, sent, err = n.wire.call(ctx, &n.scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, flag(!first)))
+	}
+	if sent {
+		c.unsettled.Store(true)
+	}
+	c.queued.Store(c.waits)
+	if err != nil {
+		return grant{}, err
+	}
+	status, value, err := pairReply(reply)
+	switch {
+	case err != nil:
+		return grant{}, err
+	case status == 1:
+		return grant{token: value}, nil
+	case status == 0:
+		return grant{left: time.Duration(value) * time.Millisecond}, nil
+	default:
+		return grant{gaveUp: true}, nil
+	}
+}
+
+// take is the first try of a claim on one lock.
+func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
+	reply, sent, err := n.wire.call(ctx, &n.scripts.take, []any{
+		nil, nil, 3, c.gone(), c.locks[0], lockKey(c.prefix, "fence:", c.names[0]), c.owner, n.opts.TTL.Milliseconds(), c.reserve + 1,
+	})
+	if sent {
+		c.unsettled.Store(true)
+	}
+	if err != nil {
+		return grant{}, err
+	}
+	value, err := intReply(reply)
+	switch {
+	case err != nil:
+		return grant{}, err
+	case value < 0:
+		return grant{left: time.Duration(-1-value) * time.Millisecond}, nil
+	default:
+		return grant{token: value, gaveUp: value == 0}, nil
+	}
+}
+
+func (n *lockNode) renew(ctx context.Context, c *claim) (int64, error) {
+	return n.renewAbove(ctx, c, 0)
+}
+
+// renewAbove renews and raises the fences to at least floor.
+func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64, error) {
+	reply, _, err := n.wire.call(ctx, &n.scripts.renew, scriptArgs(c.fenced(), c.owner, n.opts.TTL.Milliseconds(), floor))
+	if err != nil {
+		return 0, err
+	}
+	return intReply(reply)
+}
+
+func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {
+	if !c.queued.Load() && !c.unsettled.Load() && used == 0 && c.plain() {
+		return n.give(ctx, c)
+	}
+	gone := int64(0)
+	if c.unsettled.Load() {
+		gone = max(n.opts.TTL, 30*time.Second).Milliseconds()
+	}
+	reply, _, err := n.wire.call(ctx, &n.scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo)))
+	if err != nil {
+		return freeing{}, err
+	}
+	freed, told, err := pairReply(reply)
+	if err != nil {
+		return freeing{}, err
+	}
+	return freeing{freed: freed == int64(len(c.names)), others: n.others(c, told)}, nil
+}
+
+// give releases what take took, if nothing went wrong in between.
+func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
+	reply, _, err := n.wire.call(ctx, &n.scripts.give, []any{
+		nil, nil, 2, c.locks[0], lockKey(c.prefix, "bell:", c.names[0]), c.owner, n.publish,
+	})
+	if err != nil {
+		return freeing{}, err
+	}
+	value, err := intReply(reply)
+	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
+}
+
+// others says whether any of the clients told of a release is not this one.
+func (n *lockNode) others(c *claim, told int64) bool {
+	return told > 0 && (n.hubs == nil || told > n.hubs.listening(c.locks))
+}
+
+func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
+	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade,
+		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], n.opts.TTL.Milliseconds(), n.publish))
+	if sent {
+		c.unsettled.Store(true)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return intReply(reply)
+}
+
+func (n *lockNode) state(ctx context.Context, name string) (bool, time.Duration, error) {
+	left, err := n.wire.client.PTTL(ctx, lockKey(n.opts.Prefix, "", name)).Result()
+	if err != nil {
+		return false, 0, err
+	}
+	return left != -2, max(left, 0), nil // -2: go-redis' and Redis' word for no such key
+}
+
+func (n *lockNode) listen(c *claim) *lockBell {
+	if n.hubs == nil {
+		return nil
+	}
+	return n.hubs.listen(c)
+}
+
+func (n *lockNode) close() {
+	if n.hubs != nil {
+		n.hubs.close()
+	}
+	n.wire.close()
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func intReply(reply any) (int64, error) {
+	n, ok := reply.(int64)
+	if !ok {
+		return 0, fmt.Errorf("%w: %T, want an integer", errUnexpected, reply)
+	}
+	return n, nil
+}
+
+func pairReply(reply any) (a, b int64, err error) {
+	values, ok := reply.([]any)
+	if !ok || len(values) != 2 {
+		return 0, 0, fmt.Errorf("%w: %v, want two integers", errUnexpected, reply)
+	}
+	if a, err = intReply(values[0]); err != nil {
+		return 0, 0, err
+	}
+	b, err = intReply(values[1])
+	return a, b, err
+}
+
+// passing says whether a failed call may succeed when repeated: anything but
+// a refusal that is not of a passing state of the server.
+func passing(err error) bool {
+	refused, ok := asRedisError(err)
+	if !ok {
+		return true
+	}
+	for _, state := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "NOSCRIPT", "BUSY"} {
+		if strings.HasPrefix(refused.Error(), state) {
+			return true
+		}
+	}
+	return false
+}
+
+func asRedisError(err error) (redis.Error, bool) {
+	var refused redis.Error
+	ok := errors.As(err, &refused)
+	return refused, ok
+}

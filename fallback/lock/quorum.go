@@ -1,0 +1,323 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// NewQuorum makes a Locker whose locks are held in a majority of several
+// independent servers, as Redlock describes
+// (https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
+// so that a minority may die or be slow. What is said of a Locker holds,
+// except that waiters poll and that FIFO is refused.
+//
+// A lock is granted if a majority grants it within its validity: the TTL
+// minus Margin, counted from before the first call. Its token is above all
+// that a majority has seen, for which a grant takes a second round. A server
+// that forgets its locks in a restart must stay away for a TTL, or have
+// appendfsync always: else a majority may be found twice.
+func NewQuorum(clients []redis.UniversalClient, o Config) (*Locker, error) {
+	if len(clients) == 0 {
+		return nil, fmt.Errorf("%w: a quorum of no servers", ErrConfig)
+	}
+	if o.FIFO {
+		return nil, fmt.Errorf("%w: independent servers have no common order for FIFO", ErrConfig)
+	}
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	o.Wait = WaitPolling
+	scripts, err := loadLockScripts()
+	if err != nil {
+		return nil, err
+	}
+	q := &quorum{opts: o, need: len(clients)/2 + 1, closing: make(chan struct{})}
+	for _, client := range clients {
+		q.nodes = append(q.nodes, newLockNode(client, scripts, o, false))
+	}
+	l := newLocker(q, o)
+	q.now = l.now
+	return l, nil
+}
+
+// quorum keeps locks in the majority of independent servers.
+type quorum struct {
+	opts    Config
+	nodes   []*lockNode
+	need    int // a majority
+	now     func() instant
+	running sync.WaitGroup
+	closing chan struct{}
+}
+
+// vote is a node's answer.
+type vote struct {
+	node  *lockNode
+	value int64 // above 0: yes
+	err   error // no answer
+}
+
+// poll asks every node at once. It returns when a majority said yes, or
+// cannot any more, or ctx ends, or those who have not answered are far behind
+// a majority; their answers then go to nobody. The calls go on for as long as
+// the wire lets them.
+func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) (int64, error)) (votes []vote, yes int) {
+	began := time.Now()
+	answers := make(chan vote, len(q.nodes))
+	for _, n := range q.nodes {
+		q.running.Go(func() {
+			value, err := ask(context.WithoutCancel(ctx), n)
+			answers <- vote{n, value, err}
+		})
+	}
+	patience := time.NewTimer(q.opts.TTL)
+	defer patience.Stop()
+	for len(votes) < len(q.nodes) && yes < q.need && yes+len(q.nodes)-len(votes) >= q.need {
+		select {
+		case v := <-answers:
+			votes = append(votes, v)
+			if v.err == nil && v.value > 0 {
+				yes++
+			}
+			if len(votes) == q.need {
+				patience.Reset(max(20*time.Millisecond, 3*time.Since(began)))
+			}
+		case <-patience.C:
+			return votes, yes
+		case <-ctx.Done():
+			return votes, yes
+		}
+	}
+	return votes, yes
+}
+
+// refused says whether so many said no that no majority can say yes.
+func (q *quorum) refused(votes []vote) bool {
+	no := 0
+	for _, v := range votes {
+		if v.err == nil && v.value <= 0 {
+			no++
+		}
+	}
+	return no > len(q.nodes)-q.need
+}
+
+// silence is the error of a poll that decided nothing.
+func (q *quorum) silence(ctx context.Context, votes []vote) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	errs := make([]error, 0, len(votes))
+	answered := 0
+	for _, v := range votes {
+		if v.err == nil {
+			answered++
+		} else {
+			errs = append(errs, v.err)
+		}
+	}
+	return fmt.Errorf("%w: %d of %d servers answered: %w", ErrNoQuorum, answered, len(q.nodes), errors.Join(errs...))
+}
+
+// missed is the outcome of an acquire without a majority: nil, so that a
+// waiter tries again soon, if some server said no and enough of them live.
+func (q *quorum) missed(ctx context.Context, votes []vote) error {
+	failed, no := 0, 0
+	for _, v := range votes {
+		switch {
+		case v.err != nil:
+			failed++
+		case v.value <= 0:
+			no++
+		}
+	}
+	if ctx.Err() == nil && no > 0 && failed <= len(q.nodes)-q.need {
+		return nil
+	}
+	return q.silence(ctx, votes)
+}
+
+func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, error) {
+	if !first { // the round before was released
+		c.renew()
+	}
+	round := c.copy()
+	sent := q.now()
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+		g, err := n.acquire(ctx, round, first)
+		return g.token, err
+	})
+	if yes < q.need {
+		q.cancel(ctx, round, votes)
+		return grant{}, q.missed(ctx, votes)
+	}
+	g := grant{until: sent.add(q.opts.TTL - q.opts.Margin)}
+	for _, v := range votes {
+		g.token = max(g.token, v.value)
+	}
+	// The next majority may have only one server in common with this one: all
+	// of this one must know the token.
+	votes, yes = q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+		return n.renewAbove(ctx, round, g.token+c.reserve)
+	})
+	if yes < q.need {
+		q.cancel(ctx, round, votes)
+		return grant{}, q.missed(ctx, votes)
+	}
+	if g.until.left(q.now()) <= 0 {
+		q.cancel(ctx, round, votes)
+		return grant{}, fmt.Errorf("%w: the majority took until the lock's end", ErrNoQuorum)
+	}
+	c.unsettled.Store(true) // some may not have answered
+	return g, nil
+}
+
+// cancel takes back a round everywhere, and waits for those servers to answer
+// that had granted it, so that the next round does not meet this one.
+func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
+	round.unsettled.Store(true)
+	granted := map[*lockNode]bool{}
+	for _, v := range votes {
+		if v.err == nil && v.value > 0 {
+			granted[v.node] = true
+		}
+	}
+	answers := make(chan vote, len(q.nodes))
+	for _, n := range q.nodes {
+		q.running.Go(func() { q.releaseAt(n, round, 0, answers) })
+	}
+	for range q.nodes {
+		if len(granted) == 0 {
+			return
+		}
+		select {
+		case v := <-answers:
+			delete(granted, v.node)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// releaseAt releases at one node until it answers, for a TTL at most. It
+// tells the first outcome.
+func (q *quorum) releaseAt(n *lockNode, c *claim, used int64, first chan<- vote) {
+	until := time.Now().Add(q.opts.TTL)
+	pause := 10 * time.Millisecond
+	for {
+		f, err := n.release(context.Background(), c, used)
+		if first != nil {
+			v := vote{node: n, err: err}
+			if f.freed {
+				v.value = 1
+			}
+			first <- v
+			first = nil
+		}
+		if err == nil || !passing(err) || time.Now().Add(pause).After(until) {
+			return
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+			pause = min(2*pause, 500*time.Millisecond)
+		case <-q.closing:
+			t.Stop()
+			return
+		}
+	}
+}
+
+func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, error) {
+	answers := make(chan vote, len(q.nodes))
+	for _, n := range q.nodes {
+		q.running.Go(func() { q.releaseAt(n, c, used, answers) })
+	}
+	var votes []vote
+	freed, kept := 0, 0
+	for len(votes) < len(q.nodes) && freed < q.need && kept <= len(q.nodes)-q.need {
+		select {
+		case v := <-answers:
+			votes = append(votes, v)
+			switch {
+			case v.err == nil && v.value > 0:
+				freed++
+			case v.err == nil:
+				kept++
+			}
+		case <-ctx.Done():
+			return freeing{}, context.Cause(ctx)
+		}
+	}
+	if freed < q.need && kept <= len(q.nodes)-q.need {
+		return freeing{}, q.silence(ctx, votes)
+	}
+	return freeing{freed: freed >= q.need}, nil
+}
+
+func (q *quorum) renew(ctx context.Context, c *claim) (int64, error) {
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c) })
+	return q.verdict(ctx, votes, yes)
+}
+
+func (q *quorum) downgrade(ctx context.Context, c *claim) (int64, error) {
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
+	return q.verdict(ctx, votes, yes)
+}
+
+func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, error) {
+	if yes >= q.need {
+		return renewOK, nil
+	}
+	if !q.refused(votes) {
+		return 0, q.silence(ctx, votes)
+	}
+	for _, v := range votes {
+		if v.err == nil && v.value == renewTaken {
+			return renewTaken, nil
+		}
+	}
+	return renewGone, nil
+}
+
+// state says for how long a majority has the lock held.
+func (q *quorum) state(ctx context.Context, name string) (bool, time.Duration, error) {
+	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+		held, left, err := n.state(ctx, name)
+		if !held {
+			return 0, err
+		}
+		return max(int64(left), 1), err
+	})
+	if yes < q.need {
+		if !q.refused(votes) {
+			return false, 0, q.silence(ctx, votes)
+		}
+		return false, 0, nil
+	}
+	var times []int64
+	for _, v := range votes {
+		if v.err == nil && v.value > 0 {
+			times = append(times, v.value)
+		}
+	}
+	slices.Sort(times)
+	return true, time.Duration(times[len(times)-q.need]), nil
+}
+
+func (q *quorum) listen(*claim) *lockBell { return nil }
+
+func (q *quorum) close() {
+	close(q.closing)
+	q.running.Wait()
+	for _, n := range q.nodes {
+		n.close()
+	}
+}

@@ -1,0 +1,389 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/test/netproxy"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+)
+
+// Two clients pass a lock to and fro while their subscriptions are killed.
+func TestNoLostWakeupInAThousandHandOvers(t *testing.T) {
+	server := redistest.Start(t)
+	const rounds = 1000
+	var lockers [2]*Locker
+	var waits [2]chan struct{}
+	for i := range lockers {
+		waits[i] = make(chan struct{}, 1)
+		lockers[i] = testLocker(t, server.Addr(), Config{Hooks: Hooks{Waited: func(Event) { waits[i] <- struct{}{} }}})
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	kills := 0
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(rand.N(200 * time.Millisecond)):
+				server.CLI("client", "kill", "type", "pubsub")
+				kills++
+			}
+		}
+	}()
+	var k *Lock
+	longest, slow := time.Duration(0), 0
+	for i := range rounds {
+		key, next := fmt.Sprint("key", i/4), (i+1)%2
+		if i%4 == 0 { // a new channel as well
+			k = mustLock(t, lockers[i%2].Lock, key)
+		}
+		got := make(chan *Lock, 1)
+		go func() { got <- mustLock(t, lockers[next].Lock, key) }()
+		<-waits[next]
+		if i%3 == 0 { // else the release races with the subscribing
+			<-time.After(rand.N(10 * time.Millisecond))
+		}
+		mustUnlock(t, k)
+		freed := time.Now()
+		k = <-got
+		took := time.Since(freed)
+		if i%4 == 3 {
+			mustUnlock(t, k)
+		}
+		longest = max(longest, took)
+		if took > 50*time.Millisecond { // it was not a message that woke it
+			slow++
+		}
+	}
+	close(stop)
+	<-stopped
+	t.Logf("longest wait after a release: %v; %d were slow; subscriptions killed %d times", longest, slow, kills)
+	if slow > rounds/10 {
+		t.Errorf("%d of %d waiters were not woken", slow, rounds)
+	}
+	if longest > time.Second {
+		t.Errorf("a waiter waited %v after a release", longest)
+	}
+}
+
+func TestWaiterCancelledAsItIsGrantedPassesTheLockOn(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"in one process": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		t.Run(name, func(t *testing.T) {
+			a := testLocker(t, server.Addr(), o)
+			b, c := a, a
+			if o.FIFO {
+				b, c = testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
+			}
+			for i := range 200 {
+				k := mustLock(t, a.Lock, "key")
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() {
+					if k, err := b.Lock(ctx, "key"); err == nil {
+						mustUnlock(t, k)
+					}
+				})
+				if i%2 == 0 {
+					eventually(t, time.Second, "one waits", func() bool { return waiting(b, server, o) >= 1 })
+				}
+				running.Go(func() { mustUnlock(t, mustLock(t, c.Lock, "key")) })
+				running.Go(cancel)
+				mustUnlock(t, k)
+				freed := time.Now()
+				running.Wait()
+				if took := time.Since(freed); took > 900*time.Millisecond {
+					t.Fatalf("the next waiter got the lock after %v", took)
+				}
+			}
+		})
+	}
+}
+
+// waiting counts the callers that wait for "key".
+func waiting(l *Locker, s *redistest.Server, o Config) int {
+	if o.FIFO {
+		n := 0
+		_, _ = fmt.Sscan(s.CLI("zcard", o.Prefix+"queue:{key}"), &n)
+		return n
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if line := l.lines["key"]; line != nil {
+		return len(line.waiters)
+	}
+	return 0
+}
+
+func TestCancelledWaiterLeavesTheLineWhateverTheMoment(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{})
+	var running sync.WaitGroup
+	for range 16 {
+		running.Go(func() {
+			for range 100 {
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Millisecond))
+				if k, err := l.Lock(ctx, "key"); err == nil {
+					if ctx.Err() != nil && context.Cause(k.Context()) == nil {
+						t.Error("granted to a done context")
+					}
+					if err := k.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				cancel()
+			}
+		})
+	}
+	running.Wait()
+	eventually(t, time.Second, "the lock is free", func() bool { return !held(server, "key") })
+	eventually(t, time.Second, "the line is gone", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.lines) == 0 && len(l.alarm.all()) == 0
+	})
+}
+
+func TestFIFOAcrossProcesses(t *testing.T) {
+	server := redistest.Start(t)
+	var lockers []*Locker
+	waits := make(chan struct{}, 100)
+	for range 4 {
+		lockers = append(lockers, testLocker(t, server.Addr(), Config{
+			FIFO: true, Hooks: Hooks{Waited: func(Event) { waits <- struct{}{} }},
+		}))
+	}
+	k := mustLock(t, lockers[0].Lock, "key")
+	const callers = 40
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	var order []int
+	for i := range callers {
+		running.Go(func() {
+			k := mustLock(t, lockers[i%len(lockers)].Lock, "key")
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			mustUnlock(t, k)
+		})
+		<-waits
+	}
+	if _, err := lockers[1].TryLock(t.Context(), "key"); err == nil {
+		t.Error("TryLock overtook those who wait")
+	}
+	began := time.Now()
+	mustUnlock(t, k)
+	running.Wait()
+	for i, caller := range order {
+		if i != caller {
+			t.Fatalf("granted in order %v", order)
+		}
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("%d waiters took %v", callers, took)
+	}
+}
+
+func TestDeadWaiterDoesNotBlockTheQueue(t *testing.T) {
+	server, proxy := lockProxy(t)
+	waits := make(chan struct{}, 10)
+	o := Config{FIFO: true, Hooks: Hooks{Waited: func(Event) { waits <- struct{}{} }}}
+	holder, dying, next := testLocker(t, server.Addr(), o), testLocker(t, proxy.Addr(), o), testLocker(t, server.Addr(), o)
+	k := mustLock(t, holder.Lock, "key")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer proxy.Heal()
+	defer cancel()
+	go func() { _, _ = dying.Lock(ctx, "key") }()
+	<-waits
+	proxy.Refuse(true)
+	proxy.Cut()
+	type result struct {
+		k   *Lock
+		err error
+	}
+	got, bound := make(chan result, 1), within(t, 4*lockWaiterLease)
+	go func() {
+		k, err := next.Lock(bound, "key")
+		got <- result{k, err}
+	}()
+	<-waits
+	mustUnlock(t, k)
+	freed := time.Now()
+	if _, err := holder.TryLock(t.Context(), "key"); !errors.Is(err, ErrLocked) {
+		t.Fatalf("TryLock overtook those who wait: error %v, want %v", err, ErrLocked) // the dead one's turn lasts a while
+	}
+	r := <-got
+	if r.err != nil {
+		t.Fatalf("a dead waiter still blocks the queue after %v: %v", time.Since(freed), r.err)
+	}
+	mustUnlock(t, r.k)
+	if took := time.Since(freed); took > lockWaiterLease+lockLongestWait {
+		t.Errorf("blocked for %v", took)
+	}
+}
+
+func TestWritersAreNotStarved(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var running sync.WaitGroup
+			var reads atomic.Int64
+			for range 4 {
+				l := testLocker(t, server.Addr(), o)
+				for range 2 {
+					running.Go(func() {
+						for ctx.Err() == nil {
+							k, err := l.RLock(ctx, "key")
+							if err != nil {
+								continue
+							}
+							reads.Add(1)
+							<-time.After(rand.N(5 * time.Millisecond)) // so that readers overlap
+							_ = k.Unlock(context.WithoutCancel(ctx))
+						}
+					})
+				}
+			}
+			eventually(t, 5*time.Second, "readers run", func() bool { return reads.Load() > 100 })
+			writer := testLocker(t, server.Addr(), o)
+			for range 10 {
+				began := time.Now()
+				k := mustLock(t, writer.Lock, "key")
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("the writer waited %v", took)
+				}
+				seen := reads.Load()
+				mustUnlock(t, k)
+				eventually(t, 5*time.Second, "readers get it again", func() bool { return reads.Load() > seen+10 })
+			}
+			cancel()
+			running.Wait()
+		})
+	}
+}
+
+func TestProcessesTakeTurnsDespiteLocalHandOver(t *testing.T) {
+	server := redistest.Start(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	var running sync.WaitGroup
+	var grants [2]atomic.Int64
+	var inside atomic.Int64
+	for i := range grants {
+		l := testLocker(t, server.Addr(), Config{})
+		for range 16 {
+			running.Go(func() {
+				for ctx.Err() == nil {
+					k, err := l.Lock(ctx, "key")
+					if err != nil {
+						continue
+					}
+					if inside.Add(1) != 1 {
+						t.Error("two holders at once")
+					}
+					grants[i].Add(1)
+					inside.Add(-1)
+					_ = k.Unlock(context.WithoutCancel(ctx))
+				}
+			})
+		}
+	}
+	running.Wait()
+	a, b := grants[0].Load(), grants[1].Load()
+	t.Logf("grants: %d and %d", a, b)
+	if min(a, b)*5 < max(a, b) {
+		t.Errorf("one process had %d grants, the other %d", a, b)
+	}
+}
+
+func TestOneContenderPerKeyAndProcess(t *testing.T) {
+	server := redistest.Start(t)
+	holder, l := testLocker(t, server.Addr(), Config{}), testLocker(t, server.Addr(), Config{})
+	k := mustLock(t, holder.Lock, "key")
+	const callers = 32
+	var running sync.WaitGroup
+	var last atomic.Int64
+	before := calls(t, server)
+	for range callers {
+		running.Go(func() {
+			k := mustLock(t, l.Lock, "key")
+			if previous := last.Swap(k.Token()); previous >= k.Token() {
+				t.Errorf("token %d after %d", k.Token(), previous)
+			}
+			mustUnlock(t, k)
+		})
+	}
+	eventually(t, 5*time.Second, "all wait", func() bool { return waiting(l, server, Config{}) == callers-1 })
+	mustUnlock(t, k)
+	running.Wait()
+	if n := calls(t, server) - before; n > 12 {
+		t.Errorf("%d callers cost %d calls", callers, n)
+	}
+}
+
+func TestHandOverIsCappedByCountAndTime(t *testing.T) {
+	server := redistest.Start(t)
+	for name, o := range map[string]Config{
+		"count": {HandOvers: 4, HandOverFor: time.Hour},
+		"time":  {HandOvers: 1000, HandOverFor: 20 * time.Millisecond},
+		"never": {HandOvers: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var run, longest atomic.Int64
+			o.Hooks.Acquired = func(e Event) {
+				if e.Local {
+					longest.Store(max(longest.Load(), run.Add(1)))
+				} else {
+					run.Store(0)
+				}
+			}
+			l := testLocker(t, server.Addr(), o)
+			var running sync.WaitGroup
+			for range 40 {
+				running.Go(func() {
+					k := mustLock(t, l.Lock, "key")
+					<-time.After(2 * time.Millisecond)
+					mustUnlock(t, k)
+				})
+			}
+			running.Wait()
+			got := longest.Load()
+			if name == "count" && got != 4 || name == "time" && (got < 1 || got > 10) || name == "never" && got != 0 {
+				t.Errorf("%d hand-overs in a row", got)
+			}
+		})
+	}
+}
+
+func TestWaitsOutAServerThatRestarts(t *testing.T) {
+	server, proxy := lockProxy(t)
+	l := testLocker(t, proxy.Addr(), Config{})
+	warm(t, l)
+	proxy.Refuse(true)
+	proxy.Cut()
+	got := make(chan *Lock, 1)
+	go func() { got <- mustLock(t, l.Lock, "key") }()
+	eventually(t, 5*time.Second, "a try is under way", func() bool { return waitingLine(l, "key") })
+	proxy.Set(netproxy.ToServer, netproxy.Fault{})
+	proxy.Refuse(false)
+	mustUnlock(t, <-got)
+	if held(server, "key") {
+		t.Error("still held")
+	}
+}
+
+func waitingLine(l *Locker, key string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines[key] != nil
+}

@@ -1,0 +1,48 @@
+package store
+
+import (
+	"context"
+	"strings"
+)
+
+// advise warns, once, about a server whose configuration may lose what the
+// store keeps. A server that does not say is not warned about.
+func (s *Store) advise(ctx context.Context) {
+	if s.advised.Load() {
+		return
+	}
+	values, err := s.run(ctx, s.client, "advice", "")
+	if err != nil || !s.advised.CompareAndSwap(false, true) {
+		return
+	}
+	d := decoder{values: values}
+	for _, w := range warnings(d.text(), d.text(), d.text()) {
+		s.logger.Warn(w, "cluster", s.settings.Cluster)
+	}
+}
+
+// warnings reads the sections of INFO that carry those names.
+func warnings(memory, persistence, replication string) []string {
+	var out []string
+	policy := infoField(memory, "maxmemory_policy")
+	if policy != "" && policy != "noeviction" {
+		out = append(out, "redis may evict ownership records: set maxmemory-policy noeviction (now "+policy+")")
+	}
+	if infoField(persistence, "aof_enabled") == "0" {
+		out = append(out, "redis forgets ownership when it restarts: set appendonly yes; each restart costs a quarantine of one TTL either way")
+	}
+	replicas := infoField(replication, "connected_slaves")
+	if replicas != "" && replicas != "0" && infoField(replication, "min_slaves_good_slaves") == "" {
+		out = append(out, "a redis master that is cut off from its replicas goes on accepting writes that a failover loses: set min-replicas-to-write 1 and min-replicas-max-lag 1")
+	}
+	return out
+}
+
+func infoField(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

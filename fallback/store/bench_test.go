@@ -1,0 +1,81 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/internal/test/storetest"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Benchmarks of the calls that a cluster makes: heartbeats (Renew, Observe of
+// nothing new), a batch of moves, and the re-assertion of every partition.
+func BenchmarkStore(b *testing.B) {
+	b.Run("redis", func(b *testing.B) { benchmarkStore(b, redistest.Start(b).URL()) })
+	b.Run("embedded", func(b *testing.B) { benchmarkStore(b, startEmbedded(b).URL()) })
+}
+
+func benchmarkStore(b *testing.B, url string) {
+	store := openStore(b, url, Config{NewCluster: true})
+	gen, err := store.Generation(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	const ttl = time.Hour
+	all := make([]handoff.Holding, 4096)
+	for p := range all {
+		all[p] = handoff.Holding{Partition: p, Epoch: 1}
+	}
+	register := func(b *testing.B, holdings []handoff.Holding) []handoff.PartitionState {
+		states, err := store.Register(b.Context(), gen, handoff.Session{Incarnation: "incarnation-of-26-letters", Addr: "10.0.0.1:8080"}, ttl, holdings)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return states
+	}
+	states := register(b, all)
+	b.Run("Register4096", func(b *testing.B) {
+		for b.Loop() {
+			states = register(b, all)
+		}
+	})
+	b.Run("Apply64", func(b *testing.B) {
+		changes := make([]handoff.Change, 64)
+		for b.Loop() {
+			for i := range changes {
+				changes[i] = handoff.Change{Op: handoff.OpAdvance, Partition: i, From: states[i].Record}
+			}
+			done, err := store.Apply(b.Context(), gen, "incarnation-of-26-letters", changes)
+			if err != nil {
+				b.Fatal(err)
+			}
+			copy(states, done)
+		}
+	})
+	b.Run("Renew", func(b *testing.B) {
+		for b.Loop() {
+			if err := store.Renew(b.Context(), gen, "incarnation-of-26-letters", ttl); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("ObserveIdle", func(b *testing.B) { benchmarkObserve(b, store, gen, false) })
+	b.Run("Observe4096", func(b *testing.B) { benchmarkObserve(b, store, gen, true) })
+}
+
+func benchmarkObserve(b *testing.B, store storetest.Store, gen string, all bool) {
+	s, err := store.Observe(b.Context(), gen, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	since := s.Version
+	if all {
+		since = 0
+	}
+	for b.Loop() {
+		if _, err := store.Observe(b.Context(), gen, since); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"crypto/rand"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/internal/test/storetest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Sessions and quarantines that shall run out in a test last this long: long
+// enough for a busy machine to do something before.
+const shortTTL = time.Second
+
+// persistent makes a server keep every write that it has acknowledged.
+var persistent = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+func everything(t *testing.T, open func(t *testing.T) storetest.Harness) {
+	storetest.Conformance(t, open)
+	storetest.Restarts(t, open)
+	storetest.Handles(t, open)
+}
+
+func TestConformanceMemory(t *testing.T) {
+	t.Parallel()
+	open := func(t *testing.T) storetest.Harness { // whose handles are all the same
+		clock := newFakeClock()
+		var memory *Memory
+		return storetest.Harness{
+			TTL:    shortTTL,
+			Elapse: clock.advance,
+			Now:    clock.now,
+			Open: func(t *testing.T, newCluster bool) storetest.Store {
+				if memory == nil {
+					memory = NewMemory(MemoryConfig{Settings: ring.Settings{TTL: shortTTL}, NewCluster: newCluster, Now: clock.now})
+				} else if newCluster {
+					memory.virgin = true
+				}
+				return memory
+			},
+			Restart: func() { memory.Restart(memory.Backup()) },
+			Lose:    func() { memory.Restart(MemoryBackup{}) },
+			LoseKey: func(key string) { memory.LoseKey(key) },
+			Keys:    MemoryKeys(),
+		}
+	}
+	storetest.Conformance(t, open)
+	storetest.Restarts(t, open)
+}
+
+func TestConformanceEmbedded(t *testing.T) {
+	t.Parallel()
+	everything(t, func(t *testing.T) storetest.Harness {
+		e := startEmbedded(t)
+		h := harness(e.URL() + "?read_timeout=20s") // the scripts are slow in it, under the race detector
+		h.LoseKey = func(key string) { e.server.Del(key) }
+		// What a restart of an embedded server loses is everything.
+		h.Lose = func() { e.server.FlushAll() }
+		h.Restart = func() { e.server.Server().SetPreHook(answerInfo(newRunID())) }
+		return h
+	})
+}
+
+func TestConformanceRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, persistent...)
+	everything(t, func(t *testing.T) storetest.Harness {
+		h := harness(server.URL())
+		h.Restart, h.Lose = server.Restart, server.RestartEmpty
+		h.LoseKey = func(key string) { server.CLI("del", key) }
+		return h
+	})
+}
+
+// A flush leaves the run id alone.
+func TestConformanceRedisFlushed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, persistent...)
+	storetest.Restarts(t, func(t *testing.T) storetest.Harness {
+		h := harness(server.URL())
+		h.Restart, h.Lose = server.Restart, func() { server.CLI("flushall") }
+		h.LoseKey = func(key string) { server.CLI("unlink", key) }
+		return h
+	})
+}
+
+func TestConformanceRedisCluster(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3)
+	storetest.Conformance(t, func(t *testing.T) storetest.Harness { return harness(cluster.URL()) })
+}
+
+func TestConformanceRedisSentinel(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t)
+	storetest.Conformance(t, func(t *testing.T) storetest.Harness { return harness(sentinel.URL()) })
+}
+
+func TestConformanceRedisTLS(t *testing.T) {
+	t.Parallel()
+	server, ca := redistest.StartTLS(t)
+	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
+		return harness("rediss://" + server.Addr() + "?ca=" + ca)
+	})
+}
+
+func TestConformanceRedisUnix(t *testing.T) {
+	t.Parallel()
+	_, socket := redistest.StartUnix(t, "--requirepass", "secret")
+	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
+		return harness("unix://:secret@" + socket + "?db=2")
+	})
+}
+
+// harness is a cluster of its own on a server.
+func harness(url string) storetest.Harness {
+	name := rand.Text()
+	settings := ring.Settings{Cluster: name, TTL: shortTTL}
+	return storetest.Harness{
+		TTL:    shortTTL,
+		Keys:   ownershipKeys(name),
+		Elapse: func(d time.Duration) { <-time.After(d) },
+		Now:    time.Now,
+		Open: func(t *testing.T, newCluster bool) storetest.Store {
+			return openStore(t, url, Config{Settings: settings, NewCluster: newCluster})
+		},
+		OpenWith: func(t *testing.T, change func(*ring.Settings)) storetest.Store {
+			other := settings
+			change(&other)
+			return openStore(t, url, Config{Settings: other})
+		},
+	}
+}
+
+func openStore(t testing.TB, url string, o Config) *Store {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s, err := New(url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func startEmbedded(t testing.TB) *Embedded {
+	t.Helper()
+	e, err := StartEmbedded("127.0.0.1:0", "secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+type fakeClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func newFakeClock() *fakeClock {
+	return &fakeClock{at: time.Unix(1_800_000_000, 0)}
+}
+
+func (c *fakeClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *fakeClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}

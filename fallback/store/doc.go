@@ -1,0 +1,8 @@
+// Package store keeps in Redis what the ownership protocol has to agree on: the
+// sessions of workers and who owns each partition, under which epoch. Every
+// call is one script, so that it happens at once or not at all.
+//
+// [Store] is over a Redis that the cluster shares, [Embedded] a Redis within
+// this process for one machine, and [Memory] the same behaviour without a Redis,
+// for one process. docs/protocol.md tells what they are asked for and why.
+package store

@@ -1,0 +1,66 @@
+package store
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func TestEmbeddedWantsItsPassword(t *testing.T) {
+	e := startEmbedded(t)
+	u, err := url.Parse(e.URL())
+	if err != nil || u.Host != e.Addr() {
+		t.Fatalf("got URL %s, %v for %s", e.URL(), err, e.Addr())
+	}
+	for _, user := range []*url.Userinfo{nil, url.UserPassword("", "wrong")} {
+		u.User = user
+		_, err := openStore(t, u.String(), Config{}).Generation(t.Context())
+		if err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("with %v got %v, want a refusal", user, err)
+		}
+	}
+	if gen, err := openStore(t, e.URL(), Config{}).Generation(t.Context()); err != nil || gen == "" {
+		t.Errorf("with the password got %q, %v", gen, err)
+	}
+}
+
+// An embedded server that starts again on its address is an empty store of
+// another generation, to clients that stayed.
+func TestTrapEmbeddedRestart(t *testing.T) {
+	e, err := StartEmbedded("127.0.0.1:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := openStore(t, e.URL(), Config{NewCluster: true})
+	gen := firstGeneration(t, store)
+	if _, err := store.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, failoverTTL, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := StartEmbedded(e.Addr(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { again.Close() })
+	err = answered(t, func() error { return store.Renew(t.Context(), gen, "a", failoverTTL) })
+	if !errors.Is(err, handoff.ErrGeneration) {
+		t.Errorf("the first call after the restart gave %v, want ErrGeneration", err)
+	}
+	s, err := store.Observe(t.Context(), firstGeneration(t, store), 0)
+	if err != nil || s.Quarantine == 0 || len(s.Sessions) > 0 {
+		t.Errorf("got %+v, %v, want a quarantine and no session", s, err)
+	}
+}
+
+func TestEmbeddedAddressInUse(t *testing.T) {
+	e := startEmbedded(t)
+	if again, err := StartEmbedded(e.Addr(), ""); err == nil {
+		again.Close()
+		t.Error("two servers share an address")
+	}
+}

@@ -1,0 +1,313 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// How long a tombstone is kept.
+const tombstone = time.Hour
+
+// MemoryConfig configures a Memory. The zero value is useful.
+type MemoryConfig struct {
+	Settings   ring.Settings    // as in Config; the same for all who share the store
+	NewCluster bool             // as in Config
+	Now        func() time.Time // default: time.Now
+}
+
+// Memory is a store within one process, for a single worker and for tests.
+// It means the same as Store. Several workers may share one.
+type Memory struct {
+	settings ring.Settings
+	now      func() time.Time
+
+	mu       sync.Mutex   // guards everything below
+	virgin   bool         // NewCluster, until the first generation is known
+	server   int          // stands for a run id
+	id       ring.StoreID // the store's identity, once somebody has asked for it
+	data     memoryData
+	watchers map[chan struct{}]struct{}
+}
+
+// memoryData is what a restart may lose.
+type memoryData struct {
+	generation string
+	id         ring.StoreID
+	server     int // the generation's
+	version    int64
+	floor      int64     // version at which the generation began
+	quarantine time.Time // its end
+	partitions map[int]*memoryPartition
+	sessions   map[string]*memorySession
+	released   map[string]time.Time
+	gone       map[string]time.Time // sessions that ran out in this generation
+	starts     map[string]memoryStart
+	lost       bool          // a part of it, since the generation began
+	clock      time.Time     // the latest
+	lag        time.Duration // by how much Now was set back
+}
+
+type memoryPartition struct {
+	record  handoff.Record
+	residue []handoff.Residue
+	version int64 // of the last change
+}
+
+type memorySession struct {
+	state handoff.SessionState
+	until time.Time
+	joins time.Time // when it may join the ring
+}
+
+// memoryStart is the latest incarnation of a name.
+type memoryStart struct {
+	incarnation string
+	deaths      int // of those before it, in a row
+	at          time.Time
+}
+
+// NewMemory makes an empty store.
+func NewMemory(o MemoryConfig) *Memory {
+	m := &Memory{
+		settings: o.Settings.WithDefaults(),
+		id:       o.Settings.Store,
+		now:      o.Now,
+		virgin:   o.NewCluster,
+		data:     newMemoryData(),
+		watchers: map[chan struct{}]struct{}{},
+	}
+	if m.now == nil {
+		m.now = time.Now
+	}
+	return m
+}
+
+func newMemoryData() memoryData {
+	return memoryData{
+		partitions: map[int]*memoryPartition{},
+		sessions:   map[string]*memorySession{},
+		released:   map[string]time.Time{},
+		gone:       map[string]time.Time{},
+		starts:     map[string]memoryStart{},
+	}
+}
+
+// clone shares nothing that is ever written.
+func (d memoryData) clone() memoryData {
+	d.partitions = maps.Clone(d.partitions)
+	for p, state := range d.partitions {
+		c := *state
+		c.residue = slices.Clone(c.residue)
+		d.partitions[p] = &c
+	}
+	d.sessions = maps.Clone(d.sessions)
+	for inc, session := range d.sessions {
+		c := *session
+		d.sessions[inc] = &c
+	}
+	d.released = maps.Clone(d.released)
+	d.gone = maps.Clone(d.gone)
+	d.starts = maps.Clone(d.starts)
+	return d
+}
+
+// MemoryBackup is what a Memory held at one moment. The zero value is empty.
+type MemoryBackup struct{ data memoryData }
+
+// Backup keeps what the store holds now.
+func (m *Memory) Backup() MemoryBackup {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return MemoryBackup{m.data.clone()}
+}
+
+// Restart makes the store another server process that holds a backup: what
+// it held a moment ago for a clean restart, something older for a failover
+// that lost writes, the zero backup for a restart without persistence.
+func (m *Memory) Restart(b MemoryBackup) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.server++
+	m.data = newMemoryData()
+	if b.data.partitions != nil {
+		m.data = b.data.clone()
+	}
+	m.publish()
+}
+
+// MemoryKeys are what LoseKey may be given.
+func MemoryKeys() []string { return []string{"partitions", "sessions", "released", "gone", "starts"} }
+
+// LoseKey loses what a Store keeps under the key of that name, as an eviction
+// does.
+func (m *Memory) LoseKey(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch key {
+	case "partitions":
+		clear(m.data.partitions)
+	case "sessions":
+		clear(m.data.sessions)
+	case "released":
+		clear(m.data.released)
+	case "gone":
+		clear(m.data.gone)
+	case "starts":
+		clear(m.data.starts)
+	}
+	m.data.lost = true
+}
+
+// Settings returns the settings that the store was made with, with their
+// defaults filled in, and the store's identity so far as it is known.
+func (m *Memory) Settings() ring.Settings {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	settings := m.settings
+	settings.Store = m.id
+	return settings
+}
+
+// Close does nothing: others may still use the store.
+func (m *Memory) Close() error { return nil }
+
+// Watch returns hints as Store.Watch does.
+func (m *Memory) Watch(ctx context.Context) <-chan struct{} {
+	hints := make(chan struct{}, 1)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchers[hints] = struct{}{}
+	context.AfterFunc(ctx, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.watchers, hints)
+		close(hints)
+	})
+	return hints
+}
+
+func (m *Memory) publish() {
+	for hints := range m.watchers {
+		select {
+		case hints <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+}
+
+// enter is what prelude.lua does before each script. m.mu is held.
+func (m *Memory) enter(ctx context.Context, op, gen string) (now time.Time, err error) {
+	if err := ctx.Err(); err != nil {
+		return now, m.failed(op, err)
+	}
+	d := &m.data
+	now = m.now().Add(d.lag)
+	if now.Before(d.clock) {
+		d.lag += d.clock.Sub(now)
+		now = d.clock
+	}
+	d.clock = now
+	if d.generation == "" || d.server != m.server || d.lost {
+		m.begin(now)
+	}
+	if gen != "" && gen != d.generation {
+		return now, m.failed(op, handoff.ErrGeneration)
+	}
+	for inc, s := range d.sessions {
+		if !s.until.After(now) {
+			delete(d.sessions, inc)
+			d.gone[inc] = now
+		}
+	}
+	return now, nil
+}
+
+// begin starts a generation.
+func (m *Memory) begin(now time.Time) {
+	d := &m.data
+	d.quarantine = now.Add(m.settings.TTL)
+	if m.virgin && d.generation == "" {
+		d.quarantine = now
+	}
+	d.generation = rand.Text()
+	d.id = cmp.Or(d.id, m.id, newStoreID())
+	d.server = m.server
+	d.version = max(d.version+1, now.UnixMicro())
+	d.floor = d.version
+	d.lost = false
+	clear(d.sessions)
+	clear(d.gone)
+	m.publish()
+}
+
+func (m *Memory) failed(op string, err error) error {
+	return fmt.Errorf("store: %s in memory: %w", op, err)
+}
+
+// change is one atomic step; what it touches gets one new version.
+type change struct {
+	*Memory
+	now     time.Time
+	touched bool
+}
+
+func (c *change) partition(p int) *memoryPartition {
+	state := c.data.partitions[p]
+	if state == nil {
+		state = &memoryPartition{}
+		c.data.partitions[p] = state
+	}
+	return state
+}
+
+func (c *change) touch(p *memoryPartition) {
+	if !c.touched {
+		c.touched = true
+		c.data.version++
+		c.publish()
+	}
+	p.version = c.data.version
+}
+
+func (c *change) own(p *memoryPartition, epoch int64, owner string) {
+	p.record = handoff.Record{Epoch: max(epoch, c.now.Unix()), Owner: owner}
+	c.touch(p)
+}
+
+func (c *change) put(p *memoryPartition, r handoff.Residue) {
+	if i := p.find(r.Key); i >= 0 {
+		p.residue[i] = r
+	} else {
+		p.residue = append(p.residue, r)
+	}
+	c.touch(p)
+}
+
+func (p *memoryPartition) find(key string) int {
+	return slices.IndexFunc(p.residue, func(r handoff.Residue) bool { return r.Key == key })
+}
+
+func (c *change) state(p int) handoff.PartitionState {
+	s := handoff.PartitionState{Partition: p}
+	if state := c.data.partitions[p]; state != nil {
+		s.Record = state.record
+		s.Residue = slices.Clone(state.residue)
+	}
+	return s
+}
+
+func (c *change) live(inc string) bool { return c.data.sessions[inc] != nil }
+
+func (c *change) released(inc string) bool {
+	_, ok := c.data.released[inc]
+	return ok
+}

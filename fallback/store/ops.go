@@ -1,0 +1,160 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Exists returns ring.ErrSettings if the store holds nothing of the cluster and
+// the handle does not know it from before. It changes nothing in the store: a
+// process that sees workers at work asks first, since a store of theirs that was
+// emptied is theirs to begin again. Settings knows the store's identity from
+// then on, so that a Generation which finds the data lost meanwhile gives it
+// back.
+func (s *Store) Exists(ctx context.Context) error {
+	if s.Settings().Store != 0 {
+		return nil
+	}
+	text, err := s.client.HGet(ctx, s.keys[0], "identity").Result()
+	if errors.Is(err, redis.Nil) {
+		err = errEmpty
+	}
+	if err != nil {
+		return s.failed("exists", err)
+	}
+	id, err := ring.ParseStoreID(text)
+	if err != nil {
+		return s.failed("exists", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = cmp.Or(s.id, id)
+	return nil
+}
+
+// Generation returns the store's generation. Where the store has none, or
+// has that of another server process, it begins one with a quarantine. Then
+// Settings knows the store's identity, which outlives that: a store that has
+// lost it gets it back from the first handle that knows it.
+//
+// ring.ErrSettings: the sessions in the store are of other settings. When none
+// lives they can be replaced, but for the number of partitions.
+func (s *Store) Generation(ctx context.Context) (string, error) {
+	values, err := s.run(ctx, s.client, "generation", "")
+	if err != nil {
+		return "", err
+	}
+	d := decoder{values: values}
+	gen := d.text()
+	id := d.storeID()
+	if err := d.end(); err != nil {
+		return "", s.failed("generation", err)
+	}
+	s.virgin.Store(false)
+	s.learn(gen, id)
+	s.advise(ctx)
+	return gen, nil
+}
+
+// Register creates the session of h.Incarnation, and re-asserts every holding
+// in the same step. A holding is accepted if the stored epoch is at most its
+// own or the stored owner is already this incarnation; it then gets an epoch
+// above both, at least the store's clock in Unix seconds. Residue is written
+// for accepted and refused holdings alike, but not over the entry of a later
+// execution (a higher token) of the same key. It returns each holding's
+// partition, in order. ErrSessionGone: this incarnation had a session in this
+// generation, or released one.
+func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+	args := []any{h.Incarnation, milliseconds(ttl), h.Name, h.Addr, h.Gossip, len(holdings)}
+	for _, hold := range holdings {
+		args = append(args, hold.Partition)
+	}
+	for _, hold := range holdings {
+		args = append(args, hold.Epoch)
+		args = appendResidue(args, hold.Residue)
+	}
+	return s.states(ctx, "register", gen, args)
+}
+
+// Renew extends a session that exists. ErrSessionGone: it does not.
+func (s *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
+	_, err := s.run(ctx, s.renewal, "renew", gen, incarnation, milliseconds(ttl))
+	return err
+}
+
+// Release ends a session for good and leaves a tombstone for an hour, also
+// where there is no session.
+func (s *Store) Release(ctx context.Context, incarnation string) error {
+	_, err := s.run(ctx, s.client, "release", "", incarnation)
+	return err
+}
+
+// Apply carries out each change whose conditions hold, all in one step, and
+// returns what each one's partition is afterwards, in order. ErrSessionGone:
+// the caller has no session.
+func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+	args := []any{incarnation, len(changes)}
+	for _, c := range changes {
+		args = append(args, c.Partition)
+	}
+	for _, c := range changes {
+		args = append(args, int(c.Op), c.From.Epoch, c.From.Owner, c.To, c.Floor)
+		args = appendResidue(args, c.Residue)
+	}
+	return s.states(ctx, "apply", gen, args)
+}
+
+// Clear deletes those of a partition's residues that are exactly stored.
+func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
+	args := appendResidue([]any{1, partition}, residue)
+	_, err := s.run(ctx, s.client, "clear", gen, args...)
+	return err
+}
+
+// Observe returns the sessions, the tombstones, and the partitions that
+// changed after a version; all of them if that is 0 or of an earlier
+// generation.
+func (s *Store) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
+	values, err := s.run(ctx, s.client, "observe", gen, since)
+	if err != nil {
+		return handoff.Snapshot{}, err
+	}
+	snapshot, err := decodeSnapshot(values)
+	if err != nil {
+		return handoff.Snapshot{}, s.failed("observe", err)
+	}
+	return snapshot, nil
+}
+
+func (s *Store) states(ctx context.Context, script, gen string, args []any) ([]handoff.PartitionState, error) {
+	values, err := s.run(ctx, s.client, script, gen, args...)
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{values: values}
+	states := d.partitions()
+	if err := d.end(); err != nil {
+		return nil, s.failed(script, err)
+	}
+	return states, nil
+}
+
+func appendResidue(args []any, residue []handoff.Residue) []any {
+	args = append(args, len(residue))
+	for _, r := range residue {
+		args = append(args, r.Key, r.Holder, r.Token)
+	}
+	return args
+}
+
+// milliseconds is Redis' unit of time; a TTL is never rounded down to none.
+func milliseconds(d time.Duration) int64 {
+	return max(1, d.Milliseconds())
+}

@@ -1,0 +1,172 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+var errReply = errors.New("store: reply of a script not understood")
+
+// decoder takes the values of a script's reply one by one and keeps the
+// first error.
+type decoder struct {
+	values []any
+	err    error
+}
+
+func (d *decoder) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%w: %s", errReply, fmt.Sprintf(format, args...))
+	}
+}
+
+func (d *decoder) next() any {
+	if len(d.values) == 0 {
+		d.fail("it is too short")
+		return nil
+	}
+	v := d.values[0]
+	d.values = d.values[1:]
+	return v
+}
+
+func (d *decoder) text() string {
+	v := d.next()
+	s, ok := v.(string)
+	if !ok {
+		d.fail("%T is not a string", v)
+	}
+	return s
+}
+
+func (d *decoder) number() int64 {
+	return d.parse(d.text())
+}
+
+func (d *decoder) parse(s string) int64 {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		d.fail("%q is not a number", s)
+	}
+	return n
+}
+
+func (d *decoder) storeID() ring.StoreID {
+	id, err := ring.ParseStoreID(d.text())
+	if err != nil {
+		d.fail("%v", err)
+	}
+	return id
+}
+
+// list is a nested reply; its decoder ends with the error of this one.
+func (d *decoder) list() *decoder {
+	v := d.next()
+	values, ok := v.([]any)
+	if !ok {
+		d.fail("%T is not a list", v)
+	}
+	return &decoder{values: values, err: d.err}
+}
+
+// end returns the first error; values left over are one.
+func (d *decoder) end() error {
+	if len(d.values) > 0 {
+		d.fail("%d values are left over", len(d.values))
+	}
+	return d.err
+}
+
+func (d *decoder) join(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+// partitions are pairs: a partition and what the store keeps for it.
+func (d *decoder) partitions() []handoff.PartitionState {
+	l := d.list()
+	states := make([]handoff.PartitionState, 0, len(l.values)/2)
+	for l.err == nil && len(l.values) > 0 {
+		states = append(states, l.partition())
+	}
+	d.join(l.end())
+	return states
+}
+
+func (d *decoder) partition() handoff.PartitionState {
+	p := handoff.PartitionState{Partition: int(d.number())}
+	fields := d.split(d.text())
+	if len(fields) < 2 || len(fields)%3 != 2 {
+		d.fail("partition %d has %d fields", p.Partition, len(fields))
+		return p
+	}
+	p.Record = handoff.Record{Epoch: d.parse(fields[0]), Owner: fields[1]}
+	for f := fields[2:]; len(f) > 0; f = f[3:] {
+		p.Residue = append(p.Residue, handoff.Residue{Key: f[0], Holder: f[1], Token: d.parse(f[2])})
+	}
+	return p
+}
+
+// session is one as of a time of the store's clock, in ms.
+func (d *decoder) session(now int64) handoff.SessionState {
+	var s handoff.SessionState
+	s.Incarnation = d.text()
+	s.Renewals = d.number()
+	details := d.split(d.text())
+	if len(details) != 4 {
+		d.fail("session %q has %d details", s.Incarnation, len(details))
+		return s
+	}
+	s.Name, s.Addr, s.Gossip = details[0], details[1], details[2]
+	s.Wait = time.Duration(max(0, d.parse(details[3])-now)) * time.Millisecond
+	return s
+}
+
+func decodeSnapshot(values []any) (handoff.Snapshot, error) {
+	d := decoder{values: values}
+	s := handoff.Snapshot{
+		Generation: d.text(),
+		Quarantine: time.Duration(d.number()) * time.Millisecond,
+		Version:    d.number(),
+	}
+	now := d.number()
+	s.Now = time.Duration(now) * time.Millisecond
+	sessions := d.list()
+	for sessions.err == nil && len(sessions.values) > 0 {
+		s.Sessions = append(s.Sessions, sessions.session(now))
+	}
+	d.join(sessions.end())
+	released := d.list()
+	for released.err == nil && len(released.values) > 0 {
+		s.Released = append(s.Released, released.text())
+	}
+	d.join(released.end())
+	s.Partitions = d.partitions()
+	if err := d.end(); err != nil {
+		return handoff.Snapshot{}, err
+	}
+	return s, nil
+}
+
+// split takes netstrings apart: "3:abc,0:," is "abc" and "".
+func (d *decoder) split(s string) []string {
+	var fields []string
+	for len(s) > 0 {
+		length, rest, ok := strings.Cut(s, ":")
+		n, err := strconv.Atoi(length)
+		if !ok || err != nil || n < 0 || n >= len(rest) || rest[n] != ',' {
+			d.fail("%.40q is not a netstring", s)
+			return nil
+		}
+		fields = append(fields, rest[:n])
+		s = rest[n+1:]
+	}
+	return fields
+}

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func TestOpenReply(t *testing.T) {
+	for status, want := range map[string]error{"ok": nil, "generation": handoff.ErrGeneration, "gone": handoff.ErrSessionGone, "else": errReply} {
+		if _, err := new(Store).openReply([]any{status, "x"}); !errors.Is(err, want) {
+			t.Errorf("status %s gave %v, want %v", status, err, want)
+		}
+	}
+	if _, err := new(Store).openReply(nil); !errors.Is(err, errReply) {
+		t.Errorf("an empty reply gave %v", err)
+	}
+	if _, err := new(Store).openReply([]any{int64(1)}); !errors.Is(err, errReply) {
+		t.Errorf("a numeric status gave %v", err)
+	}
+}
+
+func TestDecodeSnapshot(t *testing.T) {
+	reply := func() []any {
+		return []any{"gen", "1500", "42", "1000",
+			[]any{"a", "7", "1:n,1:h,1:g,4:3000,"},
+			[]any{"r"},
+			[]any{"3", "1:9,1:a,1:k,1:b,2:12,"}}
+	}
+	s, err := decodeSnapshot(reply())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := handoff.PartitionState{Partition: 3, Record: handoff.Record{Epoch: 9, Owner: "a"}, Residue: []handoff.Residue{{Key: "k", Holder: "b", Token: 12}}}
+	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Released, []string{"r"}) ||
+		len(s.Sessions) != 1 || s.Sessions[0].Gossip != "g" || s.Sessions[0].Renewals != 7 || s.Sessions[0].Wait != 2*time.Second ||
+		len(s.Partitions) != 1 || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
+		t.Errorf("got %+v", s)
+	}
+	for i, broken := range [][]any{
+		{nil, int64(5), []any{}},
+		{nil, "", "x", "1.5", []any{}},
+		{nil, "", "x", "99999999999999999999"},
+		{nil, "", "x"},
+		{nil, "x", []any{"a"}, []any{"a", "x", "1:n,1:h,1:g,1:1,"}, []any{"a", "7", "1:n,1:h,1:g,"}, []any{"a", "7", "1:n,1:h,1:g,1:x,"}, []any{"a", "7", "1:n"}, []any{nil, nil, nil}},
+		{nil, "x", []any{nil}, []any{[]any{}}},
+		{nil, "x", []any{"3"}, []any{"x", "1:9,1:a,"}, []any{"3", "1:9,"}, []any{"3", "1:x,1:a,"}, []any{"3", "1:9,1:a,1:k,"},
+			[]any{"3", "1:9,1:a,1:k,1:b,1:x,"}, []any{"3", "-1:9,"}, []any{"3", "1:9,1:a"}, []any{"3", nil}},
+	} {
+		for _, bad := range broken {
+			values := reply()
+			values[i] = bad
+			if _, err := decodeSnapshot(values); !errors.Is(err, errReply) {
+				t.Errorf("with value %d replaced by %v got error %v", i, bad, err)
+			}
+		}
+		if _, err := decodeSnapshot(reply()[:i]); !errors.Is(err, errReply) {
+			t.Errorf("cut after %d values got error %v", i, err)
+		}
+	}
+	if _, err := decodeSnapshot(append(reply(), "more")); !errors.Is(err, errReply) {
+		t.Errorf("a value left over got error %v", err)
+	}
+}
+
+func FuzzDecodePartition(f *testing.F) {
+	f.Add("3", "1:9,1:a,1:k,1:b,2:12,")
+	f.Add("", "1:")
+	f.Add("0", "99999999999999999999:x,")
+	f.Fuzz(func(t *testing.T, p, value string) {
+		d := decoder{values: []any{[]any{p, value}, "rest"}}
+		states := d.partitions()
+		if d.err == nil && len(states) != 1 {
+			t.Errorf("%q %q gave %v without an error", p, value, states)
+		}
+	})
+}
+
+func FuzzDecodeSnapshot(f *testing.F) {
+	f.Add("gen", "0", "1", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,")
+	f.Fuzz(func(t *testing.T, gen, quarantine, version, now, inc, renewals, details, p, value string) {
+		s, err := decodeSnapshot([]any{gen, quarantine, version, now, []any{inc, renewals, details}, []any{inc}, []any{p, value}})
+		if err == nil && (len(s.Sessions) != 1 || len(s.Partitions) != 1 || s.Generation != gen) {
+			t.Errorf("got %+v without an error", s)
+		}
+		if err != nil && !errors.Is(err, errReply) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// What the scripts write as netstrings comes back as it was.
+func FuzzNetstrings(f *testing.F) {
+	f.Add("", "a:b,", "\xff")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		var s strings.Builder
+		for _, field := range []string{a, b, c} {
+			s.WriteString(netstring(field))
+		}
+		var d decoder
+		if got := d.split(s.String()); d.err != nil || !slices.Equal(got, []string{a, b, c}) {
+			t.Errorf("%q came back as %q, %v", []string{a, b, c}, got, d.err)
+		}
+	})
+}
+
+func netstring(s string) string { return fmt.Sprintf("%d:%s,", len(s), s) }

@@ -1,0 +1,336 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// ErrClosed: the store was closed.
+var ErrClosed = errors.New("store: closed")
+
+var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --redis", ring.ErrSettings)
+
+// Config configures a Store. The zero value is useful.
+type Config struct {
+	// Settings are those of the cluster's members, such as gossip.Cluster's
+	// method Settings returns. Every key in Redis begins with
+	// {keyway:<Settings.Cluster>}: and so lies in one hash slot. A quarantine
+	// lasts for Settings.TTL. Settings.Store is the identity that the store
+	// had, if that is known: it gets it back if its data are lost.
+	Settings ring.Settings
+
+	// NewCluster skips the quarantine of a store that holds nothing at all
+	// of this cluster when Generation is called for the first time. It is
+	// for a cluster's very first start: a Redis that lost its data looks the
+	// same, and other workers may still own partitions then.
+	NewCluster bool
+
+	// Logger gets warnings about a Redis that may lose data, once each.
+	// Default: slog.Default().
+	Logger *slog.Logger
+
+	// Client changes the options of both of the store's clients.
+	Client []fallback.ClientOption
+}
+
+// Store keeps sessions, records and residue in Redis. Each call is one Lua
+// script, hence atomic, and means the same when it is carried out twice,
+// because go-redis repeats a command whose reply was lost.
+//
+// Data belongs to a generation, and a generation to one life of one server
+// process as master: each script compares the server's run id and, in case it
+// was a replica meanwhile, its replication id, so that the first call after a
+// restart, a failover, a fail-back or a flush finds out and begins a generation
+// with a quarantine of one TTL; so does the first call after the loss of any
+// one of the store's keys. It ends every session; the workers register
+// again. The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster
+// SPUBLISH, so Redis 7).
+//
+// Renewals have connections of their own, so that no slow call delays them.
+// A Store may be used from many goroutines.
+type Store struct {
+	client  redis.UniversalClient
+	renewal redis.UniversalClient
+	sharded bool // pub/sub of a Redis Cluster
+
+	settings ring.Settings // without Store, which is id
+	keys     []string
+	channel  string
+	logger   *slog.Logger
+	scripts  map[string]*redis.Script
+
+	virgin  atomic.Bool // NewCluster, until the first generation is known
+	advised atomic.Bool // the warnings have been given
+
+	closing context.Context
+	stop    context.CancelFunc
+	mu      sync.Mutex // guards what follows, and so running.Go against running.Wait
+	known   []string   // the latest generations, the present one last
+	closed  bool
+	id      ring.StoreID // the store's identity; 0 when not known
+	running sync.WaitGroup
+}
+
+//go:embed lua/*.lua
+var ownershipScripts embed.FS
+
+// New makes a store over the Redis of a URL (see [fallback.NewClient]). It does no
+// network I/O; a Redis that cannot be reached shows in the first call.
+func New(url string, o Config) (*Store, error) {
+	o.Settings = o.Settings.WithDefaults()
+	if err := o.Settings.Validate(); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	scripts, err := loadOwnershipScripts()
+	if err != nil {
+		return nil, err
+	}
+	client, err := fallback.NewClient(url, o.Client...)
+	if err != nil {
+		return nil, err
+	}
+	renewal, err := fallback.NewClient(url, append(o.Client[:len(o.Client):len(o.Client)], renewalPool)...)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	s := &Store{
+		client:   client,
+		renewal:  renewal,
+		settings: o.Settings,
+		id:       o.Settings.Store,
+		keys:     ownershipKeys(o.Settings.Cluster),
+		channel:  "{keyway:" + o.Settings.Cluster + "}:changed",
+		logger:   o.Logger,
+		scripts:  scripts,
+	}
+	if s.logger == nil {
+		s.logger = slog.Default()
+	}
+	_, s.sharded = client.(*redis.ClusterClient)
+	s.virgin.Store(o.NewCluster)
+	s.closing, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// ownershipKeys are the keys of a cluster as prelude.lua takes them.
+func ownershipKeys(cluster string) []string {
+	var keys []string
+	for _, name := range []string{"meta", "partitions", "changes", "sessions", "details", "renewals", "released", "gone", "starts"} {
+		keys = append(keys, "{keyway:"+cluster+"}:"+name)
+	}
+	return keys
+}
+
+// renewalPool holds a second connection, so that one which hangs does not
+// hold up the next renewal.
+func renewalPool(o *redis.UniversalOptions) {
+	o.PoolSize = 2
+	o.MaxActiveConns = 0
+	o.MinIdleConns = 0
+}
+
+func loadOwnershipScripts() (map[string]*redis.Script, error) {
+	const dir = "lua/"
+	prelude, err := ownershipScripts.ReadFile(dir + "prelude.lua")
+	if err != nil {
+		return nil, err
+	}
+	scripts := map[string]*redis.Script{}
+	for _, name := range []string{"generation", "register", "renew", "release", "apply", "clear", "observe", "advice"} {
+		body, err := ownershipScripts.ReadFile(dir + name + ".lua")
+		if err != nil {
+			return nil, err
+		}
+		scripts[name] = redis.NewScript(string(prelude) + string(body))
+	}
+	return scripts, nil
+}
+
+// Settings returns the settings that the store was opened with, with their
+// defaults filled in, and the store's identity so far as it is known.
+func (s *Store) Settings() ring.Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settings := s.settings
+	settings.Store = s.id
+	return settings
+}
+
+// Close ends every Watch and call, and waits for them. It may be called
+// again.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	var err error
+	if first {
+		s.stop()
+		err = errors.Join(s.client.Close(), s.renewal.Close())
+	}
+	s.running.Wait()
+	return err
+}
+
+// background runs f in a goroutine that Close waits for, and says no when
+// the store is closed.
+func (s *Store) background(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.running.Go(f)
+	return true
+}
+
+type reply struct {
+	values []any
+	err    error
+}
+
+// run carries out a script under the generation that the caller knows (""
+// for any) and returns what follows the reply's status. go-redis heeds a
+// context's deadline but not its cancellation, so the call itself is left
+// behind when ctx ends; the client's timeouts bound it.
+func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
+	done := make(chan reply, 1)
+	argv := append(s.common(gen), args...)
+	if err := ctx.Err(); err != nil {
+		return nil, s.failed(name, err)
+	}
+	started := s.background(func() {
+		values, err := s.scripts[name].Run(ctx, client, s.keys, argv...).Slice()
+		done <- reply{values, err}
+	})
+	if !started {
+		return nil, s.failed(name, ErrClosed)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, s.failed(name, ctx.Err())
+	case <-s.closing.Done():
+		return nil, s.failed(name, ErrClosed)
+	case r := <-done:
+		if r.err != nil {
+			return nil, s.failed(name, r.err)
+		}
+		values, err := s.openReply(r.values)
+		if err != nil {
+			return nil, s.failed(name, err)
+		}
+		return values, nil
+	}
+}
+
+// common are the arguments that prelude.lua takes.
+func (s *Store) common(gen string) []any {
+	publish, virgin := "PUBLISH", "0"
+	if s.sharded {
+		publish = "SPUBLISH"
+	}
+	if s.virgin.Load() {
+		virgin = "1"
+	}
+	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, virgin, s.identity().String(), settingsText(s.settings)}
+}
+
+// identity is what the store is to be called if it has no name yet.
+func (s *Store) identity() ring.StoreID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return cmp.Or(s.id, newStoreID())
+}
+
+func newStoreID() ring.StoreID {
+	var random [4]byte
+	rand.Read(random[:]) // never fails
+	return ring.NewStoreID(time.Now(), binary.BigEndian.Uint32(random[:]))
+}
+
+// settingsForm is how the store keeps settings: what all sessions must share.
+const settingsForm = "partitions=%d replicas=%d load=%g ttl=%d digest=%016x"
+
+func settingsText(s ring.Settings) string {
+	return fmt.Sprintf(settingsForm, s.Ring.Partitions, s.Ring.ReplicationFactor, s.Ring.Load, s.TTL, s.Digest())
+}
+
+// differ says in which setting the store's sessions differ from s.
+func (s *Store) differ(values []any) error {
+	d := decoder{values: values[1:]}
+	text := d.text()
+	theirs := ring.Settings{Cluster: s.settings.Cluster}
+	var digest uint64
+	if _, err := fmt.Sscanf(text, settingsForm, &theirs.Ring.Partitions, &theirs.Ring.ReplicationFactor, &theirs.Ring.Load, &theirs.TTL, &digest); err != nil {
+		d.fail("settings %q", text)
+	}
+	if err := d.end(); err != nil {
+		return err
+	}
+	difference, differ := s.settings.Compare(theirs)
+	if !differ {
+		difference = ring.Difference{Setting: "ring format (digest)", Ours: fmt.Sprintf("%016x", s.settings.Digest()), Theirs: fmt.Sprintf("%016x", digest), Remedy: "run the same version of Keyway everywhere"}
+	}
+	return fmt.Errorf("%w: %s: %s here, %s in the store: %s", ring.ErrSettings, difference.Setting, difference.Ours, difference.Theirs, difference.Remedy)
+}
+
+// maxKnown bounds how many generations a store remembers.
+const maxKnown = 16
+
+// learn notes the present generation and the store's identity.
+func (s *Store) learn(gen string, id ring.StoreID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = id
+	if slices.Contains(s.known, gen) {
+		return
+	}
+	s.known = append(s.known, gen)
+	s.known = s.known[max(0, len(s.known)-maxKnown):]
+}
+
+// left names the generations before the present one.
+func (s *Store) left() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.known[:max(0, len(s.known)-1)], " ")
+}
+
+func (s *Store) failed(script string, err error) error {
+	return fmt.Errorf("store: %s for cluster %q: %w", script, s.settings.Cluster, err)
+}
+
+// openReply turns a reply's status into an error.
+func (s *Store) openReply(values []any) ([]any, error) {
+	if len(values) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", errReply)
+	}
+	switch values[0] {
+	case "ok":
+		return values[1:], nil
+	case "generation":
+		return nil, handoff.ErrGeneration
+	case "gone":
+		return nil, handoff.ErrSessionGone
+	case "settings":
+		return nil, s.differ(values)
+	}
+	return nil, fmt.Errorf("%w: status %v", errReply, values[0])
+}

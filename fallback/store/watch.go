@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A connection that brings no hints is tried this often; a dead one is
+// replaced, which is a hint too.
+const watchHealthCheck = time.Second
+
+// Watch returns hints that something in the store changed, and after each
+// reconnect that something may have. Hints that are not taken merge into one.
+// The channel is closed when ctx ends or the store is closed. A hint may get
+// lost: poll behind it.
+func (s *Store) Watch(ctx context.Context) <-chan struct{} {
+	hints := make(chan struct{}, 1)
+	if !s.background(func() { s.watch(ctx, hints) }) {
+		close(hints)
+	}
+	return hints
+}
+
+func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
+	defer close(hints)
+	pubsub := s.subscribe(ctx)
+	defer pubsub.Close()
+	messages := pubsub.ChannelWithSubscriptions(
+		redis.WithChannelSize(16), redis.WithChannelHealthCheckInterval(watchHealthCheck))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.closing.Done():
+			return
+		case _, ok := <-messages:
+			if !ok {
+				return
+			}
+			select {
+			case hints <- struct{}{}:
+			default: // one is waiting already
+			}
+		}
+	}
+}
+
+func (s *Store) subscribe(ctx context.Context) *redis.PubSub {
+	if s.sharded {
+		return s.client.SSubscribe(ctx, s.channel)
+	}
+	return s.client.Subscribe(ctx, s.channel)
+}
