@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"github.com/keyway-go/keyway/ring"
 )
 
 // AdminConfig configures the handler of [NewAdmin]. Members is required.
 type AdminConfig struct {
-	Members Membership
+	Members Members
 
 	// Ready returns nil once the process can do its work; see [Router.Ready].
 	// Default: always ready.
@@ -128,4 +130,11 @@ func writeJSON(w http.ResponseWriter, v any) {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v) // the client may have left
+}
+
+// Route is where requests for a key go.
+type Route struct {
+	Partition int
+	Owner     ring.Member // zero if there is none
+	Epoch     int64       // highest one known of the partition; 0 for none
 }

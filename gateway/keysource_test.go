@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
 // request makes one for a target, with header lines given as "Name: value".
@@ -90,7 +91,7 @@ func TestKeySources(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			key, err := gateway.ExtractKey(sources(t, tt.specs...), tt.request)
+			key, err := gateway.ExtractKey(kit.KeySources(t, tt.specs...), tt.request)
 			if key != tt.key || !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {
 				t.Errorf("got %q, %v; want %q, %v", key, err, tt.key, tt.err)
 			}
@@ -99,7 +100,7 @@ func TestKeySources(t *testing.T) {
 }
 
 func TestMissingKeyNamesTheSources(t *testing.T) {
-	_, err := gateway.ExtractKey(sources(t, "header:x-key", "query:id"), request("/"))
+	_, err := gateway.ExtractKey(kit.KeySources(t, "header:x-key", "query:id"), request("/"))
 	if err == nil || !strings.Contains(err.Error(), "header:X-Key or query:id") {
 		t.Error(err)
 	}
@@ -139,7 +140,7 @@ func TestBadKeySources(t *testing.T) {
 
 func TestKeySourceText(t *testing.T) {
 	for spec, want := range map[string]string{"header:x-key": "header:X-Key", "host": "host", "path:/{id}": "path:/{id}"} {
-		if got := sources(t, spec)[0].String(); got != want {
+		if got := kit.KeySources(t, spec)[0].String(); got != want {
 			t.Errorf("%q: %q, want %q", spec, got, want)
 		}
 	}
@@ -149,7 +150,7 @@ func TestKeySourceText(t *testing.T) {
 }
 
 func TestExtractingAllocatesNothing(t *testing.T) {
-	all := sources(t, "header:X-Absent", "query:absent", "cookie:absent", "path:/absent/{key}", "path:/o/{key}")
+	all := kit.KeySources(t, "header:X-Absent", "query:absent", "cookie:absent", "path:/absent/{key}", "path:/o/{key}")
 	r := request("/o/7?a=b", "Cookie: a=b; c=d")
 	if n := testing.AllocsPerRun(100, func() { gateway.ExtractKey(all, r) }); n > 0 {
 		t.Errorf("%v allocations", n)
@@ -221,7 +222,7 @@ func FuzzExtractKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query, cookie, header string) {
 		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/", RawQuery: query}, Header: http.Header{"Cookie": {cookie}, "Id": {header}}}
 		for _, spec := range []string{"query:id", "cookie:id", "header:id"} {
-			key, err := gateway.ExtractKey(sources(t, spec), r)
+			key, err := gateway.ExtractKey(kit.KeySources(t, spec), r)
 			if err != nil && !errors.Is(err, gateway.ErrNoKey) && !errors.Is(err, gateway.ErrBadKey) {
 				t.Fatalf("%s: %v", spec, err)
 			}

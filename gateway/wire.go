@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"unicode/utf8"
 
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -21,20 +23,6 @@ const (
 )
 
 const headerPrefix = "Keyway-"
-
-// Headers of a worker's refusal.
-const (
-	headerRefused   = "Keyway-Refused" // set by the worker itself, never by an app
-	headerOwner     = "Keyway-Owner"   // incarnation
-	headerOwnerAddr = "Keyway-Owner-Addr"
-)
-
-// Values of headerRefused. Each says that the request did not start.
-const (
-	refusedNotOwner    = "not-owner"   // 421: another worker owns the key
-	refusedUnavailable = "unavailable" // 503: this worker admits nothing at the moment
-	refusedBusy        = "busy"        // 429: too many requests wait, for the client to retry
-)
 
 // MaxKeyLen is the length of the longest key in bytes.
 const MaxKeyLen = 4096
@@ -69,9 +57,9 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// Membership is what gateway needs to know of the cluster; gossip.Cluster
+// Members is what gateway needs to know of the cluster; gossip.Cluster
 // implements it.
-type Membership interface {
+type Members interface {
 	// View returns the present view; never nil.
 	View() *ring.View
 	// Settings returns what all members share; it does not change.
@@ -91,4 +79,19 @@ func KeyFromHeader(h http.Header) (string, error) {
 		return "", fmt.Errorf("%w: %s is not percent-encoded", ErrBadKey, HeaderKey)
 	}
 	return key, CheckKey(key)
+}
+
+// CheckUpgrade returns an error unless protocol, as in the header Upgrade (RFC
+// 9110, section 7.8), can be one of router.Config.Upgrades and
+// worker.Config.Upgrades. HTTP itself, also within TLS, cannot: its requests would
+// reach the app with any key and token, and without their keys held.
+func CheckUpgrade(protocol string) error {
+	name, version, versioned := strings.Cut(protocol, "/")
+	switch lower := strings.ToLower(name); {
+	case !grammar.IsToken(name) || versioned && !grammar.IsToken(version):
+		return fmt.Errorf("gateway: %q is not a protocol's name, such as websocket", protocol)
+	case lower == "h2c" || lower == "h2" || lower == "http" || lower == "tls":
+		return fmt.Errorf("gateway: upgrades to %s cannot be allowed: requests in it would reach the app without their keys held", protocol)
+	}
+	return nil
 }

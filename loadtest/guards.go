@@ -128,7 +128,7 @@ var errPatience = fmt.Errorf("app: no lock within %v", lockPatience)
 
 func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Options{Addr: a.Redis[i]}) }
 
-// keywayLock is the lock of package fallback.
+// keywayLock is the lock of package lock.
 func (a *app) keywayLock() (enter, func(), error) {
 	options := lock.Config{TTL: a.TTL, Prefix: a.lockName("")}
 	if a.Guard == guardLockPolling {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -41,7 +41,7 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 		return err
 	}
 	defer store.Close()
-	worker, err := gateway.StartWorker(gateway.WorkerConfig{
+	worker, err := worker.Start(worker.Config{
 		Members: members, Store: store, Name: a.Name, Addr: addr, Gossip: members.Addr(),
 		NewCluster: true, OnPeers: members.AddSeeds, Logger: logger,
 	})

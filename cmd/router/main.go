@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -24,7 +25,7 @@ import (
 func main() { os.Exit(cli.Main("router", run)) }
 
 // Bounds of the servers. A request's body and its answer may take as long as
-// they flow; see gateway.RouterConfig.ClientTimeout.
+// they flow; see router.Config.ClientTimeout.
 const (
 	maxHeaderBytes    = 64 << 10
 	readHeaderTimeout = 10 * time.Second
@@ -76,7 +77,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	stopStore := store.follow(members)
 	defer stopStore()
 
-	router, err := gateway.NewRouter(gateway.RouterConfig{
+	router, err := router.New(router.Config{
 		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, ReplayBytes: int64(o.replayBytes), MinBodyRate: o.bodyRate(), Upgrades: o.upgrades, TrustedProxies: o.trusted, Logger: logger,
 	})
 	if err != nil {
@@ -103,7 +104,7 @@ type process struct {
 	logger  *slog.Logger
 	store   *backend
 	members *gossip.Cluster
-	router  *gateway.Router
+	router  *router.Router
 	leaving atomic.Bool
 }
 
@@ -186,7 +187,7 @@ type requestServer interface {
 }
 
 func (p *process) requestServer() requestServer {
-	front := gateway.NewFront(p.router, p.server(p.router))
+	front := router.NewServer(p.router, p.server(p.router))
 	if p.o.tlsCert == "" {
 		return front
 	}
@@ -194,7 +195,7 @@ func (p *process) requestServer() requestServer {
 }
 
 type tlsFront struct {
-	*gateway.Front
+	*router.Server
 	cert, key string
 }
 

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -47,8 +47,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// router is one that runs inside the test.
-type router struct {
+// startRouter is one that runs inside the test.
+type startRouter struct {
 	requests, admin, gossip string
 	stdout, stderr          *output
 	stop                    context.CancelFunc
@@ -57,10 +57,10 @@ type router struct {
 
 var free = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0"}
 
-func start(t *testing.T, args ...string) *router {
+func start(t *testing.T, args ...string) *startRouter {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &router{stdout: &output{ready: make(chan struct{})}, stderr: &output{}, stop: cancel, ended: make(chan error, 1)}
+	r := &startRouter{stdout: &output{ready: make(chan struct{})}, stderr: &output{}, stop: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- run(ctx, append(free, args...), r.stdout, r.stderr) }()
 	select {
 	case <-r.stdout.ready:
@@ -77,7 +77,7 @@ func start(t *testing.T, args ...string) *router {
 }
 
 // finish stops the router and returns when it has ended.
-func (r *router) finish(t *testing.T) {
+func (r *startRouter) finish(t *testing.T) {
 	r.stop()
 	if err, ok := <-r.ended; ok && err != nil {
 		t.Errorf("ended with %v\n%s", err, r.stderr)
@@ -90,7 +90,7 @@ func (r *router) finish(t *testing.T) {
 }
 
 // join starts a member that serves plain HTTP as an active worker.
-func join(t *testing.T, r *router, h http.Handler) *gossip.Cluster {
+func join(t *testing.T, r *startRouter, h http.Handler) *gossip.Cluster {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -326,7 +326,7 @@ func TestWorkerWithoutOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	worker, err := gateway.StartWorker(gateway.WorkerConfig{Members: members, Store: store, Name: "own", Addr: l.Addr().String(), NewCluster: true})
+	worker, err := worker.Start(worker.Config{Members: members, Store: store, Name: "own", Addr: l.Addr().String(), NewCluster: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func begin(t *testing.T, url string, known ring.StoreID) ring.StoreID {
 }
 
 // joinStore starts a member that is an active worker of a store.
-func joinStore(t *testing.T, r *router, name string, id ring.StoreID) *gossip.Cluster {
+func joinStore(t *testing.T, r *startRouter, name string, id ring.StoreID) *gossip.Cluster {
 	t.Helper()
 	c, err := gossip.Start(t.Context(), gossip.Config{
 		Settings: ring.Settings{Store: id},
@@ -68,7 +68,7 @@ func joinStore(t *testing.T, r *router, name string, id ring.StoreID) *gossip.Cl
 }
 
 // awaitReadiness waits until /readyz says so, with all these words.
-func awaitReadiness(t *testing.T, r *router, status int, words ...string) {
+func awaitReadiness(t *testing.T, r *startRouter, status int, words ...string) {
 	t.Helper()
 	eventually(t, func() (bool, string) {
 		got, body := fetch(t, r.admin+"/readyz", "")

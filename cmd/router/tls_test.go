@@ -63,7 +63,7 @@ func TestProtocols(t *testing.T) {
 	join(t, plain, show)
 	join(t, secure, show)
 	for _, tt := range []struct {
-		router    *router
+		router    *startRouter
 		protocols func(*http.Protocols)
 		proto     string
 		forwarded string

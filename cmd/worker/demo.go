@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
 )
 
 // maxHold bounds ?hold=, so that a typo does not hold a key for a day.
@@ -54,8 +55,8 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	token, _ := gateway.TokenFrom(r.Context())
-	answer := demoAnswer{Key: key, Worker: d.worker, Token: token, Epoch: gateway.TokenEpoch(token)}
+	token, _ := worker.TokenFrom(r.Context())
+	answer := demoAnswer{Key: key, Worker: d.worker, Token: token, Epoch: worker.TokenEpoch(token)}
 	answer.Partition, _ = strconv.Atoi(r.Header.Get(gateway.HeaderPartition))
 
 	k, overlap := d.begin(key)

@@ -18,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -88,7 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer store.Close()
 
-	worker, err := gateway.StartWorker(gateway.WorkerConfig{
+	worker, err := worker.Start(worker.Config{
 		Members: members, Store: store, Name: name, Addr: advertise, Gossip: members.Addr(),
 		NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
 		Previous: previous, PreviousApp: o.upstream != nil, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
@@ -111,7 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 
 // closingStore is a store whose connections are the command's to close.
 type closingStore interface {
-	gateway.Store
+	worker.Store
 	Close() error
 }
 
@@ -137,7 +138,7 @@ type process struct {
 	o       *options
 	logger  *slog.Logger
 	members *gossip.Cluster
-	worker  *gateway.Worker
+	worker  *worker.Worker
 }
 
 // serve takes requests until ctx ends, and then hands everything over.

@@ -15,7 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -71,7 +71,7 @@ type world struct {
 	clock atomic.Int64 // orders calls and returns: a bubble's time stands still between them
 
 	mu      sync.Mutex // guards what follows
-	workers []*gateway.Worker
+	workers []*worker.Worker
 	members []*hub.Handle
 	named   int
 	history []porcupine.Operation
@@ -88,7 +88,7 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	worker, err := gateway.StartWorker(gateway.WorkerConfig{
+	worker, err := worker.Start(worker.Config{
 		Members: member, Store: w.store, Name: name, Addr: name + ":80", NewCluster: true,
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	})
@@ -120,15 +120,15 @@ func (w *world) stop() {
 }
 
 // at calls f with each worker in turn until one takes the call.
-func (w *world) at(ctx context.Context, f func(*gateway.Worker) error) error {
+func (w *world) at(ctx context.Context, f func(*worker.Worker) error) error {
 	for {
 		w.mu.Lock()
-		workers := append([]*gateway.Worker(nil), w.workers...)
+		workers := append([]*worker.Worker(nil), w.workers...)
 		w.mu.Unlock()
-		for _, worker := range workers {
-			err := f(worker)
-			_, elsewhere := errors.AsType[*gateway.NotOwnerError](err)
-			if !elsewhere && !errors.Is(err, gateway.ErrUnavailable) {
+		for _, owner := range workers {
+			err := f(owner)
+			_, elsewhere := errors.AsType[*worker.NotOwnerError](err)
+			if !elsewhere && !errors.Is(err, worker.ErrUnavailable) {
 				return err
 			}
 		}
@@ -149,8 +149,8 @@ func work() {
 
 func (w *world) write(ctx context.Context, key int) (n int64, err error) {
 	n = -1
-	err = w.at(ctx, func(worker *gateway.Worker) error {
-		return worker.Do(ctx, fmt.Sprint("key-", key), func(gateway.Execution) error {
+	err = w.at(ctx, func(owner *worker.Worker) error {
+		return owner.Do(ctx, fmt.Sprint("key-", key), func(worker.Execution) error {
 			n = w.values[key] + 1
 			work()
 			w.values[key] = n
@@ -161,8 +161,8 @@ func (w *world) write(ctx context.Context, key int) (n int64, err error) {
 }
 
 func (w *world) read(ctx context.Context, key int) (n int64, err error) {
-	err = w.at(ctx, func(worker *gateway.Worker) error {
-		v, _, err := worker.Share(ctx, fmt.Sprint("key-", key), "read", func(gateway.Execution) (any, error) {
+	err = w.at(ctx, func(owner *worker.Worker) error {
+		v, _, err := owner.Share(ctx, fmt.Sprint("key-", key), "read", func(worker.Execution) (any, error) {
 			n := w.values[key]
 			work()
 			return n, nil

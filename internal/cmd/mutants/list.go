@@ -7,7 +7,7 @@ type mutation struct {
 	file string // from the repository's root
 	old  string // stands in file exactly once
 	new  string
-	test string // arguments of go test, from the module of file: "./gateway -run '^TestShare$'"
+	test string // arguments of go test, from the module of file: "./gateway/worker -run '^TestShare$'"
 
 	// covered says why nothing fails without the rule, and why it stays. Such
 	// a mutation has to survive.

@@ -1,18 +1,18 @@
 package main
 
 func leadMutations() []mutation {
-	const stopped = "./gateway -run ^TestTrapStoppedBetweenMutexAndStart$"
+	const stopped = "./gateway/worker -run ^TestTrapStoppedBetweenMutexAndStart$"
 	return []mutation{
 		{
 			rule: "after the mutex, cancellations since the key was asked for are compared",
-			file: "gateway/exec.go",
+			file: "gateway/worker/exec.go",
 			old:  "	case p.cancels.Load() != cancels:\n		err = errCancelled\n",
 			new:  "",
 			test: stopped,
 		},
 		{
 			rule: "the lease is compared before the cancellations, not after",
-			file: "gateway/exec.go",
+			file: "gateway/worker/exec.go",
 			old: `	admits := w.admits(time.Now())
 	if w.confirming != nil {
 		w.confirming()
@@ -35,10 +35,10 @@ func leadMutations() []mutation {
 		},
 		{
 			rule: "the lease is compared after the mutex",
-			file: "gateway/exec.go",
+			file: "gateway/worker/exec.go",
 			old:  "	case !admits:",
 			new:  "	case false && !admits:",
-			test: "./gateway -run ^TestTrapStoppedBeforeStart$",
+			test: "./gateway/worker -run ^TestTrapStoppedBeforeStart$",
 		},
 		{
 			rule: "the lock file proves nothing of another boot",
@@ -49,52 +49,52 @@ func leadMutations() []mutation {
 		},
 		{
 			rule: "a worker is ready when it serves what the ring gives it",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old:  "	if !onRing || served < given {",
 			new:  "	if !onRing || served < 0*given {",
-			test: "./gateway -run ^TestReady",
+			test: "./gateway/router -run ^TestReady",
 		},
 		{
 			rule: "a shared read is forgotten while its key is held",
-			file: "gateway/share.go",
+			file: "gateway/worker/share.go",
 			old:  "				defer f.forget(fl) // while",
 			new:  "				// while",
-			test: "./gateway -run ^TestTrapShareIsNoOlderThanItsCall$",
+			test: "./gateway/worker -run ^TestTrapShareIsNoOlderThanItsCall$",
 		},
 		{
 			rule: "a holder shares no read of its own key",
-			file: "gateway/share.go",
+			file: "gateway/worker/share.go",
 			old:  "	if w.holds(ctx, key) {",
 			new:  "	if false {",
-			test: "./gateway -timeout 5s -run ^TestShareNested$",
+			test: "./gateway/worker -timeout 5s -run ^TestShareNested$",
 		},
 		{
 			rule: "a caller gets no error that comes of what another holds",
-			file: "gateway/share.go",
+			file: "gateway/worker/share.go",
 			old:  "if first || !errors.Is(err, ErrNested) {",
 			new:  "if first || true {",
-			test: "./gateway -run ^TestShareOwnErrors$",
+			test: "./gateway/worker -run ^TestShareOwnErrors$",
 		},
 		{
 			rule: "a flight of before a cancellation is not joined",
-			file: "gateway/share.go",
+			file: "gateway/worker/share.go",
 			old:  " && p.cancels.Load() == fl.cancels)",
 			new:  ")",
-			test: "./gateway -run ^TestShareJoinsNothingCancelled$",
+			test: "./gateway/worker -run ^TestShareJoinsNothingCancelled$",
 		},
 		{
 			rule: "one length only: the requests that net/http reads are followed",
-			file: "gateway/follow.go",
+			file: "gateway/internal/conns/follow.go",
 			old:  "	if c.hijacked.Load() {",
 			new:  "	if true {",
-			test: "./gateway -run ^TestAmbiguousFraming$",
+			test: "./gateway/router -run ^TestAmbiguousFraming$",
 		},
 		{
 			rule: "what follows an upgrade is not followed as requests",
-			file: "gateway/follow.go",
+			file: "gateway/internal/conns/follow.go",
 			old:  "			c.letGo()",
 			new:  "			_ = c",
-			test: "./gateway -run ^TestAllowedUpgrades$",
+			test: "./gateway/router -run ^TestAllowedUpgrades$",
 		},
 		{
 			rule: "chunks are followed to their end",

@@ -6,8 +6,8 @@ func linkMutations() []mutation {
 		table      = "./localmutex -run ^TestTable$"
 		conns      = "./internal/wire/link -run ^TestMoreConnections$"
 		abandoned  = "./internal/wire/link -run ^TestAbandonedRequestsCount$"
-		atTheirs   = "./gateway -run ^TestTrapAbandonedRequestsCountForTheirConnection$"
-		haveAShare = "./gateway -run ^TestTrapAbandonedRequestsHaveAShare$"
+		atTheirs   = "./gateway/router -run ^TestTrapAbandonedRequestsCountForTheirConnection$"
+		haveAShare = "./gateway/router -run ^TestTrapAbandonedRequestsHaveAShare$"
 	)
 	return []mutation{
 		{
@@ -114,10 +114,10 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "requests over the link wait on the link's share",
-			file: "gateway/server.go",
+			file: "gateway/worker/server.go",
 			old:  "h.worker.admit(r.Context(), r.Key, r.Epoch, r)",
 			new:  "h.worker.admit(r.Context(), r.Key, r.Epoch, nil)",
-			test: "./gateway -run ^TestTrapWaitersLeaveRoomForOtherKeys$",
+			test: "./gateway/router -run ^TestTrapWaitersLeaveRoomForOtherKeys$",
 		},
 		{
 			rule: "answers that nobody reads give way before they take all of a connection",
@@ -163,10 +163,10 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "a full worker is said at once, not taken for one that cannot be reached",
-			file: "gateway/crossing.go",
+			file: "gateway/router/exchange.go",
 			old:  "	case errors.Is(err, link.ErrTooManyStreams):",
 			new:  "	case false:",
-			test: "./gateway -run ^TestFullWorkerIsSaidAtOnce$",
+			test: "./gateway/router -run ^TestFullWorkerIsSaidAtOnce$",
 		},
 		{
 			rule: "an abandoned request counts until the server is done with it",
@@ -184,21 +184,21 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "abandoned requests count for their connection",
-			file: "gateway/front_h2.go",
+			file: "gateway/router/http2.go",
 			old:  "	if c.abandoned.Load() >= maxH2Streams {",
 			new:  "	if false {",
 			test: atTheirs,
 		},
 		{
 			rule: "beyond the share of a worker, who gives up is refused",
-			file: "gateway/crossing.go",
+			file: "gateway/router/exchange.go",
 			old:  "	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {",
 			new:  "	if false {",
 			test: haveAShare,
 		},
 		{
 			rule: "beyond the share of a worker, others go on",
-			file: "gateway/abandoned.go",
+			file: "gateway/router/abandoned.go",
 			old:  "	return n > 0 && n*len(a.by) >= a.count\n",
 			new:  "	return n >= 0\n",
 			test: haveAShare,

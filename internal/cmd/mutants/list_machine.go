@@ -42,11 +42,11 @@ func machineMutations() []mutation {
 		},
 		{
 			rule: "a new life's machine begins above the epochs of the process",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old: `		Floor:            s.highest,
 `,
 			new:  "",
-			test: `./gateway -run '^TestTrapTokensRiseInTheNextLife'`,
+			test: `./gateway/worker -run '^TestTrapTokensRiseInTheNextLife'`,
 		},
 		{
 			rule: "a machine writes above the epochs that gossip tells of",
@@ -78,25 +78,25 @@ func machineMutations() []mutation {
 		},
 		{
 			rule: "an exhausted table asks for an epoch",
-			file: "gateway/partition.go",
+			file: "gateway/worker/partition.go",
 			old:  `if last, exhausted := p.table.Exhausted(); exhausted {`,
 			new:  `if last, exhausted := p.table.Exhausted(); false && exhausted {`,
-			test: `./gateway -run '^TestAnExhaustedTableAsks$'`,
+			test: `./gateway/worker -run '^TestAnExhaustedTableAsks$'`,
 		},
 		{
 			rule: "members are told of higher epochs",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old: `	s.announce(func(*ring.Member) {})
 `,
 			new:  "",
-			test: `./gateway -run '^TestEpochsAreAnnouncedSeldom$'`,
+			test: `./gateway/worker -run '^TestEpochsAreAnnouncedSeldom$'`,
 		},
 		{
 			rule: "members are told of higher epochs once a second",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old:  `if wait := tellEvery - now.Sub(s.toldAt); wait > 0 {`,
 			new:  `if wait := tellEvery - now.Sub(s.toldAt); wait > tellEvery {`,
-			test: `./gateway -run '^TestEpochsAreAnnouncedSeldom$'`,
+			test: `./gateway/worker -run '^TestEpochsAreAnnouncedSeldom$'`,
 		},
 		{
 			rule: "the highest epoch is kept when the member that told of it has gone",
@@ -144,10 +144,10 @@ func machineMutations() []mutation {
 		},
 		{
 			rule: "an execution's end reaches the life that it began in",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old:  `s.post(nil, handoff.Finished{Partition: partition, Key: key, Token: token})`,
 			new:  `s.post(s.current, handoff.Finished{Partition: partition, Key: key, Token: token})`,
-			test: `./gateway -run '^TestTheLifeBeforeIsReleasedWithItsLastExecution$'`,
+			test: `./gateway/worker -run '^TestTheLifeBeforeIsReleasedWithItsLastExecution$'`,
 		},
 		{
 			rule: "a partition that a lost incarnation had is closed",

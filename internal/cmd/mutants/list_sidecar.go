@@ -3,10 +3,10 @@ package main
 // sidecarMutations are about what ends an execution at an app.
 func sidecarMutations() []mutation {
 	const (
-		closes    = "./gateway -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
-		grace     = "./gateway -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
-		abandoned = "./gateway -run '^TestTrapAbandonedRequestsAreGivenUp$'"
-		leaves    = "./gateway -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
+		closes    = "./gateway/worker -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
+		grace     = "./gateway/worker -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
+		abandoned = "./gateway/worker -run '^TestTrapAbandonedRequestsAreGivenUp$'"
+		leaves    = "./gateway/worker -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
 		giving    = "./internal/wire/hop1 -run '^TestGivingUp$'"
 	)
 	return []mutation{
@@ -15,7 +15,7 @@ func sidecarMutations() []mutation {
 			file: "internal/wire/hop1/conn.go",
 			old:  "_ = half.CloseWrite()",
 			new:  "_ = half",
-			test: "./gateway -run '^TestSidecarHalfClosesWhatItGivesUp$'",
+			test: "./gateway/worker -run '^TestSidecarHalfClosesWhatItGivesUp$'",
 		},
 		{
 			rule: "the app's close of a connection that is given up is waited for",
@@ -26,7 +26,7 @@ func sidecarMutations() []mutation {
 		},
 		{
 			rule: "the grace is the time between cancel and surrender",
-			file: "gateway/worker.go",
+			file: "gateway/worker/worker.go",
 			old:  "return lease.Surrender.Mono - lease.Cancel.Mono",
 			new:  "return (lease.Surrender.Mono - lease.Cancel.Mono) / 2",
 			test: grace,
@@ -40,7 +40,7 @@ func sidecarMutations() []mutation {
 		},
 		{
 			rule: "the handler of a proxied request returns when the app's connection is done with",
-			file: "gateway/sidecar.go",
+			file: "gateway/worker/sidecar.go",
 			old:  "	defer a.end()\n",
 			new:  "",
 			test: closes,
@@ -68,10 +68,10 @@ func sidecarMutations() []mutation {
 		},
 		{
 			rule: "a restart waits for the app of the process before it",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old:  "		case <-time.After(s.w.grace()):\n",
 			new:  "		case <-time.After(0):\n",
-			test: "./gateway -run '^TestTrapSidecarRestartWaitsForTheApp$'",
+			test: "./gateway/worker -run '^TestTrapSidecarRestartWaitsForTheApp$'",
 		},
 		{
 			rule: "a restarted worker with --upstream gives its app time",
@@ -82,45 +82,45 @@ func sidecarMutations() []mutation {
 		},
 		{
 			rule: "an execution over HTTP is detached from its client",
-			file: "gateway/handler.go",
+			file: "gateway/worker/handler.go",
 			old:  "		x.detach()\n",
 			new:  "",
 			test: leaves,
 		},
 		{
 			rule: "an execution over the link is detached from its client",
-			file: "gateway/server.go",
+			file: "gateway/worker/server.go",
 			old:  "		x.detach()\n",
 			new:  "",
 			test: leaves,
 		},
 		{
 			rule: "a request whose client has left is given up in the end",
-			file: "gateway/detached.go",
+			file: "gateway/worker/detached.go",
 			old:  "		case c.left.IsZero() && c.client.Err() != nil:\n			c.left = now\n",
 			new:  "",
 			test: abandoned,
 		},
 		{
 			rule: "a request whose client has left is given time",
-			file: "gateway/detached.go",
+			file: "gateway/worker/detached.go",
 			old:  "now.Sub(c.left) >= timeout",
 			new:  "now.Sub(c.left) >= timeout/2",
 			test: abandoned,
 		},
 		{
 			rule: "who ends his side of an upgraded connection has left",
-			file: "gateway/sidecar.go",
+			file: "gateway/worker/sidecar.go",
 			old:  "	u.run.clientLeft()\n",
 			new:  "",
 			test: abandoned,
 		},
 		{
 			rule: "a broken answer to a proxied request does not look whole",
-			file: "gateway/sidecar.go",
+			file: "gateway/worker/sidecar.go",
 			old:  "	if a.brokeOff {",
 			new:  "	if false {",
-			test: "./gateway -run '^TestSidecarOverLinkBrokenAnswer$'",
+			test: "./gateway/worker -run '^TestSidecarOverLinkBrokenAnswer$'",
 		},
 		{
 			rule: "connections to an app are bounded",
@@ -134,14 +134,14 @@ func sidecarMutations() []mutation {
 			file: "internal/wire/hop1/pool.go",
 			old:  "	if p.Wait > 0 {",
 			new:  "	if false {",
-			test: "./gateway -timeout 20s -run ^TestAppConnectionsAreBounded$",
+			test: "./gateway/worker -timeout 20s -run ^TestAppConnectionsAreBounded$",
 		},
 		{
 			rule: "a request for which the app has no connection left fails with 503",
-			file: "gateway/sidecar_link.go",
+			file: "gateway/worker/sidecar_link.go",
 			old:  "errors.Is(err, hop1.ErrFull)",
 			new:  "false",
-			test: "./gateway -run ^TestAppConnectionsAreBounded$",
+			test: "./gateway/worker -run ^TestAppConnectionsAreBounded$",
 		},
 	}
 }

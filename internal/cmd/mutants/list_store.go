@@ -35,7 +35,7 @@ func storeMutations() []mutation {
 			file: "fallback/store/memory.go",
 			old:  ` || d.lost {`,
 			new:  ` {`,
-			test: `./gateway -run '^TestTrapStoreLosesAKey$'`,
+			test: `./gateway/worker -run '^TestTrapStoreLosesAKey$'`,
 		},
 		{
 			rule: "a script's first write needs no memory",
@@ -81,26 +81,26 @@ func storeMutations() []mutation {
 		},
 		{
 			rule: "a process whose name keeps dying joins the ring later",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old:  `|| l.first && l.wait > 0 && s.othersServe()`,
 			new:  ``,
-			test: `./gateway -run '^TestTrapCrashLoop$'`,
+			test: `./gateway/worker -run '^TestTrapCrashLoop$'`,
 		},
 		{
 			rule: "nobody waits where nobody else serves",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old:  ` && s.othersServe()`,
 			new:  ``,
-			test: `./gateway -run '^TestTheOnlyWorkerDoesNotWait$'`,
+			test: `./gateway/worker -run '^TestTheOnlyWorkerDoesNotWait$'`,
 		},
 		{
 			rule: "a restart with proof counts as a death",
-			file: "gateway/shell.go",
+			file: "gateway/worker/shell.go",
 			old: `	case <-s.registered:
 `,
 			new: `	default:
 `,
-			test: `./gateway -run '^TestTrapCrashLoop$'`,
+			test: `./gateway/worker -run '^TestTrapCrashLoop$'`,
 		},
 		{
 			rule: "a name that left in order begins anew",
@@ -149,7 +149,7 @@ func storeMutations() []mutation {
 			file: "fallback/store/memory.go",
 			old:  `if now.Before(d.clock) {`,
 			new:  `if false {`,
-			test: `./gateway -run '^TestTrapStoreClockSetBack$'`,
+			test: `./gateway/worker -run '^TestTrapStoreClockSetBack$'`,
 		},
 		{
 			rule: "the scripts: nothing dead is claimed in a quarantine",

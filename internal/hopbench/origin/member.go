@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -31,7 +31,7 @@ type MemberConfig struct {
 // session and records in the store. How it takes requests is its user's
 // choice.
 type Member struct {
-	*gateway.Worker
+	*worker.Worker
 	gossip *gossip.Cluster
 	store  *store.Store
 }
@@ -53,7 +53,7 @@ func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	}
 	m.store, err = store.New(cfg.Redis, store.Config{Settings: m.gossip.Settings(), NewCluster: true, Logger: logger})
 	if err == nil {
-		m.Worker, err = gateway.StartWorker(gateway.WorkerConfig{
+		m.Worker, err = worker.Start(worker.Config{
 			Members: m.gossip, Store: m.store, Name: cfg.Name, Addr: cfg.Addr, Gossip: m.gossip.Addr(),
 			NewCluster: true, OnPeers: m.gossip.AddSeeds, Logger: logger,
 		})
@@ -110,7 +110,7 @@ func (m *Member) ServeLink(l net.Listener, h LinkHandler) error {
 	s := &link.Server{
 		Config: link.Config{Cluster: settings.Cluster, Digest: settings.Digest(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
 		Handler: link.HandlerFunc(func(w *link.ResponseWriter, r *link.ServerRequest) {
-			err := m.Do(r.Context(), r.Key, func(gateway.Execution) error { h(w, r); return nil })
+			err := m.Do(r.Context(), r.Key, func(worker.Execution) error { h(w, r); return nil })
 			if err != nil {
 				refuse(w, err)
 			}
@@ -121,7 +121,7 @@ func (m *Member) ServeLink(l net.Listener, h LinkHandler) error {
 
 func refuse(w *link.ResponseWriter, err error) {
 	refusal := &link.RefusedError{Reason: link.Unavailable}
-	if notOwner, ok := errors.AsType[*gateway.NotOwnerError](err); ok {
+	if notOwner, ok := errors.AsType[*worker.NotOwnerError](err); ok {
 		refusal = &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
 	}
 	_ = w.Refuse(refusal) // fails only if the connection does
@@ -129,5 +129,5 @@ func refuse(w *link.ResponseWriter, err error) {
 
 // Guard returns a guard that holds keys as the worker does.
 func (m *Member) Guard(key string, answer func()) error {
-	return m.Do(context.Background(), key, func(gateway.Execution) error { answer(); return nil })
+	return m.Do(context.Background(), key, func(worker.Execution) error { answer(); return nil })
 }

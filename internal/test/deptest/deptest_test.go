@@ -59,7 +59,9 @@ var without = []struct {
 	never []string
 	why   string
 }{
-	{"gateway", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback"}, "who embeds the gateway brings a store and a membership"},
+	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/worker", "ring/handoff", "localmutex"}, "a router owns nothing, and who embeds it brings a membership"},
+	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", xnet, "internal/wire/h2"}, "a worker is reached over the link, and who embeds it brings a store and a membership"},
+	{"gateway", []string{"gateway/router", "gateway/worker"}, "what both ends share knows neither"},
 	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "the Redis lock is useful to programs that want nothing else of Keyway"},
 	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "who owns what is for all who embed it"},
 	{"cmd/router", []string{"internal/test"}, "what tests need is not for users to run"},

@@ -208,8 +208,9 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )

@@ -23,7 +23,7 @@ type Hub struct {
 }
 
 // Handle is one member's connection to the hub; it implements
-// gateway.Membership.
+// gateway.Members.
 type Handle struct{ hub *Hub }
 
 // New returns a hub without members.

@@ -165,3 +165,12 @@ func (d *Date) Append(b []byte, now time.Time) []byte {
 	b = append(append(b, "Date: "...), d.Text(now)...)
 	return append(b, "\r\n"...)
 }
+
+// AppendRequestLength appends the length of a request's body where there is one,
+// or where servers want to know that there is none.
+func AppendRequestLength(b []byte, method string, n int64) []byte {
+	if n > 0 || method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
+		b = AppendLength(b, n)
+	}
+	return b
+}

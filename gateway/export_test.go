@@ -1,6 +1,0 @@
-package gateway
-
-// OnConfirming has f called between winning a key and starting with it, once
-// the lease was compared: the moment at which a process must be able to stop
-// for any time. It must be called before the worker is used.
-func (w *Worker) OnConfirming(f func()) { w.confirming = f }

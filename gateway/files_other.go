@@ -1,8 +1,0 @@
-//go:build !unix
-
-package gateway
-
-import "math"
-
-// maxOpenFiles returns how many files the process may have open.
-func maxOpenFiles() uint64 { return math.MaxUint64 }

@@ -1,0 +1,89 @@
+package conns
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/keyway-go/keyway/internal/wire/http1"
+)
+
+// followedConn is a connection whose requests are read by net/http, with an eye
+// on what net/http does not tell its handlers: a request of ambiguous framing
+// is answered with 400 and its connection closed (RFC 9112, section 6.1).
+type followedConn struct {
+	net.Conn
+	ahead    []byte // read from Conn already
+	follower http1.Follower
+	hijacked atomic.Bool // what comes are no requests any more
+}
+
+// Follow follows the requests on conn, of which ahead has been read already.
+func Follow(conn net.Conn, ahead []byte) net.Conn {
+	c := &followedConn{Conn: conn, ahead: ahead}
+	if a, ok := conn.(*Admitted); ok {
+		conn = a.Conn
+	}
+	if t, ok := conn.(*tls.Conn); ok {
+		return &FollowedTLS{c, t}
+	}
+	return c
+}
+
+// FollowedTLS shows net/http that its connection is one of TLS.
+type FollowedTLS struct {
+	*followedConn
+	TLS *tls.Conn
+}
+
+func (c *FollowedTLS) ConnectionState() tls.ConnectionState { return c.TLS.ConnectionState() }
+
+// Read implements [net.Conn]. Of ambiguous framing it returns an error in place
+// of the head's end, which net/http answers with 400.
+func (c *followedConn) Read(p []byte) (n int, err error) {
+	if _, err := c.follower.Check(nil); err != nil {
+		return 0, err
+	}
+	if len(c.ahead) > 0 {
+		n = copy(p, c.ahead)
+		c.ahead = c.ahead[n:]
+	} else {
+		n, err = c.Conn.Read(p)
+	}
+	if c.hijacked.Load() {
+		return n, err
+	}
+	passed, bad := c.follower.Check(p[:n])
+	if bad != nil && passed == 0 {
+		return 0, bad
+	}
+	if bad != nil {
+		return passed, nil
+	}
+	return n, err
+}
+
+// CloseWrite is what net/http uses to end a connection gently.
+func (c *followedConn) CloseWrite() error {
+	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return nil
+}
+
+func (c *followedConn) letGo() { c.hijacked.Store(true) }
+
+// LetGoOfHijacked makes the server's connections be followed no further once
+// they are hijacked.
+func LetGoOfHijacked(s *http.Server) {
+	next := s.ConnState
+	s.ConnState = func(conn net.Conn, state http.ConnState) {
+		if c, ok := conn.(interface{ letGo() }); ok && state == http.StateHijacked {
+			c.letGo()
+		}
+		if next != nil {
+			next(conn, state)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+// Package conns bounds the connections of clients, ends idle ones to make room,
+// and refuses ambiguous framing on those that net/http reads.
+package conns
+
+import (
+	"cmp"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// spareFiles returns how many of that many open files are left for connections
+// and what they may need: all but 64, or but an eighth if that is more.
+func spareFiles(files uint64) uint64 { return files - min(max(64, files/8), files) }
+
+// Default returns how many clients' connections fit into that many
+// open files, where each may need another connection to a worker or an app.
+func Default(files uint64) int {
+	return int(max(spareFiles(min(files, 1<<30))/2, 1))
+}
+
+// WarnOfFiles warns of a bound on connections that the process has too few files for.
+func WarnOfFiles(log *slog.Logger, connections int) {
+	files := MaxOpenFiles()
+	if spare := spareFiles(files); uint64(connections) > spare {
+		log.Warn("MaxConnections (--max-connections) is more than the limit of open files leaves for connections: lower it, or raise the limit (RLIMIT_NOFILE, ulimit -n)",
+			"connections", connections, "open_files", files, "left", spare)
+	}
+}
+
+// spareTicks is how long a connection must have been without a request before it
+// is ended to make room for another one.
+const spareTicks = int64(time.Second / Tick)
+
+// Limit bounds the connections of clients.
+type Limit struct {
+	slots    chan struct{} // holds one element for each connection
+	log      *slog.Logger  // limited
+	makeRoom func()        // ends idle connections; called at each tick by who waits for room
+}
+
+func NewLimit(n int, log *slog.Logger, makeRoom func()) *Limit {
+	return &Limit{make(chan struct{}, n), log, makeRoom}
+}
+
+// Admit waits until there is room for another connection. It reports false if
+// none is to be taken any more.
+func (l *Limit) Admit(leaving <-chan struct{}) bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+	}
+	l.log.Warn("no more connections are taken until some end", "connections", cap(l.slots))
+	clock := time.NewTicker(Tick)
+	defer clock.Stop()
+	for {
+		select {
+		case l.slots <- struct{}{}:
+			return true
+		case <-leaving:
+			return false
+		case <-clock.C:
+			l.makeRoom()
+		}
+	}
+}
+
+// Dismiss makes room for another connection.
+func (l *Limit) Dismiss() { <-l.slots }
+
+// Admitted is a client's connection, which counts until it is closed.
+type Admitted struct {
+	net.Conn
+	Limit  *Limit
+	closed atomic.Bool
+}
+
+func (c *Admitted) Close() error {
+	err := c.Conn.Close()
+	if !c.closed.Swap(true) {
+		c.Limit.Dismiss()
+	}
+	return err
+}
+
+// SyscallConn implements [syscall.Conn].
+func (c *Admitted) SyscallConn() (syscall.RawConn, error) {
+	if sc, ok := c.Conn.(syscall.Conn); ok {
+		return sc.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+// CloseWrite is what net/http and crypto/tls use to end a connection gently.
+func (c *Admitted) CloseWrite() error {
+	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return nil
+}
+
+// Idle is a connection on which no request is under way.
+type Idle interface {
+	// IdleFor returns for how many ticks that has been so, 0 if it is not so.
+	IdleFor(now int64) int64
+	// EndUnused ends the connection, but no request that has come.
+	EndUnused()
+}
+
+// EndLongestIdle ends those of the connections that have been without a request
+// for longest: one, and a thirty-second of all that have for spareTicks.
+func EndLongestIdle(conns []Idle, now int64) {
+	type spare struct {
+		Idle
+		ticks int64
+	}
+	var spares []spare
+	for _, c := range conns {
+		if ticks := c.IdleFor(now); ticks >= spareTicks {
+			spares = append(spares, spare{c, ticks})
+		}
+	}
+	slices.SortFunc(spares, func(a, b spare) int { return cmp.Compare(b.ticks, a.ticks) })
+	for _, c := range spares[:min(1+len(spares)/32, len(spares))] {
+		c.EndUnused()
+	}
+}
+
+// Served knows which connections of an [http.Server] are idle.
+type Served struct {
+	mu   sync.Mutex
+	idle map[net.Conn]int64 // tick since when each has been without a request; guarded by mu
+}
+
+// Note takes down what a connection does.
+func (s *Served) Note(conn net.Conn, state http.ConnState, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch state {
+	case http.StateNew, http.StateIdle:
+		if s.idle == nil {
+			s.idle = make(map[net.Conn]int64)
+		}
+		s.idle[conn] = now
+	default:
+		delete(s.idle, conn)
+	}
+}
+
+// List returns the idle connections.
+func (s *Served) List() []Idle {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]Idle, 0, len(s.idle))
+	for conn, since := range s.idle {
+		list = append(list, idleServed{s, conn, since})
+	}
+	return list
+}
+
+// idleServed is an idle connection of an [http.Server].
+type idleServed struct {
+	of    *Served
+	conn  net.Conn
+	since int64 // tick
+}
+
+func (c idleServed) IdleFor(now int64) int64 { return now - c.since }
+
+func (c idleServed) EndUnused() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if since, ok := c.of.idle[c.conn]; !ok || since != c.since {
+		return
+	}
+	switch t := c.conn.(type) { // Close of a tls.Conn may wait for the client
+	case *FollowedTLS:
+		t.TLS.NetConn().Close()
+	case *tls.Conn:
+		t.NetConn().Close()
+	default:
+		c.conn.Close()
+	}
+}
+
+// Tick is how often the clock of a server goes on. Timeouts are this coarse, and
+// a client that leaves is noticed after so long.
+const Tick = 200 * time.Millisecond

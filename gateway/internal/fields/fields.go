@@ -1,0 +1,362 @@
+// Package fields says which fields of requests go on to the app, and which of
+// answers to the client: over every way in and out of a router and a worker.
+package fields
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// Kind says what a field of a request, or of an answer, is about.
+type Kind uint8
+
+const (
+	EndToEnd  Kind = iota // goes on
+	Keyway                // Keyway's own
+	Hop                   // about one connection, or the message's framing (RFC 9110, section 7.6.1)
+	TE                    // likewise; tells the app whether trailers are welcome
+	Forwarded             // one of those that setForwarded writes
+	Proxy                 // what else proxies say of the client
+	Alias                 // one of the above to a server that takes _ or . for -
+)
+
+// KindOf returns the kind of the field of that name, in any case. In names, _
+// and . count as -: servers in the manner of CGI (WSGI, Rack, PHP) hand them to
+// the app under one name.
+func KindOf(name string) Kind {
+	kind := literalKind(name)
+	if kind != EndToEnd && !isLiteral(name) {
+		return Alias
+	}
+	return kind
+}
+
+func literalKind(name string) Kind {
+	if name == "" {
+		return EndToEnd
+	}
+	switch name[0] | 0x20 {
+	case 'k':
+		switch {
+		case IsKeyway(name):
+			return Keyway
+		case isFolded(name, "keep-alive"):
+			return Hop
+		}
+	case 'x':
+		switch {
+		case isFolded(name, "x-forwarded-for"), isFolded(name, "x-forwarded-host"), isFolded(name, "x-forwarded-proto"):
+			return Forwarded
+		case hasFolded(name, "x-forwarded-"), isFolded(name, "x-real-ip"):
+			return Proxy
+		}
+	case 'f':
+		if isFolded(name, "forwarded") {
+			return Forwarded
+		}
+	case 'c', 'e', 'h', 'p', 't', 'u':
+		return hopKind(name)
+	}
+	return EndToEnd
+}
+
+func hopKind(name string) Kind {
+	hop := false
+	switch len(name) {
+	case 2:
+		if isFolded(name, "te") {
+			return TE
+		}
+	case 6:
+		hop = isFolded(name, "expect")
+	case 7:
+		hop = isFolded(name, "upgrade") || isFolded(name, "trailer")
+	case 10:
+		hop = isFolded(name, "connection")
+	case 14:
+		hop = isFolded(name, "content-length") || isFolded(name, "http2-settings")
+	case 16:
+		hop = isFolded(name, "proxy-connection")
+	case 17:
+		hop = isFolded(name, "transfer-encoding")
+	case 18:
+		hop = isFolded(name, "proxy-authenticate")
+	case 19:
+		hop = isFolded(name, "proxy-authorization")
+	}
+	if hop {
+		return Hop
+	}
+	return EndToEnd
+}
+
+// isFolded reports whether name, folded, is lower.
+func isFolded(name, lower string) bool { return len(name) == len(lower) && hasFolded(name, lower) }
+
+// hasFolded reports whether name begins with prefix, which is in lower case and
+// has - for _ and . in it.
+func hasFolded(name string, prefix string) bool {
+	if len(name) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if foldByte(name[i]) != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func foldByte(c byte) byte {
+	switch {
+	case 'A' <= c && c <= 'Z':
+		return c | 0x20
+	case c == '_' || c == '.':
+		return '-'
+	}
+	return c
+}
+
+// isLiteral reports whether folding leaves name as it is but for its case.
+func isLiteral(name string) bool {
+	for i := range len(name) {
+		if name[i] == '_' || name[i] == '.' {
+			return false
+		}
+	}
+	return true
+}
+
+func fold(name string) string {
+	b := []byte(name)
+	for i, c := range b {
+		b[i] = foldByte(c)
+	}
+	return string(b)
+}
+
+// IsKeyway reports whether only Keyway itself may set the field.
+func IsKeyway(name string) bool { return hasFolded(name, "keyway-") }
+
+// StripKeyway removes the headers that only Keyway itself may set.
+func StripKeyway(h http.Header) {
+	for name := range h {
+		if IsKeyway(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// Rules say which fields of a request go on towards the app, at a router
+// and at a worker.
+type Rules struct {
+	keys     []keyHeader
+	upgrades []string // protocols that may be changed to, in lower case
+}
+
+// keyHeader is the name of a header in which a key is looked for.
+type keyHeader struct{ name, folded string }
+
+// NewRules returns an error for a protocol that cannot be allowed.
+func NewRules(keys []gateway.KeySource, upgrades []string) (Rules, error) {
+	var r Rules
+	for i := range keys {
+		if name := keys[i].Header(); name != "" {
+			r.keys = append(r.keys, keyHeader{name, fold(name)})
+		}
+	}
+	if upgrades == nil {
+		upgrades = []string{"websocket"}
+	}
+	for _, protocol := range upgrades {
+		if err := gateway.CheckUpgrade(protocol); err != nil {
+			return r, err
+		}
+		r.upgrades = append(r.upgrades, strings.ToLower(protocol))
+	}
+	return r, nil
+}
+
+// Drops reports whether a field is kept from the app whoever has sent it: what
+// is Keyway's own or of one connection, what a server might take for that, and
+// what it might take for the header that a key has been read from.
+func (r *Rules) Drops(kind Kind, name string) bool {
+	switch kind {
+	case Keyway, Hop, Alias:
+		return true
+	}
+	for i := range r.keys {
+		if k := &r.keys[i]; isFolded(name, k.folded) && !strings.EqualFold(name, k.name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Upgrade returns the first protocol that the request asks for and that is
+// allowed; "" if there is none.
+func (r *Rules) Upgrade(h http.Header) string {
+	if len(h["Upgrade"]) == 0 || !ConnectionNames(h["Connection"])("Upgrade") {
+		return ""
+	}
+	for _, list := range h["Upgrade"] {
+		for protocol := range strings.SplitSeq(list, ",") {
+			if protocol = strings.TrimSpace(protocol); slices.Contains(r.upgrades, strings.ToLower(protocol)) {
+				return protocol
+			}
+		}
+	}
+	return ""
+}
+
+// Clean removes from h what does not go on towards the app, and what the
+// client's Connection names; what proxies say stays if their peer is trusted. It
+// returns the protocol that the app may change to, "" for none.
+func (r *Rules) Clean(h http.Header, trusted bool) (upgrade string) {
+	upgrade = r.Upgrade(h)
+	named := ConnectionNames(h["Connection"])
+	for name := range h {
+		kind := KindOf(name)
+		if kind == TE || name == "Trailer" || name == "Content-Length" {
+			continue // net/http goes by them
+		}
+		if r.Drops(kind, name) || named(name) || !trusted && (kind == Forwarded || kind == Proxy) {
+			delete(h, name)
+		}
+	}
+	if upgrade != "" {
+		h["Connection"] = []string{"Upgrade"}
+		h["Upgrade"] = []string{upgrade}
+	}
+	return upgrade
+}
+
+// IsTrailer reports whether a field may stand behind a message's body: not one
+// that frames, routes or authenticates the message, that changes what has been
+// decided before the body, or that says what the body is (RFC 9110, section
+// 6.5.1).
+func IsTrailer(name string) bool {
+	if KindOf(name) != EndToEnd {
+		return false
+	}
+	switch folded := fold(name); folded {
+	case "authorization", "www-authenticate", "realm", "cookie", "set-cookie", "host", "baggage",
+		"cache-control", "pragma", "max-forwards", "range", "age", "date", "expires", "location", "retry-after", "vary", "warning",
+		"content-encoding", "content-type", "content-range", "content-location", "content-language", "content-disposition":
+		return false
+	default:
+		return !strings.HasPrefix(folded, "if-")
+	}
+}
+
+// IsTrailer reports whether the field may stand behind a request's body.
+func (r *Rules) IsTrailer(name string) bool {
+	for i := range r.keys {
+		if isFolded(name, r.keys[i].folded) {
+			return false
+		}
+	}
+	return IsTrailer(name)
+}
+
+// StripTrailer removes from a request's trailers those that may not be there.
+func (r *Rules) StripTrailer(trailer http.Header) {
+	for name := range trailer {
+		if !r.IsTrailer(name) {
+			delete(trailer, name)
+		}
+	}
+}
+
+// PublicTrailers returns those of a list of trailers' names that may be there.
+func PublicTrailers(list string) string {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		if name = strings.TrimSpace(name); IsTrailer(name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// LeaveUntyped keeps net/http from guessing the type of an answer that has none.
+func LeaveUntyped(h http.Header) {
+	if _, typed := h["Content-Type"]; !typed {
+		h["Content-Type"] = nil
+	}
+}
+
+// CleanAnswer removes from the head of an answer what the client may not see.
+func CleanAnswer(h http.Header) {
+	StripKeyway(h)
+	if announced := h["Trailer"]; announced != nil {
+		if h.Set("Trailer", PublicTrailers(strings.Join(announced, ","))); h.Get("Trailer") == "" {
+			delete(h, "Trailer")
+		}
+	}
+}
+
+// CleanTrailers removes from an answer's header, once its body has ended, those
+// trailers that may not be there. net/http sends what the head has announced,
+// and what has http.TrailerPrefix.
+func CleanTrailers(h http.Header) {
+	StripKeyway(h)
+	for name := range h {
+		if trailer, prefixed := strings.CutPrefix(name, http.TrailerPrefix); prefixed && !IsTrailer(trailer) {
+			delete(h, name)
+		}
+	}
+}
+
+// RefuseForm answers a request that no app is to get, whatever its key: one that
+// would make of the app a proxy or a mirror, or whose target is no path. OPTIONS
+// * does not come here: servers answer it themselves. It reports false for any
+// other request.
+func RefuseForm(w http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case r.Method == http.MethodConnect:
+		http.Error(w, "gateway: CONNECT is not supported", http.StatusNotImplemented)
+	case r.Method == http.MethodTrace:
+		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
+		http.Error(w, "gateway: TRACE is not allowed", http.StatusMethodNotAllowed)
+	case r.URL.Opaque != "" || r.URL.Path == "*":
+		http.Error(w, "gateway: the request's target is no path", http.StatusBadRequest)
+	default:
+		return false
+	}
+	return true
+}
+
+// ConnectionNames returns a function that reports whether a Connection field
+// names a header, which then concerns that connection only.
+func ConnectionNames(values []string) func(name string) bool {
+	if len(values) == 0 {
+		return func(string) bool { return false }
+	}
+	return func(name string) bool {
+		for _, v := range values {
+			for item := range strings.SplitSeq(v, ",") {
+				if strings.EqualFold(strings.TrimSpace(item), name) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+}
+
+// ToClient returns what goes on to the client of a field of an answer.
+func ToClient(name, value string) (string, bool) {
+	if name == "Trailer" {
+		value = PublicTrailers(value)
+		return value, value != ""
+	}
+	switch KindOf(name) {
+	case Keyway, Hop, TE, Alias:
+		return "", false
+	}
+	return value, true
+}

@@ -1,0 +1,54 @@
+package router
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+)
+
+// errAbandons: too much of a worker is spent on requests that clients have given
+// up, and this client's are among the most.
+var errAbandons = errors.New("router: too many requests that this client has given up are still worked on")
+
+// abandonedShare is the part of what one link carries that may be spent on
+// requests that clients have given up, all links of this router to a worker
+// together: 1 in so many.
+const abandonedShare = 4
+
+// abandoned counts, by the client's address, the requests that were given up
+// while a worker still works on them. While they are more than their share, who
+// has as many of them as clients have on average, or more, is refused.
+type abandoned struct {
+	full atomic.Bool // count has reached the share
+
+	mu    sync.Mutex // guards what follows
+	count int
+	by    map[string]int
+}
+
+// add counts one more, until ended is called. streams is what a link carries.
+func (a *abandoned) add(client string, streams int) (ended func()) {
+	share := max(streams/abandonedShare, 1)
+	change := func(by int) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.by == nil {
+			a.by = make(map[string]int)
+		}
+		a.count += by
+		if a.by[client] += by; a.by[client] == 0 {
+			delete(a.by, client)
+		}
+		a.full.Store(a.count >= share)
+	}
+	change(1)
+	return func() { change(-1) }
+}
+
+// refuses reports whether a client may not send the worker more while full.
+func (a *abandoned) refuses(client string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.by[client]
+	return n > 0 && n*len(a.by) >= a.count
+}

@@ -1,0 +1,390 @@
+package router_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// workerKinds returns a router for an app behind a worker that takes the link,
+// and one for a worker that takes plain HTTP.
+func workerKinds(t *testing.T, app http.HandlerFunc, change func(*router.Config)) map[string]*router.Router {
+	linked, _ := throughLink(t, app, change)
+	cfg := router.Config{Members: routertest.NewCluster(t, routertest.NewWorker(t, "a", app).Member)}
+	change(&cfg)
+	return map[string]*router.Router{"link": linked, "plain": routertest.New(t, cfg)}
+}
+
+// slowBody sends a request whose body never comes to its end.
+func slowBody(t *testing.T, s *routertest.Site, announced int, body string) net.Conn {
+	t.Helper()
+	c := kit.Must(dialHTTP(s.URL))
+	t.Cleanup(func() { c.Close() })
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: slow\r\nContent-Length: %d\r\n\r\n%s", announced, body)
+	return c
+}
+
+// slowBodies sends as many of them as go on one connection of HTTP/2.
+func slowBodies(t *testing.T, s *routertest.Site, requests, announced int, body string) {
+	t.Helper()
+	head := h2Head(false, ":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/", "x-key", "slow", "content-length", fmt.Sprint(announced))[9:]
+	c := kit.Must(dialHTTP(s.URL))
+	t.Cleanup(func() { c.Close() })
+	go io.Copy(io.Discard, c)
+	var frames strings.Builder
+	frames.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + kit.H2Frame(4, 0, 0, ""))
+	for i := range requests {
+		id := uint32(2*i + 1)
+		frames.WriteString(kit.H2Frame(1, 4, id, head))
+		for rest := body; len(rest) > 0; {
+			n := min(len(rest), 16<<10)
+			frames.WriteString(kit.H2Frame(0, 0, id, rest[:n]))
+			rest = rest[n:]
+		}
+	}
+	go io.WriteString(c, frames.String())
+}
+
+// Bodies that are announced take no memory before they come, and what comes of
+// them never so much that those of others do not get through.
+func TestBodiesOfOthersGetThrough(t *testing.T) { routertest.EachWay(t, testBodiesOfOthersGetThrough) }
+
+func testBodiesOfOthersGetThrough(t *testing.T, front routertest.Way) {
+	const clients, announced = 40, 64 << 10
+	for sent, body := range map[string]string{"nothing": "", "almost all": strings.Repeat("x", announced-1)} {
+		kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(rw, n, err)
+		}, func(c *router.Config) { c.ReplayBytes = 1 << 20 })
+		for kind, rt := range kinds {
+			t.Run(kind+" "+sent, func(t *testing.T) {
+				s := front(t, rt)
+				if s.HTTP2 {
+					for range 4 { // as many as the window of a connection takes
+						slowBodies(t, s, clients/4, announced, body)
+					}
+				} else {
+					for range clients {
+						slowBody(t, s, announced, body)
+					}
+				}
+				kit.Eventually(t, "the attack is going on", func() bool { return rt.Stats().Requests == clients })
+				if body == "" && rt.Stats().BodyBytes != 0 {
+					t.Errorf("%d bytes are accounted for, and nothing has come", rt.Stats().BodyBytes)
+				}
+				for i := range 20 {
+					for _, size := range []int{10, 10_000, 64 << 10} {
+						req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", size))))
+						req.Header.Set("X-Key", fmt.Sprint(i))
+						if res, got := kit.Do(t, s.Client(), req); res.StatusCode != 200 || got != fmt.Sprint(size, nil) {
+							t.Fatalf("another client's POST of %d bytes: %d %q", size, res.StatusCode, got)
+						}
+					}
+				}
+				if used := rt.Stats().BodyBytes; used > 1<<20 {
+					t.Errorf("%d bytes are in memory", used)
+				}
+			})
+		}
+	}
+}
+
+// One client uses no more than its share of the memory for bodies: those of
+// others can still be sent once more.
+func TestOneClientHasAShareOfTheBudget(t *testing.T) {
+	const announced = 64 << 10
+	refusals := make(chan struct{}, 1)
+	a := routertest.NewWorker(t, "a", func(rw http.ResponseWriter, r *http.Request) {
+		select {
+		case <-refusals:
+			io.Copy(io.Discard, r.Body)
+			routertest.Refuse("unavailable", 503)(rw, r)
+		default:
+			n, err := io.Copy(io.Discard, r.Body)
+			fmt.Fprint(rw, n, err)
+		}
+	})
+	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), ReplayBytes: 1 << 20})
+	s := routertest.ThroughServer(t, rt)
+	for range 40 {
+		slowBody(t, s, announced, strings.Repeat("x", announced-1))
+	}
+	kit.Eventually(t, "the attack is going on", func() bool { return rt.Stats().Requests == 40 && rt.Stats().BodyBytes >= 256<<10-announced })
+	if used := rt.Stats().BodyBytes; used > 256<<10 {
+		t.Errorf("one client has %d bytes of 1 MiB", used)
+	}
+	refusals <- struct{}{}
+	other := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext}
+	defer other.CloseIdleConnections()
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(strings.Repeat("x", announced))))
+	req.Header.Set("X-Key", "k")
+	if res, got := kit.Do(t, &http.Client{Transport: other}, req); res.StatusCode != 200 || got != fmt.Sprint(announced, nil) {
+		t.Errorf("another client's POST, once refused by the worker: %d %q", res.StatusCode, got)
+	}
+}
+
+// linkWorker is a worker that takes the link and does with requests what it
+// likes.
+func linkWorker(t *testing.T, h link.HandlerFunc) ring.Member {
+	t.Helper()
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	s := &link.Server{Handler: h, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	m := routertest.Member("rogue", l.Addr().String())
+	m.Link = true
+	return m
+}
+
+// A body that was not kept is not sent once more, and its client told to.
+func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
+	var hits atomic.Int64
+	m := linkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		hits.Add(1)
+		io.CopyN(io.Discard, r.Body, 20_000)
+		w.Refuse(&link.RefusedError{Reason: link.Unavailable})
+	})
+	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, m), ReplayBytes: 1, Hold: time.Second}))
+	c := slowBody(t, s, 64<<10, strings.Repeat("x", 64<<10-1))
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+		t.Fatalf("%v, %v", res, err)
+	}
+	if text, _ := io.ReadAll(res.Body); !strings.Contains(string(text), "too many requests with bodies") || hits.Load() != 1 {
+		t.Errorf("%q after %d requests", text, hits.Load())
+	}
+}
+
+// A client that sends its body byte by byte is given up, whatever the framing.
+func TestSlowBodiesAreGivenUp(t *testing.T) { routertest.EachWay(t, testSlowBodiesAreGivenUp) }
+
+func testSlowBodiesAreGivenUp(t *testing.T, front routertest.Way) {
+	kinds := workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+	}, func(c *router.Config) { c.ClientTimeout, c.MinBodyRate = 400*time.Millisecond, 1<<20 })
+	framings := map[string]string{"small": "Content-Length: 60000", "large": "Content-Length: 6000000", "chunked": "Transfer-Encoding: chunked"}
+	for kind, rt := range kinds {
+		s := front(t, rt)
+		for framing, field := range framings {
+			t.Run(kind+" "+framing, func(t *testing.T) {
+				if s.HTTP2 {
+					if status := dripH2(t, s, framing); status != 408 {
+						t.Errorf("answered %d", status)
+					}
+					return
+				}
+				c := kit.Must(dialHTTP(s.URL))
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(20 * time.Second))
+				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n%s\r\n\r\n", field)
+				piece := "x"
+				if framing == "chunked" {
+					piece = "1\r\nx\r\n"
+				}
+				stop := drip(func() error { _, err := io.WriteString(c, piece); return err })
+				defer stop()
+				in := bufio.NewReader(c)
+				res, err := http.ReadResponse(in, nil)
+				if err != nil || res.StatusCode != 408 || !res.Close {
+					t.Fatalf("%v, %v", res, err)
+				}
+				io.Copy(io.Discard, res.Body)
+				if _, err := in.ReadByte(); err == nil || isTimeout(err) {
+					t.Errorf("after the answer: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func isTimeout(err error) bool {
+	e, ok := err.(net.Error)
+	return ok && e.Timeout()
+}
+
+// drip calls f every 20 ms until it fails or is stopped.
+func drip(f func() error) (stop func()) {
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		t := time.NewTicker(20 * time.Millisecond)
+		defer t.Stop()
+		for f() == nil {
+			select {
+			case <-t.C:
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); wg.Wait() }
+}
+
+// dripH2 is a POST over HTTP/2 whose body comes byte by byte.
+func dripH2(t *testing.T, s *routertest.Site, framing string) (status int) {
+	t.Helper()
+	r, w := io.Pipe()
+	stop := drip(func() error { _, err := io.WriteString(w, "x"); return err })
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, r))
+	req.ContentLength = map[string]int64{"small": 60_000, "large": 6_000_000, "chunked": -1}[framing]
+	req.Header.Set("X-Key", "k")
+	res, _ := kit.Do(t, s.Client(), req)
+	r.Close()
+	stop()
+	return res.StatusCode
+}
+
+// rogueConn is a router's connection to a worker on which bytes are replaced.
+type rogueConn struct {
+	net.Conn
+	asked, answered [2]string // what is replaced by what of the same length
+}
+
+func (c *rogueConn) Write(b []byte) (int, error) {
+	return c.Conn.Write(bytes.Replace(b, []byte(c.asked[0]), []byte(c.asked[1]), 1))
+}
+
+func (c *rogueConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	copy(b, bytes.Replace(b[:n], []byte(c.answered[0]), []byte(c.answered[1]), 1))
+	return n, err
+}
+
+// A worker whose answer is longer than it says, or has a body where there is
+// none, cannot make another answer of the rest; one whose answer is shorter
+// leaves the client in no doubt.
+func TestAnswersOfRogueWorkers(t *testing.T) {
+	const body = "12345HTTP/1.1 200 OK\r\nX-Split: 1\r\n\r\n-----" // 41 bytes
+	honest := "\xc8\x01\x2a"                                       // status 200 and length 41, as the link has them
+	for name, tt := range map[string]struct {
+		method, answered, plain string
+		want                    string // of the body; short if it breaks off
+		short                   bool
+	}{
+		"longer":        {method: "GET", answered: "\xc8\x01\x06", plain: "200 OK\r\nContent-Length: 5", want: "12345"},
+		"shorter":       {method: "GET", answered: "\xc8\x01\x7f", plain: "200 OK\r\nContent-Length: 126", want: body, short: true},
+		"HEAD":          {method: "HEAD", answered: honest, plain: "200 OK\r\nContent-Length: 41"},
+		"no content":    {method: "GET", answered: "\xcc\x01\x2a", plain: "204 No Content"},
+		"not modified":  {method: "GET", answered: "\xb0\x02\x2a", plain: "304 Not Modified"},
+		"reset content": {method: "GET", answered: "\xcd\x01\x01", plain: "205 Reset Content\r\nContent-Length: 0"},
+	} {
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &rogueConn{Conn: c, asked: [2]string{"HEAD", "POST"}, answered: [2]string{honest, tt.answered}}, err
+		}
+		linked, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Length", "41")
+			io.WriteString(rw, body)
+		}, func(c *router.Config) { c.Dial = dial })
+		l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+		defer l.Close()
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				go func() {
+					defer c.Close()
+					if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+						io.WriteString(c, "HTTP/1.1 "+tt.plain+"\r\n\r\n"+body)
+					}
+				}()
+			}
+		}()
+		plain := routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("a", l.Addr().String()))})
+		for kind, rt := range map[string]*router.Router{"link": linked, "plain": plain} {
+			for over, front := range map[string]routertest.Way{"server": routertest.ThroughNetHTTP, "front": routertest.ThroughServer} {
+				t.Run(fmt.Sprint(name, " ", kind, " ", over), func(t *testing.T) {
+					c := kit.Must(dialHTTP(front(t, rt).URL))
+					defer c.Close()
+					c.SetDeadline(time.Now().Add(20 * time.Second))
+					request := tt.method + " / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n"
+					io.WriteString(c, request+strings.Replace(request, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+					in := bufio.NewReader(c)
+					res, err := http.ReadResponse(in, &http.Request{Method: tt.method})
+					if err != nil {
+						if over == "front" && (name == "longer" || tt.short) {
+							t.Fatal(err)
+						}
+						return // net/http gives such an answer up
+					}
+					got, err := io.ReadAll(res.Body)
+					if string(got) != tt.want && err == nil || tt.short != (err != nil) {
+						t.Errorf("%d %q, %v", res.StatusCode, got, err)
+					}
+					switch next, err := http.ReadResponse(in, &http.Request{Method: tt.method}); {
+					case err == nil && next.Header.Get("X-Split") != "":
+						t.Error("the rest has become an answer")
+					case err != nil && err != io.EOF && err != io.ErrUnexpectedEOF && !errors.Is(err, syscall.ECONNRESET):
+						t.Errorf("then %v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A client that sends more than its request and then leaves is noticed as one
+// that leaves: its requests are not for anybody. net/http does not notice.
+func TestClientLeavesAfterSendingMore(t *testing.T) {
+	for _, more := range []string{"", "G", "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n"} {
+		for name, leave := range map[string]func(c *net.TCPConn){
+			"closes":      func(c *net.TCPConn) { c.Close() },
+			"half closes": func(c *net.TCPConn) { c.CloseWrite() },
+			"resets":      func(c *net.TCPConn) { c.SetLinger(0); c.Close() },
+		} {
+			t.Run(fmt.Sprintf("%s after %d bytes", name, len(more)), func(t *testing.T) {
+				entered, left := make(chan struct{}, 1), make(chan struct{}, 1)
+				over := make(chan struct{})
+				rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+					entered <- struct{}{}
+					select {
+					case <-r.Context().Done():
+						left <- struct{}{}
+					case <-over:
+					}
+				})
+				base, _ := frontOf(t, rt)
+				defer close(over)
+				c := kit.Must(dialHTTP(base)).(*net.TCPConn)
+				defer c.Close()
+				io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n")
+				<-entered
+				io.WriteString(c, more)
+				leave(c)
+				select {
+				case <-left:
+				case <-time.After(8 * time.Second):
+					t.Error("it runs on for nobody")
+				}
+			})
+		}
+	}
+}
+
+// A client that connects and says nothing is not kept for long.
+func TestSilentConnectionsAreClosed(t *testing.T) {
+	t.Parallel()
+	base, _ := frontOf(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t)}))
+	c := kit.Must(dialHTTP(base))
+	defer c.Close()
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("after half a minute: %v", err)
+	}
+}

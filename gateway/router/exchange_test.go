@@ -1,0 +1,286 @@
+package router_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// throughLink makes a router in front of a worker that takes the link.
+func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Config)) (rt *router.Router, w *workertest.Worker) {
+	t.Helper()
+	c := workertest.New(t, 16)
+	w = c.StartReady()
+	addr := w.Listen(t, w.Handler(app))
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	cfg := router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}
+	for _, f := range change {
+		f(&cfg)
+	}
+	rt = kit.Must(router.New(cfg))
+	t.Cleanup(func() { rt.Close() })
+	return rt, w
+}
+
+func TestCrossingCarriesHTTP(t *testing.T) { routertest.EachWay(t, testCrossingCarriesHTTP) }
+
+func testCrossingCarriesHTTP(t *testing.T, front routertest.Way) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		h := rw.Header()
+		h.Set("Trailer", "X-Sum")
+		h.Set("Connection", "X-Private")
+		h.Set("Keyway-Token", "1")
+		h.Add("X-Multi", "a")
+		h.Add("X-Multi", "b")
+		rw.WriteHeader(http.StatusAccepted)
+		fmt.Fprintf(rw, "%s %s %s %q %q", r.Method, r.Host, r.RequestURI, body, r.Trailer.Get("X-Check"))
+		for _, name := range []string{"Connection", "X-Hop", "Keyway-Forged", "Proxy-Authorization", "Te"} {
+			if v := r.Header.Get(name); v != "" && !(name == "Te" && v == "trailers") {
+				fmt.Fprintf(rw, " %s=%s", name, v)
+			}
+		}
+		if r.Header.Get("X-Forwarded-For") != "192.0.2.1, 127.0.0.1" || !strings.Contains(r.Header.Get("Forwarded"), "for=127.0.0.1") {
+			fmt.Fprintf(rw, " forwarding: %v", r.Header)
+		}
+		h.Set("X-Sum", "42")
+	}, func(cfg *router.Config) {
+		cfg.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	s := front(t, rt)
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+"/a%20b?x=1&y=%2F", io.NopCloser(strings.NewReader("body"))))
+	req.Host = "shop.example"
+	req.Trailer = http.Header{"X-Check": {"sum"}}
+	for name, v := range map[string]string{"X-Key": "k", "Keyway-Forged": "1", "Te": "trailers", "X-Forwarded-For": "192.0.2.1", "Proxy-Authorization": "x"} {
+		req.Header.Set(name, v)
+	}
+	if !s.HTTP2 { // has no fields of a connection
+		req.Header.Set("Connection", "X-Hop")
+		req.Header.Set("X-Hop", "1")
+		req.Header.Set("Te", "trailers, deflate")
+	}
+	res, body := kit.Do(t, s.Client(), req)
+	if want := `PUT shop.example /a%20b?x=1&y=%2F "body" "sum"`; res.StatusCode != http.StatusAccepted || body != want {
+		t.Errorf("%d, %s\nwant %s", res.StatusCode, body, want)
+	}
+	if res.Trailer.Get("X-Sum") != "42" || res.Header.Get("Keyway-Token") != "" || len(res.Header["X-Multi"]) != 2 {
+		t.Errorf("header %v, trailer %v", res.Header, res.Trailer)
+	}
+}
+
+func TestCrossingStreams(t *testing.T) { routertest.EachWay(t, testCrossingStreams) }
+
+func testCrossingStreams(t *testing.T, front routertest.Way) {
+	step := make(chan struct{})
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(rw).Flush()
+		for i := range 3 {
+			<-step
+			fmt.Fprintf(rw, "line %d\n", i)
+			http.NewResponseController(rw).Flush()
+		}
+	})
+	s := front(t, rt)
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
+	req.Header.Set("X-Key", "k")
+	res, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for i := range 3 {
+		step <- struct{}{}
+		if line, err := lines.ReadString('\n'); line != fmt.Sprintf("line %d\n", i) || err != nil {
+			t.Fatalf("line %d: %q, %v", i, line, err)
+		}
+	}
+}
+
+func TestCrossingUploads(t *testing.T) { routertest.EachWay(t, testCrossingUploads) }
+
+func testCrossingUploads(t *testing.T, front routertest.Way) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(rw, n, err)
+	})
+	s := front(t, rt)
+	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 5 << 20} {
+		for _, known := range []bool{true, false} {
+			var body io.Reader = strings.NewReader(strings.Repeat("x", size))
+			if !known {
+				body = io.MultiReader(body)
+			}
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, body))
+			req.Header.Set("X-Key", "k")
+			if res, got := kit.Do(t, s.Client(), req); got != fmt.Sprint(size, nil) {
+				t.Errorf("%d bytes, length known: %v: %d, the app got %q", size, known, res.StatusCode, got)
+			}
+		}
+	}
+	kit.Eventually(t, "no body is kept", func() bool { return rt.Stats().BodyBytes == 0 })
+}
+
+// A body that is larger than what the router may keep goes through it in little
+// memory, however slowly the app reads.
+func TestUploadsStreamInConstantMemory(t *testing.T) { routertest.EachWay(t, testUploadsStream) }
+
+func testUploadsStream(t *testing.T, front routertest.Way) {
+	const size, bound = 64 << 20, 8 << 20
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		before, read, next := heap(), 0, 0
+		for buf := make([]byte, 64<<10); ; {
+			n, err := r.Body.Read(buf)
+			read += n
+			if read >= next {
+				next += size / 8
+				if grown := heap() - before; grown > bound {
+					t.Errorf("the heap grew by %d MiB after %d MiB", grown>>20, read>>20)
+				}
+			}
+			if err != nil {
+				fmt.Fprint(rw, read, err)
+				return
+			}
+		}
+	}
+	rt, _ := throughLink(t, app)
+	plain, _, _ := route(t, front, app)
+	for name, s := range map[string]*routertest.Site{"over the link": front(t, rt), "over HTTP/1.1": plain} {
+		for _, known := range []bool{true, false} {
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(zeros{}, size)))
+			req.Header.Set("X-Key", "k")
+			if known {
+				req.ContentLength = size
+			}
+			if res, got := kit.Do(t, s.Client(), req); got != fmt.Sprint(size, io.EOF) {
+				t.Errorf("%s, length known: %v: %d, the app got %q", name, known, res.StatusCode, got)
+			}
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// An answer that breaks off must not look whole.
+func TestCrossingBrokenAnswer(t *testing.T) { routertest.EachWay(t, testCrossingBrokenAnswer) }
+
+func testCrossingBrokenAnswer(t *testing.T, front routertest.Way) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		rw.Write(make([]byte, 100<<10))
+		http.NewResponseController(rw).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	s := front(t, rt)
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
+	req.Header.Set("X-Key", "k")
+	res, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.ReadAll(res.Body); err == nil {
+		t.Error("a broken answer looks whole")
+	}
+}
+
+func TestCrossingClientLeaves(t *testing.T) { routertest.EachWay(t, testCrossingClientLeaves) }
+
+func testCrossingClientLeaves(t *testing.T, front routertest.Way) {
+	entered, left := make(chan struct{}), make(chan struct{})
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-r.Context().Done()
+		close(left)
+	})
+	s := front(t, rt)
+	ctx, leave := context.WithCancel(t.Context())
+	req := kit.Must(http.NewRequestWithContext(ctx, "GET", s.URL, nil))
+	req.Header.Set("X-Key", "k")
+	go func() {
+		<-entered
+		leave()
+	}()
+	if res, err := s.Client().Do(req); err == nil {
+		t.Errorf("answered %s", res.Status)
+		res.Body.Close()
+	}
+	<-left
+}
+
+// Requests wait for a worker, and go on when it has come.
+func TestCrossingHoldsWhileNobodyOwns(t *testing.T) {
+	c := workertest.New(t, 16)
+	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
+	defer rt.Close()
+	base := workertest.Serve(t, rt).URL
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", base, strings.NewReader("body")))
+			req.Header.Set("X-Key", fmt.Sprint(i))
+			if res, body := kit.Do(t, http.DefaultClient, req); res.StatusCode != 200 || body != "body" {
+				t.Errorf("%d %q", res.StatusCode, body)
+			}
+		})
+	}
+	kit.Eventually(t, "all are held", func() bool { return rt.Stats().Holding == 20 })
+	w := c.Start()
+	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) })))
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+}
+
+func TestCrossingBusy(t *testing.T) {
+	release := make(chan struct{})
+	c := workertest.New(t, 16)
+	w := c.StartReady(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
+	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })))
+	_ = w.Member.Announce(func(self *ring.Member) { self.Addr = addr })
+	front := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	rt := kit.Must(router.New(router.Config{Members: front, Keys: kit.KeySources(t, "header:X-Key")}))
+	defer rt.Close()
+	base := workertest.Serve(t, rt).URL
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(release)
+	for range 2 {
+		wg.Go(func() { kit.Fetch(t, base, "X-Key", "k") })
+	}
+	kit.Eventually(t, "one waits", func() bool { return w.Queued("k") == 1 })
+	res, _ := kit.Fetch(t, base, "X-Key", "k")
+	if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
+		t.Errorf("%d, %v", res.StatusCode, res.Header)
+	}
+}

@@ -1,0 +1,429 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// pipes is a network in memory, for bubbles of synctest.
+type pipes struct {
+	mu        sync.Mutex
+	listeners map[string]*pipeListener
+	dials     atomic.Int64
+}
+
+type pipeListener struct {
+	addr  string
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (n *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	n.dials.Add(1)
+	n.mu.Lock()
+	l := n.listeners[addr]
+	n.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("dial %s: connection refused", addr)
+	}
+	ours, theirs := net.Pipe()
+	select {
+	case l.conns <- theirs:
+		return ours, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// serve starts a worker on the network.
+func (n *pipes) serve(t *testing.T, addr string, h http.HandlerFunc) {
+	l := &pipeListener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+	n.mu.Lock()
+	if n.listeners == nil {
+		n.listeners = make(map[string]*pipeListener)
+	}
+	n.listeners[addr] = l
+	n.mu.Unlock()
+	s := &http.Server{Handler: h}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+}
+
+// inBubble runs a test with a router over a network in memory.
+func inBubble(t *testing.T, cfg router.Config, test func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes)) {
+	synctest.Test(t, func(t *testing.T) {
+		c, n := routertest.NewCluster(t), new(pipes)
+		cfg.Members, cfg.Dial = c, n.dial
+		test(t, routertest.New(t, cfg), c, n)
+	})
+}
+
+// send sends a request for a key straight into the router.
+func send(ctx context.Context, rt *router.Router, key string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	r.Header.Set("X-Key", key)
+	w := httptest.NewRecorder()
+	rt.ServeHTTP(w, r)
+	return w
+}
+
+func TestHoldEndsAtTheDeadline(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if took := time.Since(start); took != 15*time.Second {
+			t.Errorf("took %v", took)
+		}
+		route, _ := rt.Lookup("k")
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), fmt.Sprintf("partition %d has no owner", route.Partition)) {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+		if s := rt.Stats(); s.Held != 1 || s.Holding != 0 || s.Unreachable != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestWithoutHoldItFailsAtOnce(t *testing.T) {
+	inBubble(t, router.Config{Hold: -1}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, _ *pipes) {
+		c.Set(t, routertest.Member("a", "a:1"))
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "last known: a") || time.Since(start) != 0 {
+			t.Errorf("%d %v %s after %v", w.Code, w.Header(), w.Body, time.Since(start))
+		}
+	})
+}
+
+func TestHeldRequestWakesWhenAWorkerJoins(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		n.serve(t, "a:1", routertest.Answer("a"))
+		start := time.Now()
+		time.AfterFunc(3*time.Second, func() { c.Set(t, routertest.Member("a", "a:1")) })
+		w := send(t.Context(), rt, "k")
+		if w.Code != 200 || time.Since(start) != 3*time.Second {
+			t.Errorf("%d after %v", w.Code, time.Since(start))
+		}
+	})
+}
+
+func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		c.Set(t, routertest.Member("a", "a:1"))
+		start := time.Now()
+		time.AfterFunc(5*time.Second, func() { n.serve(t, "a:1", routertest.Answer("a")) })
+		w := send(t.Context(), rt, "k")
+		if took := time.Since(start); w.Code != 200 || took > 6200*time.Millisecond {
+			t.Errorf("%d after %v", w.Code, took)
+		}
+		if d := n.dials.Load(); d > 15 {
+			t.Errorf("%d dials of a worker that is down", d)
+		}
+	})
+}
+
+func TestACrowdCostsTheWorkerLittle(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		const crowd = 200
+		var hits, open atomic.Int64
+		unavailable := routertest.Refuse("unavailable", 503)
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			hits.Add(1)
+			if open.Load() == 0 {
+				unavailable(w, r)
+				return
+			}
+			routertest.Answer("a")(w, r)
+		})
+		c.Set(t, routertest.Member("a", "a:1"))
+		var wg sync.WaitGroup
+		for range crowd {
+			wg.Go(func() {
+				if w := send(t.Context(), rt, "k"); w.Code != 200 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		if h := hits.Load(); h > crowd+100 {
+			t.Errorf("%d requests while %d were held for 5 s", h, crowd)
+		}
+		open.Store(1)
+		start := time.Now()
+		wg.Wait()
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("held for %v after the worker admits again", took)
+		}
+	})
+}
+
+// A scout whose handler takes its time has been admitted, and so are others.
+func TestASlowScoutLetsOthersIn(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		var open atomic.Bool
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			if !open.Load() {
+				routertest.Refuse("unavailable", 503)(w, r)
+				return
+			}
+			time.Sleep(10 * time.Second)
+		})
+		c.Set(t, routertest.Member("a", "a:1"))
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if w := send(t.Context(), rt, "k"); w.Code != 200 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		open.Store(true)
+		start := time.Now()
+		wg.Wait()
+		if took := time.Since(start); took > 10200*time.Millisecond {
+			t.Errorf("50 handlers of 10 s took %v side by side", took)
+		}
+	})
+}
+
+func TestAHintWakesThoseWhoWait(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		a, b := routertest.Member("a", "a:1"), routertest.Leaving(routertest.Member("b", "b:1"))
+		var known atomic.Bool
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			if known.Load() {
+				routertest.NotOwner(b, 7)(w, r)
+				return
+			}
+			routertest.Refuse("not-owner", 421)(w, r)
+		})
+		n.serve(t, "b:1", routertest.Answer("b"))
+		c.Set(t, a, b)
+		var wg sync.WaitGroup
+		var start time.Time
+		for range 20 {
+			wg.Go(func() {
+				if w := send(t.Context(), rt, "k"); w.Code != 200 || w.Body.String() != "b" {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+				if late := time.Since(start); late != 0 {
+					t.Errorf("woke %v after the hint", late)
+				}
+			})
+		}
+		time.Sleep(time.Second + 777*time.Nanosecond)
+		known.Store(true)
+		start = time.Now()
+		send(t.Context(), rt, "k")
+		wg.Wait()
+	})
+}
+
+func TestHeldRequestsAreBounded(t *testing.T) {
+	inBubble(t, router.Config{MaxHeld: 3}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() { send(t.Context(), rt, fmt.Sprint(i)) })
+		}
+		synctest.Wait()
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || time.Since(start) != 0 {
+			t.Errorf("%d %v after %v", w.Code, w.Header(), time.Since(start))
+		}
+		if s := rt.Stats(); s.HallFull != 1 || s.Holding != 3 {
+			t.Errorf("%+v", s)
+		}
+		wg.Wait()
+	})
+}
+
+// When the scout's client leaves, another one takes over.
+func TestHeldRequestEndsWithItsClient(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { send(ctx, rt, "k") })
+		synctest.Wait()
+		wg.Go(func() {
+			if w := send(t.Context(), rt, "k"); w.Code != 200 {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+		synctest.Wait()
+		cancel(errors.New("gone"))
+		synctest.Wait()
+		if s := rt.Stats(); s.Holding != 1 || s.ClientGone != 1 {
+			t.Errorf("%+v", s)
+		}
+		n.serve(t, "a:1", routertest.Answer("a"))
+		c.Set(t, routertest.Member("a", "a:1"))
+		start := time.Now()
+		wg.Wait()
+		if took := time.Since(start); took != 0 {
+			t.Errorf("woke after %v", took)
+		}
+	})
+}
+
+// A request that waits in a worker's queue for longer than the hold time, and
+// is refused then, has all of its patience left. If that ends in another such
+// queue it still gets to a new owner.
+func TestHoldBeginsWithTheRefusal(t *testing.T) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		n.serve(t, "b:1", routertest.Answer("b"))
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(30 * time.Second)
+			routertest.Refuse("unavailable", 503)(w, r)
+		})
+		c.Set(t, routertest.Member("a", "a:1"))
+		time.AfterFunc(35*time.Second, func() { c.Set(t, routertest.Member("b", "b:1")) })
+		start := time.Now()
+		w := send(t.Context(), rt, "k")
+		if took := time.Since(start).Round(time.Second); w.Code != 200 || w.Body.String() != "b" || took != time.Minute {
+			t.Errorf("%d %s after %v", w.Code, w.Body, took)
+		}
+	})
+}
+
+// A client that sends less than 60 KiB in a minute, or without a least rate
+// nothing for a minute, is given up.
+func TestSlowBodies(t *testing.T) {
+	testSlowBodies(t, 0, 5*time.Second, 7*time.Second)
+	testSlowBodies(t, -1, 50*time.Second, 70*time.Second)
+}
+
+func testSlowBodies(t *testing.T, rate int64, goes, stalls time.Duration) {
+	t.Helper()
+	inBubble(t, router.Config{MinBodyRate: rate}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+		n.serve(t, "front:1", rt.ServeHTTP)
+		c.Set(t, routertest.Member("a", "a:1"))
+		client := &http.Transport{DialContext: n.dial}
+		defer client.CloseIdleConnections()
+		for _, tt := range []struct {
+			pause  time.Duration
+			length int64
+			status int
+		}{
+			{goes, 10, 200},
+			{stalls, 10, 408},
+			{goes, -1, 200},
+			{stalls, -1, 408},
+		} {
+			body, w := io.Pipe()
+			stop := make(chan struct{})
+			go func() {
+				for i := range 10 {
+					select {
+					case <-time.After(tt.pause):
+					case <-stop:
+					}
+					if _, err := io.WriteString(w, string(rune('0'+i))); err != nil {
+						return
+					}
+				}
+				w.Close()
+			}()
+			req, _ := http.NewRequestWithContext(t.Context(), "POST", "http://front:1/", body)
+			req.ContentLength = tt.length
+			req.Header.Set("X-Key", "k")
+			res, err := client.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			body.Close()
+			close(stop)
+			if res.StatusCode != tt.status || tt.status == 200 && string(text) != "0123456789" {
+				t.Errorf("a byte in %v, length %d: %d %q, want %d", tt.pause, tt.length, res.StatusCode, text, tt.status)
+			}
+		}
+	})
+}
+
+func TestReady(t *testing.T) {
+	c := routertest.NewCluster(t, ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive})
+	rt := routertest.New(t, router.Config{Members: c})
+	if rt.Ready() == nil {
+		t.Error("ready without a worker")
+	}
+	c.Set(t, routertest.Member("a", "a:1"))
+	if err := rt.Ready(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A router is not ready while all active workers use another store, and says
+// which. One whose store is not known counts as of any.
+func TestReadyNeedsWorkersOfTheStore(t *testing.T) {
+	of := func(name string, store ring.StoreID) ring.Member {
+		m := routertest.Member(name, name+":1")
+		m.StoreID = store
+		return m
+	}
+	c := routertest.NewCluster(t)
+	c.Store = 7
+	rt := routertest.New(t, router.Config{Members: c})
+	for _, tt := range []struct {
+		workers []ring.Member
+		ready   bool
+	}{
+		{[]ring.Member{of("a", 8)}, false},
+		{[]ring.Member{of("a", 8), of("b", 7)}, true},
+		{[]ring.Member{of("a", 8), of("b", 0)}, true},
+		{[]ring.Member{of("a", 6), of("b", 8)}, false},
+	} {
+		c.Set(t, tt.workers...)
+		err := rt.Ready()
+		if tt.ready != (err == nil) {
+			t.Errorf("with %v: %v", tt.workers, err)
+		}
+		if err == nil {
+			continue
+		}
+		for _, want := range []string{ring.StoreID(7).String(), tt.workers[0].StoreID.String(), `"a"`, "--redis"} {
+			if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), want) {
+				t.Errorf("with %v: %v, want ErrSettings and %s", tt.workers, err, want)
+			}
+		}
+	}
+	c.Set(t, routertest.Leaving(of("a", 8)))
+	if err := rt.Ready(); err == nil || errors.Is(err, ring.ErrSettings) {
+		t.Errorf("with nobody active: %v", err)
+	}
+}

@@ -1,0 +1,128 @@
+package router_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway/router"
+)
+
+// interimOf sends a GET and returns the statuses of the answers that came, and
+// all that was said in their heads.
+func interimOf(t *testing.T, e entrance) (statuses []int, heads string) {
+	t.Helper()
+	if e.http2 {
+		got := e.send(t, "GET", "/", nil, "")
+		for line := range strings.SplitSeq(got, "\n") {
+			if value, ok := strings.CutPrefix(line, ":status: "); ok {
+				var status int
+				fmt.Sscan(value, &status)
+				statuses = append(statuses, status)
+			}
+		}
+		return statuses, strings.ToLower(got)
+	}
+	conn := e.dial(t)
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: shop.example\r\nX-Key: k\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	in := bufio.NewReader(io.TeeReader(conn, &said))
+	for {
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatalf("after %v: %v", statuses, err)
+		}
+		statuses = append(statuses, res.StatusCode)
+		if res.StatusCode >= 200 {
+			res.Body.Close()
+			return statuses, strings.ToLower(said.String())
+		}
+	}
+}
+
+// Interim answers pass on every way, without what only Keyway may say.
+func TestInterimAnswersPassOnEveryWay(t *testing.T) {
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		h := rw.Header()
+		h.Set("Link", "</style.css>")
+		h.Set("Keyway-Token", "1")
+		rw.WriteHeader(http.StatusEarlyHints)
+		rw.WriteHeader(http.StatusProcessing)
+		h.Del("Link")
+		rw.WriteHeader(http.StatusOK)
+	}
+	for _, e := range entrances(t, app, nil) {
+		t.Run(e.name, func(t *testing.T) {
+			statuses, heads := interimOf(t, e)
+			if got := fmt.Sprint(statuses); got != "[103 102 200]" || strings.Count(heads, "link: </style.css>") < 1 || strings.Contains(heads, "keyway-") {
+				t.Errorf("%v\n%s", statuses, heads)
+			}
+		})
+	}
+}
+
+// A worker cannot keep a request waiting with interim answers without end.
+func TestInterimAnswersAreBounded(t *testing.T) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {}, func(cfg *router.Config) {
+		cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go endlessInterim(far)
+			return near, nil
+		}
+	})
+	for _, e := range routerEntrancesOf(t, "rogue worker", rt) {
+		t.Run(e.name, func(t *testing.T) {
+			statuses, heads := interimOf(t, e)
+			if n := len(statuses); n > 9 || statuses[n-1] != http.StatusBadGateway {
+				t.Errorf("%v\n%s", statuses, heads)
+			}
+		})
+	}
+}
+
+// endlessInterim speaks the link as a worker that says hello with the router's
+// own words, and answers requests with 103 again and again.
+func endlessInterim(conn net.Conn) {
+	defer conn.Close()
+	const preface, frame = 8, 12
+	head := make([]byte, preface+frame)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return
+	}
+	hello := make([]byte, binary.BigEndian.Uint32(head[preface:])>>8)
+	if _, err := io.ReadFull(conn, hello); err != nil {
+		return
+	}
+	if _, err := conn.Write(append(head, hello...)); err != nil {
+		return
+	}
+	for {
+		request := make([]byte, frame)
+		if _, err := io.ReadFull(conn, request); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(request)>>8)); err != nil {
+			return
+		}
+		if request[3]&0x7f != 2 {
+			continue
+		}
+		go func() {
+			interim := append([]byte{0, 0, 2, 3}, request[4:]...)
+			for {
+				if _, err := conn.Write(append(interim, http.StatusEarlyHints, 0)); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}

@@ -1,0 +1,176 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// attemptPlain sends the request to a worker over HTTP/1.1. A body is read
+// whole before; what has a larger one, or trailers, goes another way.
+func (x *crossing) attemptPlain(ctx context.Context, t target) outcome {
+	switch streams := !x.fits(); {
+	case streams && x.sent:
+		return outcome{verdict: notStarted, err: errStreams} // the link may have read of the body
+	case streams:
+		return outcome{err: errStreams}
+	}
+	switch whole, err := x.keepBody(); {
+	case err != nil:
+		return outcome{err: errors.Join(errClientBody, err)}
+	case !whole:
+		return outcome{err: errStreams}
+	}
+	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	e := p.plain.Begin()
+	e.Method, e.Watched = x.request.Method, x.client.carry(e)
+	e.Message = x.appendMessage(e.Message, t.epoch)
+	err := e.Do(ctx)
+	for err == nil && e.Status < 200 {
+		if e.Status != http.StatusContinue {
+			x.client.interim(e.Status, plainFields(nil, e.Fields))
+		}
+		err = e.Continue()
+	}
+	o, refused := plainRefusal(e, err)
+	if err == nil && !refused {
+		x.spare = plainFields(x.spare, e.Fields)
+		x.answer = Answer{e.Status, e.ContentLength, x.spare, plainBody{e}}
+		return outcome{}
+	}
+	if refused {
+		drain(e)
+	}
+	x.client.carry(nil)
+	e.Close()
+	switch {
+	case refused:
+		return o
+	case ctx.Err() != nil:
+		return outcome{err: context.Cause(ctx)}
+	case errors.Is(err, hop1.ErrNotSent):
+		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+	}
+	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+}
+
+// fits reports whether the request can go to a worker that does not take the
+// link, as far as its own shape goes.
+func (x *crossing) fits() bool {
+	r := &x.request
+	small := r.Body == nil || x.kept || !x.sent && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
+	return small && http1.PlainRequest(r.Method, r.Target, r.Host)
+}
+
+// keepBody reads the body, for this attempt and those that follow, and reports
+// whether there was room for the whole of it.
+func (x *crossing) keepBody() (whole bool, err error) {
+	if x.kept || x.request.Body == nil {
+		return true, nil
+	}
+	x.data, x.kept, err = x.reserved.gather(x.request.Body, x.request.ContentLength)
+	if x.kept {
+		x.request.Body = bytes.NewReader(x.data) // should a worker that takes the link come next
+	}
+	return x.kept, err
+}
+
+// appendMessage appends the request as it goes to the worker.
+func (x *crossing) appendMessage(b []byte, epoch int64) []byte {
+	r := &x.request
+	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
+	for name, value := range r.Fields.All() {
+		b = http1.AppendField(b, name, value)
+	}
+	b = http1.AppendField(b, gateway.HeaderKey, url.PathEscape(r.Key))
+	if epoch > 0 {
+		b = append(b, gateway.HeaderEpoch+": "...)
+		b = strconv.AppendInt(b, epoch, 10)
+		b = append(b, "\r\n"...)
+	}
+	length := int64(0)
+	if r.Body != nil {
+		length = r.ContentLength
+	}
+	b = append(http1.AppendRequestLength(b, r.Method, length), "\r\n"...)
+	return append(b, x.data...)
+}
+
+// plainRefusal reads what a worker says that refuses a request.
+func plainRefusal(e *hop1.Exchange, err error) (o outcome, refused bool) {
+	if err != nil {
+		return outcome{}, false
+	}
+	var said http.Header
+	for _, f := range e.Fields {
+		if fields.IsKeyway(http1.Text(f.Name)) {
+			if said == nil {
+				said = make(http.Header)
+			}
+			said.Add(string(f.Name), string(f.Value))
+		}
+	}
+	return readRefusal(said)
+}
+
+// drain reads the rest of a refusal if that is little, so that its connection
+// can be used on.
+func drain(e *hop1.Exchange) {
+	for n := 0; n < 4<<10; {
+		piece, err := e.Next()
+		if err != nil {
+			return
+		}
+		n += len(piece)
+	}
+}
+
+// plainFields returns the fields in another form, in the memory of list if that
+// is enough.
+func plainFields(list link.Fields, fields []http1.Field) link.Fields {
+	size := 0
+	for _, f := range fields {
+		size += len(f.Name) + len(f.Value) + 4
+	}
+	list = slices.Grow(list[:0], size)
+	for _, f := range fields {
+		list = link.AppendField(list, f.Name, f.Value)
+	}
+	return list
+}
+
+// plainBody is the body of an answer over HTTP/1.1.
+type plainBody struct{ *hop1.Exchange }
+
+// Trailer implements answerBody.
+func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
+
+// dialPlain connects to the worker for plain HTTP.
+func (p *peer) dialPlain(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (net.Conn, error) {
+	if !p.health.admit() {
+		return nil, errFailing
+	}
+	c, err := dial(ctx, "tcp", p.addr)
+	switch {
+	case err == nil:
+		p.health.worked()
+	case ctx.Err() != nil:
+		p.health.abandon()
+	default:
+		p.health.failed()
+	}
+	return c, err
+}

@@ -1,0 +1,311 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// passage is a request's way through the router.
+type passage struct {
+	router    *Router
+	in        *http.Request
+	key       string
+	partition int
+	body      payload
+	pace      *pacedBody   // the client's
+	sending   *attemptBody // of the last attempt
+}
+
+// errBroken is wrapped by the error of a request that may have started.
+var errBroken = errors.New("router: the request may have started, but there is no answer")
+
+// statusClientGone is what nginx logs for a client that did not wait.
+const statusClientGone = 499
+
+func (x *passage) serve(w *clientWriter) {
+	router := x.router
+	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
+	defer x.body.reserved.release()
+	defer func() {
+		if x.sending != nil {
+			x.sending.seal() // the transport may still be reading
+		}
+	}()
+	defer w.finish()
+	x.pace = newPacedBody(x.in, w, router)
+	if err := x.body.fill(x.in, x.pace); err != nil {
+		x.fail(w, x.in, err)
+		return
+	}
+	proxy := httputil.ReverseProxy{
+		Rewrite:        x.rewrite,
+		Transport:      x,
+		ModifyResponse: x.cleanResponse,
+		ErrorHandler:   x.fail,
+		BufferPool:     &router.buffers,
+		ErrorLog:       router.errorLog,
+	}
+	proxy.ServeHTTP(w, x.in)
+}
+
+// rewrite makes the request that workers get, except for its address.
+func (x *passage) rewrite(pr *httputil.ProxyRequest) {
+	in, out := pr.In, pr.Out
+	out.URL.Scheme = "http"
+	out.URL.RawQuery = in.URL.RawQuery
+	out.Header.Set(gateway.HeaderKey, url.PathEscape(x.key))
+	out.Trailer = in.Trailer // filled when the body ends
+	if x.router.fields.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
+		out.ContentLength = -1
+	}
+	setForwarded(out.Header, in, in.Header)
+	if via := x.router.cfg.Via; via != "" {
+		out.Header.Add("Via", fmt.Sprintf("%d.%d %s", in.ProtoMajor, in.ProtoMinor, via))
+	}
+}
+
+// RoundTrip finds the worker that takes the request and returns its answer.
+func (x *passage) RoundTrip(out *http.Request) (res *http.Response, err error) {
+	err = x.router.routes.route(out.Context(), x.partition, func(t target) (o outcome) {
+		res, o = x.attempt(out, t)
+		return o
+	})
+	return res, err
+}
+
+// attempt sends the request to a worker, once more if a pooled connection
+// turns out to have ended.
+func (x *passage) attempt(out *http.Request, t target) (*http.Response, outcome) {
+	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	var res *http.Response
+	var err error
+	var begun bool
+	for range 3 {
+		req := x.address(out, t)
+		body := x.body.attach(req)
+		x.sending = body
+		if res, err = peer.RoundTrip(req); err == nil {
+			break
+		}
+		if begun = body.seal(); begun || !errors.Is(err, errStale) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, x.classify(out.Context(), t, begun, err)
+	}
+	o, refused := readRefusal(res.Header)
+	if !refused {
+		return res, outcome{}
+	}
+	begun = x.sending.seal()
+	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
+	res.Body.Close()
+	if begun {
+		return nil, outcome{err: fmt.Errorf("%w: %s refused it when part of its body had been sent", errBroken, t.Name)}
+	}
+	return nil, o
+}
+
+// address makes the request for one attempt at a worker.
+func (x *passage) address(out *http.Request, t target) *http.Request {
+	req := out.WithContext(out.Context())
+	url := *out.URL
+	url.Host = t.Addr
+	req.URL = &url
+	req.Header = maps.Clone(out.Header) // a former attempt may still be reading its own
+	if t.epoch > 0 {
+		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.epoch, 10))
+	}
+	return req
+}
+
+// classify says what the failure of an attempt means; begun is whether some of
+// a streamed body was read.
+func (x *passage) classify(ctx context.Context, t target, begun bool, err error) outcome {
+	if client := x.body.failed.Load(); client != nil {
+		return outcome{err: errors.Join(errClientBody, *client)}
+	}
+	if ctx.Err() != nil {
+		return outcome{err: context.Cause(ctx)}
+	}
+	if errors.Is(err, errNotSent) && !begun {
+		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+	}
+	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+}
+
+var (
+	errNoOwnerSaid  = errors.New("no worker says that it owns the partition")
+	errNotAdmitting = errors.New("the worker admits nothing at the moment")
+)
+
+// readRefusal reads the headers by which a worker says that the request has
+// not started. Apps cannot send them: their worker strips them.
+func readRefusal(h http.Header) (outcome, bool) {
+	switch h.Get(hop.HeaderRefused) {
+	case hop.RefusedNotOwner:
+		o := outcome{verdict: NotOwner, err: errNoOwnerSaid}
+		epoch, err := strconv.ParseInt(h.Get(gateway.HeaderEpoch), 10, 64)
+		if owner := h.Get(hop.HeaderOwner); err == nil && owner != "" {
+			o.hint = hint{owner: owner, epoch: epoch}
+		}
+		return o, true
+	case hop.RefusedUnavailable:
+		return outcome{verdict: notStarted, err: errNotAdmitting}, true
+	}
+	return outcome{}, false
+}
+
+func (x *passage) cleanResponse(res *http.Response) error {
+	fields.StripKeyway(res.Header)
+	for name := range res.Trailer {
+		if !fields.IsTrailer(name) {
+			delete(res.Trailer, name)
+		}
+	}
+	if via := x.router.cfg.Via; via != "" {
+		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
+	}
+	return nil
+}
+
+// fail answers a request that has no answer of a worker.
+func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
+	f := failure{router: x.router, partition: x.partition, method: x.in.Method, ctx: x.in.Context(), body: x.pace}
+	f.answer(w, err)
+}
+
+// trusts reports whether what the peer at that address says of clients is
+// believed. An address that is not of IP is not trusted.
+func (rt *Router) trusts(remote string) bool {
+	if len(rt.cfg.TrustedProxies) == 0 {
+		return false
+	}
+	peer, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return false
+	}
+	addr := peer.Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// setForwarded sets in h what tells of this hop, behind what the client's
+// proxies have said in prior.
+func setForwarded(h http.Header, in *http.Request, prior http.Header) {
+	client, _, err := net.SplitHostPort(in.RemoteAddr)
+	if err != nil {
+		client = "unknown"
+	}
+	proto := "http"
+	if in.TLS != nil {
+		proto = "https"
+	}
+	node := client
+	if strings.Contains(client, ":") {
+		node = `"[` + client + `]"`
+	}
+	appendList(h, prior, "Forwarded", "for="+node+";host="+quoteToken(in.Host)+";proto="+proto)
+	appendList(h, prior, "X-Forwarded-For", client)
+	appendList(h, prior, "X-Forwarded-Host", in.Host)
+	appendList(h, prior, "X-Forwarded-Proto", proto)
+}
+
+func appendList(h, prior http.Header, name, value string) {
+	if before := prior[name]; len(before) > 0 {
+		value = strings.Join(before, ", ") + ", " + value
+	}
+	h[name] = []string{value}
+}
+
+func quoteToken(s string) string {
+	if grammar.IsToken(s) {
+		return s
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
+}
+
+// clientWriter keeps from the client what only Keyway's own members may see,
+// and gives up on a client that takes nothing for too long.
+type clientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	pace    time.Duration // 0 or less for no limit
+
+	// expected is a body for which the client waits to be asked: until its end
+	// the server may write 100 Continue itself, at the same time.
+	expected *clientBody
+}
+
+func (w *clientWriter) Write(b []byte) (int, error) {
+	if w.pace > 0 {
+		_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *clientWriter) WriteHeader(status int) {
+	if status == http.StatusContinue {
+		return // the worker's answer to the router's own Expect
+	}
+	fields.CleanAnswer(w.Header())
+	fields.LeaveUntyped(w.Header())
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// interim implements crossingClient.
+func (w *clientWriter) interim(status int, fields link.Fields) {
+	if w.expected != nil && !w.expected.ended.Load() {
+		return
+	}
+	h := w.Header()
+	copyFields(h, fields)
+	w.ResponseWriter.WriteHeader(status)
+	clear(h)
+}
+
+// carry implements crossingClient.
+func (w *clientWriter) carry(*hop1.Exchange) bool { return false }
+
+// Unwrap lets [http.ResponseController] reach the server's writer.
+func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// finish strips the trailers, which stand in the header once the body ends.
+func (w *clientWriter) finish() {
+	if w.pace > 0 {
+		_ = w.control.SetWriteDeadline(time.Time{})
+	}
+	fields.CleanTrailers(w.Header())
+}
+
+// bufferPool is a [httputil.BufferPool].
+type bufferPool struct{ pool sync.Pool }
+
+func (b *bufferPool) Get() []byte {
+	if buf, ok := b.pool.Get().(*[]byte); ok {
+		return *buf
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *bufferPool) Put(buf []byte) { b.pool.Put(&buf) }

@@ -1,0 +1,296 @@
+// Package router takes clients' requests and sends each to the worker that owns
+// its key. A [Router] is an [http.Handler]; a [Server] serves one with less work
+// for a request than net/http's server.
+//
+// In the order in which a request meets them: server.go accepts connections,
+// http1.go and http2.go read requests (or leave them to net/http, and so to
+// proxy.go), exchange.go is a request's way to a worker and back over the link,
+// plain.go that over HTTP/1.1; routes.go says which worker, hold.go waits for
+// one, peers.go has the connections to workers. failure.go answers where nothing
+// else does.
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Config configures a [Router]. Members and Keys are required.
+type Config struct {
+	Members gateway.Members
+	Keys    []gateway.KeySource
+
+	// Hold is how long a request waits while its partition has no reachable
+	// owner. Default 15 s; negative: it fails at once.
+	Hold time.Duration
+
+	// MaxHeld bounds the requests that wait at one time; what exceeds it fails
+	// at once. Default 10,000.
+	MaxHeld int
+
+	// ReplayBytes bounds what has come of bodies, beyond the first 4 KiB of
+	// each, and is kept in memory so that their requests can be sent to another
+	// worker: up to 64 KiB of a body, and a quarter of ReplayBytes for each
+	// client (an IPv4 address, or an IPv6 network of 64 bits). What exceeds it
+	// is streamed, and not repeated. Default 64 MiB.
+	ReplayBytes int64
+
+	// ClientTimeout bounds each wait for a client: to send more of its body,
+	// and to take more of the answer. Default 1 minute; negative: no bound.
+	ClientTimeout time.Duration
+
+	// MinBodyRate is how many bytes a second a client has to send of a body, on
+	// average over each ClientTimeout that is spent waiting for it. One that is
+	// slower is answered with 408, and an HTTP/1.1 connection closed. Default
+	// 1024; negative, or with a negative ClientTimeout: no bound.
+	MinBodyRate int64
+
+	// ConnsPerWorker bounds the connections to one worker; what exceeds it
+	// waits for one. Default 4096.
+	ConnsPerWorker int
+
+	// LinksPerWorker bounds the links to one worker. Another one is made when
+	// the others carry half of what the worker takes on them
+	// (worker.Config.StreamsPerLink), and closed when it has carried nothing for
+	// 30 s. When all are full, requests for the worker fail at once with 503.
+	// Default 4.
+	LinksPerWorker int
+
+	// MaxConnections bounds the connections of clients to a [Server] of the router.
+	// While there are so many, further ones wait to be accepted, and those that
+	// have been without a request for longest, and for a second at least, are
+	// ended. Default: half of the files that the process may have open
+	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may
+	// need a connection to a worker too. More than all of these is warned of.
+	MaxConnections int
+
+	// DialTimeout bounds connecting to a worker. Default 1 s.
+	DialTimeout time.Duration
+
+	// Dial replaces how workers are connected to.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// Upgrades are the protocols to which a client and an app may change by way
+	// of the header Upgrade, see [CheckUpgrade]; the key stays held for as long as
+	// they speak. Another one is not passed on: the app gets a plain request.
+	// Default: websocket; empty but not nil: none.
+	Upgrades []string
+
+	// TrustedProxies are the addresses from which Forwarded, X-Forwarded-… and
+	// X-Real-Ip are believed and added to; from others they are replaced.
+	// Default: none.
+	TrustedProxies []netip.Prefix
+
+	// Via is the pseudonym that the router adds to the header Via (RFC 9110,
+	// section 7.6.3) of requests and responses. Default: none.
+	Via string
+
+	Logger *slog.Logger // default: discard
+}
+
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case c.Members == nil:
+		return c, errors.New("router: Config.Members is missing")
+	case len(c.Keys) == 0:
+		return c, errors.New("router: Config.Keys is empty")
+	case c.MaxConnections < 0:
+		return c, fmt.Errorf("router: Config.MaxConnections is %d", c.MaxConnections)
+	}
+	c.Hold = cmp.Or(c.Hold, 15*time.Second)
+	c.MaxHeld = cmp.Or(c.MaxHeld, 10_000)
+	c.ReplayBytes = cmp.Or(c.ReplayBytes, 64<<20)
+	c.ClientTimeout = cmp.Or(c.ClientTimeout, time.Minute)
+	c.MinBodyRate = cmp.Or(c.MinBodyRate, 1024)
+	c.ConnsPerWorker = cmp.Or(c.ConnsPerWorker, 4096)
+	c.LinksPerWorker = cmp.Or(c.LinksPerWorker, 4)
+	if c.MaxConnections == 0 {
+		c.MaxConnections = conns.Default(conns.MaxOpenFiles())
+	}
+	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
+	if c.Dial == nil {
+		c.Dial = newDialer(c.DialTimeout).DialContext
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// bodyBytes is how much of a body has to come within each ClientTimeout.
+func (c *Config) bodyBytes() int64 {
+	return max(int64(c.ClientTimeout.Seconds()*float64(c.MinBodyRate)), 1)
+}
+
+// Router is an [http.Handler] that sends each request to the worker that owns
+// the request's key. Make one with [New].
+//
+// A request goes to a worker at most once: it is sent again only if it has
+// provably not started, because the worker could not be reached or has refused
+// it. It is answered with 400 if it has no key or a bad one, 502 if the
+// connection to the worker broke after it was sent, and 503 with Retry-After
+// if its partition had no reachable owner for as long as Config.Hold.
+type Router struct {
+	cfg      Config
+	ring     ring.Config
+	routes   routes
+	peers    peers
+	fields   fields.Rules
+	budget   budget
+	buffers  bufferPool
+	counters counters
+	log      *slog.Logger // for what clients can bring about
+	flushLog func()
+	errorLog *log.Logger
+}
+
+// New returns a router. The caller should call [Router.Close] when no
+// more requests come.
+func New(cfg Config) (*Router, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	fields, err := fields.NewRules(cfg.Keys, cfg.Upgrades)
+	if err != nil {
+		return nil, err
+	}
+	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
+	settings := cfg.Members.Settings().WithDefaults()
+	requestLog, flushLog := requestlog.New(cfg.Logger)
+	rt := &Router{
+		cfg:      cfg,
+		log:      requestLog,
+		flushLog: flushLog,
+		ring:     settings.Ring,
+		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)},
+		fields:   fields,
+		budget:   budget{limit: cfg.ReplayBytes},
+		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	rt.routes = routes{
+		members:  cfg.Members,
+		hints:    make([]atomic.Pointer[hint], settings.Ring.Partitions),
+		hall:     hall{patience: cfg.Hold, limit: cfg.MaxHeld},
+		counters: &rt.counters,
+	}
+	return rt, nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rt.counters.requests.Add(1)
+	if fields.RefuseForm(w, r) {
+		return
+	}
+	key, err := gateway.ExtractKey(rt.cfg.Keys, r)
+	if err != nil {
+		rt.counters.badRequests.Add(1)
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out := &clientWriter{ResponseWriter: w, control: http.NewResponseController(w), pace: rt.cfg.ClientTimeout}
+	p := rt.ring.Partition(key)
+	if rt.fields.Upgrade(r.Header) == "" && rt.crossHTTP(out, r, key, p) {
+		return
+	}
+	x := &passage{router: rt, in: r.WithContext(r.Context()), key: key, partition: p}
+	x.in.Header = r.Header.Clone()
+	rt.fields.Clean(x.in.Header, rt.trusts(r.RemoteAddr))
+	x.serve(out)
+}
+
+// Close closes the idle connections to workers. Requests that still run are
+// not disturbed. It may be called more than once.
+func (rt *Router) Close() error {
+	rt.peers.close()
+	rt.flushLog()
+	return nil
+}
+
+// Ready returns nil when there is a worker to send requests to. The error wraps
+// [ring.ErrSettings] if there are workers, but of another store than the
+// router's.
+func (rt *Router) Ready() error {
+	view := rt.cfg.Members.View()
+	if len(view.Table.Members()) > 0 {
+		return nil
+	}
+	if refused := ring.ActiveWorkers(view.Refused); len(refused) > 0 {
+		return hop.OtherStore(rt.cfg.Members.Settings().Store, refused[0])
+	}
+	return errNoWorker
+}
+
+// Lookup returns where requests for a key go first: to the owner that workers
+// have told, or else to the one by the ring. It returns the error of
+// [CheckKey].
+func (rt *Router) Lookup(key string) (gateway.Route, error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return gateway.Route{}, err
+	}
+	p := rt.ring.Partition(key)
+	t, _ := rt.routes.owner(p)
+	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.epoch}, nil
+}
+
+// Stats counts what a router has done since its start.
+type Stats struct {
+	Requests    int64 // all that came
+	BadRequests int64 // answered 400 or 408: no key, a bad one, or a body that did not arrive
+	Held        int64 // waited for an owner
+	Holding     int64 // wait now
+	BodyBytes   int64 // bytes of bodies kept for another attempt now, as Config.ReplayBytes counts them
+	Refusals    int64 // workers' answers that they do not own the key
+	Hops        int64 // hints followed
+	Unreachable int64 // answered 503: no owner within the time
+	HallFull    int64 // answered 503: too many waited already
+	Broken      int64 // answered 502: the connection broke after the request was sent
+	ClientGone  int64 // clients that left before the answer began
+}
+
+type counters struct {
+	requests, badRequests, refusals, hops, unreachable, hallFull, broken, clientGone atomic.Int64
+}
+
+// Stats returns the present counts.
+func (rt *Router) Stats() Stats {
+	c := &rt.counters
+	return Stats{
+		Requests:    c.requests.Load(),
+		BadRequests: c.badRequests.Load(),
+		Held:        rt.routes.hall.total.Load(),
+		Holding:     rt.routes.hall.waiting.Load(),
+		BodyBytes:   rt.budget.inUse(),
+		Refusals:    c.refusals.Load(),
+		Hops:        c.hops.Load(),
+		Unreachable: c.unreachable.Load(),
+		HallFull:    c.hallFull.Load(),
+		Broken:      c.broken.Load(),
+		ClientGone:  c.clientGone.Load(),
+	}
+}
+
+// public is what a client may read: it names no address.
+func (e *unreachableError) public() string {
+	if e.owner == "" {
+		return fmt.Sprintf("router: partition %d has no owner at the moment, try again", e.partition)
+	}
+	return fmt.Sprintf("router: partition %d has no reachable owner at the moment (last known: %s), try again", e.partition, e.owner)
+}

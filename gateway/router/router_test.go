@@ -1,0 +1,182 @@
+package router_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+func TestRouterConfigIsChecked(t *testing.T) {
+	if _, err := router.New(router.Config{Keys: kit.KeySources(t, "host")}); err == nil || !strings.Contains(err.Error(), "Members") {
+		t.Error(err)
+	}
+	if _, err := router.New(router.Config{Members: routertest.NewCluster(t)}); err == nil || !strings.Contains(err.Error(), "Keys") {
+		t.Error(err)
+	}
+	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t)})
+	for range 2 {
+		if err := rt.Close(); err != nil {
+			t.Errorf("Close is not idempotent: %v", err)
+		}
+	}
+}
+
+// Thousands of clients that have sent half a request hold nobody up.
+func TestSlowClientsHurtNobody(t *testing.T) { routertest.EachWay(t, testSlowClientsHurtNobody) }
+
+func testSlowClientsHurtNobody(t *testing.T, front routertest.Way) {
+	kit.NoLeaks(t)
+	s, rt, w := route(t, front, routertest.Answer("a"))
+	const slow = 500
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for i := range slow {
+		c, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+		if i%2 == 0 {
+			io.WriteString(c, "GET / HTTP/1.1\r\nX-K")
+		} else {
+			io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nX-Key: k\r\nContent-Length: 1000\r\n\r\nhalf")
+		}
+	}
+	kit.Eventually(t, "the slow bodies have begun", func() bool { return rt.Stats().Requests == slow/2 })
+	for i := range 100 {
+		if res, _ := routertest.Get(t, s, fmt.Sprint(i)); res.StatusCode != 200 {
+			t.Fatalf("request %d: %d", i, res.StatusCode)
+		}
+	}
+	if w.Hits.Load() != 100 {
+		t.Errorf("%d requests reached the worker: a body that has not arrived holds its key", w.Hits.Load())
+	}
+	if b := rt.Stats().BodyBytes; b != 0 {
+		t.Errorf("%d bytes are accounted for of bodies of which little has come", b)
+	}
+}
+
+func TestManyClientsAtOnce(t *testing.T) { routertest.EachWay(t, testManyClientsAtOnce) }
+
+func testManyClientsAtOnce(t *testing.T, front routertest.Way) {
+	kit.NoLeaks(t)
+	ws := []*routertest.Worker{routertest.NewWorker(t, "a", routertest.Answer("a")), routertest.NewWorker(t, "b", routertest.Answer("b")), routertest.NewWorker(t, "d", routertest.Answer("d"))}
+	c := routertest.NewCluster(t, ws[0].Member, ws[1].Member, ws[2].Member)
+	s := front(t, routertest.New(t, router.Config{Members: c}))
+	var mu sync.Mutex
+	owners := make(map[string]string)
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for j := range 50 {
+				key := fmt.Sprint("key-", (i+j)%20)
+				_, body := routertest.Get(t, s, key)
+				mu.Lock()
+				if o, ok := owners[key]; ok && o != body {
+					t.Errorf("%s went to %s and %s", key, o, body)
+				}
+				owners[key] = body
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAnAttackOnTheMarkers(t *testing.T) { routertest.EachWay(t, testAnAttackOnTheMarkers) }
+
+func testAnAttackOnTheMarkers(t *testing.T, front routertest.Way) {
+	b := routertest.NewWorker(t, "b", routertest.Answer("b"))
+	s, rt, _ := route(t, front, routertest.Answer("a"))
+	c, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: x\r\nX-Key: k\r\nKeyway-Refused: not-owner\r\nKeyway-Owner: %s\r\nKeyway-Epoch: 99\r\n\r\n", b.Incarnation)
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || res.StatusCode != 200 || b.Hits.Load() != 0 || rt.Stats().Refusals != 0 {
+		t.Errorf("%v, %v", res, err)
+	}
+}
+
+func TestAdmin(t *testing.T) {
+	gate := ring.Member{Name: "r", Role: ring.RoleRouter, State: ring.StateActive, Addr: "r:1", Gossip: "r:2"}
+	c := routertest.NewCluster(t, gate)
+	rt := routertest.New(t, router.Config{Members: c})
+	admin := gateway.NewAdmin(gateway.AdminConfig{Members: c, Ready: rt.Ready, Lookup: rt.Lookup})
+	ask := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		admin.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w
+	}
+	if w := ask("/healthz"); w.Code != 200 {
+		t.Errorf("healthz: %d", w.Code)
+	}
+	if w := ask("/readyz"); w.Code != 503 || !strings.Contains(w.Body.String(), "no worker") {
+		t.Errorf("readyz without workers: %d %s", w.Code, w.Body)
+	}
+	a, b := routertest.Member("a", "a:1"), routertest.Member("b", "b:1")
+	c.Set(t, gate, a, b)
+	if w := ask("/readyz"); w.Code != 200 {
+		t.Errorf("readyz: %d %s", w.Code, w.Body)
+	}
+	var view struct {
+		Digest     string
+		Partitions int
+		Members    []struct {
+			Name, Role, State, Address string
+			Partitions                 int
+		}
+	}
+	if err := json.Unmarshal(ask("/ring").Body.Bytes(), &view); err != nil {
+		t.Fatal(err)
+	}
+	if view.Digest != fmt.Sprintf("%016x", c.View().Digest) || view.Partitions != 4096 || len(view.Members) != 3 {
+		t.Fatalf("%+v", view)
+	}
+	if m := view.Members; m[0].Name != "a" || m[0].Role != "worker" || m[0].State != "active" || m[0].Address != "a:1" || m[2].Partitions != 0 || m[0].Partitions+m[1].Partitions != 4096 {
+		t.Errorf("%+v", m)
+	}
+	var found struct {
+		Key, Owner, Address string
+		Partition           int
+	}
+	w := ask("/lookup?key=a%2Fb")
+	if err := json.Unmarshal(w.Body.Bytes(), &found); err != nil {
+		t.Fatal(err)
+	}
+	p := ring.Config{}.Partition("a/b")
+	owner, _ := c.View().Owner(p)
+	if found.Key != "a/b" || found.Partition != p || found.Owner != owner.Name || found.Address != owner.Addr {
+		t.Errorf("%+v", found)
+	}
+	for _, path := range []string{"/lookup", "/lookup?key=", "/lookup?key=%00", "/lookup?key=1&key=2"} {
+		if w := ask(path); w.Code != 400 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	plain := gateway.NewAdmin(gateway.AdminConfig{Members: c})
+	w = httptest.NewRecorder()
+	plain.ServeHTTP(w, httptest.NewRequest("GET", "/lookup?key=a%2Fb", nil))
+	if !strings.Contains(w.Body.String(), `"owner": "`+owner.Name+`"`) {
+		t.Errorf("by the ring: %s", w.Body)
+	}
+}

@@ -1,0 +1,315 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+)
+
+// Server takes a router's requests on a listener. Plain HTTP/1.1 requests, and
+// HTTP/2 by prior knowledge, go a way of their own, which costs a fraction of
+// net/http's. An HTTP/1.1 connection on which anything else comes (an upgrade, a
+// chunked or large body, whatever is odd or wrong) is handed with what has been
+// read of it to an [http.Server], and such requests over HTTP/2 to the router as
+// an [http.Handler], so both ways mean the same. Make one with [NewServer].
+type Server struct {
+	router *Router
+	server *http.Server // for the connections that are handed over
+	others *handovers
+	limit  *conns.Limit
+	h2     *h2.Server
+	tls    *tls.Config
+	date   http1.Date
+
+	now  atomic.Int64 // ticks since the start
+	wall atomic.Int64 // seconds since 1970, at the last tick
+	stop chan struct{}
+	done sync.WaitGroup // of the clock
+
+	mu        sync.Mutex // guards what follows
+	listeners map[net.Listener]struct{}
+	conns     map[servedConn]struct{}
+	closing   bool
+	leaving   chan struct{} // closed when closing is set
+	empty     chan struct{} // closed when closing and conns is empty
+}
+
+// servedConn is a connection that is served on a way of the front's own.
+type servedConn interface {
+	// check is called at each tick, and with closing when no more requests are
+	// to be taken.
+	check(now int64, closing bool)
+	// close ends the connection at once.
+	close()
+	conns.Idle
+}
+
+// Timeouts of connections, in ticks.
+const (
+	headTicks = int64(hop.ReadHeaderTimeout / conns.Tick)
+	idleTicks = int64(hop.IdleTimeout / conns.Tick)
+)
+
+// NewServer returns a front for the router. The server's Handler is set to the
+// router; its other fields hold for the connections that are handed over. All
+// connections together are bounded by Config.MaxConnections.
+func NewServer(rt *Router, server *http.Server) *Server {
+	server.Handler = rt
+	conns.LetGoOfHijacked(server)
+	f := &Server{
+		router: rt, server: server, others: newHandovers(), tls: tlsConfig(server), stop: make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), leaving: make(chan struct{}), empty: make(chan struct{}),
+	}
+	f.limit = conns.NewLimit(rt.cfg.MaxConnections, rt.log, f.makeRoom)
+	changed := server.ConnState
+	server.ConnState = func(conn net.Conn, state http.ConnState) {
+		f.others.served.Note(conn, state, f.now.Load())
+		if changed != nil {
+			changed(conn, state)
+		}
+	}
+	f.h2 = newH2Server(f)
+	f.wall.Store(time.Now().Unix())
+	f.done.Go(f.clock)
+	f.done.Go(func() { _ = server.Serve(f.others) })
+	return f
+}
+
+// Serve takes connections from l until it fails, or the front is shut down,
+// when it returns [http.ErrServerClosed].
+func (f *Server) Serve(l net.Listener) error { return f.serve(l, f.start) }
+
+func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
+	if !f.track(l) {
+		l.Close()
+		return http.ErrServerClosed
+	}
+	defer l.Close()
+	pause := time.Duration(0)
+	for f.limit.Admit(f.leaving) {
+		conn, err := l.Accept()
+		if err == nil {
+			pause = 0
+			start(&conns.Admitted{Conn: conn, Limit: f.limit})
+			continue
+		}
+		f.limit.Dismiss()
+		switch {
+		case f.isClosing():
+			return http.ErrServerClosed
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // most likely out of file descriptors
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			f.router.cfg.Logger.Warn("cannot accept a connection", "error", err, "pause", pause)
+			time.Sleep(pause)
+		}
+	}
+	return http.ErrServerClosed
+}
+
+func (f *Server) track(l net.Listener) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listeners[l] = struct{}{}
+	return !f.closing
+}
+
+func (f *Server) isClosing() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closing
+}
+
+func (f *Server) start(conn net.Conn) {
+	c := newFrontConn(f, conn)
+	if c == nil { // not a kind of connection that the fast way knows
+		f.others.put(conn, nil)
+		return
+	}
+	if !f.keep(c) {
+		conn.Close()
+		return
+	}
+	go c.serve()
+}
+
+// keep begins the front's knowledge of a connection, unless it is closing.
+func (f *Server) keep(c servedConn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.closing {
+		f.conns[c] = struct{}{}
+	}
+	return !f.closing
+}
+
+// handOver gives the connection, of which read has not been answered, to those
+// who speak HTTP/2, or to the server.
+func (c *frontConn) handOver(read []byte) {
+	read = bytes.Clone(read)
+	c.drop()
+	if c.front.speaksH2(read) {
+		c.front.forget(c)
+		_ = c.conn.SetDeadline(time.Time{})
+		c.front.serveH2(c.conn, read)
+		return
+	}
+	_ = c.conn.SetDeadline(time.Time{})
+	c.front.others.put(c.conn, read)
+}
+
+// forget ends the front's knowledge of a connection.
+func (f *Server) forget(c servedConn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.conns, c)
+	if f.closing && len(f.conns) == 0 {
+		f.closeEmpty()
+	}
+}
+
+func (f *Server) closeEmpty() {
+	select {
+	case <-f.empty:
+	default:
+		close(f.empty)
+	}
+}
+
+// dateText returns the value of the Date field.
+func (f *Server) dateText() string { return f.date.Text(time.Unix(f.wall.Load(), 0)) }
+
+// clock goes through the connections at each tick.
+func (f *Server) clock() {
+	t := time.NewTicker(conns.Tick)
+	defer t.Stop()
+	for {
+		select {
+		case <-f.stop:
+			return
+		case at := <-t.C:
+			f.wall.Store(at.Unix())
+		}
+		now := f.now.Add(1)
+		f.mu.Lock()
+		for c := range f.conns {
+			c.check(now, f.closing)
+		}
+		f.mu.Unlock()
+	}
+}
+
+// makeRoom ends connections that have been without a request for longest.
+func (f *Server) makeRoom() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	served := f.others.served.List()
+	for c := range f.conns {
+		served = append(served, c)
+	}
+	conns.EndLongestIdle(served, f.now.Load())
+}
+
+// leaveLocked ends taking connections.
+func (f *Server) leaveLocked() {
+	if f.closing {
+		return
+	}
+	f.closing = true
+	close(f.leaving)
+	for l := range f.listeners {
+		l.Close()
+	}
+}
+
+// Shutdown takes no more connections, ends the idle ones, and waits for the
+// requests that run.
+func (f *Server) Shutdown(ctx context.Context) error {
+	f.mu.Lock()
+	f.leaveLocked()
+	if len(f.conns) == 0 {
+		f.closeEmpty()
+	}
+	for c := range f.conns {
+		c.check(f.now.Load(), true)
+	}
+	f.mu.Unlock()
+	err := f.server.Shutdown(ctx)
+	select {
+	case <-f.empty:
+	case <-ctx.Done():
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// Close ends all connections at once. It may be called more than once.
+func (f *Server) Close() error {
+	f.mu.Lock()
+	f.leaveLocked()
+	for c := range f.conns {
+		c.close()
+	}
+	select {
+	case <-f.stop:
+	default:
+		close(f.stop)
+	}
+	f.mu.Unlock()
+	err := f.server.Close()
+	f.others.Close()
+	f.h2.Close()
+	f.done.Wait()
+	return err
+}
+
+// handovers is the listener on which a server gets the connections that are
+// handed over to it.
+type handovers struct {
+	conns  chan net.Conn
+	served conns.Served
+	once   sync.Once
+	ended  chan struct{}
+}
+
+func newHandovers() *handovers {
+	return &handovers{conns: make(chan net.Conn), ended: make(chan struct{})}
+}
+
+// put hands conn over, of which read has been read.
+func (h *handovers) put(conn net.Conn, read []byte) {
+	conn = conns.Follow(conn, read)
+	select {
+	case h.conns <- conn:
+	case <-h.ended:
+		conn.Close()
+	}
+}
+
+func (h *handovers) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.ended:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handovers) Close() error {
+	h.once.Do(func() { close(h.ended) })
+	return nil
+}
+
+func (h *handovers) Addr() net.Addr { return &net.TCPAddr{} }

@@ -1,0 +1,89 @@
+package router
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+)
+
+// ServeTLS is Serve for HTTPS, with the certificate chain and the private key in
+// these files, in PEM. HTTP/2 goes the front's own way, HTTP/1.1 the server's.
+// The server's TLSConfig is respected, its Protocols say what is offered.
+func (f *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		l.Close()
+		return fmt.Errorf("router: the certificate for HTTPS: %w", err)
+	}
+	cfg := f.tls.Clone()
+	cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
+	return f.serve(l, func(conn net.Conn) {
+		c := handshake{tls.Server(conn, cfg), f.now.Load()}
+		if !f.keep(c) {
+			conn.Close()
+			return
+		}
+		go f.shake(c)
+	})
+}
+
+// tlsConfig returns the server's TLSConfig, which the server itself changes when
+// it starts, offering the server's Protocols.
+func tlsConfig(s *http.Server) *tls.Config {
+	cfg := new(tls.Config)
+	if s.TLSConfig != nil {
+		cfg = s.TLSConfig.Clone()
+	}
+	cfg.NextProtos = nil
+	if s.Protocols == nil || s.Protocols.HTTP2() {
+		cfg.NextProtos = append(cfg.NextProtos, "h2")
+	}
+	if s.Protocols == nil || s.Protocols.HTTP1() {
+		cfg.NextProtos = append(cfg.NextProtos, "http/1.1")
+	}
+	return cfg
+}
+
+// handshake is a connection whose TLS handshake is under way.
+type handshake struct {
+	*tls.Conn
+	began int64 // tick
+}
+
+// check implements servedConn.
+func (c handshake) check(_ int64, closing bool) {
+	if closing {
+		c.close()
+	}
+}
+
+// close implements servedConn.
+func (c handshake) close() { c.NetConn().Close() }
+
+// IdleFor implements idleConn.
+func (c handshake) IdleFor(now int64) int64 { return now - c.began }
+
+// EndUnused implements idleConn.
+func (c handshake) EndUnused() { c.close() }
+
+// shake shakes hands, and hands the connection on.
+func (f *Server) shake(c handshake) {
+	defer f.forget(c)
+	ctx, cancel := context.WithTimeout(context.Background(), hop.ReadHeaderTimeout)
+	defer cancel()
+	switch err := c.HandshakeContext(ctx); {
+	case err != nil:
+		f.router.cfg.Logger.Debug("TLS handshake failed", "client", c.RemoteAddr(), "error", err)
+		c.close()
+	case c.ConnectionState().NegotiatedProtocol == "h2":
+		f.forget(c)
+		f.serveH2(c.Conn, nil)
+	default:
+		f.forget(c)
+		f.others.put(c.Conn, nil)
+	}
+}

@@ -1,0 +1,125 @@
+package router_test
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// entrance is one of the ways on which requests reach an app.
+type entrance struct {
+	name  string
+	base  string
+	http2 bool
+}
+
+// send sends a request and returns the answer in a form that can be compared.
+// lines are fields as in HTTP/1.1.
+func (e *entrance) send(t *testing.T, method, target string, lines []string, body string) string {
+	t.Helper()
+	lines = append([]string{"X-Key: k"}, lines...)
+	if !e.http2 {
+		head := append([]string{method + " " + target + " HTTP/1.1", "Host: shop.example"}, lines...)
+		return rawExchange(t, e.base, strings.Join(append(head, "", ""), "\r\n")+body)
+	}
+	fields := []string{":method", method, ":scheme", "http", ":authority", "shop.example", ":path", target}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ":")
+		fields = append(fields, strings.ToLower(name), strings.TrimSpace(value))
+	}
+	return h2Exchange(t, e.base, h2Head(true, fields...))
+}
+
+// entrances returns every way to an app: behind a sidecar, on the short way and
+// on net/http's, and as a handler; each at the worker's own port, and through
+// routers with and without the link, which take HTTP/1.1 and HTTP/2 at a [router.Server]
+// and by net/http. change may be nil.
+func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *worker.Config)) (all []entrance) {
+	t.Helper()
+	if change == nil {
+		change = func(*router.Config, *worker.Config) {}
+	}
+	server := workertest.Serve(t, app)
+	keys := kit.KeySources(t, "header:X-Key")
+	for _, kind := range []string{"sidecar", "sidecar, net/http", "handler"} {
+		c := workertest.New(t, 16)
+		w := c.StartReady(func(cfg *worker.Config) {
+			cfg.Keys = keys
+			change(&router.Config{}, cfg)
+		})
+		var h http.Handler
+		switch kind {
+		case "sidecar":
+			h = kit.Must(w.Sidecar(kit.Must(url.Parse(server.URL))))
+		case "sidecar, net/http":
+			h = kit.Must(w.Sidecar(kit.Must(url.Parse(server.URL + "/?app=1"))))
+		default:
+			h = w.Handler(app)
+		}
+		addr := w.Listen(t, h)
+		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, entrance{kind + ", own port", "http://" + addr, false})
+		for _, hop := range []string{"link", "HTTP"} {
+			cfg := router.Config{Keys: keys}
+			if cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr)); hop == "link" {
+				cfg.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+			}
+			change(&cfg, &worker.Config{})
+			all = append(all, routerEntrances(t, kind+", "+hop, cfg)...)
+		}
+	}
+	cfg := router.Config{Keys: keys, Members: routertest.NewCluster(t, routertest.Member("w1", server.URL))}
+	change(&cfg, &worker.Config{})
+	return append(all, routerEntrances(t, "router alone", cfg)...)
+}
+
+// routerEntrances returns the ways into a router.
+func routerEntrances(t *testing.T, name string, cfg router.Config) []entrance {
+	t.Helper()
+	return routerEntrancesOf(t, name, routertest.New(t, cfg))
+}
+
+func routerEntrancesOf(t *testing.T, name string, rt *router.Router) []entrance {
+	t.Helper()
+	front, _ := frontOf(t, rt)
+	return []entrance{
+		{name + ", net/http", routertest.ThroughNetHTTP(t, rt).URL, false},
+		{name + ", front", front, false},
+		{name + ", h2", front, true},
+	}
+}
+
+// upload sends a body of chunks with trailers, some of them announced, and
+// returns the answer in a form that can be compared.
+func (e *entrance) upload(t *testing.T, target, announced string, trailers []string) string {
+	t.Helper()
+	if !e.http2 {
+		return e.send(t, "POST", target, []string{"Transfer-Encoding: chunked", "Trailer: " + announced}, "4\r\nbody\r\n0\r\n"+strings.Join(append(trailers, "", ""), "\r\n"))
+	}
+	head := []string{":method", "POST", ":scheme", "http", ":authority", "shop.example", ":path", target, "x-key", "k", "trailer", announced}
+	var fields []string
+	for _, line := range trailers {
+		name, value, _ := strings.Cut(line, ":")
+		fields = append(fields, strings.ToLower(name), strings.TrimSpace(value))
+	}
+	return h2Exchange(t, e.base, h2Head(false, head...)+h2Data(false, "body")+h2Head(true, fields...))
+}
+
+// dial connects to the entrance.
+func (e *entrance) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn := kit.Must(dialHTTP(e.base))
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}

@@ -1,0 +1,125 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// runContext is an execution's context. It carries the token and the chain of
+// keys that are held along it. What costs something, a context that can be
+// waited for and its registration with the partition, is made when first asked
+// for.
+type runContext struct {
+	parent  context.Context
+	part    *partition
+	cancels uint64 // part.cancels when the key was asked for
+	key     string
+	token   int64
+	client  context.Context // the caller's, if the execution outlives it; never changes once c is waited for
+	left    time.Time       // when the client was found to have left; guarded by part.mu
+
+	mu     sync.Mutex // guards what follows
+	ended  bool
+	inner  context.Context // nil until somebody waits for it
+	cancel context.CancelCauseFunc
+}
+
+type runContextKey struct{}
+
+// Deadline implements [context.Context].
+func (c *runContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+
+// Done implements [context.Context].
+func (c *runContext) Done() <-chan struct{} { return c.make().Done() }
+
+// Err implements [context.Context].
+func (c *runContext) Err() error {
+	if ctx := c.settled(); ctx != nil {
+		return ctx.Err()
+	}
+	return c.parent.Err()
+}
+
+// Value implements [context.Context]. Package context asks for its own kind of
+// context in this way, to find the cause.
+func (c *runContext) Value(key any) any {
+	if key == (runContextKey{}) {
+		return c
+	}
+	if ctx := c.settled(); ctx != nil {
+		return ctx.Value(key)
+	}
+	return c.parent.Value(key)
+}
+
+// settled returns the inner context, nil if there is none and c is not
+// cancelled for a reason of its own.
+func (c *runContext) settled() context.Context {
+	c.mu.Lock()
+	inner, ended := c.inner, c.ended
+	c.mu.Unlock()
+	if inner == nil && (ended || c.part.cancels.Load() != c.cancels) {
+		return c.make()
+	}
+	return inner
+}
+
+// make returns the inner context.
+func (c *runContext) make() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner == nil {
+		c.inner, c.cancel = context.WithCancelCause(c.parent)
+		switch {
+		case c.ended:
+			c.cancel(nil)
+		case !c.part.track(c):
+			c.cancel(ErrOwnershipLost)
+		}
+	}
+	return c.inner
+}
+
+// end cancels c, because its execution has ended.
+func (c *runContext) end() {
+	c.mu.Lock()
+	c.ended = true
+	cancel := c.cancel
+	c.mu.Unlock()
+	if cancel != nil {
+		c.part.untrack(c)
+		cancel(nil)
+	}
+}
+
+var endedContext = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errors.New("worker: the execution has ended"))
+	return ctx
+}()
+
+// TokenFrom returns the fencing token of the innermost execution that ctx
+// belongs to.
+func TokenFrom(ctx context.Context) (token int64, ok bool) {
+	c, ok := ctx.Value(runContextKey{}).(*runContext)
+	if !ok {
+		return 0, false
+	}
+	return c.token, true
+}
+
+// holds reports whether an execution that ctx belongs to holds key at w.
+func (w *Worker) holds(ctx context.Context, key string) bool {
+	for {
+		c, ok := ctx.Value(runContextKey{}).(*runContext)
+		if !ok {
+			return false
+		}
+		if c.part.worker == w && c.key == key {
+			return true
+		}
+		ctx = c.parent
+	}
+}

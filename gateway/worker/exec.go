@@ -1,0 +1,250 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// Errors that an execution can end with, or not begin because of.
+var (
+	// ErrOwnershipLost is the cause with which an execution's context is
+	// cancelled when this worker can no longer be sure to own the key.
+	ErrOwnershipLost = errors.New("worker: ownership lost")
+	// ErrUnavailable: this worker admits nothing at the moment, because its
+	// session is not confirmed or it shuts down.
+	ErrUnavailable = errors.New("worker: worker unavailable")
+	// ErrBusy: too many requests wait for the key, or in all.
+	ErrBusy = errors.New("worker: too many requests wait")
+	// ErrNested: the caller already holds the key, so the call would wait for
+	// itself.
+	ErrNested = errors.New("worker: nested call for a key that the caller holds")
+)
+
+// NotOwnerError says that this worker does not own the key, and which one
+// does, so far as is known. The call did not start. While no owner is known, it
+// is an [ErrUnavailable] as well, and its text says what is waited for.
+type NotOwnerError struct {
+	Partition int
+	Owner     string // incarnation; empty when not known
+	Addr      string // where Owner takes requests; empty when not known
+	Epoch     int64  // of Owner's ownership; 0 when not known
+
+	waiting string // why no owner is known
+}
+
+// Is makes an error without an owner an [ErrUnavailable].
+func (e *NotOwnerError) Is(target error) bool { return target == ErrUnavailable && e.Owner == "" }
+
+func (e *NotOwnerError) Error() string {
+	if e.Owner == "" {
+		return fmt.Sprintf("worker: no worker is known to own partition %d: %s", e.Partition, e.waiting)
+	}
+	return fmt.Sprintf("worker: partition %d belongs to %s at %s since epoch %d", e.Partition, e.Owner, e.Addr, e.Epoch)
+}
+
+// Execution is one admitted run of a function or handler. It holds its key:
+// no other execution of the key runs, here or on another worker, until it
+// ends. It is a small value, valid until the function that received it
+// returns.
+type Execution struct {
+	run   *run
+	life  uint64
+	key   string
+	token int64
+}
+
+// Key returns the key that is held.
+func (x Execution) Key() string { return x.key }
+
+// Token returns the fencing token. Tokens strictly increase from one execution
+// of a key to the next, on whichever worker, so a resource that refuses lower
+// ones never applies an older owner's write after a newer one's.
+func (x Execution) Token() int64 { return x.token }
+
+// Epoch returns the epoch of the ownership under which the execution was
+// admitted.
+func (x Execution) Epoch() int64 { return x.token >> sequenceBits }
+
+// Context returns the context to work under: the caller's, cancelled with
+// cause [ErrOwnershipLost] when the ownership cannot be confirmed in time, and
+// cancelled when the execution ends. [TokenFrom] finds the token in it. It is
+// made when first asked for.
+func (x Execution) Context() context.Context {
+	r := x.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ask(x.life) {
+		return endedContext
+	}
+	if r.ctx == nil {
+		r.ctx = &runContext{parent: r.parent, part: r.part, cancels: r.cancels, key: x.key, token: x.token}
+	}
+	return r.ctx
+}
+
+// run is the part of an execution that the worker keeps. Runs are pooled; state
+// tells the executions that used one apart.
+type run struct {
+	part    *partition
+	parent  context.Context
+	cancels uint64 // part.cancels when the key was asked for
+
+	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
+	mu    sync.Mutex    // guards ctx, which is not touched in an even state
+	ctx   *runContext   // nil until it is asked for
+}
+
+// ask reports whether the execution of that life goes on, in which case its
+// context will be ended with it. It needs r.mu.
+func (r *run) ask(life uint64) bool {
+	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
+}
+
+// end ends the execution of that life, and its context, if there is one.
+func (r *run) end(life uint64) {
+	if r.state.Load() == life && r.state.CompareAndSwap(life, life+2) {
+		return
+	}
+	r.mu.Lock()
+	r.state.Store(life + 2)
+	ctx := r.ctx
+	r.ctx = nil
+	r.mu.Unlock()
+	ctx.end()
+}
+
+var runs = sync.Pool{New: func() any { return new(run) }}
+
+// Do runs fn while it holds key: no other execution of the key runs at the
+// same time, here or on another worker (see docs/guarantees.md for the
+// conditions). Callers of one key run in the order in which they came. Do
+// returns fn's error, or without having run it: ctx's cause, an error that
+// wraps [ErrNoKey] or [ErrBadKey], [ErrBusy], [ErrNested], [ErrUnavailable], or
+// a [*NotOwnerError].
+func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
+	x, err := w.admit(ctx, key, 0, nil)
+	if err != nil {
+		return err
+	}
+	defer w.release(x)
+	return fn(x)
+}
+
+// waits bounds how many requests of one origin wait for their keys.
+// [link.ServerRequest] implements it.
+type waits interface {
+	BeginWait() bool
+	EndWait()
+}
+
+// admit waits for key and returns the execution that holds it. epoch is the
+// highest epoch that the caller knows for the key's partition, or 0; share
+// bounds the waiting, nil for no bound but the worker's own.
+//
+// The order matters: what cancels executions is read before the key is asked
+// for and the lease is compared after it was granted, so neither a cancellation
+// nor an expiry in between is missed, however long the process was stopped.
+func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits) (Execution, error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return Execution{}, err
+	}
+	if ctx.Err() != nil {
+		return Execution{}, context.Cause(ctx)
+	}
+	p := &w.parts[w.settings.Ring.Partition(key)]
+	cancels := p.cancels.Load()
+	token, err := p.table.TryLock(key)
+	if err == nil {
+		err = w.confirm(p, key, token, cancels)
+	}
+	if err != nil {
+		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, share, err)
+	}
+	if err != nil {
+		return Execution{}, err
+	}
+	if token&(1<<sequenceBits-1) >= sequenceLow {
+		p.sequenceLow(token >> sequenceBits)
+	}
+	r := runs.Get().(*run)
+	r.part, r.parent, r.cancels = p, ctx, cancels
+	return Execution{run: r, life: r.state.Load(), key: key, token: token}, nil
+}
+
+// errCancelled: all that the partition had admitted was cancelled while a key
+// of it was asked for.
+var errCancelled = errors.New("worker: cancelled while the key was asked for")
+
+// confirm compares the lease, and then what cancels, once key was granted. It
+// frees key again if either says no. In this order, because the lease may be
+// that of the worker's next incarnation: it came after the cancellation of all
+// that the one before had admitted.
+func (w *Worker) confirm(p *partition, key string, token int64, cancels uint64) (err error) {
+	admits := w.admits(time.Now())
+	if w.confirming != nil {
+		w.confirming()
+	}
+	switch {
+	case !admits:
+		err = ErrUnavailable
+	case p.cancels.Load() != cancels:
+		err = errCancelled
+	default:
+		return nil
+	}
+	p.unlock(key, token)
+	return err
+}
+
+// admitSlowly goes on where the key was not granted at once, or could not be
+// confirmed, with err.
+func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, share waits, err error) (token int64, cancels uint64, _ error) {
+	if share != nil {
+		if !share.BeginWait() {
+			return 0, 0, fmt.Errorf("%w: half of what its link carries", ErrBusy)
+		}
+		defer share.EndWait()
+	}
+	for {
+		switch {
+		case errors.Is(err, localmutex.ErrClosed):
+			if err := p.awaitOwnership(ctx, epoch); err != nil {
+				return 0, 0, err
+			}
+		case errors.Is(err, ErrUnavailable):
+			return 0, 0, err
+		case w.holds(ctx, key):
+			return 0, 0, fmt.Errorf("%w: %q", ErrNested, key)
+		case !w.admits(time.Now()):
+			return 0, 0, ErrUnavailable
+		}
+		cancels = p.cancels.Load()
+		token, err = p.table.Lock(ctx, key)
+		if err == nil {
+			err = w.confirm(p, key, token, cancels)
+		}
+		switch {
+		case err == nil:
+			return token, cancels, nil
+		case errors.Is(err, localmutex.ErrQueueFull):
+			return 0, 0, fmt.Errorf("%w for key %q: %w", ErrBusy, key, err)
+		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):
+			return 0, 0, err
+		}
+	}
+}
+
+func (w *Worker) release(x Execution) {
+	r, p := x.run, x.run.part
+	r.end(x.life)
+	r.parent, r.part = nil, nil
+	runs.Put(r)
+	p.unlock(x.key, x.token)
+}

@@ -1,0 +1,13 @@
+package worker
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+)
+
+// SidecarOver is Sidecar for an app at http://app that dial connects to.
+func (w *Worker) SidecarOver(dial func(context.Context) (net.Conn, error)) http.Handler {
+	return w.sidecar(&url.URL{Scheme: "http", Host: "app"}, "http://app", true, dial)
+}

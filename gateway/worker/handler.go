@@ -1,0 +1,233 @@
+package worker
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+)
+
+// Handler returns a handler that runs next with the request's key held. It
+// takes the key from the router's [HeaderKey], or without that from
+// Config.Keys. next sees [HeaderKey], [HeaderToken], [HeaderEpoch] and
+// [HeaderPartition]; its request's context is the execution's, see
+// [Execution.Context] and [TokenFrom].
+//
+// A request for a key of another worker gets 421 with the owner as a hint, one
+// without a key or with a bad one 400, one for a key that its sender already
+// holds 508; 429 and 503 carry Retry-After. None of these has run next.
+func (w *Worker) Handler(next http.Handler) http.Handler {
+	return &keyedHandler{worker: w, next: next}
+}
+
+// keyedHandler admits requests. With detach set, next's context outlives the
+// client, so that the key stays held for as long as next runs on.
+type keyedHandler struct {
+	worker *Worker
+	next   http.Handler
+	detach bool
+}
+
+func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if fields.RefuseForm(rw, r) {
+		return
+	}
+	key, err := h.worker.requestKey(r)
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	baggage, err := addHeld(r.Header.Values("Baggage"), key)
+	if err != nil {
+		Refuse(rw, err)
+		return
+	}
+	epoch, _ := strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+	x, err := h.worker.admit(r.Context(), key, epoch, nil)
+	if err != nil {
+		Refuse(rw, err)
+		return
+	}
+	defer h.worker.release(x)
+	if h.detach {
+		x.detach()
+	}
+	r = r.WithContext(x.Context())
+	r.Header = r.Header.Clone()
+	a := &appWriter{handler: h, upgrade: h.worker.fields.Clean(r.Header, true)}
+	setAppHeader(r.Header, x, baggage)
+	a.ServeHTTP(rw, r)
+}
+
+// appNames are the names of what appValues returns.
+var appNames = [...]string{gateway.HeaderKey, gateway.HeaderToken, gateway.HeaderEpoch, gateway.HeaderPartition, "Baggage"}
+
+// appValues returns what the app is told of its execution.
+func appValues(x Execution, baggage string) [len(appNames)]string {
+	var memory [64]byte
+	b := strconv.AppendInt(memory[:0], x.Token(), 10)
+	token := len(b)
+	b = strconv.AppendInt(b, x.Epoch(), 10)
+	epoch := len(b)
+	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
+	numbers := string(b)
+	return [...]string{url.PathEscape(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
+}
+
+// setAppHeader sets what the app is told of its execution.
+func setAppHeader(h http.Header, x Execution, baggage string) {
+	all := appValues(x, baggage)
+	values := all[:]
+	for i, name := range appNames {
+		h[name] = values[i : i+1 : i+1]
+	}
+}
+
+func (w *Worker) requestKey(r *http.Request) (string, error) {
+	if r.Header.Get(gateway.HeaderKey) != "" {
+		return gateway.KeyFromHeader(r.Header)
+	}
+	if len(w.cfg.Keys) == 0 {
+		return "", fmt.Errorf("%w: send it percent-encoded in %s, or go through a router", gateway.ErrNoKey, gateway.HeaderKey)
+	}
+	return gateway.ExtractKey(w.cfg.Keys, r)
+}
+
+// Refuse answers a request that was not admitted.
+func Refuse(rw http.ResponseWriter, err error) {
+	h := rw.Header()
+	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
+	status := http.StatusServiceUnavailable
+	switch {
+	case isNotOwner:
+		status = http.StatusMisdirectedRequest
+		h.Set(hop.HeaderRefused, hop.RefusedNotOwner)
+		if notOwner.Owner != "" {
+			h.Set(hop.HeaderOwner, notOwner.Owner)
+			h.Set(hop.HeaderOwnerAddr, notOwner.Addr)
+			h.Set(gateway.HeaderEpoch, strconv.FormatInt(notOwner.Epoch, 10))
+		}
+	case errors.Is(err, ErrUnavailable):
+		h.Set(hop.HeaderRefused, hop.RefusedUnavailable)
+		h.Set("Retry-After", "1")
+	case errors.Is(err, ErrBusy):
+		status = http.StatusTooManyRequests
+		h.Set(hop.HeaderRefused, hop.RefusedBusy)
+		h.Set("Retry-After", "1")
+	case errors.Is(err, ErrNested):
+		status = http.StatusLoopDetected
+	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
+		status = http.StatusBadRequest
+	}
+	http.Error(rw, err.Error(), status)
+}
+
+// appWriter lets the app answer one request, and passes the response on without
+// the headers that only Keyway may set. With detach it goes on taking the
+// response of an app whose client has left.
+type appWriter struct {
+	http.ResponseWriter
+	handler *keyedHandler
+	upgrade string // protocol that the app may change to, "" for none
+	wrote   bool
+	gone    bool // the client left, or has its whole answer
+}
+
+// ServeHTTP implements [http.Handler].
+func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	a.ResponseWriter = rw
+	if rules := &a.handler.worker.fields; r.Body != nil && r.Body != http.NoBody {
+		rules.StripTrailer(r.Trailer)
+		r.Body = &trailedBody{r.Body, r, rules}
+	}
+	a.handler.next.ServeHTTP(a, r)
+	a.begin()
+	fields.CleanTrailers(a.Header())
+}
+
+// trailedBody is a request's body. At its end it removes those trailers that may
+// not be there: net/http adds all that have come, announced or not.
+type trailedBody struct {
+	io.ReadCloser
+	request *http.Request
+	rules   *fields.Rules
+}
+
+func (b *trailedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		b.rules.StripTrailer(b.request.Trailer)
+	}
+	return n, err
+}
+
+func (a *appWriter) WriteHeader(status int) {
+	a.begin()
+	if status == http.StatusSwitchingProtocols && a.upgrade == "" && !a.wrote {
+		clear(a.Header())
+		http.Error(a.ResponseWriter, "worker: the app changes protocols unasked", http.StatusBadGateway)
+		a.wrote, a.gone = true, true
+		return
+	}
+	a.ResponseWriter.WriteHeader(status)
+	a.wrote = a.wrote || status >= 200
+}
+
+func (a *appWriter) begin() {
+	if !a.wrote {
+		fields.CleanAnswer(a.Header())
+		if a.handler.detach { // it is an app's behind a sidecar
+			fields.LeaveUntyped(a.Header())
+		}
+	}
+}
+
+func (a *appWriter) Write(b []byte) (int, error) {
+	a.begin()
+	a.wrote = true
+	if a.gone {
+		return len(b), nil
+	}
+	n, err := a.ResponseWriter.Write(b)
+	if err != nil && a.handler.detach {
+		a.gone = true
+		return len(b), nil
+	}
+	return n, err
+}
+
+// ReadFrom keeps the server's own fast path for copying.
+func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
+	if rf, ok := a.ResponseWriter.(io.ReaderFrom); ok && !a.handler.detach {
+		a.begin()
+		a.wrote = true
+		return rf.ReadFrom(r)
+	}
+	return io.Copy(struct{ io.Writer }{a}, r)
+}
+
+// Flush implements [http.Flusher].
+func (a *appWriter) Flush() {
+	a.begin()
+	a.wrote = true
+	_ = http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Hijack implements [http.Hijacker], for requests whose protocol may change.
+func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if a.upgrade == "" {
+		return nil, nil, fmt.Errorf("worker: the request asks for no protocol of Config.Upgrades: %w", http.ErrNotSupported)
+	}
+	return http.NewResponseController(a.ResponseWriter).Hijack()
+}
+
+// Unwrap lets [http.ResponseController] reach the server's writer.
+func (a *appWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,0 +1,213 @@
+package worker_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// startServing starts a worker on a real clock, owning everything.
+func startServing(t *testing.T, change ...func(*worker.Config)) *workertest.Worker {
+	t.Helper()
+	c := workertest.New(t, 16)
+	return c.StartReady(change...)
+}
+
+func TestHandlerPassesKeyAndToken(t *testing.T) {
+	w := startServing(t)
+	s := workertest.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		key, err := gateway.KeyFromHeader(r.Header)
+		if err != nil {
+			t.Error(err)
+		}
+		token, ok := worker.TokenFrom(r.Context())
+		if !ok || r.Header.Get(gateway.HeaderToken) != strconv.FormatInt(token, 10) {
+			t.Errorf("token %d in the context, %q in the header", token, r.Header.Get(gateway.HeaderToken))
+		}
+		if r.Header.Get(gateway.HeaderEpoch) != strconv.FormatInt(worker.TokenEpoch(token), 10) {
+			t.Errorf("epoch %q", r.Header.Get(gateway.HeaderEpoch))
+		}
+		if got := r.Header.Get("Keyway-Forged"); got != "" {
+			t.Errorf("the handler sees Keyway-Forged: %q", got)
+		}
+		rw.Header().Set("Keyway-Refused", "not-owner")
+		rw.Header().Set("X-App", "yes")
+		rw.WriteHeader(http.StatusMisdirectedRequest)
+		fmt.Fprint(rw, key)
+	})))
+	for _, key := range []string{"order-42", "käse 100%", "a/b?c", strings.Repeat("k", gateway.MaxKeyLen)} {
+		res, body := kit.Fetch(t, s.URL, gateway.HeaderKey, url.PathEscape(key), "Keyway-Forged", "1")
+		if body != key || res.StatusCode != http.StatusMisdirectedRequest || res.Header.Get("X-App") != "yes" {
+			t.Errorf("key %.20q: status %d, key %.20q", key, res.StatusCode, body)
+		}
+		if got := res.Header.Get("Keyway-Refused"); got != "" {
+			t.Errorf("TestTrap: an app's 421 carries the marker %q", got)
+		}
+	}
+}
+
+func TestHandlerRefusals(t *testing.T) {
+	c := workertest.New(t, 16)
+	other := c.StartReady()
+	w := c.Start(func(cfg *worker.Config) {
+		cfg.Keys = []gateway.KeySource{kit.Must(gateway.ParseKeySource("query:id"))}
+		cfg.Members = frozen{cfg.Members}
+	})
+	ran := false
+	s := workertest.Serve(t, w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true })))
+	kit.Eventually(t, "the worker knows the owner", func() bool {
+		res, _ := kit.Fetch(t, s.URL+"?id=k")
+		return res.Header.Get("Keyway-Owner") != ""
+	})
+	nested := "other=1, keyway-held=" + strconv.FormatUint(0x1, 16)
+	tests := []struct {
+		name, query string
+		header      []string
+		status      int
+		want        string
+	}{
+		{"no key", "", nil, 400, "query:id"},
+		{"bad key from the router", "", []string{gateway.HeaderKey, "%zz"}, 400, "percent-encoded"},
+		{"control character", "?id=a%00b", nil, 400, "control character"},
+		{"invalid UTF-8", "?id=%ff", nil, 400, "UTF-8"},
+		{"too long", "?id=" + strings.Repeat("k", gateway.MaxKeyLen+1), nil, 400, "limit"},
+		{"not the owner", "?id=k", nil, 421, other.Incarnation()},
+		{"unrelated baggage", "?id=k", []string{"Baggage", nested}, 421, other.Incarnation()},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			res, body := kit.Fetch(t, s.URL+tt.query, tt.header...)
+			if res.StatusCode != tt.status || !strings.Contains(body, tt.want) {
+				t.Errorf("status %d, body %q; want %d and %q in it", res.StatusCode, body, tt.status, tt.want)
+			}
+			if tt.status == 421 && (res.Header.Get("Keyway-Owner") != other.Incarnation() || res.Header.Get("Keyway-Owner-Addr") != "w1:80" || res.Header.Get("Keyway-Epoch") == "") {
+				t.Errorf("hint %v", res.Header)
+			}
+		})
+	}
+	if ran {
+		t.Error("a refused request ran the handler")
+	}
+}
+
+// frozen is a membership that nobody learns of: its worker stays off the ring.
+type frozen struct{ gateway.Members }
+
+func (frozen) Announce(func(*ring.Member)) error { return nil }
+
+// A chain of calls that comes back to a key that it holds fails, also over
+// HTTP, if the app passes the baggage on.
+func TestTrapNestedCallFailsFast(t *testing.T) {
+	w := startServing(t)
+	var s *httptest.Server
+	s = workertest.Serve(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		key, _ := gateway.KeyFromHeader(r.Header)
+		if next := map[string]string{"a": "b", "b": "a"}[key]; r.URL.Path == "/chain" {
+			res, body := kit.Fetch(t, s.URL+"/chain", gateway.HeaderKey, next, "Baggage", r.Header.Get("Baggage"))
+			rw.WriteHeader(res.StatusCode)
+			fmt.Fprint(rw, body)
+		}
+	})))
+	res, body := kit.Fetch(t, s.URL+"/chain", gateway.HeaderKey, "a", "Baggage", "tenant=7")
+	if res.StatusCode != http.StatusLoopDetected || !strings.Contains(body, `"a"`) {
+		t.Errorf("status %d, %q; want 508", res.StatusCode, body)
+	}
+}
+
+func TestSidecarOverUnixSocket(t *testing.T) {
+	w := startServing(t)
+	path := t.TempDir() + "/app.sock"
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		rw.Header().Set("Trailer", "X-Sum")
+		fmt.Fprintf(rw, "%s %s %s %s %s", r.Method, r.Host, r.URL, r.Header.Get("X-Forwarded-For"), body)
+		rw.Header().Set("X-Sum", "1")
+	})}
+	go app.Serve(l)
+	defer app.Close()
+	sidecar, err := w.Sidecar(kit.Must(url.Parse("unix://" + path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := workertest.Serve(t, sidecar)
+	r := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL+"/orders/1?x=a%20b", strings.NewReader("body")))
+	r.Host = "shop.example"
+	r.Header.Set(gateway.HeaderKey, "k")
+	r.Header.Set("X-Forwarded-For", "192.0.2.1")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, _ := io.ReadAll(res.Body)
+	if want := "PUT shop.example /orders/1?x=a%20b 192.0.2.1 body"; string(body) != want || res.Trailer.Get("X-Sum") != "1" {
+		t.Errorf("the app saw %q, want %q; trailer %v", body, want, res.Trailer)
+	}
+}
+
+func TestSidecarWithoutApp(t *testing.T) {
+	w := startServing(t)
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	addr := l.Addr().String()
+	l.Close()
+	sidecar, err := w.Sidecar(kit.Must(url.Parse("http://" + addr)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, body := kit.Fetch(t, workertest.Serve(t, sidecar).URL, gateway.HeaderKey, "k")
+	if res.StatusCode != http.StatusBadGateway || body != "worker: the app did not answer\n" {
+		t.Errorf("status %d, %q; want 502, and nothing of the inside", res.StatusCode, body)
+	}
+	if _, err := w.Sidecar(kit.Must(url.Parse("ftp://x"))); err == nil {
+		t.Error("an ftp URL is taken")
+	}
+}
+
+// Protocol upgrades pass the worker, with the key held until they end.
+func TestSidecarUpgrade(t *testing.T) {
+	w := startServing(t, func(cfg *worker.Config) { cfg.Upgrades = []string{"echo"} })
+	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		conn, buf, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		line, _ := buf.ReadString('\n')
+		fmt.Fprint(conn, "echo "+line)
+	}))
+	sidecar, err := w.Sidecar(kit.Must(url.Parse(app.URL)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := kit.Must(net.Dial("tcp", strings.TrimPrefix(workertest.Serve(t, sidecar).URL, "http://")))
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: x\r\n%s: k\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n", gateway.HeaderKey)
+	in := bufio.NewReader(conn)
+	res, err := http.ReadResponse(in, nil)
+	if err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", res, err)
+	}
+	fmt.Fprint(conn, "hello\n")
+	if line, _ := in.ReadString('\n'); line != "echo hello\n" {
+		t.Errorf("got %q", line)
+	}
+}

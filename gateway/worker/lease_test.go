@@ -1,0 +1,343 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// cutStore is a store that can be cut off from its worker.
+type cutStore struct {
+	worker.Store
+	mu  sync.Mutex
+	cut bool
+}
+
+func (s *cutStore) set(cut bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut = cut
+}
+
+func (s *cutStore) reach(ctx context.Context) error {
+	s.mu.Lock()
+	cut := s.cut
+	s.mu.Unlock()
+	if !cut {
+		return nil
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *cutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	return s.Store.Renew(ctx, generation, incarnation, ttl)
+}
+
+func (s *cutStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+	if err := s.reach(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Register(ctx, generation, session, ttl, holdings)
+}
+
+func (s *cutStore) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
+	if err := s.reach(ctx); err != nil {
+		return handoff.Snapshot{}, err
+	}
+	return s.Store.Observe(ctx, generation, since)
+}
+
+// A worker that cannot confirm its session admits nothing after 0.7 of the TTL,
+// neither newcomers nor those who win the key's mutex then, and cancels what
+// runs at 0.8. It works again once the store is back.
+func TestTrapStoppedBeforeStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		store := &cutStore{Store: c.Store}
+		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
+		w.AwaitServing(t, 16)
+		time.Sleep(5 * time.Second)
+		store.set(true)
+		cut := time.Now()
+
+		var wg sync.WaitGroup
+		entered := make(chan struct{})
+		wg.Go(func() {
+			err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+				close(entered)
+				<-x.Context().Done()
+				if cause := context.Cause(x.Context()); !errors.Is(cause, worker.ErrOwnershipLost) {
+					t.Errorf("cancelled with %v", cause)
+				}
+				if d := time.Since(cut); d < 6*time.Second || d > 8*time.Second {
+					t.Errorf("cancelled after %v, want at 0.8 of the TTL after a renewal that was up to 2s old", d)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-entered
+		wg.Go(func() { // wins the mutex when the one above is cancelled
+			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, worker.ErrUnavailable) {
+				t.Errorf("the one that waited: %v", err)
+			}
+		})
+		wg.Go(func() { // ends by itself, past the lease but before anything is cancelled
+			_ = w.Do(t.Context(), "k2", func(x worker.Execution) error {
+				time.Sleep(6500 * time.Millisecond)
+				return x.Context().Err()
+			})
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if err := w.Do(t.Context(), "k2", ok); !errors.Is(err, worker.ErrUnavailable) {
+				t.Errorf("the one that won the mutex past the lease: %v", err)
+			}
+		})
+		time.Sleep(4900 * time.Millisecond)
+		if err := w.Do(t.Context(), "other", ok); err != nil {
+			t.Errorf("inside the lease: %v", err)
+		}
+		time.Sleep(2200 * time.Millisecond)
+		if err := w.Do(t.Context(), "other", ok); !errors.Is(err, worker.ErrUnavailable) {
+			t.Errorf("past the lease: %v", err)
+		}
+		if w.Ready() == nil {
+			t.Error("ready without a lease")
+		}
+		wg.Wait()
+
+		store.set(false)
+		for w.Do(t.Context(), "k", ok) != nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if d := time.Since(cut); d > 40*time.Second {
+			t.Errorf("works again after %v", d)
+		}
+	})
+}
+
+// With ServeWithoutStore the worker goes on while its view stays the same.
+func TestServeWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		store := &cutStore{Store: c.Store}
+		w := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.ServeWithoutStore = store, true })
+		w.AwaitServing(t, 16)
+		time.Sleep(5 * time.Second)
+		store.set(true)
+		for range 60 {
+			time.Sleep(time.Second)
+			if err := w.Do(t.Context(), "k", ok); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Hub.Join(ring.Member{Name: "w9", Incarnation: "x", Role: ring.RoleWorker, State: ring.StateActive}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := w.Do(t.Context(), "k", ok); err == nil {
+			t.Error("it serves on though the view has changed")
+		}
+	})
+}
+
+// The epoch moves on before a partition's sequence of tokens runs out.
+func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 1)
+		w := c.Start()
+		w.AwaitServing(t, 1)
+		var last int64
+		epochs := make(map[int64]bool)
+		for i := range 1<<20 + 1<<19 {
+			err := w.Do(t.Context(), "k", func(x worker.Execution) error {
+				if x.Token() <= last {
+					t.Fatalf("token %d follows %d", x.Token(), last)
+				}
+				last = x.Token()
+				epochs[x.Epoch()] = true
+				return nil
+			})
+			if err != nil {
+				t.Fatal(i, err)
+			}
+			if i%(1<<16) == 0 {
+				synctest.Wait() // lets the shell work, however fast this loop is
+			}
+		}
+		if len(epochs) < 2 {
+			t.Errorf("%d epochs", len(epochs))
+		}
+	})
+}
+
+// A worker that the ring names, for a partition that nobody serves, lets
+// requests wait for it to open.
+func TestWaitsForAPartitionOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		store := &cutStore{Store: c.Store}
+		store.set(true)
+		v := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.AwaitTimeout = store, time.Second })
+		_ = v.Member.Announce(func(self *ring.Member) { self.State = ring.StateActive })
+		began := time.Now()
+		err := v.Do(t.Context(), "k", ok)
+		if _, is := errors.AsType[*worker.NotOwnerError](err); !is || time.Since(began) != time.Second {
+			t.Errorf("%v after %v, want a refusal after AwaitTimeout", err, time.Since(began))
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for v.Do(t.Context(), "k", ok) != nil {
+			}
+		})
+		store.set(false)
+		wg.Wait()
+	})
+}
+
+// On an empty store nobody owns anything for a TTL, and the error of a call says
+// that, rather than that somebody else did.
+func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		c.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}})
+		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
+		var err error
+		for { // until the session is confirmed
+			if err = w.Do(t.Context(), "k", ok); errors.Is(err, worker.ErrUnavailable) {
+				if _, is := errors.AsType[*worker.NotOwnerError](err); is {
+					break
+				}
+			} else if err == nil {
+				t.Fatal("it ran on an empty store")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if text := err.Error(); !strings.Contains(text, "has not claimed it yet") || !strings.Contains(text, "one TTL (10s)") {
+			t.Error(text)
+		}
+		for w.Do(t.Context(), "k", ok) != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+// A process may be stopped between winning a key's mutex and starting, and the
+// lease that it finds may be another one than that under which it asked: of its
+// next incarnation, or renewed after all was cancelled. What it won does not
+// start then; it asks again.
+func TestTrapStoppedBetweenMutexAndStart(t *testing.T) {
+	for name, waits := range map[string]bool{"the key is free": false, "the key is waited for": true} {
+		t.Run(name+", next incarnation", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stopWinner(t, waits)
+				old := s.Incarnation()
+				if err := s.store.Store.Release(t.Context(), old); err != nil {
+					t.Fatal(err)
+				}
+				for s.Incarnation() == old || s.Ready() != nil {
+					time.Sleep(100 * time.Millisecond)
+				}
+				s.goOn(t)
+			})
+		})
+		t.Run(name+", cancelled and renewed", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := stopWinner(t, waits)
+				var cancelled context.Context
+				go s.Do(t.Context(), "witness", func(x worker.Execution) error {
+					cancelled = x.Context()
+					<-cancelled.Done()
+					return nil
+				})
+				synctest.Wait()
+				s.store.set(true)
+				<-cancelled.Done()
+				s.store.set(false)
+				for s.Ready() != nil {
+					time.Sleep(10 * time.Millisecond)
+				}
+				s.goOn(t)
+			})
+		})
+	}
+}
+
+// stoppedWinner is a worker at which a caller of key "k" has won the key's
+// mutex and stands still.
+type stoppedWinner struct {
+	*workertest.Worker
+	store   *cutStore
+	resume  chan struct{}
+	outcome chan error
+	won     int64 // the token of what the caller has won
+	token   int64 // of the execution that it begins in the end
+}
+
+func stopWinner(t *testing.T, waits bool) *stoppedWinner {
+	c := workertest.New(t, 16)
+	s := &stoppedWinner{store: &cutStore{Store: c.Store}, resume: make(chan struct{}), outcome: make(chan error, 1)}
+	s.Worker = c.Start(func(cfg *worker.Config) { cfg.Store = s.store })
+	s.AwaitServing(t, 16)
+	var stop atomic.Bool
+	stopped := make(chan struct{})
+	s.OnConfirming(func() {
+		if stop.CompareAndSwap(true, false) {
+			close(stopped)
+			<-s.resume
+		}
+	})
+	do := func() {
+		s.outcome <- s.Do(t.Context(), "k", func(x worker.Execution) error {
+			s.token = x.Token()
+			return x.Context().Err()
+		})
+	}
+	err := s.Do(t.Context(), "k", func(x worker.Execution) error {
+		s.won = x.Token() + 1
+		if waits {
+			go do()
+			synctest.Wait()
+		}
+		stop.Store(true)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !waits {
+		go do()
+	}
+	<-stopped
+	return s
+}
+
+// goOn resumes the caller, which must not start with what it had won before.
+func (s *stoppedWinner) goOn(t *testing.T) {
+	t.Helper()
+	close(s.resume)
+	if err := <-s.outcome; err != nil {
+		t.Errorf("it gave up, or started and was cancelled: %v", err)
+	}
+	if s.token <= s.won {
+		t.Errorf("it ran with token %d, which it had won before all was cancelled", s.token)
+	}
+}

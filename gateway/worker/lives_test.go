@@ -1,0 +1,70 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+)
+
+// releasedStore notes which sessions its worker has released.
+type releasedStore struct {
+	worker.Store
+	mu       sync.Mutex
+	released []string
+}
+
+func (s *releasedStore) Release(ctx context.Context, incarnation string) error {
+	s.mu.Lock()
+	s.released = append(s.released, incarnation)
+	s.mu.Unlock()
+	return s.Store.Release(ctx, incarnation)
+}
+
+func (s *releasedStore) has(incarnation string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.released, incarnation)
+}
+
+// A life that is over learns of its last execution's end, beside its successor,
+// and only then releases its session.
+func TestTheLifeBeforeIsReleasedWithItsLastExecution(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 1)
+		store := &releasedStore{Store: c.Store}
+		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
+		w.AwaitServing(t, 1)
+		first := w.Incarnation()
+		end, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+				<-end
+				return nil
+			})
+		}()
+		synctest.Wait()
+		if err := c.Store.Release(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		for w.Incarnation() == first {
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if store.has(first) {
+			t.Fatal("the former life is released while its execution runs")
+		}
+		close(end)
+		<-ended
+		time.Sleep(time.Second)
+		if !store.has(first) {
+			t.Error("the former life is not released though its last execution has ended")
+		}
+	})
+}

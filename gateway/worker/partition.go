@@ -1,0 +1,203 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Token layout: epoch<<sequenceBits | sequence.
+const (
+	sequenceBits = 20
+	// A worker asks for the next epoch when half of the sequence is used, so
+	// that it has it long before the rest runs out.
+	sequenceLow = 1 << (sequenceBits - 1)
+)
+
+// TokenEpoch returns the epoch of the ownership under which a token was minted.
+func TokenEpoch(token int64) int64 { return token >> sequenceBits }
+
+// partition is the request path's side of one partition. The shell, which
+// drives the ownership machine, opens and closes it.
+type partition struct {
+	worker *Worker
+	number int
+	table  localmutex.Table
+	open   atomic.Bool                    // what the table is; for those who wait
+	record atomic.Pointer[handoff.Record] // the last one known; for refused requests
+	asked  atomic.Int64                   // the epoch whose successor was asked for
+
+	cancels atomic.Uint64            // goes up with each cancellation of running executions
+	mu      sync.Mutex               // guards what follows
+	live    map[*runContext]struct{} // that somebody waits for
+	changed chan struct{}            // closed when open or record changes; nil while nobody waits
+}
+
+// track registers c to be cancelled with the partition's ownership. It reports
+// false if that has already happened.
+func (p *partition) track(c *runContext) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cancels.Load() != c.cancels {
+		return false
+	}
+	if p.live == nil {
+		p.live = make(map[*runContext]struct{})
+	}
+	p.live[c] = struct{}{}
+	return true
+}
+
+func (p *partition) untrack(c *runContext) {
+	p.mu.Lock()
+	delete(p.live, c)
+	p.mu.Unlock()
+}
+
+// cancelRunning cancels the contexts of all executions admitted so far.
+func (p *partition) cancelRunning() {
+	p.mu.Lock()
+	p.cancels.Add(1)
+	lost := p.live
+	p.live = nil
+	p.mu.Unlock()
+	for c := range lost {
+		c.make()
+		c.cancel(ErrOwnershipLost)
+	}
+}
+
+// unlock ends an execution, and tells the shell if the partition was moved
+// away while it ran.
+func (p *partition) unlock(key string, token int64) {
+	if p.table.Unlock(key, token) {
+		p.worker.shell.finished(p.number, key, token)
+	}
+}
+
+// sequenceLow asks for the epoch after this one, once.
+func (p *partition) sequenceLow(epoch int64) {
+	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
+		p.worker.shell.sequenceLow(p.number, epoch)
+	}
+}
+
+// checkSequence asks for a higher epoch where the table has given all tokens of
+// the one that it has just got: nobody would be granted a key, and so nobody
+// would ask.
+func (p *partition) checkSequence() {
+	if last, exhausted := p.table.Exhausted(); exhausted {
+		p.worker.shell.sequenceLow(p.number, last>>sequenceBits)
+	}
+}
+
+// announce wakes those who wait in awaitOwnership.
+func (p *partition) announce() {
+	p.mu.Lock()
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+	p.mu.Unlock()
+}
+
+func (p *partition) change() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return p.changed
+}
+
+// awaitOwnership waits for the partition to open where that is about to
+// happen, and returns a *NotOwnerError where it is not. epoch is the highest
+// that the caller has been told of.
+func (p *partition) awaitOwnership(ctx context.Context, epoch int64) error {
+	w := p.worker
+	if w.awaiting.Add(1) > int64(w.cfg.MaxAwaiting) {
+		w.awaiting.Add(-1)
+		return fmt.Errorf("%w for partition %d to arrive", ErrBusy, p.number)
+	}
+	defer w.awaiting.Add(-1)
+	limit := time.NewTimer(w.cfg.AwaitTimeout)
+	defer limit.Stop()
+	for {
+		changed := p.change()
+		switch {
+		case w.draining.Load():
+			return p.notOwner()
+		case p.open.Load():
+			return nil
+		case !p.expected(epoch):
+			return p.notOwner()
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			return p.notOwner()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// expected reports whether the partition can be expected to open here soon:
+// the caller was sent here by an owner whose epoch we have not seen yet, or no
+// living member owns it and the ring names us, or nobody yet.
+func (p *partition) expected(epoch int64) bool {
+	known := p.record.Load()
+	if known != nil && epoch > known.Epoch {
+		return true
+	}
+	view := p.worker.cfg.Members.View()
+	target, ok := view.Owner(p.number)
+	if ok && target.Name != p.worker.cfg.Name {
+		return false
+	}
+	if known == nil || known.Owner == "" {
+		return true
+	}
+	_, alive := view.Find(known.Owner)
+	return !alive || known.Owner == p.worker.Incarnation()
+}
+
+// notOwner returns the error that names the owner, as far as it is known and
+// is not this worker itself.
+func (p *partition) notOwner() error {
+	w := p.worker
+	err := &NotOwnerError{Partition: p.number}
+	record := p.record.Load()
+	if record == nil || record.Owner == "" || record.Owner == w.Incarnation() {
+		err.waiting = p.waiting(record)
+		return err
+	}
+	err.Owner, err.Epoch = record.Owner, record.Epoch
+	if m, ok := w.cfg.Members.View().Find(record.Owner); ok {
+		err.Addr = m.Addr
+	}
+	return err
+}
+
+// waiting says what has to happen before the partition, which nobody else is
+// known to own, is served.
+func (p *partition) waiting(record *handoff.Record) string {
+	w := p.worker
+	target, ok := w.cfg.Members.View().Owner(p.number)
+	switch {
+	case w.draining.Load():
+		return "this worker is leaving"
+	case !ok:
+		return "no active worker is known yet"
+	case target.Name != w.cfg.Name:
+		return fmt.Sprintf("the ring gives it to %s at %s, which has not taken it yet", target.Name, target.Addr)
+	case record == nil || record.Owner == "":
+		return fmt.Sprintf("the ring gives it to this worker, which has not claimed it yet; on a store that is new or was restarted nothing is claimed for one TTL (%v) unless Config.NewCluster says that the cluster is new", w.settings.TTL)
+	}
+	return "it is this worker's, which does not serve it at the moment"
+}

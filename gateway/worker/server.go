@@ -1,0 +1,195 @@
+package worker
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Server takes a worker's requests on one listener: over the multiplexed link
+// from routers (docs/link.md), and over HTTP/1.1 or HTTP/2 without TLS from
+// anybody. Make one with [Worker.NewServer].
+type Server struct {
+	worker *Worker
+	link   *link.Server
+	http   *http.Server
+	share  int          // connections that may wait for their first bytes, or to be accepted
+	limit  *conns.Limit // of those that the http.Server serves
+	served conns.Served // of the http.Server
+	began  time.Time
+}
+
+// linkShare returns how many of that many connections routers' links have to
+// themselves. So many others may be there of which it is not known yet whether
+// they are links.
+func linkShare(connections int) int { return max(connections/8, 1) }
+
+// NewServer returns a server for a handler that [Worker.Handler] or
+// [Worker.Sidecar] returned.
+func (w *Worker) NewServer(h http.Handler) *Server {
+	config := hop.LinkConfig(w.cfg.Members, hop.MaxHeaderBytes, w.log)
+	config.MaxStreams = w.cfg.StreamsPerLink
+	share := linkShare(w.cfg.MaxConnections)
+	s := &Server{
+		worker: w,
+		link:   &link.Server{Handler: linkHandler(h), Config: config, MaxConns: share},
+		share:  share,
+		began:  time.Now(),
+		http: &http.Server{
+			Handler:           h,
+			Protocols:         new(http.Protocols),
+			MaxHeaderBytes:    hop.MaxHeaderBytes,
+			ReadHeaderTimeout: hop.ReadHeaderTimeout,
+			IdleTimeout:       hop.IdleTimeout,
+			ErrorLog:          log.New(io.Discard, "", 0),
+		},
+	}
+	s.limit = conns.NewLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { conns.EndLongestIdle(s.served.List(), s.now()) })
+	s.http.ConnState = s.noteState
+	conns.LetGoOfHijacked(s.http)
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// now returns the ticks since the start.
+func (s *Server) now() int64 { return int64(time.Since(s.began) / conns.Tick) }
+
+// noteState takes down what a connection of the http.Server does.
+func (s *Server) noteState(conn net.Conn, state http.ConnState) {
+	s.served.Note(conn, state, s.now())
+	if state == http.StateClosed && isH2OverTLS(conn) {
+		s.limit.Dismiss()
+	}
+}
+
+// Serve takes requests from l until it fails or the server is shut down, when
+// it returns [http.ErrServerClosed].
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.worker.cfg.Members.Announce(func(self *ring.Member) { self.Link = true }); err != nil {
+		return err
+	}
+	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, Pending: s.share, Logger: s.worker.log})
+	failed := make(chan error, 2)
+	go func() { failed <- s.link.Serve(links) }()
+	go func() {
+		failed <- s.http.Serve(&plainListener{Listener: others, limit: s.limit, leaving: make(chan struct{})})
+	}()
+	err := <-failed
+	if errors.Is(err, link.ErrClosed) {
+		return http.ErrServerClosed
+	}
+	return err
+}
+
+// Shutdown takes no more requests and waits for those that run.
+func (s *Server) Shutdown(ctx context.Context) error {
+	return errors.Join(s.link.Shutdown(ctx), s.http.Shutdown(ctx))
+}
+
+// Close ends all connections at once.
+func (s *Server) Close() error {
+	return errors.Join(s.link.Close(), s.http.Close())
+}
+
+// plainListener is where a worker's server takes connections of clients that do
+// not speak the link. Over the bound they wait to be accepted.
+type plainListener struct {
+	net.Listener
+	limit   *conns.Limit
+	once    sync.Once
+	leaving chan struct{} // closed with the listener
+}
+
+// Accept implements [net.Listener]. What it returns counts until it is closed;
+// HTTP/2 over TLS, which net/http wants bare, until [Server.noteState] sees that.
+func (l *plainListener) Accept() (net.Conn, error) {
+	if !l.limit.Admit(l.leaving) {
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	switch {
+	case err != nil:
+		l.limit.Dismiss()
+		return nil, err
+	case isH2OverTLS(conn):
+		return conn, nil
+	}
+	return conns.Follow(&conns.Admitted{Conn: conn, Limit: l.limit}, nil), nil
+}
+
+// Close implements [net.Listener].
+func (l *plainListener) Close() error {
+	l.once.Do(func() { close(l.leaving) })
+	return l.Listener.Close()
+}
+
+func isH2OverTLS(conn net.Conn) bool {
+	t, ok := conn.(*tls.Conn)
+	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
+}
+
+func linkHandler(h http.Handler) link.Handler {
+	if own, ok := h.(link.Handler); ok {
+		return own
+	}
+	return link.HTTPHandler(h)
+}
+
+// ServeLink is ServeHTTP for a request that came over the link.
+func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	header := r.Fields.HeaderFor(len(appNames))
+	x, baggage, ok := h.admitLink(w, r, header["Baggage"])
+	if !ok {
+		return
+	}
+	defer h.worker.release(x)
+	delete(header, "Upgrade") // the link carries none
+	h.worker.fields.Clean(header, true)
+	setAppHeader(header, x, baggage)
+	link.ServeHTTP(x.Context(), w, r, header, &appWriter{handler: h})
+}
+
+// admitLink admits a request that carries some baggage, and returns what it
+// carries on, or answers why not.
+func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
+	baggage, err := addHeld(carried, r.Key)
+	if err == nil {
+		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch, r)
+	}
+	if err != nil {
+		refuseLink(w, r, err)
+		return x, "", false
+	}
+	if h.detach {
+		x.detach()
+	}
+	return x, baggage, true
+}
+
+// refuseLink answers a request that was not admitted.
+func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
+	refusal := &link.RefusedError{Reason: link.Unavailable}
+	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
+	switch {
+	case isNotOwner:
+		refusal = &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
+	case errors.Is(err, ErrBusy):
+		refusal.Reason = link.Busy
+	case !errors.Is(err, ErrUnavailable):
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { Refuse(rw, err) }))
+		return
+	}
+	_ = w.Refuse(refusal) // nothing was read of the body, so it can only fail with the connection
+}

@@ -1,0 +1,247 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// A store that was opened with other settings than the members have is no
+// store for their worker: two such workers would share a ring and not a store.
+func TestTrapStoreOfOtherSettings(t *testing.T) {
+	for setting, settings := range map[string]ring.Settings{
+		"cluster name":         {Cluster: "default"},
+		"number of partitions": {Ring: ring.Config{Partitions: 64}},
+		"session TTL":          {TTL: time.Minute},
+	} {
+		h := kit.Must(hub.New(ring.Settings{}))
+		member := kit.Must(h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining}))
+		_, err := worker.Start(worker.Config{
+			Members: member, Store: store.NewMemory(store.MemoryConfig{Settings: settings}), Name: "w", Addr: "w:80",
+		})
+		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+}
+
+// Two workers that share a ring but not a store never run a key at once: the
+// one that comes does not begin, be its store empty or not.
+func TestTrapTwoStores(t *testing.T) {
+	for name, id := range map[string]ring.StoreID{"empty": 0, "older": 7, "younger": 1 << 63} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := workertest.New(t, 16)
+				first := c.Start()
+				first.AwaitServing(t, 16)
+				second := c.Start(func(cfg *worker.Config) {
+					cfg.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring, Store: id}, NewCluster: true})
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if err := second.Await(ctx); !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), "--redis") {
+					t.Errorf("the second one: %v", err)
+				}
+				if n := overlapping(t, c, first, second); n > 0 {
+					t.Errorf("%d of 16 partitions run at both workers at once", n)
+				}
+				if err := first.Ready(); err != nil || first.Serving() != 16 {
+					t.Errorf("the first one serves %d partitions: %v", first.Serving(), err)
+				}
+			})
+		})
+	}
+}
+
+// A worker refuses the link of a router that uses another store.
+func TestLinkRefusesOtherStore(t *testing.T) {
+	w := startServing(t)
+	addr := w.Listen(t, w.Handler(http.NotFoundHandler()))
+	settings := w.Member.Settings()
+	for _, store := range []ring.StoreID{settings.Store, settings.Store + 1} {
+		client := &link.Client{Addr: addr, Config: link.Config{Cluster: settings.WithDefaults().Cluster, Digest: settings.Digest(), Store: func() uint64 { return uint64(store) }}}
+		_, err := client.Do(t.Context(), &link.Request{Method: "GET", Target: "/", Host: "x", Key: "k"})
+		client.Close()
+		if mismatch, ok := errors.AsType[*link.MismatchError](err); ok != (store != settings.Store) || ok && mismatch.What != "store" {
+			t.Errorf("store %v at the client, %v at the worker: %v", store, settings.Store, err)
+		}
+	}
+}
+
+// overlapping counts the partitions of which both workers run a key at once.
+func overlapping(t *testing.T, c *workertest.Cluster, a, b *workertest.Worker) int {
+	n := 0
+	for p := range 16 {
+		key := keyIn(c.Ring, p)
+		_ = a.Do(t.Context(), key, func(worker.Execution) error {
+			return b.Do(t.Context(), key, func(worker.Execution) error { n++; return nil })
+		})
+	}
+	return n
+}
+
+// Two clusters with a store each that meet: the one with the younger store
+// stops, and what runs there is cancelled.
+func TestTrapTwoStoresMeet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		older := c.Start()
+		older.AwaitServing(t, 16)
+		time.Sleep(2 * time.Second)
+		younger := c.StartApart(store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true}))
+		younger.AwaitServing(t, 16)
+		if n := overlapping(t, c, older, younger); n != 16 {
+			t.Fatalf("before they meet %d of 16 partitions run at both", n)
+		}
+		running, cause := make(chan struct{}), make(chan error, 1)
+		go younger.Do(t.Context(), "k", func(x worker.Execution) error {
+			close(running)
+			select {
+			case <-x.Context().Done():
+			case <-time.After(time.Minute):
+			}
+			cause <- context.Cause(x.Context())
+			return nil
+		})
+		<-running
+		younger.Meet(t)
+		select {
+		case err := <-cause:
+			if !errors.Is(err, worker.ErrOwnershipLost) {
+				t.Errorf("what ran was cancelled with %v", err)
+			}
+		case <-time.After(ring.DefaultSessionTTL):
+			t.Fatal("what ran goes on")
+		}
+		if n := overlapping(t, c, older, younger); n > 0 {
+			t.Errorf("%d of 16 partitions run at both workers at once", n)
+		}
+		if err := younger.Ready(); !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), `worker "w1"`) || !strings.Contains(err.Error(), "--redis") {
+			t.Errorf("the younger one: %v", err)
+		}
+		if err := older.Ready(); err != nil || older.Serving() != 16 {
+			t.Errorf("the older one serves %d partitions: %v", older.Serving(), err)
+		}
+		older.Close()
+		if err := older.Member.Vanish(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ring.DefaultSessionTTL / 2)
+		if younger.Ready() == nil {
+			t.Error("the younger one goes on before the older one's sessions can be over")
+		}
+		time.Sleep(ring.DefaultSessionTTL)
+		if err := younger.Ready(); err != nil {
+			t.Errorf("the younger one, once alone: %v", err)
+		}
+	})
+}
+
+// A store and its copy have one identity. Workers with one each notice that the
+// other has no session in theirs, and one of them stops.
+func TestTrapCopiedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		original := c.Store.(*store.Memory)
+		first := c.Start()
+		first.AwaitServing(t, 16)
+		copied := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}})
+		copied.Restart(original.Backup())
+		second := c.StartApart(copied)
+		second.AwaitServing(t, 16)
+		if first.Member.Settings().Store != second.Member.Settings().Store {
+			t.Fatal("the copy has another identity")
+		}
+		second.Meet(t)
+		time.Sleep(ring.DefaultSessionTTL + time.Second)
+		if n := overlapping(t, c, first, second); n > 0 {
+			t.Errorf("%d of 16 partitions run at both workers at once", n)
+		}
+		stopped := 0
+		for _, w := range []*workertest.Worker{first, second} {
+			if errors.Is(w.Ready(), ring.ErrSettings) {
+				stopped++
+			}
+		}
+		if stopped != 1 {
+			t.Errorf("%d workers have stopped, want one: %v, %v", stopped, first.Ready(), second.Ready())
+		}
+	})
+}
+
+// A worker whose store becomes another one, of which it knows nothing, begins
+// anew there and takes nothing along.
+func TestTrapStoreBecomesAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		before := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true})
+		st := &becoming{}
+		st.now.Store(before)
+		w := c.Start(func(cfg *worker.Config) { cfg.Store = st })
+		w.AwaitServing(t, 16)
+		was := w.Incarnation()
+		after := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring, Store: 7}, NewCluster: true})
+		st.now.Store(after)
+		time.Sleep(ring.DefaultSessionTTL / 2)
+		if w.Incarnation() == was {
+			t.Error("the incarnation goes on")
+		}
+		if id := w.Member.Settings().Store; id != 7 {
+			t.Errorf("the members see store %v", id)
+		}
+		snapshot, err := after.Observe(t.Context(), "", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range snapshot.Sessions {
+			if s.Incarnation == was {
+				t.Error("the former incarnation has a session in the new store")
+			}
+		}
+		w.AwaitServing(t, 16)
+	})
+}
+
+// becoming is a store that can be replaced.
+type becoming struct {
+	now atomic.Pointer[store.Memory]
+}
+
+func (b *becoming) Settings() ring.Settings          { return b.now.Load().Settings() }
+func (b *becoming) Exists(ctx context.Context) error { return b.now.Load().Exists(ctx) }
+func (b *becoming) Generation(ctx context.Context) (string, error) {
+	return b.now.Load().Generation(ctx)
+}
+func (b *becoming) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, h []handoff.Holding) ([]handoff.PartitionState, error) {
+	return b.now.Load().Register(ctx, gen, s, ttl, h)
+}
+func (b *becoming) Renew(ctx context.Context, gen, inc string, ttl time.Duration) error {
+	return b.now.Load().Renew(ctx, gen, inc, ttl)
+}
+func (b *becoming) Release(ctx context.Context, inc string) error {
+	return b.now.Load().Release(ctx, inc)
+}
+func (b *becoming) Apply(ctx context.Context, gen, inc string, c []handoff.Change) ([]handoff.PartitionState, error) {
+	return b.now.Load().Apply(ctx, gen, inc, c)
+}
+func (b *becoming) Clear(ctx context.Context, gen string, p int, r []handoff.Residue) error {
+	return b.now.Load().Clear(ctx, gen, p, r)
+}
+func (b *becoming) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
+	return b.now.Load().Observe(ctx, gen, since)
+}
+func (b *becoming) Watch(ctx context.Context) <-chan struct{} { return b.now.Load().Watch(ctx) }

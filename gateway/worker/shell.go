@@ -1,0 +1,556 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// shell drives the ownership machine: one goroutine, run, steps it with what
+// happened and carries out the effects. Everything else only posts to it.
+type shell struct {
+	w           *Worker
+	incarnation atomic.Pointer[string]
+
+	ctx     context.Context // of the goroutine and of calls to the store
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
+	settled chan struct{} // closed when Worker.settled is true for the first time
+	gone    chan struct{} // closed when the last life has released its session
+	refused chan struct{} // closed when the worker has not begun for a TTL, because of refusal
+	refusal error         // set before
+
+	registered chan struct{} // closed when the first life's session was confirmed
+
+	wake  chan struct{} // holds one token while inbox is not empty
+	mu    sync.Mutex    // guards inbox
+	inbox []event
+
+	// What follows belongs to run.
+	view       *ring.View
+	current    *life
+	lives      []*life // current, and lost ones that still have handlers to wait for
+	leaving    bool
+	wasSettled bool
+	peers      []string // last passed to OnPeers
+	agree      agreement
+
+	highest int64     // epoch that any life knew of
+	floor   int64     // highest epoch that a member of view tells of
+	told    int64     // highest epoch that this member has told of
+	toldAt  time.Time // when it last did
+
+	timeout time.Duration // of a call to the store; never changes
+}
+
+// life is one incarnation of the worker.
+type life struct {
+	machine     *handoff.Machine
+	incarnation string
+	first       bool          // of the process
+	confirmed   bool          // its session, at least once
+	told        bool          // by the store, of wait
+	wait        time.Duration // how long to stay off the ring, when last told
+	announced   bool          // as active
+	store       ring.StoreID  // in which it is
+	astray      bool          // the store has become another one
+}
+
+// event is an input for one life, or with a nil life for all.
+type event struct {
+	life  *life
+	input handoff.Input
+	store ring.StoreID // with the reply to handoff.FetchGeneration: where that comes from
+}
+
+func startShell(w *Worker) (*shell, error) {
+	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
+	s.agree.rivals = make(map[string]time.Time)
+	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.ended.Go(s.run)
+	return s, nil
+}
+
+func (s *shell) close() {
+	s.cancel()
+	s.ended.Wait()
+}
+
+func (s *shell) post(l *life, in handoff.Input) { s.postEvent(event{life: l, input: in}) }
+
+func (s *shell) postEvent(e event) {
+	s.mu.Lock()
+	s.inbox = append(s.inbox, e)
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *shell) finished(partition int, key string, token int64) {
+	s.post(nil, handoff.Finished{Partition: partition, Key: key, Token: token})
+}
+
+func (s *shell) sequenceLow(partition int, epoch int64) {
+	s.post(nil, handoff.SequenceLow{Partition: partition, Epoch: epoch})
+}
+
+// run is the goroutine that owns the machines.
+func (s *shell) run() {
+	hints := s.w.cfg.Store.Watch(s.ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	s.ended.Go(s.releasePrevious)
+	for {
+		changed := s.w.cfg.Members.Changed()
+		s.look()
+		s.judge()
+		s.join()
+		s.settle()
+		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now())))
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-changed:
+		case <-timer.C:
+			s.stepAll(handoff.Tick{})
+		case _, ok := <-hints:
+			if !ok {
+				hints = nil
+				continue
+			}
+			s.stepAll(handoff.Changed{})
+		case <-s.wake:
+			for _, e := range s.take() {
+				s.handle(e)
+			}
+		}
+	}
+}
+
+func (s *shell) handle(e event) {
+	if _, ok := e.input.(handoff.Leave); ok && !s.leaving {
+		s.leaving = true
+		s.w.draining.Store(true)
+		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
+		s.look()
+	}
+	if r, ok := e.input.(handoff.Reply); ok {
+		if r.Err == nil && len(r.Snapshot.Sessions) > 0 {
+			s.tellPeers(r.Snapshot.Sessions)
+			s.tellWait(e.life, r.Snapshot.Sessions)
+			s.observed(r.Snapshot.Sessions)
+		}
+		if r.Err == nil && r.Generation != "" {
+			r.Err = s.arrive(e.life, e.store)
+			e.input = r
+		}
+		s.note(r.Err)
+	}
+	if e.life == nil {
+		s.stepAll(e.input)
+	} else {
+		s.step(e.life, e.input)
+	}
+}
+
+// tellPeers passes on where the store's live sessions gossip.
+func (s *shell) tellPeers(sessions []handoff.SessionState) {
+	if s.w.cfg.OnPeers == nil {
+		return
+	}
+	var peers []string
+	for _, session := range sessions {
+		if session.Gossip != "" {
+			peers = append(peers, session.Gossip)
+		}
+	}
+	slices.Sort(peers)
+	if !slices.Equal(peers, s.peers) {
+		s.peers = peers
+		s.w.cfg.OnPeers(peers)
+	}
+}
+
+func (s *shell) take() []event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.inbox
+	s.inbox = nil
+	return taken
+}
+
+func (s *shell) untilNext() time.Duration {
+	now := s.w.instant(time.Now())
+	wait := time.Hour
+	for _, l := range s.lives {
+		wait = min(wait, l.machine.Next(now))
+	}
+	return wait
+}
+
+func (s *shell) stepAll(in handoff.Input) {
+	for _, l := range append([]*life(nil), s.lives...) {
+		s.step(l, in)
+	}
+}
+
+// step passes in to l's machine and carries out what it wants. A CloseTable is
+// answered at once; what follows from the answer comes after the effects that
+// are already there.
+func (s *shell) step(l *life, in handoff.Input) {
+	todo := s.ask(l, in)
+	for len(todo) > 0 {
+		e := todo[0]
+		todo = todo[1:]
+		if c, ok := e.(handoff.CloseTable); ok {
+			todo = append(todo, s.ask(l, s.closeTable(c.Partition))...)
+			continue
+		}
+		s.perform(l, e)
+	}
+}
+
+// ask passes in to l's machine, and keeps the highest epoch that it knows of for
+// the lives to come.
+func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
+	effects := l.machine.Step(s.w.instant(time.Now()), in)
+	s.highest = max(s.highest, l.machine.Highest())
+	return effects
+}
+
+// begin starts a new incarnation.
+func (s *shell) begin() error {
+	cfg := &s.w.cfg
+	id := rand.Text()
+	hc := handoff.Config{
+		Session:          handoff.Session{Incarnation: id, Name: cfg.Name, Addr: cfg.Addr, Gossip: cfg.Gossip},
+		Partitions:       s.w.settings.Ring.Partitions,
+		TTL:              s.w.settings.TTL,
+		NewCluster:       cfg.NewCluster && s.current == nil,
+		ServeOnStoreLoss: cfg.ServeWithoutStore,
+		Floor:            s.highest,
+	}
+	machine, err := handoff.New(hc)
+	if err != nil {
+		return fmt.Errorf("worker: %w", err)
+	}
+	if cfg.OnIncarnation != nil {
+		if err := cfg.OnIncarnation(id); err != nil && s.current == nil {
+			return fmt.Errorf("worker: writing down incarnation %s: %w", id, err)
+		} else if err != nil {
+			cfg.Logger.Error("cannot write down the new incarnation: a restart will have to wait for its session to expire", "incarnation", id, "err", err)
+		}
+	}
+	l := &life{incarnation: id, machine: machine, first: s.current == nil}
+	s.incarnation.Store(&id)
+	s.current, s.view = l, nil
+	s.w.settled.Store(false)
+	s.lives = append(s.lives, l)
+	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
+	cfg.Logger.Info("new incarnation", "worker", cfg.Name, "incarnation", id)
+	return nil
+}
+
+func (s *shell) announce(update func(*ring.Member)) {
+	s.told, s.toldAt = s.highest, time.Now()
+	err := s.w.cfg.Members.Announce(func(self *ring.Member) {
+		update(self)
+		self.Epoch = max(self.Epoch, s.highest)
+	})
+	if err != nil {
+		s.w.cfg.Logger.Error("cannot tell the other members of a change", "err", err)
+	}
+}
+
+// tellEvery is how often the members are told of a higher epoch, at most.
+const tellEvery = time.Second
+
+// tellEpoch tells the members of the highest epoch, unless one of them has told
+// of it. It returns after how long it wants to be called again.
+func (s *shell) tellEpoch(now time.Time) time.Duration {
+	if s.highest <= max(s.floor, s.told) {
+		return time.Hour
+	}
+	if wait := tellEvery - now.Sub(s.toldAt); wait > 0 {
+		return wait
+	}
+	s.announce(func(*ring.Member) {})
+	return time.Hour
+}
+
+// look passes a changed view on.
+func (s *shell) look() {
+	view := s.w.cfg.Members.View()
+	if view == s.view {
+		return
+	}
+	s.view = view
+	in := viewInput(view)
+	s.floor = in.Floor
+	s.stepAll(in)
+	if s.leaving && len(in.Workers) == 0 {
+		s.stepAll(handoff.Leave{Now: true})
+	}
+	for i := range s.w.parts {
+		s.w.parts[i].announce()
+	}
+}
+
+func viewInput(view *ring.View) handoff.View {
+	in := handoff.View{Digest: view.Digest}
+	for _, m := range view.Members {
+		in.Floor = max(in.Floor, m.Epoch)
+	}
+	index := make(map[string]int32)
+	for _, m := range ring.ActiveWorkers(view.Members) {
+		index[m.Incarnation] = int32(len(in.Workers))
+		in.Workers = append(in.Workers, handoff.Peer{Incarnation: m.Incarnation, View: m.View})
+	}
+	if len(in.Workers) == 0 {
+		return in
+	}
+	in.Owners = make([]int32, view.Table.Partitions())
+	for p := range in.Owners {
+		in.Owners[p] = -1
+		if m, ok := view.Owner(p); ok {
+			in.Owners[p] = index[m.Incarnation]
+		}
+	}
+	return in
+}
+
+// perform carries out an effect on the request path or the cluster; calls to
+// the store are made by call.
+func (s *shell) perform(l *life, effect handoff.Effect) {
+	w := s.w
+	switch e := effect.(type) {
+	case handoff.OpenTable:
+		p := &w.parts[e.Partition]
+		p.table.Open(tokens(e.Epoch, e.Blocked))
+		p.open.Store(true)
+		p.announce()
+		p.checkSequence()
+	case handoff.Advance:
+		first, limit, _ := tokens(e.Epoch, nil)
+		w.parts[e.Partition].table.Advance(first, limit)
+		w.parts[e.Partition].checkSequence()
+	case handoff.Unblock:
+		w.parts[e.Partition].table.Unblock(e.Key)
+	case handoff.CancelHandlers:
+		s.cancelHandlers(e)
+	case handoff.LeaseChanged:
+		s.agree.lease = e.Lease
+		if !s.agree.blocked {
+			w.lease.Store(&e.Lease)
+		}
+		if e.Lease != (handoff.Lease{}) {
+			s.agree.began, s.agree.trouble = true, nil
+			if !s.agree.blocked {
+				w.trouble.Store(nil)
+			}
+		}
+		s.confirm(l, e.Lease)
+	case handoff.Owner:
+		p := &w.parts[e.Partition]
+		p.record.Store(&e.Record)
+		p.announce()
+	case handoff.Lost:
+		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.cfg.Name, "incarnation", l.incarnation, "err", e.Err)
+		if l == s.current && !s.leaving {
+			_ = s.begin() // the configuration was good the first time
+			s.look()
+		}
+	case handoff.Done:
+		s.end(l)
+	case handoff.Register:
+		if l.astray { // its session is in another store
+			s.post(l, handoff.Reply{ID: e.ID, Err: handoff.ErrSessionGone})
+			return
+		}
+		s.ended.Go(func() { s.call(l, effect) })
+	default:
+		s.ended.Go(func() { s.call(l, effect) })
+	}
+}
+
+func tokens(epoch int64, blocked []string) (first, limit int64, _ []string) {
+	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits, blocked
+}
+
+func (s *shell) closeTable(partition int) handoff.Closed {
+	p := &s.w.parts[partition]
+	p.open.Store(false)
+	closed := handoff.Closed{Partition: partition}
+	for _, h := range p.table.Close() {
+		closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
+	}
+	p.announce()
+	return closed
+}
+
+func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
+	if !e.All {
+		s.w.parts[e.Partition].cancelRunning()
+		return
+	}
+	for i := range s.w.parts {
+		s.w.parts[i].cancelRunning()
+	}
+}
+
+// confirm notes that a life's session was confirmed for the first time.
+func (s *shell) confirm(l *life, lease handoff.Lease) {
+	if l.confirmed || lease == (handoff.Lease{}) {
+		return
+	}
+	l.confirmed = true
+	if l.first {
+		close(s.registered)
+	}
+}
+
+// tellWait notes how long the store wants a life to stay off the ring.
+func (s *shell) tellWait(l *life, sessions []handoff.SessionState) {
+	for _, session := range sessions {
+		if session.Incarnation != l.incarnation {
+			continue
+		}
+		if session.Wait > 0 && !l.told && l.first {
+			s.w.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.w.cfg.Name, "after", session.Wait)
+		}
+		l.told, l.wait = true, session.Wait
+	}
+}
+
+// join puts the worker on the ring once its session is confirmed. A process
+// whose predecessors died one after the other waits for as long as the store
+// says, if somebody else serves meanwhile.
+func (s *shell) join() {
+	l := s.current
+	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
+		return
+	}
+	l.announced = true
+	s.announceState()
+	s.look()
+}
+
+func (s *shell) othersServe() bool {
+	return slices.ContainsFunc(ring.ActiveWorkers(s.view.Members), func(m ring.Member) bool { return m.Name != s.w.cfg.Name })
+}
+
+// settle notes when the worker serves all that the ring gives it.
+func (s *shell) settle() {
+	if s.w.settled.Load() || s.leaving {
+		return
+	}
+	given, served, onRing := s.w.share(s.current.incarnation)
+	if !onRing || served < given {
+		return
+	}
+	s.w.settled.Store(true)
+	if !s.wasSettled {
+		s.wasSettled = true
+		close(s.settled)
+	}
+}
+
+func (s *shell) end(l *life) {
+	for i, other := range s.lives {
+		if other == l {
+			s.lives = append(s.lives[:i], s.lives[i+1:]...)
+			break
+		}
+	}
+	if s.leaving && len(s.lives) == 0 {
+		close(s.gone)
+	}
+}
+
+// releasePrevious gives up the sessions of processes that are known to be dead,
+// once their app has had its time and this process has a session: the store
+// takes a name's latest incarnation that is released for one that has left in
+// order. It tries until they have expired by themselves.
+func (s *shell) releasePrevious() {
+	cfg := &s.w.cfg
+	ctx, cancel := context.WithTimeout(s.ctx, s.w.settings.TTL)
+	defer cancel()
+	if len(cfg.Previous) > 0 && cfg.PreviousApp {
+		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.w.grace())
+		select {
+		case <-time.After(s.w.grace()):
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case <-s.registered:
+	case <-ctx.Done():
+	}
+	for _, id := range cfg.Previous {
+		for cfg.Store.Release(ctx, id) != nil {
+			select {
+			case <-time.After(s.timeout / 4):
+			case <-ctx.Done():
+				cfg.Logger.Warn("could not release the session of the process before this one: its partitions are taken over when it expires", "incarnation", id)
+				return
+			}
+		}
+	}
+}
+
+// call makes a call to the store and posts the reply.
+func (s *shell) call(l *life, effect handoff.Effect) {
+	store := s.w.cfg.Store
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
+	defer cancel()
+	var r handoff.Reply
+	var id ring.StoreID
+	switch e := effect.(type) {
+	case handoff.FetchGeneration:
+		r.ID = e.ID
+		if s.used() {
+			r.Err = store.Exists(ctx)
+		}
+		if r.Err == nil {
+			r.Generation, r.Err = store.Generation(ctx)
+			id = store.Settings().Store
+		}
+	case handoff.Register:
+		r.ID = e.ID
+		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.settings.TTL, e.Holdings)
+	case handoff.Renew:
+		r.ID = e.ID
+		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.settings.TTL)
+	case handoff.Observe:
+		r.ID = e.ID
+		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Since)
+	case handoff.Apply:
+		r.ID = e.ID
+		r.States, r.Err = store.Apply(ctx, e.Generation, e.Incarnation, e.Changes)
+	case handoff.Clear:
+		r.ID = e.ID
+		r.Err = store.Clear(ctx, e.Generation, e.Partition, e.Residue)
+	case handoff.Release:
+		r.ID = e.ID
+		r.Err = store.Release(ctx, e.Incarnation)
+	}
+	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
+		s.w.cfg.Logger.Debug("call to the store failed", "call", effect, "err", r.Err)
+	}
+	s.postEvent(event{life: l, input: r, store: id})
+}

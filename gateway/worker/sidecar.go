@@ -1,0 +1,173 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+)
+
+// Sidecar returns a handler that sends each request on to the app at target
+// (http://host:port, or unix:///path/of/socket) with its key held until the app
+// has answered in full or has closed the connection, even when the client has
+// gone away, though not for longer than Config.AbandonedTimeout then. The
+// app should stop working on a request whose connection closes:
+// that is how it learns that the ownership was lost, or that its client has
+// broken an upload off.
+//
+// Whenever the sidecar gives up a connection before the answer is complete, it
+// half-closes it and holds the key until the app has closed it too, but for no
+// longer than an execution may go on that was cancelled: 0.15 TTL. An app that
+// does not end by then is logged as an error: it may work on while the next
+// request of the key runs.
+func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
+	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
+	network, addr := "tcp", target.Host
+	switch {
+	case target.Scheme == "unix" && target.Path != "":
+		network, addr = "unix", target.Path
+		target, root = &url.URL{Scheme: "http", Host: "app"}, true
+	case target.Scheme == "http" && target.Host != "":
+		if target.Port() == "" {
+			addr = net.JoinHostPort(target.Hostname(), "80")
+		}
+	default:
+		return nil, fmt.Errorf("worker: the app's URL is %q, want http://host:port or unix:///path", target)
+	}
+	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
+	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
+	return w.sidecar(target, app, root, dial), nil
+}
+
+func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(context.Context) (net.Conn, error)) *sidecar {
+	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true}, app: app, root: root}
+	s.setPool(&s.pool, dial, w.cfg.AppConnections)
+	s.setPool(&s.others, dial, otherAppConns*w.cfg.AppConnections)
+	s.proxy = &httputil.ReverseProxy{
+		Transport: appTransport{&s.others},
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(target)
+			pr.Out.Host = pr.In.Host
+			if pr.Out.Trailer = pr.In.Trailer; len(pr.In.Trailer) > 0 { // filled when the body ends
+				pr.Out.ContentLength = -1
+			}
+			for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v, ok := pr.In.Header[name]; ok {
+					pr.Out.Header[name] = v
+				}
+			}
+		},
+		ErrorHandler: s.noAnswer,
+		ErrorLog:     slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
+	}
+	w.watching.Do(func() { w.shell.ended.Go(w.cancelAbandoned) })
+	s.next = http.HandlerFunc(s.viaProxy)
+	return s
+}
+
+func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, error), conns int) {
+	p.Dial, p.Conns, p.Wait, p.Idle = dial, conns, appWait, appIdle
+	p.Full = func() {
+		s.worker.log.Warn("requests wait for a connection to the app: it has as many as it may have (Config.AppConnections, --app-connections)", "app", s.app, "connections", conns)
+	}
+	p.Grace, p.Overdue = s.worker.grace(), s.overdue
+}
+
+// Connections to an app.
+const (
+	otherAppConns = 4               // as many times Config.AppConnections for what is no plain request over the link
+	appWait       = 5 * time.Second // for one that is free, and for one to be made
+	appIdle       = 2 * time.Second // less than app servers keep idle ones, so that no request meets one that closes
+)
+
+// sidecar is a keyedHandler that sends on to an app. What comes over the link
+// goes its own way to the app, if nothing about it is unusual.
+type sidecar struct {
+	keyedHandler
+	app    string    // for messages
+	root   bool      // the app's URL has no path or query
+	pool   hop1.Pool // for the short way
+	others hop1.Pool // for the proxy
+	proxy  *httputil.ReverseProxy
+}
+
+// viaProxy sends a request to the app with net/http. It returns when the app's
+// connection is done with, which the proxy itself does not wait for.
+func (s *sidecar) viaProxy(rw http.ResponseWriter, r *http.Request) {
+	a := new(appAnswer)
+	defer a.end()
+	s.proxy.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), appAnswerKey{}, a)))
+	if a.brokeOff {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+}
+
+// appAnswer is the body of an app's answer to the proxy.
+type appAnswer struct {
+	io.ReadCloser
+	brokeOff bool
+}
+
+type appAnswerKey struct{}
+
+func (a *appAnswer) Read(p []byte) (int, error) {
+	n, err := a.ReadCloser.Read(p)
+	a.brokeOff = err != nil && err != io.EOF
+	return n, err
+}
+
+func (a *appAnswer) end() {
+	if a.ReadCloser != nil {
+		a.Close()
+	}
+}
+
+// appTransport is the proxy's transport.
+type appTransport struct{ *hop1.Pool }
+
+func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := t.Pool.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
+	a.ReadCloser = res.Body
+	if conn, ok := res.Body.(halfCloser); ok {
+		res.Body = &upgraded{conn, r.Context().Value(runContextKey{}).(*runContext)}
+	} else {
+		res.Body = a
+	}
+	return res, nil
+}
+
+type halfCloser interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
+// upgraded is the connection to an app after a change of protocol. A client
+// that has ended its side of it has left.
+type upgraded struct {
+	halfCloser
+	run *runContext
+}
+
+func (u *upgraded) CloseWrite() error {
+	u.run.clientLeft()
+	return u.halfCloser.CloseWrite()
+}
+
+// overdue reports an app that has not closed its connection in time.
+func (s *sidecar) overdue(ctx context.Context) {
+	x, _ := ctx.Value(runContextKey{}).(*runContext)
+	s.worker.cfg.Logger.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
+		"app", s.app, "key", x.key, "partition", x.part.number, "token", x.token, "waited", s.pool.Grace)
+}

@@ -1,0 +1,382 @@
+// Package worker runs requests with their keys held. A [Worker] takes part in
+// the ownership protocol: it claims the partitions that the ring gives it, and
+// runs one execution of a key at a time.
+//
+// In the order in which a request meets them: server.go takes requests from
+// routers and others, handler.go and sidecar.go pass them to an [http.Handler]
+// or an app, exec.go admits them to a key, partition.go is what all keys of a
+// partition share. shell.go moves the machine of ring/handoff with the store, the
+// members and the clock; agreement.go sees that all members use one store.
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Store keeps the sessions and records that decide who owns what. Package
+// fallback implements it over Redis, over an embedded server, and in memory.
+// Every method is safe for concurrent use, and idempotent. An error that wraps
+// [handoff.ErrGeneration] or [handoff.ErrSessionGone] says that nothing was
+// applied; any other leaves that open.
+type Store interface {
+	// Settings returns the settings that the store was opened with.
+	// Their identity of the store is 0 until Generation has learnt it, and then
+	// what the latest has found: the same in all processes that use the store.
+	// A store that has none, 0 for good, is not compared.
+	Settings() ring.Settings
+	// Exists returns an error that wraps [ring.ErrSettings] if the store is
+	// empty and was not known to the process before. It changes nothing.
+	Exists(ctx context.Context) error
+	// Generation returns the generation of the store's data, after having
+	// begun a new one where the data is of another life of the server.
+	Generation(ctx context.Context) (string, error)
+	// Register creates the session, or creates it anew after a loss of data,
+	// and asserts what it holds, in one step. It returns the state of each
+	// holding's partition.
+	Register(ctx context.Context, generation string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error)
+	// Renew extends a session that exists.
+	Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error
+	// Release ends the session for good.
+	Release(ctx context.Context, incarnation string) error
+	// Apply applies each change by itself and returns the partitions' states.
+	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
+	// Clear removes exactly these entries of the partition's residue.
+	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
+	// Observe reads what has changed since a version, in one step.
+	Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error)
+	// Watch returns a channel that receives when there is something to
+	// observe, and perhaps when there is not. It is closed when ctx ends.
+	Watch(ctx context.Context) <-chan struct{}
+}
+
+// Config configures a [Worker]. Members, Store, Name and Addr are
+// required.
+type Config struct {
+	Members gateway.Members
+	Store   Store  // opened with the settings of Members
+	Name    string // this worker's name in Members
+	Addr    string // host:port on which it takes requests
+	Gossip  string // host:port of its gossip listener
+
+	// NewCluster skips the wait of one TTL before the first claim on a store
+	// that is entirely empty.
+	NewCluster bool
+
+	// ServeWithoutStore keeps serving past the lease while the store cannot be
+	// reached and the view of the cluster does not change. It is unsafe when
+	// the network is cut in two. Default: stop at the admit deadline.
+	ServeWithoutStore bool
+
+	// Previous are incarnations of which the caller can prove that their
+	// processes are dead. They are released on start, so that what they owned
+	// is taken over at once.
+	Previous []string
+
+	// PreviousApp says that the Previous were sidecars, whose app may have
+	// outlived them: they are released 0.15 TTL after the start, by when the app
+	// must have ended what it did for connections that are closed.
+	PreviousApp bool
+
+	// OnIncarnation is called with the id of each incarnation before that can
+	// own anything, so that it can be written down for Previous. Its error ends
+	// Start; later ones are logged. Default: nothing.
+	OnIncarnation func(id string) error
+
+	// OnPeers is called with the gossip addresses of the store's live sessions
+	// when they change: members to join that gossip may have lost sight of. It
+	// must not block. Default: nothing.
+	OnPeers func(gossip []string)
+
+	// Keys find the key in requests that did not come through a router.
+	Keys []gateway.KeySource
+
+	// Upgrades are the protocols to which a client and an app may change, as in
+	// router.Config. Default: websocket; empty but not nil: none.
+	Upgrades []string
+
+	QueuePerKey  int           // requests that may wait for one key; default 1000
+	Queue        int           // requests that may wait for any key; default 100,000; see StreamsPerLink
+	MaxAwaiting  int           // requests that may wait for a partition to arrive; default 10,000
+	AwaitTimeout time.Duration // and how long; default 2 s
+
+	// StreamsPerLink is how many requests [Server] takes at once on one link. At
+	// most half of them may wait for a key, or for a partition to arrive: what
+	// exceeds that fails with [ErrBusy], so that requests for other keys get
+	// through. Default 4096.
+	StreamsPerLink int
+
+	// AppConnections bounds the connections to the app behind a [Worker.Sidecar]
+	// for plain requests that come over the link: one for each request under way.
+	// For all others together, such as upgraded ones and bodies of unknown length,
+	// it is four times as many. A request over the bound waits for 5 s, which is
+	// logged, and fails then with 503 and Retry-After: it has not reached the app.
+	// Default 4096.
+	AppConnections int
+
+	// MaxConnections bounds the connections to a [Server] of the worker. An eighth
+	// of them is for routers' links, where those over the bound are refused, and
+	// another eighth for connections of which it is not known yet whether they are
+	// links, or that wait to be accepted: there the one that has waited longest, and
+	// for a second at least, is closed for another one. All other connections of clients over their bound wait, while those
+	// that have been without a request for longest, and for a second at least, are
+	// ended. Default: half of the files that the process may have open
+	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may need
+	// a connection to an app too. More than all of these is warned of.
+	MaxConnections int
+
+	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
+	// with a request whose client has left, before its connection is given up
+	// and the key is free. It bounds for how long a stream of events that nobody
+	// reads holds its key. Leave an ordinary request the time to finish: an app
+	// that ignores the end of its connection would work on beside the next one.
+	// Default 1 min, for which proxies commonly let an app be silent; a tenth of
+	// it or two may pass until it is noticed.
+	AbandonedTimeout time.Duration
+
+	Logger *slog.Logger // default: discard
+}
+
+func (c Config) withDefaults() (Config, error) {
+	switch {
+	case c.Members == nil:
+		return c, errors.New("worker: Config.Members is missing")
+	case c.Store == nil:
+		return c, errors.New("worker: Config.Store is missing")
+	case c.Name == "" || c.Addr == "":
+		return c, errors.New("worker: Config.Name or Addr is missing")
+	case c.AbandonedTimeout < 0:
+		return c, fmt.Errorf("worker: Config.AbandonedTimeout is %v", c.AbandonedTimeout)
+	case c.AppConnections < 0:
+		return c, fmt.Errorf("worker: Config.AppConnections is %d", c.AppConnections)
+	case c.MaxConnections < 0:
+		return c, fmt.Errorf("worker: Config.MaxConnections is %d", c.MaxConnections)
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = conns.Default(conns.MaxOpenFiles())
+	}
+	c.AbandonedTimeout = cmp.Or(c.AbandonedTimeout, time.Minute)
+	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)
+	c.Queue = cmp.Or(c.Queue, 100_000)
+	c.AppConnections = cmp.Or(c.AppConnections, 4096)
+	c.StreamsPerLink = cmp.Or(c.StreamsPerLink, 4096)
+	c.MaxAwaiting = cmp.Or(c.MaxAwaiting, 10_000)
+	c.AwaitTimeout = cmp.Or(c.AwaitTimeout, 2*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Worker owns partitions and runs one execution at a time per key of them.
+// Start one with [Start].
+type Worker struct {
+	cfg      Config
+	log      *slog.Logger // for what clients can bring about
+	flushLog func()
+	fields   fields.Rules
+	settings ring.Settings
+	parts    []partition
+	lease    atomic.Pointer[handoff.Lease]
+	base     time.Time // origin of the monotonic clock in handoff.Instant
+	awaiting atomic.Int64
+	draining atomic.Bool
+	settled  atomic.Bool           // the present incarnation has served all that the ring gave it
+	trouble  atomic.Pointer[error] // why the worker does not begin, or has stopped
+	flights  flights
+	shell    *shell
+	watching sync.Once // starts cancelAbandoned
+
+	confirming func() // called between the two comparisons of confirm; nil but in tests
+}
+
+// Start registers a worker's session and begins to own what the ring
+// gives it. The caller must call [Worker.Close].
+func Start(cfg Config) (*Worker, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	fields, err := fields.NewRules(cfg.Keys, cfg.Upgrades)
+	if err != nil {
+		return nil, err
+	}
+	settings := cfg.Members.Settings().WithDefaults()
+	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
+		return nil, fmt.Errorf("worker: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
+	}
+	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
+	w := &Worker{cfg: cfg, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
+	w.log, w.flushLog = requestlog.New(cfg.Logger)
+	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
+	for i := range w.parts {
+		p := &w.parts[i]
+		p.worker, p.number, p.table.Queue = w, i, queue
+		p.table.Close()
+	}
+	w.lease.Store(new(handoff.Lease))
+	if w.shell, err = startShell(w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Await waits until the worker serves every partition that the ring gives it,
+// or knows that the ring gives it none, for the first time. After a crash of
+// the partitions' former owner that takes a session TTL.
+func (w *Worker) Await(ctx context.Context) error {
+	select {
+	case <-w.shell.settled:
+		return nil
+	case <-w.shell.refused:
+		return fmt.Errorf("worker: %s may not begin: %w", w.cfg.Name, w.shell.refusal)
+	case <-w.shell.ctx.Done():
+		return fmt.Errorf("worker: %s was closed", w.cfg.Name)
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", w.unsettled(), context.Cause(ctx))
+	}
+}
+
+// Ready returns nil while the worker admits requests, and otherwise why not. A
+// worker whose present incarnation has not yet served all that the ring gives
+// it is not ready; partitions that come later do not change that.
+func (w *Worker) Ready() error {
+	switch {
+	case w.draining.Load():
+		return errors.New("worker: the worker is leaving")
+	case w.trouble.Load() != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, *w.trouble.Load())
+	case !w.admits(time.Now()):
+		return fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable)
+	case !w.settled.Load():
+		return w.unsettled()
+	}
+	return nil
+}
+
+// unsettled says what the worker still waits for.
+func (w *Worker) unsettled() error {
+	given, served, onRing := w.share(w.Incarnation())
+	switch {
+	case !w.admits(time.Now()):
+		return fmt.Errorf("worker: %s has no session in the store", w.cfg.Name)
+	case !onRing:
+		return fmt.Errorf("worker: %s is not yet on the ring", w.cfg.Name)
+	}
+	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it", w.cfg.Name, served, given)
+}
+
+// share returns how many partitions the ring gives an incarnation, how many of
+// these it serves, and whether it is on the ring at all.
+func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
+	view := w.cfg.Members.View()
+	onRing = slices.ContainsFunc(ring.ActiveWorkers(view.Members), func(m ring.Member) bool { return m.Incarnation == incarnation })
+	for i := range w.parts {
+		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
+			given++
+			if w.parts[i].open.Load() {
+				served++
+			}
+		}
+	}
+	return given, served, onRing
+}
+
+// Incarnation returns the id of the worker's present session.
+func (w *Worker) Incarnation() string { return *w.shell.incarnation.Load() }
+
+func (w *Worker) instant(t time.Time) handoff.Instant {
+	return handoff.Instant{Mono: t.Sub(w.base), Wall: time.Duration(t.UnixNano())}
+}
+
+func (w *Worker) admits(t time.Time) bool { return w.lease.Load().Admits(w.instant(t)) }
+
+// grace is how long an execution may go on that was cancelled.
+func (w *Worker) grace() time.Duration {
+	lease := handoff.NewLease(handoff.Instant{}, w.settings.TTL)
+	return lease.Surrender.Mono - lease.Cancel.Mono
+}
+
+// Drain takes the worker off the ring, hands its partitions over, waits for the
+// executions that run, and releases the session, so that nobody has to wait for
+// it to expire. Half-way to ctx's deadline it stops waiting for workers that
+// take the partitions and only finishes what runs.
+//
+// If ctx ends first, Drain returns an error that says what still runs, and the
+// session is not released: it expires by itself. Call Close in either case.
+func (w *Worker) Drain(ctx context.Context) error {
+	w.shell.post(nil, handoff.Leave{})
+	var half <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		half = time.After(time.Until(deadline) / 2)
+	}
+	for {
+		select {
+		case <-w.shell.gone:
+			return nil
+		case <-half:
+			w.shell.post(nil, handoff.Leave{Now: true})
+		case <-ctx.Done():
+			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", w.cfg.Name, context.Cause(ctx), w.running(), w.settings.TTL)
+		}
+	}
+}
+
+// running counts the keys that are held.
+func (w *Worker) running() int {
+	n := 0
+	for i := range w.parts {
+		n += w.parts[i].table.Len()
+	}
+	return n
+}
+
+// Close stops the worker at once: it admits nothing more, cancels the contexts
+// of what runs, and stops renewing its session, which expires by itself unless
+// Drain has released it. Close waits for the worker's own goroutines, not for
+// executions. It may be called again.
+func (w *Worker) Close() error {
+	w.draining.Store(true)
+	w.shell.close()
+	w.lease.Store(new(handoff.Lease))
+	for i := range w.parts {
+		p := &w.parts[i]
+		p.open.Store(false)
+		p.table.Close()
+		p.cancelRunning()
+		p.announce()
+	}
+	w.flushLog()
+	return nil
+}
+
+// Serving returns how many partitions the worker serves.
+func (w *Worker) Serving() int {
+	n := 0
+	for i := range w.parts {
+		if w.parts[i].open.Load() {
+			n++
+		}
+	}
+	return n
+}
+
+// Queued returns how many callers wait for key at this worker.
+func (w *Worker) Queued(key string) int {
+	return w.parts[w.settings.Ring.Partition(key)].table.Queued(key)
+}

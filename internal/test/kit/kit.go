@@ -1,0 +1,193 @@
+// Package kit has what tests of several packages need.
+package kit
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// Blocking is an app in which requests for /block run until they are released.
+type Blocking struct {
+	Running atomic.Int64
+	Release chan struct{}
+}
+
+func (b *Blocking) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/block" {
+		b.Running.Add(1)
+		<-b.Release
+	}
+	io.WriteString(rw, "served")
+}
+
+// SendRaw sends a request and returns where its answer is to be read.
+func SendRaw(t *testing.T, conn net.Conn, path, key string) *bufio.Reader {
+	t.Helper()
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: h\r\nX-Key: %s\r\n\r\n", path, key); err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewReader(conn)
+}
+
+func ReadServed(t *testing.T, r *bufio.Reader) {
+	t.Helper()
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(res.Body); string(body) != "served" {
+		t.Errorf("%d %q %v", res.StatusCode, body, err)
+	}
+}
+
+func Dial(t *testing.T, base string) net.Conn {
+	t.Helper()
+	_, addr, _ := strings.Cut(base, "://")
+	conn := Must(net.Dial("tcp", addr))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func Fetch(t *testing.T, target string, header ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+func KeySources(t testing.TB, specs ...string) []gateway.KeySource {
+	t.Helper()
+	var out []gateway.KeySource
+	for _, spec := range specs {
+		s, err := gateway.ParseKeySource(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Client returns a client that speaks HTTP/1.1 or HTTP/2, with connections of
+// its own.
+func Client(t testing.TB, proto string) *http.Client {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(proto == "HTTP/1.1")
+	transport.Protocols.SetUnencryptedHTTP2(proto == "HTTP/2")
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func Do(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	res, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range res.Header {
+		if strings.HasPrefix(name, "Keyway-") {
+			t.Errorf("the client sees %s: %s", name, res.Header.Get(name))
+		}
+	}
+	return res, string(b)
+}
+
+// Eventually waits for a condition.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// NoLeaks fails the test if at its end, after everything registered later was
+// cleaned up, more goroutines run than now.
+func NoLeaks(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		var now int
+		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+			http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+			if now = runtime.NumGoroutine(); now <= before {
+				return
+			}
+		}
+		buf := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, %d before:\n%s", now, before, buf[:runtime.Stack(buf, true)])
+	})
+}
+
+// FreeAddr returns an address on which nobody listens.
+func FreeAddr(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,256 @@
+// Package routertest has routers, and workers and members for them that tests
+// change at will.
+package routertest
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Cluster is a gateway.Members that tests change at will.
+type Cluster struct {
+	mu      sync.Mutex
+	view    *ring.View
+	changed chan struct{}
+	Store   ring.StoreID // of the one who looks
+}
+
+func NewCluster(t testing.TB, members ...ring.Member) *Cluster {
+	c := &Cluster{changed: make(chan struct{})}
+	c.Set(t, members...)
+	return c
+}
+
+func (c *Cluster) Set(t testing.TB, members ...ring.Member) {
+	t.Helper()
+	members, refused := ring.Agreeing(ring.Member{StoreID: c.Store}, members)
+	var names []string
+	for _, m := range ring.ActiveWorkers(members) {
+		names = append(names, m.Name)
+	}
+	table, err := ring.New(ring.Config{}, names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view = ring.NewView(table, members)
+	c.view.Refused = refused
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *Cluster) View() *ring.View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view
+}
+
+func (c *Cluster) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+func (c *Cluster) Settings() ring.Settings { return ring.Settings{Store: c.Store} }
+
+func (c *Cluster) Announce(func(*ring.Member)) error { return nil }
+
+// Member makes a member of the address of a test server.
+func Member(name, addr string) ring.Member {
+	return ring.Member{Name: name, Incarnation: name + "-life", Role: ring.RoleWorker, State: ring.StateActive, Addr: strings.TrimPrefix(addr, "http://")}
+}
+
+// Leaving returns the member in that state.
+func Leaving(m ring.Member) ring.Member {
+	m.State = ring.StateLeaving
+	return m
+}
+
+// Worker is a worker over TCP whose handler tests can change.
+type Worker struct {
+	ring.Member
+	*httptest.Server
+	handler atomic.Pointer[http.HandlerFunc]
+	Hits    atomic.Int64
+}
+
+func NewWorker(t testing.TB, name string, h http.HandlerFunc) *Worker {
+	w := &Worker{}
+	w.handler.Store(&h)
+	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.Hits.Add(1)
+		(*w.handler.Load())(rw, r)
+	}))
+	t.Cleanup(w.Server.Close)
+	w.Member = Member(name, w.URL)
+	return w
+}
+
+func (w *Worker) Set(h http.HandlerFunc) { w.handler.Store(&h) }
+
+func Answer(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }
+}
+
+// NotOwner refuses as a worker does that knows the owner.
+func NotOwner(owner ring.Member, epoch int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Keyway-Refused", "not-owner")
+		h.Set("Keyway-Owner", owner.Incarnation)
+		h.Set("Keyway-Owner-Addr", owner.Addr)
+		h.Set("Keyway-Epoch", strconv.FormatInt(epoch, 10))
+		http.Error(w, "not the owner", http.StatusMisdirectedRequest)
+	}
+}
+
+// Refuse refuses without naming an owner.
+func Refuse(why string, status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Keyway-Refused", why)
+		http.Error(w, why, status)
+	}
+}
+
+func New(t testing.TB, cfg router.Config) *router.Router {
+	t.Helper()
+	if cfg.Keys == nil {
+		cfg.Keys = kit.KeySources(t, "header:X-Key")
+	}
+	rt, err := router.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { rt.Close() })
+	return rt
+}
+
+// Site is where a router takes requests, HTTP/1.1 and HTTP/2 without TLS.
+type Site struct {
+	URL      string
+	Listener net.Listener
+	HTTP     *http.Client
+	HTTP2    bool // is what the client speaks
+}
+
+// Client returns the test's client.
+func (s *Site) Client() *http.Client { return s.HTTP }
+
+// Way makes a router take requests.
+type Way func(t testing.TB, rt *router.Router) *Site
+
+// EachWay runs a test with a router behind the standard library's server and
+// behind a [router.Server], for clients of HTTP/1.1 and of HTTP/2.
+func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
+	t.Run("server", func(t *testing.T) { test(t, ThroughNetHTTP) })
+	t.Run("front", func(t *testing.T) { test(t, ThroughServer) })
+	t.Run("h2", func(t *testing.T) { test(t, ThroughH2) })
+}
+
+func ThroughNetHTTP(t testing.TB, rt *router.Router) *Site { return siteOf(t, rt) }
+
+// siteOf makes h take requests behind the standard library's server.
+func siteOf(t testing.TB, h http.Handler) *Site {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return &Site{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
+}
+
+func ThroughServer(t testing.TB, rt *router.Router) *Site {
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	Serve(t, rt, l)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &Site{URL: "http://" + l.Addr().String(), Listener: l, HTTP: &http.Client{Transport: transport}}
+}
+
+func ThroughH2(t testing.TB, rt *router.Router) *Site {
+	s := ThroughServer(t, rt)
+	s.HTTP, s.HTTP2 = kit.Client(t, "HTTP/2"), true
+	return s
+}
+
+// NetHTTP makes a gateway of net/http in front of an app, the yardstick for what
+// a router and a worker do. It has at most conns connections to the app, if that
+// is not 0. under counts the requests that are under way at the gateway.
+func NetHTTP(t *testing.T, app http.Handler, conns int) (s *Site, under *atomic.Int64) {
+	t.Helper()
+	proxy := httputil.NewSingleHostReverseProxy(kit.Must(url.Parse(workertest.Serve(t, app).URL)))
+	transport := &http.Transport{MaxConnsPerHost: conns}
+	t.Cleanup(transport.CloseIdleConnections)
+	proxy.Transport, proxy.ErrorLog = transport, log.New(io.Discard, "", 0)
+	under = new(atomic.Int64)
+	return siteOf(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		under.Add(1)
+		defer under.Add(-1)
+		proxy.ServeHTTP(rw, r)
+	})), under
+}
+
+// Get sends a request for a key and returns status and body.
+func Get(t testing.TB, s *Site, key string) (*http.Response, string) {
+	t.Helper()
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/", nil)
+	req.Header.Set("X-Key", key)
+	return kit.Do(t, s.Client(), req)
+}
+
+func Serve(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
+	t.Helper()
+	f := router.NewServer(rt, NetServer())
+	done := make(chan error, 1)
+	go func() { done <- f.Serve(l) }()
+	t.Cleanup(func() {
+		f.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return f
+}
+
+func NetServer() *http.Server {
+	s := &http.Server{MaxHeaderBytes: 64 << 10, ReadHeaderTimeout: time.Second, Protocols: new(http.Protocols)}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// InFrontOf makes a router in front of a sidecar of an app, with the link
+// between them.
+func InFrontOf(t *testing.T, app string, change ...func(*worker.Config)) (s *Site, w *workertest.Worker) {
+	t.Helper()
+	c := workertest.New(t, 16)
+	w = c.StartReady(change...)
+	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app)))))
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key")}))
+	t.Cleanup(func() { rt.Close() })
+	return ThroughServer(t, rt), w
+}

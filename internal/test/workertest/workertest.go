@@ -1,0 +1,128 @@
+// Package workertest starts workers that share a ring and a store in memory.
+package workertest
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/ring"
+)
+
+func (c *Cluster) StartReady(change ...func(*worker.Config)) *Worker {
+	c.T.Helper()
+	quiet := func(cfg *worker.Config) { cfg.Logger = slog.New(slog.DiscardHandler) }
+	w := c.Start(append([]func(*worker.Config){quiet}, change...)...)
+	kit.Eventually(c.T, "it serves all partitions", func() bool { return w.Serving() == c.Ring.Partitions })
+	return w
+}
+
+func Serve(t *testing.T, h http.Handler) *httptest.Server {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// Listen serves h as a worker does, and returns its address.
+func (w *Worker) Listen(t testing.TB, h http.Handler) string {
+	t.Helper()
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	s := w.NewServer(h)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// StartApart starts a worker with a store of its own that the others do not
+// see yet.
+func (c *Cluster) StartApart(store worker.Store) *Worker {
+	return c.Start(func(cfg *worker.Config) {
+		cfg.Store = store
+		if err := cfg.Members.(*hub.Handle).Isolate(true); err != nil {
+			c.T.Fatal(err)
+		}
+	})
+}
+
+func (w *Worker) Meet(t *testing.T) {
+	t.Helper()
+	if err := w.Member.Isolate(false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Cluster is workers that share a hub and a store in memory.
+type Cluster struct {
+	T     testing.TB
+	Ring  ring.Config
+	Hub   *hub.Hub
+	Store worker.Store
+	n     int
+}
+
+func New(t testing.TB, partitions int) *Cluster {
+	t.Helper()
+	settings := ring.Settings{Ring: ring.Config{Partitions: partitions}}
+	h, err := hub.New(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Cluster{T: t, Ring: settings.Ring, Hub: h, Store: store.NewMemory(store.MemoryConfig{Settings: settings, NewCluster: true})}
+}
+
+type Worker struct {
+	*worker.Worker
+	Ring   ring.Config
+	Member *hub.Handle
+}
+
+func (c *Cluster) Start(change ...func(*worker.Config)) *Worker {
+	c.T.Helper()
+	c.n++
+	return c.StartNamed(fmt.Sprintf("w%d", c.n), change...)
+}
+
+func (c *Cluster) StartNamed(name string, change ...func(*worker.Config)) *Worker {
+	c.T.Helper()
+	member, err := c.Hub.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: name + ":80"})
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	cfg := worker.Config{
+		Members: member, Store: c.Store, Name: name, Addr: name + ":80", NewCluster: true,
+		Logger: slog.New(slog.NewTextHandler(c.T.Output(), nil)),
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	w, err := worker.Start(cfg)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	c.T.Cleanup(func() { w.Close() })
+	return &Worker{w, c.Ring, member}
+}
+
+// AwaitServing waits until w owns every partition.
+func (w *Worker) AwaitServing(t testing.TB, partitions int) {
+	t.Helper()
+	for w.Serving() < partitions {
+		time.Sleep(10 * time.Millisecond) // of a bubble's clock
+	}
+}
