@@ -179,7 +179,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 		err = errors.Join(err, shutdown)
 	}
 	if leave := p.members.Leave(end); leave != nil {
-		p.logger.Warn("cannot leave gossip: the others will notice", "err", leave)
+		p.logger.Warn("cannot leave gossip: the others will notice", "error", leave)
 	}
 	return err
 }
@@ -194,7 +194,7 @@ func (p *process) await(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || errors.Is(err, ring.ErrSettings) {
 			return err
 		}
-		p.logger.Warn("not ready yet", "err", err)
+		p.logger.Warn("not ready yet", "error", err)
 	}
 }
 

@@ -73,7 +73,7 @@ func (s *shell) note(err error) {
 		s.agree.since = time.Now()
 	}
 	if s.agree.trouble == nil || s.agree.trouble.Error() != err.Error() {
-		s.w.cfg.Logger.Error("this worker does not begin", "worker", s.w.cfg.Name, "err", err)
+		s.w.cfg.Logger.Error("this worker does not begin", "worker", s.w.cfg.Name, "error", err)
 	}
 	s.agree.trouble = err
 	s.w.trouble.Store(&err)
@@ -99,7 +99,7 @@ func (s *shell) judge() {
 	switch blocked := len(a.rivals) > 0; {
 	case blocked && !a.blocked:
 		a.blocked = true
-		s.w.cfg.Logger.Error("this worker stops", "worker", s.w.cfg.Name, "err", why)
+		s.w.cfg.Logger.Error("this worker stops", "worker", s.w.cfg.Name, "error", why)
 		s.w.trouble.Store(&why)
 		s.w.lease.Store(new(handoff.Lease))
 		s.cancelHandlers(handoff.CancelHandlers{All: true})
@@ -165,7 +165,7 @@ func (s *shell) copiedStore(now time.Time) (why error) {
 	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
 	if len(elsewhere) < len(here) || len(elsewhere) == len(here) && lowest(here) < lowest(elsewhere) {
 		if !a.warned {
-			s.w.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.w.cfg.Name, "err", why)
+			s.w.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.w.cfg.Name, "error", why)
 		}
 		a.warned = true
 		return nil

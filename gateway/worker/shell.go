@@ -252,7 +252,7 @@ func (s *shell) begin() error {
 		if err := cfg.OnIncarnation(id); err != nil && s.current == nil {
 			return fmt.Errorf("worker: writing down incarnation %s: %w", id, err)
 		} else if err != nil {
-			cfg.Logger.Error("cannot write down the new incarnation: a restart will have to wait for its session to expire", "incarnation", id, "err", err)
+			cfg.Logger.Error("cannot write down the new incarnation: a restart will have to wait for its session to expire", "incarnation", id, "error", err)
 		}
 	}
 	l := &life{incarnation: id, machine: machine, first: s.current == nil}
@@ -272,7 +272,7 @@ func (s *shell) announce(update func(*ring.Member)) {
 		self.Epoch = max(self.Epoch, s.highest)
 	})
 	if err != nil {
-		s.w.cfg.Logger.Error("cannot tell the other members of a change", "err", err)
+		s.w.cfg.Logger.Error("cannot tell the other members of a change", "error", err)
 	}
 }
 
@@ -369,7 +369,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		p.record.Store(&e.Record)
 		p.announce()
 	case handoff.Lost:
-		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.cfg.Name, "incarnation", l.incarnation, "err", e.Err)
+		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.cfg.Name, "incarnation", l.incarnation, "error", e.Err)
 		if l == s.current && !s.leaving {
 			_ = s.begin() // the configuration was good the first time
 			s.look()
@@ -550,7 +550,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
-		s.w.cfg.Logger.Debug("call to the store failed", "call", effect, "err", r.Err)
+		s.w.cfg.Logger.Debug("call to the store failed", "call", effect, "error", r.Err)
 	}
 	s.postEvent(event{life: l, input: r, store: id})
 }

@@ -147,6 +147,6 @@ func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, hop1.ErrBrokeOff) {
 		warning = ""
 	}
-	requestlog.Failure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "err", err)
+	requestlog.Failure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "error", err)
 	http.Error(rw, public, status)
 }

@@ -82,7 +82,7 @@ func (cc *clientConn) run() {
 	if lost+unsent > 0 && !errors.Is(cc.cause, ErrClosed) {
 		cc.cfg.Logger.Warn("link: connection lost", "peer", cc.nc.RemoteAddr(), "local", cc.nc.LocalAddr(),
 			"age", time.Since(cc.made).Round(time.Millisecond), "requests", cc.last, "lost", lost, "not_started", unsent,
-			"bytes_sent", handed, "err", cc.cause)
+			"bytes_sent", handed, "error", cc.cause)
 	}
 }
 

@@ -131,7 +131,7 @@ func TestLostConnectionIsLogged(t *testing.T) {
 		want(t, <-failed, ErrLost)
 		want(t, <-failed, ErrLost)
 		synctest.Wait()
-		for _, what := range []string{"level=WARN", "connection lost", "peer=pipe", "age=3s", "requests=3", "lost=2", "not_started=0", "err="} {
+		for _, what := range []string{"level=WARN", "connection lost", "peer=pipe", "age=3s", "requests=3", "lost=2", "not_started=0", "error="} {
 			if strings.Count(log.String(), what) != 1 {
 				t.Errorf("%s is not there once: %s", what, &log)
 			}

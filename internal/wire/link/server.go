@@ -80,7 +80,7 @@ func (s *Server) Serve(ln net.Listener) error {
 			return err
 		}
 		delay = nextDelay(delay)
-		s.cfg.Logger.Error("link: accept failed, trying again", "err", err, "in", delay)
+		s.cfg.Logger.Error("link: accept failed, trying again", "error", err, "in", delay)
 		time.Sleep(delay)
 	}
 }
@@ -141,7 +141,7 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	defer s.end(sc)
 	err := sc.run()
 	if err != nil && !errors.Is(err, ErrClosed) && s.tells(err) {
-		s.cfg.Logger.Warn("link: connection ended", "peer", nc.RemoteAddr(), "err", err)
+		s.cfg.Logger.Warn("link: connection ended", "peer", nc.RemoteAddr(), "error", err)
 	}
 	return err
 }

@@ -97,7 +97,7 @@ func (s *splitter) accept() {
 			return
 		}
 		delay = nextDelay(delay)
-		s.cfg.Logger.Error("link: accept failed, trying again", "err", err, "in", delay)
+		s.cfg.Logger.Error("link: accept failed, trying again", "error", err, "in", delay)
 		select {
 		case <-time.After(delay):
 		case <-s.closed:
