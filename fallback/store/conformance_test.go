@@ -38,7 +38,7 @@ func TestConformanceMemory(t *testing.T) {
 				if memory == nil {
 					memory = NewMemory(MemoryConfig{Settings: ring.Settings{TTL: shortTTL}, NewCluster: newCluster, Now: clock.now})
 				} else if newCluster {
-					memory.virgin = true
+					memory.newCluster = true
 				}
 				return memory
 			},

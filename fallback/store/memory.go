@@ -30,12 +30,12 @@ type Memory struct {
 	settings ring.Settings
 	now      func() time.Time
 
-	mu       sync.Mutex   // guards everything below
-	virgin   bool         // NewCluster, until the first generation is known
-	server   int          // stands for a run id
-	id       ring.StoreID // the store's identity, once somebody has asked for it
-	data     memoryData
-	watchers map[chan struct{}]struct{}
+	mu         sync.Mutex   // guards everything below
+	newCluster bool         // NewCluster, until the first generation is known
+	server     int          // stands for a run id
+	id         ring.StoreID // the store's identity, once somebody has asked for it
+	data       memoryData
+	watchers   map[chan struct{}]struct{}
 }
 
 // memoryData is what a restart may lose.
@@ -78,12 +78,12 @@ type memoryStart struct {
 // NewMemory makes an empty store.
 func NewMemory(o MemoryConfig) *Memory {
 	m := &Memory{
-		settings: o.Settings.WithDefaults(),
-		id:       o.Settings.Store,
-		now:      o.Now,
-		virgin:   o.NewCluster,
-		data:     newMemoryData(),
-		watchers: map[chan struct{}]struct{}{},
+		settings:   o.Settings.WithDefaults(),
+		id:         o.Settings.Store,
+		now:        o.Now,
+		newCluster: o.NewCluster,
+		data:       newMemoryData(),
+		watchers:   map[chan struct{}]struct{}{},
 	}
 	if m.now == nil {
 		m.now = time.Now
@@ -235,7 +235,7 @@ func (m *Memory) enter(ctx context.Context, op, gen string) (now time.Time, err 
 func (m *Memory) begin(now time.Time) {
 	d := &m.data
 	d.quarantine = now.Add(m.settings.TTL)
-	if m.virgin && d.generation == "" {
+	if m.newCluster && d.generation == "" {
 		d.quarantine = now
 	}
 	d.generation = rand.Text()

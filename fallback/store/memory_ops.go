@@ -28,7 +28,7 @@ func (m *Memory) Generation(ctx context.Context) (string, error) {
 	if _, err := m.enter(ctx, "generation", ""); err != nil {
 		return "", err
 	}
-	m.virgin = false
+	m.newCluster = false
 	m.id = m.data.id
 	return m.data.generation, nil
 }

@@ -57,7 +57,7 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	if err := d.end(); err != nil {
 		return "", s.failed("generation", err)
 	}
-	s.virgin.Store(false)
+	s.newCluster.Store(false)
 	s.learn(gen, id)
 	s.advise(ctx)
 	return gen, nil

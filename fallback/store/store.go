@@ -76,8 +76,8 @@ type Store struct {
 	logger   *slog.Logger
 	scripts  map[string]*redis.Script
 
-	virgin  atomic.Bool // NewCluster, until the first generation is known
-	advised atomic.Bool // the warnings have been given
+	newCluster atomic.Bool // NewCluster, until the first generation is known
+	advised    atomic.Bool // the warnings have been given
 
 	closing context.Context
 	stop    context.CancelFunc
@@ -124,7 +124,7 @@ func New(url string, o Config) (*Store, error) {
 		s.logger = slog.Default()
 	}
 	_, s.sharded = client.(*redis.ClusterClient)
-	s.virgin.Store(o.NewCluster)
+	s.newCluster.Store(o.NewCluster)
 	s.closing, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -242,14 +242,14 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 
 // common are the arguments that prelude.lua takes.
 func (s *Store) common(gen string) []any {
-	publish, virgin := "PUBLISH", "0"
+	publish, newCluster := "PUBLISH", "0"
 	if s.sharded {
 		publish = "SPUBLISH"
 	}
-	if s.virgin.Load() {
-		virgin = "1"
+	if s.newCluster.Load() {
+		newCluster = "1"
 	}
-	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, virgin, s.identity().String(), settingsText(s.settings)}
+	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, newCluster, s.identity().String(), settingsText(s.settings)}
 }
 
 // identity is what the store is to be called if it has no name yet.

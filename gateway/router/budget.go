@@ -126,7 +126,7 @@ func (r *reservation) gather(body io.Reader, n int64) (data []byte, whole bool, 
 }
 
 // origin returns the client's address, as proxies say it that are trusted.
-func (x *crossing) origin() string {
+func (x *upstreamRequest) origin() string {
 	origin, _, err := net.SplitHostPort(x.remote)
 	if err != nil {
 		origin = x.remote

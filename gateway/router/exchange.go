@@ -28,11 +28,11 @@ var errWorkerFull = errors.New("router: the worker is full")
 // errBusy: too many requests wait at the worker.
 var errBusy = errors.New("router: too many requests wait")
 
-// crossing is a request's way to a worker and back without net/http, whichever
+// upstreamRequest is a request's way to a worker and back without net/http, whichever
 // front end has read it.
-type crossing struct {
+type upstreamRequest struct {
 	router    *Router
-	client    crossingClient
+	client    downstream
 	ctx       context.Context
 	partition int
 	request   link.Request
@@ -50,8 +50,8 @@ type crossing struct {
 	spare  link.Fields // memory for the answer's
 }
 
-// crossingClient is what a crossing needs of the front end.
-type crossingClient interface {
+// downstream is what an upstreamRequest needs of the front end.
+type downstream interface {
 	// interim passes an interim answer on.
 	interim(status int, fields link.Fields)
 	// carry says what now carries the request, nil for nothing any more. It
@@ -105,9 +105,9 @@ func (rt *Router) crosses(p int) bool {
 // send finds the worker that takes the request and leaves its answer in
 // x.answer. It returns an error that wraps errStreams, before anything was sent,
 // if the request has to go by way of net/http instead.
-func (x *crossing) send() error { return x.router.routes.route(x.ctx, x.partition, x.attempt) }
+func (x *upstreamRequest) send() error { return x.router.routes.route(x.ctx, x.partition, x.attempt) }
 
-func (x *crossing) attempt(t target) outcome {
+func (x *upstreamRequest) attempt(t target) outcome {
 	if !t.Link {
 		return x.attemptPlain(x.ctx, t)
 	}
@@ -133,10 +133,10 @@ func (x *crossing) attempt(t target) outcome {
 }
 
 // Interim implements [link.Interims].
-func (x *crossing) Interim(status int, fields link.Fields) { x.client.interim(status, fields) }
+func (x *upstreamRequest) Interim(status int, fields link.Fields) { x.client.interim(status, fields) }
 
 // Abandon implements [link.Account].
-func (x *crossing) Abandon(streams int) (ended func()) {
+func (x *upstreamRequest) Abandon(streams int) (ended func()) {
 	atWorker, onConn := x.peer.abandoned.add(x.origin(), streams), x.abandons
 	if onConn == nil {
 		return atWorker
@@ -149,7 +149,7 @@ func (x *crossing) Abandon(streams int) (ended func()) {
 }
 
 // classify says what an error of the link means.
-func (x *crossing) classify(ctx context.Context, m ring.Member, err error) outcome {
+func (x *upstreamRequest) classify(ctx context.Context, m ring.Member, err error) outcome {
 	if client := x.body.failed.Load(); client != nil {
 		return outcome{err: errors.Join(errClientBody, *client)}
 	}
@@ -181,7 +181,7 @@ func (x *crossing) classify(ctx context.Context, m ring.Member, err error) outco
 
 // close ends the use of the answer, which must have been read to its end or is
 // given up.
-func (x *crossing) close() {
+func (x *upstreamRequest) close() {
 	if x.answer.body == nil {
 		return
 	}
@@ -195,7 +195,7 @@ func (x *crossing) close() {
 // crossHTTP sends r to its worker and answers it. It reports false, before
 // anything was sent, if r has to go by way of net/http.
 func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partition int) bool {
-	x := &crossing{router: rt, client: w, ctx: r.Context(), partition: partition, remote: r.RemoteAddr}
+	x := &upstreamRequest{router: rt, client: w, ctx: r.Context(), partition: partition, remote: r.RemoteAddr}
 	if h2w, ok := w.ResponseWriter.(*h2Writer); ok {
 		x.abandons = &h2w.conn.abandoned
 	}
@@ -238,7 +238,7 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 }
 
 // reserve lets what the router's budget has room for be kept of the body.
-func (x *crossing) reserve() {
+func (x *upstreamRequest) reserve() {
 	x.reserved.budget, x.reserved.remote = &x.router.budget, x.remote
 	x.request.Memory = &x.reserved
 }
@@ -259,7 +259,7 @@ const (
 // awaitBody waits until the link does not read the client's body any more: the
 // server forbids that once the handler has returned. A body that nobody wants
 // is cut off, and its connection with it.
-func (x *crossing) awaitBody(w *clientWriter) {
+func (x *upstreamRequest) awaitBody(w *clientWriter) {
 	done := x.request.BodyDone()
 	grace := time.NewTimer(bodyGrace)
 	defer grace.Stop()
@@ -322,7 +322,7 @@ func forwardingFields(rt *Router, r *http.Request, prior http.Header) (f link.Fi
 }
 
 // answerHTTP copies the answer to w.
-func (x *crossing) answerHTTP(w *clientWriter) {
+func (x *upstreamRequest) answerHTTP(w *clientWriter) {
 	res := &x.answer
 	h := w.Header()
 	copyFields(h, res.fields)
@@ -363,7 +363,7 @@ func announces(trailer []string, name string) bool {
 }
 
 // copyBody flushes whenever it has to wait for more.
-func (x *crossing) copyBody(w *clientWriter) error {
+func (x *upstreamRequest) copyBody(w *clientWriter) error {
 	body := x.answer.body
 	for {
 		if n, last := body.Buffered(); n == 0 && !last {

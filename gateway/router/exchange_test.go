@@ -39,9 +39,9 @@ func throughLink(t *testing.T, app http.HandlerFunc, change ...func(*router.Conf
 	return rt, w
 }
 
-func TestCrossingCarriesHTTP(t *testing.T) { routertest.EachWay(t, testCrossingCarriesHTTP) }
+func TestLinkCarriesHTTP(t *testing.T) { routertest.EachWay(t, testLinkCarriesHTTP) }
 
-func testCrossingCarriesHTTP(t *testing.T, front routertest.Way) {
+func testLinkCarriesHTTP(t *testing.T, front routertest.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		h := rw.Header()
@@ -85,9 +85,9 @@ func testCrossingCarriesHTTP(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestCrossingStreams(t *testing.T) { routertest.EachWay(t, testCrossingStreams) }
+func TestLinkStreams(t *testing.T) { routertest.EachWay(t, testLinkStreams) }
 
-func testCrossingStreams(t *testing.T, front routertest.Way) {
+func testLinkStreams(t *testing.T, front routertest.Way) {
 	step := make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		http.NewResponseController(rw).Flush()
@@ -114,9 +114,9 @@ func testCrossingStreams(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestCrossingUploads(t *testing.T) { routertest.EachWay(t, testCrossingUploads) }
+func TestLinkUploads(t *testing.T) { routertest.EachWay(t, testLinkUploads) }
 
-func testCrossingUploads(t *testing.T, front routertest.Way) {
+func testLinkUploads(t *testing.T, front routertest.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(rw, n, err)
@@ -191,9 +191,9 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 // An answer that breaks off must not look whole.
-func TestCrossingBrokenAnswer(t *testing.T) { routertest.EachWay(t, testCrossingBrokenAnswer) }
+func TestLinkBrokenAnswer(t *testing.T) { routertest.EachWay(t, testLinkBrokenAnswer) }
 
-func testCrossingBrokenAnswer(t *testing.T, front routertest.Way) {
+func testLinkBrokenAnswer(t *testing.T, front routertest.Way) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		rw.Write(make([]byte, 100<<10))
 		http.NewResponseController(rw).Flush()
@@ -212,9 +212,9 @@ func testCrossingBrokenAnswer(t *testing.T, front routertest.Way) {
 	}
 }
 
-func TestCrossingClientLeaves(t *testing.T) { routertest.EachWay(t, testCrossingClientLeaves) }
+func TestLinkClientLeaves(t *testing.T) { routertest.EachWay(t, testLinkClientLeaves) }
 
-func testCrossingClientLeaves(t *testing.T, front routertest.Way) {
+func testLinkClientLeaves(t *testing.T, front routertest.Way) {
 	entered, left := make(chan struct{}), make(chan struct{})
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 		close(entered)

@@ -58,8 +58,8 @@ func (f *failure) reply(err error) reply {
 		r, counter, warning = reply{status: statusClientGone}, &c.clientGone, ""
 	case isUnreachable:
 		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: unreachable.public(), retry: true}, &c.unreachable, "no owner can be reached"
-	case errors.Is(err, errHallFull), errors.Is(err, errBodiesFull):
-		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.hallFull, ""
+	case errors.Is(err, errHoldFull), errors.Is(err, errBodiesFull):
+		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.holdFull, ""
 	case errors.Is(err, errWorkerFull):
 		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), ""
 	case errors.Is(err, errAbandons):

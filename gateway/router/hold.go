@@ -20,31 +20,31 @@ const (
 // once, answers take as long as the handler.
 const admittedAfter = 10 * time.Millisecond
 
-var errHallFull = errors.New("router: too many requests wait for an owner")
+var errHoldFull = errors.New("router: too many requests wait for an owner")
 
-// hall is where requests wait while their partition has no reachable owner.
-// There is a room for each such partition. One visitor of a room, the scout,
-// looks for an owner: when the view changes and in growing intervals. The
-// others sleep until the scout gets through or the owner is learned from
-// another request, so that a crowd costs a worker no more than one request.
-type hall struct {
+// holding is the requests that wait while their partition has no reachable
+// owner, on a waitlist for each such partition. One waiter of a list, the prober,
+// looks for an owner: when the view changes and in growing intervals. The others
+// sleep until the prober gets through or the owner is learned from another
+// request, so that a crowd costs a worker no more than one request.
+type holding struct {
 	patience time.Duration // how long a request waits; 0 or less: not at all
-	limit    int           // on visitors
+	limit    int           // on waiters
 
-	waiting atomic.Int64 // visitors
-	total   atomic.Int64 // visitors so far
+	waiting atomic.Int64 // waiters
+	total   atomic.Int64 // waiters so far
 
-	mu    sync.Mutex
-	rooms map[int]*room // by partition; those with visitors
+	mu        sync.Mutex
+	waitlists map[int]*waitlist // by partition; those with waiters
 }
 
-type room struct {
-	scout    chan struct{} // holds one element while there is a scout
-	visitors int           // guarded by hall.mu
-	door     chan struct{} // closed to let everybody in; guarded by hall.mu
+type waitlist struct {
+	prober   chan struct{} // holds one element while there is a prober
+	waiters  int           // guarded by holding.mu
+	reopened chan struct{} // closed to let everybody try again; guarded by holding.mu
 }
 
-func (h *hall) enter(p int) (*room, bool) {
+func (h *holding) join(p int) (*waitlist, bool) {
 	if h.waiting.Add(1) > int64(h.limit) {
 		h.waiting.Add(-1)
 		return nil, false
@@ -52,50 +52,50 @@ func (h *hall) enter(p int) (*room, bool) {
 	h.total.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.rooms == nil {
-		h.rooms = make(map[int]*room)
+	if h.waitlists == nil {
+		h.waitlists = make(map[int]*waitlist)
 	}
-	r := h.rooms[p]
-	if r == nil {
-		r = &room{scout: make(chan struct{}, 1), door: make(chan struct{})}
-		h.rooms[p] = r
+	l := h.waitlists[p]
+	if l == nil {
+		l = &waitlist{prober: make(chan struct{}, 1), reopened: make(chan struct{})}
+		h.waitlists[p] = l
 	}
-	r.visitors++
-	return r, true
+	l.waiters++
+	return l, true
 }
 
-func (h *hall) leave(p int) {
+func (h *holding) leave(p int) {
 	h.waiting.Add(-1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := h.rooms[p]
-	if r.visitors--; r.visitors == 0 {
-		delete(h.rooms, p)
+	l := h.waitlists[p]
+	if l.waiters--; l.waiters == 0 {
+		delete(h.waitlists, p)
 	}
 }
 
-// open lets everybody who waits for the partition try again.
-func (h *hall) open(p int) {
+// wakeAll lets everybody who waits for the partition try again.
+func (h *holding) wakeAll(p int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r := h.rooms[p]; r != nil {
-		close(r.door)
-		r.door = make(chan struct{})
+	if l := h.waitlists[p]; l != nil {
+		close(l.reopened)
+		l.reopened = make(chan struct{})
 	}
 }
 
-func (h *hall) door(r *room) <-chan struct{} {
+func (h *holding) reopening(l *waitlist) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return r.door
+	return l.reopened
 }
 
-// visit is one request's stay in a room.
-type visit struct {
+// waiter is a request on a waitlist.
+type waiter struct {
 	routes    *routes
 	partition int
-	room      *room
-	scouts    bool
+	list      *waitlist
+	probes    bool
 	pause     time.Duration
 }
 
@@ -103,17 +103,17 @@ type visit struct {
 // ends; if it ends during a round, and something has changed meanwhile, one
 // more follows. seen is what the last round went by, and why how it failed.
 func (r *routes) wait(ctx context.Context, p int, seen look, why error, attempt attemptFunc) error {
-	if r.hall.patience <= 0 {
+	if r.held.patience <= 0 {
 		return r.unreachable(p, why)
 	}
-	room, ok := r.hall.enter(p)
+	list, ok := r.held.join(p)
 	if !ok {
-		return errHallFull
+		return errHoldFull
 	}
-	defer r.hall.leave(p)
-	v := &visit{routes: r, partition: p, room: room, pause: firstPause}
-	defer v.resign()
-	patience, cancel := context.WithTimeout(ctx, r.hall.patience)
+	defer r.held.leave(p)
+	v := &waiter{routes: r, partition: p, list: list, pause: firstPause}
+	defer v.stopProbing()
+	patience, cancel := context.WithTimeout(ctx, r.held.patience)
 	defer cancel()
 	for over := false; ; {
 		if !v.sleep(patience, seen) {
@@ -136,19 +136,19 @@ func (r *routes) wait(ctx context.Context, p int, seen look, why error, attempt 
 
 // sleep returns true when a round may have a better end than the last one,
 // which went by seen, and false when ctx is done.
-func (v *visit) sleep(ctx context.Context, seen look) bool {
-	door := v.routes.hall.door(v.room)
+func (v *waiter) sleep(ctx context.Context, seen look) bool {
+	reopened := v.routes.held.reopening(v.list)
 	changed := v.routes.members.Changed()
 	if v.routes.look(v.partition) != seen {
 		v.pause = firstPause
 		return ctx.Err() == nil
 	}
-	if !v.scouts {
+	if !v.probes {
 		select {
-		case <-door:
+		case <-reopened:
 			return ctx.Err() == nil
-		case v.room.scout <- struct{}{}:
-			v.scouts = true
+		case v.list.prober <- struct{}{}:
+			v.probes = true
 		case <-ctx.Done():
 			return false
 		}
@@ -160,36 +160,36 @@ func (v *visit) sleep(ctx context.Context, seen look) bool {
 		v.pause = min(2*v.pause, lastPause)
 	case <-changed:
 		v.pause = firstPause
-	case <-door:
+	case <-reopened:
 	case <-ctx.Done():
 	}
 	return ctx.Err() == nil
 }
 
-// round makes a round; if the scout's is settled, or not refused for a while,
-// the door opens and another one may become the scout.
-func (v *visit) round(ctx context.Context, attempt attemptFunc) (done bool, err error) {
+// round makes a round; if the prober's is settled, or not refused for a while,
+// everybody wakes and another one may become the prober.
+func (v *waiter) round(ctx context.Context, attempt attemptFunc) (done bool, err error) {
 	r, p := v.routes, v.partition
-	if !v.scouts {
+	if !v.probes {
 		return r.round(ctx, p, attempt)
 	}
 	through := sync.OnceFunc(func() {
-		r.hall.open(p)
-		<-v.room.scout
+		r.held.wakeAll(p)
+		<-v.list.prober
 	})
 	timer := time.AfterFunc(admittedAfter, through)
 	done, err = r.round(ctx, p, attempt)
 	if !timer.Stop() || done && ctx.Err() == nil {
 		through()
-		v.scouts = false
+		v.probes = false
 	}
 	return done, err
 }
 
-// resign lets another visitor become the scout.
-func (v *visit) resign() {
-	if v.scouts {
-		<-v.room.scout
-		v.scouts = false
+// stopProbing lets another waiter become the prober.
+func (v *waiter) stopProbing() {
+	if v.probes {
+		<-v.list.prober
+		v.probes = false
 	}
 }

@@ -189,7 +189,7 @@ func TestACrowdCostsTheWorkerLittle(t *testing.T) {
 	})
 }
 
-// A scout whose handler takes its time has been admitted, and so are others.
+// A prober whose handler takes its time has been admitted, and so are others.
 func TestASlowScoutLetsOthersIn(t *testing.T) {
 	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
 		var open atomic.Bool
@@ -264,14 +264,14 @@ func TestHeldRequestsAreBounded(t *testing.T) {
 		if w.Code != 503 || w.Header().Get("Retry-After") == "" || time.Since(start) != 0 {
 			t.Errorf("%d %v after %v", w.Code, w.Header(), time.Since(start))
 		}
-		if s := rt.Stats(); s.HallFull != 1 || s.Holding != 3 {
+		if s := rt.Stats(); s.HoldFull != 1 || s.Holding != 3 {
 			t.Errorf("%+v", s)
 		}
 		wg.Wait()
 	})
 }
 
-// When the scout's client leaves, another one takes over.
+// When the prober's client leaves, another one takes over.
 func TestHeldRequestEndsWithItsClient(t *testing.T) {
 	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
 		ctx, cancel := context.WithCancelCause(t.Context())

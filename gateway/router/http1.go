@@ -46,7 +46,7 @@ const (
 )
 
 // frontConn serves one client's connection on the fast way.
-type frontConn struct {
+type http1Conn struct {
 	front *Server
 	conn  net.Conn
 	raw   syscall.RawConn
@@ -59,7 +59,7 @@ type frontConn struct {
 	state   atomic.Int64 // stage; above it the tick at which it has taken too long, 0 for never
 	closing atomic.Bool  // no request after this one
 
-	body frontBody
+	body http1Body
 
 	in   []byte // of a pool, or grown; nil while idle
 	have int    // bytes of in that are filled
@@ -89,12 +89,12 @@ var errClientLeft = errors.New("router: the client has closed the connection")
 
 // newFrontConn returns nil if conn is not one that can be waited for without
 // holding a buffer.
-func newFrontConn(f *Server, conn net.Conn) *frontConn {
+func newHTTP1Conn(f *Server, conn net.Conn) *http1Conn {
 	raw := sock.Raw(conn)
 	if raw == nil {
 		return nil
 	}
-	c := &frontConn{front: f, conn: conn, raw: raw, client: conn.RemoteAddr().String()}
+	c := &http1Conn{front: f, conn: conn, raw: raw, client: conn.RemoteAddr().String()}
 	c.trusted = f.router.trusts(c.client)
 	c.io.read, c.io.write = c.tryRead, c.tryWrite
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
@@ -102,7 +102,7 @@ func newFrontConn(f *Server, conn net.Conn) *frontConn {
 	return c
 }
 
-func (c *frontConn) enter(s stage, ticks int64) {
+func (c *http1Conn) enter(s stage, ticks int64) {
 	var at int64
 	if ticks > 0 {
 		at = c.front.now.Load() + ticks
@@ -112,16 +112,16 @@ func (c *frontConn) enter(s stage, ticks int64) {
 
 // stage returns the present one, and the tick at which it has taken too long, 0
 // for never.
-func (c *frontConn) stage() (s stage, expires int64) {
+func (c *http1Conn) stage() (s stage, expires int64) {
 	state := c.state.Load()
 	return stage(state & (1<<stageBits - 1)), state >> stageBits
 }
 
 // close implements servedConn.
-func (c *frontConn) close() { c.conn.Close() }
+func (c *http1Conn) close() { c.conn.Close() }
 
 // check implements servedConn.
-func (c *frontConn) check(now int64, closing bool) {
+func (c *http1Conn) check(now int64, closing bool) {
 	s, expires := c.stage()
 	if closing {
 		c.EndUnused()
@@ -139,7 +139,7 @@ func (c *frontConn) check(now int64, closing bool) {
 }
 
 // IdleFor implements idleConn.
-func (c *frontConn) IdleFor(now int64) int64 {
+func (c *http1Conn) IdleFor(now int64) int64 {
 	switch s, expires := c.stage(); s {
 	case stageNew:
 		return now - (expires - headTicks)
@@ -150,7 +150,7 @@ func (c *frontConn) IdleFor(now int64) int64 {
 }
 
 // EndUnused implements idleConn.
-func (c *frontConn) EndUnused() {
+func (c *http1Conn) EndUnused() {
 	c.closing.Store(true)
 	if s, _ := c.stage(); s == stageNew || s == stageIdle {
 		_ = c.conn.SetReadDeadline(aLongTimeAgo)
@@ -158,7 +158,7 @@ func (c *frontConn) EndUnused() {
 }
 
 // end ends what is done for the client.
-func (c *frontConn) end() {
+func (c *http1Conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cancel(errClientLeft)
@@ -167,8 +167,8 @@ func (c *frontConn) end() {
 	}
 }
 
-// carry implements crossingClient.
-func (c *frontConn) carry(e *hop1.Exchange) (watched bool) {
+// carry implements downstream.
+func (c *http1Conn) carry(e *hop1.Exchange) (watched bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.carrying = e
@@ -179,12 +179,12 @@ func (c *frontConn) carry(e *hop1.Exchange) (watched bool) {
 }
 
 // left reports whether the client has closed its side.
-func (c *frontConn) left() (gone bool) {
+func (c *http1Conn) left() (gone bool) {
 	err := c.raw.Control(func(fd uintptr) { gone = sock.HungUp(fd) })
 	return gone || err != nil
 }
 
-func (c *frontConn) serve() {
+func (c *http1Conn) serve() {
 	defer c.front.forget(c)
 	defer c.end()
 	for !c.closing.Load() {
@@ -216,7 +216,7 @@ func (c *frontConn) serve() {
 
 // readHead reads until there is a whole head. It returns More if there will be
 // none.
-func (c *frontConn) readHead() http1.Verdict {
+func (c *http1Conn) readHead() http1.Verdict {
 	emptyLine := false // one has been taken (RFC 9112, section 2.2)
 	for {
 		if !emptyLine && c.have >= 2 && http1.Text(c.in[:2]) == "\r\n" {
@@ -242,7 +242,7 @@ func (c *frontConn) readHead() http1.Verdict {
 
 // read appends what has come to in. While nothing has, it holds no buffer that
 // it would need only then.
-func (c *frontConn) read() (int, error) {
+func (c *http1Conn) read() (int, error) {
 	if err := c.raw.Read(c.io.read); err != nil {
 		return 0, err
 	}
@@ -251,7 +251,7 @@ func (c *frontConn) read() (int, error) {
 }
 
 // tryRead is for raw.Read.
-func (c *frontConn) tryRead(fd uintptr) bool {
+func (c *http1Conn) tryRead(fd uintptr) bool {
 	c.grow()
 	c.io.n, c.io.err = sock.Read(fd, c.in[c.have:])
 	if c.io.err == syscall.EAGAIN {
@@ -264,7 +264,7 @@ func (c *frontConn) tryRead(fd uintptr) bool {
 }
 
 // write bounds the time that the client takes.
-func (c *frontConn) write(b []byte) bool {
+func (c *http1Conn) write(b []byte) bool {
 	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
 	c.io.out = b
 	err := c.raw.Write(c.io.write)
@@ -274,7 +274,7 @@ func (c *frontConn) write(b []byte) bool {
 }
 
 // tryWrite is for raw.Write.
-func (c *frontConn) tryWrite(fd uintptr) bool {
+func (c *http1Conn) tryWrite(fd uintptr) bool {
 	for len(c.io.out) > 0 {
 		c.io.n, c.io.err = sock.Write(fd, c.io.out)
 		if c.io.err != nil {
@@ -286,7 +286,7 @@ func (c *frontConn) tryWrite(fd uintptr) bool {
 }
 
 // grow makes room in c.in.
-func (c *frontConn) grow() {
+func (c *http1Conn) grow() {
 	switch {
 	case c.in == nil:
 		c.in = inPool.Get().(*[inSize]byte)[:]
@@ -299,7 +299,7 @@ func (c *frontConn) grow() {
 }
 
 // drop gives the buffer back.
-func (c *frontConn) drop() {
+func (c *http1Conn) drop() {
 	if len(c.in) == inSize {
 		inPool.Put((*[inSize]byte)(c.in))
 	}
@@ -307,7 +307,7 @@ func (c *frontConn) drop() {
 }
 
 // next makes room for the next request; what has come of it is kept.
-func (c *frontConn) next() {
+func (c *http1Conn) next() {
 	used := c.head.Size + int(max(c.head.ContentLength, 0))
 	rest := max(c.have-used, 0)
 	copy(c.in, c.in[min(used, c.have):c.have])
@@ -319,7 +319,7 @@ func (c *frontConn) next() {
 }
 
 // The head as the key sources see it.
-func (c *frontConn) KeyHeader(name string) []string {
+func (c *http1Conn) KeyHeader(name string) []string {
 	values := c.values[:0]
 	for i := range c.head.Fields {
 		if f := &c.head.Fields[i]; len(f.Name) == len(name) && strings.EqualFold(http1.Text(f.Name), name) {
@@ -330,14 +330,14 @@ func (c *frontConn) KeyHeader(name string) []string {
 	return values
 }
 
-func (c *frontConn) KeyHost() string { return http1.Text(c.head.Host) }
+func (c *http1Conn) KeyHost() string { return http1.Text(c.head.Host) }
 
-func (c *frontConn) KeyPath() string {
+func (c *http1Conn) KeyPath() string {
 	path, _, _ := strings.Cut(http1.Text(c.head.Target), "?")
 	return path
 }
 
-func (c *frontConn) KeyQuery() string {
+func (c *http1Conn) KeyQuery() string {
 	_, query, _ := strings.Cut(http1.Text(c.head.Target), "?")
 	return query
 }
@@ -345,7 +345,7 @@ func (c *frontConn) KeyQuery() string {
 // exchange sends the request to its worker and answers it. handed says that
 // the connection was handed over instead, and keep that another request may
 // follow.
-func (c *frontConn) exchange() (handed, keep bool) {
+func (c *http1Conn) exchange() (handed, keep bool) {
 	rt := c.front.router
 	key, err := gateway.ExtractKeyFrom(rt.cfg.Keys, c)
 	partition := rt.ring.Partition(key)
@@ -354,13 +354,13 @@ func (c *frontConn) exchange() (handed, keep bool) {
 		return true, false
 	}
 	rt.counters.requests.Add(1)
-	x := fronted.Get().(*frontCrossing)
+	x := fronted.Get().(*pooledRequest)
 	defer x.free()
 	x.router, x.client, x.ctx, x.partition, x.remote = rt, c, c.ctx, partition, c.client
 	x.fields = c.fields(x.fields)
 	x.request.Method, x.request.Target, x.request.Host = http1.Text(c.head.Method), http1.Text(c.head.Target), http1.Text(c.head.Host)
 	x.request.Key, x.request.Fields = key, x.fields
-	c.body = frontBody{conn: c}
+	c.body = http1Body{conn: c}
 	if n := c.head.ContentLength; n > 0 {
 		c.body.start()
 		x.body.reader = &c.body
@@ -379,33 +379,33 @@ func (c *frontConn) exchange() (handed, keep bool) {
 	}
 	keep = c.body.left == 0 && !c.head.Close && !c.closing.Load()
 	if err != nil {
-		return false, c.fail(&x.crossing, err) && keep
+		return false, c.fail(&x.upstreamRequest, err) && keep
 	}
-	return false, c.answer(&x.crossing, keep) && keep
+	return false, c.answer(&x.upstreamRequest, keep) && keep
 }
 
-// frontCrossing is a crossing whose memory is used again and again.
-type frontCrossing struct {
-	crossing
+// pooledRequest is an upstreamRequest whose memory is used again and again.
+type pooledRequest struct {
+	upstreamRequest
 	fields link.Fields // memory for the request's
 	try    attemptFunc // attempt, made once
 }
 
 var fronted = sync.Pool{New: func() any {
-	x := new(frontCrossing)
+	x := new(pooledRequest)
 	x.try = x.attempt
 	return x
 }}
 
-// free closes the crossing. Its client may use nothing of it any more.
-func (x *frontCrossing) free() {
+// free closes the request. Its client may use nothing of it any more.
+func (x *pooledRequest) free() {
 	x.close()
 	if x.request.Body != nil {
 		<-x.request.BodyDone() // the link may still be sending what it has read
 		x.reserved.release()
 	}
 	spare := x.spare
-	x.crossing = crossing{spare: spare}
+	x.upstreamRequest = upstreamRequest{spare: spare}
 	fronted.Put(x)
 }
 
@@ -430,14 +430,14 @@ func plainPath(path string) bool {
 }
 
 // frontBody reads the body of the present request.
-type frontBody struct {
-	conn  *frontConn
+type http1Body struct {
+	conn  *http1Conn
 	ahead []byte // that came with the head
 	left  int64  // not read yet
 	need  int64  // what has to come of it before the stage has taken too long
 }
 
-func (b *frontBody) start() {
+func (b *http1Body) start() {
 	b.left = b.conn.head.ContentLength
 	rest := b.conn.in[b.conn.head.Size:b.conn.have]
 	b.ahead = rest[:min(int64(len(rest)), b.left)]
@@ -445,13 +445,13 @@ func (b *frontBody) start() {
 }
 
 // renew gives the client the time again to send more.
-func (b *frontBody) renew() {
+func (b *http1Body) renew() {
 	cfg := &b.conn.front.router.cfg
 	b.need = cfg.bodyBytes()
 	b.conn.enter(stageBody, ticks(cfg.ClientTimeout))
 }
 
-func (b *frontBody) Read(p []byte) (int, error) {
+func (b *http1Body) Read(p []byte) (int, error) {
 	if b.left == 0 {
 		return 0, io.EOF
 	}
@@ -479,7 +479,7 @@ func (b *frontBody) Read(p []byte) (int, error) {
 
 // fields returns the request's fields as the worker gets them, in memory if that
 // is enough.
-func (c *frontConn) fields(memory link.Fields) link.Fields {
+func (c *http1Conn) fields(memory link.Fields) link.Fields {
 	size := len(c.forwarded) + 256
 	for i := range c.head.Fields {
 		size += len(c.head.Fields[i].Name) + len(c.head.Fields[i].Value) + 4
@@ -502,7 +502,7 @@ func (c *frontConn) fields(memory link.Fields) link.Fields {
 
 // appendForwarding appends what setForwarded sets, and what a trusted
 // client said there before if there is anything.
-func (c *frontConn) appendForwarding(f link.Fields, prior bool) link.Fields {
+func (c *http1Conn) appendForwarding(f link.Fields, prior bool) link.Fields {
 	if !prior && c.madeFor == http1.Text(c.head.Host) && c.forwarded != nil {
 		return append(f, c.forwarded...)
 	}
@@ -522,7 +522,7 @@ func (c *frontConn) appendForwarding(f link.Fields, prior bool) link.Fields {
 
 // fail answers that there is no worker's answer. It reports whether the
 // connection can be used on.
-func (c *frontConn) fail(x *crossing, err error) bool {
+func (c *http1Conn) fail(x *upstreamRequest, err error) bool {
 	f := failure{router: c.front.router, partition: x.partition, method: x.request.Method, ctx: c.ctx}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		_ = c.conn.SetDeadline(time.Time{})
@@ -546,8 +546,8 @@ func (c *frontConn) fail(x *crossing, err error) bool {
 	return c.write(append(b, body...)) && !r.close
 }
 
-// interim implements crossingClient.
-func (c *frontConn) interim(status int, list link.Fields) {
+// interim implements downstream.
+func (c *http1Conn) interim(status int, list link.Fields) {
 	b := http1.AppendStatus(nil, status)
 	for name, value := range list.All() {
 		if value, ok := fields.ToClient(http.CanonicalHeaderKey(name), value); ok {
@@ -561,7 +561,7 @@ func (c *frontConn) interim(status int, list link.Fields) {
 
 // answer writes the worker's answer, of the length that was declared and no more.
 // It reports whether that was all of it, so that the connection can be used on.
-func (c *frontConn) answer(x *crossing, keep bool) bool {
+func (c *http1Conn) answer(x *upstreamRequest, keep bool) bool {
 	res := &x.answer
 	pooled := outPool.Get().(*[]byte)
 	defer func() {

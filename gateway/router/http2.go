@@ -94,7 +94,7 @@ func (c *h2Conn) EndUnused() { c.EndIdle() }
 // h2Stream is a request that came over HTTP/2, and its answer. Its memory is
 // used again and again.
 type h2Stream struct {
-	crossing
+	upstreamRequest
 	conn   *h2Conn
 	stream *h2.Stream
 	try    attemptFunc // attempt, made once
@@ -141,7 +141,7 @@ func (s *h2Stream) free() {
 	clear(s.out[:cap(s.out)])
 	clear(s.values[:cap(s.values)])
 	spare := s.spare
-	s.crossing = crossing{spare: spare}
+	s.upstreamRequest = upstreamRequest{spare: spare}
 	s.conn, s.stream, s.headed, s.carrying, s.gone = nil, nil, false, nil, false
 	h2Streams.Put(s)
 }
@@ -173,7 +173,7 @@ func (s *h2Stream) exchange() bool {
 	}
 	s.stream.OnFail(s.failed)
 	switch err := rt.routes.route(s.ctx, partition, s.try); {
-	case errors.Is(err, errStreams) && !s.crossing.sent:
+	case errors.Is(err, errStreams) && !s.upstreamRequest.sent:
 		rt.counters.requests.Add(-1) // the router will count it
 		return false
 	case err != nil:
@@ -283,7 +283,7 @@ func (s *h2Stream) interrupt() {
 	}
 }
 
-// carry implements crossingClient.
+// carry implements downstream.
 func (s *h2Stream) carry(e *hop1.Exchange) (watched bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +294,7 @@ func (s *h2Stream) carry(e *hop1.Exchange) (watched bool) {
 	return true
 }
 
-// interim implements crossingClient.
+// interim implements downstream.
 func (s *h2Stream) interim(status int, fields link.Fields) {
 	s.collect(fields)
 	_ = s.stream.Answer(status, s.out, nil, false) // should it fail, so does the answer

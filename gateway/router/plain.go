@@ -21,7 +21,7 @@ import (
 
 // attemptPlain sends the request to a worker over HTTP/1.1. A body is read
 // whole before; what has a larger one, or trailers, goes another way.
-func (x *crossing) attemptPlain(ctx context.Context, t target) outcome {
+func (x *upstreamRequest) attemptPlain(ctx context.Context, t target) outcome {
 	switch streams := !x.fits(); {
 	case streams && x.sent:
 		return outcome{verdict: notStarted, err: errStreams} // the link may have read of the body
@@ -69,7 +69,7 @@ func (x *crossing) attemptPlain(ctx context.Context, t target) outcome {
 
 // fits reports whether the request can go to a worker that does not take the
 // link, as far as its own shape goes.
-func (x *crossing) fits() bool {
+func (x *upstreamRequest) fits() bool {
 	r := &x.request
 	small := r.Body == nil || x.kept || !x.sent && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
 	return small && http1.PlainRequest(r.Method, r.Target, r.Host)
@@ -77,7 +77,7 @@ func (x *crossing) fits() bool {
 
 // keepBody reads the body, for this attempt and those that follow, and reports
 // whether there was room for the whole of it.
-func (x *crossing) keepBody() (whole bool, err error) {
+func (x *upstreamRequest) keepBody() (whole bool, err error) {
 	if x.kept || x.request.Body == nil {
 		return true, nil
 	}
@@ -89,7 +89,7 @@ func (x *crossing) keepBody() (whole bool, err error) {
 }
 
 // appendMessage appends the request as it goes to the worker.
-func (x *crossing) appendMessage(b []byte, epoch int64) []byte {
+func (x *upstreamRequest) appendMessage(b []byte, epoch int64) []byte {
 	r := &x.request
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
 	for name, value := range r.Fields.All() {

@@ -25,8 +25,8 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// passage is a request's way through the router.
-type passage struct {
+// proxiedRequest is a request's way through the router.
+type proxiedRequest struct {
 	router    *Router
 	in        *http.Request
 	key       string
@@ -42,7 +42,7 @@ var errBroken = errors.New("router: the request may have started, but there is n
 // statusClientGone is what nginx logs for a client that did not wait.
 const statusClientGone = 499
 
-func (x *passage) serve(w *clientWriter) {
+func (x *proxiedRequest) serve(w *clientWriter) {
 	router := x.router
 	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
 	defer x.body.reserved.release()
@@ -69,7 +69,7 @@ func (x *passage) serve(w *clientWriter) {
 }
 
 // rewrite makes the request that workers get, except for its address.
-func (x *passage) rewrite(pr *httputil.ProxyRequest) {
+func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL.Scheme = "http"
 	out.URL.RawQuery = in.URL.RawQuery
@@ -85,7 +85,7 @@ func (x *passage) rewrite(pr *httputil.ProxyRequest) {
 }
 
 // RoundTrip finds the worker that takes the request and returns its answer.
-func (x *passage) RoundTrip(out *http.Request) (res *http.Response, err error) {
+func (x *proxiedRequest) RoundTrip(out *http.Request) (res *http.Response, err error) {
 	err = x.router.routes.route(out.Context(), x.partition, func(t target) (o outcome) {
 		res, o = x.attempt(out, t)
 		return o
@@ -95,7 +95,7 @@ func (x *passage) RoundTrip(out *http.Request) (res *http.Response, err error) {
 
 // attempt sends the request to a worker, once more if a pooled connection
 // turns out to have ended.
-func (x *passage) attempt(out *http.Request, t target) (*http.Response, outcome) {
+func (x *proxiedRequest) attempt(out *http.Request, t target) (*http.Response, outcome) {
 	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	var res *http.Response
 	var err error
@@ -128,7 +128,7 @@ func (x *passage) attempt(out *http.Request, t target) (*http.Response, outcome)
 }
 
 // address makes the request for one attempt at a worker.
-func (x *passage) address(out *http.Request, t target) *http.Request {
+func (x *proxiedRequest) address(out *http.Request, t target) *http.Request {
 	req := out.WithContext(out.Context())
 	url := *out.URL
 	url.Host = t.Addr
@@ -142,7 +142,7 @@ func (x *passage) address(out *http.Request, t target) *http.Request {
 
 // classify says what the failure of an attempt means; begun is whether some of
 // a streamed body was read.
-func (x *passage) classify(ctx context.Context, t target, begun bool, err error) outcome {
+func (x *proxiedRequest) classify(ctx context.Context, t target, begun bool, err error) outcome {
 	if client := x.body.failed.Load(); client != nil {
 		return outcome{err: errors.Join(errClientBody, *client)}
 	}
@@ -177,7 +177,7 @@ func readRefusal(h http.Header) (outcome, bool) {
 	return outcome{}, false
 }
 
-func (x *passage) cleanResponse(res *http.Response) error {
+func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	fields.StripKeyway(res.Header)
 	for name := range res.Trailer {
 		if !fields.IsTrailer(name) {
@@ -191,7 +191,7 @@ func (x *passage) cleanResponse(res *http.Response) error {
 }
 
 // fail answers a request that has no answer of a worker.
-func (x *passage) fail(w http.ResponseWriter, _ *http.Request, err error) {
+func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	f := failure{router: x.router, partition: x.partition, method: x.in.Method, ctx: x.in.Context(), body: x.pace}
 	f.answer(w, err)
 }
@@ -273,7 +273,7 @@ func (w *clientWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// interim implements crossingClient.
+// interim implements downstream.
 func (w *clientWriter) interim(status int, fields link.Fields) {
 	if w.expected != nil && !w.expected.ended.Load() {
 		return
@@ -284,7 +284,7 @@ func (w *clientWriter) interim(status int, fields link.Fields) {
 	clear(h)
 }
 
-// carry implements crossingClient.
+// carry implements downstream.
 func (w *clientWriter) carry(*hop1.Exchange) bool { return false }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.

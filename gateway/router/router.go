@@ -187,7 +187,7 @@ func New(cfg Config) (*Router, error) {
 	rt.routes = routes{
 		members:  cfg.Members,
 		hints:    make([]atomic.Pointer[hint], settings.Ring.Partitions),
-		hall:     hall{patience: cfg.Hold, limit: cfg.MaxHeld},
+		held:     holding{patience: cfg.Hold, limit: cfg.MaxHeld},
 		counters: &rt.counters,
 	}
 	return rt, nil
@@ -210,7 +210,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if rt.fields.Upgrade(r.Header) == "" && rt.crossHTTP(out, r, key, p) {
 		return
 	}
-	x := &passage{router: rt, in: r.WithContext(r.Context()), key: key, partition: p}
+	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), key: key, partition: p}
 	x.in.Header = r.Header.Clone()
 	rt.fields.Clean(x.in.Header, rt.trusts(r.RemoteAddr))
 	x.serve(out)
@@ -260,13 +260,13 @@ type Stats struct {
 	Refusals    int64 // workers' answers that they do not own the key
 	Hops        int64 // hints followed
 	Unreachable int64 // answered 503: no owner within the time
-	HallFull    int64 // answered 503: too many waited already
+	HoldFull    int64 // answered 503: too many waited already
 	Broken      int64 // answered 502: the connection broke after the request was sent
 	ClientGone  int64 // clients that left before the answer began
 }
 
 type counters struct {
-	requests, badRequests, refusals, hops, unreachable, hallFull, broken, clientGone atomic.Int64
+	requests, badRequests, refusals, hops, unreachable, holdFull, broken, clientGone atomic.Int64
 }
 
 // Stats returns the present counts.
@@ -275,13 +275,13 @@ func (rt *Router) Stats() Stats {
 	return Stats{
 		Requests:    c.requests.Load(),
 		BadRequests: c.badRequests.Load(),
-		Held:        rt.routes.hall.total.Load(),
-		Holding:     rt.routes.hall.waiting.Load(),
+		Held:        rt.routes.held.total.Load(),
+		Holding:     rt.routes.held.waiting.Load(),
 		BodyBytes:   rt.budget.inUse(),
 		Refusals:    c.refusals.Load(),
 		Hops:        c.hops.Load(),
 		Unreachable: c.unreachable.Load(),
-		HallFull:    c.hallFull.Load(),
+		HoldFull:    c.holdFull.Load(),
 		Broken:      c.broken.Load(),
 		ClientGone:  c.clientGone.Load(),
 	}

@@ -20,7 +20,7 @@ var errNoWorker = errors.New("no worker is known")
 type routes struct {
 	members  gateway.Members
 	hints    []atomic.Pointer[hint] // by partition
-	hall     hall
+	held     holding
 	counters *counters
 }
 
@@ -56,8 +56,8 @@ type outcome struct {
 type attemptFunc func(t target) outcome
 
 // route makes attempts until one is settled, and returns that one's error. If
-// nobody takes the request it waits, see [hall]; the error is then an
-// *unreachableError, errHallFull or the context's cause.
+// nobody takes the request it waits, see [holding]; the error is then an
+// *unreachableError, errHoldFull or the context's cause.
 func (r *routes) route(ctx context.Context, p int, attempt attemptFunc) error {
 	seen := r.look(p)
 	done, err := r.round(ctx, p, attempt)
@@ -160,7 +160,7 @@ func (r *routes) learn(p int, h hint) bool {
 			return false
 		}
 		if r.hints[p].CompareAndSwap(old, &h) {
-			r.hall.open(p)
+			r.held.wakeAll(p)
 			return true
 		}
 	}

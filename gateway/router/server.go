@@ -133,7 +133,7 @@ func (f *Server) isClosing() bool {
 }
 
 func (f *Server) start(conn net.Conn) {
-	c := newFrontConn(f, conn)
+	c := newHTTP1Conn(f, conn)
 	if c == nil { // not a kind of connection that the fast way knows
 		f.others.put(conn, nil)
 		return
@@ -157,7 +157,7 @@ func (f *Server) keep(c servedConn) bool {
 
 // handOver gives the connection, of which read has not been answered, to those
 // who speak HTTP/2, or to the server.
-func (c *frontConn) handOver(read []byte) {
+func (c *http1Conn) handOver(read []byte) {
 	read = bytes.Clone(read)
 	c.drop()
 	if c.front.speaksH2(read) {

@@ -11,7 +11,7 @@ func (m *Machine) clone() *Machine {
 	c.peers = maps.Clone(m.peers)
 	c.parts = slices.Clone(m.parts)
 	c.running = cloneLists(m.running)
-	c.ghosts = cloneLists(m.ghosts)
+	c.inherited = cloneLists(m.inherited)
 	c.clears = slices.Clone(m.clears)
 	return &c // views, snapshots and changes are never changed
 }

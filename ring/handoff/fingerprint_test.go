@@ -207,7 +207,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.mono(m.doneAt, 0)
 	f.mono(m.settled, 0)
 	f.mono(m.scanAt, 0)
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.release, &m.bury} {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.release, &m.releasePeer} {
 		f.bools(c.id != 0)
 		f.mono(c.next, 0)
 		if c.id != 0 {
@@ -222,7 +222,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	for _, r := range m.snapshot.Released {
 		f.string(r)
 	}
-	f.string(m.grave)
+	f.string(m.deadPeer)
 	f.peers(m)
 	for p := range m.parts {
 		f.part(m, p)
@@ -232,7 +232,7 @@ func (f *fingerprinter) machine(m *Machine) {
 		f.change(c)
 	}
 	f.residues(m.running)
-	f.residues(m.ghosts)
+	f.residues(m.inherited)
 	f.int(m.sent)
 	f.int(len(m.clears))
 	for _, c := range m.clears {

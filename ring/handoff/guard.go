@@ -18,7 +18,7 @@ const (
 	guardReturn                            // residue is cleared when the handler returns, not earlier
 	guardStale                             // residue of ours that does not run any more is cleared again
 	guardResend                            // a clear under way is not trusted to cover what was seen since
-	guardGhosts                            // residue of dead holders is removed, even if it blocks nothing
+	guardInherited                         // residue of dead holders is removed, even if it blocks nothing
 	guardReassert                          // residue is registered again when the store lost data
 	guardEitherClock                       // a deadline passes on either clock
 	guardClockBefore                       // a lease begins before its call was sent

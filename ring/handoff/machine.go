@@ -72,7 +72,7 @@ type Machine struct {
 	confirmed  uint64 // digest of the View when the session was last renewed
 	doneAt     time.Duration
 
-	fetch, register, renew, observe, apply, clear, release, bury call
+	fetch, register, renew, observe, apply, clear, release, releasePeer call
 
 	view    View
 	settled time.Duration // Mono from which the View counts as settled
@@ -99,11 +99,11 @@ type Machine struct {
 	scanAt  time.Duration // Mono at which something changes by itself; 0 for never
 	changes []Change      // of the apply under way
 
-	running map[int][]Residue // by partition: our executions that a Closed listed
-	ghosts  map[int][]Residue // by partition that we serve: residue of others
-	grave   string            // incarnation that others are to be told is dead; empty for none
-	clears  []clearing        // residue to be removed from the store
-	sent    int               // how many of clears are in the clear under way
+	running   map[int][]Residue // by partition: our executions that a Closed listed
+	inherited map[int][]Residue // by partition that we serve: residue of others
+	deadPeer  string            // incarnation that others are to be told is dead; empty for none
+	clears    []clearing        // residue to be removed from the store
+	sent      int               // how many of clears are in the clear under way
 }
 
 // partition is what the machine knows of one partition.
@@ -146,7 +146,7 @@ func New(cfg Config) (*Machine, error) {
 		peers:      make(map[string]peer),
 		parts:      make([]partition, cfg.Partitions),
 		running:    make(map[int][]Residue),
-		ghosts:     make(map[int][]Residue),
+		inherited:  make(map[int][]Residue),
 		floor:      cfg.Floor,
 		highest:    cfg.Floor,
 	}
@@ -207,7 +207,7 @@ func (m *Machine) act() {
 		m.keepAlive()
 		m.look()
 		m.scan()
-		m.inter()
+		m.releaseDead()
 		m.sweep()
 		m.finish()
 	case PhaseReasserting:
@@ -237,8 +237,8 @@ func (m *Machine) Next(now Instant) time.Duration {
 		if len(m.clears) > 0 {
 			due(&m.clear)
 		}
-		if m.grave != "" {
-			due(&m.bury)
+		if m.deadPeer != "" {
+			due(&m.releasePeer)
 		}
 		if m.recheck && m.closing == 0 && m.observed {
 			due(&m.apply)

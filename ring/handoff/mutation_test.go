@@ -41,7 +41,7 @@ func mutations() []mutation {
 		{rule: "residue is cleared when its handler returns", off: guardReturn, scope: "move, calls lost or late", finds: "S1"},
 		{rule: "residue of ours that has ended is cleared again", off: guardStale, scope: "move, polled store", finds: "liveness"},
 		{rule: "a clear covers only what was seen before it", off: guardResend, scope: "move, slow network", finds: "liveness"},
-		{rule: "residue of the dead goes even if it blocks nothing", off: guardGhosts, scope: "lost writes and a crash", finds: "liveness"},
+		{rule: "residue of the dead goes even if it blocks nothing", off: guardInherited, scope: "lost writes and a crash", finds: "liveness"},
 		{rule: "residue is registered again", off: guardReassert, scope: "lost writes", finds: "S1"},
 		{rule: "a deadline passes on either clock", off: guardEitherClock, scope: "suspended worker", finds: "S"},
 		{rule: "a lease begins before its call is sent", off: guardClockBefore, scope: "false suspicion, renewal slow, then lost", finds: "S1"},

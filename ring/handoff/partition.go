@@ -137,7 +137,7 @@ func (m *Machine) open(s PartitionState) {
 // close stops to serve a partition.
 func (m *Machine) close(p int) {
 	m.setState(p, StateClosing)
-	delete(m.ghosts, p)
+	delete(m.inherited, p)
 	m.emit(CloseTable{Partition: p})
 }
 
@@ -231,8 +231,8 @@ func (m *Machine) decide(p int) {
 			m.goForward(p)
 		case m.wanted(p) == m.me() && !m.leaving && m.over(m.settled) && m.claimable(part.record):
 			m.claim(p)
-		case m.wanted(p) != m.me() && m.mourned(part.record.Owner):
-			m.grave = part.record.Owner
+		case m.wanted(p) != m.me() && m.provenDead(part.record.Owner):
+			m.deadPeer = part.record.Owner
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (m *Machine) decide(p int) {
 // epoch, which a move that may still be under way cannot survive.
 func (m *Machine) goForward(p int) {
 	part := &m.parts[p]
-	if !part.here && !m.calm() {
+	if !part.here && !m.pastQuarantine() {
 		return
 	}
 	to := m.wanted(p)
@@ -286,9 +286,9 @@ func (m *Machine) takeSequenceLow(in SequenceLow) {
 	m.recheck = true
 }
 
-// calm reports whether the store's data is as old as our own quarantine asks
+// pastQuarantine reports whether the store's data is as old as our own quarantine asks
 // for, and its own quarantine is over.
-func (m *Machine) calm() bool {
+func (m *Machine) pastQuarantine() bool {
 	return m.stored() && (m.over(m.quarantine) || !m.on(guardQuarantine))
 }
 
@@ -301,11 +301,11 @@ func (m *Machine) stored() bool {
 func (m *Machine) claimable(r Record) bool {
 	switch {
 	case r.Owner == "":
-		return m.calm()
+		return m.pastQuarantine()
 	case m.released(r.Owner):
-		return m.calm() || m.first && m.stored() || !m.on(guardReleased)
+		return m.pastQuarantine() || m.first && m.stored() || !m.on(guardReleased)
 	}
-	return m.dead(r.Owner) && m.calm()
+	return m.dead(r.Owner) && m.pastQuarantine()
 }
 
 func (m *Machine) takeApply(r Reply) {

@@ -145,7 +145,7 @@ func (m *Machine) prune() {
 	needed := make(map[string]bool)
 	for p := range m.parts {
 		needed[m.parts[p].record.Owner] = true
-		for _, g := range m.ghosts[p] {
+		for _, g := range m.inherited[p] {
 			needed[g.Holder] = true
 		}
 	}
@@ -231,24 +231,24 @@ func (m *Machine) dead(inc string) bool {
 	return ok && !p.present && at >= p.deadAt
 }
 
-// mourned reports whether others should be told that an incarnation is dead:
+// provenDead reports whether others should be told that an incarnation is dead:
 // whoever is to claim its partitions may not have watched it for long enough,
 // having only just started.
-func (m *Machine) mourned(inc string) bool {
-	return inc != "" && inc != m.me() && m.calm() && m.dead(inc) && !m.released(inc)
+func (m *Machine) provenDead(inc string) bool {
+	return inc != "" && inc != m.me() && m.pastQuarantine() && m.dead(inc) && !m.released(inc)
 }
 
-// inter releases the session of an incarnation that is certainly dead, on its
+// releaseDead releases the session of an incarnation that is certainly dead, on its
 // behalf: what one worker has waited for, none has to wait for again.
-func (m *Machine) inter() {
-	if m.grave == "" || !m.ready(&m.bury) {
+func (m *Machine) releaseDead() {
+	if m.deadPeer == "" || !m.ready(&m.releasePeer) {
 		return
 	}
-	if !m.mourned(m.grave) {
-		m.grave = ""
+	if !m.provenDead(m.deadPeer) {
+		m.deadPeer = ""
 		return
 	}
-	m.emit(Release{ID: m.begin(&m.bury), Incarnation: m.grave})
+	m.emit(Release{ID: m.begin(&m.releasePeer), Incarnation: m.deadPeer})
 }
 
 // released reports whether an incarnation gave its session up after its last

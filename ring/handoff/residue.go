@@ -98,13 +98,13 @@ func (m *Machine) takeClear(r Reply) {
 // block notes the residue that a partition comes with and returns its keys.
 // Keys that still run here need no block: the local mutex holds them.
 func (m *Machine) block(s PartitionState) []string {
-	delete(m.ghosts, s.Partition)
+	delete(m.inherited, s.Partition)
 	var keys []string
 	for _, r := range s.Residue {
 		if r.Holder == m.me() || !m.on(guardResidue) {
 			continue
 		}
-		m.ghosts[s.Partition] = append(m.ghosts[s.Partition], r)
+		m.inherited[s.Partition] = append(m.inherited[s.Partition], r)
 		keys = append(keys, r.Key)
 	}
 	return keys
@@ -117,24 +117,24 @@ func (m *Machine) block(s PartitionState) []string {
 func (m *Machine) reblock(s PartitionState) {
 	var left []Residue
 	for _, r := range s.Residue {
-		if r.Holder != m.me() && (m.on(guardGhosts) || len(m.ghosts[s.Partition]) > 0) {
+		if r.Holder != m.me() && (m.on(guardInherited) || len(m.inherited[s.Partition]) > 0) {
 			left = append(left, r)
 		}
 	}
-	for _, g := range m.ghosts[s.Partition] {
+	for _, g := range m.inherited[s.Partition] {
 		if !slices.ContainsFunc(left, func(r Residue) bool { return r.Key == g.Key }) {
 			m.emit(Unblock{Partition: s.Partition, Key: g.Key})
 		}
 	}
 	m.recheck = m.recheck || len(left) > 0
-	m.put(m.ghosts, s.Partition, left)
+	m.put(m.inherited, s.Partition, left)
 }
 
 // unblock frees the keys whose holders are dead, here and in the store.
 func (m *Machine) unblock() {
-	for _, p := range slices.Sorted(maps.Keys(m.ghosts)) {
+	for _, p := range slices.Sorted(maps.Keys(m.inherited)) {
 		var left []Residue
-		for _, g := range m.ghosts[p] {
+		for _, g := range m.inherited[p] {
 			if !m.dead(g.Holder) {
 				left = append(left, g)
 				continue
@@ -142,11 +142,11 @@ func (m *Machine) unblock() {
 			m.emit(Unblock{Partition: p, Key: g.Key})
 			m.clearLater(p, g)
 		}
-		m.put(m.ghosts, p, left)
+		m.put(m.inherited, p, left)
 	}
 }
 
-// put sets the residue of a partition in running or ghosts.
+// put sets the residue of a partition in running or inherited.
 func (m *Machine) put(in map[int][]Residue, p int, rs []Residue) {
 	if len(rs) == 0 {
 		delete(in, p)

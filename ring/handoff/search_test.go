@@ -219,7 +219,7 @@ func (w *world) well() string {
 			return fmt.Sprintf("%s is %v", p.name(), p.m.Phase())
 		case len(p.before) > 0:
 			return p.before[0].me() + " has not been released"
-		case len(p.m.running)+len(p.m.ghosts)+len(p.m.clears) > 0:
+		case len(p.m.running)+len(p.m.inherited)+len(p.m.clears) > 0:
 			return p.name() + " waits for residue"
 		default:
 			active++

@@ -58,7 +58,7 @@ func (m *Machine) holdings() []Holding {
 	}
 	for p := range m.parts {
 		if m.parts[p].state == StateServing {
-			hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.ghosts[p])})
+			hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.inherited[p])})
 		} else if r := m.running[p]; len(r) > 0 {
 			hs = append(hs, Holding{Partition: p, Residue: slices.Clone(r)})
 		}
@@ -90,9 +90,9 @@ func (m *Machine) takeReply(r Reply) {
 		m.takeApply(r)
 	case m.answered(&m.clear, r, 0):
 		m.takeClear(r)
-	case m.answered(&m.bury, r, m.retryEvery):
+	case m.answered(&m.releasePeer, r, m.retryEvery):
 		if r.Err == nil {
-			m.grave = ""
+			m.deadPeer = ""
 		}
 	case m.answered(&m.release, r, m.retryEvery):
 		if r.Err == nil {
@@ -203,14 +203,14 @@ func (m *Machine) reassert() {
 
 // forget drops every call under way.
 func (m *Machine) forget() {
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.bury} {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.releasePeer} {
 		*c = call{}
 	}
 	m.failed = false
 	m.jumped = false
 	m.sent = 0
 	m.changes = nil
-	m.grave = ""
+	m.deadPeer = ""
 	for p := range m.parts {
 		switch m.parts[p].state {
 		case StateClaiming, StateParked, StateMoving:

@@ -4,5 +4,5 @@ package conns
 
 import "math"
 
-// maxOpenFiles returns how many files the process may have open.
-func maxOpenFiles() uint64 { return math.MaxUint64 }
+// MaxOpenFiles returns how many files the process may have open.
+func MaxOpenFiles() uint64 { return math.MaxUint64 }

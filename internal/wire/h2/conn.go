@@ -37,12 +37,12 @@ type Conn struct {
 
 	mu sync.Mutex // guards what follows
 
-	streams map[uint32]*Stream // that are open, or half closed
-	last    uint32             // highest one that the client has opened
-	running int                // handlers, those of closed streams included
-	resets  []uint32           // streams that were reset last, in a circle
-	reset   int                // how many ever were
-	calm    int                // what the client may yet do of what costs more than it brings
+	streams   map[uint32]*Stream // that are open, or half closed
+	last      uint32             // highest one that the client has opened
+	running   int                // handlers, those of closed streams included
+	resets    []uint32           // streams that were reset last, in a circle
+	reset     int                // how many ever were
+	allowance int                // what the client may yet do of what costs more than it brings
 
 	receive int // bytes of bodies that the client may send
 	owed    int // bytes that were read and not yet granted again
@@ -81,8 +81,8 @@ const (
 // What a client may do of what costs more than it brings: calmMax at once, and
 // calmTick more at each tick.
 const (
-	calmMax  = 10_000
-	calmTick = 1_000
+	allowanceMax  = 10_000
+	allowanceTick = 1_000
 
 	calmFrame  = 1  // a frame without effect
 	calmReset  = 5  // a stream for nothing
@@ -94,7 +94,7 @@ const (
 // called on a goroutine of the stream's own; what it has not ended when it
 // returns is reset.
 func (s *Server) NewConn(nc net.Conn, handler func(*Stream)) *Conn {
-	c := &Conn{srv: s, nc: nc, handler: handler, streams: make(map[uint32]*Stream), calm: calmMax, receive: connReceive, credit: defaultWindow, window: defaultWindow}
+	c := &Conn{srv: s, nc: nc, handler: handler, streams: make(map[uint32]*Stream), allowance: allowanceMax, receive: connReceive, credit: defaultWindow, window: defaultWindow}
 	if c.raw = sock.Raw(nc); c.raw != nil {
 		c.io.read, c.io.write = c.tryRead, c.tryWrite
 	}
@@ -237,7 +237,7 @@ func (c *Conn) Check(leave bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calm = min(c.calm+calmTick, calmMax)
+	c.allowance = min(c.allowance+allowanceTick, allowanceMax)
 	c.checkStreams(now)
 	switch idle := c.quiet(); {
 	case c.stuck(now), c.leaving == lingering && now >= c.leaveAt:
@@ -346,7 +346,7 @@ func (c *Conn) Close() { c.kill() }
 
 // charge counts what costs more than it brings. c.mu is held.
 func (c *Conn) charge(cost int) error {
-	if c.calm -= cost; c.calm < 0 {
+	if c.allowance -= cost; c.allowance < 0 {
 		return fatal(EnhanceYourCalm, "too much that leads to nothing")
 	}
 	return nil

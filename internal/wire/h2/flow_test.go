@@ -296,7 +296,7 @@ func TestAppendField(t *testing.T) {
 // wait for it, and who grants it byte by byte is cut off. net/http's server goes
 // on, as a yardstick.
 func TestTinyConnectionCreditWakesFew(t *testing.T) {
-	const few, many = 100, 2 * calmMax
+	const few, many = 100, 2 * allowanceMax
 	attack := func(connect func(*testing.T, answering, ...uint32) *client) *client {
 		c := connect(t, func(int) []byte { return make([]byte, 1<<20) }, settingInitialWindow, 1<<20)
 		for i := range uint32(attackedStreams) {
@@ -328,8 +328,8 @@ func TestTinyConnectionCreditWakesFew(t *testing.T) {
 	})
 	taken, theirs := few+c.drip(many-few), attack(yardstick).drip(many)
 	t.Logf("of %d frames %d are taken, net/http: %d", many, taken, theirs)
-	if taken > calmMax || taken > theirs {
-		t.Errorf("%d frames of a byte each were taken, want at most %d, or %d as net/http takes", taken, calmMax, theirs)
+	if taken > allowanceMax || taken > theirs {
+		t.Errorf("%d frames of a byte each were taken, want at most %d, or %d as net/http takes", taken, allowanceMax, theirs)
 	}
 }
 

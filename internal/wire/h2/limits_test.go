@@ -47,7 +47,7 @@ func TestFloods(t *testing.T) {
 			})
 			c.send(open(1, false, post()))
 			go func() {
-				for i := range uint32(2 * calmMax) {
+				for i := range uint32(2 * allowanceMax) {
 					if _, err := c.nc.Write(send(c, i)); err != nil {
 						return
 					}
@@ -67,8 +67,8 @@ func TestFloods(t *testing.T) {
 // Time makes up for it.
 func TestCalm(t *testing.T) {
 	c := greet(t, echo)
-	for range 3 * calmMax / calmTick {
-		for range calmTick / 2 {
+	for range 3 * allowanceMax / allowanceTick {
+		for range allowanceTick / 2 {
 			c.send(raw(framePing, flagAck, 0, "12345678"))
 		}
 		c.settle()
@@ -148,7 +148,7 @@ func TestPingsOfAClientThatDoesNotRead(t *testing.T) {
 		if _, err := near.Write(raw(framePing, 0, 0, "12345678")); err != nil {
 			break
 		}
-		if i%calmTick == 0 {
+		if i%allowanceTick == 0 {
 			c.server.Check(false)
 		}
 		if i > 2*hardLimit/17 {
@@ -179,7 +179,7 @@ func TestLargeHeads(t *testing.T) {
 // each: a list ends at its bounds, not when all of it has been decoded, and who
 // sends such lists is cut off. net/http's server takes the same as a yardstick.
 func TestReferencesToLargeFields(t *testing.T) {
-	const some, most = 20, calmMax / calmReset
+	const some, most = 20, allowanceMax / calmReset
 	large := strings.Repeat("y", 3000)
 	for name, tt := range map[string]struct {
 		value string

@@ -49,16 +49,16 @@ type Exchange struct {
 	conn        *conn      // nil when the exchange does not use it any more
 	interrupted bool
 
-	buf    []byte
-	r, w   int // what has been read and not yet taken stands in buf[r:w]; of a body, without its framing
-	head   http1.ResponseHead
-	heads  int // bytes of heads so far
-	body   bodyKind
-	left   int64 // of a body of known length, not read yet or in buf
-	chunks http1.Chunked
-	odd    *http.Response // whose head is not plain
-	reuse  bool           // another request may follow on conn
-	err    error          // of the body; io.EOF when all of it is in buf
+	buf     []byte
+	r, w    int // what has been read and not yet taken stands in buf[r:w]; of a body, without its framing
+	head    http1.ResponseHead
+	heads   int // bytes of heads so far
+	body    bodyKind
+	left    int64 // of a body of known length, not read yet or in buf
+	chunks  http1.Chunked
+	general *http.Response // whose head is not plain
+	reuse   bool           // another request may follow on conn
+	err     error          // of the body; io.EOF when all of it is in buf
 }
 
 // bodyKind is how an answer's body is delimited.
@@ -276,24 +276,24 @@ func (x *Exchange) readOdd() (err error) {
 	limited := &io.LimitedReader{R: in, N: maxHead}
 	read := bufio.NewReader(limited)
 	for interim := 0; ; interim++ {
-		if x.odd, err = http.ReadResponse(read, &http.Request{Method: x.Method}); err != nil {
+		if x.general, err = http.ReadResponse(read, &http.Request{Method: x.Method}); err != nil {
 			return x.fail(fmt.Errorf("%w: %w", ErrMalformed, err))
 		}
-		if x.odd.StatusCode >= 200 {
+		if x.general.StatusCode >= 200 {
 			break
 		}
-		if x.odd.StatusCode == http.StatusSwitchingProtocols {
+		if x.general.StatusCode == http.StatusSwitchingProtocols {
 			return x.fail(fmt.Errorf("%w: it changes protocols", ErrMalformed))
 		}
 	}
 	limited.N = 1<<63 - 1
-	x.Status, x.ContentLength, x.Fields = x.odd.StatusCode, x.odd.ContentLength, oddFields(x.odd)
+	x.Status, x.ContentLength, x.Fields = x.general.StatusCode, x.general.ContentLength, generalFields(x.general)
 	return nil
 }
 
 // oddFields returns the fields of a head that net/http has parsed, without
 // those of the connection and of framing.
-func oddFields(r *http.Response) (fields []http1.Field) {
+func generalFields(r *http.Response) (fields []http1.Field) {
 	add := func(name, value string) {
 		fields = append(fields, http1.Field{Name: []byte(name), Value: []byte(value)})
 	}
@@ -339,7 +339,7 @@ func (x *Exchange) Next() ([]byte, error) {
 func (x *Exchange) read() {
 	x.r, x.w = 0, 0
 	if x.body == bodyOdd {
-		n, err := x.odd.Body.Read(x.buf)
+		n, err := x.general.Body.Read(x.buf)
 		x.w = n
 		switch {
 		case err == io.EOF:
@@ -372,7 +372,7 @@ func (x *Exchange) Trailer() (fields []http1.Field) {
 	case x.body == bodyChunked:
 		return x.chunks.Trailer()
 	case x.body == bodyOdd:
-		for name, values := range x.odd.Trailer {
+		for name, values := range x.general.Trailer {
 			for _, v := range values {
 				fields = append(fields, http1.Field{Name: []byte(name), Value: []byte(v)})
 			}
