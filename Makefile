@@ -29,12 +29,7 @@ bench: ## run the benchmarks
 .PHONY: bench-hop
 bench-hop: ## measure the router against HAProxy and nginx (make bench-hop ARGS=--help)
 	scripts/deps haproxy nginx redis-server
-	cd internal/hopbench && go run . hop $(ARGS)
-
-.PHONY: bench-e2e
-bench-e2e: ## measure Keyway against Redis locks, from end to end (make bench-e2e ARGS=--help)
-	scripts/deps nginx redis-server
-	cd internal/hopbench && go run . e2e $(ARGS)
+	go -C loadtest run ./hop $(ARGS)
 
 .PHONY: loadtest
 loadtest: ## compare Keyway with Redis locks in less than 3 minutes (make loadtest ARGS=--help; see docs/benchmarks.md)

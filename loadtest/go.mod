@@ -2,10 +2,7 @@ module github.com/keyway-go/keyway/loadtest
 
 go 1.26.0
 
-replace (
-	github.com/keyway-go/keyway => ..
-	github.com/keyway-go/keyway/internal/hopbench => ../internal/hopbench
-)
+replace github.com/keyway-go/keyway => ..
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.2.0
@@ -17,7 +14,6 @@ require (
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.10.0
 	github.com/keyway-go/keyway v0.0.0-00010101000000-000000000000
-	github.com/keyway-go/keyway/internal/hopbench v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.77
 	go.etcd.io/etcd/client/v3 v3.6.16

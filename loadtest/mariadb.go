@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // mariadbServer is MariaDB without accounts.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"text/template"
 
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // balancer is a running nginx.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // requirement is what a run needs beside Go.

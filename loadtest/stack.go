@@ -19,8 +19,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
 )
 

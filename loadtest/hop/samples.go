@@ -57,7 +57,6 @@ const (
 	bytesRate  = "bytes/s"
 	p50        = "p50"
 	p99        = "p99"
-	p999       = "p99.9"
 	cpuPer     = "CPU/request"
 	failures   = "failed"
 	proxyBusy  = "proxy busy"

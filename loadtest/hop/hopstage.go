@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/hopbench/load"
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // upstreams are running upstreams of one kind, or workers.
@@ -47,15 +47,15 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 		return u, nil
 	}
 	u := new(upstreams)
-	args := []string{"origin", "--kind", kind}
+	args := []string{"--kind", kind}
 	var err error
 	if kind != kindHTTP {
-		if u.router, err = h.startRouter("router-"+kind, h.bench.router, kind, h.redis); err != nil {
+		if u.router, err = h.startRouter("router-"+kind, h.router, kind); err != nil {
 			return nil, err
 		}
 		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
 	}
-	if u.process, u.addrs, err = h.start("upstreams-"+kind, h.place.others, originEnv, args...); err != nil {
+	if u.process, u.addrs, err = h.startOrigin("upstreams-"+kind, args...); err != nil {
 		return nil, err
 	}
 	h.origins[kind] = u
@@ -81,7 +81,7 @@ func (h *hop) proxy(name string, f front) (*proxy, error) {
 	case name == haproxy:
 		p, err = h.startHAProxy(u.addrs)
 	case name == nginx:
-		p, err = h.startNginx("nginx", &rivalConfig{Upstreams: u.addrs, Keepalive: 1024, Workers: "1", Hash: true})
+		p, err = h.startNginx(u.addrs)
 	case name == keywayOther || f == frontTLS:
 		p, err = h.anotherRouter(id, name, f, u)
 	default:
@@ -118,11 +118,11 @@ func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, err
 		}
 		args = append(args, "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
 	}
-	program := h.bench.router
+	program := h.router
 	if name == keywayOther {
 		program = h.other
 	}
-	r, err := h.startRouter(strings.NewReplacer(" ", "", ",", "-").Replace("router-"+id), program, kindOf(name), h.redis, args...)
+	r, err := h.startRouter(strings.NewReplacer(" ", "", ",", "-").Replace("router-"+id), program, kindOf(name), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (h *hop) startIdle(cfg load.Config) (*proc.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	spec, err := h.self("load-idle", h.place.others, "load", string(arg))
+	spec, err := h.self("load-idle", "load", string(arg))
 	if err != nil {
 		return nil, err
 	}

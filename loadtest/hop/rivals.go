@@ -18,7 +18,7 @@ import (
 	"text/template"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // proxy is a running proxy.
@@ -40,9 +40,6 @@ const (
 type rivalConfig struct {
 	Dir, HTTP, TLS, HTTP2 string
 	Upstreams             []string
-	Keepalive             int    // idle connections to upstreams
-	Workers               string // nginx's worker_processes
-	Hash                  bool   // by key, else round robin
 	Root                  bool   // this user is root
 	Connections           uint64 // at most
 }
@@ -80,7 +77,7 @@ backend upstreams
 var nginxConfig = template.Must(template.New("nginx.conf").Parse(`
 {{if .Root}}user root;
 {{end}}daemon off;
-worker_processes {{.Workers}};
+worker_processes 1;
 pid {{.Dir}}/nginx.pid;
 error_log {{.Dir}}/nginx-error.log;
 events { worker_connections {{.Connections}}; }
@@ -94,9 +91,9 @@ http {
 	uwsgi_temp_path {{.Dir}}/nginx-uwsgi;
 	scgi_temp_path {{.Dir}}/nginx-scgi;
 	upstream upstreams {
-		{{if .Hash}}hash $http_x_key consistent;{{end}}
+		hash $http_x_key consistent;
 {{range .Upstreams}}		server {{.}};
-{{end}}		keepalive {{.Keepalive}};
+{{end}}		keepalive 1024;
 		keepalive_requests 1000000000;
 	}
 	proxy_http_version 1.1;
@@ -105,26 +102,26 @@ http {
 	proxy_read_timeout 5m;
 	server {
 		listen {{.HTTP}} backlog=4096;
-		{{if .TLS}}listen {{.TLS}} ssl;
+		listen {{.TLS}} ssl;
 		ssl_certificate {{.Dir}}/cert.pem;
-		ssl_certificate_key {{.Dir}}/key.pem;{{end}}
+		ssl_certificate_key {{.Dir}}/key.pem;
 		location / { proxy_pass http://upstreams; }
 	}
-	{{if .HTTP2}}server {
+	server {
 		listen {{.HTTP2}} http2;
 		location / { proxy_pass http://upstreams; }
-	}{{end}}
+	}
 }
 `))
 
 // configure writes a configuration with free addresses.
-func (b *bench) configure(name string, t *template.Template, c *rivalConfig) (path string, err error) {
-	c.Dir, c.Root = filepath.Join(b.dir, name), os.Geteuid() == 0
+func (h *hop) configure(name string, t *template.Template, c *rivalConfig) (path string, err error) {
+	c.Dir, c.Root = filepath.Join(h.dir, name), os.Geteuid() == 0
 	c.Connections = fileLimit() * 6 / 10 // idle ones need a file each, busy ones two
 	if err := os.Mkdir(c.Dir, 0o755); err != nil {
 		return "", err
 	}
-	if err := b.writeCertificate(c.Dir); err != nil {
+	if err := h.writeCertificate(c.Dir); err != nil {
 		return "", err
 	}
 	for _, addr := range []*string{&c.HTTP, &c.TLS, &c.HTTP2} {
@@ -144,31 +141,31 @@ func (c *rivalConfig) addrs() map[front]string {
 	return map[front]string{frontHTTP: c.HTTP, frontTLS: c.TLS, frontHTTP2: c.HTTP2}
 }
 
-func (b *bench) startHAProxy(upstreams []string) (*proxy, error) {
+func (h *hop) startHAProxy(upstreams []string) (*proxy, error) {
 	c := &rivalConfig{Upstreams: upstreams}
-	path, err := b.configure("haproxy", haproxyConfig, c)
+	path, err := h.configure("haproxy", haproxyConfig, c)
 	if err != nil {
 		return nil, err
 	}
-	p, err := b.stage.Start(b.ctx, proc.Spec{Name: "haproxy", Program: proc.Find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: b.place.proxy, Dial: c.HTTP})
+	p, err := h.stage.Start(h.ctx, proc.Spec{Name: "haproxy", Program: proc.Find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: h.place.proxy, Dial: c.HTTP})
 	return &proxy{p, c.addrs()}, err
 }
 
-// startNginx starts nginx with c's Upstreams, Keepalive, Workers and Hash.
-func (b *bench) startNginx(name string, c *rivalConfig) (*proxy, error) {
-	path, err := b.configure(name, nginxConfig, c)
+func (h *hop) startNginx(upstreams []string) (*proxy, error) {
+	c := &rivalConfig{Upstreams: upstreams}
+	path, err := h.configure("nginx", nginxConfig, c)
 	if err != nil {
 		return nil, err
 	}
-	p, err := b.stage.Start(b.ctx, proc.Spec{
-		Name: name, Program: proc.Find("nginx"), CPUs: b.place.proxy, Dial: c.HTTP,
+	p, err := h.stage.Start(h.ctx, proc.Spec{
+		Name: "nginx", Program: proc.Find("nginx"), CPUs: h.place.proxy, Dial: c.HTTP,
 		Args: []string{"-p", c.Dir, "-e", filepath.Join(c.Dir, "nginx-error.log"), "-c", path},
 	})
 	return &proxy{p, c.addrs()}, err
 }
 
 // writeCertificate makes a certificate that nobody has signed.
-func (b *bench) writeCertificate(dir string) error {
+func (h *hop) writeCertificate(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err

@@ -4,28 +4,26 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // TestMain makes the test's program one of a measurement's when it is started
 // as such.
 func TestMain(m *testing.M) {
-	if os.Getenv("HOPBENCH_CHILD") != "" {
+	if os.Getenv("HOP_CHILD") != "" {
 		main()
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process of a measurement takes a second to end
-	dir, err := os.MkdirTemp("", "keyway-hopbench-test-")
+	dir, err := os.MkdirTemp("", "keyway-hop-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -61,7 +59,7 @@ func needs(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
 		if proc.Find(program) == "" {
-			t.Fatalf("%s is not installed. As root: scripts/deps $(cat internal/hopbench/debian-packages)", program)
+			t.Fatalf("%s is not installed. As root: scripts/deps $(cat loadtest/debian-packages)", program)
 		}
 	}
 }
@@ -70,7 +68,7 @@ func needs(t *testing.T, programs ...string) {
 func TestHop(t *testing.T) {
 	t.Parallel()
 	needs(t, "haproxy", "nginx", "redis-server")
-	out, err := measure(t, "hop", "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms", "--keys", "50", "--idle", "200")
+	out, err := measure(t, "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms", "--keys", "50", "--idle", "200")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,76 +86,11 @@ func TestHop(t *testing.T) {
 	}
 }
 
-// TestE2E gives each row a moment of each workload, and looks at the tables.
-func TestE2E(t *testing.T) {
-	t.Parallel()
-	needs(t, "nginx", "redis-server")
-	out, err := measure(t, "e2e", "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range workloads() {
-		_, table, ok := strings.Cut(out, "\n"+w.title)
-		if !ok {
-			t.Errorf("no table %q", w.title)
-		}
-		table, _, _ = strings.Cut(table, "\n\n")
-		for _, s := range stacks() {
-			if !strings.Contains(table, " "+s.name+"  ") {
-				t.Errorf("%s: no row for %s", w.name, s.name)
-			}
-		}
-	}
-}
-
-// TestE2EFindsOverlaps measures a design that does not exclude.
-func TestE2EFindsOverlaps(t *testing.T) {
-	t.Parallel()
-	needs(t, "nginx", "redis-server")
-	_, err := measure(t, "e2e", "--rows", "broken", "--workloads", "wait", "--rounds", "1", "--seconds", "0.3", "--wait", "5ms")
-	if !errors.Is(err, errIncorrect) {
-		t.Errorf("error %v, want %v", err, errIncorrect)
-	}
-}
-
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{nil, {"jump"}, {"hop", "--scenarios", "none"}, {"hop", "--rounds", "0"}, {"e2e", "--rows", "none"}, {"e2e", "--workloads", ""}} {
-		if err := run(t.Context(), args, t.Output(), t.Output()); err == nil {
-			t.Errorf("%q was accepted", args)
+	for _, args := range [][]string{{"jump"}, {"--jump"}, {"--scenarios", "none"}, {"--rounds", "0"}} {
+		if err := run(t.Context(), args, t.Output(), t.Output()); cli.ExitCode(err) != 2 {
+			t.Errorf("%q: %v, want an error of usage", args, err)
 		}
-	}
-}
-
-func TestCounters(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "counters")
-	mine, err := openCounters(path, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	others, err := openCounters(path, 2) // as in another process
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		mine.critical("k000001", 0)
-		others.critical("k000001", 0)
-	}
-	if n, ok := mine.critical("k000001", time.Microsecond); n != 7 || !ok {
-		t.Errorf("the value is %d, %t, want 7, true", n, ok)
-	}
-	for _, key := range []string{"", "k", "k000002", "k1", "k-00001"} {
-		if _, ok := mine.critical(key, 0); ok {
-			t.Errorf("key %q was accepted", key)
-		}
-	}
-	if v := others.verdict(); v != (verdict{executions: 7}) {
-		t.Errorf("verdict %+v of seven executions in turn", v)
-	}
-	mine[0].running.Store(1) // somebody is inside
-	others.critical("k000000", 0)
-	others[0].value = 0 // and writes back what it had read
-	if v := mine.verdict(); v != (verdict{executions: 8, overlaps: 1, lost: 1}) {
-		t.Errorf("verdict %+v, want an overlap and a lost update", v)
 	}
 }
 

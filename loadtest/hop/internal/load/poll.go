@@ -9,7 +9,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/hopbench/rawio"
+	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 	"golang.org/x/sys/unix"
 )
 

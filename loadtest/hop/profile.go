@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // profileTurn records where the proxy spends its time in a turn of its own, and

@@ -9,25 +9,19 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/cespare/xxhash/v2"
-
-	"github.com/keyway-go/keyway/internal/hopbench/load"
-	"github.com/keyway-go/keyway/internal/hopbench/origin"
+	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/hop/internal/origin"
 )
 
-// instances is how many upstreams, workers and apps there are.
+// instances is how many upstreams or workers there are.
 const instances = 3
 
 // runLoad is the load generator: its argument is a load.Config, what it prints
 // a load.Result.
-func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func runLoad(ctx context.Context, args []string, stdout io.Writer) error {
 	var cfg load.Config
 	if err := json.Unmarshal([]byte(args[0]), &cfg); err != nil {
 		return err
@@ -41,31 +35,31 @@ func runLoad(ctx context.Context, args []string, stdout, _ io.Writer) error {
 }
 
 // load makes a load from the cores for others than the proxy.
-func (b *bench) load(cfg load.Config) (r load.Result, err error) {
+func (h *hop) load(cfg load.Config) (r load.Result, err error) {
 	arg, err := json.Marshal(cfg)
 	if err != nil {
 		return r, err
 	}
-	spec, err := b.self("load", b.place.others, "load", string(arg))
+	spec, err := h.self("load", "load", string(arg))
 	if err != nil {
 		return r, err
 	}
 	spec.Ready = "result "
 	spec.Env = append(spec.Env, "GOMAXPROCS=1")
-	line, err := b.stage.Run(b.ctx, spec)
+	line, err := h.stage.Run(h.ctx, spec)
 	if err != nil {
 		return r, err
 	}
-	if err := b.stage.Check(); err != nil {
+	if err := h.stage.Check(); err != nil {
 		return r, err
 	}
 	_, line, _ = strings.Cut(line, "result ")
 	return r, json.Unmarshal([]byte(line), &r)
 }
 
-// listen opens n listeners and returns their addresses.
-func listen(n int) (all []*net.TCPListener, addrs []string, err error) {
-	for range n {
+// listen opens a listener for each instance and returns their addresses.
+func listen() (all []*net.TCPListener, addrs []string, err error) {
+	for range instances {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, nil, err
@@ -85,7 +79,7 @@ const (
 )
 
 // runOrigin is all upstreams of one kind, in one process.
-func runOrigin(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func runOrigin(ctx context.Context, args []string, stdout io.Writer) error {
 	var kind string
 	var cfg origin.MemberConfig
 	flags := flag.NewFlagSet("origin", flag.ContinueOnError)
@@ -96,7 +90,7 @@ func runOrigin(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	listeners, addrs, err := listen(instances)
+	listeners, addrs, err := listen()
 	if err != nil {
 		return err
 	}
@@ -146,40 +140,5 @@ func answer(kind string, listeners []*net.TCPListener, members []*origin.Member,
 	}
 	if raw != nil {
 		go func() { failed <- new(origin.HTTP).Serve(raw...) }()
-	}
-}
-
-// runReverseProxy is the proxy that one writes in an hour: the standard
-// library's, with as many idle connections as there are requests, by key.
-func runReverseProxy(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	var targets []*url.URL
-	for _, addr := range args {
-		targets = append(targets, &url.URL{Scheme: "http", Host: addr})
-	}
-	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(targets[xxhash.Sum64String(r.In.Header.Get(load.HeaderKey))%uint64(len(targets))])
-		},
-		Transport: &http.Transport{MaxIdleConnsPerHost: 4096, IdleConnTimeout: time.Minute, DisableCompression: true},
-	}
-	return serve(ctx, stdout, proxy)
-}
-
-// serve answers requests on a free port until ctx ends.
-func serve(ctx context.Context, stdout io.Writer, h http.Handler) error {
-	listeners, addrs, err := listen(1)
-	if err != nil {
-		return err
-	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
-	failed := make(chan error, 1)
-	go func() { failed <- s.Serve(listeners[0]) }()
-	defer s.Close()
-	fmt.Fprintln(stdout, "ready", addrs[0])
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
-		return nil
 	}
 }

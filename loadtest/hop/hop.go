@@ -4,7 +4,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,8 +14,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/internal/hopbench/load"
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // Contestants of the hop.
@@ -64,7 +63,7 @@ func scenarios() []scenario {
 	}
 }
 
-type hopFlags struct {
+type flags struct {
 	router    string
 	rounds    int
 	time      time.Duration
@@ -77,41 +76,29 @@ type hopFlags struct {
 	other     string
 }
 
-func runHop(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	f, err := parseHop(args, stdout)
-	if err != nil {
-		return err
-	}
-	b, err := newBench(ctx, stdout, f.router, "haproxy", "nginx", "redis-server")
-	if err != nil {
-		return err
-	}
-	h := &hop{bench: b, hopFlags: f, running: make(map[string]*proxy), origins: make(map[string]*upstreams)}
-	err = h.run()
-	b.close(err)
-	return err
-}
-
-func parseHop(args []string, out io.Writer) (f hopFlags, err error) {
+func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	var chosen string
 	var names []string
 	for _, s := range scenarios() {
 		names = append(names, s.name)
 	}
-	flags := flag.NewFlagSet("hop", flag.ContinueOnError)
-	flags.SetOutput(out)
-	flags.StringVar(&f.router, "router", "", "`path` of cmd/router; by default it is built")
-	flags.IntVar(&f.rounds, "rounds", 5, "rounds in which each proxy has its turn")
-	seconds := flags.Float64("seconds", 2, "length of a turn")
-	flags.DurationVar(&f.warmUp, "warm-up", 300*time.Millisecond, "load before each turn")
-	flags.IntVar(&f.keys, "keys", 10_000, "different keys, all equally frequent")
-	flags.IntVar(&f.idleConns, "idle", 10_000, "connections of the scenario idle")
-	flags.StringVar(&chosen, "scenarios", strings.Join(names, ","), "which ones, separated by commas")
-	flags.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf, or strace)")
-	flags.StringVar(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
-	flags.StringVar(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
-	if err := flags.Parse(args); err != nil {
-		return f, errors.Join(err, quietUsage(err))
+	set := flag.NewFlagSet("hop", flag.ContinueOnError)
+	set.SetOutput(out)
+	set.StringVar(&f.router, "router", "", "`path` of cmd/router; by default it is built")
+	set.IntVar(&f.rounds, "rounds", 5, "rounds in which each proxy has its turn")
+	seconds := set.Float64("seconds", 2, "length of a turn")
+	set.DurationVar(&f.warmUp, "warm-up", 300*time.Millisecond, "load before each turn")
+	set.IntVar(&f.keys, "keys", 10_000, "different keys, all equally frequent")
+	set.IntVar(&f.idleConns, "idle", 10_000, "connections of the scenario idle")
+	set.StringVar(&chosen, "scenarios", strings.Join(names, ","), "which ones, separated by commas")
+	set.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf, or strace)")
+	set.StringVar(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
+	set.StringVar(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
+	switch err := set.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return f, err
+	case err != nil:
+		return f, errors.Join(err, cli.Usagef("see --help"))
 	}
 	f.time = time.Duration(*seconds * float64(time.Second))
 	for name := range strings.SplitSeq(chosen, ",") {
@@ -121,27 +108,10 @@ func parseHop(args []string, out io.Writer) (f hopFlags, err error) {
 		}
 		f.scenarios = append(f.scenarios, scenarios()[i])
 	}
-	if flags.NArg() > 0 || f.rounds < 1 || f.time <= 0 || f.keys < 1 || f.idleConns < 1 {
+	if set.NArg() > 0 || f.rounds < 1 || f.time <= 0 || f.keys < 1 || f.idleConns < 1 {
 		return f, cli.Usagef("no arguments; --rounds, --seconds, --keys and --idle are positive")
 	}
 	return f, nil
-}
-
-// quietUsage makes a wrong flag an error of usage.
-func quietUsage(err error) error {
-	if errors.Is(err, flag.ErrHelp) {
-		return nil
-	}
-	return cli.Usagef("see --help")
-}
-
-// hop is a measurement of proxies.
-type hop struct {
-	*bench
-	hopFlags
-	redis   string                // host:port
-	running map[string]*proxy     // by contestant and front
-	origins map[string]*upstreams // by kind
 }
 
 func (h *hop) run() error {
@@ -149,7 +119,7 @@ func (h *hop) run() error {
 		return err
 	}
 	var err error
-	if _, h.redis, err = h.startRedis("hop"); err != nil {
+	if h.redis, err = h.startRedis(); err != nil {
 		return err
 	}
 	for _, s := range h.scenarios {
@@ -222,8 +192,6 @@ func (h *hop) config(s scenario, p *proxy) load.Config {
 const (
 	groupProxy  = "proxy"
 	groupOrigin = "upstreams"
-	groupApps   = "apps"
-	groupRedis  = "redis"
 )
 
 // turn measures a proxy once.

@@ -57,7 +57,7 @@ func h2Request(cfg Config, key string) []byte {
 	block := []byte{0x82, 0x86} // :method GET, :scheme http
 	block = appendString(append(block, 0x04), cfg.Path)
 	block = appendString(append(block, 0x01), "bench.example")
-	block = appendString(appendString(append(block, 0), "user-agent"), "hopbench")
+	block = appendString(appendString(append(block, 0), "user-agent"), "keyway-hop")
 	block = appendString(appendString(append(block, 0), "accept"), "*/*")
 	block = appendString(appendString(append(block, 0), "x-key"), key)
 	return appendFrame(nil, frameHeaders, flagEndStream|flagEndHeaders, 0, block)

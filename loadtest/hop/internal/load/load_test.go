@@ -132,7 +132,7 @@ func TestRun(t *testing.T) {
 	secure := httptest.NewTLSServer(handler)
 	defer secure.Close()
 	for name, cfg := range map[string]Config{
-		"HTTP/1.1": {Addr: plain.Listener.Addr().String(), Connections: 3, Skew: 1.1},
+		"HTTP/1.1": {Addr: plain.Listener.Addr().String(), Connections: 3},
 		"HTTP/2":   {Addr: plain.Listener.Addr().String(), Connections: 2, HTTP2: true, Streams: 3},
 		"TLS":      {Addr: secure.Listener.Addr().String(), Connections: 3, TLS: true},
 	} {

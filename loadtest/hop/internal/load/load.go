@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/hopbench/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
 // Config says what load to make.
@@ -26,7 +26,6 @@ type Config struct {
 	Path        string
 	Keys        int     // number of different keys
 	Rate        float64 // requests per second in all, at random times, from when on latency counts; 0: each follows an answer. Neither with TLS nor HTTP/2
-	Skew        float64 // exponent of a Zipf distribution over the keys; 0 for a uniform one
 	WarmUp      time.Duration
 	Time        time.Duration // that is measured, at least; longer until there is an answer. 0: each connection sends one request and is then left open
 
@@ -86,13 +85,8 @@ func newCourse(cfg Config) *course {
 		c.requests = append(c.requests, newRequest(cfg, KeyName(i)))
 	}
 	random := rand.New(rand.NewSource(1)) // the same keys each time
-	pick := func() uint32 { return uint32(random.Intn(cfg.Keys)) }
-	if cfg.Skew > 0 {
-		zipf := rand.NewZipf(random, cfg.Skew, 1, uint64(cfg.Keys-1))
-		pick = func() uint32 { return uint32(zipf.Uint64()) }
-	}
 	for i := range c.sequence {
-		c.sequence[i] = pick()
+		c.sequence[i] = uint32(random.Intn(cfg.Keys))
 	}
 	return c
 }

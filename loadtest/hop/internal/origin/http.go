@@ -13,7 +13,7 @@ import (
 	"net"
 	"net/url"
 
-	"github.com/keyway-go/keyway/internal/hopbench/rawio"
+	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 	"golang.org/x/sys/unix"
 )
 

@@ -21,7 +21,7 @@ type h1 struct {
 }
 
 func h1Request(cfg Config, key string) []byte {
-	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: bench.example\r\nUser-Agent: hopbench\r\nAccept: */*\r\n%s: %s\r\n\r\n", cfg.Path, HeaderKey, key)
+	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: bench.example\r\nUser-Agent: keyway-hop\r\nAccept: */*\r\n%s: %s\r\n\r\n", cfg.Path, HeaderKey, key)
 }
 
 func (s *h1) busy() int {

@@ -1,0 +1,197 @@
+//go:build linux
+
+// Command hop measures what a request costs in Keyway's router and in HAProxy
+// and nginx, all of them on this machine, in turns, as ratios:
+//
+//	go run ./hop
+//
+// Absolute figures move from machine to machine and with whatever else runs on
+// it; the ratios are what counts, and of these only differences that rounds
+// agree on.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
+)
+
+func main() { os.Exit(cli.Main("hop", run)) }
+
+// run runs the measurement, or one of the programs that it consists of.
+func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
+	roles := map[string]func(context.Context, []string, io.Writer) error{"load": runLoad, "origin": runOrigin}
+	if len(args) > 0 && roles[args[0]] != nil {
+		return roles[args[0]](ctx, args[1:], stdout)
+	}
+	f, err := parseFlags(args, stdout)
+	if err != nil {
+		return err
+	}
+	h, err := newHop(ctx, stdout, f)
+	if err != nil {
+		return err
+	}
+	err = h.run()
+	h.close(err)
+	return err
+}
+
+// hop is the measurement.
+type hop struct {
+	flags
+	ctx     context.Context
+	dir     string // of configurations and logs
+	stage   *proc.Stage
+	out     io.Writer
+	place   place
+	redis   string                // host:port
+	running map[string]*proxy     // by contestant and front
+	origins map[string]*upstreams // by kind
+}
+
+// place says which cores are for what.
+type place struct{ proxy, others []int }
+
+// newHop makes a directory and, if no router was given, builds cmd/router. The
+// caller must call close.
+func newHop(ctx context.Context, out io.Writer, f flags) (*hop, error) {
+	for _, program := range []string{"haproxy", "nginx", "redis-server"} {
+		if proc.Find(program) == "" {
+			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps haproxy nginx redis-server (Debian's packages)", program)
+		}
+	}
+	dir, err := os.MkdirTemp("", "keyway-hop-")
+	if err != nil {
+		return nil, err
+	}
+	h := &hop{flags: f, ctx: ctx, dir: dir, stage: proc.NewStage(dir), out: out, running: make(map[string]*proxy), origins: make(map[string]*upstreams)}
+	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers are of another user
+		h.close(err)
+		return nil, err
+	}
+	raiseFileLimit()
+	if h.router == "" {
+		fmt.Fprintln(out, "building …")
+		programs, err := cluster.Build(ctx, dir)
+		if err != nil {
+			h.close(err)
+			return nil, err
+		}
+		h.router = programs.Router
+	}
+	return h, nil
+}
+
+// close stops everything. The logs stay if there was an error.
+func (h *hop) close(err error) {
+	h.stage.Close()
+	if err != nil && h.ctx.Err() == nil {
+		fmt.Fprintln(h.out, "logs:", h.dir)
+		return
+	}
+	os.RemoveAll(h.dir)
+}
+
+// raiseFileLimit lets the processes have as many connections as the system
+// allows.
+func raiseFileLimit() {
+	limit := syscall.Rlimit{Cur: enoughFiles, Max: enoughFiles}
+	if fileLimit() < enoughFiles && syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		return
+	}
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		limit.Cur = limit.Max
+		_ = syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit) // else it stays as it is
+	}
+}
+
+const enoughFiles = 1 << 16
+
+// fileLimit returns how many files a process may have open.
+func fileLimit() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 1024
+	}
+	return min(limit.Cur, enoughFiles)
+}
+
+// childEnv makes this program run as one of the programs of a measurement when
+// it is a test.
+const childEnv = "HOP_CHILD=1"
+
+// self describes a process that runs this program, on the cores for others than
+// the proxy.
+func (h *hop) self(name string, args ...string) (proc.Spec, error) {
+	program, err := os.Executable()
+	return proc.Spec{Name: name, Program: program, Args: args, Env: []string{childEnv}, CPUs: h.place.others}, err
+}
+
+// originEnv lets the Go runtime of the upstreams collect garbage less often than
+// it does by default with so small a heap: HAProxy's and nginx's make none, and
+// they share a core with the load generator, whose latencies it would disturb.
+const originEnv = "GOGC=400"
+
+// startOrigin starts the upstreams and returns their addresses.
+func (h *hop) startOrigin(name string, args ...string) (*proc.Process, []string, error) {
+	spec, err := h.self(name, append([]string{"origin"}, args...)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec.Env = append(spec.Env, originEnv)
+	spec.Ready = "ready "
+	p, err := h.stage.Start(h.ctx, spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, rest, _ := strings.Cut(p.ReadyLine(), "ready ")
+	return p, strings.Fields(rest), nil
+}
+
+// startRedis starts a redis-server, on the cores for others than the proxy, and
+// returns its address.
+func (h *hop) startRedis() (addr string, err error) {
+	if addr, err = proc.FreeAddr(); err != nil {
+		return "", err
+	}
+	_, port, _ := strings.Cut(addr, ":")
+	_, err = h.stage.Start(h.ctx, proc.Spec{
+		Name: "redis", Program: proc.Find("redis-server"), CPUs: h.place.others, Dial: addr,
+		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", h.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
+	})
+	return addr, err
+}
+
+// router is a running cmd/router.
+type router struct {
+	*proc.Process
+	listen, gossip string
+}
+
+var readyLine = regexp.MustCompile(`ready: requests https?://([^ ,]+), .*gossip ([^ ,]+)`)
+
+// startRouter starts the first router of a cluster, or another one.
+func (h *hop) startRouter(name, program, clusterName string, args ...string) (*router, error) {
+	p, err := h.stage.Start(h.ctx, proc.Spec{
+		Name: name, Program: program, CPUs: h.place.proxy, Ready: "router ready",
+		Args: append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
+			"--redis", "redis://" + h.redis, "--cluster", clusterName, "--new-cluster"}, args...),
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := readyLine.FindStringSubmatch(p.ReadyLine())
+	if m == nil {
+		return nil, fmt.Errorf("the router's line is not understood: %q", p.ReadyLine())
+	}
+	return &router{p, m[1], m[2]}, nil
+}
