@@ -20,8 +20,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrURL: a Redis URL is not usable. The error that wraps it names the part
-// that is wrong and never shows a password.
+// ErrURL means that a Redis URL is not usable. The error that wraps it names
+// the part that is wrong and never shows a password.
 var ErrURL = errors.New("fallback: bad redis URL")
 
 // ClientOption changes the go-redis options that NewClient made of its URL.

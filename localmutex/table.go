@@ -12,17 +12,18 @@ import (
 // Errors of Lock and TryLock. They come back as they are, so that refusing
 // costs nothing; the caller knows the key.
 var (
-	// ErrClosed: the table is closed, or was closed while the caller waited.
+	// ErrClosed means that the table is closed, or was closed while the caller
+	// waited.
 	ErrClosed = errors.New("localmutex: closed")
 
-	// ErrLocked: TryLock found the key held or blocked.
+	// ErrLocked means that TryLock found the key held or blocked.
 	ErrLocked = errors.New("localmutex: locked")
 
-	// ErrQueueFull: as many callers wait as the table's Queue allows.
+	// ErrQueueFull means that as many callers wait as the table's Queue allows.
 	ErrQueueFull = errors.New("localmutex: too many callers wait")
 
-	// ErrExhausted: TryLock found the key free, but the table has no token
-	// left to grant it with. Lock waits instead.
+	// ErrExhausted means that TryLock found the key free, but the table has no
+	// token left to grant it with. Lock waits instead.
 	ErrExhausted = errors.New("localmutex: no token left")
 )
 

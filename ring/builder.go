@@ -11,8 +11,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// ErrNoRoom: the members cannot take all partitions within the load bound.
-// A larger Config.Load or Config.ReplicationFactor helps.
+// ErrNoRoom means that the members cannot take all partitions within the load
+// bound. A larger Config.Load or Config.ReplicationFactor helps.
 var ErrNoRoom = errors.New("ring: not enough room for the partitions")
 
 // A Builder computes the tables of a membership that changes. It keeps the

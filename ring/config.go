@@ -45,8 +45,8 @@ const (
 	MaxMembers           = 1 << 16
 )
 
-// ErrConfig: a setting of the ring, or the members that it was given, are out
-// of range.
+// ErrConfig means that a setting of the ring, or the members that it was given,
+// are out of range.
 var ErrConfig = errors.New("ring: bad configuration")
 
 // Config holds the settings of a ring. All members of a cluster must use the

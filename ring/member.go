@@ -5,6 +5,7 @@ import "fmt"
 // Role says what a member of the cluster does.
 type Role uint8
 
+// The roles of members.
 const (
 	RoleWorker Role = iota + 1 // owns partitions and runs requests
 	RoleRouter                 // sends requests to their owners
@@ -14,6 +15,7 @@ const (
 // on the ring.
 type State uint8
 
+// The states of members, in their order.
 const (
 	StateJoining State = iota + 1 // present, not yet ready to own partitions
 	StateActive                   // on the ring

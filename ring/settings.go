@@ -64,8 +64,8 @@ func ParseStoreID(s string) (StoreID, error) {
 	return StoreID(id), nil
 }
 
-// ErrSettings: two members, or a member and its store, differ in a setting that
-// all of a cluster must share.
+// ErrSettings means that two members, or a member and its store, differ in a
+// setting that all of a cluster must share.
 var ErrSettings = errors.New("ring: settings differ")
 
 func (id StoreID) String() string { return fmt.Sprintf("%016x", uint64(id)) }

@@ -11,10 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrStale: a write was refused, since one with a later token came before.
+// ErrStale means that a write was refused, since one with a later token came
+// before.
 var ErrStale = errors.New("fence: a later token was seen")
 
-// ErrToken: a token is outside of [0, 2^53).
+// ErrToken means that a token is outside of [0, 2^53).
 var ErrToken = errors.New("fence: token out of range")
 
 //go:embed guard.lua

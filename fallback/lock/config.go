@@ -10,15 +10,15 @@ import (
 // Errors of locks. Those that end the context of a held lock are found with
 // context.Cause.
 var (
-	// ErrLocked: the lock is held, or others are waiting for it.
+	// ErrLocked means that the lock is held, or others are waiting for it.
 	ErrLocked = errors.New("lock: locked")
 
-	// ErrNotOwner: the lock was no longer the caller's when it was to be
-	// unlocked or renewed, so others may have held it meanwhile.
+	// ErrNotOwner means that the lock was no longer the caller's when it was to
+	// be unlocked or renewed, so others may have held it meanwhile.
 	ErrNotOwner = errors.New("lock: not the owner of the lock")
 
-	// ErrUnlockUnknown: no answer says whether the lock was released while it
-	// was the caller's. It is free at the end of its TTL at the latest.
+	// ErrUnlockUnknown means that no answer says whether the lock was released
+	// while it was the caller's. It is free at the end of its TTL at the latest.
 	ErrUnlockUnknown = errors.New("lock: unknown whether the lock was released")
 
 	// ErrExpired is the cause of a held lock's context when it could not
@@ -32,18 +32,18 @@ var (
 	// ErrUnlocked is the cause of a held lock's context after its Unlock.
 	ErrUnlocked = errors.New("lock: unlocked")
 
-	// ErrNested: the context already holds a lock with which the caller
-	// would wait for itself.
+	// ErrNested means that the context already holds a lock with which the
+	// caller would wait for itself.
 	ErrNested = errors.New("lock: would wait for a lock that its own context holds")
 
-	// ErrNoQuorum: too few servers answered in time to say whether the lock
-	// is free.
+	// ErrNoQuorum means that too few servers answered in time to say whether the
+	// lock is free.
 	ErrNoQuorum = errors.New("lock: no quorum")
 
-	// ErrClosed: the Locker is closed.
+	// ErrClosed means that the Locker is closed.
 	ErrClosed = errors.New("lock: locker is closed")
 
-	// ErrConfig: a Locker cannot be made with these options.
+	// ErrConfig means that a Locker cannot be made with these options.
 	ErrConfig = errors.New("lock: bad configuration")
 )
 

@@ -22,7 +22,7 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// ErrClosed: the store was closed.
+// ErrClosed means that the store was closed.
 var ErrClosed = errors.New("store: closed")
 
 var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --redis", ring.ErrSettings)

@@ -158,7 +158,7 @@ func (x *upstreamRequest) classify(ctx context.Context, m ring.Member, err error
 	case errors.Is(err, link.ErrNotKept):
 		return outcome{err: errBodiesFull}
 	case refused && refusal.Reason == link.NotOwner:
-		o := outcome{verdict: NotOwner, err: errNoOwnerSaid}
+		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
 		if refusal.Owner != "" {
 			o.hint = hint{owner: refusal.Owner, epoch: refusal.Epoch}
 		}

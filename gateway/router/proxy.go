@@ -165,7 +165,7 @@ var (
 func readRefusal(h http.Header) (outcome, bool) {
 	switch h.Get(hop.HeaderRefused) {
 	case hop.RefusedNotOwner:
-		o := outcome{verdict: NotOwner, err: errNoOwnerSaid}
+		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
 		epoch, err := strconv.ParseInt(h.Get(gateway.HeaderEpoch), 10, 64)
 		if owner := h.Get(hop.HeaderOwner); err == nil && owner != "" {
 			o.hint = hint{owner: owner, epoch: epoch}

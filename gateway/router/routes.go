@@ -42,7 +42,7 @@ type verdict uint8
 
 const (
 	settled    verdict = iota // answered, or failed for good: nothing else to try
-	NotOwner                  // refused: another worker owns the partition
+	notOwner                  // refused: another worker owns the partition
 	notStarted                // did not reach a worker that admits it, provably
 )
 
@@ -104,7 +104,7 @@ func (r *routes) round(ctx context.Context, p int, attempt attemptFunc) (done bo
 			return true, context.Cause(ctx)
 		}
 		err = out.err
-		if out.verdict == NotOwner {
+		if out.verdict == notOwner {
 			r.counters.refusals.Add(1)
 			if !r.learn(p, out.hint) {
 				continue

@@ -17,13 +17,13 @@ var (
 	// ErrOwnershipLost is the cause with which an execution's context is
 	// cancelled when this worker can no longer be sure to own the key.
 	ErrOwnershipLost = errors.New("worker: ownership lost")
-	// ErrUnavailable: this worker admits nothing at the moment, because its
-	// session is not confirmed or it shuts down.
+	// ErrUnavailable means that this worker admits nothing at the moment,
+	// because its session is not confirmed or it shuts down.
 	ErrUnavailable = errors.New("worker: worker unavailable")
-	// ErrBusy: too many requests wait for the key, or in all.
+	// ErrBusy means that too many requests wait for the key, or in all.
 	ErrBusy = errors.New("worker: too many requests wait")
-	// ErrNested: the caller already holds the key, so the call would wait for
-	// itself.
+	// ErrNested means that the caller already holds the key, so the call would
+	// wait for itself.
 	ErrNested = errors.New("worker: nested call for a key that the caller holds")
 )
 

@@ -40,17 +40,18 @@ import (
 )
 
 var (
-	// ErrConfig: a field of Config, or a change given to Announce, is invalid.
+	// ErrConfig means that a field of Config, or a change given to Announce, is
+	// invalid.
 	ErrConfig = errors.New("gossip: bad configuration")
 
-	// ErrBind: the gossip address cannot be listened on.
+	// ErrBind means that the gossip address cannot be listened on.
 	ErrBind = errors.New("gossip: cannot listen")
 
-	// ErrRefused: this member and a peer do not belong into one cluster, or
-	// cannot understand each other.
+	// ErrRefused means that this member and a peer do not belong into one
+	// cluster, or cannot understand each other.
 	ErrRefused = errors.New("gossip: refused")
 
-	// ErrClosed: the Cluster has been left or closed.
+	// ErrClosed means that the Cluster has been left or closed.
 	ErrClosed = errors.New("gossip: closed")
 )
 

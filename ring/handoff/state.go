@@ -5,6 +5,7 @@ import "fmt"
 // Phase says where an incarnation is in its life.
 type Phase uint8
 
+// The phases of an incarnation.
 const (
 	PhaseStarting    Phase = iota // not yet registered
 	PhaseLive                     // registered in the store's current generation
@@ -18,6 +19,7 @@ const (
 // State says what an incarnation has to do with a partition.
 type State uint8
 
+// The states of a partition.
 const (
 	StateRemote   State = iota // nothing: not ours, as far as we know
 	StateClaiming              // a claim of it is on its way

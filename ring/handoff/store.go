@@ -8,12 +8,12 @@ import (
 // Errors with which a store answers definitely. Any other error leaves the
 // outcome of a call unknown: it may have been applied, or may yet be.
 var (
-	// ErrGeneration: the store's data is of another generation than the call
-	// named, so nothing was applied.
+	// ErrGeneration means that the store's data is of another generation than
+	// the call named, so nothing was applied.
 	ErrGeneration = errors.New("handoff: the store has another generation")
 
-	// ErrSessionGone: the caller's session is not in the store, so nothing was
-	// applied. Within one generation it never comes back.
+	// ErrSessionGone means that the caller's session is not in the store, so
+	// nothing was applied. Within one generation it never comes back.
 	ErrSessionGone = errors.New("handoff: session gone")
 )
 

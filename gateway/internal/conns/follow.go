@@ -37,6 +37,8 @@ type FollowedTLS struct {
 	TLS *tls.Conn
 }
 
+// ConnectionState returns the state of the TLS connection, where net/http looks
+// for it.
 func (c *FollowedTLS) ConnectionState() tls.ConnectionState { return c.TLS.ConnectionState() }
 
 // Read implements [net.Conn]. Of ambiguous framing it returns an error in place

@@ -46,6 +46,8 @@ type Limit struct {
 	makeRoom func()        // ends idle connections; called at each tick by who waits for room
 }
 
+// NewLimit makes a Limit of n connections. Who has to wait for room warns log
+// and calls makeRoom at each [Tick].
 func NewLimit(n int, log *slog.Logger, makeRoom func()) *Limit {
 	return &Limit{make(chan struct{}, n), log, makeRoom}
 }
@@ -83,6 +85,7 @@ type Admitted struct {
 	closed atomic.Bool
 }
 
+// Close implements [net.Conn], and makes room for another connection.
 func (c *Admitted) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {

@@ -13,6 +13,7 @@ import (
 // Kind says what a field of a request, or of an answer, is about.
 type Kind uint8
 
+// The kinds of fields.
 const (
 	EndToEnd  Kind = iota // goes on
 	Keyway                // Keyway's own

@@ -42,6 +42,8 @@ func SendRaw(t *testing.T, conn net.Conn, path, key string) *bufio.Reader {
 	return bufio.NewReader(conn)
 }
 
+// ReadServed reads the answer of a [Blocking] app, and fails the test if it is
+// another one.
 func ReadServed(t *testing.T, r *bufio.Reader) {
 	t.Helper()
 	res, err := http.ReadResponse(r, nil)
@@ -53,6 +55,8 @@ func ReadServed(t *testing.T, r *bufio.Reader) {
 	}
 }
 
+// Dial connects to the host of a base URL, for a minute at most and not longer
+// than the test.
 func Dial(t *testing.T, base string) net.Conn {
 	t.Helper()
 	_, addr, _ := strings.Cut(base, "://")
@@ -62,6 +66,8 @@ func Dial(t *testing.T, base string) net.Conn {
 	return conn
 }
 
+// Fetch sends a GET request with the given names and values of fields, and
+// returns the answer and its body.
 func Fetch(t *testing.T, target string, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
@@ -83,6 +89,7 @@ func Fetch(t *testing.T, target string, header ...string) (*http.Response, strin
 	return res, string(body)
 }
 
+// KeySources parses specifications of key sources.
 func KeySources(t testing.TB, specs ...string) []gateway.KeySource {
 	t.Helper()
 	var out []gateway.KeySource
@@ -106,6 +113,8 @@ func Client(t testing.TB, proto string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
+// Do sends a request and returns the answer and its body. It fails the test if
+// the client sees a field of Keyway's own.
 func Do(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string) {
 	t.Helper()
 	res, err := c.Do(req)
@@ -168,6 +177,8 @@ func FreeAddr(t testing.TB) string {
 	return l.Addr().String()
 }
 
+// Buffer is a [bytes.Buffer] for several goroutines, such as what a logger
+// writes to.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -185,6 +196,7 @@ func (b *Buffer) String() string {
 	return b.b.String()
 }
 
+// Must returns v, and panics if err is not nil.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

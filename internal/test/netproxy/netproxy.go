@@ -18,6 +18,7 @@ import (
 // Direction is a way that bytes travel.
 type Direction int
 
+// The two directions.
 const (
 	ToServer Direction = iota // from the client that dialed the proxy
 	ToClient                  // replies

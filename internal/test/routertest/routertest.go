@@ -33,12 +33,14 @@ type Cluster struct {
 	Store   ring.StoreID // of the one who looks
 }
 
+// NewCluster makes a Cluster of members, which are a router's view.
 func NewCluster(t testing.TB, members ...ring.Member) *Cluster {
 	c := &Cluster{changed: make(chan struct{})}
 	c.Set(t, members...)
 	return c
 }
 
+// Set replaces the members and tells those who wait for a change.
 func (c *Cluster) Set(t testing.TB, members ...ring.Member) {
 	t.Helper()
 	members, refused := ring.Agreeing(ring.Member{StoreID: c.Store}, members)
@@ -58,20 +60,24 @@ func (c *Cluster) Set(t testing.TB, members ...ring.Member) {
 	c.changed = make(chan struct{})
 }
 
+// View implements [gateway.Members].
 func (c *Cluster) View() *ring.View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.view
 }
 
+// Changed implements [gateway.Members].
 func (c *Cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.changed
 }
 
+// Settings implements [gateway.Members]; they are the default ones.
 func (c *Cluster) Settings() ring.Settings { return ring.Settings{Store: c.Store} }
 
+// Announce implements [gateway.Members], and announces nothing.
 func (c *Cluster) Announce(func(*ring.Member)) error { return nil }
 
 // Member makes a member of the address of a test server.
@@ -93,6 +99,7 @@ type Worker struct {
 	Hits    atomic.Int64
 }
 
+// NewWorker starts a worker that answers with h until the test ends.
 func NewWorker(t testing.TB, name string, h http.HandlerFunc) *Worker {
 	w := &Worker{}
 	w.handler.Store(&h)
@@ -105,8 +112,10 @@ func NewWorker(t testing.TB, name string, h http.HandlerFunc) *Worker {
 	return w
 }
 
+// Set replaces the handler.
 func (w *Worker) Set(h http.HandlerFunc) { w.handler.Store(&h) }
 
+// Answer makes a handler that answers with text.
 func Answer(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }
 }
@@ -131,6 +140,8 @@ func Refuse(why string, status int) http.HandlerFunc {
 	}
 }
 
+// New makes a router that is closed when the test ends. Its key is the field
+// X-Key by default.
 func New(t testing.TB, cfg router.Config) *router.Router {
 	t.Helper()
 	if cfg.Keys == nil {
@@ -166,6 +177,7 @@ func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
 	t.Run("h2", func(t *testing.T) { test(t, ThroughH2) })
 }
 
+// ThroughNetHTTP is a [Way] through the standard library's server.
 func ThroughNetHTTP(t testing.TB, rt *router.Router) *Site { return siteOf(t, rt) }
 
 // siteOf makes h take requests behind the standard library's server.
@@ -179,6 +191,7 @@ func siteOf(t testing.TB, h http.Handler) *Site {
 	return &Site{URL: s.URL, Listener: s.Listener, HTTP: s.Client()}
 }
 
+// ThroughServer is a [Way] through a [router.Server], for clients of HTTP/1.1.
 func ThroughServer(t testing.TB, rt *router.Router) *Site {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	Serve(t, rt, l)
@@ -187,6 +200,7 @@ func ThroughServer(t testing.TB, rt *router.Router) *Site {
 	return &Site{URL: "http://" + l.Addr().String(), Listener: l, HTTP: &http.Client{Transport: transport}}
 }
 
+// ThroughH2 is a [Way] through a [router.Server], for clients of HTTP/2.
 func ThroughH2(t testing.TB, rt *router.Router) *Site {
 	s := ThroughServer(t, rt)
 	s.HTTP, s.HTTP2 = kit.Client(t, "HTTP/2"), true
@@ -218,6 +232,7 @@ func Get(t testing.TB, s *Site, key string) (*http.Response, string) {
 	return kit.Do(t, s.Client(), req)
 }
 
+// Serve serves l with a [router.Server] until the test ends.
 func Serve(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	t.Helper()
 	f := router.NewServer(rt, NetServer())
@@ -232,6 +247,8 @@ func Serve(t testing.TB, rt *router.Router, l net.Listener) *router.Server {
 	return f
 }
 
+// NetServer makes settings for a [router.Server]: HTTP/1.1 and HTTP/2 without
+// TLS, heads of 64 KiB that take a second at most.
 func NetServer() *http.Server {
 	s := &http.Server{MaxHeaderBytes: 64 << 10, ReadHeaderTimeout: time.Second, Protocols: new(http.Protocols)}
 	s.Protocols.SetHTTP1(true)

@@ -18,6 +18,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
+// StartReady starts a worker that logs nothing, and waits until it owns every
+// partition.
 func (c *Cluster) StartReady(change ...func(*worker.Config)) *Worker {
 	c.T.Helper()
 	quiet := func(cfg *worker.Config) { cfg.Logger = slog.New(slog.DiscardHandler) }
@@ -26,6 +28,7 @@ func (c *Cluster) StartReady(change ...func(*worker.Config)) *Worker {
 	return w
 }
 
+// Serve starts an app that runs until the test ends.
 func Serve(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -60,6 +63,7 @@ func (c *Cluster) StartApart(store worker.Store) *Worker {
 	})
 }
 
+// Meet lets a worker of [Cluster.StartApart] and the others see each other.
 func (w *Worker) Meet(t *testing.T) {
 	t.Helper()
 	if err := w.Member.Isolate(false); err != nil {
@@ -76,6 +80,7 @@ type Cluster struct {
 	n     int
 }
 
+// New makes a Cluster without workers, whose ring has that many partitions.
 func New(t testing.TB, partitions int) *Cluster {
 	t.Helper()
 	settings := ring.Settings{Ring: ring.Config{Partitions: partitions}}
@@ -86,18 +91,22 @@ func New(t testing.TB, partitions int) *Cluster {
 	return &Cluster{T: t, Ring: settings.Ring, Hub: h, Store: store.NewMemory(store.MemoryConfig{Settings: settings, NewCluster: true})}
 }
 
+// Worker is a worker of a Cluster.
 type Worker struct {
 	*worker.Worker
 	Ring   ring.Config
 	Member *hub.Handle
 }
 
+// Start starts a worker named by its number, whose Config the changes have been
+// applied to. It runs until the test ends.
 func (c *Cluster) Start(change ...func(*worker.Config)) *Worker {
 	c.T.Helper()
 	c.n++
 	return c.StartNamed(fmt.Sprintf("w%d", c.n), change...)
 }
 
+// StartNamed is [Cluster.Start] with a name.
 func (c *Cluster) StartNamed(name string, change ...func(*worker.Config)) *Worker {
 	c.T.Helper()
 	member, err := c.Hub.Join(ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: name + ":80"})

@@ -14,7 +14,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
-// ErrBrokeOff: the request's body could not be read to its end.
+// ErrBrokeOff means that the request's body could not be read to its end.
 var ErrBrokeOff = errors.New("hop1: the request broke off")
 
 // Errors of answers. The request may have run.

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// ErrChunked: a body's chunks are malformed.
+// ErrChunked means that a body's chunks are malformed.
 var ErrChunked = errors.New("http1: malformed chunks")
 
 // Bounds of what is not data among chunks.

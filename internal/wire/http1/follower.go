@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// ErrFraming: a request does not say in one way alone where its body ends.
+// ErrFraming means that a request does not say in one way alone where its body
+// ends.
 var ErrFraming = errors.New("http1: ambiguous framing")
 
 // maxFramingLine is the longest line that a Follower takes, far above what a

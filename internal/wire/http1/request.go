@@ -9,6 +9,7 @@ import (
 // Verdict is what Head.Parse says of the bytes it was given.
 type Verdict uint8
 
+// The verdicts on a head.
 const (
 	More     Verdict = iota + 1 // plain so far, but not a whole head
 	Done                        // a whole head of a plain request

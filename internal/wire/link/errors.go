@@ -8,54 +8,54 @@ import (
 // Errors of the link. Which of them a request ended with tells whether it may
 // be sent again: only after one that errors.Is finds to be ErrNotStarted.
 var (
-	// ErrNotStarted: the request provably did not reach a handler, or the
-	// handler refused it before it began (RefusedError).
+	// ErrNotStarted means that the request provably did not reach a handler, or
+	// the handler refused it before it began (RefusedError).
 	ErrNotStarted = errors.New("link: the request did not start")
 
-	// ErrLost: the connection broke after the request had been handed to the
-	// kernel; whether it ran is not known.
+	// ErrLost means that the connection broke after the request had been handed
+	// to the kernel; whether it ran is not known.
 	ErrLost = errors.New("link: connection lost, the request may have run")
 
-	// ErrClosed: this end was closed, or the stream is over.
+	// ErrClosed means that this end was closed, or the stream is over.
 	ErrClosed = errors.New("link: closed")
 
-	// ErrDraining: the peer takes no new requests on the connection.
+	// ErrDraining means that the peer takes no new requests on the connection.
 	ErrDraining = errors.New("link: peer is draining")
 
-	// ErrStalled: the peer has not answered for Config.PingTimeout, or for
-	// those that had been sent by then, Config.GiveUpTimeout.
+	// ErrStalled means that the peer has not answered for Config.PingTimeout, or
+	// for those that had been sent by then, Config.GiveUpTimeout.
 	ErrStalled = errors.New("link: peer does not answer")
 
-	// ErrTooManyStreams: the connections carry as many requests as the peer
-	// takes at once, or more bytes wait for the kernel than a connection may
-	// hold back.
+	// ErrTooManyStreams means that the connections carry as many requests as the
+	// peer takes at once, or more bytes wait for the kernel than a connection
+	// may hold back.
 	ErrTooManyStreams = errors.New("link: too many requests at once")
 
-	// ErrNotKept: the request did not start, and there was no room in
+	// ErrNotKept means that the request did not start, and there was no room in
 	// Request.Memory for all of its body. A part of it may have been sent: it
 	// cannot be sent again.
 	ErrNotKept = errors.New("link: a part of the body was not kept")
 
-	// ErrHeaderTooLarge: the request's head, or its trailers, are longer than
-	// the peer takes.
+	// ErrHeaderTooLarge means that the request's head, or its trailers, are
+	// longer than the peer takes.
 	ErrHeaderTooLarge = errors.New("link: the request's header is too large")
 
-	// ErrAnswerHeaderTooLarge: the answer's head, or its trailers, are longer
-	// than the client takes. The request has run.
+	// ErrAnswerHeaderTooLarge means that the answer's head, or its trailers, are
+	// longer than the client takes. The request has run.
 	ErrAnswerHeaderTooLarge = errors.New("link: the answer's header is too large")
 
-	// ErrNoLink: the peer answered with something else than the link, most
-	// likely plain HTTP/1.1.
+	// ErrNoLink means that the peer answered with something else than the link,
+	// most likely plain HTTP/1.1.
 	ErrNoLink = errors.New("link: peer does not speak the link")
 
-	// ErrProtocol: the peer broke the protocol.
+	// ErrProtocol means that the peer broke the protocol.
 	ErrProtocol = errors.New("link: protocol violated")
 
 	// errUnread: too many answers on a connection wait to be read, and this one
 	// has for longest.
 	errUnread = errors.New("link: the answer is not read")
 
-	// ErrContentLength: more or less body than the length that was declared.
+	// ErrContentLength means that a body is longer or shorter than was declared.
 	ErrContentLength = errors.New("link: body does not match its length")
 )
 
@@ -70,6 +70,7 @@ func notStarted(err error) error {
 // Reason says why a worker refused a request.
 type Reason uint8
 
+// The reasons of a refusal.
 const (
 	NotOwner    Reason = iota + 1 // another worker owns the key
 	Unavailable                   // the worker may not serve now: its lease runs out, or it shuts down
@@ -110,6 +111,7 @@ func (e *RefusedError) Is(target error) bool { return target == ErrNotStarted }
 // Code says why a peer gave a stream up.
 type Code uint8
 
+// The codes of streams that were given up.
 const (
 	CodeCancel   Code = iota + 1 // the client no longer wants the answer
 	CodeAborted                  // the handler panicked, or ended short of the length it declared

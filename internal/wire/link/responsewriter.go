@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// ErrAnswered: the response has begun, or the request was refused.
+// ErrAnswered means that the response has begun, or the request was refused.
 var ErrAnswered = errors.New("link: already answered")
 
 // ResponseWriter answers one request. It is for one goroutine at a time,

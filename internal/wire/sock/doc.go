@@ -42,6 +42,7 @@ func Write(fd uintptr, b []byte) (n int, err error) {
 // State is what a look at a socket shows without reading from it.
 type State uint8
 
+// The states of a socket.
 const (
 	Silent  State = iota + 1 // nothing has come
 	Pending                  // there is something to read

@@ -188,16 +188,32 @@ type Failure struct {
 // Figure is one that turns have.
 type Figure func(Turn) float64
 
-// Figures that are compared.
+// PerSecond is the answers per second.
 func PerSecond(t Turn) float64 { return t.PerSecond }
-func P50(t Turn) float64       { return t.P50 }
-func P99(t Turn) float64       { return t.P99 }
-func P999(t Turn) float64      { return t.P999 }
-func CPU(t Turn) float64       { return t.AllCPU() }
-func Commands(t Turn) float64  { return t.Commands }
-func Wait50(t Turn) float64    { return t.Wait50 }
-func Wait99(t Turn) float64    { return t.Wait99 }
-func Fairness(t Turn) float64  { return t.Fairness }
+
+// P50 is the median latency in milliseconds.
+func P50(t Turn) float64 { return t.P50 }
+
+// P99 is the latency in milliseconds that 99% do not exceed.
+func P99(t Turn) float64 { return t.P99 }
+
+// P999 is the latency in milliseconds that 99.9% do not exceed.
+func P999(t Turn) float64 { return t.P999 }
+
+// CPU is microseconds of CPU time per request; see [Turn.AllCPU].
+func CPU(t Turn) float64 { return t.AllCPU() }
+
+// Commands is the commands to the store per request, or -1 if not known.
+func Commands(t Turn) float64 { return t.Commands }
+
+// Wait50 is the median wait for the critical section in milliseconds.
+func Wait50(t Turn) float64 { return t.Wait50 }
+
+// Wait99 is the wait in milliseconds that 99% do not exceed.
+func Wait99(t Turn) float64 { return t.Wait99 }
+
+// Fairness is the least over the most answers to a client, or -1 in an open loop.
+func Fairness(t Turn) float64 { return t.Fairness }
 
 // Values are a figure's in all rounds.
 func (r *Row) Values(f Figure) (values []float64) {

@@ -135,7 +135,7 @@ func (t *Table) Verdict() (v Verdict) {
 	return v
 }
 
-// ErrFenced: the resource has seen a higher token.
+// ErrFenced means that the resource has seen a higher token.
 var ErrFenced = errors.New("resource: an execution with a higher token has been here")
 
 // Count counts an execution that another resource has excluded and judged.
