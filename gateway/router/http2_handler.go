@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
@@ -77,17 +78,11 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 // announceTrailer makes what the client says of its trailers the keys of
 // r.Trailer.
 func announceTrailer(r *http.Request) {
-	for _, list := range r.Header["Trailer"] {
-		for name := range strings.SplitSeq(list, ",") {
-			switch name = http.CanonicalHeaderKey(strings.TrimSpace(name)); name {
-			case "", "Transfer-Encoding", "Trailer", "Content-Length":
-			default:
-				if r.Trailer == nil {
-					r.Trailer = make(http.Header)
-				}
-				r.Trailer[name] = nil
-			}
+	for name := range grammar.Items(r.Header["Trailer"]) {
+		if r.Trailer == nil {
+			r.Trailer = make(http.Header)
 		}
+		r.Trailer[http.CanonicalHeaderKey(name)] = nil
 	}
 	r.Header.Del("Trailer")
 }
@@ -162,17 +157,15 @@ func (w *h2Writer) WriteHeader(status int) {
 	}
 	w.status = status
 	w.has, _ = http1.Framing{Method: w.method, Status: status}.Body()
-	if n, err := strconv.ParseUint(w.header.Get("Content-Length"), 10, 63); err == nil {
-		w.length = int64(n)
+	if n, ok := grammar.ParseLength(w.header.Get("Content-Length")); ok {
+		w.length = n
 	}
 	w.out = h2Fields(w.header)
 	if _, dated := w.header["Date"]; !dated {
 		w.out = append(w.out, h2.Field{Name: "date", Value: w.conn.front.dateText()})
 	}
-	for _, list := range w.header["Trailer"] {
-		for name := range strings.SplitSeq(list, ",") {
-			w.trailers = append(w.trailers, http.CanonicalHeaderKey(strings.TrimSpace(name)))
-		}
+	for name := range grammar.Items(w.header["Trailer"]) {
+		w.trailers = append(w.trailers, http.CanonicalHeaderKey(name))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // Kind says what a field of a request, or of an answer, is about.
@@ -41,12 +42,10 @@ func literalKind(name string) Kind {
 	}
 	switch name[0] | 0x20 {
 	case 'k':
-		switch {
-		case IsKeyway(name):
+		if IsKeyway(name) {
 			return Keyway
-		case isFolded(name, "keep-alive"):
-			return Hop
 		}
+		return hopKind(name)
 	case 'x':
 		switch {
 		case isFolded(name, "x-forwarded-for"), isFolded(name, "x-forwarded-host"), isFolded(name, "x-forwarded-proto"):
@@ -65,30 +64,21 @@ func literalKind(name string) Kind {
 }
 
 func hopKind(name string) Kind {
-	hop := false
-	switch len(name) {
-	case 2:
-		if isFolded(name, "te") {
-			return TE
-		}
-	case 6:
-		hop = isFolded(name, "expect")
-	case 7:
-		hop = isFolded(name, "upgrade") || isFolded(name, "trailer")
-	case 10:
-		hop = isFolded(name, "connection")
-	case 14:
-		hop = isFolded(name, "content-length") || isFolded(name, "http2-settings")
-	case 16:
-		hop = isFolded(name, "proxy-connection")
-	case 17:
-		hop = isFolded(name, "transfer-encoding")
-	case 18:
-		hop = isFolded(name, "proxy-authenticate")
-	case 19:
-		hop = isFolded(name, "proxy-authorization")
+	var memory [len("proxy-authorization")]byte
+	if len(name) > len(memory) {
+		return EndToEnd
 	}
-	if hop {
+	folded := memory[:len(name)]
+	for i := range folded {
+		folded[i] = foldByte(name[i])
+	}
+	switch string(folded) {
+	case "te":
+		return TE
+	case "trailer", "proxy-authenticate", "proxy-authorization":
+		return Hop
+	}
+	if grammar.IsHopField(folded) {
 		return Hop
 	}
 	return EndToEnd
@@ -203,11 +193,9 @@ func (r *Rules) Upgrade(h http.Header) string {
 	if len(h["Upgrade"]) == 0 || !ConnectionNames(h["Connection"])("Upgrade") {
 		return ""
 	}
-	for _, list := range h["Upgrade"] {
-		for protocol := range strings.SplitSeq(list, ",") {
-			if protocol = strings.TrimSpace(protocol); slices.Contains(r.upgrades, strings.ToLower(protocol)) {
-				return protocol
-			}
+	for protocol := range grammar.Items(h["Upgrade"]) {
+		if slices.Contains(r.upgrades, strings.ToLower(protocol)) {
+			return protocol
 		}
 	}
 	return ""
@@ -244,12 +232,11 @@ func IsTrailer(name string) bool {
 		return false
 	}
 	switch folded := fold(name); folded {
-	case "authorization", "www-authenticate", "realm", "cookie", "set-cookie", "host", "baggage",
-		"cache-control", "pragma", "max-forwards", "range", "age", "date", "expires", "location", "retry-after", "vary", "warning",
-		"content-encoding", "content-type", "content-range", "content-location", "content-language", "content-disposition":
+	case "set-cookie", "baggage", "age", "date", "expires", "location", "retry-after", "vary", "warning",
+		"content-location", "content-language", "content-disposition":
 		return false
 	default:
-		return !strings.HasPrefix(folded, "if-")
+		return !grammar.IsBeforeBody(folded)
 	}
 }
 
@@ -275,8 +262,8 @@ func (r *Rules) StripTrailer(trailer http.Header) {
 // PublicTrailers returns those of a list of trailers' names that may be there.
 func PublicTrailers(list string) string {
 	var names []string
-	for name := range strings.SplitSeq(list, ",") {
-		if name = strings.TrimSpace(name); IsTrailer(name) {
+	for name := range grammar.Items([]string{list}) {
+		if IsTrailer(name) {
 			names = append(names, name)
 		}
 	}
@@ -338,11 +325,9 @@ func ConnectionNames(values []string) func(name string) bool {
 		return func(string) bool { return false }
 	}
 	return func(name string) bool {
-		for _, v := range values {
-			for item := range strings.SplitSeq(v, ",") {
-				if strings.EqualFold(strings.TrimSpace(item), name) {
-					return true
-				}
+		for item := range grammar.Items(values) {
+			if strings.EqualFold(item, name) {
+				return true
 			}
 		}
 		return false

@@ -224,5 +224,26 @@ func linkMutations() []mutation {
 			new:  "left := time.Hour - ",
 			test: "./internal/wire/link -timeout 20s -run ^TestSplitBoundsSilence$",
 		},
+		{
+			rule: "the largest length crosses the link",
+			file: "internal/wire/link/head.go",
+			old:  "	if n > 1<<63 {",
+			new:  "	if int64(n) < 0 {",
+			test: "./internal/wire/link -run ^TestLargestLength$",
+		},
+		{
+			rule: "a length does not wrap around",
+			file: "internal/wire/grammar/grammar.go",
+			old:  "n > most/10 {",
+			new:  "n > most {",
+			test: "./internal/wire/grammar -run ^TestParseLength$",
+		},
+		{
+			rule: "a value has no control characters",
+			file: "internal/wire/grammar/value.go",
+			old:  `c < ' ' && c != '\t' || c == 0x7f }`,
+			new:  `c == 0x7f }`,
+			test: "./internal/wire/grammar -run ^TestBytes$",
+		},
 	}
 }

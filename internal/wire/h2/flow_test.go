@@ -287,7 +287,7 @@ func TestAppendField(t *testing.T) {
 	for _, f := range [][2]string{{"Content-Type", "a"}, {"X-Other", " b\tc\r\nd "}, {"bad name", "x"}, {"", "x"}, {"utf8", "ü\xff"}} {
 		list = AppendField(list, f[0], f[1])
 	}
-	if got, want := fmt.Sprintf("%q", list), fmt.Sprintf("%q", []Field{{Name: "content-type", Value: "a"}, {Name: "x-other", Value: "b c  d"}, {Name: "utf8", Value: "ü\xff"}}); got != want {
+	if got, want := fmt.Sprintf("%q", list), fmt.Sprintf("%q", []Field{{Name: "content-type", Value: "a"}, {Name: "x-other", Value: "b\tc  d"}, {Name: "utf8", Value: "ü\xff"}}); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
@@ -35,7 +36,7 @@ func FuzzConn(f *testing.F) {
 				t.Errorf("a malformed request: %+v", s.Request)
 			}
 			for _, f := range s.Fields {
-				if !validName(f.Name) || !validValue(f.Value) {
+				if !grammar.IsLowerToken(f.Name) || !grammar.IsValue(f.Value) {
 					t.Errorf("a malformed field: %+v", f)
 				}
 			}

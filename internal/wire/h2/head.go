@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
@@ -115,11 +116,11 @@ func (b *block) take(f Field) {
 		b.left -= size
 	}
 	switch {
-	case !validValue(f.Value):
+	case !grammar.IsValue(f.Value):
 		b.bad = "a field's value has control characters, or spaces around it"
 	case len(f.Name) > 0 && f.Name[0] == ':':
 		b.takePseudo(f)
-	case !validName(f.Name):
+	case !grammar.IsLowerToken(f.Name):
 		b.bad = "a field's name is no token in lower case"
 	default:
 		b.regular = true
@@ -154,13 +155,15 @@ func (b *block) takePseudo(f Field) {
 }
 
 func (b *block) takeField(f Field) {
-	if b.trailer && neverInTrailers(f.Name) {
+	if b.trailer && grammar.IsBeforeBody(f.Name) {
 		b.bad = "a field that must not stand in trailers"
 		return
 	}
-	switch f.Name {
-	case "connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade":
+	if grammar.IsConnectionField(f.Name) {
 		b.bad = "a field of one HTTP/1.1 connection"
+		return
+	}
+	switch f.Name {
 	case "te":
 		if !strings.EqualFold(f.Value, "trailers") {
 			b.bad = "TE with something else than trailers"
@@ -172,9 +175,11 @@ func (b *block) takeField(f Field) {
 		}
 		b.host = f.Value
 	case "content-length":
-		if b.length >= 0 || !digits(f.Value, &b.length) {
+		n, ok := grammar.ParseLength(f.Value)
+		if b.length >= 0 || !ok {
 			b.bad = "Content-Length twice, or no number"
 		}
+		b.length = n
 	case "cookie":
 		b.crumbs = append(b.crumbs, f.Value)
 	default:
@@ -220,104 +225,19 @@ func (b *block) finish() {
 
 // validPath reports whether p is a path and perhaps a query.
 func validPath(method, p string) bool {
-	if p == "" || p[0] != '/' && (p != "*" || method != "OPTIONS") {
-		return false
-	}
-	for i := range len(p) {
-		if c := p[i]; c <= ' ' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
-// validValue reports whether v has no control character but tabs within it,
-// and neither begins nor ends with a space (RFC 9113, section 8.2.1).
-func validValue(v string) bool {
-	if v == "" {
-		return true
-	}
-	if a, z := v[0], v[len(v)-1]; a == ' ' || a == '\t' || z == ' ' || z == '\t' {
-		return false
-	}
-	for i := range len(v) {
-		if c := v[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}
-
-// A bit for each byte that a name may have: tokens (RFC 9110, section 5.6.2)
-// in lower case.
-const (
-	nameLow  = 0x03ff6cfa00000000 // ! # $ % & ' * + - . 0-9
-	nameHigh = 0x57ffffffc0000000 // ^ _ ` a-z | ~
-)
-
-func validName(name string) bool {
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c < 64 && nameLow>>c&1 != 0:
-		case c >= 64 && c < 128 && nameHigh>>(c-64)&1 != 0:
-		default:
-			return false
-		}
-	}
-	return name != ""
-}
-
-// digits takes a number that is written as digits alone.
-func digits(s string, n *int64) bool {
-	if s == "" || len(s) > 18 {
-		return false
-	}
-	*n = 0
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-		*n = 10**n + int64(s[i]-'0')
-	}
-	return true
-}
-
-// neverInTrailers reports whether the field says something that has to be known
-// before the body (RFC 9110, section 6.5.1).
-func neverInTrailers(name string) bool {
-	switch name {
-	case "authorization", "cache-control", "content-encoding", "content-length", "content-range", "content-type", "cookie",
-		"expect", "host", "max-forwards", "pragma", "proxy-authenticate", "proxy-authorization", "range", "realm", "te",
-		"trailer", "www-authenticate":
-		return true
-	}
-	return strings.HasPrefix(name, "if-")
+	return grammar.IsTarget(p) && (p[0] == '/' || p == "*" && method == "OPTIONS")
 }
 
 // AppendField appends a field of an answer. It leaves out names that are no
-// tokens, puts names in lower case, and turns control characters in values into
-// spaces.
+// tokens, puts names in lower case, and cleans values, see [grammar.CleanValue].
 func AppendField(list []Field, name, value string) []Field {
 	lower, ok := lowerNames[name]
 	if !ok {
-		if lower = strings.ToLower(name); !validName(lower) {
+		if lower = strings.ToLower(name); !grammar.IsLowerToken(lower) {
 			return list
 		}
 	}
-	if !validValue(value) {
-		value = cleanValue(value)
-	}
-	return append(list, Field{Name: lower, Value: value})
-}
-
-func cleanValue(v string) string {
-	b := []byte(v)
-	for i, c := range b {
-		if c < ' ' || c == 0x7f {
-			b[i] = ' '
-		}
-	}
-	return strings.Trim(string(b), " ")
+	return append(list, Field{Name: lower, Value: grammar.CleanValue(value)})
 }
 
 // lowerNames has the fields that answers have most, by their canonical names.

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
@@ -297,18 +297,16 @@ func generalFields(r *http.Response) (fields []http1.Field) {
 	add := func(name, value string) {
 		fields = append(fields, http1.Field{Name: []byte(name), Value: []byte(value)})
 	}
-	for _, names := range r.Header["Connection"] {
-		for name := range strings.SplitSeq(names, ",") {
-			r.Header.Del(strings.TrimSpace(name))
-		}
-	}
-	for _, name := range []string{"Connection", "Content-Length", "Transfer-Encoding"} {
+	for name := range grammar.Items(r.Header["Connection"]) {
 		r.Header.Del(name)
 	}
 	for name := range r.Trailer {
 		add("Trailer", name)
 	}
 	for name, values := range r.Header {
+		if grammar.IsHopField(name) {
+			continue
+		}
 		for _, v := range values {
 			add(name, v)
 		}

@@ -2,7 +2,6 @@ package http1
 
 import (
 	"bytes"
-	"net/http"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -47,7 +46,7 @@ func (h *ResponseHead) Parse(b []byte) Verdict {
 			return HandOver
 		}
 	}
-	if h.Chunked && (h.ContentLength >= 0 || bodiless(h.Status)) {
+	if h.Chunked && (h.ContentLength >= 0 || grammar.HasNoBody(h.Status)) {
 		return HandOver
 	}
 	h.Size = len(b) - len(rest)
@@ -62,14 +61,9 @@ func startsLike(b []byte, prefix string) bool {
 	return string(b[:n]) == prefix[:n]
 }
 
-// bodiless reports whether an answer of that status never has a body.
-func bodiless(status int) bool {
-	return status < 200 || status == http.StatusNoContent || status == http.StatusNotModified
-}
-
 func (h *ResponseHead) statusLine(line []byte) bool {
 	code, ok := bytes.CutPrefix(line, []byte(statusVersion))
-	if !ok || len(code) < 3 || len(code) > 3 && code[3] != ' ' || !plainValue(code) {
+	if !ok || len(code) < 3 || len(code) > 3 && code[3] != ' ' || !grammar.IsText(code) {
 		return false
 	}
 	h.Status = 0
@@ -90,24 +84,24 @@ func (h *ResponseHead) field(line []byte) bool {
 	}
 	switch special(f.Name) {
 	case fieldLength:
-		var length int64
-		if h.ContentLength >= 0 || !digits(f.Value, &length) {
+		length, ok := grammar.ParseLength(f.Value)
+		if h.ContentLength >= 0 || !ok {
 			return false
 		}
 		h.ContentLength = length
 		return true
 	case fieldConnection:
-		h.Close = h.Close || equalFold(f.Value, "close")
-		return h.Close || equalFold(f.Value, "keep-alive")
+		h.Close = h.Close || grammar.EqualFold(f.Value, "close")
+		return h.Close || grammar.EqualFold(f.Value, "keep-alive")
 	case fieldUnusual:
 		switch {
-		case equalFold(f.Name, "transfer-encoding"):
-			known := !h.Chunked && equalFold(f.Value, "chunked")
+		case grammar.EqualFold(f.Name, "transfer-encoding"):
+			known := !h.Chunked && grammar.EqualFold(f.Value, "chunked")
 			h.Chunked = true
 			return known
-		case equalFold(f.Name, "keep-alive"), equalFold(f.Name, "proxy-connection"):
+		case grammar.EqualFold(f.Name, "keep-alive"), grammar.EqualFold(f.Name, "proxy-connection"):
 			return true
-		case !equalFold(f.Name, "trailer"):
+		case !grammar.EqualFold(f.Name, "trailer"):
 			return false
 		}
 	}
@@ -124,21 +118,6 @@ func cutField(line []byte) (f Field, ok bool) {
 	if n <= 0 || !grammar.IsToken(line[:n]) {
 		return f, false
 	}
-	f = Field{line[:n], trim(line[n+1:])}
-	return f, plainValue(f.Value)
-}
-
-// digits takes a number that is written as digits alone.
-func digits(v []byte, n *int64) bool {
-	if len(v) == 0 || len(v) > 18 {
-		return false
-	}
-	*n = 0
-	for _, c := range v {
-		if c < '0' || c > '9' {
-			return false
-		}
-		*n = 10**n + int64(c-'0')
-	}
-	return true
+	f = Field{line[:n], grammar.Trim(line[n+1:])}
+	return f, grammar.IsText(f.Value)
 }

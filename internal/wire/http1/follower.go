@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // ErrFraming means that a request does not say in one way alone where its body
@@ -120,14 +122,14 @@ func (f *Follower) field(line []byte) error {
 	}
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	switch {
-	case equalFold(name, "transfer-encoding"):
+	case grammar.EqualFold(name, "transfer-encoding"):
 		f.coded = true
-	case equalFold(name, "content-length"):
-		length, err := strconv.ParseUint(string(bytes.Trim(value, " \t")), 10, 63)
-		if err != nil || f.sized && int64(length) != f.length {
+	case grammar.EqualFold(name, "content-length"):
+		length, ok := grammar.ParseLength(grammar.Trim(value))
+		if !ok || f.sized && length != f.length {
 			return fmt.Errorf("%w: Content-Length %q", ErrFraming, value)
 		}
-		f.length, f.sized = int64(length), true
+		f.length, f.sized = length, true
 	}
 	return nil
 }

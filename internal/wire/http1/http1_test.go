@@ -93,7 +93,7 @@ func TestVerdicts(t *testing.T) {
 		"PUT / HTTP/1.1\r\n" + host + "Content-Length: 1, 1\r\n\r\n":                        HandOver,
 		"PUT / HTTP/1.1\r\n" + host + "Content-Length: 0x1\r\n\r\n":                         HandOver,
 		"PUT / HTTP/1.1\r\n" + host + "Content-Length: \r\n\r\n":                            HandOver,
-		"PUT / HTTP/1.1\r\n" + host + "Content-Length: 1234567890123456789\r\n\r\n":         HandOver,
+		"PUT / HTTP/1.1\r\n" + host + "Content-Length: 9223372036854775808\r\n\r\n":         HandOver,
 		"PUT / HTTP/1.1\r\n" + host + "Trailer: x\r\n\r\n":                                  HandOver,
 		"GET / HTTP/1.1\r\n" + host + "TE: trailers\r\n\r\n":                                HandOver,
 		"GET / HTTP/1.1\r\n" + host + strings.Repeat("A: b\r\n", MaxFields) + "\r\n":        Done,

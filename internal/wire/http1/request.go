@@ -2,8 +2,9 @@ package http1
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // Verdict is what Head.Parse says of the bytes it was given.
@@ -162,16 +163,16 @@ func (h *Head) field(line []byte) bool {
 		}
 		h.Host = value
 	case fieldLength:
-		var length int64
-		if h.ContentLength >= 0 || !digits(value, &length) {
+		length, ok := grammar.ParseLength(value)
+		if h.ContentLength >= 0 || !ok {
 			return false
 		}
 		h.ContentLength = length
 	case fieldConnection:
 		switch {
-		case equalFold(value, "close"):
+		case grammar.EqualFold(value, "close"):
 			h.Close = true
-		case !equalFold(value, "keep-alive"):
+		case !grammar.EqualFold(value, "keep-alive"):
 			return false
 		}
 	case fieldUnusual:
@@ -199,73 +200,35 @@ const (
 // special returns the kind of the field called name.
 func special[S ~string | ~[]byte](name S) kind {
 	switch len(name) {
-	case 2:
-		return unusual(name, "te")
-	case 4:
-		if equalFold(name, "host") {
+	case len("te"):
+		if grammar.EqualFold(name, "te") {
+			return fieldUnusual
+		}
+	case len("host"):
+		if grammar.EqualFold(name, "host") {
 			return fieldHost
 		}
-	case 6:
-		if equalFold(name, "expect") {
+	case len("pragma"):
+		if grammar.EqualFold(name, "pragma") { // net/http may derive Cache-Control from it
 			return fieldUnusual
 		}
-		return unusual(name, "pragma") // net/http may derive Cache-Control from it
-	case 7:
-		if equalFold(name, "upgrade") {
+	case len("trailer"):
+		if grammar.EqualFold(name, "trailer") {
 			return fieldUnusual
 		}
-		return unusual(name, "trailer")
-	case 10:
-		if equalFold(name, "connection") {
+	case len("connection"):
+		if grammar.EqualFold(name, "connection") {
 			return fieldConnection
 		}
-		return unusual(name, "keep-alive")
-	case 14:
-		if equalFold(name, "content-length") {
+	case len("content-length"):
+		if grammar.EqualFold(name, "content-length") {
 			return fieldLength
 		}
-		return unusual(name, "http2-settings")
-	case 16:
-		return unusual(name, "proxy-connection")
-	case 17:
-		return unusual(name, "transfer-encoding")
 	}
-	return fieldPlain
-}
-
-func unusual[S ~string | ~[]byte](name S, lower string) kind {
-	if equalFold(name, lower) {
+	if grammar.IsHopField(name) {
 		return fieldUnusual
 	}
 	return fieldPlain
-}
-
-// equalFold reports whether b is lower but for the case of ASCII letters.
-func equalFold[S ~string | ~[]byte](b S, lower string) bool {
-	if len(b) != len(lower) {
-		return false
-	}
-	for i := range len(b) {
-		c := b[i]
-		if 'A' <= c && c <= 'Z' {
-			c |= 0x20
-		}
-		if c != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// trim drops spaces and tabs at both ends.
-func trim(v []byte) []byte {
-	for len(v) > 0 && (v[0] == ' ' || v[0] == '\t') {
-		v = v[1:]
-	}
-	for n := len(v); n > 0 && (v[n-1] == ' ' || v[n-1] == '\t'); n-- {
-		v = v[:n-1]
-	}
-	return v
 }
 
 // A bit for each byte that net/http takes in a Host.
@@ -280,25 +243,6 @@ func plainHost[S ~string | ~[]byte](v S) bool {
 		case c < 64 && hostLow>>c&1 != 0:
 		case c >= 64 && c < 128 && hostHigh>>(c-64)&1 != 0:
 		default:
-			return false
-		}
-	}
-	return true
-}
-
-// plainValue reports whether v has no control character but tabs.
-func plainValue(v []byte) bool {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	for len(v) >= 8 {
-		x := binary.LittleEndian.Uint64(v)
-		y := x ^ ones*0x7f
-		if ((x-ones*0x20)&^x|(y-ones)&^y)&highs != 0 {
-			break // perhaps a control character; look closer
-		}
-		v = v[8:]
-	}
-	for _, c := range v {
-		if c < ' ' && c != '\t' || c == 0x7f {
 			return false
 		}
 	}

@@ -46,41 +46,21 @@ func AppendLength(b []byte, n int64) []byte {
 }
 
 // AppendField appends a field. It leaves out what would break the message:
-// names that are no tokens, and fields of framing or of one connection, which
+// names that are no tokens, and those of [grammar.IsHopField], some of which
 // AppendFraming writes. Control characters other than tabs in values become
 // spaces.
 func AppendField[S ~string | ~[]byte](b []byte, name, value S) []byte {
-	if !grammar.IsToken(name) || perConnection(name) {
+	if !grammar.IsToken(name) || grammar.IsHopField(name) {
 		return b
 	}
 	b = append(b, name...)
 	b = append(b, ": "...)
 	start := len(b)
 	b = append(b, value...)
-	if v := b[start:]; !plainValue(v) {
-		for i, c := range v {
-			if c < ' ' && c != '\t' || c == 0x7f {
-				v[i] = ' '
-			}
-		}
+	if v := b[start:]; !grammar.IsText(v) {
+		grammar.Blank(v)
 	}
 	return append(b, "\r\n"...)
-}
-
-// perConnection reports whether a field is about framing or one connection.
-func perConnection[S ~string | ~[]byte](name S) bool {
-	switch special(name) {
-	case fieldLength, fieldConnection:
-		return true
-	case fieldUnusual:
-		for _, other := range []string{"trailer", "pragma", "expect", "te"} {
-			if equalFold(name, other) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
 }
 
 // Framing says how a response is delimited.
@@ -94,14 +74,14 @@ type Framing struct {
 // Body reports whether the response has a body, and whether it goes in
 // chunks (AppendChunk, AppendEnd).
 func (f Framing) Body() (has, chunked bool) {
-	has = f.Method != http.MethodHead && !bodiless(f.Status)
+	has = f.Method != http.MethodHead && !grammar.HasNoBody(f.Status)
 	return has, has && f.Length < 0
 }
 
 // Declares reports whether the response has a Content-Length.
 func (f Framing) Declares() bool {
 	has, _ := f.Body()
-	return f.Length >= 0 && (has || f.Method == http.MethodHead && !bodiless(f.Status))
+	return f.Length >= 0 && (has || f.Method == http.MethodHead && !grammar.HasNoBody(f.Status))
 }
 
 // AppendFraming appends the fields that delimit the body, the one that tells

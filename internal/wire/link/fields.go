@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/http"
 	"net/textproto"
-	"strings"
 	"unsafe"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -29,18 +28,16 @@ func AppendField[N, V ~string | ~[]byte](f Fields, name N, value V) Fields {
 	return append(f, value...)
 }
 
-// AppendHeader appends the fields of h to f. It leaves out what concerns one
-// connection or the framing of the message (Connection, Keep-Alive,
-// Proxy-Connection, Upgrade, Transfer-Encoding, Content-Length, Expect) and
-// names that are no tokens, and turns line breaks in values into spaces, as
-// net/http does.
+// AppendHeader appends the fields of h to f. It leaves out those of
+// [grammar.IsHopField] and names that are no tokens, and cleans values, see
+// [grammar.CleanValue].
 func AppendHeader(f Fields, h http.Header) Fields {
 	for name, values := range h {
-		if !grammar.IsToken(name) || perConnection(textproto.CanonicalMIMEHeaderKey(name)) {
+		if !grammar.IsToken(name) || grammar.IsHopField(name) {
 			continue
 		}
 		for _, v := range values {
-			f = AppendField(f, name, cleanValue(v))
+			f = AppendField(f, name, grammar.CleanValue(v))
 		}
 	}
 	return f
@@ -101,33 +98,21 @@ func (f Fields) HeaderFor(more int) http.Header {
 }
 
 // valid reports whether f is well formed: every name a token that says
-// nothing about framing, no value with a line break or a NUL.
+// nothing about framing, no value with control characters but tabs.
 func (f Fields) valid() bool {
 	rest := []byte(f)
 	for len(rest) > 0 {
 		name, r, ok := cutBytes(rest)
-		if !ok || !grammar.IsToken(name) || framing(name) {
+		if !ok || !grammar.IsToken(name) || grammar.IsFramingField(name) {
 			return false
 		}
 		value, r, ok := cutBytes(r)
-		if !ok || !validValue(value) {
+		if !ok || !grammar.IsText(value) {
 			return false
 		}
 		rest = r
 	}
 	return true
-}
-
-// framing reports whether a field of this name could make two readers of a
-// message disagree on where it ends.
-func framing(name []byte) bool {
-	switch len(name) {
-	case len("Content-Length"):
-		return strings.EqualFold(alias(name), "Content-Length")
-	case len("Transfer-Encoding"):
-		return strings.EqualFold(alias(name), "Transfer-Encoding")
-	}
-	return false
 }
 
 // cutBytes takes a length and that many bytes from the front of b.
@@ -159,33 +144,4 @@ func alias(b []byte) string {
 // aliasBytes returns s as bytes without copying: they must not be changed.
 func aliasBytes(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s))
-}
-
-// validValue reports whether v cannot end a line of a text protocol.
-func validValue(v []byte) bool {
-	for _, c := range v {
-		if c == '\r' || c == '\n' || c == 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// cleanValue is v as net/http would write it.
-func cleanValue(v string) string {
-	if strings.ContainsAny(v, "\r\n\x00") {
-		v = strings.NewReplacer("\n", " ", "\r", " ", "\x00", "").Replace(v)
-	}
-	return textproto.TrimString(v)
-}
-
-// perConnection reports whether the field of this canonical name says
-// something about one connection or about the framing of the message.
-func perConnection(name string) bool {
-	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade",
-		"Transfer-Encoding", "Content-Length", "Expect":
-		return true
-	}
-	return false
 }

@@ -70,7 +70,14 @@ func (d *decoder) int() int64 {
 }
 
 // size takes a number that is one more than a size, or 0 for none (-1).
-func (d *decoder) size() int64 { return d.int() - 1 }
+func (d *decoder) size() int64 {
+	n := d.uint()
+	if n > 1<<63 {
+		d.bad = true
+		return 0
+	}
+	return int64(n - 1)
+}
 
 func (d *decoder) string() string {
 	s, rest, ok := cutBytes(d.rest)
@@ -105,21 +112,10 @@ func decodeRequest(p []byte) (requestHead, error) {
 		key:     d.string(),
 	}
 	h.fields = d.fields()
-	if d.bad || !grammar.IsToken(h.method) || !validValue([]byte(h.host)) || !validTarget(h.target) {
+	if d.bad || !grammar.IsToken(h.method) || !grammar.IsText(h.host) || !grammar.IsTarget(h.target) {
 		return requestHead{}, fmt.Errorf("request head: %w", errMalformed)
 	}
 	return h, nil
-}
-
-// validTarget reports whether s can stand in the first line of an HTTP/1.1
-// request.
-func validTarget(s string) bool {
-	for i := range len(s) {
-		if s[i] <= ' ' || s[i] == 0x7f {
-			return false
-		}
-	}
-	return len(s) > 0
 }
 
 // maxInterim is how many interim answers there may be to a request.

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 )
 
@@ -418,4 +419,27 @@ func TestBadTarget(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
+}
+
+// The largest length that there is does not end the connection.
+func TestLargestLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 1<<63 - 1
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			if r.ContentLength != most {
+				t.Errorf("the server sees a length of %d", r.ContentLength)
+			}
+			w.WriteHead(http.StatusOK, most, nil)
+		}, Config{})
+		body, end := io.Pipe()
+		defer end.Close()
+		res, err := p.Do(t.Context(), &Request{Method: "HEAD", Host: "h", Target: "/", Body: body, ContentLength: most})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if res.ContentLength != most {
+			t.Errorf("the client sees a length of %d", res.ContentLength)
+		}
+	})
 }

@@ -121,15 +121,14 @@ func declared(h http.Header) http.Header {
 	}
 	delete(h, "Trailer")
 	var t http.Header
-	for _, v := range values {
-		for name := range strings.SplitSeq(v, ",") {
-			if name = textproto.CanonicalMIMEHeaderKey(textproto.TrimString(name)); name != "" && !perConnection(name) {
-				if t == nil {
-					t = make(http.Header)
-				}
-				t[name] = nil
-			}
+	for name := range grammar.Items(values) {
+		if grammar.IsHopField(name) {
+			continue
 		}
+		if t == nil {
+			t = make(http.Header)
+		}
+		t[textproto.CanonicalMIMEHeaderKey(name)] = nil
 	}
 	return t
 }
@@ -182,8 +181,7 @@ func (x *exchange) WriteHeader(status int) {
 	}
 	x.status = status
 	if v := x.header["Content-Length"]; len(v) > 0 {
-		n, err := strconv.ParseInt(v[0], 10, 64)
-		if err == nil && n >= 0 {
+		if n, ok := grammar.ParseLength(v[0]); ok {
 			x.length = n
 		} else {
 			x.header.Del("Content-Length")
@@ -226,12 +224,12 @@ func (x *exchange) appendField(f Fields, name string, values []string) Fields {
 		for _, v := range values {
 			x.declare(v)
 		}
-	case !grammar.IsToken(name), perConnection(textproto.CanonicalMIMEHeaderKey(name)),
+	case !grammar.IsToken(name), grammar.IsHopField(name),
 		name == "Content-Type" && x.status == http.StatusNotModified:
 		return f
 	}
 	for _, v := range values {
-		f = AppendField(f, name, cleanValue(v))
+		f = AppendField(f, name, grammar.CleanValue(v))
 	}
 	return f
 }
@@ -243,22 +241,17 @@ func (x *exchange) declare(list string) {
 	}
 }
 
-// bodyAllowed reports whether a response with the status may have a body.
-func bodyAllowed(status int) bool {
-	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
-}
-
 // settle hands the head to the link. p is the beginning of the body.
 func (x *exchange) settle(p []byte) error {
 	x.settled = true
 	length := x.length
 	switch {
-	case !bodyAllowed(x.status), x.encoded:
+	case grammar.HasNoBody(x.status), x.encoded:
 		length = -1
 	case length < 0 && x.done && !x.trailing && (!x.isHead || len(p) > 0):
 		length = int64(len(p))
 	}
-	if bodyAllowed(x.status) && !x.typed && !x.encoded && len(p) > 0 {
+	if !grammar.HasNoBody(x.status) && !x.typed && !x.encoded && len(p) > 0 {
 		x.fields.b = AppendField(Fields(x.fields.b), "Content-Type", http.DetectContentType(p))
 	}
 	x.sized = length >= 0
@@ -273,7 +266,7 @@ func (x *exchange) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if !bodyAllowed(x.status) {
+	if grammar.HasNoBody(x.status) {
 		return 0, http.ErrBodyNotAllowed
 	}
 	x.written += int64(len(p))
@@ -384,13 +377,13 @@ func (x *exchange) finalTrailers() Fields {
 	for name, values := range x.header {
 		if rest, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && grammar.IsToken(rest) {
 			for _, v := range values {
-				f = AppendField(f, rest, cleanValue(v))
+				f = AppendField(f, rest, grammar.CleanValue(v))
 			}
 		}
 	}
 	for _, name := range x.trailers {
 		for _, v := range x.header[name] {
-			f = AppendField(f, name, cleanValue(v))
+			f = AppendField(f, name, grammar.CleanValue(v))
 		}
 	}
 	return f
