@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/keyway-go/keyway/loadtest/internal/answer"
+	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 )
 
 // poller waits for connections to become readable, and for a point in time.
@@ -62,7 +62,7 @@ func (c *course) wait(d time.Duration) error {
 	}
 	for _, e := range events[:max(n, 0)] {
 		if int(e.Fd) == c.timer {
-			_, _ = read(c.timer, c.in[:8]) // only its being readable counts
+			_, _ = rawio.Read(c.timer, c.in[:8]) // only its being readable counts
 			continue
 		}
 		if k := c.byFD[e.Fd]; k != nil && k.fd == int(e.Fd) {
@@ -74,7 +74,7 @@ func (c *course) wait(d time.Duration) error {
 
 // receive takes what has come on a connection.
 func (c *course) receive(k *conn) {
-	n, err := read(k.fd, c.in)
+	n, err := rawio.Read(k.fd, c.in)
 	switch {
 	case err == unix.EAGAIN || err == unix.EINTR:
 		return
@@ -105,10 +105,7 @@ type conn struct {
 
 	fd     int // -1: not connected
 	forget func()
-	part   []byte // the beginning of a head whose end has not come
-	inBody bool
-	left   int64 // bytes of the body that have not come
-	status int
+	answer answer.Reader
 	body   []byte // its beginning
 }
 
@@ -146,7 +143,7 @@ func (k *conn) connect(p *poller, addr string) error {
 		unix.Close(fd)
 		return fmt.Errorf("connecting: %w", err)
 	}
-	k.fd, k.part, k.inBody = fd, nil, false
+	k.fd, k.answer = fd, answer.Reader{}
 	p.byFD[int32(fd)] = k
 	k.forget = func() { delete(p.byFD, int32(fd)) }
 	return nil
@@ -182,24 +179,15 @@ func (k *conn) close() {
 
 // write sends a request, which a socket without anything in it takes whole.
 func (k *conn) write(b []byte) error {
-	n, err := write(k.fd, b)
+	n, err := rawio.Write(k.fd, b)
 	if err == nil && n < len(b) {
 		err = io.ErrShortWrite
 	}
 	return err
 }
 
-var (
-	errUnasked   = errors.New("bytes that were not asked for")
-	errMalformed = errors.New("malformed answer")
-	endOfHead    = []byte("\r\n\r\n")
-)
-
-// maxHead bounds the head of an answer, maxBody what is kept of its body.
-const (
-	maxHead = 16 << 10
-	maxBody = 256
-)
+// maxBody bounds what is kept of an answer's body.
+const maxBody = 256
 
 // started returns when the critical section began; 0 if the answer does not
 // say.
@@ -218,68 +206,12 @@ func (k *conn) started() time.Duration {
 // feed takes what has come, and reports whether an answer is whole.
 func (k *conn) feed(in []byte) (whole bool, err error) {
 	if !k.waiting {
-		return false, errUnasked
+		return false, answer.ErrUnasked
 	}
-	if !k.inBody {
-		if len(k.part) > 0 {
-			in = append(k.part, in...)
-		}
-		end := bytes.Index(in, endOfHead)
-		if end < 0 {
-			if len(in) > maxHead {
-				return false, errMalformed
-			}
-			k.part = append([]byte(nil), in...)
-			return false, nil
-		}
-		k.part = nil
-		if k.status, k.left, err = parseHead(in[:end+2]); err != nil {
-			return false, err
-		}
-		k.inBody, k.body = true, k.body[:0]
-		in = in[end+4:]
+	body, rest, whole, err := k.answer.Feed(in)
+	if err == nil && len(rest) > 0 {
+		err = answer.ErrUnasked
 	}
-	if int64(len(in)) > k.left {
-		return false, errUnasked
-	}
-	k.left -= int64(len(in))
-	k.body = append(k.body, in[:min(len(in), maxBody-len(k.body))]...)
-	k.inBody = k.left > 0
-	return k.left == 0, nil
-}
-
-// parseHead takes answers with a declared length only.
-func parseHead(head []byte) (status int, length int64, err error) {
-	line, fields, _ := bytes.Cut(head, []byte("\r\n"))
-	if len(line) < 12 || string(line[:7]) != "HTTP/1." {
-		return 0, 0, errMalformed
-	}
-	if status, err = strconv.Atoi(string(line[9:12])); err != nil {
-		return 0, 0, errMalformed
-	}
-	const name = "content-length:"
-	for len(fields) > 0 {
-		line, fields, _ = bytes.Cut(fields, []byte("\r\n"))
-		if len(line) > len(name) && line[0]|0x20 == 'c' && strings.EqualFold(string(line[:len(name)]), name) {
-			length, err = strconv.ParseInt(string(bytes.TrimSpace(line[len(name):])), 10, 64)
-			if err != nil || length < 0 {
-				return 0, 0, errMalformed
-			}
-			return status, length, nil
-		}
-	}
-	return 0, 0, fmt.Errorf("%w: status %d without Content-Length", errMalformed, status)
-}
-
-// read and write do not tell Go's scheduler, which halves the cost of a call
-// that does not block.
-func read(fd int, b []byte) (int, error)  { return call(syscall.SYS_READ, fd, b) }
-func write(fd int, b []byte) (int, error) { return call(syscall.SYS_WRITE, fd, b) }
-
-func call(number uintptr, fd int, b []byte) (int, error) {
-	n, _, err := syscall.RawSyscall(number, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	if err != 0 {
-		return 0, err
-	}
-	return int(n), nil
+	k.body = append(k.body, body[:min(len(body), maxBody-len(k.body))]...)
+	return whole && err == nil, err
 }

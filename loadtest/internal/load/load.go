@@ -275,7 +275,7 @@ func (c *course) free(k *conn, now time.Duration) {
 // request sends the client's next request, which was due at a time.
 func (c *course) request(k *conn, due time.Duration) {
 	k.position = (k.position + 1) & (sequenceLen - 1)
-	k.begun, k.waiting = due, true
+	k.begun, k.waiting, k.body = due, true, k.body[:0]
 	err := k.connect(&c.poller, c.Addr)
 	if err == nil {
 		err = k.write(c.raw[c.sequence[k.position]])
@@ -305,8 +305,8 @@ var errTimeout = errors.New("no answer in time")
 
 // answered takes the answer to a client's request.
 func (c *course) answered(k *conn, now time.Duration) {
-	if k.status != 200 {
-		c.fail(k, now, fmt.Sprintf("status %d", k.status))
+	if k.answer.Status != 200 {
+		c.fail(k, now, fmt.Sprintf("status %d", k.answer.Status))
 		return
 	}
 	k.waiting = false
