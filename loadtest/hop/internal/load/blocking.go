@@ -30,7 +30,8 @@ func runBlocking(cfg Config) (Result, error) {
 			return Result{}, fmt.Errorf("load: %w", err)
 		}
 		conns[i] = conn
-		meters[i] = &meter{course: c, left: -1, position: i * sequenceLen / cfg.Connections}
+		meters[i] = newMeter(c)
+		meters[i].position = i * sequenceLen / cfg.Connections
 	}
 	var wg sync.WaitGroup
 	for i, conn := range conns {

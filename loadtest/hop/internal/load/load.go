@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
 
@@ -35,15 +37,15 @@ type Config struct {
 
 // Result is what was measured. Answers other than 200 are failures.
 type Result struct {
-	Requests       int64         // answered in Time
-	Failed         int64         // in Time, the warm-up and after it
-	Total          int64         // answered, the warm-up included
-	Bytes          int64         // of bodies, in Time
-	Time           time.Duration // measured
-	P50, P99, P999 time.Duration
-	CPU            map[string]time.Duration // of the groups
-	Own            time.Duration            // CPU time of this process
-	Failure        string                   // the first one
+	Requests int64         // answered in Time
+	Failed   int64         // in Time, the warm-up and after it
+	Total    int64         // answered, the warm-up included
+	Bytes    int64         // of bodies, in Time
+	Time     time.Duration // measured
+	P50, P99 time.Duration
+	CPU      map[string]time.Duration // of the groups
+	Own      time.Duration            // CPU time of this process
+	Failure  string                   // the first one
 }
 
 // HeaderKey is the header that carries the key.
@@ -123,13 +125,25 @@ type meter struct {
 	position  int   // in the sequence
 	due       int64 // when the next request is, with a rate
 	random    *rand.Rand
-	left      int // requests that may still be sent; negative for no bound
-	latencies histogram
+	left      int                     // requests that may still be sent; negative for no bound
+	latencies *hdrhistogram.Histogram // in nanoseconds
 	requests  int64
 	bytes     int64
 	total     int64
 	failed    int64
 	failure   error
+}
+
+// longest is the longest latency that is told from longer ones.
+const longest = 2 * time.Minute
+
+// newMeter returns a meter that keeps latencies to within 1 %.
+func newMeter(c *course) *meter {
+	return &meter{course: c, left: -1, latencies: hdrhistogram.New(1, int64(longest), 2)}
+}
+
+func (m *meter) quantile(percent float64) time.Duration {
+	return time.Duration(m.latencies.ValueAtQuantile(percent))
 }
 
 // next returns the request to send next, and when it was due, or false if there
@@ -166,7 +180,7 @@ func (m *meter) answered(begun, now int64, status int, bytes int64) {
 			m.course.first.Do(func() { close(m.course.answered) })
 		}
 		m.bytes += bytes
-		m.latencies.add(time.Duration(now - begun))
+		_ = m.latencies.RecordValue(min(now-begun, int64(longest))) // cannot fail in its range
 	}
 }
 
@@ -185,14 +199,14 @@ func (m *meter) merge(o *meter) {
 	if m.failure == nil {
 		m.failure = o.failure
 	}
-	m.latencies.merge(&o.latencies)
+	m.latencies.Merge(o.latencies)
 }
 
 func (m *meter) result() Result {
 	c := m.course
 	r := Result{
 		Requests: m.requests, Failed: m.failed, Total: m.total, Bytes: m.bytes, Time: c.ended.Sub(c.began), CPU: c.cpu, Own: c.own,
-		P50: m.latencies.quantile(0.5), P99: m.latencies.quantile(0.99), P999: m.latencies.quantile(0.999),
+		P50: m.quantile(50), P99: m.quantile(99),
 	}
 	if m.failure != nil {
 		r.Failure = m.failure.Error()

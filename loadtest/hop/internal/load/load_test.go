@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"math/rand"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,37 +16,11 @@ import (
 	"github.com/keyway-go/keyway/loadtest/internal/answer"
 )
 
-func TestHistogram(t *testing.T) {
-	random := rand.New(rand.NewSource(1))
-	var h, other histogram
-	var all []time.Duration
-	for i := range 10_000 {
-		d := time.Duration(random.ExpFloat64() * 1e6)
-		all = append(all, d)
-		if i%2 == 0 {
-			h.add(d)
-		} else {
-			other.add(d)
-		}
-	}
-	h.merge(&other)
-	slices.Sort(all)
-	for _, q := range []float64{0, 0.5, 0.99, 0.999} {
-		want, got := float64(all[int(q*10_000)]), float64(h.quantile(q))
-		if got < 0.98*want-1 || got > 1.02*want+1 {
-			t.Errorf("quantile %v is %v, want %v", q, got, want)
-		}
-	}
-	if got := new(histogram).quantile(0.5); got != 0 {
-		t.Errorf("the median of nothing is %v", got)
-	}
-}
-
 func testMeter(cfg Config) *meter {
 	cfg.Path = "/x"
 	c := &course{cfg: cfg, requests: [][]byte{newRequest(cfg, KeyName(0))}, sequence: make([]uint32, sequenceLen), answered: make(chan struct{}), cpu: make(map[string]time.Duration)}
 	c.enter(measuring)
-	return &meter{course: c, left: -1}
+	return newMeter(c)
 }
 
 // TestH1 feeds two answers in pieces of every size.

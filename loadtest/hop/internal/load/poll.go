@@ -41,7 +41,7 @@ const (
 )
 
 func runPolling(cfg Config, idle func(), release <-chan struct{}) (Result, error) {
-	p := &poller{meter: &meter{course: newCourse(cfg), left: -1}, in: make([]byte, readSize)}
+	p := &poller{meter: newMeter(newCourse(cfg)), in: make([]byte, readSize)}
 	a, err := net.ResolveTCPAddr("tcp4", cfg.Addr)
 	if err != nil {
 		return Result{}, fmt.Errorf("load: %w", err)
