@@ -27,7 +27,7 @@ func (o *options) requirements() (all []requirement) {
 		path := proc.Find("redis-server")
 		all = append(all, requirement{storeRedis, "redis-server", []string{path}, []string{path, "--version"}})
 	}
-	for name, kind := range servers() {
+	for name, kind := range storeKinds() {
 		if o.given[name] == "" && slices.ContainsFunc(o.chosen, func(c contender) bool { return slices.Contains(o.stores(c), name) }) {
 			all = append(all, requirement{name, kind.pkg, kind.programs(), kind.version()})
 		}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
 // startRedis starts the stack's Redis servers, which keep nothing on the disk,
@@ -23,19 +23,15 @@ func (s *stack) startRedis() error {
 		return nil
 	}
 	for i := range s.servers {
-		addr, err := proc.FreeAddr()
+		spec, err := servers.Redis(fmt.Sprintf("redis-%s-%d", s.name, i+1), s.dir)
 		if err != nil {
 			return err
 		}
-		_, port, _ := strings.Cut(addr, ":")
-		p, err := s.start(groupStore, proc.Spec{
-			Name: fmt.Sprintf("redis-%s-%d", s.name, i+1), Program: proc.Find("redis-server"), Dial: addr,
-			Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
-		})
+		p, err := s.start(groupStore, spec)
 		if err != nil {
 			return err
 		}
-		s.stores, s.redis = append(s.stores, p), append(s.redis, addr)
+		s.stores, s.redis = append(s.stores, p), append(s.redis, spec.Dial)
 	}
 	return nil
 }

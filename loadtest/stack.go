@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
 // Groups of processes, by which CPU time is told.
@@ -153,23 +153,13 @@ func (s *stack) cpu() map[string]time.Duration {
 	return sum
 }
 
-var readyLine = regexp.MustCompile(`ready: requests http://([^ ,]+), .*gossip ([^ ,]+)`)
-
 func (s *stack) startRouter() error {
-	p, err := s.start(groupFront, proc.Spec{
-		Name: "router-" + s.name, Program: s.built.Router, Ready: "router ready",
-		Args: []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--log-level", "warn",
-			"--redis", "redis://" + s.redis[0], "--cluster", s.cluster, "--session-ttl", s.ttl.String(), "--new-cluster"},
-	})
+	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.redis[0], "--log-level", "warn", "--session-ttl", s.ttl.String()))
 	if err != nil {
 		return err
 	}
-	m := readyLine.FindStringSubmatch(p.ReadyLine())
-	if m == nil {
-		return fmt.Errorf("the router's line is not understood: %q", p.ReadyLine())
-	}
-	s.addr, s.gossip = m[1], m[2]
-	return nil
+	s.addr, s.gossip, err = servers.RouterAddrs(p)
+	return err
 }
 
 // addMember starts another worker or app.
@@ -216,52 +206,17 @@ func (s *stack) upstreams() (addrs []string) {
 	return addrs
 }
 
-// How long a stack may take until it answers for so many keys in a row.
-const (
-	answerPatience = 60 * time.Second
-	answerKeys     = 200
-)
-
-var errNoAnswer = errors.New("no answer")
+// answerKeys is how many keys must be answered in a row.
+const answerKeys = 200
 
 // awaitAnswers waits until requests are answered.
 func (s *stack) awaitAnswers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerPatience, errNoAnswer)
-	defer cancel()
+	var names []string
+	for i := range min(answerKeys, s.keys) {
+		names = append(names, resource.Name(i*37%s.keys))
+	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
-	defer client.CloseIdleConnections()
-	for good := 0; good < min(answerKeys, s.keys); good++ {
-		for {
-			err := get(ctx, client, "http://"+s.addr+workNone, resource.Name(good*37%s.keys))
-			if err == nil {
-				break
-			}
-			good = 0
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-ctx.Done():
-				return errors.Join(context.Cause(ctx), err)
-			}
-		}
-	}
-	return nil
-}
-
-func get(ctx context.Context, client *http.Client, url, key string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	r.Header.Set(load.HeaderKey, key)
-	res, err := client.Do(r)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, res.Status)
-	}
-	return nil
+	return servers.AwaitAnswers(ctx, client, "http://"+s.addr+workNone, load.HeaderKey, names)
 }
 
 // check returns an error if a process has ended that was not meant to.

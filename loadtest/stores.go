@@ -45,7 +45,8 @@ type launch struct {
 	clients    int    // connections that it must take
 }
 
-func servers() map[string]server {
+// storeKinds are the servers beside Redis, by name.
+func storeKinds() map[string]server {
 	return map[string]server{
 		storePostgres:  postgresServer,
 		storeMariaDB:   mariadbServer,
@@ -57,7 +58,7 @@ func servers() map[string]server {
 // startStore starts a store of the stack's own, unless one was given, and
 // prepares it.
 func (s *stack) startStore(ctx context.Context, name string) error {
-	kind := servers()[name]
+	kind := storeKinds()[name]
 	url, given := s.given[name]
 	if !given {
 		var err error
@@ -127,7 +128,7 @@ func (s *stack) commands(ctx context.Context) (sum int64, err error) {
 		sum += n
 	}
 	for name, url := range s.urls {
-		n, err := servers()[name].commands(ctx, url)
+		n, err := storeKinds()[name].commands(ctx, url)
 		if err != nil {
 			return 0, fmt.Errorf("asking %s how many commands it has executed: %w", name, err)
 		}
@@ -145,7 +146,7 @@ func (s *stack) cleanStores(ctx context.Context) error {
 		}
 	}
 	for name, url := range s.urls {
-		if kind := servers()[name]; kind.clean != nil && s.given[name] != "" {
+		if kind := storeKinds()[name]; kind.clean != nil && s.given[name] != "" {
 			failed = errors.Join(failed, kind.clean(ctx, s, url))
 		}
 	}

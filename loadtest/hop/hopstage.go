@@ -3,10 +3,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
 // upstreams are running upstreams of one kind, or workers.
@@ -91,7 +90,7 @@ func (h *hop) proxy(name string, f front) (*proxy, error) {
 		return nil, err
 	}
 	if f != frontHTTP2 {
-		err = probe(p.addr[f], f == frontTLS)
+		err = h.probe(p.addr[f], f == frontTLS)
 	}
 	h.running[id] = p
 	return p, err
@@ -129,55 +128,20 @@ func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, err
 	return routerProxy(r, f), nil
 }
 
-// Bounds of probe.
-const (
-	probeKeys     = 100
-	probePatience = 30 * time.Second
-)
+// probeKeys is how many keys must be answered in a row.
+const probeKeys = 100
 
-// probe sends requests until a number of keys are answered one after the
-// other.
-func probe(addr string, tls bool) error {
-	scheme := "http://"
-	transport := &http.Transport{}
+// probe waits until requests are answered.
+func (h *hop) probe(addr string, tls bool) error {
+	url, transport := "http://"+addr+"/1", &http.Transport{}
 	if tls {
-		scheme = "https://"
-		transport.TLSClientConfig = insecure()
+		url, transport.TLSClientConfig = "https://"+addr+"/1", insecure()
 	}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: probePatience}
-	end := time.Now().Add(probePatience)
-	var last error
-	for good := 0; good < probeKeys; {
-		if time.Now().After(end) {
-			return fmt.Errorf("%s does not answer: %w", addr, last)
-		}
-		if last = get(client, scheme+addr+"/1", load.KeyName(good*37)); last != nil {
-			good = 0
-			<-time.After(20 * time.Millisecond)
-			continue
-		}
-		good++
+	var names []string
+	for i := range probeKeys {
+		names = append(names, load.KeyName(i*37))
 	}
-	return nil
-}
-
-func get(client *http.Client, url, key string) error {
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	req.Header.Set(load.HeaderKey, key)
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	var body bytes.Buffer
-	_, err = body.ReadFrom(res.Body)
-	if err = errors.Join(err, res.Body.Close()); err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body.String())
-	}
-	return err
+	return servers.AwaitAnswers(h.ctx, &http.Client{Transport: transport}, url, load.HeaderKey, names)
 }
 
 // startIdle opens connections that stay until the process is stopped.

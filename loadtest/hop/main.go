@@ -15,13 +15,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strings"
 	"syscall"
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
 func main() { os.Exit(cli.Main("hop", run)) }
@@ -160,15 +160,13 @@ func (h *hop) startOrigin(name string, args ...string) (*proc.Process, []string,
 // startRedis starts a redis-server, on the cores for others than the proxy, and
 // returns its address.
 func (h *hop) startRedis() (addr string, err error) {
-	if addr, err = proc.FreeAddr(); err != nil {
+	spec, err := servers.Redis("redis", h.dir)
+	if err != nil {
 		return "", err
 	}
-	_, port, _ := strings.Cut(addr, ":")
-	_, err = h.stage.Start(h.ctx, proc.Spec{
-		Name: "redis", Program: proc.Find("redis-server"), CPUs: h.place.others, Dial: addr,
-		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", h.dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
-	})
-	return addr, err
+	spec.CPUs = h.place.others
+	_, err = h.stage.Start(h.ctx, spec)
+	return spec.Dial, err
 }
 
 // router is a running cmd/router.
@@ -177,21 +175,15 @@ type router struct {
 	listen, gossip string
 }
 
-var readyLine = regexp.MustCompile(`ready: requests https?://([^ ,]+), .*gossip ([^ ,]+)`)
-
 // startRouter starts the first router of a cluster, or another one.
 func (h *hop) startRouter(name, program, clusterName string, args ...string) (*router, error) {
-	p, err := h.stage.Start(h.ctx, proc.Spec{
-		Name: name, Program: program, CPUs: h.place.proxy, Ready: "router ready",
-		Args: append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
-			"--redis", "redis://" + h.redis, "--cluster", clusterName, "--new-cluster"}, args...),
-	})
+	spec := servers.Router(name, program, clusterName, h.redis, args...)
+	spec.CPUs = h.place.proxy
+	p, err := h.stage.Start(h.ctx, spec)
 	if err != nil {
 		return nil, err
 	}
-	m := readyLine.FindStringSubmatch(p.ReadyLine())
-	if m == nil {
-		return nil, fmt.Errorf("the router's line is not understood: %q", p.ReadyLine())
-	}
-	return &router{p, m[1], m[2]}, nil
+	r := &router{Process: p}
+	r.listen, r.gossip, err = servers.RouterAddrs(p)
+	return r, err
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
 
 // proxy is a running proxy.
@@ -36,11 +37,10 @@ const (
 	frontHTTP2 front = "HTTP/2"
 )
 
-// rivalConfig fills the templates below.
-type rivalConfig struct {
+// haproxyValues fill the template below.
+type haproxyValues struct {
 	Dir, HTTP, TLS, HTTP2 string
 	Upstreams             []string
-	Root                  bool   // this user is root
 	Connections           uint64 // at most
 }
 
@@ -72,96 +72,59 @@ backend upstreams
 {{range $i, $u := .Upstreams}}	server u{{$i}} {{$u}}
 {{end}}`))
 
-// nginxConfig keeps as many idle connections as there can be requests, and
-// writes no answer to the disk.
-var nginxConfig = template.Must(template.New("nginx.conf").Parse(`
-{{if .Root}}user root;
-{{end}}daemon off;
-worker_processes 1;
-pid {{.Dir}}/nginx.pid;
-error_log {{.Dir}}/nginx-error.log;
-events { worker_connections {{.Connections}}; }
-http {
-	access_log off;
-	keepalive_requests 1000000000;
-	keepalive_timeout 5m;
-	client_body_temp_path {{.Dir}}/nginx-body;
-	proxy_temp_path {{.Dir}}/nginx-proxy;
-	fastcgi_temp_path {{.Dir}}/nginx-fastcgi;
-	uwsgi_temp_path {{.Dir}}/nginx-uwsgi;
-	scgi_temp_path {{.Dir}}/nginx-scgi;
-	upstream upstreams {
-		hash $http_x_key consistent;
-{{range .Upstreams}}		server {{.}};
-{{end}}		keepalive 1024;
-		keepalive_requests 1000000000;
+// fronts makes a directory with a certificate, and finds an address for each way
+// to speak to clients.
+func (h *hop) fronts(name string) (dir string, addrs map[front]string, err error) {
+	dir = filepath.Join(h.dir, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", nil, err
 	}
-	proxy_http_version 1.1;
-	proxy_set_header Connection "";
-	proxy_max_temp_file_size 0;
-	proxy_read_timeout 5m;
-	server {
-		listen {{.HTTP}} backlog=4096;
-		listen {{.TLS}} ssl;
-		ssl_certificate {{.Dir}}/cert.pem;
-		ssl_certificate_key {{.Dir}}/key.pem;
-		location / { proxy_pass http://upstreams; }
-	}
-	server {
-		listen {{.HTTP2}} http2;
-		location / { proxy_pass http://upstreams; }
-	}
-}
-`))
-
-// configure writes a configuration with free addresses.
-func (h *hop) configure(name string, t *template.Template, c *rivalConfig) (path string, err error) {
-	c.Dir, c.Root = filepath.Join(h.dir, name), os.Geteuid() == 0
-	c.Connections = fileLimit() * 6 / 10 // idle ones need a file each, busy ones two
-	if err := os.Mkdir(c.Dir, 0o755); err != nil {
-		return "", err
-	}
-	if err := h.writeCertificate(c.Dir); err != nil {
-		return "", err
-	}
-	for _, addr := range []*string{&c.HTTP, &c.TLS, &c.HTTP2} {
-		if *addr, err = proc.FreeAddr(); err != nil {
-			return "", err
+	addrs = make(map[front]string)
+	for _, f := range []front{frontHTTP, frontTLS, frontHTTP2} {
+		if addrs[f], err = proc.FreeAddr(); err != nil {
+			return "", nil, err
 		}
 	}
-	var text bytes.Buffer
-	if err := t.Execute(&text, c); err != nil {
-		return "", err
-	}
-	path = filepath.Join(c.Dir, t.Name())
-	return path, os.WriteFile(path, text.Bytes(), 0o644)
+	return dir, addrs, h.writeCertificate(dir)
 }
 
-func (c *rivalConfig) addrs() map[front]string {
-	return map[front]string{frontHTTP: c.HTTP, frontTLS: c.TLS, frontHTTP2: c.HTTP2}
-}
+// maxConnections is what a proxy's files suffice for: an idle connection needs
+// one, a busy one two.
+func maxConnections() uint64 { return fileLimit() * 6 / 10 }
 
 func (h *hop) startHAProxy(upstreams []string) (*proxy, error) {
-	c := &rivalConfig{Upstreams: upstreams}
-	path, err := h.configure("haproxy", haproxyConfig, c)
+	dir, addrs, err := h.fronts("haproxy")
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.stage.Start(h.ctx, proc.Spec{Name: "haproxy", Program: proc.Find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: h.place.proxy, Dial: c.HTTP})
-	return &proxy{p, c.addrs()}, err
+	var text bytes.Buffer
+	values := haproxyValues{Dir: dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Upstreams: upstreams, Connections: maxConnections()}
+	if err := haproxyConfig.Execute(&text, values); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, "haproxy.cfg")
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+		return nil, err
+	}
+	p, err := h.stage.Start(h.ctx, proc.Spec{Name: "haproxy", Program: proc.Find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: h.place.proxy, Dial: values.HTTP})
+	return &proxy{p, addrs}, err
 }
 
 func (h *hop) startNginx(upstreams []string) (*proxy, error) {
-	c := &rivalConfig{Upstreams: upstreams}
-	path, err := h.configure("nginx", nginxConfig, c)
+	dir, addrs, err := h.fronts("nginx")
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.stage.Start(h.ctx, proc.Spec{
-		Name: "nginx", Program: proc.Find("nginx"), CPUs: h.place.proxy, Dial: c.HTTP,
-		Args: []string{"-p", c.Dir, "-e", filepath.Join(c.Dir, "nginx-error.log"), "-c", path},
-	})
-	return &proxy{p, c.addrs()}, err
+	n := &servers.Nginx{
+		Dir: dir, HTTP: addrs[frontHTTP], TLS: addrs[frontTLS], HTTP2: addrs[frontHTTP2], Workers: "1", Connections: maxConnections(), Hash: true, Upstreams: upstreams,
+	}
+	if err := n.Write(); err != nil {
+		return nil, err
+	}
+	spec := n.Spec("nginx")
+	spec.CPUs = h.place.proxy
+	p, err := h.stage.Start(h.ctx, spec)
+	return &proxy{p, addrs}, err
 }
 
 // writeCertificate makes a certificate that nobody has signed.

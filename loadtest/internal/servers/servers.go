@@ -1,0 +1,101 @@
+//go:build linux
+
+// Package servers describes the processes that stand around what is measured:
+// Redis, Keyway's router, and nginx as a load balancer.
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
+)
+
+// Redis describes a redis-server that keeps nothing on the disk. Its Dial is a
+// free address that it will listen on.
+func Redis(name, dir string) (proc.Spec, error) {
+	addr, err := proc.FreeAddr()
+	if err != nil {
+		return proc.Spec{}, err
+	}
+	_, port, _ := strings.Cut(addr, ":")
+	return proc.Spec{
+		Name: name, Program: proc.Find("redis-server"), Dial: addr,
+		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
+	}, nil
+}
+
+// Router describes a router of a cluster, the first or another one, with its
+// records in the Redis at host:port. It listens on free addresses; see
+// [RouterAddrs].
+func Router(name, program, cluster, redis string, args ...string) proc.Spec {
+	return proc.Spec{
+		Name: name, Program: program, Ready: "router ready",
+		Args: append([]string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
+			"--redis", "redis://" + redis, "--cluster", cluster, "--new-cluster"}, args...),
+	}
+}
+
+var routerLine = regexp.MustCompile(`ready: requests https?://([^ ,]+), .*gossip ([^ ,]+)`)
+
+// RouterAddrs returns where a router takes requests and gossip, each as
+// host:port.
+func RouterAddrs(p *proc.Process) (listen, gossip string, err error) {
+	m := routerLine.FindStringSubmatch(p.ReadyLine())
+	if m == nil {
+		return "", "", fmt.Errorf("the line of %s is not understood: %q", p.Name(), p.ReadyLine())
+	}
+	return m[1], m[2], nil
+}
+
+// answerPatience is how long [AwaitAnswers] waits.
+const answerPatience = 60 * time.Second
+
+var errNoAnswer = fmt.Errorf("not all keys are answered within %v", answerPatience)
+
+// AwaitAnswers asks url for each of the keys, in the header, until all of them
+// in a row are answered with 200.
+func AwaitAnswers(ctx context.Context, client *http.Client, url, header string, keys []string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerPatience, errNoAnswer)
+	defer cancel()
+	defer client.CloseIdleConnections()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for good := 0; good < len(keys); {
+		err := get(ctx, client, url, header, keys[good])
+		if err == nil {
+			good++
+			continue
+		}
+		good = 0
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+	return nil
+}
+
+func get(ctx context.Context, client *http.Client, url, header, key string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set(header, key)
+	res, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, res.Body) // so that the connection is used again
+	if err = errors.Join(err, res.Body.Close()); err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s", url, res.Status)
+	}
+	return err
+}
