@@ -27,7 +27,7 @@ func (a *lockAlarm) set(h *hold, at time.Time) {
 	} else {
 		heap.Fix(&a.due, h.alarm.place-1)
 	}
-	a.plan()
+	a.planLocked()
 }
 
 // clear forgets a hold.
@@ -46,8 +46,8 @@ func (a *lockAlarm) all() []*hold {
 	return slices.Clone(a.due)
 }
 
-// plan makes the timer fire for the first hold. The mu is held.
-func (a *lockAlarm) plan() {
+// planLocked makes the timer fire for the first hold.
+func (a *lockAlarm) planLocked() {
 	if len(a.due) == 0 {
 		return
 	}
@@ -72,7 +72,7 @@ func (a *lockAlarm) fire() {
 		h := heap.Pop(&a.due).(*hold)
 		go h.tick()
 	}
-	a.plan()
+	a.planLocked()
 }
 
 // alarmPlace is a hold's place in the queue.

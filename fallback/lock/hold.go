@@ -51,14 +51,14 @@ func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now 
 		token: token, reserved: token + c.reserve,
 		renewAt: l.renewAfter(until),
 	}
-	k := h.begin(w, now.mono)
+	k := h.beginLocked(w, now.mono)
 	if line != nil {
 		l.mu.Lock()
 		line.held = h
 		l.mu.Unlock()
 	}
 	h.mu.Lock()
-	h.wake(now)
+	h.wakeLocked(now)
 	h.mu.Unlock()
 	l.acquired(w, k, false)
 	return k
@@ -86,9 +86,9 @@ func (l *Locker) renewAfter(until instant) time.Time {
 	return until.mono.Add(l.opts.Margin - l.opts.TTL + l.opts.RenewEvery)
 }
 
-// begin makes the tenure of a caller. The hold's mu is held, or the hold not
-// yet shared.
-func (h *hold) begin(w want, now time.Time) *Lock {
+// beginLocked makes the tenure of a caller. A hold that is not shared yet need
+// not be locked.
+func (h *hold) beginLocked(w want, now time.Time) *Lock {
 	h.tenure = &tenure{hold: h, token: h.token, since: now, parent: w.parent, count: 1}
 	return &Lock{tenure: h.tenure}
 }
@@ -106,13 +106,12 @@ func (h *hold) pass(w want) *Lock {
 		return nil
 	}
 	h.token++
-	return h.begin(w, now.mono)
+	return h.beginLocked(w, now.mono)
 }
 
-// wake has tick run again in time: for the renewal or the end, and in any
-// case soon enough to see that the wall clock has run on. The hold's mu is
-// held.
-func (h *hold) wake(now instant) {
+// wakeLocked has tick run again in time: for the renewal or the end, and in any
+// case soon enough to see that the wall clock has run on.
+func (h *hold) wakeLocked(now instant) {
 	if h.over {
 		return
 	}
@@ -148,7 +147,7 @@ func (h *hold) tick() {
 	if due {
 		h.renewing = true
 	}
-	h.wake(now)
+	h.wakeLocked(now)
 	h.mu.Unlock()
 	if due {
 		h.autoRenew()
@@ -167,7 +166,7 @@ func (h *hold) autoRenew() {
 	if err != nil { // a success has moved renewAt
 		h.renewAt = time.Now().Add(min(h.l.opts.TTL/20, 250*time.Millisecond))
 	}
-	h.wake(h.l.now())
+	h.wakeLocked(h.l.now())
 }
 
 // renew extends the hold in Redis. It ends the hold if it is lost.
@@ -237,9 +236,9 @@ func (h *hold) end(cause error) {
 		h.mu.Unlock()
 		return
 	}
-	h.stop()
+	h.stopLocked()
 	t, c, line := h.tenure, h.claim, h.line
-	t.finish(fmt.Errorf("%w: %q", cause, h.names))
+	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
 
 	e := Event{Keys: h.names, Read: c.read, Token: t.token, Held: time.Since(t.since), Err: cause}
@@ -253,14 +252,14 @@ func (h *hold) end(cause error) {
 	}
 }
 
-// stop ends what happens by itself. The hold's mu is held.
-func (h *hold) stop() {
+// stopLocked ends what happens by itself.
+func (h *hold) stopLocked() {
 	h.over = true
 	h.l.alarm.clear(h)
 }
 
-// finish ends the tenure's context. The hold's mu is held.
-func (t *tenure) finish(cause error) {
+// finishLocked ends the tenure's context.
+func (t *tenure) finishLocked(cause error) {
 	if t.cause != nil {
 		return
 	}

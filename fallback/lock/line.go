@@ -109,15 +109,15 @@ func (l *Locker) next(line *lockLine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	line.held = nil
-	if me := line.pop(); me != nil {
+	if me := line.popLocked(); me != nil {
 		me.turn <- lockTurn{}
 		return
 	}
 	delete(l.lines, line.key)
 }
 
-// pop takes the first waiter. The Locker's mu is held.
-func (line *lockLine) pop() *lockWaiter {
+// popLocked takes the first waiter.
+func (line *lockLine) popLocked() *lockWaiter {
 	if len(line.waiters) == 0 {
 		return nil
 	}
@@ -163,6 +163,6 @@ func (l *Locker) handOver(h *hold, line *lockLine) bool {
 	if k == nil {
 		return false
 	}
-	line.pop().turn <- lockTurn{lock: k}
+	line.popLocked().turn <- lockTurn{lock: k}
 	return true
 }

@@ -126,7 +126,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	var err error
 	if local {
 		h.mu.Lock()
-		t.finish(ErrUnlocked)
+		t.finishLocked(ErrUnlocked)
 		h.mu.Unlock()
 	} else {
 		err = h.release(ctx, t, now)
@@ -148,9 +148,9 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	if h.over {
 		line = nil // end has let its next caller contend
 	}
-	h.stop()
-	t.finish(ErrUnlocked)
-	c, until, used := h.claim, h.until, h.used()
+	h.stopLocked()
+	t.finishLocked(ErrUnlocked)
+	c, until, used := h.claim, h.until, h.usedLocked()
 	h.mu.Unlock()
 
 	f, err := h.l.server.release(ctx, c, used)
@@ -188,11 +188,10 @@ func (h *hold) releaseLate(c *claim, used int64, until instant, first error) err
 	return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, err)
 }
 
-// used is the last fencing token used if the reserved ones must be given
+// usedLocked is the last fencing token used if the reserved ones must be given
 // back, else 0. Few of them need not be: at one acquisition per reserved
-// microsecond the counter stays behind the clock it starts from. The hold's
-// mu is held.
-func (h *hold) used() int64 {
+// microsecond the counter stays behind the clock it starts from.
+func (h *hold) usedLocked() int64 {
 	if h.claim.reserve <= 32 {
 		return 0
 	}

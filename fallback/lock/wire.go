@@ -122,11 +122,11 @@ func (w *lockWire) leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.placed--
-	w.ended()
+	w.endedLocked()
 }
 
-// ended tells those who wait for the wire to be idle, if it is. w.mu is held.
-func (w *lockWire) ended() {
+// endedLocked tells those who wait for the wire to be idle, if it is.
+func (w *lockWire) endedLocked() {
 	if w.lanes == 0 && w.placed == 0 {
 		w.idle.Broadcast()
 	}
@@ -186,21 +186,21 @@ func (w *lockWire) submit(c *wireCall) {
 	defer w.mu.Unlock()
 	w.queue = append(w.queue, c)
 	if !w.single {
-		w.start()
+		w.startLocked()
 		return
 	}
 	now := time.Now()
 	switch {
 	case w.lanes < wireEager, w.lanes < wireLanes && now.Sub(w.latest) >= wirePause:
 		w.latest = now
-		w.start()
+		w.startLocked()
 	case w.lanes < wireLanes && w.timer == nil:
 		w.timer = time.AfterFunc(wirePause, w.late)
 	}
 }
 
-// start adds a lane. The wire's mu is held.
-func (w *lockWire) start() {
+// startLocked adds a lane.
+func (w *lockWire) startLocked() {
 	w.lanes++
 	go w.lane()
 }
@@ -212,7 +212,7 @@ func (w *lockWire) late() {
 	w.timer = nil
 	if len(w.queue) > 0 && w.lanes < wireLanes {
 		w.latest = time.Now()
-		w.start()
+		w.startLocked()
 	}
 }
 
@@ -246,7 +246,7 @@ func (w *lockWire) lane() {
 		w.mu.Lock()
 	}
 	w.lanes--
-	w.ended()
+	w.endedLocked()
 	w.mu.Unlock()
 }
 

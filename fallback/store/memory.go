@@ -204,8 +204,8 @@ func (m *Memory) publish() {
 	}
 }
 
-// enter is what prelude.lua does before each script. m.mu is held.
-func (m *Memory) enter(ctx context.Context, op, gen string) (now time.Time, err error) {
+// enterLocked is what prelude.lua does before each script.
+func (m *Memory) enterLocked(ctx context.Context, op, gen string) (now time.Time, err error) {
 	if err := ctx.Err(); err != nil {
 		return now, m.failed(op, err)
 	}

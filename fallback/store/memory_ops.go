@@ -25,7 +25,7 @@ func (m *Memory) Exists(context.Context) error {
 func (m *Memory) Generation(ctx context.Context) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, err := m.enter(ctx, "generation", ""); err != nil {
+	if _, err := m.enterLocked(ctx, "generation", ""); err != nil {
 		return "", err
 	}
 	m.newCluster = false
@@ -37,7 +37,7 @@ func (m *Memory) Generation(ctx context.Context) (string, error) {
 func (m *Memory) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, err := m.enter(ctx, "register", gen)
+	now, err := m.enterLocked(ctx, "register", gen)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (c *change) hold(inc string, h handoff.Holding) {
 func (m *Memory) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, err := m.enter(ctx, "renew", gen)
+	now, err := m.enterLocked(ctx, "renew", gen)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (m *Memory) Renew(ctx context.Context, gen, incarnation string, ttl time.Du
 func (m *Memory) Release(ctx context.Context, incarnation string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, err := m.enter(ctx, "release", "")
+	now, err := m.enterLocked(ctx, "release", "")
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (m *Memory) Release(ctx context.Context, incarnation string) error {
 func (m *Memory) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, err := m.enter(ctx, "apply", gen)
+	now, err := m.enterLocked(ctx, "apply", gen)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (c *change) allowed(inc string, ch handoff.Change) bool {
 func (m *Memory) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, err := m.enter(ctx, "clear", gen)
+	now, err := m.enterLocked(ctx, "clear", gen)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (m *Memory) Clear(ctx context.Context, gen string, partition int, residue [
 func (m *Memory) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now, err := m.enter(ctx, "observe", gen)
+	now, err := m.enterLocked(ctx, "observe", gen)
 	if err != nil {
 		return handoff.Snapshot{}, err
 	}

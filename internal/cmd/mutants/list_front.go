@@ -83,8 +83,8 @@ func frontMutations() []mutation {
 		{
 			rule: "who sends lists that are too large is cut off",
 			file: "internal/wire/h2/receive.go",
-			old:  "			c.sendReset(b.stream, NoError)\n		}\n		return nil, c.charge(calmReset)\n",
-			new:  "			c.sendReset(b.stream, NoError)\n		}\n		return nil, nil\n",
+			old:  "			c.sendResetLocked(b.stream, NoError)\n		}\n		return nil, c.chargeLocked(calmReset)\n",
+			new:  "			c.sendResetLocked(b.stream, NoError)\n		}\n		return nil, nil\n",
 			test: "./internal/wire/h2 -run '^TestReferencesToLargeFields$'",
 		},
 		{

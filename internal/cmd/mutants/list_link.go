@@ -172,7 +172,7 @@ func linkMutations() []mutation {
 			rule: "an abandoned request counts until the server is done with it",
 			file: "internal/wire/link/clientconn.go",
 			old:  "	st.abandoned = true\n",
-			new:  "	cc.forget(st)\n",
+			new:  "	cc.forgetLocked(st)\n",
 			test: abandoned,
 		},
 		{

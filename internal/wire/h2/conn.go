@@ -128,7 +128,7 @@ func (c *Conn) hello() {
 	settings = appendSetting(settings, settingMaxHeaderList, uint32(c.srv.MaxHeaderBytes))
 	b := appendFrame(nil, frame{length: len(settings), kind: frameSettings})
 	b = append(b, settings...)
-	c.control(appendWord(b, frameWindowUpdate, 0, connReceive-defaultWindow))
+	c.controlLocked(appendWord(b, frameWindowUpdate, 0, connReceive-defaultWindow))
 	c.ackBy = int64(c.srv.HeadTicks)
 }
 
@@ -203,12 +203,12 @@ func (c *Conn) end(err error) {
 	broken, ok := errors.AsType[*connError](err)
 	c.mu.Lock()
 	if ok && c.leaving != lingering {
-		c.goAway(broken.code, broken.why)
-		c.linger()
+		c.goAwayLocked(broken.code, broken.why)
+		c.lingerLocked()
 	}
 	c.over.Store(true)
 	linger := c.leaving == lingering
-	c.abort()
+	c.abortLocked()
 	c.mu.Unlock()
 	for linger && c.fill() == nil {
 		c.r, c.w = 0, 0
@@ -220,10 +220,10 @@ func (c *Conn) end(err error) {
 	c.lend()
 }
 
-// abort ends all streams. c.mu is held.
-func (c *Conn) abort() {
+// abortLocked ends all streams.
+func (c *Conn) abortLocked() {
 	for _, st := range c.streams {
-		st.fail(ErrClosed)
+		st.failLocked(ErrClosed)
 	}
 }
 
@@ -239,19 +239,19 @@ func (c *Conn) Check(leave bool) {
 	defer c.mu.Unlock()
 	c.allowance = min(c.allowance+allowanceTick, allowanceMax)
 	c.checkStreams(now)
-	switch idle := c.quiet(); {
-	case c.stuck(now), c.leaving == lingering && now >= c.leaveAt:
+	switch idle := c.quietLocked(); {
+	case c.stuckLocked(now), c.leaving == lingering && now >= c.leaveAt:
 		c.kill()
 	case c.leaving == lingering:
 	case c.ackBy != 0 && now >= c.ackBy:
-		c.leave(SettingsTimeout)
+		c.leaveLocked(SettingsTimeout)
 	case idle && (leave || now-c.idleSince >= int64(c.srv.IdleTicks)), c.leaving == refusing && idle:
-		c.leave(NoError)
+		c.leaveLocked(NoError)
 	case leave && c.leaving == staying:
-		c.announce()
+		c.announceLocked()
 		c.leaving, c.leaveAt = announced, now+leaveTicks
 	case c.leaving == announced && now >= c.leaveAt:
-		c.goAway(NoError, "")
+		c.goAwayLocked(NoError, "")
 		c.leaving = refusing
 	}
 }
@@ -266,47 +266,47 @@ func (c *Conn) checkStreams(now int64) {
 		if st.reading {
 			if st.waited++; st.waited >= patience {
 				st.interrupted = true
-				st.wake()
+				st.wakeLocked()
 			}
 		}
 		if st.sending != 0 && now-st.sending >= patience {
-			st.giveUp(Cancel, errLate)
+			st.giveUpLocked(Cancel, errLate)
 		}
 	}
 }
 
-// leave ends the connection; streams that run are lost. c.mu is held.
-func (c *Conn) leave(code Code) {
+// leaveLocked ends the connection; streams that run are lost.
+func (c *Conn) leaveLocked(code Code) {
 	if c.leaving != refusing || code != NoError {
-		c.goAway(code, "")
+		c.goAwayLocked(code, "")
 	}
-	c.linger()
+	c.lingerLocked()
 	c.over.Store(true)
-	c.abort()
+	c.abortLocked()
 }
 
-// linger lets what is queued go out, and then waits for the client to close the
-// connection: closing it with bytes unread could lose what it has not read.
-// c.mu is held.
-func (c *Conn) linger() {
+// lingerLocked lets what is queued go out, and then waits for the client to
+// close the connection: closing it with bytes unread could lose what it has not
+// read.
+func (c *Conn) lingerLocked() {
 	c.leaving, c.leaveAt = lingering, c.tick.Load()+lingerTicks
 	c.late.Store(0)
-	c.start()
+	c.startLocked()
 }
 
-// announce tells the client to open no more streams. Those that are under way
-// are still served. c.mu is held.
-func (c *Conn) announce() {
+// announceLocked tells the client to open no more streams. Those that are under
+// way are still served.
+func (c *Conn) announceLocked() {
 	b := appendFrame(nil, frame{length: 8, kind: frameGoAway})
-	c.control(append(b, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, byte(NoError)))
+	c.controlLocked(append(b, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, byte(NoError)))
 }
 
-// goAway tells the client which streams are served at most, and why no others.
-// c.mu is held.
-func (c *Conn) goAway(code Code, why string) {
+// goAwayLocked tells the client which streams are served at most, and why no
+// others.
+func (c *Conn) goAwayLocked(code Code, why string) {
 	b := appendFrame(nil, frame{length: 8 + len(why), kind: frameGoAway})
 	b = append(b, byte(c.last>>24), byte(c.last>>16), byte(c.last>>8), byte(c.last), 0, 0, 0, byte(code))
-	c.control(append(b, why...))
+	c.controlLocked(append(b, why...))
 }
 
 // kill closes the connection at once.
@@ -323,7 +323,7 @@ func (c *Conn) kill() {
 func (c *Conn) Idle() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.quiet() || c.leaving != staying {
+	if !c.quietLocked() || c.leaving != staying {
 		return 0
 	}
 	return c.tick.Load() - c.idleSince
@@ -333,19 +333,19 @@ func (c *Conn) Idle() int64 {
 func (c *Conn) EndIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.quiet() && c.leaving == staying {
-		c.leave(NoError)
+	if c.quietLocked() && c.leaving == staying {
+		c.leaveLocked(NoError)
 	}
 }
 
-// quiet reports whether no request is under way. c.mu is held.
-func (c *Conn) quiet() bool { return len(c.streams) == 0 && c.running == 0 }
+// quietLocked reports whether no request is under way.
+func (c *Conn) quietLocked() bool { return len(c.streams) == 0 && c.running == 0 }
 
 // Close ends the connection at once. It may be called more than once.
 func (c *Conn) Close() { c.kill() }
 
-// charge counts what costs more than it brings. c.mu is held.
-func (c *Conn) charge(cost int) error {
+// chargeLocked counts what costs more than it brings.
+func (c *Conn) chargeLocked(cost int) error {
 	if c.allowance -= cost; c.allowance < 0 {
 		return fatal(EnhanceYourCalm, "too much that leads to nothing")
 	}

@@ -50,9 +50,9 @@ func (o *output) borrow() {
 	}
 }
 
-// control queues frames that cannot wait. A client that makes this side queue
-// without bound is cut off. c.mu is held.
-func (c *Conn) control(frames []byte) {
+// controlLocked queues frames that cannot wait. A client that makes this side
+// queue without bound is cut off.
+func (c *Conn) controlLocked(frames []byte) {
 	if c.done || c.leaving == lingering {
 		return
 	}
@@ -62,11 +62,11 @@ func (c *Conn) control(frames []byte) {
 		c.done = true
 		c.kill()
 	}
-	c.start()
+	c.startLocked()
 }
 
-// start sees that someone writes. c.mu is held.
-func (c *Conn) start() {
+// startLocked sees that someone writes.
+func (c *Conn) startLocked() {
 	if !c.out.writing {
 		c.out.writing = true
 		go c.flush()
@@ -88,7 +88,7 @@ func (c *Conn) flush() {
 		if c.done || len(b) == 0 {
 			if c.done || c.leaving != lingering || c.out.shut {
 				c.out.writing = false
-				c.unblock()
+				c.unblockLocked()
 				c.rest.Broadcast()
 				c.mu.Unlock()
 				return
@@ -99,7 +99,7 @@ func (c *Conn) flush() {
 			continue
 		}
 		c.out.since = c.tick.Load() + 1
-		c.unblock()
+		c.unblockLocked()
 		c.mu.Unlock()
 		if err = c.write(b); err != nil {
 			c.kill()
@@ -150,9 +150,8 @@ func (c *Conn) tryWrite(fd uintptr) bool {
 	return c.io.writeErr != syscall.EAGAIN
 }
 
-// stuck reports whether the client has not taken anything for too long. c.mu is
-// held.
-func (c *Conn) stuck(now int64) bool {
+// stuckLocked reports whether the client has not taken anything for too long.
+func (c *Conn) stuckLocked(now int64) bool {
 	patience := int64(c.srv.ClientTicks)
 	return patience > 0 && c.out.since != 0 && now-c.out.since >= patience
 }
@@ -166,10 +165,10 @@ func (c *Conn) closeWrite() {
 	c.kill()
 }
 
-// unblock lets the streams go on that wait for room or credit and can: of those
-// that wait for the connection's credit no more than it suffices for. One that
-// does not use it up calls unblock for the others. c.mu is held.
-func (c *Conn) unblock() {
+// unblockLocked lets the streams go on that wait for room or credit and can: of
+// those that wait for the connection's credit no more than it suffices for. One
+// that does not use it up calls unblockLocked for the others.
+func (c *Conn) unblockLocked() {
 	if c.out.blocked == 0 || len(c.out.buf) > highWater {
 		return
 	}
@@ -185,13 +184,13 @@ func (c *Conn) unblock() {
 			credit -= min(st.credit, st.wants)
 		}
 		c.out.woken++
-		st.wake()
+		st.wakeLocked()
 	}
 }
 
-// fields queues a list of fields: HEADERS, and CONTINUATION if it is long. c.mu
-// is held.
-func (c *Conn) fields(stream uint32, status int, fields []Field, end bool) {
+// fieldsLocked queues a list of fields: HEADERS, and CONTINUATION if it is
+// long.
+func (c *Conn) fieldsLocked(stream uint32, status int, fieldsLocked []Field, end bool) {
 	o := &c.out
 	o.borrow()
 	start := len(o.buf)
@@ -203,8 +202,8 @@ func (c *Conn) fields(stream uint32, status int, fields []Field, end bool) {
 	if status != 0 {
 		_ = o.encoder.WriteField(Field{Name: ":status", Value: statusText(status)})
 	}
-	for i := range fields {
-		o.field(&fields[i])
+	for i := range fieldsLocked {
+		o.field(&fieldsLocked[i])
 	}
 	f.length = len(o.buf) - start - frameHeaderLen
 	if f.length > maxFrame {

@@ -29,15 +29,15 @@ func (c *Conn) frame(f frame, p []byte) error {
 	defer c.mu.Unlock()
 	switch f.kind {
 	case frameData:
-		return c.data(f, p)
+		return c.dataLocked(f, p)
 	case framePriority:
-		return c.priority(f, p)
+		return c.priorityLocked(f, p)
 	case frameReset:
-		return c.resetBy(f, p)
+		return c.resetByLocked(f, p)
 	case frameSettings:
-		return c.settings(f, p)
+		return c.settingsLocked(f, p)
 	case framePing:
-		return c.ping(f, p)
+		return c.pingLocked(f, p)
 	case frameGoAway:
 		if f.stream != 0 {
 			return fatal(ProtocolError, "GOAWAY on a stream")
@@ -45,20 +45,19 @@ func (c *Conn) frame(f frame, p []byte) error {
 		if len(p) < 8 {
 			return fatal(FrameSizeError, "GOAWAY")
 		}
-		return c.charge(calmFrame)
+		return c.chargeLocked(calmFrame)
 	case frameWindowUpdate:
-		return c.windowUpdate(f, p)
+		return c.windowUpdateLocked(f, p)
 	}
-	return c.charge(calmFrame) // an extension
+	return c.chargeLocked(calmFrame) // an extension
 }
 
-// idle reports whether the client has not used the stream's number yet. c.mu is
-// held.
-func (c *Conn) idle(id uint32) bool { return id%2 == 0 || id > c.last && c.leaving < refusing }
+// idleLocked reports whether the client has not used the stream's number yet.
+func (c *Conn) idleLocked(id uint32) bool { return id%2 == 0 || id > c.last && c.leaving < refusing }
 
-// sendReset tells the client that a stream is over. c.mu is held.
-func (c *Conn) sendReset(id uint32, code Code) {
-	c.control(appendWord(nil, frameReset, id, uint32(code)))
+// sendResetLocked tells the client that a stream is over.
+func (c *Conn) sendResetLocked(id uint32, code Code) {
+	c.controlLocked(appendWord(nil, frameReset, id, uint32(code)))
 	if len(c.resets) < c.srv.MaxStreams {
 		c.resets = append(c.resets, id)
 	} else {
@@ -67,19 +66,18 @@ func (c *Conn) sendReset(id uint32, code Code) {
 	c.reset++
 }
 
-// wasReset reports whether the client may not know yet that the stream is over.
-// c.mu is held.
-func (c *Conn) wasReset(id uint32) bool { return slices.Contains(c.resets, id) || id > c.last }
+// wasResetLocked reports whether the client may not know yet that the stream is
+// over.
+func (c *Conn) wasResetLocked(id uint32) bool { return slices.Contains(c.resets, id) || id > c.last }
 
-// breach resets a stream on which the client has broken the protocol. c.mu is
-// held.
-func (c *Conn) breach(id uint32, code Code) error {
+// breachLocked resets a stream on which the client has broken the protocol.
+func (c *Conn) breachLocked(id uint32, code Code) error {
 	if st := c.streams[id]; st != nil {
-		st.giveUp(code, ErrBroken)
+		st.giveUpLocked(code, ErrBroken)
 	} else {
-		c.sendReset(id, code)
+		c.sendResetLocked(id, code)
 	}
-	return c.charge(calmReset)
+	return c.chargeLocked(calmReset)
 }
 
 // headers begins a list of fields.
@@ -119,7 +117,7 @@ func (c *Conn) purpose(f frame) (purpose, Code, error) {
 	case f.stream > c.last:
 		c.last = f.stream
 		return purposeRequest, 0, nil
-	case st == nil && c.wasReset(f.stream):
+	case st == nil && c.wasResetLocked(f.stream):
 		return purposeIgnore, 0, nil
 	case st == nil:
 		return 0, 0, fatal(StreamClosed, "HEADERS on a stream that has ended")
@@ -175,47 +173,47 @@ func (c *Conn) take(b *block) (*Stream, error) {
 	defer c.mu.Unlock()
 	switch {
 	case b.purpose == purposeIgnore:
-		return nil, c.charge(calmFrame)
+		return nil, c.chargeLocked(calmFrame)
 	case b.purpose == purposeReset:
-		return nil, c.breach(b.stream, b.code)
+		return nil, c.breachLocked(b.stream, b.code)
 	case b.bad != "":
-		return nil, c.breach(b.stream, ProtocolError)
+		return nil, c.breachLocked(b.stream, ProtocolError)
 	case b.purpose == purposeTrailer:
-		return nil, c.trailers(b)
+		return nil, c.trailersLocked(b)
 	case b.tooLarge:
-		c.fields(b.stream, 431, nil, true)
-		c.start()
+		c.fieldsLocked(b.stream, 431, nil, true)
+		c.startLocked()
 		if !b.end {
-			c.sendReset(b.stream, NoError)
+			c.sendResetLocked(b.stream, NoError)
 		}
-		return nil, c.charge(calmReset)
+		return nil, c.chargeLocked(calmReset)
 	case len(c.streams) >= c.srv.MaxStreams, c.running >= 2*c.srv.MaxStreams:
-		c.sendReset(b.stream, RefusedStream)
-		return nil, c.charge(calmReset)
+		c.sendResetLocked(b.stream, RefusedStream)
+		return nil, c.chargeLocked(calmReset)
 	}
-	return c.open(b), nil
+	return c.openLocked(b), nil
 }
 
-// trailers ends the body of a stream. c.mu is held.
-func (c *Conn) trailers(b *block) error {
+// trailersLocked ends the body of a stream.
+func (c *Conn) trailersLocked(b *block) error {
 	st := c.streams[b.stream]
 	switch {
 	case st == nil: // it was reset meanwhile
 		return nil
 	case b.tooLarge:
-		return c.breach(b.stream, EnhanceYourCalm)
+		return c.breachLocked(b.stream, EnhanceYourCalm)
 	}
 	st.trailer = slices.Clone(b.request.Fields)
-	return st.end()
+	return st.endLocked()
 }
 
-// data takes a part of a body. c.mu is held.
-func (c *Conn) data(f frame, p []byte) error {
+// dataLocked takes a part of a body.
+func (c *Conn) dataLocked(f frame, p []byte) error {
 	body, ok := unpad(f, p)
 	switch {
 	case f.stream == 0 || !ok:
 		return fatal(ProtocolError, "DATA with a bad number or padding")
-	case c.idle(f.stream):
+	case c.idleLocked(f.stream):
 		return fatal(ProtocolError, "DATA on a stream that was never opened")
 	case f.length > c.receive:
 		return fatal(FlowControlError, "the window is exceeded")
@@ -223,43 +221,43 @@ func (c *Conn) data(f frame, p []byte) error {
 	c.receive -= f.length
 	st := c.streams[f.stream]
 	if st == nil || st.ended {
-		c.grant(f.length)
-		if st == nil && c.wasReset(f.stream) {
+		c.grantLocked(f.length)
+		if st == nil && c.wasResetLocked(f.stream) {
 			return nil
 		}
-		return c.breach(f.stream, StreamClosed)
+		return c.breachLocked(f.stream, StreamClosed)
 	}
 	if f.length > st.receive {
-		c.grant(f.length)
-		return c.breach(f.stream, FlowControlError)
+		c.grantLocked(f.length)
+		return c.breachLocked(f.stream, FlowControlError)
 	}
 	st.receive -= f.length
 	st.got += int64(len(body))
 	if st.ContentLength >= 0 && st.got > st.ContentLength {
-		c.grant(f.length)
-		return c.breach(f.stream, ProtocolError)
+		c.grantLocked(f.length)
+		return c.breachLocked(f.stream, ProtocolError)
 	}
 	if st.memory != nil && st.memory.Reserve(int(st.got)) {
 		st.early += len(body)
-		c.grant(len(body))
+		c.grantLocked(len(body))
 	}
-	st.buffer(body)
-	st.consumed(f.length - len(body))
+	st.bufferLocked(body)
+	st.consumedLocked(f.length - len(body))
 	if f.has(flagEndStream) {
-		return st.end()
+		return st.endLocked()
 	}
 	if len(body) == 0 {
-		return c.charge(calmFrame)
+		return c.chargeLocked(calmFrame)
 	}
 	if st.need -= int64(len(body)); st.need <= 0 {
 		st.waited, st.need = 0, c.srv.ClientBytes
 	}
-	st.wake()
+	st.wakeLocked()
 	return nil
 }
 
-// buffer keeps a part of the body. c.mu is held.
-func (s *Stream) buffer(p []byte) {
+// bufferLocked keeps a part of the body.
+func (s *Stream) bufferLocked(p []byte) {
 	if s.off > 0 && 2*s.off >= len(s.body) {
 		s.body = s.body[:copy(s.body, s.body[s.off:])]
 		s.off = 0
@@ -267,49 +265,49 @@ func (s *Stream) buffer(p []byte) {
 	s.body = append(s.body, p...)
 }
 
-// end ends the client's half. c.mu is held.
-func (s *Stream) end() error {
+// endLocked ends the client's half.
+func (s *Stream) endLocked() error {
 	if s.ContentLength >= 0 && s.got != s.ContentLength {
-		return s.conn.breach(s.id, ProtocolError)
+		return s.conn.breachLocked(s.id, ProtocolError)
 	}
 	s.ended = true
 	if s.closed {
-		s.forget()
+		s.forgetLocked()
 	}
-	s.wake()
+	s.wakeLocked()
 	return nil
 }
 
-// resetBy takes RST_STREAM. c.mu is held.
-func (c *Conn) resetBy(f frame, p []byte) error {
+// resetByLocked takes RST_STREAM.
+func (c *Conn) resetByLocked(f frame, p []byte) error {
 	switch {
 	case len(p) != 4:
 		return fatal(FrameSizeError, "RST_STREAM")
-	case c.idle(f.stream):
+	case c.idleLocked(f.stream):
 		return fatal(ProtocolError, "RST_STREAM of a stream that was never opened")
 	}
 	if st := c.streams[f.stream]; st != nil {
-		st.fail(ErrReset)
-		return c.charge(calmReset)
+		st.failLocked(ErrReset)
+		return c.chargeLocked(calmReset)
 	}
-	return c.charge(calmFrame)
+	return c.chargeLocked(calmFrame)
 }
 
-// priority takes what RFC 9113, section 5.3, has abolished. c.mu is held.
-func (c *Conn) priority(f frame, p []byte) error {
+// priorityLocked takes what RFC 9113, section 5.3, has abolished.
+func (c *Conn) priorityLocked(f frame, p []byte) error {
 	switch {
 	case f.stream == 0:
 		return fatal(ProtocolError, "PRIORITY of no stream")
 	case len(p) != 5:
-		return c.breach(f.stream, FrameSizeError)
+		return c.breachLocked(f.stream, FrameSizeError)
 	case binary.BigEndian.Uint32(p)&maxID == f.stream:
-		return c.breach(f.stream, ProtocolError)
+		return c.breachLocked(f.stream, ProtocolError)
 	}
-	return c.charge(calmFrame)
+	return c.chargeLocked(calmFrame)
 }
 
-// settings takes what the client wishes. c.mu is held.
-func (c *Conn) settings(f frame, p []byte) error {
+// settingsLocked takes what the client wishes.
+func (c *Conn) settingsLocked(f frame, p []byte) error {
 	switch {
 	case f.stream != 0:
 		return fatal(ProtocolError, "SETTINGS on a stream")
@@ -317,7 +315,7 @@ func (c *Conn) settings(f frame, p []byte) error {
 		return fatal(FrameSizeError, "SETTINGS")
 	case f.has(flagAck):
 		c.ackBy = 0
-		return c.charge(calmFrame)
+		return c.chargeLocked(calmFrame)
 	}
 	c.greeted = true
 	for ; len(p) > 0; p = p[6:] {
@@ -325,8 +323,8 @@ func (c *Conn) settings(f frame, p []byte) error {
 			return err
 		}
 	}
-	c.control(appendFrame(nil, frame{kind: frameSettings, flags: flagAck}))
-	return c.charge(calmChange)
+	c.controlLocked(appendFrame(nil, frame{kind: frameSettings, flags: flagAck}))
+	return c.chargeLocked(calmChange)
 }
 
 func (c *Conn) setting(id uint16, value uint32) error {
@@ -341,18 +339,18 @@ func (c *Conn) setting(id uint16, value uint32) error {
 		if value > maxWindow {
 			return fatal(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE")
 		}
-		return c.resize(int(value))
+		return c.resizeLocked(int(value))
 	case settingMaxFrame:
 		if value < maxFrame || value > 1<<24-1 {
 			return fatal(ProtocolError, "SETTINGS_MAX_FRAME_SIZE")
 		}
 	}
-	return c.charge(calmFrame)
+	return c.chargeLocked(calmFrame)
 }
 
-// resize changes the window that streams begin with, also for those that have
-// begun. c.mu is held.
-func (c *Conn) resize(window int) error {
+// resizeLocked changes the window that streams begin with, also for those that
+// have begun.
+func (c *Conn) resizeLocked(window int) error {
 	change := window - c.window
 	c.window = window
 	for _, st := range c.streams {
@@ -360,29 +358,29 @@ func (c *Conn) resize(window int) error {
 			return fatal(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE")
 		}
 		st.credit += change
-		st.wake()
+		st.wakeLocked()
 	}
-	return c.charge(calmChange)
+	return c.chargeLocked(calmChange)
 }
 
-// ping answers PING. c.mu is held.
-func (c *Conn) ping(f frame, p []byte) error {
+// pingLocked answers PING.
+func (c *Conn) pingLocked(f frame, p []byte) error {
 	switch {
 	case f.stream != 0:
 		return fatal(ProtocolError, "PING on a stream")
 	case len(p) != 8:
 		return fatal(FrameSizeError, "PING")
 	case !f.has(flagAck):
-		c.control(append(appendFrame(nil, frame{length: 8, kind: framePing, flags: flagAck}), p...))
+		c.controlLocked(append(appendFrame(nil, frame{length: 8, kind: framePing, flags: flagAck}), p...))
 	}
-	return c.charge(calmFrame)
+	return c.chargeLocked(calmFrame)
 }
 
 // tinyGrant is below what a client has reason to grant at once.
 const tinyGrant = 256
 
-// windowUpdate takes credit. c.mu is held.
-func (c *Conn) windowUpdate(f frame, p []byte) error {
+// windowUpdateLocked takes credit.
+func (c *Conn) windowUpdateLocked(f frame, p []byte) error {
 	if len(p) != 4 {
 		return fatal(FrameSizeError, "WINDOW_UPDATE")
 	}
@@ -395,22 +393,22 @@ func (c *Conn) windowUpdate(f frame, p []byte) error {
 		return fatal(FlowControlError, "WINDOW_UPDATE beyond the largest window")
 	case f.stream == 0:
 		c.credit += n
-		c.unblock()
-	case c.idle(f.stream):
+		c.unblockLocked()
+	case c.idleLocked(f.stream):
 		return fatal(ProtocolError, "WINDOW_UPDATE of a stream that was never opened")
 	case st == nil:
 	case n == 0:
-		return c.breach(f.stream, ProtocolError)
+		return c.breachLocked(f.stream, ProtocolError)
 	case n > maxWindow-st.credit:
-		return c.breach(f.stream, FlowControlError)
+		return c.breachLocked(f.stream, FlowControlError)
 	default:
 		st.credit += n
 		if c.credit > 0 {
-			st.wake()
+			st.wakeLocked()
 		}
 	}
 	if n < tinyGrant {
-		return c.charge(calmFrame)
+		return c.chargeLocked(calmFrame)
 	}
 	return nil
 }

@@ -50,8 +50,8 @@ type Stream struct {
 	sending int64 // tick at which it began to wait for the client, plus 1; 0 if it does not
 }
 
-// open makes the stream of a request, whose handler is to run. c.mu is held.
-func (c *Conn) open(b *block) *Stream {
+// openLocked makes the stream of a request, whose handler is to run.
+func (c *Conn) openLocked(b *block) *Stream {
 	st := &Stream{Request: b.request, conn: c, id: b.stream, fields: b.fields, ended: b.end, receive: initialReceive, credit: c.window, need: c.srv.ClientBytes}
 	b.fields = nil
 	st.ctx, st.cancel = context.WithCancel(context.Background())
@@ -78,22 +78,22 @@ func (s *Stream) OnFail(f func()) {
 	}
 }
 
-// fail ends the stream on this side. c.mu is held.
-func (s *Stream) fail(err error) {
+// failLocked ends the stream on this side.
+func (s *Stream) failLocked(err error) {
 	if s.err != nil {
 		return
 	}
 	s.err = err
-	s.forget()
+	s.forgetLocked()
 	s.cancel()
 	if s.hook != nil {
 		s.hook()
 	}
-	s.wake()
+	s.wakeLocked()
 }
 
-// forget takes the stream from those that are open. c.mu is held.
-func (s *Stream) forget() {
+// forgetLocked takes the stream from those that are open.
+func (s *Stream) forgetLocked() {
 	c := s.conn
 	if c.streams[s.id] != s {
 		return
@@ -104,12 +104,12 @@ func (s *Stream) forget() {
 	}
 }
 
-// giveUp fails the stream and tells the client. c.mu is held.
-func (s *Stream) giveUp(code Code, err error) {
+// giveUpLocked fails the stream and tells the client.
+func (s *Stream) giveUpLocked(code Code, err error) {
 	if s.err == nil {
-		s.conn.sendReset(s.id, code)
+		s.conn.sendResetLocked(s.id, code)
 	}
-	s.fail(err)
+	s.failLocked(err)
 }
 
 // Reset ends the stream if it has not ended regularly. What the client has got
@@ -117,13 +117,13 @@ func (s *Stream) giveUp(code Code, err error) {
 func (s *Stream) Reset(code Code) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	if s.over() == nil {
-		s.giveUp(code, ErrEnded)
+	if s.overLocked() == nil {
+		s.giveUpLocked(code, ErrEnded)
 	}
 }
 
-// over says why nothing can be sent any more. c.mu is held.
-func (s *Stream) over() error {
+// overLocked says why nothing can be sent any more.
+func (s *Stream) overLocked() error {
 	if s.err == nil && s.closed {
 		return ErrEnded
 	}
@@ -138,13 +138,13 @@ func (s *Stream) finish() {
 	switch {
 	case s.err != nil:
 	case !s.closed:
-		s.giveUp(InternalError, ErrEnded)
+		s.giveUpLocked(InternalError, ErrEnded)
 	case !s.ended:
-		s.giveUp(NoError, ErrEnded) // the answer is whole; the rest of the body is not wanted
+		s.giveUpLocked(NoError, ErrEnded) // the answer is whole; the rest of the body is not wanted
 	default:
-		s.fail(ErrEnded)
+		s.failLocked(ErrEnded)
 	}
-	c.grant(len(s.body) - s.off - s.early)
+	c.grantLocked(len(s.body) - s.off - s.early)
 	s.memory = nil
 	s.body, s.off = nil, 0
 	c.running--
@@ -156,8 +156,8 @@ func (s *Stream) finish() {
 	freeFields(s.fields)
 }
 
-// wake lets those look again who wait for the client. c.mu is held.
-func (s *Stream) wake() { s.cond.Broadcast() }
+// wakeLocked lets those look again who wait for the client.
+func (s *Stream) wakeLocked() { s.cond.Broadcast() }
 
 // Read reads the request's body. Its error wraps [os.ErrDeadlineExceeded] if
 // the client sends nothing for too long, or Interrupt was called.
@@ -180,7 +180,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	}
 	n := copy(p, s.body[s.off:])
 	s.off += n
-	s.consumed(n)
+	s.consumedLocked(n)
 	if s.ended && s.off == len(s.body) {
 		return n, io.EOF
 	}
@@ -200,7 +200,7 @@ func (s *Stream) Keep(m Memory) {
 	defer s.conn.mu.Unlock()
 	s.memory = m
 	if unread := len(s.body) - s.off; m != nil && unread > s.early && m.Reserve(int(s.got)) {
-		s.conn.grant(unread - s.early)
+		s.conn.grantLocked(unread - s.early)
 		s.early = unread
 	}
 }
@@ -211,7 +211,7 @@ func (s *Stream) Interrupt(on bool) {
 	defer s.conn.mu.Unlock()
 	s.interrupted = on
 	if on {
-		s.wake()
+		s.wakeLocked()
 	}
 }
 
@@ -222,11 +222,11 @@ func (s *Stream) Trailer() []Field {
 	return s.trailer
 }
 
-// consumed lets the client send as much as was read. c.mu is held.
-func (s *Stream) consumed(n int) {
+// consumedLocked lets the client send as much as was read.
+func (s *Stream) consumedLocked(n int) {
 	early := min(n, s.early)
 	s.early -= early
-	s.conn.grant(n - early)
+	s.conn.grantLocked(n - early)
 	if s.ended || s.err != nil {
 		return
 	}
@@ -243,17 +243,17 @@ func (s *Stream) consumed(n int) {
 		s.owed += grownReceive - initialReceive
 	}
 	s.receive += s.owed
-	s.conn.control(appendWord(nil, frameWindowUpdate, s.id, uint32(s.owed)))
+	s.conn.controlLocked(appendWord(nil, frameWindowUpdate, s.id, uint32(s.owed)))
 	s.owed = 0
 }
 
-// grant lets the client send n bytes more on the connection. c.mu is held.
-func (c *Conn) grant(n int) {
+// grantLocked lets the client send n bytes more on the connection.
+func (c *Conn) grantLocked(n int) {
 	if c.owed += n; c.owed < connReceive/2 {
 		return
 	}
 	c.receive += c.owed
-	c.control(appendWord(nil, frameWindowUpdate, 0, uint32(c.owed)))
+	c.controlLocked(appendWord(nil, frameWindowUpdate, 0, uint32(c.owed)))
 	c.owed = 0
 }
 
@@ -265,19 +265,19 @@ func (s *Stream) Answer(status int, fields []Field, body []byte, end bool) error
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := s.awaitRoom(); err != nil {
+	if err := s.awaitRoomLocked(); err != nil {
 		return err
 	}
 	if status >= 200 {
 		s.headed = true
 	}
 	last := end && len(body) == 0
-	c.fields(s.id, status, fields, last)
-	c.start()
+	c.fieldsLocked(s.id, status, fields, last)
+	c.startLocked()
 	if last {
-		s.close()
+		s.closeLocked()
 	}
-	return s.send(body, end)
+	return s.sendLocked(body, end)
 }
 
 // Write sends more of the body, and its end if end is set. It may wait for the
@@ -285,7 +285,7 @@ func (s *Stream) Answer(status int, fields []Field, body []byte, end bool) error
 func (s *Stream) Write(body []byte, end bool) error {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	return s.send(body, end)
+	return s.sendLocked(body, end)
 }
 
 // End sends the end of the body with trailers.
@@ -296,12 +296,12 @@ func (s *Stream) End(trailers []Field) error {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := s.awaitRoom(); err != nil {
+	if err := s.awaitRoomLocked(); err != nil {
 		return err
 	}
-	c.fields(s.id, 0, trailers, true)
-	c.start()
-	s.close()
+	c.fieldsLocked(s.id, 0, trailers, true)
+	c.startLocked()
+	s.closeLocked()
 	return nil
 }
 
@@ -312,27 +312,27 @@ func (s *Stream) Headed() bool {
 	return s.headed
 }
 
-// close notes that this side's half has ended. c.mu is held.
-func (s *Stream) close() {
+// closeLocked notes that this side's half has ended.
+func (s *Stream) closeLocked() {
 	s.closed = true
 	if s.ended {
-		s.forget()
+		s.forgetLocked()
 	}
 }
 
-// awaitRoom waits until not too much is queued. c.mu is held.
-func (s *Stream) awaitRoom() error {
+// awaitRoomLocked waits until not too much is queued.
+func (s *Stream) awaitRoomLocked() error {
 	c := s.conn
-	for s.over() == nil && len(c.out.buf) > highWater {
-		s.block(0)
+	for s.overLocked() == nil && len(c.out.buf) > highWater {
+		s.blockLocked(0)
 	}
 	s.sending = 0
-	return s.over()
+	return s.overLocked()
 }
 
-// block waits for room, or for credit for some of the bytes that it wants to
-// send. c.mu is held.
-func (s *Stream) block(wants int) {
+// blockLocked waits for room, or for credit for some of the bytes that it wants
+// to send.
+func (s *Stream) blockLocked(wants int) {
 	c := s.conn
 	s.wants = wants
 	if s.sending == 0 {
@@ -343,20 +343,20 @@ func (s *Stream) block(wants int) {
 	c.out.blocked--
 }
 
-// send queues body in frames as the client takes them. c.mu is held.
-func (s *Stream) send(body []byte, end bool) error {
+// sendLocked queues body in frames as the client takes them.
+func (s *Stream) sendLocked(body []byte, end bool) error {
 	c := s.conn
 	if len(body) > 0 {
-		defer c.unblock() // what it was woken for, it may not have used
+		defer c.unblockLocked() // what it was woken for, it may not have used
 	}
 	for len(body) > 0 || end && !s.closed {
-		if err := s.over(); err != nil {
+		if err := s.overLocked(); err != nil {
 			s.sending = 0
 			return err
 		}
 		n := min(len(body), maxFrame, c.credit, s.credit)
 		if len(c.out.buf) > highWater || n <= 0 && len(body) > 0 {
-			s.block(len(body))
+			s.blockLocked(len(body))
 			continue
 		}
 		s.sending = 0
@@ -368,9 +368,9 @@ func (s *Stream) send(body []byte, end bool) error {
 		}
 		c.out.borrow()
 		c.out.buf = append(appendFrame(c.out.buf, f), body[:n]...)
-		c.start()
+		c.startLocked()
 		if body = body[n:]; f.flags != 0 {
-			s.close()
+			s.closeLocked()
 		}
 	}
 	return s.err

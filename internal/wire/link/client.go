@@ -223,7 +223,7 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	case s.err != nil && time.Since(s.failed) < redialAfter:
 		return nil, s.err
 	default:
-		c.start(s)
+		c.startLocked(s)
 	}
 	if cc != nil && cc.stalled.Load() && !cc.ended() {
 		return nil, ErrStalled
@@ -231,8 +231,8 @@ func (c *Client) dial(s *slot) (<-chan struct{}, error) {
 	return s.dialing, nil
 }
 
-// start connects s. c.mu is held.
-func (c *Client) start(s *slot) {
+// startLocked connects s.
+func (c *Client) startLocked(s *slot) {
 	done := make(chan struct{})
 	s.dialing = done
 	c.wg.Go(func() {

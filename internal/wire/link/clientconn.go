@@ -93,7 +93,7 @@ func (cc *clientConn) abort(handed int64) (lost, unsent int) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	for _, st := range cc.streams {
-		cc.forget(st)
+		cc.forgetLocked(st)
 		if st.headEnd > handed { // the head is not complete: nothing started
 			unsent++
 			st.stop(notStarted(cc.cause))
@@ -235,7 +235,7 @@ func (cc *clientConn) lookup(id uint64, last bool) *clientStream {
 		return nil
 	}
 	if last {
-		cc.forget(st)
+		cc.forgetLocked(st)
 	}
 	if st.abandoned {
 		return nil
@@ -259,9 +259,8 @@ func (cc *clientConn) abandon(st *clientStream) bool {
 	return true
 }
 
-// forget drops a stream; the last one of a draining connection ends it.
-// cc.mu is held.
-func (cc *clientConn) forget(st *clientStream) {
+// forgetLocked drops a stream; the last one of a draining connection ends it.
+func (cc *clientConn) forgetLocked(st *clientStream) {
 	delete(cc.streams, st.id)
 	if st.ended != nil {
 		st.ended()
@@ -283,7 +282,7 @@ func (cc *clientConn) drain(last uint64) {
 	cc.draining = true
 	for id, st := range cc.streams {
 		if id > last {
-			cc.forget(st)
+			cc.forgetLocked(st)
 			st.stop(notStarted(ErrDraining))
 		}
 	}
@@ -491,7 +490,7 @@ func (st *clientStream) head(ctx context.Context, interims Interims) error {
 			st.mu.Unlock()
 			return err
 		}
-		ready := waiter(&st.readable)
+		ready := waiterLocked(&st.readable)
 		st.mu.Unlock()
 		select {
 		case <-ready:

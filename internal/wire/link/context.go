@@ -35,12 +35,12 @@ func (c *requestContext) Done() <-chan struct{} {
 			close(c.done)
 		}
 	}
-	c.arm()
+	c.armLocked()
 	return c.done
 }
 
-// arm starts the timer of the deadline. c.mu is held.
-func (c *requestContext) arm() {
+// armLocked starts the timer of the deadline.
+func (c *requestContext) armLocked() {
 	if c.timer == nil && c.err == nil && !c.deadline.IsZero() {
 		c.timer = time.AfterFunc(time.Until(c.deadline), func() { c.cancel(context.DeadlineExceeded) })
 	}
@@ -78,7 +78,7 @@ func (c *requestContext) AfterFunc(f func()) (stop func() bool) {
 	}
 	p := &f
 	c.after[p] = struct{}{}
-	c.arm()
+	c.armLocked()
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()

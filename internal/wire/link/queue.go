@@ -46,7 +46,7 @@ func (q *queue) add(frames []byte) (end int64, err error) {
 		defer q.mu.Unlock()
 		return 0, ErrTooManyStreams
 	}
-	return q.append(frames, nil), nil
+	return q.appendLocked(frames, nil), nil
 }
 
 // push queues a and b back to back as soon as there is room for more body.
@@ -58,7 +58,7 @@ func (q *queue) push(a, b []byte) error {
 			return q.err
 		}
 		if len(q.buf) <= highWater {
-			q.append(a, b)
+			q.appendLocked(a, b)
 			return nil
 		}
 		if q.room == nil {
@@ -70,8 +70,8 @@ func (q *queue) push(a, b []byte) error {
 	}
 }
 
-// append appends to buf and lets the writer know. q.mu is held, and released.
-func (q *queue) append(a, b []byte) (end int64) {
+// appendLocked appends to buf and lets the writer know. It releases q.mu.
+func (q *queue) appendLocked(a, b []byte) (end int64) {
 	q.buf = append(q.buf, a...)
 	q.buf = append(q.buf, b...)
 	q.added += int64(len(a) + len(b))

@@ -214,7 +214,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.init()
 	s.mu.Lock()
 	s.draining = true
-	s.closeListeners()
+	s.closeListenersLocked()
 	for sc := range s.conns {
 		sc.drain()
 	}
@@ -240,15 +240,15 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.closeListeners()
+	s.closeListenersLocked()
 	for sc := range s.conns {
 		sc.fail(ErrClosed)
 	}
 	return nil
 }
 
-// closeListeners closes the listeners. s.mu is held.
-func (s *Server) closeListeners() {
+// closeListenersLocked closes the listeners.
+func (s *Server) closeListenersLocked() {
 	for ln := range s.listeners {
 		ln.Close()
 	}

@@ -102,13 +102,13 @@ func (sc *serverConn) drain() {
 	sc.draining = true
 	sc.control(kindGoAway, 0, sc.last)
 	if sc.running == 0 {
-		sc.closeSoon()
+		sc.closeSoonLocked()
 	}
 }
 
-// closeSoon closes the connection unless the client does. Closing at once
-// could lose answers that the client has not read yet. sc.mu is held.
-func (sc *serverConn) closeSoon() {
+// closeSoonLocked closes the connection unless the client does. Closing at once
+// could lose answers that the client has not read yet.
+func (sc *serverConn) closeSoonLocked() {
 	if sc.late == nil && !sc.ended() {
 		sc.late = time.AfterFunc(sc.cfg.PingTimeout, func() { sc.fail(ErrClosed) })
 	}
@@ -317,7 +317,7 @@ func (sc *serverConn) returned(st *serverStream) {
 	delete(sc.streams, st.id)
 	sc.running--
 	if sc.draining && sc.running == 0 {
-		sc.closeSoon()
+		sc.closeSoonLocked()
 	}
 	abandoned := st.abandoned
 	sc.mu.Unlock()

@@ -48,8 +48,8 @@ func wake(ch chan struct{}) {
 	}
 }
 
-// waiter returns the channel at *ch, made if need be. s.mu is held.
-func waiter(ch *chan struct{}) chan struct{} {
+// waiterLocked returns the channel at *ch, made if need be.
+func waiterLocked(ch *chan struct{}) chan struct{} {
 	if *ch == nil {
 		*ch = make(chan struct{}, 1)
 	}
@@ -127,11 +127,11 @@ func (s *stream) discard() {
 	if s.inErr == nil || s.inErr == io.EOF {
 		s.inErr = ErrClosed
 	}
-	s.release()
+	s.releaseLocked()
 }
 
-// release returns every buffer. s.mu is held.
-func (s *stream) release() {
+// releaseLocked returns every buffer.
+func (s *stream) releaseLocked() {
 	for i, b := range s.chunks {
 		s.c.pool.put(b)
 		s.chunks[i] = nil
@@ -156,11 +156,11 @@ func (s *stream) read(ctx context.Context, p []byte) (int, error) {
 		n += m
 		s.off += m
 		if s.off == len(first.b) {
-			s.shift()
+			s.shiftLocked()
 			s.c.pool.put(first)
 		}
 	}
-	grant := s.consumed(n)
+	grant := s.consumedLocked(n)
 	s.mu.Unlock()
 	s.grant(grant)
 	return n, nil
@@ -174,15 +174,15 @@ func (s *stream) next(ctx context.Context) ([]byte, error) {
 	s.c.pool.put(s.lent)
 	s.lent = s.chunks[0]
 	p := s.lent.b[s.off:]
-	s.shift()
-	grant := s.consumed(len(p))
+	s.shiftLocked()
+	grant := s.consumedLocked(len(p))
 	s.mu.Unlock()
 	s.grant(grant)
 	return p, nil
 }
 
-// shift drops the first chunk. s.mu is held.
-func (s *stream) shift() {
+// shiftLocked drops the first chunk.
+func (s *stream) shiftLocked() {
 	s.off = 0
 	n := copy(s.chunks, s.chunks[1:])
 	s.chunks[n] = nil
@@ -201,7 +201,7 @@ func (s *stream) await(ctx context.Context) error {
 			s.mu.Unlock()
 			return err
 		}
-		ready := waiter(&s.readable)
+		ready := waiterLocked(&s.readable)
 		s.mu.Unlock()
 		select {
 		case <-ready:
@@ -211,9 +211,9 @@ func (s *stream) await(ctx context.Context) error {
 	}
 }
 
-// consumed notes that n bytes were read and returns what to grant the peer
-// now: nothing before half of the window has been read. s.mu is held.
-func (s *stream) consumed(n int) int {
+// consumedLocked notes that n bytes were read and returns what to grant the
+// peer now: nothing before half of the window has been read.
+func (s *stream) consumedLocked(n int) int {
 	if s.inErr != nil {
 		return 0
 	}
@@ -269,7 +269,7 @@ func (s *stream) acquire(n int) (int, error) {
 			s.mu.Unlock()
 			return n, nil
 		}
-		ready := waiter(&s.writable)
+		ready := waiterLocked(&s.writable)
 		s.mu.Unlock()
 		if s.c.unread == nil {
 			<-ready
