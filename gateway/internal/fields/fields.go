@@ -209,10 +209,10 @@ func (r *Rules) Clean(h http.Header, trusted bool) (upgrade string) {
 	named := ConnectionNames(h["Connection"])
 	for name := range h {
 		kind := KindOf(name)
-		if kind == TE || name == "Trailer" || name == "Content-Length" {
+		if kind == TE && ConnectionNames(h[name])("trailers") || name == "Trailer" || name == "Content-Length" {
 			continue // net/http goes by them
 		}
-		if r.Drops(kind, name) || named(name) || !trusted && (kind == Forwarded || kind == Proxy) {
+		if kind == TE || r.Drops(kind, name) || named(name) || !trusted && (kind == Forwarded || kind == Proxy) {
 			delete(h, name)
 		}
 	}
@@ -277,9 +277,18 @@ func LeaveUntyped(h http.Header) {
 	}
 }
 
-// CleanAnswer removes from the head of an answer what the client may not see.
+// CleanAnswer removes from the head of an answer what does not go on to the
+// client, but for what net/http goes by.
 func CleanAnswer(h http.Header) {
-	StripKeyway(h)
+	for name := range h {
+		switch name {
+		case "Connection", "Upgrade", "Transfer-Encoding", "Content-Length", "Trailer":
+			continue
+		}
+		if !isPublic(name) {
+			delete(h, name)
+		}
+	}
 	if announced := h["Trailer"]; announced != nil {
 		if h.Set("Trailer", PublicTrailers(strings.Join(announced, ","))); h.Get("Trailer") == "" {
 			delete(h, "Trailer")
@@ -340,9 +349,14 @@ func ToClient(name, value string) (string, bool) {
 		value = PublicTrailers(value)
 		return value, value != ""
 	}
+	return value, isPublic(name)
+}
+
+// isPublic reports whether the field of an answer goes on to the client.
+func isPublic(name string) bool {
 	switch KindOf(name) {
 	case Keyway, Hop, TE, Alias:
-		return "", false
+		return false
 	}
-	return value, true
+	return true
 }

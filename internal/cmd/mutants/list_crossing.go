@@ -231,5 +231,12 @@ func crossingMutations() []mutation {
 			new:  "",
 			test: "./gateway/router -run ^TestInterimAnswersPassOnEveryWay$",
 		},
+		{
+			rule: "answers at a worker's own port keep what is of their hop",
+			file: "gateway/internal/fields/fields.go",
+			old:  "		if !isPublic(name) {",
+			new:  "		if IsKeyway(name) {",
+			test: "./gateway/router -run ^TestCrossings$",
+		},
 	}
 }
