@@ -1,14 +1,9 @@
 package router
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 )
-
-// errAbandons: too much of a worker is spent on requests that clients have given
-// up, and this client's are among the most.
-var errAbandons = errors.New("router: too many requests that this client has given up are still worked on")
 
 // abandonedShare is the part of what one link carries that may be spent on
 // requests that clients have given up, all links of this router to a worker

@@ -2,10 +2,8 @@ package router
 
 import (
 	"io"
-	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -123,27 +121,4 @@ func (r *reservation) gather(body io.Reader, n int64) (data []byte, whole bool, 
 		}
 	}
 	return data, true, nil
-}
-
-// origin returns the client's address, as proxies say it that are trusted.
-func (x *upstreamRequest) origin() string {
-	origin, _, err := net.SplitHostPort(x.remote)
-	if err != nil {
-		origin = x.remote
-	}
-	if !x.router.trusts(x.remote) {
-		return origin
-	}
-	for name, value := range x.request.Fields.All() {
-		if !strings.EqualFold(name, "X-Forwarded-For") {
-			continue
-		}
-		for _, hop := range slices.Backward(strings.Split(value, ",")) {
-			origin = strings.TrimSpace(hop)
-			if !x.router.trusts(net.JoinHostPort(origin, "0")) {
-				break
-			}
-		}
-	}
-	return strings.Clone(origin) // the fields' memory is used again
 }

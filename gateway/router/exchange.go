@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -21,12 +23,6 @@ import (
 // errStreams: the body of the request has to be streamed to the worker, which
 // net/http's way does.
 var errStreams = errors.New("router: the body has to be streamed")
-
-// errWorkerFull: the links to the worker carry all that it takes.
-var errWorkerFull = errors.New("router: the worker is full")
-
-// errBusy: too many requests wait at the worker.
-var errBusy = errors.New("router: too many requests wait")
 
 // upstreamRequest is a request's way to a worker and back without net/http, whichever
 // front end has read it.
@@ -382,4 +378,27 @@ func (x *upstreamRequest) copyBody(w *clientWriter) error {
 			return err
 		}
 	}
+}
+
+// origin returns the client's address, as proxies say it that are trusted.
+func (x *upstreamRequest) origin() string {
+	origin, _, err := net.SplitHostPort(x.remote)
+	if err != nil {
+		origin = x.remote
+	}
+	if !x.router.trusts(x.remote) {
+		return origin
+	}
+	for name, value := range x.request.Fields.All() {
+		if !strings.EqualFold(name, "X-Forwarded-For") {
+			continue
+		}
+		for _, hop := range slices.Backward(strings.Split(value, ",")) {
+			origin = strings.TrimSpace(hop)
+			if !x.router.trusts(net.JoinHostPort(origin, "0")) {
+				break
+			}
+		}
+	}
+	return strings.Clone(origin) // the fields' memory is used again
 }

@@ -73,3 +73,28 @@ func (f *failure) reply(err error) reply {
 	requestlog.Failure(f.ctx, f.router.log, warning, "partition", f.partition, "method", f.method, "error", err)
 	return r
 }
+
+// errAbandons: too much of a worker is spent on requests that clients have given
+// up, and this client's are among the most.
+var errAbandons = errors.New("router: too many requests that this client has given up are still worked on")
+
+// errWorkerFull: the links to the worker carry all that it takes.
+var errWorkerFull = errors.New("router: the worker is full")
+
+// errBusy: too many requests wait at the worker.
+var errBusy = errors.New("router: too many requests wait")
+
+var errHoldFull = errors.New("router: too many requests wait for an owner")
+
+// errBroken is wrapped by the error of a request that may have started.
+var errBroken = errors.New("router: the request may have started, but there is no answer")
+
+// statusClientGone is what nginx logs for a client that did not wait.
+const statusClientGone = 499
+
+// errClientBody is wrapped by errors of reading the client's body.
+var errClientBody = errors.New("router: the request's body did not arrive")
+
+// errBodiesFull: a worker has refused a request of whose body a part was not
+// kept, since Config.ReplayBytes are in use.
+var errBodiesFull = errors.New("router: too many requests with bodies at once")

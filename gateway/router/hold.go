@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -19,8 +18,6 @@ const (
 // who wait take it that the partition has an owner again: refusals come at
 // once, answers take as long as the handler.
 const admittedAfter = 10 * time.Millisecond
-
-var errHoldFull = errors.New("router: too many requests wait for an owner")
 
 // holding is the requests that wait while their partition has no reachable
 // owner, on a waitlist for each such partition. One waiter of a list, the prober,

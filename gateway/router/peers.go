@@ -314,3 +314,20 @@ func (ps *peers) newLink(addr string) *link.Client {
 		Dial:   func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", addr) },
 	}
 }
+
+// dialPlain connects to the worker for plain HTTP.
+func (p *peer) dialPlain(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (net.Conn, error) {
+	if !p.health.admit() {
+		return nil, errFailing
+	}
+	c, err := dial(ctx, "tcp", p.addr)
+	switch {
+	case err == nil:
+		p.health.worked()
+	case ctx.Err() != nil:
+		p.health.abandon()
+	default:
+		p.health.failed()
+	}
+	return c, err
+}

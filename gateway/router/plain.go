@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -157,20 +156,3 @@ type plainBody struct{ *hop1.Exchange }
 
 // Trailer implements answerBody.
 func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
-
-// dialPlain connects to the worker for plain HTTP.
-func (p *peer) dialPlain(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (net.Conn, error) {
-	if !p.health.admit() {
-		return nil, errFailing
-	}
-	c, err := dial(ctx, "tcp", p.addr)
-	switch {
-	case err == nil:
-		p.health.worked()
-	case ctx.Err() != nil:
-		p.health.abandon()
-	default:
-		p.health.failed()
-	}
-	return c, err
-}

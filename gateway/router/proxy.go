@@ -6,23 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httputil"
-	"net/netip"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/internal/wire/grammar"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
-	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // proxiedRequest is a request's way through the router.
@@ -35,12 +26,6 @@ type proxiedRequest struct {
 	pace      *pacedBody   // the client's
 	sending   *attemptBody // of the last attempt
 }
-
-// errBroken is wrapped by the error of a request that may have started.
-var errBroken = errors.New("router: the request may have started, but there is no answer")
-
-// statusClientGone is what nginx logs for a client that did not wait.
-const statusClientGone = 499
 
 func (x *proxiedRequest) serve(w *clientWriter) {
 	router := x.router
@@ -155,28 +140,6 @@ func (x *proxiedRequest) classify(ctx context.Context, t target, begun bool, err
 	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
 }
 
-var (
-	errNoOwnerSaid  = errors.New("no worker says that it owns the partition")
-	errNotAdmitting = errors.New("the worker admits nothing at the moment")
-)
-
-// readRefusal reads the headers by which a worker says that the request has
-// not started. Apps cannot send them: their worker strips them.
-func readRefusal(h http.Header) (outcome, bool) {
-	switch h.Get(hop.HeaderRefused) {
-	case hop.RefusedNotOwner:
-		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
-		epoch, err := strconv.ParseInt(h.Get(gateway.HeaderEpoch), 10, 64)
-		if owner := h.Get(hop.HeaderOwner); err == nil && owner != "" {
-			o.hint = hint{owner: owner, epoch: epoch}
-		}
-		return o, true
-	case hop.RefusedUnavailable:
-		return outcome{verdict: notStarted, err: errNotAdmitting}, true
-	}
-	return outcome{}, false
-}
-
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	fields.StripKeyway(res.Header)
 	for name := range res.Trailer {
@@ -194,108 +157,6 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	f := failure{router: x.router, partition: x.partition, method: x.in.Method, ctx: x.in.Context(), body: x.pace}
 	f.answer(w, err)
-}
-
-// trusts reports whether what the peer at that address says of clients is
-// believed. An address that is not of IP is not trusted.
-func (rt *Router) trusts(remote string) bool {
-	if len(rt.cfg.TrustedProxies) == 0 {
-		return false
-	}
-	peer, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return false
-	}
-	addr := peer.Addr().Unmap().WithZone("")
-	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-// setForwarded sets in h what tells of this hop, behind what the client's
-// proxies have said in prior.
-func setForwarded(h http.Header, in *http.Request, prior http.Header) {
-	client, _, err := net.SplitHostPort(in.RemoteAddr)
-	if err != nil {
-		client = "unknown"
-	}
-	proto := "http"
-	if in.TLS != nil {
-		proto = "https"
-	}
-	node := client
-	if strings.Contains(client, ":") {
-		node = `"[` + client + `]"`
-	}
-	appendList(h, prior, "Forwarded", "for="+node+";host="+quoteToken(in.Host)+";proto="+proto)
-	appendList(h, prior, "X-Forwarded-For", client)
-	appendList(h, prior, "X-Forwarded-Host", in.Host)
-	appendList(h, prior, "X-Forwarded-Proto", proto)
-}
-
-func appendList(h, prior http.Header, name, value string) {
-	if before := prior[name]; len(before) > 0 {
-		value = strings.Join(before, ", ") + ", " + value
-	}
-	h[name] = []string{value}
-}
-
-func quoteToken(s string) string {
-	if grammar.IsToken(s) {
-		return s
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-}
-
-// clientWriter keeps from the client what only Keyway's own members may see,
-// and gives up on a client that takes nothing for too long.
-type clientWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	pace    time.Duration // 0 or less for no limit
-
-	// expected is a body for which the client waits to be asked: until its end
-	// the server may write 100 Continue itself, at the same time.
-	expected *clientBody
-}
-
-func (w *clientWriter) Write(b []byte) (int, error) {
-	if w.pace > 0 {
-		_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-func (w *clientWriter) WriteHeader(status int) {
-	if status == http.StatusContinue {
-		return // the worker's answer to the router's own Expect
-	}
-	fields.CleanAnswer(w.Header())
-	fields.LeaveUntyped(w.Header())
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// interim implements downstream.
-func (w *clientWriter) interim(status int, fields link.Fields) {
-	if w.expected != nil && !w.expected.ended.Load() {
-		return
-	}
-	h := w.Header()
-	copyFields(h, fields)
-	w.ResponseWriter.WriteHeader(status)
-	clear(h)
-}
-
-// carry implements downstream.
-func (w *clientWriter) carry(*hop1.Exchange) bool { return false }
-
-// Unwrap lets [http.ResponseController] reach the server's writer.
-func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// finish strips the trailers, which stand in the header once the body ends.
-func (w *clientWriter) finish() {
-	if w.pace > 0 {
-		_ = w.control.SetWriteDeadline(time.Time{})
-	}
-	fields.CleanTrailers(w.Header())
 }
 
 // bufferPool is a [httputil.BufferPool].

@@ -13,13 +13,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 )
 
-// errClientBody is wrapped by errors of reading the client's body.
-var errClientBody = errors.New("router: the request's body did not arrive")
-
-// errBodiesFull: a worker has refused a request of whose body a part was not
-// kept, since Config.ReplayBytes are in use.
-var errBodiesFull = errors.New("router: too many requests with bodies at once")
-
 // aLongTimeAgo is a deadline that has passed.
 var aLongTimeAgo = time.Unix(1, 0)
 

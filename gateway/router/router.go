@@ -3,11 +3,11 @@
 // for a request than net/http's server.
 //
 // In the order in which a request meets them: server.go accepts connections,
-// http1.go and http2.go read requests (or leave them to net/http, and so to
-// proxy.go), exchange.go is a request's way to a worker and back over the link,
-// plain.go that over HTTP/1.1; routes.go says which worker, hold.go waits for
-// one, peers.go has the connections to workers. failure.go answers where nothing
-// else does.
+// http1.go and http2.go read requests and http1_exchange.go answers, or they leave
+// them to net/http (http2_handler.go, proxy.go). exchange.go is a request's way to
+// a worker and back over the link, plain.go that over HTTP/1.1. routes.go says
+// which worker, hold.go waits for one, peers.go has the connections to workers.
+// failure.go says what a client reads where there is no worker's answer.
 package router
 
 import (
@@ -248,49 +248,4 @@ func (rt *Router) Lookup(key string) (gateway.Route, error) {
 	p := rt.ring.Partition(key)
 	t, _ := rt.routes.owner(p)
 	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.epoch}, nil
-}
-
-// Stats counts what a router has done since its start.
-type Stats struct {
-	Requests    int64 // all that came
-	BadRequests int64 // answered 400 or 408: no key, a bad one, or a body that did not arrive
-	Held        int64 // waited for an owner
-	Holding     int64 // wait now
-	BodyBytes   int64 // bytes of bodies kept for another attempt now, as Config.ReplayBytes counts them
-	Refusals    int64 // workers' answers that they do not own the key
-	Hops        int64 // hints followed
-	Unreachable int64 // answered 503: no owner within the time
-	HoldFull    int64 // answered 503: too many waited already
-	Broken      int64 // answered 502: the connection broke after the request was sent
-	ClientGone  int64 // clients that left before the answer began
-}
-
-type counters struct {
-	requests, badRequests, refusals, hops, unreachable, holdFull, broken, clientGone atomic.Int64
-}
-
-// Stats returns the present counts.
-func (rt *Router) Stats() Stats {
-	c := &rt.counters
-	return Stats{
-		Requests:    c.requests.Load(),
-		BadRequests: c.badRequests.Load(),
-		Held:        rt.routes.held.total.Load(),
-		Holding:     rt.routes.held.waiting.Load(),
-		BodyBytes:   rt.budget.inUse(),
-		Refusals:    c.refusals.Load(),
-		Hops:        c.hops.Load(),
-		Unreachable: c.unreachable.Load(),
-		HoldFull:    c.holdFull.Load(),
-		Broken:      c.broken.Load(),
-		ClientGone:  c.clientGone.Load(),
-	}
-}
-
-// public is what a client may read: it names no address.
-func (e *unreachableError) public() string {
-	if e.owner == "" {
-		return fmt.Sprintf("router: partition %d has no owner at the moment, try again", e.partition)
-	}
-	return fmt.Sprintf("router: partition %d has no reachable owner at the moment (last known: %s), try again", e.partition, e.owner)
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -189,3 +192,33 @@ func (e *unreachableError) Error() string {
 }
 
 func (e *unreachableError) Unwrap() error { return e.why }
+
+var (
+	errNoOwnerSaid  = errors.New("no worker says that it owns the partition")
+	errNotAdmitting = errors.New("the worker admits nothing at the moment")
+)
+
+// readRefusal reads the headers by which a worker says that the request has
+// not started. Apps cannot send them: their worker strips them.
+func readRefusal(h http.Header) (outcome, bool) {
+	switch h.Get(hop.HeaderRefused) {
+	case hop.RefusedNotOwner:
+		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
+		epoch, err := strconv.ParseInt(h.Get(gateway.HeaderEpoch), 10, 64)
+		if owner := h.Get(hop.HeaderOwner); err == nil && owner != "" {
+			o.hint = hint{owner: owner, epoch: epoch}
+		}
+		return o, true
+	case hop.RefusedUnavailable:
+		return outcome{verdict: notStarted, err: errNotAdmitting}, true
+	}
+	return outcome{}, false
+}
+
+// public is what a client may read: it names no address.
+func (e *unreachableError) public() string {
+	if e.owner == "" {
+		return fmt.Sprintf("router: partition %d has no owner at the moment, try again", e.partition)
+	}
+	return fmt.Sprintf("router: partition %d has no reachable owner at the moment (last known: %s), try again", e.partition, e.owner)
+}

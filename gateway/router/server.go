@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -153,21 +152,6 @@ func (f *Server) keep(c servedConn) bool {
 		f.conns[c] = struct{}{}
 	}
 	return !f.closing
-}
-
-// handOver gives the connection, of which read has not been answered, to those
-// who speak HTTP/2, or to the server.
-func (c *http1Conn) handOver(read []byte) {
-	read = bytes.Clone(read)
-	c.drop()
-	if c.front.speaksH2(read) {
-		c.front.forget(c)
-		_ = c.conn.SetDeadline(time.Time{})
-		c.front.serveH2(c.conn, read)
-		return
-	}
-	_ = c.conn.SetDeadline(time.Time{})
-	c.front.others.put(c.conn, read)
 }
 
 // forget ends the front's knowledge of a connection.

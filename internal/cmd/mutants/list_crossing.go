@@ -114,7 +114,7 @@ func crossingMutations() []mutation {
 		},
 		{
 			rule: "forwarding fields of strangers are replaced, over HTTP/1.1",
-			file: "gateway/router/http1.go",
+			file: "gateway/router/http1_exchange.go",
 			old:  "prior = c.trusted",
 			new:  "prior = true",
 			test: forwarded,

@@ -40,7 +40,7 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "a body has to come at a least rate, over HTTP/1.1",
-			file: "gateway/router/http1.go",
+			file: "gateway/router/http1_exchange.go",
 			old:  `if b.need -= int64(n); b.need <= 0 && b.left > 0 {`,
 			new:  `if b.left > 0 {`,
 			test: "./gateway/router -timeout 30s -run '^TestSlowBodiesAreGivenUp$/^front$/^link_small$'",
@@ -96,14 +96,14 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "an answer is no longer than it says",
-			file: "gateway/router/http1.go",
+			file: "gateway/router/http1_exchange.go",
 			old:  `case int64(len(piece)) > left:`,
 			new:  `case false:`,
 			test: "./gateway/router -run '^TestAnswersOfRogueWorkers$'",
 		},
 		{
 			rule: "an answer that is shorter than it says ends the connection",
-			file: "gateway/router/http1.go",
+			file: "gateway/router/http1_exchange.go",
 			old:  `if left > 0 {`,
 			new:  `if false {`,
 			test: "./gateway/router -run '^TestAnswersOfRogueWorkers$'",

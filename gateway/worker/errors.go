@@ -1,0 +1,43 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that an execution can end with, or not begin because of.
+var (
+	// ErrOwnershipLost is the cause with which an execution's context is
+	// cancelled when this worker can no longer be sure to own the key.
+	ErrOwnershipLost = errors.New("worker: ownership lost")
+	// ErrUnavailable means that this worker admits nothing at the moment,
+	// because its session is not confirmed or it shuts down.
+	ErrUnavailable = errors.New("worker: worker unavailable")
+	// ErrBusy means that too many requests wait for the key, or in all.
+	ErrBusy = errors.New("worker: too many requests wait")
+	// ErrNested means that the caller already holds the key, so the call would
+	// wait for itself.
+	ErrNested = errors.New("worker: nested call for a key that the caller holds")
+)
+
+// NotOwnerError says that this worker does not own the key, and which one
+// does, so far as is known. The call did not start. While no owner is known, it
+// is an [ErrUnavailable] as well, and its text says what is waited for.
+type NotOwnerError struct {
+	Partition int
+	Owner     string // incarnation; empty when not known
+	Addr      string // where Owner takes requests; empty when not known
+	Epoch     int64  // of Owner's ownership; 0 when not known
+
+	waiting string // why no owner is known
+}
+
+// Is makes an error without an owner an [ErrUnavailable].
+func (e *NotOwnerError) Is(target error) bool { return target == ErrUnavailable && e.Owner == "" }
+
+func (e *NotOwnerError) Error() string {
+	if e.Owner == "" {
+		return fmt.Sprintf("worker: no worker is known to own partition %d: %s", e.Partition, e.waiting)
+	}
+	return fmt.Sprintf("worker: partition %d belongs to %s at %s since epoch %d", e.Partition, e.Owner, e.Addr, e.Epoch)
+}
