@@ -53,7 +53,7 @@ func (b *budget) inUse() int64 {
 
 // Client returns whom the budget counts a connection from that address for:
 // an IPv4 address, or the /64 network of an IPv6 one.
-func Client(remote string) netip.Addr {
+func clientOf(remote string) netip.Addr {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return netip.Addr{}
@@ -85,7 +85,7 @@ func (r *reservation) Reserve(n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	more := int64(n) - r.taken
-	if more > 0 && !r.budget.take(Client(r.remote), more) {
+	if more > 0 && !r.budget.take(clientOf(r.remote), more) {
 		return false
 	}
 	r.taken = max(r.taken, int64(n))
@@ -97,7 +97,7 @@ func (r *reservation) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.taken > 0 {
-		r.budget.give(Client(r.remote), r.taken)
+		r.budget.give(clientOf(r.remote), r.taken)
 		r.taken = 0
 	}
 }

@@ -41,7 +41,7 @@ type upstreamRequest struct {
 	remote   string        // the client's address
 	abandons *atomic.Int64 // requests of its connection that were given up and are still worked on; nil where nobody counts
 
-	answer Answer
+	answer answer
 	peer   *peer       // that answers over the link, or may yet
 	spare  link.Fields // memory for the answer's
 }
@@ -56,7 +56,7 @@ type downstream interface {
 }
 
 // Answer is a worker's answer, whichever way it came.
-type Answer struct {
+type answer struct {
 	status int
 	length int64 // as declared, also where there is no body; -1 if it was not
 	fields link.Fields
@@ -124,7 +124,7 @@ func (x *upstreamRequest) attempt(t target) outcome {
 		}
 		return x.classify(x.ctx, t.Member, err)
 	}
-	x.answer = Answer{res.Status, res.ContentLength, res.Fields, res.Body}
+	x.answer = answer{res.Status, res.ContentLength, res.Fields, res.Body}
 	return outcome{}
 }
 

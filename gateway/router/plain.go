@@ -47,7 +47,7 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t target) outcome {
 	o, refused := plainRefusal(e, err)
 	if err == nil && !refused {
 		x.spare = plainFields(x.spare, e.Fields)
-		x.answer = Answer{e.Status, e.ContentLength, x.spare, plainBody{e}}
+		x.answer = answer{e.Status, e.ContentLength, x.spare, plainBody{e}}
 		return outcome{}
 	}
 	if refused {

@@ -47,13 +47,13 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	baggage, err := addHeld(r.Header.Values("Baggage"), key)
 	if err != nil {
-		Refuse(rw, err)
+		refuse(rw, err)
 		return
 	}
 	epoch, _ := strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	x, err := h.worker.admit(r.Context(), key, epoch, nil)
 	if err != nil {
-		Refuse(rw, err)
+		refuse(rw, err)
 		return
 	}
 	defer h.worker.release(x)
@@ -102,7 +102,7 @@ func (w *Worker) requestKey(r *http.Request) (string, error) {
 }
 
 // Refuse answers a request that was not admitted.
-func Refuse(rw http.ResponseWriter, err error) {
+func refuse(rw http.ResponseWriter, err error) {
 	h := rw.Header()
 	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
 	status := http.StatusServiceUnavailable

@@ -188,7 +188,7 @@ func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 	case errors.Is(err, ErrBusy):
 		refusal.Reason = link.Busy
 	case !errors.Is(err, ErrUnavailable):
-		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { Refuse(rw, err) }))
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
 		return
 	}
 	_ = w.Refuse(refusal) // nothing was read of the body, so it can only fail with the connection
