@@ -50,14 +50,14 @@ func programFlags() []string {
 func (f *Flags) checkEnvironment(environ []string) error {
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || value == "" || isServiceLink(name, value) {
+		if !strings.HasPrefix(name, envPrefix) || value == "" || isServiceLink(name, value) {
 			continue
 		}
 		known := f.known()
 		if slices.ContainsFunc(known, func(flag string) bool { return EnvName(flag) == name }) {
 			continue
 		}
-		flag := nearest(strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, EnvPrefix), "_", "-")), known)
+		flag := nearest(strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-")), known)
 		return Usagef("unknown environment variable %s; the nearest one is %s (%s --help lists the flags)", name, EnvName(flag), f.name)
 	}
 	return nil

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// EnvPrefix stands before the name of every environment variable: --log-level
+// envPrefix stands before the name of every environment variable: --log-level
 // is KEYWAY_LOG_LEVEL.
-const EnvPrefix = "KEYWAY_"
+const envPrefix = "KEYWAY_"
 
 // UsageError is a mistake in the arguments or the environment. A command that
 // returns one exits with 2.
@@ -144,7 +144,7 @@ func isVersion(arg string) bool { return arg == "--version" || arg == "-version"
 
 // EnvName returns the name of a flag's environment variable.
 func EnvName(name string) string {
-	return EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
 // fromEnv sets a flag from its environment variable; an empty variable counts
@@ -190,7 +190,7 @@ func (f *Flags) fromArgs(args []string) ([]string, error) {
 
 func (f *Flags) help(w io.Writer) {
 	fmt.Fprintf(w, "Usage: %s [flags]\n\n%s\n\n", f.name, strings.TrimSpace(f.about))
-	fmt.Fprintf(w, "Each flag can be set by an environment variable too: %s and its name, as %s for\n", EnvPrefix, EnvName("log-level"))
+	fmt.Fprintf(w, "Each flag can be set by an environment variable too: %s and its name, as %s for\n", envPrefix, EnvName("log-level"))
 	fmt.Fprintf(w, "--log-level. Where both are given, the flag counts. --version prints the version.\n")
 	for _, g := range f.groups {
 		fmt.Fprintf(w, "\n%s:\n", g.title)

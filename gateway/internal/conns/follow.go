@@ -26,20 +26,20 @@ func Follow(conn net.Conn, ahead []byte) net.Conn {
 		conn = a.Conn
 	}
 	if t, ok := conn.(*tls.Conn); ok {
-		return &FollowedTLS{c, t}
+		return &followedTLS{c, t}
 	}
 	return c
 }
 
-// FollowedTLS shows net/http that its connection is one of TLS.
-type FollowedTLS struct {
+// followedTLS shows net/http that its connection is one of TLS.
+type followedTLS struct {
 	*followedConn
 	TLS *tls.Conn
 }
 
 // ConnectionState returns the state of the TLS connection, where net/http looks
 // for it.
-func (c *FollowedTLS) ConnectionState() tls.ConnectionState { return c.TLS.ConnectionState() }
+func (c *followedTLS) ConnectionState() tls.ConnectionState { return c.TLS.ConnectionState() }
 
 // Read implements [net.Conn]. Of ambiguous framing it returns an error in place
 // of the head's end, which net/http answers with 400.

@@ -185,7 +185,7 @@ func (c idleServed) EndUnused() {
 		return
 	}
 	switch t := c.conn.(type) { // Close of a tls.Conn may wait for the client
-	case *FollowedTLS:
+	case *followedTLS:
 		t.TLS.NetConn().Close()
 	case *tls.Conn:
 		t.NetConn().Close()

@@ -259,8 +259,8 @@ func (r *Rules) StripTrailer(trailer http.Header) {
 	}
 }
 
-// PublicTrailers returns those of a list of trailers' names that may be there.
-func PublicTrailers(list string) string {
+// publicTrailers returns those of a list of trailers' names that may be there.
+func publicTrailers(list string) string {
 	var names []string
 	for name := range grammar.Items([]string{list}) {
 		if IsTrailer(name) {
@@ -290,7 +290,7 @@ func CleanAnswer(h http.Header) {
 		}
 	}
 	if announced := h["Trailer"]; announced != nil {
-		if h.Set("Trailer", PublicTrailers(strings.Join(announced, ","))); h.Get("Trailer") == "" {
+		if h.Set("Trailer", publicTrailers(strings.Join(announced, ","))); h.Get("Trailer") == "" {
 			delete(h, "Trailer")
 		}
 	}
@@ -346,7 +346,7 @@ func ConnectionNames(values []string) func(name string) bool {
 // ToClient returns what goes on to the client of a field of an answer.
 func ToClient(name, value string) (string, bool) {
 	if name == "Trailer" {
-		value = PublicTrailers(value)
+		value = publicTrailers(value)
 		return value, value != ""
 	}
 	return value, isPublic(name)

@@ -101,8 +101,8 @@ type Sentinel struct {
 	Nodes   [2]*Server // the first one begins as master
 }
 
-// MasterName is the name under which a Sentinel knows its master.
-const MasterName = "keyway"
+// masterName is the name under which a Sentinel knows its master.
+const masterName = "keyway"
 
 // StartSentinel starts the three. A master that does not answer for a second
 // fails over.
@@ -118,20 +118,20 @@ func StartSentinel(t testing.TB) *Sentinel {
 	s.Watcher = startSentinelProcess(t, master)
 	s.Watcher.CLI("sentinel", "debug", "info-period", "200") // instead of 10 s
 	eventually(t, "the sentinel knows the replica", func() bool {
-		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", MasterName), strconv.Itoa(replica.port))
+		return strings.Contains(s.Watcher.CLI("sentinel", "replicas", masterName), strconv.Itoa(replica.port))
 	})
 	return s
 }
 
 // URL is redis-sentinel://…
 func (s *Sentinel) URL() string {
-	return "redis-sentinel://" + s.Watcher.Addr() + "?master=" + MasterName
+	return "redis-sentinel://" + s.Watcher.Addr() + "?master=" + masterName
 }
 
 // Master is the node that the Sentinel says is master.
 func (s *Sentinel) Master() *Server {
 	s.t.Helper()
-	addr := strings.Fields(s.Watcher.CLI("sentinel", "get-master-addr-by-name", MasterName))
+	addr := strings.Fields(s.Watcher.CLI("sentinel", "get-master-addr-by-name", masterName))
 	for _, n := range s.Nodes {
 		if len(addr) == 2 && net.JoinHostPort(addr[0], addr[1]) == n.Addr() {
 			return n
@@ -159,7 +159,7 @@ func (s *Sentinel) Switchover() {
 	old := s.Master()
 	awaitReplica(s.t, old)
 	eventually(s.t, "the sentinel finds a replica fit to be promoted", func() bool {
-		return s.Watcher.CLI("sentinel", "failover", MasterName) == "OK"
+		return s.Watcher.CLI("sentinel", "failover", masterName) == "OK"
 	})
 	s.promoted(old)
 	old.CLI("replicaof", "127.0.0.1", strconv.Itoa(s.Master().port))

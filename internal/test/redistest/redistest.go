@@ -176,10 +176,6 @@ func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.It
 // URL is redis://host:port.
 func (s *Server) URL() string { return "redis://" + s.Addr() }
 
-// Log is what the server wrote since its last start. The server must have
-// ended.
-func (s *Server) Log() string { return s.log.String() }
-
 // Stop ends the server as an operator would.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 

@@ -25,7 +25,7 @@ func startSentinelProcess(t TB, master *Server) *Server {
 		file := filepath.Join(s.dir, "sentinel.conf")
 		config := fmt.Sprintf("port %d\nbind 127.0.0.1\nsentinel monitor %[2]s 127.0.0.1 %[3]d 1\n"+
 			"sentinel down-after-milliseconds %[2]s 1000\nsentinel failover-timeout %[2]s 3000\n",
-			port, MasterName, master.port)
+			port, masterName, master.port)
 		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 			t.Fatal(err)
 		}

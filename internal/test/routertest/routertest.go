@@ -174,7 +174,7 @@ type Way func(t testing.TB, rt *router.Router) *Site
 func EachWay(t *testing.T, test func(t *testing.T, front Way)) {
 	t.Run("server", func(t *testing.T) { test(t, ThroughNetHTTP) })
 	t.Run("front", func(t *testing.T) { test(t, ThroughServer) })
-	t.Run("h2", func(t *testing.T) { test(t, ThroughH2) })
+	t.Run("h2", func(t *testing.T) { test(t, throughH2) })
 }
 
 // ThroughNetHTTP is a [Way] through the standard library's server.
@@ -200,8 +200,8 @@ func ThroughServer(t testing.TB, rt *router.Router) *Site {
 	return &Site{URL: "http://" + l.Addr().String(), Listener: l, HTTP: &http.Client{Transport: transport}}
 }
 
-// ThroughH2 is a [Way] through a [router.Server], for clients of HTTP/2.
-func ThroughH2(t testing.TB, rt *router.Router) *Site {
+// throughH2 is a [Way] through a [router.Server], for clients of HTTP/2.
+func throughH2(t testing.TB, rt *router.Router) *Site {
 	s := ThroughServer(t, rt)
 	s.HTTP, s.HTTP2 = kit.Client(t, "HTTP/2"), true
 	return s

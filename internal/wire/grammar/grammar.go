@@ -18,15 +18,15 @@ const (
 // IsToken reports whether s is a token, such as a method or a field's name.
 func IsToken[S ~string | ~[]byte](s S) bool {
 	for i := range len(s) {
-		if !IsTokenByte(s[i]) {
+		if !isTokenByte(s[i]) {
 			return false
 		}
 	}
 	return len(s) > 0
 }
 
-// IsTokenByte reports whether c may stand in a token.
-func IsTokenByte(c byte) bool {
+// isTokenByte reports whether c may stand in a token.
+func isTokenByte(c byte) bool {
 	switch {
 	case c < 64:
 		return tokenLow>>c&1 != 0

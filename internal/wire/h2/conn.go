@@ -78,8 +78,8 @@ const (
 	lingerTicks = 5 // for the client to read the last frames
 )
 
-// What a client may do of what costs more than it brings: calmMax at once, and
-// calmTick more at each tick.
+// What a client may do of what costs more than it brings: allowanceMax at
+// once, and allowanceTick more at each tick.
 const (
 	allowanceMax  = 10_000
 	allowanceTick = 1_000
@@ -223,7 +223,7 @@ func (c *Conn) end(err error) {
 // abortLocked ends all streams.
 func (c *Conn) abortLocked() {
 	for _, st := range c.streams {
-		st.failLocked(ErrClosed)
+		st.failLocked(errClosed)
 	}
 }
 

@@ -211,11 +211,11 @@ func TestRead(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 	c.send(raw(frameReset, 0, 1, word(uint32(Cancel))))
-	if err := <-got; err != ErrReset {
+	if err := <-got; err != errReset {
 		t.Errorf("reset by the client: %v", err)
 	}
 	c.send(open(3, false, list(":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/b", "content-length", "5")), data(3, true, "ab"))
-	if err := <-got; err != ErrBroken {
+	if err := <-got; err != errBroken {
 		t.Errorf("short: %v", err)
 	}
 }
@@ -231,7 +231,7 @@ func TestAnswers(t *testing.T) {
 		if err := s.End([]Field{{Name: "sum", Value: "1"}}); err != nil {
 			t.Error(err)
 		}
-		if err := s.Write([]byte("more"), false); err != ErrEnded {
+		if err := s.Write([]byte("more"), false); err != errEnded {
 			t.Errorf("Write behind the end: %v", err)
 		}
 	}, settingInitialWindow, 1<<20)

@@ -165,7 +165,7 @@ func TestEnds(t *testing.T) {
 		c.send(open(1, true, get()))
 		<-entered
 		c.send(raw(frameReset, 0, 1, word(8)))
-		if err := <-left; err != ErrReset {
+		if err := <-left; err != errReset {
 			t.Error(err)
 		}
 		c.settle() // and there is no answer
@@ -176,7 +176,7 @@ func TestEnds(t *testing.T) {
 		c.send(open(1, true, get()))
 		<-entered
 		c.nc.Close()
-		if err := <-left; err != ErrClosed {
+		if err := <-left; err != errClosed {
 			t.Error(err)
 		}
 		<-c.done
@@ -196,7 +196,7 @@ func TestEnds(t *testing.T) {
 		c.send(open(1, true, get()))
 		<-entered
 		c.send(open(2, true, get()))
-		if err := <-left; err != ErrClosed {
+		if err := <-left; err != errClosed {
 			t.Error(err)
 		}
 		c.expect("GOAWAY 1 PROTOCOL_ERROR", "closed")

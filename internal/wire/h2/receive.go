@@ -73,7 +73,7 @@ func (c *Conn) wasResetLocked(id uint32) bool { return slices.Contains(c.resets,
 // breachLocked resets a stream on which the client has broken the protocol.
 func (c *Conn) breachLocked(id uint32, code Code) error {
 	if st := c.streams[id]; st != nil {
-		st.giveUpLocked(code, ErrBroken)
+		st.giveUpLocked(code, errBroken)
 	} else {
 		c.sendResetLocked(id, code)
 	}
@@ -287,7 +287,7 @@ func (c *Conn) resetByLocked(f frame, p []byte) error {
 		return fatal(ProtocolError, "RST_STREAM of a stream that was never opened")
 	}
 	if st := c.streams[f.stream]; st != nil {
-		st.failLocked(ErrReset)
+		st.failLocked(errReset)
 		return c.chargeLocked(calmReset)
 	}
 	return c.chargeLocked(calmFrame)

@@ -7,10 +7,10 @@ import (
 
 // Errors of streams.
 var (
-	ErrClosed = errors.New("h2: the connection has ended")
-	ErrReset  = errors.New("h2: the client has given the request up")
-	ErrBroken = errors.New("h2: the client has broken the protocol on the stream")
-	ErrEnded  = errors.New("h2: the answer has ended already")
+	errClosed = errors.New("h2: the connection has ended")
+	errReset  = errors.New("h2: the client has given the request up")
+	errBroken = errors.New("h2: the client has broken the protocol on the stream")
+	errEnded  = errors.New("h2: the answer has ended already")
 )
 
 // Server is what connections have in common. Its fields must not change once it

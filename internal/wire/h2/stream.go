@@ -118,14 +118,14 @@ func (s *Stream) Reset(code Code) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	if s.overLocked() == nil {
-		s.giveUpLocked(code, ErrEnded)
+		s.giveUpLocked(code, errEnded)
 	}
 }
 
 // overLocked says why nothing can be sent any more.
 func (s *Stream) overLocked() error {
 	if s.err == nil && s.closed {
-		return ErrEnded
+		return errEnded
 	}
 	return s.err
 }
@@ -138,11 +138,11 @@ func (s *Stream) finish() {
 	switch {
 	case s.err != nil:
 	case !s.closed:
-		s.giveUpLocked(InternalError, ErrEnded)
+		s.giveUpLocked(InternalError, errEnded)
 	case !s.ended:
-		s.giveUpLocked(NoError, ErrEnded) // the answer is whole; the rest of the body is not wanted
+		s.giveUpLocked(NoError, errEnded) // the answer is whole; the rest of the body is not wanted
 	default:
-		s.failLocked(ErrEnded)
+		s.failLocked(errEnded)
 	}
 	c.grantLocked(len(s.body) - s.off - s.early)
 	s.memory = nil

@@ -19,8 +19,8 @@ var ErrBrokeOff = errors.New("hop1: the request broke off")
 
 // Errors of answers. The request may have run.
 var (
-	ErrMalformed = errors.New("hop1: the answer is malformed")
-	ErrTooLarge  = errors.New("hop1: the answer's head is too large")
+	errMalformed = errors.New("hop1: the answer is malformed")
+	errTooLarge  = errors.New("hop1: the answer's head is too large")
 )
 
 const (
@@ -180,11 +180,11 @@ func (x *Exchange) readHead() error {
 		case v == http1.Done:
 			x.r += x.head.Size
 			if x.heads += x.head.Size; x.heads > maxHead {
-				return x.fail(ErrTooLarge)
+				return x.fail(errTooLarge)
 			}
 			return x.begin()
 		case x.heads+x.w-x.r > maxHead:
-			return x.fail(ErrTooLarge)
+			return x.fail(errTooLarge)
 		}
 		x.makeRoom()
 		n, err := x.conn.nc.Read(x.buf[x.w:])
@@ -216,7 +216,7 @@ func (x *Exchange) begin() error {
 	x.Status, x.ContentLength, x.Fields = h.Status, h.ContentLength, h.Fields
 	switch {
 	case h.Status == http.StatusSwitchingProtocols:
-		return x.fail(fmt.Errorf("%w: it changes protocols", ErrMalformed))
+		return x.fail(fmt.Errorf("%w: it changes protocols", errMalformed))
 	case h.Status < 200:
 		return nil
 	}
@@ -277,13 +277,13 @@ func (x *Exchange) readOdd() (err error) {
 	read := bufio.NewReader(limited)
 	for interim := 0; ; interim++ {
 		if x.general, err = http.ReadResponse(read, &http.Request{Method: x.Method}); err != nil {
-			return x.fail(fmt.Errorf("%w: %w", ErrMalformed, err))
+			return x.fail(fmt.Errorf("%w: %w", errMalformed, err))
 		}
 		if x.general.StatusCode >= 200 {
 			break
 		}
 		if x.general.StatusCode == http.StatusSwitchingProtocols {
-			return x.fail(fmt.Errorf("%w: it changes protocols", ErrMalformed))
+			return x.fail(fmt.Errorf("%w: it changes protocols", errMalformed))
 		}
 	}
 	limited.N = 1<<63 - 1

@@ -134,12 +134,12 @@ func TestAnswers(t *testing.T) {
 		"cut head":        {"GET", ok + "Content-|", "", io.EOF, false},
 		"no answer":       {"GET", "|", "", io.EOF, false},
 		"bad chunks":      {"GET", ok + "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\nz\r\n\r\n", "200 -1 [] x", nil, false},
-		"not HTTP":        {"GET", "hello\r\n\r\n|", "", ErrMalformed, false},
-		"other protocol":  {"GET", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "", ErrMalformed, false},
-		"odd protocol":    {"GET", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n", "", ErrMalformed, false},
+		"not HTTP":        {"GET", "hello\r\n\r\n|", "", errMalformed, false},
+		"other protocol":  {"GET", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "", errMalformed, false},
+		"odd protocol":    {"GET", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n", "", errMalformed, false},
 		"large head":      {"GET", ok + "A: " + strings.Repeat("x", 100<<10) + "\r\nContent-Length: 0\r\n\r\n", "200 0 [{A " + strings.Repeat("x", 100<<10) + "}] ", nil, true},
-		"too large a one": {"GET", ok + strings.Repeat("A: "+strings.Repeat("x", 100<<10)+"\r\n", 11) + "\r\n", "", ErrTooLarge, false},
-		"interim ad lib":  {"GET", strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 110), "*", ErrTooLarge, false},
+		"too large a one": {"GET", ok + strings.Repeat("A: "+strings.Repeat("x", 100<<10)+"\r\n", 11) + "\r\n", "", errTooLarge, false},
+		"interim ad lib":  {"GET", strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 110), "*", errTooLarge, false},
 	}
 	for name, tt := range tests {
 		unasked := name == "too much" || name == "much after 204" || name == "after chunks"

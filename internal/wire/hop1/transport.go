@@ -127,11 +127,11 @@ func (t *trip) readHead() (*http.Response, error) {
 		res, err := http.ReadResponse(t.in, t.req)
 		switch {
 		case err != nil && t.limit.N <= 0:
-			return nil, ErrTooLarge
+			return nil, errTooLarge
 		case err != nil:
 			return nil, err
 		case res.StatusCode < 100:
-			return nil, fmt.Errorf("%w: its status is %d", ErrMalformed, res.StatusCode)
+			return nil, fmt.Errorf("%w: its status is %d", errMalformed, res.StatusCode)
 		case res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols:
 			t.limit.N = 1<<63 - 1
 			t.begin(res)

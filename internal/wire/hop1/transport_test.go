@@ -90,9 +90,9 @@ func TestRoundTripFails(t *testing.T) {
 		body error
 	}{
 		"no answer":      {raw: "|", head: io.ErrUnexpectedEOF},
-		"too large":      {raw: ok + strings.Repeat("A: "+strings.Repeat("x", 100<<10)+"\r\n", 11), head: ErrTooLarge},
-		"interim ad lib": {raw: strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 110), head: ErrTooLarge},
-		"no status":      {raw: strings.Repeat("HTTP/1.1 000 X\r\n\r\n", 2), head: ErrMalformed},
+		"too large":      {raw: ok + strings.Repeat("A: "+strings.Repeat("x", 100<<10)+"\r\n", 11), head: errTooLarge},
+		"interim ad lib": {raw: strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 110), head: errTooLarge},
+		"no status":      {raw: strings.Repeat("HTTP/1.1 000 X\r\n\r\n", 2), head: errMalformed},
 		"cut":            {raw: ok + "Content-Length: 5\r\n\r\nhe|", body: io.ErrUnexpectedEOF},
 	} {
 		t.Run(name, func(t *testing.T) {

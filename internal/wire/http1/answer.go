@@ -105,7 +105,7 @@ func (h *ResponseHead) field(line []byte) bool {
 			return false
 		}
 	}
-	if len(h.Fields) == MaxFields {
+	if len(h.Fields) == maxFields {
 		return false
 	}
 	h.Fields = append(h.Fields, f)

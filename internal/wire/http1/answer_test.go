@@ -66,7 +66,7 @@ func TestResponseVerdicts(t *testing.T) {
 		ok + "Connection: Upgrade\r\n\r\n":                                      HandOver,
 		ok + "Upgrade: h2c\r\n\r\n":                                             HandOver,
 		ok + "Pragma: no-cache\r\n\r\n":                                         HandOver,
-		ok + strings.Repeat("A: b\r\n", MaxFields+1) + "\r\n":                   HandOver,
+		ok + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n":                   HandOver,
 	} {
 		var h ResponseHead
 		if v := h.Parse([]byte(answer)); v != want {

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// ErrChunked means that a body's chunks are malformed.
-var ErrChunked = errors.New("http1: malformed chunks")
+// errChunked means that a body's chunks are malformed.
+var errChunked = errors.New("http1: malformed chunks")
 
 // Bounds of what is not data among chunks.
 const (
@@ -43,7 +43,7 @@ const (
 
 // Decode takes the next bytes of the message and returns the data in them,
 // which it moves to the front of b. Once the body has ended, rest is what
-// follows it. Its error is [ErrChunked].
+// follows it. Its error is errChunked.
 func (c *Chunked) Decode(b []byte) (data, rest []byte, err error) {
 	n := 0
 	for i := 0; i < len(b); {
@@ -58,7 +58,7 @@ func (c *Chunked) Decode(b []byte) (data, rest []byte, err error) {
 			}
 		default:
 			if !c.step(b[i]) {
-				return b[:n], nil, ErrChunked
+				return b[:n], nil, errChunked
 			}
 			i++
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// ErrFraming means that a request does not say in one way alone where its body
+// errFraming means that a request does not say in one way alone where its body
 // ends.
-var ErrFraming = errors.New("http1: ambiguous framing")
+var errFraming = errors.New("http1: ambiguous framing")
 
 // maxFramingLine is the longest line that a Follower takes, far above what a
 // server takes.
@@ -73,7 +73,7 @@ func (f *Follower) Check(p []byte) (n int, err error) {
 				f.line = append(f.line, p[n:]...)
 				n = len(p)
 				if len(f.line) > maxFramingLine {
-					f.err = fmt.Errorf("%w: a line of more than %d bytes", ErrFraming, maxFramingLine)
+					f.err = fmt.Errorf("%w: a line of more than %d bytes", errFraming, maxFramingLine)
 				}
 				continue
 			}
@@ -105,7 +105,7 @@ func (f *Follower) endLine(line []byte) error {
 		return f.chunkSize(line)
 	case atChunkEnd:
 		if len(line) > 0 {
-			return fmt.Errorf("%w: a chunk is longer than its size", ErrFraming)
+			return fmt.Errorf("%w: a chunk is longer than its size", errFraming)
 		}
 		f.state = atChunkSize
 	case atTrailer:
@@ -118,7 +118,7 @@ func (f *Follower) endLine(line []byte) error {
 
 func (f *Follower) field(line []byte) error {
 	if line[0] == ' ' || line[0] == '\t' {
-		return fmt.Errorf("%w: a folded line", ErrFraming)
+		return fmt.Errorf("%w: a folded line", errFraming)
 	}
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	switch {
@@ -127,7 +127,7 @@ func (f *Follower) field(line []byte) error {
 	case grammar.EqualFold(name, "content-length"):
 		length, ok := grammar.ParseLength(grammar.Trim(value))
 		if !ok || f.sized && length != f.length {
-			return fmt.Errorf("%w: Content-Length %q", ErrFraming, value)
+			return fmt.Errorf("%w: Content-Length %q", errFraming, value)
 		}
 		f.length, f.sized = length, true
 	}
@@ -137,9 +137,9 @@ func (f *Follower) field(line []byte) error {
 func (f *Follower) endHead() error {
 	switch {
 	case f.coded && f.sized:
-		return fmt.Errorf("%w: Content-Length beside Transfer-Encoding", ErrFraming)
+		return fmt.Errorf("%w: Content-Length beside Transfer-Encoding", errFraming)
 	case f.coded && f.old:
-		return fmt.Errorf("%w: Transfer-Encoding before HTTP/1.1", ErrFraming)
+		return fmt.Errorf("%w: Transfer-Encoding before HTTP/1.1", errFraming)
 	case f.coded:
 		f.state = atChunkSize
 	case f.length > 0:
@@ -154,7 +154,7 @@ func (f *Follower) chunkSize(line []byte) error {
 	digits, _, _ := bytes.Cut(line, []byte(";"))
 	size, err := strconv.ParseUint(string(bytes.TrimRight(digits, " \t")), 16, 64)
 	if err != nil || size > math.MaxInt64 {
-		return fmt.Errorf("%w: chunk size %q", ErrFraming, digits)
+		return fmt.Errorf("%w: chunk size %q", errFraming, digits)
 	}
 	f.state, f.left = atChunk, int64(size)
 	if size == 0 {

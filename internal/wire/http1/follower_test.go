@@ -46,7 +46,7 @@ func TestFollower(t *testing.T) {
 				n, err = f.Check([]byte(piece))
 				passed.WriteString(piece[:n])
 			}
-			if (err != nil) != (tt.bad != "") || err != nil && !errors.Is(err, ErrFraming) {
+			if (err != nil) != (tt.bad != "") || err != nil && !errors.Is(err, errFraming) {
 				t.Errorf("%s, in pieces of %d: %v", tt.name, size, err)
 			}
 			// Of a line in several pieces, the first have passed already.

@@ -96,8 +96,8 @@ func TestVerdicts(t *testing.T) {
 		"PUT / HTTP/1.1\r\n" + host + "Content-Length: 9223372036854775808\r\n\r\n":         HandOver,
 		"PUT / HTTP/1.1\r\n" + host + "Trailer: x\r\n\r\n":                                  HandOver,
 		"GET / HTTP/1.1\r\n" + host + "TE: trailers\r\n\r\n":                                HandOver,
-		"GET / HTTP/1.1\r\n" + host + strings.Repeat("A: b\r\n", MaxFields) + "\r\n":        Done,
-		"GET / HTTP/1.1\r\n" + host + strings.Repeat("A: b\r\n", MaxFields+1) + "\r\n":      HandOver,
+		"GET / HTTP/1.1\r\n" + host + strings.Repeat("A: b\r\n", maxFields) + "\r\n":        Done,
+		"GET / HTTP/1.1\r\n" + host + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n":      HandOver,
 		"GET / HTTP/1.1\r\n" + host + "HTTP2-Settings: x\r\nConnection: keep-alive\r\n\r\n": HandOver,
 	} {
 		var h Head

@@ -29,8 +29,8 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("verdict(%d)", uint8(v))
 }
 
-// MaxFields is how many fields a plain request has at most.
-const MaxFields = 100
+// maxFields is how many fields a plain request has at most.
+const maxFields = 100
 
 // Field is a header field. The name is as the client sent it.
 type Field struct {
@@ -178,7 +178,7 @@ func (h *Head) field(line []byte) bool {
 	case fieldUnusual:
 		return false
 	default:
-		if len(h.Fields) == MaxFields {
+		if len(h.Fields) == maxFields {
 			return false
 		}
 		h.Fields = append(h.Fields, f)

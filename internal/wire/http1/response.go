@@ -38,8 +38,8 @@ func AppendRequest(b []byte, method, target, host string) []byte {
 	return append(b, "\r\n"...)
 }
 
-// AppendLength appends a Content-Length.
-func AppendLength(b []byte, n int64) []byte {
+// appendLength appends a Content-Length.
+func appendLength(b []byte, n int64) []byte {
 	b = append(b, "Content-Length: "...)
 	b = strconv.AppendInt(b, n, 10)
 	return append(b, "\r\n"...)
@@ -92,7 +92,7 @@ func AppendFraming(b []byte, f Framing) []byte {
 	case chunked:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	case f.Declares():
-		b = AppendLength(b, f.Length)
+		b = appendLength(b, f.Length)
 	}
 	if f.Close {
 		b = append(b, "Connection: close\r\n"...)
@@ -150,7 +150,7 @@ func (d *Date) Append(b []byte, now time.Time) []byte {
 // or where servers want to know that there is none.
 func AppendRequestLength(b []byte, method string, n int64) []byte {
 	if n > 0 || method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
-		b = AppendLength(b, n)
+		b = appendLength(b, n)
 	}
 	return b
 }
