@@ -34,27 +34,35 @@ var zookeeperServer = server{
 		}
 		return []string{proc.Find("java"), jar}
 	},
-	version: func() []string { return []string{"readlink", zookeeperJar} },
-	start:   startZooKeeper,
-	url:     func(addr string) string { return addr },
-	clean:   cleanZooKeeper,
-	commands: func(ctx context.Context, addr string) (int64, error) {
-		c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-		if err != nil {
-			return 0, err
+	version:  func() []string { return []string{"readlink", zookeeperJar} },
+	start:    startZooKeeper,
+	url:      func(addr string) string { return addr },
+	clean:    cleanZooKeeper,
+	commands: zookeeperPackets,
+}
+
+// zookeeperPackets returns how many packets the server has received. It fails
+// while the server does not serve yet: it accepts connections before, but drops
+// what comes, and the client then waits for minutes.
+func zookeeperPackets(ctx context.Context, addr string) (int64, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return 0, err
+	}
+	if _, err := io.WriteString(c, "mntr"); err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(c)
+	for lines.Scan() {
+		if n, ok := strings.CutPrefix(lines.Text(), "zk_packets_received\t"); ok {
+			return strconv.ParseInt(n, 10, 64)
 		}
-		defer c.Close()
-		if _, err := io.WriteString(c, "mntr"); err != nil {
-			return 0, err
-		}
-		lines := bufio.NewScanner(c)
-		for lines.Scan() {
-			if n, ok := strings.CutPrefix(lines.Text(), "zk_packets_received\t"); ok {
-				return strconv.ParseInt(n, 10, 64)
-			}
-		}
-		return 0, fmt.Errorf("it does not say (%v)", lines.Err())
-	},
+	}
+	return 0, fmt.Errorf("it does not say (%v)", lines.Err())
 }
 
 // cleanZooKeeper removes the nodes below which locks were.
@@ -80,7 +88,11 @@ func startZooKeeper(l *launch) (spec proc.Spec, err error) {
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return spec, err
 	}
-	return proc.Spec{Program: proc.Find("java"), Args: []string{"-cp", zookeeperJar, "org.apache.zookeeper.server.ZooKeeperServerMain", path}}, nil
+	serves := func(ctx context.Context) error {
+		_, err := zookeeperPackets(ctx, net.JoinHostPort(l.host, l.port))
+		return err
+	}
+	return proc.Spec{Program: proc.Find("java"), Args: []string{"-cp", zookeeperJar, "org.apache.zookeeper.server.ZooKeeperServerMain", path}, Serves: serves}, nil
 }
 
 // zookeeper is the lock of ZooKeeper's recipe: a sequential ephemeral node, and

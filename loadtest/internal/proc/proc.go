@@ -67,6 +67,10 @@ type Spec struct {
 	CPUs    []int    // cores it may use; nil for all
 	Ready   string   // what a line of its output holds once it is ready; "" for no wait
 	Dial    string   // host:port that it accepts connections on once it is ready; "" for no wait
+
+	// Serves returns nil once it is ready, for a program that accepts connections
+	// before. It is called again and again; nil for no wait.
+	Serves func(context.Context) error
 }
 
 // Process is one that was started.
@@ -154,14 +158,14 @@ func (p *Process) await(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	if p.spec.Dial == "" {
+	if p.spec.Dial == "" && p.spec.Serves == nil {
 		return nil
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for {
-		if c, err := net.Dial("tcp", p.spec.Dial); err == nil {
-			return c.Close()
+		if p.answers(ctx) {
+			return nil
 		}
 		select {
 		case <-poll.C:
@@ -171,6 +175,18 @@ func (p *Process) await(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// answers reports whether the process accepts connections and serves.
+func (p *Process) answers(ctx context.Context) bool {
+	if p.spec.Dial != "" {
+		c, err := net.Dial("tcp", p.spec.Dial)
+		if err != nil {
+			return false
+		}
+		c.Close()
+	}
+	return p.spec.Serves == nil || p.spec.Serves(ctx) == nil
 }
 
 // Run starts a process that ends by itself, and returns the line that held
