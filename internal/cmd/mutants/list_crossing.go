@@ -74,7 +74,7 @@ func crossingMutations() []mutation {
 			rule: "what Connection names is dropped before the app is told of its execution",
 			file: "gateway/worker/handler.go",
 			old:  "	a := &appWriter{handler: h, upgrade: h.worker.fields.Clean(r.Header, true)}\n	setAppHeader(r.Header, x, baggage)\n",
-			new:  "	upgrade := h.worker.fields.Upgrade(r.Header)\n	StripKeyway(r.Header)\n	setAppHeader(r.Header, x, baggage)\n	a := &appWriter{handler: h, upgrade: upgrade}\n",
+			new:  "	upgrade := h.worker.fields.Upgrade(r.Header)\n	fields.StripKeyway(r.Header)\n	setAppHeader(r.Header, x, baggage)\n	a := &appWriter{handler: h, upgrade: upgrade}\n",
 			test: "./gateway/router -run ^TestConnectionDoesNotNameWhatTheAppIsTold$",
 		},
 		{

@@ -52,7 +52,7 @@ func leadMutations() []mutation {
 			file: "gateway/worker/shell.go",
 			old:  "	if !onRing || served < given {",
 			new:  "	if !onRing || served < 0*given {",
-			test: "./gateway/router -run ^TestReady",
+			test: "./gateway/worker -run ^TestReady",
 		},
 		{
 			rule: "a shared read is forgotten while its key is held",
