@@ -21,13 +21,13 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
-// Sizes of what a frontConn holds while it works; idle, it holds neither.
+// Sizes of what a http1Conn holds while it works; idle, it holds neither.
 const (
 	inSize  = 4 << 10  // of the first read; it grows up to the largest head that net/http takes
 	outSize = 16 << 10 // up to which an answer is collected to go in one write
 )
 
-// stage is what a frontConn is doing, for the clock.
+// stage is what a http1Conn is doing, for the clock.
 type stage int64
 
 const (
@@ -41,7 +41,7 @@ const (
 	stageBits = 3 // that a stage takes
 )
 
-// frontConn serves one client's connection on the fast way.
+// http1Conn serves one client's connection on the fast way.
 type http1Conn struct {
 	front *Server
 	conn  net.Conn
@@ -134,7 +134,7 @@ func (c *http1Conn) check(now int64, closing bool) {
 	}
 }
 
-// IdleFor implements idleConn.
+// IdleFor implements [conns.Idle].
 func (c *http1Conn) IdleFor(now int64) int64 {
 	switch s, expires := c.stage(); s {
 	case stageNew:
@@ -145,7 +145,7 @@ func (c *http1Conn) IdleFor(now int64) int64 {
 	return 0
 }
 
-// EndUnused implements idleConn.
+// EndUnused implements [conns.Idle].
 func (c *http1Conn) EndUnused() {
 	c.closing.Store(true)
 	if s, _ := c.stage(); s == stageNew || s == stageIdle {

@@ -85,10 +85,10 @@ func (c *h2Conn) check(_ int64, closing bool) { c.Check(closing) }
 // close implements servedConn.
 func (c *h2Conn) close() { c.Close() }
 
-// IdleFor implements idleConn.
+// IdleFor implements [conns.Idle].
 func (c *h2Conn) IdleFor(int64) int64 { return c.Idle() }
 
-// EndUnused implements idleConn.
+// EndUnused implements [conns.Idle].
 func (c *h2Conn) EndUnused() { c.EndIdle() }
 
 // h2Stream is a request that came over HTTP/2, and its answer. Its memory is

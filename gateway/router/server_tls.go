@@ -64,10 +64,10 @@ func (c handshake) check(_ int64, closing bool) {
 // close implements servedConn.
 func (c handshake) close() { c.NetConn().Close() }
 
-// IdleFor implements idleConn.
+// IdleFor implements [conns.Idle].
 func (c handshake) IdleFor(now int64) int64 { return now - c.began }
 
-// EndUnused implements idleConn.
+// EndUnused implements [conns.Idle].
 func (c handshake) EndUnused() { c.close() }
 
 // shake shakes hands, and hands the connection on.
