@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -38,10 +37,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	logger := o.log.Logger(stderr)
-	fallback.LogRedis(logger, slog.LevelDebug)
-	stopHangups := cli.LogHangups(logger)
-	defer stopHangups()
+	logger, stopLog := o.Logger(stderr)
+	defer stopLog()
 	listener, err := cli.Listen("listen", o.listen)
 	if err != nil {
 		return err
@@ -52,21 +49,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer admin.Close()
+	name, err := cli.MachineName(listener.Addr())
+	if err != nil {
+		return err
+	}
 
 	store, err := openStore(ctx, o, logger)
 	if err != nil {
 		return err
 	}
 	defer store.close()
-	members, err := gossip.Start(ctx, gossip.Config{
-		Settings:  o.settings,
-		Self:      ring.Member{Name: routerName(listener.Addr()), Role: ring.RoleRouter, State: ring.StateActive, Addr: listener.Addr().String(), Store: store.offer},
-		Bind:      o.gossip,
-		Advertise: o.gossipAdvertise,
-		Seeds:     o.join,
-		Keyring:   o.gossipKey,
-		Logger:    logger,
-	})
+	gossiping := o.Gossip
+	gossiping.Self = ring.Member{Name: "router-" + name, Role: ring.RoleRouter, State: ring.StateActive, Addr: listener.Addr().String(), Store: store.offer}
+	gossiping.Logger = logger
+	members, err := gossip.Start(ctx, gossiping)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -78,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopStore()
 
 	router, err := router.New(router.Config{
-		Members: members, Keys: o.keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, ReplayBytes: int64(o.replayBytes), MinBodyRate: o.bodyRate(), Upgrades: o.upgrades, TrustedProxies: o.trusted, Logger: logger,
+		Members: members, Keys: o.Keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, ReplayBytes: int64(o.replayBytes), MinBodyRate: o.bodyRate(), Upgrades: o.Upgrades, TrustedProxies: o.trusted, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -86,16 +82,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer router.Close()
 	p := &process{o: o, logger: logger, store: store, members: members, router: router}
 	return p.serve(ctx, stdout, listener, admin)
-}
-
-// routerName is as unique as the host's name and the port.
-func routerName(listen net.Addr) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	_, port, _ := net.SplitHostPort(listen.String())
-	return "router-" + host + "-" + port
 }
 
 // process is a router that runs.
@@ -135,15 +121,15 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 
 func (p *process) leave(ctx context.Context, requests requestServer) error {
 	p.leaving.Store(true)
-	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.drainTimeout)
+	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
 		p.logger.Debug("cannot announce leaving", "error", err)
 	}
-	drain, cancel := context.WithTimeout(ctx, p.o.drainTimeout)
+	drain, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
 	defer cancel()
 	err := requests.Shutdown(drain)
 	if errors.Is(err, context.DeadlineExceeded) {
-		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.drainTimeout)
+		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.DrainTimeout)
 		err = nil
 	}
 	end, cancel := context.WithTimeout(ctx, leaveTimeout)

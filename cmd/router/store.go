@@ -38,7 +38,7 @@ type backend struct {
 // openStore connects to --redis, or starts a store.
 func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, error) {
 	s := &backend{logger: logger}
-	url := o.redis
+	url := o.Redis
 	if url == "" {
 		embedded, err := store.StartEmbedded("127.0.0.1:0", rand.Text())
 		if err != nil {
@@ -48,12 +48,12 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 		logger.Warn("without --redis the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
 	}
 	var err error
-	s.client, err = store.New(url, store.Config{Settings: o.settings, NewCluster: o.newCluster, Logger: logger})
+	s.client, err = store.New(url, store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger})
 	if err != nil {
 		s.close()
 		return nil, cli.Usagef("--redis: %v", err)
 	}
-	if !o.newCluster {
+	if !o.NewCluster {
 		return s, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)

@@ -15,7 +15,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -36,10 +35,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return err
 	}
-	logger := o.log.Logger(stderr)
-	fallback.LogRedis(logger, slog.LevelDebug)
-	stopHangups := cli.LogHangups(logger)
-	defer stopHangups()
+	logger, stopLog := o.Logger(stderr)
+	defer stopLog()
 
 	previous, lock, err := lockIncarnations(o.lockFile, bootID())
 	if err != nil {
@@ -52,24 +49,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	defer listener.Close()
-	name, err := o.workerName(listener.Addr())
-	if err != nil {
-		return err
+	if o.name == "" {
+		if o.name, err = cli.MachineName(listener.Addr()); err != nil {
+			return fmt.Errorf("%w: choose a name with --name", err)
+		}
 	}
 	advertise, err := o.advertised(listener.Addr())
 	if err != nil {
 		return err
 	}
 
-	members, err := gossip.Start(ctx, gossip.Config{
-		Settings:  o.settings,
-		Self:      ring.Member{Name: name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: advertise, Link: true},
-		Bind:      o.gossip,
-		Advertise: o.gossipAdvertise,
-		Seeds:     o.join,
-		Keyring:   o.gossipKey,
-		Logger:    logger,
-	})
+	gossiping := o.Gossip
+	gossiping.Self = ring.Member{Name: o.name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: advertise, Link: true}
+	gossiping.Logger = logger
+	members, err := gossip.Start(ctx, gossiping)
 	if err != nil {
 		return err
 	}
@@ -90,17 +83,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer store.Close()
 
 	worker, err := worker.Start(worker.Config{
-		Members: members, Store: store, Name: name, Addr: advertise, Gossip: members.Addr(),
-		NewCluster: o.newCluster, ServeWithoutStore: o.onRedisLoss == "serve",
+		Members: members, Store: store, Name: o.name, Addr: advertise, Gossip: members.Addr(),
+		NewCluster: o.NewCluster, ServeWithoutStore: o.onRedisLoss == "serve",
 		Previous: previous, PreviousApp: o.upstream != nil, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
-		Keys: o.keys, Upgrades: o.upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, AppConnections: o.appConnections, MaxConnections: o.maxConnections, AbandonedTimeout: o.abandonedTimeout, Logger: logger,
+		Keys: o.Keys, Upgrades: o.Upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, AppConnections: o.appConnections, MaxConnections: o.maxConnections, AbandonedTimeout: o.abandonedTimeout, Logger: logger,
 	})
 	if err != nil {
 		return err
 	}
 	defer worker.Close()
 
-	handler := worker.Handler(&demo{worker: name})
+	handler := worker.Handler(&demo{worker: o.name})
 	if o.upstream != nil {
 		if handler, err = worker.Sidecar(o.upstream); err != nil {
 			return cli.Usagef("--upstream: %v", err)
@@ -121,12 +114,12 @@ func (o *options) openStore(ctx context.Context, members *gossip.Cluster, logger
 	open := func(url string, known ring.StoreID) (*store.Store, error) {
 		settings := members.Settings()
 		settings.Store = known
-		return store.New(url, store.Config{Settings: settings, NewCluster: o.newCluster, Logger: logger})
+		return store.New(url, store.Config{Settings: settings, NewCluster: o.NewCluster, Logger: logger})
 	}
-	if o.redis == "" {
+	if o.Redis == "" {
 		return openOffered(ctx, members, open, logger)
 	}
-	store, err := open(o.redis, 0)
+	store, err := open(o.Redis, 0)
 	if err != nil {
 		return nil, cli.Usagef("--redis: %v", err)
 	}
@@ -169,8 +162,8 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 		return fmt.Errorf("the server on %s ended: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	p.logger.Info("leaving: handing the partitions over", "grace", p.o.drainTimeout)
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.drainTimeout)
+	p.logger.Info("leaving: handing the partitions over", "grace", p.o.DrainTimeout)
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.o.DrainTimeout)
 	defer cancel()
 	err := p.worker.Drain(drain)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

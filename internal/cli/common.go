@@ -8,10 +8,98 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strconv"
+	"os"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
 )
+
+// Common holds the flags that router and worker have in common.
+type Common struct {
+	Keys         []gateway.KeySource
+	Upgrades     []string      // of --upgrade; not nil
+	Gossip       gossip.Config // without Self and Logger
+	Redis        string        // URL; "" for none
+	NewCluster   bool
+	DrainTimeout time.Duration
+
+	keys []string
+	log  Log
+}
+
+// Define defines the flags, with the defaults of --gossip and --join. The
+// caller may add to the groups, which are Requests, Cluster, Ownership and Log.
+func (c *Common) Define(f *Flags, bind string, join []string) {
+	settings := &c.Gossip.Settings
+	f.Group("Requests")
+	f.List(&c.keys, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}) or host; several, separated by spaces or by repeating the flag, are tried in their order. The same on all routers; a worker needs it for requests that come without a router")
+	f.List(&c.Upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade, which is not passed on with others; none for none. The same on routers and workers")
+	f.Group("Cluster")
+	f.String(&settings.Cluster, "cluster", ring.DefaultCluster, "`name` of the cluster; members of another one are refused")
+	f.Address(&c.Gossip.Bind, "gossip", bind, "`address` for gossip, UDP and TCP")
+	f.String(&c.Gossip.Advertise, "gossip-advertise", "", "host or host:port `address` at which members reach --gossip, if it is another one")
+	f.List(&c.Gossip.Seeds, "join", ", ", join, "gossip `addresses` of members to join, separated by commas; may be repeated")
+	f.Var((*Keyring)(&c.Gossip.Keyring), "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by commas; the first one encrypts")
+	f.Int(&settings.Ring.Partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
+	f.Group("Ownership")
+	f.String(&c.Redis, "redis", "", "`URL` of the Redis that keeps who owns what, the same on all members; without it a router runs a store of its own, which workers use and which is for one machine")
+	f.Duration(&settings.TTL, "session-ttl", ring.DefaultSessionTTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
+	f.Bool(&c.NewCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty store; only for the very first start of a cluster")
+	f.Duration(&c.DrainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for finishing requests on SIGTERM, and for handing partitions over")
+	f.Group("Log")
+	c.log.Define(f)
+}
+
+// Parse is Flags.Parse, and checks what these flags hold.
+func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
+	if err := f.Parse(args, w); err != nil {
+		return err
+	}
+	if slices.Equal(c.Upgrades, []string{"none"}) {
+		c.Upgrades = []string{}
+	}
+	for _, protocol := range c.Upgrades {
+		if err := gateway.CheckUpgrade(protocol); err != nil {
+			return Usagef("--upgrade: %v", err)
+		}
+	}
+	for _, spec := range c.keys {
+		source, err := gateway.ParseKeySource(spec)
+		if err != nil {
+			return Usagef("--key: %v", err)
+		}
+		c.Keys = append(c.Keys, source)
+	}
+	c.Gossip.Settings.KeySource = gateway.FormatKeySources(c.Keys)
+	if err := c.Gossip.Settings.Validate(); err != nil {
+		return Usagef("%v", err)
+	}
+	return nil
+}
+
+// Logger returns the logger that the flags ask for, which writes to w. It gets
+// what go-redis logs, too, and until stop is called each SIGHUP.
+func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
+	logger = c.log.Logger(w)
+	fallback.LogRedis(logger, slog.LevelDebug)
+	return logger, logHangups(logger)
+}
+
+// MachineName returns the host's name and the port of addr, such as web1-8080.
+func MachineName(addr net.Addr) (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("the host has no name: %w", err)
+	}
+	_, port, _ := net.SplitHostPort(addr.String())
+	return host + "-" + port, nil
+}
 
 // Log holds the flags of a command's log.
 type Log struct {
@@ -77,30 +165,6 @@ func decodeKey(s string) ([]byte, error) {
 		}
 	}
 	return nil, errors.New("not a key of 16, 24 or 32 bytes in hex or base64 (try: openssl rand -hex 32)")
-}
-
-// Address is the value of a flag that holds host:port.
-type Address string
-
-func (a *Address) String() string { return string(*a) }
-
-// Set accepts host:port with a number for a port; the host may be empty.
-func (a *Address) Set(s string) error {
-	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return fmt.Errorf("%q is not host:port", s)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("%q: the port is not a number from 0 to 65535", s)
-	}
-	*a = Address(s)
-	return nil
-}
-
-// Address defines a flag that holds host:port; an empty default means none.
-func (f *Flags) Address(p *string, name, def, usage string) {
-	*p = def
-	f.Var((*Address)(p), name, usage)
 }
 
 // Listen listens on the TCP address that the flag holds. Its error names the

@@ -5,45 +5,14 @@ import (
 	"strings"
 )
 
-// programFlags returns the flags of all programs, by name. One environment may
-// serve several programs, so each accepts the variables of the others.
-func programFlags() []string {
-	return []string{
-		"abandoned-timeout",
-		"admin",
-		"advertise",
-		"app-connections",
-		"cluster",
-		"drain-timeout",
-		"gossip",
-		"gossip-advertise",
-		"gossip-key",
-		"hold",
-		"join",
-		"key",
-		"listen",
-		"lock-file",
-		"log",
-		"log-level",
-		"max-connections",
-		"max-held",
-		"min-body-rate",
-		"name",
-		"new-cluster",
-		"on-redis-loss",
-		"partitions",
-		"queue",
-		"queue-per-key",
-		"redis",
-		"replay-bytes",
-		"session-ttl",
-		"tls-cert",
-		"tls-key",
-		"trusted-proxies",
-		"upgrade",
-		"upstream",
-	}
-}
+// programFlags are the flags of all programs. One environment may serve several
+// programs, so each accepts the variables of the others.
+const programFlags = `
+abandoned-timeout admin advertise app-connections cluster drain-timeout gossip
+gossip-advertise gossip-key hold join key listen lock-file log log-level
+max-connections max-held min-body-rate name new-cluster on-redis-loss partitions queue
+queue-per-key redis replay-bytes session-ttl tls-cert tls-key trusted-proxies upgrade
+upstream`
 
 // checkEnvironment refuses variables with our prefix that no program reads:
 // each is a setting that somebody believes to have set.
@@ -65,7 +34,7 @@ func (f *Flags) checkEnvironment(environ []string) error {
 
 // known returns the flags of this program and of the others, sorted.
 func (f *Flags) known() []string {
-	names := append(programFlags(), f.own()...)
+	names := append(strings.Fields(programFlags), f.own()...)
 	slices.Sort(names)
 	return slices.Compact(names)
 }

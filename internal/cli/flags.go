@@ -4,10 +4,12 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -38,6 +40,7 @@ type Flags struct {
 	about  string
 	set    *flag.FlagSet
 	groups []group
+	group  int // the index of the group that flags are defined in
 }
 
 type group struct {
@@ -51,9 +54,15 @@ func NewFlags(name, about string) *Flags {
 	return &Flags{name: name, about: about, set: flag.NewFlagSet(name, flag.ContinueOnError)}
 }
 
-// Group starts a group: the flags defined from here on stand under its title
-// in the help.
-func (f *Flags) Group(title string) { f.groups = append(f.groups, group{title: title}) }
+// Group starts a group, or goes on with the one of that title: the flags
+// defined from here on stand under it in the help.
+func (f *Flags) Group(title string) {
+	f.group = slices.IndexFunc(f.groups, func(g group) bool { return g.title == title })
+	if f.group < 0 {
+		f.group = len(f.groups)
+		f.groups = append(f.groups, group{title: title})
+	}
+}
 
 // Var defines a flag with a value of its own kind. In usage, a word in back
 // quotes names the flag's value, as in package flag.
@@ -61,41 +70,64 @@ func (f *Flags) Var(v flag.Value, name, usage string) {
 	if len(f.groups) == 0 {
 		f.Group("Flags")
 	}
-	last := &f.groups[len(f.groups)-1]
-	last.names = append(last.names, name)
+	g := &f.groups[f.group]
+	g.names = append(g.names, name)
 	f.set.Var(v, name, usage)
 }
 
 // String defines a flag that holds any text.
 func (f *Flags) String(p *string, name, def, usage string) {
-	*p = def
-	f.Var((*text)(p), name, usage)
+	addFlag(f, p, name, def, usage, func(s string) (string, error) { return s, nil })
 }
 
 // Int defines a flag that holds an integer of at least min.
 func (f *Flags) Int(p *int, name string, def, min int, usage string) {
-	*p = def
-	f.Var(&integer{p, min}, name, usage)
+	addFlag(f, p, name, def, usage, atLeast(min, strconv.Atoi, "an integer"))
 }
 
 // Bool defines a flag that is false by default and takes no value.
-func (f *Flags) Bool(p *bool, name, usage string) { f.Var((*boolean)(p), name, usage) }
+func (f *Flags) Bool(p *bool, name, usage string) {
+	addFlag(f, p, name, false, usage, func(s string) (bool, error) {
+		v, err := strconv.ParseBool(s)
+		if err != nil {
+			return false, fmt.Errorf("%q is neither true nor false", s)
+		}
+		return v, nil
+	})
+}
 
 // Duration defines a flag that holds a duration of at least min, such as 1m30s.
 func (f *Flags) Duration(p *time.Duration, name string, def, min time.Duration, usage string) {
-	*p = def
-	f.Var(&duration{p, min}, name, usage)
+	addFlag(f, p, name, def, usage, atLeast(min, time.ParseDuration, "a duration such as 500ms or 1m30s"))
 }
 
 // Choice defines a flag that holds one of the choices, the first by default.
 func (f *Flags) Choice(p *string, name, usage string, choices ...string) {
-	*p = choices[0]
-	f.Var(&choice{p, choices}, name, usage)
+	addFlag(f, p, name, choices[0], usage, func(s string) (string, error) {
+		if !slices.Contains(choices, s) {
+			return "", fmt.Errorf("%q is none of %s", s, strings.Join(choices, ", "))
+		}
+		return s, nil
+	})
 }
 
-// List defines a flag that may be repeated and whose values may be lists
-// separated by any of the characters in separators, if there are. What is given replaces
-// the default.
+// Address defines a flag that holds host:port with a number for a port; the
+// host may be empty. An empty default means none.
+func (f *Flags) Address(p *string, name, def, usage string) {
+	addFlag(f, p, name, def, usage, func(s string) (string, error) {
+		_, port, err := net.SplitHostPort(s)
+		if err != nil {
+			return "", fmt.Errorf("%q is not host:port", s)
+		}
+		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+			return "", fmt.Errorf("%q: the port is not a number from 0 to 65535", s)
+		}
+		return s, nil
+	})
+}
+
+// List defines a flag that may be repeated and whose values are lists separated
+// by any of the characters in separators. What is given replaces the default.
 func (f *Flags) List(p *[]string, name, separators string, def []string, usage string) {
 	*p = def
 	f.Var(&list{p: p, separators: separators}, name, usage)
@@ -116,18 +148,11 @@ func (f *Flags) Parse(args []string, w io.Writer) error {
 	if err := f.checkEnvironment(os.Environ()); err != nil {
 		return err
 	}
-	for _, g := range f.groups {
-		for _, name := range g.names {
-			if err := f.fromEnv(name); err != nil {
-				return err
-			}
+	for _, name := range f.own() {
+		if err := f.fromEnv(name); err != nil {
+			return err
 		}
 	}
-	f.set.VisitAll(func(d *flag.Flag) {
-		if l, ok := d.Value.(*list); ok {
-			l.given = false
-		}
-	})
 	for len(args) > 0 {
 		rest, err := f.fromArgs(args)
 		if err != nil {
@@ -154,8 +179,12 @@ func (f *Flags) fromEnv(name string) error {
 	if value == "" {
 		return nil
 	}
-	if err := f.set.Lookup(name).Value.Set(value); err != nil {
+	v := f.set.Lookup(name).Value
+	if err := v.Set(value); err != nil {
 		return Usagef("%s: %v", EnvName(name), err)
+	}
+	if l, ok := v.(*list); ok {
+		l.given = false
 	}
 	return nil
 }
@@ -173,7 +202,7 @@ func (f *Flags) fromArgs(args []string) ([]string, error) {
 	if def == nil {
 		return nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest(name, f.own()), f.name)
 	}
-	if _, isBool := def.Value.(*boolean); isBool && !hasValue {
+	if _, isBool := def.Value.(*flagValue[bool]); isBool && !hasValue {
 		value, hasValue = "true", true
 	}
 	if !hasValue {
@@ -188,6 +217,9 @@ func (f *Flags) fromArgs(args []string) ([]string, error) {
 	return rest, nil
 }
 
+// helpWidth is the length of a line of help in characters.
+const helpWidth = 88
+
 func (f *Flags) help(w io.Writer) {
 	fmt.Fprintf(w, "Usage: %s [flags]\n\n%s\n\n", f.name, strings.TrimSpace(f.about))
 	fmt.Fprintf(w, "Each flag can be set by an environment variable too: %s and its name, as %s for\n", envPrefix, EnvName("log-level"))
@@ -196,125 +228,72 @@ func (f *Flags) help(w io.Writer) {
 		fmt.Fprintf(w, "\n%s:\n", g.title)
 		for _, name := range g.names {
 			def := f.set.Lookup(name)
-			value, usage := flag.UnquoteUsage(def)
-			if _, isBool := def.Value.(*boolean); isBool {
-				value = ""
+			what, usage := flag.UnquoteUsage(def)
+			if _, isBool := def.Value.(*flagValue[bool]); isBool {
+				what = ""
 			}
-			fmt.Fprintf(w, "  %s\n        %s", strings.TrimSpace("--"+name+" "+value), strings.ReplaceAll(usage, "\n", "\n        "))
 			if def.DefValue != "" && def.DefValue != "false" {
-				fmt.Fprintf(w, " (default %s)", def.DefValue)
+				usage += " (default " + def.DefValue + ")"
+			}
+			fmt.Fprintf(w, "  %s", strings.TrimSpace("--"+name+" "+what))
+			column := helpWidth
+			for word := range strings.FieldsSeq(usage) {
+				if column += 1 + len(word); column > helpWidth {
+					fmt.Fprint(w, "\n       ")
+					column = len("        ") + len(word)
+				}
+				fmt.Fprint(w, " "+word)
 			}
 			fmt.Fprintln(w)
 		}
 	}
 }
 
-type text string
+// flagValue is the value of a flag that is not a list.
+type flagValue[T any] struct {
+	p     *T
+	parse func(string) (T, error)
+}
 
-func (t *text) String() string     { return string(*t) }
-func (t *text) Set(s string) error { *t = text(s); return nil }
+// addFlag defines a flag whose value parse reads. The error of parse quotes what
+// it was given.
+func addFlag[T any](f *Flags, p *T, name string, def T, usage string, parse func(string) (T, error)) {
+	*p = def
+	f.Var(&flagValue[T]{p, parse}, name, usage)
+}
 
-type boolean bool
+func (v *flagValue[T]) String() string { return fmt.Sprint(*v.p) }
 
-func (b *boolean) String() string { return strconv.FormatBool(bool(*b)) }
-
-func (b *boolean) Set(s string) error {
-	v, err := strconv.ParseBool(s)
-	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", s)
+func (v *flagValue[T]) Set(s string) error {
+	parsed, err := v.parse(s)
+	if err == nil {
+		*v.p = parsed
 	}
-	*b = boolean(v)
-	return nil
+	return err
 }
 
-type integer struct {
-	p   *int
-	min int
-}
-
-func (i *integer) String() string {
-	if i.p == nil {
-		return ""
+// atLeast returns parse with a lower bound; kind is for errors.
+func atLeast[T cmp.Ordered](min T, parse func(string) (T, error), kind string) func(string) (T, error) {
+	return func(s string) (T, error) {
+		v, err := parse(s)
+		if err != nil {
+			return v, fmt.Errorf("%q is not %s", s, kind)
+		}
+		if v < min {
+			return v, fmt.Errorf("%v is below %v", v, min)
+		}
+		return v, nil
 	}
-	return strconv.Itoa(*i.p)
 }
 
-func (i *integer) Set(s string) error {
-	v, err := strconv.Atoi(s)
-	if err != nil {
-		return fmt.Errorf("%q is not an integer", s)
-	}
-	if v < i.min {
-		return fmt.Errorf("%d is below %d", v, i.min)
-	}
-	*i.p = v
-	return nil
-}
-
-type duration struct {
-	p   *time.Duration
-	min time.Duration
-}
-
-func (d *duration) String() string {
-	if d.p == nil {
-		return ""
-	}
-	return d.p.String()
-}
-
-func (d *duration) Set(s string) error {
-	v, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration such as 500ms or 1m30s", s)
-	}
-	if v < d.min {
-		return fmt.Errorf("%v is below %v", v, d.min)
-	}
-	*d.p = v
-	return nil
-}
-
-type choice struct {
-	p       *string
-	choices []string
-}
-
-func (c *choice) String() string {
-	if c.p == nil {
-		return ""
-	}
-	return *c.p
-}
-
-func (c *choice) Set(s string) error {
-	if !slices.Contains(c.choices, s) {
-		return fmt.Errorf("%q is none of %s", s, strings.Join(c.choices, ", "))
-	}
-	*c.p = s
-	return nil
-}
-
+// list is the value of a flag that holds a list.
 type list struct {
 	p          *[]string
 	separators string
-	given      bool
+	given      bool // since the default or the environment's value
 }
 
-func (l *list) String() string {
-	if l.p == nil {
-		return ""
-	}
-	return strings.Join(*l.p, l.separator())
-}
-
-// separator returns what joins the values when they are shown.
-func (l *list) separator() string {
-	if l.separators == "" {
-		return " "
-	}
-	return l.separators[:1]
-}
+func (l *list) String() string { return strings.Join(*l.p, l.separators[:1]) }
 
 func (l *list) Set(s string) error {
 	items := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(l.separators, r) })

@@ -18,7 +18,6 @@ type options struct {
 	hold    time.Duration
 	join    []string
 	keys    []string
-	plain   []string
 	size    int
 	fresh   bool
 	keyring Keyring
@@ -33,8 +32,7 @@ func define(o *options) *Flags {
 	f.Group("Behaviour")
 	f.Duration(&o.hold, "hold", 15*time.Second, 0, "how long a request waits; `0` fails at once")
 	f.List(&o.keys, "key", " ", []string{"header:X-Key"}, "where the `key` is")
-	f.List(&o.plain, "plain", "", []string{"a b"}, "not a list")
-	f.Int(&o.size, "partitions", 4096, 1, "`number` of partitions")
+	f.Int(&o.size, "partitions", 4096, 1, "`number` of partitions, "+strings.Repeat("the same on all members, ", 5))
 	f.Bool(&o.fresh, "new-cluster", "the store is new")
 	f.Var(&o.keyring, "gossip-key", "`key` of gossip")
 	o.log.Define(f)
@@ -61,9 +59,6 @@ func TestPrecedence(t *testing.T) {
 	}
 	if want := []string{"query:a", "host", "host"}; !slices.Equal(o.keys, want) {
 		t.Errorf("key = %q, want %q", o.keys, want)
-	}
-	if len(o.plain) != 1 || o.plain[0] != "a b" {
-		t.Errorf("plain = %q", o.plain)
 	}
 	var out bytes.Buffer
 	o.log.Logger(&out).Debug("shown")
@@ -153,6 +148,11 @@ Behaviour:
 `
 	if !strings.HasPrefix(out.String(), want) {
 		t.Errorf("help:\n%s", out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		if strings.HasPrefix(line, "    ") && len(line) > helpWidth+1 {
+			t.Errorf("a line of help has %d characters: %q", len(line), line)
+		}
 	}
 	if !strings.Contains(out.String(), "  --new-cluster\n        the store is new\n") {
 		t.Errorf("a boolean shows a value or a default:\n%s", out.String())

@@ -45,10 +45,10 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// LogHangups makes the process ignore SIGHUP and log each one, until stop is
+// logHangups makes the process ignore SIGHUP and log each one, until stop is
 // called. There is nothing that could be loaded anew: settings are flags and
 // environment variables.
-func LogHangups(logger *slog.Logger) (stop func()) {
+func logHangups(logger *slog.Logger) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
