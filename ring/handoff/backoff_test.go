@@ -52,7 +52,7 @@ func TestALookIsNotDelayedByOnesThatFailed(t *testing.T) {
 	began := now.Mono
 	broken := true
 	m.pollEvery = 7 * m.cfg.TTL / 100 // so that failures fall between the moments that count
-	for m.State(0) != StateServing {
+	for m.parts[0].state != stateServing {
 		now = now.Add(max(m.Next(now), time.Microsecond))
 		if now.Mono-began > 3*m.cfg.TTL {
 			t.Fatal("never claims")

@@ -65,8 +65,8 @@ func TestWaitingRunsOnTheSlowerClock(t *testing.T) {
 	b.wall += time.Hour
 	w.step(b, Tick{})
 	w.settle(time.Second)
-	if b.m.Phase() != PhaseReleased {
-		t.Fatalf("b is %v", b.m.Phase())
+	if b.m.phase != phaseReleased {
+		t.Fatalf("b is %v", b.m.phase)
 	}
 	w.respawn(b)
 	w.settle(7 * time.Second)

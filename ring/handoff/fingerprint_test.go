@@ -287,7 +287,7 @@ func (f *fingerprinter) part(m *Machine, p int) {
 	f.bools(part.here, part.advance, m.snapshot.Version < f.w.store.parts[p].version)
 	f.record(p, part.record)
 	f.epoch(p, part.known)
-	if part.state == StateServing {
+	if part.state == stateServing {
 		f.epoch(p, part.epoch)
 	}
 }

@@ -19,17 +19,17 @@ func FuzzStep(f *testing.F) {
 		z.m.Step(z.now, Tick{})
 		if z.m.Next(z.now) == 0 && z.m.closing == 0 {
 			if es := z.m.Step(z.now, Tick{}); len(es) == 0 && z.m.Next(z.now) == 0 {
-				t.Errorf("a %v machine wants to be stepped for ever", z.m.Phase())
+				t.Errorf("a %v machine wants to be stepped for ever", z.m.phase)
 			}
 		}
 		serving := 0
 		for p := range z.m.parts {
-			if z.m.State(p) == StateServing {
+			if z.m.parts[p].state == stateServing {
 				serving++
 			}
 		}
-		if serving != z.m.Serving() {
-			t.Errorf("counts %d partitions, serves %d", z.m.Serving(), serving)
+		if serving != z.m.serving {
+			t.Errorf("counts %d partitions, serves %d", z.m.serving, serving)
 		}
 	})
 }

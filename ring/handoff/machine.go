@@ -63,7 +63,7 @@ type Machine struct {
 	out    []Effect
 	lastID uint64
 
-	phase      Phase
+	phase      phase
 	generation string
 	first      bool          // generation is the first that we saw
 	quarantine time.Duration // Mono until which we claim nothing of what the generation shows
@@ -92,9 +92,9 @@ type Machine struct {
 	highest int64 // epoch that we know of
 
 	parts   []partition
-	serving int           // partitions in StateServing
-	closing int           // partitions in StateClosing
-	busy    int           // partitions in StateClaiming or StateMoving
+	serving int           // partitions in stateServing
+	closing int           // partitions in stateClosing
+	busy    int           // partitions in stateClaiming or stateMoving
 	recheck bool          // something changed that partitions depend on
 	scanAt  time.Duration // Mono at which something changes by itself; 0 for never
 	changes []Change      // of the apply under way
@@ -108,7 +108,7 @@ type Machine struct {
 
 // partition is what the machine knows of one partition.
 type partition struct {
-	state   State
+	state   state
 	here    bool   // we served it in this generation, so its record is not one that came back from the past
 	advance bool   // its tokens run low
 	record  Record // as last read in this generation
@@ -197,24 +197,24 @@ func (m *Machine) take(in Input) {
 // act issues whatever is due.
 func (m *Machine) act() {
 	switch m.phase {
-	case PhaseStarting:
+	case phaseStarting:
 		if m.leaveBy {
 			m.end()
 		} else {
 			m.join()
 		}
-	case PhaseLive:
+	case phaseLive:
 		m.keepAlive()
 		m.look()
 		m.scan()
 		m.releaseDead()
 		m.sweep()
 		m.finish()
-	case PhaseReasserting:
+	case phaseReasserting:
 		m.join()
-	case PhaseLost:
+	case phaseLost:
 		m.finish()
-	case PhaseReleasing:
+	case phaseReleasing:
 		m.giveUp()
 	}
 }
@@ -229,7 +229,7 @@ func (m *Machine) Next(now Instant) time.Duration {
 		}
 	}
 	switch m.phase {
-	case PhaseLive:
+	case phaseLive:
 		due(&m.renew)
 		if m.observe.id == 0 {
 			soon(m.nextLook())
@@ -249,14 +249,14 @@ func (m *Machine) Next(now Instant) time.Duration {
 		if m.drained() {
 			soon(now.Mono)
 		}
-	case PhaseStarting, PhaseReasserting:
+	case phaseStarting, phaseReasserting:
 		switch {
 		case m.generation == "":
 			due(&m.fetch)
 		case m.closing == 0:
 			due(&m.register)
 		}
-	case PhaseReleasing:
+	case phaseReleasing:
 		due(&m.release)
 		soon(m.doneAt)
 	}
@@ -270,40 +270,9 @@ func (m *Machine) Next(now Instant) time.Duration {
 	return max(at-now.Mono, 0)
 }
 
-// Phase returns where the incarnation is in its life.
-func (m *Machine) Phase() Phase { return m.phase }
-
-// Lease returns the current lease.
-func (m *Machine) Lease() Lease { return m.lease }
-
-// State returns what the incarnation has to do with partition p.
-func (m *Machine) State(p int) State {
-	if !m.valid(p) {
-		return StateRemote
-	}
-	return m.parts[p].state
-}
-
 // Highest returns the highest epoch that the incarnation knows of: of records,
 // of its own changes, and of what it was told. It is a Floor for the next.
 func (m *Machine) Highest() int64 { return m.highest }
-
-// Serving returns how many partitions the incarnation serves.
-func (m *Machine) Serving() int { return m.serving }
-
-// Hint returns the record of partition p, for a refused request to follow. It
-// is not known while nobody owns the partition or this incarnation is about
-// to give it away.
-func (m *Machine) Hint(p int) (r Record, known bool) {
-	if !m.valid(p) {
-		return Record{}, false
-	}
-	r = m.parts[p].record
-	if r.Owner == "" || (r.Owner == m.me()) != (m.parts[p].state == StateServing) {
-		return Record{}, false
-	}
-	return r, true
-}
 
 func (m *Machine) me() string       { return m.cfg.Session.Incarnation }
 func (m *Machine) valid(p int) bool { return p >= 0 && p < len(m.parts) }
@@ -333,7 +302,7 @@ func (m *Machine) answered(c *call, r Reply, wait time.Duration) bool {
 }
 
 // setPhase alone writes the phase.
-func (m *Machine) setPhase(to Phase) {
+func (m *Machine) setPhase(to phase) {
 	if !phaseNext[m.phase][to] {
 		panic(fmt.Sprintf("handoff: session goes from %v to %v", m.phase, to))
 	}
@@ -341,7 +310,7 @@ func (m *Machine) setPhase(to Phase) {
 }
 
 // setState alone writes the state of a partition.
-func (m *Machine) setState(p int, to State) {
+func (m *Machine) setState(p int, to state) {
 	part := &m.parts[p]
 	if !stateNext[part.state][to] {
 		panic(fmt.Sprintf("handoff: partition %d goes from %v to %v", p, part.state, to))
@@ -352,13 +321,13 @@ func (m *Machine) setState(p int, to State) {
 	m.recheck = true
 }
 
-func (m *Machine) count(s State, by int) {
+func (m *Machine) count(s state, by int) {
 	switch s {
-	case StateServing:
+	case stateServing:
 		m.serving += by
-	case StateClosing:
+	case stateClosing:
 		m.closing += by
-	case StateClaiming, StateMoving:
+	case stateClaiming, stateMoving:
 		m.busy += by
 	}
 }

@@ -57,8 +57,8 @@ func live(t testing.TB, cfg Config) (*Machine, *modelStore, Instant) {
 	s.generation = "g0"
 	now := Instant{Mono: time.Second, Wall: time.Hour}
 	feed(m, s, now, Tick{})
-	if m.Phase() != PhaseLive || !m.observed {
-		t.Fatalf("machine is %v", m.Phase())
+	if m.phase != phaseLive || !m.observed {
+		t.Fatalf("machine is %v", m.phase)
 	}
 	return m, s, now
 }
@@ -88,25 +88,22 @@ func all(m *Machine, inc string) View {
 	}
 }
 
-func TestHints(t *testing.T) {
+func TestRecordsOfOthersAreLearned(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 2, NewCluster: true})
-	if _, known := m.Hint(0); known {
-		t.Error("knows an owner where there is none")
-	}
-	if _, known := m.Hint(-1); known || m.State(2) != StateRemote {
-		t.Error("knows partitions that do not exist")
+	if r := m.parts[0].record; r != (Record{}) {
+		t.Errorf("knows %v where there is no owner", r)
 	}
 	feed(m, s, now, all(m, "me"))
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
-	if r, known := m.Hint(0); !known || r != (Record{1, "me"}) || m.State(0) != StateServing || m.Serving() != 2 {
-		t.Errorf("hint %v %v, %v", r, known, m.State(0))
+	if r := m.parts[0].record; r != (Record{1, "me"}) || m.parts[0].state != stateServing || m.serving != 2 {
+		t.Errorf("%v, %v, serves %d", r, m.parts[0].state, m.serving)
 	}
 	s.write(now.Mono, 0, Record{5, "other"})
 	now = now.Add(time.Second)
 	feed(m, s, now, Changed{})
-	if r, known := m.Hint(0); !known || r != (Record{5, "other"}) {
-		t.Errorf("hint %v %v", r, known)
+	if r := m.parts[0].record; r != (Record{5, "other"}) || m.parts[0].state == stateServing {
+		t.Errorf("%v, %v", r, m.parts[0].state)
 	}
 }
 
@@ -125,15 +122,15 @@ func TestStaleRepliesAreIgnored(t *testing.T) {
 		t.Fatal("no renewal is due")
 	}
 	m.Step(now, Reply{ID: renew.ID})
-	lease := m.Lease()
+	lease := m.lease
 	if lease != NewLease(now, m.cfg.TTL) {
 		t.Fatalf("lease %v", lease)
 	}
 	m.Step(now.Add(time.Second), Reply{ID: renew.ID, Err: ErrSessionGone})
 	m.Step(now.Add(time.Second), Reply{ID: renew.ID + 1000})
 	m.Step(now.Add(time.Second), Reply{})
-	if m.Phase() != PhaseLive || m.Lease() != lease {
-		t.Errorf("a stale reply made the machine %v", m.Phase())
+	if m.phase != phaseLive || m.lease != lease {
+		t.Errorf("a stale reply made the machine %v", m.phase)
 	}
 }
 
@@ -158,13 +155,13 @@ func TestServeOnStoreLoss(t *testing.T) {
 			}
 		}
 		fail(time.Minute, Tick{})
-		if got := m.Lease().Admits(now); got != serve {
+		if got := m.lease.Admits(now); got != serve {
 			t.Errorf("serve %v: admits %v after a minute without the store", serve, got)
 		}
 		v := all(m, "me")
 		v.Digest = 2
 		fail(10*time.Second, v)
-		if m.Lease().Admits(now) {
+		if m.lease.Admits(now) {
 			t.Errorf("serve %v: admits though the view has changed", serve)
 		}
 	}
@@ -178,8 +175,8 @@ func TestBigMove(t *testing.T) {
 	feed(m, s, now, all(m, "me"))
 	now = now.Add(time.Second)
 	feed(m, s, now, Tick{})
-	if m.Serving() != 4096 {
-		t.Fatalf("serves %d", m.Serving())
+	if m.serving != 4096 {
+		t.Fatalf("serves %d", m.serving)
 	}
 	v := View{Digest: 2, Workers: []Peer{{"me", 2}, {"other", 2}}, Owners: make([]int32, 4096)}
 	for p := 0; p < 4096; p += 3 {
@@ -208,8 +205,8 @@ func TestBigMove(t *testing.T) {
 			queue = append(queue, m.Step(now, s.call(now.Mono, e))...)
 		}
 	}
-	if m.Serving() != 4096-1366 || worst > 64 || rounds != 22 {
-		t.Errorf("serves %d, %d closed at once, %d rounds", m.Serving(), worst, rounds)
+	if m.serving != 4096-1366 || worst > 64 || rounds != 22 {
+		t.Errorf("serves %d, %d closed at once, %d rounds", m.serving, worst, rounds)
 	}
 }
 
@@ -271,8 +268,8 @@ func TestLostLifeLeavesItsSuccessorAlone(t *testing.T) {
 		}
 	}
 	m.Step(now, Closed{Partition: 0, Running: []Execution{{"k", 7}}})
-	if m.Phase() != PhaseLost {
-		t.Fatalf("machine is %v", m.Phase())
+	if m.phase != phaseLost {
+		t.Fatalf("machine is %v", m.phase)
 	}
 	effects := m.Step(now, Finished{0, "k", 7})
 	if len(effects) != 1 {

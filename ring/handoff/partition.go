@@ -79,19 +79,19 @@ func (m *Machine) takeState(s PartitionState) {
 func (m *Machine) takeOurs(s PartitionState, fresh bool) {
 	part := &m.parts[s.Partition]
 	switch part.state {
-	case StateServing:
+	case stateServing:
 		if s.Record.Epoch > part.epoch {
 			part.epoch = s.Record.Epoch
 			part.advance = false
 			m.emit(Advance{Partition: s.Partition, Epoch: part.epoch})
 		}
 		m.reblock(s)
-	case StateRemote, StateClaiming, StateParked, StateMoving:
+	case stateRemote, stateClaiming, stateParked, stateMoving:
 		switch {
 		case fresh:
 			m.open(s)
-		case part.state == StateRemote:
-			m.setState(s.Partition, StateParked)
+		case part.state == stateRemote:
+			m.setState(s.Partition, stateParked)
 		}
 	}
 }
@@ -100,17 +100,17 @@ func (m *Machine) takeOurs(s PartitionState, fresh bool) {
 func (m *Machine) takeTheirs(s PartitionState) {
 	part := &m.parts[s.Partition]
 	switch part.state {
-	case StateServing:
+	case stateServing:
 		if s.Record.Epoch >= part.epoch {
 			m.close(s.Partition)
 			m.emit(CancelHandlers{Partition: s.Partition})
 		}
-	case StateClaiming:
+	case stateClaiming:
 		if s.Record != m.from(s.Partition) {
-			m.setState(s.Partition, StateRemote)
+			m.setState(s.Partition, stateRemote)
 		}
-	case StateParked, StateMoving:
-		m.setState(s.Partition, StateRemote)
+	case stateParked, stateMoving:
+		m.setState(s.Partition, stateRemote)
 	}
 }
 
@@ -127,7 +127,7 @@ func (m *Machine) from(p int) Record {
 // open starts to serve a partition that has been granted to us.
 func (m *Machine) open(s PartitionState) {
 	part := &m.parts[s.Partition]
-	m.setState(s.Partition, StateServing)
+	m.setState(s.Partition, stateServing)
 	part.here = true
 	part.epoch = s.Record.Epoch
 	part.advance = false
@@ -136,21 +136,21 @@ func (m *Machine) open(s PartitionState) {
 
 // close stops to serve a partition.
 func (m *Machine) close(p int) {
-	m.setState(p, StateClosing)
+	m.setState(p, stateClosing)
 	delete(m.inherited, p)
 	m.emit(CloseTable{Partition: p})
 }
 
 func (m *Machine) takeClosed(in Closed) {
-	if !m.valid(in.Partition) || m.parts[in.Partition].state != StateClosing {
+	if !m.valid(in.Partition) || m.parts[in.Partition].state != stateClosing {
 		return
 	}
 	m.list(in)
 	part := &m.parts[in.Partition]
-	if m.phase == PhaseLive && part.record.Owner == m.me() {
-		m.setState(in.Partition, StateParked)
+	if m.phase == phaseLive && part.record.Owner == m.me() {
+		m.setState(in.Partition, stateParked)
 	} else {
-		m.setState(in.Partition, StateRemote)
+		m.setState(in.Partition, stateRemote)
 	}
 }
 
@@ -171,7 +171,7 @@ func (m *Machine) scan() {
 		if len(m.changes) == m.cfg.Batch {
 			break
 		}
-		if m.parts[p].state == StateServing {
+		if m.parts[p].state == stateServing {
 			if m.goes(p) {
 				leave = append(leave, p)
 				continue
@@ -207,7 +207,7 @@ func (m *Machine) unclaimed() bool {
 		return true
 	}
 	for p := range m.parts {
-		if m.parts[p].state != StateRemote {
+		if m.parts[p].state != stateRemote {
 			return false
 		}
 	}
@@ -218,16 +218,16 @@ func (m *Machine) unclaimed() bool {
 func (m *Machine) decide(p int) {
 	part := &m.parts[p]
 	switch part.state {
-	case StateServing:
+	case stateServing:
 		if part.advance {
 			m.change(Change{Op: OpAdvance, Partition: p, From: part.record})
 		}
-	case StateParked:
+	case stateParked:
 		m.goForward(p)
-	case StateRemote:
+	case stateRemote:
 		switch {
 		case part.record.Owner == m.me():
-			m.setState(p, StateParked)
+			m.setState(p, stateParked)
 			m.goForward(p)
 		case m.wanted(p) == m.me() && !m.leaving && m.over(m.settled) && m.claimable(part.record):
 			m.claim(p)
@@ -248,7 +248,7 @@ func (m *Machine) goForward(p int) {
 	to := m.wanted(p)
 	switch {
 	case m.takes(to):
-		m.setState(p, StateMoving)
+		m.setState(p, stateMoving)
 		epoch := m.change(Change{Op: OpMove, Partition: p, From: part.record, To: to, Residue: slices.Clone(m.running[p])})
 		if m.on(guardKnown) {
 			part.known = epoch
@@ -260,7 +260,7 @@ func (m *Machine) goForward(p int) {
 
 func (m *Machine) claim(p int) {
 	part := &m.parts[p]
-	m.setState(p, StateClaiming)
+	m.setState(p, stateClaiming)
 	m.change(Change{Op: OpClaim, Partition: p, From: part.record})
 }
 
@@ -276,7 +276,7 @@ func (m *Machine) change(c Change) int64 {
 // takeSequenceLow notes that a partition needs another epoch. Its tokens may
 // be of a higher one than it is served at, if the store went back meanwhile.
 func (m *Machine) takeSequenceLow(in SequenceLow) {
-	if !m.valid(in.Partition) || m.parts[in.Partition].state != StateServing {
+	if !m.valid(in.Partition) || m.parts[in.Partition].state != stateServing {
 		return
 	}
 	part := &m.parts[in.Partition]
@@ -325,21 +325,21 @@ func (m *Machine) takeApply(r Reply) {
 func (m *Machine) settleChanges(refused bool) {
 	for _, c := range m.changes {
 		part := &m.parts[c.Partition]
-		undecided := part.state == StateMoving || part.state == StateClaiming
-		if !undecided && !(part.state == StateServing && part.advance) {
+		undecided := part.state == stateMoving || part.state == stateClaiming
+		if !undecided && !(part.state == stateServing && part.advance) {
 			continue
 		}
 		m.lookSoon()
-		if refused && part.state == StateMoving {
+		if refused && part.state == stateMoving {
 			m.missing(c.To) // or else the move would have been made
 		} else {
 			m.apply.next = m.now.Mono + m.retryEvery
 		}
 		switch {
 		case undecided && part.record.Owner == m.me():
-			m.setState(c.Partition, StateParked)
+			m.setState(c.Partition, stateParked)
 		case undecided:
-			m.setState(c.Partition, StateRemote)
+			m.setState(c.Partition, stateRemote)
 		}
 	}
 	m.changes = nil

@@ -17,8 +17,8 @@ func absent(t *testing.T) (*Machine, *modelStore, Instant) {
 	s.version = 1
 	now := Instant{Mono: time.Second, Wall: time.Hour}
 	feed(m, s, now, all(m, "me"))
-	if m.State(0) != StateServing {
-		t.Fatalf("partition 0 is %v", m.State(0))
+	if m.parts[0].state != stateServing {
+		t.Fatalf("partition 0 is %v", m.parts[0].state)
 	}
 	return m, s, now
 }

@@ -215,8 +215,8 @@ func (w *world) well() string {
 		case !p.up:
 		case p.leaving:
 			return p.name() + " has not left"
-		case p.m.Phase() != PhaseLive:
-			return fmt.Sprintf("%s is %v", p.name(), p.m.Phase())
+		case p.m.phase != phaseLive:
+			return fmt.Sprintf("%s is %v", p.name(), p.m.phase)
 		case len(p.before) > 0:
 			return p.before[0].me() + " has not been released"
 		case len(p.m.running)+len(p.m.inherited)+len(p.m.clears) > 0:
@@ -234,7 +234,7 @@ func (w *world) well() string {
 		}
 		for _, slot := range w.sc.views[w.ring][part] {
 			if p := w.procs[slot]; p.up && !p.leaving {
-				if p.m.State(part) != StateServing || !p.tables[part].open || len(p.tables[part].blocked) > 0 {
+				if p.m.parts[part].state != stateServing || !p.tables[part].open || len(p.tables[part].blocked) > 0 {
 					return fmt.Sprintf("partition %d is not served by %s (record %s)", part, p.name(), record(w.store.parts[part].record))
 				}
 				break

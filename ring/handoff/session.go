@@ -10,7 +10,7 @@ import (
 var errDeadline = errors.New("handoff: the session was not renewed before its deadline")
 
 // held reports whether a lease is running.
-func (m *Machine) held() bool { return m.phase == PhaseLive || m.phase == PhaseReasserting }
+func (m *Machine) held() bool { return m.phase == phaseLive || m.phase == phaseReasserting }
 
 // checkDeadlines compares the lease with the clocks.
 func (m *Machine) checkDeadlines() {
@@ -50,14 +50,14 @@ func (m *Machine) holdings() []Holding {
 	var hs []Holding
 	if !m.on(guardReassert) {
 		for p := range m.parts {
-			if m.parts[p].state == StateServing {
+			if m.parts[p].state == stateServing {
 				hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch})
 			}
 		}
 		return hs
 	}
 	for p := range m.parts {
-		if m.parts[p].state == StateServing {
+		if m.parts[p].state == stateServing {
 			hs = append(hs, Holding{Partition: p, Epoch: m.parts[p].epoch, Residue: slices.Clone(m.inherited[p])})
 		} else if r := m.running[p]; len(r) > 0 {
 			hs = append(hs, Holding{Partition: p, Residue: slices.Clone(r)})
@@ -96,7 +96,7 @@ func (m *Machine) takeReply(r Reply) {
 		}
 	case m.answered(&m.release, r, m.retryEvery):
 		if r.Err == nil {
-			m.setPhase(PhaseReleased)
+			m.setPhase(phaseReleased)
 			m.emit(Done{})
 		}
 	}
@@ -154,12 +154,12 @@ func (m *Machine) takeRegister(r Reply) {
 		}
 		return
 	}
-	m.setPhase(PhaseLive)
+	m.setPhase(phaseLive)
 	m.extend(m.register.sent)
 	m.renew.next = m.register.sent.Mono + m.renewEvery
 	m.observe.next = 0
 	for _, s := range r.States {
-		if m.valid(s.Partition) && m.parts[s.Partition].state == StateServing && s.Record.Owner == m.me() {
+		if m.valid(s.Partition) && m.parts[s.Partition].state == stateServing && s.Record.Owner == m.me() {
 			m.parts[s.Partition].here = true
 		}
 		m.takeState(s)
@@ -193,10 +193,10 @@ func (m *Machine) extend(sent Instant) {
 // on meanwhile. What was on its way belongs to the past: its outcome is
 // unknown, so no partition that was to move or to be claimed opens by it.
 func (m *Machine) reassert() {
-	if m.phase != PhaseLive {
+	if m.phase != phaseLive {
 		return
 	}
-	m.setPhase(PhaseReasserting)
+	m.setPhase(phaseReasserting)
 	m.generation = ""
 	m.forget()
 }
@@ -213,20 +213,20 @@ func (m *Machine) forget() {
 	m.deadPeer = ""
 	for p := range m.parts {
 		switch m.parts[p].state {
-		case StateClaiming, StateParked, StateMoving:
-			m.setState(p, StateRemote)
+		case stateClaiming, stateParked, stateMoving:
+			m.setState(p, stateRemote)
 		}
 	}
 }
 
 // lose ends the incarnation: nothing of it may start any more.
 func (m *Machine) lose(err error) {
-	m.setPhase(PhaseLost)
+	m.setPhase(phaseLost)
 	m.lease = Lease{}
 	m.forget()
 	m.emit(LeaseChanged{})
 	for p := range m.parts {
-		if m.parts[p].state == StateServing {
+		if m.parts[p].state == stateServing {
 			m.close(p)
 		}
 	}
@@ -250,7 +250,7 @@ func (m *Machine) end() {
 		m.emit(LeaseChanged{})
 	}
 	m.forget()
-	m.setPhase(PhaseReleasing)
+	m.setPhase(phaseReleasing)
 	m.giveUp()
 }
 
@@ -260,7 +260,7 @@ func (m *Machine) drained() bool {
 	if m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain) {
 		return false
 	}
-	return m.phase == PhaseLost || m.phase == PhaseLive && m.leaving && m.busy == 0 && len(m.clears) == 0 && m.unclaimed()
+	return m.phase == phaseLost || m.phase == phaseLive && m.leaving && m.busy == 0 && len(m.clears) == 0 && m.unclaimed()
 }
 
 // giveUp releases the session. After a TTL it has expired by itself.
@@ -271,7 +271,7 @@ func (m *Machine) giveUp() {
 	switch {
 	case m.now.Mono >= m.doneAt:
 		m.release = call{}
-		m.setPhase(PhaseReleased)
+		m.setPhase(phaseReleased)
 		m.emit(Done{})
 	case m.ready(&m.release):
 		m.emit(Release{ID: m.begin(&m.release), Incarnation: m.me()})

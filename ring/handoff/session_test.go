@@ -12,8 +12,8 @@ func TestEveryLeaseCancels(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
 	feed(m, s, now, all(m, "me"))
 	for round := range 3 {
-		lease := m.Lease()
-		for m.Lease() == lease {
+		lease := m.lease
+		for m.lease == lease {
 			now = now.Add(max(m.Next(now), time.Millisecond))
 			late := lease.Cancel.Passed(now)
 			cancelled := false
@@ -33,8 +33,8 @@ func TestEveryLeaseCancels(t *testing.T) {
 			if late && !cancelled {
 				t.Fatalf("lease %d passed its deadline, and no handler was cancelled", round)
 			}
-			if m.Phase() != PhaseLive {
-				t.Fatalf("machine is %v", m.Phase())
+			if m.phase != phaseLive {
+				t.Fatalf("machine is %v", m.phase)
 			}
 		}
 	}
@@ -60,8 +60,8 @@ func TestTheLeaseRunsFromBeforeItsRegistration(t *testing.T) {
 		t.Fatal("does not register")
 	}
 	effects := m.Step(sent.Add(m.cfg.TTL/10), s.call(sent.Mono, call))
-	if want := NewLease(sent, m.cfg.TTL); m.Lease() != want || !slices.Contains(effects, Effect(LeaseChanged{want})) {
-		t.Errorf("lease %v, want %v", m.Lease(), want)
+	if want := NewLease(sent, m.cfg.TTL); m.lease != want || !slices.Contains(effects, Effect(LeaseChanged{want})) {
+		t.Errorf("lease %v, want %v", m.lease, want)
 	}
 }
 
@@ -77,8 +77,8 @@ func TestGoneFromASnapshot(t *testing.T) {
 		t.Fatal("a renewal is due before the look")
 	}
 	effects := feed(m, s, now, Tick{})
-	if m.Phase() != PhaseReleasing && m.Phase() != PhaseReleased || !slices.Contains(effects, Effect(Lost{ErrSessionGone})) {
-		t.Errorf("machine is %v after %v", m.Phase(), effects)
+	if m.phase != phaseReleasing && m.phase != phaseReleased || !slices.Contains(effects, Effect(Lost{ErrSessionGone})) {
+		t.Errorf("machine is %v after %v", m.phase, effects)
 	}
 }
 

@@ -145,7 +145,7 @@ func (w *world) closeTable(p *proc, m *Machine, partition int) Closed {
 // the two see the same ring.
 func (w *world) checkMove(p *proc, m *Machine, partition int) {
 	to := m.wanted(partition)
-	if m.Phase() != PhaseLive || p.leaving || m.parts[partition].record.Owner != m.me() {
+	if m.phase != phaseLive || p.leaving || m.parts[partition].record.Owner != m.me() {
 		return
 	}
 	for i, q := range w.procs {

@@ -2,31 +2,31 @@ package handoff
 
 import "fmt"
 
-// Phase says where an incarnation is in its life.
-type Phase uint8
+// phase says where an incarnation is in its life.
+type phase uint8
 
 // The phases of an incarnation.
 const (
-	PhaseStarting    Phase = iota // not yet registered
-	PhaseLive                     // registered in the store's current generation
-	PhaseReasserting              // the store lost data: serving on under the old lease, registering again
-	PhaseLost                     // the session is gone: owns nothing, handlers end
-	PhaseReleasing                // nothing runs any more: giving the session up
-	PhaseReleased                 // the end
+	phaseStarting    phase = iota // not yet registered
+	phaseLive                     // registered in the store's current generation
+	phaseReasserting              // the store lost data: serving on under the old lease, registering again
+	phaseLost                     // the session is gone: owns nothing, handlers end
+	phaseReleasing                // nothing runs any more: giving the session up
+	phaseReleased                 // the end
 	phases
 )
 
-// State says what an incarnation has to do with a partition.
-type State uint8
+// state says what an incarnation has to do with a partition.
+type state uint8
 
 // The states of a partition.
 const (
-	StateRemote   State = iota // nothing: not ours, as far as we know
-	StateClaiming              // a claim of it is on its way
-	StateServing               // ours: its table is open
-	StateClosing               // its table is being closed
-	StateParked                // the record may be ours, but its table is closed and never opens at that epoch again
-	StateMoving                // a move to another incarnation is on its way
+	stateRemote   state = iota // nothing: not ours, as far as we know
+	stateClaiming              // a claim of it is on its way
+	stateServing               // ours: its table is open
+	stateClosing               // its table is being closed
+	stateParked                // the record may be ours, but its table is closed and never opens at that epoch again
+	stateMoving                // a move to another incarnation is on its way
 	states
 )
 
@@ -34,19 +34,19 @@ const (
 // which alone write the states, check them.
 var (
 	phaseNext = [phases][phases]bool{
-		PhaseStarting:    {PhaseLive: true, PhaseLost: true, PhaseReleasing: true},
-		PhaseLive:        {PhaseReasserting: true, PhaseLost: true, PhaseReleasing: true},
-		PhaseReasserting: {PhaseLive: true, PhaseLost: true, PhaseReleasing: true},
-		PhaseLost:        {PhaseReleasing: true},
-		PhaseReleasing:   {PhaseReleased: true},
+		phaseStarting:    {phaseLive: true, phaseLost: true, phaseReleasing: true},
+		phaseLive:        {phaseReasserting: true, phaseLost: true, phaseReleasing: true},
+		phaseReasserting: {phaseLive: true, phaseLost: true, phaseReleasing: true},
+		phaseLost:        {phaseReleasing: true},
+		phaseReleasing:   {phaseReleased: true},
 	}
 	stateNext = [states][states]bool{
-		StateRemote:   {StateClaiming: true, StateServing: true, StateParked: true},
-		StateClaiming: {StateServing: true, StateRemote: true, StateParked: true},
-		StateServing:  {StateClosing: true},
-		StateClosing:  {StateParked: true, StateRemote: true},
-		StateParked:   {StateMoving: true, StateClaiming: true, StateServing: true, StateRemote: true},
-		StateMoving:   {StateParked: true, StateServing: true, StateRemote: true},
+		stateRemote:   {stateClaiming: true, stateServing: true, stateParked: true},
+		stateClaiming: {stateServing: true, stateRemote: true, stateParked: true},
+		stateServing:  {stateClosing: true},
+		stateClosing:  {stateParked: true, stateRemote: true},
+		stateParked:   {stateMoving: true, stateClaiming: true, stateServing: true, stateRemote: true},
+		stateMoving:   {stateParked: true, stateServing: true, stateRemote: true},
 	}
 )
 
@@ -55,14 +55,14 @@ var (
 	stateNames = [states]string{"remote", "claiming", "serving", "closing", "parked", "moving"}
 )
 
-func (p Phase) String() string {
+func (p phase) String() string {
 	if p < phases {
 		return phaseNames[p]
 	}
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-func (s State) String() string {
+func (s state) String() string {
 	if s < states {
 		return stateNames[s]
 	}

@@ -58,8 +58,8 @@ func writes(f func()) (ok bool) {
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range []fmt.Stringer{
-		PhaseStarting, PhaseLive, PhaseReasserting, PhaseLost, PhaseReleasing, PhaseReleased, phases,
-		StateRemote, StateClaiming, StateServing, StateClosing, StateParked, StateMoving, states,
+		phaseStarting, phaseLive, phaseReasserting, phaseLost, phaseReleasing, phaseReleased, phases,
+		stateRemote, stateClaiming, stateServing, stateClosing, stateParked, stateMoving, states,
 		OpClaim, OpMove, OpAdvance, Op(9),
 	} {
 		name := s.String()

@@ -152,11 +152,11 @@ func machineMutations() []mutation {
 		{
 			rule: "a partition that a lost incarnation had is closed",
 			file: "ring/handoff/session.go",
-			old: `		if m.parts[p].state == StateServing {
+			old: `		if m.parts[p].state == stateServing {
 			m.close(p)
 `,
-			new: `		if m.parts[p].state == StateServing {
-			m.setState(p, StateClosing)
+			new: `		if m.parts[p].state == stateServing {
+			m.setState(p, stateClosing)
 `,
 			test: `./ring/handoff -run '^TestTranscripts$'`,
 		},
