@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -94,25 +95,25 @@ func (b *clientBody) Read(p []byte) (int, error) {
 // crosses reports whether requests for the partition go over the link, as far
 // as is known now.
 func (rt *Router) crosses(p int) bool {
-	t, ok := rt.routes.owner(p)
+	t, ok := rt.routes.Owner(p)
 	return !ok || t.Link
 }
 
 // send finds the worker that takes the request and leaves its answer in
 // x.answer. It returns an error that wraps errStreams, before anything was sent,
 // if the request has to go by way of net/http instead.
-func (x *upstreamRequest) send() error { return x.router.routes.route(x.ctx, x.partition, x.attempt) }
+func (x *upstreamRequest) send() error { return x.router.routes.Route(x.ctx, x.partition, x.attempt) }
 
-func (x *upstreamRequest) attempt(t target) outcome {
+func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
 	if !t.Link {
 		return x.attemptPlain(x.ctx, t)
 	}
 	x.sent = true
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
-		return outcome{err: errAbandons}
+		return routing.Outcome{Err: errAbandons}
 	}
-	x.request.Epoch, x.request.Account, x.request.Interims, x.peer = t.epoch, x, x, p
+	x.request.Epoch, x.request.Account, x.request.Interims, x.peer = t.Epoch, x, x, p
 	p.users.Add(1)
 	res, err := p.link.Do(x.ctx, &x.request)
 	if err != nil {
@@ -120,12 +121,12 @@ func (x *upstreamRequest) attempt(t target) outcome {
 		x.peer = nil
 		if x.request.Whole && errors.Is(err, link.ErrNotKept) {
 			x.sent, x.data = false, x.request.Taken()
-			return outcome{err: errStreams}
+			return routing.Outcome{Err: errStreams}
 		}
 		return x.classify(x.ctx, t.Member, err)
 	}
 	x.answer = answer{res.Status, res.ContentLength, res.Fields, res.Body}
-	return outcome{}
+	return routing.Outcome{}
 }
 
 // Interim implements [link.Interims].
@@ -145,34 +146,37 @@ func (x *upstreamRequest) Abandon(streams int) (ended func()) {
 }
 
 // classify says what an error of the link means.
-func (x *upstreamRequest) classify(ctx context.Context, m ring.Member, err error) outcome {
+func (x *upstreamRequest) classify(ctx context.Context, m ring.Member, err error) routing.Outcome {
 	if client := x.body.failed.Load(); client != nil {
-		return outcome{err: errors.Join(errClientBody, *client)}
+		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
 	}
 	refusal, refused := errors.AsType[*link.RefusedError](err)
 	switch {
 	case errors.Is(err, link.ErrNotKept):
-		return outcome{err: errBodiesFull}
-	case refused && refusal.Reason == link.NotOwner:
-		o := outcome{verdict: notOwner, err: errNoOwnerSaid}
-		if refusal.Owner != "" {
-			o.hint = hint{owner: refusal.Owner, epoch: refusal.Epoch}
-		}
-		return o
-	case refused && refusal.Reason == link.Busy:
-		return outcome{err: errBusy}
+		return routing.Outcome{Err: errBodiesFull}
 	case refused:
-		return outcome{verdict: notStarted, err: errNotAdmitting}
+		return refusedBy(refusal)
 	case ctx.Err() != nil:
-		return outcome{err: context.Cause(ctx)}
+		return routing.Outcome{Err: context.Cause(ctx)}
 	case errors.Is(err, link.ErrHeaderTooLarge):
-		return outcome{err: err}
+		return routing.Outcome{Err: err}
 	case errors.Is(err, link.ErrTooManyStreams):
-		return outcome{err: fmt.Errorf("%w: %s at %s", errWorkerFull, m.Name, m.Addr)}
+		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", errWorkerFull, m.Name, m.Addr)}
 	case errors.Is(err, link.ErrNotStarted):
-		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
+		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
 	}
-	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, m.Name, m.Addr, err)}
+	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, m.Name, m.Addr, err)}
+}
+
+// refusedBy says what a worker's own refusal means.
+func refusedBy(r *link.RefusedError) routing.Outcome {
+	switch r.Reason {
+	case link.NotOwner:
+		return routing.Outcome{Verdict: routing.NotOwner, Hint: routing.Hint{Owner: r.Owner, Epoch: r.Epoch}, Err: r}
+	case link.Busy:
+		return routing.Outcome{Err: errBusy}
+	}
+	return routing.Outcome{Verdict: routing.NotStarted, Err: r}
 }
 
 // close ends the use of the answer, which must have been read to its end or is

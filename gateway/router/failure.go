@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -47,7 +48,7 @@ func (f *failure) answer(w http.ResponseWriter, err error) {
 func (f *failure) reply(err error) reply {
 	c := &f.router.counters
 	r, counter, warning := reply{status: http.StatusBadGateway, text: errBroken.Error()}, &c.broken, "the worker did not answer"
-	unreachable, isUnreachable := errors.AsType[*unreachableError](err)
+	unreachable, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
 	case errors.Is(err, errClientBody), f.body.late():
 		r, counter, warning = reply{status: http.StatusBadRequest, text: errClientBody.Error(), close: true}, &c.badRequests, ""
@@ -57,8 +58,8 @@ func (f *failure) reply(err error) reply {
 	case f.ctx.Err() != nil:
 		r, counter, warning = reply{status: statusClientGone}, &c.clientGone, ""
 	case isUnreachable:
-		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: unreachable.public(), retry: true}, &c.unreachable, "no owner can be reached"
-	case errors.Is(err, errHoldFull), errors.Is(err, errBodiesFull):
+		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: unreachable.Public() + ", try again", retry: true}, &c.unreachable, "no owner can be reached"
+	case errors.Is(err, routing.ErrHoldFull), errors.Is(err, errBodiesFull):
 		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.holdFull, ""
 	case errors.Is(err, errWorkerFull):
 		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), ""
@@ -83,8 +84,6 @@ var errWorkerFull = errors.New("router: the worker is full")
 
 // errBusy: too many requests wait at the worker.
 var errBusy = errors.New("router: too many requests wait")
-
-var errHoldFull = errors.New("router: too many requests wait for an owner")
 
 // errBroken is wrapped by the error of a request that may have started.
 var errBroken = errors.New("router: the request may have started, but there is no answer")

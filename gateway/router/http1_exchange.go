@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -43,7 +44,7 @@ func (c *http1Conn) exchange() (handed, keep bool) {
 	} else {
 		c.enter(stageWorking, 0)
 	}
-	err = rt.routes.route(c.ctx, partition, x.try)
+	err = rt.routes.Route(c.ctx, partition, x.try)
 	if errors.Is(err, errStreams) && !x.sent {
 		rt.counters.requests.Add(-1) // the router will count it
 		c.enter(stageWorking, 0)
@@ -60,8 +61,8 @@ func (c *http1Conn) exchange() (handed, keep bool) {
 // pooledRequest is an upstreamRequest whose memory is used again and again.
 type pooledRequest struct {
 	upstreamRequest
-	fields link.Fields // memory for the request's
-	try    attemptFunc // attempt, made once
+	fields link.Fields     // memory for the request's
+	try    routing.Attempt // attempt, made once
 }
 
 // free closes the request. Its client may use nothing of it any more.

@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -97,10 +98,10 @@ type h2Stream struct {
 	upstreamRequest
 	conn   *h2Conn
 	stream *h2.Stream
-	try    attemptFunc // attempt, made once
-	failed func()      // interrupt, made once
-	sent   link.Fields // memory for the request's
-	out    []h2.Field  // and for the answer's
+	try    routing.Attempt // attempt, made once
+	failed func()          // interrupt, made once
+	sent   link.Fields     // memory for the request's
+	out    []h2.Field      // and for the answer's
 	values []string
 	headed bool // the head of the answer is on its way
 
@@ -172,7 +173,7 @@ func (s *h2Stream) exchange() bool {
 		s.request.Body, s.request.ContentLength = &s.body, n
 	}
 	s.stream.OnFail(s.failed)
-	switch err := rt.routes.route(s.ctx, partition, s.try); {
+	switch err := rt.routes.Route(s.ctx, partition, s.try); {
 	case errors.Is(err, errStreams) && !s.upstreamRequest.sent:
 		rt.counters.requests.Add(-1) // the router will count it
 		return false

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -20,23 +21,23 @@ import (
 
 // attemptPlain sends the request to a worker over HTTP/1.1. A body is read
 // whole before; what has a larger one, or trailers, goes another way.
-func (x *upstreamRequest) attemptPlain(ctx context.Context, t target) outcome {
+func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) routing.Outcome {
 	switch streams := !x.fits(); {
 	case streams && x.sent:
-		return outcome{verdict: notStarted, err: errStreams} // the link may have read of the body
+		return routing.Outcome{Verdict: routing.NotStarted, Err: errStreams} // the link may have read of the body
 	case streams:
-		return outcome{err: errStreams}
+		return routing.Outcome{Err: errStreams}
 	}
 	switch whole, err := x.keepBody(); {
 	case err != nil:
-		return outcome{err: errors.Join(errClientBody, err)}
+		return routing.Outcome{Err: errors.Join(errClientBody, err)}
 	case !whole:
-		return outcome{err: errStreams}
+		return routing.Outcome{Err: errStreams}
 	}
 	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	e := p.plain.Begin()
 	e.Method, e.Watched = x.request.Method, x.client.carry(e)
-	e.Message = x.appendMessage(e.Message, t.epoch)
+	e.Message = x.appendMessage(e.Message, t.Epoch)
 	err := e.Do(ctx)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
@@ -44,26 +45,26 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t target) outcome {
 		}
 		err = e.Continue()
 	}
-	o, refused := plainRefusal(e, err)
-	if err == nil && !refused {
+	refusal := plainRefusal(e, err)
+	if err == nil && refusal == nil {
 		x.spare = plainFields(x.spare, e.Fields)
 		x.answer = answer{e.Status, e.ContentLength, x.spare, plainBody{e}}
-		return outcome{}
+		return routing.Outcome{}
 	}
-	if refused {
+	if refusal != nil {
 		drain(e)
 	}
 	x.client.carry(nil)
 	e.Close()
 	switch {
-	case refused:
-		return o
+	case refusal != nil:
+		return refusedBy(refusal)
 	case ctx.Err() != nil:
-		return outcome{err: context.Cause(ctx)}
+		return routing.Outcome{Err: context.Cause(ctx)}
 	case errors.Is(err, hop1.ErrNotSent):
-		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
 	}
-	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
 }
 
 // fits reports whether the request can go to a worker that does not take the
@@ -108,10 +109,10 @@ func (x *upstreamRequest) appendMessage(b []byte, epoch int64) []byte {
 	return append(b, x.data...)
 }
 
-// plainRefusal reads what a worker says that refuses a request.
-func plainRefusal(e *hop1.Exchange, err error) (o outcome, refused bool) {
+// plainRefusal returns the worker's refusal of the request, nil for none.
+func plainRefusal(e *hop1.Exchange, err error) *link.RefusedError {
 	if err != nil {
-		return outcome{}, false
+		return nil
 	}
 	var said http.Header
 	for _, f := range e.Fields {
@@ -122,7 +123,7 @@ func plainRefusal(e *hop1.Exchange, err error) (o outcome, refused bool) {
 			said.Add(string(f.Name), string(f.Value))
 		}
 	}
-	return readRefusal(said)
+	return hop.ReadRefusal(said)
 }
 
 // drain reads the rest of a refusal if that is little, so that its connection

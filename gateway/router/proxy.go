@@ -14,6 +14,8 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 )
 
 // proxiedRequest is a request's way through the router.
@@ -71,7 +73,7 @@ func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 
 // RoundTrip finds the worker that takes the request and returns its answer.
 func (x *proxiedRequest) RoundTrip(out *http.Request) (res *http.Response, err error) {
-	err = x.router.routes.route(out.Context(), x.partition, func(t target) (o outcome) {
+	err = x.router.routes.Route(out.Context(), x.partition, func(t routing.Target) (o routing.Outcome) {
 		res, o = x.attempt(out, t)
 		return o
 	})
@@ -80,7 +82,7 @@ func (x *proxiedRequest) RoundTrip(out *http.Request) (res *http.Response, err e
 
 // attempt sends the request to a worker, once more if a pooled connection
 // turns out to have ended.
-func (x *proxiedRequest) attempt(out *http.Request, t target) (*http.Response, outcome) {
+func (x *proxiedRequest) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
 	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	var res *http.Response
 	var err error
@@ -99,45 +101,45 @@ func (x *proxiedRequest) attempt(out *http.Request, t target) (*http.Response, o
 	if err != nil {
 		return nil, x.classify(out.Context(), t, begun, err)
 	}
-	o, refused := readRefusal(res.Header)
-	if !refused {
-		return res, outcome{}
+	refusal := hop.ReadRefusal(res.Header)
+	if refusal == nil {
+		return res, routing.Outcome{}
 	}
 	begun = x.sending.seal()
 	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
 	res.Body.Close()
 	if begun {
-		return nil, outcome{err: fmt.Errorf("%w: %s refused it when part of its body had been sent", errBroken, t.Name)}
+		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", errBroken, t.Name)}
 	}
-	return nil, o
+	return nil, refusedBy(refusal)
 }
 
 // address makes the request for one attempt at a worker.
-func (x *proxiedRequest) address(out *http.Request, t target) *http.Request {
+func (x *proxiedRequest) address(out *http.Request, t routing.Target) *http.Request {
 	req := out.WithContext(out.Context())
 	url := *out.URL
 	url.Host = t.Addr
 	req.URL = &url
 	req.Header = maps.Clone(out.Header) // a former attempt may still be reading its own
-	if t.epoch > 0 {
-		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.epoch, 10))
+	if t.Epoch > 0 {
+		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.Epoch, 10))
 	}
 	return req
 }
 
 // classify says what the failure of an attempt means; begun is whether some of
 // a streamed body was read.
-func (x *proxiedRequest) classify(ctx context.Context, t target, begun bool, err error) outcome {
+func (x *proxiedRequest) classify(ctx context.Context, t routing.Target, begun bool, err error) routing.Outcome {
 	if client := x.body.failed.Load(); client != nil {
-		return outcome{err: errors.Join(errClientBody, *client)}
+		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
 	}
 	if ctx.Err() != nil {
-		return outcome{err: context.Cause(ctx)}
+		return routing.Outcome{Err: context.Cause(ctx)}
 	}
 	if errors.Is(err, errNotSent) && !begun {
-		return outcome{verdict: notStarted, err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
 	}
-	return outcome{err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
 }
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {

@@ -5,8 +5,9 @@
 // In the order in which a request meets them: server.go accepts connections,
 // http1.go and http2.go read requests and http1_exchange.go answers, or they leave
 // them to net/http (http2_handler.go, proxy.go). exchange.go is a request's way to
-// a worker and back over the link, plain.go that over HTTP/1.1. routes.go says
-// which worker, hold.go waits for one, peers.go has the connections to workers.
+// a worker and back over the link, plain.go that over HTTP/1.1. The package
+// internal/routing says which worker, and waits for one; peers.go has the
+// connections to workers.
 // failure.go says what a client reads where there is no worker's answer.
 package router
 
@@ -20,7 +21,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -28,6 +28,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -149,7 +150,7 @@ func (c *Config) bodyBytes() int64 {
 type Router struct {
 	cfg      Config
 	ring     ring.Config
-	routes   routes
+	routes   *routing.Routes
 	peers    peers
 	fields   fields.Rules
 	budget   budget
@@ -174,23 +175,17 @@ func New(cfg Config) (*Router, error) {
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	settings := cfg.Members.Settings().WithDefaults()
 	requestLog, flushLog := requestlog.New(cfg.Logger)
-	rt := &Router{
+	return &Router{
 		cfg:      cfg,
 		log:      requestLog,
 		flushLog: flushLog,
 		ring:     settings.Ring,
+		routes:   routing.New(cfg.Members, settings.Ring.Partitions, cfg.Hold, cfg.MaxHeld),
 		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)},
 		fields:   fields,
 		budget:   budget{limit: cfg.ReplayBytes},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-	}
-	rt.routes = routes{
-		members:  cfg.Members,
-		hints:    make([]atomic.Pointer[hint], settings.Ring.Partitions),
-		held:     holding{patience: cfg.Hold, limit: cfg.MaxHeld},
-		counters: &rt.counters,
-	}
-	return rt, nil
+	}, nil
 }
 
 // ServeHTTP implements [http.Handler].
@@ -235,7 +230,7 @@ func (rt *Router) Ready() error {
 	if refused := ring.ActiveWorkers(view.Refused); len(refused) > 0 {
 		return hop.OtherStore(rt.cfg.Members.Settings().Store, refused[0])
 	}
-	return errNoWorker
+	return routing.ErrNoWorker
 }
 
 // Lookup returns where requests for a key go first: to the owner that workers
@@ -246,6 +241,6 @@ func (rt *Router) Lookup(key string) (gateway.Route, error) {
 		return gateway.Route{}, err
 	}
 	p := rt.ring.Partition(key)
-	t, _ := rt.routes.owner(p)
-	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.epoch}, nil
+	t, _ := rt.routes.Owner(p)
+	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.Epoch}, nil
 }

@@ -18,20 +18,20 @@ type Stats struct {
 }
 
 type counters struct {
-	requests, badRequests, refusals, hops, unreachable, holdFull, broken, clientGone atomic.Int64
+	requests, badRequests, unreachable, holdFull, broken, clientGone atomic.Int64
 }
 
 // Stats returns the present counts.
 func (rt *Router) Stats() Stats {
-	c := &rt.counters
+	c, routes := &rt.counters, rt.routes.Stats()
 	return Stats{
 		Requests:    c.requests.Load(),
 		BadRequests: c.badRequests.Load(),
-		Held:        rt.routes.held.total.Load(),
-		Holding:     rt.routes.held.waiting.Load(),
+		Held:        routes.Held,
+		Holding:     routes.Holding,
 		BodyBytes:   rt.budget.inUse(),
-		Refusals:    c.refusals.Load(),
-		Hops:        c.hops.Load(),
+		Refusals:    routes.Refusals,
+		Hops:        routes.Hops,
 		Unreachable: c.unreachable.Load(),
 		HoldFull:    c.holdFull.Load(),
 		Broken:      c.broken.Load(),

@@ -5,6 +5,8 @@ package hop
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -49,3 +51,19 @@ const (
 	RefusedUnavailable = "unavailable" // 503: this worker admits nothing at the moment
 	RefusedBusy        = "busy"        // 429: too many requests wait, for the client to retry
 )
+
+// ReadRefusal returns the refusal after which a request goes elsewhere or waits,
+// nil for none. Apps cannot send its headers: their worker strips them.
+func ReadRefusal(h http.Header) *link.RefusedError {
+	switch h.Get(HeaderRefused) {
+	case RefusedNotOwner:
+		epoch, err := strconv.ParseInt(h.Get(gateway.HeaderEpoch), 10, 64)
+		if err != nil {
+			return &link.RefusedError{Reason: link.NotOwner}
+		}
+		return &link.RefusedError{Reason: link.NotOwner, Owner: h.Get(HeaderOwner), Epoch: epoch}
+	case RefusedUnavailable:
+		return &link.RefusedError{Reason: link.Unavailable}
+	}
+	return nil
+}

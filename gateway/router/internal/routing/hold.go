@@ -1,12 +1,16 @@
-package router
+package routing
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 )
+
+// ErrHoldFull says that there was no room for another request to wait.
+var ErrHoldFull = errors.New("router: too many requests wait for an owner")
 
 // How often the first of those who wait for a partition asks for its owner.
 const (
@@ -89,7 +93,7 @@ func (h *holding) reopening(l *waitlist) <-chan struct{} {
 
 // waiter is a request on a waitlist.
 type waiter struct {
-	routes    *routes
+	routes    *Routes
 	partition int
 	list      *waitlist
 	probes    bool
@@ -99,13 +103,13 @@ type waiter struct {
 // wait goes on making rounds until the request is settled or its patience
 // ends; if it ends during a round, and something has changed meanwhile, one
 // more follows. seen is what the last round went by, and why how it failed.
-func (r *routes) wait(ctx context.Context, p int, seen look, why error, attempt attemptFunc) error {
+func (r *Routes) wait(ctx context.Context, p int, seen look, why error, attempt Attempt) error {
 	if r.held.patience <= 0 {
 		return r.unreachable(p, why)
 	}
 	list, ok := r.held.join(p)
 	if !ok {
-		return errHoldFull
+		return ErrHoldFull
 	}
 	defer r.held.leave(p)
 	v := &waiter{routes: r, partition: p, list: list, pause: firstPause}
@@ -165,7 +169,7 @@ func (v *waiter) sleep(ctx context.Context, seen look) bool {
 
 // round makes a round; if the prober's is settled, or not refused for a while,
 // everybody wakes and another one may become the prober.
-func (v *waiter) round(ctx context.Context, attempt attemptFunc) (done bool, err error) {
+func (v *waiter) round(ctx context.Context, attempt Attempt) (done bool, err error) {
 	r, p := v.routes, v.partition
 	if !v.probes {
 		return r.round(ctx, p, attempt)

@@ -1,0 +1,236 @@
+// Package routing finds the worker that takes a request: the owner of the
+// request's partition, as far as that is known. It knows nothing of HTTP: how a
+// request is sent is the caller's [Attempt].
+//
+// [Routes.Route] goes by the ring and by what workers say of other owners
+// (routes.go). While a partition has no reachable owner its requests wait
+// (hold.go).
+package routing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+// maxHops is how many hints one round follows.
+const maxHops = 3
+
+// ErrNoWorker says that the view has no worker that could own the partition.
+var ErrNoWorker = errors.New("no worker is known")
+
+// Members is what routing needs to know of the cluster.
+type Members interface {
+	// View returns the present view; never nil.
+	View() *ring.View
+	// Changed returns a channel that is closed at the next change of View.
+	Changed() <-chan struct{}
+}
+
+// Routes finds the workers of requests, and remembers what workers say of owners.
+// Make one with [New].
+type Routes struct {
+	members        Members
+	hints          []atomic.Pointer[Hint] // by partition
+	held           holding
+	refusals, hops atomic.Int64
+}
+
+// New returns the routes to partitions of the members' ring. A request waits for
+// an owner for as long as patience, 0 or less for not at all, and at most limit
+// requests wait at one time.
+func New(members Members, partitions int, patience time.Duration, limit int) *Routes {
+	return &Routes{
+		members: members,
+		hints:   make([]atomic.Pointer[Hint], partitions),
+		held:    holding{patience: patience, limit: limit},
+	}
+}
+
+// Stats counts requests since the start.
+type Stats struct {
+	Held     int64 // waited for an owner
+	Holding  int64 // wait now
+	Refusals int64 // attempts that ended with NotOwner
+	Hops     int64 // hints followed
+}
+
+// Stats returns the present counts.
+func (r *Routes) Stats() Stats {
+	return Stats{r.held.total.Load(), r.held.waiting.Load(), r.refusals.Load(), r.hops.Load()}
+}
+
+// Hint is what a worker has said about a partition's owner. It stands for as
+// long as the owner is in the view, and until a hint of a higher epoch.
+type Hint struct {
+	Owner string // incarnation
+	Epoch int64
+}
+
+// Target is the worker that an attempt is made at.
+type Target struct {
+	ring.Member
+	Epoch int64 // highest one known of the partition, 0 for none
+}
+
+// Verdict says how an attempt ended.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Settled    Verdict = iota // answered, or failed for good: nothing else to try
+	NotOwner                  // refused: another worker owns the partition
+	NotStarted                // did not reach a worker that admits it, provably
+)
+
+// Outcome is an attempt's end.
+type Outcome struct {
+	Verdict Verdict
+	Hint    Hint  // with NotOwner; zero if the worker knows no owner
+	Err     error // why, unless answered
+}
+
+// Attempt sends the request to a worker.
+type Attempt func(t Target) Outcome
+
+// Route makes attempts for a request of partition p until one is settled, and
+// returns that one's error. If nobody takes the request it waits, see [New]; the
+// error is then an *[UnreachableError], [ErrHoldFull] or the context's cause.
+func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
+	seen := r.look(p)
+	done, err := r.round(ctx, p, attempt)
+	if done {
+		return err
+	}
+	return r.wait(ctx, p, seen, err, attempt)
+}
+
+// look is what decides where a round goes.
+type look struct {
+	view *ring.View
+	hint *Hint
+}
+
+func (r *Routes) look(p int) look {
+	return look{r.members.View(), r.hints[p].Load()}
+}
+
+// tried is an attempt of the present round.
+type tried struct {
+	incarnation string
+	epoch       int64
+}
+
+// round tries the owner that was learned and the one by the ring, and follows
+// hints. It reports whether the request is settled; if not, the error says why
+// the last attempt failed.
+func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, err error) {
+	var room [maxHops + 2]tried
+	past, hops := room[:0], 0
+	err = ErrNoWorker
+	for len(past) < cap(past) {
+		t, ok := r.next(p, past)
+		if !ok {
+			return false, err
+		}
+		past = append(past, tried{t.Incarnation, t.Epoch})
+		out := attempt(t)
+		if out.Verdict == Settled {
+			return true, out.Err
+		}
+		if ctx.Err() != nil {
+			return true, context.Cause(ctx)
+		}
+		err = out.Err
+		if out.Verdict == NotOwner {
+			r.refusals.Add(1)
+			if !r.learn(p, out.Hint) {
+				continue
+			}
+			if hops++; hops > maxHops {
+				return false, err
+			}
+			r.hops.Add(1)
+		}
+	}
+	return false, err
+}
+
+// next returns the worker to try after those of past: the learned owner, which
+// is worth another try once its epoch is higher than at the last one, or else
+// the owner by the ring.
+func (r *Routes) next(p int, past []tried) (Target, bool) {
+	now := r.look(p)
+	var epoch int64
+	if now.hint != nil {
+		epoch = now.hint.Epoch
+		m, ok := now.view.Find(now.hint.Owner)
+		if ok && m.Role == ring.RoleWorker && !wasTried(past, m.Incarnation, epoch) {
+			return Target{m, epoch}, true
+		}
+	}
+	m, ok := now.view.Owner(p)
+	if !ok || wasTried(past, m.Incarnation, 0) {
+		return Target{}, false
+	}
+	return Target{m, epoch}, true
+}
+
+func wasTried(past []tried, incarnation string, since int64) bool {
+	for _, t := range past {
+		if t.incarnation == incarnation && t.epoch >= since {
+			return true
+		}
+	}
+	return false
+}
+
+// learn keeps a hint of a known worker that is newer than what is known, and
+// reports whether it did. Requests that wait for the partition then go on.
+func (r *Routes) learn(p int, h Hint) bool {
+	m, ok := r.members.View().Find(h.Owner)
+	if !ok || m.Role != ring.RoleWorker {
+		return false
+	}
+	for {
+		old := r.hints[p].Load()
+		if old != nil && h.Epoch <= old.Epoch || h.Epoch <= 0 {
+			return false
+		}
+		if r.hints[p].CompareAndSwap(old, &h) {
+			r.held.wakeAll(p)
+			return true
+		}
+	}
+}
+
+// Owner returns where a request for the partition would go first.
+func (r *Routes) Owner(p int) (Target, bool) { return r.next(p, nil) }
+
+// UnreachableError says that nobody has taken a request.
+type UnreachableError struct {
+	partition int
+	owner     string // name of the last known owner; empty for none
+	why       error
+}
+
+func (r *Routes) unreachable(p int, why error) error {
+	t, _ := r.Owner(p)
+	return &UnreachableError{p, t.Name, why}
+}
+
+func (e *UnreachableError) Error() string { return e.Public() + ": " + e.why.Error() }
+
+func (e *UnreachableError) Unwrap() error { return e.why }
+
+// Public is the part of the error that a client may read: it names no address.
+func (e *UnreachableError) Public() string {
+	if e.owner == "" {
+		return fmt.Sprintf("router: partition %d has no owner at the moment", e.partition)
+	}
+	return fmt.Sprintf("router: partition %d has no reachable owner at the moment (last known: %s)", e.partition, e.owner)
+}
