@@ -140,8 +140,3 @@ func cutUint(b []byte) (n uint64, rest []byte, ok bool) {
 func alias(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
-
-// aliasBytes returns s as bytes without copying: they must not be changed.
-func aliasBytes(s string) []byte {
-	return unsafe.Slice(unsafe.StringData(s), len(s))
-}

@@ -19,6 +19,8 @@ import (
 	"testing/iotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // outcome is what a client sees of an answer.
@@ -365,7 +367,13 @@ func overLink(ctx context.Context, c *Client, r *http.Request) outcome {
 	if resp.ContentLength >= 0 {
 		h.Set("Content-Length", fmt.Sprint(resp.ContentLength))
 	} else if r.Method != "HEAD" {
-		trailer = declared(h)
+		for name := range grammar.Items(h["Trailer"]) {
+			if trailer == nil {
+				trailer = http.Header{}
+			}
+			trailer[http.CanonicalHeaderKey(name)] = nil
+		}
+		h.Del("Trailer")
 	}
 	for name, values := range resp.Body.Trailer().Header() {
 		if trailer == nil {
