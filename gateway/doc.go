@@ -6,7 +6,7 @@
 // The way of a request:
 //
 //	client ──▶ router.Server          HTTP/1.1, HTTP/2, or net/http's server
-//	             │  ExtractKey        key ─▶ partition ─▶ owner, by the ring or by a hint
+//	             │  KeySources        key ─▶ partition ─▶ owner, by the ring or by a hint
 //	             │  hold              while the partition has no owner
 //	             ▼
 //	           link, or HTTP/1.1      with Keyway-Key, and without what may not cross

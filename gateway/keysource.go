@@ -89,24 +89,25 @@ func (s KeySource) Header() string {
 	return s.name
 }
 
-// FormatKeySources returns the sources' forms in their order, separated by
-// spaces.
-func FormatKeySources(sources []KeySource) string {
-	specs := make([]string, len(sources))
-	for i, s := range sources {
-		specs[i] = s.spec
+// KeySources are where to look for a request's key, the first one first.
+type KeySources []KeySource
+
+// String returns the sources' forms in their order, separated by spaces.
+func (s KeySources) String() string {
+	specs := make([]string, len(s))
+	for i := range s {
+		specs[i] = s[i].spec
 	}
 	return strings.Join(specs, " ")
 }
 
-// ExtractKey returns the key that the first of the sources yields which yields
-// one. A source is skipped if what it names is absent or empty. The error
-// wraps [ErrNoKey] if every source is skipped, and [ErrBadKey] if the value
-// does not pass [CheckKey], is not decodable, is given more than once with
-// different values, or, for a path, stands in one that is not in its shortest
-// form.
-func ExtractKey(sources []KeySource, r *http.Request) (string, error) {
-	return ExtractKeyFrom(sources, (*httpRequest)(r))
+// Extract returns the key from the first source that has one. A source is
+// skipped if what it names is absent or empty. The error wraps [ErrNoKey] if
+// every source is skipped, and [ErrBadKey] if the value does not pass
+// [CheckKey], is not decodable, is given more than once with different values,
+// or, for a path, stands in one that is not in its shortest form.
+func (s KeySources) Extract(r *http.Request) (string, error) {
+	return s.ExtractFrom((*httpRequest)(r))
 }
 
 // Keyed is a request of any form as key sources see it.
@@ -124,11 +125,10 @@ func (r *httpRequest) KeyQuery() string               { return r.URL.RawQuery }
 func (r *httpRequest) KeyPath() string                { return r.URL.EscapedPath() }
 func (r *httpRequest) KeyHost() string                { return r.Host }
 
-// ExtractKeyFrom is [ExtractKey] for a request of another form.
-func ExtractKeyFrom(sources []KeySource, r Keyed) (string, error) {
-	for i := range sources {
-		s := &sources[i]
-		key, err := s.extract(r)
+// ExtractFrom is [KeySources.Extract] for a request of another form.
+func (s KeySources) ExtractFrom(r Keyed) (string, error) {
+	for i := range s {
+		key, err := s[i].extract(r)
 		if err == nil && key == "" {
 			continue
 		}
@@ -136,11 +136,11 @@ func ExtractKeyFrom(sources []KeySource, r Keyed) (string, error) {
 			err = CheckKey(key)
 		}
 		if err != nil {
-			return "", fmt.Errorf("%w (from %s)", err, s.spec)
+			return "", fmt.Errorf("%w (from %s)", err, s[i].spec)
 		}
 		return key, nil
 	}
-	return "", fmt.Errorf("%w: send it in %s", ErrNoKey, strings.ReplaceAll(FormatKeySources(sources), " ", " or "))
+	return "", fmt.Errorf("%w: send it in %s", ErrNoKey, strings.ReplaceAll(s.String(), " ", " or "))
 }
 
 // extract returns "" for a source that is absent.

@@ -91,7 +91,7 @@ func TestKeySources(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			key, err := gateway.ExtractKey(kit.KeySources(t, tt.specs...), tt.request)
+			key, err := kit.KeySources(t, tt.specs...).Extract(tt.request)
 			if key != tt.key || !errors.Is(err, tt.err) || (err != nil) != (tt.err != nil) {
 				t.Errorf("got %q, %v; want %q, %v", key, err, tt.key, tt.err)
 			}
@@ -100,7 +100,7 @@ func TestKeySources(t *testing.T) {
 }
 
 func TestMissingKeyNamesTheSources(t *testing.T) {
-	_, err := gateway.ExtractKey(kit.KeySources(t, "header:x-key", "query:id"), request("/"))
+	_, err := kit.KeySources(t, "header:x-key", "query:id").Extract(request("/"))
 	if err == nil || !strings.Contains(err.Error(), "header:X-Key or query:id") {
 		t.Error(err)
 	}
@@ -144,7 +144,7 @@ func TestKeySourceText(t *testing.T) {
 			t.Errorf("%q: %q, want %q", spec, got, want)
 		}
 	}
-	if _, err := gateway.ExtractKey(make([]gateway.KeySource, 1), request("/")); !errors.Is(err, gateway.ErrNoKey) {
+	if _, err := make(gateway.KeySources, 1).Extract(request("/")); !errors.Is(err, gateway.ErrNoKey) {
 		t.Errorf("zero source: %v", err)
 	}
 }
@@ -152,7 +152,7 @@ func TestKeySourceText(t *testing.T) {
 func TestExtractingAllocatesNothing(t *testing.T) {
 	all := kit.KeySources(t, "header:X-Absent", "query:absent", "cookie:absent", "path:/absent/{key}", "path:/o/{key}")
 	r := request("/o/7?a=b", "Cookie: a=b; c=d")
-	if n := testing.AllocsPerRun(100, func() { gateway.ExtractKey(all, r) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { all.Extract(r) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -175,7 +175,7 @@ func FuzzParseKeySource(f *testing.F) {
 			return
 		}
 		r := &http.Request{Method: "GET", Host: "h", URL: u, Header: http.Header{}}
-		key, err := gateway.ExtractKey([]gateway.KeySource{s}, r)
+		key, err := gateway.KeySources{s}.Extract(r)
 		if err == nil && gateway.CheckKey(key) != nil {
 			t.Fatalf("bad key %q", key)
 		}
@@ -222,7 +222,7 @@ func FuzzExtractKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, query, cookie, header string) {
 		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/", RawQuery: query}, Header: http.Header{"Cookie": {cookie}, "Id": {header}}}
 		for _, spec := range []string{"query:id", "cookie:id", "header:id"} {
-			key, err := gateway.ExtractKey(kit.KeySources(t, spec), r)
+			key, err := kit.KeySources(t, spec).Extract(r)
 			if err != nil && !errors.Is(err, gateway.ErrNoKey) && !errors.Is(err, gateway.ErrBadKey) {
 				t.Fatalf("%s: %v", spec, err)
 			}

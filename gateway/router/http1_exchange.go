@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
@@ -21,7 +20,7 @@ import (
 // follow.
 func (c *http1Conn) exchange() (handed, keep bool) {
 	rt := c.front.router
-	key, err := gateway.ExtractKeyFrom(rt.cfg.Keys, c)
+	key, err := rt.cfg.Keys.ExtractFrom(c)
 	partition := rt.ring.Partition(key)
 	if err != nil || c.head.ContentLength > hop.MaxRepeatedBody || !plainPath(c.KeyPath()) {
 		c.handOver(c.in[:c.have])

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
@@ -154,7 +153,7 @@ func (s *h2Stream) exchange() bool {
 	if !s.plain() {
 		return false
 	}
-	key, err := gateway.ExtractKeyFrom(rt.cfg.Keys, s)
+	key, err := rt.cfg.Keys.ExtractFrom(s)
 	partition := rt.ring.Partition(key)
 	if err != nil {
 		return false

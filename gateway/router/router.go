@@ -35,7 +35,7 @@ import (
 // Config configures a [Router]. Members and Keys are required.
 type Config struct {
 	Members gateway.Members
-	Keys    []gateway.KeySource
+	Keys    gateway.KeySources
 
 	// Hold is how long a request waits while its partition has no reachable
 	// owner. Default 15 s; negative: it fails at once.
@@ -88,7 +88,7 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Upgrades are the protocols to which a client and an app may change by way
-	// of the header Upgrade, see [CheckUpgrade]; the key stays held for as long as
+	// of the header Upgrade, see [gateway.CheckUpgrade]; the key stays held for as long as
 	// they speak. Another one is not passed on: the app gets a plain request.
 	// Default: websocket; empty but not nil: none.
 	Upgrades []string
@@ -194,7 +194,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if fields.RefuseForm(w, r) {
 		return
 	}
-	key, err := gateway.ExtractKey(rt.cfg.Keys, r)
+	key, err := rt.cfg.Keys.Extract(r)
 	if err != nil {
 		rt.counters.badRequests.Add(1)
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -235,7 +235,7 @@ func (rt *Router) Ready() error {
 
 // Lookup returns where requests for a key go first: to the owner that workers
 // have told, or else to the one by the ring. It returns the error of
-// [CheckKey].
+// [gateway.CheckKey].
 func (rt *Router) Lookup(key string) (gateway.Route, error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return gateway.Route{}, err

@@ -12,26 +12,6 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-func ExampleExtractKey() {
-	var sources []gateway.KeySource
-	for _, spec := range []string{"header:X-Order", "path:/orders/{key}"} {
-		source, err := gateway.ParseKeySource(spec)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		sources = append(sources, source)
-	}
-	for _, target := range []string{"/orders/42", "/orders/%34%32", "/carts/42"} {
-		key, err := gateway.ExtractKey(sources, httptest.NewRequest("GET", target, nil))
-		fmt.Printf("%q %v\n", key, err)
-	}
-	// Output:
-	// "42" <nil>
-	// "42" <nil>
-	// "" gateway: the request has no key: send it in header:X-Order or path:/orders/{key}
-}
-
 // fixed is a gateway.Members that never changes; a real one is gossip.Cluster.
 type fixed struct{ view *ring.View }
 
@@ -58,7 +38,7 @@ func ExampleRouter() {
 		fmt.Println(err)
 		return
 	}
-	router, err := router.New(router.Config{Members: members, Keys: []gateway.KeySource{source}})
+	router, err := router.New(router.Config{Members: members, Keys: gateway.KeySources{source}})
 	if err != nil {
 		fmt.Println(err)
 		return

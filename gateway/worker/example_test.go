@@ -101,7 +101,7 @@ func ExampleWorker_NewServer() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	router, err := router.New(router.Config{Members: members, Keys: []gateway.KeySource{key}})
+	router, err := router.New(router.Config{Members: members, Keys: gateway.KeySources{key}})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -89,7 +89,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // same time, here or on another worker (see docs/guarantees.md for the
 // conditions). Callers of one key run in the order in which they came. Do
 // returns fn's error, or without having run it: ctx's cause, an error that
-// wraps [ErrNoKey] or [ErrBadKey], [ErrBusy], [ErrNested], [ErrUnavailable], or
+// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrNested], [ErrUnavailable], or
 // a [*NotOwnerError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
 	x, err := w.admit(ctx, key, 0, nil)

@@ -16,9 +16,9 @@ import (
 )
 
 // Handler returns a handler that runs next with the request's key held. It
-// takes the key from the router's [HeaderKey], or without that from
-// Config.Keys. next sees [HeaderKey], [HeaderToken], [HeaderEpoch] and
-// [HeaderPartition]; its request's context is the execution's, see
+// takes the key from the router's [gateway.HeaderKey], or without that from
+// Config.Keys. next sees [gateway.HeaderKey], [gateway.HeaderToken], [gateway.HeaderEpoch] and
+// [gateway.HeaderPartition]; its request's context is the execution's, see
 // [Execution.Context] and [TokenFrom].
 //
 // A request for a key of another worker gets 421 with the owner as a hint, one
@@ -98,7 +98,7 @@ func (w *Worker) requestKey(r *http.Request) (string, error) {
 	if len(w.cfg.Keys) == 0 {
 		return "", fmt.Errorf("%w: send it percent-encoded in %s, or go through a router", gateway.ErrNoKey, gateway.HeaderKey)
 	}
-	return gateway.ExtractKey(w.cfg.Keys, r)
+	return w.cfg.Keys.Extract(r)
 }
 
 // Refuse answers a request that was not admitted.

@@ -63,7 +63,7 @@ func TestHandlerRefusals(t *testing.T) {
 	c := workertest.New(t, 16)
 	other := c.StartReady()
 	w := c.Start(func(cfg *worker.Config) {
-		cfg.Keys = []gateway.KeySource{kit.Must(gateway.ParseKeySource("query:id"))}
+		cfg.Keys = gateway.KeySources{kit.Must(gateway.ParseKeySource("query:id"))}
 		cfg.Members = frozen{cfg.Members}
 	})
 	ran := false

@@ -104,7 +104,7 @@ type Config struct {
 	OnPeers func(gossip []string)
 
 	// Keys find the key in requests that did not come through a router.
-	Keys []gateway.KeySource
+	Keys gateway.KeySources
 
 	// Upgrades are the protocols to which a client and an app may change, as in
 	// router.Config. Default: websocket; empty but not nil: none.

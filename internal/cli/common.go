@@ -22,7 +22,7 @@ import (
 
 // Common holds the flags that router and worker have in common.
 type Common struct {
-	Keys         []gateway.KeySource
+	Keys         gateway.KeySources
 	Upgrades     []string      // of --upgrade; not nil
 	Gossip       gossip.Config // without Self and Logger
 	Redis        string        // URL; "" for none
@@ -76,7 +76,7 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 		}
 		c.Keys = append(c.Keys, source)
 	}
-	c.Gossip.Settings.KeySource = gateway.FormatKeySources(c.Keys)
+	c.Gossip.Settings.KeySource = c.Keys.String()
 	if err := c.Gossip.Settings.Validate(); err != nil {
 		return Usagef("%v", err)
 	}

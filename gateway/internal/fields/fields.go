@@ -152,7 +152,7 @@ type Rules struct {
 type keyHeader struct{ name, folded string }
 
 // NewRules returns an error for a protocol that cannot be allowed.
-func NewRules(keys []gateway.KeySource, upgrades []string) (Rules, error) {
+func NewRules(keys gateway.KeySources, upgrades []string) (Rules, error) {
 	var r Rules
 	for i := range keys {
 		if name := keys[i].Header(); name != "" {

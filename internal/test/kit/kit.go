@@ -90,9 +90,9 @@ func Fetch(t *testing.T, target string, header ...string) (*http.Response, strin
 }
 
 // KeySources parses specifications of key sources.
-func KeySources(t testing.TB, specs ...string) []gateway.KeySource {
+func KeySources(t testing.TB, specs ...string) gateway.KeySources {
 	t.Helper()
-	var out []gateway.KeySource
+	var out gateway.KeySources
 	for _, spec := range specs {
 		s, err := gateway.ParseKeySource(spec)
 		if err != nil {

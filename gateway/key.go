@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"unicode/utf8"
+)
+
+// MaxKeyLen is the length of the longest key in bytes.
+const MaxKeyLen = 4096
+
+// Errors about keys.
+var (
+	ErrNoKey  = errors.New("gateway: the request has no key")
+	ErrBadKey = errors.New("gateway: bad key")
+)
+
+// CheckKey returns an error that wraps [ErrNoKey] or [ErrBadKey] unless key is
+// 1 to [MaxKeyLen] bytes of valid UTF-8 without control characters. A key is
+// compared byte by byte: no case folding and no Unicode normalization.
+func CheckKey(key string) error {
+	if key == "" {
+		return ErrNoKey
+	}
+	if len(key) > MaxKeyLen {
+		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBadKey, len(key), MaxKeyLen)
+	}
+	plain := true
+	for i := range len(key) {
+		c := key[i]
+		if c < 0x20 || c == 0x7f {
+			return fmt.Errorf("%w: control character %#02x at byte %d", ErrBadKey, c, i)
+		}
+		plain = plain && c < utf8.RuneSelf
+	}
+	if !plain && !utf8.ValidString(key) {
+		return fmt.Errorf("%w: not valid UTF-8", ErrBadKey)
+	}
+	return nil
+}
+
+// KeyFromHeader returns the key that a worker passes to its handlers and apps
+// in [HeaderKey].
+func KeyFromHeader(h http.Header) (string, error) {
+	key, err := url.PathUnescape(h.Get(HeaderKey))
+	if err != nil {
+		return "", fmt.Errorf("%w: %s is not percent-encoded", ErrBadKey, HeaderKey)
+	}
+	return key, CheckKey(key)
+}
