@@ -97,19 +97,19 @@ type process struct {
 // serve takes requests until ctx ends, and then finishes those that run.
 func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener) error {
 	failed := make(chan error, 2)
-	requests := p.requestServer()
+	requests := router.NewServer(p.router, p.server(p.router))
 	defer requests.Close()
-	go func() { failed <- requests.Serve(listener) }()
+	scheme, serve := "http", requests.Serve
+	if p.o.tlsCert != "" {
+		scheme, serve = "https", func(l net.Listener) error { return requests.ServeTLS(l, p.o.tlsCert, p.o.tlsKey) }
+	}
+	go func() { failed <- serve(listener) }()
 	adminServer := p.server(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
 	}))
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()
 
-	scheme := "http"
-	if p.o.tlsCert != "" {
-		scheme = "https"
-	}
 	fmt.Fprint(stdout, cli.ReadyLine("router", scheme+"://"+listener.Addr().String(), admin.Addr().String(), p.members.Addr()))
 	select {
 	case err := <-failed:
@@ -119,7 +119,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	return p.leave(context.WithoutCancel(ctx), requests)
 }
 
-func (p *process) leave(ctx context.Context, requests requestServer) error {
+func (p *process) leave(ctx context.Context, requests *router.Server) error {
 	p.leaving.Store(true)
 	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
@@ -164,25 +164,3 @@ func (p *process) server(h http.Handler) *http.Server {
 	s.Protocols.SetUnencryptedHTTP2(true)
 	return s
 }
-
-// requestServer takes requests.
-type requestServer interface {
-	Serve(net.Listener) error
-	Shutdown(context.Context) error
-	Close() error
-}
-
-func (p *process) requestServer() requestServer {
-	front := router.NewServer(p.router, p.server(p.router))
-	if p.o.tlsCert == "" {
-		return front
-	}
-	return &tlsFront{front, p.o.tlsCert, p.o.tlsKey}
-}
-
-type tlsFront struct {
-	*router.Server
-	cert, key string
-}
-
-func (f *tlsFront) Serve(l net.Listener) error { return f.ServeTLS(l, f.cert, f.key) }
