@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"math"
 	mathrand "math/rand/v2"
 	"time"
 
@@ -104,7 +105,7 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 
 // locally lets one of the process's callers contend for a key at a time.
 func locally(e enter) enter {
-	mutex := &localmutex.Mutex{Queue: &localmutex.Queue{PerKey: -1, Total: -1}}
+	mutex := &localmutex.Mutex{Queue: &localmutex.Queue{PerKey: math.MaxInt, Total: math.MaxInt}}
 	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
 		if err := mutex.Lock(ctx, key); err != nil {
 			return nil, 0, nil, err
@@ -132,7 +133,7 @@ func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Option
 func (a *app) keywayLock() (enter, func(), error) {
 	options := lock.Config{TTL: a.TTL, Prefix: a.lockName("")}
 	if a.Guard == guardLockPolling {
-		options.HandOvers, options.Wait, options.PollEvery = -1, lock.WaitPolling, 2*a.Poll
+		options.NoHandOver, options.Wait, options.PollEvery = true, lock.WaitPolling, 2*a.Poll
 	}
 	var clients []redis.UniversalClient
 	for _, addr := range a.Redis {

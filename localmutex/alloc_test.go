@@ -68,7 +68,7 @@ func TestIdleSize(t *testing.T) {
 	if size := unsafe.Sizeof(Table{}); size > 192 {
 		t.Errorf("a table takes %d bytes", size)
 	}
-	table := Table{Queue: &Queue{PerKey: -1}}
+	table := Table{Queue: new(Queue)}
 	token, _, _ := table.enter("k")
 	var waiters []*waiter
 	for range 100 {

@@ -1,6 +1,10 @@
 package localmutex
 
-import "sync/atomic"
+import (
+	"cmp"
+	"fmt"
+	"sync/atomic"
+)
 
 // Defaults of the zero fields of a [Queue].
 const (
@@ -10,10 +14,11 @@ const (
 
 // Queue bounds how many callers may wait, and counts them. The tables that
 // share one Queue share its Total. Set its fields before the first use. The
-// zero Queue has the defaults.
+// zero Queue has the defaults. With a negative field nobody may wait: a Lock
+// that would have to returns an error that says so.
 type Queue struct {
-	PerKey int // waiters for one key; 0 means DefaultPerKey, less than 0 no bound
-	Total  int // waiters for all keys together; 0 means DefaultTotal, less than 0 no bound
+	PerKey int // waiters for one key; 0 means DefaultPerKey
+	Total  int // waiters for all keys together; 0 means DefaultTotal
 
 	waiting atomic.Int64
 }
@@ -21,31 +26,27 @@ type Queue struct {
 // Waiting returns how many callers wait now.
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 
-// join counts one more waiter for a key that has perKey of them, unless that
-// is too many.
-func (q *Queue) join(perKey int) bool {
-	if exceeds(perKey+1, q.PerKey, DefaultPerKey) {
-		return false
+// join counts one more waiter for a key that has perKey of them. It returns
+// ErrQueueFull if that is too many.
+func (q *Queue) join(perKey int) error {
+	if q.PerKey < 0 || q.Total < 0 {
+		return fmt.Errorf("localmutex: Queue has PerKey %d and Total %d, want 0 or more", q.PerKey, q.Total)
+	}
+	if perKey >= cmp.Or(q.PerKey, DefaultPerKey) {
+		return ErrQueueFull
 	}
 	for {
 		n := q.waiting.Load()
-		if exceeds(int(n)+1, q.Total, DefaultTotal) {
-			return false
+		if n >= int64(cmp.Or(q.Total, DefaultTotal)) {
+			return ErrQueueFull
 		}
 		if q.waiting.CompareAndSwap(n, n+1) {
-			return true
+			return nil
 		}
 	}
 }
 
 func (q *Queue) leave() { q.waiting.Add(-1) }
-
-func exceeds(n, bound, standard int) bool {
-	if bound == 0 {
-		bound = standard
-	}
-	return bound > 0 && n > bound
-}
 
 // The states of a waiter. It starts as waiting; whoever holds the table's lock
 // moves it to granted or refused, and from granted to refused; only the

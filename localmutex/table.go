@@ -232,8 +232,8 @@ func (t *Table) enqueue(e *entry, key string) (*waiter, error) {
 	if e != nil {
 		queued = int(e.waiters)
 	}
-	if !t.Queue.join(queued) {
-		return nil, ErrQueueFull
+	if err := t.Queue.join(queued); err != nil {
+		return nil, err
 	}
 	if e == nil {
 		e = t.keys.add(key)

@@ -382,6 +382,18 @@ func TestUnlockPanics(t *testing.T) {
 	}
 }
 
+func TestNegativeBounds(t *testing.T) {
+	for field, queue := range map[string]*Queue{"PerKey -1": {PerKey: -1}, "Total -2": {Total: -2}} {
+		table := Table{Queue: queue}
+		if _, err := table.Lock(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := table.Lock(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%v, want an error that names the field", err)
+		}
+	}
+}
+
 func TestQueueDefaults(t *testing.T) {
 	for _, test := range []struct {
 		queue         *Queue
@@ -389,13 +401,13 @@ func TestQueueDefaults(t *testing.T) {
 	}{
 		{&Queue{}, DefaultPerKey, DefaultTotal},
 		{&Queue{PerKey: 3, Total: 5}, 3, 5},
-		{&Queue{PerKey: -1, Total: -1}, math.MaxInt32, math.MaxInt32},
+		{&Queue{PerKey: math.MaxInt, Total: math.MaxInt}, math.MaxInt32, math.MaxInt32},
 	} {
 		q := test.queue
 		for _, n := range []struct{ perKey, total int }{{0, 0}, {test.perKey, 1}, {1, test.total}, {test.perKey + 1, 1}, {1, test.total + 1}} {
 			q.waiting.Store(int64(n.total - 1))
 			want := n.perKey <= test.perKey && n.total <= test.total || test.perKey == math.MaxInt32
-			if got := q.join(n.perKey - 1); got != want {
+			if got := q.join(n.perKey-1) == nil; got != want {
 				t.Errorf("%d, %d: waiter %d of a key and %d in all: let in %v, want %v", q.PerKey, q.Total, n.perKey, n.total, got, want)
 			}
 		}

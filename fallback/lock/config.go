@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -74,7 +75,7 @@ const (
 	WaitPolling
 )
 
-// Config configure a Locker. Clients that contend for the same locks
+// Config configures a Locker. Clients that contend for the same locks
 // must agree on Prefix and FIFO.
 type Config struct {
 	// Prefix of every Redis key. Default "keyway:lock:".
@@ -88,9 +89,11 @@ type Config struct {
 	// clocks that run at different rates and late timers. Default TTL/20.
 	Margin time.Duration
 
-	// RenewEvery is the time between renewals. Default TTL/3. Below 0 locks
-	// are not renewed by themselves.
+	// RenewEvery is the time between renewals. Default TTL/3.
 	RenewEvery time.Duration
+
+	// NoRenewal leaves renewing to Lock.Renew.
+	NoRenewal bool
 
 	// OnRenewFailure defaults to StopOnFailure.
 	OnRenewFailure RenewPolicy
@@ -116,12 +119,14 @@ type Config struct {
 
 	// HandOvers is how many times in a row a lock is passed to the next
 	// waiter of this process without asking Redis. Default 32, at most 1000.
-	// Below 0 never.
 	HandOvers int
 
 	// HandOverFor bounds the same by time since the lock was taken in Redis.
 	// Default 100ms.
 	HandOverFor time.Duration
+
+	// NoHandOver has every caller ask Redis.
+	NoHandOver bool
 
 	// Clock is the wall clock. Default time.Now. The monotonic clock is
 	// compared as well, whatever it is.
@@ -142,23 +147,28 @@ func (o Config) withDefaults() (Config, error) {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
-	}{{"TTL", o.TTL}, {"Margin", o.Margin}, {"Timeout", o.Timeout}, {"PollEvery", o.PollEvery}, {"HandOverFor", o.HandOverFor}, {"MaxWait", o.MaxWait}} {
+	}{
+		{"TTL", o.TTL}, {"Margin", o.Margin}, {"RenewEvery", o.RenewEvery}, {"Timeout", o.Timeout},
+		{"PollEvery", o.PollEvery}, {"MaxWait", o.MaxWait}, {"HandOverFor", o.HandOverFor},
+	} {
 		if d.value < 0 {
 			return o, fmt.Errorf("%w: %s is %v, want 0 or more", ErrConfig, d.name, d.value)
 		}
 	}
-	if o.Prefix == "" {
-		o.Prefix = "keyway:lock:"
+	if o.HandOvers < 0 {
+		return o, fmt.Errorf("%w: HandOvers is %d, want 0 or more", ErrConfig, o.HandOvers)
 	}
-	o.TTL = or(o.TTL, 10*time.Second)
-	o.Margin = or(o.Margin, o.TTL/20)
-	o.RenewEvery = or(o.RenewEvery, o.TTL/3)
-	o.Timeout = or(o.Timeout, min(o.TTL/4, time.Second))
-	o.PollEvery = min(or(o.PollEvery, 100*time.Millisecond), lockLongestWait)
-	o.HandOverFor = or(o.HandOverFor, 100*time.Millisecond)
-	o.HandOvers = min(or(o.HandOvers, 32), 1000)
-	if o.FIFO {
-		o.HandOvers = -1
+	o.Prefix = cmp.Or(o.Prefix, "keyway:lock:")
+	o.TTL = cmp.Or(o.TTL, 10*time.Second)
+	o.Margin = cmp.Or(o.Margin, o.TTL/20)
+	o.RenewEvery = cmp.Or(o.RenewEvery, o.TTL/3)
+	o.Timeout = cmp.Or(o.Timeout, min(o.TTL/4, time.Second))
+	o.PollEvery = min(cmp.Or(o.PollEvery, 100*time.Millisecond), lockLongestWait)
+	o.HandOverFor = cmp.Or(o.HandOverFor, 100*time.Millisecond)
+	o.HandOvers = min(cmp.Or(o.HandOvers, 32), 1000)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.FIFO || o.NoHandOver {
+		o.HandOvers = 0
 	}
 	if o.TTL < 10*time.Millisecond {
 		return o, fmt.Errorf("%w: TTL is %v, want at least 10ms", ErrConfig, o.TTL)
@@ -167,13 +177,4 @@ func (o Config) withDefaults() (Config, error) {
 		return o, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", ErrConfig, o.Margin, o.TTL)
 	}
 	return o, nil
-}
-
-// or returns v, or def if v is its type's zero value.
-func or[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }

@@ -35,7 +35,7 @@ func (l *Locker) emit(hook func(Event), level slog.Level, what string, e Event) 
 	if hook != nil {
 		hook(e)
 	}
-	if l.opts.Logger == nil || !l.opts.Logger.Enabled(context.Background(), level) {
+	if !l.opts.Logger.Enabled(context.Background(), level) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("keys", strings.Join(e.Keys, " ")), slog.Bool("read", e.Read)}

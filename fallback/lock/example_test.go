@@ -212,7 +212,7 @@ func Example_fifo() {
 func ExampleLock_Renew() {
 	url, stop := startRedis()
 	defer stop()
-	locker, done := newLocker(url, lock.Config{TTL: time.Minute, RenewEvery: -1}) // not by itself
+	locker, done := newLocker(url, lock.Config{TTL: time.Minute, NoRenewal: true}) // not by itself
 	defer done()
 	ctx := context.Background()
 

@@ -75,12 +75,12 @@ func (l *Locker) reserve(names int, read bool) int64 {
 	if read || names > 1 {
 		return 0
 	}
-	return int64(max(l.opts.HandOvers, 0))
+	return int64(l.opts.HandOvers)
 }
 
 // renewAfter is when to renew a lock that lasts until then.
 func (l *Locker) renewAfter(until instant) time.Time {
-	if l.opts.RenewEvery < 0 {
+	if l.opts.NoRenewal {
 		return until.mono.Add(l.opts.TTL)
 	}
 	return until.mono.Add(l.opts.Margin - l.opts.TTL + l.opts.RenewEvery)

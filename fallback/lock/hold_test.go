@@ -33,7 +33,7 @@ func TestHeldLockRenewsItself(t *testing.T) {
 
 func TestWithoutRenewalTheLockEndsAndRenewExtendsIt(t *testing.T) {
 	server := redistest.Start(t)
-	l := testLocker(t, server.Addr(), Config{TTL: 400 * time.Millisecond, RenewEvery: -1})
+	l := testLocker(t, server.Addr(), Config{TTL: 400 * time.Millisecond, NoRenewal: true})
 	k := mustLock(t, l.Lock, "key")
 	<-time.After(200 * time.Millisecond)
 	before := k.TTL()
@@ -307,9 +307,15 @@ func TestEventsAreCountedAndLogged(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	client := lockClient(t, "127.0.0.1:1")
-	for _, o := range []Config{{TTL: -1}, {TTL: time.Millisecond}, {TTL: time.Second, Margin: time.Second}, {Timeout: -1}, {MaxWait: -1}} {
+	for want, o := range map[string]Config{
+		"TTL is -1ns": {TTL: -1}, "TTL is 1ms": {TTL: time.Millisecond}, "Margin is 1s": {TTL: time.Second, Margin: time.Second},
+		"Margin is -1ns": {Margin: -1}, "RenewEvery is -1ns": {RenewEvery: -1}, "Timeout is -1ns": {Timeout: -1},
+		"PollEvery is -1ns": {PollEvery: -1}, "MaxWait is -1ns": {MaxWait: -1}, "HandOverFor is -1ns": {HandOverFor: -1}, "HandOvers is -1": {HandOvers: -1},
+	} {
 		_, err := New(client, o)
-		wantErr(t, err, ErrConfig)
+		if wantErr(t, err, ErrConfig); !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 	_, err := NewQuorum(nil, Config{})
 	wantErr(t, err, ErrConfig)

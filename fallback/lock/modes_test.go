@@ -378,7 +378,7 @@ func TestQuorumTokensRiseFromMajorityToMajority(t *testing.T) {
 
 func TestQuorumIsRefusedWhenItsValidityIsUsedUp(t *testing.T) {
 	servers, proxies, addrs := fiveServers(t)
-	l := quorumOf(t, Config{TTL: 500 * time.Millisecond, Timeout: 2 * time.Second, RenewEvery: -1}, addrs...)
+	l := quorumOf(t, Config{TTL: 500 * time.Millisecond, Timeout: 2 * time.Second, NoRenewal: true}, addrs...)
 	warm(t, l)
 	for _, p := range proxies {
 		p.Set(netproxy.ToClient, netproxy.Fault{Delay: 300 * time.Millisecond}) // two rounds: 600ms

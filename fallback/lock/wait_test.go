@@ -336,7 +336,7 @@ func TestHandOverIsCappedByCountAndTime(t *testing.T) {
 	for name, o := range map[string]Config{
 		"count": {HandOvers: 4, HandOverFor: time.Hour},
 		"time":  {HandOvers: 1000, HandOverFor: 20 * time.Millisecond},
-		"never": {HandOvers: -1},
+		"never": {NoHandOver: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var run, longest atomic.Int64

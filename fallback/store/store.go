@@ -43,7 +43,7 @@ type Config struct {
 	NewCluster bool
 
 	// Logger gets warnings about a Redis that may lose data, once each.
-	// Default: slog.Default().
+	// Default: none.
 	Logger *slog.Logger
 
 	// Client changes the options of both of the store's clients.
@@ -117,11 +117,8 @@ func New(url string, o Config) (*Store, error) {
 		id:       o.Settings.Store,
 		keys:     ownershipKeys(o.Settings.Cluster),
 		channel:  "{keyway:" + o.Settings.Cluster + "}:changed",
-		logger:   o.Logger,
+		logger:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		scripts:  scripts,
-	}
-	if s.logger == nil {
-		s.logger = slog.Default()
 	}
 	_, s.sharded = client.(*redis.ClusterClient)
 	s.newCluster.Store(o.NewCluster)

@@ -89,7 +89,7 @@ type Config struct {
 	// is neither encrypted nor authenticated. (--gossip-key)
 	Keyring [][]byte
 
-	// Logger receives what an operator should know. nil means slog.Default().
+	// Logger receives what an operator should know. Default: none.
 	Logger *slog.Logger
 
 	// Transport replaces the network, for tests; see package gossiptest. nil
@@ -238,9 +238,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Settings.Store = 0
 	cfg.Bind = cmp.Or(cfg.Bind, "127.0.0.1:0")
 	cfg.Seeds = slices.Clone(cfg.Seeds)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return cfg
 }
 

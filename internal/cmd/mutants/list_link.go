@@ -73,8 +73,8 @@ func linkMutations() []mutation {
 		{
 			rule: "the waiters of all keys together are bounded",
 			file: "localmutex/queue.go",
-			old:  "		if exceeds(int(n)+1, q.Total, DefaultTotal) {",
-			new:  "		if exceeds(0, q.Total, DefaultTotal) {",
+			old:  "		if n >= int64(cmp.Or(q.Total, DefaultTotal)) {",
+			new:  "		if n < 0 {",
 			test: table,
 		},
 		{
