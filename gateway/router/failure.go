@@ -1,8 +1,8 @@
 package router
 
 import (
-	"context"
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -12,15 +12,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// failure answers a request for which no worker's answer can be had.
-type failure struct {
-	router    *Router
-	partition int
-	method    string
-	ctx       context.Context // of the request
-	body      *pacedBody      // nil if something else bounds the wait for it
-}
-
 // reply is what a client reads when its request has failed.
 type reply struct {
 	status int
@@ -29,33 +20,19 @@ type reply struct {
 	close  bool // the rest of the request's body will not be read
 }
 
-func (f *failure) answer(w http.ResponseWriter, err error) {
-	r := f.reply(err)
-	if r.retry {
-		w.Header().Set("Retry-After", "1")
-	}
-	if r.close {
-		w.Header().Set("Connection", "close")
-	}
-	if r.status == statusClientGone {
-		w.WriteHeader(r.status)
-		return
-	}
-	http.Error(w, r.text, r.status)
-}
-
-// reply counts and logs err and says what to answer.
-func (f *failure) reply(err error) reply {
-	c := &f.router.counters
+// fail counts and logs err, for which there is no worker's answer, and makes the
+// answer that tells the client.
+func (x *upstreamRequest) fail(err error) {
+	c := &x.router.counters
 	r, counter, warning := reply{status: http.StatusBadGateway, text: errBroken.Error()}, &c.broken, "the worker did not answer"
 	unreachable, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
-	case errors.Is(err, errClientBody), f.body.late():
+	case errors.Is(err, errClientBody), x.pace.late():
 		r, counter, warning = reply{status: http.StatusBadRequest, text: errClientBody.Error(), close: true}, &c.badRequests, ""
-		if errors.Is(err, os.ErrDeadlineExceeded) || f.body.late() {
+		if errors.Is(err, os.ErrDeadlineExceeded) || x.pace.late() {
 			r.status = http.StatusRequestTimeout
 		}
-	case f.ctx.Err() != nil:
+	case x.ctx.Err() != nil:
 		r, counter, warning = reply{status: statusClientGone}, &c.clientGone, ""
 	case isUnreachable:
 		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: unreachable.Public() + ", try again", retry: true}, &c.unreachable, "no owner can be reached"
@@ -71,9 +48,41 @@ func (f *failure) reply(err error) reply {
 		r, counter, warning = reply{status: http.StatusRequestHeaderFieldsTooLarge, text: "router: the request's headers are too large"}, &c.badRequests, ""
 	}
 	counter.Add(1)
-	requestlog.Failure(f.ctx, f.router.log, warning, "partition", f.partition, "method", f.method, "error", err)
-	return r
+	requestlog.Failure(x.ctx, x.router.log, warning, "partition", x.partition, "method", x.request.Method, "error", err)
+	x.answer = answer{status: r.status, failed: true, close: r.close}
+	if r.status == statusClientGone {
+		return
+	}
+	x.answer.body, x.answer.length = &textBody{r.text + "\n"}, int64(len(r.text)+1)
+	f := link.AppendField(nil, "Content-Type", "text/plain; charset=utf-8")
+	f = link.AppendField(f, "X-Content-Type-Options", "nosniff")
+	if r.retry {
+		f = link.AppendField(f, "Retry-After", "1")
+	}
+	x.answer.fields = f
 }
+
+// textBody is the body of an answer of the router's own.
+type textBody struct{ rest string }
+
+// Next implements answerBody.
+func (b *textBody) Next() ([]byte, error) {
+	if b.rest == "" {
+		return nil, io.EOF
+	}
+	piece := []byte(b.rest)
+	b.rest = ""
+	return piece, nil
+}
+
+// Buffered implements answerBody.
+func (b *textBody) Buffered() (n int, last bool) { return len(b.rest), true }
+
+// Trailer implements answerBody.
+func (b *textBody) Trailer() link.Fields { return nil }
+
+// Close implements [io.Closer].
+func (b *textBody) Close() error { return nil }
 
 // errAbandons: too much of a worker is spent on requests that clients have given
 // up, and this client's are among the most.

@@ -2,30 +2,25 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"runtime"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
-	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
-	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
-// Sizes of what a http1Conn holds while it works; idle, it holds neither.
-const (
-	inSize  = 4 << 10  // of the first read; it grows up to the largest head that net/http takes
-	outSize = 16 << 10 // up to which an answer is collected to go in one write
-)
+// inSize is the size of the first read; it grows up to the largest head that
+// net/http takes. While idle, a http1Conn holds no buffer.
+const inSize = 4 << 10
 
 // stage is what a http1Conn is doing, for the clock.
 type stage int64
@@ -48,14 +43,12 @@ type http1Conn struct {
 	raw   syscall.RawConn
 	ctx   context.Context // ends with the connection
 
-	mu       sync.Mutex
-	cancel   context.CancelCauseFunc
-	carrying *hop1.Exchange // to be interrupted with ctx; guarded by mu
+	cancel  context.CancelCauseFunc
+	carrier carrier // interrupted with ctx
+	source  source
 
 	state   atomic.Int64 // stage; above it the tick at which it has taken too long, 0 for never
 	closing atomic.Bool  // no request after this one
-
-	body http1Body
 
 	in   []byte // of a pool, or grown; nil while idle
 	have int    // bytes of in that are filled
@@ -67,19 +60,9 @@ type http1Conn struct {
 		n           int
 		err         error
 	}
-
-	values []string // memory of header
-
-	client    string // the client's address, for the forwarding fields
-	trusted   bool   // and what it says in those is believed
-	forwarded link.Fields
-	madeFor   string // the host for which forwarded was made
 }
 
-var (
-	inPool  = sync.Pool{New: func() any { return new([inSize]byte) }}
-	outPool = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
-)
+var inPool = sync.Pool{New: func() any { return new([inSize]byte) }}
 
 var errClientLeft = errors.New("router: the client has closed the connection")
 
@@ -90,8 +73,8 @@ func newHTTP1Conn(f *Server, conn net.Conn) *http1Conn {
 	if raw == nil {
 		return nil
 	}
-	c := &http1Conn{front: f, conn: conn, raw: raw, client: conn.RemoteAddr().String()}
-	c.trusted = f.router.trusts(c.client)
+	addr := conn.RemoteAddr().String()
+	c := &http1Conn{front: f, conn: conn, raw: raw, source: source{server: f, addr: addr, trusted: f.router.trusts(addr), version: "1.1"}}
 	c.io.read, c.io.write = c.tryRead, c.tryWrite
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.enter(stageNew, headTicks)
@@ -155,23 +138,8 @@ func (c *http1Conn) EndUnused() {
 
 // end ends what is done for the client.
 func (c *http1Conn) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.cancel(errClientLeft)
-	if c.carrying != nil {
-		c.carrying.Interrupt()
-	}
-}
-
-// carry implements downstream.
-func (c *http1Conn) carry(e *hop1.Exchange) (watched bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.carrying = e
-	if e != nil && c.ctx.Err() != nil {
-		e.Interrupt()
-	}
-	return true
+	c.carrier.interrupt()
 }
 
 // left reports whether the client has closed its side.
@@ -193,7 +161,7 @@ func (c *http1Conn) serve() {
 			c.conn.Close()
 			return
 		}
-		handed, keep := c.exchange()
+		handed, keep := c.answer()
 		if handed {
 			return
 		}
@@ -260,13 +228,13 @@ func (c *http1Conn) tryRead(fd uintptr) bool {
 }
 
 // write bounds the time that the client takes.
-func (c *http1Conn) write(b []byte) bool {
+func (c *http1Conn) write(b []byte) error {
 	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
 	c.io.out = b
 	err := c.raw.Write(c.io.write)
 	c.io.out = nil
 	c.enter(stageWorking, 0)
-	return err == nil && c.io.err == nil
+	return cmp.Or(err, c.io.err)
 }
 
 // tryWrite is for raw.Write.
@@ -314,63 +282,11 @@ func (c *http1Conn) next() {
 	c.enter(stageIdle, idleTicks)
 }
 
-// The head as the key sources see it.
-func (c *http1Conn) KeyHeader(name string) []string {
-	values := c.values[:0]
-	for i := range c.head.Fields {
-		if f := &c.head.Fields[i]; len(f.Name) == len(name) && strings.EqualFold(http1.Text(f.Name), name) {
-			values = append(values, http1.Text(f.Value))
-		}
-	}
-	c.values = values
-	return values
-}
-
-func (c *http1Conn) KeyHost() string { return http1.Text(c.head.Host) }
-
-func (c *http1Conn) KeyPath() string {
-	path, _, _ := strings.Cut(http1.Text(c.head.Target), "?")
-	return path
-}
-
-func (c *http1Conn) KeyQuery() string {
-	_, query, _ := strings.Cut(http1.Text(c.head.Target), "?")
-	return query
-}
-
-var fronted = sync.Pool{New: func() any {
-	x := new(pooledRequest)
-	x.try = x.attempt
-	return x
-}}
-
 func ticks(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
 	}
 	return max(int64(d/conns.Tick), 1)
-}
-
-// plainPath reports whether net/url would give the path on as it is.
-func plainPath(path string) bool {
-	for i := range len(path) {
-		switch c := path[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '/' <= c && c <= '9':
-		case strings.IndexByte("-_.~!$&'()*+,;=:@%[]", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-func trailers(f link.Fields) (b []byte) {
-	for name, value := range f.All() {
-		if fields.IsTrailer(name) {
-			b = http1.AppendField(b, name, value)
-		}
-	}
-	return b
 }
 
 // handOver gives the connection, of which read has not been answered, to those

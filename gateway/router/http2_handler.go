@@ -22,7 +22,7 @@ func (f *Server) speaksH2(read []byte) bool {
 func (c *h2Conn) request(s *h2.Stream) *http.Request {
 	r := &http.Request{
 		Method: s.Method, Host: s.Authority, RequestURI: s.Path, URL: &url.URL{Host: s.Authority},
-		Proto: "HTTP/2.0", ProtoMajor: 2, Header: h2Header(s.Fields), RemoteAddr: c.client,
+		Proto: "HTTP/2.0", ProtoMajor: 2, Header: h2Header(s.Fields), RemoteAddr: c.source.addr,
 	}
 	if s.Scheme == "https" {
 		r.TLS = c.tls
@@ -61,7 +61,7 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	defer func() {
 		if p := recover(); p != nil {
 			if p != http.ErrAbortHandler {
-				c.front.router.log.Error("panic while serving", "client", c.client, "panic", p, "stack", string(debug.Stack()))
+				c.front.router.log.Error("panic while serving", "client", c.source.addr, "panic", p, "stack", string(debug.Stack()))
 			}
 			s.Reset(h2.InternalError)
 		}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -41,14 +42,14 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) ro
 	err := e.Do(ctx)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
-			x.client.interim(e.Status, plainFields(nil, e.Fields))
+			x.Interim(e.Status, plainFields(nil, e.Fields))
 		}
 		err = e.Continue()
 	}
 	refusal := plainRefusal(e, err)
 	if err == nil && refusal == nil {
-		x.spare = plainFields(x.spare, e.Fields)
-		x.answer = answer{e.Status, e.ContentLength, x.spare, plainBody{e}}
+		x.memory.answer = plainFields(x.memory.answer, e.Fields)
+		x.answer = answer{status: e.Status, length: e.ContentLength, fields: x.memory.answer, body: plainBody{e}}
 		return routing.Outcome{}
 	}
 	if refusal != nil {
@@ -157,3 +158,31 @@ type plainBody struct{ *hop1.Exchange }
 
 // Trailer implements answerBody.
 func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
+
+// carrier interrupts the exchange that carries a request when its client leaves.
+type carrier struct {
+	mu       sync.Mutex // guards what follows
+	exchange *hop1.Exchange
+	gone     bool // the client has left
+}
+
+// carry implements downstream.
+func (c *carrier) carry(e *hop1.Exchange) (watched bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.exchange = e
+	if e != nil && c.gone {
+		e.Interrupt()
+	}
+	return true
+}
+
+// interrupt ends what is done for the client.
+func (c *carrier) interrupt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone = true
+	if c.exchange != nil {
+		c.exchange.Interrupt()
+	}
+}

@@ -157,8 +157,10 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	f := failure{router: x.router, partition: x.partition, method: x.in.Method, ctx: x.in.Context(), body: x.pace}
-	f.answer(w, err)
+	up := upstreamRequest{router: x.router, client: w.(*clientWriter), source: new(source), ctx: x.in.Context(), partition: x.partition, pace: x.pace}
+	up.request.Method = x.in.Method
+	up.fail(err)
+	up.respond()
 }
 
 // bufferPool is a [httputil.BufferPool].

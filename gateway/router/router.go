@@ -3,12 +3,12 @@
 // for a request than net/http's server.
 //
 // In the order in which a request meets them: server.go accepts connections,
-// http1.go and http2.go read requests and http1_exchange.go answers, or they leave
-// them to net/http (http2_handler.go, proxy.go). exchange.go is a request's way to
-// a worker and back over the link, plain.go that over HTTP/1.1. The package
+// http1.go and http2.go read requests, or leave them to net/http (net_http.go,
+// http2_handler.go). upstream.go is a request's way to a worker and back over the
+// link, plain.go that over HTTP/1.1, proxy.go that of what neither takes. The package
 // internal/routing says which worker, and waits for one; peers.go has the
-// connections to workers.
-// failure.go says what a client reads where there is no worker's answer.
+// connections to workers. answer.go passes a worker's answer on, failure.go says
+// what a client reads where there is none.
 package router
 
 import (

@@ -26,7 +26,7 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "an answer does not wait for the rest of a body that nobody wants",
-			file: "gateway/router/exchange.go",
+			file: "gateway/router/net_http.go",
 			old:  `case !x.body.ended.Load():`,
 			new:  `case false:`,
 			test: "./gateway/router -run '^TestABodyThatWasNotKeptIsNotRepeated$'",
@@ -40,7 +40,7 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "a body has to come at a least rate, over HTTP/1.1",
-			file: "gateway/router/http1_exchange.go",
+			file: "gateway/router/http1_request.go",
 			old:  `if b.need -= int64(n); b.need <= 0 && b.left > 0 {`,
 			new:  `if b.left > 0 {`,
 			test: "./gateway/router -timeout 30s -run '^TestSlowBodiesAreGivenUp$/^front$/^link_small$'",
@@ -96,16 +96,16 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "an answer is no longer than it says",
-			file: "gateway/router/http1_exchange.go",
-			old:  `case int64(len(piece)) > left:`,
-			new:  `case false:`,
+			file: "gateway/router/answer.go",
+			old:  `if !chunked && int64(len(piece)) > left {`,
+			new:  `if false {`,
 			test: "./gateway/router -run '^TestAnswersOfRogueWorkers$'",
 		},
 		{
 			rule: "an answer that is shorter than it says ends the connection",
-			file: "gateway/router/http1_exchange.go",
-			old:  `if left > 0 {`,
-			new:  `if false {`,
+			file: "gateway/router/answer.go",
+			old:  `case left > 0 && !chunked:`,
+			new:  `case false:`,
 			test: "./gateway/router -run '^TestAnswersOfRogueWorkers$'",
 		},
 		{

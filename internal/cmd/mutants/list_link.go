@@ -163,7 +163,7 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "a full worker is said at once, not taken for one that cannot be reached",
-			file: "gateway/router/exchange.go",
+			file: "gateway/router/upstream.go",
 			old:  "	case errors.Is(err, link.ErrTooManyStreams):",
 			new:  "	case false:",
 			test: "./gateway/router -run ^TestFullWorkerIsSaidAtOnce$",
@@ -185,13 +185,13 @@ func linkMutations() []mutation {
 		{
 			rule: "abandoned requests count for their connection",
 			file: "gateway/router/http2.go",
-			old:  "	if c.abandoned.Load() >= maxH2Streams {",
+			old:  "	if c.source.abandoned.Load() >= maxH2Streams {",
 			new:  "	if false {",
 			test: atTheirs,
 		},
 		{
 			rule: "beyond the share of a worker, who gives up is refused",
-			file: "gateway/router/exchange.go",
+			file: "gateway/router/upstream.go",
 			old:  "	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {",
 			new:  "	if false {",
 			test: haveAShare,

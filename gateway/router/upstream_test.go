@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -282,5 +283,30 @@ func TestCrossingBusy(t *testing.T) {
 	res, _ := kit.Fetch(t, base, "X-Key", "k")
 	if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") == "" {
 		t.Errorf("%d, %v", res.StatusCode, res.Header)
+	}
+}
+
+// What a client has sent behind a body for which there is no room in memory is
+// its next request.
+func TestRequestBehindABodyThatWasNotKept(t *testing.T) {
+	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(rw, n, err)
+	}, func(c *router.Config) { c.ReplayBytes = 1 })
+	base, _ := frontOf(t, rt)
+	conn := kit.Must(dialHTTP(base))
+	defer conn.Close()
+	const size = 5000
+	first := "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nX-Large: " + strings.Repeat("x", 9000) + "\r\nContent-Length: " + strconv.Itoa(size) + "\r\n\r\n" + strings.Repeat("b", size)
+	go io.WriteString(conn, first+"GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n")
+	in := bufio.NewReader(conn)
+	for _, want := range []string{"5000 <nil>", "0 <nil>"} {
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(res.Body); string(body) != want {
+			t.Errorf("%d %s, %v; want %s", res.StatusCode, body, err, want)
+		}
 	}
 }

@@ -1,0 +1,150 @@
+package router
+
+import (
+	"errors"
+	"io"
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// answer is what a client gets: a worker's answer, whichever way it came, or the
+// router's own.
+type answer struct {
+	status int
+	length int64 // as declared, also where there is no body; -1 if it was not
+	fields link.Fields
+	body   answerBody // nil if there is no answer
+	failed bool       // it is the router's own
+	close  bool       // the rest of the request's body will not be read
+}
+
+// answerBody is implemented by [link.Body]. Once Buffered reports that all is
+// there, Trailer returns the trailers.
+type answerBody interface {
+	Next() ([]byte, error)
+	Buffered() (n int, last bool)
+	Trailer() link.Fields
+	Close() error
+}
+
+// downstream is the client's side of an upstreamRequest: a front that writes
+// answers. None of its methods may be called at the same time as another one, but
+// for carry's reasons.
+type downstream interface {
+	// start begins a head, which field adds to and interim or head sends.
+	start(status int)
+	field(name, value string)
+	interim()
+	head(f http1.Framing)
+	// write takes more of the body, with what stood before it, and sends that all
+	// if it is the end. flush sends what write has taken.
+	write(piece []byte, end bool) error
+	flush() error
+	// end ends the body with trailers.
+	end(trailer link.Fields) error
+	// abort ends an answer so that the client does not take it for the whole.
+	abort()
+	// carry says what now carries the request, nil for nothing any more. It
+	// reports whether that is interrupted when the request's context ends.
+	carry(e *hop1.Exchange) (watched bool)
+}
+
+// Interim implements [link.Interims].
+func (x *upstreamRequest) Interim(status int, list link.Fields) {
+	x.client.start(status)
+	x.copyFields(list)
+	x.client.interim()
+}
+
+// copyFields passes on to the client what it may see of an answer's fields.
+func (x *upstreamRequest) copyFields(list link.Fields) (dated bool) {
+	for name, value := range list.All() {
+		name = http.CanonicalHeaderKey(name)
+		if value, ok := fields.ToClient(name, value); ok {
+			x.client.field(name, value)
+			dated = dated || name == "Date"
+		}
+	}
+	return dated
+}
+
+// respond passes the answer on to the client.
+func (x *upstreamRequest) respond() {
+	res, c := &x.answer, x.client
+	if res.body == nil {
+		c.abort()
+		return
+	}
+	c.start(res.status)
+	if dated := x.copyFields(res.fields); !dated && x.source.server != nil {
+		c.field("Date", x.source.server.dateText())
+	}
+	if via := x.router.cfg.Via; via != "" && !res.failed {
+		c.field("Via", "1.1 "+via)
+	}
+	framing := http1.Framing{Method: x.request.Method, Status: res.status, Length: res.length, Close: res.close}
+	c.head(framing)
+	if err := x.copyBody(framing.Body()); err != nil {
+		c.abort()
+	}
+}
+
+// errLength: a worker's answer is longer or shorter than it says.
+var errLength = errors.New("router: the answer is not of its length")
+
+// copyBody passes the answer's body on, of the length that was declared and no
+// more. What has come goes together, whenever it has to wait for more.
+func (x *upstreamRequest) copyBody(has, chunked bool) error {
+	body, c, left := x.answer.body, x.client, x.answer.length
+	if !has {
+		return c.write(nil, true)
+	}
+	for {
+		if n, last := body.Buffered(); n == 0 && !last {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+		piece, err := body.Next()
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if !chunked && int64(len(piece)) > left { // the rest would be taken for another answer
+			_ = c.write(piece[:left], false) // it fails in any case
+			return errLength
+		}
+		left -= int64(len(piece))
+		n, last := body.Buffered()
+		last = last && n == 0
+		var trailer link.Fields
+		if last {
+			trailer = publicTrailer(body.Trailer())
+		}
+		if err := c.write(piece, last && len(trailer) == 0 && (chunked || left == 0)); err != nil {
+			return err
+		}
+		switch {
+		case !last:
+		case left > 0 && !chunked: // the client must see that there should be more
+			return errLength
+		case len(trailer) > 0:
+			return c.end(trailer)
+		default:
+			return nil
+		}
+	}
+}
+
+// publicTrailer returns what may go on to the client of an answer's trailers.
+func publicTrailer(trailer link.Fields) (list link.Fields) {
+	for name, value := range trailer.All() {
+		if fields.IsTrailer(name) {
+			list = link.AppendField(list, name, value)
+		}
+	}
+	return list
+}

@@ -1,0 +1,218 @@
+package router
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// http1Request is a request that came over HTTP/1.1, and its answer. Its memory is
+// used again and again.
+type http1Request struct {
+	upstreamRequest
+	conn    *http1Conn
+	unread  http1Body
+	out     []byte  // what has not been sent of the answer
+	pooled  *[]byte // whose memory out uses; nil before there is an answer
+	chunked bool    // the answer's body is
+	keep    bool    // another request may follow
+}
+
+// outSize is the size up to which an answer is collected to go in one write.
+const outSize = 16 << 10
+
+var (
+	http1Requests = sync.Pool{New: func() any { return new(http1Request) }}
+	outPool       = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
+)
+
+// answer answers the request whose head has been read. handed says that the
+// connection was handed over instead, and keep that another request may follow.
+func (c *http1Conn) answer() (handed, keep bool) {
+	r := http1Requests.Get().(*http1Request)
+	defer r.free()
+	r.conn, r.unread = c, http1Body{conn: c}
+	r.init(c.front.router, r, &c.source, c.ctx)
+	r.request.Method, r.request.Target, r.request.Host = http1.Text(c.head.Method), http1.Text(c.head.Target), http1.Text(c.head.Host)
+	list := r.memory.fields[:0]
+	for i := range c.head.Fields {
+		list = append(list, h2.Field{Name: http1.Text(c.head.Fields[i].Name), Value: http1.Text(c.head.Fields[i].Value)})
+	}
+	r.fields, r.memory.fields = list, list
+	if r.request.ContentLength = max(c.head.ContentLength, 0); r.request.ContentLength > 0 {
+		r.unread.start()
+	} else {
+		c.enter(stageWorking, 0)
+	}
+	if r.serve(&r.unread) {
+		return false, r.keep
+	}
+	c.enter(stageWorking, 0)
+	read := c.in[:c.have]
+	if c.head.Size+len(r.data) > c.have {
+		read = append(c.in[:c.head.Size:c.head.Size], r.data...)
+	}
+	c.handOver(read)
+	return true, false
+}
+
+// free makes r ready for another request. Its client may use nothing of it any
+// more.
+func (r *http1Request) free() {
+	r.reset()
+	r.drop()
+	r.conn, r.unread, r.chunked, r.keep = nil, http1Body{}, false, false
+	http1Requests.Put(r)
+}
+
+// drop gives the memory of out back.
+func (r *http1Request) drop() {
+	if r.pooled != nil {
+		*r.pooled = r.out[:0]
+		outPool.Put(r.pooled)
+		r.pooled, r.out = nil, nil
+	}
+}
+
+// carry implements downstream.
+func (r *http1Request) carry(e *hop1.Exchange) (watched bool) { return r.conn.carrier.carry(e) }
+
+// start implements downstream.
+func (r *http1Request) start(status int) {
+	if r.pooled == nil {
+		r.pooled = outPool.Get().(*[]byte)
+		r.out = *r.pooled
+	}
+	r.out = http1.AppendStatus(r.out, status)
+}
+
+// field implements downstream.
+func (r *http1Request) field(name, value string) { r.out = http1.AppendField(r.out, name, value) }
+
+// interim implements downstream.
+func (r *http1Request) interim() {
+	r.out = append(r.out, "\r\n"...)
+	if r.flush() != nil {
+		r.conn.end()
+	}
+	r.drop() // the answer may take long
+}
+
+// head implements downstream.
+func (r *http1Request) head(f http1.Framing) {
+	if f.Close { // reading the body may have come to its deadline
+		_ = r.conn.conn.SetDeadline(time.Time{})
+	}
+	r.keep = !f.Close && r.unread.left == 0 && !r.conn.head.Close && !r.conn.closing.Load()
+	f.Close = !r.keep
+	r.out = http1.AppendFraming(r.out, f)
+	_, r.chunked = f.Body()
+}
+
+// write implements downstream.
+func (r *http1Request) write(piece []byte, end bool) error {
+	if len(r.out)+len(piece) > outSize {
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.chunked:
+		r.out = http1.AppendChunk(r.out, piece)
+	case len(r.out) == 0 && len(piece) > outSize/4:
+		return r.send(piece)
+	default:
+		r.out = append(r.out, piece...)
+	}
+	if end {
+		return r.end(nil)
+	}
+	return nil
+}
+
+// end implements downstream.
+func (r *http1Request) end(trailer link.Fields) error {
+	if r.chunked {
+		var lines []byte
+		for name, value := range trailer.All() {
+			lines = http1.AppendField(lines, name, value)
+		}
+		r.out = http1.AppendEnd(r.out, lines)
+	}
+	return r.flush()
+}
+
+// flush implements downstream.
+func (r *http1Request) flush() error {
+	out := r.out
+	if r.out = r.out[:0]; len(out) == 0 {
+		return nil
+	}
+	return r.send(out)
+}
+
+// send writes b to the client, with whom it is over if that fails.
+func (r *http1Request) send(b []byte) error {
+	err := r.conn.write(b)
+	r.keep = r.keep && err == nil
+	return err
+}
+
+// abort implements downstream.
+func (r *http1Request) abort() {
+	_ = r.flush() // the connection ends either way
+	r.keep = false
+}
+
+// http1Body reads the body of the present request.
+type http1Body struct {
+	conn  *http1Conn
+	ahead []byte // that came with the head
+	left  int64  // not read yet
+	need  int64  // what has to come of it before the stage has taken too long
+}
+
+func (b *http1Body) start() {
+	b.left = b.conn.head.ContentLength
+	rest := b.conn.in[b.conn.head.Size:b.conn.have]
+	b.ahead = rest[:min(int64(len(rest)), b.left)]
+	b.renew()
+}
+
+// renew gives the client the time again to send more.
+func (b *http1Body) renew() {
+	cfg := &b.conn.front.router.cfg
+	b.need = cfg.bodyBytes()
+	b.conn.enter(stageBody, ticks(cfg.ClientTimeout))
+}
+
+func (b *http1Body) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, io.EOF
+	}
+	var n int
+	var err error
+	if len(b.ahead) > 0 {
+		n = copy(p, b.ahead)
+		b.ahead = b.ahead[n:]
+	} else {
+		n, err = b.conn.conn.Read(p[:min(int64(len(p)), b.left)])
+	}
+	b.left -= int64(n)
+	if b.need -= int64(n); b.need <= 0 && b.left > 0 {
+		b.renew()
+	}
+	switch {
+	case b.left == 0:
+		b.conn.enter(stageWorking, 0)
+		return n, io.EOF
+	case err == io.EOF:
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}

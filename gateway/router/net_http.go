@@ -1,0 +1,226 @@
+package router
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// crossHTTP sends r to its worker and answers it. It reports false, before
+// anything was sent, if r has to go by way of net/http.
+func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partition int) bool {
+	from := &w.source
+	if h2w, ok := w.ResponseWriter.(*h2Writer); ok {
+		from = &h2w.conn.source
+	} else {
+		from.addr, from.trusted, from.version = r.RemoteAddr, rt.trusts(r.RemoteAddr), strings.TrimPrefix(r.Proto, "HTTP/")
+	}
+	x := new(upstreamRequest)
+	x.init(rt, w, from, r.Context())
+	defer x.reset()
+	x.tls, x.partition, x.fields = r.TLS != nil, partition, headerFields(r)
+	x.request.Method, x.request.Target, x.request.Host, x.request.Key = r.Method, r.URL.RequestURI(), r.Host, key
+	x.appendFields()
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		x.pace = newPacedBody(r, w, rt)
+		x.body.reader = x.pace
+		if r.Header.Get("Expect") != "" {
+			w.expected = &x.body
+		}
+		x.request.Body, x.request.ContentLength = &x.body, r.ContentLength
+		if len(r.Trailer) > 0 {
+			for name := range r.Trailer {
+				if rt.fields.IsTrailer(name) {
+					x.request.Fields = link.AppendField(x.request.Fields, "Trailer", name)
+				}
+			}
+			x.request.Trailer = func() link.Fields {
+				rt.fields.StripTrailer(r.Trailer)
+				return link.AppendHeader(nil, r.Trailer)
+			}
+		}
+		if !rt.crosses(partition) && !x.fits() {
+			return false
+		}
+		defer x.awaitBody(w)
+	}
+	if x.send() {
+		return true
+	}
+	if len(x.data) > 0 {
+		r.Body = &resumedBody{io.MultiReader(bytes.NewReader(x.data), r.Body), r.Body}
+	}
+	return false
+}
+
+// headerFields returns r's header as a list. It leaves out what is of r's
+// connection by what the header itself says.
+func headerFields(r *http.Request) []h2.Field {
+	list := make([]h2.Field, 0, len(r.Header))
+	named := fields.ConnectionNames(r.Header["Connection"])
+	for name, values := range r.Header {
+		switch {
+		case named(name):
+		case name != "Te":
+			for _, v := range values {
+				list = append(list, h2.Field{Name: name, Value: v})
+			}
+		case fields.ConnectionNames(values)("trailers"):
+			list = append(list, h2.Field{Name: name, Value: "trailers"})
+		}
+	}
+	return list
+}
+
+// resumedBody is a body of which a part was read before.
+type resumedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// How long an answer waits for the end of the request's body to be noticed, and
+// the server then for the rest of a body that nobody wants.
+const (
+	bodyGrace = 50 * time.Millisecond
+	restGrace = 500 * time.Millisecond
+)
+
+// awaitBody waits until the link does not read the client's body any more: the
+// server forbids that once the handler has returned. A body that nobody wants
+// is cut off, and its connection with it.
+func (x *upstreamRequest) awaitBody(w *clientWriter) {
+	done := x.request.BodyDone()
+	grace := time.NewTimer(bodyGrace)
+	defer grace.Stop()
+	rest := restGrace
+	select {
+	case <-done:
+	case <-grace.C:
+		_ = w.control.SetReadDeadline(aLongTimeAgo)
+		<-done
+		rest = 0
+	}
+	switch {
+	case !x.body.ended.Load():
+		_ = w.control.SetReadDeadline(time.Now().Add(rest)) // a Read may have lifted the one before
+	case rest == 0:
+		_ = w.control.SetReadDeadline(time.Time{})
+	}
+}
+
+// clientWriter keeps from the client what only Keyway's own members may see,
+// and gives up on a client that takes nothing for too long.
+type clientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	source  source
+	pace    time.Duration // 0 or less for no limit
+	status  int           // of the head that begins
+
+	// expected is a body for which the client waits to be asked: until its end
+	// the server may write 100 Continue itself, at the same time.
+	expected *clientBody
+}
+
+func (w *clientWriter) Write(b []byte) (int, error) {
+	if w.pace > 0 {
+		_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *clientWriter) WriteHeader(status int) {
+	if status == http.StatusContinue {
+		return // the worker's answer to the router's own Expect
+	}
+	fields.CleanAnswer(w.Header())
+	fields.LeaveUntyped(w.Header())
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets [http.ResponseController] reach the server's writer.
+func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// finish strips the trailers, which stand in the header once the body ends.
+func (w *clientWriter) finish() {
+	if w.pace > 0 {
+		_ = w.control.SetWriteDeadline(time.Time{})
+	}
+	fields.CleanTrailers(w.Header())
+}
+
+// carry implements downstream.
+func (w *clientWriter) carry(*hop1.Exchange) bool { return false }
+
+// start implements downstream.
+func (w *clientWriter) start(status int) { w.status = status }
+
+// field implements downstream.
+func (w *clientWriter) field(name, value string) {
+	h := w.Header()
+	h[name] = append(h[name], value)
+}
+
+// interim implements downstream.
+func (w *clientWriter) interim() {
+	if w.expected == nil || w.expected.ended.Load() {
+		w.ResponseWriter.WriteHeader(w.status)
+	}
+	clear(w.Header())
+	w.status = 0
+}
+
+// head implements downstream.
+func (w *clientWriter) head(f http1.Framing) {
+	h := w.Header()
+	fields.LeaveUntyped(h)
+	if f.Declares() {
+		h["Content-Length"] = []string{strconv.FormatInt(f.Length, 10)}
+	}
+	if f.Close {
+		h["Connection"] = []string{"close"}
+	}
+	w.ResponseWriter.WriteHeader(f.Status)
+}
+
+// write implements downstream.
+func (w *clientWriter) write(piece []byte, _ bool) (err error) {
+	if len(piece) > 0 {
+		_, err = w.Write(piece)
+	}
+	return err
+}
+
+// flush implements downstream.
+func (w *clientWriter) flush() error { return w.control.Flush() }
+
+// end implements downstream.
+func (w *clientWriter) end(trailer link.Fields) error {
+	h := w.Header()
+	announced := fields.ConnectionNames(h["Trailer"])
+	for name, value := range trailer.All() {
+		if !announced(name) {
+			name = http.TrailerPrefix + name
+		}
+		h.Add(name, value)
+	}
+	return nil
+}
+
+// abort implements downstream.
+func (w *clientWriter) abort() {
+	if w.status == 0 {
+		w.ResponseWriter.WriteHeader(statusClientGone)
+		return
+	}
+	panic(http.ErrAbortHandler)
+}

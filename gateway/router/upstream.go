@@ -1,0 +1,305 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// errStreams: the body of the request has to be streamed to the worker, which
+// net/http's way does.
+var errStreams = errors.New("router: the body has to be streamed")
+
+// upstreamRequest is a request's way to a worker and back without net/http, whichever
+// front has read it. Its memory may be used again and again.
+type upstreamRequest struct {
+	router *Router
+	client downstream
+	source *source
+	ctx    context.Context
+	tls    bool       // between the client and the router
+	fields []h2.Field // as the client has sent them
+
+	partition int
+	request   link.Request
+	body      clientBody
+	pace      *pacedBody // bounds the wait for the body; nil if something else does
+	sent      bool       // there has been an attempt over the link
+	kept      bool       // the body stands in data
+	data      []byte     // for workers that do not take the link; a part of the body if there was no room for more
+	reserved  reservation
+
+	answer answer
+	peer   *peer // that answers over the link, or may yet
+
+	try    routing.Attempt // attempt, made once
+	memory struct {
+		fields          []h2.Field
+		request, answer link.Fields
+		values          []string
+	}
+}
+
+// init makes x ready for a request of which nothing is known yet.
+func (x *upstreamRequest) init(rt *Router, client downstream, from *source, ctx context.Context) {
+	x.router, x.client, x.source, x.ctx = rt, client, from, ctx
+	x.reserved.budget, x.reserved.remote = &rt.budget, from.addr
+	x.request.Memory = &x.reserved
+	if x.try == nil {
+		x.try = x.attempt
+	}
+}
+
+// reset ends the use of the answer, which must have been read to its end or is
+// given up, and of the body, and makes x ready for init.
+func (x *upstreamRequest) reset() {
+	if x.answer.body != nil {
+		x.client.carry(nil)
+		x.answer.body.Close()
+		if x.peer != nil {
+			x.peer.leave()
+		}
+	}
+	if x.request.Body != nil {
+		<-x.request.BodyDone() // the link may still be sending what it has read
+		x.reserved.release()
+	}
+	clear(x.memory.fields)
+	clear(x.memory.values)
+	*x = upstreamRequest{try: x.try, memory: x.memory}
+}
+
+// The request as the key sources see it.
+
+// KeyHeader implements [gateway.Keyed].
+func (x *upstreamRequest) KeyHeader(name string) []string {
+	values := x.memory.values[:0]
+	for i := range x.fields {
+		if f := &x.fields[i]; len(f.Name) == len(name) && strings.EqualFold(f.Name, name) {
+			values = append(values, f.Value)
+		}
+	}
+	x.memory.values = values
+	return values
+}
+
+// KeyHost implements [gateway.Keyed].
+func (x *upstreamRequest) KeyHost() string { return x.request.Host }
+
+// KeyPath implements [gateway.Keyed].
+func (x *upstreamRequest) KeyPath() string {
+	path, _, _ := strings.Cut(x.request.Target, "?")
+	return path
+}
+
+// KeyQuery implements [gateway.Keyed].
+func (x *upstreamRequest) KeyQuery() string {
+	_, query, _ := strings.Cut(x.request.Target, "?")
+	return query
+}
+
+// serve sends a request to its worker and answers it, if its form is simple: it
+// has a key, and needs nothing of net/http. It reports false, before anything was
+// answered, if the request has to go by way of net/http; what has been read of its
+// body then stands in x.data.
+func (x *upstreamRequest) serve(body io.Reader) bool {
+	rt, r := x.router, &x.request
+	key, err := rt.cfg.Keys.ExtractFrom(x)
+	if err != nil || r.ContentLength > hop.MaxRepeatedBody || !isSimplePath(x.KeyPath()) {
+		return false
+	}
+	rt.counters.requests.Add(1)
+	r.Key, x.partition = key, rt.ring.Partition(key)
+	if r.ContentLength > 0 {
+		x.body.reader, r.Body, r.Whole = body, &x.body, true
+		if s, ok := body.(*h2.Stream); ok {
+			s.Keep(&x.reserved)
+		}
+	}
+	x.appendFields()
+	if !x.send() {
+		rt.counters.requests.Add(-1) // the router will count it
+		return false
+	}
+	return true
+}
+
+// isSimplePath reports whether net/url would give the path on as it is.
+func isSimplePath(path string) bool {
+	for i := range len(path) {
+		switch c := path[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '/' <= c && c <= '9':
+		case strings.IndexByte("-_.~!$&'()*+,;=:@%[]", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// appendFields makes the fields that the worker gets.
+func (x *upstreamRequest) appendFields() {
+	size := 256
+	for i := range x.fields {
+		size += len(x.fields[i].Name) + len(x.fields[i].Value) + 4
+	}
+	f, rules, trusted, prior := slices.Grow(x.memory.request[:0], size), &x.router.fields, x.source.trusted, false
+	for i := range x.fields {
+		name := x.fields[i].Name
+		switch kind := fields.KindOf(name); {
+		case kind == fields.Forwarded:
+			prior = trusted
+			continue
+		case kind == fields.Proxy && !trusted, rules.Drops(kind, name):
+			continue
+		}
+		f = link.AppendField(f, name, x.fields[i].Value)
+	}
+	f = x.appendForwarding(f, prior)
+	x.memory.request, x.request.Fields = f, f
+}
+
+// send finds the worker that takes the request, and passes its answer on to the
+// client. It reports false, before anything was sent, if the request has to go by
+// way of net/http.
+func (x *upstreamRequest) send() bool {
+	err := x.router.routes.Route(x.ctx, x.partition, x.try)
+	if errors.Is(err, errStreams) && !x.sent {
+		return false
+	}
+	if err != nil {
+		x.fail(err)
+	}
+	x.respond()
+	return true
+}
+
+// crosses reports whether requests for the partition go over the link, as far
+// as is known now.
+func (rt *Router) crosses(p int) bool {
+	t, ok := rt.routes.Owner(p)
+	return !ok || t.Link
+}
+
+func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
+	if !t.Link {
+		return x.attemptPlain(x.ctx, t)
+	}
+	x.sent = true
+	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
+		return routing.Outcome{Err: errAbandons}
+	}
+	x.request.Epoch, x.request.Account, x.request.Interims, x.peer = t.Epoch, x, x, p
+	p.users.Add(1)
+	res, err := p.link.Do(x.ctx, &x.request)
+	if err != nil {
+		p.leave()
+		x.peer = nil
+		if x.request.Whole && errors.Is(err, link.ErrNotKept) {
+			x.sent, x.data = false, x.request.Taken()
+			return routing.Outcome{Err: errStreams}
+		}
+		return x.classify(x.ctx, t.Member, err)
+	}
+	x.answer = answer{status: res.Status, length: res.ContentLength, fields: res.Fields, body: res.Body}
+	return routing.Outcome{}
+}
+
+// Abandon implements [link.Account].
+func (x *upstreamRequest) Abandon(streams int) (ended func()) {
+	atWorker, onConn := x.peer.abandoned.add(x.origin(), streams), &x.source.abandoned
+	onConn.Add(1)
+	return func() {
+		onConn.Add(-1)
+		atWorker()
+	}
+}
+
+// classify says what an error of the link means.
+func (x *upstreamRequest) classify(ctx context.Context, m ring.Member, err error) routing.Outcome {
+	if client := x.body.failed.Load(); client != nil {
+		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
+	}
+	refusal, refused := errors.AsType[*link.RefusedError](err)
+	switch {
+	case errors.Is(err, link.ErrNotKept):
+		return routing.Outcome{Err: errBodiesFull}
+	case refused:
+		return refusedBy(refusal)
+	case ctx.Err() != nil:
+		return routing.Outcome{Err: context.Cause(ctx)}
+	case errors.Is(err, link.ErrHeaderTooLarge):
+		return routing.Outcome{Err: err}
+	case errors.Is(err, link.ErrTooManyStreams):
+		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", errWorkerFull, m.Name, m.Addr)}
+	case errors.Is(err, link.ErrNotStarted):
+		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
+	}
+	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, m.Name, m.Addr, err)}
+}
+
+// refusedBy says what a worker's own refusal means.
+func refusedBy(r *link.RefusedError) routing.Outcome {
+	switch r.Reason {
+	case link.NotOwner:
+		return routing.Outcome{Verdict: routing.NotOwner, Hint: routing.Hint{Owner: r.Owner, Epoch: r.Epoch}, Err: r}
+	case link.Busy:
+		return routing.Outcome{Err: errBusy}
+	}
+	return routing.Outcome{Verdict: routing.NotStarted, Err: r}
+}
+
+// origin returns the client's address, as proxies say it that are trusted.
+func (x *upstreamRequest) origin() string {
+	origin, _, err := net.SplitHostPort(x.source.addr)
+	if err != nil {
+		origin = x.source.addr
+	}
+	if !x.source.trusted {
+		return origin
+	}
+	for name, value := range x.request.Fields.All() {
+		if !strings.EqualFold(name, "X-Forwarded-For") {
+			continue
+		}
+		for _, hop := range slices.Backward(strings.Split(value, ",")) {
+			origin = strings.TrimSpace(hop)
+			if !x.router.trusts(net.JoinHostPort(origin, "0")) {
+				break
+			}
+		}
+	}
+	return strings.Clone(origin) // the fields' memory is used again
+}
+
+// clientBody remembers what went wrong with reading the client's body.
+type clientBody struct {
+	reader io.Reader
+	ended  atomic.Bool // at its end
+	failed atomic.Pointer[error]
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.reader.Read(p)
+	switch err {
+	case nil:
+	case io.EOF:
+		b.ended.Store(true)
+	default:
+		b.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
