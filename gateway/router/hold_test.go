@@ -116,17 +116,6 @@ func TestHoldEndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-func TestWithoutHoldItFailsAtOnce(t *testing.T) {
-	inBubble(t, router.Config{Hold: -1}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, _ *pipes) {
-		c.Set(t, routertest.Member("a", "a:1"))
-		start := time.Now()
-		w := send(t.Context(), rt, "k")
-		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "last known: a") || time.Since(start) != 0 {
-			t.Errorf("%d %v %s after %v", w.Code, w.Header(), w.Body, time.Since(start))
-		}
-	})
-}
-
 func TestHeldRequestWakesWhenAWorkerJoins(t *testing.T) {
 	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
 		n.serve(t, "a:1", routertest.Answer("a"))
@@ -154,104 +143,6 @@ func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
 	})
 }
 
-func TestACrowdCostsTheWorkerLittle(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
-		const crowd = 200
-		var hits, open atomic.Int64
-		unavailable := routertest.Refuse("unavailable", 503)
-		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
-			hits.Add(1)
-			if open.Load() == 0 {
-				unavailable(w, r)
-				return
-			}
-			routertest.Answer("a")(w, r)
-		})
-		c.Set(t, routertest.Member("a", "a:1"))
-		var wg sync.WaitGroup
-		for range crowd {
-			wg.Go(func() {
-				if w := send(t.Context(), rt, "k"); w.Code != 200 {
-					t.Errorf("%d %s", w.Code, w.Body)
-				}
-			})
-		}
-		time.Sleep(5 * time.Second)
-		if h := hits.Load(); h > crowd+100 {
-			t.Errorf("%d requests while %d were held for 5 s", h, crowd)
-		}
-		open.Store(1)
-		start := time.Now()
-		wg.Wait()
-		if took := time.Since(start); took > 100*time.Millisecond {
-			t.Errorf("held for %v after the worker admits again", took)
-		}
-	})
-}
-
-// A prober whose handler takes its time has been admitted, and so are others.
-func TestASlowScoutLetsOthersIn(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
-		var open atomic.Bool
-		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
-			if !open.Load() {
-				routertest.Refuse("unavailable", 503)(w, r)
-				return
-			}
-			time.Sleep(10 * time.Second)
-		})
-		c.Set(t, routertest.Member("a", "a:1"))
-		var wg sync.WaitGroup
-		for range 50 {
-			wg.Go(func() {
-				if w := send(t.Context(), rt, "k"); w.Code != 200 {
-					t.Errorf("%d %s", w.Code, w.Body)
-				}
-			})
-		}
-		time.Sleep(time.Second)
-		open.Store(true)
-		start := time.Now()
-		wg.Wait()
-		if took := time.Since(start); took > 10200*time.Millisecond {
-			t.Errorf("50 handlers of 10 s took %v side by side", took)
-		}
-	})
-}
-
-func TestAHintWakesThoseWhoWait(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
-		a, b := routertest.Member("a", "a:1"), routertest.Leaving(routertest.Member("b", "b:1"))
-		var known atomic.Bool
-		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
-			if known.Load() {
-				routertest.NotOwner(b, 7)(w, r)
-				return
-			}
-			routertest.Refuse("not-owner", 421)(w, r)
-		})
-		n.serve(t, "b:1", routertest.Answer("b"))
-		c.Set(t, a, b)
-		var wg sync.WaitGroup
-		var start time.Time
-		for range 20 {
-			wg.Go(func() {
-				if w := send(t.Context(), rt, "k"); w.Code != 200 || w.Body.String() != "b" {
-					t.Errorf("%d %s", w.Code, w.Body)
-				}
-				if late := time.Since(start); late != 0 {
-					t.Errorf("woke %v after the hint", late)
-				}
-			})
-		}
-		time.Sleep(time.Second + 777*time.Nanosecond)
-		known.Store(true)
-		start = time.Now()
-		send(t.Context(), rt, "k")
-		wg.Wait()
-	})
-}
-
 func TestHeldRequestsAreBounded(t *testing.T) {
 	inBubble(t, router.Config{MaxHeld: 3}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
 		var wg sync.WaitGroup
@@ -268,54 +159,6 @@ func TestHeldRequestsAreBounded(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		wg.Wait()
-	})
-}
-
-// When the prober's client leaves, another one takes over.
-func TestHeldRequestEndsWithItsClient(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { send(ctx, rt, "k") })
-		synctest.Wait()
-		wg.Go(func() {
-			if w := send(t.Context(), rt, "k"); w.Code != 200 {
-				t.Errorf("%d %s", w.Code, w.Body)
-			}
-		})
-		synctest.Wait()
-		cancel(errors.New("gone"))
-		synctest.Wait()
-		if s := rt.Stats(); s.Holding != 1 || s.ClientGone != 1 {
-			t.Errorf("%+v", s)
-		}
-		n.serve(t, "a:1", routertest.Answer("a"))
-		c.Set(t, routertest.Member("a", "a:1"))
-		start := time.Now()
-		wg.Wait()
-		if took := time.Since(start); took != 0 {
-			t.Errorf("woke after %v", took)
-		}
-	})
-}
-
-// A request that waits in a worker's queue for longer than the hold time, and
-// is refused then, has all of its patience left. If that ends in another such
-// queue it still gets to a new owner.
-func TestHoldBeginsWithTheRefusal(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
-		n.serve(t, "b:1", routertest.Answer("b"))
-		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(30 * time.Second)
-			routertest.Refuse("unavailable", 503)(w, r)
-		})
-		c.Set(t, routertest.Member("a", "a:1"))
-		time.AfterFunc(35*time.Second, func() { c.Set(t, routertest.Member("b", "b:1")) })
-		start := time.Now()
-		w := send(t.Context(), rt, "k")
-		if took := time.Since(start).Round(time.Second); w.Code != 200 || w.Body.String() != "b" || took != time.Minute {
-			t.Errorf("%d %s after %v", w.Code, w.Body, took)
-		}
 	})
 }
 

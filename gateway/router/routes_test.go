@@ -3,7 +3,6 @@ package router_test
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -87,127 +86,6 @@ func testLearnedOwnerIsForgottenOnceItLeaves(t *testing.T, front routertest.Way)
 	}
 	if epoch.Load() != "7" {
 		t.Errorf("Keyway-Epoch is %q, want the highest one known", epoch.Load())
-	}
-}
-
-func TestOnlyHigherEpochsOfKnownWorkersAreFollowed(t *testing.T) {
-	routertest.EachWay(t, testOnlyHigherEpochsOfKnownWorkersAreFollowed)
-}
-
-func testOnlyHigherEpochsOfKnownWorkersAreFollowed(t *testing.T, front routertest.Way) {
-	b := routertest.NewWorker(t, "b", routertest.Answer("b"))
-	gate := ring.Member{Name: "r", Incarnation: "r-life", Role: ring.RoleRouter, State: ring.StateActive, Addr: b.Addr}
-	stranger := routertest.Member("stranger", b.URL)
-	for name, hint := range map[string]http.HandlerFunc{
-		"epoch 0":             routertest.NotOwner(b.Member, 0),
-		"negative epoch":      routertest.NotOwner(b.Member, -1),
-		"no hint":             routertest.Refuse("not-owner", 421),
-		"unknown incarnation": routertest.NotOwner(stranger, 9),
-		"not a worker":        routertest.NotOwner(gate, 9),
-		"bad epoch": func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Keyway-Epoch", "x")
-			w.Header().Set("Keyway-Owner", b.Incarnation)
-			routertest.Refuse("not-owner", 421)(w, r)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := routertest.NewWorker(t, "a", hint)
-			rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(b.Member), gate), Hold: -1})
-			res, body := routertest.Get(t, front(t, rt), "k")
-			if res.StatusCode != 503 || !strings.Contains(body, "no reachable owner") || b.Hits.Load() != 0 {
-				t.Errorf("%d %q, %d requests to the one who was named", res.StatusCode, body, b.Hits.Load())
-			}
-		})
-	}
-}
-
-// An epoch has one owner: a second one of the same epoch is not believed.
-func TestAHintOfTheLearnedEpochIsNotFollowed(t *testing.T) {
-	routertest.EachWay(t, testAHintOfTheLearnedEpochIsNotFollowed)
-}
-
-func testAHintOfTheLearnedEpochIsNotFollowed(t *testing.T, front routertest.Way) {
-	b, d := routertest.NewWorker(t, "b", routertest.Answer("b")), routertest.NewWorker(t, "d", routertest.Answer("d"))
-	a := routertest.NewWorker(t, "a", routertest.NotOwner(b.Member, 7))
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(b.Member), routertest.Leaving(d.Member)), Hold: -1})
-	s := front(t, rt)
-	routertest.Get(t, s, "k")
-	for _, epoch := range []int64{6, 7} {
-		b.Set(routertest.NotOwner(d.Member, epoch))
-		if res, body := routertest.Get(t, s, "k"); res.StatusCode != 503 || d.Hits.Load() != 0 {
-			t.Errorf("epoch %d: %d %q", epoch, res.StatusCode, body)
-		}
-	}
-	b.Set(routertest.NotOwner(d.Member, 8))
-	if res, body := routertest.Get(t, s, "k"); res.StatusCode != 200 || body != "d" {
-		t.Errorf("epoch 8: %d %q", res.StatusCode, body)
-	}
-}
-
-// Each worker names the next one with a lower, equal or higher epoch.
-func TestHopsAreBounded(t *testing.T) { routertest.EachWay(t, testHopsAreBounded) }
-
-func testHopsAreBounded(t *testing.T, front routertest.Way) {
-	ws := make([]*routertest.Worker, 6)
-	for i := range ws {
-		ws[i] = routertest.NewWorker(t, fmt.Sprint("w", i), routertest.Answer(fmt.Sprint("w", i)))
-	}
-	for i := range 5 {
-		ws[i].Set(routertest.NotOwner(ws[i+1].Member, int64(10+i)))
-	}
-	members := []ring.Member{ws[0].Member}
-	for _, w := range ws[1:] {
-		members = append(members, routertest.Leaving(w.Member))
-	}
-	c := routertest.NewCluster(t, members...)
-	rt := routertest.New(t, router.Config{Members: c, Hold: -1})
-	s := front(t, rt)
-	res, _ := routertest.Get(t, s, "k")
-	if res.StatusCode != 503 || ws[3].Hits.Load() != 1 || ws[4].Hits.Load() != 0 {
-		t.Errorf("%d; the 4th worker got %d requests, the 5th %d; want 503, 1, 0", res.StatusCode, ws[3].Hits.Load(), ws[4].Hits.Load())
-	}
-	if res, body := routertest.Get(t, s, "k"); body != "w5" {
-		t.Errorf("the next request starts from what was learned: %d %q", res.StatusCode, body)
-	}
-}
-
-// a says b, b says a, each with a higher epoch: the router must come to rest.
-func TestFlappingOwnersAreFollowedByEpoch(t *testing.T) {
-	routertest.EachWay(t, testFlappingOwnersAreFollowedByEpoch)
-}
-
-func testFlappingOwnersAreFollowedByEpoch(t *testing.T, front routertest.Way) {
-	a, b := routertest.NewWorker(t, "a", nil), routertest.NewWorker(t, "b", nil)
-	var epoch atomic.Int64
-	a.Set(func(w http.ResponseWriter, r *http.Request) {
-		if epoch.Load() >= 2 {
-			routertest.Answer("a")(w, r)
-			return
-		}
-		routertest.NotOwner(b.Member, epoch.Add(1))(w, r)
-	})
-	b.Set(func(w http.ResponseWriter, r *http.Request) { routertest.NotOwner(a.Member, epoch.Add(1))(w, r) })
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(b.Member)), Hold: -1})
-	res, body := routertest.Get(t, front(t, rt), "k")
-	if res.StatusCode != 200 || body != "a" || a.Hits.Load() != 2 || b.Hits.Load() != 1 {
-		t.Errorf("%d %q, a %d, b %d", res.StatusCode, body, a.Hits.Load(), b.Hits.Load())
-	}
-}
-
-func TestLearnedOwnerThatFailsIsNotTheOnlyTry(t *testing.T) {
-	routertest.EachWay(t, testLearnedOwnerThatFailsIsNotTheOnlyTry)
-}
-
-func testLearnedOwnerThatFailsIsNotTheOnlyTry(t *testing.T, front routertest.Way) {
-	b := routertest.NewWorker(t, "b", routertest.Answer("b"))
-	a := routertest.NewWorker(t, "a", routertest.NotOwner(b.Member, 7))
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(b.Member)), Hold: -1})
-	s := front(t, rt)
-	routertest.Get(t, s, "k")
-	b.Set(routertest.Refuse("unavailable", 503))
-	a.Set(routertest.Answer("a"))
-	if res, body := routertest.Get(t, s, "k"); res.StatusCode != 200 || body != "a" {
-		t.Errorf("%d %q", res.StatusCode, body)
 	}
 }
 

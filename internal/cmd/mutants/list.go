@@ -25,6 +25,7 @@ func mutations() []mutation {
 		crossingMutations(),
 		sidecarMutations(),
 		linkMutations(),
+		routingMutations(),
 		frontMutations(),
 		settingsMutations(),
 	} {

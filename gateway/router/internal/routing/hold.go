@@ -3,7 +3,6 @@ package routing
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,7 @@ const admittedAfter = 10 * time.Millisecond
 type holding struct {
 	patience time.Duration // how long a request waits; 0 or less: not at all
 	limit    int           // on waiters
+	jitter   func(time.Duration) time.Duration
 
 	waiting atomic.Int64 // waiters
 	total   atomic.Int64 // waiters so far
@@ -91,33 +91,37 @@ func (h *holding) reopening(l *waitlist) <-chan struct{} {
 	return l.reopened
 }
 
-// waiter is a request on a waitlist.
+// waiter is a request without an owner.
 type waiter struct {
 	routes    *Routes
 	partition int
 	list      *waitlist
-	probes    bool
-	pause     time.Duration
+	probes    bool          // is its prober
+	pause     time.Duration // until it probes again
 }
 
 // wait goes on making rounds until the request is settled or its patience
 // ends; if it ends during a round, and something has changed meanwhile, one
 // more follows. seen is what the last round went by, and why how it failed.
-func (r *Routes) wait(ctx context.Context, p int, seen look, why error, attempt Attempt) error {
+func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
+	r, p := w.routes, w.partition
 	if r.held.patience <= 0 {
 		return r.unreachable(p, why)
 	}
-	list, ok := r.held.join(p)
-	if !ok {
+	var ok bool
+	if w.list, ok = r.held.join(p); !ok {
 		return ErrHoldFull
 	}
 	defer r.held.leave(p)
-	v := &waiter{routes: r, partition: p, list: list, pause: firstPause}
-	defer v.stopProbing()
+	defer func() {
+		if w.probes {
+			<-w.list.prober // another waiter may
+		}
+	}()
 	patience, cancel := context.WithTimeout(ctx, r.held.patience)
 	defer cancel()
 	for over := false; ; {
-		if !v.sleep(patience, seen) {
+		if !w.sleep(patience, seen) {
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
@@ -127,7 +131,7 @@ func (r *Routes) wait(ctx context.Context, p int, seen look, why error, attempt 
 			over = true
 		}
 		seen = r.look(p)
-		done, err := v.round(ctx, attempt)
+		done, err := w.round(ctx, attempt)
 		if done {
 			return err
 		}
@@ -137,30 +141,30 @@ func (r *Routes) wait(ctx context.Context, p int, seen look, why error, attempt 
 
 // sleep returns true when a round may have a better end than the last one,
 // which went by seen, and false when ctx is done.
-func (v *waiter) sleep(ctx context.Context, seen look) bool {
-	reopened := v.routes.held.reopening(v.list)
-	changed := v.routes.members.Changed()
-	if v.routes.look(v.partition) != seen {
-		v.pause = firstPause
+func (w *waiter) sleep(ctx context.Context, seen look) bool {
+	reopened := w.routes.held.reopening(w.list)
+	changed := w.routes.members.Changed()
+	if w.routes.look(w.partition) != seen {
+		w.pause = firstPause
 		return ctx.Err() == nil
 	}
-	if !v.probes {
+	if !w.probes {
 		select {
 		case <-reopened:
 			return ctx.Err() == nil
-		case v.list.prober <- struct{}{}:
-			v.probes = true
+		case w.list.prober <- struct{}{}:
+			w.probes = true
 		case <-ctx.Done():
 			return false
 		}
 	}
-	timer := time.NewTimer(v.pause/2 + rand.N(v.pause/2))
+	timer := time.NewTimer(w.pause/2 + w.routes.held.jitter(w.pause/2))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		v.pause = min(2*v.pause, lastPause)
+		w.pause = min(2*w.pause, lastPause)
 	case <-changed:
-		v.pause = firstPause
+		w.pause = firstPause
 	case <-reopened:
 	case <-ctx.Done():
 	}
@@ -169,28 +173,20 @@ func (v *waiter) sleep(ctx context.Context, seen look) bool {
 
 // round makes a round; if the prober's is settled, or not refused for a while,
 // everybody wakes and another one may become the prober.
-func (v *waiter) round(ctx context.Context, attempt Attempt) (done bool, err error) {
-	r, p := v.routes, v.partition
-	if !v.probes {
+func (w *waiter) round(ctx context.Context, attempt Attempt) (done bool, err error) {
+	r, p := w.routes, w.partition
+	if !w.probes {
 		return r.round(ctx, p, attempt)
 	}
 	through := sync.OnceFunc(func() {
 		r.held.wakeAll(p)
-		<-v.list.prober
+		<-w.list.prober
 	})
 	timer := time.AfterFunc(admittedAfter, through)
 	done, err = r.round(ctx, p, attempt)
 	if !timer.Stop() || done && ctx.Err() == nil {
 		through()
-		v.probes = false
+		w.probes = false
 	}
 	return done, err
-}
-
-// stopProbing lets another waiter become the prober.
-func (v *waiter) stopProbing() {
-	if v.probes {
-		<-v.list.prober
-		v.probes = false
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -47,7 +49,7 @@ func New(members Members, partitions int, patience time.Duration, limit int) *Ro
 	return &Routes{
 		members: members,
 		hints:   make([]atomic.Pointer[Hint], partitions),
-		held:    holding{patience: patience, limit: limit},
+		held:    holding{patience: patience, limit: limit, jitter: rand.N[time.Duration]},
 	}
 }
 
@@ -106,7 +108,8 @@ func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
 	if done {
 		return err
 	}
-	return r.wait(ctx, p, seen, err, attempt)
+	w := &waiter{routes: r, partition: p, pause: firstPause}
+	return w.wait(ctx, seen, err, attempt)
 }
 
 // look is what decides where a round goes.
@@ -119,17 +122,11 @@ func (r *Routes) look(p int) look {
 	return look{r.members.View(), r.hints[p].Load()}
 }
 
-// tried is an attempt of the present round.
-type tried struct {
-	incarnation string
-	epoch       int64
-}
-
 // round tries the owner that was learned and the one by the ring, and follows
 // hints. It reports whether the request is settled; if not, the error says why
 // the last attempt failed.
 func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, err error) {
-	var room [maxHops + 2]tried
+	var room [maxHops + 2]Hint // by which its attempts went
 	past, hops := room[:0], 0
 	err = ErrNoWorker
 	for len(past) < cap(past) {
@@ -137,7 +134,7 @@ func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, 
 		if !ok {
 			return false, err
 		}
-		past = append(past, tried{t.Incarnation, t.Epoch})
+		past = append(past, Hint{t.Incarnation, t.Epoch})
 		out := attempt(t)
 		if out.Verdict == Settled {
 			return true, out.Err
@@ -163,7 +160,7 @@ func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, 
 // next returns the worker to try after those of past: the learned owner, which
 // is worth another try once its epoch is higher than at the last one, or else
 // the owner by the ring.
-func (r *Routes) next(p int, past []tried) (Target, bool) {
+func (r *Routes) next(p int, past []Hint) (Target, bool) {
 	now := r.look(p)
 	var epoch int64
 	if now.hint != nil {
@@ -180,13 +177,8 @@ func (r *Routes) next(p int, past []tried) (Target, bool) {
 	return Target{m, epoch}, true
 }
 
-func wasTried(past []tried, incarnation string, since int64) bool {
-	for _, t := range past {
-		if t.incarnation == incarnation && t.epoch >= since {
-			return true
-		}
-	}
-	return false
+func wasTried(past []Hint, incarnation string, since int64) bool {
+	return slices.ContainsFunc(past, func(h Hint) bool { return h.Owner == incarnation && h.Epoch >= since })
 }
 
 // learn keeps a hint of a known worker that is newer than what is known, and
