@@ -139,9 +139,6 @@ func (w *clientWriter) Write(b []byte) (int, error) {
 }
 
 func (w *clientWriter) WriteHeader(status int) {
-	if status == http.StatusContinue {
-		return // the worker's answer to the router's own Expect
-	}
 	fields.CleanAnswer(w.Header())
 	fields.LeaveUntyped(w.Header())
 	w.ResponseWriter.WriteHeader(status)

@@ -3,30 +3,17 @@ package router
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/internal/wire/sock"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// errNotSent is wrapped by a carrier's error if the worker has provably not
-// seen the request.
-var errNotSent = errors.New("the request was not sent")
-
-// errStale wraps errNotSent: the pooled connection had ended.
-var errStale = fmt.Errorf("%w: the connection had ended", errNotSent)
-
-var errFailing = fmt.Errorf("%w: connecting failed a moment ago", errNotSent)
+var errFailing = errors.New("connecting failed a moment ago")
 
 // peers are the workers as this process reaches them.
 type peers struct {
@@ -48,9 +35,8 @@ type peer struct {
 
 	abandoned abandoned // requests on the link
 
-	health    health // of connecting for plain HTTP
-	plain     hop1.Pool
-	transport *http.Transport // for what plain does not take
+	plain  hop1.Pool
+	health health // of connecting for plain HTTP
 }
 
 // get returns the peer of a member of the view, and forgets those who have
@@ -94,7 +80,6 @@ func (ps *peers) close() {
 // close ends the peer's connections, once no request uses them: a worker that
 // has left the view may still be answering.
 func (p *peer) close() {
-	p.transport.CloseIdleConnections()
 	p.plain.Close()
 	p.left.Store(true)
 	p.users.Add(1)
@@ -109,23 +94,7 @@ func (p *peer) leave() {
 }
 
 func (ps *peers) newPeer(addr string) *peer {
-	p := &peer{addr: addr, link: ps.newLink(addr), transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := ps.dial(ctx, network, addr)
-			if err != nil {
-				return nil, &dialError{err}
-			}
-			return newCountingConn(c), nil
-		},
-		DisableCompression:     true,
-		MaxConnsPerHost:        ps.conns,
-		MaxIdleConnsPerHost:    ps.conns,
-		IdleConnTimeout:        90 * time.Second,
-		ExpectContinueTimeout:  time.Minute,
-		MaxResponseHeaderBytes: 1 << 20,
-		WriteBufferSize:        8 << 10,
-		ReadBufferSize:         8 << 10,
-	}}
+	p := &peer{addr: addr, link: ps.newLink(addr)}
 	p.plain.Conns = ps.conns
 	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.dialPlain(ctx, ps.dial) }
 	return p
@@ -140,102 +109,6 @@ func newDialer(timeout time.Duration) *net.Dialer {
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 		ControlContext:  limitUnacknowledged,
 	}
-}
-
-// RoundTrip sends the request to the worker. Its error wraps errNotSent if the
-// worker has provably not seen it. A request is written at most once, whatever
-// its method.
-func (p *peer) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !p.health.admit() {
-		return nil, errFailing
-	}
-	var conn *countingConn
-	var before int64
-	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		p.health.worked()
-		conn, _ = info.Conn.(*countingConn)
-		conn.pooled.Store(info.Reused)
-		before = conn.sent.Load()
-	}}
-	req = req.WithContext(httptrace.WithClientTrace(req.Context(), trace))
-	preventReplay(req)
-	res, err := p.transport.RoundTrip(req)
-	if err == nil {
-		return res, nil
-	}
-	if _, ok := errors.AsType[*dialError](err); ok {
-		p.health.failed()
-		return nil, fmt.Errorf("%w: %w", errNotSent, err)
-	}
-	p.health.abandon()
-	if conn != nil && conn.sent.Load() == before {
-		p.transport.CloseIdleConnections() // the others have most likely ended as well
-		return nil, fmt.Errorf("%w: %w", errStale, err)
-	}
-	return nil, err
-}
-
-// preventReplay keeps http.Transport from sending a request once more by
-// itself when a connection dies under it, which it does for methods that HTTP
-// calls idempotent if there is no body. So there is one, of no bytes and
-// without any framing.
-func preventReplay(req *http.Request) {
-	if req.Body != nil && req.Body != http.NoBody {
-		return
-	}
-	switch req.Method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch:
-		_, key := req.Header["Idempotency-Key"]
-		_, xKey := req.Header["X-Idempotency-Key"]
-		if !key && !xKey {
-			return
-		}
-	}
-	req.Body = emptyBody{}
-	req.ContentLength = -1
-	req.TransferEncoding = []string{"identity"}
-}
-
-type emptyBody struct{}
-
-func (emptyBody) Read([]byte) (int, error) { return 0, io.EOF }
-func (emptyBody) Close() error             { return nil }
-
-type dialError struct{ err error }
-
-func (e *dialError) Error() string { return e.err.Error() }
-func (e *dialError) Unwrap() error { return e.err }
-
-// countingConn counts the bytes that may have been sent. It counts before it
-// writes: what is not counted has not left.
-type countingConn struct {
-	net.Conn
-	raw    syscall.RawConn // nil if the connection has none
-	sent   atomic.Int64
-	pooled atomic.Bool // has lain idle before the present request
-}
-
-func newCountingConn(c net.Conn) *countingConn {
-	return &countingConn{Conn: c, raw: sock.Raw(c)}
-}
-
-// Write does not write the head of a request if the worker has closed the
-// connection: unanswered, nobody could tell whether the request had started.
-func (c *countingConn) Write(b []byte) (int, error) {
-	if c.pooled.Load() && c.pooled.Swap(false) && c.raw != nil && !isSilent(c.raw) {
-		return 0, net.ErrClosed
-	}
-	c.sent.Add(int64(len(b)))
-	n, err := c.Conn.Write(b)
-	c.sent.Add(int64(n - len(b)))
-	return n, err
-}
-
-// isSilent reports whether an idle connection has neither ended nor brought
-// something unasked.
-func isSilent(c syscall.RawConn) (silent bool) {
-	err := c.Control(func(fd uintptr) { silent = sock.Look(fd) == sock.Silent })
-	return silent && err == nil
 }
 
 // Backoff of connecting to a worker that could not be reached.

@@ -60,8 +60,8 @@ func rawWorker(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) (
 	return l.Addr().String(), requests
 }
 
-// A connection that was in use before dies under the request: http.Transport
-// would send a GET once more, and one with an Idempotency-Key too.
+// A connection that was in use before dies under the request, which
+// http.Transport would send once more if it is a GET or has an Idempotency-Key.
 func TestARequestThatMayHaveStartedIsNotRepeated(t *testing.T) {
 	routertest.EachWay(t, testARequestThatMayHaveStartedIsNotRepeated)
 }

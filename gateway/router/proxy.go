@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
 // proxiedRequest is a request's way through the router.
@@ -25,19 +26,13 @@ type proxiedRequest struct {
 	key       string
 	partition int
 	body      payload
-	pace      *pacedBody   // the client's
-	sending   *attemptBody // of the last attempt
+	pace      *pacedBody // the client's
 }
 
 func (x *proxiedRequest) serve(w *clientWriter) {
 	router := x.router
 	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
 	defer x.body.reserved.release()
-	defer func() {
-		if x.sending != nil {
-			x.sending.seal() // the transport may still be reading
-		}
-	}()
 	defer w.finish()
 	x.pace = newPacedBody(x.in, w, router)
 	if err := x.body.fill(x.in, x.pace); err != nil {
@@ -80,35 +75,20 @@ func (x *proxiedRequest) RoundTrip(out *http.Request) (res *http.Response, err e
 	return res, err
 }
 
-// attempt sends the request to a worker, once more if a pooled connection
-// turns out to have ended.
+// attempt sends the request to a worker.
 func (x *proxiedRequest) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
 	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
-	var res *http.Response
-	var err error
-	var begun bool
-	for range 3 {
-		req := x.address(out, t)
-		body := x.body.attach(req)
-		x.sending = body
-		if res, err = peer.RoundTrip(req); err == nil {
-			break
-		}
-		if begun = body.seal(); begun || !errors.Is(err, errStale) {
-			break
-		}
-	}
+	res, err := peer.plain.RoundTrip(x.body.attach(x.address(out, t)))
 	if err != nil {
-		return nil, x.classify(out.Context(), t, begun, err)
+		return nil, x.classify(out.Context(), t, err)
 	}
 	refusal := hop.ReadRefusal(res.Header)
 	if refusal == nil {
 		return res, routing.Outcome{}
 	}
-	begun = x.sending.seal()
 	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
 	res.Body.Close()
-	if begun {
+	if x.body.asked {
 		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", errBroken, t.Name)}
 	}
 	return nil, refusedBy(refusal)
@@ -127,16 +107,18 @@ func (x *proxiedRequest) address(out *http.Request, t routing.Target) *http.Requ
 	return req
 }
 
-// classify says what the failure of an attempt means; begun is whether some of
-// a streamed body was read.
-func (x *proxiedRequest) classify(ctx context.Context, t routing.Target, begun bool, err error) routing.Outcome {
-	if client := x.body.failed.Load(); client != nil {
+// classify says what the failure of an attempt means.
+func (x *proxiedRequest) classify(ctx context.Context, t routing.Target, err error) routing.Outcome {
+	if ctx.Err() != nil {
+		x.body.done.Wait() // a body that breaks off ends the context first
+	}
+	if client := x.body.stream.failed.Load(); client != nil {
 		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
 	}
 	if ctx.Err() != nil {
 		return routing.Outcome{Err: context.Cause(ctx)}
 	}
-	if errors.Is(err, errNotSent) && !begun {
+	if errors.Is(err, hop1.ErrNotSent) {
 		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
 	}
 	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,10 +20,11 @@ var aLongTimeAgo = time.Unix(1, 0)
 // payload is a request's body: read whole if it is small, and else streamed to
 // the first worker that admits the request.
 type payload struct {
-	data     []byte    // if stream is nil
-	stream   io.Reader // nil for a body in data or none at all
+	data     []byte         // if stream has no reader
+	stream   clientBody     // has no reader for a body in data or none at all
+	asked    bool           // a worker has asked for stream
+	done     sync.WaitGroup // of attempts that may read stream
 	reserved reservation
-	failed   atomic.Pointer[error]
 }
 
 // fill prepares the payload of a request. Its error wraps errClientBody.
@@ -31,7 +33,7 @@ func (p *payload) fill(r *http.Request, pace *pacedBody) error {
 		return nil
 	}
 	if r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody || len(r.Trailer) > 0 {
-		p.stream = pace
+		p.stream.reader = pace
 		return nil
 	}
 	data, whole, err := p.reserved.gather(pace, r.ContentLength)
@@ -41,20 +43,20 @@ func (p *payload) fill(r *http.Request, pace *pacedBody) error {
 	case whole:
 		p.data = data
 	default:
-		p.stream = io.MultiReader(bytes.NewReader(data), pace)
+		p.stream.reader = io.MultiReader(bytes.NewReader(data), pace)
 	}
 	return nil
 }
 
-// attach gives a request to a worker its body. The caller closes what it
-// returns once the attempt has ended.
-func (p *payload) attach(req *http.Request) *attemptBody {
+// attach gives a request to a worker its body.
+func (p *payload) attach(req *http.Request) *http.Request {
 	switch {
-	case p.stream != nil:
-		body := &attemptBody{payload: p, reader: p.stream}
-		req.Body = body
+	case p.stream.reader != nil:
+		p.done.Add(1)
+		req.Body = offeredBody{&p.stream, &p.done}
 		req.Header.Set("Expect", "100-continue")
-		return body
+		asked := &httptrace.ClientTrace{Got100Continue: func() { p.asked = true }}
+		return req.WithContext(httptrace.WithClientTrace(req.Context(), asked))
 	case p.data != nil:
 		req.Body = io.NopCloser(bytes.NewReader(p.data))
 		req.ContentLength = int64(len(p.data))
@@ -62,48 +64,19 @@ func (p *payload) attach(req *http.Request) *attemptBody {
 		req.Body = nil
 		req.ContentLength = 0
 	}
-	return &attemptBody{}
+	return req
 }
 
-// attemptBody is the streamed body as one attempt sees it. Once it is closed
-// the attempt reads no more, so that the body is whole for the next attempt if
-// nothing had been read.
-type attemptBody struct {
-	payload *payload
-	reader  io.Reader
-
-	mu     sync.Mutex
-	begun  bool
-	closed bool
-}
-
-func (a *attemptBody) Read(b []byte) (int, error) {
-	a.mu.Lock()
-	closed := a.closed
-	a.begun = a.begun || !closed
-	a.mu.Unlock()
-	if closed {
-		return 0, http.ErrBodyReadAfterClose
-	}
-	n, err := a.reader.Read(b)
-	if err != nil && err != io.EOF {
-		a.payload.failed.CompareAndSwap(nil, &err)
-	}
-	return n, err
+// offeredBody is a streamed body as one attempt sees it.
+type offeredBody struct {
+	io.Reader
+	done *sync.WaitGroup
 }
 
 // Close implements [io.Closer].
-func (a *attemptBody) Close() error {
-	a.seal()
+func (b offeredBody) Close() error {
+	b.done.Done()
 	return nil
-}
-
-// seal ends the attempt's reading and reports whether it had begun.
-func (a *attemptBody) seal() (begun bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.closed = true
-	return a.begun
 }
 
 // pacedBody is the client's body, of which so many bytes must come within each

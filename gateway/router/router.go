@@ -62,8 +62,10 @@ type Config struct {
 	// 1024; negative, or with a negative ClientTimeout: no bound.
 	MinBodyRate int64
 
-	// ConnsPerWorker bounds the connections to one worker; what exceeds it
-	// waits for one. Default 4096.
+	// ConnsPerWorker bounds the connections to one worker other than links: one
+	// for each upgrade while its protocols speak, and one for each request to a
+	// worker that does not take the link. What exceeds it waits for one, for as
+	// long as its client does. Default 4096.
 	ConnsPerWorker int
 
 	// LinksPerWorker bounds the links to one worker. Another one is made when

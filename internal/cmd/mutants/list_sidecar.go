@@ -53,6 +53,20 @@ func sidecarMutations() []mutation {
 			test: grace,
 		},
 		{
+			rule: "a body that is offered waits until the server asks for it",
+			file: "internal/wire/hop1/transport.go",
+			old:  `(t.req.Header.Get("Expect"), "100-continue")`,
+			new:  `(t.req.Header.Get("Expect"), "none")`,
+			test: "./internal/wire/hop1 -run '^TestRoundTripOffersBodies$'",
+		},
+		{
+			rule: "a request of which something may have left is not said to be unsent",
+			file: "internal/wire/hop1/transport.go",
+			old:  "if n == 0 && !w.begun {",
+			new:  "if !w.begun {",
+			test: "./internal/wire/hop1 -run '^TestRoundTripNotSent$'",
+		},
+		{
 			rule: "a connection that is interrupted is given up before RoundTrip returns",
 			file: "internal/wire/hop1/transport.go",
 			old:  "		t.giveUp()\n		return nil, t.cause(",

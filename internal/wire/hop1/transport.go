@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,11 +21,12 @@ import (
 const sentWait = 50 * time.Millisecond
 
 // RoundTrip implements [http.RoundTripper] for what an Exchange does not do:
-// bodies that are streamed, and changes of protocol, for which the answer's
-// Body is an [io.ReadWriteCloser] with CloseWrite. The URL's host does not
-// matter. A connection that has to be given up is given up before RoundTrip
-// returns an error, or by the Body's Close, which waits for that. Interim
-// answers go to the context's [httptrace.ClientTrace].
+// bodies that are streamed, and changes of protocol that the field Upgrade asks
+// for: then the answer's Body is an [io.ReadWriteCloser] with CloseWrite. The URL's host does not
+// matter. A body that is offered with Expect: 100-continue is not read unless
+// the server asks for it. A connection that has to be given up is given up
+// before RoundTrip returns an error, or by the Body's Close, which waits for
+// that. Interim answers go to the context's [httptrace.ClientTrace].
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, err := p.live(req.Context())
 	if err != nil {
@@ -33,14 +35,20 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	t := &trip{pool: p, req: req, conn: c, sent: make(chan error, 1), ended: make(chan struct{})}
+	t := &trip{pool: p, req: req.WithContext(req.Context()), conn: c, begun: make(chan struct{}), asked: make(chan struct{}), sent: make(chan error, 1), ended: make(chan struct{})}
+	t.ask = sync.OnceFunc(func() { close(t.asked) })
 	t.limit = io.LimitedReader{R: (*tripReader)(t), N: maxHead}
 	t.in = bufio.NewReader(&t.limit)
 	t.stop = context.AfterFunc(req.Context(), func() { t.interrupt(context.Cause(req.Context())) })
 	if req.Body == nil || req.Body == http.NoBody {
 		t.write()
 	} else {
+		t.prepareBody()
 		go t.write()
+	}
+	if <-t.begun; t.unsent != nil {
+		t.complete()
+		return nil, t.cause(fmt.Errorf("%w: %w", ErrNotSent, t.unsent))
 	}
 	res, err := t.readHead()
 	if err != nil {
@@ -67,9 +75,13 @@ type trip struct {
 	req   *http.Request
 	conn  *conn
 	stop  func() bool   // ends the watch of the request's context
+	begun chan struct{} // closed when writing the request has begun, or ended without
 	sent  chan error    // receives once the request is written
+	ask   func()        // closes asked
+	asked chan struct{} // closed when the body may be read
 	ended chan struct{} // closed when the connection is done with
 
+	unsent   error       // why nothing was written; valid once begun is closed
 	bodyRead atomic.Bool // the request's body has come to its end
 	limit    io.LimitedReader
 	in       *bufio.Reader
@@ -82,28 +94,50 @@ type trip struct {
 	err  error      // why it was interrupted
 }
 
+// prepareBody makes the body one that the trip watches. If it is offered only, it
+// gets its framing without a look at it, which net/http would take.
+func (t *trip) prepareBody() {
+	t.req.Body = &tripBody{t.req.Body, t}
+	switch {
+	case !strings.EqualFold(t.req.Header.Get("Expect"), "100-continue"):
+		t.ask()
+	case t.req.ContentLength <= 0:
+		t.req.TransferEncoding = []string{"chunked"}
+	}
+}
+
 // write writes the request.
 func (t *trip) write() {
-	r, out := *t.req, &tripWriter{t.conn.nc, nil}
-	if r.Body != nil {
-		r.Body = &tripBody{r.Body, t}
-	}
-	err := r.Write(out)
+	out := tripWriter{t: t}
+	err := t.req.Write(&out)
 	if err != nil && out.err == nil {
 		t.interrupt(fmt.Errorf("%w: %w", ErrBrokeOff, err))
 	}
+	out.begin()
 	t.sent <- err
 }
 
 // tripWriter writes to the connection and keeps its error.
 type tripWriter struct {
-	io.Writer
-	err error
+	t     *trip
+	begun bool
+	err   error
 }
 
 func (w *tripWriter) Write(b []byte) (n int, err error) {
-	n, w.err = w.Writer.Write(b)
+	n, w.err = w.t.conn.nc.Write(b)
+	if n == 0 && !w.begun {
+		w.t.unsent = w.err
+	}
+	w.begin()
 	return n, w.err
+}
+
+func (w *tripWriter) begin() {
+	if !w.begun {
+		w.begun = true
+		close(w.t.begun)
+	}
 }
 
 // tripBody is the request's body.
@@ -113,6 +147,15 @@ type tripBody struct {
 }
 
 func (b *tripBody) Read(p []byte) (int, error) {
+	select {
+	case <-b.t.asked:
+	case <-b.t.ended:
+	}
+	select {
+	case <-b.t.ended:
+		return 0, net.ErrClosed
+	default:
+	}
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		b.t.bodyRead.Store(true)
@@ -132,10 +175,17 @@ func (t *trip) readHead() (*http.Response, error) {
 			return nil, err
 		case res.StatusCode < 100:
 			return nil, fmt.Errorf("%w: its status is %d", errMalformed, res.StatusCode)
+		case res.StatusCode == http.StatusSwitchingProtocols && t.req.Header.Get("Upgrade") == "":
+			return nil, fmt.Errorf("%w: it changes protocols", errMalformed)
 		case res.StatusCode >= 200 || res.StatusCode == http.StatusSwitchingProtocols:
 			t.limit.N = 1<<63 - 1
 			t.begin(res)
 			return res, nil
+		case res.StatusCode == http.StatusContinue:
+			if trace != nil && trace.Got100Continue != nil {
+				trace.Got100Continue()
+			}
+			t.ask()
 		case trace != nil && trace.Got1xxResponse != nil:
 			if err := trace.Got1xxResponse(res.StatusCode, textproto.MIMEHeader(res.Header)); err != nil {
 				return nil, err
@@ -176,12 +226,13 @@ func (t *tripReader) Read(p []byte) (int, error) {
 func (t *trip) interrupt(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.over {
+		return
+	}
 	if t.err == nil {
 		t.err = err
 	}
-	if !t.over {
-		_ = t.conn.nc.SetDeadline(aLongTimeAgo)
-	}
+	_ = t.conn.nc.SetDeadline(aLongTimeAgo)
 }
 
 // cause returns why the connection was interrupted, and otherwise err.

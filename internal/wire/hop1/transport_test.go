@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -92,6 +93,7 @@ func TestRoundTripFails(t *testing.T) {
 		"no answer":      {raw: "|", head: io.ErrUnexpectedEOF},
 		"too large":      {raw: ok + strings.Repeat("A: "+strings.Repeat("x", 100<<10)+"\r\n", 11), head: errTooLarge},
 		"interim ad lib": {raw: strings.Repeat("HTTP/1.1 103 Early Hints\r\nA: "+strings.Repeat("x", 10<<10)+"\r\n\r\n", 110), head: errTooLarge},
+		"unasked":        {raw: "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n", head: errMalformed},
 		"no status":      {raw: strings.Repeat("HTTP/1.1 000 X\r\n\r\n", 2), head: errMalformed},
 		"cut":            {raw: ok + "Content-Length: 5\r\n\r\nhe|", body: io.ErrUnexpectedEOF},
 	} {
@@ -147,6 +149,112 @@ func TestRoundTripEarlyAnswer(t *testing.T) {
 	}
 }
 
+// A body that is offered is read when the server asks for it, and not at all if
+// it does not.
+func TestRoundTripOffersBodies(t *testing.T) {
+	s := newServer(t, func(c net.Conn, r *http.Request) bool {
+		if r.Header.Get("Expect") != "100-continue" || !slices.Equal(r.TransferEncoding, []string{"chunked"}) {
+			t.Errorf("the server sees %v %v", r.Header, r.TransferEncoding)
+		}
+		io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n")
+		if r.URL.Path == "/refused" {
+			io.WriteString(c, "HTTP/1.1 421 Misdirected\r\nContent-Length: 0\r\n\r\n")
+			if n, _ := c.Read(make([]byte, 1)); n > 0 {
+				t.Error("the body came unasked")
+			}
+			return false
+		}
+		io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\n")
+		body, err := io.ReadAll(r.Body)
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n%d %v", len(body), err)
+		return true
+	})
+	p := s.pool(t, false)
+	for path, want := range map[string]struct {
+		asked  int
+		answer string
+	}{"/asked": {1, "3 <nil>"}, "/refused": {0, ""}} {
+		for _, method := range []string{"GET", "POST"} {
+			body := &countedBody{left: 3, closed: make(chan struct{})}
+			r := request(t, method, body)
+			r.URL.Path, r.Header["Expect"] = path, []string{"100-continue"}
+			asked := 0
+			r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{Got100Continue: func() { asked++ }}))
+			res, err := p.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			<-body.closed
+			if string(answer) != want.answer || err != nil || asked != want.asked || (body.reads > 0) != (asked > 0) {
+				t.Errorf("%s %s: %q, %v, asked %d times, %d reads", method, path, answer, err, asked, body.reads)
+			}
+		}
+	}
+}
+
+// countedBody is a body that counts what is done with it.
+type countedBody struct {
+	left, reads int
+	closed      chan struct{}
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	b.reads++
+	n := min(len(p), b.left)
+	if b.left -= n; n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+func (b *countedBody) Close() error {
+	close(b.closed)
+	return nil
+}
+
+// shortConn takes so many bytes, and ends.
+type shortConn struct {
+	net.Conn
+	takes int
+}
+
+func (c *shortConn) Write(b []byte) (int, error) {
+	n, _ := c.Conn.Write(b[:min(len(b), c.takes)])
+	c.takes = 0
+	_ = c.Conn.(*net.TCPConn).CloseWrite()
+	return n, io.ErrClosedPipe
+}
+
+// A request of which nothing could be written was not sent, and its body is
+// whole. One of which a byte was written may have been.
+func TestRoundTripNotSent(t *testing.T) {
+	s := newServer(t, func(net.Conn, *http.Request) bool {
+		t.Error("the server has a request")
+		return false
+	})
+	for takes := range 2 {
+		p := s.pool(t, false)
+		dial := p.Dial
+		p.Dial = func(ctx context.Context) (net.Conn, error) {
+			c, err := dial(ctx)
+			return &shortConn{c, takes}, err
+		}
+		for range 3 { // the pool's two turns are given back
+			body := &countedBody{left: 3, closed: make(chan struct{})}
+			for _, b := range []io.Reader{nil, body} {
+				if _, err := p.RoundTrip(request(t, "PUT", b)); err == nil || errors.Is(err, ErrNotSent) != (takes == 0) {
+					t.Errorf("%d bytes taken: %v", takes, err)
+				}
+			}
+			if <-body.closed; body.reads > 0 {
+				t.Error("the body was read")
+			}
+		}
+	}
+}
+
 // A connection that is given up is half-closed, and closed when the server has
 // closed it.
 func TestGivingUp(t *testing.T) {
@@ -162,7 +270,9 @@ func TestGivingUp(t *testing.T) {
 		return err
 	}
 	roundTrip := func(ctx context.Context, p *Pool) error {
-		res, err := p.RoundTrip(request(t, "GET", nil).WithContext(ctx))
+		req := request(t, "GET", nil).WithContext(ctx)
+		req.Header.Set("Upgrade", "x")
+		res, err := p.RoundTrip(req)
 		if err != nil {
 			return err
 		}
