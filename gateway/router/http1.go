@@ -301,5 +301,5 @@ func (c *http1Conn) handOver(read []byte) {
 		return
 	}
 	_ = c.conn.SetDeadline(time.Time{})
-	c.front.others.put(c.conn, read)
+	c.front.handOver(c.conn, read)
 }

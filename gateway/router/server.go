@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // Server takes a router's requests on a listener. Plain HTTP/1.1 requests, and
@@ -24,8 +25,9 @@ import (
 // an [http.Handler], so both ways mean the same. Make one with [NewServer].
 type Server struct {
 	router *Router
-	server *http.Server // for the connections that are handed over
-	others *handovers
+	server *http.Server      // for the connections that are handed over
+	others *netutil.Listener // where the server gets them
+	served conns.Served      // of the server
 	limit  *conns.Limit
 	h2     *h2.Server
 	tls    *tls.Config
@@ -40,7 +42,6 @@ type Server struct {
 	listeners map[net.Listener]struct{}
 	conns     map[servedConn]struct{}
 	closing   bool
-	leaving   chan struct{} // closed when closing is set
 	empty     chan struct{} // closed when closing and conns is empty
 }
 
@@ -67,13 +68,13 @@ func NewServer(rt *Router, server *http.Server) *Server {
 	server.Handler = rt
 	conns.LetGoOfHijacked(server)
 	f := &Server{
-		router: rt, server: server, others: newHandovers(), tls: tlsConfig(server), stop: make(chan struct{}),
-		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), leaving: make(chan struct{}), empty: make(chan struct{}),
+		router: rt, server: server, others: netutil.NewListener(&net.TCPAddr{}), tls: tlsConfig(server), stop: make(chan struct{}),
+		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
 	}
 	f.limit = conns.NewLimit(rt.cfg.MaxConnections, rt.log, f.makeRoom)
 	changed := server.ConnState
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
-		f.others.served.Note(conn, state, f.now.Load())
+		f.served.Note(conn, state, f.now.Load())
 		if changed != nil {
 			changed(conn, state)
 		}
@@ -90,32 +91,23 @@ func NewServer(rt *Router, server *http.Server) *Server {
 func (f *Server) Serve(l net.Listener) error { return f.serve(l, f.start) }
 
 func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
+	l = f.limit.Listen(l)
 	if !f.track(l) {
 		l.Close()
 		return http.ErrServerClosed
 	}
 	defer l.Close()
-	pause := time.Duration(0)
-	for f.limit.Admit(f.leaving) {
-		conn, err := l.Accept()
-		if err == nil {
-			pause = 0
-			start(&conns.Admitted{Conn: conn, Limit: f.limit})
-			continue
-		}
-		f.limit.Dismiss()
+	for {
+		conn, err := netutil.Accept(l, f.router.cfg.Logger)
 		switch {
+		case err == nil:
+			start(conn)
 		case f.isClosing():
 			return http.ErrServerClosed
-		case errors.Is(err, net.ErrClosed):
+		default:
 			return err
-		default: // most likely out of file descriptors
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			f.router.cfg.Logger.Warn("cannot accept a connection", "error", err, "pause", pause)
-			time.Sleep(pause)
 		}
 	}
-	return http.ErrServerClosed
 }
 
 func (f *Server) track(l net.Listener) bool {
@@ -134,7 +126,7 @@ func (f *Server) isClosing() bool {
 func (f *Server) start(conn net.Conn) {
 	c := newHTTP1Conn(f, conn)
 	if c == nil { // not a kind of connection that the fast way knows
-		f.others.put(conn, nil)
+		f.handOver(conn, nil)
 		return
 	}
 	if !f.keep(c) {
@@ -199,7 +191,7 @@ func (f *Server) clock() {
 func (f *Server) makeRoom() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	served := f.others.served.List()
+	served := f.served.List()
 	for c := range f.conns {
 		served = append(served, c)
 	}
@@ -212,7 +204,6 @@ func (f *Server) leaveLocked() {
 		return
 	}
 	f.closing = true
-	close(f.leaving)
 	for l := range f.listeners {
 		l.Close()
 	}
@@ -259,41 +250,9 @@ func (f *Server) Close() error {
 	return err
 }
 
-// handovers is the listener on which a server gets the connections that are
-// handed over to it.
-type handovers struct {
-	conns  chan net.Conn
-	served conns.Served
-	once   sync.Once
-	ended  chan struct{}
-}
-
-func newHandovers() *handovers {
-	return &handovers{conns: make(chan net.Conn), ended: make(chan struct{})}
-}
-
-// put hands conn over, of which read has been read.
-func (h *handovers) put(conn net.Conn, read []byte) {
-	conn = conns.Follow(conn, read)
-	select {
-	case h.conns <- conn:
-	case <-h.ended:
+// handOver lets the server go on with conn, of which read has been read.
+func (f *Server) handOver(conn net.Conn, read []byte) {
+	if conn = conns.Follow(conn, read); !f.others.Put(conn, nil, nil) {
 		conn.Close()
 	}
 }
-
-func (h *handovers) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-func (h *handovers) Close() error {
-	h.once.Do(func() { close(h.ended) })
-	return nil
-}
-
-func (h *handovers) Addr() net.Addr { return &net.TCPAddr{} }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // ServeTLS is Serve for HTTPS, with the certificate chain and the private key in
@@ -62,7 +63,7 @@ func (c handshake) check(_ int64, closing bool) {
 }
 
 // close implements servedConn.
-func (c handshake) close() { c.NetConn().Close() }
+func (c handshake) close() { netutil.CloseNow(c.Conn) }
 
 // IdleFor implements [conns.Idle].
 func (c handshake) IdleFor(now int64) int64 { return now - c.began }
@@ -84,6 +85,6 @@ func (f *Server) shake(c handshake) {
 		f.serveH2(c.Conn, nil)
 	default:
 		f.forget(c)
-		f.others.put(c.Conn, nil)
+		f.handOver(c.Conn, nil)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
@@ -83,9 +82,7 @@ func (s *Server) Serve(l net.Listener) error {
 	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, Pending: s.share, Logger: s.worker.log})
 	failed := make(chan error, 2)
 	go func() { failed <- s.link.Serve(links) }()
-	go func() {
-		failed <- s.http.Serve(&plainListener{Listener: others, limit: s.limit, leaving: make(chan struct{})})
-	}()
+	go func() { failed <- s.http.Serve(plainListener{s.limit.Listen(others)}) }()
 	err := <-failed
 	if errors.Is(err, link.ErrClosed) {
 		return http.ErrServerClosed
@@ -104,35 +101,20 @@ func (s *Server) Close() error {
 }
 
 // plainListener is where a worker's server takes connections of clients that do
-// not speak the link. Over the bound they wait to be accepted.
-type plainListener struct {
-	net.Listener
-	limit   *conns.Limit
-	once    sync.Once
-	leaving chan struct{} // closed with the listener
-}
+// not speak the link, as [conns.Limit.Listen] admits them.
+type plainListener struct{ net.Listener }
 
 // Accept implements [net.Listener]. What it returns counts until it is closed;
 // HTTP/2 over TLS, which net/http wants bare, until [Server.noteState] sees that.
-func (l *plainListener) Accept() (net.Conn, error) {
-	if !l.limit.Admit(l.leaving) {
-		return nil, net.ErrClosed
-	}
+func (l plainListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
-	switch {
-	case err != nil:
-		l.limit.Dismiss()
+	if err != nil {
 		return nil, err
-	case isH2OverTLS(conn):
-		return conn, nil
 	}
-	return conns.Follow(&conns.Admitted{Conn: conn, Limit: l.limit}, nil), nil
-}
-
-// Close implements [net.Listener].
-func (l *plainListener) Close() error {
-	l.once.Do(func() { close(l.leaving) })
-	return l.Listener.Close()
+	if bare := conn.(*conns.Admitted).Conn; isH2OverTLS(bare) {
+		return bare, nil
+	}
+	return conns.Follow(conn, nil), nil
 }
 
 func isH2OverTLS(conn net.Conn) bool {

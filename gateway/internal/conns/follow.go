@@ -7,21 +7,21 @@ import (
 	"sync/atomic"
 
 	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // followedConn is a connection whose requests are read by net/http, with an eye
 // on what net/http does not tell its handlers: a request of ambiguous framing
 // is answered with 400 and its connection closed (RFC 9112, section 6.1).
 type followedConn struct {
-	net.Conn
-	ahead    []byte // read from Conn already
+	netutil.ReadAhead
 	follower http1.Follower
 	hijacked atomic.Bool // what comes are no requests any more
 }
 
 // Follow follows the requests on conn, of which ahead has been read already.
 func Follow(conn net.Conn, ahead []byte) net.Conn {
-	c := &followedConn{Conn: conn, ahead: ahead}
+	c := &followedConn{ReadAhead: netutil.ReadAhead{Conn: conn, Ahead: ahead}}
 	if a, ok := conn.(*Admitted); ok {
 		conn = a.Conn
 	}
@@ -34,12 +34,15 @@ func Follow(conn net.Conn, ahead []byte) net.Conn {
 // followedTLS shows net/http that its connection is one of TLS.
 type followedTLS struct {
 	*followedConn
-	TLS *tls.Conn
+	tls *tls.Conn
 }
+
+// NetConn is the connection under TLS.
+func (c *followedTLS) NetConn() net.Conn { return c.tls.NetConn() }
 
 // ConnectionState returns the state of the TLS connection, where net/http looks
 // for it.
-func (c *followedTLS) ConnectionState() tls.ConnectionState { return c.TLS.ConnectionState() }
+func (c *followedTLS) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }
 
 // Read implements [net.Conn]. Of ambiguous framing it returns an error in place
 // of the head's end, which net/http answers with 400.
@@ -47,12 +50,7 @@ func (c *followedConn) Read(p []byte) (n int, err error) {
 	if _, err := c.follower.Check(nil); err != nil {
 		return 0, err
 	}
-	if len(c.ahead) > 0 {
-		n = copy(p, c.ahead)
-		c.ahead = c.ahead[n:]
-	} else {
-		n, err = c.Conn.Read(p)
-	}
+	n, err = c.ReadAhead.Read(p)
 	if c.hijacked.Load() {
 		return n, err
 	}
@@ -64,14 +62,6 @@ func (c *followedConn) Read(p []byte) (n int, err error) {
 		return passed, nil
 	}
 	return n, err
-}
-
-// CloseWrite is what net/http uses to end a connection gently.
-func (c *followedConn) CloseWrite() error {
-	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return nil
 }
 
 func (c *followedConn) letGo() { c.hijacked.Store(true) }

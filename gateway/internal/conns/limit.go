@@ -4,7 +4,6 @@ package conns
 
 import (
 	"cmp"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -14,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // spareFiles returns how many of that many open files are left for connections
@@ -52,9 +53,9 @@ func NewLimit(n int, log *slog.Logger, makeRoom func()) *Limit {
 	return &Limit{make(chan struct{}, n), log, makeRoom}
 }
 
-// Admit waits until there is room for another connection. It reports false if
+// admit waits until there is room for another connection. It reports false if
 // none is to be taken any more.
-func (l *Limit) Admit(leaving <-chan struct{}) bool {
+func (l *Limit) admit(leaving <-chan struct{}) bool {
 	select {
 	case l.slots <- struct{}{}:
 		return true
@@ -78,10 +79,42 @@ func (l *Limit) Admit(leaving <-chan struct{}) bool {
 // Dismiss makes room for another connection.
 func (l *Limit) Dismiss() { <-l.slots }
 
+// Listen returns a listener that takes connections from l, each as an
+// [*Admitted]. Over the bound they wait to be accepted.
+func (l *Limit) Listen(from net.Listener) net.Listener {
+	return &limitedListener{Listener: from, limit: l, leaving: make(chan struct{})}
+}
+
+type limitedListener struct {
+	net.Listener
+	limit   *Limit
+	once    sync.Once
+	leaving chan struct{} // closed with the listener
+}
+
+// Accept implements [net.Listener].
+func (l *limitedListener) Accept() (net.Conn, error) {
+	if !l.limit.admit(l.leaving) {
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		l.limit.Dismiss()
+		return nil, err
+	}
+	return &Admitted{Conn: conn, limit: l.limit}, nil
+}
+
+// Close implements [net.Listener].
+func (l *limitedListener) Close() error {
+	l.once.Do(func() { close(l.leaving) })
+	return l.Listener.Close()
+}
+
 // Admitted is a client's connection, which counts until it is closed.
 type Admitted struct {
 	net.Conn
-	Limit  *Limit
+	limit  *Limit
 	closed atomic.Bool
 }
 
@@ -89,7 +122,7 @@ type Admitted struct {
 func (c *Admitted) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
-		c.Limit.Dismiss()
+		c.limit.Dismiss()
 	}
 	return err
 }
@@ -103,12 +136,7 @@ func (c *Admitted) SyscallConn() (syscall.RawConn, error) {
 }
 
 // CloseWrite is what net/http and crypto/tls use to end a connection gently.
-func (c *Admitted) CloseWrite() error {
-	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return nil
-}
+func (c *Admitted) CloseWrite() error { return netutil.CloseWrite(c.Conn) }
 
 // Idle is a connection on which no request is under way.
 type Idle interface {
@@ -184,14 +212,7 @@ func (c idleServed) EndUnused() {
 	if since, ok := c.of.idle[c.conn]; !ok || since != c.since {
 		return
 	}
-	switch t := c.conn.(type) { // Close of a tls.Conn may wait for the client
-	case *followedTLS:
-		t.TLS.NetConn().Close()
-	case *tls.Conn:
-		t.NetConn().Close()
-	default:
-		c.conn.Close()
-	}
+	netutil.CloseNow(c.conn)
 }
 
 // Tick is how often the clock of a server goes on. Timeouts are this coarse, and

@@ -139,8 +139,8 @@ func frontMutations() []mutation {
 		{
 			rule: "a worker's connections of HTTP are bounded",
 			file: "gateway/worker/server.go",
-			old:  "	if !l.limit.Admit(l.leaving) {\n		return nil, net.ErrClosed\n	}\n",
-			new:  "	go l.limit.Admit(l.leaving)\n",
+			old:  "plainListener{s.limit.Listen(others)}",
+			new:  "plainListener{conns.NewLimit(1<<20, s.worker.log, nil).Listen(others)}",
 			test: "./gateway/worker -timeout 20s -run ^TestWorkerConnectionsOverTheBoundWait$",
 		},
 		{

@@ -1,15 +1,14 @@
 package h2
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
@@ -18,13 +17,7 @@ type Conn struct {
 	srv     *Server
 	nc      net.Conn
 	handler func(*Stream)
-	raw     syscall.RawConn // nil if nc is not a socket
-	io      struct {        // what tryRead and tryWrite take and leave
-		read, write       func(fd uintptr) bool // those two, made once
-		n                 int
-		readErr, writeErr error
-		out               []byte
-	}
+	sock    *sock.Stream // nil if nc is not a socket
 
 	tick atomic.Int64 // calls of Check
 	late atomic.Int64 // tick at which what the reader waits for has taken too long; 0 for never
@@ -95,9 +88,7 @@ const (
 // returns is reset.
 func (s *Server) NewConn(nc net.Conn, handler func(*Stream)) *Conn {
 	c := &Conn{srv: s, nc: nc, handler: handler, streams: make(map[uint32]*Stream), allowance: allowanceMax, receive: connReceive, credit: defaultWindow, window: defaultWindow}
-	if c.raw = sock.Raw(nc); c.raw != nil {
-		c.io.read, c.io.write = c.tryRead, c.tryWrite
-	}
+	c.sock = sock.Open(nc, c.room, c.lend)
 	c.decoder = hpack.NewDecoder(4096, c.block.take)
 	c.decoder.SetMaxStringLength(2 * s.MaxHeaderBytes)
 	c.out.encoder = hpack.NewEncoder(&c.out)
@@ -310,13 +301,7 @@ func (c *Conn) goAwayLocked(code Code, why string) {
 }
 
 // kill closes the connection at once.
-func (c *Conn) kill() {
-	if t, ok := c.nc.(*tls.Conn); ok {
-		t.NetConn().Close() // Close of the tls.Conn may wait for the client
-		return
-	}
-	c.nc.Close()
-}
+func (c *Conn) kill() { netutil.CloseNow(c.nc) }
 
 // Idle returns for how many calls of Check no request has been under way. It is
 // 0 if one is, or the connection is coming to its end.

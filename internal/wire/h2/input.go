@@ -1,12 +1,6 @@
 package h2
 
-import (
-	"io"
-	"sync"
-	"syscall"
-
-	"github.com/keyway-go/keyway/internal/wire/sock"
-)
+import "sync"
 
 // inSize is how much is read at once. The longest frame fits twice.
 const inSize = 40 << 10
@@ -68,31 +62,18 @@ func (p *input) lend() {
 // fill reads more.
 func (c *Conn) fill() error {
 	c.await()
-	if c.raw == nil {
+	if c.sock == nil {
 		return c.fillPlainly()
 	}
-	err := c.raw.Read(c.io.read)
-	switch {
-	case err != nil:
-		return err
-	case c.io.readErr != nil:
-		return c.io.readErr
-	case c.io.n == 0:
-		return io.EOF
-	}
-	c.w += c.io.n
-	return nil
+	n, err := c.sock.Fill()
+	c.w += n
+	return err
 }
 
-// tryRead is for raw.Read. While nothing has come it holds no buffer.
-func (c *Conn) tryRead(fd uintptr) bool {
-	c.borrow()
-	c.io.n, c.io.readErr = sock.Read(fd, c.in[c.w:])
-	if c.io.readErr == syscall.EAGAIN {
-		c.lend()
-		return false
-	}
-	return true
+// room sees that there is a buffer, and returns the room in it.
+func (p *input) room() []byte {
+	p.borrow()
+	return p.in[p.w:]
 }
 
 // fillPlainly is fill for a connection that is not a socket. While nothing has
@@ -100,8 +81,7 @@ func (c *Conn) tryRead(fd uintptr) bool {
 func (c *Conn) fillPlainly() error {
 	var few [64]byte
 	if c.have() > 0 {
-		c.borrow()
-		n, err := c.nc.Read(c.in[c.w:])
+		n, err := c.nc.Read(c.room())
 		c.w += n
 		return noProgress(n, err)
 	}

@@ -5,11 +5,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/keyway-go/keyway/internal/wire/sock"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 const (
@@ -95,7 +94,9 @@ func (c *Conn) flush() {
 			}
 			c.out.shut = true
 			c.mu.Unlock()
-			c.closeWrite()
+			if netutil.CloseWrite(c.nc) != nil {
+				c.kill()
+			}
 			continue
 		}
 		c.out.since = c.tick.Load() + 1
@@ -115,8 +116,8 @@ func (c *Conn) flush() {
 func (c *Conn) write(b []byte) (err error) {
 	for len(b) > 0 && err == nil {
 		n := min(len(b), writeSize)
-		if c.raw != nil {
-			n, err = c.writeRaw(b[:n])
+		if c.sock != nil {
+			n, err = c.sock.WriteSome(b[:n])
 		} else {
 			n, err = c.nc.Write(b[:n])
 		}
@@ -131,38 +132,10 @@ func (c *Conn) write(b []byte) (err error) {
 	return err
 }
 
-// writeRaw writes what the socket takes, at least a part of b.
-func (c *Conn) writeRaw(b []byte) (n int, err error) {
-	c.io.out = b
-	if err = c.raw.Write(c.io.write); err == nil {
-		err = c.io.writeErr
-	}
-	n = len(b) - len(c.io.out)
-	c.io.out = nil
-	return n, err
-}
-
-// tryWrite is for raw.Write.
-func (c *Conn) tryWrite(fd uintptr) bool {
-	var n int
-	n, c.io.writeErr = sock.Write(fd, c.io.out)
-	c.io.out = c.io.out[n:]
-	return c.io.writeErr != syscall.EAGAIN
-}
-
 // stuckLocked reports whether the client has not taken anything for too long.
 func (c *Conn) stuckLocked(now int64) bool {
 	patience := int64(c.srv.ClientTicks)
 	return patience > 0 && c.out.since != 0 && now-c.out.since >= patience
-}
-
-// closeWrite ends this side of the connection.
-func (c *Conn) closeWrite() {
-	if cw, ok := c.nc.(interface{ CloseWrite() error }); ok {
-		_ = cw.CloseWrite()
-		return
-	}
-	c.kill()
 }
 
 // unblockLocked lets the streams go on that wait for room or credit and can: of

@@ -3,6 +3,8 @@ package h2
 import (
 	"errors"
 	"sync"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // Errors of streams.
@@ -26,62 +28,19 @@ type Server struct {
 
 	ClientBytes int64 // of a body that have to come within ClientTicks of waiting for them; 0 for one byte
 
-	mu     sync.Mutex // guards what follows
-	idle   []chan *Stream
-	closed bool
+	setup    sync.Once
+	handlers netutil.Workers[*Stream]
 }
 
-// maxIdle is how many goroutines wait for their next stream. They are kept
-// because their stacks have grown.
+// maxIdle is how many goroutines wait for their next stream.
 const maxIdle = 256
 
 // begin runs the handler of a stream.
 func (s *Server) begin(st *Stream) {
-	s.mu.Lock()
-	n := len(s.idle)
-	if n == 0 {
-		s.mu.Unlock()
-		go s.work(st)
-		return
-	}
-	next := s.idle[n-1]
-	s.idle = s.idle[:n-1]
-	s.mu.Unlock()
-	next <- st
-}
-
-// work runs handlers one after the other, until the server is closed or there
-// are enough goroutines that do.
-func (s *Server) work(st *Stream) {
-	next := make(chan *Stream, 1)
-	for st != nil {
-		handle(st)
-		s.mu.Lock()
-		enough := s.closed || len(s.idle) >= maxIdle
-		if !enough {
-			s.idle = append(s.idle, next)
-		}
-		s.mu.Unlock()
-		if enough {
-			return
-		}
-		st = <-next
-	}
-}
-
-func handle(st *Stream) {
-	defer st.finish()
-	st.conn.handler(st)
+	s.setup.Do(func() { s.handlers.Run, s.handlers.Keep = (*Stream).handle, maxIdle })
+	s.handlers.Go(st)
 }
 
 // Close ends the goroutines that wait for a stream. It does not end
 // connections. It may be called more than once.
-func (s *Server) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for _, next := range s.idle {
-		close(next)
-	}
-	s.idle = nil
-}
+func (s *Server) Close() { s.handlers.Close() }

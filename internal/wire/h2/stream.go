@@ -130,6 +130,12 @@ func (s *Stream) overLocked() error {
 	return s.err
 }
 
+// handle answers the stream.
+func (s *Stream) handle() {
+	defer s.finish()
+	s.conn.handler(s)
+}
+
 // finish ends the stream when its handler has returned.
 func (s *Stream) finish() {
 	c := s.conn

@@ -8,14 +8,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // errStale: the connection had ended before anything was written.
 var errStale = errors.New("the connection had ended")
-
-// aLongTimeAgo is a deadline that has passed.
-var aLongTimeAgo = time.Unix(1, 0)
 
 // conn is a connection to the server, for one request at a time.
 type conn struct {
@@ -121,11 +119,9 @@ func (c *conn) stale() bool {
 // awaitEnd half-closes the connection, waits until the server has closed it,
 // for at most d, and reports whether it did.
 func (c *conn) awaitEnd(d time.Duration) bool {
-	_ = c.nc.SetWriteDeadline(aLongTimeAgo)
+	_ = c.nc.SetWriteDeadline(netutil.Past)
 	_ = c.nc.SetReadDeadline(time.Now().Add(d))
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
+	_ = netutil.CloseWrite(c.nc)
 	dropped := make([]byte, 4<<10)
 	for {
 		if _, err := c.nc.Read(dropped); err != nil {

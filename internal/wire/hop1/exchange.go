@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // ErrBrokeOff means that the request's body could not be read to its end.
@@ -127,7 +128,7 @@ func (x *Exchange) Interrupt() {
 	defer x.mu.Unlock()
 	x.interrupted = true
 	if x.conn != nil {
-		_ = x.conn.nc.SetDeadline(aLongTimeAgo)
+		_ = x.conn.nc.SetDeadline(netutil.Past)
 	}
 }
 
@@ -137,7 +138,7 @@ func (x *Exchange) use(c *conn) {
 	defer x.mu.Unlock()
 	x.conn = c
 	if x.interrupted {
-		_ = c.nc.SetDeadline(aLongTimeAgo)
+		_ = c.nc.SetDeadline(netutil.Past)
 	}
 }
 

@@ -3,7 +3,6 @@ package hop1
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // sentWait is how long an answer that is complete waits for the end of writing
@@ -232,7 +233,7 @@ func (t *trip) interrupt(err error) {
 	if t.err == nil {
 		t.err = err
 	}
-	_ = t.conn.nc.SetDeadline(aLongTimeAgo)
+	_ = t.conn.nc.SetDeadline(netutil.Past)
 }
 
 // cause returns why the connection was interrupted, and otherwise err.
@@ -292,7 +293,7 @@ func (t *trip) giveUp() {
 		return
 	}
 	defer close(t.ended)
-	_ = t.conn.nc.SetDeadline(aLongTimeAgo)
+	_ = t.conn.nc.SetDeadline(netutil.Past)
 	t.reading.Lock() // whoever read the connection has returned
 	defer t.reading.Unlock()
 	t.pool.giveUp(t.req.Context(), t.conn)
@@ -335,12 +336,7 @@ func (u tunnel) Read(p []byte) (int, error) {
 func (u tunnel) Write(p []byte) (int, error) { return u.t.conn.nc.Write(p) }
 
 // CloseWrite ends what is sent to the server.
-func (u tunnel) CloseWrite() error {
-	if half, ok := u.t.conn.nc.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (u tunnel) CloseWrite() error { return netutil.CloseWrite(u.t.conn.nc) }
 
 // Close implements [io.Closer].
 func (u tunnel) Close() error {

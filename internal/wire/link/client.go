@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // ALPN is the protocol name of the link in TLS. The client always offers it;
@@ -285,7 +287,7 @@ func (c *Client) connect() (*clientConn, error) {
 }
 
 func (cc *clientConn) handshake(ctx context.Context) error {
-	disarm := context.AfterFunc(ctx, func() { cc.nc.SetDeadline(time.Unix(1, 0)) })
+	disarm := context.AfterFunc(ctx, func() { cc.nc.SetDeadline(netutil.Past) })
 	err := cc.writeHello()
 	if err == nil {
 		err = cc.readHello()

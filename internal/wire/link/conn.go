@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
@@ -91,13 +92,15 @@ type conn struct {
 
 func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
 	c.nc, c.cfg, c.pool = nc, cfg, pool
-	if a, ok := nc.(*readAhead); ok {
-		a.stream = sock.NewStream(a.Conn)
-		c.stream = a
-	} else {
-		c.stream = sock.NewStream(nc)
+	ahead, split := nc.(*netutil.ReadAhead)
+	if split {
+		nc = ahead.Conn
 	}
+	c.stream = sock.NewStream(nc)
 	c.in = newReader(c.stream, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
+	if split {
+		c.in.w = copy(c.in.buf, ahead.Ahead) // a few bytes
+	}
 	c.out = newQueue()
 	c.done = make(chan struct{})
 }
@@ -119,7 +122,7 @@ func (c *conn) fail(cause error) {
 		c.cause = cause
 		c.out.close(cause)
 		close(c.done)
-		closeNow(c.nc)
+		netutil.CloseNow(c.nc)
 	})
 }
 

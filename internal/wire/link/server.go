@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // Handler answers requests. ServeLink may refuse one instead (see
@@ -66,38 +68,17 @@ func (s *Server) Serve(ln net.Listener) error {
 		return ErrClosed
 	}
 	defer s.untrack(ln)
-	for delay := time.Duration(0); ; {
-		nc, err := ln.Accept()
-		if err == nil {
-			delay = 0
+	for {
+		nc, err := netutil.Accept(ln, s.cfg.Logger)
+		switch {
+		case err == nil:
 			go s.ServeConn(nc)
-			continue
-		}
-		if s.shut() {
+		case s.shut():
 			return ErrClosed
-		}
-		if !temporary(err) {
+		default:
 			return err
 		}
-		delay = nextDelay(delay)
-		s.cfg.Logger.Error("link: accept failed, trying again", "error", err, "in", delay)
-		time.Sleep(delay)
 	}
-}
-
-// nextDelay returns the pause after another failure of Accept, most likely for
-// want of file descriptors: as net/http does.
-func nextDelay(last time.Duration) time.Duration {
-	return min(max(2*last, 5*time.Millisecond), time.Second)
-}
-
-// temporary reports whether Accept may be tried again after err.
-func temporary(err error) bool {
-	t, ok := errors.AsType[interface {
-		error
-		Temporary() bool
-	}](err)
-	return ok && t.Temporary()
 }
 
 func (s *Server) track(ln net.Listener) bool {
@@ -135,7 +116,7 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	sc.init(nc, &s.cfg, &s.pool)
 	sc.unread = sc.unreadAnswer
 	if err := s.begin(sc); err != nil {
-		closeNow(nc)
+		netutil.CloseNow(nc)
 		return err
 	}
 	defer s.end(sc)

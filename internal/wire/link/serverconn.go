@@ -8,6 +8,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // serverConn is the server's end of a connection.
@@ -23,12 +25,11 @@ type serverConn struct {
 	running  int                      // handlers, those of cancelled streams included
 	last     uint64                   // highest stream that was taken
 	draining bool
-	late     *time.Timer          // closes a drained connection; nil while it is not one
-	idle     []chan *serverStream // where goroutines wait for their next request
-	waiting  int                  // requests between BeginWait and EndWait
-	slow     list.List            // of *stream: answers that wait to be read, the one that has for longest first
+	late     *time.Timer // closes a drained connection; nil while it is not one
+	waiting  int         // requests between BeginWait and EndWait
+	slow     list.List   // of *stream: answers that wait to be read, the one that has for longest first
 
-	handlers sync.WaitGroup // goroutines that run handlers
+	handlers netutil.Workers[*serverStream]
 }
 
 // run serves the connection to its end.
@@ -41,6 +42,7 @@ func (sc *serverConn) run() error {
 		return err
 	}
 	sc.tick = sc.recheck
+	sc.handlers.Run, sc.handlers.Keep = (*serverStream).serve, maxIdle
 	sc.start()
 	if sc.srv.shut() {
 		sc.drain()
@@ -57,6 +59,7 @@ func (sc *serverConn) run() error {
 		sc.late.Stop()
 	}
 	sc.mu.Unlock()
+	sc.handlers.Close()
 	sc.handlers.Wait()
 	if sc.cause == io.EOF {
 		return nil // the client closed between two frames
@@ -217,7 +220,6 @@ func (sc *serverConn) request(h header) error {
 }
 
 // maxIdle is how many goroutines of a connection wait for their next request.
-// They are kept because their stacks have grown.
 const maxIdle = 64
 
 // begin runs the handler of a stream.
@@ -225,39 +227,8 @@ func (sc *serverConn) begin(st *serverStream) {
 	sc.mu.Lock()
 	sc.streams[st.id] = st
 	sc.running++
-	n := len(sc.idle)
-	if n == 0 {
-		sc.mu.Unlock()
-		sc.handlers.Go(func() { sc.work(st) })
-		return
-	}
-	next := sc.idle[n-1]
-	sc.idle = sc.idle[:n-1]
 	sc.mu.Unlock()
-	next <- st
-}
-
-// work runs handlers one after the other, until the connection ends or there
-// are enough goroutines that do.
-func (sc *serverConn) work(st *serverStream) {
-	next := make(chan *serverStream, 1)
-	for {
-		st.serve()
-		sc.mu.Lock()
-		enough := len(sc.idle) >= maxIdle
-		if !enough {
-			sc.idle = append(sc.idle, next)
-		}
-		sc.mu.Unlock()
-		if enough {
-			return
-		}
-		select {
-		case st = <-next:
-		case <-sc.done:
-			return
-		}
-	}
+	sc.handlers.Go(st)
 }
 
 // unreadAnswer notes that an answer begins to wait for its reader, or has ended.

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"container/list"
 	"crypto/tls"
-	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // SplitConfig configures Split. The zero value works.
@@ -32,25 +33,16 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others net.Listener) {
 		cfg.Pending = 4096
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	s := &splitter{
-		ln:     ln,
-		cfg:    cfg,
-		failed: make(chan struct{}),
-		closed: make(chan struct{}),
-		fewer:  make(chan struct{}, 1),
-	}
+	s := &splitter{ln: ln, cfg: cfg, fewer: make(chan struct{}, 1)}
 	s.links, s.others = newPart(s), newPart(s)
 	go s.accept()
 	return s.links, s.others
 }
 
 type splitter struct {
-	ln     net.Listener
-	cfg    SplitConfig
-	err    error         // with which ln failed; readable once failed is closed
-	failed chan struct{} // closed when ln has failed
-	closed chan struct{} // closed when both parts are
-	fewer  chan struct{} // receives when one of waiting has gone
+	ln    net.Listener
+	cfg   SplitConfig
+	fewer chan struct{} // receives when one of waiting has gone
 
 	links, others *part
 
@@ -62,7 +54,6 @@ type splitter struct {
 // newcomer is a connection that has not been accepted from a part.
 type newcomer struct {
 	nc    net.Conn
-	conn  net.Conn // what to hand on
 	since time.Time
 	gone  chan struct{} // closed when it has been given up
 	at    *list.Element // in waiting
@@ -70,38 +61,27 @@ type newcomer struct {
 
 // part is one of the two listeners.
 type part struct {
-	s      *splitter
-	conns  chan *newcomer
-	once   sync.Once
-	closed chan struct{}
+	*netutil.Listener
+	s    *splitter
+	once sync.Once
 }
 
 func newPart(s *splitter) *part {
 	s.open++
-	return &part{s: s, conns: make(chan *newcomer), closed: make(chan struct{})}
+	return &part{Listener: netutil.NewListener(s.ln.Addr()), s: s}
 }
 
 // accept runs until ln fails.
 func (s *splitter) accept() {
-	for delay := time.Duration(0); ; {
-		nc, err := s.ln.Accept()
-		switch {
-		case err == nil:
-			delay = 0
-			s.makeRoom()
-			go s.sort(s.watch(nc))
-			continue
-		case !temporary(err):
-			s.err = err
-			close(s.failed)
+	for {
+		nc, err := netutil.Accept(s.ln, s.cfg.Logger)
+		if err != nil {
+			s.links.Fail(err)
+			s.others.Fail(err)
 			return
 		}
-		delay = nextDelay(delay)
-		s.cfg.Logger.Error("link: accept failed, trying again", "error", err, "in", delay)
-		select {
-		case <-time.After(delay):
-		case <-s.closed:
-		}
+		s.makeRoom()
+		go s.sort(s.watch(nc))
 	}
 }
 
@@ -149,7 +129,7 @@ func (s *splitter) watch(nc net.Conn) *newcomer {
 func (s *splitter) giveUpLocked(w *newcomer) {
 	s.removeLocked(w)
 	close(w.gone)
-	closeNow(w.nc)
+	netutil.CloseNow(w.nc)
 }
 
 func (s *splitter) removeLocked(w *newcomer) {
@@ -177,27 +157,12 @@ func (s *splitter) end(w *newcomer) bool {
 // sort finds out what a connection is and hands it on.
 func (s *splitter) sort(w *newcomer) {
 	conn, p := s.classify(w.nc)
-	if p != nil {
-		w.conn = conn
-		select {
-		case p.conns <- w:
-			return
-		case <-w.gone:
-		case <-p.closed:
-		}
+	if p != nil && p.Put(conn, w.gone, func() bool { return s.end(w) }) {
+		return
 	}
 	if s.end(w) {
-		closeNow(w.nc)
+		netutil.CloseNow(w.nc)
 	}
-}
-
-// closeNow closes a connection without a wait for its peer, which Close of a
-// tls.Conn does.
-func closeNow(nc net.Conn) {
-	if t, ok := nc.(*tls.Conn); ok {
-		t.NetConn().Close()
-	}
-	nc.Close()
 }
 
 // classify returns whose nc is, and what to hand on; a nil part if nothing
@@ -219,42 +184,18 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *part) {
 	if n == 0 || err != nil {
 		return nil, nil
 	}
-	conn := &readAhead{Conn: nc, stream: nc, rest: first[:n]}
+	conn := &netutil.ReadAhead{Conn: nc, Ahead: first[:n]}
 	if first[0] == preface[0] {
 		return conn, s.links
 	}
 	return conn, s.others
 }
 
-// Accept implements net.Listener.
-func (p *part) Accept() (net.Conn, error) {
-	select {
-	case <-p.closed:
-		return nil, net.ErrClosed
-	default:
-	}
-	for {
-		select {
-		case w := <-p.conns:
-			if p.s.end(w) {
-				return w.conn, nil
-			}
-		case <-p.s.failed:
-			return nil, p.s.err
-		case <-p.closed:
-			return nil, net.ErrClosed
-		}
-	}
-}
-
-// Addr implements net.Listener.
-func (p *part) Addr() net.Addr { return p.s.ln.Addr() }
-
 // Close implements net.Listener.
 func (p *part) Close() error {
 	var err error
 	p.once.Do(func() {
-		close(p.closed)
+		p.Listener.Close()
 		err = p.s.release()
 	})
 	return err
@@ -267,39 +208,8 @@ func (s *splitter) release() error {
 	if s.open--; s.open > 0 {
 		return nil
 	}
-	close(s.closed)
 	for s.waiting.Len() > 0 {
 		s.giveUpLocked(s.waiting.Front().Value.(*newcomer))
 	}
 	return s.ln.Close()
-}
-
-// readAhead is a connection whose first bytes have been read already.
-type readAhead struct {
-	net.Conn
-	stream io.ReadWriter // of Conn
-	rest   []byte
-}
-
-// Read implements net.Conn.
-func (c *readAhead) Read(p []byte) (int, error) {
-	if len(c.rest) == 0 {
-		return c.stream.Read(p)
-	}
-	n := copy(p, c.rest)
-	if c.rest = c.rest[n:]; len(c.rest) == 0 {
-		c.rest = nil
-	}
-	return n, nil
-}
-
-// Write implements net.Conn.
-func (c *readAhead) Write(p []byte) (int, error) { return c.stream.Write(p) }
-
-// CloseWrite lets net/http end a connection in an orderly way.
-func (c *readAhead) CloseWrite() error {
-	if h, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return h.CloseWrite()
-	}
-	return nil
 }

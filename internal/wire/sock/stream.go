@@ -11,25 +11,22 @@ import (
 // and the end of nc hold for it.
 func NewStream(nc net.Conn) io.ReadWriter {
 	switch nc.(type) {
-	case *net.TCPConn, *net.UnixConn:
-	default: // what wraps a socket may do more than that
-		return nc
+	case *net.TCPConn, *net.UnixConn: // what wraps a socket may do more than that
+		if s := Open(nc, nil, nil); s != nil {
+			return s
+		}
 	}
-	raw := Raw(nc)
-	if raw == nil {
-		return nc
-	}
-	s := &stream{nc: nc, raw: raw}
-	s.in.try, s.out.try = s.tryRead, s.tryWrite
-	return s
+	return nc
 }
 
-// stream is a socket. Its two sides are what the calls in one direction take
-// and leave.
-type stream struct {
+// Stream is a socket. It is for one reader and one writer at a time.
+type Stream struct {
 	nc      net.Conn
 	raw     syscall.RawConn
-	in, out side
+	in, out side // what the calls in one direction take and leave
+
+	room func() []byte
+	idle func()
 }
 
 type side struct {
@@ -39,14 +36,32 @@ type side struct {
 	err error
 }
 
+// Open returns the socket that nc is or wraps, nil if there is none, see Raw.
+// Deadlines and the end of nc hold for it. room and idle are for Fill.
+func Open(nc net.Conn, room func() []byte, idle func()) *Stream {
+	raw := Raw(nc)
+	if raw == nil {
+		return nil
+	}
+	s := &Stream{nc: nc, raw: raw, room: room, idle: idle}
+	s.in.try, s.out.try = s.tryRead, s.tryWrite
+	return s
+}
+
 // Read implements [io.Reader].
-func (s *stream) Read(p []byte) (int, error) {
+func (s *Stream) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	s.in.b = p
+	defer func() { s.in.b = nil }()
+	return s.Fill()
+}
+
+// Fill reads into what room returns. While nothing has come it holds no memory:
+// it calls idle, and room again later.
+func (s *Stream) Fill() (int, error) {
 	err := s.raw.Read(s.in.try)
-	s.in.b = nil
 	switch {
 	case err != nil:
 		return 0, err
@@ -56,9 +71,19 @@ func (s *stream) Read(p []byte) (int, error) {
 	return s.in.n, s.in.err
 }
 
-func (s *stream) tryRead(fd uintptr) bool {
-	s.in.n, s.in.err = Read(fd, s.in.b)
-	return s.in.err != syscall.EAGAIN
+func (s *Stream) tryRead(fd uintptr) bool {
+	b := s.in.b
+	if b == nil {
+		b = s.room()
+	}
+	s.in.n, s.in.err = Read(fd, b)
+	if s.in.err != syscall.EAGAIN {
+		return true
+	}
+	if s.in.b == nil {
+		s.idle()
+	}
+	return false
 }
 
 // longWrite is from which size the scheduler is told of a write: it may take
@@ -66,31 +91,36 @@ func (s *stream) tryRead(fd uintptr) bool {
 const longWrite = 64 << 10
 
 // Write implements [io.Writer].
-func (s *stream) Write(p []byte) (int, error) {
+func (s *Stream) Write(p []byte) (n int, err error) {
 	if len(p) > longWrite {
 		return s.nc.Write(p)
 	}
-	s.out.b, s.out.err = p, nil
-	err := s.raw.Write(s.out.try)
-	n := len(p) - len(s.out.b)
-	s.out.b = nil
-	if err == nil {
-		err = s.out.err
+	for n < len(p) && err == nil {
+		var m int
+		m, err = s.WriteSome(p[n:])
+		n += m
 	}
 	return n, err
 }
 
-func (s *stream) tryWrite(fd uintptr) bool {
-	for len(s.out.b) > 0 {
-		n, err := Write(fd, s.out.b)
-		if err != nil {
-			if err == syscall.EAGAIN {
-				return false
-			}
-			s.out.err = err
-			return true
-		}
-		s.out.b = s.out.b[n:]
+// WriteSome writes what the socket takes of p, and waits until it takes some.
+func (s *Stream) WriteSome(p []byte) (int, error) {
+	s.out.b, s.out.n, s.out.err = p, 0, nil
+	err := s.raw.Write(s.out.try)
+	s.out.b = nil
+	if err != nil {
+		return 0, err
 	}
-	return true
+	return s.out.n, s.out.err
+}
+
+func (s *Stream) tryWrite(fd uintptr) bool {
+	s.out.n, s.out.err = Write(fd, s.out.b)
+	return s.out.err != syscall.EAGAIN
+}
+
+// HungUp reports whether the socket is closed, or [HungUp] of it.
+func (s *Stream) HungUp() (gone bool) {
+	err := s.raw.Control(func(fd uintptr) { gone = HungUp(fd) })
+	return gone || err != nil
 }

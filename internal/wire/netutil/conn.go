@@ -1,0 +1,51 @@
+// Package netutil has what the ends of all protocols do with connections,
+// listeners and the goroutines that serve them.
+package netutil
+
+import (
+	"errors"
+	"net"
+	"time"
+)
+
+// Past is a deadline that has passed.
+var Past = time.Unix(1, 0)
+
+// CloseNow closes a connection without a wait for its peer, which Close of a
+// tls.Conn does.
+func CloseNow(nc net.Conn) {
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		t.NetConn().Close()
+	}
+	nc.Close()
+}
+
+// CloseWrite ends this side of a connection. The error is
+// [errors.ErrUnsupported] if it has no sides.
+func CloseWrite(nc net.Conn) error {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// ReadAhead is a connection of which Ahead has been read already.
+type ReadAhead struct {
+	net.Conn
+	Ahead []byte
+}
+
+// Read implements [net.Conn].
+func (c *ReadAhead) Read(p []byte) (int, error) {
+	if len(c.Ahead) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.Ahead)
+	if c.Ahead = c.Ahead[n:]; len(c.Ahead) == 0 {
+		c.Ahead = nil
+	}
+	return n, nil
+}
+
+// CloseWrite is what net/http uses to end a connection gently.
+func (c *ReadAhead) CloseWrite() error { return CloseWrite(c.Conn) }

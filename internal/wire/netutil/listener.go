@@ -1,0 +1,91 @@
+package netutil
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// Accept takes a connection from l. After an error that will pass, most likely
+// for want of file descriptors, it warns and tries again: after 5 ms at first, 1 s
+// at last, as net/http does.
+func Accept(l net.Listener, log *slog.Logger) (net.Conn, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		conn, err := l.Accept()
+		temporary, ok := errors.AsType[interface {
+			error
+			Temporary() bool
+		}](err)
+		if !ok || !temporary.Temporary() {
+			return conn, err
+		}
+		log.Warn("cannot accept a connection, trying again", "error", err, "in", pause)
+		time.Sleep(pause)
+	}
+}
+
+// Listener is a net.Listener that gets its connections from Put. Make one with
+// [NewListener].
+type Listener struct {
+	addr   net.Addr
+	offers chan offer
+	once   sync.Once
+	closed chan struct{}
+	err    error // of Accept; readable once closed is closed
+}
+
+type offer struct {
+	conn net.Conn
+	take func() bool
+}
+
+// NewListener returns a listener whose Addr is addr.
+func NewListener(addr net.Addr) *Listener {
+	return &Listener{addr: addr, offers: make(chan offer), closed: make(chan struct{})}
+}
+
+// Put waits until conn is accepted, and reports whether it was: not if the
+// listener is closed before, or gone is. take is called last: with false it
+// keeps the connection from who accepts. gone and take may be nil.
+func (l *Listener) Put(conn net.Conn, gone <-chan struct{}, take func() bool) bool {
+	select {
+	case l.offers <- offer{conn, take}:
+		return true
+	case <-gone:
+	case <-l.closed:
+	}
+	return false
+}
+
+// Accept implements [net.Listener].
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		select {
+		case o := <-l.offers:
+			if o.take == nil || o.take() {
+				return o.conn, nil
+			}
+		case <-l.closed:
+			return nil, l.err
+		}
+	}
+}
+
+// Close implements [net.Listener].
+func (l *Listener) Close() error {
+	l.Fail(net.ErrClosed)
+	return nil
+}
+
+// Fail closes the listener; Accept returns err from then on.
+func (l *Listener) Fail(err error) {
+	l.once.Do(func() {
+		l.err = err
+		close(l.closed)
+	})
+}
+
+// Addr implements [net.Listener].
+func (l *Listener) Addr() net.Addr { return l.addr }
