@@ -24,10 +24,8 @@ import (
 // the part that is wrong and never shows a password.
 var ErrURL = errors.New("fallback: bad redis URL")
 
-// ClientOption changes the go-redis options that NewClient made of its URL.
-type ClientOption func(*redis.UniversalOptions)
-
-// NewClient makes a client from a URL. It does no network I/O.
+// NewClient returns a client for a URL, whose options each of opts may change. It
+// does no network I/O.
 //
 //	redis://[user:password@]host[:port][/db]
 //	rediss://…                                     TLS
@@ -51,7 +49,7 @@ type ClientOption func(*redis.UniversalOptions)
 // A context's deadline bounds each call, whichever is shorter. A failed
 // command is retried up to twice by itself, 8 to 250 ms apart, also when its
 // reply was lost: whatever is sent through this client must be idempotent.
-func NewClient(rawURL string, opts ...ClientOption) (redis.UniversalClient, error) {
+func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.UniversalClient, error) {
 	o, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err

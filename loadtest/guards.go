@@ -133,7 +133,7 @@ func (a *app) client(i int) *redis.Client { return redis.NewClient(&redis.Option
 func (a *app) keywayLock() (enter, func(), error) {
 	options := lock.Config{TTL: a.TTL, Prefix: a.lockName("")}
 	if a.Guard == guardLockPolling {
-		options.NoHandOver, options.Wait, options.PollEvery = true, lock.WaitPolling, 2*a.Poll
+		options.NoHandOver, options.Poll, options.PollEvery = true, true, 2*a.Poll
 	}
 	var clients []redis.UniversalClient
 	for _, addr := range a.Redis {

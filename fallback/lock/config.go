@@ -48,33 +48,6 @@ var (
 	ErrConfig = errors.New("lock: bad configuration")
 )
 
-// RenewPolicy says what happens when a held lock cannot be renewed.
-type RenewPolicy uint8
-
-const (
-	// StopOnFailure ends the lock's context before the lock can be another's.
-	StopOnFailure RenewPolicy = iota
-
-	// ContinueOnFailure leaves the context alone and goes on trying, and takes
-	// the lock again if it finds it free. Others may hold the lock meanwhile:
-	// only for work where a second run is harmless or the resource checks
-	// fencing tokens. The context still ends when another is seen to hold it.
-	ContinueOnFailure
-)
-
-// WaitStrategy says how waiters learn of a release.
-type WaitStrategy uint8
-
-const (
-	// WaitNotified waits for a message on one subscription connection shared
-	// by the Locker's waiters (in a cluster sharded, one per server), with a
-	// try at the end of the lock's TTL or after a second behind it.
-	WaitNotified WaitStrategy = iota
-
-	// WaitPolling tries at Config.PollEvery.
-	WaitPolling
-)
-
 // Config configures a Locker. Clients that contend for the same locks
 // must agree on Prefix and FIFO.
 type Config struct {
@@ -95,15 +68,22 @@ type Config struct {
 	// NoRenewal leaves renewing to Lock.Renew.
 	NoRenewal bool
 
-	// OnRenewFailure defaults to StopOnFailure.
-	OnRenewFailure RenewPolicy
+	// ContinueOnFailure leaves the context of a held lock alone when the lock
+	// cannot be renewed, goes on trying, and takes the lock again if it is free.
+	// Others may hold the lock meanwhile: only for work where a second run is
+	// harmless or the resource checks fencing tokens. The context still ends when
+	// another is seen to hold the lock. Default: the context ends before the lock
+	// can be another's.
+	ContinueOnFailure bool
 
 	// Timeout of one call to Redis. Default TTL/4, at most 1s.
 	Timeout time.Duration
 
-	// Wait defaults to WaitNotified. On a redis.Ring and for a quorum waiters
-	// always poll.
-	Wait WaitStrategy
+	// Poll has waiters try at PollEvery, as they always do on a redis.Ring and for
+	// a quorum. Default: they wait for a message on one subscription connection
+	// shared by the Locker's waiters (in a cluster sharded, one per server), with
+	// a try at the end of the lock's TTL or after a second behind it.
+	Poll bool
 
 	// PollEvery is the longest time between tries of a waiter that polls; each
 	// is between half of it and all of it. Default 100ms, at most 1s.

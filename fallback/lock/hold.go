@@ -116,7 +116,7 @@ func (h *hold) wakeLocked(now instant) {
 		return
 	}
 	d := h.l.opts.TTL / 6
-	if left := h.until.left(now); left > 0 || h.l.opts.OnRenewFailure == StopOnFailure {
+	if left := h.until.left(now); left > 0 || !h.l.opts.ContinueOnFailure {
 		d = min(d, left)
 	}
 	if !h.renewing {
@@ -138,7 +138,7 @@ func (h *hold) tick() {
 		return
 	}
 	now := h.l.now()
-	if h.until.left(now) <= 0 && h.l.opts.OnRenewFailure == StopOnFailure {
+	if h.until.left(now) <= 0 && !h.l.opts.ContinueOnFailure {
 		h.mu.Unlock()
 		h.end(ErrExpired)
 		return
@@ -180,7 +180,7 @@ func (h *hold) renew(ctx context.Context) error {
 	c := h.current()
 	sent := h.l.now()
 	state, err := h.l.server.renew(ctx, c)
-	if err == nil && state == renewGone && h.l.opts.OnRenewFailure == ContinueOnFailure {
+	if err == nil && state == renewGone && h.l.opts.ContinueOnFailure {
 		state, err = h.retake(ctx, c)
 	}
 	e := Event{Keys: h.names, Read: c.read, Held: time.Since(h.taken), Err: err}
@@ -272,7 +272,7 @@ func (t *tenure) finishLocked(cause error) {
 // check ends the hold if its time is over, whatever the timer has seen.
 func (h *hold) check() {
 	h.mu.Lock()
-	late := !h.over && h.l.opts.OnRenewFailure == StopOnFailure && h.until.left(h.l.now()) <= 0
+	late := !h.over && !h.l.opts.ContinueOnFailure && h.until.left(h.l.now()) <= 0
 	h.mu.Unlock()
 	if late {
 		h.end(ErrExpired)

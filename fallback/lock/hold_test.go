@@ -99,7 +99,7 @@ func TestContinueOnFailure(t *testing.T) {
 	failed := make(chan struct{}, 1000)
 	renewed := make(chan struct{}, 1000)
 	l := testLocker(t, proxy.Addr(), Config{
-		TTL: 300 * time.Millisecond, OnRenewFailure: ContinueOnFailure, Timeout: 50 * time.Millisecond,
+		TTL: 300 * time.Millisecond, ContinueOnFailure: true, Timeout: 50 * time.Millisecond,
 		Hooks: Hooks{
 			RenewFailed: func(Event) { failed <- struct{}{} },
 			Renewed:     func(Event) { renewed <- struct{}{} },

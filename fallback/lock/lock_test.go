@@ -99,7 +99,7 @@ func TestLockExcludesAndIsGivenBack(t *testing.T) {
 func TestLockWaitsForARelease(t *testing.T) {
 	server := redistest.Start(t)
 	for name, o := range map[string]Config{
-		"notified": {}, "polling": {Wait: WaitPolling}, "fifo": {FIFO: true}, "fifo polling": {FIFO: true, Wait: WaitPolling},
+		"notified": {}, "polling": {Poll: true}, "fifo": {FIFO: true}, "fifo polling": {FIFO: true, Poll: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Prefix = name

@@ -83,7 +83,7 @@ func newLockNode(client redis.UniversalClient, scripts *lockScripts, opts Config
 	if cluster {
 		n.publish = "SPUBLISH"
 	}
-	if _, ring := client.(*redis.Ring); opts.Wait == WaitNotified && !ring {
+	if _, ring := client.(*redis.Ring); !opts.Poll && !ring {
 		n.hubs = newLockHubs(client)
 	}
 	return n

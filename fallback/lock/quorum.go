@@ -33,7 +33,7 @@ func NewQuorum(clients []redis.UniversalClient, o Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	o.Wait = WaitPolling
+	o.Poll = true
 	scripts, err := loadLockScripts()
 	if err != nil {
 		return nil, err

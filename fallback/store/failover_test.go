@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -242,7 +241,7 @@ func TestTrapGenerationThatWasLeft(t *testing.T) {
 		current.Store(to)
 		from.CLI("client", "kill", "type", "normal")
 	}
-	store := openStore(t, first.URL(), Config{Settings: ring.Settings{TTL: failoverTTL}, Client: []fallback.ClientOption{func(o *redis.UniversalOptions) {
+	store := openStore(t, first.URL(), Config{Settings: ring.Settings{TTL: failoverTTL}, Client: []func(*redis.UniversalOptions){func(o *redis.UniversalOptions) {
 		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, current.Load().Addr())
 		}

@@ -47,7 +47,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// Client changes the options of both of the store's clients.
-	Client []fallback.ClientOption
+	Client []func(*redis.UniversalOptions)
 }
 
 // Store keeps sessions, records and residue in Redis. Each call is one Lua
