@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // Handler returns a handler that runs next with the request's key held. It
@@ -101,27 +102,27 @@ func (w *Worker) requestKey(r *http.Request) (string, error) {
 	return w.cfg.Keys.Extract(r)
 }
 
-// Refuse answers a request that was not admitted.
-func refuse(rw http.ResponseWriter, err error) {
-	h := rw.Header()
+// refusalOf returns what a router may act on in an error of admission; nil if
+// the error is for the client to read.
+func refusalOf(err error) *link.RefusedError {
 	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
-	status := http.StatusServiceUnavailable
 	switch {
 	case isNotOwner:
-		status = http.StatusMisdirectedRequest
-		h.Set(hop.HeaderRefused, hop.RefusedNotOwner)
-		if notOwner.Owner != "" {
-			h.Set(hop.HeaderOwner, notOwner.Owner)
-			h.Set(hop.HeaderOwnerAddr, notOwner.Addr)
-			h.Set(gateway.HeaderEpoch, strconv.FormatInt(notOwner.Epoch, 10))
-		}
+		return &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
 	case errors.Is(err, ErrUnavailable):
-		h.Set(hop.HeaderRefused, hop.RefusedUnavailable)
-		h.Set("Retry-After", "1")
+		return &link.RefusedError{Reason: link.Unavailable}
 	case errors.Is(err, ErrBusy):
-		status = http.StatusTooManyRequests
-		h.Set(hop.HeaderRefused, hop.RefusedBusy)
-		h.Set("Retry-After", "1")
+		return &link.RefusedError{Reason: link.Busy}
+	}
+	return nil
+}
+
+// refuse answers a request that was not admitted.
+func refuse(rw http.ResponseWriter, err error) {
+	status, refusal := http.StatusServiceUnavailable, refusalOf(err)
+	switch {
+	case refusal != nil:
+		status = hop.WriteRefusal(rw.Header(), refusal)
 	case errors.Is(err, ErrNested):
 		status = http.StatusLoopDetected
 	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):

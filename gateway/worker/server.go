@@ -162,14 +162,8 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 
 // refuseLink answers a request that was not admitted.
 func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
-	refusal := &link.RefusedError{Reason: link.Unavailable}
-	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
-	switch {
-	case isNotOwner:
-		refusal = &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
-	case errors.Is(err, ErrBusy):
-		refusal.Reason = link.Busy
-	case !errors.Is(err, ErrUnavailable):
+	refusal := refusalOf(err)
+	if refusal == nil {
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
 		return
 	}

@@ -38,31 +38,43 @@ func LinkConfig(m gateway.Members, headerBytes int, logger *slog.Logger) link.Co
 	return link.Config{Cluster: s.Cluster, Digest: s.Digest(), Store: store, MaxHeaderBytes: headerBytes, Logger: logger}
 }
 
-// Headers of a worker's refusal.
+// Headers of a worker's refusal, beside [gateway.HeaderEpoch]. Apps cannot send
+// them: their worker strips them.
 const (
-	HeaderRefused   = "Keyway-Refused" // set by the worker itself, never by an app
-	HeaderOwner     = "Keyway-Owner"   // incarnation
-	HeaderOwnerAddr = "Keyway-Owner-Addr"
+	headerRefused   = "Keyway-Refused" // a link.Reason
+	headerOwner     = "Keyway-Owner"   // incarnation
+	headerOwnerAddr = "Keyway-Owner-Addr"
 )
 
-// Values of HeaderRefused. Each says that the request did not start.
-const (
-	RefusedNotOwner    = "not-owner"   // 421: another worker owns the key
-	RefusedUnavailable = "unavailable" // 503: this worker admits nothing at the moment
-	RefusedBusy        = "busy"        // 429: too many requests wait, for the client to retry
-)
+// WriteRefusal writes the headers of a refusal over HTTP and returns its status.
+func WriteRefusal(h http.Header, r *link.RefusedError) (status int) {
+	h.Set(headerRefused, r.Reason.String())
+	if r.Owner != "" {
+		h.Set(headerOwner, r.Owner)
+		h.Set(headerOwnerAddr, r.Addr)
+		h.Set(gateway.HeaderEpoch, strconv.FormatInt(r.Epoch, 10))
+	}
+	if r.Reason != link.NotOwner {
+		h.Set("Retry-After", "1")
+	}
+	return [...]int{
+		link.NotOwner:    http.StatusMisdirectedRequest,
+		link.Unavailable: http.StatusServiceUnavailable,
+		link.Busy:        http.StatusTooManyRequests,
+	}[r.Reason]
+}
 
-// ReadRefusal returns the refusal after which a request goes elsewhere or waits,
-// nil for none. Apps cannot send its headers: their worker strips them.
+// ReadRefusal returns a refusal over HTTP after which the request goes elsewhere
+// or waits; nil for none.
 func ReadRefusal(h http.Header) *link.RefusedError {
-	switch h.Get(HeaderRefused) {
-	case RefusedNotOwner:
+	switch h.Get(headerRefused) {
+	case link.NotOwner.String():
 		epoch, err := strconv.ParseInt(h.Get(gateway.HeaderEpoch), 10, 64)
 		if err != nil {
 			return &link.RefusedError{Reason: link.NotOwner}
 		}
-		return &link.RefusedError{Reason: link.NotOwner, Owner: h.Get(HeaderOwner), Epoch: epoch}
-	case RefusedUnavailable:
+		return &link.RefusedError{Reason: link.NotOwner, Owner: h.Get(headerOwner), Epoch: epoch}
+	case link.Unavailable.String():
 		return &link.RefusedError{Reason: link.Unavailable}
 	}
 	return nil

@@ -14,18 +14,18 @@ func TestReadRefusal(t *testing.T) {
 		refused, owner, epoch string
 		want                  *link.RefusedError
 	}{
-		{RefusedNotOwner, "b1", "7", &link.RefusedError{Reason: link.NotOwner, Owner: "b1", Epoch: 7}},
-		{RefusedNotOwner, "", "", unknown},
-		{RefusedNotOwner, "b1", "", unknown},
-		{RefusedNotOwner, "b1", "7x", unknown},
-		{RefusedNotOwner, "b1", "9223372036854775808", unknown},
-		{RefusedUnavailable, "b1", "7", &link.RefusedError{Reason: link.Unavailable}},
-		{RefusedBusy, "b1", "7", nil}, // the client reads it
-		{"", "b1", "7", nil},          // the app's own 421
+		{"not-owner", "b1", "7", &link.RefusedError{Reason: link.NotOwner, Owner: "b1", Epoch: 7}},
+		{"not-owner", "", "", unknown},
+		{"not-owner", "b1", "", unknown},
+		{"not-owner", "b1", "7x", unknown},
+		{"not-owner", "b1", "9223372036854775808", unknown},
+		{"unavailable", "b1", "7", &link.RefusedError{Reason: link.Unavailable}},
+		{"busy", "b1", "7", nil}, // the client reads it
+		{"", "b1", "7", nil},     // the app's own 421
 	} {
 		h := http.Header{}
-		h.Set(HeaderRefused, tt.refused)
-		h.Set(HeaderOwner, tt.owner)
+		h.Set(headerRefused, tt.refused)
+		h.Set(headerOwner, tt.owner)
 		h.Set(gateway.HeaderEpoch, tt.epoch)
 		got := ReadRefusal(h)
 		if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
