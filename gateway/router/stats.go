@@ -23,15 +23,15 @@ type counters struct {
 
 // Stats returns the present counts.
 func (rt *Router) Stats() Stats {
-	c, routes := &rt.counters, rt.routes.Stats()
+	c := &rt.counters
 	return Stats{
 		Requests:    c.requests.Load(),
 		BadRequests: c.badRequests.Load(),
-		Held:        routes.Held,
-		Holding:     routes.Holding,
+		Held:        rt.routes.Held.Load(),
+		Holding:     rt.routes.Holding.Load(),
 		BodyBytes:   rt.budget.inUse(),
-		Refusals:    routes.Refusals,
-		Hops:        routes.Hops,
+		Refusals:    rt.routes.Refusals.Load(),
+		Hops:        rt.routes.Hops.Load(),
 		Unreachable: c.unreachable.Load(),
 		HoldFull:    c.holdFull.Load(),
 		Broken:      c.broken.Load(),

@@ -55,15 +55,15 @@ func routingMutations() []mutation {
 		{
 			rule: "a learned owner wakes those who wait for it",
 			file: routes,
-			old:  "			r.held.wakeAll(p)\n",
+			old:  "			r.wakeAll(p)\n",
 			new:  "",
 			test: played("12-learned-while-waiting"),
 		},
 		{
 			rule: "no more requests wait for an owner than the limit",
 			file: hold,
-			old:  "h.waiting.Add(1) > int64(h.limit)",
-			new:  "h.waiting.Add(1) > int64(h.limit)+1",
+			old:  "h.Holding.Add(1) > int64(h.limit)",
+			new:  "h.Holding.Add(1) > int64(h.limit)+1",
 			test: played("13-hold-full"),
 		},
 		{

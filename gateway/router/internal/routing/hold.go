@@ -32,8 +32,8 @@ type holding struct {
 	limit    int           // on waiters
 	jitter   func(time.Duration) time.Duration
 
-	waiting atomic.Int64 // waiters
-	total   atomic.Int64 // waiters so far
+	Held    atomic.Int64 // waiters so far
+	Holding atomic.Int64 // waiters now
 
 	mu        sync.Mutex
 	waitlists map[int]*waitlist // by partition; those with waiters
@@ -46,16 +46,13 @@ type waitlist struct {
 }
 
 func (h *holding) join(p int) (*waitlist, bool) {
-	if h.waiting.Add(1) > int64(h.limit) {
-		h.waiting.Add(-1)
+	if h.Holding.Add(1) > int64(h.limit) {
+		h.Holding.Add(-1)
 		return nil, false
 	}
-	h.total.Add(1)
+	h.Held.Add(1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.waitlists == nil {
-		h.waitlists = make(map[int]*waitlist)
-	}
 	l := h.waitlists[p]
 	if l == nil {
 		l = &waitlist{prober: make(chan struct{}, 1), reopened: make(chan struct{})}
@@ -66,7 +63,7 @@ func (h *holding) join(p int) (*waitlist, bool) {
 }
 
 func (h *holding) leave(p int) {
-	h.waiting.Add(-1)
+	h.Holding.Add(-1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.waitlists[p]
@@ -85,12 +82,6 @@ func (h *holding) wakeAll(p int) {
 	}
 }
 
-func (h *holding) reopening(l *waitlist) <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return l.reopened
-}
-
 // waiter is a request without an owner.
 type waiter struct {
 	routes    *Routes
@@ -105,20 +96,20 @@ type waiter struct {
 // more follows. seen is what the last round went by, and why how it failed.
 func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
-	if r.held.patience <= 0 {
+	if r.patience <= 0 {
 		return r.unreachable(p, why)
 	}
 	var ok bool
-	if w.list, ok = r.held.join(p); !ok {
+	if w.list, ok = r.join(p); !ok {
 		return ErrHoldFull
 	}
-	defer r.held.leave(p)
+	defer r.leave(p)
 	defer func() {
 		if w.probes {
 			<-w.list.prober // another waiter may
 		}
 	}()
-	patience, cancel := context.WithTimeout(ctx, r.held.patience)
+	patience, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	for over := false; ; {
 		if !w.sleep(patience, seen) {
@@ -142,7 +133,9 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 // sleep returns true when a round may have a better end than the last one,
 // which went by seen, and false when ctx is done.
 func (w *waiter) sleep(ctx context.Context, seen look) bool {
-	reopened := w.routes.held.reopening(w.list)
+	w.routes.mu.Lock()
+	reopened := w.list.reopened
+	w.routes.mu.Unlock()
 	changed := w.routes.members.Changed()
 	if w.routes.look(w.partition) != seen {
 		w.pause = firstPause
@@ -158,7 +151,7 @@ func (w *waiter) sleep(ctx context.Context, seen look) bool {
 			return false
 		}
 	}
-	timer := time.NewTimer(w.pause/2 + w.routes.held.jitter(w.pause/2))
+	timer := time.NewTimer(w.pause/2 + w.routes.jitter(w.pause/2))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -179,7 +172,7 @@ func (w *waiter) round(ctx context.Context, attempt Attempt) (done bool, err err
 		return r.round(ctx, p, attempt)
 	}
 	through := sync.OnceFunc(func() {
-		r.held.wakeAll(p)
+		r.wakeAll(p)
 		<-w.list.prober
 	})
 	timer := time.AfterFunc(admittedAfter, through)

@@ -36,10 +36,12 @@ type Members interface {
 // Routes finds the workers of requests, and remembers what workers say of owners.
 // Make one with [New].
 type Routes struct {
-	members        Members
-	hints          []atomic.Pointer[Hint] // by partition
-	held           holding
-	refusals, hops atomic.Int64
+	members Members
+	hints   []atomic.Pointer[Hint] // by partition
+	holding
+
+	Refusals atomic.Int64 // attempts so far that ended with NotOwner
+	Hops     atomic.Int64 // hints followed so far
 }
 
 // New returns the routes to partitions of the members' ring. A request waits for
@@ -49,21 +51,8 @@ func New(members Members, partitions int, patience time.Duration, limit int) *Ro
 	return &Routes{
 		members: members,
 		hints:   make([]atomic.Pointer[Hint], partitions),
-		held:    holding{patience: patience, limit: limit, jitter: rand.N[time.Duration]},
+		holding: holding{patience: patience, limit: limit, jitter: rand.N[time.Duration], waitlists: make(map[int]*waitlist)},
 	}
-}
-
-// Stats counts requests since the start.
-type Stats struct {
-	Held     int64 // waited for an owner
-	Holding  int64 // wait now
-	Refusals int64 // attempts that ended with NotOwner
-	Hops     int64 // hints followed
-}
-
-// Stats returns the present counts.
-func (r *Routes) Stats() Stats {
-	return Stats{r.held.total.Load(), r.held.waiting.Load(), r.refusals.Load(), r.hops.Load()}
 }
 
 // Hint is what a worker has said about a partition's owner. It stands for as
@@ -144,14 +133,14 @@ func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, 
 		}
 		err = out.Err
 		if out.Verdict == NotOwner {
-			r.refusals.Add(1)
+			r.Refusals.Add(1)
 			if !r.learn(p, out.Hint) {
 				continue
 			}
 			if hops++; hops > maxHops {
 				return false, err
 			}
-			r.hops.Add(1)
+			r.Hops.Add(1)
 		}
 	}
 	return false, err
@@ -194,7 +183,7 @@ func (r *Routes) learn(p int, h Hint) bool {
 			return false
 		}
 		if r.hints[p].CompareAndSwap(old, &h) {
-			r.held.wakeAll(p)
+			r.wakeAll(p)
 			return true
 		}
 	}
