@@ -136,6 +136,15 @@ func (s Settings) Compare(t Settings) (d Difference, found bool) {
 	return Difference{}, false
 }
 
+// CompareDigest is Compare with settings that have come with the digest that
+// their sender computes of them. Another version of Keyway may compute another.
+func (s Settings) CompareDigest(t Settings, digest uint64) (d Difference, found bool) {
+	if d, found = s.Compare(t); found || s.Digest() == digest {
+		return d, found
+	}
+	return differ("ring format (digest)", "%016x", s.Digest(), digest, "run the same version of Keyway everywhere"), true
+}
+
 func differ[T any](setting, format string, ours, theirs T, remedy string) Difference {
 	return Difference{setting, fmt.Sprintf(format, ours), fmt.Sprintf(format, theirs), remedy}
 }

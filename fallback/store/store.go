@@ -281,10 +281,7 @@ func (s *Store) differ(values []any) error {
 	if err := d.end(); err != nil {
 		return err
 	}
-	difference, differ := s.settings.Compare(theirs)
-	if !differ {
-		difference = ring.Difference{Setting: "ring format (digest)", Ours: fmt.Sprintf("%016x", s.settings.Digest()), Theirs: fmt.Sprintf("%016x", digest), Remedy: "run the same version of Keyway everywhere"}
-	}
+	difference, _ := s.settings.CompareDigest(theirs, digest) // the store has found one
 	return fmt.Errorf("%w: %s: %s here, %s in the store: %s", ring.ErrSettings, difference.Setting, difference.Ours, difference.Theirs, difference.Remedy)
 }
 

@@ -30,11 +30,7 @@ func admit(self ring.Member, ours ring.Settings, node, addr string, meta []byte)
 			ErrRefused, memberName(node), addr, err, self.Name, self.Gossip)
 	}
 	peer := md.member(memberName(node), addr)
-	d, differ := ours.Compare(md.settings)
-	if ours, theirs := ours.Digest(), md.digest; !differ && ours != theirs {
-		differ = true
-		d = ring.Difference{Setting: "ring format (digest)", Ours: fmt.Sprintf("%016x", ours), Theirs: fmt.Sprintf("%016x", theirs), Remedy: "run the same version of Keyway on both"}
-	}
+	d, differ := ours.CompareDigest(md.settings, md.digest)
 	if !differ {
 		return nil
 	}

@@ -14,7 +14,12 @@ import (
 type inbox struct {
 	wake chan struct{} // has one element when there is news
 
-	mu       sync.Mutex
+	mu   sync.Mutex
+	news news
+}
+
+// news is what memberlist has called back with.
+type news struct {
 	members  map[string]*ring.Member // by node; the latest of each, nil if gone
 	refusals map[string]error        // by node; bounded
 	clashes  map[string]error        // by node; bounded
@@ -22,22 +27,16 @@ type inbox struct {
 
 const inboxBound = 64 // on entries that strangers can cause
 
-func newInbox() *inbox {
-	in := &inbox{wake: make(chan struct{}, 1)}
-	in.reset()
-	return in
+func newNews() news {
+	return news{map[string]*ring.Member{}, map[string]error{}, map[string]error{}}
 }
 
-// reset needs in.mu, or an inbox that nobody else has.
-func (in *inbox) reset() {
-	in.members = make(map[string]*ring.Member)
-	in.refusals = make(map[string]error)
-	in.clashes = make(map[string]error)
-}
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), news: newNews()} }
 
-func (in *inbox) put(f func()) {
+// put adds to the news by f and wakes the owner.
+func (in *inbox) put(f func(news)) {
 	in.mu.Lock()
-	f()
+	f(in.news)
 	in.mu.Unlock()
 	select {
 	case in.wake <- struct{}{}:
@@ -46,15 +45,7 @@ func (in *inbox) put(f func()) {
 }
 
 func (in *inbox) setMember(node string, m *ring.Member) {
-	in.put(func() { in.members[node] = m })
-}
-
-func (in *inbox) refuse(node string, err error) {
-	in.put(func() { putBounded(in.refusals, node, err) })
-}
-
-func (in *inbox) clash(node string, err error) {
-	in.put(func() { putBounded(in.clashes, node, err) })
+	in.put(func(n news) { n.members[node] = m })
 }
 
 func putBounded(m map[string]error, node string, err error) {
@@ -63,17 +54,11 @@ func putBounded(m map[string]error, node string, err error) {
 	}
 }
 
-type news struct {
-	members  map[string]*ring.Member
-	refusals map[string]error
-	clashes  map[string]error
-}
-
-func (in *inbox) take() news {
+// take empties the inbox.
+func (in *inbox) take() (n news) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	n := news{in.members, in.refusals, in.clashes}
-	in.reset()
+	n, in.news = in.news, newNews()
 	return n
 }
 
@@ -85,7 +70,7 @@ func (d *delegate) NodeMeta(int) []byte { return *d.c.meta.Load() }
 func (d *delegate) admit(n *memberlist.Node) error {
 	err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
 	if err != nil {
-		d.c.inbox.refuse(n.Name, err)
+		d.c.inbox.put(func(news news) { putBounded(news.refusals, n.Name, err) })
 	}
 	return err
 }
@@ -130,8 +115,9 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 }
 
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
-	d.c.inbox.clash(other.Name, fmt.Errorf("node %q is known at %s and also claimed from %s: the latter is ignored while the former lives",
-		other.Name, existing.Address(), other.Address()))
+	err := fmt.Errorf("node %q is known at %s and also claimed from %s: the latter is ignored while the former lives",
+		other.Name, existing.Address(), other.Address())
+	d.c.inbox.put(func(n news) { putBounded(n.clashes, other.Name, err) })
 }
 
 // Keyway sends no messages of its own through memberlist.

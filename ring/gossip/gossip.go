@@ -171,7 +171,7 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	}
 	c.identity = cfg.Self
 	c.store.Store(uint64(cfg.Self.StoreID))
-	c.identity.Gossip = ls.advertised()
+	c.identity.Gossip = ls.advertise.String()
 	meta, err := newMetadata(c.identity, c.settings).encode()
 	if err != nil {
 		ls.transport.Shutdown()

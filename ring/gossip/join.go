@@ -1,7 +1,6 @@
 package gossip
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/ring"
 )
 
 const (
@@ -27,6 +28,7 @@ const (
 // not in the view.
 type joiner struct {
 	c        *Cluster
+	seeds    []string
 	first    chan struct{} // closed after the first round
 	firstErr error         // every seed refused; read it after first
 	throttle throttle      // of run
@@ -46,7 +48,7 @@ type target struct {
 }
 
 func newJoiner(c *Cluster, seeds []string) *joiner {
-	j := &joiner{c: c, first: make(chan struct{}), targets: make(map[string]*target)}
+	j := &joiner{c: c, seeds: seeds, first: make(chan struct{}), targets: make(map[string]*target)}
 	for _, seed := range seeds {
 		j.targets[seed] = &target{seed: true, delay: joinInterval}
 	}
@@ -96,24 +98,11 @@ func (j *joiner) awaitFirstRound(ctx context.Context) error {
 	case <-j.first:
 		return j.firstErr
 	case <-patience.C:
-		j.c.log.Warn("seeds have not answered yet; going on without them and trying on", "seeds", j.seeds())
+		j.c.log.Warn("seeds have not answered yet; going on without them and trying on", "seeds", j.seeds)
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("gossip: joining was given up: %w", context.Cause(ctx))
 	}
-}
-
-func (j *joiner) seeds() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	var seeds []string
-	for addr, t := range j.targets {
-		if t.seed {
-			seeds = append(seeds, addr)
-		}
-	}
-	slices.Sort(seeds)
-	return seeds
 }
 
 func (j *joiner) run() {
@@ -190,51 +179,27 @@ func (j *joiner) attempt(addr string) error {
 		return fmt.Errorf("gossip: seed %s (--join): %w", addr, err)
 	}
 	found = found[:min(len(found), seedAddresses)]
-	others := slices.DeleteFunc(slices.Clone(found), j.self)
+	others := slices.DeleteFunc(found, func(at netip.AddrPort) bool { return at.String() == j.c.identity.Gossip })
 	if len(others) == 0 {
 		return errSelf
 	}
-	alive := j.alive()
+	members := j.c.View().Members
 	var failures []error
-	joined := false
-	for _, at := range others {
-		if alive[at.String()] {
-			joined = true
+	for _, other := range others {
+		at := other.String()
+		if slices.ContainsFunc(members, func(m ring.Member) bool { return m.Gossip == at }) {
 			continue
 		}
-		if _, err := j.c.list.Join([]string{at.String()}); err != nil {
-			failures = append(failures, explain(at.String(), err))
-			continue
+		if _, err := j.c.list.Join([]string{at}); err != nil {
+			failures = append(failures, explain(at, err))
 		}
-		joined = true
 	}
-	if joined {
+	if len(failures) < len(others) {
 		return nil
 	}
 	// A refusal says more than an address that does not answer.
-	slices.SortStableFunc(failures, func(a, b error) int {
-		return -cmp.Compare(refusals(a), refusals(b))
-	})
-	return failures[0]
-}
-
-func refusals(err error) int {
-	if errors.Is(err, ErrRefused) {
-		return 1
-	}
-	return 0
-}
-
-func (j *joiner) self(at netip.AddrPort) bool {
-	return at.String() == j.c.identity.Gossip
-}
-
-func (j *joiner) alive() map[string]bool {
-	alive := make(map[string]bool)
-	for _, m := range j.c.View().Members {
-		alive[m.Gossip] = true
-	}
-	return alive
+	refusal := slices.IndexFunc(failures, func(err error) bool { return errors.Is(err, ErrRefused) })
+	return failures[max(refusal, 0)]
 }
 
 // note decides when addr is tried again. A seed that does not answer is tried

@@ -21,8 +21,6 @@ type listener struct {
 	advertise netip.AddrPort
 }
 
-func (l *listener) advertised() string { return l.advertise.String() }
-
 // loopback reports whether only this machine can reach l.
 func (l *listener) loopback() bool {
 	return l.bind.Addr().IsLoopback() && l.advertise.Addr().IsLoopback()

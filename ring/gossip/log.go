@@ -105,18 +105,12 @@ func (w *logWriter) Write(p []byte) (int, error) {
 // splitLevel takes the level off a line such as "[WARN] memberlist: text".
 func splitLevel(line string) (slog.Level, string) {
 	level := slog.LevelWarn
-	if rest, ok := strings.CutPrefix(line, "["); ok {
-		if name, text, ok := strings.Cut(rest, "] "); ok {
-			line = text
-			switch name {
-			case "DEBUG":
-				level = slog.LevelDebug
-			case "INFO":
-				level = slog.LevelInfo
-			case "ERR", "ERROR":
-				level = slog.LevelError
-			}
+	if name, text, ok := strings.Cut(line, "] "); ok && strings.HasPrefix(name, "[") {
+		line = text
+		if name == "[ERR" {
+			name = "[ERROR"
 		}
+		_ = level.UnmarshalText([]byte(name[1:])) // an unknown one is a warning
 	}
 	return level, strings.TrimPrefix(line, "memberlist: ")
 }
