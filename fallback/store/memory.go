@@ -141,10 +141,10 @@ func (m *Memory) Restart(b MemoryBackup) {
 	if b.data.partitions != nil {
 		m.data = b.data.clone()
 	}
-	m.publish()
+	m.publishLocked()
 }
 
-// MemoryKeys are what LoseKey may be given.
+// MemoryKeys are the names that LoseKey takes.
 func MemoryKeys() []string { return []string{"partitions", "sessions", "released", "gone", "starts"} }
 
 // LoseKey loses what a Store keeps under the key of that name, as an eviction
@@ -152,19 +152,15 @@ func MemoryKeys() []string { return []string{"partitions", "sessions", "released
 func (m *Memory) LoseKey(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch key {
-	case "partitions":
-		clear(m.data.partitions)
-	case "sessions":
-		clear(m.data.sessions)
-	case "released":
-		clear(m.data.released)
-	case "gone":
-		clear(m.data.gone)
-	case "starts":
-		clear(m.data.starts)
-	}
-	m.data.lost = true
+	d := &m.data
+	map[string]func(){
+		"partitions": func() { clear(d.partitions) },
+		"sessions":   func() { clear(d.sessions) },
+		"released":   func() { clear(d.released) },
+		"gone":       func() { clear(d.gone) },
+		"starts":     func() { clear(d.starts) },
+	}[key]()
+	d.lost = true
 }
 
 // Settings returns the settings that the store was made with, with their
@@ -195,7 +191,7 @@ func (m *Memory) Watch(ctx context.Context) <-chan struct{} {
 	return hints
 }
 
-func (m *Memory) publish() {
+func (m *Memory) publishLocked() {
 	for hints := range m.watchers {
 		select {
 		case hints <- struct{}{}:
@@ -204,10 +200,25 @@ func (m *Memory) publish() {
 	}
 }
 
-// enterLocked is what prelude.lua does before each script.
-func (m *Memory) enterLocked(ctx context.Context, op, gen string) (now time.Time, err error) {
+// step carries out f at one moment, after what prelude.lua does before each
+// script.
+func (m *Memory) step(ctx context.Context, op, gen string, f func(*change) error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now, err := m.enterLocked(ctx, gen)
+	if err == nil {
+		err = f(&change{Memory: m, now: now})
+	}
+	if err != nil {
+		return fmt.Errorf("store: %s in memory: %w", op, err)
+	}
+	return nil
+}
+
+// enterLocked finds out whether a generation or a session has ended.
+func (m *Memory) enterLocked(ctx context.Context, gen string) (now time.Time, err error) {
 	if err := ctx.Err(); err != nil {
-		return now, m.failed(op, err)
+		return now, err
 	}
 	d := &m.data
 	now = m.now().Add(d.lag)
@@ -217,10 +228,10 @@ func (m *Memory) enterLocked(ctx context.Context, op, gen string) (now time.Time
 	}
 	d.clock = now
 	if d.generation == "" || d.server != m.server || d.lost {
-		m.begin(now)
+		m.beginLocked(now)
 	}
 	if gen != "" && gen != d.generation {
-		return now, m.failed(op, handoff.ErrGeneration)
+		return now, handoff.ErrGeneration
 	}
 	for inc, s := range d.sessions {
 		if !s.until.After(now) {
@@ -231,8 +242,8 @@ func (m *Memory) enterLocked(ctx context.Context, op, gen string) (now time.Time
 	return now, nil
 }
 
-// begin starts a generation.
-func (m *Memory) begin(now time.Time) {
+// beginLocked starts a generation.
+func (m *Memory) beginLocked(now time.Time) {
 	d := &m.data
 	d.quarantine = now.Add(m.settings.TTL)
 	if m.newCluster && d.generation == "" {
@@ -246,11 +257,7 @@ func (m *Memory) begin(now time.Time) {
 	d.lost = false
 	clear(d.sessions)
 	clear(d.gone)
-	m.publish()
-}
-
-func (m *Memory) failed(op string, err error) error {
-	return fmt.Errorf("store: %s in memory: %w", op, err)
+	m.publishLocked()
 }
 
 // change is one atomic step; what it touches gets one new version.
@@ -273,7 +280,7 @@ func (c *change) touch(p *memoryPartition) {
 	if !c.touched {
 		c.touched = true
 		c.data.version++
-		c.publish()
+		c.publishLocked()
 	}
 	p.version = c.data.version
 }

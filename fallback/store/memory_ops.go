@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -16,49 +17,47 @@ func (m *Memory) Exists(context.Context) error {
 	defer m.mu.Unlock()
 	m.id = cmp.Or(m.id, m.data.id)
 	if m.id == 0 {
-		return m.failed("exists", errEmpty)
+		return fmt.Errorf("store: exists in memory: %w", errEmpty)
 	}
 	return nil
 }
 
 // Generation is Store.Generation.
-func (m *Memory) Generation(ctx context.Context) (string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, err := m.enterLocked(ctx, "generation", ""); err != nil {
-		return "", err
-	}
-	m.newCluster = false
-	m.id = m.data.id
-	return m.data.generation, nil
+func (m *Memory) Generation(ctx context.Context) (generation string, err error) {
+	err = m.step(ctx, "generation", "", func(*change) error {
+		m.newCluster = false
+		m.id = m.data.id
+		generation = m.data.generation
+		return nil
+	})
+	return generation, err
 }
 
 // Register is Store.Register.
-func (m *Memory) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now, err := m.enterLocked(ctx, "register", gen)
-	if err != nil {
-		return nil, err
-	}
-	m.forget(now)
-	c := &change{Memory: m, now: now}
-	if _, gone := m.data.gone[s.Incarnation]; gone || s.Incarnation == "" || c.released(s.Incarnation) {
-		return nil, m.failed("register", handoff.ErrSessionGone)
-	}
-	c.register(s, ttl)
-	for _, h := range holdings {
-		c.hold(s.Incarnation, h)
-	}
-	m.publish()
-	return states(holdings, func(h handoff.Holding) handoff.PartitionState { return c.state(h.Partition) }), nil
+func (m *Memory) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) (states []handoff.PartitionState, err error) {
+	err = m.step(ctx, "register", gen, func(c *change) error {
+		c.forget()
+		if _, gone := m.data.gone[s.Incarnation]; gone || s.Incarnation == "" || c.released(s.Incarnation) {
+			return handoff.ErrSessionGone
+		}
+		c.register(s, ttl)
+		for _, h := range holdings {
+			c.hold(s.Incarnation, h)
+		}
+		m.publishLocked()
+		for _, h := range holdings {
+			states = append(states, c.state(h.Partition))
+		}
+		return nil
+	})
+	return states, err
 }
 
 // forget ends tombstones that are old.
-func (m *Memory) forget(now time.Time) {
-	old := func(_ string, at time.Time) bool { return now.Sub(at) >= tombstone }
-	maps.DeleteFunc(m.data.released, old)
-	maps.DeleteFunc(m.data.gone, old)
+func (c *change) forget() {
+	old := func(_ string, at time.Time) bool { return c.now.Sub(at) >= tombstone }
+	maps.DeleteFunc(c.data.released, old)
+	maps.DeleteFunc(c.data.gone, old)
 }
 
 func (c *change) register(s handoff.Session, ttl time.Duration) {
@@ -107,57 +106,48 @@ func (c *change) hold(inc string, h handoff.Holding) {
 
 // Renew is Store.Renew.
 func (m *Memory) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now, err := m.enterLocked(ctx, "renew", gen)
-	if err != nil {
-		return err
-	}
-	s := m.data.sessions[incarnation]
-	if s == nil {
-		return m.failed("renew", handoff.ErrSessionGone)
-	}
-	s.state.Renewals++
-	s.until = now.Add(ttl)
-	return nil
+	return m.step(ctx, "renew", gen, func(c *change) error {
+		s := m.data.sessions[incarnation]
+		if s == nil {
+			return handoff.ErrSessionGone
+		}
+		s.state.Renewals++
+		s.until = c.now.Add(ttl)
+		return nil
+	})
 }
 
 // Release is Store.Release.
 func (m *Memory) Release(ctx context.Context, incarnation string) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now, err := m.enterLocked(ctx, "release", "")
-	if err != nil {
-		return err
-	}
-	if incarnation == "" {
+	return m.step(ctx, "release", "", func(c *change) error {
+		if incarnation == "" {
+			return nil
+		}
+		if s := m.data.sessions[incarnation]; s != nil && m.data.starts[s.state.Name].incarnation == incarnation {
+			delete(m.data.starts, s.state.Name)
+		}
+		m.data.released[incarnation] = c.now
+		delete(m.data.sessions, incarnation)
+		m.publishLocked()
 		return nil
-	}
-	if s := m.data.sessions[incarnation]; s != nil && m.data.starts[s.state.Name].incarnation == incarnation {
-		delete(m.data.starts, s.state.Name)
-	}
-	m.data.released[incarnation] = now
-	delete(m.data.sessions, incarnation)
-	m.publish()
-	return nil
+	})
 }
 
 // Apply is Store.Apply.
-func (m *Memory) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now, err := m.enterLocked(ctx, "apply", gen)
-	if err != nil {
-		return nil, err
-	}
-	c := &change{Memory: m, now: now}
-	if !c.live(incarnation) {
-		return nil, m.failed("apply", handoff.ErrSessionGone)
-	}
-	for _, ch := range changes {
-		c.apply(incarnation, ch)
-	}
-	return states(changes, func(ch handoff.Change) handoff.PartitionState { return c.state(ch.Partition) }), nil
+func (m *Memory) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) (states []handoff.PartitionState, err error) {
+	err = m.step(ctx, "apply", gen, func(c *change) error {
+		if !c.live(incarnation) {
+			return handoff.ErrSessionGone
+		}
+		for _, ch := range changes {
+			c.apply(incarnation, ch)
+		}
+		for _, ch := range changes {
+			states = append(states, c.state(ch.Partition))
+		}
+		return nil
+	})
+	return states, err
 }
 
 func (c *change) apply(inc string, ch handoff.Change) {
@@ -193,66 +183,49 @@ func (c *change) allowed(inc string, ch handoff.Change) bool {
 
 // Clear is Store.Clear.
 func (m *Memory) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now, err := m.enterLocked(ctx, "clear", gen)
-	if err != nil {
-		return err
-	}
-	c := &change{Memory: m, now: now}
-	p := c.partition(partition)
-	for _, r := range residue {
-		if i := slices.Index(p.residue, r); i >= 0 {
-			p.residue = slices.Delete(p.residue, i, i+1)
-			c.touch(p)
+	return m.step(ctx, "clear", gen, func(c *change) error {
+		p := c.partition(partition)
+		for _, r := range residue {
+			if i := slices.Index(p.residue, r); i >= 0 {
+				p.residue = slices.Delete(p.residue, i, i+1)
+				c.touch(p)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Observe is Store.Observe.
-func (m *Memory) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now, err := m.enterLocked(ctx, "observe", gen)
-	if err != nil {
-		return handoff.Snapshot{}, err
-	}
-	d := &m.data
-	s := handoff.Snapshot{
-		Generation: d.generation,
-		Now:        time.Duration(now.UnixNano()),
-		Quarantine: max(0, d.quarantine.Sub(now)),
-		Version:    d.version,
-	}
-	for _, session := range d.sessions {
-		session.state.Wait = max(0, session.joins.Sub(now))
-		s.Sessions = append(s.Sessions, session.state)
-	}
-	slices.SortFunc(s.Sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
-	for inc, at := range d.released {
-		if now.Sub(at) < tombstone {
-			s.Released = append(s.Released, inc)
+func (m *Memory) Observe(ctx context.Context, gen string, since int64) (s handoff.Snapshot, err error) {
+	err = m.step(ctx, "observe", gen, func(c *change) error {
+		d := &m.data
+		s = handoff.Snapshot{
+			Generation: d.generation,
+			Now:        time.Duration(c.now.UnixNano()),
+			Quarantine: max(0, d.quarantine.Sub(c.now)),
+			Version:    d.version,
 		}
-	}
-	slices.Sort(s.Released)
-	if since < d.floor {
-		since = 0
-	}
-	c := &change{Memory: m, now: now}
-	for p, state := range d.partitions {
-		if state.version > since {
-			s.Partitions = append(s.Partitions, c.state(p))
+		for _, session := range d.sessions {
+			session.state.Wait = max(0, session.joins.Sub(c.now))
+			s.Sessions = append(s.Sessions, session.state)
 		}
-	}
-	slices.SortFunc(s.Partitions, func(a, b handoff.PartitionState) int { return cmp.Compare(a.Partition, b.Partition) })
-	return s, nil
-}
-
-func states[T any](of []T, state func(T) handoff.PartitionState) []handoff.PartitionState {
-	out := make([]handoff.PartitionState, len(of))
-	for i, v := range of {
-		out[i] = state(v)
-	}
-	return out
+		slices.SortFunc(s.Sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+		for inc, at := range d.released {
+			if c.now.Sub(at) < tombstone {
+				s.Released = append(s.Released, inc)
+			}
+		}
+		slices.Sort(s.Released)
+		if since < d.floor {
+			since = 0
+		}
+		for p, state := range d.partitions {
+			if state.version > since {
+				s.Partitions = append(s.Partitions, c.state(p))
+			}
+		}
+		slices.SortFunc(s.Partitions, func(a, b handoff.PartitionState) int { return cmp.Compare(a.Partition, b.Partition) })
+		return nil
+	})
+	return s, err
 }

@@ -65,14 +65,18 @@ func (d *decoder) storeID() ring.StoreID {
 	return id
 }
 
-// list is a nested reply; its decoder ends with the error of this one.
-func (d *decoder) list() *decoder {
+// each takes the next value, which is a list, apart: f takes an item off it.
+func (d *decoder) each(f func(list *decoder)) {
 	v := d.next()
 	values, ok := v.([]any)
 	if !ok {
 		d.fail("%T is not a list", v)
 	}
-	return &decoder{values: values, err: d.err}
+	list := &decoder{values, d.err}
+	for list.err == nil && len(list.values) > 0 {
+		f(list)
+	}
+	d.err = list.err
 }
 
 // end returns the first error; values left over are one.
@@ -83,20 +87,10 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-func (d *decoder) join(err error) {
-	if d.err == nil {
-		d.err = err
-	}
-}
-
 // partitions are pairs: a partition and what the store keeps for it.
 func (d *decoder) partitions() []handoff.PartitionState {
-	l := d.list()
-	states := make([]handoff.PartitionState, 0, len(l.values)/2)
-	for l.err == nil && len(l.values) > 0 {
-		states = append(states, l.partition())
-	}
-	d.join(l.end())
+	states := []handoff.PartitionState{}
+	d.each(func(list *decoder) { states = append(states, list.partition()) })
 	return states
 }
 
@@ -138,16 +132,8 @@ func decodeSnapshot(values []any) (handoff.Snapshot, error) {
 	}
 	now := d.number()
 	s.Now = time.Duration(now) * time.Millisecond
-	sessions := d.list()
-	for sessions.err == nil && len(sessions.values) > 0 {
-		s.Sessions = append(s.Sessions, sessions.session(now))
-	}
-	d.join(sessions.end())
-	released := d.list()
-	for released.err == nil && len(released.values) > 0 {
-		s.Released = append(s.Released, released.text())
-	}
-	d.join(released.end())
+	d.each(func(list *decoder) { s.Sessions = append(s.Sessions, list.session(now)) })
+	d.each(func(list *decoder) { s.Released = append(s.Released, list.text()) })
 	s.Partitions = d.partitions()
 	if err := d.end(); err != nil {
 		return handoff.Snapshot{}, err
