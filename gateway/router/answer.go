@@ -17,9 +17,10 @@ type answer struct {
 	status int
 	length int64 // as declared, also where there is no body; -1 if it was not
 	fields link.Fields
-	body   answerBody // nil if there is no answer
-	failed bool       // it is the router's own
-	close  bool       // the rest of the request's body will not be read
+	body   answerBody // nil if it is the router's own
+
+	failure string // in place of body
+	close   bool   // the rest of the request's body will not be read
 }
 
 // answerBody is implemented by [link.Body]. Once Buffered reports that all is
@@ -75,7 +76,7 @@ func (x *upstreamRequest) copyFields(list link.Fields) (dated bool) {
 // respond passes the answer on to the client.
 func (x *upstreamRequest) respond() {
 	res, c := &x.answer, x.client
-	if res.body == nil {
+	if res.status == statusClientGone {
 		c.abort()
 		return
 	}
@@ -83,7 +84,7 @@ func (x *upstreamRequest) respond() {
 	if dated := x.copyFields(res.fields); !dated && x.source.server != nil {
 		c.field("Date", x.source.server.dateText())
 	}
-	if via := x.router.cfg.Via; via != "" && !res.failed {
+	if via := x.router.cfg.Via; via != "" && res.body != nil {
 		c.field("Via", "1.1 "+via)
 	}
 	framing := http1.Framing{Method: x.request.Method, Status: res.status, Length: res.length, Close: res.close}
@@ -100,8 +101,11 @@ var errLength = errors.New("router: the answer is not of its length")
 // more. What has come goes together, whenever it has to wait for more.
 func (x *upstreamRequest) copyBody(has, chunked bool) error {
 	body, c, left := x.answer.body, x.client, x.answer.length
-	if !has {
+	switch {
+	case !has:
 		return c.write(nil, true)
+	case body == nil:
+		return c.write([]byte(x.answer.failure), true)
 	}
 	for {
 		if n, last := body.Buffered(); n == 0 && !last {

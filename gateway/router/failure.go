@@ -2,7 +2,6 @@ package router
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"sync/atomic"
@@ -12,77 +11,45 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// reply is what a client reads when its request has failed.
-type reply struct {
-	status int
-	text   string
-	retry  bool // Retry-After
-	close  bool // the rest of the request's body will not be read
-}
-
 // fail counts and logs err, for which there is no worker's answer, and makes the
 // answer that tells the client.
 func (x *upstreamRequest) fail(err error) {
-	c := &x.router.counters
-	r, counter, warning := reply{status: http.StatusBadGateway, text: errBroken.Error()}, &c.broken, "the worker did not answer"
+	c, uncounted := &x.router.counters, new(atomic.Int64)
+	status, text, counter, warning := http.StatusBadGateway, errBroken.Error(), &c.broken, "the worker did not answer"
 	unreachable, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
-	case errors.Is(err, errClientBody), x.pace.late():
-		r, counter, warning = reply{status: http.StatusBadRequest, text: errClientBody.Error(), close: true}, &c.badRequests, ""
-		if errors.Is(err, os.ErrDeadlineExceeded) || x.pace.late() {
-			r.status = http.StatusRequestTimeout
-		}
+	case x.pace.late(), errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
+		status, text, counter, warning = http.StatusRequestTimeout, errClientBody.Error(), &c.badRequests, ""
+	case errors.Is(err, errClientBody):
+		status, text, counter, warning = http.StatusBadRequest, errClientBody.Error(), &c.badRequests, ""
 	case x.ctx.Err() != nil:
-		r, counter, warning = reply{status: statusClientGone}, &c.clientGone, ""
+		status, text, counter, warning = statusClientGone, "", &c.clientGone, ""
 	case isUnreachable:
-		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: unreachable.Public() + ", try again", retry: true}, &c.unreachable, "no owner can be reached"
+		status, text, counter, warning = http.StatusServiceUnavailable, unreachable.Public()+", try again", &c.unreachable, "no owner can be reached"
 	case errors.Is(err, routing.ErrHoldFull), errors.Is(err, errBodiesFull):
-		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: err.Error(), retry: true}, &c.holdFull, ""
+		status, text, counter, warning = http.StatusServiceUnavailable, err.Error(), &c.holdFull, ""
 	case errors.Is(err, errWorkerFull):
-		r, counter, warning = reply{status: http.StatusServiceUnavailable, text: errWorkerFull.Error() + ", try again", retry: true}, new(atomic.Int64), ""
+		status, text, counter, warning = http.StatusServiceUnavailable, errWorkerFull.Error()+", try again", uncounted, ""
 	case errors.Is(err, errAbandons):
-		r, counter, warning = reply{status: http.StatusTooManyRequests, text: errAbandons.Error(), retry: true}, new(atomic.Int64), ""
+		status, text, counter, warning = http.StatusTooManyRequests, errAbandons.Error(), uncounted, ""
 	case errors.Is(err, errBusy):
-		r, counter, warning = reply{status: http.StatusTooManyRequests, text: errBusy.Error(), retry: true}, new(atomic.Int64), ""
+		status, text, counter, warning = http.StatusTooManyRequests, errBusy.Error(), uncounted, ""
 	case errors.Is(err, link.ErrHeaderTooLarge):
-		r, counter, warning = reply{status: http.StatusRequestHeaderFieldsTooLarge, text: "router: the request's headers are too large"}, &c.badRequests, ""
+		status, text, counter, warning = http.StatusRequestHeaderFieldsTooLarge, "router: the request's headers are too large", &c.badRequests, ""
 	}
 	counter.Add(1)
 	requestlog.Failure(x.ctx, x.router.log, warning, "partition", x.partition, "method", x.request.Method, "error", err)
-	x.answer = answer{status: r.status, failed: true, close: r.close}
-	if r.status == statusClientGone {
-		return
-	}
-	x.answer.body, x.answer.length = &textBody{r.text + "\n"}, int64(len(r.text)+1)
+	x.answer = answer{status: status, length: int64(len(text) + 1), failure: text + "\n"}
 	f := link.AppendField(nil, "Content-Type", "text/plain; charset=utf-8")
 	f = link.AppendField(f, "X-Content-Type-Options", "nosniff")
-	if r.retry {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusBadRequest:
+		x.answer.close = true
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		f = link.AppendField(f, "Retry-After", "1")
 	}
 	x.answer.fields = f
 }
-
-// textBody is the body of an answer of the router's own.
-type textBody struct{ rest string }
-
-// Next implements answerBody.
-func (b *textBody) Next() ([]byte, error) {
-	if b.rest == "" {
-		return nil, io.EOF
-	}
-	piece := []byte(b.rest)
-	b.rest = ""
-	return piece, nil
-}
-
-// Buffered implements answerBody.
-func (b *textBody) Buffered() (n int, last bool) { return len(b.rest), true }
-
-// Trailer implements answerBody.
-func (b *textBody) Trailer() link.Fields { return nil }
-
-// Close implements [io.Closer].
-func (b *textBody) Close() error { return nil }
 
 // errAbandons: too much of a worker is spent on requests that clients have given
 // up, and this client's are among the most.

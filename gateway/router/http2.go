@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -136,13 +135,7 @@ func (s *h2Stream) isSimple() bool {
 			return false
 		}
 	}
-	path := s.KeyPath()
-	return strings.IndexByte(path, '%') < 0 || wholeEscapes(path)
-}
-
-// wholeEscapes reports whether net/url takes the path.
-func wholeEscapes(path string) bool {
-	_, err := url.PathUnescape(path)
+	_, err := url.PathUnescape(s.KeyPath())
 	return err == nil
 }
 

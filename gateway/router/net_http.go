@@ -43,10 +43,7 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 					x.request.Fields = link.AppendField(x.request.Fields, "Trailer", name)
 				}
 			}
-			x.request.Trailer = func() link.Fields {
-				rt.fields.StripTrailer(r.Trailer)
-				return link.AppendHeader(nil, r.Trailer)
-			}
+			x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) } // which x.pace has filtered
 		}
 		if !rt.crosses(partition) && !x.fits() {
 			return false
@@ -57,7 +54,10 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 		return true
 	}
 	if len(x.data) > 0 {
-		r.Body = &resumedBody{io.MultiReader(bytes.NewReader(x.data), r.Body), r.Body}
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(x.data), r.Body), r.Body}
 	}
 	return false
 }
@@ -79,12 +79,6 @@ func headerFields(r *http.Request) []h2.Field {
 		}
 	}
 	return list
-}
-
-// resumedBody is a body of which a part was read before.
-type resumedBody struct {
-	io.Reader
-	io.Closer
 }
 
 // How long an answer waits for the end of the request's body to be noticed, and
