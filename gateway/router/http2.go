@@ -126,7 +126,7 @@ func (s *h2Stream) free() {
 // net/http, as far as the parser of HTTP/1.1 says so too.
 func (s *h2Stream) isSimple() bool {
 	r := &s.stream.Request
-	if r.ContentLength < 0 || r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Path[0] != '/' || !http1.PlainRequest(r.Method, r.Path, r.Authority) {
+	if r.ContentLength < 0 || r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Path[0] != '/' || !http1.SimpleRequest(r.Method, r.Path, r.Authority) {
 		return false
 	}
 	for i := range r.Fields {

@@ -73,7 +73,7 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) ro
 func (x *upstreamRequest) fits() bool {
 	r := &x.request
 	small := r.Body == nil || x.kept || !x.sent && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
-	return small && http1.PlainRequest(r.Method, r.Target, r.Host)
+	return small && http1.SimpleRequest(r.Method, r.Target, r.Host)
 }
 
 // keepBody reads the body, for this attempt and those that follow, and reports

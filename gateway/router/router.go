@@ -91,7 +91,7 @@ type Config struct {
 
 	// Upgrades are the protocols to which a client and an app may change by way
 	// of the header Upgrade, see [gateway.CheckUpgrade]; the key stays held for as long as
-	// they speak. Another one is not passed on: the app gets a plain request.
+	// they speak. Another one is not passed on: the app gets a request without it.
 	// Default: websocket; empty but not nil: none.
 	Upgrades []string
 

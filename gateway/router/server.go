@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// Server takes a router's requests on a listener. Plain HTTP/1.1 requests, and
+// Server takes a router's requests on a listener. Simple HTTP/1.1 requests, and
 // HTTP/2 by prior knowledge, go a way of their own, which costs a fraction of
 // net/http's. An HTTP/1.1 connection on which anything else comes (an upgrade, a
 // chunked or large body, whatever is odd or wrong) is handed with what has been

@@ -83,7 +83,7 @@ func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, er
 
 // Connections to an app.
 const (
-	otherAppConns = 4               // as many times Config.AppConnections for what is no plain request over the link
+	otherAppConns = 4               // as many times Config.AppConnections for what is no simple request over the link
 	appWait       = 5 * time.Second // for one that is free, and for one to be made
 	appIdle       = 2 * time.Second // less than app servers keep idle ones, so that no request meets one that closes
 )

@@ -17,7 +17,7 @@ import (
 
 // ServeLink implements [link.Handler].
 func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	if !s.root || !plainLinkRequest(r) {
+	if !s.root || !isSimple(r) {
 		s.keyedHandler.ServeLink(w, r)
 		return
 	}
@@ -54,11 +54,11 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	answerFromApp(w, e)
 }
 
-// plainLinkRequest reports whether a request is of a form that needs nothing of
+// isSimple reports whether a request is of a form that needs nothing of
 // net/http: a small body of known length, no trailers.
-func plainLinkRequest(r *link.ServerRequest) bool {
+func isSimple(r *link.ServerRequest) bool {
 	return r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && strings.HasPrefix(r.Target, "/") &&
-		http1.PlainRequest(r.Method, r.Target, r.Host) && fieldValues(r.Fields, "Trailer") == nil
+		http1.SimpleRequest(r.Method, r.Target, r.Host) && fieldValues(r.Fields, "Trailer") == nil
 }
 
 func fieldValues(f link.Fields, name string) (values []string) {

@@ -122,7 +122,7 @@ type Config struct {
 	StreamsPerLink int
 
 	// AppConnections bounds the connections to the app behind a [Worker.Sidecar]
-	// for plain requests that come over the link: one for each request under way.
+	// for simple requests that come over the link: one for each request under way.
 	// For all others together, such as upgraded ones and bodies of unknown length,
 	// it is four times as many. A request over the bound waits for 5 s, which is
 	// logged, and fails then with 503 and Retry-After: it has not reached the app.

@@ -114,7 +114,7 @@ func list(fields ...string) string {
 	return b.String()
 }
 
-// get is the head of a plain request, with more fields.
+// get is the head of a simple request, with more fields.
 func get(fields ...string) string {
 	return list(append([]string{":method", "GET", ":scheme", "http", ":authority", "h", ":path", "/"}, fields...)...)
 }

@@ -32,7 +32,7 @@ func FuzzConn(f *testing.F) {
 		s := &Server{MaxStreams: 3, MaxHeaderBytes: 1000, HeadTicks: 10, IdleTicks: 10, ClientTicks: 3}
 		near, far := net.Pipe()
 		c := serve(t, s, near, far, func(s *Stream) {
-			if !http1.PlainRequest(s.Method, "/", s.Authority) || s.Method != "CONNECT" && !validPath(s.Method, s.Path) {
+			if !http1.SimpleRequest(s.Method, "/", s.Authority) || s.Method != "CONNECT" && !validPath(s.Method, s.Path) {
 				t.Errorf("a malformed request: %+v", s.Request)
 			}
 			for _, f := range s.Fields {

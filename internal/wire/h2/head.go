@@ -208,7 +208,7 @@ func (b *block) finish() {
 	switch {
 	case b.host != "" && b.host != r.Authority:
 		b.bad = "Host and :authority differ"
-	case !http1.PlainRequest(r.Method, "/", r.Authority):
+	case !http1.SimpleRequest(r.Method, "/", r.Authority):
 		b.bad = ":method is no token, or :authority no host"
 	case r.Method == "CONNECT" && b.seen != seenMethod|seenAuthority:
 		b.bad = "CONNECT with :scheme or :path"

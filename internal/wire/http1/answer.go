@@ -6,7 +6,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// ResponseHead is the head of a plain response. Everything in it shares memory
+// ResponseHead is the head of a simple response. Everything in it shares memory
 // with the bytes that were parsed. It is best used again and again: it keeps
 // the memory of Fields.
 type ResponseHead struct {

@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-const plainAnswer = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 9\r\nKeep-Alive: timeout=5\r\nConnection: keep-alive\r\nSet-Cookie:a=b \r\nSet-Cookie: c\r\n\r\n"
+const simpleAnswer = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 9\r\nKeep-Alive: timeout=5\r\nConnection: keep-alive\r\nSet-Cookie:a=b \r\nSet-Cookie: c\r\n\r\n"
 
 func TestParseResponse(t *testing.T) {
 	var h ResponseHead
-	b := []byte(plainAnswer + "not found")
+	b := []byte(simpleAnswer + "not found")
 	if v := h.Parse(b); v != Done {
 		t.Fatal(v)
 	}
 	got := fmt.Sprintf("%d %d %v %v %d %s", h.Status, h.ContentLength, h.Chunked, h.Close, h.Size, h.Fields)
-	want := fmt.Sprintf("404 9 false false %d [{Content-Type text/plain} {Set-Cookie a=b} {Set-Cookie c}]", len(plainAnswer))
+	want := fmt.Sprintf("404 9 false false %d [{Content-Type text/plain} {Set-Cookie a=b} {Set-Cookie c}]", len(simpleAnswer))
 	if got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	for n := range len(plainAnswer) {
+	for n := range len(simpleAnswer) {
 		if v := h.Parse(b[:n]); v != More {
 			t.Errorf("%v for the first %d bytes", v, n)
 		}
@@ -124,10 +124,10 @@ func TestChunked(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: what is plain means the same to net/http, body and trailers
+// FuzzAnswer: what is simple means the same to net/http, body and trailers
 // included, and what was said of a part of the bytes holds for all of them.
 func FuzzAnswer(f *testing.F) {
-	f.Add([]byte(plainAnswer+"not found"), uint16(40))
+	f.Add([]byte(simpleAnswer+"not found"), uint16(40))
 	f.Add([]byte("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nSum: 1\r\n\r\nrest"), uint16(70))
 	f.Add([]byte("HTTP/1.1 200 \r\nA:\r\nconnection: close\r\n\r\nall that comes"), uint16(20))
 	f.Fuzz(func(t *testing.T, b []byte, cut uint16) {
@@ -195,11 +195,11 @@ func compareChunks(t *testing.T, b []byte, cut int, r *http.Response) {
 
 func BenchmarkParseResponse(b *testing.B) {
 	var h ResponseHead
-	p := []byte(plainAnswer)
+	p := []byte(simpleAnswer)
 	b.ReportAllocs()
 	for b.Loop() {
 		if h.Parse(p) != Done {
-			b.Fatal("not plain")
+			b.Fatal("not simple")
 		}
 	}
 }

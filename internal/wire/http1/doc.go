@@ -1,4 +1,4 @@
-// Package http1 reads and writes the heads of plain HTTP/1.1 messages, for a
+// Package http1 reads and writes the heads of simple HTTP/1.1 messages, for a
 // proxy that has to do so fast. It is strict instead of complete: Head.Parse
 // and ResponseHead.Parse take only messages that leave no question open, and
 // tell their caller to hand everything else, with the bytes read so far, to

@@ -6,7 +6,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/http1"
 )
 
-// What is not a plain request is handed over to net/http.
+// What is not a simple request is handed over to net/http.
 func ExampleHead_Parse() {
 	var h http1.Head
 	fmt.Println(h.Parse([]byte("GET /orders HTTP/1.1\r\nHost: shop\r\nX-Ord")))

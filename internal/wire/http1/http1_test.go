@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// plain is a request as a client sends it.
-const plain = "POST /orders?id=4711 HTTP/1.1\r\nHost: shop.example:8080\r\nUser-Agent: test/1.0\r\nAccept: */*\r\n" +
+// simple is a request as a client sends it.
+const simple = "POST /orders?id=4711 HTTP/1.1\r\nHost: shop.example:8080\r\nUser-Agent: test/1.0\r\nAccept: */*\r\n" +
 	"Content-Length: 5\r\nX-Request-Id:0af7651916cd43dd8448eb211c80319c \t\r\nCookie: a=b; c=d\r\n\r\n"
 
 func TestParse(t *testing.T) {
 	var h Head
-	b := []byte(plain + "hello")
+	b := []byte(simple + "hello")
 	if v := h.Parse(b); v != Done {
 		t.Fatal(v)
 	}
 	got := fmt.Sprintf("%s %s %s %d %v %d", h.Method, h.Target, h.Host, h.ContentLength, h.Close, h.Size)
-	if want := fmt.Sprintf("POST /orders?id=4711 shop.example:8080 5 false %d", len(plain)); got != want {
+	if want := fmt.Sprintf("POST /orders?id=4711 shop.example:8080 5 false %d", len(simple)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var fields []string
@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 	if want := []string{"User-Agent=test/1.0", "Accept=*/*", "X-Request-Id=0af7651916cd43dd8448eb211c80319c", "Cookie=a=b; c=d"}; !reflect.DeepEqual(fields, want) {
 		t.Errorf("got %q, want %q", fields, want)
 	}
-	for n := range len(plain) {
+	for n := range len(simple) {
 		if v := h.Parse(b[:n]); v != More {
 			t.Errorf("%v for the first %d bytes", v, n)
 		}
@@ -107,10 +107,10 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is plain means the same to net/http, and what was said of a
+// FuzzParse: what is simple means the same to net/http, and what was said of a
 // part of the bytes holds for all of them.
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(plain), uint16(40))
+	f.Add([]byte(simple), uint16(40))
 	f.Add([]byte("GET /a?b HTTP/1.1\r\nhost: h\r\nconnection: close\r\nA: b\r\na: c\r\n\r\n"), uint16(3))
 	f.Add([]byte("DELETE /%41 HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 0\r\nA:\t\xff \r\n\r\n"), uint16(60))
 	f.Fuzz(func(t *testing.T, b []byte, cut uint16) {
@@ -157,7 +157,7 @@ func compare(t *testing.T, h *Head, r *http.Request) {
 	}
 }
 
-// TestServerAgrees sends the plain requests among some odd ones to a net/http
+// TestServerAgrees sends the simple requests among some odd ones to a net/http
 // server, which checks more than http.ReadRequest.
 func TestServerAgrees(t *testing.T) {
 	for c := range 256 {
@@ -258,11 +258,11 @@ func TestDate(t *testing.T) {
 
 func BenchmarkParse(b *testing.B) {
 	var h Head
-	p := []byte(plain)
+	p := []byte(simple)
 	b.ReportAllocs()
 	for b.Loop() {
 		if h.Parse(p) != Done {
-			b.Fatal("not plain")
+			b.Fatal("not simple")
 		}
 	}
 }

@@ -12,8 +12,8 @@ type Verdict uint8
 
 // The verdicts on a head.
 const (
-	More     Verdict = iota + 1 // plain so far, but not a whole head
-	Done                        // a whole head of a plain request
+	More     Verdict = iota + 1 // simple so far, but not a whole head
+	Done                        // a whole head of a simple request
 	HandOver                    // something that net/http has to judge
 )
 
@@ -29,7 +29,7 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("verdict(%d)", uint8(v))
 }
 
-// maxFields is how many fields a plain request has at most.
+// maxFields is how many fields a simple request has at most.
 const maxFields = 100
 
 // Field is a header field. The name is as the client sent it.
@@ -37,7 +37,7 @@ type Field struct {
 	Name, Value []byte
 }
 
-// Head is the head of a plain request. Everything in it shares memory with
+// Head is the head of a simple request. Everything in it shares memory with
 // the bytes that were parsed. A Head is best used again and again: it keeps
 // the memory of Fields.
 type Head struct {
@@ -109,15 +109,15 @@ func cutLine(b []byte) (line, rest []byte, v Verdict) {
 func (h *Head) requestLine(line []byte) bool {
 	const version = " HTTP/1.1"
 	n := bytes.IndexByte(line, ' ')
-	if n < 0 || !plainMethod(line[:n]) || !bytes.HasSuffix(line[n+1:], []byte(version)) {
+	if n < 0 || !simpleMethod(line[:n]) || !bytes.HasSuffix(line[n+1:], []byte(version)) {
 		return false
 	}
 	h.Method = line[:n]
 	h.Target = line[n+1 : len(line)-len(version)]
-	return plainTarget(h.Target)
+	return simpleTarget(h.Target)
 }
 
-func plainMethod(m []byte) bool {
+func simpleMethod(m []byte) bool {
 	switch string(m) {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 		return true
@@ -125,9 +125,9 @@ func plainMethod(m []byte) bool {
 	return false
 }
 
-// plainTarget reports whether t is a path, and perhaps a query, of visible
+// simpleTarget reports whether t is a path, and perhaps a query, of visible
 // ASCII with whole escapes in the path.
-func plainTarget(t []byte) bool {
+func simpleTarget(t []byte) bool {
 	if len(t) == 0 || t[0] != '/' {
 		return false
 	}
@@ -158,7 +158,7 @@ func (h *Head) field(line []byte) bool {
 	name, value := f.Name, f.Value
 	switch special(name) {
 	case fieldHost:
-		if h.Host != nil || len(value) == 0 || !plainHost(value) {
+		if h.Host != nil || len(value) == 0 || !simpleHost(value) {
 			return false
 		}
 		h.Host = value
@@ -190,7 +190,7 @@ func (h *Head) field(line []byte) bool {
 type kind uint8
 
 const (
-	fieldPlain kind = iota
+	fieldEndToEnd kind = iota
 	fieldHost
 	fieldLength
 	fieldConnection
@@ -228,7 +228,7 @@ func special[S ~string | ~[]byte](name S) kind {
 	if grammar.IsHopField(name) {
 		return fieldUnusual
 	}
-	return fieldPlain
+	return fieldEndToEnd
 }
 
 // A bit for each byte that net/http takes in a Host.
@@ -237,7 +237,7 @@ const (
 	hostHigh = 0x47fffffeaffffffe // A-Z [ ] _ a-z ~
 )
 
-func plainHost[S ~string | ~[]byte](v S) bool {
+func simpleHost[S ~string | ~[]byte](v S) bool {
 	for i := range len(v) {
 		switch c := v[i]; {
 		case c < 64 && hostLow>>c&1 != 0:

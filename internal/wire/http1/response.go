@@ -18,14 +18,14 @@ func AppendStatus(b []byte, status int) []byte {
 	return append(b, "\r\n"...)
 }
 
-// PlainRequest reports whether AppendRequest can take a request with these.
-func PlainRequest(method, target, host string) bool {
+// SimpleRequest reports whether AppendRequest can take a request with these.
+func SimpleRequest(method, target, host string) bool {
 	for i := range len(target) {
 		if c := target[i]; c <= ' ' || c >= 0x7f {
 			return false
 		}
 	}
-	return grammar.IsToken(method) && target != "" && host != "" && plainHost(host)
+	return grammar.IsToken(method) && target != "" && host != "" && simpleHost(host)
 }
 
 // AppendRequest appends the first line of a request, and its Host.

@@ -80,7 +80,7 @@ func requestFrame(id uint64, h requestHead, end bool) []byte {
 	return appendFrame(nil, header{kind: kindRequest, end: end, stream: id}, h.append(nil))
 }
 
-// plainHead is the head of a plain request.
+// plainHead is the head of a simple request.
 func plainHead(method string) requestHead {
 	return requestHead{method: method, target: "/", host: "h", length: -1}
 }
