@@ -2,19 +2,18 @@ package router
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
@@ -40,7 +39,7 @@ const (
 type http1Conn struct {
 	front *Server
 	conn  net.Conn
-	raw   syscall.RawConn
+	sock  *sock.Stream    // of conn
 	ctx   context.Context // ends with the connection
 
 	cancel  context.CancelCauseFunc
@@ -53,29 +52,20 @@ type http1Conn struct {
 	in   []byte // of a pool, or grown; nil while idle
 	have int    // bytes of in that are filled
 	head http1.Head
-
-	io struct { // what tryRead and tryWrite take and leave
-		read, write func(fd uintptr) bool // those two, made once
-		out         []byte
-		n           int
-		err         error
-	}
 }
 
 var inPool = sync.Pool{New: func() any { return new([inSize]byte) }}
 
 var errClientLeft = errors.New("router: the client has closed the connection")
 
-// newFrontConn returns nil if conn is not one that can be waited for without
+// newHTTP1Conn returns nil if conn is not one that can be waited for without
 // holding a buffer.
 func newHTTP1Conn(f *Server, conn net.Conn) *http1Conn {
-	raw := sock.Raw(conn)
-	if raw == nil {
+	addr := conn.RemoteAddr().String()
+	c := &http1Conn{front: f, conn: conn, source: source{server: f, addr: addr, trusted: f.router.trusts(addr), version: "1.1"}}
+	if c.sock = sock.Open(conn, c.room, c.drop); c.sock == nil {
 		return nil
 	}
-	addr := conn.RemoteAddr().String()
-	c := &http1Conn{front: f, conn: conn, raw: raw, source: source{server: f, addr: addr, trusted: f.router.trusts(addr), version: "1.1"}}
-	c.io.read, c.io.write = c.tryRead, c.tryWrite
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.enter(stageNew, headTicks)
 	return c
@@ -109,10 +99,10 @@ func (c *http1Conn) check(now int64, closing bool) {
 		}
 	}
 	if expires != 0 && now >= expires {
-		_ = c.conn.SetDeadline(aLongTimeAgo)
+		_ = c.conn.SetDeadline(netutil.Past)
 		return
 	}
-	if s == stageWorking && c.left() {
+	if s == stageWorking && c.sock.HungUp() {
 		c.end()
 	}
 }
@@ -132,7 +122,7 @@ func (c *http1Conn) IdleFor(now int64) int64 {
 func (c *http1Conn) EndUnused() {
 	c.closing.Store(true)
 	if s, _ := c.stage(); s == stageNew || s == stageIdle {
-		_ = c.conn.SetReadDeadline(aLongTimeAgo)
+		_ = c.conn.SetReadDeadline(netutil.Past)
 	}
 }
 
@@ -140,12 +130,6 @@ func (c *http1Conn) EndUnused() {
 func (c *http1Conn) end() {
 	c.cancel(errClientLeft)
 	c.carrier.interrupt()
-}
-
-// left reports whether the client has closed its side.
-func (c *http1Conn) left() (gone bool) {
-	err := c.raw.Control(func(fd uintptr) { gone = sock.HungUp(fd) })
-	return gone || err != nil
 }
 
 func (c *http1Conn) serve() {
@@ -198,72 +182,45 @@ func (c *http1Conn) readHead() http1.Verdict {
 				c.enter(stageHead, headTicks)
 			}
 		}
-		if n, err := c.read(); n <= 0 || err != nil {
+		n, err := c.sock.Fill()
+		if err != nil {
 			return http1.More
 		}
+		c.have += n
 	}
-}
-
-// read appends what has come to in. While nothing has, it holds no buffer that
-// it would need only then.
-func (c *http1Conn) read() (int, error) {
-	if err := c.raw.Read(c.io.read); err != nil {
-		return 0, err
-	}
-	c.have += c.io.n
-	return c.io.n, c.io.err
-}
-
-// tryRead is for raw.Read.
-func (c *http1Conn) tryRead(fd uintptr) bool {
-	c.grow()
-	c.io.n, c.io.err = sock.Read(fd, c.in[c.have:])
-	if c.io.err == syscall.EAGAIN {
-		if c.have == 0 {
-			c.drop()
-		}
-		return false
-	}
-	return true
 }
 
 // write bounds the time that the client takes.
 func (c *http1Conn) write(b []byte) error {
 	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
-	c.io.out = b
-	err := c.raw.Write(c.io.write)
-	c.io.out = nil
+	_, err := c.sock.Write(b)
 	c.enter(stageWorking, 0)
-	return cmp.Or(err, c.io.err)
+	return err
 }
 
-// tryWrite is for raw.Write.
-func (c *http1Conn) tryWrite(fd uintptr) bool {
-	for len(c.io.out) > 0 {
-		c.io.n, c.io.err = sock.Write(fd, c.io.out)
-		if c.io.err != nil {
-			return c.io.err != syscall.EAGAIN
-		}
-		c.io.out = c.io.out[c.io.n:]
-	}
-	return true
-}
-
-// grow makes room in c.in.
-func (c *http1Conn) grow() {
+// room makes room in c.in, and returns it.
+func (c *http1Conn) room() []byte {
 	switch {
 	case c.in == nil:
 		c.in = inPool.Get().(*[inSize]byte)[:]
 	case c.have == len(c.in):
 		bigger := make([]byte, 2*len(c.in))
 		copy(bigger, c.in[:c.have])
-		c.drop()
+		c.free()
 		c.in = bigger
+	}
+	return c.in[c.have:]
+}
+
+// drop gives the buffer back if nothing is in it.
+func (c *http1Conn) drop() {
+	if c.have == 0 {
+		c.free()
 	}
 }
 
-// drop gives the buffer back.
-func (c *http1Conn) drop() {
+// free gives the buffer back.
+func (c *http1Conn) free() {
 	if len(c.in) == inSize {
 		inPool.Put((*[inSize]byte)(c.in))
 	}
@@ -273,12 +230,8 @@ func (c *http1Conn) drop() {
 // next makes room for the next request; what has come of it is kept.
 func (c *http1Conn) next() {
 	used := c.head.Size + int(max(c.head.ContentLength, 0))
-	rest := max(c.have-used, 0)
-	copy(c.in, c.in[min(used, c.have):c.have])
-	c.have = rest
-	if rest == 0 {
-		c.drop()
-	}
+	c.have = copy(c.in, c.in[min(used, c.have):c.have])
+	c.drop()
 	c.enter(stageIdle, idleTicks)
 }
 
@@ -293,13 +246,12 @@ func ticks(d time.Duration) int64 {
 // who speak HTTP/2, or to the server.
 func (c *http1Conn) handOver(read []byte) {
 	read = bytes.Clone(read)
-	c.drop()
+	c.free()
+	_ = c.conn.SetDeadline(time.Time{})
 	if c.front.speaksH2(read) {
 		c.front.forget(c)
-		_ = c.conn.SetDeadline(time.Time{})
 		c.front.serveH2(c.conn, read)
 		return
 	}
-	_ = c.conn.SetDeadline(time.Time{})
 	c.front.handOver(c.conn, read)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // crossHTTP sends r to its worker and answers it. It reports false, before
@@ -99,7 +100,7 @@ func (x *upstreamRequest) awaitBody(w *clientWriter) {
 	select {
 	case <-done:
 	case <-grace.C:
-		_ = w.control.SetReadDeadline(aLongTimeAgo)
+		_ = w.control.SetReadDeadline(netutil.Past)
 		<-done
 		rest = 0
 	}

@@ -14,9 +14,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 )
 
-// aLongTimeAgo is a deadline that has passed.
-var aLongTimeAgo = time.Unix(1, 0)
-
 // payload is a request's body: read whole if it is small, and else streamed to
 // the first worker that admits the request.
 type payload struct {

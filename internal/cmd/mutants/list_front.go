@@ -110,9 +110,9 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "a client that leaves is noticed though it has sent more",
-			file: "gateway/router/http1.go",
-			old:  `gone = sock.HungUp(fd)`,
-			new:  `gone = sock.Look(fd) == sock.Ended`,
+			file: "internal/wire/sock/stream.go",
+			old:  `gone = HungUp(fd)`,
+			new:  `gone = Look(fd) == Ended`,
 			test: "./gateway/router -run '^TestClientLeavesAfterSendingMore$/^closes_after_1_'",
 		},
 		{
