@@ -2,12 +2,16 @@ package gateway
 
 import "github.com/keyway-go/keyway/ring"
 
-// Members is what gateway needs to know of the cluster; gossip.Cluster
-// implements it.
+// Members is this process's membership in the cluster; gossip.Cluster implements
+// it.
 type Members interface {
-	// View returns the present view; never nil.
+	// Self returns this member as it was announced last. Its Name, Role and Gossip
+	// do not change.
+	Self() ring.Member
+	// View returns the present view of the cluster; never nil.
 	View() *ring.View
-	// Settings returns what all members share; it does not change.
+	// Settings returns what all members share. Only their Store changes, when
+	// this process learns of it.
 	Settings() ring.Settings
 	// Changed returns a channel that is closed at the next change of View.
 	Changed() <-chan struct{}

@@ -41,9 +41,8 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 		return err
 	}
 	defer store.Close()
-	worker, err := worker.Start(worker.Config{
-		Members: members, Store: store, Name: a.Name, Addr: addr, Gossip: members.Addr(),
-		NewCluster: true, OnPeers: members.AddSeeds, Logger: logger,
+	worker, err := worker.Start(ctx, worker.Config{
+		Members: members, Store: store, NewCluster: true, OnPeers: members.AddSeeds, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -326,7 +326,7 @@ func TestWorkerWithoutOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	worker, err := worker.Start(worker.Config{Members: members, Store: store, Name: "own", Addr: l.Addr().String(), NewCluster: true})
+	worker, err := worker.Start(t.Context(), worker.Config{Members: members, Store: store, NewCluster: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,9 +82,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer store.Close()
 
-	worker, err := worker.Start(worker.Config{
-		Members: members, Store: store, Name: o.name, Addr: advertise, Gossip: members.Addr(),
-		NewCluster: o.NewCluster, ServeWithoutStore: o.onRedisLoss == "serve",
+	worker, err := worker.Start(ctx, worker.Config{
+		Members: members, Store: store, NewCluster: o.NewCluster, ServeWithoutStore: o.onRedisLoss == "serve",
 		Previous: previous, PreviousApp: o.upstream != nil, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
 		Keys: o.Keys, Upgrades: o.Upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, AppConnections: o.appConnections, MaxConnections: o.maxConnections, AbandonedTimeout: o.abandonedTimeout, Logger: logger,
 	})

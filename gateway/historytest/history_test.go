@@ -88,8 +88,8 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	worker, err := worker.Start(worker.Config{
-		Members: member, Store: w.store, Name: name, Addr: name + ":80", NewCluster: true,
+	worker, err := worker.Start(w.t.Context(), worker.Config{
+		Members: member, Store: w.store, NewCluster: true,
 		Logger: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {

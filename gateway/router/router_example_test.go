@@ -15,6 +15,7 @@ import (
 // fixed is a gateway.Members that never changes; a real one is gossip.Cluster.
 type fixed struct{ view *ring.View }
 
+func (f fixed) Self() ring.Member                 { return ring.Member{} }
 func (f fixed) View() *ring.View                  { return f.view }
 func (f fixed) Changed() <-chan struct{}          { return nil }
 func (f fixed) Settings() ring.Settings           { return ring.Settings{} }

@@ -40,7 +40,7 @@ type agreement struct {
 // life has fetched, and returns why the life must not register there.
 func (s *shell) arrive(l *life, store ring.StoreID) error {
 	if l.store != 0 && l.store != store {
-		s.w.cfg.Logger.Error("the store is another one than before: this incarnation ends", "worker", s.w.cfg.Name, "was", l.store, "is", store)
+		s.w.cfg.Logger.Error("the store is another one than before: this incarnation ends", "worker", s.w.name, "was", l.store, "is", store)
 		l.astray = true
 		return nil
 	}
@@ -73,7 +73,7 @@ func (s *shell) note(err error) {
 		s.agree.since = time.Now()
 	}
 	if s.agree.trouble == nil || s.agree.trouble.Error() != err.Error() {
-		s.w.cfg.Logger.Error("this worker does not begin", "worker", s.w.cfg.Name, "error", err)
+		s.w.cfg.Logger.Error("this worker does not begin", "worker", s.w.name, "error", err)
 	}
 	s.agree.trouble = err
 	s.w.trouble.Store(&err)
@@ -99,14 +99,14 @@ func (s *shell) judge() {
 	switch blocked := len(a.rivals) > 0; {
 	case blocked && !a.blocked:
 		a.blocked = true
-		s.w.cfg.Logger.Error("this worker stops", "worker", s.w.cfg.Name, "error", why)
+		s.w.cfg.Logger.Error("this worker stops", "worker", s.w.name, "error", why)
 		s.w.trouble.Store(&why)
 		s.w.lease.Store(new(handoff.Lease))
 		s.cancelHandlers(handoff.CancelHandlers{All: true})
 		s.announceState()
 	case !blocked && a.blocked:
 		a.blocked = false
-		s.w.cfg.Logger.Warn("this worker goes on", "worker", s.w.cfg.Name)
+		s.w.cfg.Logger.Warn("this worker goes on", "worker", s.w.name)
 		s.w.trouble.Store(nil)
 		lease := a.lease
 		s.w.lease.Store(&lease)
@@ -165,7 +165,7 @@ func (s *shell) copiedStore(now time.Time) (why error) {
 	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
 	if len(elsewhere) < len(here) || len(elsewhere) == len(here) && lowest(here) < lowest(elsewhere) {
 		if !a.warned {
-			s.w.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.w.cfg.Name, "error", why)
+			s.w.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.w.name, "error", why)
 		}
 		a.warned = true
 		return nil

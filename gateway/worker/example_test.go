@@ -29,9 +29,7 @@ func startWorker(ctx context.Context, addr string) (*worker.Worker, *gossip.Clus
 		return nil, nil, err
 	}
 	store := store.NewMemory(store.MemoryConfig{NewCluster: true}) // store.New("redis://…") for more than one process
-	worker, err := worker.Start(worker.Config{
-		Members: members, Store: store, NewCluster: true, Name: "w1", Addr: addr, Gossip: members.Addr(),
-	})
+	worker, err := worker.Start(ctx, worker.Config{Members: members, Store: store, NewCluster: true})
 	return worker, members, err
 }
 

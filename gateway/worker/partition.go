@@ -157,7 +157,7 @@ func (p *partition) expected(epoch int64) bool {
 	}
 	view := p.worker.cfg.Members.View()
 	target, ok := view.Owner(p.number)
-	if ok && target.Name != p.worker.cfg.Name {
+	if ok && target.Name != p.worker.name {
 		return false
 	}
 	if known == nil || known.Owner == "" {
@@ -194,7 +194,7 @@ func (p *partition) waiting(record *handoff.Record) string {
 		return "this worker is leaving"
 	case !ok:
 		return "no active worker is known yet"
-	case target.Name != w.cfg.Name:
+	case target.Name != w.name:
 		return fmt.Sprintf("the ring gives it to %s at %s, which has not taken it yet", target.Name, target.Addr)
 	case record == nil || record.Owner == "":
 		return fmt.Sprintf("the ring gives it to this worker, which has not claimed it yet; on a store that is new or was restarted nothing is claimed for one TTL (%v) unless Config.NewCluster says that the cluster is new", w.settings.TTL)

@@ -29,13 +29,38 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 		"session TTL":          {TTL: time.Minute},
 	} {
 		h := kit.Must(hub.New(ring.Settings{}))
-		member := kit.Must(h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining}))
-		_, err := worker.Start(worker.Config{
-			Members: member, Store: store.NewMemory(store.MemoryConfig{Settings: settings}), Name: "w", Addr: "w:80",
+		member := kit.Must(h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "w:80"}))
+		_, err := worker.Start(t.Context(), worker.Config{
+			Members: member, Store: store.NewMemory(store.MemoryConfig{Settings: settings}),
 		})
 		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
 			t.Errorf("%s: %v", setting, err)
 		}
+	}
+}
+
+// A worker is the member that Config.Members has, and starts as nobody else.
+func TestAWorkerIsItsMember(t *testing.T) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for want, tt := range map[string]struct {
+		ctx  context.Context
+		self ring.Member
+	}{
+		"no Name or no Addr": {t.Context(), ring.Member{Name: "w"}},
+		"no Name or":         {t.Context(), ring.Member{Addr: "w:80"}},
+		"context canceled":   {ended, ring.Member{Name: "w", Addr: "w:80"}},
+	} {
+		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(tt.self))
+		_, err := worker.Start(tt.ctx, worker.Config{Members: member, Store: store.NewMemory(store.MemoryConfig{})})
+		if err == nil || !strings.Contains(err.Error(), want) || member.Self().Incarnation != "" {
+			t.Errorf("%+v: %v, %+v", tt.self, err, member.Self())
+		}
+	}
+	c := workertest.New(t, 16)
+	w := c.Start()
+	if self := w.Member.Self(); self.Incarnation != w.Incarnation() || self.Name != "w1" {
+		t.Errorf("the member is %+v", self)
 	}
 }
 

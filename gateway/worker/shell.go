@@ -71,11 +71,11 @@ type event struct {
 	store ring.StoreID // with the reply to handoff.FetchGeneration: where that comes from
 }
 
-func startShell(w *Worker) (*shell, error) {
+func startShell(ctx context.Context, w *Worker) (*shell, error) {
 	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
 	s.agree.rivals = make(map[string]time.Time)
 	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
-	if err := s.begin(); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -232,12 +232,12 @@ func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
 	return effects
 }
 
-// begin starts a new incarnation.
-func (s *shell) begin() error {
+// begin starts a new incarnation, unless ctx has ended.
+func (s *shell) begin(ctx context.Context) error {
 	cfg := &s.w.cfg
-	id := rand.Text()
+	id, self := rand.Text(), cfg.Members.Self()
 	hc := handoff.Config{
-		Session:          handoff.Session{Incarnation: id, Name: cfg.Name, Addr: cfg.Addr, Gossip: cfg.Gossip},
+		Session:          handoff.Session{Incarnation: id, Name: s.w.name, Addr: self.Addr, Gossip: self.Gossip},
 		Partitions:       s.w.settings.Ring.Partitions,
 		TTL:              s.w.settings.TTL,
 		NewCluster:       cfg.NewCluster && s.current == nil,
@@ -255,13 +255,16 @@ func (s *shell) begin() error {
 			cfg.Logger.Error("cannot write down the new incarnation: a restart will have to wait for its session to expire", "incarnation", id, "error", err)
 		}
 	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("worker: %w", context.Cause(ctx))
+	}
 	l := &life{incarnation: id, machine: machine, first: s.current == nil}
 	s.incarnation.Store(&id)
 	s.current, s.view = l, nil
 	s.w.settled.Store(false)
 	s.lives = append(s.lives, l)
 	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
-	cfg.Logger.Info("new incarnation", "worker", cfg.Name, "incarnation", id)
+	cfg.Logger.Info("new incarnation", "worker", s.w.name, "incarnation", id)
 	return nil
 }
 
@@ -369,9 +372,9 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		p.record.Store(&e.Record)
 		p.announce()
 	case handoff.Lost:
-		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.cfg.Name, "incarnation", l.incarnation, "error", e.Err)
+		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.name, "incarnation", l.incarnation, "error", e.Err)
 		if l == s.current && !s.leaving {
-			_ = s.begin() // the configuration was good the first time
+			_ = s.begin(s.ctx) // the configuration was good the first time
 			s.look()
 		}
 	case handoff.Done:
@@ -430,7 +433,7 @@ func (s *shell) tellWait(l *life, sessions []handoff.SessionState) {
 			continue
 		}
 		if session.Wait > 0 && !l.told && l.first {
-			s.w.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.w.cfg.Name, "after", session.Wait)
+			s.w.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.w.name, "after", session.Wait)
 		}
 		l.told, l.wait = true, session.Wait
 	}
@@ -450,7 +453,7 @@ func (s *shell) join() {
 }
 
 func (s *shell) othersServe() bool {
-	return slices.ContainsFunc(ring.ActiveWorkers(s.view.Members), func(m ring.Member) bool { return m.Name != s.w.cfg.Name })
+	return slices.ContainsFunc(ring.ActiveWorkers(s.view.Members), func(m ring.Member) bool { return m.Name != s.w.name })
 }
 
 // settle notes when the worker serves all that the ring gives it.

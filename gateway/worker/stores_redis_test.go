@@ -37,7 +37,7 @@ func TestTwoRedisUnderOneGossip(t *testing.T) {
 		}
 		t.Cleanup(func() { members.Close() })
 		seeds = []string{members.Addr()}
-		w, err := worker.Start(worker.Config{Members: members, Store: store, Name: name, Addr: name + ":80", NewCluster: true})
+		w, err := worker.Start(t.Context(), worker.Config{Members: members, Store: store, NewCluster: true})
 		if err != nil {
 			t.Fatal(err)
 		}

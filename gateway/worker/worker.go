@@ -65,14 +65,10 @@ type Store interface {
 	Watch(ctx context.Context) <-chan struct{}
 }
 
-// Config configures a [Worker]. Members, Store, Name and Addr are
-// required.
+// Config configures a [Worker]. Members and Store are required.
 type Config struct {
-	Members gateway.Members
-	Store   Store  // opened with the settings of Members
-	Name    string // this worker's name in Members
-	Addr    string // host:port on which it takes requests
-	Gossip  string // host:port of its gossip listener
+	Members gateway.Members // as a member with a Name, and an Addr on which the worker takes requests
+	Store   Store           // opened with the settings of Members
 
 	// NewCluster skips the wait of one TTL before the first claim on a store
 	// that is entirely empty.
@@ -158,8 +154,6 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("worker: Config.Members is missing")
 	case c.Store == nil:
 		return c, errors.New("worker: Config.Store is missing")
-	case c.Name == "" || c.Addr == "":
-		return c, errors.New("worker: Config.Name or Addr is missing")
 	case c.AbandonedTimeout < 0:
 		return c, fmt.Errorf("worker: Config.AbandonedTimeout is %v", c.AbandonedTimeout)
 	case c.AppConnections < 0:
@@ -187,6 +181,7 @@ func (c Config) withDefaults() (Config, error) {
 // Start one with [Start].
 type Worker struct {
 	cfg      Config
+	name     string       // in Config.Members
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()
 	fields   fields.Rules
@@ -205,12 +200,18 @@ type Worker struct {
 	confirming func() // called between the two comparisons of confirm; nil but in tests
 }
 
-// Start registers a worker's session and begins to own what the ring
-// gives it. The caller must call [Worker.Close].
-func Start(cfg Config) (*Worker, error) {
+// Start starts a worker: it registers a session in the store, begins to own what
+// the ring gives it, and goes on until [Worker.Close], which the caller must call.
+// ctx bounds Start only: it tells the members of the worker's first incarnation,
+// after Config.OnIncarnation, and does not wait for the store, see [Worker.Await].
+func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	self := cfg.Members.Self()
+	if self.Name == "" || self.Addr == "" {
+		return nil, errors.New("worker: the member of Config.Members has no Name or no Addr")
 	}
 	fields, err := fields.NewRules(cfg.Keys, cfg.Upgrades)
 	if err != nil {
@@ -221,7 +222,7 @@ func Start(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
-	w := &Worker{cfg: cfg, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
+	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
 	for i := range w.parts {
@@ -230,7 +231,7 @@ func Start(cfg Config) (*Worker, error) {
 		p.table.Close()
 	}
 	w.lease.Store(new(handoff.Lease))
-	if w.shell, err = startShell(w); err != nil {
+	if w.shell, err = startShell(ctx, w); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -244,9 +245,9 @@ func (w *Worker) Await(ctx context.Context) error {
 	case <-w.shell.settled:
 		return nil
 	case <-w.shell.refused:
-		return fmt.Errorf("worker: %s may not begin: %w", w.cfg.Name, w.shell.refusal)
+		return fmt.Errorf("worker: %s may not begin: %w", w.name, w.shell.refusal)
 	case <-w.shell.ctx.Done():
-		return fmt.Errorf("worker: %s was closed", w.cfg.Name)
+		return fmt.Errorf("worker: %s was closed", w.name)
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", w.unsettled(), context.Cause(ctx))
 	}
@@ -274,11 +275,11 @@ func (w *Worker) unsettled() error {
 	given, served, onRing := w.share(w.Incarnation())
 	switch {
 	case !w.admits(time.Now()):
-		return fmt.Errorf("worker: %s has no session in the store", w.cfg.Name)
+		return fmt.Errorf("worker: %s has no session in the store", w.name)
 	case !onRing:
-		return fmt.Errorf("worker: %s is not yet on the ring", w.cfg.Name)
+		return fmt.Errorf("worker: %s is not yet on the ring", w.name)
 	}
-	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it", w.cfg.Name, served, given)
+	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it", w.name, served, given)
 }
 
 // share returns how many partitions the ring gives an incarnation, how many of
@@ -332,7 +333,7 @@ func (w *Worker) Drain(ctx context.Context) error {
 		case <-half:
 			w.shell.post(nil, handoff.Leave{Now: true})
 		case <-ctx.Done():
-			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", w.cfg.Name, context.Cause(ctx), w.running(), w.settings.TTL)
+			return fmt.Errorf("worker: draining %s: %w with %d executions running; its session expires in at most %v", w.name, context.Cause(ctx), w.running(), w.settings.TTL)
 		}
 	}
 }

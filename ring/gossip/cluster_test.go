@@ -385,7 +385,7 @@ func (b *bed) changeQuickly(all []*gossip.Cluster, round int) time.Duration {
 	b.t.Helper()
 	store := fmt.Sprintf("redis://10.0.0.1:%d", 10000+round)
 	announce := func(i int, addr string) {
-		if err := all[i].Announce(func(self *ring.Member) { self.Addr, self.Store = addr, store }); err != nil {
+		if err := all[i].Announce(func(self *ring.Member) { self.Addr, self.Store = addr, store }); err != nil || all[i].Self().Addr != addr {
 			b.t.Fatal(err)
 		}
 	}

@@ -272,6 +272,9 @@ func validMember(m ring.Member) error {
 	return nil
 }
 
+// Self returns the description of this member in View.
+func (c *Cluster) Self() ring.Member { return c.current.Load().self }
+
 // View returns the latest view of the cluster, never nil. It costs one atomic
 // load.
 func (c *Cluster) View() *ring.View { return c.current.Load().view }

@@ -129,7 +129,7 @@ func TestAdvertise(t *testing.T) {
 	cfg := worker("a")
 	cfg.Bind, cfg.Advertise = "127.0.0.1:0", "localhost:7777"
 	c := start(t, cfg)
-	if got := c.View().Members[0].Gossip; got != "127.0.0.1:7777" || got != c.Addr() {
+	if got := c.View().Members[0].Gossip; got != "127.0.0.1:7777" || got != c.Addr() || c.Self() != c.View().Members[0] {
 		t.Errorf("advertises %s and %s", got, c.Addr())
 	}
 }

@@ -21,8 +21,10 @@ const (
 	duplicateAge = 10 * time.Second
 )
 
-// publication is a view and the channel that is closed when it is replaced.
+// publication is a view, this member in it, and the channel that is closed when
+// it is replaced.
 type publication struct {
+	self     ring.Member
 	view     *ring.View
 	replaced chan struct{}
 }
@@ -208,7 +210,7 @@ func (o *owner) publish() {
 	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && slices.Equal(old.view.Refused, refused) {
 		return
 	}
-	o.c.current.Store(&publication{view, make(chan struct{})})
+	o.c.current.Store(&publication{o.self, view, make(chan struct{})})
 	if old != nil {
 		close(old.replaced)
 	}

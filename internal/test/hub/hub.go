@@ -42,6 +42,13 @@ func (h *Hub) Join(m ring.Member) (*Handle, error) {
 	return handle, handle.Announce(func(self *ring.Member) { *self = m })
 }
 
+// Self returns the member.
+func (m *Handle) Self() ring.Member {
+	m.hub.mu.Lock()
+	defer m.hub.mu.Unlock()
+	return m.hub.members[m]
+}
+
 // View returns what the member sees: all members that use its store.
 func (m *Handle) View() *ring.View {
 	m.hub.mu.Lock()
@@ -68,12 +75,15 @@ func (m *Handle) Changed() <-chan struct{} {
 	return m.hub.changed
 }
 
-// Announce changes the member.
+// Announce changes the member, but for its name and role.
 func (m *Handle) Announce(update func(*ring.Member)) error {
 	m.hub.mu.Lock()
 	defer m.hub.mu.Unlock()
-	self := m.hub.members[m]
-	update(&self)
+	old, joined := m.hub.members[m]
+	self := old
+	if update(&self); joined {
+		self.Name, self.Role = old.Name, old.Role
+	}
 	m.hub.members[m] = self
 	return m.hub.rebuild()
 }

@@ -60,6 +60,9 @@ func (c *Cluster) Set(t testing.TB, members ...ring.Member) {
 	c.changed = make(chan struct{})
 }
 
+// Self implements [gateway.Members]; it is nobody.
+func (c *Cluster) Self() ring.Member { return ring.Member{} }
+
 // View implements [gateway.Members].
 func (c *Cluster) View() *ring.View {
 	c.mu.Lock()

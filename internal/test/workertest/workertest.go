@@ -114,13 +114,13 @@ func (c *Cluster) StartNamed(name string, change ...func(*worker.Config)) *Worke
 		c.T.Fatal(err)
 	}
 	cfg := worker.Config{
-		Members: member, Store: c.Store, Name: name, Addr: name + ":80", NewCluster: true,
+		Members: member, Store: c.Store, NewCluster: true,
 		Logger: slog.New(slog.NewTextHandler(c.T.Output(), nil)),
 	}
 	for _, f := range change {
 		f(&cfg)
 	}
-	w, err := worker.Start(cfg)
+	w, err := worker.Start(c.T.Context(), cfg)
 	if err != nil {
 		c.T.Fatal(err)
 	}

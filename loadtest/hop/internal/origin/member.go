@@ -53,9 +53,8 @@ func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	}
 	m.store, err = store.New(cfg.Redis, store.Config{Settings: m.gossip.Settings(), NewCluster: true, Logger: logger})
 	if err == nil {
-		m.Worker, err = worker.Start(worker.Config{
-			Members: m.gossip, Store: m.store, Name: cfg.Name, Addr: cfg.Addr, Gossip: m.gossip.Addr(),
-			NewCluster: true, OnPeers: m.gossip.AddSeeds, Logger: logger,
+		m.Worker, err = worker.Start(ctx, worker.Config{
+			Members: m.gossip, Store: m.store, NewCluster: true, OnPeers: m.gossip.AddSeeds, Logger: logger,
 		})
 	}
 	if err != nil {
