@@ -31,7 +31,7 @@ func TestTwoRedisUnderOneGossip(t *testing.T) {
 		}
 		t.Cleanup(func() { store.Close() })
 		name := fmt.Sprint("w", i+1)
-		members, err := gossip.Start(t.Context(), gossip.Config{Settings: settings, Seeds: seeds, Self: ring.Member{Name: name, Role: ring.RoleWorker}})
+		members, err := gossip.Start(t.Context(), gossip.Config{Settings: settings, Seeds: seeds, Self: ring.Member{Name: name, Role: ring.RoleWorker, Addr: name + ":80"}})
 		if err != nil {
 			t.Fatal(err)
 		}
