@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -46,26 +45,17 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) ro
 		}
 		err = e.Continue()
 	}
-	refusal := plainRefusal(e, err)
-	if err == nil && refusal == nil {
+	if err == nil {
+		err = plainRefusal(e)
+	}
+	if err == nil {
 		x.memory.answer = plainFields(x.memory.answer, e.Fields)
 		x.answer = answer{status: e.Status, length: e.ContentLength, fields: x.memory.answer, body: plainBody{e}}
 		return routing.Outcome{}
 	}
-	if refusal != nil {
-		drain(e)
-	}
 	x.client.carry(nil)
 	e.Close()
-	switch {
-	case refusal != nil:
-		return refusedBy(refusal)
-	case ctx.Err() != nil:
-		return routing.Outcome{Err: context.Cause(ctx)}
-	case errors.Is(err, hop1.ErrNotSent):
-		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
-	}
-	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
+	return outcomeOf(ctx, t.Member, err, nil)
 }
 
 // fits reports whether the request can go to a worker that does not take the
@@ -110,33 +100,28 @@ func (x *upstreamRequest) appendMessage(b []byte, epoch int64) []byte {
 	return append(b, x.data...)
 }
 
-// plainRefusal returns the worker's refusal of the request, nil for none.
-func plainRefusal(e *hop1.Exchange, err error) *link.RefusedError {
-	if err != nil {
+// plainRefusal returns the worker's refusal of the request, nil for none. It reads
+// the rest of one if that is little, so that the connection can be used on.
+func plainRefusal(e *hop1.Exchange) error {
+	refusal := hop.ReadRefusal(func(name string) string {
+		for _, f := range e.Fields {
+			if strings.EqualFold(http1.Text(f.Name), name) {
+				return string(f.Value)
+			}
+		}
+		return ""
+	})
+	if refusal == nil {
 		return nil
 	}
-	var said http.Header
-	for _, f := range e.Fields {
-		if fields.IsKeyway(http1.Text(f.Name)) {
-			if said == nil {
-				said = make(http.Header)
-			}
-			said.Add(string(f.Name), string(f.Value))
-		}
-	}
-	return hop.ReadRefusal(said)
-}
-
-// drain reads the rest of a refusal if that is little, so that its connection
-// can be used on.
-func drain(e *hop1.Exchange) {
 	for n := 0; n < 4<<10; {
 		piece, err := e.Next()
 		if err != nil {
-			return
+			break
 		}
 		n += len(piece)
 	}
+	return refusal
 }
 
 // plainFields returns the fields in another form, in the memory of list if that

@@ -1,8 +1,6 @@
 package router
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,7 +14,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
 // proxiedRequest is a request's way through the router.
@@ -80,9 +77,12 @@ func (x *proxiedRequest) attempt(out *http.Request, t routing.Target) (*http.Res
 	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
 	res, err := peer.plain.RoundTrip(x.body.attach(x.address(out, t)))
 	if err != nil {
-		return nil, x.classify(out.Context(), t, err)
+		if out.Context().Err() != nil {
+			x.body.done.Wait() // a body that breaks off ends the context first
+		}
+		return nil, outcomeOf(out.Context(), t.Member, err, x.body.stream.failed.Load())
 	}
-	refusal := hop.ReadRefusal(res.Header)
+	refusal := hop.ReadRefusal(res.Header.Get)
 	if refusal == nil {
 		return res, routing.Outcome{}
 	}
@@ -91,7 +91,7 @@ func (x *proxiedRequest) attempt(out *http.Request, t routing.Target) (*http.Res
 	if x.body.asked {
 		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", errBroken, t.Name)}
 	}
-	return nil, refusedBy(refusal)
+	return nil, outcomeOf(out.Context(), t.Member, refusal, nil)
 }
 
 // address makes the request for one attempt at a worker.
@@ -105,23 +105,6 @@ func (x *proxiedRequest) address(out *http.Request, t routing.Target) *http.Requ
 		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.Epoch, 10))
 	}
 	return req
-}
-
-// classify says what the failure of an attempt means.
-func (x *proxiedRequest) classify(ctx context.Context, t routing.Target, err error) routing.Outcome {
-	if ctx.Err() != nil {
-		x.body.done.Wait() // a body that breaks off ends the context first
-	}
-	if client := x.body.stream.failed.Load(); client != nil {
-		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
-	}
-	if ctx.Err() != nil {
-		return routing.Outcome{Err: context.Cause(ctx)}
-	}
-	if errors.Is(err, hop1.ErrNotSent) {
-		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
-	}
-	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, t.Name, t.Addr, err)}
 }
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {

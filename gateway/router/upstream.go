@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -212,7 +213,7 @@ func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
 			x.sent, x.data = false, x.request.Taken()
 			return routing.Outcome{Err: errStreams}
 		}
-		return x.classify(x.ctx, t.Member, err)
+		return outcomeOf(x.ctx, t.Member, err, x.body.failed.Load())
 	}
 	x.answer = answer{status: res.Status, length: res.ContentLength, fields: res.Fields, body: res.Body}
 	return routing.Outcome{}
@@ -228,38 +229,29 @@ func (x *upstreamRequest) Abandon(streams int) (ended func()) {
 	}
 }
 
-// classify says what an error of the link means.
-func (x *upstreamRequest) classify(ctx context.Context, m ring.Member, err error) routing.Outcome {
-	if client := x.body.failed.Load(); client != nil {
-		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
-	}
+// outcomeOf says what it means that an attempt at m has failed with err, over the
+// link or HTTP/1.1. client is the error of reading the client's body, nil for none.
+func outcomeOf(ctx context.Context, m ring.Member, err error, client *error) routing.Outcome {
 	refusal, refused := errors.AsType[*link.RefusedError](err)
 	switch {
+	case client != nil:
+		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
 	case errors.Is(err, link.ErrNotKept):
 		return routing.Outcome{Err: errBodiesFull}
-	case refused:
-		return refusedBy(refusal)
+	case refused && refusal.Reason == link.NotOwner:
+		return routing.Outcome{Verdict: routing.NotOwner, Hint: routing.Hint{Owner: refusal.Owner, Epoch: refusal.Epoch}, Err: err}
+	case refused && refusal.Reason == link.Busy:
+		return routing.Outcome{Err: errBusy}
 	case ctx.Err() != nil:
 		return routing.Outcome{Err: context.Cause(ctx)}
 	case errors.Is(err, link.ErrHeaderTooLarge):
 		return routing.Outcome{Err: err}
 	case errors.Is(err, link.ErrTooManyStreams):
 		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", errWorkerFull, m.Name, m.Addr)}
-	case errors.Is(err, link.ErrNotStarted):
+	case errors.Is(err, link.ErrNotStarted), errors.Is(err, hop1.ErrNotSent):
 		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
 	}
 	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, m.Name, m.Addr, err)}
-}
-
-// refusedBy says what a worker's own refusal means.
-func refusedBy(r *link.RefusedError) routing.Outcome {
-	switch r.Reason {
-	case link.NotOwner:
-		return routing.Outcome{Verdict: routing.NotOwner, Hint: routing.Hint{Owner: r.Owner, Epoch: r.Epoch}, Err: r}
-	case link.Busy:
-		return routing.Outcome{Err: errBusy}
-	}
-	return routing.Outcome{Verdict: routing.NotStarted, Err: r}
 }
 
 // origin returns the client's address, as proxies say it that are trusted.

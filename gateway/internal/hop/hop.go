@@ -65,15 +65,15 @@ func WriteRefusal(h http.Header, r *link.RefusedError) (status int) {
 }
 
 // ReadRefusal returns a refusal over HTTP after which the request goes elsewhere
-// or waits; nil for none.
-func ReadRefusal(h http.Header) *link.RefusedError {
-	switch h.Get(headerRefused) {
+// or waits; nil for none. header returns the value of a header.
+func ReadRefusal(header func(name string) string) *link.RefusedError {
+	switch header(headerRefused) {
 	case link.NotOwner.String():
-		epoch, err := strconv.ParseInt(h.Get(gateway.HeaderEpoch), 10, 64)
+		epoch, err := strconv.ParseInt(header(gateway.HeaderEpoch), 10, 64)
 		if err != nil {
 			return &link.RefusedError{Reason: link.NotOwner}
 		}
-		return &link.RefusedError{Reason: link.NotOwner, Owner: h.Get(headerOwner), Epoch: epoch}
+		return &link.RefusedError{Reason: link.NotOwner, Owner: header(headerOwner), Epoch: epoch}
 	case link.Unavailable.String():
 		return &link.RefusedError{Reason: link.Unavailable}
 	}

@@ -27,7 +27,7 @@ func TestReadRefusal(t *testing.T) {
 		h.Set(headerRefused, tt.refused)
 		h.Set(headerOwner, tt.owner)
 		h.Set(gateway.HeaderEpoch, tt.epoch)
-		got := ReadRefusal(h)
+		got := ReadRefusal(h.Get)
 		if (got == nil) != (tt.want == nil) || got != nil && *got != *tt.want {
 			t.Errorf("%v: %v, want %v", h, got, tt.want)
 		}

@@ -60,6 +60,13 @@ func routingMutations() []mutation {
 			test: played("12-learned-while-waiting"),
 		},
 		{
+			rule: "a request that may have started is not sent again",
+			file: "gateway/router/upstream.go",
+			old:  "	return routing.Outcome{Err: fmt.Errorf(\"%w: %s at %s: %w\", errBroken",
+			new:  "	return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf(\"%w: %s at %s: %w\", errBroken",
+			test: "./gateway/router -timeout 60s -run '^TestABodySentIsNotRepeated$/^front$'",
+		},
+		{
 			rule: "no more requests wait for an owner than the limit",
 			file: hold,
 			old:  "h.Holding.Add(1) > int64(h.limit)",
