@@ -177,7 +177,9 @@ func (h *hold) renew(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	c := h.current()
+	h.mu.Lock()
+	c := h.claim
+	h.mu.Unlock()
 	sent := h.l.now()
 	state, err := h.l.server.renew(ctx, c)
 	if err == nil && state == renewGone && h.l.opts.ContinueOnFailure {
@@ -198,13 +200,6 @@ func (h *hold) renew(ctx context.Context) error {
 	h.mu.Unlock()
 	h.l.emit(h.l.opts.Hooks.Renewed, slog.LevelDebug, "renewed", e)
 	return nil
-}
-
-// current is the claim as it is now.
-func (h *hold) current() *claim {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.claim
 }
 
 // retake takes a lock again that is gone. The tenure keeps its token, so a

@@ -309,7 +309,7 @@ func (h *lockHub) read(ps *redis.PubSub) {
 			return
 		}
 		if failed {
-			h.pause()
+			sleep(hubPause, h.ctx.Done())
 		}
 		failed = true
 	}
@@ -363,13 +363,4 @@ func (h *lockHub) replace(ps *redis.PubSub) {
 	}
 	h.mu.Unlock()
 	h.change()
-}
-
-func (h *lockHub) pause() {
-	t := time.NewTimer(hubPause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-h.ctx.Done():
-	}
 }

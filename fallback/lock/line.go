@@ -141,12 +141,7 @@ func (l *Locker) yield(line *lockLine, others bool, sent time.Time) {
 	}
 	pause := max(2*time.Since(sent), time.Millisecond)
 	l.spawn(func() {
-		t := time.NewTimer(min(pause+rand.N(pause), l.opts.TTL/4))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-l.closing:
-		}
+		sleep(min(pause+rand.N(pause), l.opts.TTL/4), l.closing)
 		l.next(line)
 	})
 }

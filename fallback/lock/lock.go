@@ -176,7 +176,7 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 
 // releaseLate repeats a release of which one try got no answer.
 func (h *hold) releaseLate(c *claim, used int64, until instant, first error) error {
-	err := h.l.free(context.Background(), c, used, until.mono.Add(h.l.opts.Margin))
+	err := h.l.free(c, used, until.mono.Add(h.l.opts.Margin))
 	switch {
 	case err == nil:
 		return nil

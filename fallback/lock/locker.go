@@ -308,7 +308,7 @@ func (l *Locker) abandon(c *claim, granted bool) {
 		return
 	}
 	until := time.Now().Add(l.opts.TTL)
-	l.spawn(func() { _ = l.free(context.Background(), c, 0, until) })
+	l.spawn(func() { _ = l.free(c, 0, until) })
 }
 
 // errNotHeld: nothing of the claim was there to release.
@@ -316,11 +316,11 @@ var errNotHeld = errors.New("not held")
 
 // free releases a claim and repeats it until an answer comes or the time is
 // over. It returns nil, errNotHeld, or what failed last.
-func (l *Locker) free(ctx context.Context, c *claim, used int64, until time.Time) error {
+func (l *Locker) free(c *claim, used int64, until time.Time) error {
 	for failures := 0; ; {
 		// Impatient at first: the answer may be lost, and repeating is harmless.
 		patience := min(200*time.Millisecond<<min(failures, 10), l.opts.Timeout)
-		call, cancel := context.WithTimeoutCause(ctx, patience, errLockTimeout)
+		call, cancel := context.WithTimeoutCause(context.Background(), patience, errLockTimeout)
 		f, err := l.server.release(call, c, used)
 		cancel()
 		if err == nil && f.freed {
@@ -331,15 +331,20 @@ func (l *Locker) free(ctx context.Context, c *claim, used int64, until time.Time
 		}
 		failures++
 		pause := l.backOff(failures)
-		if !passing(err) || time.Now().Add(pause).After(until) {
+		if !passing(err) || time.Now().Add(pause).After(until) || !sleep(pause, nil) {
 			return err
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return err
-		}
+	}
+}
+
+// sleep waits for d, and reports false if done was closed before.
+func sleep(d time.Duration, done <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-done:
+		return false
 	}
 }

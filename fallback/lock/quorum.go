@@ -64,11 +64,12 @@ type vote struct {
 	err   error // no answer
 }
 
-// poll asks every node at once. It returns when a majority said yes, or
-// cannot any more, or ctx ends, or those who have not answered are far behind
-// a majority; their answers then go to nobody. The calls go on for as long as
-// the wire lets them.
-func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) (int64, error)) (votes []vote, yes int) {
+// poll asks every node at once. It returns when a majority said yes, or so many
+// said no that none can, or ctx ends. Unless it is patient it also returns when
+// too many failed, or those who have not answered are far behind a majority;
+// their answers then go to nobody. The calls go on for as long as the wire lets
+// them.
+func (q *quorum) poll(ctx context.Context, patient bool, ask func(context.Context, *lockNode) (int64, error)) (votes []vote, yes int) {
 	began := time.Now()
 	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
@@ -79,14 +80,17 @@ func (q *quorum) poll(ctx context.Context, ask func(context.Context, *lockNode) 
 	}
 	patience := time.NewTimer(q.opts.TTL)
 	defer patience.Stop()
-	for len(votes) < len(q.nodes) && yes < q.need && yes+len(q.nodes)-len(votes) >= q.need {
+	decided := func() bool {
+		return yes >= q.need || q.refused(votes) || !patient && yes+len(q.nodes)-len(votes) < q.need
+	}
+	for len(votes) < len(q.nodes) && !decided() {
 		select {
 		case v := <-answers:
 			votes = append(votes, v)
 			if v.err == nil && v.value > 0 {
 				yes++
 			}
-			if len(votes) == q.need {
+			if len(votes) == q.need && !patient {
 				patience.Reset(max(20*time.Millisecond, 3*time.Since(began)))
 			}
 		case <-patience.C:
@@ -150,7 +154,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 	}
 	round := c.copy()
 	sent := q.now()
-	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		g, err := n.acquire(ctx, round, first)
 		return g.token, err
 	})
@@ -164,7 +168,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 	}
 	// The next majority may have only one server in common with this one: all
 	// of this one must know the token.
-	votes, yes = q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+	votes, yes = q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		return n.renewAbove(ctx, round, g.token+c.reserve)
 	})
 	if yes < q.need {
@@ -191,7 +195,10 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 	}
 	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
-		q.running.Go(func() { q.releaseAt(n, round, 0, answers) })
+		q.running.Go(func() {
+			value, err := q.releaseAt(n, round, 0)
+			answers <- vote{n, value, err}
+		})
 	}
 	for range q.nodes {
 		if len(granted) == 0 {
@@ -206,69 +213,45 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 	}
 }
 
-// releaseAt releases at one node until it answers, for a TTL at most. It
-// tells the first outcome.
-func (q *quorum) releaseAt(n *lockNode, c *claim, used int64, first chan<- vote) {
+// releaseAt releases at one node and returns the first outcome, which is above
+// 0 if the claim held the lock there. Until the node answers it goes on in the
+// background, for a TTL at most.
+func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
 	until := time.Now().Add(q.opts.TTL)
-	pause := 10 * time.Millisecond
-	for {
-		f, err := n.release(context.Background(), c, used)
-		if first != nil {
-			v := vote{node: n, err: err}
-			if f.freed {
-				v.value = 1
+	f, err := n.release(context.Background(), c, used)
+	if err != nil {
+		q.running.Go(func() {
+			err := err
+			for pause := 10 * time.Millisecond; err != nil && passing(err) && time.Now().Add(pause).Before(until); pause = min(2*pause, 500*time.Millisecond) {
+				if !sleep(pause, q.closing) {
+					return
+				}
+				_, err = n.release(context.Background(), c, used)
 			}
-			first <- v
-			first = nil
-		}
-		if err == nil || !passing(err) || time.Now().Add(pause).After(until) {
-			return
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-			pause = min(2*pause, 500*time.Millisecond)
-		case <-q.closing:
-			t.Stop()
-			return
-		}
+		})
+		return 0, err
 	}
+	if f.freed {
+		return 1, nil
+	}
+	return 0, nil
 }
 
 func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, error) {
-	answers := make(chan vote, len(q.nodes))
-	for _, n := range q.nodes {
-		q.running.Go(func() { q.releaseAt(n, c, used, answers) })
-	}
-	var votes []vote
-	freed, kept := 0, 0
-	for len(votes) < len(q.nodes) && freed < q.need && kept <= len(q.nodes)-q.need {
-		select {
-		case v := <-answers:
-			votes = append(votes, v)
-			switch {
-			case v.err == nil && v.value > 0:
-				freed++
-			case v.err == nil:
-				kept++
-			}
-		case <-ctx.Done():
-			return freeing{}, context.Cause(ctx)
-		}
-	}
-	if freed < q.need && kept <= len(q.nodes)-q.need {
+	votes, yes := q.poll(ctx, true, func(_ context.Context, n *lockNode) (int64, error) { return q.releaseAt(n, c, used) })
+	if yes < q.need && !q.refused(votes) {
 		return freeing{}, q.silence(ctx, votes)
 	}
-	return freeing{freed: freed >= q.need}, nil
+	return freeing{freed: yes >= q.need}, nil
 }
 
 func (q *quorum) renew(ctx context.Context, c *claim) (int64, error) {
-	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c) })
+	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c) })
 	return q.verdict(ctx, votes, yes)
 }
 
 func (q *quorum) downgrade(ctx context.Context, c *claim) (int64, error) {
-	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
+	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
 	return q.verdict(ctx, votes, yes)
 }
 
@@ -289,7 +272,7 @@ func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, err
 
 // state says for how long a majority has the lock held.
 func (q *quorum) state(ctx context.Context, name string) (bool, time.Duration, error) {
-	votes, yes := q.poll(ctx, func(ctx context.Context, n *lockNode) (int64, error) {
+	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
 		held, left, err := n.state(ctx, name)
 		if !held {
 			return 0, err
