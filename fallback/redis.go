@@ -106,35 +106,28 @@ type redisLog struct {
 	level  slog.Level
 }
 
-// Printf is what go-redis calls.
+// Printf logs a message of go-redis.
 func (r redisLog) Printf(ctx context.Context, format string, v ...any) {
 	if r.logger.Enabled(ctx, r.level) {
 		r.logger.Log(ctx, r.level, "redis: "+fmt.Sprintf(format, v...))
 	}
 }
 
+// urlKind says what the scheme of a URL stands for.
 type urlKind struct {
 	sentinel, cluster, unix, tls bool
 }
 
-func urlKinds(scheme string) (urlKind, bool) {
-	switch scheme {
-	case "redis":
-		return urlKind{}, true
-	case "rediss":
-		return urlKind{tls: true}, true
-	case "unix":
-		return urlKind{unix: true}, true
-	case "redis-sentinel":
-		return urlKind{sentinel: true}, true
-	case "rediss-sentinel":
-		return urlKind{sentinel: true, tls: true}, true
-	case "redis+cluster":
-		return urlKind{cluster: true}, true
-	case "rediss+cluster":
-		return urlKind{cluster: true, tls: true}, true
+func urlKinds() map[string]urlKind {
+	return map[string]urlKind{
+		"redis":           {},
+		"rediss":          {tls: true},
+		"unix":            {unix: true},
+		"redis-sentinel":  {sentinel: true},
+		"rediss-sentinel": {sentinel: true, tls: true},
+		"redis+cluster":   {cluster: true},
+		"rediss+cluster":  {cluster: true, tls: true},
 	}
-	return urlKind{}, false
 }
 
 func badURL(format string, args ...any) error {
@@ -150,7 +143,7 @@ func parseURL(rawURL string) (*redis.UniversalOptions, error) {
 		}
 		return nil, badURL("it does not parse (is there an unescaped character in the password, host or port?)")
 	}
-	kind, ok := urlKinds(u.Scheme)
+	kind, ok := urlKinds()[u.Scheme]
 	if !ok {
 		return nil, badURL("scheme %q; use redis, rediss, unix, redis-sentinel, rediss-sentinel, redis+cluster or rediss+cluster", u.Scheme)
 	}

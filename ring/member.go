@@ -2,7 +2,7 @@ package ring
 
 import "fmt"
 
-// Role says what a member of the cluster does.
+// Role is a member's task in the cluster.
 type Role uint8
 
 // The roles of members.
@@ -11,8 +11,8 @@ const (
 	RoleRouter                 // sends requests to their owners
 )
 
-// State says where a member is in its life. Only workers in StateActive are
-// on the ring.
+// State is a stage of a member's life. Only workers in StateActive are on the
+// ring.
 type State uint8
 
 // The states of members, in their order.
@@ -38,7 +38,7 @@ type Member struct {
 	Epoch       int64   // a worker's: highest epoch of any partition's ownership that it knows of; 0 for none
 }
 
-// View is what one member sees of the cluster at one moment. It is immutable.
+// View is the cluster as one member sees it at one moment. It is immutable.
 // NewView makes one.
 type View struct {
 	Members []Member // every reachable member, self included, sorted by Name

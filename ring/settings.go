@@ -17,10 +17,10 @@ const (
 	MaxClusterLen     = 64 // bytes
 )
 
-// Settings are those that all members of a cluster must share: members that
-// differ in one would each take themselves for the owner of one key. A process
-// says them once, to its membership; whatever else needs them takes them from
-// there. The zero value is the default.
+// Settings are common to all members of a cluster: members that differ in one
+// would each take themselves for the owner of one key. A process says them once,
+// to its membership; whatever else needs them takes them from there. The zero
+// value is the default.
 type Settings struct {
 	// Cluster is the name that keeps clusters apart, also those that share a
 	// Redis. At most MaxClusterLen bytes, no braces. "" means DefaultCluster.
@@ -34,8 +34,8 @@ type Settings struct {
 	// 0 means DefaultSessionTTL.
 	TTL time.Duration
 
-	// KeySource says from where a router takes the key of a request. "", which
-	// is what all but routers have, is not compared.
+	// KeySource names the parts of a request from which routers take the key. "",
+	// which all but routers have, is not compared.
 	KeySource string
 
 	// Store identifies the store that the process uses. 0 means that it is not
@@ -55,7 +55,7 @@ func NewStoreID(now time.Time, random uint32) StoreID {
 	return StoreID(uint64(now.Unix())<<32 | uint64(random))
 }
 
-// ParseStoreID reads what String has written.
+// ParseStoreID parses the text of [StoreID.String].
 func ParseStoreID(s string) (StoreID, error) {
 	id, err := strconv.ParseUint(s, 16, 64)
 	if err != nil || len(s) != 16 {

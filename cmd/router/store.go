@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -79,9 +80,8 @@ func (s *backend) close() {
 // The caller must call stop.
 func (s *backend) follow(members *gossip.Cluster) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var running sync.WaitGroup
+	running.Go(func() {
 		ticks := time.NewTicker(unsureInterval)
 		defer ticks.Stop()
 		var known bool
@@ -98,8 +98,8 @@ func (s *backend) follow(members *gossip.Cluster) (stop func()) {
 			case <-ticks.C:
 			}
 		}
-	}()
-	return func() { cancel(); <-done }
+	})
+	return func() { cancel(); running.Wait() }
 }
 
 // compare announces the identity of the store, and reports whether it is known.

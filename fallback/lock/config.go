@@ -89,7 +89,7 @@ type Config struct {
 	// is between half of it and all of it. Default 100ms, at most 1s.
 	PollEvery time.Duration
 
-	// MaxWait bounds how long Lock and its like wait; they then return
+	// MaxWait bounds the wait of Lock, RLock and LockAll, which then return
 	// ErrLocked. Default: until their context ends.
 	MaxWait time.Duration
 
@@ -101,8 +101,8 @@ type Config struct {
 	// waiter of this process without asking Redis. Default 32, at most 1000.
 	HandOvers int
 
-	// HandOverFor bounds the same by time since the lock was taken in Redis.
-	// Default 100ms.
+	// HandOverFor bounds the time from taking a lock in Redis to its last
+	// hand-over. Default 100ms.
 	HandOverFor time.Duration
 
 	// NoHandOver has every caller ask Redis.
@@ -115,7 +115,7 @@ type Config struct {
 	// Hooks receive events, for metrics.
 	Hooks Hooks
 
-	// Logger receives the same: what went wrong as warnings, the rest at
+	// Logger receives the events of Hooks: failures as warnings, the rest at
 	// debug level. Default: none.
 	Logger *slog.Logger
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Lock is a lock that is held: by the caller of Lock or TryLock until Unlock.
+// Lock is a held lock, from the call that took it to Unlock.
 // It is safe for concurrent use.
 type Lock struct {
 	tenure   *tenure
@@ -43,10 +43,10 @@ func (c lockContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Keys are the keys that are locked, sorted. They must not be changed.
+// Keys returns the locked keys, sorted. The caller must not change them.
 func (k *Lock) Keys() []string { return k.tenure.hold.names }
 
-// Token is the fencing token: above the tokens of all earlier holders of each
+// Token returns the fencing token, which is above the tokens of all earlier holders of each
 // of the keys, also when Redis lost its data meanwhile. A resource that
 // refuses lower tokens than it has seen is safe from a holder that does not
 // know that it lost the lock; see package fence.
@@ -74,7 +74,7 @@ func (k *Lock) Context() context.Context {
 	return t.ctx
 }
 
-// TTL is how long the lock surely stays the caller's without a further
+// TTL returns for how long the lock surely stays the caller's without a further
 // renewal; 0 if it may be another's already. It asks nobody.
 func (k *Lock) TTL() time.Duration {
 	h := k.tenure.hold

@@ -40,10 +40,10 @@ func StartEmbedded(addr, password string) (*Embedded, error) {
 	return e, nil
 }
 
-// URL is what [New] and [fallback.NewClient] connect to.
+// URL returns the URL for [New] and [fallback.NewClient], with the password.
 func (e *Embedded) URL() string { return e.url }
 
-// Addr is the listener's host:port.
+// Addr returns the listener's host:port.
 func (e *Embedded) Addr() string { return e.addr }
 
 // Close stops the server and forgets its data.

@@ -38,7 +38,7 @@ type Memory struct {
 	watchers   map[chan struct{}]struct{}
 }
 
-// memoryData is what a restart may lose.
+// memoryData is the part of a Memory that a restart may lose.
 type memoryData struct {
 	generation string
 	id         ring.StoreID
@@ -120,19 +120,19 @@ func (d memoryData) clone() memoryData {
 	return d
 }
 
-// MemoryBackup is what a Memory held at one moment. The zero value is empty.
+// MemoryBackup is the content of a Memory at one moment. The zero value is empty.
 type MemoryBackup struct{ data memoryData }
 
-// Backup keeps what the store holds now.
+// Backup returns a copy of the store's content.
 func (m *Memory) Backup() MemoryBackup {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return MemoryBackup{m.data.clone()}
 }
 
-// Restart makes the store another server process that holds a backup: what
-// it held a moment ago for a clean restart, something older for a failover
-// that lost writes, the zero backup for a restart without persistence.
+// Restart begins another server process with the content of a backup: a recent
+// one for a clean restart, an older one for a failover that lost writes, the
+// zero one for a restart without persistence.
 func (m *Memory) Restart(b MemoryBackup) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,8 +147,7 @@ func (m *Memory) Restart(b MemoryBackup) {
 // MemoryKeys are the names that LoseKey takes.
 func MemoryKeys() []string { return []string{"partitions", "sessions", "released", "gone", "starts"} }
 
-// LoseKey loses what a Store keeps under the key of that name, as an eviction
-// does.
+// LoseKey deletes the data that a Store keeps under a key, as an eviction does.
 func (m *Memory) LoseKey(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -97,7 +97,7 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 }
 
 // Apply carries out each change whose conditions hold, all in one step, and
-// returns what each one's partition is afterwards, in order. ErrSessionGone:
+// returns the state of each one's partition afterwards, in order. ErrSessionGone:
 // the caller has no session.
 func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
 	args := []any{incarnation, len(changes)}
@@ -111,7 +111,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 	return s.states(ctx, "apply", gen, args)
 }
 
-// Clear deletes those of a partition's residues that are exactly stored.
+// Clear deletes residues of a partition, each if the stored one is equal.
 func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
 	args := appendResidue([]any{1, partition}, residue)
 	_, err := s.run(ctx, s.client, "clear", gen, args...)

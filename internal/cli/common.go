@@ -56,7 +56,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	c.log.Define(f)
 }
 
-// Parse is Flags.Parse, and checks what these flags hold.
+// Parse parses the arguments as Flags.Parse does, and checks the values.
 func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	if err := f.Parse(args, w); err != nil {
 		return err

@@ -34,7 +34,7 @@ func Main(name string, run Run) int {
 	return ExitCode(err)
 }
 
-// ExitCode returns the exit code for what a command returned.
+// ExitCode returns the exit code for the error of a command.
 func ExitCode(err error) int {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0

@@ -303,7 +303,7 @@ func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
 // others use as a seed.
 func (c *Cluster) Addr() string { return c.identity.Gossip }
 
-// Announce changes what this member says about itself. change gets a copy of
+// Announce changes this member's description of itself. change gets a copy of
 // the description and may set its Incarnation, State, Addr, Link, Store, StoreID and Epoch; the
 // other fields are not its to change: View is kept at the digest of what View
 // returns. When Announce returns, View has the change, and it is on its way to

@@ -7,7 +7,7 @@ type Input interface{ input() }
 // Tick is an input that says nothing but the time.
 type Tick struct{}
 
-// View is what gossip says now. Pass it whenever any part of it changed. The
+// View is the present membership, from gossip. Pass it whenever any part changed. The
 // machine keeps the slices, which must not change afterwards.
 type View struct {
 	Digest  uint64  // of the ring's configuration and its active workers

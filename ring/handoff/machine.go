@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Config says which incarnation a Machine is for, and its timing.
+// Config configures the Machine of one incarnation.
 type Config struct {
 	Session    Session       // of the incarnation; its Incarnation is required
 	Partitions int           // of the cluster. Default 4096

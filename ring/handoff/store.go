@@ -17,7 +17,7 @@ var (
 	ErrSessionGone = errors.New("handoff: session gone")
 )
 
-// Record says who owns a partition. The zero Record has never been owned.
+// Record is the latest ownership of a partition. The zero Record has never been owned.
 type Record struct {
 	Epoch int64  // only goes up
 	Owner string // incarnation
@@ -93,7 +93,7 @@ type SessionState struct {
 	Wait     time.Duration // how long it should stay off the ring yet, since its name keeps dying
 }
 
-// Snapshot is what Observe reads in one atomic step.
+// Snapshot is the content of a store at one moment, as Observe reads it.
 type Snapshot struct {
 	Generation string
 	Now        time.Duration // the store's clock, since the Unix epoch
