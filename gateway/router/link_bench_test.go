@@ -47,7 +47,7 @@ func BenchmarkHandlerOverLink(b *testing.B) {
 				b.Error(err)
 				return
 			}
-			if n, err := resp.Body.WriteTo(io.Discard); n != int64(len(answer)) || err != nil {
+			if n, err := io.Copy(io.Discard, resp.Body); n != int64(len(answer)) || err != nil {
 				b.Errorf("%d bytes, status %d, %v", n, resp.Status, err)
 				return
 			}

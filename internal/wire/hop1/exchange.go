@@ -50,16 +50,15 @@ type Exchange struct {
 	conn        *conn      // nil when the exchange does not use it any more
 	interrupted bool
 
-	buf     []byte
-	r, w    int // what has been read and not yet taken stands in buf[r:w]; of a body, without its framing
-	head    http1.ResponseHead
-	heads   int // bytes of heads so far
-	body    bodyKind
-	left    int64 // of a body of known length, not read yet or in buf
-	chunks  http1.Chunked
-	general *http.Response // whose head is not plain
-	reuse   bool           // another request may follow on conn
-	err     error          // of the body; io.EOF when all of it is in buf
+	buf    []byte
+	r, w   int // what has been read and not yet taken stands in buf[r:w]; of a body, without its framing
+	head   http1.ResponseHead
+	heads  int // bytes of heads so far
+	body   bodyKind
+	left   int64 // of a body of known length, not read yet or in buf
+	chunks http1.Chunked
+	reuse  bool  // another request may follow on conn
+	err    error // of the body; io.EOF when all of it is in buf
 }
 
 // bodyKind is how an answer's body is delimited.
@@ -69,7 +68,6 @@ const (
 	bodyLength  bodyKind = iota // also for no body at all
 	bodyChunked                 //
 	bodyToEnd                   // ends with the connection
-	bodyOdd                     // net/http reads it
 )
 
 var exchanges = sync.Pool{New: func() any { return &Exchange{buf: make([]byte, bufferSize)} }}
@@ -177,7 +175,7 @@ func (x *Exchange) readHead() error {
 	for {
 		switch v := x.head.Parse(x.buf[x.r:x.w]); {
 		case v == http1.HandOver:
-			return x.readOdd()
+			return x.readGeneral()
 		case v == http1.Done:
 			x.r += x.head.Size
 			if x.heads += x.head.Size; x.heads > maxHead {
@@ -268,31 +266,30 @@ func (x *Exchange) took(n int) {
 	x.release(x.reuse)
 }
 
-// readOdd lets net/http read the answer that begins at buf[r]. No other request
-// follows it.
-func (x *Exchange) readOdd() (err error) {
-	x.body, x.reuse = bodyOdd, false
-	in := io.MultiReader(bytes.NewReader(bytes.Clone(x.buf[x.r:x.w])), x.conn.nc)
-	x.r, x.w = 0, 0
-	limited := &io.LimitedReader{R: in, N: maxHead}
-	read := bufio.NewReader(limited)
-	for interim := 0; ; interim++ {
-		if x.general, err = http.ReadResponse(read, &http.Request{Method: x.Method}); err != nil {
-			return x.fail(fmt.Errorf("%w: %w", errMalformed, err))
-		}
-		if x.general.StatusCode >= 200 {
-			break
-		}
-		if x.general.StatusCode == http.StatusSwitchingProtocols {
-			return x.fail(fmt.Errorf("%w: it changes protocols", errMalformed))
-		}
+// readGeneral lets net/http read the head that begins at buf[r], which is not
+// simple. No other request follows the answer.
+func (x *Exchange) readGeneral() error {
+	ahead := bytes.NewReader(x.buf[x.r:x.w])
+	limited := &io.LimitedReader{R: io.MultiReader(ahead, x.conn.nc), N: int64(maxHead - x.heads)}
+	in := bufio.NewReader(limited)
+	res, err := http.ReadResponse(in, &http.Request{Method: x.Method})
+	switch {
+	case err != nil:
+		return x.fail(fmt.Errorf("%w: %w", errMalformed, err))
+	case res.StatusCode < 100:
+		return x.fail(fmt.Errorf("%w: its status is %d", errMalformed, res.StatusCode))
 	}
-	limited.N = 1<<63 - 1
-	x.Status, x.ContentLength, x.Fields = x.general.StatusCode, x.general.ContentLength, generalFields(x.general)
-	return nil
+	x.conn.broken = true
+	rest, _ := in.Peek(in.Buffered())
+	x.heads = maxHead - int(limited.N) - len(rest)
+	x.w = copy(x.buf, rest)
+	n, _ := ahead.Read(x.buf[x.w:])
+	x.r, x.w = 0, x.w+n
+	x.head = http1.ResponseHead{Status: res.StatusCode, Fields: generalFields(res), ContentLength: res.ContentLength, Chunked: len(res.TransferEncoding) > 0}
+	return x.begin()
 }
 
-// oddFields returns the fields of a head that net/http has parsed, without
+// generalFields returns the fields of a head that net/http has parsed, without
 // those of the connection and of framing.
 func generalFields(r *http.Response) (fields []http1.Field) {
 	add := func(name, value string) {
@@ -337,18 +334,6 @@ func (x *Exchange) Next() ([]byte, error) {
 // read reads more of the body.
 func (x *Exchange) read() {
 	x.r, x.w = 0, 0
-	if x.body == bodyOdd {
-		n, err := x.general.Body.Read(x.buf)
-		x.w = n
-		switch {
-		case err == io.EOF:
-			x.err = io.EOF
-			x.release(false)
-		case err != nil:
-			x.fail(err)
-		}
-		return
-	}
 	n, err := x.conn.nc.Read(x.buf)
 	x.w = n
 	switch {
@@ -365,19 +350,11 @@ func (x *Exchange) read() {
 }
 
 // Trailer returns the fields after the body, once Next has returned io.EOF.
-func (x *Exchange) Trailer() (fields []http1.Field) {
-	switch {
-	case x.err != io.EOF:
-	case x.body == bodyChunked:
-		return x.chunks.Trailer()
-	case x.body == bodyOdd:
-		for name, values := range x.general.Trailer {
-			for _, v := range values {
-				fields = append(fields, http1.Field{Name: []byte(name), Value: []byte(v)})
-			}
-		}
+func (x *Exchange) Trailer() []http1.Field {
+	if x.err != io.EOF || x.body != bodyChunked {
+		return nil
 	}
-	return fields
+	return x.chunks.Trailer()
 }
 
 // Close ends the exchange; the connection of an answer that has not come to its

@@ -39,7 +39,7 @@ func benchmarkDo(b *testing.B, h Handler, size int64) {
 				b.Error(err)
 				return
 			}
-			if n, err := resp.Body.WriteTo(io.Discard); n != size || err != nil {
+			if n, err := io.Copy(io.Discard, resp.Body); n != size || err != nil {
 				b.Errorf("%d bytes, %v", n, err)
 				return
 			}
@@ -86,7 +86,7 @@ func TestAllocations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			resp.Body.WriteTo(io.Discard)
+			io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 		})
 		if got > tc.most {

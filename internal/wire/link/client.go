@@ -102,15 +102,6 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	}
 }
 
-// Connect sees that there is a connection, so that the first request does not
-// wait for one, and says why there is none: MismatchError and ErrNoLink tell
-// that no request will ever get through.
-func (c *Client) Connect(ctx context.Context) error {
-	c.init()
-	_, err := c.get(ctx)
-	return err
-}
-
 // elsewhere reports whether another connection may take a request that ended
 // with err: its own had ended, began to drain, or was full.
 func elsewhere(err error) bool {

@@ -61,15 +61,6 @@ func (f Fields) All() iter.Seq2[string, string] {
 	}
 }
 
-// Len returns the number of fields.
-func (f Fields) Len() int {
-	n := 0
-	for range f.All() {
-		n++
-	}
-	return n
-}
-
 // Header returns the fields as an http.Header with canonical names, nil if
 // there are none.
 func (f Fields) Header() http.Header {
@@ -81,7 +72,10 @@ func (f Fields) Header() http.Header {
 
 // HeaderFor is Header, never nil, with room for a number of fields more.
 func (f Fields) HeaderFor(more int) http.Header {
-	n := f.Len()
+	n := 0
+	for range f.All() {
+		n++
+	}
 	h := make(http.Header, n+more)
 	values := make([]string, n) // backs every field that comes once
 	for name, value := range f.All() {

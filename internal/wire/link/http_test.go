@@ -351,7 +351,7 @@ func overHTTP(tr *http.Transport, r *http.Request) outcome {
 }
 
 func overLink(ctx context.Context, c *Client, r *http.Request) outcome {
-	req := NewRequest(r)
+	req := requestOf(r)
 	resp, err := c.Do(ctx, req)
 	if err != nil {
 		return outcome{failed: true}
@@ -382,6 +382,33 @@ func overLink(ctx context.Context, c *Client, r *http.Request) outcome {
 		trailer[name] = values
 	}
 	return outcome{resp.Status, show(h), string(b), err != nil, show(trailer)}
+}
+
+// requestOf returns what is to be sent for r.
+func requestOf(r *http.Request) *Request {
+	req := &Request{
+		Method:        r.Method,
+		Target:        r.URL.RequestURI(),
+		Host:          r.Host,
+		Fields:        AppendHeader(make(Fields, 0, 512), r.Header),
+		ContentLength: r.ContentLength,
+	}
+	if req.Host == "" {
+		req.Host = r.URL.Host
+	}
+	if r.Body != nil && r.Body != http.NoBody {
+		req.Body = r.Body
+		if r.ContentLength == 0 {
+			req.ContentLength = -1 // as http.NewRequest has it for a body of unknown length
+		}
+	}
+	if len(r.Trailer) > 0 {
+		for name := range r.Trailer {
+			req.Fields = AppendField(req.Fields, "Trailer", name)
+		}
+		req.Trailer = func() Fields { return AppendHeader(nil, r.Trailer) }
+	}
+	return req
 }
 
 // TestRequestContextOverHTTP: the context of an http.Request ends with the

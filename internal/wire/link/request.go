@@ -76,33 +76,6 @@ type Memory interface{ Reserve(n int) bool }
 // reserve reports whether n bytes of the body may be kept.
 func (r *Request) reserve(n int) bool { return r.Memory == nil || r.Memory.Reserve(n) }
 
-// NewRequest returns what is to be sent for r, key and epoch left out.
-func NewRequest(r *http.Request) *Request {
-	req := &Request{
-		Method:        r.Method,
-		Target:        r.URL.RequestURI(),
-		Host:          r.Host,
-		Fields:        AppendHeader(make(Fields, 0, 512), r.Header),
-		ContentLength: r.ContentLength,
-	}
-	if req.Host == "" {
-		req.Host = r.URL.Host
-	}
-	if r.Body != nil && r.Body != http.NoBody {
-		req.Body = r.Body
-		if r.ContentLength == 0 {
-			req.ContentLength = -1 // as http.NewRequest has it for a body of unknown length
-		}
-	}
-	if len(r.Trailer) > 0 {
-		for name := range r.Trailer {
-			req.Fields = AppendField(req.Fields, "Trailer", name)
-		}
-		req.Trailer = func() Fields { return AppendHeader(nil, r.Trailer) }
-	}
-	return req
-}
-
 // head returns the head with the time that is left for the request.
 func (r *Request) head(ctx context.Context) requestHead {
 	h := requestHead{

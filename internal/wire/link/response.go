@@ -31,25 +31,6 @@ func (b *Body) Next() ([]byte, error) {
 	return b.st.next(b.ctx)
 }
 
-// WriteTo implements io.WriterTo.
-func (b *Body) WriteTo(w io.Writer) (int64, error) {
-	var sum int64
-	for {
-		p, err := b.Next()
-		if err == io.EOF {
-			return sum, nil
-		}
-		if err != nil {
-			return sum, err
-		}
-		n, err := w.Write(p)
-		sum += int64(n)
-		if err != nil {
-			return sum, err
-		}
-	}
-}
-
 // Trailer returns the trailers once reading has come to io.EOF.
 func (b *Body) Trailer() Fields {
 	b.st.mu.Lock()

@@ -269,22 +269,6 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
-func TestConnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) { text(w, "ok") }, Config{})
-		for range 2 {
-			if err := p.Connect(t.Context()); err != nil {
-				t.Error(err)
-			}
-		}
-		if _, err := p.get(t, "/"); err != nil || p.dials.Load() != 1 {
-			t.Errorf("%d connections, %v", p.dials.Load(), err)
-		}
-		p.Client.Close()
-		want(t, p.Connect(t.Context()), ErrClosed)
-	})
-}
-
 // TestFailedDialIsRemembered: requests that come right after a failed dial
 // fail with it and do not dial.
 func TestFailedDialIsRemembered(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -47,9 +46,6 @@ type ServerRequest struct {
 // lost, the deadline has passed, or the handler has returned. Its cause is
 // context.Canceled or context.DeadlineExceeded.
 func (r *ServerRequest) Context() context.Context { return &r.st.ctx }
-
-// RemoteAddr is the address of the link's other end.
-func (r *ServerRequest) RemoteAddr() net.Addr { return r.st.c.nc.RemoteAddr() }
 
 // BeginWait notes that the request waits for others to end, until EndWait. It
 // reports false, and notes nothing, if half of the requests that the connection

@@ -83,7 +83,7 @@ func startLink(conns int, handler bool, cert *tls.Config) func(int) (func(contex
 				return err
 			}
 			defer resp.Body.Close()
-			n, err := resp.Body.WriteTo(io.Discard)
+			n, err := io.Copy(io.Discard, resp.Body)
 			return check(n, err, size)
 		}
 		return do, func() { c.Close(); s.Close() }, nil
