@@ -294,37 +294,31 @@ func (cc *clientConn) drain(last uint64) {
 // frame takes one frame from the server.
 func (cc *clientConn) frame(h header) error {
 	switch h.kind {
-	case kindGoAway:
-		last, err := cc.number(h)
-		if err != nil {
-			return err
-		}
-		cc.drain(last)
-		return nil
-	case kindWindow:
-		n, err := cc.number(h)
-		if err != nil {
-			return err
-		}
-		if st := cc.lookup(h.stream, false); st != nil && !st.granted(n) {
-			cc.breach(st)
-		}
-		return nil
-	case kindReset:
-		n, err := cc.number(h)
-		if err != nil {
-			return err
-		}
-		if st := cc.lookup(h.stream, true); st != nil {
-			st.stop(resetError(Code(n)))
-		}
-		return nil
 	case kindData:
 		return cc.data(h)
 	case kindResponse, kindTrailers, kindRefused:
 		return cc.head(h)
+	case kindGoAway, kindWindow, kindReset:
+	default:
+		return protocolError("%v frame from a server", h.kind)
 	}
-	return protocolError("%v frame from a server", h.kind)
+	n, err := cc.number(h)
+	if err != nil {
+		return err
+	}
+	if h.kind == kindGoAway {
+		cc.drain(n)
+		return nil
+	}
+	st := cc.lookup(h.stream, h.kind == kindReset)
+	switch {
+	case st == nil:
+	case h.kind == kindReset:
+		st.stop(resetError(Code(n)))
+	case !st.granted(n):
+		cc.breach(st)
+	}
+	return nil
 }
 
 // resetError is what the reset of a stream means to the client.

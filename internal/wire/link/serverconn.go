@@ -126,28 +126,24 @@ func (sc *serverConn) frame(h header) error {
 		return sc.data(h)
 	case kindTrailers:
 		return sc.trailers(h)
-	case kindWindow:
-		n, err := sc.number(h)
-		if err != nil {
-			return err
-		}
-		st, err := sc.lookup(h)
-		if st != nil && !st.granted(n) {
-			sc.breach(st)
-		}
-		return err
-	case kindReset:
-		if _, err := sc.number(h); err != nil {
-			return err
-		}
-		st, err := sc.lookup(h)
-		if st != nil {
-			sc.abandon(st)
-			st.cancel(context.Canceled)
-		}
+	case kindWindow, kindReset:
+	default:
+		return protocolError("%v frame from a client", h.kind)
+	}
+	n, err := sc.number(h)
+	if err != nil {
 		return err
 	}
-	return protocolError("%v frame from a client", h.kind)
+	st, err := sc.lookup(h)
+	switch {
+	case st == nil:
+	case h.kind == kindReset:
+		sc.abandon(st)
+		st.cancel(context.Canceled)
+	case !st.granted(n):
+		sc.breach(st)
+	}
+	return err
 }
 
 // lookup returns the stream of a frame, nil if it is over.

@@ -98,16 +98,8 @@ func (s *stream) endReceive(err error, trailer Fields) {
 
 // stop ends both halves; what was received stays readable.
 func (s *stream) stop(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.inErr == nil {
-		s.inErr = err
-	}
-	if s.over == nil {
-		s.over = err
-	}
-	wake(s.readable)
-	wake(s.writable)
+	s.endReceive(err, nil)
+	s.stopSending(err)
 }
 
 // stopSending ends the half that goes out.
