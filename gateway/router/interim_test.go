@@ -15,12 +15,17 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 )
 
-// interimOf sends a GET and returns the statuses of the answers that came, and
-// all that was said in their heads.
-func interimOf(t *testing.T, e entrance) (statuses []int, heads string) {
+// interimOf sends a GET, or a POST with a body that has to be streamed, and returns
+// the statuses of the answers that came, and all that was said in their heads.
+func interimOf(t *testing.T, e entrance, method string) (statuses []int, heads string) {
 	t.Helper()
 	if e.http2 {
-		got := e.send(t, "GET", "/", nil, "")
+		var got string
+		if method == "GET" {
+			got = e.send(t, method, "/", nil, "")
+		} else {
+			got = e.upload(t, "/", "X-Sum", []string{"X-Sum: 1"})
+		}
 		for line := range strings.SplitSeq(got, "\n") {
 			if value, ok := strings.CutPrefix(line, ":status: "); ok {
 				var status int
@@ -31,7 +36,11 @@ func interimOf(t *testing.T, e entrance) (statuses []int, heads string) {
 		return statuses, strings.ToLower(got)
 	}
 	conn := e.dial(t)
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: shop.example\r\nX-Key: k\r\nConnection: close\r\n\r\n"); err != nil {
+	body := "\r\n"
+	if method != "GET" {
+		body = "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"
+	}
+	if _, err := io.WriteString(conn, method+" / HTTP/1.1\r\nHost: shop.example\r\nX-Key: k\r\nConnection: close\r\n"+body); err != nil {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
@@ -52,6 +61,7 @@ func interimOf(t *testing.T, e entrance) (statuses []int, heads string) {
 // Interim answers pass on every way, without what only Keyway may say.
 func TestInterimAnswersPassOnEveryWay(t *testing.T) {
 	app := func(rw http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
 		h := rw.Header()
 		h.Set("Link", "</style.css>")
 		h.Set("Keyway-Token", "1")
@@ -62,9 +72,11 @@ func TestInterimAnswersPassOnEveryWay(t *testing.T) {
 	}
 	for _, e := range entrances(t, app, nil) {
 		t.Run(e.name, func(t *testing.T) {
-			statuses, heads := interimOf(t, e)
-			if got := fmt.Sprint(statuses); got != "[103 102 200]" || strings.Count(heads, "link: </style.css>") < 1 || strings.Contains(heads, "keyway-") {
-				t.Errorf("%v\n%s", statuses, heads)
+			for _, method := range []string{"GET", "POST"} {
+				statuses, heads := interimOf(t, e, method)
+				if got := fmt.Sprint(statuses); got != "[103 102 200]" || strings.Count(heads, "link: </style.css>") < 1 || strings.Contains(heads, "keyway-") {
+					t.Errorf("%s: %v\n%s", method, statuses, heads)
+				}
 			}
 		})
 	}
@@ -81,7 +93,7 @@ func TestInterimAnswersAreBounded(t *testing.T) {
 	})
 	for _, e := range routerEntrancesOf(t, "rogue worker", rt) {
 		t.Run(e.name, func(t *testing.T) {
-			statuses, heads := interimOf(t, e)
+			statuses, heads := interimOf(t, e, "GET")
 			if n := len(statuses); n > 9 || statuses[n-1] != http.StatusBadGateway {
 				t.Errorf("%v\n%s", statuses, heads)
 			}

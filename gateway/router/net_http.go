@@ -195,8 +195,12 @@ func (w *clientWriter) write(piece []byte, _ bool) (err error) {
 // flush implements downstream.
 func (w *clientWriter) flush() error { return w.control.Flush() }
 
-// end implements downstream.
+// end implements downstream. It flushes first: net/http gives a small body that
+// it holds a length, and then no trailers.
 func (w *clientWriter) end(trailer link.Fields) error {
+	if err := w.flush(); err != nil {
+		return err
+	}
 	h := w.Header()
 	announced := fields.ConnectionNames(h["Trailer"])
 	for name, value := range trailer.All() {

@@ -8,9 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/netip"
-	"net/textproto"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -340,58 +338,6 @@ func testBodiesBeyondTheBudgetAreStreamed(t *testing.T, front routertest.Way) {
 	}
 	if b := rt.Stats().BodyBytes; b != 0 {
 		t.Errorf("%d bytes", b)
-	}
-}
-
-func TestTrailersPassBothWays(t *testing.T) { routertest.EachWay(t, testTrailersPassBothWays) }
-
-func testTrailersPassBothWays(t *testing.T, front routertest.Way) {
-	got := make(chan http.Header, 1)
-	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Trailer", "X-Sum, Keyway-Sum")
-		io.Copy(io.Discard, r.Body)
-		got <- r.Trailer
-		io.WriteString(w, "body")
-		w.Header().Set("X-Sum", "42")
-		w.Header().Set("Keyway-Sum", "42")
-		w.Header().Set(http.TrailerPrefix+"X-Unannounced", "1")
-		w.Header().Set(http.TrailerPrefix+"Keyway-Unannounced", "1")
-	})
-	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, io.MultiReader(strings.NewReader("body")))
-	req.Header.Set("X-Key", "k")
-	req.Trailer = http.Header{"X-In": {"7"}, "Keyway-In": {"7"}}
-	res, _ := kit.Do(t, s.Client(), req)
-	in := <-got
-	if _, named := in["Keyway-In"]; in.Get("X-In") != "7" || named {
-		t.Errorf("the worker's trailers: %v", in)
-	}
-	if res.Trailer.Get("X-Sum") != "42" || res.Trailer.Get("X-Unannounced") != "1" || res.Trailer.Get("Keyway-Sum") != "" || res.Trailer.Get("Keyway-Unannounced") != "" {
-		t.Errorf("the client's trailers: %v", res.Trailer)
-	}
-}
-
-func TestInterimAnswersPass(t *testing.T) { routertest.EachWay(t, testInterimAnswersPass) }
-
-func testInterimAnswersPass(t *testing.T, front routertest.Way) {
-	s, _, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.Header().Set("Link", "</style.css>")
-		w.Header().Set("Keyway-Token", "1")
-		w.WriteHeader(http.StatusEarlyHints)
-		w.Header().Del("Link")
-		w.WriteHeader(http.StatusOK)
-	})
-	var codes []int
-	var hints textproto.MIMEHeader
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-		codes, hints = append(codes, code), h
-		return nil
-	}})
-	req, _ := http.NewRequestWithContext(ctx, "POST", s.URL, strings.NewReader(strings.Repeat("x", 100<<10)))
-	req.Header.Set("X-Key", "k")
-	res, _ := kit.Do(t, s.Client(), req)
-	if !slices.Equal(codes, []int{103}) || hints.Get("Link") == "" || hints.Get("Keyway-Token") != "" || res.Header.Get("Link") != "" {
-		t.Errorf("interim %v with %v, then %v", codes, hints, res.Header)
 	}
 }
 

@@ -4,7 +4,7 @@ package main
 func crossingMutations() []mutation {
 	const tunnel = "./gateway/router -run ^TestTrapNoTunnelAroundTheLock$"
 	const folded = "./gateway/router -run ^TestTrapUnderscoreIsHyphenToTheApp$"
-	const trailers = "./gateway/router -run ^TestTrailers$"
+	const trailers = "./gateway/router -run ^TestCrossings$"
 	const forwarded = "./gateway/router -run ^TestForwardingFieldsOfStrangersAreReplaced$"
 	return []mutation{
 		{
