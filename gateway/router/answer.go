@@ -17,6 +17,7 @@ type answer struct {
 	status int
 	length int64 // as declared, also where there is no body; -1 if it was not
 	fields link.Fields
+	via    string     // for the header Via; "" for none
 	body   answerBody // nil if it is the router's own
 
 	failure string // in place of body
@@ -32,8 +33,7 @@ type answerBody interface {
 	Close() error
 }
 
-// downstream is the client's side of an upstreamRequest: a front that writes
-// answers. None of its methods may be called at the same time as another one, but
+// downstream is the client's side of a request: a front that writes answers. None of its methods may be called at the same time as another one, but
 // for carry's reasons.
 type downstream interface {
 	// start begins a head, which field adds to and interim or head sends.
@@ -54,42 +54,34 @@ type downstream interface {
 	carry(e *hop1.Exchange) (watched bool)
 }
 
-// Interim implements [link.Interims].
-func (x *upstreamRequest) Interim(status int, list link.Fields) {
-	x.client.start(status)
-	x.copyFields(list)
-	x.client.interim()
-}
-
-// copyFields passes on to the client what it may see of an answer's fields.
-func (x *upstreamRequest) copyFields(list link.Fields) (dated bool) {
+// addFields adds to a head what the client may see of an answer's fields.
+func addFields(c downstream, list link.Fields) (dated bool) {
 	for name, value := range list.All() {
 		name = http.CanonicalHeaderKey(name)
 		if value, ok := fields.ToClient(name, value); ok {
-			x.client.field(name, value)
+			c.field(name, value)
 			dated = dated || name == "Date"
 		}
 	}
 	return dated
 }
 
-// respond passes the answer on to the client.
-func (x *upstreamRequest) respond() {
-	res, c := &x.answer, x.client
-	if res.status == statusClientGone {
+// send passes the answer to a request of that method on to the client.
+func (a *answer) send(c downstream, from *source, method string) {
+	if a.status == statusClientGone {
 		c.abort()
 		return
 	}
-	c.start(res.status)
-	if dated := x.copyFields(res.fields); !dated && x.source.server != nil {
-		c.field("Date", x.source.server.dateText())
+	c.start(a.status)
+	if dated := addFields(c, a.fields); !dated && from.server != nil {
+		c.field("Date", from.server.dateText())
 	}
-	if via := x.router.cfg.Via; via != "" && res.body != nil {
-		c.field("Via", "1.1 "+via)
+	if a.via != "" {
+		c.field("Via", "1.1 "+a.via)
 	}
-	framing := http1.Framing{Method: x.request.Method, Status: res.status, Length: res.length, Close: res.close}
+	framing := http1.Framing{Method: method, Status: a.status, Length: a.length, Close: a.close}
 	c.head(framing)
-	if err := x.copyBody(framing.Body()); err != nil {
+	if err := a.copyBody(c, framing); err != nil {
 		c.abort()
 	}
 }
@@ -99,13 +91,14 @@ var errLength = errors.New("router: the answer is not of its length")
 
 // copyBody passes the answer's body on, of the length that was declared and no
 // more. What has come goes together, whenever it has to wait for more.
-func (x *upstreamRequest) copyBody(has, chunked bool) error {
-	body, c, left := x.answer.body, x.client, x.answer.length
+func (a *answer) copyBody(c downstream, f http1.Framing) error {
+	has, chunked := f.Body()
+	body, left := a.body, a.length
 	switch {
 	case !has:
 		return c.write(nil, true)
 	case body == nil:
-		return c.write([]byte(x.answer.failure), true)
+		return c.write([]byte(a.failure), true)
 	}
 	for {
 		if n, last := body.Buffered(); n == 0 && !last {

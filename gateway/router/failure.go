@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"os"
@@ -11,18 +12,19 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// fail counts and logs err, for which there is no worker's answer, and makes the
-// answer that tells the client.
-func (x *upstreamRequest) fail(err error) {
-	c, uncounted := &x.router.counters, new(atomic.Int64)
+// failed counts and logs err, for which a request has no worker's answer, and
+// returns what the client reads instead. late says that the client has sent too
+// little of the body for too long.
+func (rt *Router) failed(ctx context.Context, partition int, method string, err error, late bool) answer {
+	c, uncounted := &rt.counters, new(atomic.Int64)
 	status, text, counter, warning := http.StatusBadGateway, errBroken.Error(), &c.broken, "the worker did not answer"
 	unreachable, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
-	case x.pace.late(), errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
+	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
 		status, text, counter, warning = http.StatusRequestTimeout, errClientBody.Error(), &c.badRequests, ""
 	case errors.Is(err, errClientBody):
 		status, text, counter, warning = http.StatusBadRequest, errClientBody.Error(), &c.badRequests, ""
-	case x.ctx.Err() != nil:
+	case ctx.Err() != nil:
 		status, text, counter, warning = statusClientGone, "", &c.clientGone, ""
 	case isUnreachable:
 		status, text, counter, warning = http.StatusServiceUnavailable, unreachable.Public()+", try again", &c.unreachable, "no owner can be reached"
@@ -38,17 +40,18 @@ func (x *upstreamRequest) fail(err error) {
 		status, text, counter, warning = http.StatusRequestHeaderFieldsTooLarge, "router: the request's headers are too large", &c.badRequests, ""
 	}
 	counter.Add(1)
-	requestlog.Failure(x.ctx, x.router.log, warning, "partition", x.partition, "method", x.request.Method, "error", err)
-	x.answer = answer{status: status, length: int64(len(text) + 1), failure: text + "\n"}
+	requestlog.Failure(ctx, rt.log, warning, "partition", partition, "method", method, "error", err)
+	a := answer{status: status, length: int64(len(text) + 1), failure: text + "\n"}
 	f := link.AppendField(nil, "Content-Type", "text/plain; charset=utf-8")
 	f = link.AppendField(f, "X-Content-Type-Options", "nosniff")
 	switch status {
 	case http.StatusRequestTimeout, http.StatusBadRequest:
-		x.answer.close = true
+		a.close = true
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		f = link.AppendField(f, "Retry-After", "1")
 	}
-	x.answer.fields = f
+	a.fields = f
+	return a
 }
 
 // errAbandons: too much of a worker is spent on requests that clients have given

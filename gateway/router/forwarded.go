@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -45,27 +46,36 @@ type forwardedTo struct {
 	fields link.Fields
 }
 
-// appendForwarding appends what tells of this hop, behind what a trusted client
-// has said in such fields if prior is set.
-func (x *upstreamRequest) appendForwarding(f link.Fields, prior bool) link.Fields {
-	s := x.source
-	if last := s.forwarded.Load(); !prior && last != nil && last.host == x.request.Host && last.tls == x.tls {
+// appendForwarding appends what tells of this hop in a request for the host, behind
+// what is said in fields of the same names in prior.
+func (s *source) appendForwarding(f link.Fields, host string, tls bool, via string, prior []h2.Field) link.Fields {
+	if last := s.forwarded.Load(); prior == nil && last != nil && last.host == host && last.tls == tls {
 		return append(f, last.fields...)
 	}
 	begin := len(f)
-	for i, value := range forwardingValues(s.addr, x.request.Host, x.tls) {
-		if prior {
-			value = strings.Join(append(x.KeyHeader(forwardingNames[i]), value), ", ")
+	for i, value := range forwardingValues(s.addr, host, tls) {
+		if prior != nil {
+			value = strings.Join(append(appendValues(nil, prior, forwardingNames[i]), value), ", ")
 		}
 		f = link.AppendField(f, forwardingNames[i], value)
 	}
-	if via := x.router.cfg.Via; via != "" {
+	if via != "" {
 		f = link.AppendField(f, "Via", s.version+" "+via)
 	}
-	if !prior && s.server != nil {
-		s.forwarded.Store(&forwardedTo{strings.Clone(x.request.Host), x.tls, slices.Clone(f[begin:])})
+	if prior == nil && s.server != nil {
+		s.forwarded.Store(&forwardedTo{strings.Clone(host), tls, slices.Clone(f[begin:])})
 	}
 	return f
+}
+
+// appendValues appends the values of the fields of that name.
+func appendValues(values []string, list []h2.Field, name string) []string {
+	for i := range list {
+		if f := &list[i]; len(f.Name) == len(name) && strings.EqualFold(f.Name, name) {
+			values = append(values, f.Value)
+		}
+	}
+	return values
 }
 
 // setForwarded sets in h what tells of this hop, behind what the client's

@@ -50,7 +50,7 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) ro
 	}
 	if err == nil {
 		x.memory.answer = plainFields(x.memory.answer, e.Fields)
-		x.answer = answer{status: e.Status, length: e.ContentLength, fields: x.memory.answer, body: plainBody{e}}
+		x.answer = answer{status: e.Status, length: e.ContentLength, fields: x.memory.answer, via: x.router.cfg.Via, body: plainBody{e}}
 		return routing.Outcome{}
 	}
 	x.client.carry(nil)

@@ -122,10 +122,8 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	up := upstreamRequest{router: x.router, client: w.(*clientWriter), source: new(source), ctx: x.in.Context(), partition: x.partition, pace: x.pace}
-	up.request.Method = x.in.Method
-	up.fail(err)
-	up.respond()
+	a, client := x.router.failed(x.in.Context(), x.partition, x.in.Method, err, x.pace.late()), w.(*clientWriter)
+	a.send(client, &client.source, x.in.Method)
 }
 
 // bufferPool is a [httputil.BufferPool].

@@ -86,14 +86,8 @@ func (x *upstreamRequest) reset() {
 
 // KeyHeader implements [gateway.Keyed].
 func (x *upstreamRequest) KeyHeader(name string) []string {
-	values := x.memory.values[:0]
-	for i := range x.fields {
-		if f := &x.fields[i]; len(f.Name) == len(name) && strings.EqualFold(f.Name, name) {
-			values = append(values, f.Value)
-		}
-	}
-	x.memory.values = values
-	return values
+	x.memory.values = appendValues(x.memory.values[:0], x.fields, name)
+	return x.memory.values
 }
 
 // KeyHost implements [gateway.Keyed].
@@ -156,19 +150,22 @@ func (x *upstreamRequest) appendFields() {
 	for i := range x.fields {
 		size += len(x.fields[i].Name) + len(x.fields[i].Value) + 4
 	}
-	f, rules, trusted, prior := slices.Grow(x.memory.request[:0], size), &x.router.fields, x.source.trusted, false
+	f, rules, trusted := slices.Grow(x.memory.request[:0], size), &x.router.fields, x.source.trusted
+	var prior []h2.Field
 	for i := range x.fields {
 		name := x.fields[i].Name
 		switch kind := fields.KindOf(name); {
 		case kind == fields.Forwarded:
-			prior = trusted
+			if trusted {
+				prior = x.fields
+			}
 			continue
 		case kind == fields.Proxy && !trusted, rules.Drops(kind, name):
 			continue
 		}
 		f = link.AppendField(f, name, x.fields[i].Value)
 	}
-	f = x.appendForwarding(f, prior)
+	f = x.source.appendForwarding(f, x.request.Host, x.tls, x.router.cfg.Via, prior)
 	x.memory.request, x.request.Fields = f, f
 }
 
@@ -181,9 +178,9 @@ func (x *upstreamRequest) send() bool {
 		return false
 	}
 	if err != nil {
-		x.fail(err)
+		x.answer = x.router.failed(x.ctx, x.partition, x.request.Method, err, x.pace.late())
 	}
-	x.respond()
+	x.answer.send(x.client, x.source, x.request.Method)
 	return true
 }
 
@@ -215,8 +212,15 @@ func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
 		}
 		return outcomeOf(x.ctx, t.Member, err, x.body.failed.Load())
 	}
-	x.answer = answer{status: res.Status, length: res.ContentLength, fields: res.Fields, body: res.Body}
+	x.answer = answer{status: res.Status, length: res.ContentLength, fields: res.Fields, via: x.router.cfg.Via, body: res.Body}
 	return routing.Outcome{}
+}
+
+// Interim implements [link.Interims].
+func (x *upstreamRequest) Interim(status int, list link.Fields) {
+	x.client.start(status)
+	addFields(x.client, list)
+	x.client.interim()
 }
 
 // Abandon implements [link.Account].

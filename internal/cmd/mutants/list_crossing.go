@@ -115,8 +115,8 @@ func crossingMutations() []mutation {
 		{
 			rule: "forwarding fields of strangers are replaced",
 			file: "gateway/router/upstream.go",
-			old:  "prior = trusted",
-			new:  "prior = true",
+			old:  "			if trusted {\n",
+			new:  "			if true {\n",
 			test: forwarded,
 		},
 		{
