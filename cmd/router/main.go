@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopStore()
 
 	router, err := router.New(router.Config{
-		Members: members, Keys: o.Keys, Hold: o.holdTime(), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, ReplayBytes: int64(o.replayBytes), MinBodyRate: o.bodyRate(), Upgrades: o.Upgrades, TrustedProxies: o.trusted, Logger: logger,
+		Members: members, Keys: o.Keys, Hold: max(o.hold, 1), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, ReplayBytes: int64(o.replayBytes), MinBodyRate: int64(o.minBodyRate), Upgrades: o.Upgrades, TrustedProxies: o.trusted, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
 )
 
@@ -34,11 +35,11 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o.Define(f, "127.0.0.1:7946", nil)
 	f.Group("Requests")
 	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies before the router: what they say in Forwarded, X-Forwarded-... and X-Real-IP is passed on; what others say there is replaced")
-	f.Duration(&o.hold, "hold", 15*time.Second, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")
-	f.Int(&o.maxHeld, "max-held", 10_000, 1, "`number` of requests that wait so at one time")
+	f.Duration(&o.hold, "hold", router.DefaultHold, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")
+	f.Int(&o.maxHeld, "max-held", router.DefaultMaxHeld, 1, "`number` of requests that wait so at one time")
 	f.Int(&o.maxConnections, "max-connections", 0, 0, "`number` of clients' connections at one time; further ones wait to be accepted, and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
-	f.Int(&o.replayBytes, "replay-bytes", 64<<20, 1, "`bytes` of memory for what has come of bodies, beyond 4 KiB of each, so that their requests can be sent to another worker; a client may have a quarter of it. What does not fit is streamed")
-	f.Int(&o.minBodyRate, "min-body-rate", 1024, 0, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408; 0: any number")
+	f.Int(&o.replayBytes, "replay-bytes", router.DefaultReplayBytes, 1, "`bytes` of memory for what has come of bodies, beyond 4 KiB of each, so that their requests can be sent to another worker; a client may have a quarter of it. What does not fit is streamed")
+	f.Int(&o.minBodyRate, "min-body-rate", router.DefaultMinBodyRate, 1, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408")
 	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
 	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")
 	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring and /lookup; not for the public")
@@ -73,20 +74,4 @@ func parseNetwork(s string) (netip.Prefix, error) {
 		return addr.Unmap().Prefix(addr.Unmap().BitLen())
 	}
 	return netip.ParsePrefix(s)
-}
-
-// holdTime turns --hold 0 into what gateway takes for no time at all.
-func (o *options) holdTime() time.Duration {
-	if o.hold == 0 {
-		return -1
-	}
-	return o.hold
-}
-
-// bodyRate turns --min-body-rate 0 into what gateway takes for no bound.
-func (o *options) bodyRate() int64 {
-	if o.minBodyRate == 0 {
-		return -1
-	}
-	return int64(o.minBodyRate)
 }

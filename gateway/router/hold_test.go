@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -162,14 +163,14 @@ func TestHeldRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A client that sends less than 60 KiB in a minute, or without a least rate
-// nothing for a minute, is given up.
+// A client that sends less than 60 KiB in a minute, or at the lowest rate less
+// than 60 bytes, is given up.
 func TestSlowBodies(t *testing.T) {
-	testSlowBodies(t, 0, 5*time.Second, 7*time.Second)
-	testSlowBodies(t, -1, 50*time.Second, 70*time.Second)
+	testSlowBodies(t, 0, 1, 5*time.Second, 7*time.Second)
+	testSlowBodies(t, 1, 60, 50*time.Second, 70*time.Second)
 }
 
-func testSlowBodies(t *testing.T, rate int64, goes, stalls time.Duration) {
+func testSlowBodies(t *testing.T, rate, piece int64, goes, stalls time.Duration) {
 	t.Helper()
 	inBubble(t, router.Config{MinBodyRate: rate}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
 		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
@@ -182,8 +183,8 @@ func testSlowBodies(t *testing.T, rate int64, goes, stalls time.Duration) {
 			length int64
 			status int
 		}{
-			{goes, 10, 200},
-			{stalls, 10, 408},
+			{goes, 10 * piece, 200},
+			{stalls, 10 * piece, 408},
 			{goes, -1, 200},
 			{stalls, -1, 408},
 		} {
@@ -195,7 +196,7 @@ func testSlowBodies(t *testing.T, rate int64, goes, stalls time.Duration) {
 					case <-time.After(tt.pause):
 					case <-stop:
 					}
-					if _, err := io.WriteString(w, string(rune('0'+i))); err != nil {
+					if _, err := io.WriteString(w, strings.Repeat(strconv.Itoa(i), int(piece))); err != nil {
 						return
 					}
 				}
@@ -212,8 +213,8 @@ func testSlowBodies(t *testing.T, rate int64, goes, stalls time.Duration) {
 			res.Body.Close()
 			body.Close()
 			close(stop)
-			if res.StatusCode != tt.status || tt.status == 200 && string(text) != "0123456789" {
-				t.Errorf("a byte in %v, length %d: %d %q, want %d", tt.pause, tt.length, res.StatusCode, text, tt.status)
+			if res.StatusCode != tt.status || tt.status == 200 && (int64(len(text)) != 10*piece || text[piece] != '1') {
+				t.Errorf("%d bytes in %v, length %d: %d %q, want %d", piece, tt.pause, tt.length, res.StatusCode, text, tt.status)
 			}
 		}
 	})

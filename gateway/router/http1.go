@@ -235,12 +235,7 @@ func (c *http1Conn) next() {
 	c.enter(stageIdle, idleTicks)
 }
 
-func ticks(d time.Duration) int64 {
-	if d <= 0 {
-		return 0
-	}
-	return max(int64(d/conns.Tick), 1)
-}
+func ticks(d time.Duration) int64 { return max(int64(d/conns.Tick), 1) }
 
 // handOver gives the connection, of which read has not been answered, to those
 // who speak HTTP/2, or to the server.

@@ -118,8 +118,8 @@ type clientWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	source  source
-	pace    time.Duration // 0 or less for no limit
-	status  int           // of the head that begins
+	pace    time.Duration
+	status  int // of the head that begins
 
 	// expected is a body for which the client waits to be asked: until its end
 	// the server may write 100 Continue itself, at the same time.
@@ -127,9 +127,7 @@ type clientWriter struct {
 }
 
 func (w *clientWriter) Write(b []byte) (int, error) {
-	if w.pace > 0 {
-		_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
-	}
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
 	return w.ResponseWriter.Write(b)
 }
 
@@ -144,9 +142,7 @@ func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // finish strips the trailers, which stand in the header once the body ends.
 func (w *clientWriter) finish() {
-	if w.pace > 0 {
-		_ = w.control.SetWriteDeadline(time.Time{})
-	}
+	_ = w.control.SetWriteDeadline(time.Time{})
 	fields.CleanTrailers(w.Header())
 }
 

@@ -81,7 +81,7 @@ func (b offeredBody) Close() error {
 type pacedBody struct {
 	in      *http.Request
 	control *http.ResponseController
-	pace    time.Duration // 0 or less for no limit
+	pace    time.Duration
 	bytes   int64
 	rules   *fields.Rules
 
@@ -98,12 +98,10 @@ func newPacedBody(r *http.Request, w *clientWriter, rt *Router) *pacedBody {
 
 func (b *pacedBody) Read(buf []byte) (int, error) {
 	start := time.Now()
-	if b.pace > 0 {
-		b.due.Store(int64(start.Add(b.left).Sub(b.began)))
-		_ = b.control.SetReadDeadline(start.Add(b.left)) // not every server has it
-	}
+	b.due.Store(int64(start.Add(b.left).Sub(b.began)))
+	_ = b.control.SetReadDeadline(start.Add(b.left)) // not every server has it
 	n, err := b.in.Body.Read(buf)
-	if b.pace > 0 && (err == nil || err == io.EOF) {
+	if err == nil || err == io.EOF {
 		_ = b.control.SetReadDeadline(time.Time{})
 		b.due.Store(0)
 	}

@@ -15,7 +15,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"log/slog"
 	"net"
@@ -32,13 +31,22 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Config configures a [Router]. Members and Keys are required.
+// Defaults of [Config].
+const (
+	DefaultHold        = 15 * time.Second
+	DefaultMaxHeld     = 10_000
+	DefaultReplayBytes = 64 << 20
+	DefaultMinBodyRate = 1024
+)
+
+// Config configures a [Router]. Members and Keys are required. A number or a
+// duration of 0 stands for the default; a negative one is an error of [New].
 type Config struct {
 	Members gateway.Members
 	Keys    gateway.KeySources
 
 	// Hold is how long a request waits while its partition has no reachable
-	// owner. Default 15 s; negative: it fails at once.
+	// owner. If that is less than 1 ms, it fails at once. Default 15 s.
 	Hold time.Duration
 
 	// MaxHeld bounds the requests that wait at one time; what exceeds it fails
@@ -53,13 +61,13 @@ type Config struct {
 	ReplayBytes int64
 
 	// ClientTimeout bounds each wait for a client: to send more of its body,
-	// and to take more of the answer. Default 1 minute; negative: no bound.
+	// and to take more of the answer. Default 1 minute.
 	ClientTimeout time.Duration
 
 	// MinBodyRate is how many bytes a second a client has to send of a body, on
 	// average over each ClientTimeout that is spent waiting for it. One that is
 	// slower is answered with 408, and an HTTP/1.1 connection closed. Default
-	// 1024; negative, or with a negative ClientTimeout: no bound.
+	// 1024.
 	MinBodyRate int64
 
 	// ConnsPerWorker bounds the connections to one worker other than links: one
@@ -113,27 +121,22 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("router: Config.Members is missing")
 	case len(c.Keys) == 0:
 		return c, errors.New("router: Config.Keys is empty")
-	case c.MaxConnections < 0:
-		return c, fmt.Errorf("router: Config.MaxConnections is %d", c.MaxConnections)
 	}
-	c.Hold = cmp.Or(c.Hold, 15*time.Second)
-	c.MaxHeld = cmp.Or(c.MaxHeld, 10_000)
-	c.ReplayBytes = cmp.Or(c.ReplayBytes, 64<<20)
-	c.ClientTimeout = cmp.Or(c.ClientTimeout, time.Minute)
-	c.MinBodyRate = cmp.Or(c.MinBodyRate, 1024)
-	c.ConnsPerWorker = cmp.Or(c.ConnsPerWorker, 4096)
-	c.LinksPerWorker = cmp.Or(c.LinksPerWorker, 4)
-	if c.MaxConnections == 0 {
-		c.MaxConnections = conns.Default(conns.MaxOpenFiles())
-	}
-	c.DialTimeout = cmp.Or(c.DialTimeout, time.Second)
+	var err error
+	hop.Default(&err, "router: Config.Hold", &c.Hold, DefaultHold)
+	hop.Default(&err, "router: Config.MaxHeld", &c.MaxHeld, DefaultMaxHeld)
+	hop.Default(&err, "router: Config.ReplayBytes", &c.ReplayBytes, DefaultReplayBytes)
+	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
+	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, DefaultMinBodyRate)
+	hop.Default(&err, "router: Config.ConnsPerWorker", &c.ConnsPerWorker, 4096)
+	hop.Default(&err, "router: Config.LinksPerWorker", &c.LinksPerWorker, 4)
+	hop.Default(&err, "router: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
+	hop.Default(&err, "router: Config.DialTimeout", &c.DialTimeout, time.Second)
 	if c.Dial == nil {
 		c.Dial = newDialer(c.DialTimeout).DialContext
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c, nil
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c, err
 }
 
 // bodyBytes is how much of a body has to come within each ClientTimeout.

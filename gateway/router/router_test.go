@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
@@ -25,6 +26,22 @@ func TestRouterConfigIsChecked(t *testing.T) {
 	}
 	if _, err := router.New(router.Config{Members: routertest.NewCluster(t)}); err == nil || !strings.Contains(err.Error(), "Keys") {
 		t.Error(err)
+	}
+	for field, cfg := range map[string]router.Config{
+		"Hold is -1ns":          {Hold: -1},
+		"MaxHeld is -1":         {MaxHeld: -1},
+		"ReplayBytes is -1":     {ReplayBytes: -1},
+		"ClientTimeout is -1s":  {ClientTimeout: -time.Second},
+		"MinBodyRate is -1":     {MinBodyRate: -1},
+		"ConnsPerWorker is -1":  {ConnsPerWorker: -1},
+		"LinksPerWorker is -1":  {LinksPerWorker: -1},
+		"MaxConnections is -20": {MaxConnections: -20},
+		"DialTimeout is -1s":    {DialTimeout: -time.Second},
+	} {
+		cfg.Members, cfg.Keys = routertest.NewCluster(t), kit.KeySources(t, "host")
+		if _, err := router.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "router: Config."+field) {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t)})
 	for range 2 {

@@ -39,6 +39,25 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 	}
 }
 
+func TestNegativeSettings(t *testing.T) {
+	for field, cfg := range map[string]worker.Config{
+		"QueuePerKey is -1":      {QueuePerKey: -1},
+		"Queue is -1":            {Queue: -1},
+		"MaxAwaiting is -2":      {MaxAwaiting: -2},
+		"AwaitTimeout is -1s":    {AwaitTimeout: -time.Second},
+		"StreamsPerLink is -1":   {StreamsPerLink: -1},
+		"AppConnections is -1":   {AppConnections: -1},
+		"MaxConnections is -1":   {MaxConnections: -1},
+		"AbandonedTimeout is -1": {AbandonedTimeout: -1},
+	} {
+		cfg.Members = kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))
+		cfg.Store = store.NewMemory(store.MemoryConfig{})
+		if _, err := worker.Start(t.Context(), cfg); err == nil || !strings.HasPrefix(err.Error(), "worker: Config."+field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
 // A worker is the member that Config.Members has, and starts as nobody else.
 func TestAWorkerIsItsMember(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())

@@ -23,6 +23,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
@@ -65,7 +66,16 @@ type Store interface {
 	Watch(ctx context.Context) <-chan struct{}
 }
 
-// Config configures a [Worker]. Members and Store are required.
+// Defaults of [Config].
+const (
+	DefaultQueuePerKey      = 1000
+	DefaultQueue            = 100_000
+	DefaultAppConnections   = 4096
+	DefaultAbandonedTimeout = time.Minute
+)
+
+// Config configures a [Worker]. Members and Store are required. A number or a
+// duration of 0 stands for the default; a negative one is an error of [Start].
 type Config struct {
 	Members gateway.Members // as a member with a Name, and an Addr on which the worker takes requests
 	Store   Store           // opened with the settings of Members
@@ -154,27 +164,18 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("worker: Config.Members is missing")
 	case c.Store == nil:
 		return c, errors.New("worker: Config.Store is missing")
-	case c.AbandonedTimeout < 0:
-		return c, fmt.Errorf("worker: Config.AbandonedTimeout is %v", c.AbandonedTimeout)
-	case c.AppConnections < 0:
-		return c, fmt.Errorf("worker: Config.AppConnections is %d", c.AppConnections)
-	case c.MaxConnections < 0:
-		return c, fmt.Errorf("worker: Config.MaxConnections is %d", c.MaxConnections)
 	}
-	if c.MaxConnections == 0 {
-		c.MaxConnections = conns.Default(conns.MaxOpenFiles())
-	}
-	c.AbandonedTimeout = cmp.Or(c.AbandonedTimeout, time.Minute)
-	c.QueuePerKey = cmp.Or(c.QueuePerKey, 1000)
-	c.Queue = cmp.Or(c.Queue, 100_000)
-	c.AppConnections = cmp.Or(c.AppConnections, 4096)
-	c.StreamsPerLink = cmp.Or(c.StreamsPerLink, 4096)
-	c.MaxAwaiting = cmp.Or(c.MaxAwaiting, 10_000)
-	c.AwaitTimeout = cmp.Or(c.AwaitTimeout, 2*time.Second)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c, nil
+	var err error
+	hop.Default(&err, "worker: Config.QueuePerKey", &c.QueuePerKey, DefaultQueuePerKey)
+	hop.Default(&err, "worker: Config.Queue", &c.Queue, DefaultQueue)
+	hop.Default(&err, "worker: Config.MaxAwaiting", &c.MaxAwaiting, 10_000)
+	hop.Default(&err, "worker: Config.AwaitTimeout", &c.AwaitTimeout, 2*time.Second)
+	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
+	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, DefaultAppConnections)
+	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
+	hop.Default(&err, "worker: Config.AbandonedTimeout", &c.AbandonedTimeout, DefaultAbandonedTimeout)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c, err
 }
 
 // Worker owns partitions and runs one execution at a time per key of them.

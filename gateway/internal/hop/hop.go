@@ -3,6 +3,7 @@
 package hop
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,15 @@ import (
 // OtherStore says that a worker uses another store than this process, here.
 func OtherStore(here ring.StoreID, m ring.Member) error {
 	return fmt.Errorf("%w: store: %v here, %v at worker %q (%s): give all members of a cluster the same --redis", ring.ErrSettings, here, m.StoreID, m.Name, m.Gossip)
+}
+
+// Default sets the field of a Config to its default if it is 0. If it is negative
+// that is an error, of which err keeps the first.
+func Default[T int | int64 | time.Duration](err *error, field string, value *T, def T) {
+	if *value < 0 && *err == nil {
+		*err = fmt.Errorf("%s is %v: it cannot be negative, and 0 stands for %v", field, *value, def)
+	}
+	*value = cmp.Or(*value, def)
 }
 
 // MaxRepeatedBody is the size of the largest body that is read before the request

@@ -37,7 +37,7 @@ type Config struct {
 	PingTimeout      time.Duration // how long it may stay silent then, or not take what is written, until it gets no new requests; 0 means 4 s
 	GiveUpTimeout    time.Duration // and how long until the requests that it has are given up; 0 means 30 s, never less than PingTimeout
 
-	Logger *slog.Logger // nil means slog.Default()
+	Logger *slog.Logger // default: discard
 }
 
 // withDefaults returns c with its zero fields filled in.
@@ -49,7 +49,7 @@ func (c Config) withDefaults() Config {
 	c.PingInterval = cmp.Or(c.PingInterval, time.Second)
 	c.PingTimeout = cmp.Or(c.PingTimeout, 4*time.Second)
 	c.GiveUpTimeout = max(cmp.Or(c.GiveUpTimeout, 30*time.Second), c.PingTimeout)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Store == nil {
 		c.Store = func() uint64 { return 0 }
 	}

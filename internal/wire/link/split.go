@@ -16,7 +16,7 @@ import (
 type SplitConfig struct {
 	Timeout time.Duration // for the first bytes, and for TLS, to come in; 0 means 10 s
 	Pending int           // connections that may wait at once, for that or to be accepted; 0 means 4096. Another one closes the one that has waited longest, once that has for 1 s
-	Logger  *slog.Logger  // nil means slog.Default()
+	Logger  *slog.Logger  // default: discard
 }
 
 // Split takes connections from ln and tells links from anything else by the
@@ -32,7 +32,7 @@ func Split(ln net.Listener, cfg SplitConfig) (links, others net.Listener) {
 	if cfg.Pending <= 0 {
 		cfg.Pending = 4096
 	}
-	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &splitter{ln: ln, cfg: cfg, fewer: make(chan struct{}, 1)}
 	s.links, s.others = newPart(s), newPart(s)
 	go s.accept()

@@ -28,7 +28,7 @@ const admittedAfter = 10 * time.Millisecond
 // sleep until the prober gets through or the owner is learned from another
 // request, so that a crowd costs a worker no more than one request.
 type holding struct {
-	patience time.Duration // how long a request waits; 0 or less: not at all
+	patience time.Duration // how long a request waits; less than 1 ms: not at all
 	limit    int           // on waiters
 	jitter   func(time.Duration) time.Duration
 
@@ -96,7 +96,7 @@ type waiter struct {
 // more follows. seen is what the last round went by, and why how it failed.
 func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
-	if r.patience <= 0 {
+	if r.patience < time.Millisecond {
 		return r.unreachable(p, why)
 	}
 	var ok bool
