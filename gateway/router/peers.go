@@ -94,9 +94,10 @@ func (p *peer) leave() {
 }
 
 func (ps *peers) newPeer(addr string) *peer {
-	p := &peer{addr: addr, link: ps.newLink(addr)}
+	dial := func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", addr) }
+	p := &peer{addr: addr, link: &link.Client{Addr: addr, Conns: ps.links, Config: ps.link, Dial: dial}}
 	p.plain.Conns = ps.conns
-	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.dialPlain(ctx, ps.dial) }
+	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, dial) }
 	return p
 }
 
@@ -121,86 +122,34 @@ const (
 // not dial it. While it is failing, one request at a time may try, in growing
 // intervals.
 type health struct {
-	failing atomic.Bool
-
 	mu      sync.Mutex
-	probing bool
-	pause   time.Duration
-	next    time.Time
+	pause   time.Duration // after the last failure; 0 when the worker is not failing
+	next    time.Time     // when the pause ends
+	probing bool          // a request tries
 }
 
-// admit reports whether a request may try. Each one that does ends in worked,
-// failed or abandon.
-func (h *health) admit() bool {
-	if !h.failing.Load() {
-		return true
-	}
+// dial connects to the worker, or returns errFailing.
+func (h *health) dial(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.failing.Load() {
-		return true
-	}
-	if h.probing || time.Now().Before(h.next) {
-		return false
-	}
-	h.probing = true
-	return true
-}
-
-func (h *health) worked() {
-	if !h.failing.Load() {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probing, h.pause = false, 0
-	h.failing.Store(false)
-}
-
-func (h *health) failed() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.failing.Load() && !h.probing {
-		return // began before the failure that is already known
-	}
-	h.pause = min(max(2*h.pause, firstRetry), lastRetry)
-	h.next = time.Now().Add(h.pause)
-	h.probing = false
-	h.failing.Store(true)
-}
-
-// abandon ends a try that has shown nothing.
-func (h *health) abandon() {
-	if !h.failing.Load() {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.probing = false
-}
-
-func (ps *peers) newLink(addr string) *link.Client {
-	return &link.Client{
-		Addr:   addr,
-		Conns:  ps.links,
-		Config: ps.link,
-		Dial:   func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", addr) },
-	}
-}
-
-// dialPlain connects to the worker for plain HTTP.
-func (p *peer) dialPlain(ctx context.Context, dial func(ctx context.Context, network, addr string) (net.Conn, error)) (net.Conn, error) {
-	if !p.health.admit() {
+	failing := h.pause > 0
+	if failing && (h.probing || time.Now().Before(h.next)) {
+		h.mu.Unlock()
 		return nil, errFailing
 	}
-	c, err := dial(ctx, "tcp", p.addr)
-	switch {
+	h.probing = failing
+	h.mu.Unlock()
+	c, err := dial(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch known := !failing && h.pause > 0; {
 	case err == nil:
-		p.health.worked()
+		h.pause, h.probing = 0, false
+	case known: // it began before the failure
 	case ctx.Err() != nil:
-		p.health.abandon()
+		h.probing = false
 	default:
-		p.health.failed()
+		h.pause = min(max(2*h.pause, firstRetry), lastRetry)
+		h.next, h.probing = time.Now().Add(h.pause), false
 	}
 	return c, err
 }

@@ -67,6 +67,20 @@ func routingMutations() []mutation {
 			test: "./gateway/router -timeout 60s -run '^TestABodySentIsNotRepeated$/^front$'",
 		},
 		{
+			rule: "a worker that could not be reached is dialled in growing intervals",
+			file: "gateway/router/peers.go",
+			old:  "(h.probing || time.Now().Before(h.next))",
+			new:  "h.probing",
+			test: "./gateway/router -run '^TestHeldRequestWakesWhenAWorkerListens$'",
+		},
+		{
+			rule: "one request at a time dials a worker that could not be reached",
+			file: "gateway/router/peers.go",
+			old:  "(h.probing || time.Now().Before(h.next))",
+			new:  "time.Now().Before(h.next)",
+			test: "./gateway/router -run '^TestHeldRequestWakesWhenAWorkerListens$'",
+		},
+		{
 			rule: "no more requests wait for an owner than the limit",
 			file: hold,
 			old:  "h.Holding.Add(1) > int64(h.limit)",
