@@ -93,10 +93,10 @@ func (t *Table) TryLock(key string) (token int64, err error) {
 	}
 	if e := t.keys.find(key); e != nil && (e.token != 0 || e.blocked) {
 		return 0, ErrLocked
-	} else if e != nil || t.exhausted() {
+	} else if e != nil || t.exhaustedLocked() {
 		return 0, ErrExhausted
 	}
-	return t.grant(t.keys.add(key)), nil
+	return t.grantLocked(t.keys.add(key)), nil
 }
 
 // Unlock ends the execution that holds key with token, and gives the key to
@@ -151,7 +151,7 @@ func (t *Table) Open(first, limit int64, blocked []string) {
 	for _, key := range blocked {
 		t.keys.need(key).blocked = true
 	}
-	next := t.raise(first, limit)
+	next := t.raiseLocked(first, limit)
 	t.mu.Unlock()
 	wake(next)
 }
@@ -164,7 +164,7 @@ func (t *Table) Advance(first, limit int64) {
 	t.mu.Lock()
 	var next *waiter
 	if !t.closed {
-		next = t.raise(first, limit)
+		next = t.raiseLocked(first, limit)
 	}
 	t.mu.Unlock()
 	wake(next)
@@ -178,7 +178,7 @@ func (t *Table) Unblock(key string) {
 	var next *waiter
 	if e := t.keys.find(key); e != nil && e.blocked {
 		e.blocked = false
-		next = t.pass(e)
+		next = t.passLocked(e)
 	}
 	t.mu.Unlock()
 	wake(next)
@@ -189,7 +189,7 @@ func (t *Table) Unblock(key string) {
 func (t *Table) Exhausted() (last int64, exhausted bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.minted, !t.closed && t.exhausted()
+	return t.minted, !t.closed && t.exhaustedLocked()
 }
 
 // Queued returns how many callers wait for key.
@@ -214,17 +214,17 @@ func (t *Table) enter(key string) (token int64, w *waiter, err error) {
 	t.mu.Lock()
 	if t.closed {
 		err = ErrClosed
-	} else if e := t.keys.find(key); e == nil && !t.exhausted() {
-		token = t.grant(t.keys.add(key))
+	} else if e := t.keys.find(key); e == nil && !t.exhaustedLocked() {
+		token = t.grantLocked(t.keys.add(key))
 	} else {
-		w, err = t.enqueue(e, key)
+		w, err = t.enqueueLocked(e, key)
 	}
 	t.mu.Unlock()
 	return token, w, err
 }
 
-// enqueue queues a waiter for key, whose entry is e if it has one.
-func (t *Table) enqueue(e *entry, key string) (*waiter, error) {
+// enqueueLocked queues a waiter for key, whose entry is e if it has one.
+func (t *Table) enqueueLocked(e *entry, key string) (*waiter, error) {
 	if t.Queue == nil {
 		t.Queue = new(Queue)
 	}
@@ -270,11 +270,11 @@ func (t *Table) abandon(w *waiter) (next *waiter) {
 	case waiting:
 		e.remove(w)
 		t.Queue.leave()
-		t.recycle(w)
-		return t.pass(e)
+		t.recycleLocked(w)
+		return t.passLocked(e)
 	case granted:
 		e.holder, e.token = nil, 0
-		return t.pass(e)
+		return t.passLocked(e)
 	}
 	return nil
 }
@@ -294,11 +294,11 @@ func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bo
 	}
 	listed = e.listed
 	if e.holder != nil {
-		t.recycle(e.holder)
+		t.recycleLocked(e.holder)
 		e.holder = nil
 	}
 	e.token, e.listed = 0, false
-	next = t.pass(e)
+	next = t.passLocked(e)
 	t.mu.Unlock()
 	return listed, next, true
 }
@@ -330,8 +330,8 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 	return held, bounced
 }
 
-// raise raises the range of tokens and passes on the keys that nobody holds.
-func (t *Table) raise(first, limit int64) (next *waiter) {
+// raiseLocked raises the range of tokens and passes on the keys that nobody holds.
+func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 	if first > t.minted {
 		t.minted = first - 1
 	}
@@ -340,7 +340,7 @@ func (t *Table) raise(first, limit int64) (next *waiter) {
 	}
 	for e := range t.keys.all {
 		if e.token == 0 {
-			if w := t.pass(e); w != nil {
+			if w := t.passLocked(e); w != nil {
 				w.next, next = next, w
 			}
 		}
@@ -348,36 +348,36 @@ func (t *Table) raise(first, limit int64) (next *waiter) {
 	return next
 }
 
-// pass gives the key of e to the first that waits for it, if nobody holds it
+// passLocked gives the key of e to the first that waits for it, if nobody holds it
 // and there is a token for it, or forgets it. It returns the waiter to wake.
-func (t *Table) pass(e *entry) *waiter {
+func (t *Table) passLocked(e *entry) *waiter {
 	if e.idle() {
 		t.keys.drop(e)
 		return nil
 	}
-	if e.token != 0 || e.blocked || t.exhausted() {
+	if e.token != 0 || e.blocked || t.exhaustedLocked() {
 		return nil
 	}
 	w := e.first
 	e.remove(w)
 	t.Queue.leave()
-	w.token = t.grant(e)
+	w.token = t.grantLocked(e)
 	w.state.Store(granted)
 	e.holder = w
 	return w
 }
 
-func (t *Table) grant(e *entry) int64 {
+func (t *Table) grantLocked(e *entry) int64 {
 	t.minted++
 	e.token = t.minted
 	return t.minted
 }
 
-// recycle keeps w for reuse. No wake-up may be on its way to it.
-func (t *Table) recycle(w *waiter) {
+// recycleLocked keeps w for reuse. No wake-up may be on its way to it.
+func (t *Table) recycleLocked(w *waiter) {
 	w.entry = nil
 	w.state.Store(waiting)
 	t.spares.put(w)
 }
 
-func (t *Table) exhausted() bool { return t.limit != 0 && t.minted+1 >= t.limit }
+func (t *Table) exhaustedLocked() bool { return t.limit != 0 && t.minted+1 >= t.limit }

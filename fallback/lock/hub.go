@@ -321,7 +321,7 @@ func (h *lockHub) receive(m any) {
 	switch m := m.(type) {
 	case *redis.Message:
 		if t := h.topics[m.Channel]; t != nil {
-			t.ring(m.Payload)
+			t.ringLocked(m.Payload)
 		}
 	case *redis.Subscription:
 		t := h.topics[m.Channel]
@@ -329,12 +329,12 @@ func (h *lockHub) receive(m any) {
 			return
 		}
 		t.heard = m.Kind == "subscribe" || m.Kind == "ssubscribe"
-		t.ring("")
+		t.ringLocked("")
 	}
 }
 
-// ring rings for the owner who is next, or for all if that is nobody.
-func (t *lockTopic) ring(next string) {
+// ringLocked rings for the owner who is next, or for all if next is "".
+func (t *lockTopic) ringLocked(next string) {
 	for b := range t.bells {
 		if next == "" || next == b.owner {
 			b.ring()
@@ -348,7 +348,7 @@ func (h *lockHub) lost() {
 	defer h.mu.Unlock()
 	for _, t := range h.topics {
 		t.heard = false
-		t.ring("")
+		t.ringLocked("")
 	}
 }
 

@@ -336,7 +336,7 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	if left := c.list.Leave(patience(ctx, 1500*time.Millisecond)); err == nil && left != nil {
 		err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)
 	}
-	c.end()
+	c.endLocked()
 	return err
 }
 
@@ -359,13 +359,13 @@ func (c *Cluster) Close() error {
 	c.ending.Lock()
 	defer c.ending.Unlock()
 	if !c.ended {
-		c.end()
+		c.endLocked()
 	}
 	return nil
 }
 
-// end needs c.ending.
-func (c *Cluster) end() {
+// endLocked ends all that runs.
+func (c *Cluster) endLocked() {
 	c.ended = true
 	c.stop()
 	c.tasks.Wait()

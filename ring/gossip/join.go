@@ -66,11 +66,11 @@ func (j *joiner) add(addrs []string) {
 			j.targets[addr] = &target{added: now, delay: joinInterval}
 		}
 	}
-	j.forget(now)
+	j.forgetLocked(now)
 }
 
-// forget drops added targets that are too old or too many. It needs j.mu.
-func (j *joiner) forget(now time.Time) {
+// forgetLocked drops added targets that are too old or too many.
+func (j *joiner) forgetLocked(now time.Time) {
 	type aged struct {
 		addr  string
 		added time.Time
@@ -156,7 +156,7 @@ func (j *joiner) round() []error {
 func (j *joiner) due(now time.Time) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.forget(now)
+	j.forgetLocked(now)
 	var due []string
 	for addr, t := range j.targets {
 		if !now.Before(t.next) {

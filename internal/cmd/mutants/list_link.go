@@ -15,7 +15,7 @@ func linkMutations() []mutation {
 			file: "localmutex/table.go",
 			old: `	case granted:
 		e.holder, e.token = nil, 0
-		return t.pass(e)
+		return t.passLocked(e)
 	}
 `,
 			new:  "	}\n",
@@ -59,8 +59,8 @@ func linkMutations() []mutation {
 		{
 			rule: "a blocked key is granted to nobody",
 			file: "localmutex/table.go",
-			old:  "	if e.token != 0 || e.blocked || t.exhausted() {",
-			new:  "	if e.token != 0 || t.exhausted() {",
+			old:  "	if e.token != 0 || e.blocked || t.exhaustedLocked() {",
+			new:  "	if e.token != 0 || t.exhaustedLocked() {",
 			test: explore,
 		},
 		{
