@@ -181,25 +181,17 @@ func (s *offeredStore) Watch(ctx context.Context) <-chan struct{} {
 	}
 	go func() {
 		defer close(out)
-		for ctx.Err() == nil {
+		for {
 			store, changed := s.get()
-			watch, cancel := context.WithCancel(ctx)
-			hints := store.Watch(watch)
-			for over := false; !over; {
-				select {
-				case _, ok := <-hints:
-					if !ok {
-						hints = nil
-					}
-					hint()
-				case <-changed:
-					over = true
-				case <-ctx.Done():
-					over = true
-				}
+			for range store.Watch(ctx) { // until look closes the store
+				hint()
 			}
-			cancel()
-			hint()
+			select {
+			case <-changed:
+				hint()
+			case <-ctx.Done():
+				return
+			}
 		}
 	}()
 	return out

@@ -25,7 +25,7 @@ type clocked struct {
 func onEachClock(t *testing.T, test func(c *clocked)) {
 	t.Run("memory", func(t *testing.T) {
 		clock := newFakeClock()
-		m := NewMemory(MemoryConfig{NewCluster: true, Now: clock.now})
+		m := NewMemory(MemoryConfig{NewCluster: true, Clock: clock.now})
 		c := &clocked{T: t, store: m, advance: clock.advance, restart: func() { m.Restart(m.Backup()) }}
 		c.refresh()
 		test(c)

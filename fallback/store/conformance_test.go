@@ -36,7 +36,7 @@ func TestConformanceMemory(t *testing.T) {
 			Now:    clock.now,
 			Open: func(t *testing.T, newCluster bool) storetest.Store {
 				if memory == nil {
-					memory = NewMemory(MemoryConfig{Settings: ring.Settings{TTL: shortTTL}, NewCluster: newCluster, Now: clock.now})
+					memory = NewMemory(MemoryConfig{Settings: ring.Settings{TTL: shortTTL}, NewCluster: newCluster, Clock: clock.now})
 				} else if newCluster {
 					memory.newCluster = true
 				}

@@ -21,7 +21,7 @@ const tombstone = time.Hour
 type MemoryConfig struct {
 	Settings   ring.Settings    // as in Config; the same for all who share the store
 	NewCluster bool             // as in Config
-	Now        func() time.Time // default: time.Now
+	Clock      func() time.Time // default: time.Now
 }
 
 // Memory is a store within one process, for a single worker and for tests.
@@ -53,7 +53,7 @@ type memoryData struct {
 	starts     map[string]memoryStart
 	lost       bool          // a part of it, since the generation began
 	clock      time.Time     // the latest
-	lag        time.Duration // by how much Now was set back
+	lag        time.Duration // by how much the clock was set back
 }
 
 type memoryPartition struct {
@@ -80,7 +80,7 @@ func NewMemory(o MemoryConfig) *Memory {
 	m := &Memory{
 		settings:   o.Settings.WithDefaults(),
 		id:         o.Settings.Store,
-		now:        o.Now,
+		now:        o.Clock,
 		newCluster: o.NewCluster,
 		data:       newMemoryData(),
 		watchers:   map[chan struct{}]struct{}{},

@@ -17,7 +17,7 @@ type memoryTest struct {
 func newMemoryTest(t *testing.T) *memoryTest {
 	t.Helper()
 	m := &memoryTest{T: t, clock: newFakeClock()}
-	m.store = NewMemory(MemoryConfig{NewCluster: true, Now: m.clock.now})
+	m.store = NewMemory(MemoryConfig{NewCluster: true, Clock: m.clock.now})
 	m.refresh()
 	return m
 }

@@ -22,7 +22,7 @@ func newBehindCluster(t *testing.T, partitions int) (c *workertest.Cluster, lose
 	st := store.NewMemory(store.MemoryConfig{
 		Settings:   ring.Settings{Ring: c.Ring},
 		NewCluster: true,
-		Now:        func() time.Time { return time.Now().Add(time.Duration(-behind.Load())) },
+		Clock:      func() time.Time { return time.Now().Add(time.Duration(-behind.Load())) },
 	})
 	c.Store = st
 	return c, func() {
