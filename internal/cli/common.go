@@ -30,7 +30,7 @@ type Common struct {
 	DrainTimeout time.Duration
 
 	keys []string
-	log  Log
+	log  logFlags
 }
 
 // Define defines the flags, with the defaults of --gossip and --join. The
@@ -45,7 +45,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.Address(&c.Gossip.Bind, "gossip", bind, "`address` for gossip, UDP and TCP")
 	f.String(&c.Gossip.Advertise, "gossip-advertise", "", "host or host:port `address` at which members reach --gossip, if it is another one")
 	f.List(&c.Gossip.Seeds, "join", ", ", join, "gossip `addresses` of members to join, separated by commas; may be repeated")
-	f.Var((*Keyring)(&c.Gossip.Keyring), "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by commas; the first one encrypts")
+	f.Var((*keyring)(&c.Gossip.Keyring), "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by commas; the first one encrypts")
 	f.Int(&settings.Ring.Partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
 	f.Group("Ownership")
 	f.String(&c.Redis, "redis", "", "`URL` of the Redis that keeps who owns what, the same on all members; without it a router runs a store of its own, which workers use and which is for one machine")
@@ -53,7 +53,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.Bool(&c.NewCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty store; only for the very first start of a cluster")
 	f.Duration(&c.DrainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for finishing requests on SIGTERM, and for handing partitions over")
 	f.Group("Log")
-	c.log.Define(f)
+	c.log.define(f)
 }
 
 // Parse parses the arguments as Flags.Parse does, and checks the values.
@@ -86,7 +86,7 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 // Logger returns the logger that the flags ask for, which writes to w. It gets
 // what go-redis logs, too, and until stop is called each SIGHUP.
 func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
-	logger = c.log.Logger(w)
+	logger = c.log.logger(w)
 	fallback.LogRedis(logger, slog.LevelDebug)
 	return logger, logHangups(logger)
 }
@@ -101,20 +101,20 @@ func MachineName(addr net.Addr) (string, error) {
 	return host + "-" + port, nil
 }
 
-// Log holds the flags of a command's log.
-type Log struct {
+// logFlags holds the flags of a command's log.
+type logFlags struct {
 	format string
 	level  slog.Level
 }
 
-// Define defines --log and --log-level.
-func (l *Log) Define(f *Flags) {
+// define defines --log and --log-level.
+func (l *logFlags) define(f *Flags) {
 	f.Choice(&l.format, "log", "`format` of the log on standard error: text or json", "text", "json")
 	f.Var((*level)(&l.level), "log-level", "lowest `level` that is logged: debug, info, warn or error")
 }
 
-// Logger returns the logger that the flags ask for, which writes to w.
-func (l *Log) Logger(w io.Writer) *slog.Logger {
+// logger returns the logger that the flags ask for, which writes to w.
+func (l *logFlags) logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.level}
 	if l.format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
@@ -133,17 +133,17 @@ func (l *level) Set(s string) error {
 	return nil
 }
 
-// Keyring is the value of --gossip-key: one or more keys of 16, 24 or 32
+// keyring is the value of --gossip-key: one or more keys of 16, 24 or 32
 // bytes, written as hex or base64 and separated by commas. The first one
 // encrypts; all of them decrypt, so that a key can be changed without a gap.
-type Keyring [][]byte
+type keyring [][]byte
 
 // String returns nothing, so that no help and no log shows a key.
-func (k *Keyring) String() string { return "" }
+func (k *keyring) String() string { return "" }
 
 // Set reads keys; what it reads replaces what was there.
-func (k *Keyring) Set(s string) error {
-	var keys Keyring
+func (k *keyring) Set(s string) error {
+	var keys keyring
 	for item := range strings.SplitSeq(s, ",") {
 		key, err := decodeKey(strings.TrimSpace(item))
 		if err != nil {

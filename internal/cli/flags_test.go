@@ -20,8 +20,8 @@ type options struct {
 	keys    []string
 	size    int
 	fresh   bool
-	keyring Keyring
-	log     Log
+	keyring keyring
+	log     logFlags
 }
 
 func define(o *options) *Flags {
@@ -35,7 +35,7 @@ func define(o *options) *Flags {
 	f.Int(&o.size, "partitions", 4096, 1, "`number` of partitions, "+strings.Repeat("the same on all members, ", 5))
 	f.Bool(&o.fresh, "new-cluster", "the store is new")
 	f.Var(&o.keyring, "gossip-key", "`key` of gossip")
-	o.log.Define(f)
+	o.log.define(f)
 	return f
 }
 
@@ -61,7 +61,7 @@ func TestPrecedence(t *testing.T) {
 		t.Errorf("key = %q, want %q", o.keys, want)
 	}
 	var out bytes.Buffer
-	o.log.Logger(&out).Debug("shown")
+	o.log.logger(&out).Debug("shown")
 	if !strings.Contains(out.String(), "shown") {
 		t.Error("KEYWAY_LOG_LEVEL=debug had no effect")
 	}
