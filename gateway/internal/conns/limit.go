@@ -17,12 +17,12 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// spareFiles returns how many of that many open files are left for connections
-// and what they may need: all but 64, or but an eighth if that is more.
+// spareFiles returns how many of a limit of open files are left for connections
+// and what they need: all but 64, or but an eighth if that is more.
 func spareFiles(files uint64) uint64 { return files - min(max(64, files/8), files) }
 
-// Default returns how many clients' connections fit into that many
-// open files, where each may need another connection to a worker or an app.
+// Default returns how many clients' connections fit into a limit of open files,
+// where each may need another connection to a worker or an app.
 func Default(files uint64) int {
 	return int(max(spareFiles(min(files, 1<<30))/2, 1))
 }
@@ -171,7 +171,7 @@ type Served struct {
 	idle map[net.Conn]int64 // tick since when each has been without a request; guarded by mu
 }
 
-// Note takes down what a connection does.
+// Note takes down the new state of a connection.
 func (s *Served) Note(conn net.Conn, state http.ConnState, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -35,7 +35,7 @@ type Conn struct {
 	running   int                // handlers, those of closed streams included
 	resets    []uint32           // streams that were reset last, in a circle
 	reset     int                // how many ever were
-	allowance int                // what the client may yet do of what costs more than it brings
+	allowance int                // see allowanceMax
 
 	receive int // bytes of bodies that the client may send
 	owed    int // bytes that were read and not yet granted again
@@ -71,8 +71,9 @@ const (
 	lingerTicks = 5 // for the client to read the last frames
 )
 
-// What a client may do of what costs more than it brings: allowanceMax at
-// once, and allowanceTick more at each tick.
+// Bounds of frames that cost the server more than they bring the client: each
+// takes from an allowance of allowanceMax at most, which each tick raises by
+// allowanceTick.
 const (
 	allowanceMax  = 10_000
 	allowanceTick = 1_000
@@ -111,7 +112,7 @@ func (c *Conn) Serve(read []byte) {
 	}
 }
 
-// hello sends what a server sends first.
+// hello sends the server's SETTINGS, and the connection's receive window.
 func (c *Conn) hello() {
 	var settings []byte
 	settings = appendSetting(settings, settingMaxStreams, uint32(c.srv.MaxStreams))
@@ -188,8 +189,8 @@ func (c *Conn) await() {
 	}
 }
 
-// end ends what is served, and the connection, when reading has come to an end:
-// the client is told why, if it is its fault, and given time to read that.
+// end ends the streams and the connection after reading has failed with err. A
+// client whose fault it is is told why, and given time to read that.
 func (c *Conn) end(err error) {
 	broken, ok := errors.AsType[*connError](err)
 	c.mu.Lock()
@@ -329,7 +330,7 @@ func (c *Conn) quietLocked() bool { return len(c.streams) == 0 && c.running == 0
 // Close ends the connection at once. It may be called more than once.
 func (c *Conn) Close() { c.kill() }
 
-// chargeLocked counts what costs more than it brings.
+// chargeLocked takes a cost from the allowance.
 func (c *Conn) chargeLocked(cost int) error {
 	if c.allowance -= cost; c.allowance < 0 {
 		return fatal(EnhanceYourCalm, "too much that leads to nothing")

@@ -94,8 +94,8 @@ func (b *block) begin(p purpose, f frame, limit int) {
 // maxFields is how many fields a list may have.
 const maxFields = 200
 
-// excess is how many times as many fields, and bytes of them, as are taken are
-// decoded before the connection is given up.
+// excess bounds the fields of a list that are decoded, and their bytes: beyond so
+// many times the bounds of what is taken the connection is given up.
 const excess = 4
 
 // flood reports whether more was decoded than a client has reason to send.

@@ -7,7 +7,7 @@ const inSize = 40 << 10
 
 var inPool = sync.Pool{New: func() any { return new([inSize]byte) }}
 
-// input is what has been read and not been worked on.
+// input holds bytes that were read and not yet parsed.
 type input struct {
 	in   []byte // of inPool; nil while nothing has come
 	r, w int    // the bytes are in[r:w]

@@ -21,7 +21,7 @@ const (
 
 var outPool = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
 
-// output is what is to be sent.
+// output holds the frames that are to be sent.
 type output struct {
 	buf     []byte
 	pooled  *[]byte // that buf came from
@@ -64,7 +64,7 @@ func (c *Conn) controlLocked(frames []byte) {
 	c.startLocked()
 }
 
-// startLocked sees that someone writes.
+// startLocked starts the goroutine that writes, unless it runs.
 func (c *Conn) startLocked() {
 	if !c.out.writing {
 		c.out.writing = true
@@ -187,7 +187,7 @@ func (c *Conn) fieldsLocked(stream uint32, status int, fieldsLocked []Field, end
 	appendFrame(o.buf[:start], f)
 }
 
-// statusText returns what stays the same for as long as the program runs.
+// statusText returns a status as text, which for most takes no memory.
 func statusText(status int) string {
 	switch status {
 	case 200:
@@ -216,7 +216,7 @@ func appendBlock(b []byte, f frame, block []byte) []byte {
 	return b
 }
 
-// Bounds of what is remembered to find fields that are always the same.
+// Bounds of output.known.
 const (
 	maxKnown      = 64
 	maxKnownValue = 1 << 10

@@ -166,7 +166,7 @@ func (c *Conn) fragment(f frame, p []byte) error {
 	return err
 }
 
-// take does what a list of fields means. It returns a stream whose handler is to
+// take acts on a list of fields that is complete. It returns a stream whose handler is to
 // run.
 func (c *Conn) take(b *block) (*Stream, error) {
 	c.mu.Lock()
@@ -293,7 +293,7 @@ func (c *Conn) resetByLocked(f frame, p []byte) error {
 	return c.chargeLocked(calmFrame)
 }
 
-// priorityLocked takes what RFC 9113, section 5.3, has abolished.
+// priorityLocked takes PRIORITY, which RFC 9113, section 5.3, has abolished.
 func (c *Conn) priorityLocked(f frame, p []byte) error {
 	switch {
 	case f.stream == 0:
@@ -306,7 +306,7 @@ func (c *Conn) priorityLocked(f frame, p []byte) error {
 	return c.chargeLocked(calmFrame)
 }
 
-// settingsLocked takes what the client wishes.
+// settingsLocked takes SETTINGS.
 func (c *Conn) settingsLocked(f frame, p []byte) error {
 	switch {
 	case f.stream != 0:
@@ -376,10 +376,11 @@ func (c *Conn) pingLocked(f frame, p []byte) error {
 	return c.chargeLocked(calmFrame)
 }
 
-// tinyGrant is below what a client has reason to grant at once.
+// tinyGrant is the size below which WINDOW_UPDATE costs something: a client has
+// no reason for it.
 const tinyGrant = 256
 
-// windowUpdateLocked takes credit.
+// windowUpdateLocked takes WINDOW_UPDATE.
 func (c *Conn) windowUpdateLocked(f frame, p []byte) error {
 	if len(p) != 4 {
 		return fatal(FrameSizeError, "WINDOW_UPDATE")

@@ -162,7 +162,7 @@ func (s *Stream) finish() {
 	freeFields(s.fields)
 }
 
-// wakeLocked lets those look again who wait for the client.
+// wakeLocked wakes the goroutines that wait for the client.
 func (s *Stream) wakeLocked() { s.cond.Broadcast() }
 
 // Read reads the request's body. Its error wraps [os.ErrDeadlineExceeded] if

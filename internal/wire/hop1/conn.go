@@ -62,8 +62,8 @@ func (c *conn) start(out, in []byte) (n int, err error) {
 	return c.got, err
 }
 
-// writeThenRead is for raw.Read. What it writes it writes when raw.Read has
-// made ready to wait, so that it can wait for the answer at once, without
+// writeThenRead is for raw.Read. It writes the request after raw.Read has made
+// ready to wait, so that it can wait for the answer at once, without
 // looking first whether there is one.
 func (c *conn) writeThenRead(fd uintptr) bool {
 	if c.written {

@@ -236,8 +236,8 @@ func (x *Exchange) begin() error {
 	return nil
 }
 
-// took says that the last n bytes before buf[w] have just been read. When they
-// end the body, the connection is released.
+// took takes the last n bytes before buf[w], which have just been read, as part of
+// the body. When they end it, the connection is released.
 func (x *Exchange) took(n int) {
 	switch x.body {
 	case bodyLength:

@@ -21,8 +21,8 @@ var ErrFull = errors.New("hop1: all connections are in use")
 // idlePeriod is the default of Pool.Idle.
 const idlePeriod = 45 * time.Second
 
-// freshTries is how many new connections a request is given, each of which
-// ended before anything could be written to it.
+// freshTries bounds the new connections for a request that end before anything
+// could be written to them.
 const freshTries = 3
 
 // Pool keeps connections to a server. Its fields must not change after the
@@ -151,7 +151,7 @@ func (p *Pool) giveUp(ctx context.Context, c *conn) {
 	p.drop(c)
 }
 
-// sweepIdle closes what has lain idle since before the last time.
+// sweepIdle closes the connections that have lain idle since before its last call.
 func (p *Pool) sweepIdle() {
 	p.mu.Lock()
 	n := 0

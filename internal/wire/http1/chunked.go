@@ -8,7 +8,7 @@ import (
 // errChunked means that a body's chunks are malformed.
 var errChunked = errors.New("http1: malformed chunks")
 
-// Bounds of what is not data among chunks.
+// Bounds of the bytes of a chunked body that are no data.
 const (
 	maxTrailer = 16 << 10
 	maxExcess  = 2 << 10 // more than 16 bytes for each chunk and two for each byte of data
@@ -26,7 +26,7 @@ type Chunked struct {
 	start   int    // of the present line of trailer
 }
 
-// chunkPlace is what the next byte belongs to.
+// chunkPlace is the part of a chunked body that the next byte belongs to.
 type chunkPlace uint8
 
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// Verdict is what Head.Parse says of the bytes it was given.
+// Verdict is the outcome of parsing the bytes of a head.
 type Verdict uint8
 
 // The verdicts on a head.

@@ -2,6 +2,6 @@ package http1
 
 import "unsafe"
 
-// Text shares b's memory, which stays as it is for as long as the request is
-// worked on.
+// Text returns b as a string that shares its memory, which must not change while
+// the string is used.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -33,7 +33,7 @@ func (p *bufferPool) get(n int) *buffer {
 	return &buffer{b: make([]byte, 0, size)}
 }
 
-// put takes a buffer back; one that was grown to an odd size is dropped.
+// put takes a buffer back; one that was grown to another size is dropped.
 func (p *bufferPool) put(b *buffer) {
 	if b == nil {
 		return

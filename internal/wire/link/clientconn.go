@@ -86,9 +86,8 @@ func (cc *clientConn) run() {
 	}
 }
 
-// abort ends what the connection still carried, of which the kernel took that
-// many bytes. It returns how many requests may have run, and how many did not
-// start.
+// abort ends the requests of a connection of whose bytes the kernel took handed.
+// It returns how many may have run, and how many did not start.
 func (cc *clientConn) abort(handed int64) (lost, unsent int) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
@@ -131,7 +130,7 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 	return &st.resp, nil
 }
 
-// inlineBody is how much body goes out in one piece with the head, so that
+// inlineBody is the longest body that goes out in one piece with the head, so that
 // nothing has to wait in between.
 const inlineBody = maxData
 
@@ -202,8 +201,8 @@ func (cc *clientConn) room() int64 {
 	return cc.peer.streams - int64(len(cc.streams))
 }
 
-// unlessFull returns cc, which had so much room when it was chosen. Should others
-// have filled it meanwhile, the request goes to the next one.
+// unlessFull returns cc, unless it had no room when it was chosen. Should other
+// requests have filled it meanwhile, this one goes to the next connection.
 func (cc *clientConn) unlessFull(room int64) (*clientConn, error) {
 	if room <= 0 {
 		return nil, ErrTooManyStreams
@@ -273,8 +272,8 @@ func (cc *clientConn) forgetLocked(st *clientStream) {
 	}
 }
 
-// drain opens no stream any more; those above last, by the peer's word, did
-// not start. The connection ends with the last of the others.
+// drain opens no streams any more. Streams above last did not start, as the peer
+// says; the connection ends with the last of the others.
 func (cc *clientConn) drain(last uint64) {
 	cc.busy.Store(true)
 	cc.mu.Lock()
@@ -321,7 +320,7 @@ func (cc *clientConn) frame(h header) error {
 	return nil
 }
 
-// resetError is what the reset of a stream means to the client.
+// resetError returns the error of a stream that the server has reset.
 func resetError(code Code) error {
 	if code == CodeTooLarge {
 		return notStarted(ErrHeaderTooLarge)

@@ -16,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
-// Config is what both ends of a link are configured with. The zero value
+// Config has the settings of both ends of a link. The zero value
 // works; Cluster and Digest must be equal at both ends.
 type Config struct {
 	Cluster string // name of the cluster

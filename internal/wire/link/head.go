@@ -121,8 +121,8 @@ func decodeRequest(p []byte) (requestHead, error) {
 // maxInterim is how many interim answers there may be to a request.
 const maxInterim = 8
 
-// isInterim reports whether a head with the status announces another one. 100
-// and 101 are of one connection.
+// isInterim reports whether a head with the status is followed by another head. 100
+// and 101 are about one connection.
 func isInterim(status int) bool { return 102 <= status && status <= 199 }
 
 // responseHead is the payload of a response frame.

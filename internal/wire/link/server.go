@@ -127,7 +127,7 @@ func (s *Server) ServeConn(nc net.Conn) error {
 	return err
 }
 
-// begin begins the server's knowledge of a connection.
+// begin registers a connection, if there is room for it.
 func (s *Server) begin(sc *serverConn) error {
 	s.mu.Lock()
 	if s.draining || s.closed {
@@ -159,7 +159,7 @@ func (s *Server) greeted(sc *serverConn) {
 	s.greeting.Remove(sc.greeting)
 }
 
-// end ends the server's knowledge of a connection.
+// end unregisters a connection.
 func (s *Server) end(sc *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +172,8 @@ func (s *Server) forgetLocked(sc *serverConn) {
 	s.greeting.Remove(sc.greeting)
 }
 
-// tells reports whether to log why a connection ended: of a mismatch once a
-// minute, since a client keeps trying.
+// tells reports whether the error that ended a connection is to be logged: a
+// mismatch once a minute, since a client keeps trying.
 func (s *Server) tells(err error) bool {
 	mismatch, ok := errors.AsType[*MismatchError](err)
 	if !ok {

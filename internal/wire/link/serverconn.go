@@ -165,8 +165,8 @@ func (sc *serverConn) remove(id uint64) bool {
 	return ok
 }
 
-// abandon forgets a stream that the client has reset, and which it is to be told
-// of when the handler has returned.
+// abandon forgets a stream that the client has reset. The client is told when its
+// handler has returned.
 func (sc *serverConn) abandon(st *serverStream) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()

@@ -154,7 +154,7 @@ func (s *splitter) end(w *newcomer) bool {
 	}
 }
 
-// sort finds out what a connection is and hands it on.
+// sort classifies a connection and hands it on.
 func (s *splitter) sort(w *newcomer) {
 	conn, p := s.classify(w.nc)
 	if p != nil && p.Put(conn, w.gone, func() bool { return s.end(w) }) {
@@ -165,8 +165,8 @@ func (s *splitter) sort(w *newcomer) {
 	}
 }
 
-// classify returns whose nc is, and what to hand on; a nil part if nothing
-// came in.
+// classify returns the part that a connection is for, nil if nothing came in, and
+// the connection to be handed to it.
 func (s *splitter) classify(nc net.Conn) (net.Conn, *part) {
 	nc.SetDeadline(time.Now().Add(s.cfg.Timeout))
 	defer nc.SetDeadline(time.Time{})

@@ -37,7 +37,7 @@ type stream struct {
 	writable chan struct{}
 }
 
-// wake lets the one who waits on ch look again.
+// wake wakes the goroutine that waits on ch, which may be nil.
 func wake(ch chan struct{}) {
 	if ch == nil {
 		return

@@ -6,8 +6,8 @@ package sock
 
 import "syscall"
 
-// Raw returns what Read, Write, Look and HungUp are called under for c, nil if
-// c is no socket, or if the system has no such calls (Windows).
+// Raw returns the connection under whose methods Read, Write, Look and HungUp are
+// called for c: nil if c is no socket, or the system has no such calls (Windows).
 func Raw(c any) syscall.RawConn {
 	if sc, ok := c.(syscall.Conn); ok && supported {
 		if raw, err := sc.SyscallConn(); err == nil {
