@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
@@ -167,7 +168,7 @@ func (c *http1Conn) serve() {
 func (c *http1Conn) readHead() http1.Verdict {
 	emptyLine := false // one has been taken (RFC 9112, section 2.2)
 	for {
-		if !emptyLine && c.have >= 2 && http1.Text(c.in[:2]) == "\r\n" {
+		if !emptyLine && c.have >= 2 && grammar.Text(c.in[:2]) == "\r\n" {
 			emptyLine = true
 			c.have = copy(c.in, c.in[2:c.have])
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -38,10 +39,10 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	defer r.free()
 	r.conn, r.unread = c, http1Body{conn: c}
 	r.init(c.front.router, r, &c.source, c.ctx)
-	r.request.Method, r.request.Target, r.request.Host = http1.Text(c.head.Method), http1.Text(c.head.Target), http1.Text(c.head.Host)
+	r.request.Method, r.request.Target, r.request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
 	list := r.memory.fields[:0]
 	for i := range c.head.Fields {
-		list = append(list, h2.Field{Name: http1.Text(c.head.Fields[i].Name), Value: http1.Text(c.head.Fields[i].Value)})
+		list = append(list, h2.Field{Name: grammar.Text(c.head.Fields[i].Name), Value: grammar.Text(c.head.Fields[i].Value)})
 	}
 	r.fields, r.memory.fields = list, list
 	if r.request.ContentLength = max(c.head.ContentLength, 0); r.request.ContentLength > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -105,7 +106,7 @@ func (x *upstreamRequest) appendMessage(b []byte, epoch int64) []byte {
 func plainRefusal(e *hop1.Exchange) error {
 	refusal := hop.ReadRefusal(func(name string) string {
 		for _, f := range e.Fields {
-			if strings.EqualFold(http1.Text(f.Name), name) {
+			if strings.EqualFold(grammar.Text(f.Name), name) {
 				return string(f.Value)
 			}
 		}

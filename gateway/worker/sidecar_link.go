@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -113,8 +114,8 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 // answer.
 func publicFields(list link.Fields, app []http1.Field) link.Fields {
 	for i := range app {
-		name := http.CanonicalHeaderKey(http1.Text(app[i].Name))
-		if value, ok := fields.ToClient(name, http1.Text(app[i].Value)); ok {
+		name := http.CanonicalHeaderKey(grammar.Text(app[i].Name))
+		if value, ok := fields.ToClient(name, grammar.Text(app[i].Value)); ok {
 			list = link.AppendField(list, name, value)
 		}
 	}
@@ -124,7 +125,7 @@ func publicFields(list link.Fields, app []http1.Field) link.Fields {
 // publicTrailer returns what goes on to the client of an app's trailers.
 func publicTrailer(trailer []http1.Field) (list link.Fields) {
 	for _, f := range trailer {
-		if fields.IsTrailer(http1.Text(f.Name)) {
+		if fields.IsTrailer(grammar.Text(f.Name)) {
 			list = link.AppendField(list, f.Name, f.Value)
 		}
 	}

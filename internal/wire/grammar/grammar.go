@@ -6,6 +6,7 @@ package grammar
 import (
 	"iter"
 	"strings"
+	"unsafe"
 )
 
 // A bit for each byte that RFC 9110, section 5.6.2, allows in a token.
@@ -81,6 +82,10 @@ func ParseLength[S ~string | ~[]byte](s S) (n int64, ok bool) {
 // whatever its fields say (RFC 9110, section 6.4.1).
 func HasNoBody(status int) bool { return status < 200 || status == 204 || status == 304 }
 
+// HasBody reports whether the answer to a request has a body, perhaps an empty
+// one.
+func HasBody(method string, status int) bool { return method != "HEAD" && !HasNoBody(status) }
+
 // EqualFold reports whether s is lower but for the case of ASCII letters.
 func EqualFold[S ~string | ~[]byte](s S, lower string) bool {
 	if len(s) != len(lower) {
@@ -111,3 +116,7 @@ func Items(values []string) iter.Seq[string] {
 		}
 	}
 }
+
+// Text returns b as a string that shares its memory, which must not change while
+// the string is used.
+func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

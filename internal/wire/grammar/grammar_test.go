@@ -62,6 +62,9 @@ func TestHasNoBody(t *testing.T) {
 		if got, want := grammar.HasNoBody(status), status < 200 || status == 204 || status == 304; got != want {
 			t.Errorf("%d: %v, want %v", status, got, want)
 		}
+		if grammar.HasBody("HEAD", status) || grammar.HasBody("GET", status) == grammar.HasNoBody(status) {
+			t.Errorf("%d: HasBody contradicts HasNoBody", status)
+		}
 	}
 }
 

@@ -74,14 +74,13 @@ type Framing struct {
 // Body reports whether the response has a body, and whether it goes in
 // chunks (AppendChunk, AppendEnd).
 func (f Framing) Body() (has, chunked bool) {
-	has = f.Method != http.MethodHead && !grammar.HasNoBody(f.Status)
+	has = grammar.HasBody(f.Method, f.Status)
 	return has, has && f.Length < 0
 }
 
 // Declares reports whether the response has a Content-Length.
 func (f Framing) Declares() bool {
-	has, _ := f.Body()
-	return f.Length >= 0 && (has || f.Method == http.MethodHead && !grammar.HasNoBody(f.Status))
+	return f.Length >= 0 && !grammar.HasNoBody(f.Status)
 }
 
 // AppendFraming appends the fields that delimit the body, the one that tells

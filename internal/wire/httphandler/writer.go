@@ -223,9 +223,7 @@ func (w *Writer) addField(name string, values []string) {
 }
 
 // hasBody reports whether the answer has one.
-func (w *Writer) hasBody() bool {
-	return w.req.Method != http.MethodHead && !grammar.HasNoBody(w.status)
-}
+func (w *Writer) hasBody() bool { return grammar.HasBody(w.req.Method, w.status) }
 
 // isWhole reports whether the body is of the declared length, if there is one.
 func (w *Writer) isWhole() bool { return !w.hasBody() || w.length < 0 || w.length == w.written }

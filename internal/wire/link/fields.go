@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net/http"
 	"net/textproto"
-	"unsafe"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -53,7 +52,7 @@ func (f Fields) All() iter.Seq2[string, string] {
 				return
 			}
 			value, r, ok := cutBytes(r)
-			if !ok || !yield(alias(name), alias(value)) {
+			if !ok || !yield(grammar.Text(name), grammar.Text(value)) {
 				return
 			}
 			rest = r
@@ -128,9 +127,4 @@ func cutUint(b []byte) (n uint64, rest []byte, ok bool) {
 		return 0, nil, false
 	}
 	return n, b[size:], true
-}
-
-// alias returns b as a string without copying: b must never change again.
-func alias(b []byte) string {
-	return unsafe.String(unsafe.SliceData(b), len(b))
 }

@@ -86,7 +86,7 @@ func (d *decoder) string() string {
 		return ""
 	}
 	d.rest = rest
-	return alias(s)
+	return grammar.Text(s)
 }
 
 // fields takes all that is left.

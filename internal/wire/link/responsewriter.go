@@ -98,7 +98,7 @@ func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	head := responseHead{status: status, length: max(length, -1), fields: f}
 	w.answered = true
 	w.declared = head.length
-	w.eat = w.st.req.Method == http.MethodHead || grammar.HasNoBody(status)
+	w.eat = !grammar.HasBody(w.st.req.Method, status)
 	w.out = w.st.c.pool.get(max(outSize, headerLen+len(f)+32))
 	w.out.b = head.append(openFrame(w.out.b))
 	if size := len(w.out.b) - headerLen; int64(size) > w.st.c.peer.header {
