@@ -30,7 +30,8 @@ const admittedAfter = 10 * time.Millisecond
 type holding struct {
 	patience time.Duration // how long a request waits; less than 1 ms: not at all
 	limit    int           // on waiters
-	jitter   func(time.Duration) time.Duration
+
+	jitter func(time.Duration) time.Duration // a random part of a pause
 
 	Held    atomic.Int64 // waiters so far
 	Holding atomic.Int64 // waiters now
