@@ -54,6 +54,9 @@ type downstream interface {
 	carry(e *hop1.Exchange) (watched bool)
 }
 
+// statusClientGone is what nginx logs for a client that did not wait.
+const statusClientGone = 499
+
 // addFields adds to a head what the client may see of an answer's fields.
 func addFields(c downstream, list link.Fields) (dated bool) {
 	for name, value := range list.All() {

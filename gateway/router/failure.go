@@ -67,9 +67,6 @@ var errBusy = errors.New("router: too many requests wait")
 // errBroken is wrapped by the error of a request that may have started.
 var errBroken = errors.New("router: the request may have started, but there is no answer")
 
-// statusClientGone is what nginx logs for a client that did not wait.
-const statusClientGone = 499
-
 // errClientBody is wrapped by errors of reading the client's body.
 var errClientBody = errors.New("router: the request's body did not arrive")
 

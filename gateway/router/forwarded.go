@@ -3,7 +3,6 @@ package router
 import (
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -12,20 +11,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
-
-// trusts reports whether what the peer at that address says of clients is
-// believed. An address that is not of IP is not trusted.
-func (rt *Router) trusts(remote string) bool {
-	if len(rt.cfg.TrustedProxies) == 0 {
-		return false
-	}
-	peer, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return false
-	}
-	addr := peer.Addr().Unmap().WithZone("")
-	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
 
 // source is where requests come from: one connection of a client, or in place of
 // it an [http.Request].

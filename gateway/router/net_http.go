@@ -16,23 +16,56 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// crossHTTP sends r to its worker and answers it. It reports false, before
-// anything was sent, if r has to go by way of net/http.
-func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partition int) bool {
-	from := &w.source
-	if h2w, ok := w.ResponseWriter.(*h2Writer); ok {
-		from = &h2w.conn.source
+// clientWriter keeps from the client what only Keyway's own members may see,
+// and gives up on a client that takes nothing for too long.
+type clientWriter struct {
+	http.ResponseWriter
+	router  *Router
+	control *http.ResponseController
+	source  *source
+	own     source // if the request has not come over a h2Conn
+	pace    time.Duration
+	status  int // of the head that begins
+
+	// expected is a body for which the client waits to be asked: until its end
+	// the server may write 100 Continue itself, at the same time.
+	expected *clientBody
+}
+
+func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *clientWriter {
+	out := &clientWriter{ResponseWriter: w, router: rt, control: http.NewResponseController(w), pace: rt.cfg.ClientTimeout}
+	if h2w, ok := w.(*h2Writer); ok {
+		out.source = &h2w.conn.source
 	} else {
-		from.addr, from.trusted, from.version = r.RemoteAddr, rt.trusts(r.RemoteAddr), strings.TrimPrefix(r.Proto, "HTTP/")
+		out.source = &out.own
+		out.own.addr, out.own.trusted, out.own.version = r.RemoteAddr, rt.trusts(r.RemoteAddr), strings.TrimPrefix(r.Proto, "HTTP/")
 	}
-	x := new(upstreamRequest)
-	x.init(rt, w, from, r.Context())
+	return out
+}
+
+// serve answers r, which has the key.
+func (w *clientWriter) serve(r *http.Request, key string) {
+	rt, partition := w.router, w.router.ring.Partition(key)
+	if rt.fields.Upgrade(r.Header) == "" && w.cross(r, key, partition) {
+		return
+	}
+	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), key: key, partition: partition}
+	x.in.Header = r.Header.Clone()
+	rt.fields.Clean(x.in.Header, w.source.trusted)
+	x.serve(w)
+}
+
+// cross sends r to its worker and answers it. It reports false, before anything
+// was sent, if r has to go by way of net/http.
+func (w *clientWriter) cross(r *http.Request, key string, partition int) bool {
+	rt, x := w.router, new(upstreamRequest)
+	x.init(rt, w, w.source, r.Context())
 	defer x.reset()
 	x.tls, x.partition, x.fields = r.TLS != nil, partition, headerFields(r)
 	x.request.Method, x.request.Target, x.request.Host, x.request.Key = r.Method, r.URL.RequestURI(), r.Host, key
 	x.appendFields()
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		x.pace = newPacedBody(r, w, rt)
+		x.pace = newPacedBody(r, w.control, rt)
 		x.body.reader = x.pace
 		if r.Header.Get("Expect") != "" {
 			w.expected = &x.body
@@ -46,7 +79,7 @@ func (rt *Router) crossHTTP(w *clientWriter, r *http.Request, key string, partit
 			}
 			x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) } // which x.pace has filtered
 		}
-		if !rt.crosses(partition) && !x.fits() {
+		if !x.crosses() && !x.fits() {
 			return false
 		}
 		defer x.awaitBody(w)
@@ -110,20 +143,6 @@ func (x *upstreamRequest) awaitBody(w *clientWriter) {
 	case rest == 0:
 		_ = w.control.SetReadDeadline(time.Time{})
 	}
-}
-
-// clientWriter keeps from the client what only Keyway's own members may see,
-// and gives up on a client that takes nothing for too long.
-type clientWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	source  source
-	pace    time.Duration
-	status  int // of the head that begins
-
-	// expected is a body for which the client waits to be asked: until its end
-	// the server may write 100 Continue itself, at the same time.
-	expected *clientBody
 }
 
 func (w *clientWriter) Write(b []byte) (int, error) {

@@ -31,7 +31,7 @@ func (x *proxiedRequest) serve(w *clientWriter) {
 	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
 	defer x.body.reserved.release()
 	defer w.finish()
-	x.pace = newPacedBody(x.in, w, router)
+	x.pace = newPacedBody(x.in, w.control, router)
 	if err := x.body.fill(x.in, x.pace); err != nil {
 		x.fail(w, x.in, err)
 		return
@@ -41,7 +41,7 @@ func (x *proxiedRequest) serve(w *clientWriter) {
 		Transport:      x,
 		ModifyResponse: x.cleanResponse,
 		ErrorHandler:   x.fail,
-		BufferPool:     &router.buffers,
+		BufferPool:     &copyBuffers,
 		ErrorLog:       router.errorLog,
 	}
 	proxy.ServeHTTP(w, x.in)
@@ -123,17 +123,16 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
 	a, client := x.router.failed(x.in.Context(), x.partition, x.in.Method, err, x.pace.late()), w.(*clientWriter)
-	a.send(client, &client.source, x.in.Method)
+	a.send(client, client.source, x.in.Method)
 }
 
 // bufferPool is a [httputil.BufferPool].
 type bufferPool struct{ pool sync.Pool }
 
-func (b *bufferPool) Get() []byte {
-	if buf, ok := b.pool.Get().(*[]byte); ok {
-		return *buf
-	}
-	return make([]byte, 32<<10)
-}
+var copyBuffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
 
-func (b *bufferPool) Put(buf []byte) { b.pool.Put(&buf) }
+// Get implements [httputil.BufferPool].
+func (b *bufferPool) Get() []byte { return b.pool.Get().(*[32 << 10]byte)[:] }
+
+// Put implements [httputil.BufferPool].
+func (b *bufferPool) Put(buf []byte) { b.pool.Put((*[32 << 10]byte)(buf)) }

@@ -2,13 +2,16 @@
 // its key. A [Router] is an [http.Handler]; a [Server] serves one with less work
 // for a request than net/http's server.
 //
-// In the order in which a request meets them: server.go accepts connections,
-// http1.go and http2.go read requests, or leave them to net/http (net_http.go,
-// http2_handler.go). upstream.go is a request's way to a worker and back over the
-// link, plain.go that over HTTP/1.1, proxy.go that of what neither takes. The package
-// internal/routing says which worker, and waits for one; peers.go has the
-// connections to workers. answer.go passes a worker's answer on, failure.go says
-// what a client reads where there is none.
+// The files stand here so that each uses what is in those behind it. server_tls.go
+// has connections over TLS, http1_request.go and http1.go read and answer requests of
+// HTTP/1.1, net_http.go those that net/http has read, proxy.go those of them that no
+// other way takes, http2_handler.go and http2.go those of HTTP/2. plain.go is a
+// request's way to a worker and back over plain HTTP/1.1, upstream.go that over the
+// link, body.go the client's body on its way. failure.go says what a client reads
+// where there is no worker's answer, answer.go passes both on, forwarded.go tells of
+// the client. server.go accepts connections, router.go is the rest of what users see,
+// peers.go has the connections to workers; abandoned.go and budget.go bound what
+// clients may take. The package internal/routing says which worker, and waits for one.
 package router
 
 import (
@@ -20,6 +23,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -159,7 +164,6 @@ type Router struct {
 	peers    peers
 	fields   fields.Rules
 	budget   budget
-	buffers  bufferPool
 	counters counters
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()
@@ -205,15 +209,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	out := &clientWriter{ResponseWriter: w, control: http.NewResponseController(w), pace: rt.cfg.ClientTimeout}
-	p := rt.ring.Partition(key)
-	if rt.fields.Upgrade(r.Header) == "" && rt.crossHTTP(out, r, key, p) {
-		return
-	}
-	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), key: key, partition: p}
-	x.in.Header = r.Header.Clone()
-	rt.fields.Clean(x.in.Header, rt.trusts(r.RemoteAddr))
-	x.serve(out)
+	newClientWriter(rt, w, r).serve(r, key)
 }
 
 // Close closes the idle connections to workers. Requests that still run are
@@ -248,4 +244,55 @@ func (rt *Router) Lookup(key string) (gateway.Route, error) {
 	p := rt.ring.Partition(key)
 	t, _ := rt.routes.Owner(p)
 	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.Epoch}, nil
+}
+
+// trusts reports whether what the peer at that address says of clients is
+// believed. An address that is not of IP is not trusted.
+func (rt *Router) trusts(remote string) bool {
+	if len(rt.cfg.TrustedProxies) == 0 {
+		return false
+	}
+	peer, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return false
+	}
+	addr := peer.Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// Stats counts what a router has done since its start.
+type Stats struct {
+	Requests    int64 // all that came
+	BadRequests int64 // answered 400 or 408: no key, a bad one, or a body that did not arrive
+	Held        int64 // waited for an owner
+	Holding     int64 // wait now
+	BodyBytes   int64 // bytes of bodies kept for another attempt now, as Config.ReplayBytes counts them
+	Refusals    int64 // workers' answers that they do not own the key
+	Hops        int64 // hints followed
+	Unreachable int64 // answered 503: no owner within the time
+	HoldFull    int64 // answered 503: too many waited already
+	Broken      int64 // answered 502: the connection broke after the request was sent
+	ClientGone  int64 // clients that left before the answer began
+}
+
+type counters struct {
+	requests, badRequests, unreachable, holdFull, broken, clientGone atomic.Int64
+}
+
+// Stats returns the present counts.
+func (rt *Router) Stats() Stats {
+	c := &rt.counters
+	return Stats{
+		Requests:    c.requests.Load(),
+		BadRequests: c.badRequests.Load(),
+		Held:        rt.routes.Held.Load(),
+		Holding:     rt.routes.Holding.Load(),
+		BodyBytes:   rt.budget.inUse(),
+		Refusals:    rt.routes.Refusals.Load(),
+		Hops:        rt.routes.Hops.Load(),
+		Unreachable: c.unreachable.Load(),
+		HoldFull:    c.holdFull.Load(),
+		Broken:      c.broken.Load(),
+		ClientGone:  c.clientGone.Load(),
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -184,10 +183,9 @@ func (x *upstreamRequest) send() bool {
 	return true
 }
 
-// crosses reports whether requests for the partition go over the link, as far
-// as is known now.
-func (rt *Router) crosses(p int) bool {
-	t, ok := rt.routes.Owner(p)
+// crosses reports whether the request goes over the link, as far as is known now.
+func (x *upstreamRequest) crosses() bool {
+	t, ok := x.router.routes.Owner(x.partition)
 	return !ok || t.Link
 }
 
@@ -279,23 +277,4 @@ func (x *upstreamRequest) origin() string {
 		}
 	}
 	return strings.Clone(origin) // the fields' memory is used again
-}
-
-// clientBody remembers what went wrong with reading the client's body.
-type clientBody struct {
-	reader io.Reader
-	ended  atomic.Bool // at its end
-	failed atomic.Pointer[error]
-}
-
-func (b *clientBody) Read(p []byte) (int, error) {
-	n, err := b.reader.Read(p)
-	switch err {
-	case nil:
-	case io.EOF:
-		b.ended.Store(true)
-	default:
-		b.failed.CompareAndSwap(nil, &err)
-	}
-	return n, err
 }

@@ -9,8 +9,8 @@ func crossingMutations() []mutation {
 	return []mutation{
 		{
 			rule: "the router passes on only allowed upgrades",
-			file: "gateway/router/router.go",
-			old:  "	rt.fields.Clean(x.in.Header, rt.trusts(r.RemoteAddr))\n",
+			file: "gateway/router/net_http.go",
+			old:  "	rt.fields.Clean(x.in.Header, w.source.trusted)\n",
 			new:  "",
 			test: tunnel,
 		},
@@ -121,8 +121,8 @@ func crossingMutations() []mutation {
 		},
 		{
 			rule: "forwarding fields of strangers are replaced, by net/http's proxy",
-			file: "gateway/router/router.go",
-			old:  "rt.fields.Clean(x.in.Header, rt.trusts(r.RemoteAddr))",
+			file: "gateway/router/net_http.go",
+			old:  "rt.fields.Clean(x.in.Header, w.source.trusted)",
 			new:  "rt.fields.Clean(x.in.Header, true)",
 			test: forwarded,
 		},

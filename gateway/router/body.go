@@ -14,6 +14,25 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 )
 
+// clientBody remembers what went wrong with reading the client's body.
+type clientBody struct {
+	reader io.Reader
+	ended  atomic.Bool // at its end
+	failed atomic.Pointer[error]
+}
+
+func (b *clientBody) Read(p []byte) (int, error) {
+	n, err := b.reader.Read(p)
+	switch err {
+	case nil:
+	case io.EOF:
+		b.ended.Store(true)
+	default:
+		b.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
 // payload is a request's body: read whole if it is small, and else streamed to
 // the first worker that admits the request.
 type payload struct {
@@ -91,9 +110,9 @@ type pacedBody struct {
 	due   atomic.Int64 // when Read will have waited too long, since began; 0 while it does not
 }
 
-func newPacedBody(r *http.Request, w *clientWriter, rt *Router) *pacedBody {
-	bytes := rt.cfg.bodyBytes()
-	return &pacedBody{in: r, control: w.control, pace: w.pace, bytes: bytes, rules: &rt.fields, left: w.pace, need: bytes, began: time.Now()}
+func newPacedBody(r *http.Request, control *http.ResponseController, rt *Router) *pacedBody {
+	pace, bytes := rt.cfg.ClientTimeout, rt.cfg.bodyBytes()
+	return &pacedBody{in: r, control: control, pace: pace, bytes: bytes, rules: &rt.fields, left: pace, need: bytes, began: time.Now()}
 }
 
 func (b *pacedBody) Read(buf []byte) (int, error) {
