@@ -257,7 +257,12 @@ func TestFollowsOfferedStore(t *testing.T) {
 	members.set()
 	var log bytes.Buffer
 	var opened []string
+	unusable := make(chan struct{}, 1)
 	open := func(url string, _ ring.StoreID) (*store.Store, error) {
+		if url == "unusable" {
+			unusable <- struct{}{}
+			return nil, errors.New("not a URL")
+		}
 		opened = append(opened, url)
 		return store.New(url, store.Config{NewCluster: true, Logger: slog.New(slog.DiscardHandler)})
 	}
@@ -292,6 +297,12 @@ func TestFollowsOfferedStore(t *testing.T) {
 				return
 			}
 		}
+	}
+	members.set("unusable")
+	select {
+	case <-unusable:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it does not follow")
 	}
 	members.setView(routers(urls[1:2]), routers(urls[2:]))
 	came()

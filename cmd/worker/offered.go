@@ -51,9 +51,7 @@ func openOffered(ctx context.Context, m members, open func(url string, known rin
 func (s *offeredStore) follow(ctx context.Context, enough func() bool) error {
 	for {
 		changed := s.members.Changed()
-		if err := s.look(); err != nil {
-			return err
-		}
+		s.look()
 		if enough() {
 			return nil
 		}
@@ -65,11 +63,11 @@ func (s *offeredStore) follow(ctx context.Context, enough func() bool) error {
 	}
 }
 
-// look takes the one store that is offered. While none is, or the routers
-// disagree, it keeps the one it has. Routers that use another store than this
+// look takes the one store that is offered. While none is that can be used, or
+// the routers disagree, it keeps the one it has. Routers that use another store than this
 // worker count when no other offers one: a router that was started as a new
 // cluster is one of them.
-func (s *offeredStore) look() error {
+func (s *offeredStore) look() {
 	view := s.members.View()
 	offers := storesOf(view.Members)
 	if len(offers) == 0 {
@@ -79,7 +77,7 @@ func (s *offeredStore) look() error {
 		s.logger.Error("several routers offer a store of their own, and all members must use the same: give all of them --redis", "stores", len(offers))
 	}
 	if len(offers) != 1 || offers[0] == s.url {
-		return nil
+		return
 	}
 	var known ring.StoreID // of the one that it stands for
 	if s.current != nil {
@@ -87,7 +85,8 @@ func (s *offeredStore) look() error {
 	}
 	store, err := s.open(offers[0], known)
 	if err != nil {
-		return err
+		s.logger.Error("the store that a router offers cannot be used: run the same version of Keyway on all members", "error", err)
+		return
 	}
 	s.logger.Warn("using the store that a router offers: it keeps nothing across a restart of the router and is for one machine; give --redis for more", "store", redacted(offers[0]))
 	s.mu.Lock()
@@ -99,7 +98,6 @@ func (s *offeredStore) look() error {
 	if old != nil {
 		old.Close()
 	}
-	return nil
 }
 
 // storesOf are the URLs that members offer.
