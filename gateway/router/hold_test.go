@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,38 +19,16 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // pipes is a network in memory, for bubbles of synctest.
 type pipes struct {
 	mu        sync.Mutex
-	listeners map[string]*pipeListener
+	listeners map[string]*netutil.Listener
 	dials     atomic.Int64
 }
-
-type pipeListener struct {
-	addr  string
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.done) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (n *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.dials.Add(1)
@@ -61,20 +40,18 @@ func (n *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 		return nil, fmt.Errorf("dial %s: connection refused", addr)
 	}
 	ours, theirs := net.Pipe()
-	select {
-	case l.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if !l.Put(theirs, ctx.Done(), nil) {
+		return nil, cmp.Or(ctx.Err(), net.ErrClosed)
 	}
+	return ours, nil
 }
 
 // serve starts a worker on the network.
 func (n *pipes) serve(t *testing.T, addr string, h http.HandlerFunc) {
-	l := &pipeListener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+	l := netutil.NewListener(&net.TCPAddr{})
 	n.mu.Lock()
 	if n.listeners == nil {
-		n.listeners = make(map[string]*pipeListener)
+		n.listeners = make(map[string]*netutil.Listener)
 	}
 	n.listeners[addr] = l
 	n.mu.Unlock()

@@ -18,13 +18,14 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // eagerApp changes to whatever protocol the field Upgrade names, as hypercorn
 // does with h2c, and to HTTP/2 in earnest. To other requests it says what it
 // sees of the fields of their connection.
 func eagerApp(t *testing.T) http.HandlerFunc {
-	tunnels := newHandedOver()
+	tunnels := netutil.NewListener(&net.TCPAddr{})
 	inner := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(rw, "token %s", r.Header.Get(gateway.HeaderToken))
 	})}
@@ -47,7 +48,7 @@ func eagerApp(t *testing.T) http.HandlerFunc {
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
 		if strings.EqualFold(protocol, "h2c") {
 			done := make(chan struct{})
-			tunnels.conns <- &tunnel{conn, buf.Reader, done}
+			tunnels.Put(&tunnel{conn, buf.Reader, done}, nil, nil)
 			<-done
 			return
 		}
@@ -73,27 +74,6 @@ func (c *tunnel) Close() error {
 	}
 	return c.Conn.Close()
 }
-
-type handedOver struct {
-	conns chan net.Conn
-	ended chan struct{}
-}
-
-func newHandedOver() *handedOver {
-	return &handedOver{make(chan net.Conn), make(chan struct{})}
-}
-
-func (h *handedOver) Accept() (net.Conn, error) {
-	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.ended:
-		return nil, net.ErrClosed
-	}
-}
-
-func (h *handedOver) Close() error   { close(h.ended); return nil }
-func (h *handedOver) Addr() net.Addr { return &net.TCPAddr{} }
 
 // attackByUpgrade asks for h2c, and if that is granted speaks HTTP/2 with
 // whoever it is and returns what a request with a forged token is answered.

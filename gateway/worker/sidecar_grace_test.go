@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -46,42 +48,18 @@ func (c memoryConn) SetDeadline(t time.Time) error {
 }
 
 // memoryListener takes connections that dial makes.
-type memoryListener struct {
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
+type memoryListener struct{ *netutil.Listener }
+
+func newMemoryListener() memoryListener {
+	return memoryListener{netutil.NewListener(&net.UnixAddr{Name: "memory", Net: "unix"})}
 }
 
-func newMemoryListener() *memoryListener {
-	return &memoryListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *memoryListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *memoryListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix"} }
-
-func (l *memoryListener) dial(ctx context.Context) (net.Conn, error) {
+func (l memoryListener) dial(ctx context.Context) (net.Conn, error) {
 	near, far := memoryConns()
-	select {
-	case l.conns <- far:
-		return near, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if !l.Put(far, ctx.Done(), nil) {
+		return nil, cmp.Or(ctx.Err(), net.ErrClosed)
 	}
+	return near, nil
 }
 
 // visit is the work that a stubbornApp does for one request.
@@ -94,7 +72,7 @@ type visit struct {
 // it is told to stop, whatever becomes of the connection, and on each other one
 // for no time.
 type stubbornApp struct {
-	*memoryListener
+	memoryListener
 	answer  string        // to the first request, at once
 	chatter time.Duration // how often it writes on then; 0 for never
 	entered chan struct{} // receives when work begins
@@ -214,7 +192,7 @@ func (s *goneStore) awaitRenewal(d time.Duration) {
 type sidecarSite struct {
 	*workertest.Worker
 	store *goneStore
-	front *memoryListener
+	front memoryListener
 	links *link.Client
 	logs  *kit.Buffer
 }

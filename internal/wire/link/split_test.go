@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // TestSplit serves links and plain HTTP/1.1 on one port, with TLS, without,
@@ -153,47 +155,28 @@ func TestSplitHandsLinksOn(t *testing.T) {
 // exhaustedListener is a listener that fails some times, as for want of file
 // descriptors.
 type exhaustedListener struct {
-	*memoryListener
+	memoryListener
 	failures atomic.Int32
 }
 
 func (l *exhaustedListener) Accept() (net.Conn, error) {
 	nc, err := l.memoryListener.Accept()
 	if err == nil && l.failures.Add(-1) >= 0 {
-		go func() { l.conns <- nc }()
+		go l.Put(nc, nil, nil)
 		return nil, syscall.EMFILE
 	}
 	return nc, err
 }
 
 // memoryListener is a net.Listener over pipes.
-type memoryListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
+type memoryListener struct{ *netutil.Listener }
+
+func newMemoryListener() memoryListener {
+	return memoryListener{netutil.NewListener(&net.UnixAddr{Name: "memory"})}
 }
 
-func newMemoryListener() *memoryListener {
-	return &memoryListener{make(chan net.Conn), make(chan struct{})}
-}
-
-func (l *memoryListener) dial() net.Conn {
+func (l memoryListener) dial() net.Conn {
 	near, far := net.Pipe()
-	l.conns <- far
+	l.Put(far, nil, nil)
 	return near
 }
-
-func (l *memoryListener) Accept() (net.Conn, error) {
-	select {
-	case nc := <-l.conns:
-		return nc, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *memoryListener) Close() error {
-	close(l.closed)
-	return nil
-}
-
-func (l *memoryListener) Addr() net.Addr { return &net.UnixAddr{Name: "memory"} }
