@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -23,14 +22,7 @@ import (
 
 func main() { os.Exit(cli.Main("router", run)) }
 
-// Bounds of the servers. A request's body and its answer may take as long as
-// they flow; see router.Config.ClientTimeout.
-const (
-	maxHeaderBytes    = 64 << 10
-	readHeaderTimeout = 10 * time.Second
-	idleTimeout       = 2 * time.Minute
-	leaveTimeout      = 2 * time.Second
-)
+const leaveTimeout = 2 * time.Second
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parseOptions(args, stdout)
@@ -97,16 +89,16 @@ type process struct {
 // serve takes requests until ctx ends, and then finishes those that run.
 func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener) error {
 	failed := make(chan error, 2)
-	requests := router.NewServer(p.router, p.server(p.router))
+	requests := router.NewServer(p.router, cli.NewServer(p.router, p.logger))
 	defer requests.Close()
 	scheme, serve := "http", requests.Serve
 	if p.o.tlsCert != "" {
 		scheme, serve = "https", func(l net.Listener) error { return requests.ServeTLS(l, p.o.tlsCert, p.o.tlsKey) }
 	}
 	go func() { failed <- serve(listener) }()
-	adminServer := p.server(gateway.NewAdmin(gateway.AdminConfig{
+	adminServer := cli.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
-	}))
+	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()
 
@@ -148,19 +140,4 @@ func (p *process) ready() error {
 		return err
 	}
 	return p.router.Ready()
-}
-
-func (p *process) server(h http.Handler) *http.Server {
-	s := &http.Server{
-		Handler:           h,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ReadHeaderTimeout: readHeaderTimeout,
-		IdleTimeout:       idleTimeout,
-		Protocols:         new(http.Protocols),
-		ErrorLog:          slog.NewLogLogger(p.logger.Handler(), slog.LevelDebug),
-	}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetHTTP2(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	return s
 }

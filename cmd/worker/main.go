@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,10 +24,7 @@ import (
 
 func main() { os.Exit(cli.Main("worker", run)) }
 
-const (
-	closeTimeout = 2 * time.Second  // for what is left to do once the worker is drained
-	adminTimeout = 10 * time.Second // for the head of a request to the admin address
-)
+const closeTimeout = 2 * time.Second // for what is left to do once the worker is drained
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parseOptions(args, stdout)
@@ -142,11 +138,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	adminAddr := ""
 	if admin != nil {
 		adminAddr = admin.Addr().String()
-		s := &http.Server{
-			Handler:           gateway.NewAdmin(gateway.AdminConfig{Members: p.members, Ready: p.worker.Ready}),
-			ReadHeaderTimeout: adminTimeout,
-			ErrorLog:          log.New(io.Discard, "", 0),
-		}
+		s := cli.NewServer(gateway.NewAdmin(gateway.AdminConfig{Members: p.members, Ready: p.worker.Ready}), p.logger)
 		defer s.Close()
 		go func() { failed <- s.Serve(admin) }()
 	}
