@@ -103,9 +103,10 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Upgrades are the protocols to which a client and an app may change by way
-	// of the header Upgrade, see [gateway.CheckUpgrade]; the key stays held for as long as
-	// they speak. Another one is not passed on: the app gets a request without it.
-	// Default: websocket; empty but not nil: none.
+	// of the header Upgrade; the key stays held for as long as they speak. Another
+	// one is not passed on: the app gets a request without it. HTTP itself (h2c, h2,
+	// http, tls) cannot be one: its requests would pass with any key and token, and
+	// without their keys held. Default: websocket; empty but not nil: none.
 	Upgrades []string
 
 	// TrustedProxies are the addresses from which Forwarded, X-Forwarded-… and

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -65,7 +66,7 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 		c.Upgrades = []string{}
 	}
 	for _, protocol := range c.Upgrades {
-		if err := gateway.CheckUpgrade(protocol); err != nil {
+		if err := grammar.CheckUpgrade(protocol); err != nil {
 			return Usagef("--upgrade: %v", err)
 		}
 	}

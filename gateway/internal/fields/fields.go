@@ -3,6 +3,7 @@
 package fields
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -163,8 +164,8 @@ func NewRules(keys gateway.KeySources, upgrades []string) (Rules, error) {
 		upgrades = []string{"websocket"}
 	}
 	for _, protocol := range upgrades {
-		if err := gateway.CheckUpgrade(protocol); err != nil {
-			return r, err
+		if err := grammar.CheckUpgrade(protocol); err != nil {
+			return r, fmt.Errorf("gateway: Config.Upgrades: %w", err)
 		}
 		r.upgrades = append(r.upgrades, strings.ToLower(protocol))
 	}

@@ -30,7 +30,7 @@ func crossingMutations() []mutation {
 		},
 		{
 			rule: "HTTP itself cannot be an allowed upgrade",
-			file: "gateway/headers.go",
+			file: "internal/wire/grammar/upgrade.go",
 			old:  "case lower == \"h2c\" || lower == \"h2\" || lower == \"http\" || lower == \"tls\":",
 			new:  "case lower == \"\":",
 			test: "./gateway/router -run ^TestUpgradesThatCannotBeAllowed$",
