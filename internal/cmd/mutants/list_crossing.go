@@ -205,14 +205,14 @@ func crossingMutations() []mutation {
 		},
 		{
 			rule: "a worker may send 8 interim answers to a request and no more",
-			file: "internal/wire/link/clientconn.go",
+			file: "internal/wire/link/clientstream.go",
 			old:  "	if q.come == maxInterim {\n		return false\n	}\n",
 			new:  "	q.come, q.taken = q.come%maxInterim, q.taken%maxInterim\n",
 			test: "./internal/wire/link -run ^TestBadInterim$",
 		},
 		{
 			rule: "a request that has had an interim answer has started",
-			file: "internal/wire/link/clientconn.go",
+			file: "internal/wire/link/clientstream.go",
 			old:  "return st.answered || st.interims != nil",
 			new:  "return st.answered",
 			test: "./internal/wire/link -run ^TestBadInterim$",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -108,9 +109,9 @@ func TestHandlerPanics(t *testing.T) {
 			case "/late":
 				io.WriteString(w, "x")
 				w.Flush()
-				panic(errAbort)
+				panic(http.ErrAbortHandler)
 			case "/early":
-				panic(errAbort)
+				panic(http.ErrAbortHandler)
 			}
 			text(w, "ok")
 		}, Config{})

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // ALPN is the protocol name of the link in TLS. The client always offers it;
@@ -191,11 +189,6 @@ func (c *Client) survey() (emptiest *clientConn, room int64, free *slot) {
 	return emptiest, room, free
 }
 
-// usable reports whether cc takes requests, so far as is known.
-func (cc *clientConn) usable() bool {
-	return cc != nil && !cc.busy.Load() && !cc.stalled.Load() && !cc.ended()
-}
-
 // dial starts connecting s, unless that is under way or has just failed. It
 // returns a channel that is closed when the attempt is over. While a connection
 // is there that is stalled, nobody is to wait for another: most likely the peer
@@ -275,21 +268,6 @@ func (c *Client) connect() (*clientConn, error) {
 	}
 	cc.made = time.Now()
 	return cc, nil
-}
-
-func (cc *clientConn) handshake(ctx context.Context) error {
-	disarm := context.AfterFunc(ctx, func() { cc.nc.SetDeadline(netutil.Past) })
-	err := cc.writeHello()
-	if err == nil {
-		err = cc.readHello()
-	}
-	if !disarm() {
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		return err
-	}
-	return cc.match()
 }
 
 func (c *Client) dialNet(ctx context.Context) (net.Conn, error) {

@@ -9,48 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
-
-// clientStream is a request at the client's end.
-type clientStream struct {
-	stream
-	cc       *clientConn
-	headEnd  int64 // position in the byte stream behind the head of the request
-	resp     Response
-	body     Body
-	answered bool          // resp is set; under mu
-	interims *interimHeads // that have come before resp; under mu
-
-	account   Account
-	abandoned bool   // given up, and the server's last frame has not come; under cc.mu
-	ended     func() // of the account; under cc.mu
-}
-
-// interimHeads are the heads of a stream's interim answers.
-type interimHeads struct {
-	heads       [maxInterim]responseHead
-	come, taken int
-}
-
-// add reports whether there may be another one.
-func (q *interimHeads) add(head responseHead) bool {
-	if q.come == maxInterim {
-		return false
-	}
-	q.heads[q.come] = head
-	q.come++
-	return true
-}
-
-// next returns the next one that has come. q may be nil.
-func (q *interimHeads) next() (head responseHead, ok bool) {
-	if q == nil || q.taken == q.come {
-		return head, false
-	}
-	head, q.heads[q.taken] = q.heads[q.taken], responseHead{}
-	q.taken++
-	return head, true
-}
 
 // clientConn is the client's end of a connection.
 type clientConn struct {
@@ -66,6 +27,26 @@ type clientConn struct {
 
 	idle int    // ticks without a request, of the goroutine that watches
 	seen uint64 // last at the tick before
+}
+
+// usable reports whether cc takes requests, so far as is known.
+func (cc *clientConn) usable() bool {
+	return cc != nil && !cc.busy.Load() && !cc.stalled.Load() && !cc.ended()
+}
+
+func (cc *clientConn) handshake(ctx context.Context) error {
+	disarm := context.AfterFunc(ctx, func() { cc.nc.SetDeadline(netutil.Past) })
+	err := cc.writeHello()
+	if err == nil {
+		err = cc.readHello()
+	}
+	if !disarm() {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return cc.match()
 }
 
 // run reads until the connection ends and then tells every stream.
@@ -387,133 +368,4 @@ func (cc *clientConn) head(h header) error {
 		cc.lookup(h.stream, true)
 	}
 	return nil
-}
-
-// take takes the payload of a response, trailers or refused frame. It
-// reports whether it was in order.
-func (st *clientStream) take(h header, p []byte) bool {
-	switch h.kind {
-	case kindRefused:
-		refusal, err := decodeRefusal(p)
-		if err != nil || st.started() {
-			return false
-		}
-		st.cc.lookup(st.id, true)
-		st.stop(refusal)
-		return true
-	case kindTrailers:
-		f := Fields(append([]byte(nil), p...))
-		if !f.valid() || !st.hasHead() {
-			return false
-		}
-		st.finished(f)
-		return true
-	}
-	head, err := decodeResponse(append([]byte(nil), p...))
-	if err != nil || st.hasHead() {
-		return false
-	}
-	if isInterim(head.status) {
-		return !h.end && st.announce(head)
-	}
-	st.mu.Lock()
-	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: head.fields, Body: &st.body}
-	st.answered = true
-	wake(st.readable)
-	st.mu.Unlock()
-	if h.end {
-		st.finished(nil)
-	}
-	return true
-}
-
-// announce takes the head of an interim answer. It reports whether there may be
-// another one.
-func (st *clientStream) announce(head responseHead) bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.interims == nil {
-		st.interims = new(interimHeads)
-	}
-	if !st.interims.add(head) {
-		return false
-	}
-	wake(st.readable)
-	return true
-}
-
-func (st *clientStream) hasHead() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.answered
-}
-
-// started reports whether there has been a head, of an interim answer too.
-func (st *clientStream) started() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.answered || st.interims != nil
-}
-
-// finished ends a stream whose answer has come to its end.
-func (st *clientStream) finished(trailer Fields) {
-	st.cc.lookup(st.id, true)
-	st.endReceive(io.EOF, trailer)
-	st.stopSending(ErrClosed)
-}
-
-// head waits for the head of the answer, and hands those of interim ones before
-// it to interims, which may be nil.
-func (st *clientStream) head(ctx context.Context, interims Interims) error {
-	for {
-		st.mu.Lock()
-		if head, ok := st.interims.next(); ok {
-			st.mu.Unlock()
-			if interims != nil {
-				interims.Interim(head.status, head.fields)
-			}
-			continue
-		}
-		if st.answered {
-			st.mu.Unlock()
-			return nil
-		}
-		if st.inErr != nil {
-			err := st.inErr
-			st.mu.Unlock()
-			return err
-		}
-		ready := waiterLocked(&st.readable)
-		st.mu.Unlock()
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			err := context.Cause(ctx)
-			st.abandon(err)
-			return err
-		}
-	}
-}
-
-// abandon ends a stream that this side no longer wants.
-func (st *clientStream) abandon(err error) {
-	st.giveUp(err, CodeCancel)
-}
-
-// giveUp ends a stream from this side and tells the peer, unless it is over.
-func (st *clientStream) giveUp(err error, code Code) {
-	if st.cc.abandon(st) {
-		st.cc.control(kindReset, st.id, uint64(code))
-	}
-	st.stop(err)
-}
-
-// endWithTrailers ends the request's body.
-func (st *clientStream) endWithTrailers(f Fields) error {
-	if int64(len(f)) > st.c.peer.header {
-		err := fmt.Errorf("%w: %d bytes of trailers, the peer takes %d", ErrHeaderTooLarge, len(f), st.c.peer.header)
-		st.abandon(err)
-		return err
-	}
-	return st.writeTrailers(f)
 }

@@ -49,13 +49,6 @@ func (w *ResponseWriter) Refuse(e *RefusedError) error {
 	return nil
 }
 
-// admitted reports whether the client was granted more than it keeps.
-func (st *serverStream) admitted() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.grown
-}
-
 // WriteInterim sends an interim answer at once: a status from 102 to 199, and
 // the fields, which are copied. It fails with ErrAnswered once the response has
 // begun. What is more than the peer takes, 8 of them or its limit of a head, is

@@ -3,7 +3,6 @@ package link
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -341,20 +340,4 @@ func (sc *serverConn) trailers(h header) error {
 	}
 	st.endReceive(io.EOF, f)
 	return nil
-}
-
-// serve runs the handler.
-func (st *serverStream) serve() {
-	defer st.sc.returned(st)
-	defer st.close()
-	defer func() {
-		if p := recover(); p != nil {
-			st.w.Abort()
-			if err, ok := p.(error); !ok || !errors.Is(err, errAbort) {
-				logPanic(st.c.cfg.Logger, &st.req, p)
-			}
-		}
-	}()
-	st.sc.srv.Handler.ServeLink(&st.w, &st.req)
-	st.w.finish()
 }

@@ -3,15 +3,10 @@ package link
 import (
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
 )
-
-// errAbort is the value with which a handler panics to abort its answer
-// without a trace in the log.
-var errAbort = http.ErrAbortHandler
 
 // serverStream is a request at the server's end. It is one allocation and
 // never reused, so whatever a handler keeps stays harmless.
@@ -116,6 +111,29 @@ func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
 	return st
 }
 
+// serve runs the handler.
+func (st *serverStream) serve() {
+	defer st.sc.returned(st)
+	defer st.close()
+	defer func() {
+		if p := recover(); p != nil {
+			st.w.Abort()
+			if p != http.ErrAbortHandler {
+				st.c.cfg.Logger.Error("link: handler panicked", "method", st.req.Method, "target", st.req.Target, "panic", p, "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	st.sc.srv.Handler.ServeLink(&st.w, &st.req)
+	st.w.finish()
+}
+
+// admitted reports whether the client was granted more than it keeps.
+func (st *serverStream) admitted() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.grown
+}
+
 // cancel ends a stream from outside of its handler.
 func (st *serverStream) cancel(err error) {
 	st.stop(err)
@@ -135,9 +153,4 @@ func (st *serverStream) close() {
 	st.discard()
 	st.ctx.cancel(context.Canceled)
 	st.w.release()
-}
-
-// logPanic reports a handler's panic.
-func logPanic(l *slog.Logger, r *ServerRequest, p any) {
-	l.Error("link: handler panicked", "method", r.Method, "target", r.Target, "panic", p, "stack", string(debug.Stack()))
 }
