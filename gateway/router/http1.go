@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -70,6 +69,20 @@ func newHTTP1Conn(f *Server, conn net.Conn) *http1Conn {
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.enter(stageNew, headTicks)
 	return c
+}
+
+// serveHTTP1 serves a connection that is not of TLS.
+func (f *Server) serveHTTP1(conn net.Conn) {
+	c := newHTTP1Conn(f, conn)
+	if c == nil { // not a kind of connection that the fast way knows
+		f.handOver(conn, nil)
+		return
+	}
+	if !f.keep(c) {
+		conn.Close()
+		return
+	}
+	go c.serve()
 }
 
 func (c *http1Conn) enter(s stage, ticks int64) {
@@ -235,8 +248,6 @@ func (c *http1Conn) next() {
 	c.drop()
 	c.enter(stageIdle, idleTicks)
 }
-
-func ticks(d time.Duration) int64 { return max(int64(d/conns.Tick), 1) }
 
 // handOver gives the connection, of which read has not been answered, to those
 // who speak HTTP/2, or to the server.

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -18,29 +17,12 @@ import (
 // spoken.
 const h2Preface = "PRI * HTTP/2.0\r\n"
 
-// maxH2Streams is how many requests a client may have under way at once on one
-// connection, and how many that it has given up may be worked on when another
-// one is taken.
-const maxH2Streams = 250
-
 // h2Conn is a client's connection that speaks HTTP/2.
 type h2Conn struct {
 	*h2.Conn
 	front  *Server
 	source source
 	tls    *tls.ConnectionState // nil without TLS
-}
-
-// newH2Server returns what the connections of a front have in common.
-func newH2Server(f *Server) *h2.Server {
-	return &h2.Server{
-		MaxStreams:     maxH2Streams,
-		MaxHeaderBytes: hop.MaxHeaderBytes,
-		HeadTicks:      int(headTicks),
-		IdleTicks:      int(idleTicks),
-		ClientTicks:    int(ticks(f.router.cfg.ClientTimeout)),
-		ClientBytes:    f.router.cfg.bodyBytes(),
-	}
 }
 
 // serveH2 serves a connection to its end. What has been read of it is in read.

@@ -159,12 +159,6 @@ func (w *clientWriter) WriteHeader(status int) {
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// finish strips the trailers, which stand in the header once the body ends.
-func (w *clientWriter) finish() {
-	_ = w.control.SetWriteDeadline(time.Time{})
-	fields.CleanTrailers(w.Header())
-}
-
 // carry implements downstream.
 func (w *clientWriter) carry(*hop1.Exchange) bool { return false }
 

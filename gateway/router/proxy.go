@@ -30,7 +30,7 @@ func (x *proxiedRequest) serve(w *clientWriter) {
 	router := x.router
 	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
 	defer x.body.reserved.release()
-	defer w.finish()
+	defer func() { fields.CleanTrailers(w.Header()) }() // they stand there once the body has ended
 	x.pace = newPacedBody(x.in, w.control, router)
 	if err := x.body.fill(x.in, x.pace); err != nil {
 		x.fail(w, x.in, err)

@@ -88,7 +88,7 @@ func NewServer(rt *Router, server *http.Server) *Server {
 
 // Serve takes connections from l until it fails, or the front is shut down,
 // when it returns [http.ErrServerClosed].
-func (f *Server) Serve(l net.Listener) error { return f.serve(l, f.start) }
+func (f *Server) Serve(l net.Listener) error { return f.serve(l, f.serveHTTP1) }
 
 func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
 	l = f.limit.Listen(l)
@@ -121,19 +121,6 @@ func (f *Server) isClosing() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.closing
-}
-
-func (f *Server) start(conn net.Conn) {
-	c := newHTTP1Conn(f, conn)
-	if c == nil { // not a kind of connection that the fast way knows
-		f.handOver(conn, nil)
-		return
-	}
-	if !f.keep(c) {
-		conn.Close()
-		return
-	}
-	go c.serve()
 }
 
 // keep begins the front's knowledge of a connection, unless it is closing.
@@ -256,3 +243,40 @@ func (f *Server) handOver(conn net.Conn, read []byte) {
 		conn.Close()
 	}
 }
+
+// maxH2Streams is how many requests a client may have under way at once on one
+// connection, and how many that it has given up may be worked on when another
+// one is taken.
+const maxH2Streams = 250
+
+// newH2Server returns what the connections of a front have in common.
+func newH2Server(f *Server) *h2.Server {
+	return &h2.Server{
+		MaxStreams:     maxH2Streams,
+		MaxHeaderBytes: hop.MaxHeaderBytes,
+		HeadTicks:      int(headTicks),
+		IdleTicks:      int(idleTicks),
+		ClientTicks:    int(ticks(f.router.cfg.ClientTimeout)),
+		ClientBytes:    f.router.cfg.bodyBytes(),
+	}
+}
+
+// tlsConfig returns the server's TLSConfig, which the server itself changes when
+// it starts, offering the server's Protocols.
+func tlsConfig(s *http.Server) *tls.Config {
+	cfg := new(tls.Config)
+	if s.TLSConfig != nil {
+		cfg = s.TLSConfig.Clone()
+	}
+	cfg.NextProtos = nil
+	if s.Protocols == nil || s.Protocols.HTTP2() {
+		cfg.NextProtos = append(cfg.NextProtos, "h2")
+	}
+	if s.Protocols == nil || s.Protocols.HTTP1() {
+		cfg.NextProtos = append(cfg.NextProtos, "http/1.1")
+	}
+	return cfg
+}
+
+// ticks returns how many ticks of the clock d is.
+func ticks(d time.Duration) int64 { return max(int64(d/conns.Tick), 1) }

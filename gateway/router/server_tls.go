@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"net/http"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -30,23 +29,6 @@ func (f *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 		}
 		go f.shake(c)
 	})
-}
-
-// tlsConfig returns the server's TLSConfig, which the server itself changes when
-// it starts, offering the server's Protocols.
-func tlsConfig(s *http.Server) *tls.Config {
-	cfg := new(tls.Config)
-	if s.TLSConfig != nil {
-		cfg = s.TLSConfig.Clone()
-	}
-	cfg.NextProtos = nil
-	if s.Protocols == nil || s.Protocols.HTTP2() {
-		cfg.NextProtos = append(cfg.NextProtos, "h2")
-	}
-	if s.Protocols == nil || s.Protocols.HTTP1() {
-		cfg.NextProtos = append(cfg.NextProtos, "http/1.1")
-	}
-	return cfg
 }
 
 // handshake is a connection whose TLS handshake is under way.
