@@ -36,7 +36,7 @@ type Server struct {
 	now  atomic.Int64 // ticks since the start
 	wall atomic.Int64 // seconds since 1970, at the last tick
 	stop chan struct{}
-	done sync.WaitGroup // of the clock
+	done sync.WaitGroup // of the clock and the server
 
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
@@ -61,9 +61,10 @@ const (
 	idleTicks = int64(hop.IdleTimeout / conns.Tick)
 )
 
-// NewServer returns a front for the router. The server's Handler is set to the
-// router; its other fields hold for the connections that are handed over. All
-// connections together are bounded by Config.MaxConnections.
+// NewServer returns a front for the router, which starts with the first call of
+// Serve or ServeTLS. The server's Handler is set to the router; its other fields
+// hold for the connections that are handed over. All connections together are
+// bounded by Config.MaxConnections.
 func NewServer(rt *Router, server *http.Server) *Server {
 	server.Handler = rt
 	conns.LetGoOfHijacked(server)
@@ -80,9 +81,6 @@ func NewServer(rt *Router, server *http.Server) *Server {
 		}
 	}
 	f.h2 = newH2Server(f)
-	f.wall.Store(time.Now().Unix())
-	f.done.Go(f.clock)
-	f.done.Go(func() { _ = server.Serve(f.others) })
 	return f
 }
 
@@ -110,11 +108,21 @@ func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
 	}
 }
 
+// track begins the front's knowledge of a listener, unless it is closing. With
+// the first one the front starts.
 func (f *Server) track(l net.Listener) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closing {
+		return false
+	}
+	if len(f.listeners) == 0 {
+		f.wall.Store(time.Now().Unix())
+		f.done.Go(f.clock)
+		f.done.Go(func() { _ = f.server.Serve(f.others) })
+	}
 	f.listeners[l] = struct{}{}
-	return !f.closing
+	return true
 }
 
 func (f *Server) isClosing() bool {

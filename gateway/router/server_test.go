@@ -229,6 +229,25 @@ func TestFrontShutdown(t *testing.T) {
 	}
 }
 
+// A front that has not served yet has started nothing, and ends at once.
+func TestFrontEndsBeforeItServes(t *testing.T) {
+	kit.NoLeaks(t)
+	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t)})
+	router.NewServer(rt, routertest.NetServer())
+	for _, end := range []func(*router.Server) error{
+		(*router.Server).Close,
+		func(f *router.Server) error { return f.Shutdown(t.Context()) },
+	} {
+		f := router.NewServer(rt, routertest.NetServer())
+		if err := errors.Join(end(f), end(f)); err != nil {
+			t.Error(err)
+		}
+		if err := f.Serve(kit.Must(net.Listen("tcp", "127.0.0.1:0"))); !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}
+}
+
 func TestFrontHolds(t *testing.T) {
 	c := workertest.New(t, 16)
 	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
