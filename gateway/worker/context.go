@@ -94,6 +94,15 @@ func (c *runContext) end() {
 	}
 }
 
+// clientLeft notes that the client has left.
+func (c *runContext) clientLeft() {
+	c.part.mu.Lock()
+	defer c.part.mu.Unlock()
+	if c.left.IsZero() {
+		c.left = time.Now()
+	}
+}
+
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("worker: the execution has ended"))
@@ -108,18 +117,4 @@ func TokenFrom(ctx context.Context) (token int64, ok bool) {
 		return 0, false
 	}
 	return c.token, true
-}
-
-// holds reports whether an execution that ctx belongs to holds key at w.
-func (w *Worker) holds(ctx context.Context, key string) bool {
-	for {
-		c, ok := ctx.Value(runContextKey{}).(*runContext)
-		if !ok {
-			return false
-		}
-		if c.part.worker == w && c.key == key {
-			return true
-		}
-		ctx = c.parent
-	}
 }

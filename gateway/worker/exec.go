@@ -52,6 +52,16 @@ func (x Execution) Context() context.Context {
 	return r.ctx
 }
 
+// detach makes x outlive its caller, the client, until the app has answered or
+// for AbandonedTimeout. It must be called before x's context is used.
+func (x Execution) detach() {
+	client := x.run.parent
+	x.run.parent = context.WithoutCancel(client)
+	if c, ok := x.Context().(*runContext); ok {
+		c.client = client
+	}
+}
+
 // run is the part of an execution that the worker keeps. Runs are pooled; state
 // tells the executions that used one apart.
 type run struct {
@@ -201,6 +211,20 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoc
 		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):
 			return 0, 0, err
 		}
+	}
+}
+
+// holds reports whether an execution that ctx belongs to holds key at w.
+func (w *Worker) holds(ctx context.Context, key string) bool {
+	for {
+		c, ok := ctx.Value(runContextKey{}).(*runContext)
+		if !ok {
+			return false
+		}
+		if c.part.worker == w && c.key == key {
+			return true
+		}
+		ctx = c.parent
 	}
 }
 

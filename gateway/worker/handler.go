@@ -68,6 +68,47 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	a.ServeHTTP(rw, r)
 }
 
+// ServeLink is ServeHTTP for a request that came over the link.
+func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	header := r.Fields.HeaderFor(len(appNames))
+	x, baggage, ok := h.admitLink(w, r, header["Baggage"])
+	if !ok {
+		return
+	}
+	defer h.worker.release(x)
+	delete(header, "Upgrade") // the link carries none
+	h.worker.fields.Clean(header, true)
+	setAppHeader(header, x, baggage)
+	link.ServeHTTP(x.Context(), w, r, header, &appWriter{handler: h})
+}
+
+// admitLink admits a request that carries some baggage, and returns what it
+// carries on, or answers why not.
+func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
+	baggage, err := addHeld(carried, r.Key)
+	if err == nil {
+		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch, r)
+	}
+	if err != nil {
+		refuseLink(w, r, err)
+		return x, "", false
+	}
+	if h.detach {
+		x.detach()
+	}
+	return x, baggage, true
+}
+
+// refuseLink answers a request that was not admitted.
+func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
+	refusal := refusalOf(err)
+	if refusal == nil {
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
+		return
+	}
+	_ = w.Refuse(refusal) // nothing was read of the body, so it can only fail with the connection
+}
+
 // appNames are the names of what appValues returns.
 var appNames = [...]string{gateway.HeaderKey, gateway.HeaderToken, gateway.HeaderEpoch, gateway.HeaderPartition, "Baggage"}
 

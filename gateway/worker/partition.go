@@ -72,18 +72,34 @@ func (p *partition) cancelRunning() {
 	}
 }
 
+// abandoned returns the contexts of executions whose clients left that long ago.
+func (p *partition) abandoned(now time.Time, timeout time.Duration) (list []*runContext) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.live {
+		switch {
+		case c.client == nil:
+		case !c.left.IsZero() && now.Sub(c.left) >= timeout:
+			list = append(list, c)
+		case c.left.IsZero() && c.client.Err() != nil:
+			c.left = now
+		}
+	}
+	return list
+}
+
 // unlock ends an execution, and tells the shell if the partition was moved
 // away while it ran.
 func (p *partition) unlock(key string, token int64) {
 	if p.table.Unlock(key, token) {
-		p.worker.shell.finished(p.number, key, token)
+		p.worker.shell.post(nil, handoff.Finished{Partition: p.number, Key: key, Token: token})
 	}
 }
 
 // sequenceLow asks for the epoch after this one, once.
 func (p *partition) sequenceLow(epoch int64) {
 	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {
-		p.worker.shell.sequenceLow(p.number, epoch)
+		p.worker.shell.post(nil, handoff.SequenceLow{Partition: p.number, Epoch: epoch})
 	}
 }
 
@@ -92,7 +108,7 @@ func (p *partition) sequenceLow(epoch int64) {
 // would ask.
 func (p *partition) checkSequence() {
 	if last, exhausted := p.table.Exhausted(); exhausted {
-		p.worker.shell.sequenceLow(p.number, last>>sequenceBits)
+		p.worker.shell.post(nil, handoff.SequenceLow{Partition: p.number, Epoch: last >> sequenceBits})
 	}
 }
 

@@ -100,14 +100,6 @@ func (s *shell) postEvent(e event) {
 	}
 }
 
-func (s *shell) finished(partition int, key string, token int64) {
-	s.post(nil, handoff.Finished{Partition: partition, Key: key, Token: token})
-}
-
-func (s *shell) sequenceLow(partition int, epoch int64) {
-	s.post(nil, handoff.SequenceLow{Partition: partition, Epoch: epoch})
-}
-
 // run is the goroutine that owns the machines.
 func (s *shell) run() {
 	hints := s.w.cfg.Store.Watch(s.ctx)

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // Sidecar returns a handler that sends each request on to the app at target
@@ -99,6 +102,65 @@ type sidecar struct {
 	proxy  *httputil.ReverseProxy
 }
 
+// ServeLink implements [link.Handler].
+func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	if !s.root || !isSimple(r) {
+		s.keyedHandler.ServeLink(w, r)
+		return
+	}
+	x, baggage, ok := s.admitLink(w, r, fieldValues(r.Fields, "Baggage"))
+	if !ok {
+		return
+	}
+	defer s.worker.release(x)
+	var body []byte
+	if r.ContentLength > 0 {
+		body = make([]byte, r.ContentLength)
+		if _, err := io.ReadFull(r.Body, body); err != nil {
+			w.Abort() // the app has seen nothing
+			return
+		}
+	}
+	e := s.pool.Begin()
+	defer e.Close()
+	e.Method = r.Method
+	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
+	err := e.Do(x.Context())
+	for err == nil && e.Status < 200 {
+		if e.Status != http.StatusContinue {
+			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer
+		}
+		err = e.Continue()
+	}
+	if err != nil {
+		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			s.noAnswer(rw, r, err)
+		}))
+		return
+	}
+	answerFromApp(w, e)
+}
+
+// noAnswer answers a request to which the app has not. Where the app is, and what
+// went wrong there, is for the log only.
+func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
+	public := "worker: the app did not answer"
+	if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
+		err, public = cause, ErrOwnershipLost.Error()
+	}
+	status := http.StatusBadGateway
+	if errors.Is(err, hop1.ErrFull) {
+		status, public = http.StatusServiceUnavailable, "worker: the app has as many requests as it may have, try again"
+		rw.Header().Set("Retry-After", "1")
+	}
+	warning := "the app did not answer"
+	if errors.Is(err, hop1.ErrBrokeOff) {
+		warning = ""
+	}
+	requestlog.Failure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "error", err)
+	http.Error(rw, public, status)
+}
+
 // viaProxy sends a request to the app with net/http. It returns when the app's
 // connection is done with, which the proxy itself does not wait for.
 func (s *sidecar) viaProxy(rw http.ResponseWriter, r *http.Request) {
@@ -170,4 +232,27 @@ func (s *sidecar) overdue(ctx context.Context) {
 	x, _ := ctx.Value(runContextKey{}).(*runContext)
 	s.worker.cfg.Logger.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
 		"app", s.app, "key", x.key, "partition", x.part.number, "token", x.token, "waited", s.pool.Grace)
+}
+
+// errAbandoned is the cause with which an execution at an app is cancelled.
+var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Config.AbandonedTimeout)")
+
+// cancelAbandoned cancels the executions whose clients left AbandonedTimeout
+// ago, until the worker is closed. That nobody watches a single client costs
+// requests nothing.
+func (w *Worker) cancelAbandoned() {
+	tick := time.NewTicker(max(w.cfg.AbandonedTimeout/10, 1))
+	defer tick.Stop()
+	for {
+		select {
+		case <-w.shell.ctx.Done():
+			return
+		case now := <-tick.C:
+			for i := range w.parts {
+				for _, c := range w.parts[i].abandoned(now, w.cfg.AbandonedTimeout) {
+					c.cancel(errAbandoned)
+				}
+			}
+		}
+	}
 }

@@ -1,59 +1,17 @@
 package worker
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
-
-// ServeLink implements [link.Handler].
-func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	if !s.root || !isSimple(r) {
-		s.keyedHandler.ServeLink(w, r)
-		return
-	}
-	x, baggage, ok := s.admitLink(w, r, fieldValues(r.Fields, "Baggage"))
-	if !ok {
-		return
-	}
-	defer s.worker.release(x)
-	var body []byte
-	if r.ContentLength > 0 {
-		body = make([]byte, r.ContentLength)
-		if _, err := io.ReadFull(r.Body, body); err != nil {
-			w.Abort() // the app has seen nothing
-			return
-		}
-	}
-	e := s.pool.Begin()
-	defer e.Close()
-	e.Method = r.Method
-	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
-	err := e.Do(x.Context())
-	for err == nil && e.Status < 200 {
-		if e.Status != http.StatusContinue {
-			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer
-		}
-		err = e.Continue()
-	}
-	if err != nil {
-		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			s.noAnswer(rw, r, err)
-		}))
-		return
-	}
-	answerFromApp(w, e)
-}
 
 // isSimple reports whether a request is of a form that needs nothing of
 // net/http: a small body of known length, no trailers.
@@ -130,24 +88,4 @@ func publicTrailer(trailer []http1.Field) (list link.Fields) {
 		}
 	}
 	return list
-}
-
-// noAnswer answers a request to which the app has not. Where the app is, and what
-// went wrong there, is for the log only.
-func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
-	public := "worker: the app did not answer"
-	if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
-		err, public = cause, ErrOwnershipLost.Error()
-	}
-	status := http.StatusBadGateway
-	if errors.Is(err, hop1.ErrFull) {
-		status, public = http.StatusServiceUnavailable, "worker: the app has as many requests as it may have, try again"
-		rw.Header().Set("Retry-After", "1")
-	}
-	warning := "the app did not answer"
-	if errors.Is(err, hop1.ErrBrokeOff) {
-		warning = ""
-	}
-	requestlog.Failure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "error", err)
-	http.Error(rw, public, status)
 }

@@ -3,10 +3,13 @@
 // runs one execution of a key at a time.
 //
 // In the order in which a request meets them: server.go takes requests from
-// routers and others, handler.go and sidecar.go pass them to an [http.Handler]
-// or an app, exec.go admits them to a key, partition.go is what all keys of a
-// partition share. shell.go moves the machine of ring/handoff with the store, the
-// members and the clock; agreement.go sees that all members use one store.
+// routers and others, sidecar.go, sidecar_link.go and handler.go pass them to an
+// app or an [http.Handler], share.go and exec.go admit them to a key. Beside them
+// shell.go moves the machine of ring/handoff with the store, the members and the
+// clock, and agreement.go sees that all members use one store. Below are context.go
+// and baggage.go, an execution's context and what travels with it; worker.go, with
+// the worker's settings; partition.go, what all keys of a partition share;
+// errors.go; and flights.go, which merges equal calls.
 package worker
 
 import (

@@ -142,7 +142,7 @@ func crossingMutations() []mutation {
 		},
 		{
 			rule: "a 502 does not say where the app is",
-			file: "gateway/worker/sidecar_link.go",
+			file: "gateway/worker/sidecar.go",
 			old:  "http.Error(rw, public, status)",
 			new:  "http.Error(rw, public+\": \"+err.Error(), status)",
 			test: "./gateway/worker -run ^TestSidecarOverLinkWithoutApp$",
@@ -191,7 +191,7 @@ func crossingMutations() []mutation {
 		},
 		{
 			rule: "an upload that its client broke off is no warning",
-			file: "gateway/worker/sidecar_link.go",
+			file: "gateway/worker/sidecar.go",
 			old:  "	if errors.Is(err, hop1.ErrBrokeOff) {\n",
 			new:  "	if false {\n",
 			test: "./gateway/worker -run ^TestBrokenUploadsAreNoWarnings$",
@@ -219,7 +219,7 @@ func crossingMutations() []mutation {
 		},
 		{
 			rule: "a sidecar passes interim answers on over the link",
-			file: "gateway/worker/sidecar_link.go",
+			file: "gateway/worker/sidecar.go",
 			old:  "_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer\n",
 			new:  "",
 			test: "./gateway/router -run ^TestInterimAnswersPassOnEveryWay$",

@@ -114,7 +114,7 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "requests over the link wait on the link's share",
-			file: "gateway/worker/server.go",
+			file: "gateway/worker/handler.go",
 			old:  "h.worker.admit(r.Context(), r.Key, r.Epoch, r)",
 			new:  "h.worker.admit(r.Context(), r.Key, r.Epoch, nil)",
 			test: "./gateway/router -run ^TestTrapWaitersLeaveRoomForOtherKeys$",

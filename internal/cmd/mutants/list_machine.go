@@ -144,9 +144,9 @@ func machineMutations() []mutation {
 		},
 		{
 			rule: "an execution's end reaches the life that it began in",
-			file: "gateway/worker/shell.go",
-			old:  `s.post(nil, handoff.Finished{Partition: partition, Key: key, Token: token})`,
-			new:  `s.post(s.current, handoff.Finished{Partition: partition, Key: key, Token: token})`,
+			file: "gateway/worker/partition.go",
+			old:  `p.worker.shell.post(nil, handoff.Finished{`,
+			new:  `p.worker.shell.post(p.worker.shell.current, handoff.Finished{`,
 			test: `./gateway/worker -run '^TestTheLifeBeforeIsReleasedWithItsLastExecution$'`,
 		},
 		{
