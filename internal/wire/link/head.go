@@ -59,6 +59,17 @@ func (d *decoder) uint() uint64 {
 	return n
 }
 
+// uint64 takes a number of eight bytes, which is no varint.
+func (d *decoder) uint64() uint64 {
+	if len(d.rest) < 8 {
+		d.bad = true
+		return 0
+	}
+	n := binary.BigEndian.Uint64(d.rest)
+	d.rest = d.rest[8:]
+	return n
+}
+
 // int takes a number that must be an int64 and not negative.
 func (d *decoder) int() int64 {
 	n := int64(d.uint())
@@ -196,24 +207,17 @@ func (h *hello) append(b []byte) []byte {
 func decodeHello(p []byte) (hello, error) {
 	d := decoder{rest: append([]byte(nil), p...)}
 	h := hello{version: d.uint()}
-	if d.bad || h.version != Version {
-		if d.bad {
-			return hello{}, fmt.Errorf("hello: %w", errMalformed)
+	if h.version == Version {
+		h.digest = d.uint64()
+		h.cluster = d.string()
+		h.streams = d.int()
+		h.header = d.int()
+		if len(d.rest) > 0 {
+			h.store = d.uint64()
 		}
-		return h, nil
 	}
-	if len(d.rest) < 8 {
+	if d.bad {
 		return hello{}, fmt.Errorf("hello: %w", errMalformed)
-	}
-	h.digest, d.rest = binary.BigEndian.Uint64(d.rest), d.rest[8:]
-	h.cluster = d.string()
-	h.streams = d.int()
-	h.header = d.int()
-	if n := len(d.rest); d.bad || n > 0 && n < 8 {
-		return hello{}, fmt.Errorf("hello: %w", errMalformed)
-	}
-	if len(d.rest) > 0 {
-		h.store = binary.BigEndian.Uint64(d.rest)
 	}
 	return h, nil
 }
