@@ -12,11 +12,12 @@ import (
 type AdminConfig struct {
 	Members Members
 
-	// Ready returns nil once the process can do its work; see [Router.Ready].
+	// Ready returns nil while the process can do its work, as the methods of that
+	// name of routers and workers do.
 	// Default: always ready.
 	Ready func() error
 
-	// Lookup returns where requests for a key go; see [Router.Lookup].
+	// Lookup returns where requests for a key go, as a router's Lookup does.
 	// Default: the owner by the ring.
 	Lookup func(key string) (Route, error)
 }
@@ -132,7 +133,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_ = enc.Encode(v) // the client may have left
 }
 
-// Route is where requests for a key go.
+// Route is a key's partition and the member to which its requests go.
 type Route struct {
 	Partition int
 	Owner     ring.Member // zero if there is none

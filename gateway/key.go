@@ -11,10 +11,10 @@ import (
 // MaxKeyLen is the length of the longest key in bytes.
 const MaxKeyLen = 4096
 
-// Errors about keys.
+// Errors of finding a request's key.
 var (
-	ErrNoKey  = errors.New("gateway: the request has no key")
-	ErrBadKey = errors.New("gateway: bad key")
+	ErrNoKey  = errors.New("gateway: the request has no key") // an empty one is none
+	ErrBadKey = errors.New("gateway: bad key")                // see CheckKey
 )
 
 // CheckKey returns an error that wraps [ErrNoKey] or [ErrBadKey] unless key is
@@ -42,7 +42,7 @@ func CheckKey(key string) error {
 }
 
 // KeyFromHeader returns the key that a worker passes to its handlers and apps
-// in [HeaderKey].
+// in [HeaderKey]. Its error wraps [ErrNoKey] or [ErrBadKey].
 func KeyFromHeader(h http.Header) (string, error) {
 	key, err := url.PathUnescape(h.Get(HeaderKey))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// KeySource says where a request carries its key. Make one with
+// KeySource is a place in a request at which its key stands. Make one with
 // [ParseKeySource]; the zero KeySource yields no key.
 //
 // Whatever the source, the key is the decoded text: %31 and 1 are one key. In
@@ -89,7 +89,8 @@ func (s KeySource) Header() string {
 	return s.name
 }
 
-// KeySources are where to look for a request's key, the first one first.
+// KeySources is a list of the places at which a request's key is looked for, the
+// first one first.
 type KeySources []KeySource
 
 // String returns the sources' forms in their order, separated by spaces.
@@ -110,7 +111,7 @@ func (s KeySources) Extract(r *http.Request) (string, error) {
 	return s.ExtractFrom((*httpRequest)(r))
 }
 
-// Keyed is a request of any form as key sources see it.
+// Keyed is the part of a request, of net/http or not, in which key sources look.
 type Keyed interface {
 	KeyHeader(name string) []string // the values of the header of that canonical name
 	KeyQuery() string               // the query as it was sent, without the question mark
@@ -125,7 +126,8 @@ func (r *httpRequest) KeyQuery() string               { return r.URL.RawQuery }
 func (r *httpRequest) KeyPath() string                { return r.URL.EscapedPath() }
 func (r *httpRequest) KeyHost() string                { return r.Host }
 
-// ExtractFrom is [KeySources.Extract] for a request of another form.
+// ExtractFrom returns the key, as [KeySources.Extract] does, of a request that is
+// no [http.Request].
 func (s KeySources) ExtractFrom(r Keyed) (string, error) {
 	for i := range s {
 		key, err := s[i].extract(r)

@@ -47,8 +47,8 @@ const (
 // Config configures a [Router]. Members and Keys are required. A number or a
 // duration of 0 stands for the default; a negative one is an error of [New].
 type Config struct {
-	Members gateway.Members
-	Keys    gateway.KeySources
+	Members gateway.Members    // of the workers' cluster
+	Keys    gateway.KeySources // of requests
 
 	// Hold is how long a request waits while its partition has no reachable
 	// owner. If that is less than 1 ms, it fails at once. Default 15 s.
@@ -99,7 +99,8 @@ type Config struct {
 	// DialTimeout bounds connecting to a worker. Default 1 s.
 	DialTimeout time.Duration
 
-	// Dial replaces how workers are connected to.
+	// Dial makes connections to workers. Default: with a [net.Dialer] and
+	// DialTimeout, over TCP with keep-alives.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Upgrades are the protocols to which a client and an app may change by way
@@ -110,7 +111,7 @@ type Config struct {
 	Upgrades []string
 
 	// TrustedProxies are the addresses from which Forwarded, X-Forwarded-… and
-	// X-Real-Ip are believed and added to; from others they are replaced.
+	// X-Real-IP are believed and added to; from others they are replaced.
 	// Default: none.
 	TrustedProxies []netip.Prefix
 
@@ -171,8 +172,9 @@ type Router struct {
 	errorLog *log.Logger
 }
 
-// New returns a router. The caller should call [Router.Close] when no
-// more requests come.
+// New returns a router, or an error that names the field of Config that is
+// missing or out of range. The caller should call [Router.Close] when no more
+// requests come.
 func New(cfg Config) (*Router, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -261,7 +263,7 @@ func (rt *Router) trusts(remote string) bool {
 	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// Stats counts what a router has done since its start.
+// Stats are counts of requests since the router's start, and of those under way.
 type Stats struct {
 	Requests    int64 // all that came
 	BadRequests int64 // answered 400 or 408: no key, a bad one, or a body that did not arrive

@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// Server takes a router's requests on a listener. Simple HTTP/1.1 requests, and
+// Server is an HTTP server for a [Router]. Simple HTTP/1.1 requests, and
 // HTTP/2 by prior knowledge, go a way of their own, which costs a fraction of
 // net/http's. An HTTP/1.1 connection on which anything else comes (an upgrade, a
 // chunked or large body, whatever is odd or wrong) is handed with what has been
@@ -84,8 +84,9 @@ func NewServer(rt *Router, server *http.Server) *Server {
 	return f
 }
 
-// Serve takes connections from l until it fails, or the front is shut down,
-// when it returns [http.ErrServerClosed].
+// Serve takes connections from l, which it closes in the end, until Accept fails
+// for good, or the front is shut down: then it returns [http.ErrServerClosed]. It
+// may be called for several listeners.
 func (f *Server) Serve(l net.Listener) error { return f.serve(l, f.serveHTTP1) }
 
 func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
@@ -205,7 +206,8 @@ func (f *Server) leaveLocked() {
 }
 
 // Shutdown takes no more connections, ends the idle ones, and waits for the
-// requests that run.
+// requests that run. If ctx ends first, its error wraps the cause, and the caller
+// should call Close.
 func (f *Server) Shutdown(ctx context.Context) error {
 	f.mu.Lock()
 	f.leaveLocked()

@@ -10,9 +10,10 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
-// ServeTLS is Serve for HTTPS, with the certificate chain and the private key in
-// these files, in PEM. HTTP/2 goes the front's own way, HTTP/1.1 the server's.
-// The server's TLSConfig is respected, its Protocols say what is offered.
+// ServeTLS takes connections of HTTPS from l, as Serve does those of HTTP, with the
+// certificate chain and the private key in these files, in PEM. HTTP/2 goes the
+// front's own way, HTTP/1.1 the server's. The server's TLSConfig is respected, its
+// Protocols say what is offered.
 func (f *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {

@@ -20,9 +20,9 @@ var (
 	ErrNested = errors.New("worker: nested call for a key that the caller holds")
 )
 
-// NotOwnerError says that this worker does not own the key, and which one
-// does, so far as is known. The call did not start. While no owner is known, it
-// is an [ErrUnavailable] as well, and its text says what is waited for.
+// NotOwnerError is the error of a call, which did not start, for a key that this
+// worker does not own. It names the owner, so far as that is known. While it is
+// not, it is an [ErrUnavailable] as well, and its text says what is waited for.
 type NotOwnerError struct {
 	Partition int
 	Owner     string // incarnation; empty when not known

@@ -33,9 +33,9 @@ type flight struct {
 	cancel  context.CancelFunc
 }
 
-// PanicError is the value with which a panic in a function passed to
-// [Worker.Share] is raised again in each of its callers, since their own stacks
-// do not show where it came from. Only [http.ErrAbortHandler] is raised as it is.
+// PanicError is a panic of a function passed to [Worker.Share], as it is raised
+// again in each of its callers, whose own stacks do not show where it came from.
+// Only [http.ErrAbortHandler] is raised as it is.
 type PanicError struct {
 	Value any    // what the function panicked with
 	Stack []byte // of the goroutine that panicked

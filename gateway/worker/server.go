@@ -16,7 +16,7 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Server takes a worker's requests on one listener: over the multiplexed link
+// Server is a server for a worker's requests on one listener: over the link
 // from routers (docs/link.md), and over HTTP/1.1 or HTTP/2 without TLS from
 // anybody. Make one with [Worker.NewServer].
 type Server struct {
@@ -90,7 +90,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Shutdown takes no more requests and waits for those that run.
+// Shutdown takes no more requests and waits for those that run, until ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return errors.Join(s.link.Shutdown(ctx), s.http.Shutdown(ctx))
 }

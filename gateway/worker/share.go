@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Share is Do for equal reads: calls with the same key and op that come while
-// one of them waits for the key or runs get its result instead of running
-// again. What it returns was read while the key was held, and is no older than
-// the call. fn's context ends when every caller's has; a panic in fn is raised
-// again in each caller, as a [*PanicError]. Share returns the errors of Do;
-// shared tells whether the result went to more than one caller.
+// Share runs fn as Do does, once for equal reads: calls with the same key and op
+// that come while one of them waits for the key or runs get its result instead.
+// What Share returns was read while the key was held, and is no older than the
+// call. fn's context ends when every caller's has; a panic in fn is raised again
+// in each caller, as a [*PanicError]. Share returns the errors of Do; shared tells
+// whether the result went to more than one caller.
 func (w *Worker) Share(ctx context.Context, key, op string, fn func(Execution) (any, error)) (v any, shared bool, err error) {
 	if ctx.Err() != nil {
 		return nil, false, context.Cause(ctx)

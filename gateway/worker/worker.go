@@ -112,7 +112,8 @@ type Config struct {
 	// must not block. Default: nothing.
 	OnPeers func(gossip []string)
 
-	// Keys find the key in requests that did not come through a router.
+	// Keys find the key in requests that did not come through a router. Default:
+	// these must have it in the header Keyway-Key.
 	Keys gateway.KeySources
 
 	// Upgrades are the protocols to which a client and an app may change, as in
@@ -142,11 +143,12 @@ type Config struct {
 	// of them is for routers' links, where those over the bound are refused, and
 	// another eighth for connections of which it is not known yet whether they are
 	// links, or that wait to be accepted: there the one that has waited longest, and
-	// for a second at least, is closed for another one. All other connections of clients over their bound wait, while those
-	// that have been without a request for longest, and for a second at least, are
-	// ended. Default: half of the files that the process may have open
-	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may need
-	// a connection to an app too. More than all of these is warned of.
+	// for a second at least, is closed for another one. All other connections over
+	// their bound wait, while those that have been without a request for longest, and
+	// for a second at least, are ended. Default: half of the files that the process
+	// may have open (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a
+	// request may need a connection to an app too. More than all of these is warned
+	// of.
 	MaxConnections int
 
 	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
