@@ -65,9 +65,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	stopStore := store.follow(members)
 	defer stopStore()
 
-	router, err := router.New(router.Config{
-		Members: members, Keys: o.Keys, Hold: max(o.hold, 1), MaxHeld: o.maxHeld, MaxConnections: o.maxConnections, ReplayBytes: int64(o.replayBytes), MinBodyRate: int64(o.minBodyRate), Upgrades: o.Upgrades, TrustedProxies: o.trusted, Logger: logger,
-	})
+	config := o.config
+	config.Members, config.Keys, config.Upgrades, config.Logger = members, o.Keys, o.Upgrades, logger
+	config.Hold = max(config.Hold, 1) // 0 would be the default
+	router, err := router.New(config)
 	if err != nil {
 		return err
 	}

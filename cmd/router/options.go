@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"io"
 	"net/netip"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -20,27 +19,22 @@ type options struct {
 	listen, admin   string
 	tlsCert, tlsKey string
 	trustedSpecs    []string
-	trusted         []netip.Prefix
-	hold            time.Duration
-	maxHeld         int
-	maxConnections  int
-	replayBytes     int
-	minBodyRate     int
+	config          router.Config
 }
 
 func parseOptions(args []string, stdout io.Writer) (*options, error) {
-	o := new(options)
+	o, defaults := new(options), router.Config{}.WithDefaults()
 	f := cli.NewFlags("router", about)
 	f.Group("Requests")
 	f.Address(&o.listen, "listen", "127.0.0.1:8080", "`address` that takes requests, HTTP/1.1 and HTTP/2; port 0 takes a free one")
 	o.Define(f, "127.0.0.1:"+gossip.DefaultPort, nil)
 	f.Group("Requests")
 	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies before the router: what they say in Forwarded, X-Forwarded-... and X-Real-IP is passed on; what others say there is replaced")
-	f.Duration(&o.hold, "hold", router.DefaultHold, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")
-	f.Int(&o.maxHeld, "max-held", router.DefaultMaxHeld, 1, "`number` of requests that wait so at one time")
-	f.Int(&o.maxConnections, "max-connections", 0, 0, "`number` of clients' connections at one time; further ones wait to be accepted, and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
-	f.Int(&o.replayBytes, "replay-bytes", router.DefaultReplayBytes, 1, "`bytes` of memory for what has come of bodies, beyond 4 KiB of each, so that their requests can be sent to another worker; a client may have a quarter of it. What does not fit is streamed")
-	f.Int(&o.minBodyRate, "min-body-rate", router.DefaultMinBodyRate, 1, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408")
+	f.Duration(&o.config.Hold, "hold", defaults.Hold, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")
+	f.Int(&o.config.MaxHeld, "max-held", defaults.MaxHeld, 1, "`number` of requests that wait so at one time")
+	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of clients' connections at one time; further ones wait to be accepted, and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
+	f.Int(&o.config.ReplayBytes, "replay-bytes", defaults.ReplayBytes, 1, "`bytes` of memory for what has come of bodies, beyond 4 KiB of each, so that their requests can be sent to another worker; a client may have a quarter of it. What does not fit is streamed")
+	f.Int(&o.config.MinBodyRate, "min-body-rate", defaults.MinBodyRate, 1, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408")
 	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
 	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")
 	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring and /lookup; not for the public")
@@ -56,7 +50,7 @@ func (o *options) check() error {
 		if err != nil {
 			return cli.Usagef("--trusted-proxies: %q is neither a network such as 10.0.0.0/8 nor an address", spec)
 		}
-		o.trusted = append(o.trusted, network)
+		o.config.TrustedProxies = append(o.config.TrustedProxies, network)
 	}
 	if (o.tlsCert == "") != (o.tlsKey == "") {
 		return cli.Usagef("--tls-cert and --tls-key need each other")

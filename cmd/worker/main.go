@@ -78,11 +78,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer store.Close()
 
-	worker, err := worker.Start(ctx, worker.Config{
-		Members: members, Store: store, NewCluster: o.NewCluster, ServeWithoutStore: o.onRedisLoss == "serve",
-		Previous: previous, PreviousApp: o.upstream != nil, OnIncarnation: lock.write, OnPeers: members.AddSeeds,
-		Keys: o.Keys, Upgrades: o.Upgrades, Queue: o.queue, QueuePerKey: o.queuePerKey, AppConnections: o.appConnections, MaxConnections: o.maxConnections, AbandonedTimeout: o.abandonedTimeout, Logger: logger,
-	})
+	config := o.config
+	config.Members, config.Store, config.Logger = members, store, logger
+	config.NewCluster, config.ServeWithoutStore = o.NewCluster, o.onRedisLoss == "serve"
+	config.Previous, config.OnIncarnation, config.OnPeers = previous, lock.write, members.AddSeeds
+	config.PreviousApp = o.upstream != nil
+	config.Keys, config.Upgrades = o.Keys, o.Upgrades
+	worker, err := worker.Start(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -19,26 +19,23 @@ type options struct {
 	cli.Common
 	listen, advertise, admin    string
 	upstreamURL                 string
-	queue, queuePerKey          int
-	maxConnections              int
-	appConnections              int
-	abandonedTimeout            time.Duration
+	config                      worker.Config
 	name, onRedisLoss, lockFile string
 	upstream                    *url.URL
 }
 
 func parseOptions(args []string, stdout io.Writer) (*options, error) {
-	o := new(options)
+	o, defaults := new(options), worker.Config{}.WithDefaults()
 	f := cli.NewFlags("worker", about)
 	f.Group("Requests")
 	f.Address(&o.listen, "listen", "127.0.0.1:0", "`address` that takes requests; port 0 takes a free one")
 	f.String(&o.advertise, "advertise", "", "host or host:port `address` at which routers reach it, if it is not --listen")
 	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port or unix:///path; without it the demo app answers")
-	f.Int(&o.appConnections, "app-connections", worker.DefaultAppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
-	f.Duration(&o.abandonedTimeout, "abandoned-timeout", worker.DefaultAbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
-	f.Int(&o.queuePerKey, "queue-per-key", worker.DefaultQueuePerKey, 1, "`number` of requests that may wait for one key; more get 429")
-	f.Int(&o.queue, "queue", worker.DefaultQueue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
-	f.Int(&o.maxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
+	f.Int(&o.config.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
+	f.Duration(&o.config.AbandonedTimeout, "abandoned-timeout", defaults.AbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
+	f.Int(&o.config.QueuePerKey, "queue-per-key", defaults.QueuePerKey, 1, "`number` of requests that may wait for one key; more get 429")
+	f.Int(&o.config.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
+	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
 	f.Address(&o.admin, "admin", "", "`address` of /healthz, /readyz, /ring and /lookup; default none")
 	f.Group("Cluster")
 	f.String(&o.name, "name", "", "unique `name`, which places the worker on the ring; keep it across restarts. Default: the host's name and the port")

@@ -156,7 +156,7 @@ func TestSlowBodies(t *testing.T) {
 	testSlowBodies(t, 1, 60, 50*time.Second, 70*time.Second)
 }
 
-func testSlowBodies(t *testing.T, rate, piece int64, goes, stalls time.Duration) {
+func testSlowBodies(t *testing.T, rate int, piece int64, goes, stalls time.Duration) {
 	t.Helper()
 	inBubble(t, router.Config{MinBodyRate: rate}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
 		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })

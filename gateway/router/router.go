@@ -36,14 +36,6 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Defaults of [Config].
-const (
-	DefaultHold        = 15 * time.Second
-	DefaultMaxHeld     = 10_000
-	DefaultReplayBytes = 64 << 20
-	DefaultMinBodyRate = 1024
-)
-
 // Config configures a [Router]. Members and Keys are required. A number or a
 // duration of 0 stands for the default; a negative one is an error of [New].
 type Config struct {
@@ -63,7 +55,7 @@ type Config struct {
 	// worker: up to 64 KiB of a body, and a quarter of ReplayBytes for each
 	// client (an IPv4 address, or an IPv6 network of 64 bits). What exceeds it
 	// is streamed, and not repeated. Default 64 MiB.
-	ReplayBytes int64
+	ReplayBytes int
 
 	// ClientTimeout bounds each wait for a client: to send more of its body,
 	// and to take more of the answer. Default 1 minute.
@@ -73,7 +65,7 @@ type Config struct {
 	// average over each ClientTimeout that is spent waiting for it. One that is
 	// slower is answered with 408, and an HTTP/1.1 connection closed. Default
 	// 1024.
-	MinBodyRate int64
+	MinBodyRate int
 
 	// ConnsPerWorker bounds the connections to one worker other than links: one
 	// for each upgrade while its protocols speak, and one for each request to a
@@ -122,19 +114,19 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-func (c Config) withDefaults() (Config, error) {
-	switch {
-	case c.Members == nil:
-		return c, errors.New("router: Config.Members is missing")
-	case len(c.Keys) == 0:
-		return c, errors.New("router: Config.Keys is empty")
-	}
-	var err error
-	hop.Default(&err, "router: Config.Hold", &c.Hold, DefaultHold)
-	hop.Default(&err, "router: Config.MaxHeld", &c.MaxHeld, DefaultMaxHeld)
-	hop.Default(&err, "router: Config.ReplayBytes", &c.ReplayBytes, DefaultReplayBytes)
+// WithDefaults returns c with defaults in place of what is 0 or nil.
+func (c Config) WithDefaults() Config {
+	c, _ = c.complete()
+	return c
+}
+
+// complete is WithDefaults, and returns an error about a negative field.
+func (c Config) complete() (_ Config, err error) {
+	hop.Default(&err, "router: Config.Hold", &c.Hold, 15*time.Second)
+	hop.Default(&err, "router: Config.MaxHeld", &c.MaxHeld, 10_000)
+	hop.Default(&err, "router: Config.ReplayBytes", &c.ReplayBytes, 64<<20)
 	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
-	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, DefaultMinBodyRate)
+	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, 1024)
 	hop.Default(&err, "router: Config.ConnsPerWorker", &c.ConnsPerWorker, 4096)
 	hop.Default(&err, "router: Config.LinksPerWorker", &c.LinksPerWorker, 4)
 	hop.Default(&err, "router: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
@@ -176,9 +168,14 @@ type Router struct {
 // missing or out of range. The caller should call [Router.Close] when no more
 // requests come.
 func New(cfg Config) (*Router, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	cfg, err := cfg.complete()
+	switch {
+	case err != nil:
 		return nil, err
+	case cfg.Members == nil:
+		return nil, errors.New("router: Config.Members is missing")
+	case len(cfg.Keys) == 0:
+		return nil, errors.New("router: Config.Keys is empty")
 	}
 	fields, err := fields.NewRules(cfg.Keys, cfg.Upgrades)
 	if err != nil {
@@ -195,7 +192,7 @@ func New(cfg Config) (*Router, error) {
 		routes:   routing.New(cfg.Members, settings.Ring.Partitions, cfg.Hold, cfg.MaxHeld),
 		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)},
 		fields:   fields,
-		budget:   budget{limit: cfg.ReplayBytes},
+		budget:   budget{limit: int64(cfg.ReplayBytes)},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}, nil
 }

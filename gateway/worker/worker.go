@@ -69,14 +69,6 @@ type Store interface {
 	Watch(ctx context.Context) <-chan struct{}
 }
 
-// Defaults of [Config].
-const (
-	DefaultQueuePerKey      = 1000
-	DefaultQueue            = 100_000
-	DefaultAppConnections   = 4096
-	DefaultAbandonedTimeout = time.Minute
-)
-
 // Config configures a [Worker]. Members and Store are required. A number or a
 // duration of 0 stands for the default; a negative one is an error of [Start].
 type Config struct {
@@ -163,22 +155,22 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-func (c Config) withDefaults() (Config, error) {
-	switch {
-	case c.Members == nil:
-		return c, errors.New("worker: Config.Members is missing")
-	case c.Store == nil:
-		return c, errors.New("worker: Config.Store is missing")
-	}
-	var err error
-	hop.Default(&err, "worker: Config.QueuePerKey", &c.QueuePerKey, DefaultQueuePerKey)
-	hop.Default(&err, "worker: Config.Queue", &c.Queue, DefaultQueue)
+// WithDefaults returns c with defaults in place of what is 0 or nil.
+func (c Config) WithDefaults() Config {
+	c, _ = c.complete()
+	return c
+}
+
+// complete is WithDefaults, and returns an error about a negative field.
+func (c Config) complete() (_ Config, err error) {
+	hop.Default(&err, "worker: Config.QueuePerKey", &c.QueuePerKey, 1000)
+	hop.Default(&err, "worker: Config.Queue", &c.Queue, 100_000)
 	hop.Default(&err, "worker: Config.MaxAwaiting", &c.MaxAwaiting, 10_000)
 	hop.Default(&err, "worker: Config.AwaitTimeout", &c.AwaitTimeout, 2*time.Second)
 	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
-	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, DefaultAppConnections)
+	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)
 	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
-	hop.Default(&err, "worker: Config.AbandonedTimeout", &c.AbandonedTimeout, DefaultAbandonedTimeout)
+	hop.Default(&err, "worker: Config.AbandonedTimeout", &c.AbandonedTimeout, time.Minute)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, err
 }
@@ -211,9 +203,14 @@ type Worker struct {
 // ctx bounds Start only: it tells the members of the worker's first incarnation,
 // after Config.OnIncarnation, and does not wait for the store, see [Worker.Await].
 func Start(ctx context.Context, cfg Config) (*Worker, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
+	cfg, err := cfg.complete()
+	switch {
+	case err != nil:
 		return nil, err
+	case cfg.Members == nil:
+		return nil, errors.New("worker: Config.Members is missing")
+	case cfg.Store == nil:
+		return nil, errors.New("worker: Config.Store is missing")
 	}
 	self := cfg.Members.Self()
 	if self.Name == "" || self.Addr == "" {

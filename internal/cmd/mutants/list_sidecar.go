@@ -90,7 +90,7 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a restarted worker with --upstream gives its app time",
 			file: "cmd/worker/main.go",
-			old:  "PreviousApp: o.upstream != nil, ",
+			old:  "\tconfig.PreviousApp = o.upstream != nil\n",
 			new:  "",
 			test: "./cmd/worker -run '^TestRestartInFrontOfAnApp$'",
 		},
