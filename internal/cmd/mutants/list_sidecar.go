@@ -53,6 +53,13 @@ func sidecarMutations() []mutation {
 			test: grace,
 		},
 		{
+			rule: "a server that changes protocols unasked has not answered",
+			file: "internal/wire/hop1/transport.go",
+			old:  `t.req.Header.Get("Upgrade") == ""`,
+			new:  "false",
+			test: "./gateway/router -run '^TestUnaskedSwitchIsABadGateway$'",
+		},
+		{
 			rule: "a body that is offered waits until the server asks for it",
 			file: "internal/wire/hop1/transport.go",
 			old:  `(t.req.Header.Get("Expect"), "100-continue")`,

@@ -23,11 +23,12 @@ const sentWait = 50 * time.Millisecond
 
 // RoundTrip implements [http.RoundTripper] for what an Exchange does not do:
 // bodies that are streamed, and changes of protocol that the field Upgrade asks
-// for: then the answer's Body is an [io.ReadWriteCloser] with CloseWrite. The URL's host does not
-// matter. A body that is offered with Expect: 100-continue is not read unless
-// the server asks for it. A connection that has to be given up is given up
-// before RoundTrip returns an error, or by the Body's Close, which waits for
-// that. Interim answers go to the context's [httptrace.ClientTrace].
+// for: then the answer's Body is an [io.ReadWriteCloser] with CloseWrite. The
+// URL's host does not matter. A body that is offered with Expect: 100-continue is
+// not read unless the server asks for it. A connection that has to be given up is
+// given up before RoundTrip returns an error, or by the Body's Close, which waits
+// for that. Interim answers go to the context's [httptrace.ClientTrace]. The error
+// wraps ErrNotSent if nothing was written.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, err := p.live(req.Context())
 	if err != nil {
