@@ -15,7 +15,7 @@ import (
 // failed counts and logs err, for which a request has no worker's answer, and
 // returns what the client reads instead. late says that the client has sent too
 // little of the body for too long.
-func (rt *Router) failed(ctx context.Context, partition int, method string, err error, late bool) answer {
+func failed(ctx context.Context, rt *Router, partition int, method string, err error, late bool) answer {
 	c, uncounted := &rt.counters, new(atomic.Int64)
 	status, text, counter, warning := http.StatusBadGateway, errBroken.Error(), &c.broken, "the worker did not answer"
 	unreachable, isUnreachable := errors.AsType[*routing.UnreachableError](err)

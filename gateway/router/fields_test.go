@@ -155,7 +155,7 @@ func TestFrontTakesOneEmptyLineBeforeARequest(t *testing.T) {
 		"\r\n" + "GET * HTTP/1.1\r\nHost: h\r\n\r\n":                                                "400",
 		"\r\nPOST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": "200",
 	} {
-		if got := rawExchange(t, base, sent); !strings.HasPrefix(got, want) {
+		if got := sendRaw(t, base, sent); !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %.200s, want %s", sent, got, want)
 		}
 	}

@@ -72,7 +72,7 @@ func newHTTP1Conn(f *Server, conn net.Conn) *http1Conn {
 }
 
 // serveHTTP1 serves a connection that is not of TLS.
-func (f *Server) serveHTTP1(conn net.Conn) {
+func serveHTTP1(f *Server, conn net.Conn) {
 	c := newHTTP1Conn(f, conn)
 	if c == nil { // not a kind of connection that the fast way knows
 		f.handOver(conn, nil)
@@ -257,7 +257,7 @@ func (c *http1Conn) handOver(read []byte) {
 	_ = c.conn.SetDeadline(time.Time{})
 	if c.front.speaksH2(read) {
 		c.front.forget(c)
-		c.front.serveH2(c.conn, read)
+		serveH2(c.front, c.conn, read)
 		return
 	}
 	c.front.handOver(c.conn, read)

@@ -38,7 +38,7 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	r := http1Requests.Get().(*http1Request)
 	defer r.free()
 	r.conn, r.unread = c, http1Body{conn: c}
-	r.init(c.front.router, r, &c.source, c.ctx)
+	r.init(c.ctx, c.front.router, r, &c.source)
 	r.request.Method, r.request.Target, r.request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
 	list := r.memory.fields[:0]
 	for i := range c.head.Fields {

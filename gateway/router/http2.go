@@ -13,10 +13,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// h2Preface is how a connection begins on which the client knows that HTTP/2 is
-// spoken.
-const h2Preface = "PRI * HTTP/2.0\r\n"
-
 // h2Conn is a client's connection that speaks HTTP/2.
 type h2Conn struct {
 	*h2.Conn
@@ -26,7 +22,7 @@ type h2Conn struct {
 }
 
 // serveH2 serves a connection to its end. What has been read of it is in read.
-func (f *Server) serveH2(conn net.Conn, read []byte) {
+func serveH2(f *Server, conn net.Conn, read []byte) {
 	addr := conn.RemoteAddr().String()
 	c := &h2Conn{front: f, source: source{server: f, addr: addr, trusted: f.router.trusts(addr), version: "2.0"}}
 	if t, ok := conn.(*tls.Conn); ok {
@@ -81,7 +77,7 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	}
 	s := h2Streams.Get().(*h2Stream)
 	s.conn, s.stream = c, stream
-	s.init(c.front.router, s, &c.source, stream.Context())
+	s.init(stream.Context(), c.front.router, s, &c.source)
 	s.request.Method, s.request.Target, s.request.Host = stream.Method, stream.Path, stream.Authority
 	s.request.ContentLength = stream.ContentLength
 	s.fields, s.tls = stream.Fields, stream.Scheme == "https" && c.tls != nil

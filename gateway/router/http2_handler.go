@@ -8,15 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/httphandler"
 )
-
-// speaksH2 reports whether a connection that begins so is one for serveH2.
-func (f *Server) speaksH2(read []byte) bool {
-	return strings.HasPrefix(grammar.Text(read), h2Preface) && f.server.Protocols != nil && f.server.Protocols.UnencryptedHTTP2()
-}
 
 // request returns the request as net/http has it, without its body.
 func (c *h2Conn) request(s *h2.Stream) *http.Request {

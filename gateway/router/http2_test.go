@@ -45,9 +45,9 @@ func h2Data(end bool, p string) (frames string) {
 	return frames + kit.H2Frame(0, flags, 1, p)
 }
 
-// h2Exchange sends frames of stream 1 and returns the answer in a form that can
+// sendH2 sends frames of stream 1 and returns the answer in a form that can
 // be compared.
-func h2Exchange(t *testing.T, base, frames string) string {
+func sendH2(t *testing.T, base, frames string) string {
 	t.Helper()
 	conn := kit.Must(dialHTTP(base))
 	defer conn.Close()
@@ -189,7 +189,7 @@ func TestFrontAnswersHTTP2AsServerDoes(t *testing.T) {
 		"large answer":        {at("/?size=1000000"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			want, got := h2Exchange(t, server.URL, tt.send), h2Exchange(t, fast, tt.send)
+			want, got := sendH2(t, server.URL, tt.send), sendH2(t, fast, tt.send)
 			switch {
 			case tt.stricter == "cookie": // RFC 9113, section 8.2.3
 				if want = strings.Replace(want, `[\"a=1\" \"b=2\"]`, `[\"a=1; b=2\"]`, 1); got != want {

@@ -59,7 +59,7 @@ func (w *clientWriter) serve(r *http.Request, key string) {
 // was sent, if r has to go by way of net/http.
 func (w *clientWriter) cross(r *http.Request, key string, partition int) bool {
 	rt, x := w.router, new(upstreamRequest)
-	x.init(rt, w, w.source, r.Context())
+	x.init(r.Context(), rt, w, w.source)
 	defer x.reset()
 	x.tls, x.partition, x.fields = r.TLS != nil, partition, headerFields(r)
 	x.request.Method, x.request.Target, x.request.Host, x.request.Key = r.Method, r.URL.RequestURI(), r.Host, key
@@ -82,7 +82,7 @@ func (w *clientWriter) cross(r *http.Request, key string, partition int) bool {
 		if !x.crosses() && !x.fits() {
 			return false
 		}
-		defer x.awaitBody(w)
+		defer w.awaitBody(x)
 	}
 	if x.send() {
 		return true
@@ -125,7 +125,7 @@ const (
 // awaitBody waits until the link does not read the client's body any more: the
 // server forbids that once the handler has returned. A body that nobody wants
 // is cut off, and its connection with it.
-func (x *upstreamRequest) awaitBody(w *clientWriter) {
+func (w *clientWriter) awaitBody(x *upstreamRequest) {
 	done := x.request.BodyDone()
 	grace := time.NewTimer(bodyGrace)
 	defer grace.Stop()

@@ -122,7 +122,7 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	a, client := x.router.failed(x.in.Context(), x.partition, x.in.Method, err, x.pace.late()), w.(*clientWriter)
+	a, client := failed(x.in.Context(), x.router, x.partition, x.in.Method, err, x.pace.late()), w.(*clientWriter)
 	a.send(client, client.source, x.in.Method)
 }
 

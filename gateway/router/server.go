@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -87,7 +88,9 @@ func NewServer(rt *Router, server *http.Server) *Server {
 // Serve takes connections from l, which it closes in the end, until Accept fails
 // for good, or the front is shut down: then it returns [http.ErrServerClosed]. It
 // may be called for several listeners.
-func (f *Server) Serve(l net.Listener) error { return f.serve(l, f.serveHTTP1) }
+func (f *Server) Serve(l net.Listener) error {
+	return f.serve(l, func(conn net.Conn) { serveHTTP1(f, conn) })
+}
 
 func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
 	l = f.limit.Listen(l)
@@ -290,3 +293,12 @@ func tlsConfig(s *http.Server) *tls.Config {
 
 // ticks returns how many ticks of the clock d is.
 func ticks(d time.Duration) int64 { return max(int64(d/conns.Tick), 1) }
+
+// h2Preface is how a connection begins on which the client knows that HTTP/2 is
+// spoken.
+const h2Preface = "PRI * HTTP/2.0\r\n"
+
+// speaksH2 reports whether a connection that begins so is one for serveH2.
+func (f *Server) speaksH2(read []byte) bool {
+	return bytes.HasPrefix(read, []byte(h2Preface)) && f.server.Protocols != nil && f.server.Protocols.UnencryptedHTTP2()
+}

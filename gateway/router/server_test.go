@@ -81,7 +81,7 @@ func TestFrontAnswersAsServerDoes(t *testing.T) {
 	}
 	for name, request := range requests {
 		t.Run(name, func(t *testing.T) {
-			want, got := rawExchange(t, slow, request), rawExchange(t, fast, request)
+			want, got := sendRaw(t, slow, request), sendRaw(t, fast, request)
 			if got != want {
 				t.Errorf("the fast way answers\n%.600s\nthe server\n%.600s", got, want)
 			}
@@ -125,9 +125,9 @@ func echo(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rawExchange sends a request and returns the answer in a form that can be
+// sendRaw sends a request and returns the answer in a form that can be
 // compared: status, header in order of names, body, trailers.
-func rawExchange(t *testing.T, base, request string) string {
+func sendRaw(t *testing.T, base, request string) string {
 	t.Helper()
 	conn := kit.Must(dialHTTP(base))
 	defer conn.Close()

@@ -65,7 +65,7 @@ func (f *Server) shake(c handshake) {
 		c.close()
 	case c.ConnectionState().NegotiatedProtocol == "h2":
 		f.forget(c)
-		f.serveH2(c.Conn, nil)
+		serveH2(f, c.Conn, nil)
 	default:
 		f.forget(c)
 		f.handOver(c.Conn, nil)

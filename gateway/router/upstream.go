@@ -53,7 +53,7 @@ type upstreamRequest struct {
 }
 
 // init makes x ready for a request of which nothing is known yet.
-func (x *upstreamRequest) init(rt *Router, client downstream, from *source, ctx context.Context) {
+func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstream, from *source) {
 	x.router, x.client, x.source, x.ctx = rt, client, from, ctx
 	x.reserved.budget, x.reserved.remote = &rt.budget, from.addr
 	x.request.Memory = &x.reserved
@@ -177,7 +177,7 @@ func (x *upstreamRequest) send() bool {
 		return false
 	}
 	if err != nil {
-		x.answer = x.router.failed(x.ctx, x.partition, x.request.Method, err, x.pace.late())
+		x.answer = failed(x.ctx, x.router, x.partition, x.request.Method, err, x.pace.late())
 	}
 	x.answer.send(x.client, x.source, x.request.Method)
 	return true

@@ -29,14 +29,14 @@ func (e *entrance) send(t *testing.T, method, target string, lines []string, bod
 	lines = append([]string{"X-Key: k"}, lines...)
 	if !e.http2 {
 		head := append([]string{method + " " + target + " HTTP/1.1", "Host: shop.example"}, lines...)
-		return rawExchange(t, e.base, strings.Join(append(head, "", ""), "\r\n")+body)
+		return sendRaw(t, e.base, strings.Join(append(head, "", ""), "\r\n")+body)
 	}
 	fields := []string{":method", method, ":scheme", "http", ":authority", "shop.example", ":path", target}
 	for _, line := range lines {
 		name, value, _ := strings.Cut(line, ":")
 		fields = append(fields, strings.ToLower(name), strings.TrimSpace(value))
 	}
-	return h2Exchange(t, e.base, h2Head(true, fields...))
+	return sendH2(t, e.base, h2Head(true, fields...))
 }
 
 // entrances returns every way to an app: behind a sidecar, on the short way and
@@ -113,7 +113,7 @@ func (e *entrance) upload(t *testing.T, target, announced string, trailers []str
 		name, value, _ := strings.Cut(line, ":")
 		fields = append(fields, strings.ToLower(name), strings.TrimSpace(value))
 	}
-	return h2Exchange(t, e.base, h2Head(false, head...)+h2Data(false, "body")+h2Head(true, fields...))
+	return sendH2(t, e.base, h2Head(false, head...)+h2Data(false, "body")+h2Head(true, fields...))
 }
 
 // dial connects to the entrance.
