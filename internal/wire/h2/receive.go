@@ -1,6 +1,7 @@
 package h2
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -194,6 +195,17 @@ func (c *Conn) take(b *block) (*Stream, error) {
 	return c.openLocked(b), nil
 }
 
+// openLocked makes the stream of a request, whose handler is to run.
+func (c *Conn) openLocked(b *block) *Stream {
+	st := &Stream{Request: b.request, conn: c, id: b.stream, fields: b.fields, ended: b.end, receive: initialReceive, credit: c.window, need: c.srv.ClientBytes}
+	b.fields = nil
+	st.ctx, st.cancel = context.WithCancel(context.Background())
+	st.cond.L = &c.mu
+	c.streams[st.id] = st
+	c.running++
+	return st
+}
+
 // trailersLocked ends the body of a stream.
 func (c *Conn) trailersLocked(b *block) error {
 	st := c.streams[b.stream]
@@ -256,26 +268,14 @@ func (c *Conn) dataLocked(f frame, p []byte) error {
 	return nil
 }
 
-// bufferLocked keeps a part of the body.
-func (s *Stream) bufferLocked(p []byte) {
-	if s.off > 0 && 2*s.off >= len(s.body) {
-		s.body = s.body[:copy(s.body, s.body[s.off:])]
-		s.off = 0
+// grantLocked lets the client send n bytes more on the connection.
+func (c *Conn) grantLocked(n int) {
+	if c.owed += n; c.owed < connReceive/2 {
+		return
 	}
-	s.body = append(s.body, p...)
-}
-
-// endLocked ends the client's half.
-func (s *Stream) endLocked() error {
-	if s.ContentLength >= 0 && s.got != s.ContentLength {
-		return s.conn.breachLocked(s.id, ProtocolError)
-	}
-	s.ended = true
-	if s.closed {
-		s.forgetLocked()
-	}
-	s.wakeLocked()
-	return nil
+	c.receive += c.owed
+	c.controlLocked(appendWord(nil, frameWindowUpdate, 0, uint32(c.owed)))
+	c.owed = 0
 }
 
 // resetByLocked takes RST_STREAM.

@@ -50,17 +50,6 @@ type Stream struct {
 	sending int64 // tick at which it began to wait for the client, plus 1; 0 if it does not
 }
 
-// openLocked makes the stream of a request, whose handler is to run.
-func (c *Conn) openLocked(b *block) *Stream {
-	st := &Stream{Request: b.request, conn: c, id: b.stream, fields: b.fields, ended: b.end, receive: initialReceive, credit: c.window, need: c.srv.ClientBytes}
-	b.fields = nil
-	st.ctx, st.cancel = context.WithCancel(context.Background())
-	st.cond.L = &c.mu
-	c.streams[st.id] = st
-	c.running++
-	return st
-}
-
 // Context returns the stream's context, which ends when the client gives the
 // request up, and when the handler has returned.
 func (s *Stream) Context() context.Context { return s.ctx }
@@ -165,6 +154,28 @@ func (s *Stream) finish() {
 // wakeLocked wakes the goroutines that wait for the client.
 func (s *Stream) wakeLocked() { s.cond.Broadcast() }
 
+// bufferLocked keeps a part of the body.
+func (s *Stream) bufferLocked(p []byte) {
+	if s.off > 0 && 2*s.off >= len(s.body) {
+		s.body = s.body[:copy(s.body, s.body[s.off:])]
+		s.off = 0
+	}
+	s.body = append(s.body, p...)
+}
+
+// endLocked ends the client's half.
+func (s *Stream) endLocked() error {
+	if s.ContentLength >= 0 && s.got != s.ContentLength {
+		return s.conn.breachLocked(s.id, ProtocolError)
+	}
+	s.ended = true
+	if s.closed {
+		s.forgetLocked()
+	}
+	s.wakeLocked()
+	return nil
+}
+
 // Read reads the request's body. Its error wraps [os.ErrDeadlineExceeded] if
 // the client sends nothing for too long, or Interrupt was called.
 func (s *Stream) Read(p []byte) (int, error) {
@@ -251,16 +262,6 @@ func (s *Stream) consumedLocked(n int) {
 	s.receive += s.owed
 	s.conn.controlLocked(appendWord(nil, frameWindowUpdate, s.id, uint32(s.owed)))
 	s.owed = 0
-}
-
-// grantLocked lets the client send n bytes more on the connection.
-func (c *Conn) grantLocked(n int) {
-	if c.owed += n; c.owed < connReceive/2 {
-		return
-	}
-	c.receive += c.owed
-	c.controlLocked(appendWord(nil, frameWindowUpdate, 0, uint32(c.owed)))
-	c.owed = 0
 }
 
 // Answer sends the head of the answer, the beginning of its body, and its end

@@ -17,7 +17,7 @@ type ResponseWriter struct {
 	st       *serverStream
 	answered bool
 	interims uint8  // interim answers that were sent
-	eat      bool   // the response has no body (HEAD, 204, 304): what is written is dropped
+	bodiless bool   // the response has no body (HEAD, 204, 304): what is written is dropped
 	declared int64  // length of the body, -1 when not known
 	wrote    int64  // bytes of body
 	trailer  Fields // to be sent at the end
@@ -91,7 +91,7 @@ func (w *ResponseWriter) WriteHead(status int, length int64, f Fields) error {
 	head := responseHead{status: status, length: max(length, -1), fields: f}
 	w.answered = true
 	w.declared = head.length
-	w.eat = !grammar.HasBody(w.st.req.Method, status)
+	w.bodiless = !grammar.HasBody(w.st.req.Method, status)
 	w.out = w.st.c.pool.get(max(outSize, headerLen+len(f)+32))
 	w.out.b = head.append(openFrame(w.out.b))
 	if size := len(w.out.b) - headerLen; int64(size) > w.st.c.peer.header {
@@ -130,7 +130,7 @@ func (w *ResponseWriter) Write(p []byte) (int, error) {
 	if w.failed != nil {
 		return 0, w.failed
 	}
-	if w.eat {
+	if w.bodiless {
 		return len(p), nil
 	}
 	if w.wrote += int64(len(p)); w.declared >= 0 && w.wrote > w.declared {
@@ -221,11 +221,11 @@ func (w *ResponseWriter) finish() {
 	if w.failed != nil {
 		return
 	}
-	if !w.eat && w.declared >= 0 && w.wrote != w.declared {
+	if !w.bodiless && w.declared >= 0 && w.wrote != w.declared {
 		w.fail(ErrContentLength)
 		return
 	}
-	if len(w.trailer) == 0 || w.eat {
+	if len(w.trailer) == 0 || w.bodiless {
 		w.send(true)
 		return
 	}
