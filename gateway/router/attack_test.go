@@ -308,6 +308,15 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 		}()
 		plain := routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("a", l.Addr().String()))})
 		for kind, rt := range map[string]*router.Router{"link": linked, "plain": plain} {
+			if tt.short || name == "longer" && kind == "link" {
+				t.Run(fmt.Sprint(name, " ", kind, " h2"), func(t *testing.T) {
+					base, _ := frontOf(t, rt)
+					get := h2Head(true, ":method", tt.method, ":scheme", "http", ":authority", "h", ":path", "/", "x-key", "k")
+					if got := sendH2(t, base, get); got != "reset 2" {
+						t.Errorf("%s, want INTERNAL_ERROR", got)
+					}
+				})
+			}
 			for over, front := range map[string]routertest.Way{"server": routertest.ThroughNetHTTP, "front": routertest.ThroughServer} {
 				t.Run(fmt.Sprint(name, " ", kind, " ", over), func(t *testing.T) {
 					c := kit.Must(dialHTTP(front(t, rt).URL))
