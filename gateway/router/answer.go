@@ -33,8 +33,8 @@ type answerBody interface {
 	Close() error
 }
 
-// downstream is the client's side of a request: a front that writes answers. None of its methods may be called at the same time as another one, but
-// for carry's reasons.
+// downstream is the client's side of a request: a front that writes answers. Its
+// methods are called by one goroutine.
 type downstream interface {
 	// start begins a head, which field adds to and interim or head sends.
 	start(status int)
@@ -89,7 +89,7 @@ func (a *answer) send(c downstream, from *source, method string) {
 	}
 }
 
-// errLength: a worker's answer is longer or shorter than it says.
+// errLength is the error of a worker's answer that is longer or shorter than it says.
 var errLength = errors.New("router: the answer is not of its length")
 
 // copyBody passes the answer's body on, of the length that was declared and no

@@ -62,8 +62,7 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	return true, false
 }
 
-// free makes r ready for another request. Its client may use nothing of it any
-// more.
+// free makes r ready for another request.
 func (r *http1Request) free() {
 	r.reset()
 	r.drop()
@@ -157,7 +156,7 @@ func (r *http1Request) flush() error {
 	return r.send(out)
 }
 
-// send writes b to the client, with whom it is over if that fails.
+// send writes b to the client. If that fails no other request follows.
 func (r *http1Request) send(b []byte) error {
 	err := r.conn.write(b)
 	r.keep = r.keep && err == nil
@@ -185,7 +184,7 @@ func (b *http1Body) start() {
 	b.renew()
 }
 
-// renew gives the client the time again to send more.
+// renew begins another interval in which so much of the body has to come.
 func (b *http1Body) renew() {
 	cfg := &b.conn.front.router.cfg
 	b.need = cfg.bodyBytes()

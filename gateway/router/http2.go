@@ -100,8 +100,8 @@ func (s *h2Stream) free() {
 	h2Streams.Put(s)
 }
 
-// isSimple reports whether the request is of a form that needs nothing of
-// net/http, as far as the parser of HTTP/1.1 says so too.
+// isSimple reports whether the request's form is simple by those rules that the
+// parser of HTTP/1.1 has, and package h2 has not.
 func (s *h2Stream) isSimple() bool {
 	r := &s.stream.Request
 	if r.ContentLength < 0 || r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Path[0] != '/' || !http1.SimpleRequest(r.Method, r.Path, r.Authority) {

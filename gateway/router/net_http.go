@@ -46,7 +46,7 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 // serve answers r, which has the key.
 func (w *clientWriter) serve(r *http.Request, key string) {
 	rt, partition := w.router, w.router.ring.Partition(key)
-	if rt.fields.Upgrade(r.Header) == "" && w.cross(r, key, partition) {
+	if rt.fields.Upgrade(r.Header) == "" && w.forward(r, key, partition) {
 		return
 	}
 	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), key: key, partition: partition}
@@ -55,9 +55,9 @@ func (w *clientWriter) serve(r *http.Request, key string) {
 	x.serve(w)
 }
 
-// cross sends r to its worker and answers it. It reports false, before anything
-// was sent, if r has to go by way of net/http.
-func (w *clientWriter) cross(r *http.Request, key string, partition int) bool {
+// forward sends r to its worker and answers it. It reports false, before anything
+// was sent, if r has to go as a proxiedRequest.
+func (w *clientWriter) forward(r *http.Request, key string, partition int) bool {
 	rt, x := w.router, new(upstreamRequest)
 	x.init(r.Context(), rt, w, w.source)
 	defer x.reset()
@@ -79,7 +79,7 @@ func (w *clientWriter) cross(r *http.Request, key string, partition int) bool {
 			}
 			x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) } // which x.pace has filtered
 		}
-		if !x.crosses() && !x.fits() {
+		if !x.takesLink() && !x.fits() {
 			return false
 		}
 		defer w.awaitBody(x)
@@ -96,8 +96,8 @@ func (w *clientWriter) cross(r *http.Request, key string, partition int) bool {
 	return false
 }
 
-// headerFields returns r's header as a list. It leaves out what is of r's
-// connection by what the header itself says.
+// headerFields returns r's header as a list, without what its Connection names, and
+// with no TE but trailers.
 func headerFields(r *http.Request) []h2.Field {
 	list := make([]h2.Field, 0, len(r.Header))
 	named := fields.ConnectionNames(r.Header["Connection"])

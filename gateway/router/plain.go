@@ -60,7 +60,7 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) ro
 }
 
 // fits reports whether the request can go to a worker that does not take the
-// link, as far as its own shape goes.
+// link: its body can be kept, and its head goes into HTTP/1.1.
 func (x *upstreamRequest) fits() bool {
 	r := &x.request
 	small := r.Body == nil || x.kept || !x.sent && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
@@ -125,8 +125,8 @@ func plainRefusal(e *hop1.Exchange) error {
 	return refusal
 }
 
-// plainFields returns the fields in another form, in the memory of list if that
-// is enough.
+// plainFields returns fields of HTTP/1.1 as a list of the link, in the memory of list
+// if that is enough.
 func plainFields(list link.Fields, fields []http1.Field) link.Fields {
 	size := 0
 	for _, f := range fields {

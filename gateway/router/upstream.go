@@ -18,8 +18,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// errStreams: the body of the request has to be streamed to the worker, which
-// net/http's way does.
+// errStreams is the error of a request whose body has to be streamed to the worker,
+// which only a proxiedRequest can.
 var errStreams = errors.New("router: the body has to be streamed")
 
 // upstreamRequest is a request's way to a worker and back without net/http, whichever
@@ -183,8 +183,8 @@ func (x *upstreamRequest) send() bool {
 	return true
 }
 
-// crosses reports whether the request goes over the link, as far as is known now.
-func (x *upstreamRequest) crosses() bool {
+// takesLink reports whether the request goes over the link, as far as is known now.
+func (x *upstreamRequest) takesLink() bool {
 	t, ok := x.router.routes.Owner(x.partition)
 	return !ok || t.Link
 }
