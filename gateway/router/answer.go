@@ -114,7 +114,8 @@ func (a *answer) copyBody(c downstream, f http1.Framing) error {
 			return err
 		}
 		if !chunked && int64(len(piece)) > left { // the rest would be taken for another answer
-			_ = c.write(piece[:left], false) // it fails in any case
+			_ = c.write(piece[:left], false)
+			_ = c.flush() // it fails in any case
 			return errLength
 		}
 		left -= int64(len(piece))

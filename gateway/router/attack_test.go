@@ -259,12 +259,12 @@ type rogueConn struct {
 }
 
 func (c *rogueConn) Write(b []byte) (int, error) {
-	return c.Conn.Write(bytes.Replace(b, []byte(c.asked[0]), []byte(c.asked[1]), 1))
+	return c.Conn.Write(bytes.ReplaceAll(b, []byte(c.asked[0]), []byte(c.asked[1])))
 }
 
 func (c *rogueConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	copy(b, bytes.Replace(b[:n], []byte(c.answered[0]), []byte(c.answered[1]), 1))
+	copy(b, bytes.ReplaceAll(b[:n], []byte(c.answered[0]), []byte(c.answered[1])))
 	return n, err
 }
 
