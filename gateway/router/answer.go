@@ -33,7 +33,7 @@ type answerBody interface {
 	Close() error
 }
 
-// downstream is the client's side of a request: a front that writes answers. Its
+// downstream is the client's side of a request: what writes answers. Its
 // methods are called by one goroutine.
 type downstream interface {
 	// start begins a head, which field adds to and interim or head sends.

@@ -37,14 +37,13 @@ const (
 
 // http1Conn serves one client's connection on the fast way.
 type http1Conn struct {
-	front *Server
-	conn  net.Conn
-	sock  *sock.Stream    // of conn
-	ctx   context.Context // ends with the connection
+	conn net.Conn
+	sock *sock.Stream    // of conn
+	ctx  context.Context // ends with the connection
 
 	cancel  context.CancelCauseFunc
 	carrier carrier // interrupted with ctx
-	source  source
+	source
 
 	state   atomic.Int64 // stage; above it the tick at which it has taken too long, 0 for never
 	closing atomic.Bool  // no request after this one
@@ -60,9 +59,9 @@ var errClientLeft = errors.New("router: the client has closed the connection")
 
 // newHTTP1Conn returns nil if conn is not one that can be waited for without
 // holding a buffer.
-func newHTTP1Conn(f *Server, conn net.Conn) *http1Conn {
+func newHTTP1Conn(s *Server, conn net.Conn) *http1Conn {
 	addr := conn.RemoteAddr().String()
-	c := &http1Conn{front: f, conn: conn, source: source{server: f, addr: addr, trusted: f.router.trusts(addr), version: "1.1"}}
+	c := &http1Conn{conn: conn, source: source{server: s, addr: addr, trusted: s.router.trusts(addr), version: "1.1"}}
 	if c.sock = sock.Open(conn, c.room, c.drop); c.sock == nil {
 		return nil
 	}
@@ -72,13 +71,13 @@ func newHTTP1Conn(f *Server, conn net.Conn) *http1Conn {
 }
 
 // serveHTTP1 serves a connection that is not of TLS.
-func serveHTTP1(f *Server, conn net.Conn) {
-	c := newHTTP1Conn(f, conn)
+func serveHTTP1(s *Server, conn net.Conn) {
+	c := newHTTP1Conn(s, conn)
 	if c == nil { // not a kind of connection that the fast way knows
-		f.handOver(conn, nil)
+		s.handOver(conn, nil)
 		return
 	}
-	if !f.keep(c) {
+	if !s.keep(c) {
 		conn.Close()
 		return
 	}
@@ -88,7 +87,7 @@ func serveHTTP1(f *Server, conn net.Conn) {
 func (c *http1Conn) enter(s stage, ticks int64) {
 	var at int64
 	if ticks > 0 {
-		at = c.front.now.Load() + ticks
+		at = c.server.now.Load() + ticks
 	}
 	c.state.Store(at<<stageBits | int64(s))
 }
@@ -147,7 +146,7 @@ func (c *http1Conn) end() {
 }
 
 func (c *http1Conn) serve() {
-	defer c.front.forget(c)
+	defer c.server.forget(c)
 	defer c.end()
 	for !c.closing.Load() {
 		switch c.readHead() {
@@ -206,7 +205,7 @@ func (c *http1Conn) readHead() http1.Verdict {
 
 // write bounds the time that the client takes.
 func (c *http1Conn) write(b []byte) error {
-	c.enter(stageWriting, ticks(c.front.router.cfg.ClientTimeout))
+	c.enter(stageWriting, ticks(c.server.router.cfg.ClientTimeout))
 	_, err := c.sock.Write(b)
 	c.enter(stageWorking, 0)
 	return err
@@ -255,10 +254,10 @@ func (c *http1Conn) handOver(read []byte) {
 	read = bytes.Clone(read)
 	c.free()
 	_ = c.conn.SetDeadline(time.Time{})
-	if c.front.speaksH2(read) {
-		c.front.forget(c)
-		serveH2(c.front, c.conn, read)
+	if c.server.speaksH2(read) {
+		c.server.forget(c)
+		serveH2(c.server, c.conn, read)
 		return
 	}
-	c.front.handOver(c.conn, read)
+	c.server.handOver(c.conn, read)
 }

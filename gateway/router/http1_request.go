@@ -38,7 +38,7 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	r := http1Requests.Get().(*http1Request)
 	defer r.free()
 	r.conn, r.unread = c, http1Body{conn: c}
-	r.init(c.ctx, c.front.router, r, &c.source)
+	r.init(c.ctx, c.server.router, r, &c.source)
 	r.request.Method, r.request.Target, r.request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
 	list := r.memory.fields[:0]
 	for i := range c.head.Fields {
@@ -186,7 +186,7 @@ func (b *http1Body) start() {
 
 // renew begins another interval in which so much of the body has to come.
 func (b *http1Body) renew() {
-	cfg := &b.conn.front.router.cfg
+	cfg := &b.conn.server.router.cfg
 	b.need = cfg.bodyBytes()
 	b.conn.enter(stageBody, ticks(cfg.ClientTimeout))
 }

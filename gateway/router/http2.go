@@ -16,25 +16,24 @@ import (
 // h2Conn is a client's connection that speaks HTTP/2.
 type h2Conn struct {
 	*h2.Conn
-	front  *Server
-	source source
-	tls    *tls.ConnectionState // nil without TLS
+	source
+	tls *tls.ConnectionState // nil without TLS
 }
 
 // serveH2 serves a connection to its end. What has been read of it is in read.
-func serveH2(f *Server, conn net.Conn, read []byte) {
+func serveH2(s *Server, conn net.Conn, read []byte) {
 	addr := conn.RemoteAddr().String()
-	c := &h2Conn{front: f, source: source{server: f, addr: addr, trusted: f.router.trusts(addr), version: "2.0"}}
+	c := &h2Conn{source: source{server: s, addr: addr, trusted: s.router.trusts(addr), version: "2.0"}}
 	if t, ok := conn.(*tls.Conn); ok {
 		state := t.ConnectionState()
 		c.tls = &state
 	}
-	c.Conn = f.h2.NewConn(conn, c.handle)
-	if !f.keep(c) {
+	c.Conn = s.h2.NewConn(conn, c.handle)
+	if !s.keep(c) {
 		conn.Close()
 		return
 	}
-	defer f.forget(c)
+	defer s.forget(c)
 	c.Serve(read)
 }
 
@@ -77,7 +76,7 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	}
 	s := h2Streams.Get().(*h2Stream)
 	s.conn, s.stream = c, stream
-	s.init(stream.Context(), c.front.router, s, &c.source)
+	s.init(stream.Context(), c.server.router, s, &c.source)
 	s.request.Method, s.request.Target, s.request.Host = stream.Method, stream.Path, stream.Authority
 	s.request.ContentLength = stream.ContentLength
 	s.fields, s.tls = stream.Fields, stream.Scheme == "https" && c.tls != nil

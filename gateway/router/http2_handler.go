@@ -55,7 +55,7 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	defer func() {
 		if p := recover(); p != nil {
 			if p != http.ErrAbortHandler {
-				c.front.router.log.Error("panic while serving", "client", c.source.addr, "panic", p, "stack", string(debug.Stack()))
+				c.server.router.log.Error("panic while serving", "client", c.source.addr, "panic", p, "stack", string(debug.Stack()))
 			}
 			s.Reset(h2.InternalError)
 		}
@@ -63,7 +63,7 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	if s.Path == "*" {
 		w.WriteHeader(http.StatusOK) // net/http's own answer
 	} else {
-		c.front.router.ServeHTTP(w, r)
+		c.server.router.ServeHTTP(w, r)
 	}
 	w.Finish()
 }
@@ -80,7 +80,7 @@ type h2Writer struct {
 }
 
 // SetReadDeadline is for [http.ResponseController]. It knows only deadlines that
-// have passed: waiting for the client is bounded by the front's clock.
+// have passed: waiting for the client is bounded by the server's clock.
 func (w *h2Writer) SetReadDeadline(t time.Time) error {
 	w.stream.Interrupt(!t.IsZero() && t.Before(time.Now()))
 	return nil
@@ -115,7 +115,7 @@ func (w *h2Writer) SendInterim(status int) {
 
 func (w *h2Writer) SendHead(status int, length int64, body []byte, end bool) error {
 	if _, left := w.Header()["Date"]; !left && !w.dated {
-		w.AddField("Date", w.conn.front.dateText())
+		w.AddField("Date", w.conn.server.dateText())
 	}
 	if length >= 0 {
 		w.AddField("Content-Length", strconv.FormatInt(length, 10))

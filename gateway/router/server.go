@@ -21,23 +21,23 @@ import (
 // Server is an HTTP server for a [Router]. Simple HTTP/1.1 requests, and
 // HTTP/2 by prior knowledge, go a way of their own, which costs a fraction of
 // net/http's. An HTTP/1.1 connection on which anything else comes (an upgrade, a
-// chunked or large body, whatever is odd or wrong) is handed with what has been
+// chunked or large body, whatever is unusual or wrong) is handed with what has been
 // read of it to an [http.Server], and such requests over HTTP/2 to the router as
 // an [http.Handler], so both ways mean the same. Make one with [NewServer].
 type Server struct {
-	router *Router
-	server *http.Server      // for the connections that are handed over
-	others *netutil.Listener // where the server gets them
-	served conns.Served      // of the server
-	limit  *conns.Limit
-	h2     *h2.Server
-	tls    *tls.Config
-	date   http1.Date
+	router  *Router
+	general *http.Server      // for the connections that are handed over
+	others  *netutil.Listener // where general gets them
+	served  conns.Served      // of general
+	limit   *conns.Limit
+	h2      *h2.Server
+	tls     *tls.Config
+	date    http1.Date
 
 	now  atomic.Int64 // ticks since the start
 	wall atomic.Int64 // seconds since 1970, at the last tick
 	stop chan struct{}
-	done sync.WaitGroup // of the clock and the server
+	done sync.WaitGroup // of the clock and general
 
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
@@ -46,7 +46,7 @@ type Server struct {
 	empty     chan struct{} // closed when closing and conns is empty
 }
 
-// servedConn is a connection that is served on a way of the front's own.
+// servedConn is a connection that is served without net/http.
 type servedConn interface {
 	// check is called at each tick, and with closing when no more requests are
 	// to be taken.
@@ -62,49 +62,49 @@ const (
 	idleTicks = int64(hop.IdleTimeout / conns.Tick)
 )
 
-// NewServer returns a front for the router, which starts with the first call of
-// Serve or ServeTLS. The server's Handler is set to the router; its other fields
-// hold for the connections that are handed over. All connections together are
+// NewServer returns a server for the router, which starts with the first call of
+// Serve or ServeTLS. The Handler of general is set to the router; its other fields
+// hold for the connections that are handed over to it. All connections together are
 // bounded by Config.MaxConnections.
-func NewServer(rt *Router, server *http.Server) *Server {
-	server.Handler = rt
-	conns.LetGoOfHijacked(server)
-	f := &Server{
-		router: rt, server: server, others: netutil.NewListener(&net.TCPAddr{}), tls: tlsConfig(server), stop: make(chan struct{}),
+func NewServer(rt *Router, general *http.Server) *Server {
+	general.Handler = rt
+	conns.LetGoOfHijacked(general)
+	s := &Server{
+		router: rt, general: general, others: netutil.NewListener(&net.TCPAddr{}), tls: tlsConfig(general), stop: make(chan struct{}),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
 	}
-	f.limit = conns.NewLimit(rt.cfg.MaxConnections, rt.log, f.makeRoom)
-	changed := server.ConnState
-	server.ConnState = func(conn net.Conn, state http.ConnState) {
-		f.served.Note(conn, state, f.now.Load())
+	s.limit = conns.NewLimit(rt.cfg.MaxConnections, rt.log, s.makeRoom)
+	changed := general.ConnState
+	general.ConnState = func(conn net.Conn, state http.ConnState) {
+		s.served.Note(conn, state, s.now.Load())
 		if changed != nil {
 			changed(conn, state)
 		}
 	}
-	f.h2 = newH2Server(f)
-	return f
+	s.h2 = newH2Server(s)
+	return s
 }
 
 // Serve takes connections from l, which it closes in the end, until Accept fails
-// for good, or the front is shut down: then it returns [http.ErrServerClosed]. It
+// for good, or the server is shut down: then it returns [http.ErrServerClosed]. It
 // may be called for several listeners.
-func (f *Server) Serve(l net.Listener) error {
-	return f.serve(l, func(conn net.Conn) { serveHTTP1(f, conn) })
+func (s *Server) Serve(l net.Listener) error {
+	return s.serve(l, func(conn net.Conn) { serveHTTP1(s, conn) })
 }
 
-func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
-	l = f.limit.Listen(l)
-	if !f.track(l) {
+func (s *Server) serve(l net.Listener, start func(net.Conn)) error {
+	l = s.limit.Listen(l)
+	if !s.track(l) {
 		l.Close()
 		return http.ErrServerClosed
 	}
 	defer l.Close()
 	for {
-		conn, err := netutil.Accept(l, f.router.cfg.Logger)
+		conn, err := netutil.Accept(l, s.router.cfg.Logger)
 		switch {
 		case err == nil:
 			start(conn)
-		case f.isClosing():
+		case s.isClosing():
 			return http.ErrServerClosed
 		default:
 			return err
@@ -112,98 +112,98 @@ func (f *Server) serve(l net.Listener, start func(net.Conn)) error {
 	}
 }
 
-// track begins the front's knowledge of a listener, unless it is closing. With
-// the first one the front starts.
-func (f *Server) track(l net.Listener) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closing {
+// track begins the server's knowledge of a listener, unless it is closing. With
+// the first one the server starts.
+func (s *Server) track(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
 		return false
 	}
-	if len(f.listeners) == 0 {
-		f.wall.Store(time.Now().Unix())
-		f.done.Go(f.clock)
-		f.done.Go(func() { _ = f.server.Serve(f.others) })
+	if len(s.listeners) == 0 {
+		s.wall.Store(time.Now().Unix())
+		s.done.Go(s.clock)
+		s.done.Go(func() { _ = s.general.Serve(s.others) })
 	}
-	f.listeners[l] = struct{}{}
+	s.listeners[l] = struct{}{}
 	return true
 }
 
-func (f *Server) isClosing() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closing
+func (s *Server) isClosing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closing
 }
 
-// keep begins the front's knowledge of a connection, unless it is closing.
-func (f *Server) keep(c servedConn) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.closing {
-		f.conns[c] = struct{}{}
+// keep begins the server's knowledge of a connection, unless it is closing.
+func (s *Server) keep(c servedConn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closing {
+		s.conns[c] = struct{}{}
 	}
-	return !f.closing
+	return !s.closing
 }
 
-// forget ends the front's knowledge of a connection.
-func (f *Server) forget(c servedConn) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.conns, c)
-	if f.closing && len(f.conns) == 0 {
-		f.closeEmpty()
+// forget ends the server's knowledge of a connection.
+func (s *Server) forget(c servedConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	if s.closing && len(s.conns) == 0 {
+		s.closeEmpty()
 	}
 }
 
-func (f *Server) closeEmpty() {
+func (s *Server) closeEmpty() {
 	select {
-	case <-f.empty:
+	case <-s.empty:
 	default:
-		close(f.empty)
+		close(s.empty)
 	}
 }
 
 // dateText returns the value of the Date field.
-func (f *Server) dateText() string { return f.date.Text(time.Unix(f.wall.Load(), 0)) }
+func (s *Server) dateText() string { return s.date.Text(time.Unix(s.wall.Load(), 0)) }
 
 // clock goes through the connections at each tick.
-func (f *Server) clock() {
+func (s *Server) clock() {
 	t := time.NewTicker(conns.Tick)
 	defer t.Stop()
 	for {
 		select {
-		case <-f.stop:
+		case <-s.stop:
 			return
 		case at := <-t.C:
-			f.wall.Store(at.Unix())
+			s.wall.Store(at.Unix())
 		}
-		now := f.now.Add(1)
-		f.mu.Lock()
-		for c := range f.conns {
-			c.check(now, f.closing)
+		now := s.now.Add(1)
+		s.mu.Lock()
+		for c := range s.conns {
+			c.check(now, s.closing)
 		}
-		f.mu.Unlock()
+		s.mu.Unlock()
 	}
 }
 
 // makeRoom ends connections that have been without a request for longest.
-func (f *Server) makeRoom() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	served := f.served.List()
-	for c := range f.conns {
+func (s *Server) makeRoom() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	served := s.served.List()
+	for c := range s.conns {
 		served = append(served, c)
 	}
-	conns.EndLongestIdle(served, f.now.Load())
+	conns.EndLongestIdle(served, s.now.Load())
 }
 
 // leaveLocked ends taking connections.
-func (f *Server) leaveLocked() {
-	if f.closing {
+func (s *Server) leaveLocked() {
+	if s.closing {
 		return
 	}
-	f.closing = true
-	for l := range f.listeners {
+	s.closing = true
+	for l := range s.listeners {
 		l.Close()
 	}
 }
@@ -211,19 +211,19 @@ func (f *Server) leaveLocked() {
 // Shutdown takes no more connections, ends the idle ones, and waits for the
 // requests that run. If ctx ends first, its error wraps the cause, and the caller
 // should call Close.
-func (f *Server) Shutdown(ctx context.Context) error {
-	f.mu.Lock()
-	f.leaveLocked()
-	if len(f.conns) == 0 {
-		f.closeEmpty()
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	s.leaveLocked()
+	if len(s.conns) == 0 {
+		s.closeEmpty()
 	}
-	for c := range f.conns {
-		c.check(f.now.Load(), true)
+	for c := range s.conns {
+		c.check(s.now.Load(), true)
 	}
-	f.mu.Unlock()
-	err := f.server.Shutdown(ctx)
+	s.mu.Unlock()
+	err := s.general.Shutdown(ctx)
 	select {
-	case <-f.empty:
+	case <-s.empty:
 	case <-ctx.Done():
 		err = errors.Join(err, context.Cause(ctx))
 	}
@@ -231,28 +231,28 @@ func (f *Server) Shutdown(ctx context.Context) error {
 }
 
 // Close ends all connections at once. It may be called more than once.
-func (f *Server) Close() error {
-	f.mu.Lock()
-	f.leaveLocked()
-	for c := range f.conns {
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.leaveLocked()
+	for c := range s.conns {
 		c.close()
 	}
 	select {
-	case <-f.stop:
+	case <-s.stop:
 	default:
-		close(f.stop)
+		close(s.stop)
 	}
-	f.mu.Unlock()
-	err := f.server.Close()
-	f.others.Close()
-	f.h2.Close()
-	f.done.Wait()
+	s.mu.Unlock()
+	err := s.general.Close()
+	s.others.Close()
+	s.h2.Close()
+	s.done.Wait()
 	return err
 }
 
-// handOver lets the server go on with conn, of which read has been read.
-func (f *Server) handOver(conn net.Conn, read []byte) {
-	if conn = conns.Follow(conn, read); !f.others.Put(conn, nil, nil) {
+// handOver lets general go on with conn, of which read has been read.
+func (s *Server) handOver(conn net.Conn, read []byte) {
+	if conn = conns.Follow(conn, read); !s.others.Put(conn, nil, nil) {
 		conn.Close()
 	}
 }
@@ -262,15 +262,15 @@ func (f *Server) handOver(conn net.Conn, read []byte) {
 // one is taken.
 const maxH2Streams = 250
 
-// newH2Server returns what the connections of a front have in common.
-func newH2Server(f *Server) *h2.Server {
+// newH2Server returns what the connections of a server have in common.
+func newH2Server(s *Server) *h2.Server {
 	return &h2.Server{
 		MaxStreams:     maxH2Streams,
 		MaxHeaderBytes: hop.MaxHeaderBytes,
 		HeadTicks:      int(headTicks),
 		IdleTicks:      int(idleTicks),
-		ClientTicks:    int(ticks(f.router.cfg.ClientTimeout)),
-		ClientBytes:    f.router.cfg.bodyBytes(),
+		ClientTicks:    int(ticks(s.router.cfg.ClientTimeout)),
+		ClientBytes:    s.router.cfg.bodyBytes(),
 	}
 }
 
@@ -299,6 +299,6 @@ func ticks(d time.Duration) int64 { return max(int64(d/conns.Tick), 1) }
 const h2Preface = "PRI * HTTP/2.0\r\n"
 
 // speaksH2 reports whether a connection that begins so is one for serveH2.
-func (f *Server) speaksH2(read []byte) bool {
-	return bytes.HasPrefix(read, []byte(h2Preface)) && f.server.Protocols != nil && f.server.Protocols.UnencryptedHTTP2()
+func (s *Server) speaksH2(read []byte) bool {
+	return bytes.HasPrefix(read, []byte(h2Preface)) && s.general.Protocols != nil && s.general.Protocols.UnencryptedHTTP2()
 }

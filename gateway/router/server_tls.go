@@ -11,24 +11,24 @@ import (
 )
 
 // ServeTLS takes connections of HTTPS from l, as Serve does those of HTTP, with the
-// certificate chain and the private key in these files, in PEM. HTTP/2 goes the
-// front's own way, HTTP/1.1 the server's. The server's TLSConfig is respected, its
-// Protocols say what is offered.
-func (f *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
+// certificate chain and the private key in these files, in PEM. HTTP/2 is served
+// here, HTTP/1.1 by the http.Server given to NewServer, whose TLSConfig is respected
+// and whose Protocols say what is offered.
+func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
 		l.Close()
 		return fmt.Errorf("router: the certificate for HTTPS: %w", err)
 	}
-	cfg := f.tls.Clone()
+	cfg := s.tls.Clone()
 	cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
-	return f.serve(l, func(conn net.Conn) {
-		c := handshake{tls.Server(conn, cfg), f.now.Load()}
-		if !f.keep(c) {
+	return s.serve(l, func(conn net.Conn) {
+		c := handshake{tls.Server(conn, cfg), s.now.Load()}
+		if !s.keep(c) {
 			conn.Close()
 			return
 		}
-		go f.shake(c)
+		go s.shake(c)
 	})
 }
 
@@ -55,19 +55,19 @@ func (c handshake) IdleFor(now int64) int64 { return now - c.began }
 func (c handshake) EndUnused() { c.close() }
 
 // shake shakes hands, and hands the connection on.
-func (f *Server) shake(c handshake) {
-	defer f.forget(c)
+func (s *Server) shake(c handshake) {
+	defer s.forget(c)
 	ctx, cancel := context.WithTimeout(context.Background(), hop.ReadHeaderTimeout)
 	defer cancel()
 	switch err := c.HandshakeContext(ctx); {
 	case err != nil:
-		f.router.cfg.Logger.Debug("TLS handshake failed", "client", c.RemoteAddr(), "error", err)
+		s.router.cfg.Logger.Debug("TLS handshake failed", "client", c.RemoteAddr(), "error", err)
 		c.close()
 	case c.ConnectionState().NegotiatedProtocol == "h2":
-		f.forget(c)
-		serveH2(f, c.Conn, nil)
+		s.forget(c)
+		serveH2(s, c.Conn, nil)
 	default:
-		f.forget(c)
-		f.handOver(c.Conn, nil)
+		s.forget(c)
+		s.handOver(c.Conn, nil)
 	}
 }

@@ -22,8 +22,8 @@ import (
 // which only a proxiedRequest can.
 var errStreams = errors.New("router: the body has to be streamed")
 
-// upstreamRequest is a request's way to a worker and back without net/http, whichever
-// front has read it. Its memory may be used again and again.
+// upstreamRequest is a request's way to a worker and back without net/http, whoever
+// has read it. Its memory may be used again and again.
 type upstreamRequest struct {
 	router *Router
 	client downstream
