@@ -29,7 +29,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestTransitionsHappen sees that the tables allow nothing that never comes
+// TestTransitionsAreDocumented sees that the tables allow nothing that never comes
 // about, and that the package doc shows the same.
 func TestTransitionsAreDocumented(t *testing.T) {
 	doc := packageDoc(t)
