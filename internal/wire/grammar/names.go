@@ -25,6 +25,15 @@ func IsConnectionField[S ~string | ~[]byte](name S) bool {
 // framing says, and Expect, which each hop answers. TE and Trailer are about
 // one hop too, but have to be carried on by those who take trailers.
 func IsHopField[S ~string | ~[]byte](name S) bool {
+	return len(name) < 64 && hopLengths>>len(name)&1 != 0 && isHopField(name)
+}
+
+// hopLengths has a bit for the length of each name of [IsHopField]: most names are
+// told apart by it.
+const hopLengths = 1<<len("expect") | 1<<len("upgrade") | 1<<len("connection") | 1<<len("content-length") |
+	1<<len("proxy-connection") | 1<<len("transfer-encoding")
+
+func isHopField[S ~string | ~[]byte](name S) bool {
 	switch len(name) {
 	case len("expect"):
 		return EqualFold(name, "expect")
