@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/keyway-go/keyway/internal/wire/h2"
@@ -112,7 +113,11 @@ func (s *h2Stream) isSimple() bool {
 			return false
 		}
 	}
-	_, err := url.PathUnescape(s.KeyPath())
+	path := s.KeyPath()
+	if strings.IndexByte(path, '%') < 0 {
+		return true
+	}
+	_, err := url.PathUnescape(path)
 	return err == nil
 }
 

@@ -147,7 +147,7 @@ func settingsMutations() []mutation {
 			rule: "a router says that all workers use another store",
 			file: "gateway/router/router.go",
 			old:  `return hop.OtherStore(rt.cfg.Members.Settings().Store, refused[0])`,
-			new:  `return errNoWorker`,
+			new:  `return routing.ErrNoWorker`,
 			test: "./gateway/router -run '^TestReadyNeedsWorkersOfTheStore$'",
 		},
 		{
