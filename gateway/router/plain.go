@@ -35,7 +35,7 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) ro
 	case !whole:
 		return routing.Outcome{Err: errStreams}
 	}
-	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	p := x.router.peer(t)
 	e := p.plain.Begin()
 	e.Method, e.Watched = x.request.Method, x.client.carry(e)
 	e.Message = x.appendMessage(e.Message, t.Epoch)

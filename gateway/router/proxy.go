@@ -74,7 +74,7 @@ func (x *proxiedRequest) RoundTrip(out *http.Request) (res *http.Response, err e
 
 // attempt sends the request to a worker.
 func (x *proxiedRequest) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
-	peer := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	peer := x.router.peer(t)
 	res, err := peer.plain.RoundTrip(x.body.attach(x.address(out, t)))
 	if err != nil {
 		if out.Context().Err() != nil {

@@ -152,10 +152,8 @@ func (c *Config) bodyBytes() int64 {
 // connection to the worker broke after it was sent, and 503 with Retry-After
 // if its partition had no reachable owner for as long as Config.Hold.
 type Router struct {
+	workers
 	cfg      Config
-	ring     ring.Config
-	routes   *routing.Routes
-	peers    peers
 	fields   fields.Rules
 	budget   budget
 	counters counters
@@ -182,19 +180,17 @@ func New(cfg Config) (*Router, error) {
 		return nil, err
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
-	settings := cfg.Members.Settings().WithDefaults()
 	requestLog, flushLog := requestlog.New(cfg.Logger)
-	return &Router{
+	rt := &Router{
 		cfg:      cfg,
 		log:      requestLog,
 		flushLog: flushLog,
-		ring:     settings.Ring,
-		routes:   routing.New(cfg.Members, settings.Ring.Partitions, cfg.Hold, cfg.MaxHeld),
-		peers:    peers{dial: cfg.Dial, conns: cfg.ConnsPerWorker, links: cfg.LinksPerWorker, link: hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)},
 		fields:   fields,
 		budget:   budget{limit: int64(cfg.ReplayBytes)},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-	}, nil
+	}
+	rt.workers.init(&cfg)
+	return rt, nil
 }
 
 // ServeHTTP implements [http.Handler].
@@ -237,14 +233,7 @@ func (rt *Router) Ready() error {
 // Lookup returns where requests for a key go first: to the owner that workers
 // have told, or else to the one by the ring. It returns the error of
 // [gateway.CheckKey].
-func (rt *Router) Lookup(key string) (gateway.Route, error) {
-	if err := gateway.CheckKey(key); err != nil {
-		return gateway.Route{}, err
-	}
-	p := rt.ring.Partition(key)
-	t, _ := rt.routes.Owner(p)
-	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.Epoch}, nil
-}
+func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.route(key) }
 
 // trusts reports whether what the peer at that address says of clients is
 // believed. An address that is not of IP is not trusted.

@@ -194,7 +194,7 @@ func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
 		return x.attemptPlain(x.ctx, t)
 	}
 	x.sent = true
-	p := x.router.peers.get(x.router.cfg.Members.View(), t.Member)
+	p := x.router.peer(t)
 	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
 		return routing.Outcome{Err: errAbandons}
 	}

@@ -3,18 +3,22 @@ package worker
 import (
 	"errors"
 	"fmt"
+
+	"github.com/keyway-go/keyway/gateway"
 )
 
 // Errors that an execution can end with, or not begin because of.
 var (
 	// ErrOwnershipLost is the cause with which an execution's context is
 	// cancelled when this worker can no longer be sure to own the key.
-	ErrOwnershipLost = errors.New("worker: ownership lost")
+	ErrOwnershipLost = gateway.ErrOwnershipLost
 	// ErrUnavailable means that this worker admits nothing at the moment,
 	// because its session is not confirmed or it shuts down.
-	ErrUnavailable = errors.New("worker: worker unavailable")
+	ErrUnavailable = gateway.ErrUnavailable
 	// ErrBusy means that too many requests wait for the key, or in all.
-	ErrBusy = errors.New("worker: too many requests wait")
+	ErrBusy = gateway.ErrBusy
+	// ErrMayHaveRun is wrapped by every error after which the call may have run.
+	ErrMayHaveRun = gateway.ErrMayHaveRun
 	// ErrNested means that the caller already holds the key, so the call would
 	// wait for itself.
 	ErrNested = errors.New("worker: nested call for a key that the caller holds")

@@ -1,0 +1,20 @@
+package gateway
+
+import "errors"
+
+// Errors of calls for a key, at its owner and from elsewhere. They are wrapped
+// by those that say which key, partition and worker it was.
+var (
+	// ErrUnavailable means that nobody takes calls for the key at the moment.
+	// The call has not run; later it may.
+	ErrUnavailable = errors.New("gateway: no worker takes the call now")
+	// ErrBusy means that too many calls wait already: for the key, at its
+	// worker, or here. The call has not run.
+	ErrBusy = errors.New("gateway: too many calls wait")
+	// ErrMayHaveRun means that the caller has no answer, or not the whole of it,
+	// although the call may have run, or may still run.
+	ErrMayHaveRun = errors.New("gateway: the call may have run")
+	// ErrOwnershipLost is the cause with which an execution's context is
+	// cancelled when its worker can no longer be sure to own the key.
+	ErrOwnershipLost = errors.New("gateway: ownership lost")
+)

@@ -1,0 +1,133 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+)
+
+// ClientConfig configures a [Client]. Members is required. A number or a duration
+// of 0 stands for the default; a negative one is an error of [NewClient].
+type ClientConfig struct {
+	Members gateway.Members // of the workers' cluster
+
+	// Keys are where requests have their keys. Default: the header
+	// [gateway.HeaderKey], percent-encoded.
+	Keys gateway.KeySources
+
+	// Hold is how long a call waits while its partition has no reachable owner.
+	// If that is less than 1 ms, it fails at once. Default 15 s.
+	Hold time.Duration
+
+	// MaxHeld bounds the calls that wait so at one time; what exceeds it fails at
+	// once. Default 10,000.
+	MaxHeld int
+
+	// ReplayBytes bounds what is kept of requests' bodies, beyond the first 4 KiB
+	// of each, so that they can be sent to another worker: up to 64 KiB of a body.
+	// What exceeds it is streamed, and not repeated. Default 64 MiB.
+	ReplayBytes int
+
+	// LinksPerWorker bounds the links to one worker, ConnsPerWorker its other
+	// connections, as in [Config]. Defaults 4 and 4096.
+	LinksPerWorker, ConnsPerWorker int
+
+	// DialTimeout bounds connecting to a worker. Default 1 s.
+	DialTimeout time.Duration
+
+	// Dial makes connections to workers. Default: with a [net.Dialer] and
+	// DialTimeout, over TCP with keep-alives.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// Local is the worker of this process, which takes calls for its keys without
+	// a connection. Default: none.
+	Local Local
+
+	Logger *slog.Logger // default: discard
+}
+
+// Local is the worker of this process as a [Client] sees it.
+type Local interface {
+	// Incarnation returns the id of the worker's present session.
+	Incarnation() string
+	// Baggage returns baggage, values of the header of that name, with the keys
+	// added that are held along the executions to which ctx belongs. A worker
+	// refuses a request for a key that its own baggage names.
+	Baggage(ctx context.Context, baggage []string) []string
+	// ServeHTTP runs a request with its key held, as worker.Worker.Handler does.
+	http.Handler
+}
+
+// complete returns c with defaults in place of what is 0 or nil, and an error about
+// a negative field.
+func (c ClientConfig) complete() (_ ClientConfig, err error) {
+	hop.Default(&err, "router: ClientConfig.Hold", &c.Hold, 15*time.Second)
+	hop.Default(&err, "router: ClientConfig.MaxHeld", &c.MaxHeld, 10_000)
+	hop.Default(&err, "router: ClientConfig.ReplayBytes", &c.ReplayBytes, 64<<20)
+	hop.Default(&err, "router: ClientConfig.LinksPerWorker", &c.LinksPerWorker, 4)
+	hop.Default(&err, "router: ClientConfig.ConnsPerWorker", &c.ConnsPerWorker, 4096)
+	hop.Default(&err, "router: ClientConfig.DialTimeout", &c.DialTimeout, time.Second)
+	if c.Dial == nil {
+		c.Dial = newDialer(c.DialTimeout).DialContext
+	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c, err
+}
+
+// Client makes calls for keys straight to the workers that own them. Make one with
+// [NewClient].
+type Client struct {
+	workers
+	local  Local
+	keys   gateway.KeySources
+	fields fields.Rules
+	budget budget
+	log    *slog.Logger
+	closed atomic.Bool
+}
+
+// NewClient returns a client, or an error that names the field of ClientConfig
+// that is missing or out of range. The caller should call [Client.Close] when no
+// more calls come.
+func NewClient(cfg ClientConfig) (*Client, error) {
+	cfg, err := cfg.complete()
+	switch {
+	case err != nil:
+		return nil, err
+	case cfg.Members == nil:
+		return nil, errors.New("router: ClientConfig.Members is missing")
+	}
+	rules, err := fields.NewRules(cfg.Keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{limit: int64(cfg.ReplayBytes)}, log: cfg.Logger}
+	c.workers.init(&Config{
+		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial,
+		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
+	})
+	return c, nil
+}
+
+// Owner returns where calls for a key go first: to the owner that workers have
+// told, or else to the one by the ring. It returns the error of
+// [gateway.CheckKey].
+func (c *Client) Owner(key string) (gateway.Route, error) { return c.route(key) }
+
+// Close closes the connections to workers. Calls under way are not disturbed;
+// those that wait for an owner, and those that come later, fail. It may be called
+// more than once.
+func (c *Client) Close() error {
+	c.closed.Store(true)
+	c.peers.close()
+	return nil
+}

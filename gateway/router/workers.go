@@ -1,0 +1,38 @@
+package router
+
+import (
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// workers are the workers of a cluster: which of them owns a key, as far as this
+// process knows, and the connections to each. A [Router] and a [Client] have one.
+type workers struct {
+	members gateway.Members
+	ring    ring.Config
+	routes  *routing.Routes
+	peers   peers
+}
+
+// init makes ws those of the members. Of cfg, what concerns workers counts.
+func (ws *workers) init(cfg *Config) {
+	ws.members, ws.ring = cfg.Members, cfg.Members.Settings().WithDefaults().Ring
+	ws.routes = routing.New(cfg.Members, ws.ring.Partitions, cfg.Hold, cfg.MaxHeld)
+	ws.peers.dial, ws.peers.conns, ws.peers.links = cfg.Dial, cfg.ConnsPerWorker, cfg.LinksPerWorker
+	ws.peers.link = hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)
+}
+
+// peer returns the connections to the worker of a target.
+func (ws *workers) peer(t routing.Target) *peer { return ws.peers.get(ws.members.View(), t.Member) }
+
+// route returns where requests for key go first.
+func (ws *workers) route(key string) (gateway.Route, error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return gateway.Route{}, err
+	}
+	p := ws.ring.Partition(key)
+	t, _ := ws.routes.Owner(p)
+	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.Epoch}, nil
+}
