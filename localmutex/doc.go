@@ -15,6 +15,11 @@
 // request slips in between the list and the refusal. [Table.Open] admits
 // again, except for the keys that executions elsewhere still hold.
 //
+// A caller of [Table.LockItem] waits in the same queue, and leaves it to the
+// execution that holds the key to take its [Item] along, with [Table.Take], and to
+// do its work. So one execution serves many callers, and the order of arrival holds
+// between them and the callers of Lock.
+//
 // # How a wait ends
 //
 // A grant is passed from hand to hand: Unlock gives the key to the first
@@ -24,6 +29,9 @@
 // grant on to the next. Or Close finds the grant not yet taken: it takes it
 // back and the waiter gets [ErrClosed], so that the list that Close returns
 // names exactly the executions that run and will be unlocked.
+//
+// A caller whose item was taken along has left the queue, so neither a grant nor
+// Close reaches it. It waits for [Item.Finish] or the end of its context.
 //
 // The table's own lock is held for nanoseconds and never while waiting;
 // waiters wait on channels. So tables work inside testing/synctest bubbles.

@@ -21,7 +21,7 @@ func TestExplore(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name    string
-		callers string // a letter for each, its key; a capital may be cancelled
+		callers string // a letter for each, its key; a capital may be cancelled; after a + it waits with an item
 		limit   int64
 		owner   []func(*world) // what happens to the table, in this order
 	}{
@@ -38,14 +38,30 @@ func TestExplore(t *testing.T) {
 		{name: "block and close", callers: "aA", owner: []func(*world){opening("a"), closing, opening()}},
 		{name: "exhaust", callers: "aAb", limit: 2, owner: []func(*world){advancing(1, 3), advancing(10, 20)}},
 		{name: "exhaust and close", callers: "aAb", limit: 2, owner: []func(*world){closing, opening()}},
+		{name: "items", callers: "a+A+aA"},
+		{name: "items around a Lock", callers: "+aa+A"},
+		{name: "items, two keys", callers: "a+Ab"},
+		{name: "items, close", callers: "+a+A+a", owner: []func(*world){closing}},
+		{name: "items, close and open", callers: "a+a+A", owner: []func(*world){closing, opening()}},
+		{name: "items, exhaust", callers: "a+A+a", limit: 2, owner: []func(*world){advancing(1, 4)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			make := func() *world {
 				w := &world{owner: test.owner, closed: map[int64]bool{}, last: map[string]int64{}}
 				w.table.limit = test.limit
+				item := false
 				for _, letter := range test.callers {
+					if letter == '+' {
+						item = true
+						continue
+					}
 					key := strings.ToLower(string(letter))
-					w.callers = append(w.callers, &caller{key: key, fickle: key != string(letter)})
+					c := &caller{key: key, fickle: key != string(letter)}
+					if item {
+						c.item = &Item{Value: c}
+					}
+					w.callers = append(w.callers, c)
+					item = false
 				}
 				return w
 			}
@@ -88,10 +104,14 @@ func explore(t *testing.T, make func() *world) int {
 	return len(seen)
 }
 
-// A caller calls Lock and then Unlock, one step at a time.
+// A caller calls Lock or LockItem and then Unlock, one step at a time. Once, while
+// it holds its key, it takes along what waits there.
 type caller struct {
 	key       string
-	fickle    bool // its context may end
+	item      *Item
+	took      bool
+	along     []*caller // what it took, and has not finished
+	fickle    bool      // its context may end
 	cancelled bool
 	phase     string // "", "waits", "holds" or "ended"
 	arrival   int    // when it began to wait
@@ -124,11 +144,19 @@ func (w *world) steps() (names []string) {
 			add("enter")
 		case c.phase == "holds":
 			add("unlock")
+			if !c.took && slices.ContainsFunc(w.callers, func(c *caller) bool { return c.item != nil }) {
+				add("take")
+				add("take-one")
+				add("take-second")
+			}
 		case c.phase == "waits" && len(c.w.woken) > 0:
 			add("wake")
 		}
 		if c.phase == "waits" && c.cancelled {
 			add("give-up")
+		}
+		if len(c.along) > 0 {
+			add("finish")
 		}
 		if c.fickle && !c.cancelled && c.phase != "ended" {
 			add("cancel")
@@ -170,6 +198,13 @@ func (w *world) step(name string) {
 		w.settle(w.callers[i])
 	case "unlock":
 		w.unlock(w.callers[i])
+	case "take", "take-one", "take-second":
+		w.take(w.callers[i], what)
+	case "finish":
+		c := w.callers[i]
+		first := c.along[0]
+		c.along = c.along[1:]
+		first.item.Finish()
 	case "cancel":
 		w.callers[i].cancelled = true
 	case "send":
@@ -197,7 +232,10 @@ func (w *world) enter(c *caller) {
 		c.phase = "ended"
 		return
 	}
-	token, waiter, err := w.table.enter(c.key)
+	if c.item != nil {
+		c.item.w.state.Store(waiting)
+	}
+	token, waiter, err := w.table.enter(c.key, c.item)
 	switch {
 	case err != nil:
 		c.phase = "ended"
@@ -216,17 +254,61 @@ func (w *world) settle(c *caller) {
 		return
 	}
 	token, err := w.table.settle(c.w, nil)
-	if err != nil {
+	if along := c.item != nil && c.item.Taken(); err != nil || along {
+		if token != 0 || along && (err != nil || c.item.w.state.Load() != finished) {
+			w.fault("LockItem returned %d, %v, taken %v, finished %v", token, err, along, c.item.w.state.Load() == finished)
+		}
 		c.w, c.phase = nil, "ended"
 		return
 	}
 	for i, other := range w.callers {
-		if other != c && other.key == c.key && other.phase == "waits" && other.arrival < c.arrival && other.w.state.Load() != refused {
+		if other != c && other.key == c.key && other.phase == "waits" && other.arrival < c.arrival && other.queued() {
 			w.fault("caller %d was passed over", i)
 		}
 	}
 	c.w = nil
 	w.hold(c, token)
+}
+
+// queued reports whether c waits, or has been granted the key and has not noticed.
+func (c *caller) queued() bool {
+	return c.phase == "waits" && (c.w.state.Load() == waiting || c.w.state.Load() == granted)
+}
+
+// take takes along all items that it is offered, the first one, or the second.
+func (w *world) take(c *caller, which string) {
+	c.took = true
+	offered := 0
+	w.table.Take(c.key, c.token, func(i *Item) (take, more bool) {
+		offered++
+		c.along = append(c.along, i.Value.(*caller))
+		if which == "take-second" && offered == 1 {
+			c.along = nil
+			return false, true
+		}
+		return true, which == "take"
+	})
+	var want []*caller
+	for _, other := range w.callers {
+		if other.key == c.key && other.queued() || slices.Contains(c.along, other) {
+			want = append(want, other)
+		}
+	}
+	slices.SortFunc(want, func(a, b *caller) int { return a.arrival - b.arrival })
+	if i := slices.IndexFunc(want, func(c *caller) bool { return c.item == nil }); i >= 0 {
+		want = want[:i]
+	}
+	switch {
+	case w.closed[c.token]:
+		want = nil
+	case which == "take-one":
+		want = want[:min(len(want), 1)]
+	case which == "take-second":
+		want = want[min(len(want), 1):min(len(want), 2)]
+	}
+	if !slices.Equal(c.along, want) {
+		w.fault("took %v along, want %v", c.along, want)
+	}
 }
 
 func (w *world) hold(c *caller, token int64) {
@@ -318,6 +400,12 @@ func (w *world) fingerprint() string {
 	for _, x := range w.wakeups {
 		b.WriteString("send ")
 		chain(x)
+	}
+	for _, c := range w.callers {
+		fmt.Fprint(&b, c.took, len(c.along))
+		for _, other := range c.along {
+			fmt.Fprint(&b, " ", slices.Index(w.callers, other))
+		}
 	}
 	t := &w.table
 	fmt.Fprintf(&b, "closed %v %d %d %v %d ", t.closed, t.minted, t.limit, w.closed, len(w.owner))

@@ -17,6 +17,9 @@ func FuzzTable(f *testing.F) {
 	f.Add([]byte{4, 61, 0, 8, 16, 0, 6, 14, 22, 2, 10, 18})
 	f.Add([]byte{4, 5, 0, 2, 0, 2, 0, 2, 0, 0, 8, 16, 7, 2})
 	f.Add([]byte{0, 0, 0, 0, 0, 8, 8, 8, 3, 11, 19, 2})
+	f.Add([]byte{1, 1, 1, 26, 50, 50, 2})
+	f.Add([]byte{0, 1, 0, 1, 26, 50, 2, 26, 3, 2, 50})
+	f.Add([]byte{0, 1, 4, 26, 5, 1, 26, 2, 50})
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		calls := make([]byte, 100)
@@ -43,7 +46,8 @@ var fuzzKeys = []string{"a", "b", "c"}
 type pair struct {
 	t        *testing.T
 	table    Table
-	requests []*request // all that wait or hold
+	requests []*request // all that wait or hold, or were taken along
+	along    []*request // taken along and not finished
 	closed   bool
 	minted   int64
 	limit    int64
@@ -51,12 +55,16 @@ type pair struct {
 	floor    int64 // minted before this call
 }
 
-// request is a call of Lock: what the model says of it and what came of it.
+// request is a call of Lock or LockItem: what the model says of it and what came
+// of it.
 type request struct {
 	key    string
+	item   *Item
 	cancel context.CancelFunc
 	holds  bool
 	listed bool
+	taken  bool  // along, and not finished
+	ends   bool  // without an error, since it was finished
 	want   error // if it is to fail
 
 	returned, seen bool
@@ -75,7 +83,7 @@ func (p *pair) holder(key string) *request {
 
 func (p *pair) queue(key string) (queue []*request) {
 	for _, r := range p.requests {
-		if (r.key == key || key == "") && !r.holds && r.want == nil {
+		if (r.key == key || key == "") && !r.holds && !r.taken && !r.ends && r.want == nil {
 			queue = append(queue, r)
 		}
 	}
@@ -89,14 +97,28 @@ func (p *pair) call(what, arg int) {
 	key := fuzzKeys[arg%len(fuzzKeys)]
 	p.floor = p.minted
 	switch what {
-	case 0, 1:
-		p.lock(key)
+	case 0:
+		p.lock(key, nil)
+	case 1:
+		p.lock(key, new(Item))
 	case 2:
-		if r := p.holder(key); r != nil {
+		r := p.holder(key)
+		switch {
+		case arg/3%3 == 2:
+			p.finishItem()
+		case r != nil && arg/3%3 == 1:
+			p.take(r, arg/9)
+		case r != nil:
 			p.unlock(r)
 		}
 	case 3:
-		if queue := p.queue(""); len(queue) > 0 {
+		queue := p.queue("")
+		for _, r := range p.requests {
+			if r.taken && r.want == nil {
+				queue = append(queue, r)
+			}
+		}
+		if len(queue) > 0 {
 			r := queue[arg%len(queue)]
 			r.want = context.Canceled
 			r.cancel()
@@ -127,11 +149,16 @@ func (p *pair) call(what, arg int) {
 	}
 }
 
-func (p *pair) lock(key string) {
+func (p *pair) lock(key string, item *Item) {
 	ctx, cancel := context.WithCancel(p.t.Context())
-	r := &request{key: key, cancel: cancel}
+	r := &request{key: key, item: item, cancel: cancel}
 	go func() {
-		r.token, r.err = p.table.Lock(ctx, key)
+		if item == nil {
+			r.token, r.err = p.table.Lock(ctx, key)
+		} else {
+			item.Value = r
+			r.token, r.err = p.table.LockItem(ctx, key, item)
+		}
 		r.returned = true
 	}()
 	synctest.Wait()
@@ -143,6 +170,51 @@ func (p *pair) lock(key string) {
 		r.want = ErrQueueFull
 	}
 	p.requests = append(p.requests, r)
+}
+
+// take takes up to two items along, all for 0, after the first has been left in
+// its place where most is 3.
+func (p *pair) take(holder *request, most int) {
+	queue := p.queue(holder.key)
+	if i := slices.IndexFunc(queue, func(r *request) bool { return r.item == nil }); i >= 0 {
+		queue = queue[:i]
+	}
+	if most == 3 && len(queue) > 0 {
+		queue = queue[1:]
+	} else if most > 0 && most < 3 {
+		queue = queue[:min(most, len(queue))]
+	}
+	if holder.listed {
+		queue = nil
+	}
+	var got []*request
+	offered := 0
+	p.table.Take(holder.key, holder.token, func(i *Item) (take, more bool) {
+		if offered++; most == 3 && offered == 1 {
+			return false, true
+		}
+		got = append(got, i.Value.(*request))
+		return true, most == 0 || most == 3 || len(got) < most
+	})
+	if !slices.Equal(got, queue) {
+		p.t.Fatalf("Take of %q took %d items, want %d, or in another order", holder.key, len(got), len(queue))
+	}
+	for _, r := range got {
+		r.taken = true
+		p.along = append(p.along, r)
+	}
+}
+
+// finishItem finishes one of the items that were taken along, also after its caller
+// has left.
+func (p *pair) finishItem() {
+	if len(p.along) == 0 {
+		return
+	}
+	r := p.along[0]
+	p.along = p.along[1:]
+	r.item.Finish()
+	r.taken, r.ends = false, r.want == nil
 }
 
 func (p *pair) tryLock(key string) {
@@ -177,7 +249,7 @@ func (p *pair) close() {
 		if r.holds {
 			r.listed = true
 			want = append(want, Held{r.key, r.token})
-		} else {
+		} else if !r.taken {
 			r.want = ErrClosed
 		}
 	}
@@ -240,6 +312,11 @@ func (p *pair) compare() {
 				p.t.Fatalf("Lock(%q): returned %v, %v, want %v", r.key, r.returned, r.err, r.want)
 			}
 			continue
+		case r.ends:
+			if !r.returned || r.token != 0 || r.err != nil || !r.item.Taken() {
+				p.t.Fatalf("LockItem(%q): returned %v, %d, %v, want it to be finished", r.key, r.returned, r.token, r.err)
+			}
+			continue
 		case r.holds && !r.seen:
 			if !r.returned || r.err != nil || r.token > p.minted || r.token <= p.floor {
 				p.t.Fatalf("Lock(%q): returned %v, %d, %v, want a token from %d to %d", r.key, r.returned, r.token, r.err, p.floor+1, p.minted)
@@ -247,10 +324,12 @@ func (p *pair) compare() {
 			r.seen = true
 		case !r.holds && r.returned:
 			p.t.Fatalf("Lock(%q): returned %d, %v, want it to wait", r.key, r.token, r.err)
+		case r.taken:
+			continue
 		}
 		present[r.key] = true
 	}
-	p.requests = slices.DeleteFunc(p.requests, func(r *request) bool { return r.want != nil })
+	p.requests = slices.DeleteFunc(p.requests, func(r *request) bool { return r.want != nil || r.ends })
 	for _, key := range fuzzKeys {
 		if got, want := p.table.Queued(key), len(p.queue(key)); got != want {
 			p.t.Fatalf("Queued(%q): %d, want %d", key, got, want)
@@ -268,6 +347,10 @@ func (p *pair) compare() {
 func (p *pair) finish() {
 	for range 2 {
 		p.close()
+		p.compare()
+	}
+	for len(p.along) > 0 {
+		p.finishItem()
 		p.compare()
 	}
 	for len(p.requests) > 0 {

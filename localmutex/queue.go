@@ -49,23 +49,28 @@ func (q *Queue) join(perKey int) error {
 func (q *Queue) leave() { q.waiting.Add(-1) }
 
 // The states of a waiter. It starts as waiting; whoever holds the table's lock
-// moves it to granted or refused, and from granted to refused; only the
-// waiting caller itself moves it from granted to taken, without the lock.
+// moves it to granted, refused or joined, and from granted to refused. Without
+// the lock only the waiting caller itself moves it from granted to taken, and
+// only who took its item along from joined to finished.
 const (
-	waiting int32 = iota // in the queue of its key
-	granted              // holds the key, but has not noticed yet
-	taken                // holds the key; Lock returns its token
-	refused              // the table was closed
+	waiting  int32 = iota // in the queue of its key
+	granted               // holds the key, but has not noticed yet
+	taken                 // holds the key; Lock returns its token
+	refused               // the table was closed
+	joined                // the key's holder has taken its item along
+	finished              // the holder is done with the item
 )
 
-// waiter is one caller that waits for a key. The table keeps a few for reuse;
-// none is reused while a wake-up may still be on its way to it.
+// waiter is one caller that waits for a key. The table keeps a few for reuse,
+// none of them that of an item; none is reused while a wake-up may still be on
+// its way to it.
 type waiter struct {
 	entry      *entry
 	next, prev *waiter       // in the queue; once out of it, next chains waiters to be woken
 	token      int64         // set when granted
-	state      atomic.Int32  // waiting, granted, taken or refused
-	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal
+	item       *Item         // that the waiter belongs to; nil for a Lock
+	state      atomic.Int32  // one of the states above
+	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal, or its item is finished
 }
 
 // wake wakes a chain of waiters. The table's lock need not be held: a waiter

@@ -65,10 +65,15 @@ type Table struct {
 // many callers wait. While the table has no token left, callers wait for
 // [Table.Advance].
 func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
+	return t.lock(ctx, key, nil)
+}
+
+// lock is Lock, with an item if it is not nil.
+func (t *Table) lock(ctx context.Context, key string, item *Item) (token int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	token, w, err := t.enter(key)
+	token, w, err := t.enter(key, item)
 	if w == nil {
 		return token, err
 	}
@@ -210,21 +215,21 @@ func (t *Table) Len() int {
 }
 
 // enter grants key at once, or queues a waiter for it, or fails.
-func (t *Table) enter(key string) (token int64, w *waiter, err error) {
+func (t *Table) enter(key string, item *Item) (token int64, w *waiter, err error) {
 	t.mu.Lock()
 	if t.closed {
 		err = ErrClosed
 	} else if e := t.keys.find(key); e == nil && !t.exhaustedLocked() {
 		token = t.grantLocked(t.keys.add(key))
 	} else {
-		w, err = t.enqueueLocked(e, key)
+		w, err = t.enqueueLocked(e, key, item)
 	}
 	t.mu.Unlock()
 	return token, w, err
 }
 
 // enqueueLocked queues a waiter for key, whose entry is e if it has one.
-func (t *Table) enqueueLocked(e *entry, key string) (*waiter, error) {
+func (t *Table) enqueueLocked(e *entry, key string, item *Item) (*waiter, error) {
 	if t.Queue == nil {
 		t.Queue = new(Queue)
 	}
@@ -238,8 +243,10 @@ func (t *Table) enqueueLocked(e *entry, key string) (*waiter, error) {
 	if e == nil {
 		e = t.keys.add(key)
 	}
-	w := t.spares.get()
-	if w == nil {
+	var w *waiter
+	if item != nil {
+		w = item.wait()
+	} else if w = t.spares.get(); w == nil {
 		w = &waiter{woken: make(chan struct{}, 1)}
 	}
 	e.push(w)
@@ -254,10 +261,13 @@ func (t *Table) settle(w *waiter, done error) (token int64, err error) {
 		return 0, done
 	}
 	token = w.token // w may be reused once the key is taken and unlocked
-	if !w.state.CompareAndSwap(granted, taken) {
-		return 0, ErrClosed
+	switch {
+	case w.state.CompareAndSwap(granted, taken):
+		return token, nil
+	case w.state.Load() == finished:
+		return 0, nil
 	}
-	return token, nil
+	return 0, ErrClosed
 }
 
 // abandon takes w out of its queue, or passes on what it has been granted. It
@@ -373,9 +383,13 @@ func (t *Table) grantLocked(e *entry) int64 {
 	return t.minted
 }
 
-// recycleLocked keeps w for reuse. No wake-up may be on its way to it.
+// recycleLocked keeps w for reuse, unless it is an item's own. No wake-up may be
+// on its way to it.
 func (t *Table) recycleLocked(w *waiter) {
 	w.entry = nil
+	if w.item != nil {
+		return
+	}
 	w.state.Store(waiting)
 	t.spares.put(w)
 }

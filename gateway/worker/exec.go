@@ -102,7 +102,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrNested], [ErrUnavailable], or
 // a [*NotOwnerError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, 0, nil)
+	x, err := w.admit(ctx, key, 0, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -119,12 +119,14 @@ type waits interface {
 
 // admit waits for key and returns the execution that holds it. epoch is the
 // highest epoch that the caller knows for the key's partition, or 0; share
-// bounds the waiting, nil for no bound but the worker's own.
+// bounds the waiting, nil for no bound but the worker's own. A caller with an item
+// waits with it: if the holder of the key has taken it along, admit returns no
+// execution once it is finished.
 //
 // The order matters: what cancels executions is read before the key is asked
 // for and the lease is compared after it was granted, so neither a cancellation
 // nor an expiry in between is missed, however long the process was stopped.
-func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits) (Execution, error) {
+func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits, item *localmutex.Item) (Execution, error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return Execution{}, err
 	}
@@ -138,10 +140,10 @@ func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits
 		err = w.confirm(p, key, token, cancels)
 	}
 	if err != nil {
-		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, share, err)
-	}
-	if err != nil {
-		return Execution{}, err
+		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, share, item, err)
+		if token == 0 {
+			return Execution{}, err
+		}
 	}
 	if token&(1<<sequenceBits-1) >= sequenceLow {
 		p.sequenceLow(token >> sequenceBits)
@@ -177,8 +179,8 @@ func (w *Worker) confirm(p *partition, key string, token int64, cancels uint64) 
 }
 
 // admitSlowly goes on where the key was not granted at once, or could not be
-// confirmed, with err.
-func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, share waits, err error) (token int64, cancels uint64, _ error) {
+// confirmed, with err. The token is 0 unless the caller holds the key.
+func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, share waits, item *localmutex.Item, err error) (token int64, cancels uint64, _ error) {
 	if share != nil {
 		if !share.BeginWait() {
 			return 0, 0, fmt.Errorf("%w: half of what its link carries", ErrBusy)
@@ -199,8 +201,12 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoc
 			return 0, 0, ErrUnavailable
 		}
 		cancels = p.cancels.Load()
-		token, err = p.table.Lock(ctx, key)
-		if err == nil {
+		if item == nil {
+			token, err = p.table.Lock(ctx, key)
+		} else {
+			token, err = p.table.LockItem(ctx, key, item)
+		}
+		if token != 0 {
 			err = w.confirm(p, key, token, cancels)
 		}
 		switch {

@@ -52,7 +52,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	epoch, _ := strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
-	x, err := h.worker.admit(r.Context(), key, epoch, nil)
+	x, err := h.worker.admit(r.Context(), key, epoch, nil, nil)
 	if err != nil {
 		refuse(rw, err)
 		return
@@ -87,7 +87,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
 	baggage, err := addHeld(carried, r.Key)
 	if err == nil {
-		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch, r)
+		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch, r, nil)
 	}
 	if err != nil {
 		refuseLink(w, r, err)

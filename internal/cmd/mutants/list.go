@@ -28,6 +28,7 @@ func mutations() []mutation {
 		routingMutations(),
 		frontMutations(),
 		settingsMutations(),
+		batchMutations(),
 	} {
 		all = append(all, list...)
 	}

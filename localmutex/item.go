@@ -1,0 +1,102 @@
+package localmutex
+
+import (
+	"context"
+	"fmt"
+)
+
+// Item is what a caller of [Table.LockItem] waits with: a piece of work that the
+// execution that holds the key may take along and do in its own turn, see
+// [Table.Take].
+//
+// An Item is for one LockItem at a time. It may be used for another one when
+// that has returned, and after Unlock if it got the key; but never again if it
+// returned the error of its context. It must not be copied after its first use.
+type Item struct {
+	// Value is the caller's, for the execution that takes the item along. It
+	// must not be changed while LockItem waits.
+	Value any
+
+	w waiter
+}
+
+// Taken reports whether an execution has taken the item along, once its
+// LockItem has returned.
+func (i *Item) Taken() bool {
+	state := i.w.state.Load()
+	return state == joined || state == finished
+}
+
+// Finish says that the execution that has taken the item along is done with it,
+// and lets its LockItem return. The execution must not use the item any more.
+// Finish panics if the item has not been taken, or is finished already.
+func (i *Item) Finish() {
+	if !i.w.state.CompareAndSwap(joined, finished) {
+		panic("localmutex: Finish of an Item that no execution has taken along, or that is finished")
+	}
+	i.w.woken <- struct{}{}
+}
+
+// wait makes the item's waiter ready for the queue.
+func (i *Item) wait() *waiter {
+	if i.w.woken == nil {
+		i.w.woken = make(chan struct{}, 1)
+		i.w.item = i
+	}
+	return &i.w
+}
+
+// LockItem is [Table.Lock] for a caller that is content if another execution of
+// key does its work: it waits until it holds key, and returns the token, or until
+// the execution that holds key has taken the item along and has finished it.
+// Then it returns the token 0, and the caller does not hold key.
+//
+// If ctx is done, LockItem returns ctx.Err(), as Lock does. [Item.Taken] says
+// then whether an execution has taken the item along: that may be at work on it
+// still, until it calls [Item.Finish].
+func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int64, err error) {
+	item.w.state.Store(waiting)
+	return t.lock(ctx, key, item)
+}
+
+// Take takes along what waits for key behind the execution that holds it with
+// token: it offers accept the items at the head of the queue, in order of
+// arrival, up to the first caller of Lock. accept returns whether to take an item
+// along, and whether to go on to the next. An item that is not taken stays in
+// its place. The execution has to call [Item.Finish] for each that it took,
+// before or after Unlock.
+//
+// Nothing waits in a closed table, and an execution that Close has listed takes
+// nothing along: what waits since the table was opened again is not its own.
+//
+// accept is called with the table locked: it must return at once and not use
+// the table. Take panics if no execution holds key with that token.
+func (t *Table) Take(key string, token int64, accept func(*Item) (take, more bool)) {
+	if !t.take(key, token, accept) {
+		panic(fmt.Sprintf("localmutex: Take of key %.64q, which is not held with token %d", key, token))
+	}
+}
+
+// take is Take, and reports whether the key is held with token.
+func (t *Table) take(key string, token int64, accept func(*Item) (take, more bool)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.keys.find(key)
+	if e == nil || !e.claimed() || e.token != token {
+		return false
+	}
+	if e.listed {
+		return true
+	}
+	for w, more := e.first, true; more && w != nil && w.item != nil; {
+		next := w.next
+		var take bool
+		if take, more = accept(w.item); take {
+			e.remove(w)
+			t.Queue.leave()
+			w.state.Store(joined)
+		}
+		w = next
+	}
+	return true
+}
