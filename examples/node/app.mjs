@@ -1,0 +1,62 @@
+// Seats of shows, as an app behind Keyway's sidecar. Standard library only.
+//
+// POST /shows/SHOW/seats gives the caller the next free seat. It reads a file,
+// decides and writes it, and other requests run at each await in between. But
+// none of the same show: the sidecar in front of it sends one request of a show
+// at a time, and no other app gets any of that show meanwhile.
+
+import { readFile, rename, writeFile } from 'node:fs/promises'
+import http from 'node:http'
+import path from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+
+const seats = 50 // of each show
+
+async function reserve(show, token) {
+  const file = path.join(process.env.SHOWS_DIR, encodeURIComponent(show) + '.json')
+  const { taken, last } = await load(file)
+  await sleep(2) // for the work in between: a price to look up, a rule to check
+  if (taken === seats) return [409, { error: 'sold out' }]
+  // The token goes up with each request of a show. One that is not higher than
+  // the last comes too late: from an app that was stopped in the middle of a
+  // request, and goes on when another one has long taken the show over. (A file
+  // cannot compare and write in one step. A database can, which is safe even if
+  // the app is stopped between these two lines: see ../orders and ../python.)
+  if (last >= token) return [503, { error: 'too late: a later request of this show has written' }]
+  await writeFile(file + '.new', JSON.stringify({ taken: taken + 1, last: token }))
+  await rename(file + '.new', file)
+  return [200, { seat: taken + 1 }]
+}
+
+async function load(file) {
+  try {
+    return JSON.parse(await readFile(file, 'utf8'))
+  } catch (err) {
+    if (err.code !== 'ENOENT') throw err
+    return { taken: 0, last: 0 }
+  }
+}
+
+async function answer(request) {
+  if (request.method !== 'POST') return [405, { error: 'only POST' }]
+  // The sidecar sets both; what a client has sent under these names is dropped.
+  // A token is below 2^53 until the year 2242, so a number holds it.
+  return reserve(request.headers['keyway-key'], Number(request.headers['keyway-token']))
+}
+
+const server = http.createServer(async (request, response) => {
+  let [status, value] = [500, { error: 'failed' }]
+  try {
+    [status, value] = await answer(request)
+  } catch (err) {
+    console.error(err)
+  }
+  response.writeHead(status, { 'Content-Type': 'application/json' })
+  response.end(JSON.stringify(value))
+})
+
+// Node's default of 5 s would close connections that the sidecar is about to use.
+server.keepAliveTimeout = 120_000
+server.listen(Number(process.env.PORT ?? 0), '127.0.0.1', () => {
+  console.log(`listening on http://127.0.0.1:${server.address().port}`)
+})
