@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -49,9 +48,7 @@ type downstream interface {
 	end(trailer link.Fields) error
 	// abort ends an answer so that the client does not take it for the whole.
 	abort()
-	// carry says what now carries the request, nil for nothing any more. It
-	// reports whether that is interrupted when the request's context ends.
-	carry(e *hop1.Exchange) (watched bool)
+	carrying
 }
 
 // statusClientGone is what nginx logs for a client that did not wait.

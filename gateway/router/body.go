@@ -43,23 +43,23 @@ type payload struct {
 	reserved reservation
 }
 
-// fill prepares the payload of a request. Its error wraps errClientBody.
-func (p *payload) fill(r *http.Request, pace *pacedBody) error {
+// fill prepares the payload of a request, whose body is read from body. Its error wraps errClientBody.
+func (p *payload) fill(r *http.Request, body io.Reader) error {
 	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return nil
 	}
 	if r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody || len(r.Trailer) > 0 {
-		p.stream.reader = pace
+		p.stream.reader = body
 		return nil
 	}
-	data, whole, err := p.reserved.gather(pace, r.ContentLength)
+	data, whole, err := p.reserved.gather(body, r.ContentLength)
 	switch {
 	case err != nil:
 		return errors.Join(errClientBody, err)
 	case whole:
 		p.data = data
 	default:
-		p.stream.reader = io.MultiReader(bytes.NewReader(data), pace)
+		p.stream.reader = io.MultiReader(bytes.NewReader(data), body)
 	}
 	return nil
 }

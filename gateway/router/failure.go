@@ -17,7 +17,7 @@ import (
 // little of the body for too long.
 func failed(ctx context.Context, rt *Router, partition int, method string, err error, late bool) answer {
 	c, uncounted := &rt.counters, new(atomic.Int64)
-	status, text, counter, warning := http.StatusBadGateway, errBroken.Error(), &c.broken, "the worker did not answer"
+	status, text, counter, warning := http.StatusBadGateway, broken, &c.broken, "the worker did not answer"
 	unreachable, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
 	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
@@ -64,8 +64,8 @@ var errWorkerFull = errors.New("router: the worker is full")
 // errBusy: too many requests wait at the worker.
 var errBusy = errors.New("router: too many requests wait")
 
-// errBroken is wrapped by the error of a request that may have started.
-var errBroken = errors.New("router: the request may have started, but there is no answer")
+// broken is what a client reads where its request may have run.
+const broken = "router: the request may have started, but there is no answer"
 
 // errClientBody is wrapped by errors of reading the client's body.
 var errClientBody = errors.New("router: the request's body did not arrive")

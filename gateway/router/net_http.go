@@ -49,7 +49,7 @@ func (w *clientWriter) serve(r *http.Request, key string) {
 	if rt.fields.Upgrade(r.Header) == "" && w.forward(r, key, partition) {
 		return
 	}
-	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), key: key, partition: partition}
+	x := &proxiedRequest{relay: relay{workers: &rt.workers, partition: partition}, router: rt, in: r.WithContext(r.Context()), key: key}
 	x.in.Header = r.Header.Clone()
 	rt.fields.Clean(x.in.Header, w.source.trusted)
 	x.serve(w)

@@ -2,7 +2,6 @@ package router
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -22,27 +21,26 @@ import (
 
 // attemptPlain sends the request to a worker over HTTP/1.1. A body is read
 // whole before; what has a larger one, or trailers, goes another way.
-func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) routing.Outcome {
-	switch streams := !x.fits(); {
-	case streams && x.sent:
+func (d *dispatch) attemptPlain(t routing.Target, p *peer) routing.Outcome {
+	switch streams := !d.fits(); {
+	case streams && d.sent:
 		return routing.Outcome{Verdict: routing.NotStarted, Err: errStreams} // the link may have read of the body
 	case streams:
 		return routing.Outcome{Err: errStreams}
 	}
-	switch whole, err := x.keepBody(); {
+	switch whole, err := d.keepBody(); {
 	case err != nil:
 		return routing.Outcome{Err: errors.Join(errClientBody, err)}
 	case !whole:
 		return routing.Outcome{Err: errStreams}
 	}
-	p := x.router.peer(t)
 	e := p.plain.Begin()
-	e.Method, e.Watched = x.request.Method, x.client.carry(e)
-	e.Message = x.appendMessage(e.Message, t.Epoch)
-	err := e.Do(ctx)
+	e.Method, e.Watched = d.request.Method, d.from.carry(e)
+	e.Message = d.appendMessage(e.Message, t.Epoch)
+	err := e.Do(d.ctx)
 	for err == nil && e.Status < 200 {
-		if e.Status != http.StatusContinue {
-			x.Interim(e.Status, plainFields(nil, e.Fields))
+		if e.Status != http.StatusContinue && d.request.Interims != nil {
+			d.request.Interims.Interim(e.Status, plainFields(nil, e.Fields))
 		}
 		err = e.Continue()
 	}
@@ -50,39 +48,39 @@ func (x *upstreamRequest) attemptPlain(ctx context.Context, t routing.Target) ro
 		err = plainRefusal(e)
 	}
 	if err == nil {
-		x.memory.answer = plainFields(x.memory.answer, e.Fields)
-		x.answer = answer{status: e.Status, length: e.ContentLength, fields: x.memory.answer, via: x.router.cfg.Via, body: plainBody{e}}
+		d.memory = plainFields(d.memory, e.Fields)
+		d.answer = answer{status: e.Status, length: e.ContentLength, fields: d.memory, body: plainBody{e}}
 		return routing.Outcome{}
 	}
-	x.client.carry(nil)
+	d.from.carry(nil)
 	e.Close()
-	return outcomeOf(ctx, t.Member, err, nil)
+	return outcomeOf(d.ctx, t.Member, err, nil)
 }
 
 // fits reports whether the request can go to a worker that does not take the
 // link: its body can be kept, and its head goes into HTTP/1.1.
-func (x *upstreamRequest) fits() bool {
-	r := &x.request
-	small := r.Body == nil || x.kept || !x.sent && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
+func (d *dispatch) fits() bool {
+	r := &d.request
+	small := r.Body == nil || d.kept || !d.sent && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
 	return small && http1.SimpleRequest(r.Method, r.Target, r.Host)
 }
 
 // keepBody reads the body, for this attempt and those that follow, and reports
 // whether there was room for the whole of it.
-func (x *upstreamRequest) keepBody() (whole bool, err error) {
-	if x.kept || x.request.Body == nil {
+func (d *dispatch) keepBody() (whole bool, err error) {
+	if d.kept || d.request.Body == nil {
 		return true, nil
 	}
-	x.data, x.kept, err = x.reserved.gather(x.request.Body, x.request.ContentLength)
-	if x.kept {
-		x.request.Body = bytes.NewReader(x.data) // should a worker that takes the link come next
+	d.data, d.kept, err = d.reserved.gather(d.request.Body, d.request.ContentLength)
+	if d.kept {
+		d.request.Body = bytes.NewReader(d.data) // should a worker that takes the link come next
 	}
-	return x.kept, err
+	return d.kept, err
 }
 
 // appendMessage appends the request as it goes to the worker.
-func (x *upstreamRequest) appendMessage(b []byte, epoch int64) []byte {
-	r := &x.request
+func (d *dispatch) appendMessage(b []byte, epoch int64) []byte {
+	r := &d.request
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
 	for name, value := range r.Fields.All() {
 		b = http1.AppendField(b, name, value)
@@ -98,7 +96,7 @@ func (x *upstreamRequest) appendMessage(b []byte, epoch int64) []byte {
 		length = r.ContentLength
 	}
 	b = append(http1.AppendRequestLength(b, r.Method, length), "\r\n"...)
-	return append(b, x.data...)
+	return append(b, d.data...)
 }
 
 // plainRefusal returns the worker's refusal of the request, nil for none. It reads

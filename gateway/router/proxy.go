@@ -18,12 +18,19 @@ import (
 
 // proxiedRequest is a request's way through the router.
 type proxiedRequest struct {
-	router    *Router
-	in        *http.Request
-	key       string
+	relay
+	router *Router
+	in     *http.Request
+	key    string
+	pace   *pacedBody // the client's
+}
+
+// relay is a request on its way to a worker and back over HTTP/1.1, as net/http has
+// it: also one with a body that is streamed, or that changes protocols.
+type relay struct {
+	workers   *workers
 	partition int
 	body      payload
-	pace      *pacedBody // the client's
 }
 
 func (x *proxiedRequest) serve(w *clientWriter) {
@@ -63,9 +70,33 @@ func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 	}
 }
 
+func (x *proxiedRequest) cleanResponse(res *http.Response) error {
+	cleanResponse(res)
+	if via := x.router.cfg.Via; via != "" {
+		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
+	}
+	return nil
+}
+
+// cleanResponse removes from a worker's answer what does not go on to the client.
+func cleanResponse(res *http.Response) {
+	fields.StripKeyway(res.Header)
+	for name := range res.Trailer {
+		if !fields.IsTrailer(name) {
+			delete(res.Trailer, name)
+		}
+	}
+}
+
+// fail answers a request that has no answer of a worker.
+func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
+	a, client := failed(x.in.Context(), x.router, x.partition, x.in.Method, err, x.pace.late()), w.(*clientWriter)
+	a.send(client, client.source, x.in.Method)
+}
+
 // RoundTrip finds the worker that takes the request and returns its answer.
-func (x *proxiedRequest) RoundTrip(out *http.Request) (res *http.Response, err error) {
-	err = x.router.routes.Route(out.Context(), x.partition, func(t routing.Target) (o routing.Outcome) {
+func (x *relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
+	err = x.workers.routes.Route(out.Context(), x.partition, func(t routing.Target) (o routing.Outcome) {
 		res, o = x.attempt(out, t)
 		return o
 	})
@@ -73,8 +104,8 @@ func (x *proxiedRequest) RoundTrip(out *http.Request) (res *http.Response, err e
 }
 
 // attempt sends the request to a worker.
-func (x *proxiedRequest) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
-	peer := x.router.peer(t)
+func (x *relay) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
+	peer := x.workers.peer(t)
 	res, err := peer.plain.RoundTrip(x.body.attach(x.address(out, t)))
 	if err != nil {
 		if out.Context().Err() != nil {
@@ -89,13 +120,13 @@ func (x *proxiedRequest) attempt(out *http.Request, t routing.Target) (*http.Res
 	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
 	res.Body.Close()
 	if x.body.asked {
-		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", errBroken, t.Name)}
+		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", gateway.ErrMayHaveRun, t.Name)}
 	}
 	return nil, outcomeOf(out.Context(), t.Member, refusal, nil)
 }
 
 // address makes the request for one attempt at a worker.
-func (x *proxiedRequest) address(out *http.Request, t routing.Target) *http.Request {
+func (x *relay) address(out *http.Request, t routing.Target) *http.Request {
 	req := out.WithContext(out.Context())
 	url := *out.URL
 	url.Host = t.Addr
@@ -105,25 +136,6 @@ func (x *proxiedRequest) address(out *http.Request, t routing.Target) *http.Requ
 		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.Epoch, 10))
 	}
 	return req
-}
-
-func (x *proxiedRequest) cleanResponse(res *http.Response) error {
-	fields.StripKeyway(res.Header)
-	for name := range res.Trailer {
-		if !fields.IsTrailer(name) {
-			delete(res.Trailer, name)
-		}
-	}
-	if via := x.router.cfg.Via; via != "" {
-		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
-	}
-	return nil
-}
-
-// fail answers a request that has no answer of a worker.
-func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	a, client := failed(x.in.Context(), x.router, x.partition, x.in.Method, err, x.pace.late()), w.(*clientWriter)
-	a.send(client, client.source, x.in.Method)
 }
 
 // bufferPool is a [httputil.BufferPool].

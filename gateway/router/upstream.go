@@ -3,7 +3,6 @@ package router
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -13,50 +12,34 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/h2"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring"
 )
 
-// errStreams is the error of a request whose body has to be streamed to the worker,
-// which only a proxiedRequest can.
-var errStreams = errors.New("router: the body has to be streamed")
-
-// upstreamRequest is a request's way to a worker and back without net/http, whoever
-// has read it. Its memory may be used again and again.
+// upstreamRequest is a client's request on its way through the router without
+// net/http, whoever has read it. Its memory may be used again and again.
 type upstreamRequest struct {
+	dispatch
 	router *Router
 	client downstream
 	source *source
-	ctx    context.Context
 	tls    bool       // between the client and the router
 	fields []h2.Field // as the client has sent them
-
-	partition int
-	request   link.Request
-	body      clientBody
-	pace      *pacedBody // bounds the wait for the body; nil if something else does
-	sent      bool       // there has been an attempt over the link
-	kept      bool       // the body stands in data
-	data      []byte     // for workers that do not take the link; a part of the body if there was no room for more
-	reserved  reservation
-
-	answer answer
-	peer   *peer // that answers over the link, or may yet
+	pace   *pacedBody // bounds the wait for the body; nil if something else does
 
 	try    routing.Attempt // attempt, made once
 	memory struct {
-		fields          []h2.Field
-		request, answer link.Fields
-		values          []string
+		fields  []h2.Field
+		request link.Fields
+		values  []string
 	}
 }
 
 // init makes x ready for a request of which nothing is known yet.
 func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstream, from *source) {
-	x.router, x.client, x.source, x.ctx = rt, client, from, ctx
+	x.router, x.client, x.source = rt, client, from
+	x.workers, x.ctx, x.from = &rt.workers, ctx, client
 	x.reserved.budget, x.reserved.remote = &rt.budget, from.addr
-	x.request.Memory = &x.reserved
+	x.request.Memory, x.request.Account, x.request.Interims = &x.reserved, x, x
 	if x.try == nil {
 		x.try = x.attempt
 	}
@@ -67,18 +50,15 @@ func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstrea
 func (x *upstreamRequest) reset() {
 	if x.answer.body != nil {
 		x.client.carry(nil)
-		x.answer.body.Close()
-		if x.peer != nil {
-			x.peer.leave()
-		}
 	}
+	x.end()
 	if x.request.Body != nil {
 		<-x.request.BodyDone() // the link may still be sending what it has read
 		x.reserved.release()
 	}
 	clear(x.memory.fields)
 	clear(x.memory.values)
-	*x = upstreamRequest{try: x.try, memory: x.memory}
+	*x = upstreamRequest{try: x.try, memory: x.memory, dispatch: dispatch{memory: x.dispatch.memory}}
 }
 
 // The request as the key sources see it.
@@ -179,39 +159,18 @@ func (x *upstreamRequest) send() bool {
 	if err != nil {
 		x.answer = failed(x.ctx, x.router, x.partition, x.request.Method, err, x.pace.late())
 	}
+	x.answer.via = x.router.cfg.Via
 	x.answer.send(x.client, x.source, x.request.Method)
 	return true
 }
 
-// takesLink reports whether the request goes over the link, as far as is known now.
-func (x *upstreamRequest) takesLink() bool {
-	t, ok := x.router.routes.Owner(x.partition)
-	return !ok || t.Link
-}
-
+// attempt sends the request to a worker, unless its client has given up too much.
 func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
-	if !t.Link {
-		return x.attemptPlain(x.ctx, t)
-	}
-	x.sent = true
 	p := x.router.peer(t)
-	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
+	if t.Link && p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
 		return routing.Outcome{Err: errAbandons}
 	}
-	x.request.Epoch, x.request.Account, x.request.Interims, x.peer = t.Epoch, x, x, p
-	p.users.Add(1)
-	res, err := p.link.Do(x.ctx, &x.request)
-	if err != nil {
-		p.leave()
-		x.peer = nil
-		if x.request.Whole && errors.Is(err, link.ErrNotKept) {
-			x.sent, x.data = false, x.request.Taken()
-			return routing.Outcome{Err: errStreams}
-		}
-		return outcomeOf(x.ctx, t.Member, err, x.body.failed.Load())
-	}
-	x.answer = answer{status: res.Status, length: res.ContentLength, fields: res.Fields, via: x.router.cfg.Via, body: res.Body}
-	return routing.Outcome{}
+	return x.dispatch.attempt(t, p)
 }
 
 // Interim implements [link.Interims].
@@ -229,31 +188,6 @@ func (x *upstreamRequest) Abandon(streams int) (ended func()) {
 		onConn.Add(-1)
 		atWorker()
 	}
-}
-
-// outcomeOf says what it means that an attempt at m has failed with err, over the
-// link or HTTP/1.1. client is the error of reading the client's body, nil for none.
-func outcomeOf(ctx context.Context, m ring.Member, err error, client *error) routing.Outcome {
-	refusal, refused := errors.AsType[*link.RefusedError](err)
-	switch {
-	case client != nil:
-		return routing.Outcome{Err: errors.Join(errClientBody, *client)}
-	case errors.Is(err, link.ErrNotKept):
-		return routing.Outcome{Err: errBodiesFull}
-	case refused && refusal.Reason == link.NotOwner:
-		return routing.Outcome{Verdict: routing.NotOwner, Hint: routing.Hint{Owner: refusal.Owner, Epoch: refusal.Epoch}, Err: err}
-	case refused && refusal.Reason == link.Busy:
-		return routing.Outcome{Err: errBusy}
-	case ctx.Err() != nil:
-		return routing.Outcome{Err: context.Cause(ctx)}
-	case errors.Is(err, link.ErrHeaderTooLarge):
-		return routing.Outcome{Err: err}
-	case errors.Is(err, link.ErrTooManyStreams):
-		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", errWorkerFull, m.Name, m.Addr)}
-	case errors.Is(err, link.ErrNotStarted), errors.Is(err, hop1.ErrNotSent):
-		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
-	}
-	return routing.Outcome{Err: fmt.Errorf("%w: %s at %s: %w", errBroken, m.Name, m.Addr, err)}
 }
 
 // origin returns the client's address, as proxies say it that are trusted.

@@ -163,7 +163,7 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "a full worker is said at once, not taken for one that cannot be reached",
-			file: "gateway/router/upstream.go",
+			file: "gateway/router/dispatch.go",
 			old:  "	case errors.Is(err, link.ErrTooManyStreams):",
 			new:  "	case false:",
 			test: "./gateway/router -run ^TestFullWorkerIsSaidAtOnce$",
@@ -192,7 +192,7 @@ func linkMutations() []mutation {
 		{
 			rule: "beyond the share of a worker, who gives up is refused",
 			file: "gateway/router/upstream.go",
-			old:  "	if p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {",
+			old:  "	if t.Link && p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {",
 			new:  "	if false {",
 			test: haveAShare,
 		},

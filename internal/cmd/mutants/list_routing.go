@@ -61,9 +61,9 @@ func routingMutations() []mutation {
 		},
 		{
 			rule: "a request that may have started is not sent again",
-			file: "gateway/router/upstream.go",
-			old:  "	return routing.Outcome{Err: fmt.Errorf(\"%w: %s at %s: %w\", errBroken",
-			new:  "	return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf(\"%w: %s at %s: %w\", errBroken",
+			file: "gateway/router/dispatch.go",
+			old:  "	case notStarted:",
+			new:  "	default:",
 			test: "./gateway/router -timeout 60s -run '^TestABodySentIsNotRepeated$/^front$'",
 		},
 		{
