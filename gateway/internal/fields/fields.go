@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // Kind says what a field of a request, or of an answer, is about.
@@ -320,6 +321,8 @@ func RefuseForm(w http.ResponseWriter, r *http.Request) bool {
 	case r.Method == http.MethodTrace:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
 		http.Error(w, "gateway: TRACE is not allowed", http.StatusMethodNotAllowed)
+	case link.IsCall(r.Method):
+		http.Error(w, "gateway: the request's method is none of HTTP", http.StatusBadRequest)
 	case r.URL.Opaque != "" || r.URL.Path == "*":
 		http.Error(w, "gateway: the request's target is no path", http.StatusBadRequest)
 	default:

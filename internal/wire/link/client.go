@@ -80,6 +80,9 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	if ctx.Err() != nil {
 		return nil, notStarted(context.Cause(ctx))
 	}
+	if IsCall(req.Method) != req.Call {
+		return nil, notStarted(fmt.Errorf("%w: %q", errMethod, req.Method))
+	}
 	if req.Body != nil && !req.replayable() {
 		return nil, notStarted(fmt.Errorf("%w: the request's body is consumed", ErrClosed))
 	}
@@ -99,6 +102,9 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 		}
 	}
 }
+
+// errMethod: only a Request with Call may have the method of a call, and it must.
+var errMethod = errors.New("link: the method is none of this kind of request")
 
 // elsewhere reports whether another connection may take a request that ended
 // with err: its own had ended, began to drain, or was full.

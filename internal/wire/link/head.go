@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -110,6 +111,14 @@ func (d *decoder) fields() Fields {
 	return f
 }
 
+// callMark begins the method of a call between members. No method of HTTP can
+// have it.
+const callMark = ":"
+
+// IsCall reports whether a request of that method is a call between members, such
+// as ":renew": one that no client can send, since no method of HTTP has a colon.
+func IsCall(method string) bool { return strings.HasPrefix(method, callMark) }
+
 // decodeRequest decodes p, which the result goes on using.
 func decodeRequest(p []byte) (requestHead, error) {
 	d := decoder{rest: p}
@@ -123,7 +132,7 @@ func decodeRequest(p []byte) (requestHead, error) {
 		key:     d.string(),
 	}
 	h.fields = d.fields()
-	if d.bad || !grammar.IsToken(h.method) || !grammar.IsText(h.host) || !grammar.IsTarget(h.target) {
+	if d.bad || !grammar.IsToken(strings.TrimPrefix(h.method, callMark)) || !grammar.IsText(h.host) || !grammar.IsTarget(h.target) {
 		return requestHead{}, fmt.Errorf("request head: %w", errMalformed)
 	}
 	return h, nil

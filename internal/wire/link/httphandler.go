@@ -20,11 +20,12 @@ func HTTPHandler(h http.Handler) Handler {
 // [httphandler.Writer]. ctx, r.Context() or one derived from it, becomes the
 // request's, and so does header, r.Fields as such or with changes. Of interim
 // answers (1xx) there are 8 at most, there is no Date, and a panic ends this
-// stream, not the connection.
+// stream, not the connection. A call between members, see [IsCall], does not reach
+// h: it is answered with 400.
 func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header http.Header, h http.Handler) {
 	u, err := url.ParseRequestURI(r.Target)
-	if err != nil {
-		u, h = new(url.URL), http.HandlerFunc(badTarget)
+	if err != nil || IsCall(r.Method) {
+		u, h = new(url.URL), http.HandlerFunc(badRequest)
 	}
 	req := (&http.Request{
 		Method:        r.Method,
@@ -55,8 +56,9 @@ func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header 
 	x.Finish()
 }
 
-// badTarget answers a request whose target is no URL.
-func badTarget(w http.ResponseWriter, _ *http.Request) {
+// badRequest answers a request whose target is no URL, or whose method none of
+// HTTP.
+func badRequest(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "400 Bad Request", http.StatusBadRequest)
 }
 

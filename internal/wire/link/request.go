@@ -14,7 +14,8 @@ import (
 // to Do again, of this or another Client: what has been read of Body by then
 // is sent again. It must not be in two calls of Do at once, nor be copied.
 type Request struct {
-	Method string // a token; CONNECT is not carried
+	Method string // a token; CONNECT is not carried. With Call, a colon and a token
+	Call   bool   // a call between members, see IsCall: without it Do sends none
 	Target string // path?query, as in the first line of an HTTP/1.1 request
 	Host   string
 	Key    string // canonical bytes of the business key
