@@ -31,6 +31,7 @@ import (
 	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // Store keeps the sessions and records that decide who owns what. Package
@@ -305,15 +306,14 @@ func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
 func (w *Worker) Incarnation() string { return *w.shell.incarnation.Load() }
 
 func (w *Worker) instant(t time.Time) handoff.Instant {
-	return handoff.Instant{Mono: t.Sub(w.base), Wall: time.Duration(t.UnixNano())}
+	return lease.At(w.base, t)
 }
 
 func (w *Worker) admits(t time.Time) bool { return w.lease.Load().Admits(w.instant(t)) }
 
 // grace is how long an execution may go on that was cancelled.
 func (w *Worker) grace() time.Duration {
-	lease := handoff.NewLease(handoff.Instant{}, w.settings.TTL)
-	return lease.Surrender.Mono - lease.Cancel.Mono
+	return lease.Grace(w.settings.TTL)
 }
 
 // Drain takes the worker off the ring, hands its partitions over, waits for the

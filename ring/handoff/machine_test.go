@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 func testMachine(t testing.TB, cfg Config) *Machine {
@@ -122,14 +124,14 @@ func TestStaleRepliesAreIgnored(t *testing.T) {
 		t.Fatal("no renewal is due")
 	}
 	m.Step(now, Reply{ID: renew.ID})
-	lease := m.lease
-	if lease != NewLease(now, m.cfg.TTL) {
-		t.Fatalf("lease %v", lease)
+	held := m.lease
+	if held != lease.New(now, m.cfg.TTL) {
+		t.Fatalf("lease %v", held)
 	}
 	m.Step(now.Add(time.Second), Reply{ID: renew.ID, Err: ErrSessionGone})
 	m.Step(now.Add(time.Second), Reply{ID: renew.ID + 1000})
 	m.Step(now.Add(time.Second), Reply{})
-	if m.phase != phaseLive || m.lease != lease {
+	if m.phase != phaseLive || m.lease != held {
 		t.Errorf("a stale reply made the machine %v", m.phase)
 	}
 }

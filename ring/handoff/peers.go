@@ -33,9 +33,9 @@ type peer struct {
 
 // lookPercent is the part of the TTL after which an incarnation without
 // another renewal has given up, seen from any other process's clock. It lies
-// between surrenderPercent and 100: the difference to either is margin, for
-// clocks that run at different rates and for the session to be looked at
-// before it expires.
+// between 95, where a lease is surrendered, and 100: the difference to either is
+// margin, for clocks that run at different rates and for the session to be looked
+// at before it expires.
 const lookPercent = 97
 
 func (m *Machine) lookAfter() time.Duration { return m.cfg.TTL / 100 * lookPercent }

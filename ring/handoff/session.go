@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // errDeadline is why a session is lost that could not be renewed in time.
@@ -183,7 +185,7 @@ func (m *Machine) extend(sent Instant) {
 	if !m.on(guardClockBefore) {
 		sent = m.now
 	}
-	m.lease = NewLease(sent, m.cfg.TTL)
+	m.lease = lease.New(sent, m.cfg.TTL)
 	m.cancelled = false
 	m.confirmed = m.view.Digest
 	m.emit(LeaseChanged{m.lease})

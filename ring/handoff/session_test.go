@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // TestEveryLeaseCancels sees that handlers are cancelled at the deadline of a
@@ -60,7 +62,7 @@ func TestTheLeaseRunsFromBeforeItsRegistration(t *testing.T) {
 		t.Fatal("does not register")
 	}
 	effects := m.Step(sent.Add(m.cfg.TTL/10), s.call(sent.Mono, call))
-	if want := NewLease(sent, m.cfg.TTL); m.lease != want || !slices.Contains(effects, Effect(LeaseChanged{want})) {
+	if want := lease.New(sent, m.cfg.TTL); m.lease != want || !slices.Contains(effects, Effect(LeaseChanged{want})) {
 		t.Errorf("lease %v, want %v", m.lease, want)
 	}
 }

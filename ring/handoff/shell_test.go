@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // spawn starts a worker's next life.
@@ -79,7 +81,7 @@ func (w *world) stepLife(p *proc, m *Machine, in Input) {
 			for i := range p.execs {
 				if x := &p.execs[i]; !x.cancelled && (e.All || w.sc.keys[x.key] == e.Partition) {
 					x.cancelled = true
-					x.endBy = w.when(p, w.instant(p).Mono+w.store.ttl/100*(surrenderPercent-cancelPercent))
+					x.endBy = w.when(p, w.instant(p).Mono+lease.Grace(w.store.ttl))
 					if p.resumed { // told late, which must not make it end late
 						x.endBy = min(x.endBy, max(w.now, p.surrender))
 					}

@@ -28,6 +28,7 @@ func mutations() []mutation {
 		routingMutations(),
 		frontMutations(),
 		settingsMutations(),
+		holdsMutations(),
 		batchMutations(),
 	} {
 		all = append(all, list...)

@@ -235,17 +235,17 @@ func machineMutations() []mutation {
 		},
 		{
 			rule: "an incarnation has ended before others may take over",
-			file: "ring/handoff/clock.go",
+			file: "ring/lease/lease.go",
 			old:  `surrenderPercent = 95`,
 			new:  `surrenderPercent = 100`,
-			test: `./ring/handoff -run '^TestLease$'`,
+			test: `./ring/lease -run '^TestNew$'`,
 		},
 		{
 			rule: "a deadline passes on either clock",
-			file: "ring/handoff/clock.go",
+			file: "ring/lease/lease.go",
 			old:  `return now.Mono >= i.Mono || now.Wall >= i.Wall`,
 			new:  `return now.Mono >= i.Mono`,
-			test: `./ring/handoff -run '^TestInstantPassesOnEitherClock$'`,
+			test: `./ring/lease -run '^TestInstantPassesOnEitherClock$'`,
 		},
 	}
 }

@@ -46,6 +46,7 @@ var pure = []struct {
 	why   string
 }{
 	{"ring", []string{xxhash, consistent}, impure, "a table is a function of its arguments"},
+	{"ring/lease", nil, impure, "whether a deadline has passed is a function of the readings it is given"},
 	{"ring/handoff", nil, impure, "the machine whose every state is explored is the one that runs, so nothing but its inputs may move it"},
 	{"localmutex", nil, nil, "a keyed mutex is useful to programs that want nothing else of Keyway"},
 }
