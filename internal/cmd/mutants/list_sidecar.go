@@ -26,9 +26,9 @@ func sidecarMutations() []mutation {
 		},
 		{
 			rule: "the grace is the time between cancel and surrender",
-			file: "gateway/worker/worker.go",
-			old:  "return lease.Surrender.Mono - lease.Cancel.Mono",
-			new:  "return (lease.Surrender.Mono - lease.Cancel.Mono) / 2",
+			file: "ring/lease/lease.go",
+			old:  "return l.Surrender.Mono - l.Cancel.Mono",
+			new:  "return (l.Surrender.Mono - l.Cancel.Mono) / 2",
 			test: grace,
 		},
 		{
