@@ -62,6 +62,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer members.Close()
+	if err := store.begin(ctx); err != nil {
+		return err
+	}
 	stopStore := store.follow(members)
 	defer stopStore()
 

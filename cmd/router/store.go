@@ -66,6 +66,18 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 	return s, nil
 }
 
+// begin begins a store of the router's own, unless --new-cluster has. Its
+// quarantine counts from now: nobody else has --gossip's address any more, or
+// offers a store there.
+func (s *backend) begin(ctx context.Context) error {
+	if s.embedded == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	return s.client.Begin(ctx)
+}
+
 func (s *backend) close() {
 	if s.client != nil {
 		s.client.Close()

@@ -34,12 +34,13 @@ func onEachClock(t *testing.T, test func(c *clocked)) {
 		e := startEmbedded(t)
 		clock := newFakeClock()
 		e.server.SetTime(clock.now())
+		e.server.Server().SetPreHook(answer(newRunID(), nil))
 		c := &clocked{T: t, store: openStore(t, e.URL(), Config{NewCluster: true})}
 		c.advance = func(d time.Duration) {
 			clock.advance(d)
 			e.server.SetTime(clock.now())
 		}
-		c.restart = func() { e.server.Server().SetPreHook(answerInfo(newRunID())) }
+		c.restart = func() { e.server.Server().SetPreHook(answer(newRunID(), nil)) }
 		c.refresh()
 		test(c)
 	})

@@ -60,7 +60,7 @@ func TestConformanceEmbedded(t *testing.T) {
 		h.LoseKey = func(key string) { e.server.Del(key) }
 		// What a restart of an embedded server loses is everything.
 		h.Lose = func() { e.server.FlushAll() }
-		h.Restart = func() { e.server.Server().SetPreHook(answerInfo(newRunID())) }
+		h.Restart = func() { e.server.Server().SetPreHook(answer(newRunID(), steadyClock())) }
 		return h
 	})
 }

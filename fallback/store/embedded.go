@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
+	"strconv"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
@@ -12,7 +14,8 @@ import (
 
 // Embedded is a Redis inside this process, for demos, tests and clusters on
 // one machine. It keeps everything in memory: each start is that of an empty
-// store, with a quarantine, and it serves a few thousand calls per second.
+// store, with a quarantine, and it serves a few thousand calls per second. Its
+// clock is not set while it runs.
 type Embedded struct {
 	server *miniredis.Miniredis
 	addr   string
@@ -30,7 +33,7 @@ func StartEmbedded(addr, password string) (*Embedded, error) {
 	if err := m.StartAddr(addr); err != nil {
 		return nil, fmt.Errorf("store: start the embedded store on %s: %w", addr, err)
 	}
-	m.Server().SetPreHook(answerInfo(newRunID()))
+	m.Server().SetPreHook(answer(newRunID(), steadyClock()))
 	e := &Embedded{server: m, addr: m.Addr()}
 	u := url.URL{Scheme: "redis", Host: e.addr}
 	if password != "" {
@@ -58,11 +61,26 @@ func newRunID() string {
 	return hex.EncodeToString(id)
 }
 
-// answerInfo answers the sections of INFO that the store reads and that
-// miniredis lacks; without a run id it would not be told from its next life.
-func answerInfo(runID string) server.Hook {
+// steadyClock returns a clock that shows the present time when it is made and
+// is not set from then on, whatever happens to the machine's.
+func steadyClock() func() time.Time {
+	start := time.Now()
+	return func() time.Time { return start.Add(time.Since(start)) }
+}
+
+// answer answers the sections of INFO that the store reads and that miniredis
+// lacks; without a run id it would not be told from its next life. And it
+// answers TIME by a clock, nil for miniredis' own.
+func answer(runID string, clock func() time.Time) server.Hook {
 	return func(c *server.Peer, cmd string, args ...string) bool {
-		if cmd != "INFO" || len(args) != 1 {
+		switch {
+		case cmd == "TIME" && clock != nil && len(args) == 0:
+			now := clock().UnixMicro()
+			c.WriteLen(2)
+			c.WriteBulk(strconv.FormatInt(now/1e6, 10))
+			c.WriteBulk(strconv.FormatInt(now%1e6, 10))
+			return true
+		case cmd != "INFO" || len(args) != 1:
 			return false
 		}
 		switch args[0] {

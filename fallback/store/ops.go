@@ -39,6 +39,17 @@ func (s *Store) Exists(ctx context.Context) error {
 	return nil
 }
 
+// Begin begins the generation of a store that is empty, and with it the
+// quarantine, unless Config.NewCluster skips that. It gives the store no
+// identity: that is for those who use it, and a process that knows the one of a
+// store before gives it back. It is for who has just started the store's server,
+// so that workers which come later need not wait, and changes nothing in a store
+// that has begun.
+func (s *Store) Begin(ctx context.Context) error {
+	_, err := s.runAs(ctx, s.client, "", "generation", "")
+	return err
+}
+
 // Generation returns the store's generation. Where the store has none, or
 // has that of another server process, it begins one with a quarantine. Then
 // Settings knows the store's identity, which outlives that: a store that has

@@ -208,8 +208,14 @@ type reply struct {
 // context's deadline but not its cancellation, so the call itself is left
 // behind when ctx ends; the client's timeouts bound it.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
+	return s.runAs(ctx, client, s.identity().String(), name, gen, args...)
+}
+
+// runAs is run with what the store is to be called if it has no name yet; ""
+// leaves it without.
+func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) ([]any, error) {
 	done := make(chan reply, 1)
-	argv := append(s.common(gen), args...)
+	argv := append(s.common(identity, gen), args...)
 	if err := ctx.Err(); err != nil {
 		return nil, s.failed(name, err)
 	}
@@ -238,7 +244,7 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 }
 
 // common are the arguments that prelude.lua takes.
-func (s *Store) common(gen string) []any {
+func (s *Store) common(identity, gen string) []any {
 	publish, newCluster := "PUBLISH", "0"
 	if s.sharded {
 		publish = "SPUBLISH"
@@ -246,7 +252,7 @@ func (s *Store) common(gen string) []any {
 	if s.newCluster.Load() {
 		newCluster = "1"
 	}
-	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, newCluster, s.identity().String(), settingsText(s.settings)}
+	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, newCluster, identity, settingsText(s.settings)}
 }
 
 // identity is what the store is to be called if it has no name yet.

@@ -76,8 +76,11 @@ type Config struct {
 	Members gateway.Members // as a member with a Name, and an Addr on which the worker takes requests
 	Store   Store           // opened with the settings of Members
 
-	// NewCluster skips the wait of one TTL before the first claim on a store
-	// that is entirely empty.
+	// NewCluster skips the worker's own wait of one TTL before its first claim on
+	// a store in which nothing was ever claimed. What the store itself asks to
+	// wait stays, see store.Config. It is for the first start of a cluster, and
+	// for a store that was begun when it was started, on the machine of all its
+	// workers.
 	NewCluster bool
 
 	// ServeWithoutStore keeps serving past the lease while the store cannot be

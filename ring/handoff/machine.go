@@ -21,7 +21,10 @@ type Config struct {
 
 	// NewCluster trusts the first generation that the machine sees to hold no
 	// data that others still act upon, so that partitions that nobody ever
-	// owned are claimed without waiting for a TTL.
+	// owned are claimed without waiting for a TTL. The store's own quarantine
+	// stays. It is for a cluster's first start, and for a store whose quarantine
+	// is enough: it began when nothing could act upon another store's data any
+	// more but sessions that were confirmed before, and its clock does not step.
 	NewCluster bool
 
 	// ServeOnStoreLoss keeps the lease going while the store does not answer

@@ -28,6 +28,7 @@ func mutations() []mutation {
 		{rule: "the store's quarantine as we see it", off: guardStoreQuarantine, scope: "lost writes and a leave"},
 		{rule: "the store's quarantine as it sees it", store: storeQuarantine, scope: "lost writes and a leave"},
 		{rule: "the store's quarantine, as either sees it", off: guardStoreQuarantine, store: storeQuarantine, scope: "lost writes and a leave", finds: "S"},
+		{rule: "the quarantine of a new store that a newcomer trusts", off: guardStoreQuarantine, store: storeQuarantine, scope: "a new store, a worker joins that trusts its quarantine", finds: "S"},
 		{rule: "released owners are not exempt from quarantine", off: guardReleased, store: storeQuarantine, scope: "lost writes and a leave", finds: "S"},
 		{rule: "no claim before the owner was silent for a TTL", off: guardSilence, scope: "session expires early", finds: "S1"},
 		{rule: "a session that vanished early was perhaps renewed", off: guardLook, scope: "session expires early, unseen renewal", finds: "S1"},

@@ -109,6 +109,7 @@ func scopes() []*scope {
 	lag := func(sc *scope) { sc.lag = true }
 	poll := func(sc *scope) { sc.poll = true }
 	proof := func(sc *scope) { sc.proof = true }
+	trust := func(sc *scope) { sc.trust = true }
 	atOnce := func(sc *scope) { sc.atOnce = true }
 	one := func(sc *scope) { sc.batch = 1 }
 	twoKeys := func(sc *scope) { sc.keys = []int{0, 0} }
@@ -176,6 +177,8 @@ func scopes() []*scope {
 		newScope("tokens run low", 2, 2, 1, limits{evAdvance: 1, evTimeout: 1, evDuplicate: 1}, ringA, ringB),
 		newScope("first start", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA).with(cold),
 		newScope("first start, late claim", 2, 2, 1, limits{evDuplicate: 1}, ringA, ringB).with(cold).with(only[Apply]),
+		newScope("a new store, a worker joins that trusts its quarantine", 2, 2, 1, limits{evFlush: 1, evSpawn: 1, evTimeout: 1}, ringB).with(aAlone).with(trust),
+		newScope("a new store, restart that trusts its quarantine", 2, 1, 2, limits{evFlush: 1, evCrash: 1, evSpawn: 1}, ringA).with(seconds).with(trust),
 		newScope("no clock at all", 2, 1, 2, limits{evStoreStep: 2, evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA).with(untimed).with(only[Apply]),
 	}
 }

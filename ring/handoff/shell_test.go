@@ -24,7 +24,7 @@ func (w *world) beginLife(p *proc) {
 		Partitions: len(w.sc.views[0]),
 		TTL:        w.store.ttl,
 		Settle:     w.store.ttl / 20,
-		NewCluster: !w.sc.cold && w.now == 0,
+		NewCluster: !w.sc.cold && w.now == 0 || w.sc.trust,
 		Batch:      w.sc.batch,
 		Floor:      p.highest,
 	})

@@ -25,6 +25,7 @@ type scope struct {
 	suspect bool  // the others wrongly think that worker a is down
 	lag     bool  // gossip may take any time
 	cold    bool  // search from the first step on, without a warm-up
+	trust   bool  // who starts later trusts the store's quarantine as well
 	proof   bool  // a restart proves that the old process is dead
 	split   bool  // a process may stop between winning a mutex and starting
 	untimed bool  // nothing keeps to any time: leases are ignored, only S2 is checked

@@ -1,7 +1,7 @@
 -- Comes before every script of the store. All keys of a cluster are in one
 -- hash slot:
 --
---   meta        identity (of the store), settings (of the cluster), ttl (of its sessions, ms),
+--   meta        identity (of the store; none while it was only begun), settings (of the cluster), ttl (of its sessions, ms),
 --               generation, server (that it belongs to), version,
 --               floor (version at which the generation began), quarantine (its end, ms),
 --               clock (when a session or a quarantine last began, ms), lag (by how
@@ -102,11 +102,10 @@ local function begin()
   if NEW == '1' and present == 0 then
     quarantine = now
   end
-  identity = identity or IDENTITY
   generation = FRESH
   version = math.max(version + 1, now * 1000)
   floor = version
-  redis.call('HSET', META, 'identity', identity, 'settings', settings, 'ttl', int(length),
+  redis.call('HSET', META, 'settings', settings, 'ttl', int(length),
     'generation', generation, 'server', server, 'version', int(version),
     'floor', int(floor), 'quarantine', int(quarantine), 'clock', int(now))
   redis.call('DEL', CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
@@ -130,6 +129,15 @@ end
 
 if meta[2] ~= server or present < #KEYS or string.find(LEFT, generation, 1, true) then
   begin()
+elseif not identity and NEW == '1' and redis.call('HLEN', PARTITIONS) == 1 then
+  quarantine = math.min(quarantine, now) -- it was begun, and nobody has used it
+  redis.call('HSET', META, 'quarantine', int(quarantine))
+end
+
+-- A store is named by the first who uses it, not by who only begins it.
+if not identity and IDENTITY ~= '' then
+  identity = IDENTITY
+  redis.call('HSET', META, 'identity', identity)
 end
 
 if EXPECTED ~= '' and EXPECTED ~= generation then

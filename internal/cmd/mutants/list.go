@@ -30,6 +30,7 @@ func mutations() []mutation {
 		settingsMutations(),
 		holdsMutations(),
 		batchMutations(),
+		nodeMutations(),
 	} {
 		all = append(all, list...)
 	}
