@@ -3,6 +3,8 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 )
@@ -13,35 +15,81 @@ var (
 	// cancelled when this worker can no longer be sure to own the key.
 	ErrOwnershipLost = gateway.ErrOwnershipLost
 	// ErrUnavailable means that this worker admits nothing at the moment,
-	// because its session is not confirmed or it shuts down.
+	// because its session is not confirmed, it shuts down, or nobody serves the
+	// key yet: see [UnownedError].
 	ErrUnavailable = gateway.ErrUnavailable
 	// ErrBusy means that too many requests wait for the key, or in all.
 	ErrBusy = gateway.ErrBusy
 	// ErrMayHaveRun is wrapped by every error after which the call may have run.
 	ErrMayHaveRun = gateway.ErrMayHaveRun
-	// ErrNested means that the caller already holds the key, so the call would
-	// wait for itself.
-	ErrNested = errors.New("worker: nested call for a key that the caller holds")
+	// ErrNested means that a request over HTTP is for a key that the chain of
+	// calls that it belongs to holds already, so that it would wait for itself.
+	ErrNested = errors.New("worker: nested request for a key that its own chain of calls holds")
 )
 
-// NotOwnerError is the error of a call, which did not start, for a key that this
-// worker does not own. It names the owner, so far as that is known. While it is
-// not, it is an [ErrUnavailable] as well, and its text says what is waited for.
+// NotOwnerError is the error of a call, which did not start, for a key of
+// another worker.
 type NotOwnerError struct {
+	Key       string
 	Partition int
-	Owner     string // incarnation; empty when not known
-	Addr      string // where Owner takes requests; empty when not known
-	Epoch     int64  // of Owner's ownership; 0 when not known
-
-	waiting string // why no owner is known
+	Worker    string // the owner's name
+	Addr      string // where the owner takes requests
+	Owner     string // its incarnation
+	Epoch     int64  // of its ownership
 }
 
-// Is makes an error without an owner an [ErrUnavailable].
-func (e *NotOwnerError) Is(target error) bool { return target == ErrUnavailable && e.Owner == "" }
-
 func (e *NotOwnerError) Error() string {
-	if e.Owner == "" {
-		return fmt.Sprintf("worker: no worker is known to own partition %d: %s", e.Partition, e.waiting)
+	return fmt.Sprintf("worker: key %q (partition %d) belongs to worker %s: send it there, to %s, or to a router", e.Key, e.Partition, e.Worker, e.Addr)
+}
+
+// UnownedError is the error of a call, which did not start, for a key that no
+// live worker is known to serve yet: the store is new or was restarted, members
+// come and go, or the session of an owner that died is not over. It is an
+// [ErrUnavailable] too.
+type UnownedError struct {
+	Key       string
+	Partition int
+	Wait      time.Duration // how long it will take yet, as far as it is known; otherwise 0
+
+	waiting string // for what
+	owner   string // the incarnation that the record names, which is not known to live
+	epoch   int64  // of that record
+}
+
+// Is makes the error an [ErrUnavailable].
+func (e *UnownedError) Is(target error) bool { return target == ErrUnavailable }
+
+func (e *UnownedError) Error() string {
+	left := ""
+	if e.Wait > 0 {
+		left = fmt.Sprintf(" (%v left)", e.Wait.Round(100*time.Millisecond))
 	}
-	return fmt.Sprintf("worker: partition %d belongs to %s at %s since epoch %d", e.Partition, e.Owner, e.Addr, e.Epoch)
+	return fmt.Sprintf("worker: nobody serves key %q (partition %d): %s%s", e.Key, e.Partition, e.waiting, left)
+}
+
+// PanicError is a panic of a function that ran for several callers, on none of
+// their goroutines: their own stacks do not show where it came from. [Share]
+// raises it again in each of them, except for [http.ErrAbortHandler], which is
+// raised as it is. It is an [ErrMayHaveRun].
+type PanicError struct {
+	Value any    // what the function panicked with
+	Stack []byte // of the goroutine that panicked
+}
+
+func (p *PanicError) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }
+
+// Is makes the error an [ErrMayHaveRun].
+func (p *PanicError) Is(target error) bool { return target == ErrMayHaveRun }
+
+// Unwrap returns Value if it is an error.
+func (p *PanicError) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+func (p *PanicError) raise() {
+	if p.Value == http.ErrAbortHandler {
+		panic(http.ErrAbortHandler)
+	}
+	panic(p)
 }

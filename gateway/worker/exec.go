@@ -99,10 +99,11 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // same time, here or on another worker (see docs/guarantees.md for the
 // conditions). Callers of one key run in the order in which they came. Do
 // returns fn's error, or without having run it: ctx's cause, an error that
-// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrNested], [ErrUnavailable], or
-// a [*NotOwnerError].
+// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrNested] or
+// [ErrUnavailable], or a [*NotOwnerError]. While no live worker owns the key it
+// waits, for at most Config.MaxWait: then the error is an [*UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, 0, nil, nil)
+	x, err := w.admit(ctx, key, asking{call: true})
 	if err != nil {
 		return err
 	}
@@ -117,16 +118,22 @@ type waits interface {
 	EndWait()
 }
 
-// admit waits for key and returns the execution that holds it. epoch is the
-// highest epoch that the caller knows for the key's partition, or 0; share
-// bounds the waiting, nil for no bound but the worker's own. A caller with an item
-// waits with it: if the holder of the key has taken it along, admit returns no
-// execution once it is finished.
+// asking is how a caller asks for a key.
+type asking struct {
+	call  bool             // a call of this program, which cannot be sent elsewhere; not a request
+	epoch int64            // the highest that the caller knows for the key's partition, or 0
+	share waits            // bounds the waiting; nil for no bound but the worker's own
+	item  *localmutex.Item // what the holder of the key may take along, or nil
+}
+
+// admit waits for key and returns the execution that holds it. If the holder of
+// the key has taken the caller's item along, admit returns no execution once it
+// is finished.
 //
 // The order matters: what cancels executions is read before the key is asked
 // for and the lease is compared after it was granted, so neither a cancellation
 // nor an expiry in between is missed, however long the process was stopped.
-func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits, item *localmutex.Item) (Execution, error) {
+func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return Execution{}, err
 	}
@@ -140,7 +147,7 @@ func (w *Worker) admit(ctx context.Context, key string, epoch int64, share waits
 		err = w.confirm(p, key, token, cancels)
 	}
 	if err != nil {
-		token, cancels, err = w.admitSlowly(ctx, p, key, epoch, share, item, err)
+		token, cancels, err = w.admitSlowly(ctx, p, key, how, err)
 		if token == 0 {
 			return Execution{}, err
 		}
@@ -180,17 +187,17 @@ func (w *Worker) confirm(p *partition, key string, token int64, cancels uint64) 
 
 // admitSlowly goes on where the key was not granted at once, or could not be
 // confirmed, with err. The token is 0 unless the caller holds the key.
-func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoch int64, share waits, item *localmutex.Item, err error) (token int64, cancels uint64, _ error) {
-	if share != nil {
-		if !share.BeginWait() {
+func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how asking, err error) (token int64, cancels uint64, _ error) {
+	if how.share != nil {
+		if !how.share.BeginWait() {
 			return 0, 0, fmt.Errorf("%w: half of what its link carries", ErrBusy)
 		}
-		defer share.EndWait()
+		defer how.share.EndWait()
 	}
 	for {
 		switch {
 		case errors.Is(err, localmutex.ErrClosed):
-			if err := p.awaitOwnership(ctx, epoch); err != nil {
+			if err := p.awaitOwnership(ctx, key, how.epoch, how.call); err != nil {
 				return 0, 0, err
 			}
 		case errors.Is(err, ErrUnavailable):
@@ -201,10 +208,10 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, epoc
 			return 0, 0, ErrUnavailable
 		}
 		cancels = p.cancels.Load()
-		if item == nil {
+		if how.item == nil {
 			token, err = p.table.Lock(ctx, key)
 		} else {
-			token, err = p.table.LockItem(ctx, key, item)
+			token, err = p.table.LockItem(ctx, key, how.item)
 		}
 		if token != 0 {
 			err = w.confirm(p, key, token, cancels)

@@ -3,8 +3,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/http"
 	"runtime/debug"
 	"sync"
 
@@ -31,29 +29,6 @@ type flight struct {
 	cancels uint64 // partition.cancels when it began
 	ctx     context.Context
 	cancel  context.CancelFunc
-}
-
-// PanicError is a panic of a function passed to [Worker.Share], as it is raised
-// again in each of its callers, whose own stacks do not show where it came from.
-// Only [http.ErrAbortHandler] is raised as it is.
-type PanicError struct {
-	Value any    // what the function panicked with
-	Stack []byte // of the goroutine that panicked
-}
-
-func (p *PanicError) Error() string { return fmt.Sprintf("%v\n\n%s", p.Value, p.Stack) }
-
-// Unwrap returns Value if it is an error.
-func (p *PanicError) Unwrap() error {
-	err, _ := p.Value.(error)
-	return err
-}
-
-func (p *PanicError) raise() {
-	if p.Value == http.ErrAbortHandler {
-		panic(http.ErrAbortHandler)
-	}
-	panic(p)
 }
 
 // await waits for the flight's result, as long as ctx lets it.

@@ -52,7 +52,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	epoch, _ := strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
-	x, err := h.worker.admit(r.Context(), key, epoch, nil, nil)
+	x, err := h.worker.admit(r.Context(), key, asking{epoch: epoch})
 	if err != nil {
 		refuse(rw, err)
 		return
@@ -87,7 +87,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
 	baggage, err := addHeld(carried, r.Key)
 	if err == nil {
-		x, err = h.worker.admit(r.Context(), r.Key, r.Epoch, r, nil)
+		x, err = h.worker.admit(r.Context(), r.Key, asking{epoch: r.Epoch, share: r})
 	}
 	if err != nil {
 		refuseLink(w, r, err)
@@ -147,9 +147,12 @@ func (w *Worker) requestKey(r *http.Request) (string, error) {
 // the error is for the client to read.
 func refusalOf(err error) *link.RefusedError {
 	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
+	unowned, isUnowned := errors.AsType[*UnownedError](err)
 	switch {
 	case isNotOwner:
 		return &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
+	case isUnowned:
+		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.owner, Epoch: unowned.epoch}
 	case errors.Is(err, ErrUnavailable):
 		return &link.RefusedError{Reason: link.Unavailable}
 	case errors.Is(err, ErrBusy):

@@ -3,14 +3,12 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
@@ -185,57 +183,6 @@ func TestEpochMovesOnBeforeTheSequenceEnds(t *testing.T) {
 		}
 		if len(epochs) < 2 {
 			t.Errorf("%d epochs", len(epochs))
-		}
-	})
-}
-
-// A worker that the ring names, for a partition that nobody serves, lets
-// requests wait for it to open.
-func TestWaitsForAPartitionOnItsWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		store := &cutStore{Store: c.Store}
-		store.set(true)
-		v := c.Start(func(cfg *worker.Config) { cfg.Store, cfg.AwaitTimeout = store, time.Second })
-		_ = v.Member.Announce(func(self *ring.Member) { self.State = ring.StateActive })
-		began := time.Now()
-		err := v.Do(t.Context(), "k", ok)
-		if _, is := errors.AsType[*worker.NotOwnerError](err); !is || time.Since(began) != time.Second {
-			t.Errorf("%v after %v, want a refusal after AwaitTimeout", err, time.Since(began))
-		}
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			for v.Do(t.Context(), "k", ok) != nil {
-			}
-		})
-		store.set(false)
-		wg.Wait()
-	})
-}
-
-// On an empty store nobody owns anything for a TTL, and the error of a call says
-// that, rather than that somebody else did.
-func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		c.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}})
-		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
-		var err error
-		for { // until the session is confirmed
-			if err = w.Do(t.Context(), "k", ok); errors.Is(err, worker.ErrUnavailable) {
-				if _, is := errors.AsType[*worker.NotOwnerError](err); is {
-					break
-				}
-			} else if err == nil {
-				t.Fatal("it ran on an empty store")
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		if text := err.Error(); !strings.Contains(text, "has not claimed it yet") || !strings.Contains(text, "one TTL (10s)") {
-			t.Error(text)
-		}
-		for w.Do(t.Context(), "k", ok) != nil {
-			time.Sleep(10 * time.Millisecond)
 		}
 	})
 }

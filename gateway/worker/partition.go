@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -131,33 +132,45 @@ func (p *partition) change() <-chan struct{} {
 	return p.changed
 }
 
-// awaitOwnership waits for the partition to open where that is about to
-// happen, and returns a *NotOwnerError where it is not. epoch is the highest
-// that the caller has been told of.
-func (p *partition) awaitOwnership(ctx context.Context, epoch int64) error {
+// awaitOwnership waits for the partition to open. A patient caller is a call of
+// this program: it waits for as long as MaxWait allows while no other live worker
+// owns the partition. Any other is a request that can be sent elsewhere: it waits
+// for AwaitTimeout where the partition is about to open here. epoch is the highest
+// that the caller has been told of. It returns a *NotOwnerError or *UnownedError
+// for key.
+func (p *partition) awaitOwnership(ctx context.Context, key string, epoch int64, patient bool) error {
 	w := p.worker
 	if w.awaiting.Add(1) > int64(w.cfg.MaxAwaiting) {
 		w.awaiting.Add(-1)
 		return fmt.Errorf("%w for partition %d to arrive", ErrBusy, p.number)
 	}
 	defer w.awaiting.Add(-1)
-	limit := time.NewTimer(w.cfg.AwaitTimeout)
+	patience := w.cfg.AwaitTimeout
+	if patient {
+		patience = w.cfg.MaxWait
+	}
+	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	for {
 		changed := p.change()
 		switch {
 		case w.draining.Load():
-			return p.notOwner()
+			return p.elsewhere(key)
 		case p.open.Load():
 			return nil
-		case !p.expected(epoch):
-			return p.notOwner()
+		case patient && p.owned():
+			return p.elsewhere(key)
+		case !patient && !p.expected(epoch):
+			return p.elsewhere(key)
 		}
 		select {
 		case <-changed:
 		case <-limit.C:
-			return p.notOwner()
+			return p.elsewhere(key)
 		case <-ctx.Done():
+			if patient {
+				return fmt.Errorf("%w: %w", context.Cause(ctx), p.elsewhere(key))
+			}
 			return context.Cause(ctx)
 		}
 	}
@@ -183,37 +196,72 @@ func (p *partition) expected(epoch int64) bool {
 	return !alive || known.Owner == p.worker.Incarnation()
 }
 
-// notOwner returns the error that names the owner, as far as it is known and
-// is not this worker itself.
-func (p *partition) notOwner() error {
-	w := p.worker
-	err := &NotOwnerError{Partition: p.number}
-	record := p.record.Load()
-	if record == nil || record.Owner == "" || record.Owner == w.Incarnation() {
-		err.waiting = p.waiting(record)
-		return err
+// owner returns the living worker, other than this one, that the partition's
+// record names.
+func (p *partition) owner() (record *handoff.Record, m ring.Member, ok bool) {
+	record = p.record.Load()
+	if record == nil || record.Owner == "" || record.Owner == p.worker.Incarnation() {
+		return record, m, false
 	}
-	err.Owner, err.Epoch = record.Owner, record.Epoch
-	if m, ok := w.cfg.Members.View().Find(record.Owner); ok {
-		err.Addr = m.Addr
+	m, ok = p.worker.cfg.Members.View().Find(record.Owner)
+	return record, m, ok
+}
+
+func (p *partition) owned() bool {
+	_, _, owned := p.owner()
+	return owned
+}
+
+// elsewhere returns the error that names the worker that owns key, or says what
+// is waited for where none is known to.
+func (p *partition) elsewhere(key string) error {
+	record, m, owned := p.owner()
+	if owned {
+		return &NotOwnerError{Key: key, Partition: p.number, Worker: m.Name, Addr: m.Addr, Owner: record.Owner, Epoch: record.Epoch}
 	}
+	err := &UnownedError{Key: key, Partition: p.number}
+	if record != nil && record.Owner != p.worker.Incarnation() {
+		err.owner, err.epoch = record.Owner, record.Epoch
+	}
+	err.Wait, err.waiting = p.waiting(record)
 	return err
 }
 
 // waiting says what has to happen before the partition, which nobody else is
-// known to own, is served.
-func (p *partition) waiting(record *handoff.Record) string {
+// known to own, is served, and how long that takes, if it is known.
+func (p *partition) waiting(record *handoff.Record) (wait time.Duration, what string) {
 	w := p.worker
-	target, ok := w.cfg.Members.View().Owner(p.number)
-	switch {
-	case w.draining.Load():
-		return "this worker is leaving"
-	case !ok:
-		return "no active worker is known yet"
-	case target.Name != w.name:
-		return fmt.Sprintf("the ring gives it to %s at %s, which has not taken it yet", target.Name, target.Addr)
-	case record == nil || record.Owner == "":
-		return fmt.Sprintf("the ring gives it to this worker, which has not claimed it yet; on a store that is new or was restarted nothing is claimed for one TTL (%v) unless Config.NewCluster says that the cluster is new", w.settings.TTL)
+	if w.draining.Load() {
+		return 0, "this worker is leaving"
 	}
-	return "it is this worker's, which does not serve it at the moment"
+	if trouble := w.trouble.Load(); trouble != nil {
+		return 0, fmt.Sprintf("this worker, %s, does not work: %v", w.name, *trouble)
+	}
+	target, ok := w.cfg.Members.View().Owner(p.number)
+	if !ok {
+		return 0, "no active worker is known yet"
+	}
+	taker := "this worker"
+	if target.Name != w.name {
+		taker = "worker " + target.Name
+	}
+	if record == nil {
+		record = new(handoff.Record)
+	} else if record.Owner != "" && record.Owner == w.Incarnation() {
+		return 0, "it is this worker's, which does not serve it at the moment"
+	}
+	wait, obstacle := w.outlook.Load().Claimable(*record, w.instant(time.Now()).Mono)
+	switch obstacle {
+	case handoff.ObstacleSession:
+		what = "this worker has no session in the store yet"
+	case handoff.ObstacleSettle:
+		what = "the members changed a moment ago"
+	case handoff.ObstacleQuarantine:
+		what = fmt.Sprintf("on a store that is new or was restarted nothing is claimed for one TTL (%v) unless Config.NewCluster says that the cluster is new", w.settings.TTL)
+	case handoff.ObstacleOwner:
+		what = "the session of its last owner, which is gone, is not over"
+	default:
+		return 0, fmt.Sprintf("the ring gives it to %s, which has not claimed it yet", taker)
+	}
+	return wait, fmt.Sprintf("the ring gives it to %s, which has not claimed it yet: %s", taker, what)
 }

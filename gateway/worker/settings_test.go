@@ -45,6 +45,7 @@ func TestNegativeSettings(t *testing.T) {
 		"Queue is -1":            {Queue: -1},
 		"MaxAwaiting is -2":      {MaxAwaiting: -2},
 		"AwaitTimeout is -1s":    {AwaitTimeout: -time.Second},
+		"MaxWait is -1s":         {MaxWait: -time.Second},
 		"StreamsPerLink is -1":   {StreamsPerLink: -1},
 		"AppConnections is -1":   {AppConnections: -1},
 		"MaxConnections is -1":   {MaxConnections: -1},

@@ -112,6 +112,7 @@ func (s *shell) run() {
 		s.judge()
 		s.join()
 		s.settle()
+		s.publish()
 		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now())))
 		select {
 		case <-s.ctx.Done():
@@ -461,6 +462,13 @@ func (s *shell) settle() {
 	if !s.wasSettled {
 		s.wasSettled = true
 		close(s.settled)
+	}
+}
+
+// publish lets refused calls say what partitions that nobody serves wait for.
+func (s *shell) publish() {
+	if outlook := s.current.machine.Outlook(); !outlook.Same(s.w.outlook.Load()) {
+		s.w.outlook.Store(outlook)
 	}
 }
 

@@ -119,7 +119,11 @@ type Config struct {
 	QueuePerKey  int           // requests that may wait for one key; default 1000
 	Queue        int           // requests that may wait for any key; default 100,000; see StreamsPerLink
 	MaxAwaiting  int           // requests that may wait for a partition to arrive; default 10,000
-	AwaitTimeout time.Duration // and how long; default 2 s
+	AwaitTimeout time.Duration // and how long, if it can be sent elsewhere; default 2 s
+
+	// MaxWait bounds every wait of a call in this program, such as [Worker.Do],
+	// also while nobody serves its key yet. Default 30 s.
+	MaxWait time.Duration
 
 	// StreamsPerLink is how many requests [Server] takes at once on one link. At
 	// most half of them may wait for a key, or for a partition to arrive: what
@@ -171,6 +175,7 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "worker: Config.Queue", &c.Queue, 100_000)
 	hop.Default(&err, "worker: Config.MaxAwaiting", &c.MaxAwaiting, 10_000)
 	hop.Default(&err, "worker: Config.AwaitTimeout", &c.AwaitTimeout, 2*time.Second)
+	hop.Default(&err, "worker: Config.MaxWait", &c.MaxWait, 30*time.Second)
 	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
 	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)
 	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
@@ -190,7 +195,8 @@ type Worker struct {
 	settings ring.Settings
 	parts    []partition
 	lease    atomic.Pointer[handoff.Lease]
-	base     time.Time // origin of the monotonic clock in handoff.Instant
+	outlook  atomic.Pointer[handoff.Outlook] // of the present incarnation
+	base     time.Time                       // origin of the monotonic clock in handoff.Instant
 	awaiting atomic.Int64
 	draining atomic.Bool
 	settled  atomic.Bool           // the present incarnation has served all that the ring gave it
@@ -238,6 +244,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		p.table.Close()
 	}
 	w.lease.Store(new(handoff.Lease))
+	w.outlook.Store(new(handoff.Outlook))
 	if w.shell, err = startShell(ctx, w); err != nil {
 		return nil, err
 	}

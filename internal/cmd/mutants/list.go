@@ -29,6 +29,7 @@ func mutations() []mutation {
 		frontMutations(),
 		settingsMutations(),
 		holdsMutations(),
+		waitsMutations(),
 		batchMutations(),
 		nodeMutations(),
 	} {

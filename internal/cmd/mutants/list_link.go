@@ -115,8 +115,8 @@ func linkMutations() []mutation {
 		{
 			rule: "requests over the link wait on the link's share",
 			file: "gateway/worker/handler.go",
-			old:  "h.worker.admit(r.Context(), r.Key, r.Epoch, r, nil)",
-			new:  "h.worker.admit(r.Context(), r.Key, r.Epoch, nil, nil)",
+			old:  "h.worker.admit(r.Context(), r.Key, asking{epoch: r.Epoch, share: r})",
+			new:  "h.worker.admit(r.Context(), r.Key, asking{epoch: r.Epoch})",
 			test: "./gateway/router -run ^TestTrapWaitersLeaveRoomForOtherKeys$",
 		},
 		{

@@ -122,6 +122,8 @@ func refuse(w *link.ResponseWriter, err error) {
 	refusal := &link.RefusedError{Reason: link.Unavailable}
 	if notOwner, ok := errors.AsType[*worker.NotOwnerError](err); ok {
 		refusal = &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
+	} else if _, ok := errors.AsType[*worker.UnownedError](err); ok {
+		refusal = &link.RefusedError{Reason: link.NotOwner}
 	}
 	_ = w.Refuse(refusal) // fails only if the connection does
 }
