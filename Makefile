@@ -32,8 +32,8 @@ bench-hop: ## measure the router against HAProxy and nginx (make bench-hop ARGS=
 	go -C loadtest run ./hop $(ARGS)
 
 .PHONY: loadtest
-loadtest: ## compare Keyway with Redis locks in less than 3 minutes (make loadtest ARGS=--help; see docs/benchmarks.md)
-	scripts/deps nginx redis-server
+loadtest: ## compare Keyway with Redis locks in less than 4 minutes (make loadtest ARGS=--help; see docs/benchmarks.md)
+	scripts/deps nginx postgresql redis-server
 	go -C loadtest run . --short $(ARGS)
 
 .PHONY: fuzz

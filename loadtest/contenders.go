@@ -27,6 +27,7 @@ type contender struct {
 	servers   int    // of Redis
 	store     string // as well
 	local     bool   // a mutex in the process before the guard
+	caveat    string // on what it is wrong at; "" for one that is always right
 	wrong     bool   // must be caught as wrong
 	fixed     bool   // its processes must stay the same
 }
@@ -40,25 +41,25 @@ const localSuffix = "+local"
 // contenders are all there are. Those with a lock can have localSuffix.
 func contenders() []contender {
 	return []contender{
-		{id: "plain", title: "any worker + plain Redis lock, polling", front: frontAny, guard: guardPlain, servers: 1},
-		{id: "lock", title: "any worker + Keyway's Redis lock", front: frontAny, guard: guardLock, servers: 1},
-		{id: "lock-polling", title: "any worker + Keyway's Redis lock, no hand-over, polling", front: frontAny, guard: guardLockPolling, servers: 1},
-		{id: "redsync", title: "any worker + redsync", front: frontAny, guard: guardRedsync, servers: 1},
-		{id: "redislock", title: "any worker + bsm/redislock", front: frontAny, guard: guardRedislock, servers: 1},
-		{id: "rueidislock", title: "any worker + rueidislock", front: frontAny, guard: guardRueidislock, servers: 1},
-		{id: "redlock", title: "any worker + Redlock, 5 servers (redsync)", front: frontAny, guard: guardRedsync, servers: 5},
-		{id: "quorum", title: "any worker + Redlock, 5 servers (Keyway's)", front: frontAny, guard: guardQuorum, servers: 5},
-		{id: "pg-row", title: "any worker + PostgreSQL row lock", front: frontAny, guard: guardRow, servers: 1, store: storePostgres},
-		{id: "pg-advisory", title: "any worker + PostgreSQL advisory lock", front: frontAny, guard: guardAdvisory, servers: 1, store: storePostgres},
-		{id: "pg-version", title: "any worker + PostgreSQL, version = ? updates", front: frontAny, guard: guardVersion, servers: 1, store: storePostgres},
-		{id: "mariadb", title: "any worker + MariaDB named lock", front: frontAny, guard: guardNamed, servers: 1, store: storeMariaDB},
-		{id: "etcd", title: "any worker + etcd lock", front: frontAny, guard: guardEtcd, servers: 1, store: storeEtcd},
-		{id: "zookeeper", title: "any worker + ZooKeeper lock", front: frontAny, guard: guardZooKeeper, servers: 1, store: storeZooKeeper},
-		{id: "streams", title: "any worker + Redis Streams, a consumer per partition", front: frontAny, guard: guardStreams, servers: 1, fixed: true},
-		{id: "hash", title: "nginx by key + local mutex (unsafe when members change)", front: frontHash, guard: guardLocal, servers: 1},
+		{id: "plain", title: "nginx + plain Redis lock, polling", front: frontAny, guard: guardPlain, servers: 1},
+		{id: "lock", title: "nginx + Keyway's Redis lock", front: frontAny, guard: guardLock, servers: 1},
+		{id: "lock-polling", title: "nginx + Keyway's Redis lock, no hand-over, polling", front: frontAny, guard: guardLockPolling, servers: 1},
+		{id: "redsync", title: "nginx + redsync", front: frontAny, guard: guardRedsync, servers: 1},
+		{id: "redislock", title: "nginx + bsm/redislock", front: frontAny, guard: guardRedislock, servers: 1},
+		{id: "rueidislock", title: "nginx + rueidislock", front: frontAny, guard: guardRueidislock, servers: 1},
+		{id: "redlock", title: "nginx + Redlock, 5 servers (redsync)", front: frontAny, guard: guardRedsync, servers: 5},
+		{id: "quorum", title: "nginx + Redlock, 5 servers (Keyway's)", front: frontAny, guard: guardQuorum, servers: 5},
+		{id: "pg-row", title: "nginx + PostgreSQL row lock", front: frontAny, guard: guardRow, servers: 1, store: storePostgres},
+		{id: "pg-advisory", title: "nginx + PostgreSQL advisory lock", front: frontAny, guard: guardAdvisory, servers: 1, store: storePostgres},
+		{id: "pg-version", title: "nginx + PostgreSQL, version = ? updates", front: frontAny, guard: guardVersion, servers: 1, store: storePostgres},
+		{id: "mariadb", title: "nginx + MariaDB named lock", front: frontAny, guard: guardNamed, servers: 1, store: storeMariaDB},
+		{id: "etcd", title: "nginx + etcd lock", front: frontAny, guard: guardEtcd, servers: 1, store: storeEtcd},
+		{id: "zookeeper", title: "nginx + ZooKeeper lock", front: frontAny, guard: guardZooKeeper, servers: 1, store: storeZooKeeper},
+		{id: "streams", title: "nginx + Redis Streams, a consumer per partition", front: frontAny, guard: guardStreams, servers: 1, fixed: true},
+		{id: "hash", title: "nginx by key + local mutex", front: frontHash, guard: guardLocal, servers: 1, caveat: "right here, wrong when members change"},
 		{id: "keyway", title: "Keyway, embedded", front: frontRouter, guard: guardMember, servers: 1},
 		{id: "sidecar", title: "Keyway, sidecars", front: frontSidecar, guard: guardSidecar, servers: 1},
-		{id: "none", title: "no exclusion (must be caught)", front: frontAny, guard: guardNone, servers: 1, wrong: true},
+		{id: "none", title: "no exclusion (must be caught)", front: frontAny, guard: guardNone, servers: 1, wrong: true, caveat: "excludes nothing"},
 	}
 }
 

@@ -74,6 +74,7 @@ const (
 
 // warnings are what makes results doubtful.
 func (o *options) warnings(r *report.Report) (all []string) {
+	all = append(all, o.leftOut...)
 	for _, s := range r.Scenes {
 		for _, row := range s.Rows {
 			if share := row.Median(func(t report.Turn) float64 { return t.Generator }); share > busyGenerator {

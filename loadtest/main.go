@@ -4,7 +4,7 @@
 // other ways to exclude, side by side on this machine, and shows what each
 // costs and whether it was right.
 //
-//	go run . --short                     # less than 3 minutes
+//	go run . --short                     # less than 4 minutes
 //	go run . --contenders plain,keyway --workloads hot --rate 5000
 //	go run . compare A.json B.json
 //

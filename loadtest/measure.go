@@ -46,7 +46,9 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 	for _, c := range m.checks {
 		m.report.Checks = append(m.report.Checks, *c)
 	}
-	m.report.Goals = goals(m.report)
+	if o.goals {
+		m.report.Goals = goals(m.report)
+	}
 	m.report.Warnings = o.warnings(m.report)
 	return m.report, nil
 }
@@ -54,16 +56,20 @@ func measure(ctx context.Context, o *options, stdout, stderr io.Writer) (*report
 func (m *measurement) all(ctx context.Context) error {
 	m.stacks = make([]*stack, len(m.chosen))
 	for i, c := range m.chosen {
-		m.checks = append(m.checks, &report.Check{Contender: c.id, Title: c.title, Expected: c.wrong, Paused: m.paused()})
+		changes := slices.ContainsFunc(m.scenes, func(s scene) bool { return s.takes(c) && s.changes() })
+		m.checks = append(m.checks, &report.Check{Contender: c.id, Title: c.title, Expected: c.wrong, Caveat: c.caveat, Unsafe: c.caveat != "" && !c.wrong && changes})
 		m.progress.say("starting " + c.title)
-		s, err := m.stage.startStack(ctx, c)
+		together := m.together(c)
+		s, err := m.stage.startStack(ctx, c, together)
 		if err != nil {
 			return err
 		}
-		if err := m.provoke(ctx, s, m.checks[i]); err != nil {
+		judged, err := m.provoke(ctx, s)
+		m.checks[i].Add(judged)
+		if err != nil {
 			return fmt.Errorf("%s: %w", c.id, errors.Join(err, s.stop()))
 		}
-		if !m.alone() {
+		if len(together) > 0 {
 			m.stacks[i] = s
 		} else if err := s.stop(); err != nil {
 			return err
@@ -95,41 +101,44 @@ const (
 
 // provoke lets clients contend for one key with a critical section that waits,
 // so that who does not exclude is caught, whatever the workload.
-func (m *measurement) provoke(ctx context.Context, s *stack, c *report.Check) error {
+func (m *measurement) provoke(ctx context.Context, s *stack) (report.Judgement, error) {
 	r, err := load.Run(ctx, load.Config{Addr: s.addr, Clients: provokeClients, Mix: load.Mix{Keys: 1, Path: workWait}, Time: provokeTime})
 	if err != nil {
-		return err
+		return report.Judgement{}, err
 	}
 	if r.Total == 0 {
-		return fmt.Errorf("no request was answered with 200: %v", r.Failures)
+		return report.Judgement{}, fmt.Errorf("no request was answered with 200: %v", r.Failures)
 	}
-	return m.judge(ctx, s, c, workWait, r.Total)
+	return s.judge(ctx, workWait, r.Total)
 }
 
-// judge adds what has happened to a stack since the last time.
-func (m *measurement) judge(ctx context.Context, s *stack, c *report.Check, work string, answered int64) error {
-	since, err := s.since(ctx, work)
-	if err != nil {
-		return err
+// judge judges what has happened to a stack since the last time.
+func (s *stack) judge(ctx context.Context, work string, answered int64) (j report.Judgement, err error) {
+	j.Answered = answered
+	if j.Resource, err = s.since(ctx, work); err != nil {
+		return j, err
 	}
-	c.Resource.Add(since)
-	c.Answered += answered
-	c.Missing += max(0, answered-since.Executions-since.Reads)
-	return nil
+	j.Missing = max(0, answered-j.Resource.Executions-j.Resource.Reads)
+	return j, nil
 }
 
 // play runs the rounds of a scene.
 func (m *measurement) play(ctx context.Context, sc scene) error {
-	scene := &report.Scene{Name: sc.name, Title: sc.title}
+	scene := &report.Scene{Name: sc.name, Title: sc.title, Where: sc.where, How: sc.how, Changes: sc.changes()}
 	m.report.Scenes = append(m.report.Scenes, scene)
-	var sums []*sum
-	for _, c := range m.chosen {
-		row := &report.Row{Contender: c.id, Title: c.title}
-		scene.Rows = append(scene.Rows, row)
-		sums = append(sums, newSum(row))
+	sums := make([]*sum, len(m.chosen))
+	for i, c := range m.chosen {
+		if sc.takes(c) {
+			row := &report.Row{Contender: c.id, Title: c.title, Number: i}
+			scene.Rows = append(scene.Rows, row)
+			sums[i] = newSum(row)
+		}
 	}
-	for round := range m.rounds {
+	for round := range sc.rounds {
 		for i, c := range m.chosen {
+			if !sc.takes(c) {
+				continue
+			}
 			m.progress.turn(sc, round, c)
 			if err := m.turn(ctx, sc, i, sums[i]); err != nil {
 				return fmt.Errorf("%s, %s: %w", sc.name, c.id, err)
@@ -137,7 +146,9 @@ func (m *measurement) play(ctx context.Context, sc scene) error {
 		}
 	}
 	for _, s := range sums {
-		s.finish()
+		if s != nil {
+			s.finish()
+		}
 	}
 	return nil
 }
@@ -145,9 +156,9 @@ func (m *measurement) play(ctx context.Context, sc scene) error {
 // turn lets a contender take its turn.
 func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (failed error) {
 	s := m.stacks[i]
-	if s == nil {
+	if m.alone(sc) {
 		var err error
-		if s, err = m.stage.startStack(ctx, m.chosen[i]); err != nil {
+		if s, err = m.stage.startStack(ctx, m.chosen[i], []scene{sc}); err != nil {
 			return err
 		}
 		defer func() { failed = errors.Join(failed, s.stop()) }()
@@ -159,13 +170,13 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 	defer stop()
 	done := make(chan struct{})
 	r, err := load.Run(ctx, load.Config{
-		Addr: s.addr, Clients: m.clients, Rate: float64(m.rate), Mix: sc.mix, WarmUp: m.warmUp, Time: m.time, Progress: m.progress.show,
+		Addr: s.addr, Clients: m.clients, Rate: float64(m.rate), Mix: sc.mix, WarmUp: sc.warmUp, Time: sc.time, Progress: m.progress.show,
 		Begin: func() {
 			before = s.counters(ctx)
 			begin := time.Now()
 			go func() {
 				defer close(done)
-				marks, played = s.play(playing, begin, m.events)
+				marks, played = s.play(playing, begin, sc.events)
 			}()
 		},
 		End: func() { after = s.counters(ctx) },
@@ -182,7 +193,11 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 	}
 	sum.add(r, before, after, s.restarted || s.isGiven(), marks)
 	m.progress.done(sum.row.Turns[len(sum.row.Turns)-1])
-	return m.judge(ctx, s, m.checks[i], sc.mix.Path, r.Total)
+	judged, err := s.judge(ctx, sc.mix.Path, r.Total)
+	judged.Paused = slices.ContainsFunc(sc.events, func(e event) bool { return e.kind == eventPause })
+	sum.row.Judged.Add(judged)
+	m.checks[i].Add(judged)
+	return err
 }
 
 // counters are a stack's at one moment.

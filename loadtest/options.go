@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
@@ -29,6 +28,7 @@ a lock can have ` + localSuffix + `, a mutex in each process before the lock):
 // options are what a run is asked for.
 type options struct {
 	short      bool
+	goals      bool
 	names      []string
 	workloads  []string
 	works      []string
@@ -52,22 +52,9 @@ type options struct {
 	chosen     []contender
 	scenes     []scene
 	events     []event
+	leftOut    []string // of what runs by default, with why
 	invocation string
 }
-
-// scene is a workload.
-type scene struct {
-	name, title string
-	mix         load.Mix
-}
-
-// What runs by default, and in the short form.
-const (
-	usualContenders = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,sidecar,none"
-	usualWorkloads  = "uniform,zipf,hot,read-mostly"
-	shortContenders = "plain,lock,hash,keyway,none"
-	shortWorkloads  = "uniform,zipf,hot"
-)
 
 func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o := &options{invocation: strings.Join(append([]string{"loadtest"}, args...), " "), skew: 1.1, reads: 0.95}
@@ -78,10 +65,10 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	}
 	f := cli.NewFlags("loadtest", text.String())
 	f.Group("What")
-	f.Bool(&o.short, "short", "less than 3 minutes: by default only the contenders "+shortContenders+" and the workloads "+shortWorkloads)
-	f.List(&o.names, "contenders", ",", nil, "`names` separated by commas; default "+usualContenders+"; \"all\" is all of the above")
-	f.List(&o.workloads, "workloads", ",", nil, "`names` of some of uniform, zipf, hot (one key), read-mostly (zipf); default "+usualWorkloads)
-	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for --wait), stock (a decrement in Redis in two calls), stock-postgres (the same in PostgreSQL)")
+	f.Bool(&o.short, "short", "less than 4 minutes: by default the workloads "+shortWorkloads+" with the contenders "+shortContenders)
+	f.List(&o.names, "contenders", ",", nil, "`names` separated by commas, or \"all\" of the above; default "+usualContenders+"; in PostgreSQL "+postgresContenders+", while members change "+membersContenders)
+	f.List(&o.workloads, "workloads", ",", nil, "`names` of some of uniform, zipf, hot (one key), read-mostly (zipf), each with --work or with a work of its own as in hot-stock-postgres, and of "+workloadMembers+": few busy keys, while a worker is added, one stopped and one killed; default "+usualWorkloads)
+	f.List(&o.works, "work", ",", []string{"none"}, "what the critical section does, `names` of some of none, wait (for --wait), stock (a decrement in Redis in two calls), stock-postgres (one in PostgreSQL, read and written in one transaction)")
 	f.Int(&o.keys, "keys", 10_000, 1, "`number` of keys")
 	f.Var(&o.skew, "skew", "`exponent` of zipf and read-mostly: the i-th key comes with weight 1/i^exponent")
 	f.Var(&o.reads, "reads", "`share` of requests that only read in read-mostly; they exclude like all others")
@@ -107,6 +94,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		f.String(o.addresses[name], name, "", form)
 	}
 	f.Group("Output")
+	f.Bool(&o.goals, "goals", "also how the ratios compare with those that the project aims at")
 	f.String(&o.out, "out", "report", "`directory` of report.html, results.json and results.csv")
 	f.Bool(&o.color, "color", "colors, even if the output is no terminal")
 	if err := f.Parse(args, stdout); err != nil {
@@ -116,54 +104,40 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 }
 
 func (o *options) check() (err error) {
-	names, workloads := usualContenders, usualWorkloads
-	if o.short {
-		names, workloads = shortContenders, shortWorkloads
-	}
-	if len(o.names) == 0 {
-		o.names = strings.Split(names, ",")
-	}
-	if len(o.workloads) == 0 {
-		o.workloads = strings.Split(workloads, ",")
-	}
-	if o.chosen, err = choose(o.names); err != nil {
-		return err
-	}
 	if o.events, err = parseEvents(o.eventText); err != nil {
 		return err
 	}
 	if o.reads > 1 {
 		return cli.Usagef("--reads: %v is no share", float64(o.reads))
 	}
-	if err := o.checkEvents(); err != nil {
-		return err
-	}
-	if err := o.checkStores(); err != nil {
-		return err
-	}
-	for _, name := range o.workloads {
-		for _, work := range o.works {
-			s, err := o.scene(name, work)
-			if err != nil {
-				return err
-			}
-			o.scenes = append(o.scenes, s)
+	o.given = make(map[string]string)
+	for name, address := range o.addresses {
+		if *address != "" {
+			o.given[name] = *address
 		}
 	}
-	return nil
+	if err := o.plan(); err != nil {
+		return err
+	}
+	for _, s := range o.scenes {
+		if err := o.checkEvents(s); err != nil {
+			return err
+		}
+	}
+	return o.checkStores()
 }
 
-func (o *options) checkEvents() error {
-	for _, e := range o.events {
-		if e.at+e.length >= o.time {
-			return cli.Usagef("--events: %q does not end within --time %v", e, o.time)
+func (o *options) checkEvents(s scene) error {
+	for _, e := range s.events {
+		if e.at+e.length >= s.time {
+			return cli.Usagef("--events: %q does not end within --time %v", e, s.time)
 		}
 		if e.kind == eventRestart && *o.addresses[storeRedis] != "" {
 			return cli.Usagef("--events: only a Redis that the load test has started is restarted, so leave --redis out")
 		}
 		for _, c := range o.chosen {
-			if c.fixed && e.kind != eventRestart && e.kind != eventPause {
-				return cli.Usagef("--events: %s cannot do without its workers, nor take others", c.id)
+			if s.takes(c) && c.fixed && e.kind != eventRestart && e.kind != eventPause {
+				return cli.Usagef("%s: %s cannot do without its workers, nor take others", s.name, c.id)
 			}
 		}
 	}
@@ -171,63 +145,15 @@ func (o *options) checkEvents() error {
 }
 
 func (o *options) checkStores() error {
-	o.given = make(map[string]string)
-	for name, address := range o.addresses {
-		if *address != "" {
-			o.given[name] = *address
-		}
-	}
 	for _, c := range o.chosen {
 		if redis := o.given[storeRedis]; redis != "" && len(strings.Split(redis, ",")) < c.servers {
 			return cli.Usagef("--redis: %s needs %d servers, separated by commas", c.id, c.servers)
 		}
-		if c.guard == guardVersion && slices.Contains(o.works, workStock[1:]) {
+		if c.guard == guardVersion && slices.ContainsFunc(o.scenes, func(s scene) bool { return s.mix.Path == workStock && s.takes(c) }) {
 			return cli.Usagef("--work stock: %s protects nothing outside of PostgreSQL, so leave one of them out", c.id)
 		}
 	}
 	return nil
-}
-
-// stores are those beside Redis that a contender needs.
-func (o *options) stores(c contender) (names []string) {
-	if c.store != "" {
-		names = append(names, c.store)
-	}
-	if c.store != storePostgres && slices.Contains(o.works, workStockPostgres[1:]) {
-		names = append(names, storePostgres)
-	}
-	return names
-}
-
-// scene puts a workload and a work together.
-func (o *options) scene(name, work string) (s scene, err error) {
-	percent := 100 * o.reads
-	s = scene{name: name, mix: load.Mix{Keys: o.keys, Path: "/" + work}}
-	switch name {
-	case "uniform":
-		s.title = "uniform keys"
-	case "zipf":
-		s.title, s.mix.Skew = "zipf "+o.skew.String(), float64(o.skew)
-	case "hot":
-		s.title, s.mix.Keys = "one hot key", 1
-	case "read-mostly":
-		s.title, s.mix.Skew, s.mix.Reads = "zipf "+o.skew.String()+", "+percent.String()+" % reads", float64(o.skew), float64(o.reads)
-	default:
-		return s, cli.Usagef("--workloads: there is no %q; there are uniform, zipf, hot, read-mostly", name)
-	}
-	switch s.mix.Path {
-	case workNone:
-		s.title += ", no work"
-	case workWait:
-		s.name, s.title = name+"-wait", s.title+", "+o.wait.String()+" of waiting"
-	case workStock:
-		s.name, s.title = name+"-stock", s.title+", a stock decrement in Redis"
-	case workStockPostgres:
-		s.name, s.title = name+"-stock-postgres", s.title+", a stock decrement in PostgreSQL"
-	default:
-		return s, cli.Usagef("--work: there is no %q; there are none, wait, stock, stock-postgres", work)
-	}
-	return s, nil
 }
 
 func (o *options) reported() report.Settings {
@@ -235,15 +161,6 @@ func (o *options) reported() report.Settings {
 		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(), Instances: o.instances,
 		Keys: o.keys, Skew: float64(o.skew), Reads: float64(o.reads), Wait: o.wait.String(), TTL: o.ttl.String(), Poll: o.poll.String(), Events: o.eventText,
 	}
-}
-
-// alone reports whether each turn has processes of its own: events change
-// them, and all together they may be too many for stores that were given.
-func (o *options) alone() bool { return len(o.events) > 0 || len(o.given) > 0 }
-
-// paused reports whether a process is to be paused.
-func (o *options) paused() bool {
-	return slices.ContainsFunc(o.events, func(e event) bool { return e.kind == eventPause })
 }
 
 // decimal is the value of a flag that holds a number that is not negative.

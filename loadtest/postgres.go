@@ -12,7 +12,6 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -112,12 +111,6 @@ func (s *stack) soldInPostgres(ctx context.Context) (n int64, err error) {
 	})
 }
 
-// querier is a connection pool or a transaction.
-type querier interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
 func openPostgres(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -127,18 +120,22 @@ func openPostgres(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 
-// sellInPostgres is sell in a table, within the guard's transaction if it has
-// one.
+// sellInPostgres is sell in a table and in one transaction: the guard's, if it
+// has one.
 func (a *app) sellInPostgres(ctx context.Context, j job) error {
-	var db querier = a.postgres
 	if j.transaction != nil {
-		db = j.transaction
+		return a.sellWithin(ctx, j.transaction, j, 1)
 	}
+	return pgx.BeginFunc(ctx, a.postgres, func(tx pgx.Tx) error { return a.sellWithin(ctx, tx, j, 1) })
+}
+
+// sellWithin reads how much is left of an article and writes n less.
+func (a *app) sellWithin(ctx context.Context, tx pgx.Tx, j job, n int64) error {
 	var left int64
-	if err := db.QueryRow(ctx, "SELECT remaining FROM "+stockTable(a.Cluster)+" WHERE key = $1", j.key).Scan(&left); err != nil || j.read {
+	if err := tx.QueryRow(ctx, "SELECT remaining FROM "+stockTable(a.Cluster)+" WHERE key = $1", j.key).Scan(&left); err != nil || j.read {
 		return err
 	}
-	_, err := db.Exec(ctx, "UPDATE "+stockTable(a.Cluster)+" SET remaining = $2 WHERE key = $1", j.key, left-1)
+	_, err := tx.Exec(ctx, "UPDATE "+stockTable(a.Cluster)+" SET remaining = $2 WHERE key = $1", j.key, left-n)
 	return err
 }
 

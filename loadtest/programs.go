@@ -28,7 +28,7 @@ func (o *options) requirements() (all []requirement) {
 		all = append(all, requirement{storeRedis, "redis-server", []string{path}, []string{path, "--version"}})
 	}
 	for name, kind := range storeKinds() {
-		if o.given[name] == "" && slices.ContainsFunc(o.chosen, func(c contender) bool { return slices.Contains(o.stores(c), name) }) {
+		if o.given[name] == "" && slices.ContainsFunc(o.chosen, func(c contender) bool { return slices.Contains(stores(c, o.scenes), name) }) {
 			all = append(all, requirement{name, kind.pkg, kind.programs(), kind.version()})
 		}
 	}

@@ -16,16 +16,17 @@ import (
 type progress struct {
 	out      io.Writer
 	terminal bool
-	rounds   int
-	each     time.Duration // of a turn
-	left     int           // turns
+	left     time.Duration // of the turns to come
+	time     time.Duration // of this one
 	now      string        // what goes on
 }
 
 func newProgress(o *options, out io.Writer) *progress {
-	return &progress{
-		out: out, terminal: isTerminal(out), rounds: o.rounds, each: o.warmUp + o.time, left: len(o.scenes) * o.rounds * len(o.chosen),
+	p := &progress{out: out, terminal: isTerminal(out)}
+	for _, s := range o.scenes {
+		p.left += time.Duration(s.rounds*len(s.ids)) * (s.warmUp + s.time)
 	}
+	return p
 }
 
 // clear removes the line.
@@ -46,8 +47,9 @@ func (p *progress) say(what string) {
 
 // turn begins a turn.
 func (p *progress) turn(s scene, round int, c contender) {
-	p.now = fmt.Sprintf("%s %d/%d  %-12s", s.name, round+1, p.rounds, c.id)
-	p.left--
+	p.now = fmt.Sprintf("%s %d/%d  %-12s", s.name, round+1, s.rounds, c.id)
+	p.time = s.time
+	p.left -= s.warmUp + s.time
 }
 
 // show is called now and then in a turn.
@@ -57,15 +59,15 @@ func (p *progress) show(l load.Progress) {
 	}
 	phase, left := "measuring", l.Left
 	if l.Warming {
-		phase, left = "warming up", l.Left+p.each
+		phase, left = "warming up", l.Left+p.time
 	}
-	left += time.Duration(p.left) * p.each
+	left += p.left
 	p.say(fmt.Sprintf("%s  %-10s %8.0f/s  p99 %-9v errors %d  %v left", p.now, phase, l.PerSecond, l.P99.Round(10*time.Microsecond), l.Failed, left.Round(time.Second)))
 }
 
 // done ends a turn.
 func (p *progress) done(t report.Turn) {
 	if !p.terminal {
-		p.say(fmt.Sprintf("%s  %8.0f/s  p99 %.2f ms  errors %d  %v left", p.now, t.PerSecond, t.P99, t.Failed, (time.Duration(p.left) * p.each).Round(time.Second)))
+		p.say(fmt.Sprintf("%s  %8.0f/s  p99 %.2f ms  errors %d  %v left", p.now, t.PerSecond, t.P99, t.Failed, p.left.Round(time.Second)))
 	}
 }

@@ -46,9 +46,12 @@ type stage struct {
 type stack struct {
 	contender
 	*stage
-	name     string // unique in the run
-	cluster  string // unique
-	addr     string // ip:port for requests
+	scenes   []scene // that it was started for
+	ttl      time.Duration
+	wait     time.Duration // of workWait
+	name     string        // unique in the run
+	cluster  string        // unique
+	addr     string        // ip:port for requests
 	table    *resource.Table
 	judged   resource.Verdict  // up to now
 	sold     map[string]int64  // up to now, by work
@@ -73,13 +76,17 @@ type member struct {
 	addr    string        // of an app behind a load balancer
 }
 
-// startStack starts a contender and waits until it answers.
-func (g *stage) startStack(ctx context.Context, c contender) (s *stack, err error) {
+// startStack starts a contender for some scenes, which may be none, and waits
+// until it answers.
+func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s *stack, err error) {
 	g.started++
 	name := c.id + "-" + strconv.Itoa(g.started)
 	s = &stack{
-		contender: c, stage: g, name: name, cluster: name + "-" + g.run, sold: make(map[string]int64), urls: make(map[string]string),
+		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: g.wait, name: name, cluster: name + "-" + g.run, sold: make(map[string]int64), urls: make(map[string]string),
 		processes: make(map[*proc.Process]string), retired: make(map[string]time.Duration),
+	}
+	if len(scenes) > 0 {
+		s.ttl, s.wait = scenes[0].ttl, scenes[0].wait
 	}
 	if s.table, err = resource.Open(s.records(), s.keys); err != nil {
 		return nil, err
@@ -96,7 +103,7 @@ func (s *stack) startAll(ctx context.Context) error {
 	if err := s.startRedis(); err != nil {
 		return err
 	}
-	for _, name := range s.options.stores(s.contender) {
+	for _, name := range stores(s.contender, s.scenes) {
 		if err := s.startStore(ctx, name); err != nil {
 			return err
 		}

@@ -88,7 +88,7 @@ func (s *stack) launch(ctx context.Context, name string, kind server) (url strin
 	if err != nil {
 		return "", err
 	}
-	l := &launch{Context: ctx, dir: filepath.Join(s.dir, name+"-"+s.name), clients: connectionsEach*(s.instances+len(s.events)) + 10}
+	l := &launch{Context: ctx, dir: filepath.Join(s.dir, name+"-"+s.name), clients: connectionsEach*(s.instances+s.newcomers()) + 10}
 	l.host, l.port, _ = strings.Cut(addr, ":")
 	_, l.more, _ = strings.Cut(more, ":")
 	if err := os.Mkdir(l.dir, 0o700); err != nil {
@@ -103,6 +103,14 @@ func (s *stack) launch(ctx context.Context, name string, kind server) (url strin
 		return "", err
 	}
 	return kind.url(addr), nil
+}
+
+// newcomers is how many workers come during a turn at most.
+func (s *stack) newcomers() (n int) {
+	for _, sc := range s.scenes {
+		n = max(n, len(sc.events))
+	}
+	return n
 }
 
 // isGiven reports whether the stack uses a server that it has not started.

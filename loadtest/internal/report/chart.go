@@ -160,12 +160,12 @@ func (s *Scene) distribution() template.HTML {
 	y := vertical(func(a, b float64) axis { return logarithmic(low, high, a, b, latency) })
 	c := new(canvas)
 	c.frame(x, y, "percentile of requests", "latency")
-	for i, r := range s.Rows {
+	for _, r := range s.Rows {
 		var dots []dot
 		for _, q := range r.Quantiles {
 			dots = append(dots, dot{-math.Log10(1 - q.Quantile), q.Millis})
 		}
-		c.line(i, r.Title, x, y, dots)
+		c.line(r.Number, r.Title, x, y, dots)
 	}
 	return c.done(chartHeight, "latency distribution, "+s.Title)
 }
@@ -225,12 +225,12 @@ func (s *Scene) overTime(title string, log bool, value func(Point) float64, labe
 	c := new(canvas)
 	c.frame(x, y, "time", title)
 	c.marks(s.marks(), x)
-	for i, r := range s.Rows {
+	for _, r := range s.Rows {
 		var dots []dot
 		for _, p := range r.Series {
 			dots = append(dots, dot{p.At, value(p)})
 		}
-		c.line(i, r.Title, x, y, dots)
+		c.line(r.Number, r.Title, x, y, dots)
 	}
 	return c.done(chartHeight, title+" over time, "+s.Title)
 }
@@ -267,11 +267,11 @@ type part struct {
 }
 
 // bars draws a bar for each row.
-func (s *Scene) bars(title string, value func(*Row) string, parts func(i int, r *Row) []part, whiskers func(*Row) (low, high float64)) template.HTML {
+func (s *Scene) bars(title string, value func(*Row) string, parts func(*Row) []part, whiskers func(*Row) (low, high float64)) template.HTML {
 	var top float64
-	for i, r := range s.Rows {
+	for _, r := range s.Rows {
 		sum := 0.0
-		for _, p := range parts(i, r) {
+		for _, p := range parts(r) {
 			sum += p.value
 		}
 		_, high := whiskers(r)
@@ -281,11 +281,11 @@ func (s *Scene) bars(title string, value func(*Row) string, parts func(i int, r 
 	c := new(canvas)
 	for i, r := range s.Rows {
 		y := float64(i) * barHeight
-		c.add(`<g data-c="%d">`, i)
+		c.add(`<g data-c="%d">`, r.Number)
 		c.text(4, y+14, "bar", r.Title)
 		c.text(chartWidth-14, y+14, "value end", value(r))
 		at := 0.0
-		for _, p := range parts(i, r) {
+		for _, p := range parts(r) {
 			from, to := x.position(at), x.position(at+p.value)
 			c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="13" %s><title>%s</title></rect>`, from, y+19, max(to-from, 0.5), p.class, template.HTMLEscapeString(p.title))
 			at += p.value
@@ -308,8 +308,8 @@ func (s *Scene) throughput() template.HTML {
 		func(r *Row) string {
 			return count(r.Median(PerSecond)) + "/s · " + times(r.Over(s.Rows[0], PerSecond))
 		},
-		func(i int, r *Row) []part {
-			return []part{{r.Median(PerSecond), fill(colorOf(i)), count(r.Median(PerSecond)) + " requests/s"}}
+		func(r *Row) []part {
+			return []part{{r.Median(PerSecond), fill(colorOf(r.Number)), count(r.Median(PerSecond)) + " requests/s"}}
 		},
 		func(r *Row) (low, high float64) {
 			v := r.Values(PerSecond)
@@ -325,7 +325,7 @@ var groups = [...]string{"front", "app", "store"}
 func (s *Scene) cost() template.HTML {
 	return s.bars("CPU per request",
 		func(r *Row) string { return micros(r.Median(CPU)) + " · " + times(r.Over(s.Rows[0], CPU)) },
-		func(_ int, r *Row) (parts []part) {
+		func(r *Row) (parts []part) {
 			for _, g := range groups {
 				v := r.Median(func(t Turn) float64 { return t.CPU[g] })
 				parts = append(parts, part{v, fmt.Sprintf(`class="cpu-%s"`, g), g + ": " + micros(v)})

@@ -22,15 +22,12 @@ func (r *Report) HTML(w io.Writer) error {
 			}
 			return template.CSS(colorOf(i))
 		},
-		"count": count, "millis": millis, "micros": micros, "times": times, "unknown": unknown, "join": strings.Join,
+		"times": times, "whole": whole, "join": strings.Join,
 		"faulty": func(n int64, c Check) string {
-			switch {
-			case n == 0:
+			if n == 0 {
 				return ""
-			case c.OK():
-				return "expected"
 			}
-			return "bad"
+			return c.Class()
 		},
 	}).Parse(page)
 	if err != nil {

@@ -11,12 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/keyway-go/keyway/loadtest/internal/resource"
 )
 
 // Format is the version of the JSON.
-const Format = 1
+const Format = 2
 
 // Report is the results of one run of the load test.
 type Report struct {
@@ -57,46 +55,7 @@ type Settings struct {
 	TTL       string  `json:"ttl"`
 	Poll      string  `json:"poll"`
 	Events    string  `json:"events,omitempty"`
-}
-
-// Check is the verdict on a contender.
-type Check struct {
-	Contender string           `json:"contender"`
-	Title     string           `json:"title"`
-	Answered  int64            `json:"answered"`
-	Missing   int64            `json:"answered_without_execution"`
-	Resource  resource.Verdict `json:"resource"`
-	Expected  bool             `json:"expected_wrong"` // it must be caught
-	Paused    bool             `json:"paused"`         // a process was, so that fenced executions are to be expected
-}
-
-// Faults is how much went wrong.
-func (c Check) Faults() int64 {
-	v := c.Resource
-	n := v.Overlaps + v.Lost + max(0, c.Missing)
-	if !c.Paused {
-		n += v.Overtaken + v.Regressions
-	}
-	return n
-}
-
-// OK is false if the contender was wrong and should not be, or the other way
-// round.
-func (c Check) OK() bool { return (c.Faults() > 0) == c.Expected }
-
-// Verdict is a word on it.
-func (c Check) Verdict() string {
-	switch {
-	case c.Expected && c.OK():
-		return "caught, as it must be"
-	case c.Expected:
-		return "NOT CAUGHT: the test is blind"
-	case !c.OK():
-		return "WRONG"
-	case c.Resource.Overtaken+c.Resource.Regressions > 0:
-		return "stale executions were fenced"
-	}
-	return "right"
+	RTT       string  `json:"rtt,omitempty"` // of the network between processes; "" for the loopback's own
 }
 
 // Goal is a ratio that is aimed at.
@@ -113,20 +72,25 @@ func (g Goal) Met() bool { return g.AtMost == (g.Got <= g.Want) || g.Got == g.Wa
 
 // Scene is a workload with the rows of all contenders.
 type Scene struct {
-	Name  string `json:"name"`
-	Title string `json:"title"`
-	Rows  []*Row `json:"rows"` // the first one is the baseline
+	Name    string `json:"name"`
+	Title   string `json:"title"`
+	Where   string `json:"where"` // as a part of a sentence, such as "on one hot key"
+	How     string `json:"how"`   // rounds, times and events
+	Changes bool   `json:"members_change"`
+	Rows    []*Row `json:"rows"` // the first one is the baseline
 }
 
 // Row is a contender in a scene.
 type Row struct {
 	Contender string     `json:"contender"`
 	Title     string     `json:"title"`
+	Number    int        `json:"number"`    // in the run, from 0: the same contender has the same in all scenes
 	Turns     []Turn     `json:"turns"`     // by round
 	Quantiles []Quantile `json:"quantiles"` // of all rounds
 	Series    []Point    `json:"series"`    // of the last round
 	Marks     []Mark     `json:"marks"`     // of the last round
 	Failures  []Failure  `json:"failures"`  // of all rounds
+	Judged    Judgement  `json:"judged"`    // in all rounds
 }
 
 // Turn is a contender's turn in a round.
@@ -278,11 +242,6 @@ func (r *Report) Scene(name string) *Scene {
 		}
 	}
 	return nil
-}
-
-// OK reports whether every contender was right, or caught if it must be.
-func (r *Report) OK() bool {
-	return !slices.ContainsFunc(r.Checks, func(c Check) bool { return !c.OK() })
 }
 
 // Read reads a report's JSON.

@@ -16,8 +16,8 @@ const (
 	plain = "\x1b[0m"
 )
 
-// Text writes the report as tables, what went wrong first; color is for a
-// terminal.
+// Text writes the report: what changes for the reader, then tables, what went
+// wrong first. Color is for a terminal.
 func (r *Report) Text(w io.Writer, color bool) {
 	paint := func(code, s string) string {
 		if !color {
@@ -25,6 +25,8 @@ func (r *Report) Text(w io.Writer, color bool) {
 		}
 		return code + s + plain
 	}
+	fmt.Fprintf(w, "%s\n\n", wrapped(r.Summary(), textWidth))
+	r.matrix(w, paint)
 	r.checks(w, paint)
 	for _, s := range r.Scenes {
 		s.table(w)
@@ -65,14 +67,7 @@ func (r *Report) checks(w io.Writer, paint func(code, s string) string) {
 		v := c.Resource
 		lines = append(lines, []string{fmt.Sprintf("%-*s  %s", longest, c.Contender, c.Title), fmt.Sprint(c.Answered), fmt.Sprint(v.Executions + v.Reads), fmt.Sprint(v.Overlaps), fmt.Sprint(v.Lost),
 			fmt.Sprint(v.Regressions), fmt.Sprint(v.Overtaken), fmt.Sprint(c.Missing), c.Verdict()})
-		switch {
-		case !c.OK():
-			codes = append(codes, red)
-		case c.Faults() == 0:
-			codes = append(codes, green)
-		default:
-			codes = append(codes, "")
-		}
+		codes = append(codes, map[string]string{"bad": red, "good": green}[c.Class()])
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(columns(lines), "\n"), "\n") {
 		if codes[i] != "" {
@@ -101,6 +96,9 @@ func (s *Scene) table(w io.Writer) {
 			fmt.Sprintf("%.0f %%", 100*r.Median(func(t Turn) float64 { return t.Generator }))})
 	}
 	fmt.Fprintf(w, "\n%s", columns(lines))
+	if s.How != "" {
+		fmt.Fprintf(w, "  %s\n", s.How)
+	}
 	for _, r := range s.Rows {
 		for _, f := range r.Failures {
 			fmt.Fprintf(w, "  %s: %d failed: %s\n", r.Contender, f.Count, f.Why)
@@ -109,6 +107,30 @@ func (s *Scene) table(w io.Writer) {
 			fmt.Fprintf(w, "  %s: %s from %.1f s to %.1f s\n", r.Contender, m.What, m.At, m.Done)
 		}
 	}
+}
+
+// textWidth is that of lines of text.
+const textWidth = 110
+
+// wrapped breaks text into lines of a width, where it can.
+func wrapped(text string, width int) string {
+	var b strings.Builder
+	at := 0
+	for word := range strings.FieldsSeq(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case at == 0:
+		case at+1+n > width:
+			b.WriteByte('\n')
+			at = 0
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
 }
 
 // columns aligns the first column to the left and all others to the right.
@@ -161,10 +183,21 @@ func unknown(x float64) string {
 }
 
 func count(n float64) string {
-	if n < 10_000 {
-		return fmt.Sprintf("%.0f", n)
+	switch {
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f M", n/1e6)
+	case n >= 10_000:
+		return fmt.Sprintf("%.1f k", n/1e3)
 	}
-	return fmt.Sprintf("%.1f k", n/1e3)
+	return fmt.Sprintf("%.0f", n)
+}
+
+// whole is a number with its thousands apart.
+func whole(n int64) string {
+	if n >= 1000 {
+		return fmt.Sprintf("%s,%03d", whole(n/1000), n%1000)
+	}
+	return fmt.Sprint(n)
 }
 
 // Compare writes how a report differs from an earlier one: the ratio of each

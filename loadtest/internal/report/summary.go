@@ -1,0 +1,181 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Contenders of Keyway, by which the summary finds their rows.
+const (
+	Keyway  = "keyway"       // its router and workers with a handler
+	Sidecar = "sidecar"      // its router and sidecars
+	Batch   = "keyway-batch" // as Keyway, with a handler of batches
+)
+
+// Summary is the run in one sentence: what changes for who takes Keyway in
+// place of the first contender, for better or worse, and who was wrong.
+func (r *Report) Summary() string {
+	parts := []string{r.gain()}
+	if b := r.batchGain(); b != "" {
+		parts = append(parts, b)
+	}
+	return strings.Join(append(parts, r.wrong()...), "; ") + "."
+}
+
+// gain compares Keyway with the baseline in the scene that says most, and in
+// the others in brackets.
+func (r *Report) gain() string {
+	s, row := r.telling(Keyway, Sidecar, Batch)
+	if row == nil {
+		return r.best()
+	}
+	base := s.Rows[0]
+	b := new(strings.Builder)
+	fmt.Fprintf(b, "%s %s ", capital(s.Where), name(row))
+	if r.Settings.Rate > 0 {
+		fmt.Fprintf(b, "had a p99.9 of %s, %s that of %s, at the same %s requests per second and %s the CPU for each",
+			millis(row.Median(P999)), factor(row.Over(base, P999)), base.Title, count(r.Settings.Rate), factor(row.Over(base, CPU)))
+	} else {
+		fmt.Fprintf(b, "answered %s the requests of %s, at %s the CPU for each", factor(row.Over(base, PerSecond)), base.Title, factor(row.Over(base, CPU)))
+		var others []string
+		for _, o := range r.Scenes {
+			if other := o.Row(row.Contender); o != s && !o.Changes && other != nil && len(o.Rows) > 1 && o.Rows[0] != other {
+				others = append(others, fmt.Sprintf("%s %s", o.Where, factor(other.Over(o.Rows[0], PerSecond))))
+			}
+		}
+		if len(others) > 0 {
+			fmt.Fprintf(b, " (%s)", strings.Join(others, ", "))
+		}
+	}
+	c := r.Check(row.Contender)
+	switch {
+	case c == nil:
+	case c.Faults() > 0:
+		fmt.Fprintf(b, ", but it was WRONG: %s", c.FaultText())
+	default:
+		fmt.Fprintf(b, ", and none of its %s executions was wrong", count(float64(c.Resource.Executions+c.Resource.Reads)))
+	}
+	return b.String()
+}
+
+// telling returns the scene that says most about the first of the contenders
+// that can be compared with another one, with its row: one hot key, or the
+// first scene in which nobody comes or goes.
+func (r *Report) telling(contenders ...string) (best *Scene, row *Row) {
+	for _, contender := range contenders {
+		for _, s := range r.Scenes {
+			found := s.Row(contender)
+			if found == nil || found == s.Rows[0] {
+				continue
+			}
+			if best == nil || s.Name == "hot" || best.Changes && !s.Changes {
+				best, row = s, found
+			}
+		}
+		if row != nil {
+			return best, row
+		}
+	}
+	return nil, nil
+}
+
+// best is the sentence of a run in which Keyway is compared with nobody.
+func (r *Report) best() string {
+	for _, s := range r.Scenes {
+		right := slices.DeleteFunc(slices.Clone(s.Rows), func(row *Row) bool {
+			c := r.Check(row.Contender)
+			return c != nil && c.Faults() > 0
+		})
+		if len(right) == 0 {
+			continue
+		}
+		first := slices.MaxFunc(right, func(a, b *Row) int { return int(a.Median(PerSecond) - b.Median(PerSecond)) })
+		text := fmt.Sprintf("%s %s answered %s requests per second", capital(s.Where), name(first), count(first.Median(PerSecond)))
+		if base := s.Rows[0]; first != base {
+			text += fmt.Sprintf(", %s those of %s", factor(first.Over(base, PerSecond)), base.Title)
+		}
+		return text
+	}
+	return "Nobody was right"
+}
+
+// batchGain is what batches add, in the scene where they add most; "" if there
+// is none beside Keyway without them.
+func (r *Report) batchGain() string {
+	var text string
+	var most float64
+	for _, s := range r.Scenes {
+		batch, single := s.Row(Batch), s.Row(Keyway)
+		if batch == nil || single == nil || r.Settings.Rate > 0 {
+			continue
+		}
+		if gain := batch.Over(single, PerSecond); gain > most {
+			most = gain
+			text = fmt.Sprintf("%s Batch answered %s the requests of Keyway without it", s.Where, factor(gain))
+			if base := s.Rows[0]; base != single && base != batch {
+				text += fmt.Sprintf(", %s those of %s", factor(batch.Over(base, PerSecond)), base.Title)
+			}
+		}
+	}
+	return text
+}
+
+// wrong says of each contender but Keyway what was wrong with it, but for those
+// that are there to be caught.
+func (r *Report) wrong() (all []string) {
+	subject := ""
+	if _, row := r.telling(Keyway, Sidecar, Batch); row != nil {
+		subject = row.Contender // the first part says it
+	}
+	for _, c := range r.Checks {
+		if c.Faults() == 0 || c.Expected || c.Contender == subject {
+			continue
+		}
+		text := c.Title + " was WRONG: " + c.FaultText()
+		var where []string
+		for _, s := range r.Scenes {
+			if row := s.Row(c.Contender); row != nil && row.Judged.Faults() > 0 {
+				where = append(where, s.Where)
+			}
+		}
+		if len(where) > 0 {
+			text += " " + strings.Join(where, " and ")
+		}
+		all = append(all, text)
+	}
+	for _, c := range r.Checks {
+		if c.Expected && !c.OK() {
+			all = append(all, "nothing was noticed of the lack of exclusion in "+c.Contender+", so that the rest proves nothing")
+		}
+	}
+	return all
+}
+
+// name is what a row is called in the summary.
+func name(r *Row) string {
+	if r.Contender == Keyway {
+		return "Keyway"
+	}
+	return r.Title
+}
+
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// factor is a ratio in a sentence.
+func factor(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f ×", x)
+	case x >= 1:
+		return fmt.Sprintf("%.1f ×", x)
+	case x >= 0.1:
+		return fmt.Sprintf("%.2f ×", x)
+	}
+	return fmt.Sprintf("%.2g ×", x)
+}

@@ -1,0 +1,232 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/loadtest/internal/load"
+)
+
+// scene is a workload with the work in the critical section.
+type scene struct {
+	name, title string
+	where       string // as a part of a sentence
+	mix         load.Mix
+	ids         []string // of the contenders that take part
+	rounds      int
+	time        time.Duration // of a turn
+	warmUp      time.Duration
+	ttl         time.Duration
+	wait        time.Duration // of workWait
+	events      []event
+	how         string // what of it is not as in the other scenes
+}
+
+// What runs by default, and in the short form.
+const (
+	usualWorkloads     = "uniform,zipf,hot,read-mostly"
+	shortWorkloads     = "uniform,zipf,hot,hot-stock-postgres," + workloadMembers
+	usualContenders    = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,sidecar,none"
+	shortContenders    = "plain,lock,hash,keyway,none"
+	postgresContenders = "plain,pg-row,hash,keyway"
+	membersContenders  = "plain,hash,keyway"
+)
+
+// workloadMembers is the workload in which members change. Unless there are
+// other events its turn is one of its own, with leases that are short, so that
+// what a dead process held is free again within it.
+const (
+	workloadMembers = "members"
+	membersTime     = 8 * time.Second
+	membersTTL      = 2 * time.Second
+	membersKeys     = 16 // few, so that requests wait for each at any moment
+	membersWait     = 10 * time.Millisecond
+	membersEvents   = "1s add, 2500ms drain w1, 4s kill w2"
+)
+
+// plan settles which scenes there are, and who takes part in which.
+func (o *options) plan() (err error) {
+	asked := o.workloads
+	if len(asked) == 0 {
+		asked = strings.Split(usualWorkloads, ",")
+		if o.short {
+			asked = strings.Split(shortWorkloads, ",")
+		}
+	}
+	var named []string
+	for _, workload := range asked {
+		scenes, err := o.scenesOf(workload)
+		if err != nil {
+			return err
+		}
+		for _, s := range scenes {
+			if len(o.workloads) == 0 && s.mix.Path == workStockPostgres && o.given[storePostgres] == "" && slices.Contains(postgresServer.programs(), "") {
+				o.leftOut = append(o.leftOut, fmt.Sprintf("%s was left out, since %s is not installed. As root: scripts/deps %[2]s", s.name, postgresServer.pkg))
+				continue
+			}
+			if s.ids = o.names; len(s.ids) == 0 {
+				s.ids = o.usual(s)
+			}
+			named = append(named, s.ids...)
+			o.scenes = append(o.scenes, s)
+		}
+	}
+	if len(o.names) == 0 {
+		named = distinct(named)
+	} else {
+		named = o.names
+	}
+	if o.chosen, err = choose(named); err != nil {
+		return err
+	}
+	for i := range o.scenes {
+		if slices.Equal(o.scenes[i].ids, []string{"all"}) {
+			o.scenes[i].ids = ids()
+		}
+	}
+	return nil
+}
+
+// distinct are the names without repetitions, in the order of [contenders].
+func distinct(names []string) []string {
+	return slices.DeleteFunc(ids(), func(id string) bool { return !slices.Contains(names, id) })
+}
+
+// usual are the contenders that take part in a scene if none are named.
+func (o *options) usual(s scene) []string {
+	list := usualContenders
+	switch {
+	case s.name == workloadMembers:
+		list = membersContenders
+	case s.mix.Path == workStockPostgres:
+		list = postgresContenders
+	case o.short:
+		list = shortContenders
+	}
+	return strings.Split(list, ",")
+}
+
+// works are what can be done in the critical section, with words for a title.
+var works = []struct{ path, title, where string }{
+	{workNone, "no work", ""},
+	{workWait, "", ""},
+	{workStockPostgres, "a transaction in PostgreSQL each", " with a transaction in PostgreSQL each"},
+	{workStock, "a stock decrement in Redis", " with a stock decrement in Redis each"},
+}
+
+// scenesOf are a workload's: with each work, or with the one in its name.
+func (o *options) scenesOf(name string) (scenes []scene, err error) {
+	if name == workloadMembers {
+		s, err := o.members()
+		return []scene{s}, err
+	}
+	with := o.works
+	for _, w := range works {
+		if base, ok := strings.CutSuffix(name, "-"+w.path[1:]); ok {
+			name, with = base, []string{w.path[1:]}
+			break
+		}
+	}
+	for _, work := range with {
+		s, err := o.scene(name, work)
+		if err != nil {
+			return nil, err
+		}
+		scenes = append(scenes, s)
+	}
+	return scenes, nil
+}
+
+// scene puts a workload and a work together.
+func (o *options) scene(name, work string) (s scene, err error) {
+	percent := 100 * o.reads
+	s = scene{name: name, mix: load.Mix{Keys: o.keys, Path: "/" + work}, rounds: o.rounds, time: o.time, warmUp: o.warmUp, ttl: o.ttl, wait: o.wait, events: o.events}
+	switch name {
+	case "uniform":
+		s.title, s.where = "uniform keys", "on uniform keys"
+	case "zipf":
+		s.title, s.mix.Skew = "zipf "+o.skew.String(), float64(o.skew)
+		s.where = "on " + s.title + " keys"
+	case "hot":
+		s.title, s.where, s.mix.Keys = "one hot key", "on one hot key", 1
+	case "read-mostly":
+		s.title, s.mix.Skew, s.mix.Reads = "zipf "+o.skew.String()+", "+percent.String()+" % reads", float64(o.skew), float64(o.reads)
+		s.where = "on keys that are mostly read"
+	default:
+		return s, cli.Usagef("--workloads: there is no %q; there are uniform, zipf, hot, read-mostly, %s, and such as hot-stock-postgres", name, workloadMembers)
+	}
+	for _, w := range works {
+		if w.path != s.mix.Path {
+			continue
+		}
+		if work != workNone[1:] {
+			s.name += "-" + work
+		}
+		if work == workWait[1:] {
+			w.title = o.wait.String() + " of waiting"
+			w.where = " with " + w.title + " each"
+		}
+		s.title += ", " + w.title
+		s.where += w.where
+		return s, nil
+	}
+	return s, cli.Usagef("--work: there is no %q; there are none, wait, stock, stock-postgres", work)
+}
+
+// members is the scene in which members change.
+func (o *options) members() (s scene, err error) {
+	if s, err = o.scene("uniform", workWait[1:]); err != nil {
+		return s, err
+	}
+	s.mix.Keys = min(o.keys, membersKeys)
+	s.name, s.title, s.where = workloadMembers, "workers come, go and die", "while workers came, went and died"
+	if len(o.events) > 0 {
+		return s, nil
+	}
+	s.rounds, s.time, s.ttl, s.wait = 1, membersTime, membersTTL, membersWait
+	if s.events, err = parseEvents(membersEvents); err != nil {
+		return s, err
+	}
+	s.how = fmt.Sprintf("One turn of %v: %s. %d busy keys, %v of waiting in each critical section; leases of %v, Keyway's and the locks'.",
+		s.time, membersEvents, s.mix.Keys, s.wait, s.ttl)
+	return s, nil
+}
+
+// takes reports whether a contender takes part.
+func (s scene) takes(c contender) bool { return slices.Contains(s.ids, c.id) }
+
+// changes reports whether members come, go or stand still.
+func (s scene) changes() bool {
+	return slices.ContainsFunc(s.events, func(e event) bool { return e.kind != eventRestart })
+}
+
+// alone reports whether each turn of a scene has processes of its own: events
+// change them, and all together they may be too many for stores that were given.
+func (o *options) alone(s scene) bool { return len(s.events) > 0 || len(o.given) > 0 }
+
+// together are the scenes for which the processes of a contender are started
+// once: those that it takes part in and that need none of their own.
+func (o *options) together(c contender) (scenes []scene) {
+	for _, s := range o.scenes {
+		if s.takes(c) && !o.alone(s) {
+			scenes = append(scenes, s)
+		}
+	}
+	return scenes
+}
+
+// stores are those beside Redis that a contender needs in some scenes.
+func stores(c contender, scenes []scene) (names []string) {
+	if c.store != "" {
+		names = append(names, c.store)
+	}
+	if c.store != storePostgres && slices.ContainsFunc(scenes, func(s scene) bool { return s.takes(c) && s.mix.Path == workStockPostgres }) {
+		names = append(names, storePostgres)
+	}
+	return names
+}

@@ -1,0 +1,81 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestPlan: which scenes there are, and who takes part in them.
+func TestPlan(t *testing.T) {
+	t.Setenv("PATH", "") // stores that are not installed are given
+	tests := []struct {
+		args string
+		want string
+	}{
+		{"--short --postgres=postgres://db", "uniform: plain,lock,hash,keyway,none; zipf: plain,lock,hash,keyway,none; hot: plain,lock,hash,keyway,none; " +
+			"hot-stock-postgres: plain,pg-row,hash,keyway; members: plain,hash,keyway"},
+		{"--workloads hot,members --contenders keyway,lock+local", "hot: keyway,lock+local; members: keyway,lock+local"},
+		{"--workloads hot --work none,wait --contenders keyway", "hot: keyway; hot-wait: keyway"},
+		{"--workloads zipf-wait,hot-stock --work none,wait --contenders keyway", "zipf-wait: keyway; hot-stock: keyway"},
+		{"--workloads uniform --work stock-postgres --postgres=postgres://db", "uniform-stock-postgres: plain,pg-row,hash,keyway"},
+	}
+	for _, tt := range tests {
+		o, err := parseOptions(strings.Fields(tt.args), t.Output())
+		if err != nil {
+			t.Errorf("%s: %v", tt.args, err)
+			continue
+		}
+		var got []string
+		for _, s := range o.scenes {
+			got = append(got, s.name+": "+strings.Join(s.ids, ","))
+			if s.name == workloadMembers && (fmt.Sprint(s.events) != "[add drain w1 kill w2]" || !o.alone(s) || !s.changes() || s.ttl != membersTTL) {
+				t.Errorf("%s: %+v", tt.args, s)
+			}
+		}
+		if text := strings.Join(got, "; "); text != tt.want {
+			t.Errorf("%s: %s\nwant %s", tt.args, text, tt.want)
+		}
+	}
+	o, err := parseOptions([]string{"--workloads", "members", "--events", "1s restart-redis", "--time", "2s"}, t.Output())
+	if err != nil || o.scenes[0].time != o.time || o.scenes[0].changes() || o.scenes[0].ttl != o.ttl {
+		t.Errorf("with events of one's own: %v, %+v", err, o.scenes)
+	}
+}
+
+// TestStoresOfScenes: a contender starts PostgreSQL for the scenes that work in
+// it, and no other.
+func TestStoresOfScenes(t *testing.T) {
+	o := parse(t, "--short")
+	for _, c := range o.chosen {
+		want := map[string]string{"plain": "[postgres]", "pg-row": "[postgres]", "hash": "[postgres]", "keyway": "[postgres]"}[c.id]
+		if want == "" {
+			want = "[]"
+		}
+		if got := fmt.Sprint(stores(c, o.together(c))); got != want {
+			t.Errorf("%s starts %s, want %s", c.id, got, want)
+		}
+		for _, s := range o.scenes {
+			if s.name == workloadMembers && c.store == "" && len(stores(c, []scene{s})) > 0 {
+				t.Errorf("%s starts a store where members change", c.id)
+			}
+		}
+	}
+}
+
+// TestMembers: a load balancer that hashes is shown to be wrong while members
+// change, and Keyway to be right, which is no failure of the run.
+func TestMembers(t *testing.T) {
+	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "hash,keyway", "--workloads", "members")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Check("hash"); c.Faults() == 0 || !c.Unsafe || r.Scenes[0].Row("hash").Judged.Faults() != c.Faults() || !strings.Contains(printed, "nginx by key + local mutex was WRONG: ") {
+		t.Errorf("hash: %+v", c)
+	}
+	if c := r.Check("keyway"); c.Faults() != 0 || r.Scenes[0].Row("keyway").Judged.Answered == 0 {
+		t.Errorf("keyway: %+v", c)
+	}
+}
