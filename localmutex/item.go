@@ -3,6 +3,7 @@ package localmutex
 import (
 	"context"
 	"fmt"
+	"math"
 )
 
 // Item is what a caller of [Table.LockItem] waits with: a piece of work that the
@@ -72,21 +73,11 @@ func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int
 // accept is called with the table locked: it must return at once and not use
 // the table. Take panics if no execution holds key with that token.
 func (t *Table) Take(key string, token int64, accept func(*Item) (take, more bool)) {
-	if !t.take(key, token, accept) {
-		panic(fmt.Sprintf("localmutex: Take of key %.64q, which is not held with token %d", key, token))
-	}
-}
-
-// take is Take, and reports whether the key is held with token.
-func (t *Table) take(key string, token int64, accept func(*Item) (take, more bool)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e := t.keys.find(key)
-	if e == nil || !e.claimed() || e.token != token {
-		return false
-	}
+	e := t.heldLocked("Take", key, token)
 	if e.listed {
-		return true
+		return
 	}
 	for w, more := e.first, true; more && w != nil && w.item != nil; {
 		next := w.next
@@ -98,5 +89,56 @@ func (t *Table) take(key string, token int64, accept func(*Item) (take, more boo
 		}
 		w = next
 	}
-	return true
+}
+
+// heldLocked returns the entry of the key that is held with token. It panics if
+// there is none.
+func (t *Table) heldLocked(caller, key string, token int64) *entry {
+	e := t.keys.find(key)
+	if e == nil || !e.claimed() || e.token != token {
+		panic(fmt.Sprintf("localmutex: %s of key %.64q, which is not held with token %d", caller, key, token))
+	}
+	return e
+}
+
+// gathering is the wait of an execution for items to take along.
+type gathering struct {
+	want int32
+	done chan struct{}
+}
+
+// Gather returns a channel that is closed when the execution that holds key with
+// token has no more to wait for before it calls [Table.Take]: n callers wait for
+// key, or one waits that is no item, or the table is closed. It replaces the
+// channel of an earlier Gather of the execution, which is closed. Gather panics if
+// no execution holds key with that token.
+func (t *Table) Gather(key string, token int64, n int) <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.heldLocked("Gather", key, token)
+	e.gathered()
+	g := &gathering{int32(min(max(n, 0), math.MaxInt32)), make(chan struct{})}
+	e.gathering = g
+	if e.waiters >= g.want || e.listed || e.waitsForLock() {
+		e.gathered()
+	}
+	return g.done
+}
+
+// gathered ends the wait for items.
+func (e *entry) gathered() {
+	if e.gathering != nil {
+		close(e.gathering.done)
+		e.gathering = nil
+	}
+}
+
+// waitsForLock reports whether a caller of Lock is in the queue.
+func (e *entry) waitsForLock() bool {
+	for w := e.first; w != nil; w = w.next {
+		if w.item == nil {
+			return true
+		}
+	}
+	return false
 }

@@ -89,6 +89,7 @@ type entry struct {
 	token       int64   // of the execution that holds the key; 0: nobody does
 	holder      *waiter // whose grant that is, if the execution had to wait
 	first, last *waiter
+	gathering   *gathering // by the execution that holds the key; nil if it waits for nothing
 	waiters     int32
 	blocked     bool // held by an execution elsewhere
 	listed      bool // Close has listed the execution that holds the key

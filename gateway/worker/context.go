@@ -103,6 +103,27 @@ func (c *runContext) clientLeft() {
 	}
 }
 
+// detachedContext has the values of another context, and no execution.
+type detachedContext struct{ context.Context }
+
+// Value implements [context.Context].
+func (c detachedContext) Value(key any) any {
+	if key == (runContextKey{}) {
+		return nil
+	}
+	return c.Context.Value(key)
+}
+
+// withoutExecutions returns a context with the values of ctx that never ends and
+// belongs to no execution.
+func withoutExecutions(ctx context.Context) context.Context {
+	rest := context.WithoutCancel(ctx)
+	if ctx.Value(runContextKey{}) == nil {
+		return rest
+	}
+	return detachedContext{rest}
+}
+
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("worker: the execution has ended"))

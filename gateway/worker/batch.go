@@ -1,0 +1,316 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// BatchConfig configures a [Batcher]. A field of 0 stands for the default; a
+// negative one is an error of [NewBatcher].
+type BatchConfig struct {
+	// MaxItems is how many items a batch has at most. Default 256.
+	MaxItems int
+
+	// MaxBytes is how large the items of a batch are together at most, as
+	// Batcher.Size counts them. An item that is larger by itself has a batch to
+	// itself. Default 1 MiB.
+	MaxBytes int
+
+	// Linger is how long a batch waits for more items, with its key held, until
+	// it has MaxItems or the next in the queue is no item. Default 0: a batch takes
+	// what waits already, which under load is what came while the batch before it
+	// ran.
+	Linger time.Duration
+}
+
+// Item is one call of [Batcher.Do], as the handler gets it.
+type Item[In, Out any] struct {
+	In  In    // what the caller has passed
+	Out Out   // what it gets; for the handler to set
+	Err error // what it gets with that; for the handler to set
+}
+
+// Batcher runs a handler for many calls of one key at once. While one batch of a
+// key runs, the calls that come for the key wait for the next one. Make a Batcher
+// with [NewBatcher]; any number of goroutines may use it.
+type Batcher[In, Out any] struct {
+	// Size returns the size of an item, in bytes. It must be set before the first
+	// Do. Nil counts those of a string or a []byte, and 0 for anything else.
+	Size func(In) int
+
+	worker  *Worker
+	cfg     BatchConfig
+	handler func(Execution, []*Item[In, Out]) error
+	calls   sync.Pool // of *call[In, Out]
+}
+
+// NewBatcher returns a Batcher whose calls handler answers. It gets the execution
+// that holds the key, with one token for the whole batch, and the items in order of
+// arrival, and sets each one's Out and Err. An error that it returns goes to
+// every caller in place of these. It must not use the items when it has returned.
+//
+// The execution's context has the values of the first caller's, without the
+// executions that this belongs to. It ends with the ownership of the key, or when
+// the callers of all items have left.
+func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
+	var err error
+	hop.Default(&err, "worker: BatchConfig.MaxItems", &cfg.MaxItems, 256)
+	hop.Default(&err, "worker: BatchConfig.MaxBytes", &cfg.MaxBytes, 1<<20)
+	hop.Default(&err, "worker: BatchConfig.Linger", &cfg.Linger, 0)
+	switch {
+	case err != nil:
+		return nil, err
+	case w == nil:
+		return nil, errors.New("worker: NewBatcher has no worker")
+	case handler == nil:
+		return nil, errors.New("worker: NewBatcher has no handler")
+	}
+	return &Batcher[In, Out]{worker: w, cfg: cfg, handler: handler}, nil
+}
+
+// Do has in handled by the next batch of key and returns its result, the Out and
+// Err of its [Item]. Calls of Do and of [Worker.Do] for one key run in the order in
+// which they came.
+//
+// The errors of [Worker.Do] mean that in was not handled, and so does ctx's cause.
+// When ctx ends after the batch has begun, the error wraps [ErrMayHaveRun] as well;
+// so it does when the handler panics (with a [*PanicError]), and when it returns an
+// error after the ownership of the key was lost (with [ErrOwnershipLost]).
+func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, err error) {
+	item, err := b.submit(ctx, key, asking{call: true}, in)
+	if err != nil {
+		return out, err
+	}
+	return item.Out, item.Err
+}
+
+// The states of a call. Its caller and the batch that has taken it move it from
+// there to left, whichever is the first; the batch moves it on.
+const (
+	queued   int32 = iota // and may leave without having run
+	left                  // not to be run
+	begun                 // its batch runs
+	answered              // item has the result, or failed says why there is none
+)
+
+// call is one call of Do.
+type call[In, Out any] struct {
+	wait    localmutex.Item // what it waits with in the queue of its key
+	batcher *Batcher[In, Out]
+	ctx     context.Context
+	item    *Item[In, Out]
+	size    int
+	state   atomic.Int32
+	batch   *batch        // set before it has begun
+	failed  error         // why there is no result; set before it is answered
+	done    chan struct{} // gets one value at the end of the batch that the call leads
+	alone   bool          // it was led by the call, and the key is free since
+}
+
+// submit is Do for a caller that asks for key in a certain way. It returns an
+// error if there is no result, and the item otherwise.
+func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, in In) (*Item[In, Out], error) {
+	c := b.newCall(ctx, in)
+	how.item = &c.wait
+	x, err := b.worker.admit(ctx, key, how)
+	leads := x.run != nil
+	if leads {
+		go b.run(x, c)
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	switch {
+	case c.state.CompareAndSwap(queued, left), c.state.Load() == left:
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	case c.state.Load() == begun:
+		c.batch.leave()
+		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrMayHaveRun)
+	}
+	item, failed := c.item, c.failed
+	if err == nil && (!leads || c.alone) {
+		b.keep(c)
+	}
+	return item, failed
+}
+
+func (b *Batcher[In, Out]) newCall(ctx context.Context, in In) *call[In, Out] {
+	c, _ := b.calls.Get().(*call[In, Out])
+	if c == nil {
+		c = &call[In, Out]{batcher: b, done: make(chan struct{}, 1)}
+		c.wait.Value = c
+	}
+	c.ctx, c.item, c.size = ctx, &Item[In, Out]{In: in}, b.size(in)
+	return c
+}
+
+// keep keeps c for reuse. Neither its key nor a batch may refer to it any more.
+func (b *Batcher[In, Out]) keep(c *call[In, Out]) {
+	c.ctx, c.item, c.batch, c.failed = nil, nil, nil, nil
+	c.state.Store(queued)
+	b.calls.Put(c)
+}
+
+func (b *Batcher[In, Out]) size(in In) int {
+	if b.Size != nil {
+		return b.Size(in)
+	}
+	switch in := any(in).(type) {
+	case string:
+		return len(in)
+	case []byte:
+		return len(in)
+	}
+	return 0
+}
+
+// batch is what the calls of a batch share.
+type batch struct {
+	x       Execution
+	callers atomic.Int32 // that have not left, and one while the batch is put together
+}
+
+// errAllLeft is the cause with which the context of a batch is cancelled when
+// nobody waits for it any more.
+var errAllLeft = errors.New("worker: the callers of all items of the batch have left")
+
+// leave takes one caller off the batch, and reports whether it was the last one.
+func (b *batch) leave() bool {
+	if b.callers.Add(-1) > 0 {
+		return false
+	}
+	if c, ok := b.x.Context().(*runContext); ok {
+		c.make()
+		c.cancel(errAllLeft)
+	}
+	return true
+}
+
+// run runs the batch that first leads, with the key of x held, and frees that.
+func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
+	x.run.parent = withoutExecutions(x.run.parent)
+	calls := append(make([]*call[In, Out], 0, 8), first)
+	var err error
+	returned := false
+	defer func() {
+		failed := x.failure(recover(), returned, err)
+		for _, c := range calls {
+			if c.state.Load() != begun {
+				continue
+			}
+			if err != nil {
+				c.item.Err = err
+			}
+			c.failed = failed
+			c.state.Store(answered)
+		}
+		if first.alone = len(calls) == 1; first.alone {
+			b.worker.release(x)
+			first.done <- struct{}{}
+			return
+		}
+		for _, c := range calls {
+			if c == first {
+				c.done <- struct{}{}
+			} else {
+				c.wait.Finish()
+			}
+		}
+		runtime.Gosched() // who comes back at once is in the queue before the next batch is put together
+		b.worker.release(x)
+	}()
+	runtime.Gosched() // who comes at the same time is in the queue
+	calls = b.gather(x, calls)
+	if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.run.part.table.Queued(x.key) == 0 {
+		b.linger(x, b.cfg.MaxItems-len(calls))
+		calls = b.gather(x, calls)
+	}
+	if items := begin(&batch{x: x}, calls); len(items) > 0 {
+		err = b.handler(x, items)
+	}
+	returned = true
+}
+
+// failure returns why the calls of a batch have no result: the handler has not
+// returned but panicked with r, or with r nil called runtime.Goexit; or it has
+// returned err and the ownership was lost.
+func (x Execution) failure(r any, returned bool, err error) error {
+	switch {
+	case r != nil:
+		return &PanicError{Value: r, Stack: debug.Stack()}
+	case !returned:
+		return fmt.Errorf("%w: %w", ErrMayHaveRun, errGoexit)
+	case err != nil && x.run.part.cancels.Load() != x.run.cancels:
+		return fmt.Errorf("%w: %w: %w", ErrOwnershipLost, ErrMayHaveRun, err)
+	}
+	return nil
+}
+
+// gather adds to the calls of a batch those that wait for its key.
+func (b *Batcher[In, Out]) gather(x Execution, calls []*call[In, Out]) []*call[In, Out] {
+	bytes := 0
+	for _, c := range calls {
+		bytes += c.size
+	}
+	if len(calls) == b.cfg.MaxItems || bytes >= b.cfg.MaxBytes {
+		return calls
+	}
+	x.run.part.table.Take(x.key, x.token, func(i *localmutex.Item) (take, more bool) {
+		c, ok := i.Value.(*call[In, Out])
+		if !ok || c.batcher != b || bytes+c.size > b.cfg.MaxBytes {
+			return false, false
+		}
+		bytes += c.size
+		calls = append(calls, c)
+		return true, len(calls) < b.cfg.MaxItems
+	})
+	return calls
+}
+
+// linger waits until n more calls wait for the key of x, or no longer than Linger.
+func (b *Batcher[In, Out]) linger(x Execution, n int) {
+	limit := time.NewTimer(b.cfg.Linger)
+	defer limit.Stop()
+	select {
+	case <-x.run.part.table.Gather(x.key, x.token, n):
+	case <-limit.C:
+	}
+}
+
+// begin begins a batch with those calls whose callers have not left, and returns
+// their items.
+func begin[In, Out any](ba *batch, calls []*call[In, Out]) []*Item[In, Out] {
+	items := make([]*Item[In, Out], 0, len(calls))
+	ba.callers.Store(1)
+	for _, c := range calls {
+		to := begun
+		if c.ctx.Err() != nil {
+			to = left
+		}
+		c.batch = ba
+		ba.callers.Add(1)
+		if c.state.CompareAndSwap(queued, to) && to == begun {
+			items = append(items, c.item)
+		} else {
+			ba.callers.Add(-1)
+		}
+	}
+	if ba.leave() {
+		return nil
+	}
+	return items
+}
