@@ -23,13 +23,18 @@ type answer struct {
 	close   bool   // the rest of the request's body will not be read
 }
 
-// answerBody is implemented by [link.Body]. Once Buffered reports that all is
-// there, Trailer returns the trailers.
+// answerBody is implemented by [link.Body].
 type answerBody interface {
+	replyBody
 	Next() ([]byte, error)
+}
+
+// replyBody is the body of an answer. Once Buffered reports that all is there,
+// Trailer returns the trailers.
+type replyBody interface {
+	io.ReadCloser
 	Buffered() (n int, last bool)
 	Trailer() link.Fields
-	Close() error
 }
 
 // downstream is the client's side of a request: what writes answers. Its

@@ -10,12 +10,13 @@ import (
 // bodyFloor is how much of each body may be in memory without being counted.
 const bodyFloor = 4 << 10
 
-// clientShare is the part of a budget that one client may use: a quarter.
+// clientShare is the part of a router's budget that one client may use: a quarter.
 const clientShare = 4
 
 // budget bounds the bytes of all bodies in memory, and those of each client.
 type budget struct {
 	limit int64
+	share int64 // of one client
 
 	mu      sync.Mutex // guards what follows
 	used    int64
@@ -25,7 +26,7 @@ type budget struct {
 func (b *budget) take(client netip.Addr, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used+n > b.limit || b.clients[client]+n > b.limit/clientShare {
+	if b.used+n > b.limit || b.clients[client]+n > b.share {
 		return false
 	}
 	if b.clients == nil {
@@ -75,6 +76,7 @@ type reservation struct {
 
 	mu    sync.Mutex
 	taken int64
+	over  bool // nothing more may be taken
 }
 
 // Reserve reports whether the first n bytes of the body may be in memory.
@@ -85,7 +87,7 @@ func (r *reservation) Reserve(n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	more := int64(n) - r.taken
-	if more > 0 && !r.budget.take(clientOf(r.remote), more) {
+	if r.over || more > 0 && !r.budget.take(clientOf(r.remote), more) {
 		return false
 	}
 	r.taken = max(r.taken, int64(n))
@@ -100,6 +102,14 @@ func (r *reservation) release() {
 		r.budget.give(clientOf(r.remote), r.taken)
 		r.taken = 0
 	}
+}
+
+// end is release for a body that may still be read, of which nothing more is kept.
+func (r *reservation) end() {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.release()
 }
 
 // gather reads a body of n bytes, as far as it may be in memory: whole says

@@ -83,8 +83,8 @@ func (c ClientConfig) complete() (_ ClientConfig, err error) {
 	return c, err
 }
 
-// Client makes calls for keys straight to the workers that own them. Make one with
-// [NewClient].
+// Client makes calls for keys straight to the workers that own them, without a
+// router in between. It is an [http.RoundTripper]. Make one with [NewClient].
 type Client struct {
 	workers
 	local  Local
@@ -110,7 +110,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{limit: int64(cfg.ReplayBytes)}, log: cfg.Logger}
+	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{limit: int64(cfg.ReplayBytes), share: int64(cfg.ReplayBytes)}, log: cfg.Logger}
 	c.workers.init(&Config{
 		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial,
 		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
@@ -122,6 +122,34 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // told, or else to the one by the ring. It returns the error of
 // [gateway.CheckKey].
 func (c *Client) Owner(key string) (gateway.Route, error) { return c.route(key) }
+
+// RoundTrip implements [http.RoundTripper]: it sends the request to the worker that
+// owns its key, and returns the answer. While the partition of the key has no
+// reachable owner it waits, for ClientConfig.Hold at most. A request is sent to
+// another worker only if it has provably not started: the first one could not be
+// reached or has refused it.
+//
+// The URL's scheme is http, or there is none. Its host, or the request's Host, goes
+// to the app and does not say where the request goes. Fields that only Keyway may set,
+// and those of one connection, are left out; nothing is compressed. Bodies and
+// trailers go both ways as they come. An upgrade goes over a connection of its own,
+// and then the answer's Body is an [io.ReadWriteCloser]. Of an [httptrace.ClientTrace],
+// Got1xxResponse is called.
+//
+// An error names the key. It wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
+// [gateway.ErrUnavailable] if nobody has taken the request in time,
+// [gateway.ErrBusy] if too many wait, the cause of the context's end, and
+// [gateway.ErrMayHaveRun] if the request may have run, as an error of the answer's
+// Body does. Other statuses of a worker or its app are answers.
+func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := &call{client: c, in: req}
+	res, err := x.roundTrip()
+	if err != nil {
+		x.finish()
+		return nil, x.failure(err)
+	}
+	return res, nil
+}
 
 // Close closes the connections to workers. Calls under way are not disturbed;
 // those that wait for an owner, and those that come later, fail. It may be called

@@ -101,7 +101,7 @@ func outcomeOf(ctx context.Context, m ring.Member, err error, client *error) rou
 	case refused && refusal.Reason == link.NotOwner:
 		return routing.Outcome{Verdict: routing.NotOwner, Hint: routing.Hint{Owner: refusal.Owner, Epoch: refusal.Epoch}, Err: err}
 	case refused && refusal.Reason == link.Busy:
-		return routing.Outcome{Err: errBusy}
+		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", errBusy, m.Name, m.Addr)}
 	case ctx.Err() != nil:
 		return settled(context.Cause(ctx))
 	case errors.Is(err, link.ErrHeaderTooLarge):

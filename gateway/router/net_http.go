@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"io"
+	"iter"
 	"net/http"
 	"strconv"
 	"strings"
@@ -96,23 +97,37 @@ func (w *clientWriter) forward(r *http.Request, key string, partition int) bool 
 	return false
 }
 
-// headerFields returns r's header as a list, without what its Connection names, and
-// with no TE but trailers.
+// headerFields returns r's header as a list, see [fieldsOf].
 func headerFields(r *http.Request) []h2.Field {
 	list := make([]h2.Field, 0, len(r.Header))
-	named := fields.ConnectionNames(r.Header["Connection"])
-	for name, values := range r.Header {
-		switch {
-		case named(name):
-		case name != "Te":
-			for _, v := range values {
-				list = append(list, h2.Field{Name: name, Value: v})
-			}
-		case fields.ConnectionNames(values)("trailers"):
-			list = append(list, h2.Field{Name: name, Value: "trailers"})
-		}
+	for name, value := range fieldsOf(r.Header) {
+		list = append(list, h2.Field{Name: name, Value: value})
 	}
 	return list
+}
+
+// fieldsOf yields the fields of a request's header, without what its Connection
+// names, and with no TE but trailers.
+func fieldsOf(h http.Header) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		named := fields.ConnectionNames(h["Connection"])
+		for name, values := range h {
+			if named(name) {
+				continue
+			}
+			if len(name) == 2 && strings.EqualFold(name, "Te") {
+				if !fields.ConnectionNames(values)("trailers") {
+					continue
+				}
+				values = []string{"trailers"}
+			}
+			for _, v := range values {
+				if !yield(name, v) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // How long an answer waits for the end of the request's body to be noticed, and

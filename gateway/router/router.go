@@ -189,7 +189,7 @@ func New(cfg Config) (*Router, error) {
 		log:      requestLog,
 		flushLog: flushLog,
 		fields:   fields,
-		budget:   budget{limit: int64(cfg.ReplayBytes)},
+		budget:   budget{limit: int64(cfg.ReplayBytes), share: int64(cfg.ReplayBytes) / clientShare},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	rt.workers.init(&cfg)

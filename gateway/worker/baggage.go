@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,31 +22,86 @@ const maxHeld = 32
 // addHeld returns a request's baggage with key added to the held ones. It
 // fails if key is among them already, or the chain is too long.
 func addHeld(baggage []string, key string) (string, error) {
-	var memory [64]byte
-	member := strconv.AppendUint(append(memory[:0], heldMember+"="...), xxhash.Sum64String(key), 16)
+	hash := hashOf(key)
 	if len(baggage) == 0 {
-		return string(member), nil
+		return heldMember + "=" + hash, nil
 	}
-	hash := string(member[len(heldMember)+1:])
-	var rest []string
-	held := hash
-	for member := range strings.SplitSeq(strings.Join(baggage, ","), ",") {
-		member = strings.TrimSpace(member)
-		name, value, _ := strings.Cut(member, "=")
-		if strings.TrimSpace(name) != heldMember {
-			if member != "" {
-				rest = append(rest, member)
+	rest, held := splitBaggage(baggage)
+	switch {
+	case slices.Contains(held, hash):
+		return "", fmt.Errorf("%w: %q", ErrNested, key)
+	case len(held) >= maxHeld:
+		return "", fmt.Errorf("%w: %d keys are held along this chain of calls, the limit", ErrNested, len(held))
+	}
+	return joinBaggage(rest, append(held, hash)), nil
+}
+
+// Baggage returns baggage, the values of a header of that name, with the keys added
+// that are held along the executions to which ctx belongs. A request that carries
+// it fails with status 508 if it comes back to one of these keys.
+func Baggage(ctx context.Context, baggage []string) []string {
+	var chain []*runContext // the innermost first
+	for {
+		c, ok := ctx.Value(runContextKey{}).(*runContext)
+		if !ok {
+			break
+		}
+		chain = append(chain, c)
+		ctx = c.parent
+	}
+	if len(chain) == 0 {
+		return baggage
+	}
+	rest, held := splitBaggage(baggage)
+	add := func(hash string) {
+		if !slices.Contains(held, hash) {
+			held = append(held, hash)
+		}
+	}
+	for _, c := range slices.Backward(chain) {
+		_, carried := splitBaggage([]string{c.baggage})
+		for _, hash := range carried {
+			add(hash)
+		}
+		add(hashOf(c.key))
+	}
+	return []string{joinBaggage(rest, held)}
+}
+
+// carry notes what baggage x goes on with. It must be called before x's context is
+// used.
+func (x Execution) carry(baggage string) {
+	if c, ok := x.Context().(*runContext); ok {
+		c.baggage = baggage
+	}
+}
+
+// hashOf returns what stands for a key in baggage.
+func hashOf(key string) string { return strconv.FormatUint(xxhash.Sum64String(key), 16) }
+
+// splitBaggage returns the members of a request's baggage that are not Keyway's, and
+// the hashes of the keys that are held.
+func splitBaggage(baggage []string) (rest, held []string) {
+	for _, list := range baggage {
+		for member := range strings.SplitSeq(list, ",") {
+			member = strings.TrimSpace(member)
+			name, value, _ := strings.Cut(member, "=")
+			if strings.TrimSpace(name) != heldMember {
+				if member != "" {
+					rest = append(rest, member)
+				}
+				continue
 			}
-			continue
+			for hash := range strings.SplitSeq(strings.TrimSpace(value), ".") {
+				if hash != "" {
+					held = append(held, hash)
+				}
+			}
 		}
-		chain := strings.Split(strings.TrimSpace(value), ".")
-		if slices.Contains(chain, hash) {
-			return "", fmt.Errorf("%w: %q", ErrNested, key)
-		}
-		if len(chain) >= maxHeld {
-			return "", fmt.Errorf("%w: %d keys are held along this chain of calls, the limit", ErrNested, len(chain))
-		}
-		held = strings.TrimSpace(value) + "." + hash
 	}
-	return strings.Join(append(rest, heldMember+"="+held), ","), nil
+	return rest, held
+}
+
+func joinBaggage(rest, held []string) string {
+	return strings.Join(append(rest, heldMember+"="+strings.Join(held, ".")), ",")
 }

@@ -17,6 +17,7 @@ type runContext struct {
 	cancels uint64 // part.cancels when the key was asked for
 	key     string
 	token   int64
+	baggage string          // that the request goes on with; "" for a call
 	client  context.Context // the caller's, if the execution outlives it; never changes once c is waited for
 	left    time.Time       // when the client was found to have left; guarded by part.mu
 

@@ -61,6 +61,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if h.detach {
 		x.detach()
 	}
+	x.carry(baggage)
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
 	a := &appWriter{handler: h, upgrade: h.worker.fields.Clean(r.Header, true)}
@@ -76,6 +77,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 		return
 	}
 	defer h.worker.release(x)
+	x.carry(baggage)
 	delete(header, "Upgrade") // the link carries none
 	h.worker.fields.Clean(header, true)
 	setAppHeader(header, x, baggage)

@@ -89,3 +89,8 @@ func ReadRefusal(header func(name string) string) *link.RefusedError {
 	}
 	return nil
 }
+
+// IsBusy reports whether a refusal over HTTP says that too many requests wait.
+func IsBusy(header func(name string) string) bool {
+	return header(headerRefused) == link.Busy.String()
+}

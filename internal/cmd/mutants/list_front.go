@@ -13,7 +13,7 @@ func frontMutations() []mutation {
 		{
 			rule: "one client has a share of the memory for bodies",
 			file: "gateway/router/budget.go",
-			old:  `b.used+n > b.limit || b.clients[client]+n > b.limit/clientShare`,
+			old:  `b.used+n > b.limit || b.clients[client]+n > b.share`,
 			new:  `b.used+n > b.limit`,
 			test: "./gateway/router -run '^TestOneClientHasAShareOfTheBudget$'",
 		},

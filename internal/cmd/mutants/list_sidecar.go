@@ -104,8 +104,8 @@ func sidecarMutations() []mutation {
 		{
 			rule: "an execution over HTTP is detached from its client",
 			file: "gateway/worker/handler.go",
-			old:  "		x.detach()\n	}\n	r = r.WithContext",
-			new:  "	}\n	r = r.WithContext",
+			old:  "		x.detach()\n	}\n	x.carry(baggage)\n	r = r.WithContext",
+			new:  "	}\n	x.carry(baggage)\n	r = r.WithContext",
 			test: leaves,
 		},
 		{

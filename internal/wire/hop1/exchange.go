@@ -331,6 +331,22 @@ func (x *Exchange) Next() ([]byte, error) {
 	return piece, nil
 }
 
+// Read implements [io.Reader] in place of Next.
+func (x *Exchange) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for x.r == x.w {
+		if x.err != nil {
+			return 0, x.err
+		}
+		x.read()
+	}
+	n := copy(p, x.buf[x.r:x.w])
+	x.r += n
+	return n, nil
+}
+
 // read reads more of the body.
 func (x *Exchange) read() {
 	x.r, x.w = 0, 0

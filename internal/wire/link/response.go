@@ -39,7 +39,8 @@ func (b *Body) Trailer() Fields {
 }
 
 // Close frees the body. An answer that has not come to its end is given up,
-// which the worker's handler sees as the end of its context.
+// which the worker's handler sees as the end of its context. Unlike the other
+// methods it may be called during a Read, which then fails.
 func (b *Body) Close() error {
 	b.st.abandon(ErrClosed)
 	b.st.discard()

@@ -1,0 +1,138 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+)
+
+// reply is the body of an answer to a [Client]. It may be closed during a Read.
+type reply struct {
+	body replyBody
+	call *call
+
+	reading sync.Mutex // guards what follows
+	left    int64      // of the declared length; negative if there is none
+	err     error      // of Read, from now on
+
+	mu   sync.Mutex // guards over
+	over bool       // body is not interrupted any more
+}
+
+func (r *reply) Read(p []byte) (int, error) {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if r.err != nil || len(p) == 0 {
+		return 0, r.err
+	}
+	n, err := r.body.Read(p)
+	if err == nil {
+		if more, last := r.body.Buffered(); more == 0 && last {
+			err = io.EOF
+		}
+	}
+	if r.left >= 0 {
+		if r.left -= int64(n); r.left < 0 {
+			n, err = n+int(r.left), errLength
+		} else if r.left > 0 && err == io.EOF {
+			err = fmt.Errorf("%w: %w", errLength, io.ErrUnexpectedEOF)
+		}
+	}
+	switch err {
+	case nil:
+		return n, nil
+	case io.EOF:
+		r.call.setTrailer()
+	default:
+		err = r.call.failure(fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err))
+	}
+	r.end(err)
+	return n, err
+}
+
+// end ends the use of the body; err is what a Read returns from now on.
+func (r *reply) end(err error) {
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	r.err = err
+	r.call.finish()
+}
+
+// Close implements [io.Closer].
+func (r *reply) Close() error {
+	r.mu.Lock()
+	if !r.over {
+		r.over = true
+		r.interrupt()
+	}
+	r.mu.Unlock()
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if r.err == nil {
+		r.end(http.ErrBodyReadAfterClose)
+	}
+	return nil
+}
+
+// interrupt makes a Read that is under way fail.
+func (r *reply) interrupt() {
+	if plain, ok := r.body.(plainBody); ok {
+		plain.Interrupt()
+		return
+	}
+	r.body.Close()
+}
+
+// callError is the error of a [Client]'s call.
+type callError struct {
+	key  string
+	kind error // one of package gateway's; nil for none
+	err  error
+}
+
+// failure makes the caller's error of what a call has ended with.
+func (x *call) failure(err error) error {
+	e := &callError{key: x.request.Key, err: err}
+	_, unreachable := errors.AsType[*routing.UnreachableError](err)
+	switch {
+	case unreachable:
+		e.kind = gateway.ErrUnavailable
+	case errors.Is(err, errBusy), errors.Is(err, errWorkerFull), errors.Is(err, errBodiesFull), errors.Is(err, routing.ErrHoldFull):
+		e.kind = gateway.ErrBusy
+	}
+	return e
+}
+
+func (e *callError) Error() string {
+	text := e.err.Error()
+	if e.kind != nil {
+		text = e.kind.Error() + ": " + text
+	}
+	if e.key != "" {
+		text = fmt.Sprintf("router: key %q: ", e.key) + text
+	}
+	return text
+}
+
+// Unwrap lets [errors.Is] find what the error is.
+func (e *callError) Unwrap() []error {
+	if e.kind == nil {
+		return []error{e.err}
+	}
+	return []error{e.kind, e.err}
+}
+
+// Timeout reports whether a deadline has passed, for [url.Error].
+func (e *callError) Timeout() bool {
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](e.err)
+	return ok && t.Timeout()
+}
