@@ -76,3 +76,36 @@ func TestALookIsNotDelayedByOnesThatFailed(t *testing.T) {
 		t.Errorf("claims after %v", d)
 	}
 }
+
+// TestAWaitForAChangeIsNoSpin keeps a machine, while the answer to a change is
+// on its way, from asking for one step after the other once a moment has passed
+// at which partitions are to be looked at again.
+func TestAWaitForAChangeIsNoSpin(t *testing.T) {
+	m := testMachine(t, Config{Partitions: 2, NewCluster: true})
+	s := newModelStore(2, m.cfg.TTL)
+	s.generation = "g0"
+	s.parts[0] = modelPartition{Record{4, "me"}, []Residue{{"k", "old", 7}}, 1} // until old is dead, a TTL from now
+	s.version = 1
+	now := Instant{Mono: time.Second, Wall: time.Hour}
+	queue := m.Step(now, all(m, "me"))
+	applies, steps := 0, 0
+	for end := now.Add(2 * m.cfg.TTL); now.Mono < end.Mono; steps++ {
+		for len(queue) > 0 {
+			e := queue[0]
+			queue = queue[1:]
+			if _, ok := e.(Apply); ok {
+				applies++ // and is not answered
+			} else if callID(e) != 0 {
+				queue = append(queue, m.Step(now, s.call(now.Mono, e))...)
+			}
+		}
+		if steps == 1000 {
+			t.Fatalf("%d steps in %v", steps, now.Mono-time.Second)
+		}
+		now = now.Add(m.Next(now))
+		queue = m.Step(now, Tick{})
+	}
+	if applies != 1 {
+		t.Errorf("%d changes were sent, want one: partition 1 is free", applies)
+	}
+}

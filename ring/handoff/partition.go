@@ -159,7 +159,7 @@ func (m *Machine) takeClosed(in Closed) {
 // partition is without an owner for about one round trip.
 func (m *Machine) scan() {
 	if m.scanAt > 0 && m.over(m.scanAt) {
-		m.recheck = true
+		m.recheck, m.scanAt = true, 0
 	}
 	if !m.recheck || m.closing > 0 || !m.ready(&m.apply) || !m.observed {
 		return

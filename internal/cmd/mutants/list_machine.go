@@ -121,6 +121,13 @@ func machineMutations() []mutation {
 			test: `./ring/handoff -run '^TestReadsThatFailAreSpaced$'`,
 		},
 		{
+			rule: "a moment at which partitions are looked at again is not waited for once it has passed",
+			file: "ring/handoff/partition.go",
+			old:  `m.recheck, m.scanAt = true, 0`,
+			new:  `m.recheck = true`,
+			test: `./ring/handoff -run '^TestAWaitForAChangeIsNoSpin$'`,
+		},
+		{
 			rule: "a look at a certain time does not wait for one that failed",
 			file: "ring/handoff/peers.go",
 			old:  `if at := m.lookAt(); !m.failed || at > m.observe.sent.Mono {`,
