@@ -1,0 +1,211 @@
+package historytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/keyway-go/keyway/gateway/worker"
+)
+
+const (
+	clients = 6
+	keys    = 10
+	events  = 40 // of workers
+)
+
+func keyName(key int) string { return fmt.Sprint("key-", key) }
+
+// input is what a client asks for: to add one to its key's value, or to read
+// it.
+type input struct {
+	key int
+	way string // a read, or how one is added
+}
+
+const read = "Share"
+
+// counters is the model: a counter per key.
+var counters = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		parts := make([][]porcupine.Operation, keys)
+		for _, op := range history {
+			k := op.Input.(input).key
+			parts[k] = append(parts[k], op)
+		}
+		return parts
+	},
+	Init: func() any { return int64(0) },
+	Step: func(state, in, out any) (bool, any) {
+		value, got := state.(int64), out.(int64)
+		if in.(input).way != read {
+			value++
+		}
+		return got == value, value
+	},
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %d", in, out) },
+}
+
+// run is a world and the history of what clients did in it.
+type run struct {
+	*world
+	historyMu sync.Mutex
+	history   []porcupine.Operation
+}
+
+var errGivenUp = errors.New("the context ended before anything was written")
+
+// add adds one to a key's value, in an execution that holds it, and returns the
+// new value. An error means that nothing was written.
+func (r *run) add(x worker.Execution, key int) (int64, error) {
+	if before := r.tokens[key].Swap(x.Token()); before >= x.Token() {
+		r.t.Errorf("%s: token %d after %d", x.Key(), x.Token(), before)
+	}
+	n := r.values[key].Load() + 1
+	if !r.work(x.Context()) {
+		return 0, errGivenUp
+	}
+	r.values[key].Store(n)
+	return n, nil
+}
+
+// work takes up to 20 ms of the bubble's time, now and then. While w.long is
+// set it often takes as long as it may: until its context ends, and then what
+// an execution has after that. Or it gives up then, for which it reports false.
+func (w *world) work(ctx context.Context) bool {
+	if w.long.Load() && rand.IntN(20) == 0 {
+		select {
+		case <-ctx.Done():
+			if rand.IntN(2) == 0 {
+				return false
+			}
+			time.Sleep(time.Duration(rand.Int64N(int64(ttl * 14 / 100)))) // it is cancelled at 0.8, and has until 0.95
+		case <-time.After(time.Duration(rand.Int64N(int64(2 * ttl)))):
+		}
+	} else if rand.IntN(4) == 0 {
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+	}
+	return true
+}
+
+// ways are the calls that add one at a worker. They report whether one was
+// added; an error without that means that it was not.
+var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n int64, err error){
+	"Do": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
+		err = at.Do(ctx, keyName(key), func(x worker.Execution) error {
+			n, err = r.add(x, key)
+			return err
+		})
+		return n, err
+	},
+	read: func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
+		v, _, err := at.Share(ctx, keyName(key), "read", func(x worker.Execution) (any, error) {
+			n := r.values[key].Load()
+			if !r.work(x.Context()) {
+				return nil, errGivenUp
+			}
+			return n, nil
+		})
+		if err == nil {
+			n = v.(int64)
+		}
+		return n, err
+	},
+}
+
+// at calls one worker after the other until one takes the call.
+func (r *run) at(ctx context.Context, in input) (int64, error) {
+	for {
+		for _, n := range r.nodes() {
+			v, err := ways[in.way](ctx, r, n, in.key)
+			_, elsewhere := errors.AsType[*worker.NotOwnerError](err)
+			if !elsewhere && !errors.Is(err, worker.ErrUnavailable) {
+				return v, err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// client adds and reads, and cancels some of its calls.
+func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(time.Duration(random.IntN(200)) * time.Millisecond):
+		}
+		in := input{key: random.IntN(keys), way: offered[random.IntN(len(offered))]}
+		if random.IntN(2) == 0 {
+			in.key = 0
+		}
+		ctx, cancel := context.WithCancel(r.t.Context())
+		if random.IntN(8) == 0 {
+			time.AfterFunc(time.Duration(random.IntN(20))*time.Millisecond, cancel)
+		}
+		op := porcupine.Operation{ClientId: id, Input: in, Call: r.clock.Add(1)}
+		n, err := r.at(ctx, in)
+		op.Return, op.Output = r.clock.Add(1), n
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errGivenUp) {
+			r.t.Errorf("%+v: %v", in, err)
+		}
+		cancel()
+		if err != nil {
+			continue
+		}
+		r.historyMu.Lock()
+		r.history = append(r.history, op)
+		r.historyMu.Unlock()
+	}
+}
+
+// Calls of a few keys, by all ways, while workers come, leave, crash and lose
+// their store and callers leave, are as if each had happened at one moment
+// between its call and its return, and those that failed had not happened.
+func TestKeys(t *testing.T) {
+	for _, offered := range [][]string{{"Do", read}} {
+		t.Run(fmt.Sprint(offered), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testKeys(t, offered) })
+		})
+	}
+}
+
+func testKeys(t *testing.T, offered []string) {
+	r := &run{world: newWorld(t, keys)}
+	r.start()
+	r.start()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+
+	var calls sync.WaitGroup
+	done := make(chan struct{})
+	for id := range clients {
+		calls.Go(func() { r.client(id, rand.New(rand.NewPCG(seed, uint64(id))), offered, done) })
+	}
+	r.live(rand.New(rand.NewPCG(seed, clients)), events)
+	close(done)
+	calls.Wait()
+	for _, n := range r.nodes() {
+		r.stop(n)
+	}
+
+	switch porcupine.CheckOperationsTimeout(counters, r.history, time.Minute) {
+	case porcupine.Ok:
+		t.Logf("%d operations of %d keys are linearizable", len(r.history), keys)
+	case porcupine.Unknown:
+		t.Fatalf("whether a history of %d operations is linearizable was not found out in a minute", len(r.history))
+	default:
+		t.Fatalf("a history of %d operations is not linearizable", len(r.history))
+	}
+}

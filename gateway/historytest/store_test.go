@@ -1,0 +1,72 @@
+package historytest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// farStore is a store that can be out of reach. What is asked of it first then
+// is done now and then, but not answered.
+type farStore struct {
+	worker.Store
+	cut atomic.Int64 // 0 while it is in reach, then 1 more than what was asked of it
+}
+
+var errCut = errors.New("the store is out of reach")
+
+func far[T any](s *farStore, ask func() (T, error)) (T, error) {
+	var none T
+	if s.cut.Load() == 0 {
+		return ask()
+	}
+	if s.cut.Add(1) == 2 && rand.IntN(2) == 0 {
+		_, _ = ask()
+	}
+	return none, errCut
+}
+
+func (s *farStore) Exists(ctx context.Context) error {
+	_, err := far(s, func() (any, error) { return nil, s.Store.Exists(ctx) })
+	return err
+}
+
+func (s *farStore) Generation(ctx context.Context) (string, error) {
+	return far(s, func() (string, error) { return s.Store.Generation(ctx) })
+}
+
+func (s *farStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+	return far(s, func() ([]handoff.PartitionState, error) {
+		return s.Store.Register(ctx, generation, session, ttl, holdings)
+	})
+}
+
+func (s *farStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+	_, err := far(s, func() (any, error) { return nil, s.Store.Renew(ctx, generation, incarnation, ttl) })
+	return err
+}
+
+func (s *farStore) Release(ctx context.Context, incarnation string) error {
+	_, err := far(s, func() (any, error) { return nil, s.Store.Release(ctx, incarnation) })
+	return err
+}
+
+func (s *farStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+	return far(s, func() ([]handoff.PartitionState, error) {
+		return s.Store.Apply(ctx, generation, incarnation, changes)
+	})
+}
+
+func (s *farStore) Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error {
+	_, err := far(s, func() (any, error) { return nil, s.Store.Clear(ctx, generation, partition, residue) })
+	return err
+}
+
+func (s *farStore) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
+	return far(s, func() (handoff.Snapshot, error) { return s.Store.Observe(ctx, generation, since) })
+}
