@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -31,17 +32,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
-	listener, err := cli.Listen("listen", o.listen)
+	listener, err := process.Listen("listen", o.listen)
 	if err != nil {
 		return err
 	}
 	defer listener.Close()
-	admin, err := cli.Listen("admin", o.admin)
+	admin, err := process.Listen("admin", o.admin)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	name, err := cli.MachineName(listener.Addr())
+	name, err := process.MachineName(listener.Addr())
 	if err != nil {
 		return err
 	}
@@ -76,12 +77,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer router.Close()
-	p := &process{o: o, logger: logger, store: store, members: members, router: router}
+	p := &running{o: o, logger: logger, store: store, members: members, router: router}
 	return p.serve(ctx, stdout, listener, admin)
 }
 
-// process is a router that runs.
-type process struct {
+// running is a router that runs.
+type running struct {
 	o       *options
 	logger  *slog.Logger
 	store   *backend
@@ -91,16 +92,16 @@ type process struct {
 }
 
 // serve takes requests until ctx ends, and then finishes those that run.
-func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener) error {
+func (p *running) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener) error {
 	failed := make(chan error, 2)
-	requests := router.NewServer(p.router, cli.NewServer(p.router, p.logger))
+	requests := router.NewServer(p.router, process.NewServer(p.router, p.logger))
 	defer requests.Close()
 	scheme, serve := "http", requests.Serve
 	if p.o.tlsCert != "" {
 		scheme, serve = "https", func(l net.Listener) error { return requests.ServeTLS(l, p.o.tlsCert, p.o.tlsKey) }
 	}
 	go func() { failed <- serve(listener) }()
-	adminServer := cli.NewServer(gateway.NewAdmin(gateway.AdminConfig{
+	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
 	}), p.logger)
 	defer adminServer.Close()
@@ -115,7 +116,7 @@ func (p *process) serve(ctx context.Context, stdout io.Writer, listener, admin n
 	return p.leave(context.WithoutCancel(ctx), requests)
 }
 
-func (p *process) leave(ctx context.Context, requests *router.Server) error {
+func (p *running) leave(ctx context.Context, requests *router.Server) error {
 	p.leaving.Store(true)
 	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
@@ -136,7 +137,7 @@ func (p *process) leave(ctx context.Context, requests *router.Server) error {
 	return err
 }
 
-func (p *process) ready() error {
+func (p *running) ready() error {
 	if p.leaving.Load() {
 		return errors.New("leaving")
 	}

@@ -5,27 +5,20 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/internal/lockfile"
 )
 
 func TestUsageErrors(t *testing.T) {
@@ -94,43 +87,6 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 	}
 }
 
-func TestLockFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	previous, first, err := lockIncarnations(path, "this boot")
-	if err != nil || len(previous) != 0 {
-		t.Fatal(previous, err)
-	}
-	for i := range maxPrevious + 5 {
-		if err := first.write(fmt.Sprintf("id%d", i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, _, err := lockIncarnations(path, "this boot"); err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("a second lock: %v", err)
-	}
-	first.close()
-	for range 2 { // they stay until they have been released for sure
-		previous, l, err := lockIncarnations(path, "this boot")
-		if err != nil || len(previous) != maxPrevious || previous[len(previous)-1] != fmt.Sprintf("id%d", maxPrevious+4) {
-			t.Fatalf("%d incarnations, %v", len(previous), err)
-		}
-		l.close()
-	}
-	for _, boot := range []string{"another boot", "", "this boot"} { // under another kernel, the lock proves nothing
-		previous, l, err := lockIncarnations(path, boot)
-		if err != nil || len(previous) != 0 {
-			t.Errorf("under %q: %q, %v", boot, previous, err)
-		}
-		l.close()
-	}
-	if bootID() == "" && runtime.GOOS == "linux" {
-		t.Error("no boot id")
-	}
-	if _, none, err := lockIncarnations("", "this boot"); err != nil || none.write("x") != nil {
-		t.Error("no lock file", err)
-	}
-}
-
 // A restart in front of an app says that it gives the app time.
 func TestRestartInFrontOfAnApp(t *testing.T) {
 	for _, tt := range []struct{ upstream, want, not string }{
@@ -138,11 +94,11 @@ func TestRestartInFrontOfAnApp(t *testing.T) {
 		{"http://127.0.0.1:1", "wait=1.5s", "level=ERROR"},
 	} {
 		path := filepath.Join(t.TempDir(), "lock")
-		_, l, err := lockIncarnations(path, bootID())
-		if err != nil || l.write("before") != nil {
+		_, l, err := lockfile.Lock(path, lockfile.BootID())
+		if err != nil || l.Write("before") != nil {
 			t.Fatal(err)
 		}
-		l.close()
+		l.Close()
 		ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
 		defer end()
 		lines, log := io.Pipe()
@@ -199,131 +155,6 @@ func TestDemoApp(t *testing.T) {
 		t.Error("an overlap goes unnoticed")
 	}
 	d.end(k)
-}
-
-// fakeMembers is a membership that a test changes.
-type fakeMembers struct {
-	mu      sync.Mutex
-	view    *ring.View
-	changed chan struct{}
-}
-
-// set makes the members routers that offer these stores.
-func (m *fakeMembers) set(stores ...string) { m.setView(routers(stores), nil) }
-
-func routers(stores []string) (members []ring.Member) {
-	for i, s := range stores {
-		members = append(members, ring.Member{Name: fmt.Sprint("r", i), Role: ring.RoleRouter, State: ring.StateActive, Store: s})
-	}
-	return members
-}
-
-func (m *fakeMembers) setView(members, refused []ring.Member) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.view = ring.NewView(nil, members)
-	m.view.Refused = refused
-	if m.changed != nil {
-		close(m.changed)
-	}
-	m.changed = make(chan struct{})
-}
-
-func (m *fakeMembers) View() *ring.View {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.view
-}
-
-func (m *fakeMembers) Changed() <-chan struct{} {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.changed
-}
-
-// A worker follows the router's store to its next life, also where that is
-// another store than before, and does not choose between two.
-func TestFollowsOfferedStore(t *testing.T) {
-	var urls []string
-	for range 3 {
-		e, err := store.StartEmbedded("127.0.0.1:0", "secret")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close()
-		urls = append(urls, e.URL())
-	}
-	members := new(fakeMembers)
-	members.set()
-	var log bytes.Buffer
-	var opened []string
-	unusable := make(chan struct{}, 1)
-	open := func(url string, _ ring.StoreID) (*store.Store, error) {
-		if url == "unusable" {
-			unusable <- struct{}{}
-			return nil, errors.New("not a URL")
-		}
-		opened = append(opened, url)
-		return store.New(url, store.Config{NewCluster: true, Logger: slog.New(slog.DiscardHandler)})
-	}
-	logger := slog.New(slog.NewTextHandler(&log, nil))
-
-	ended, cancel := context.WithCancelCause(t.Context())
-	cancel(errors.New("ended"))
-	if _, err := openOffered(ended, members, open, logger); err == nil {
-		t.Error("it opened a store that nobody offers")
-	}
-	members.set(urls[0])
-	s, err := openOffered(t.Context(), members, open, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hints := s.Watch(t.Context())
-	latest, err := s.Generation(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	came := func() {
-		t.Helper()
-		deadline := time.After(30 * time.Second)
-		for {
-			select {
-			case <-hints:
-			case <-deadline:
-				t.Fatalf("it stays with what was offered before: opened %v", opened)
-			}
-			if next, err := s.Generation(t.Context()); err == nil && next != latest {
-				latest = next
-				return
-			}
-		}
-	}
-	members.set("unusable")
-	select {
-	case <-unusable:
-	case <-time.After(30 * time.Second):
-		t.Fatal("it does not follow")
-	}
-	members.setView(routers(urls[1:2]), routers(urls[2:]))
-	came()
-	members.setView(nil, routers(urls[2:]))
-	came()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if !slices.Equal(opened, urls) {
-		t.Errorf("opened %v", opened)
-	}
-	if strings.Contains(log.String(), "secret") {
-		t.Errorf("the log shows the password:\n%s", &log)
-	}
-
-	members.set(urls...)
-	waiting, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer stop()
-	if _, err := openOffered(waiting, members, open, logger); err == nil || !strings.Contains(log.String(), "--redis") {
-		t.Errorf("with two stores on offer: %v\n%s", err, &log)
-	}
 }
 
 // The other program accepts this one's environment variables: both may be

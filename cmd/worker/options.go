@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"net"
 	"net/url"
 	"time"
 
@@ -54,31 +53,4 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		o.upstream = u
 	}
 	return o, nil
-}
-
-// advertised returns where routers reach listen.
-func (o *options) advertised(listen net.Addr) (string, error) {
-	host, port, err := net.SplitHostPort(listen.String())
-	if err != nil {
-		return "", err
-	}
-	if o.advertise != "" {
-		if h, p, err := net.SplitHostPort(o.advertise); err == nil {
-			return net.JoinHostPort(h, p), nil
-		}
-		return net.JoinHostPort(o.advertise, port), nil
-	}
-	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
-		return listen.String(), nil
-	}
-	for _, other := range []string{o.Gossip.Advertise, o.Gossip.Bind} {
-		h, _, err := net.SplitHostPort(other)
-		if err != nil {
-			h = other
-		}
-		if ip := net.ParseIP(h); h != "" && (ip == nil || !ip.IsUnspecified()) {
-			return net.JoinHostPort(h, port), nil
-		}
-	}
-	return "", cli.Usagef("--listen %s is every address of this machine: say with --advertise at which one routers reach it", o.listen)
 }

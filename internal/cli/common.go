@@ -7,11 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
@@ -92,16 +89,6 @@ func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
 	return logger, logHangups(logger)
 }
 
-// MachineName returns the host's name and the port of addr, such as web1-8080.
-func MachineName(addr net.Addr) (string, error) {
-	host, err := os.Hostname()
-	if err != nil {
-		return "", fmt.Errorf("the host has no name: %w", err)
-	}
-	_, port, _ := net.SplitHostPort(addr.String())
-	return host + "-" + port, nil
-}
-
 // logFlags holds the flags of a command's log.
 type logFlags struct {
 	format string
@@ -166,19 +153,4 @@ func decodeKey(s string) ([]byte, error) {
 		}
 	}
 	return nil, errors.New("not a key of 16, 24 or 32 bytes in hex or base64 (try: openssl rand -hex 32)")
-}
-
-// Listen listens on the TCP address that the flag holds. Its error names the
-// address and the flag to change.
-func Listen(flagName, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s is in use by another process: choose another address with --%s", addr, flagName)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("%s is not an address of this machine: choose another one with --%s", addr, flagName)
-	case err != nil:
-		return nil, fmt.Errorf("cannot listen on %s (--%s): %w", addr, flagName, err)
-	}
-	return l, nil
 }

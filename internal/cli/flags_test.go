@@ -159,23 +159,6 @@ Behaviour:
 	}
 }
 
-func TestListenNamesTheFlag(t *testing.T) {
-	l, err := Listen("listen", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	addr := l.Addr().String()
-	_, err = Listen("admin", addr)
-	if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "--admin") {
-		t.Errorf("port in use: %v", err)
-	}
-	_, err = Listen("listen", "192.0.2.1:0")
-	if err == nil || !strings.Contains(err.Error(), "--listen") {
-		t.Errorf("not an address of this machine: %v", err)
-	}
-}
-
 func TestExitCodes(t *testing.T) {
 	for err, want := range map[error]int{nil: 0, flag.ErrHelp: 0, net.ErrClosed: 1, context.Canceled: 1} {
 		if got := ExitCode(err); got != want {

@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 )
 
 // Run is a command. It returns nil after a clean end, and it ends when ctx is
@@ -64,24 +62,6 @@ func logHangups(logger *slog.Logger) (stop func()) {
 		close(hangups)
 		<-done
 	}
-}
-
-// NewServer returns a server for HTTP/1.1 and HTTP/2, with bounds on
-// the head of a request (64 KiB, 10 s) and on idleness (2 min). A body and an
-// answer may take as long as the handler lets them.
-func NewServer(h http.Handler, logger *slog.Logger) *http.Server {
-	s := &http.Server{
-		Handler:           h,
-		MaxHeaderBytes:    64 << 10,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		Protocols:         new(http.Protocols),
-		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetHTTP2(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	return s
 }
 
 // ReadyLine returns the line that a command prints when it serves requests.

@@ -42,10 +42,10 @@ func leadMutations() []mutation {
 		},
 		{
 			rule: "the lock file proves nothing of another boot",
-			file: "cmd/worker/lock.go",
+			file: "internal/lockfile/lockfile.go",
 			old:  " && boot == l.boot",
 			new:  "",
-			test: "./cmd/worker -run ^TestLockFile$",
+			test: "./internal/lockfile -run ^TestLockFile$",
 		},
 		{
 			rule: "a worker is ready when it serves what the ring gives it",

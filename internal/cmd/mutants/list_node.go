@@ -30,5 +30,47 @@ func nodeMutations() []mutation {
 			new:  `answer(newRunID(), nil)`,
 			test: `./fallback/store -run '^TestEmbeddedClockIsSteady$'`,
 		},
+		{
+			rule: "one address of a machine has the store: who does not get it keeps none",
+			file: "internal/offered/host.go",
+			old:  `		Bind:     h.cfg.Addr,`,
+			new:  `		Bind:     "127.0.0.1:0",`,
+			test: `./ -run '^TestTrapStartedAtOnce$'`,
+		},
+		{
+			rule: "a store in memory is for one machine",
+			file: "config.go",
+			old:  `c.Offered || !c.oneMachine() || `,
+			new:  `c.Offered || `,
+			test: `./ -run '^TestTrapNoStoreInMemoryForManyMachines$'`,
+		},
+		{
+			rule: "another node keeps the store when the one that did has ended",
+			file: "internal/offered/host.go",
+			old:  `	if !hosts {`,
+			new:  `	if false && !hosts {`,
+			test: `./ -run '^TestAnotherNodeKeepsTheStore$'`,
+		},
+		{
+			rule: "of two stores at one gossip address one has ended: that is no mistake",
+			file: "internal/offered/offered.go",
+			old:  `if m.Store != "" && !slices.Contains(at, m.Gossip) {`,
+			new:  `if m.Store != "" {`,
+			test: `./internal/offered -run '^TestStoresAtOneAddress$'`,
+		},
+		{
+			rule: "a store that was begun long before needs no quarantine of who comes to it",
+			file: "start.go",
+			old:  `n.cfg.NewCluster || n.cfg.Redis == ""`,
+			new:  `n.cfg.NewCluster`,
+			test: `./ -run '^TestServesAtOnceWhereAStoreHasBegun$'`,
+		},
+		{
+			rule: "a node takes no requests before it has a handler",
+			file: "start.go",
+			old:  `newHandler(n.worker.Unavailable())`,
+			new:  `newHandler(n.worker.Handler(nil))`,
+			test: `./ -run '^TestServe$'`,
+		},
 	}
 }

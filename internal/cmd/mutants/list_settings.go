@@ -152,10 +152,10 @@ func settingsMutations() []mutation {
 		},
 		{
 			rule: "a worker goes over to the store of a router that was started as a new cluster",
-			file: "cmd/worker/offered.go",
-			old:  `offers = storesOf(view.Refused)`,
+			file: "internal/offered/offered.go",
+			old:  `offers, places = storesOf(view.Refused)`,
 			new:  `_ = view.Refused`,
-			test: "./cmd/worker -run '^TestFollowsOfferedStore$'",
+			test: "./internal/offered -run '^TestFollowsOfferedStore$'",
 		},
 		{
 			rule: "who has seen that a store exists gives it back its identity",

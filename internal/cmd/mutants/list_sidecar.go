@@ -96,9 +96,9 @@ func sidecarMutations() []mutation {
 		},
 		{
 			rule: "a restarted worker with --upstream gives its app time",
-			file: "cmd/worker/main.go",
-			old:  "\tconfig.PreviousApp = o.upstream != nil\n",
-			new:  "",
+			file: "start.go",
+			old:  "previous, n.cfg.Upstream != nil, n.lock.Write",
+			new:  "previous, false, n.lock.Write",
 			test: "./cmd/worker -run '^TestRestartInFrontOfAnApp$'",
 		},
 		{

@@ -84,6 +84,26 @@ func TestOnly(t *testing.T) {
 	}
 }
 
+// wiring lists the packages of the main module that may import its root, which
+// joins membership, store, worker and client: nothing else does that, and no part
+// of it may know the whole.
+var wiring = []string{".", "cmd/worker", "internal/test"}
+
+func TestOneWiring(t *testing.T) {
+	for name, p := range load(t) {
+		imports := slices.Concat(p.Imports, p.TestImports, p.XTestImports)
+		allowed := slices.ContainsFunc(wiring, func(by string) bool { return in(by)(name) })
+		if slices.Contains(imports, module) && !allowed {
+			t.Errorf("%s imports package keyway, which is for %v and programs outside of this module", name, wiring)
+		}
+	}
+	for dep, via := range load(t).deps(t, ".") {
+		if in("internal/cli")(dep) || in("internal/test")(dep) {
+			t.Errorf("package keyway depends on %s (imported by %s): it is for programs that have flags of their own, or none", dep, via)
+		}
+	}
+}
+
 func TestPure(t *testing.T) {
 	pkgs := load(t)
 	for _, rule := range pure {

@@ -1,4 +1,5 @@
-package main
+// Package lockfile lets a process prove that the one before it is dead.
+package lockfile
 
 import (
 	"errors"
@@ -6,28 +7,25 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
-
-	"github.com/keyway-go/keyway/internal/cli"
 )
 
-// maxPrevious bounds how many incarnations the file goes on naming.
-const maxPrevious = 100
+// MaxPrevious bounds how many incarnations the file goes on naming.
+const MaxPrevious = 100
 
-// lockFile holds the incarnations of this process, and an exclusive lock that
+// File holds the incarnations of this process, and an exclusive lock that
 // ends with the process: whoever gets the lock knows that the processes whose
 // incarnations the file names are dead, if they ran under the same kernel. So
 // beside each incarnation stands the boot id of its machine: a lock on a
 // network file system, or on a volume that was attached elsewhere before,
-// proves nothing of processes over there. The zero lockFile does nothing.
-type lockFile struct {
+// proves nothing of processes over there. The zero File does nothing.
+type File struct {
 	f    *os.File
 	boot string
 }
 
-// bootID returns the kernel's random id of this boot of the machine, "" where
+// BootID returns the kernel's random id of this boot of the machine, "" where
 // there is none, in which case nothing can be proved.
-func bootID() string {
+func BootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
@@ -35,26 +33,31 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// lockIncarnations locks the file at path and returns the incarnations in it
-// that ran under the boot id. With no boot id it returns none.
-func lockIncarnations(path, boot string) (previous []string, l *lockFile, err error) {
+// errLocked means that another process holds the lock.
+var errLocked = errors.New("lockfile: locked")
+
+// Lock locks the file at path, which it makes if there is none, and returns the
+// incarnations in it that ran under the boot id; with no boot id none. With no
+// path it returns the zero File. A file that cannot be opened is an
+// [*os.PathError].
+func Lock(path, boot string) (previous []string, l *File, err error) {
 	if path == "" {
-		return nil, new(lockFile), nil
+		return nil, new(File), nil
 	}
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, nil, cli.Usagef("--lock-file: %v", err)
+		return nil, nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := lock(f); err != nil {
 		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if errors.Is(err, errLocked) {
 			return nil, nil, fmt.Errorf("another worker is running with %s: choose another --lock-file for this one", path)
 		}
 		return nil, nil, fmt.Errorf("cannot lock %s (--lock-file): %w", path, err)
 	}
-	l = &lockFile{f, boot}
+	l = &File{f, boot}
 	if previous, err = l.read(); err != nil {
-		l.close()
+		l.Close()
 		return nil, nil, fmt.Errorf("cannot use %s (--lock-file): %w", path, err)
 	}
 	return previous, l, nil
@@ -62,8 +65,8 @@ func lockIncarnations(path, boot string) (previous []string, l *lockFile, err er
 
 // read returns the incarnations in the file that are certainly dead. It leaves
 // them there, since they may have to be released once more if this process dies
-// early; those of other boots go, and what exceeds maxPrevious.
-func (l *lockFile) read() (previous []string, err error) {
+// early; those of other boots go, and what exceeds MaxPrevious.
+func (l *File) read() (previous []string, err error) {
 	content, err := io.ReadAll(io.LimitReader(l.f, 1<<20))
 	if err != nil {
 		return nil, err
@@ -74,7 +77,7 @@ func (l *lockFile) read() (previous []string, err error) {
 			previous = append(previous, id)
 		}
 	}
-	previous = previous[max(0, len(previous)-maxPrevious):]
+	previous = previous[max(0, len(previous)-MaxPrevious):]
 	var kept strings.Builder
 	for _, id := range previous {
 		kept.WriteString(l.line(id))
@@ -89,10 +92,10 @@ func (l *lockFile) read() (previous []string, err error) {
 	return previous, err
 }
 
-func (l *lockFile) line(id string) string { return id + " " + l.boot + "\n" }
+func (l *File) line(id string) string { return id + " " + l.boot + "\n" }
 
-// write adds an incarnation of this process.
-func (l *lockFile) write(id string) error {
+// Write adds an incarnation of this process.
+func (l *File) Write(id string) error {
 	if l.f == nil {
 		return nil
 	}
@@ -106,7 +109,8 @@ func (l *lockFile) write(id string) error {
 	return l.f.Sync()
 }
 
-func (l *lockFile) close() {
+// Close frees the lock. What the file names stays.
+func (l *File) Close() {
 	if l.f != nil {
 		l.f.Close()
 	}

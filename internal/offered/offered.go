@@ -1,4 +1,6 @@
-package main
+// Package offered is the store that a process of this machine keeps in its memory
+// and offers to the others through gossip: [Open] uses one, and [StartHost] runs one.
+package offered
 
 import (
 	"context"
@@ -13,20 +15,21 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// members is what offeredStore needs of gossip.
-type members interface {
+// Members is what a [Store] needs of gossip.
+type Members interface {
 	View() *ring.View
 	Changed() <-chan struct{}
 }
 
-// offeredStore is the store that a router offers. When that router has been
-// started anew it offers another one, and offeredStore goes over to it.
-type offeredStore struct {
-	members members
+// Store is the store that another member offers. When that member has been
+// started anew it offers another one, and Store goes over to it.
+type Store struct {
+	members Members
 	open    func(url string, known ring.StoreID) (*store.Store, error)
 	logger  *slog.Logger
 	stop    context.CancelFunc
 	done    sync.WaitGroup
+	warned  bool // of workers whose store nobody offers; follow owns it
 
 	mu      sync.Mutex // guards what follows
 	url     string
@@ -34,9 +37,10 @@ type offeredStore struct {
 	changed chan struct{} // closed when current changes
 }
 
-// openOffered waits for a router that offers a store.
-func openOffered(ctx context.Context, m members, open func(url string, known ring.StoreID) (*store.Store, error), logger *slog.Logger) (*offeredStore, error) {
-	s := &offeredStore{members: m, open: open, logger: logger, changed: make(chan struct{})}
+// Open waits for a member that offers a store, and opens it with open, which gets
+// the identity of the store that it stands for, 0 for none. ctx bounds the wait.
+func Open(ctx context.Context, m Members, open func(url string, known ring.StoreID) (*store.Store, error), logger *slog.Logger) (*Store, error) {
+	s := &Store{members: m, open: open, logger: logger, changed: make(chan struct{})}
 	logger.Info("waiting for a router that offers a store (--join), or give --redis")
 	if err := s.follow(ctx, func() bool { return s.current != nil }); err != nil {
 		return nil, err
@@ -48,7 +52,7 @@ func openOffered(ctx context.Context, m members, open func(url string, known rin
 }
 
 // follow goes over to what is offered until enough reports true or ctx ends.
-func (s *offeredStore) follow(ctx context.Context, enough func() bool) error {
+func (s *Store) follow(ctx context.Context, enough func() bool) error {
 	for {
 		changed := s.members.Changed()
 		s.look()
@@ -67,14 +71,17 @@ func (s *offeredStore) follow(ctx context.Context, enough func() bool) error {
 // the routers disagree, it keeps the one it has. Routers that use another store than this
 // worker count when no other offers one: a router that was started as a new
 // cluster is one of them.
-func (s *offeredStore) look() {
+func (s *Store) look() {
 	view := s.members.View()
-	offers := storesOf(view.Members)
+	offers, places := storesOf(view.Members)
 	if len(offers) == 0 {
-		offers = storesOf(view.Refused)
+		offers, places = storesOf(view.Refused)
 	}
-	if len(offers) > 1 {
+	if places > 1 {
 		s.logger.Error("several routers offer a store of their own, and all members must use the same: give all of them --redis", "stores", len(offers))
+	}
+	if s.current == nil && len(offers) == 0 {
+		s.warnOfNone(view)
 	}
 	if len(offers) != 1 || offers[0] == s.url {
 		return
@@ -100,14 +107,29 @@ func (s *offeredStore) look() {
 	}
 }
 
-// storesOf are the URLs that members offer.
-func storesOf(members []ring.Member) (urls []string) {
+// warnOfNone says once that the members at work use a store that nobody offers.
+func (s *Store) warnOfNone(view *ring.View) {
+	for _, m := range ring.ActiveWorkers(view.Members) {
+		if m.StoreID != 0 && !s.warned {
+			s.warned = true
+			s.logger.Warn("the workers use a store that nobody offers, such as a Redis: give this one the same --redis (Config.Redis)", "worker", m.Name, "gossip", m.Gossip)
+		}
+	}
+}
+
+// storesOf are the URLs that members offer, and the number of gossip addresses at
+// which they do: of two members at one address one has died, and is not missed yet.
+func storesOf(members []ring.Member) (urls []string, places int) {
+	var at []string
 	for _, m := range members {
 		if m.Store != "" && !slices.Contains(urls, m.Store) {
 			urls = append(urls, m.Store)
 		}
+		if m.Store != "" && !slices.Contains(at, m.Gossip) {
+			at = append(at, m.Gossip)
+		}
 	}
-	return urls
+	return urls, len(at)
 }
 
 func redacted(raw string) string {
@@ -118,58 +140,58 @@ func redacted(raw string) string {
 	return u.Redacted()
 }
 
-func (s *offeredStore) get() (store *store.Store, changed <-chan struct{}) {
+func (s *Store) get() (store *store.Store, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current, s.changed
 }
 
-func (s *offeredStore) store() *store.Store {
+func (s *Store) store() *store.Store {
 	store, _ := s.get()
 	return store
 }
 
 // Close ends the connections to the store.
-func (s *offeredStore) Close() error {
+func (s *Store) Close() error {
 	s.stop()
 	s.done.Wait()
 	return s.store().Close()
 }
 
-func (s *offeredStore) Settings() ring.Settings { return s.store().Settings() }
+func (s *Store) Settings() ring.Settings { return s.store().Settings() }
 
-func (s *offeredStore) Exists(ctx context.Context) error { return s.store().Exists(ctx) }
+func (s *Store) Exists(ctx context.Context) error { return s.store().Exists(ctx) }
 
-func (s *offeredStore) Generation(ctx context.Context) (string, error) {
+func (s *Store) Generation(ctx context.Context) (string, error) {
 	return s.store().Generation(ctx)
 }
 
-func (s *offeredStore) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+func (s *Store) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
 	return s.store().Register(ctx, generation, session, ttl, holdings)
 }
 
-func (s *offeredStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+func (s *Store) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
 	return s.store().Renew(ctx, generation, incarnation, ttl)
 }
 
-func (s *offeredStore) Release(ctx context.Context, incarnation string) error {
+func (s *Store) Release(ctx context.Context, incarnation string) error {
 	return s.store().Release(ctx, incarnation)
 }
 
-func (s *offeredStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+func (s *Store) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
 	return s.store().Apply(ctx, generation, incarnation, changes)
 }
 
-func (s *offeredStore) Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error {
+func (s *Store) Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error {
 	return s.store().Clear(ctx, generation, partition, residue)
 }
 
-func (s *offeredStore) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
+func (s *Store) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
 	return s.store().Observe(ctx, generation, since)
 }
 
 // Watch passes on the hints of whichever store is current.
-func (s *offeredStore) Watch(ctx context.Context) <-chan struct{} {
+func (s *Store) Watch(ctx context.Context) <-chan struct{} {
 	out := make(chan struct{}, 1)
 	hint := func() {
 		select {

@@ -1,0 +1,206 @@
+package keyway
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// Config says who a node is and where it finds the others. The zero value is a
+// node of this machine. What the errors of [Start] say in parentheses are the
+// flags of the program worker.
+type Config struct {
+	// Name is unique in the cluster and places the node on the ring; keep it across
+	// restarts. Default: the host's name and the port of Listen.
+	Name string
+
+	// Listen is the host:port that takes requests and calls of other nodes. Default
+	// 127.0.0.1:0, a free port. Listener is one that is open already, instead.
+	Listen   string
+	Listener net.Listener
+
+	// Advertise is the host or host:port at which the others reach Listen. Default:
+	// Listen, or the host of GossipAdvertise or Gossip if that is every address.
+	Advertise string
+
+	// Admin is the host:port of /healthz, /readyz, /ring and /lookup. Default: none.
+	Admin string
+
+	// Gossip is the host:port for gossip, over UDP and TCP, and GossipAdvertise the
+	// host or host:port at which the others reach it, if that is another one.
+	// Default 127.0.0.1:0, a free port.
+	Gossip, GossipAdvertise string
+
+	// Join are gossip addresses of members: of a router, or of some nodes. Default:
+	// 127.0.0.1:7946, that of a router on this machine, if Gossip is of this machine.
+	Join []string
+
+	// GossipKeys encrypt gossip, as gossip.Config.Keyring. Default: it is neither
+	// encrypted nor authenticated.
+	GossipKeys [][]byte
+
+	// Redis is the URL of the Redis that keeps who owns what, the same for all
+	// members, as fallback.NewClient takes it. Without it, all members must be on
+	// one machine: the node uses the store that a router, or another node, keeps in
+	// its memory at the first address of Join, or keeps one there if nobody has that
+	// address. When the process that keeps the store ends, another node does.
+	Redis string
+
+	// Offered makes a node without Redis wait for a store of another process, and
+	// never keep one.
+	Offered bool
+
+	// NewCluster skips the wait of one Settings.TTL before the first claim in a store
+	// that is entirely empty, and looks like one that has lost its data. It is for
+	// the very first start of a cluster only.
+	NewCluster bool
+
+	// Settings are common to all members; one that differs is refused. Its KeySource
+	// and Store must be empty.
+	Settings ring.Settings
+
+	// Keys find the key in requests that come without a router. Default: the header
+	// Keyway-Key, percent-encoded.
+	Keys gateway.KeySources
+
+	// LockFile is the path of a file that is locked while the node lives, by which
+	// the next start proves that this process is dead and takes its keys over at
+	// once. Default: they are taken over after one TTL.
+	LockFile string
+
+	// Handler takes requests from Start on, as [Node.Serve] says, or an app at the
+	// URL Upstream does, as worker.Worker.Sidecar says. Default: requests get 503
+	// until Serve.
+	Handler  http.Handler
+	Upstream *url.URL
+
+	// DrainTimeout bounds handing over and finishing what runs in [Node.Close] and at
+	// the end of [Node.Serve]. Default 30 s.
+	DrainTimeout time.Duration
+
+	// Worker holds further limits. What Config or the node itself says must be left
+	// out: Members, Store, NewCluster, Keys, OnPeers, Logger, and with LockFile also
+	// Previous, PreviousApp and OnIncarnation.
+	Worker worker.Config
+
+	Logger *slog.Logger // default: discard
+}
+
+// defaultDrainTimeout is the default of Config.DrainTimeout.
+const defaultDrainTimeout = 30 * time.Second
+
+// meeting is where the members of one machine find each other by default.
+const meeting = "127.0.0.1:" + gossip.DefaultPort
+
+// bad returns an [ErrConfig].
+func bad(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
+}
+
+// complete returns c with its defaults, or an error that names the field that is
+// wrong.
+func (c Config) complete() (Config, error) {
+	for _, address := range []struct{ field, value string }{
+		{"Listen (--listen)", c.Listen}, {"Admin (--admin)", c.Admin}, {"Gossip (--gossip)", c.Gossip},
+	} {
+		if _, _, err := net.SplitHostPort(address.value); address.value != "" && err != nil {
+			return c, bad("Config.%s is %q, want host:port", address.field, address.value)
+		}
+	}
+	switch w := &c.Worker; {
+	case c.Listen != "" && c.Listener != nil:
+		return c, bad("Config.Listen and Config.Listener both say where to take requests: leave one out")
+	case c.Handler != nil && c.Upstream != nil:
+		return c, bad("Config.Handler and Config.Upstream both take requests: leave one out")
+	case c.Redis != "" && c.Offered:
+		return c, bad("Config.Offered is for a node without Config.Redis (--redis): leave one out")
+	case c.DrainTimeout < 0:
+		return c, bad("Config.DrainTimeout (--drain-timeout) is %v, want at least 0", c.DrainTimeout)
+	case c.Settings.KeySource != "":
+		return c, bad("Config.Settings.KeySource is for routers: say with Config.Keys where requests have their keys")
+	case c.Settings.Store != 0:
+		return c, bad("Config.Settings.Store is not known before the store is opened: leave it out")
+	case w.Members != nil || w.Store != nil || w.OnPeers != nil:
+		return c, bad("Config.Worker has Members, Store or OnPeers, which the node brings itself: leave them out")
+	case w.NewCluster || w.Keys != nil || w.Logger != nil:
+		return c, bad("Config.Worker has NewCluster, Keys or Logger: say them in Config")
+	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil):
+		return c, bad("Config.Worker has Previous, PreviousApp or OnIncarnation, which Config.LockFile (--lock-file) brings: leave them out")
+	}
+	if err := c.Settings.Validate(); err != nil {
+		return c, bad("Config.Settings: %w", err)
+	}
+	c.Gossip = cmp.Or(c.Gossip, "127.0.0.1:0")
+	if c.Join == nil && c.oneMachine() {
+		c.Join = []string{meeting}
+	}
+	c.Join = slices.Clone(c.Join)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c, nil
+}
+
+// oneMachine reports whether gossip cannot reach another machine.
+func (c *Config) oneMachine() bool {
+	return isLoopback(c.Gossip) && (c.GossipAdvertise == "" || isLoopback(c.GossipAdvertise)) &&
+		!slices.ContainsFunc(c.Join, func(addr string) bool { return !isLoopback(addr) })
+}
+
+// isLoopback reports whether a host or host:port is of this machine alone.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		host = addr
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// hostAt returns the gossip address at which a node without Redis keeps a store
+// if nobody else does, "" if it must not.
+func (c *Config) hostAt() string {
+	if c.Redis != "" || c.Offered || !c.oneMachine() || len(c.Join) == 0 {
+		return ""
+	}
+	if host, port, err := net.SplitHostPort(c.Join[0]); err == nil {
+		return net.JoinHostPort(host, port)
+	}
+	return net.JoinHostPort(c.Join[0], gossip.DefaultPort)
+}
+
+// advertised returns where the others reach listen.
+func (c *Config) advertised(listen net.Addr) (string, error) {
+	host, port, err := net.SplitHostPort(listen.String())
+	if err != nil {
+		return "", err
+	}
+	if c.Advertise != "" {
+		if h, p, err := net.SplitHostPort(c.Advertise); err == nil {
+			return net.JoinHostPort(h, p), nil
+		}
+		return net.JoinHostPort(c.Advertise, port), nil
+	}
+	if ip := net.ParseIP(host); ip != nil && !ip.IsUnspecified() {
+		return listen.String(), nil
+	}
+	for _, other := range []string{c.GossipAdvertise, c.Gossip} {
+		h, _, err := net.SplitHostPort(other)
+		if err != nil {
+			h = other
+		}
+		if ip := net.ParseIP(h); h != "" && (ip == nil || !ip.IsUnspecified()) {
+			return net.JoinHostPort(h, port), nil
+		}
+	}
+	return "", bad("Config.Listen (--listen) %s is every address of this machine: say with Config.Advertise (--advertise) at which one routers reach it", listen)
+}

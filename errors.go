@@ -1,0 +1,27 @@
+package keyway
+
+import (
+	"errors"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/worker"
+)
+
+// ErrConfig means that a field of [Config] is missing, out of range, or says
+// another thing than a second one. The text names the field.
+var ErrConfig = errors.New("keyway: bad configuration")
+
+// Errors of calls for a key, which name the key, the partition or the worker.
+var (
+	ErrBusy          = worker.ErrBusy          // too many calls wait, for the key or in all; it has not run
+	ErrUnavailable   = worker.ErrUnavailable   // nobody takes calls for the key now; it has not run
+	ErrNested        = worker.ErrNested        // the caller already holds the key; it has not run
+	ErrOwnershipLost = worker.ErrOwnershipLost // the cause with which an execution's context is cancelled
+	ErrMayHaveRun    = worker.ErrMayHaveRun    // wrapped wherever the call may have run, or may still run
+	ErrNoKey         = gateway.ErrNoKey        // the key is empty
+	ErrBadKey        = gateway.ErrBadKey       // the key is too long
+)
+
+// NotOwnerError is the error of a call for a key that another worker owns, which
+// it names. The call has not run.
+type NotOwnerError = worker.NotOwnerError

@@ -1,0 +1,179 @@
+package offered
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+const (
+	hostInterval = time.Second     // between two attempts to become the host, give or take a quarter
+	beginTimeout = 5 * time.Second // for the store's first call
+	leaveTimeout = time.Second
+)
+
+// HostConfig configures a [Host].
+type HostConfig struct {
+	Name       string        // of the process; the host's own is made of it
+	Addr       string        // gossip address at which the others look for the store
+	Settings   ring.Settings // of the cluster
+	Keyring    [][]byte      // as gossip.Config
+	NewCluster bool          // skip the quarantine of a store that is begun at the first attempt
+	Logger     *slog.Logger
+}
+
+// Host runs the store of all processes of a machine while nobody else does: who has
+// HostConfig.Addr, which only one process can, is a member of the cluster there
+// and offers a store in its memory. When it ends, another Host takes its place,
+// with an empty store. That one is begun only once the address is had, so after
+// the store before it has ended.
+type Host struct {
+	cfg     HostConfig
+	retire  context.CancelFunc
+	retired context.Context // ends when the Host must not begin any more
+	running sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	members *gossip.Cluster
+	store   *store.Embedded
+}
+
+// StartHost tries to become the host, and goes on trying until it is or
+// [Host.Retire] or [Host.Close] is called. ctx bounds the first attempt. Its error
+// is one of the configuration.
+func StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
+	h := &Host{cfg: cfg}
+	hosts, err := h.begin(ctx, cfg.NewCluster)
+	if err != nil {
+		return nil, err
+	}
+	h.retired, h.retire = context.WithCancel(context.Background())
+	if !hosts {
+		h.running.Go(h.run)
+	}
+	return h, nil
+}
+
+// run tries to become the host.
+func (h *Host) run() {
+	for {
+		select {
+		case <-time.After(hostInterval*3/4 + mathrand.N(hostInterval/2)):
+		case <-h.retired.Done():
+			return
+		}
+		hosts, err := h.begin(h.retired, false)
+		switch {
+		case hosts:
+			return
+		case err != nil && h.retired.Err() == nil:
+			h.cfg.Logger.Error("cannot run the store that the processes of this machine use", "addr", h.cfg.Addr, "error", err)
+		}
+	}
+}
+
+// begin becomes the host, unless another process has the address.
+func (h *Host) begin(ctx context.Context, newCluster bool) (hosts bool, err error) {
+	members, err := gossip.Start(ctx, gossip.Config{
+		Settings: h.cfg.Settings,
+		Self:     ring.Member{Name: "store-" + h.cfg.Name[:min(len(h.cfg.Name), 100)], Role: ring.RoleRouter, State: ring.StateActive},
+		Bind:     h.cfg.Addr,
+		Keyring:  h.cfg.Keyring,
+		Logger:   slog.New(warnings{h.cfg.Logger.Handler()}),
+	})
+	if errors.Is(err, gossip.ErrBind) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	embedded, err := h.offer(ctx, members, newCluster)
+	if err != nil {
+		members.Close()
+		return false, err
+	}
+	h.cfg.Logger.Warn("without Redis this process keeps who owns what in its own memory, for all on this machine: for one machine only, and when it ends another one begins anew", "store", embedded.Addr(), "gossip", members.Addr())
+	h.mu.Lock()
+	h.members, h.store = members, embedded
+	h.mu.Unlock()
+	return true, nil
+}
+
+// offer starts a store, begins it and tells the members of it.
+func (h *Host) offer(ctx context.Context, members *gossip.Cluster, newCluster bool) (*store.Embedded, error) {
+	embedded, err := store.StartEmbedded("127.0.0.1:0", rand.Text())
+	if err != nil {
+		return nil, err
+	}
+	err = begin(ctx, embedded.URL(), store.Config{Settings: members.Settings(), NewCluster: newCluster})
+	if err == nil {
+		err = members.Announce(func(self *ring.Member) { self.Store = embedded.URL() })
+	}
+	if err != nil {
+		embedded.Close()
+		return nil, fmt.Errorf("offered: %w", err)
+	}
+	return embedded, nil
+}
+
+func begin(ctx context.Context, url string, cfg store.Config) error {
+	s, err := store.New(url, cfg)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(ctx, beginTimeout)
+	defer cancel()
+	return s.Begin(ctx)
+}
+
+// Hosts reports whether this process runs the store.
+func (h *Host) Hosts() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.store != nil
+}
+
+// Retire makes the Host not begin any more. A store that it runs goes on.
+func (h *Host) Retire() {
+	h.retire()
+	h.running.Wait()
+}
+
+// Close ends the store, and only then gives the address free. It may be called
+// again.
+func (h *Host) Close() {
+	h.Retire()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.store == nil {
+		return
+	}
+	h.store.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	_ = h.members.Leave(ctx) // the others find out
+	h.members, h.store = nil, nil
+}
+
+// warnings drops what the process's own membership logs too.
+type warnings struct{ slog.Handler }
+
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+
+func (w warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{w.Handler.WithAttrs(attrs)}
+}
+
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }

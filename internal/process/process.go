@@ -1,0 +1,57 @@
+// Package process is what the programs and package keyway share: a process's
+// name, listeners and servers.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+// MachineName returns the host's name and the port of addr, such as web1-8080.
+func MachineName(addr net.Addr) (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("the host has no name: %w", err)
+	}
+	_, port, _ := net.SplitHostPort(addr.String())
+	return host + "-" + port, nil
+}
+
+// Listen listens on the TCP address that the flag holds. Its error names the
+// address and the flag to change.
+func Listen(flagName, addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s is in use by another process: choose another address with --%s", addr, flagName)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("%s is not an address of this machine: choose another one with --%s", addr, flagName)
+	case err != nil:
+		return nil, fmt.Errorf("cannot listen on %s (--%s): %w", addr, flagName, err)
+	}
+	return l, nil
+}
+
+// NewServer returns a server for HTTP/1.1 and HTTP/2, with bounds on
+// the head of a request (64 KiB, 10 s) and on idleness (2 min). A body and an
+// answer may take as long as the handler lets them.
+func NewServer(h http.Handler, logger *slog.Logger) *http.Server {
+	s := &http.Server{
+		Handler:           h,
+		MaxHeaderBytes:    64 << 10,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		Protocols:         new(http.Protocols),
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}

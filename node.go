@@ -1,0 +1,150 @@
+package keyway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/lockfile"
+	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// Execution is one admitted run of a function: it holds its key, and has a
+// fencing token and a context that ends with its ownership.
+type Execution = worker.Execution
+
+// Node is this process's place in a cluster: it owns a share of the keys. Start
+// one with [Start]. Its methods may be called by any number of goroutines.
+type Node struct {
+	cfg Config
+	log *slog.Logger
+
+	lock     *lockfile.File
+	listener net.Listener
+	admin    net.Listener // nil for none
+	host     *offered.Host
+	members  *gossip.Cluster
+	store    closingStore
+	worker   *worker.Worker
+	handler  *handler
+	server   *worker.Server
+	web      *http.Server // of admin
+	client   *router.Client
+
+	serving sync.WaitGroup
+	failed  chan struct{} // closed when a server has ended, because of failure
+	failure error
+	once    sync.Once // guards failure
+
+	closing  sync.Once
+	closed   chan struct{} // closed when Close begins
+	closeErr error
+}
+
+// Start makes this process a node of its cluster: it joins gossip, opens the
+// store, takes requests, and waits until the node serves all keys that the ring
+// gives it. That takes about a second; one TTL (10 s) if somebody has died, or if
+// the store is empty or was started since, unless Config.NewCluster says that it
+// is new. ctx bounds only Start itself, whose error then says what it waited for.
+// The caller must call [Node.Close].
+func Start(ctx context.Context, cfg Config) (*Node, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, log: cfg.Logger, failed: make(chan struct{}), closed: make(chan struct{})}
+	if err := n.start(ctx); err != nil {
+		n.release()
+		return nil, err
+	}
+	return n, nil
+}
+
+// Do runs fn while it holds key, if this node owns it: no other execution of the
+// key runs at the same time, here or on another node. Callers of a key run in the
+// order in which they came. Do returns fn's error, or without having run it
+// ctx's cause or one of the errors of this package.
+func (n *Node) Do(ctx context.Context, key string, fn func(Execution) error) error {
+	return n.worker.Do(ctx, key, fn)
+}
+
+// Serve passes requests to h with their keys held, one request of a key at a time,
+// until ctx ends; then it closes the node as [Node.Close] does, and returns that
+// error. It returns earlier if the listener fails. h sees what worker.Worker.Handler
+// says; a handler that the node's own worker has made is taken as it is, and a nil
+// h is that of Config.
+func (n *Node) Serve(ctx context.Context, h http.Handler) error {
+	if h != nil {
+		n.handler.set(n.worker, h)
+	}
+	select {
+	case <-n.failed:
+		return n.failure
+	case <-n.closed:
+	case <-ctx.Done():
+	}
+	return n.Close(context.WithoutCancel(ctx))
+}
+
+// Close leaves the cluster: it hands the node's keys over, finishes what runs,
+// for up to Config.DrainTimeout or until ctx ends, and closes everything that
+// Start has opened. Its error says what still ran; the keys of that are free after
+// one TTL. Further calls wait for the first one and return its error.
+func (n *Node) Close(ctx context.Context) error {
+	n.closing.Do(func() {
+		close(n.closed)
+		n.closeErr = n.close(ctx)
+	})
+	return n.closeErr
+}
+
+// Owner returns the node that owns key, so far as this one knows, or an
+// [ErrUnavailable] if nobody is known to.
+func (n *Node) Owner(key string) (ring.Member, error) {
+	route, err := n.client.Owner(key)
+	if err == nil && route.Owner.Name == "" {
+		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", ErrUnavailable, key, route.Partition)
+	}
+	return route.Owner, err
+}
+
+// Worker returns the worker inside the node, for what Node does not have.
+func (n *Node) Worker() *worker.Worker { return n.worker }
+
+// Members returns the node's view of the cluster, also for a router.Router in
+// this process.
+func (n *Node) Members() gateway.Members { return n.members }
+
+// Addr returns the host:port that takes requests.
+func (n *Node) Addr() string { return n.listener.Addr().String() }
+
+// AdminAddr returns the host:port of Config.Admin, "" if there is none.
+func (n *Node) AdminAddr() string {
+	if n.admin == nil {
+		return ""
+	}
+	return n.admin.Addr().String()
+}
+
+// GossipAddr returns the host:port at which others can join the node.
+func (n *Node) GossipAddr() string { return n.members.Addr() }
+
+// fail notes that a server has ended.
+func (n *Node) fail(l net.Listener, err error) {
+	if errors.Is(err, http.ErrServerClosed) {
+		return
+	}
+	n.once.Do(func() {
+		n.failure = fmt.Errorf("keyway: the server on %s ended: %w", l.Addr(), err)
+		close(n.failed)
+	})
+}

@@ -1,0 +1,258 @@
+package keyway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/lockfile"
+	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/internal/process"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+const (
+	closeTimeout = 2 * time.Second // for what is left to do once the worker is drained
+	sayEvery     = 5 * time.Second // what a start still waits for
+	offerTimeout = 5 * time.Second // for a store, where none can be kept in memory
+)
+
+// closingStore is a store whose connections are the node's to close.
+type closingStore interface {
+	worker.Store
+	Close() error
+}
+
+// start does what Start says. What it has opened when it fails is for release.
+func (n *Node) start(ctx context.Context) error {
+	previous, err := n.lockFile()
+	if err != nil {
+		return err
+	}
+	if err := n.listen(); err != nil {
+		return err
+	}
+	if err := n.join(ctx); err != nil {
+		return fmt.Errorf("keyway: %w", err)
+	}
+	if err := n.openStore(ctx); err != nil {
+		return err
+	}
+	if err := n.startWorker(ctx, previous); err != nil {
+		return err
+	}
+	n.serve()
+	return n.await(ctx)
+}
+
+func (n *Node) lockFile() (previous []string, err error) {
+	previous, n.lock, err = lockfile.Lock(n.cfg.LockFile, lockfile.BootID())
+	if _, unusable := errors.AsType[*fs.PathError](err); unusable {
+		return nil, bad("Config.LockFile (--lock-file): %w", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keyway: Config.LockFile: %w", err)
+	}
+	return previous, nil
+}
+
+// listen opens what Config.Listen and Admin say, and completes the name.
+func (n *Node) listen() (err error) {
+	if n.listener = n.cfg.Listener; n.listener == nil {
+		addr := n.cfg.Listen
+		if addr == "" {
+			addr = "127.0.0.1:0"
+		}
+		if n.listener, err = process.Listen("listen", addr); err != nil {
+			return fmt.Errorf("keyway: Config.Listen: %w", err)
+		}
+	}
+	if n.cfg.Name == "" {
+		if n.cfg.Name, err = process.MachineName(n.listener.Addr()); err != nil {
+			return bad("%w: choose a name with Config.Name (--name)", err)
+		}
+	}
+	if n.cfg.Advertise, err = n.cfg.advertised(n.listener.Addr()); err != nil {
+		return err
+	}
+	if n.cfg.Admin != "" {
+		if n.admin, err = process.Listen("admin", n.cfg.Admin); err != nil {
+			return fmt.Errorf("keyway: Config.Admin: %w", err)
+		}
+	}
+	return nil
+}
+
+// join makes the node a member, and the host of a store if it has to be one.
+func (n *Node) join(ctx context.Context) (err error) {
+	if at := n.cfg.hostAt(); at != "" {
+		if n.cfg.Gossip == at {
+			n.cfg.Gossip = "127.0.0.1:0" // the host takes it, whoever that is
+		}
+		n.host, err = offered.StartHost(ctx, offered.HostConfig{
+			Name: n.cfg.Name, Addr: at, Settings: n.cfg.Settings, Keyring: n.cfg.GossipKeys, NewCluster: n.cfg.NewCluster, Logger: n.log,
+		})
+		if err != nil {
+			return err
+		}
+		if n.host.Hosts() && !n.cfg.NewCluster {
+			n.log.Warn("the store is new: nothing is served for one TTL, in which nodes that used another one end; Config.NewCluster skips that", "ttl", n.cfg.Settings.WithDefaults().TTL)
+		}
+	}
+	n.members, err = gossip.Start(ctx, gossip.Config{
+		Settings:  n.cfg.Settings,
+		Self:      ring.Member{Name: n.cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: n.cfg.Advertise, Link: true},
+		Bind:      n.cfg.Gossip,
+		Advertise: n.cfg.GossipAdvertise,
+		Seeds:     n.cfg.Join,
+		Keyring:   n.cfg.GossipKeys,
+		Logger:    n.log,
+	})
+	return err
+}
+
+// openStore opens the store at Config.Redis, or the one that a member offers.
+func (n *Node) openStore(ctx context.Context) error {
+	open := func(url string, known ring.StoreID) (*store.Store, error) {
+		settings := n.members.Settings()
+		settings.Store = known
+		return store.New(url, store.Config{Settings: settings, NewCluster: n.cfg.NewCluster, Logger: n.log})
+	}
+	if n.cfg.Redis != "" {
+		store, err := open(n.cfg.Redis, 0)
+		if err != nil {
+			return bad("Config.Redis (--redis): %w", err)
+		}
+		n.store = store
+		return nil
+	}
+	if !n.cfg.oneMachine() && !n.cfg.Offered {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, offerTimeout, bad("Config.Redis (--redis) is empty, and gossip reaches other machines: a store in the memory of a process is for one machine"))
+		defer cancel()
+	}
+	store, err := offered.Open(ctx, n.members, open, n.log)
+	if err != nil {
+		return fmt.Errorf("keyway: %s waited for a member that offers a store: start one at Config.Join, or set Config.Redis: %w", n.cfg.Name, err)
+	}
+	n.store = store
+	return nil
+}
+
+func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
+	config := n.cfg.Worker
+	config.Members, config.Store, config.Logger = n.members, n.store, n.log
+	config.Keys, config.OnPeers = n.cfg.Keys, n.members.AddSeeds
+	// The store that a process of this machine keeps was begun when it was started,
+	// so that its own quarantine is enough.
+	config.NewCluster = n.cfg.NewCluster || n.cfg.Redis == ""
+	if n.cfg.LockFile != "" {
+		config.Previous, config.PreviousApp, config.OnIncarnation = previous, n.cfg.Upstream != nil, n.lock.Write
+	}
+	if n.worker, err = worker.Start(ctx, config); err != nil {
+		return fmt.Errorf("keyway: %w", err)
+	}
+	n.handler = newHandler(n.worker.Unavailable())
+	switch {
+	case n.cfg.Handler != nil:
+		n.handler.set(n.worker, n.cfg.Handler)
+	case n.cfg.Upstream != nil:
+		sidecar, err := n.worker.Sidecar(n.cfg.Upstream)
+		if err != nil {
+			return bad("Config.Upstream (--upstream): %w", err)
+		}
+		n.handler.set(n.worker, sidecar)
+	}
+	n.client, err = router.NewClient(router.ClientConfig{Members: n.members, Logger: n.log})
+	return err
+}
+
+// serve takes requests.
+func (n *Node) serve() {
+	n.server = n.worker.NewServer(n.handler)
+	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
+	if n.admin != nil {
+		n.web = process.NewServer(gateway.NewAdmin(gateway.AdminConfig{Members: n.members, Ready: n.worker.Ready}), n.log)
+		n.serving.Go(func() { n.fail(n.admin, n.web.Serve(n.admin)) })
+	}
+}
+
+// await waits until the worker serves what the ring gives it, and says now and
+// then what it still waits for.
+func (n *Node) await(ctx context.Context) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, sayEvery)
+		err := n.worker.Await(wait)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil || errors.Is(err, ring.ErrSettings):
+			return fmt.Errorf("keyway: %s at %s is not ready: %w", n.cfg.Name, n.cfg.Advertise, err)
+		}
+		n.log.Warn("not ready yet", "error", err)
+	}
+}
+
+// close does what Close says.
+func (n *Node) close(ctx context.Context) error {
+	n.log.Info("leaving: handing the partitions over", "grace", n.cfg.DrainTimeout)
+	if n.host != nil {
+		n.host.Retire()
+	}
+	drain, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
+	defer cancel()
+	err := n.worker.Drain(drain)
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if shutdown := n.server.Shutdown(end); shutdown != nil && !errors.Is(shutdown, context.DeadlineExceeded) {
+		err = errors.Join(err, shutdown)
+	}
+	if leave := n.members.Leave(end); leave != nil {
+		n.log.Warn("cannot leave gossip: the others will notice", "error", leave)
+	}
+	n.release()
+	return err
+}
+
+// release closes what is open, in the opposite order of start.
+func (n *Node) release() {
+	if n.server != nil {
+		n.server.Close()
+	}
+	if n.web != nil {
+		n.web.Close()
+	}
+	if n.client != nil {
+		n.client.Close()
+	}
+	if n.worker != nil {
+		n.worker.Close()
+	}
+	if n.store != nil {
+		n.store.Close()
+	}
+	if n.members != nil {
+		n.members.Close()
+	}
+	if n.host != nil {
+		n.host.Close() // after the others: they use its store
+	}
+	if n.admin != nil {
+		n.admin.Close()
+	}
+	if n.listener != nil {
+		n.listener.Close()
+	}
+	n.serving.Wait()
+	if n.lock != nil {
+		n.lock.Close()
+	}
+}
