@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	clients = 6
+	clients = 12
 	keys    = 10
 	events  = 40 // of workers
 )
@@ -56,19 +57,22 @@ var counters = porcupine.Model{
 // run is a world and the history of what clients did in it.
 type run struct {
 	*world
-	historyMu sync.Mutex
+	batches, items atomic.Int64
+
+	historyMu sync.Mutex // guards what follows
 	history   []porcupine.Operation
+	pending   []porcupine.Operation // whose output is a *call
 }
 
 var errGivenUp = errors.New("the context ended before anything was written")
 
-// add adds one to a key's value, in an execution that holds it, and returns the
-// new value. An error means that nothing was written.
-func (r *run) add(x worker.Execution, key int) (int64, error) {
+// add adds to a key's value, in an execution that holds it, and returns the new
+// value. An error means that nothing was written.
+func (r *run) add(x worker.Execution, key, by int) (int64, error) {
 	if before := r.tokens[key].Swap(x.Token()); before >= x.Token() {
 		r.t.Errorf("%s: token %d after %d", x.Key(), x.Token(), before)
 	}
-	n := r.values[key].Load() + 1
+	n := r.values[key].Load() + int64(by)
 	if !r.work(x.Context()) {
 		return 0, errGivenUp
 	}
@@ -76,7 +80,7 @@ func (r *run) add(x worker.Execution, key int) (int64, error) {
 	return n, nil
 }
 
-// work takes up to 20 ms of the bubble's time, now and then. While w.long is
+// work takes up to 40 ms of the bubble's time, now and then. While w.long is
 // set it often takes as long as it may: until its context ends, and then what
 // an execution has after that. Or it gives up then, for which it reports false.
 func (w *world) work(ctx context.Context) bool {
@@ -89,20 +93,30 @@ func (w *world) work(ctx context.Context) bool {
 			time.Sleep(time.Duration(rand.Int64N(int64(ttl * 14 / 100)))) // it is cancelled at 0.8, and has until 0.95
 		case <-time.After(time.Duration(rand.Int64N(int64(2 * ttl)))):
 		}
-	} else if rand.IntN(4) == 0 {
-		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+	} else if rand.IntN(2) == 0 {
+		time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond)
 	}
 	return true
 }
 
-// ways are the calls that add one at a worker. They report whether one was
-// added; an error without that means that it was not.
+// ways are the calls at a worker that add one, or read. An error means that
+// nothing was written, unless it is a [*pending].
 var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n int64, err error){
 	"Do": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
 		err = at.Do(ctx, keyName(key), func(x worker.Execution) error {
-			n, err = r.add(x, key)
+			n, err = r.add(x, key, 1)
 			return err
 		})
+		return n, err
+	},
+	"Batch": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
+		c := &call{key: key}
+		n, err = at.batcher.Do(ctx, keyName(key), c)
+		if errors.Is(err, worker.ErrMayHaveRun) {
+			err = &pending{c, err}
+		} else if wrote := c.wrote.Load(); wrote != n {
+			r.t.Errorf("%s: a batch wrote %d for a call that got %d, %v", keyName(key), wrote, n, err)
+		}
 		return n, err
 	},
 	read: func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
@@ -118,6 +132,37 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 		}
 		return n, err
 	},
+}
+
+// call is one item of a batch.
+type call struct {
+	key   int
+	wrote atomic.Int64 // the value that the batch wrote for it, once it has
+}
+
+// pending is the error of a call that may have run, or may run yet.
+type pending struct {
+	*call
+	error
+}
+
+func (p *pending) Unwrap() error { return p.error }
+
+// batch adds one for each of the items.
+func (r *run) batch(x worker.Execution, items []*worker.Item[*call, int64]) error {
+	r.batches.Add(1)
+	r.items.Add(int64(len(items)))
+	last, err := r.add(x, items[0].In.key, len(items))
+	if err != nil {
+		return err
+	}
+	for i, item := range items {
+		item.Out = last - int64(len(items)-1-i)
+		if !item.In.wrote.CompareAndSwap(0, item.Out) {
+			r.t.Errorf("%s: a call is in two batches", x.Key())
+		}
+	}
+	return nil
 }
 
 // at calls one worker after the other until one takes the call.
@@ -144,7 +189,7 @@ func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan st
 		select {
 		case <-done:
 			return
-		case <-time.After(time.Duration(random.IntN(200)) * time.Millisecond):
+		case <-time.After(time.Duration(random.IntN(3)*random.IntN(150)) * time.Millisecond):
 		}
 		in := input{key: random.IntN(keys), way: offered[random.IntN(len(offered))]}
 		if random.IntN(2) == 0 {
@@ -157,15 +202,19 @@ func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan st
 		op := porcupine.Operation{ClientId: id, Input: in, Call: r.clock.Add(1)}
 		n, err := r.at(ctx, in)
 		op.Return, op.Output = r.clock.Add(1), n
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errGivenUp) {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errGivenUp) && !errors.Is(err, worker.ErrOwnershipLost) {
 			r.t.Errorf("%+v: %v", in, err)
 		}
 		cancel()
-		if err != nil {
-			continue
-		}
+		p, unknown := errors.AsType[*pending](err)
 		r.historyMu.Lock()
-		r.history = append(r.history, op)
+		switch {
+		case unknown:
+			op.Output = p.call
+			r.pending = append(r.pending, op)
+		case err == nil:
+			r.history = append(r.history, op)
+		}
 		r.historyMu.Unlock()
 	}
 }
@@ -174,7 +223,7 @@ func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan st
 // their store and callers leave, are as if each had happened at one moment
 // between its call and its return, and those that failed had not happened.
 func TestKeys(t *testing.T) {
-	for _, offered := range [][]string{{"Do", read}} {
+	for _, offered := range [][]string{{"Do", read}, {"Do", "Batch", read}, {"Batch"}} {
 		t.Run(fmt.Sprint(offered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testKeys(t, offered) })
 		})
@@ -183,6 +232,12 @@ func TestKeys(t *testing.T) {
 
 func testKeys(t *testing.T, offered []string) {
 	r := &run{world: newWorld(t, keys)}
+	r.started = func(n *node) {
+		var err error
+		if n.batcher, err = worker.NewBatcher(n.Worker, worker.BatchConfig{MaxItems: 4}, r.batch); err != nil {
+			t.Error(err)
+		}
+	}
 	r.start()
 	r.start()
 	seed := rand.Uint64()
@@ -200,6 +255,16 @@ func testKeys(t *testing.T, offered []string) {
 		r.stop(n)
 	}
 
+	time.Sleep(3 * ttl) // until the last batch whose callers have left is over
+	for _, op := range r.pending {
+		op.Return = r.clock.Load()
+		if n := op.Output.(*call).wrote.Load(); n != 0 {
+			op.Output = n
+			r.history = append(r.history, op)
+		}
+	}
+
+	t.Logf("%d calls in %d batches, %d given up", r.items.Load(), r.batches.Load(), len(r.pending))
 	switch porcupine.CheckOperationsTimeout(counters, r.history, time.Minute) {
 	case porcupine.Ok:
 		t.Logf("%d operations of %d keys are linearizable", len(r.history), keys)

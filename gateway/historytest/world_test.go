@@ -25,11 +25,12 @@ const (
 // world is a cluster of workers that come and go, and the resource that their
 // executions read and write.
 type world struct {
-	t     *testing.T
-	hub   *hub.Hub
-	store *store.Memory
-	clock atomic.Int64 // orders calls and returns: a bubble's time stands still between them
-	long  atomic.Bool  // many executions take as long as they may
+	t       *testing.T
+	hub     *hub.Hub
+	store   *store.Memory
+	clock   atomic.Int64 // orders calls and returns: a bubble's time stands still between them
+	long    atomic.Bool  // many executions take as long as they may
+	started func(*node)  // is told of each worker before it serves
 
 	mu    sync.Mutex // guards what follows
 	here  []*node    // the one that has been there for the longest first
@@ -58,8 +59,9 @@ func newWorld(t *testing.T, keys int) *world {
 // node is a worker with its place among the members.
 type node struct {
 	*worker.Worker
-	member *hub.Handle
-	store  *farStore
+	batcher *worker.Batcher[*call, int64]
+	member  *hub.Handle
+	store   *farStore
 }
 
 // start adds a worker and waits until it serves.
@@ -79,6 +81,9 @@ func (w *world) start() *node {
 	})
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	if w.started != nil {
+		w.started(n)
 	}
 	for n.Serving() == 0 {
 		time.Sleep(10 * time.Millisecond) // of the bubble's clock
