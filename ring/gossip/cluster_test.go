@@ -292,13 +292,19 @@ func TestCrash(t *testing.T) {
 func TestLeave(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		all := b.startAll(10)
+		if err := all[8].Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
+			t.Errorf("Announce: %v", err)
+		}
+		if err := all[8].Leave(t.Context()); err != nil { // while that is on its way
+			t.Errorf("Leave: %v", err)
+		}
 		if err := all[9].Leave(t.Context()); err != nil {
 			t.Errorf("Leave: %v", err)
 		}
-		took := b.eventually(time.Second, "the leaver is gone", func() bool { return agree(all[:9], 9) })
+		took := b.eventually(time.Second, "the leavers are gone", func() bool { return agree(all[:8], 8) })
 		t.Logf("leave known by all after %v more", took)
 		if log := b.logs.String(); strings.Contains(log, "member lost") || !strings.Contains(log, "member left") {
-			t.Error("the leaver was taken for dead")
+			t.Error("a leaver was taken for dead")
 		}
 		for range 2 { // both end a Cluster that has ended
 			if err := all[9].Leave(t.Context()); err != nil {

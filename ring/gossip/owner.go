@@ -121,6 +121,9 @@ func (o *owner) do(r request) error {
 		return err
 	}
 	if next == o.self {
+		if r.wait > 0 { // it may have changed a moment ago
+			o.spread(r.wait)
+		}
 		return nil
 	}
 	o.self = next
