@@ -22,13 +22,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/examples/internal/local"
 	"github.com/keyway-go/keyway/examples/internal/postgres"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 )
 
-const orders = 200
+const orders = 100
 
 // next says which event leads from which state to which.
 var next = map[string]map[string]string{
@@ -39,7 +39,8 @@ var next = map[string]map[string]string{
 var errStale = errors.New("a later execution has written: this one came too late")
 
 type shop struct {
-	db *pgxpool.Pool
+	db    *pgxpool.Pool
+	nodes map[string]*keyway.Node
 
 	mu    sync.Mutex
 	calls map[string]int // of the courier and the bank, by order
@@ -80,40 +81,42 @@ func (s *shop) call(order string) {
 	s.mu.Unlock()
 }
 
-// event handles an event at node n, or wherever the order's owner is.
-func (s *shop) event(ctx context.Context, nodes []*local.Node, n int, order, event string) error {
+// event handles an event, first at some node, and if that says who owns the
+// order, there.
+func (s *shop) event(ctx context.Context, at *keyway.Node, order, event string) error {
 	for {
-		err := nodes[n%len(nodes)].Do(ctx, order, func(x worker.Execution) error {
+		err := at.Do(ctx, order, func(x keyway.Execution) error {
 			return s.handle(x.Context(), order, event, x.Token())
 		})
-		_, elsewhere := errors.AsType[*worker.NotOwnerError](err)
-		if !elsewhere && !errors.Is(err, worker.ErrUnavailable) || ctx.Err() != nil {
+		elsewhere, ok := errors.AsType[*keyway.NotOwnerError](err)
+		if !ok || ctx.Err() != nil {
 			return err
 		}
-		n++
+		at = s.nodes[elsewhere.Worker]
 	}
 }
 
 // day lets the events come: of each order first the payment, then what ends it,
 // twice at once. In the middle of it the second node leaves.
-func (s *shop) day(ctx context.Context, nodes []*local.Node) error {
+func (s *shop) day(ctx context.Context) error {
+	n1, n2 := s.nodes["n1"], s.nodes["n2"]
 	for i := range orders {
 		order := fmt.Sprintf("order-%d", i)
 		if _, err := s.db.Exec(ctx, "INSERT INTO keyway_orders VALUES ($1, 'new', 0)", order); err != nil {
 			return err
 		}
-		if err := s.event(ctx, nodes, i, order, "pay"); err != nil {
+		if err := s.event(ctx, n1, order, "pay"); err != nil {
 			return err
 		}
 		if i == orders/2 {
-			if err := nodes[1].Close(ctx); err != nil {
+			if err := n2.Close(ctx); err != nil {
 				return err
 			}
 		}
 		var wait sync.WaitGroup
 		errs := make([]error, 2)
 		for j, first := range rand.Perm(2) {
-			wait.Go(func() { errs[j] = s.event(ctx, nodes, j, order, []string{"ship", "cancel"}[first]) })
+			wait.Go(func() { errs[j] = s.event(ctx, []*keyway.Node{n1, n2}[j], order, []string{"ship", "cancel"}[first]) })
 		}
 		wait.Wait()
 		if err := errors.Join(errs...); err != nil {
@@ -169,13 +172,20 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := local.Start(ctx, 2)
+	meeting, err := local.Meeting()
 	if err != nil {
 		return err
 	}
-	defer nodes[0].Close(ctx)
-	s := &shop{db: db, calls: make(map[string]int)}
-	if err := s.day(ctx, nodes); err != nil {
+	s := &shop{db: db, nodes: make(map[string]*keyway.Node), calls: make(map[string]int)}
+	for _, name := range []string{"n1", "n2"} { // in life they are processes, on machines of their own
+		node, err := keyway.Start(ctx, keyway.Config{Name: name, Join: []string{meeting}, NewCluster: true})
+		if err != nil {
+			return err
+		}
+		defer node.Close(context.WithoutCancel(ctx))
+		s.nodes[name] = node
+	}
+	if err := s.day(ctx); err != nil {
 		return err
 	}
 	return s.report(ctx, stdout)

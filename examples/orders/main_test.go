@@ -16,7 +16,7 @@ func TestRun(t *testing.T) {
 	if errors.Is(err, postgres.ErrMissing) {
 		needs.Missing(t, err.Error())
 	}
-	want := regexp.MustCompile(`^200 orders: \d+ shipped, \d+ refunded, 0 both\na write with the token \d+, after one with \d+, was refused\n$`)
+	want := regexp.MustCompile(`^100 orders: \d+ shipped, \d+ refunded, 0 both\na write with the token \d+, after one with \d+, was refused\n$`)
 	if err != nil || !want.MatchString(out.String()) {
 		t.Errorf("%v, printed:\n%s", err, &out)
 	}

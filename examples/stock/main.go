@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/examples/internal/local"
 	"github.com/keyway-go/keyway/examples/internal/postgres"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -93,9 +94,9 @@ func measure(ctx context.Context, d time.Duration, buy func(ctx context.Context,
 	return float64(sold.Load()) / time.Since(began).Seconds(), errors.Join(errs...)
 }
 
-func (s *shop) day(ctx context.Context, w *worker.Worker, d time.Duration, stdout io.Writer) error {
+func (s *shop) day(ctx context.Context, node *keyway.Node, d time.Duration, stdout io.Writer) error {
 	single, err := measure(ctx, d, func(ctx context.Context, o order) error {
-		return w.Do(ctx, sku, func(x worker.Execution) error {
+		return node.Do(ctx, sku, func(x keyway.Execution) error {
 			return s.sell(x.Context(), x.Token(), []*worker.Item[order, int]{{In: o}})
 		})
 	})
@@ -104,7 +105,7 @@ func (s *shop) day(ctx context.Context, w *worker.Worker, d time.Duration, stdou
 	}
 	fmt.Fprintf(stdout, "with Do:    %6.0f sales/s\n", single)
 
-	batcher, err := worker.NewBatcher(w, worker.BatchConfig{}, func(x worker.Execution, items []*worker.Item[order, int]) error {
+	batcher, err := worker.NewBatcher(node.Worker(), worker.BatchConfig{}, func(x keyway.Execution, items []*worker.Item[order, int]) error {
 		s.batches.Add(1)
 		return s.sell(x.Context(), x.Token(), items)
 	})
@@ -150,12 +151,16 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := local.Start(ctx, 1)
+	meeting, err := local.Meeting()
 	if err != nil {
 		return err
 	}
-	defer nodes[0].Close(context.WithoutCancel(ctx))
-	return (&shop{db: db}).day(ctx, nodes[0].Worker, *d, stdout)
+	node, err := keyway.Start(ctx, keyway.Config{Join: []string{meeting}, NewCluster: true})
+	if err != nil {
+		return err
+	}
+	defer node.Close(context.WithoutCancel(ctx))
+	return (&shop{db: db}).day(ctx, node, *d, stdout)
 }
 
 func main() { os.Exit(cli.Main("stock", run)) }
