@@ -249,7 +249,8 @@ func (w *world) enter(c *caller) {
 
 func (w *world) settle(c *caller) {
 	if c.cancelled {
-		w.later(w.table.abandon(c.w))
+		next, _ := w.table.abandon(c.w)
+		w.later(next)
 		c.w, c.phase = nil, "ended"
 		return
 	}

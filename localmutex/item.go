@@ -12,7 +12,7 @@ import (
 //
 // An Item is for one LockItem at a time. It may be used for another one when
 // that has returned, and after Unlock if it got the key; but never again if it
-// returned the error of its context. It must not be copied after its first use.
+// returned the error of its context, or ErrWaited. It must not be copied after its first use.
 type Item struct {
 	// Value is the caller's, for the execution that takes the item along. It
 	// must not be changed while LockItem waits.

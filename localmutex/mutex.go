@@ -27,7 +27,7 @@ type Mutex struct {
 // Lock waits until it holds key. Callers that wait for one key get it in the
 // order in which they came. If ctx is done, Lock returns ctx.Err() and holds
 // nothing, even if the key is free. It returns [ErrQueueFull] at once if too
-// many callers wait.
+// many callers wait, and [ErrWaited] after the Queue's MaxWait.
 func (m *Mutex) Lock(ctx context.Context, key string) error {
 	_, err := m.table(key).Lock(ctx, key)
 	return err

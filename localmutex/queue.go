@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // Defaults of the zero fields of a [Queue].
@@ -12,13 +13,17 @@ const (
 	DefaultTotal  = 65536
 )
 
-// Queue bounds how many callers may wait, and counts them. The tables that
+// Queue bounds how many callers may wait, and how long, and counts them. The tables that
 // share one Queue share its Total. Set its fields before the first use. The
 // zero Queue has the defaults. With a negative field nobody may wait: a Lock
 // that would have to returns an error that says so.
 type Queue struct {
 	PerKey int // waiters for one key; 0 means DefaultPerKey
 	Total  int // waiters for all keys together; 0 means DefaultTotal
+
+	// MaxWait is how long a caller may wait for a key; 0 means for as long as
+	// its context allows. An item that was taken along waits no more.
+	MaxWait time.Duration
 
 	waiting atomic.Int64
 }
@@ -29,8 +34,8 @@ func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 // join counts one more waiter for a key that has perKey of them. It returns
 // ErrQueueFull if that is too many.
 func (q *Queue) join(perKey int) error {
-	if q.PerKey < 0 || q.Total < 0 {
-		return fmt.Errorf("localmutex: Queue has PerKey %d and Total %d, want 0 or more", q.PerKey, q.Total)
+	if q.PerKey < 0 || q.Total < 0 || q.MaxWait < 0 {
+		return fmt.Errorf("localmutex: Queue has PerKey %d, Total %d and MaxWait %v, want 0 or more", q.PerKey, q.Total, q.MaxWait)
 	}
 	if perKey >= cmp.Or(q.PerKey, DefaultPerKey) {
 		return ErrQueueFull
@@ -70,7 +75,30 @@ type waiter struct {
 	token      int64         // set when granted
 	item       *Item         // that the waiter belongs to; nil for a Lock
 	state      atomic.Int32  // one of the states above
+	timer      *time.Timer   // of the waiting caller alone; nil if it never had a limit
 	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal, or its item is finished
+}
+
+// limit returns a channel that receives when w has waited for that long; nil for a
+// wait without limit. Each waiter has a timer of its own, because a timer of one
+// testing/synctest bubble cannot serve another.
+func (w *waiter) limit(d time.Duration) <-chan time.Time {
+	switch {
+	case d == 0:
+		return nil
+	case w.timer == nil:
+		w.timer = time.NewTimer(d)
+	default:
+		w.timer.Reset(d)
+	}
+	return w.timer.C
+}
+
+// unlimit ends the limit, before w may be used by another caller.
+func (w *waiter) unlimit() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 }
 
 // wake wakes a chain of waiters. The table's lock need not be held: a waiter

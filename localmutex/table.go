@@ -22,6 +22,10 @@ var (
 	// ErrQueueFull means that as many callers wait as the table's Queue allows.
 	ErrQueueFull = errors.New("localmutex: too many callers wait")
 
+	// ErrWaited means that the caller waited for as long as the table's Queue
+	// allows.
+	ErrWaited = errors.New("localmutex: waited too long")
+
 	// ErrExhausted means that TryLock found the key free, but the table has no
 	// token left to grant it with. Lock waits instead.
 	ErrExhausted = errors.New("localmutex: no token left")
@@ -61,8 +65,8 @@ type Table struct {
 //
 // If ctx is done, Lock returns ctx.Err() and holds nothing, even if the key is
 // free or has just been granted. It returns [ErrClosed] if the table is closed
-// before the key was granted and noticed, and [ErrQueueFull] at once if too
-// many callers wait. While the table has no token left, callers wait for
+// before the key was granted and noticed, [ErrQueueFull] at once if too many
+// callers wait, and [ErrWaited] after the Queue's MaxWait. While the table has no token left, callers wait for
 // [Table.Advance].
 func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
 	return t.lock(ctx, key, nil)
@@ -77,15 +81,21 @@ func (t *Table) lock(ctx context.Context, key string, item *Item) (token int64, 
 	if w == nil {
 		return token, err
 	}
-	if done := ctx.Done(); done == nil {
-		<-w.woken
-	} else {
+	done, limit := ctx.Done(), w.limit(t.Queue.MaxWait)
+	for {
 		select {
 		case <-w.woken:
 		case <-done:
+		case <-limit:
+			if done := cmp.Or(ctx.Err(), ErrWaited); t.giveUp(w) {
+				return 0, done
+			}
+			limit = nil // it is about to be woken, or its item was taken along: it waits no more for the key
+			continue
 		}
+		w.unlimit()
+		return t.settle(w, ctx.Err())
 	}
-	return t.settle(w, ctx.Err())
 }
 
 // TryLock is Lock without waiting. It returns [ErrLocked] if the key is held
@@ -260,7 +270,7 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item) (*waiter, error)
 // with the error done.
 func (t *Table) settle(w *waiter, done error) (token int64, err error) {
 	if done != nil {
-		wake(t.abandon(w))
+		t.giveUp(w)
 		return 0, done
 	}
 	token = w.token // w may be reused once the key is taken and unlocked
@@ -273,9 +283,17 @@ func (t *Table) settle(w *waiter, done error) (token int64, err error) {
 	return 0, ErrClosed
 }
 
+// giveUp ends the wait of w. It reports whether w has waited, or has been granted
+// the key, until then.
+func (t *Table) giveUp(w *waiter) bool {
+	next, left := t.abandon(w)
+	wake(next)
+	return left
+}
+
 // abandon takes w out of its queue, or passes on what it has been granted. It
-// returns whom to wake.
-func (t *Table) abandon(w *waiter) (next *waiter) {
+// returns whom to wake, and whether it did either.
+func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := w.entry
@@ -284,12 +302,12 @@ func (t *Table) abandon(w *waiter) (next *waiter) {
 		e.remove(w)
 		t.Queue.leave()
 		t.recycleLocked(w)
-		return t.passLocked(e)
+		return t.passLocked(e), true
 	case granted:
 		e.holder, e.token = nil, 0
-		return t.passLocked(e)
+		return t.passLocked(e), true
 	}
-	return nil
+	return nil, false
 }
 
 // anyToken is no token.

@@ -33,6 +33,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.config.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
 	f.Duration(&o.config.AbandonedTimeout, "abandoned-timeout", defaults.AbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
 	f.Int(&o.config.QueuePerKey, "queue-per-key", defaults.QueuePerKey, 1, "`number` of requests that may wait for one key; more get 429")
+	f.Duration(&o.config.MaxWait, "max-wait", defaults.MaxWait, time.Millisecond, "`time` for which a request may wait for its key; then it gets 503")
 	f.Int(&o.config.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
 	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
 	f.Address(&o.admin, "admin", "", "`address` of /healthz, /readyz, /ring and /lookup; default none")

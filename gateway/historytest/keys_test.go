@@ -120,15 +120,15 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 		return n, err
 	},
 	read: func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
-		v, _, err := at.Share(ctx, keyName(key), "read", func(x worker.Execution) (any, error) {
+		v, _, err := worker.Share(ctx, at.Worker, keyName(key), "read", func(x worker.Execution) (int64, error) {
 			n := r.values[key].Load()
 			if !r.work(x.Context()) {
-				return nil, errGivenUp
+				return 0, errGivenUp
 			}
 			return n, nil
 		})
 		if err == nil {
-			n = v.(int64)
+			n = v
 		}
 		return n, err
 	},

@@ -27,10 +27,10 @@ func addHeld(baggage []string, key string) (string, error) {
 		return heldMember + "=" + hash, nil
 	}
 	rest, held := splitBaggage(baggage)
-	switch {
-	case slices.Contains(held, hash):
-		return "", fmt.Errorf("%w: %q", ErrNested, key)
-	case len(held) >= maxHeld:
+	if i := slices.Index(held, hash); i >= 0 {
+		return "", fmt.Errorf("%w: %q, number %d of the %d that are held along it (hashes %s)", ErrNested, key, i+1, len(held), strings.Join(held, ", "))
+	}
+	if len(held) >= maxHeld {
 		return "", fmt.Errorf("%w: %d keys are held along this chain of calls, the limit", ErrNested, len(held))
 	}
 	return joinBaggage(rest, append(held, hash)), nil
@@ -41,13 +41,8 @@ func addHeld(baggage []string, key string) (string, error) {
 // it fails with status 508 if it comes back to one of these keys.
 func Baggage(ctx context.Context, baggage []string) []string {
 	var chain []*runContext // the innermost first
-	for {
-		c, ok := ctx.Value(runContextKey{}).(*runContext)
-		if !ok {
-			break
-		}
+	for c := innermost(ctx); c != nil; c = innermost(c.parent) {
 		chain = append(chain, c)
-		ctx = c.parent
 	}
 	if len(chain) == 0 {
 		return baggage

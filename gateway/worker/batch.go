@@ -124,6 +124,11 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 	x, err := b.worker.admit(ctx, key, how)
 	leads := x.run != nil
 	if leads {
+		if chain := innermost(ctx); chain != nil && x.run.outer == nil {
+			var end func()
+			ctx, end = b.worker.graph.wait(ctx, chain, b.worker, key)
+			defer end()
+		}
 		go b.run(x, c)
 		select {
 		case <-c.done:
@@ -200,9 +205,14 @@ func (b *batch) leave() bool {
 	return true
 }
 
-// run runs the batch that first leads, with the key of x held, and frees that.
+// run runs the batch that first leads, with the key of x held, and frees that. A
+// call within an execution that holds the key already has a batch to itself: other
+// callers wait until that execution has ended.
 func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
-	x.run.parent = withoutExecutions(x.run.parent)
+	nested := x.run.outer != nil
+	if !nested {
+		x.run.parent = withoutExecutions(x.run.parent)
+	}
 	calls := append(make([]*call[In, Out], 0, 8), first)
 	var err error
 	returned := false
@@ -233,9 +243,11 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 		runtime.Gosched() // who comes back at once is in the queue before the next batch is put together
 		b.worker.release(x)
 	}()
-	runtime.Gosched() // who comes at the same time is in the queue
-	calls = b.gather(x, calls)
-	if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.run.part.table.Queued(x.key) == 0 {
+	if !nested {
+		runtime.Gosched() // who comes at the same time is in the queue
+		calls = b.gather(x, calls)
+	}
+	if !nested && b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.run.part.table.Queued(x.key) == 0 {
 		b.linger(x, b.cfg.MaxItems-len(calls))
 		calls = b.gather(x, calls)
 	}

@@ -20,9 +20,13 @@ type runContext struct {
 	baggage string          // that the request goes on with; "" for a call
 	client  context.Context // the caller's, if the execution outlives it; never changes once c is waited for
 	left    time.Time       // when the client was found to have left; guarded by part.mu
+	outer   *runContext     // whose key it is, if the execution runs within that one's
+	flight  *flight         // whose function the execution runs, or nil
+	born    uint64          // order among the contexts of the worker
 
 	mu     sync.Mutex // guards what follows
 	ended  bool
+	within int             // executions that run within this one and have not ended
 	inner  context.Context // nil until somebody waits for it
 	cancel context.CancelCauseFunc
 }
@@ -83,16 +87,18 @@ func (c *runContext) make() context.Context {
 	return c.inner
 }
 
-// end cancels c, because its execution has ended.
-func (c *runContext) end() {
+// end cancels c, because its execution has ended. It reports whether others run
+// within it yet, of which the last one frees the key.
+func (c *runContext) end() (busy bool) {
 	c.mu.Lock()
 	c.ended = true
-	cancel := c.cancel
+	cancel, busy := c.cancel, c.within > 0
 	c.mu.Unlock()
 	if cancel != nil {
 		c.part.untrack(c)
 		cancel(nil)
 	}
+	return busy
 }
 
 // clientLeft notes that the client has left.
@@ -125,6 +131,12 @@ func withoutExecutions(ctx context.Context) context.Context {
 	return detachedContext{rest}
 }
 
+// innermost returns the innermost execution's context that ctx belongs to, or nil.
+func innermost(ctx context.Context) *runContext {
+	c, _ := ctx.Value(runContextKey{}).(*runContext)
+	return c
+}
+
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("worker: the execution has ended"))
@@ -134,8 +146,8 @@ var endedContext = func() context.Context {
 // TokenFrom returns the fencing token of the innermost execution that ctx
 // belongs to.
 func TokenFrom(ctx context.Context) (token int64, ok bool) {
-	c, ok := ctx.Value(runContextKey{}).(*runContext)
-	if !ok {
+	c := innermost(ctx)
+	if c == nil {
 		return 0, false
 	}
 	return c.token, true

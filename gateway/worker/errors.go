@@ -20,6 +20,14 @@ var (
 	ErrUnavailable = gateway.ErrUnavailable
 	// ErrBusy means that too many requests wait for the key, or in all.
 	ErrBusy = gateway.ErrBusy
+	// ErrHeld means that another execution holds the key that was to be had
+	// without waiting, or that others wait for it.
+	ErrHeld = errors.New("worker: the key is held")
+	// ErrWaited means that a call or request waited for as long as Config.MaxWait
+	// allows.
+	ErrWaited = errors.New("worker: waited too long")
+	// ErrDeadlock is what every [DeadlockError] is.
+	ErrDeadlock = errors.New("worker: deadlock")
 	// ErrMayHaveRun is wrapped by every error after which the call may have run.
 	ErrMayHaveRun = gateway.ErrMayHaveRun
 	// ErrNested means that a request over HTTP is for a key that the chain of
@@ -65,6 +73,23 @@ func (e *UnownedError) Error() string {
 		left = fmt.Sprintf(" (%v left)", e.Wait.Round(100*time.Millisecond))
 	}
 	return fmt.Sprintf("worker: nobody serves key %q (partition %d): %s%s", e.Key, e.Partition, e.waiting, left)
+}
+
+// DeadlockError is the error of a call within an execution that waits for a key
+// whose holder waits, directly or through others, for that execution's: of those
+// that would wait for each other for ever it is the one whose outermost execution
+// began last. It is an [ErrDeadlock]. The call did not start; tried again once the
+// execution has ended, it finds the others gone on.
+type DeadlockError struct {
+	Held string // the key that the execution holds and another waits for
+	Key  string // the key that the call waits for
+}
+
+// Is makes the error an [ErrDeadlock].
+func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
+
+func (e *DeadlockError) Error() string {
+	return fmt.Sprintf("worker: deadlock: an execution that holds key %q waits for key %q, whose holder waits for the former: let it end and try again, or ask for keys in one order", e.Held, e.Key)
 }
 
 // PanicError is a panic of a function that ran for several callers, on none of

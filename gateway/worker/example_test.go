@@ -58,7 +58,7 @@ func ExampleWorker_Do() {
 }
 
 // Reads of a key that arrive together run once.
-func ExampleWorker_Share() {
+func ExampleShare() {
 	ctx := context.Background()
 	owner, members, err := startWorker(ctx, "127.0.0.1:8000")
 	if err != nil {
@@ -67,7 +67,7 @@ func ExampleWorker_Share() {
 	defer members.Close()
 	defer owner.Close()
 
-	balance, _, err := owner.Share(ctx, "account-7", "balance", func(x worker.Execution) (any, error) {
+	balance, _, err := worker.Share(ctx, owner, "account-7", "balance", func(x worker.Execution) (int, error) {
 		return 100, nil
 	})
 	fmt.Println(balance, err)

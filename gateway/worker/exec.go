@@ -47,7 +47,10 @@ func (x Execution) Context() context.Context {
 		return endedContext
 	}
 	if r.ctx == nil {
-		r.ctx = &runContext{parent: r.parent, part: r.part, cancels: r.cancels, key: x.key, token: x.token}
+		r.ctx = &runContext{
+			parent: r.parent, part: r.part, cancels: r.cancels, key: x.key, token: x.token,
+			outer: r.outer, flight: r.flight, born: r.part.worker.births.Add(1),
+		}
 	}
 	return r.ctx
 }
@@ -67,7 +70,9 @@ func (x Execution) detach() {
 type run struct {
 	part    *partition
 	parent  context.Context
-	cancels uint64 // part.cancels when the key was asked for
+	cancels uint64      // part.cancels when the key was asked for
+	outer   *runContext // within which the execution runs, if it does not hold the key by itself
+	flight  *flight     // whose function it runs, or nil
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -80,27 +85,30 @@ func (r *run) ask(life uint64) bool {
 	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
 }
 
-// end ends the execution of that life, and its context, if there is one.
-func (r *run) end(life uint64) {
+// end ends the execution of that life, and its context, if there is one. It
+// reports whether others run within it yet.
+func (r *run) end(life uint64) (busy bool) {
 	if r.state.Load() == life && r.state.CompareAndSwap(life, life+2) {
-		return
+		return false
 	}
 	r.mu.Lock()
 	r.state.Store(life + 2)
 	ctx := r.ctx
 	r.ctx = nil
 	r.mu.Unlock()
-	ctx.end()
+	return ctx.end()
 }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
 
 // Do runs fn while it holds key: no other execution of the key runs at the
 // same time, here or on another worker (see docs/guarantees.md for the
-// conditions). Callers of one key run in the order in which they came. Do
+// conditions). Callers of one key run in the order in which they came. Within an
+// execution, that is with its context, a call for the key that it holds runs at
+// once as a part of it, with the same token. Do
 // returns fn's error, or without having run it: ctx's cause, an error that
-// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrNested] or
-// [ErrUnavailable], or a [*NotOwnerError]. While no live worker owns the key it
+// wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrWaited] or
+// [ErrUnavailable], a [*DeadlockError] or a [*NotOwnerError]. While no live worker owns the key it
 // waits, for at most Config.MaxWait: then the error is an [*UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
 	x, err := w.admit(ctx, key, asking{call: true})
@@ -109,6 +117,37 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 	}
 	defer w.release(x)
 	return fn(x)
+}
+
+// TryDo is [Worker.Do] for a caller that does not wait: it returns an error that
+// wraps [ErrHeld] if another execution holds key, or others wait for it, a
+// [*NotOwnerError] or [*UnownedError] if this worker does not serve key, and one
+// that wraps [ErrUnavailable] if it admits nothing.
+func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
+	x, err := w.admit(ctx, key, asking{call: true, try: true})
+	if err != nil {
+		return err
+	}
+	defer w.release(x)
+	return fn(x)
+}
+
+// refuseTry returns the error of a caller that would have to wait because of err.
+func (w *Worker) refuseTry(p *partition, key string, err error) error {
+	switch {
+	case errors.Is(err, localmutex.ErrLocked):
+		return fmt.Errorf("%w: %q", ErrHeld, key)
+	case errors.Is(err, localmutex.ErrClosed):
+		return p.elsewhere(key)
+	case errors.Is(err, ErrUnavailable):
+		return w.unconfirmed(key)
+	}
+	return fmt.Errorf("%w for key %q: partition %d is between two epochs; try again", ErrUnavailable, key, p.number)
+}
+
+// unconfirmed says that nothing may start without the session.
+func (w *Worker) unconfirmed(key string) error {
+	return fmt.Errorf("%w for key %q: the session of worker %s is not confirmed by the store", ErrUnavailable, key, w.name)
 }
 
 // waits bounds how many requests of one origin wait for their keys.
@@ -121,6 +160,7 @@ type waits interface {
 // asking is how a caller asks for a key.
 type asking struct {
 	call  bool             // a call of this program, which cannot be sent elsewhere; not a request
+	try   bool             // without waiting
 	epoch int64            // the highest that the caller knows for the key's partition, or 0
 	share waits            // bounds the waiting; nil for no bound but the worker's own
 	item  *localmutex.Item // what the holder of the key may take along, or nil
@@ -147,6 +187,12 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 		err = w.confirm(p, key, token, cancels)
 	}
 	if err != nil {
+		if x, nested, err := w.nest(ctx, key, how.call); nested {
+			return x, err
+		}
+		if how.try {
+			return Execution{}, w.refuseTry(p, key, err)
+		}
 		token, cancels, err = w.admitSlowly(ctx, p, key, how, err)
 		if token == 0 {
 			return Execution{}, err
@@ -194,24 +240,30 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 		}
 		defer how.share.EndWait()
 	}
-	for {
+	if c := innermost(ctx); c != nil {
+		var end func()
+		ctx, end = w.graph.wait(ctx, c, w, key)
+		defer end()
+	}
+	limit, waited := time.Now().Add(w.cfg.MaxWait), false
+	for ; ; waited = true {
 		switch {
 		case errors.Is(err, localmutex.ErrClosed):
-			if err := p.awaitOwnership(ctx, key, how.epoch, how.call); err != nil {
+			waited = true
+			if err := p.awaitOwnership(ctx, key, how, limit); err != nil {
 				return 0, 0, err
 			}
-		case errors.Is(err, ErrUnavailable):
-			return 0, 0, err
-		case w.holds(ctx, key):
-			return 0, 0, fmt.Errorf("%w: %q", ErrNested, key)
-		case !w.admits(time.Now()):
-			return 0, 0, ErrUnavailable
+		case errors.Is(err, ErrUnavailable), !w.admits(time.Now()):
+			return 0, 0, w.unconfirmed(key)
 		}
 		cancels = p.cancels.Load()
-		if how.item == nil {
-			token, err = p.table.Lock(ctx, key)
-		} else {
+		switch {
+		case how.item != nil:
 			token, err = p.table.LockItem(ctx, key, how.item)
+		case waited: // for a part of what the table itself allows
+			token, err = p.lockUntil(ctx, key, limit)
+		default:
+			token, err = p.table.Lock(ctx, key)
 		}
 		if token != 0 {
 			err = w.confirm(p, key, token, cancels)
@@ -221,30 +273,35 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 			return token, cancels, nil
 		case errors.Is(err, localmutex.ErrQueueFull):
 			return 0, 0, fmt.Errorf("%w for key %q: %w", ErrBusy, key, err)
+		case ctx.Err() != nil:
+			return 0, 0, context.Cause(ctx)
+		case errors.Is(err, localmutex.ErrWaited):
+			return 0, 0, fmt.Errorf("%w: %v for key %q, for which %d others wait: try again later", ErrWaited, w.cfg.MaxWait, key, p.table.Queued(key))
+		case errors.Is(err, ErrUnavailable):
+			return 0, 0, w.unconfirmed(key)
 		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):
 			return 0, 0, err
 		}
 	}
 }
 
-// holds reports whether an execution that ctx belongs to holds key at w.
-func (w *Worker) holds(ctx context.Context, key string) bool {
-	for {
-		c, ok := ctx.Value(runContextKey{}).(*runContext)
-		if !ok {
-			return false
-		}
-		if c.part.worker == w && c.key == key {
-			return true
-		}
-		ctx = c.parent
+// lockUntil is the table's Lock with a limit of its own.
+func (p *partition) lockUntil(ctx context.Context, key string, limit time.Time) (token int64, err error) {
+	limited, cancel := context.WithDeadlineCause(ctx, limit, localmutex.ErrWaited)
+	defer cancel()
+	token, err = p.table.Lock(limited, key)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = context.Cause(limited)
 	}
+	return token, err
 }
 
 func (w *Worker) release(x Execution) {
-	r, p := x.run, x.run.part
-	r.end(x.life)
-	r.parent, r.part = nil, nil
+	r, p, outer := x.run, x.run.part, x.run.outer
+	busy := r.end(x.life)
+	r.parent, r.part, r.outer, r.flight = nil, nil, nil, nil
 	runs.Put(r)
-	p.unlock(x.key, x.token)
+	if !busy {
+		p.free(x.key, x.token, outer)
+	}
 }

@@ -3,56 +3,170 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"runtime/debug"
 	"sync"
-
-	"golang.org/x/sync/singleflight"
+	"time"
 )
 
 // errGoexit is what the callers of a shared function get when it calls
 // runtime.Goexit instead of returning.
 var errGoexit = errors.New("worker: the shared function called runtime.Goexit")
 
-// flights merges equal calls that run at the same time. Unlike a bare
-// singleflight.Group each caller keeps its own context, the call's context
-// ends when the last caller has left, and a panic comes back to the callers.
+// flights merges equal calls that run at the same time. Each caller keeps its own
+// context, the function's context ends when the last caller has left, and a panic
+// comes back to the callers.
 type flights struct {
-	group singleflight.Group
-
-	mu      sync.Mutex // guards running and callers, and keeps them in step with group
-	running map[string]*flight
+	mu      sync.Mutex // guards running, and what the flights say it does
+	running map[flightID]*flight
 }
 
+// flightID is what calls have in common that are merged.
+type flightID struct {
+	key, op string
+	result  reflect.Type
+}
+
+// flight is one run of a function for several callers.
 type flight struct {
-	id      string
-	callers int
+	id      flightID
 	cancels uint64 // partition.cancels when it began
 	ctx     context.Context
 	cancel  context.CancelFunc
+
+	callers int  // that wait; guarded by flights.mu, as the next three
+	joined  bool // by a second caller
+	begun   bool // the function runs or has run
+	apart   bool // it runs within what its first caller holds, so that its result is that one's alone
+
+	done     chan struct{} // closed when what follows is set
+	result   any
+	err      error
+	panicked *PanicError
 }
 
-// await waits for the flight's result, as long as ctx lets it.
-func (f *flights) await(ctx context.Context, fl *flight, done <-chan singleflight.Result) (v any, shared bool, err error) {
-	defer f.leave(fl)
+// join joins the flight of these calls, or begins one, for which it reports
+// first. It joins none that Do would not begin now: the lease is compared, and
+// then what cancels, as in confirm.
+func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any, error)) (fl *flight, first bool) {
+	f, p := &w.flights, &w.parts[w.settings.Ring.Partition(id.key)]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl = f.running[id]
+	if fl != nil && !(w.admits(time.Now()) && p.cancels.Load() == fl.cancels) {
+		f.forgetLocked(fl)
+		fl = nil
+	}
+	if first = fl == nil; first {
+		fl = &flight{id: id, cancels: p.cancels.Load(), done: make(chan struct{})}
+		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
+		if f.running == nil {
+			f.running = make(map[flightID]*flight)
+		}
+		f.running[id] = fl
+		go w.fly(fl, fn)
+	}
+	fl.callers++
+	fl.joined = !first
+	return fl, first
+}
+
+// fly runs a flight's function with the key held.
+func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) {
+	f := &w.flights
+	defer close(fl.done)
+	defer fl.cancel()
+	defer f.forget(fl)
+	fl.err = errGoexit
+	defer func() {
+		if r := recover(); r != nil {
+			fl.panicked = &PanicError{Value: r, Stack: debug.Stack()}
+		}
+	}()
+	fl.err = w.Do(fl.ctx, fl.id.key, func(x Execution) (err error) {
+		defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
+		if !f.begin(fl) {
+			return context.Cause(fl.ctx)
+		}
+		x.run.flight = fl
+		fl.result, err = fn(x)
+		return err
+	})
+}
+
+// begin notes that the function runs from now on, unless nobody waits for it.
+func (f *flights) begin(fl *flight) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fl.begun = fl.callers > 0
+	return fl.begun
+}
+
+// await waits for the flight's result, as long as ctx lets it, and limit if that
+// is not 0. again says that the caller, which was not the first, has to call anew:
+// the outcome comes of what another caller holds.
+func (w *Worker) await(ctx context.Context, fl *flight, limit time.Duration) (v any, shared, again bool, err error) {
+	var timeout <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		timeout = timer.C
+		if c := innermost(ctx); c != nil {
+			var end func()
+			ctx, end = w.graph.wait(ctx, c, w, fl.id.key)
+			defer end()
+		}
+	}
 	select {
 	case <-ctx.Done():
-		return nil, false, context.Cause(ctx)
-	case r := <-done:
-		if p, ok := r.Err.(*PanicError); ok {
-			p.raise()
+		err = context.Cause(ctx)
+	case <-timeout:
+		err = fmt.Errorf("%w: %v for what others have asked of key %q", ErrWaited, limit, fl.id.key)
+	case <-fl.done:
+		shared, again = w.flights.outcome(fl)
+		if again = again && limit > 0; !again && fl.panicked != nil {
+			fl.panicked.raise()
 		}
-		return r.Val, r.Shared, r.Err
+		return fl.result, shared, again, fl.err
 	}
+	if w.flights.leave(fl) {
+		err = fmt.Errorf("%w: %w", err, ErrMayHaveRun)
+	}
+	return nil, false, false, err
 }
 
-// leave takes a caller off the flight. The last one ends it.
-func (f *flights) leave(fl *flight) {
+// outcome says of a flight that is done whether others had joined it, and whether
+// what came of it is its first caller's alone.
+func (f *flights) outcome(fl *flight) (shared, apart bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fl.joined, fl.apart || !fl.begun && errors.Is(fl.err, ErrDeadlock)
+}
+
+// leave takes a caller off a flight that is not done, and reports whether the
+// function may run all the same. The last one ends it.
+func (f *flights) leave(fl *flight) (mayRun bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fl.callers--
 	if fl.callers == 0 {
 		f.forgetLocked(fl)
 		fl.cancel()
+	}
+	return fl.begun || fl.callers > 0
+}
+
+// part keeps apart the flights whose functions run along ctx, up to the execution
+// of c: they use what their first callers hold, in the midst of what these do.
+func (f *flights) part(ctx context.Context, c *runContext) {
+	for inner := innermost(ctx); inner != c; inner = innermost(inner.parent) {
+		if fl := inner.flight; fl != nil {
+			f.mu.Lock()
+			fl.apart = true
+			f.forgetLocked(fl)
+			f.mu.Unlock()
+		}
 	}
 }
 
@@ -66,25 +180,5 @@ func (f *flights) forget(fl *flight) {
 func (f *flights) forgetLocked(fl *flight) {
 	if f.running[fl.id] == fl {
 		delete(f.running, fl.id)
-		f.group.Forget(fl.id)
 	}
-}
-
-// guard runs fn on a goroutine of its own, so that neither a panic nor a
-// Goexit in it reaches singleflight, which would end the process or leave the
-// callers waiting.
-func guard(fn func() (any, error)) (v any, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		err = errGoexit
-		defer func() {
-			if r := recover(); r != nil {
-				err = &PanicError{Value: r, Stack: debug.Stack()}
-			}
-		}()
-		v, err = fn()
-	}()
-	<-done
-	return v, err
 }

@@ -169,6 +169,8 @@ func refuse(rw http.ResponseWriter, err error) {
 	switch {
 	case refusal != nil:
 		status = hop.WriteRefusal(rw.Header(), refusal)
+	case errors.Is(err, ErrWaited), errors.Is(err, ErrDeadlock):
+		rw.Header().Set("Retry-After", "1")
 	case errors.Is(err, ErrNested):
 		status = http.StatusLoopDetected
 	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):

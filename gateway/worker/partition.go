@@ -89,6 +89,16 @@ func (p *partition) abandoned(now time.Time, timeout time.Duration) (list []*run
 	return list
 }
 
+// free frees key when an execution and those that ran within it have ended. If it
+// ran within another one itself, that goes on to hold key.
+func (p *partition) free(key string, token int64, outer *runContext) {
+	if outer != nil {
+		outer.leave()
+		return
+	}
+	p.unlock(key, token)
+}
+
 // unlock ends an execution, and tells the shell if the partition was moved
 // away while it ran.
 func (p *partition) unlock(key string, token int64) {
@@ -132,25 +142,24 @@ func (p *partition) change() <-chan struct{} {
 	return p.changed
 }
 
-// awaitOwnership waits for the partition to open. A patient caller is a call of
-// this program: it waits for as long as MaxWait allows while no other live worker
-// owns the partition. Any other is a request that can be sent elsewhere: it waits
-// for AwaitTimeout where the partition is about to open here. epoch is the highest
-// that the caller has been told of. It returns a *NotOwnerError or *UnownedError
+// awaitOwnership waits for the partition to open. A call is one of
+// this program: it waits until limit while no other live worker owns the
+// partition. Any other is a request that can be sent elsewhere: it waits for
+// AwaitTimeout where the partition is about to open here. It returns a *NotOwnerError or *UnownedError
 // for key.
-func (p *partition) awaitOwnership(ctx context.Context, key string, epoch int64, patient bool) error {
+func (p *partition) awaitOwnership(ctx context.Context, key string, how asking, limit time.Time) error {
 	w := p.worker
 	if w.awaiting.Add(1) > int64(w.cfg.MaxAwaiting) {
 		w.awaiting.Add(-1)
 		return fmt.Errorf("%w for partition %d to arrive", ErrBusy, p.number)
 	}
 	defer w.awaiting.Add(-1)
-	patience := w.cfg.AwaitTimeout
-	if patient {
-		patience = w.cfg.MaxWait
+	patience := time.Until(limit)
+	if !how.call {
+		patience = min(patience, w.cfg.AwaitTimeout)
 	}
-	limit := time.NewTimer(patience)
-	defer limit.Stop()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
 	for {
 		changed := p.change()
 		switch {
@@ -158,17 +167,17 @@ func (p *partition) awaitOwnership(ctx context.Context, key string, epoch int64,
 			return p.elsewhere(key)
 		case p.open.Load():
 			return nil
-		case patient && p.owned():
+		case how.call && p.owned():
 			return p.elsewhere(key)
-		case !patient && !p.expected(epoch):
+		case !how.call && !p.expected(how.epoch):
 			return p.elsewhere(key)
 		}
 		select {
 		case <-changed:
-		case <-limit.C:
+		case <-timeout.C:
 			return p.elsewhere(key)
 		case <-ctx.Done():
-			if patient {
+			if how.call {
 				return fmt.Errorf("%w: %w", context.Cause(ctx), p.elsewhere(key))
 			}
 			return context.Cause(ctx)

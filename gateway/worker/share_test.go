@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,7 @@ func TestShareRunsOnce(t *testing.T) {
 		w.AwaitServing(t, 16)
 		var runs atomic.Int32
 		release := make(chan struct{})
-		read := func(worker.Execution) (any, error) {
+		read := func(worker.Execution) (string, error) {
 			runs.Add(1)
 			<-release
 			return "value", nil
@@ -28,7 +29,7 @@ func TestShareRunsOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				v, shared, err := w.Share(t.Context(), "k", "read", read)
+				v, shared, err := worker.Share(t.Context(), w.Worker, "k", "read", read)
 				if v != "value" || !shared || err != nil {
 					t.Errorf("Share: %v, %v, %v", v, shared, err)
 				}
@@ -36,7 +37,7 @@ func TestShareRunsOnce(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		wg.Go(func() {
-			if _, _, err := w.Share(ctx, "k", "read", read); !errors.Is(err, context.Canceled) {
+			if _, _, err := worker.Share(ctx, w.Worker, "k", "read", read); !errors.Is(err, context.Canceled) {
 				t.Errorf("a caller that left: %v", err)
 			}
 		})
@@ -48,7 +49,7 @@ func TestShareRunsOnce(t *testing.T) {
 		if n := runs.Load(); n != 1 {
 			t.Errorf("%d runs, want 1", n)
 		}
-		_, shared, err := w.Share(t.Context(), "k", "read", read)
+		_, shared, err := worker.Share(t.Context(), w.Worker, "k", "read", read)
 		if shared || err != nil || runs.Load() != 2 {
 			t.Errorf("a later call: shared %v, %v, %d runs", shared, err, runs.Load())
 		}
@@ -66,10 +67,10 @@ func TestShareOfNobodyIsCancelled(t *testing.T) {
 			synctest.Wait()
 			cancel()
 		}()
-		_, _, err := w.Share(ctx, "k", "read", func(x worker.Execution) (any, error) {
+		_, _, err := worker.Share(ctx, w.Worker, "k", "read", func(x worker.Execution) (string, error) {
 			defer close(ended)
 			<-x.Context().Done()
-			return nil, nil
+			return "", nil
 		})
 		if !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -92,7 +93,7 @@ func TestSharePanicComesBack(t *testing.T) {
 						t.Errorf("recovered %v", p)
 					}
 				}()
-				_, _, _ = w.Share(t.Context(), "k", "read", func(worker.Execution) (any, error) { panic("boom") })
+				_, _, _ = worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (string, error) { panic("boom") })
 			})
 		}
 		wg.Wait()
@@ -111,12 +112,12 @@ func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 		w.AwaitServing(t, 1)
 		var value int64
 		read := func() int64 {
-			v, _, err := w.Share(t.Context(), "k", "read", func(worker.Execution) (any, error) { return value, nil })
+			v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (int64, error) { return value, nil })
 			if err != nil {
 				t.Error(err)
 				return -1
 			}
-			return v.(int64)
+			return v
 		}
 		var wg sync.WaitGroup
 		for range 4 {
@@ -139,59 +140,69 @@ func TestTrapShareIsNoOlderThanItsCall(t *testing.T) {
 	})
 }
 
-// A holder that shares a read of its own key would wait for itself, also when
-// it would join others.
+// A holder that shares a read of its own key runs it at once and for itself, also
+// where others wait to share it.
 func TestShareNested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
-		read := func(worker.Execution) (any, error) { return "value", nil }
+		value := "old"
+		read := func(x worker.Execution) (string, error) { return fmt.Sprint(value, x.Token()), nil }
 		var wg sync.WaitGroup
 		err := w.Do(t.Context(), "k", func(x worker.Execution) error {
 			wg.Go(func() {
-				if v, _, err := w.Share(t.Context(), "k", "read", read); v != "value" || err != nil {
+				if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", read); v != fmt.Sprint("new", x.Token()+1) || err != nil {
 					t.Errorf("the one outside: %v, %v", v, err)
 				}
 			})
 			synctest.Wait()
-			_, _, err := w.Share(x.Context(), "k", "read", read)
+			v, shared, err := worker.Share(x.Context(), w.Worker, "k", "read", read)
+			if v != fmt.Sprint("old", x.Token()) || shared {
+				t.Errorf("the holder: %v, shared %v", v, shared)
+			}
+			value = "new"
 			return err
 		})
-		if !errors.Is(err, worker.ErrNested) {
-			t.Errorf("the holder: %v", err)
+		if err != nil {
+			t.Error(err)
 		}
 		wg.Wait()
 	})
 }
 
-// A caller that joined the flight of a holder does not get the error that comes
-// of what that one holds.
-func TestShareOwnErrors(t *testing.T) {
+// Whoever joined the flight of a caller gets nothing that was read within what that
+// one holds: it is in the middle of changing it.
+func TestShareOfAHolderIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
 		w := c.Start()
 		w.AwaitServing(t, 16)
 		began, goOn := make(chan struct{}, 2), make(chan struct{})
-		read := func(x worker.Execution) (any, error) {
+		other := 0
+		read := func(x worker.Execution) (v int, err error) {
 			began <- struct{}{}
 			<-goOn
-			err := w.Do(x.Context(), "other", ok)
-			return "value", err
+			err = w.Do(x.Context(), "other", func(worker.Execution) error { v = other; return nil })
+			return v, err
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			err := w.Do(t.Context(), "other", func(x worker.Execution) error {
-				_, _, err := w.Share(x.Context(), "k", "read", read)
-				return err
+				other = 1
+				if v, _, err := worker.Share(x.Context(), w.Worker, "k", "read", read); v != 1 || err != nil {
+					t.Errorf("the holder: %v, %v", v, err)
+				}
+				other = 2
+				return nil
 			})
-			if !errors.Is(err, worker.ErrNested) {
-				t.Errorf("the holder: %v", err)
+			if err != nil {
+				t.Error(err)
 			}
 		})
 		<-began
 		wg.Go(func() {
-			if v, _, err := w.Share(t.Context(), "k", "read", read); v != "value" || err != nil {
+			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", read); v != 2 || err != nil {
 				t.Errorf("the one that joined: %v, %v", v, err)
 			}
 		})
@@ -199,6 +210,95 @@ func TestShareOwnErrors(t *testing.T) {
 		close(goOn)
 		wg.Wait()
 	})
+}
+
+// Results of another type are not shared.
+func TestShareOfTwoTypes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		w := c.Start()
+		w.AwaitServing(t, 16)
+		goOn := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (int, error) { <-goOn; return 1, nil }); v != 1 || err != nil {
+				t.Error(v, err)
+			}
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			if v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (error, error) { return nil, nil }); v != nil || err != nil {
+				t.Error(v, err)
+			}
+		})
+		synctest.Wait()
+		close(goOn)
+		wg.Wait()
+	})
+}
+
+// Who shares what another does not finish waits for MaxWait, and who leaves learns
+// whether the function may have run.
+func TestShareWaitsForMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		w := c.Start(func(cfg *worker.Config) { cfg.MaxWait = 5 * time.Second })
+		w.AwaitServing(t, 16)
+		read := func(worker.Execution) (int, error) { time.Sleep(time.Minute); return 1, nil }
+		share := func(ctx context.Context) error {
+			_, _, err := worker.Share(ctx, w.Worker, "k", "read", read)
+			return err
+		}
+		soon, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		err := w.Do(t.Context(), "k", func(worker.Execution) error {
+			if err := share(soon); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, worker.ErrMayHaveRun) {
+				t.Errorf("who left before anything ran: %v", err)
+			}
+			wg.Go(func() {
+				if err := share(t.Context()); err != nil {
+					t.Errorf("the first: %v", err)
+				}
+			})
+			synctest.Wait()
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := share(t.Context()); !errors.Is(err, worker.ErrWaited) || !errors.Is(err, worker.ErrMayHaveRun) || time.Since(began) != 5*time.Second {
+			t.Errorf("who came later: %v after %v", err, time.Since(began))
+		}
+		wg.Wait()
+	})
+}
+
+func BenchmarkShare(b *testing.B) {
+	c := workertest.New(b, 64)
+	w := c.StartReady()
+	read := func(worker.Execution) (int, error) { return 42, nil }
+	for _, callers := range []int{1, 8} {
+		b.Run(fmt.Sprint(callers, " callers"), func(b *testing.B) {
+			b.ReportAllocs()
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var wg sync.WaitGroup
+			for range callers {
+				wg.Go(func() {
+					for left.Add(-1) >= 0 {
+						if v, _, err := worker.Share(b.Context(), w.Worker, "k", "read", read); v != 42 || err != nil {
+							b.Error(v, err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
 }
 
 // A flight of an incarnation that was lost is not joined: what it reads is of
@@ -212,7 +312,7 @@ func TestShareJoinsNothingCancelled(t *testing.T) {
 		goOn := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, _, _ = w.Share(t.Context(), "k", "read", func(worker.Execution) (any, error) {
+			_, _, _ = worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (string, error) {
 				<-goOn // a handler that does not heed its context
 				return "old", nil
 			})
@@ -225,7 +325,7 @@ func TestShareJoinsNothingCancelled(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		wg.Go(func() {
-			v, _, err := w.Share(t.Context(), "k", "read", func(worker.Execution) (any, error) { return "new", nil })
+			v, _, err := worker.Share(t.Context(), w.Worker, "k", "read", func(worker.Execution) (string, error) { return "new", nil })
 			if v != "new" || err != nil {
 				t.Errorf("%v, %v", v, err)
 			}

@@ -121,8 +121,9 @@ type Config struct {
 	MaxAwaiting  int           // requests that may wait for a partition to arrive; default 10,000
 	AwaitTimeout time.Duration // and how long, if it can be sent elsewhere; default 2 s
 
-	// MaxWait bounds every wait of a call in this program, such as [Worker.Do],
-	// also while nobody serves its key yet. Default 30 s.
+	// MaxWait bounds every wait for a key: of a call in this program, such as
+	// [Worker.Do], also while nobody serves the key yet, and of a request, which
+	// gets 503 with Retry-After then. Default 30 s.
 	MaxWait time.Duration
 
 	// StreamsPerLink is how many requests [Server] takes at once on one link. At
@@ -202,6 +203,8 @@ type Worker struct {
 	settled  atomic.Bool           // the present incarnation has served all that the ring gave it
 	trouble  atomic.Pointer[error] // why the worker does not begin, or has stopped
 	flights  flights
+	births   atomic.Uint64 // of executions' contexts
+	graph    waitGraph
 	shell    *shell
 	watching sync.Once // starts cancelAbandoned
 
@@ -237,7 +240,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
-	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue}
+	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.worker, p.number, p.table.Queue = w, i, queue

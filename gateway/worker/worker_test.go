@@ -85,9 +85,6 @@ func TestDoErrors(t *testing.T) {
 		var waiting sync.WaitGroup
 		defer waiting.Wait()
 		err := w.Do(t.Context(), "k", func(x worker.Execution) error {
-			if err := w.Do(x.Context(), "k", ok); !errors.Is(err, worker.ErrNested) {
-				t.Errorf("nested call: %v", err)
-			}
 			if err := w.Do(x.Context(), "other", ok); err != nil {
 				t.Errorf("nested call of another key: %v", err)
 			}

@@ -10,7 +10,7 @@ import (
 const programFlags = `
 abandoned-timeout admin advertise app-connections cluster drain-timeout gossip
 gossip-advertise gossip-key hold join key listen lock-file log log-level
-max-connections max-held min-body-rate name new-cluster on-redis-loss partitions queue
+max-connections max-held max-wait min-body-rate name new-cluster on-redis-loss partitions queue
 queue-per-key redis replay-bytes session-ttl tls-cert tls-key trusted-proxies upgrade
 upstream`
 

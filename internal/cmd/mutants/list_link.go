@@ -15,7 +15,7 @@ func linkMutations() []mutation {
 			file: "localmutex/table.go",
 			old: `	case granted:
 		e.holder, e.token = nil, 0
-		return t.passLocked(e)
+		return t.passLocked(e), true
 	}
 `,
 			new:  "	}\n",

@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// nest looks for the execution that holds key at w along ctx, and begins one that
+// runs within it, with the same token. The key stays held until both have ended.
+// nested is false if there is none; if there is one, but the ownership was lost or
+// the caller may not run within it, nested comes with an error.
+func (w *Worker) nest(ctx context.Context, key string, call bool) (x Execution, nested bool, err error) {
+	for c := innermost(ctx); c != nil; c = innermost(c.parent) {
+		if c.part.worker != w || c.key != key || !c.enter() {
+			continue
+		}
+		switch {
+		case !call:
+			err = fmt.Errorf("%w: %q, of %s", ErrNested, key, chainOf(ctx))
+		case c.part.cancels.Load() != c.cancels:
+			err = fmt.Errorf("%w: key %q is asked for within the execution that held it", ErrOwnershipLost, key)
+		default:
+			w.flights.part(ctx, c)
+			r := runs.Get().(*run)
+			r.part, r.parent, r.cancels, r.outer = c.part, ctx, c.cancels, c
+			return Execution{run: r, life: r.state.Load(), key: key, token: c.token}, true, nil
+		}
+		c.leave()
+		return Execution{}, true, err
+	}
+	return Execution{}, false, nil
+}
+
+// enter begins an execution within that of c, unless it has ended.
+func (c *runContext) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended && c.within == 0 {
+		return false
+	}
+	c.within++
+	return true
+}
+
+// leave ends an execution within that of c. The last one frees the key, if the
+// execution of c has ended before.
+func (c *runContext) leave() {
+	c.mu.Lock()
+	c.within--
+	last := c.ended && c.within == 0
+	c.mu.Unlock()
+	if last {
+		c.part.free(c.key, c.token, c.outer)
+	}
+}
+
+// holds reports whether c's key is still held.
+func (c *runContext) holds() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.ended || c.within > 0
+}
+
+// chainOf names the keys that are held along ctx, from the outermost on.
+func chainOf(ctx context.Context) string {
+	var keys []string
+	for c := innermost(ctx); c != nil && len(keys) < maxHeld; c = innermost(c.parent) {
+		keys = append(keys, strconv.Quote(c.key))
+	}
+	slices.Reverse(keys)
+	return strings.Join(keys, ", ")
+}
