@@ -93,7 +93,9 @@ type Config struct {
 	// Previous, PreviousApp and OnIncarnation.
 	Worker worker.Config
 
-	Logger *slog.Logger // default: discard
+	// Logger gets what an operator should know. The Redis library has a log of its
+	// own, which fallback.LogRedis sets. Default: discard.
+	Logger *slog.Logger
 }
 
 // defaultDrainTimeout is the default of Config.DrainTimeout.

@@ -22,6 +22,14 @@ var (
 	ErrBadKey        = gateway.ErrBadKey       // the key is too long
 )
 
+// UnownedError is the error of a call for a key that no live node owns yet: it
+// says what is waited for, and how long. It is an [ErrUnavailable].
+type UnownedError = worker.UnownedError
+
+// PanicError is the error of a call in a batch, or of one that shares its result
+// with others, whose function has panicked. It wraps [ErrMayHaveRun].
+type PanicError = worker.PanicError
+
 // NotOwnerError is the error of a call for a key that another worker owns, which
 // it names. The call has not run.
 type NotOwnerError = worker.NotOwnerError

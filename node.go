@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/offered"
@@ -38,7 +37,7 @@ type Node struct {
 	handler  *handler
 	server   *worker.Server
 	web      *http.Server // of admin
-	client   *router.Client
+	client   *Client
 
 	serving sync.WaitGroup
 	failed  chan struct{} // closed when a server has ended, because of failure
@@ -110,12 +109,12 @@ func (n *Node) Close(ctx context.Context) error {
 // Owner returns the node that owns key, so far as this one knows, or an
 // [ErrUnavailable] if nobody is known to.
 func (n *Node) Owner(key string) (ring.Member, error) {
-	route, err := n.client.Owner(key)
-	if err == nil && route.Owner.Name == "" {
-		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", ErrUnavailable, key, route.Partition)
-	}
-	return route.Owner, err
+	return n.client.Owner(key)
 }
+
+// Client returns a client for requests to whichever node owns their keys, this
+// one included, without a connection then.
+func (n *Node) Client() *Client { return n.client }
 
 // Worker returns the worker inside the node, for what Node does not have.
 func (n *Node) Worker() *worker.Worker { return n.worker }

@@ -18,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -100,7 +101,7 @@ func TestNodesOfOneMachine(t *testing.T) {
 			}
 			err = n.Do(t.Context(), key, func(keyway.Execution) error { return nil })
 			notOwner, other := errors.AsType[*keyway.NotOwnerError](err)
-			if other == (n.Members().Self().Name == name) || other && notOwner.Addr != owner.Addr {
+			if other == (n.Members().Self().Name == name) || other && notOwner.Worker != owner.Name {
 				t.Errorf("%s at %s: %v", key, n.Addr(), err)
 			}
 		}
@@ -293,6 +294,86 @@ func TestServeFails(t *testing.T) {
 	if err := node.Close(t.Context()); err != nil {
 		t.Errorf("Close after that: %v", err)
 	}
+}
+
+// Clients of a node, and of a process that owns nothing, reach every key's owner;
+// they hold what comes before there is a handler, or a node.
+func TestClients(t *testing.T) {
+	at := kit.FreeAddr(t)
+	outside, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := outside.Owner("k"); !errors.Is(err, keyway.ErrUnavailable) {
+		t.Errorf("Owner where nobody is: %v", err)
+	}
+	send := func(c *keyway.Client, key string) string {
+		req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://app/", nil))
+		req.Header.Set(gateway.HeaderKey, key)
+		res, err := c.RoundTrip(req)
+		if err != nil {
+			t.Errorf("%s: %v", key, err)
+			return ""
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		return string(body)
+	}
+	early := make(chan string, 1)
+	go func() { early <- send(outside, "early") }()
+
+	cfg := config(t, "a", at)
+	cfg.NewCluster = true
+	a := start(t, cfg)
+	cfg = config(t, "b", at)
+	cfg.Handler = named("b")
+	b := start(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx, named("a")) }()
+	if body := <-early; body != "a has early" && body != "b has early" {
+		t.Errorf("a call before there was a node: %q", body)
+	}
+	seen := make(map[string]bool)
+	for i := range 20 {
+		key := fmt.Sprint("k", i)
+		want := do(t, key, a, b) + " has " + key
+		seen[want[:1]] = true
+		for from, client := range map[string]*keyway.Client{"a": a.Client(), "b": b.Client(), "outside": outside} {
+			if got := send(client, key); got != want {
+				t.Errorf("from %s: %q, want %q", from, got, want)
+			}
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("only %v have answered", seen)
+	}
+	for range 2 {
+		if err := errors.Join(outside.Close(), b.Client().Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := send(b.Client(), "k"); got == "" {
+		t.Error("Close of a node's client has closed it")
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if _, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Router: router.ClientConfig{Local: nil, Logger: slog.Default()}}); !errors.Is(err, keyway.ErrConfig) {
+		t.Errorf("Router.Logger: %v", err)
+	}
+}
+
+// named is an app that says who it is.
+func named(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, _ := gateway.KeyFromHeader(r.Header)
+		fmt.Fprintf(w, "%s has %s", name, key)
+	})
 }
 
 // A mistake is an error that names the field.

@@ -170,8 +170,12 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 		}
 		n.handler.set(n.worker, sidecar)
 	}
-	n.client, err = router.NewClient(router.ClientConfig{Members: n.members, Logger: n.log})
-	return err
+	client, err := router.NewClient(router.ClientConfig{Members: n.members, Local: local{n.worker, n.handler}, Logger: n.log})
+	if err != nil {
+		return fmt.Errorf("keyway: %w", err)
+	}
+	n.client = &Client{Client: client}
+	return nil
 }
 
 // serve takes requests.
@@ -231,7 +235,7 @@ func (n *Node) release() {
 		n.web.Close()
 	}
 	if n.client != nil {
-		n.client.Close()
+		n.client.Client.Close()
 	}
 	if n.worker != nil {
 		n.worker.Close()

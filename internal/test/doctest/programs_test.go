@@ -153,31 +153,104 @@ func TestInFrontOfAnApp(t *testing.T) {
 	}
 }
 
-// What README.md writes in Go compiles as it stands, one block after the
-// other, and serves requests beside the router that README.md starts.
-func TestGoOfReadme(t *testing.T) {
-	setEnvironment(t)
-	s := newStage(t, "")
-	s.start(programCommands(t)[0])
-	var code strings.Builder
+// goBlocks returns README.md's Go: from nothing to Do, Serve, and a configuration
+// for more machines.
+func goBlocks(t *testing.T) (do, serve, config string) {
+	t.Helper()
+	var texts []string
 	for _, b := range blocks(t, "go") {
 		if b.file != "README.md" {
 			t.Errorf("%s:%d: Go that no test compiles: it must stand in an Example, and be looked for here", b.file, b.line)
 			continue
 		}
-		code.WriteString(s.addresses.Replace(b.text))
+		texts = append(texts, b.text)
 	}
-	dir := t.TempDir()
-	source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-	if err := os.WriteFile(source, []byte(strings.Replace(wrapper, "// HERE", code.String(), 1)), 0o600); err != nil {
+	if len(texts) != 3 {
+		t.Fatalf("README.md has %d blocks of Go, want 3", len(texts))
+	}
+	return texts[0], texts[1], texts[2]
+}
+
+// zero is the configuration in README.md's first block, which programs of this
+// test replace: the machine's port 7946 may be taken.
+const zero = "keyway.Config{}"
+
+// From nothing to Do takes ten lines at most, which are those of ExampleStart.
+func TestTenLines(t *testing.T) {
+	do, _, _ := goBlocks(t)
+	if n := strings.Count(do, "\n"); n > 10 || strings.Count(do, zero) != 1 {
+		t.Errorf("%d lines, want at most 10, with %s once:\n%s", n, zero, do)
+	}
+	examples, err := os.ReadFile(filepath.Join(root, "example_test.go"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, source)
+	example := strings.ReplaceAll("\n"+strings.TrimSuffix(strings.Replace(do, zero, "config", 1), "\n"), "\n", "\n\t\t")
+	if !strings.Contains(string(examples), example) {
+		t.Errorf("ExampleStart does not have these lines of README.md:%s", example)
+	}
+}
+
+// These lines run in a module that has nothing else, beside a router that was
+// started without flags but for its ports.
+func TestInAFreshModule(t *testing.T) {
+	do, _, _ := goBlocks(t)
+	programs, err := cluster.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := cluster.Start(t.Context(), "router", programs.Router, t.Output(), "--new-cluster",
+		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(router.Kill)
+	dir := t.TempDir()
+	keyway, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("keyway.Config{Join: []string{%q}}", router.Gossip)
+	for name, text := range map[string]string{
+		"go.mod":  "module fresh\n\ngo 1.26\n\nrequire github.com/keyway-go/keyway v0.0.0\n\nreplace github.com/keyway-go/keyway => " + keyway + "\n",
+		"go.sum":  string(sums),
+		"main.go": program(strings.Replace(do, zero, config, 1)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := exec.CommandContext(t.Context(), "go", "run", "-mod=mod", ".")
+	run.Dir = dir
+	run.Stderr = t.Output()
+	if out, err := run.Output(); err != nil || string(out) != "order-42\n" {
+		t.Errorf("it prints %q, %v", out, err)
+	}
+}
+
+// What README.md writes in Go compiles as it stands, and serves requests beside
+// the router that README.md starts.
+func TestGoOfReadme(t *testing.T) {
+	setEnvironment(t)
+	s := newStage(t, "")
+	s.start(programCommands(t)[0])
+	do, serve, config := goBlocks(t)
+	code := program(s.addresses.Replace(config) + "config.NewCluster = true\n" + strings.Replace(do, zero, "config", 1) + serve)
+	dir := t.TempDir()
+	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source)
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("README.md's Go: %v\n%s", err, out)
 	}
-	cmd := exec.Command(program)
+	cmd := exec.Command(binary)
 	cmd.Stderr = t.Output()
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -196,23 +269,20 @@ func TestGoOfReadme(t *testing.T) {
 	}
 }
 
-// wrapper is the program around README.md's Go: the names that the text takes
-// for granted.
-const wrapper = `package main
+// program is one around README.md's Go, with the names that the text takes for
+// granted.
+func program(code string) string {
+	return strings.Replace(`package main
 
 import (
 	"context"
 	"fmt"
 	"io"
 	"log"
-	"net"
 	"net/http"
 
-	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/worker"
-	"github.com/keyway-go/keyway/ring"
-	"github.com/keyway-go/keyway/ring/gossip"
 )
 
 func ship(_ context.Context, order string, token int64) error {
@@ -222,20 +292,20 @@ func ship(_ context.Context, order string, token int64) error {
 
 func run(ctx context.Context, app http.Handler) error {
 	// HERE
-	if err != nil {
-		return err
-	}
-	<-ctx.Done()
-	return nil
+	return err
 }
 
 func main() {
-	log.Fatal(run(context.Background(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	err := run(context.Background(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, _ := gateway.KeyFromHeader(r.Header)
 		io.WriteString(w, r.Method+" of "+key)
-	})))
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
 }
-`
+`, "// HERE", code, 1)
+}
 
 // The curl line of README.md is answered, by the demo that make run starts, in
 // the form that README.md shows.

@@ -1,0 +1,101 @@
+package keyway
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// Client makes calls for keys straight to the nodes that own them, from a node
+// or, made with [NewClient], from any process. It is an [http.RoundTripper].
+type Client struct {
+	*router.Client
+	members *gossip.Cluster // nil for the client of a node
+}
+
+// ClientConfig configures a [Client] of a process that owns no keys. What has the
+// name of a field of [Config] means the same, with the same default.
+type ClientConfig struct {
+	Name                    string // default: client- and a random text
+	Join                    []string
+	Gossip, GossipAdvertise string
+	GossipKeys              [][]byte
+	Settings                ring.Settings
+	Router                  router.ClientConfig // further limits; Members, Local and Logger must be left out
+	Logger                  *slog.Logger
+}
+
+// NewClient makes this process a member of the cluster that owns no keys, and
+// returns a client of it. ctx bounds only NewClient itself. The caller must call
+// [Client.Close].
+func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
+	if cfg.Router.Members != nil || cfg.Router.Local != nil || cfg.Router.Logger != nil {
+		return nil, bad("ClientConfig.Router has Members, Local or Logger, which NewClient brings: leave them out")
+	}
+	common, err := Config{Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, Settings: cfg.Settings, Logger: cfg.Logger}.complete()
+	if err != nil {
+		return nil, err
+	}
+	members, err := gossip.Start(ctx, gossip.Config{
+		Settings:  common.Settings,
+		Self:      ring.Member{Name: cmp.Or(cfg.Name, "client-"+rand.Text()[:10]), Role: ring.RoleRouter, State: ring.StateActive},
+		Bind:      common.Gossip,
+		Advertise: common.GossipAdvertise,
+		Seeds:     common.Join,
+		Keyring:   cfg.GossipKeys,
+		Logger:    common.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("keyway: %w", err)
+	}
+	cfg.Router.Members, cfg.Router.Logger = members, common.Logger
+	client, err := router.NewClient(cfg.Router)
+	if err != nil {
+		members.Close()
+		return nil, fmt.Errorf("keyway: %w", err)
+	}
+	return &Client{client, members}, nil
+}
+
+// Owner returns the node that owns key, so far as the client knows, or an
+// [ErrUnavailable] if nobody is known to.
+func (c *Client) Owner(key string) (ring.Member, error) {
+	route, err := c.Client.Owner(key)
+	if err == nil && route.Owner.Name == "" {
+		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", ErrUnavailable, key, route.Partition)
+	}
+	return route.Owner, err
+}
+
+// Close closes the connections and leaves the cluster. Calls that wait or come
+// later fail. The client of a node is closed with the node, and this does nothing.
+// It may be called again.
+func (c *Client) Close() error {
+	if c.members == nil {
+		return nil
+	}
+	err := c.Client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = c.members.Leave(ctx) // the others find out
+	return err
+}
+
+// local is the worker of a node as its client sees it.
+type local struct {
+	*worker.Worker
+	http.Handler
+}
+
+// Baggage implements [router.Local].
+func (local) Baggage(ctx context.Context, baggage []string) []string {
+	return worker.Baggage(ctx, baggage)
+}

@@ -1,0 +1,113 @@
+package keyway_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// alone is a configuration for examples: of a node that is a new cluster of its
+// own. The zero Config does where there is a router.
+func alone() keyway.Config {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	return keyway.Config{Join: []string{l.Addr().String()}, NewCluster: true}
+}
+
+func ship(_ context.Context, order string, token int64) error {
+	fmt.Println("shipping", order, token > 0)
+	return nil
+}
+
+// From nothing to a function that runs with its key held.
+func ExampleStart() {
+	run := func(ctx context.Context, config keyway.Config) error {
+		node, err := keyway.Start(ctx, config)
+		if err != nil {
+			return err
+		}
+		defer node.Close(ctx)
+		err = node.Do(ctx, "order-42", func(x keyway.Execution) error {
+			return ship(x.Context(), x.Key(), x.Token()) // nobody else works on order-42
+		})
+		return err
+	}
+	fmt.Println(run(context.Background(), alone()))
+	// Output:
+	// shipping order-42 true
+	// <nil>
+}
+
+// Requests are served one at a time per key; another node's, or this one's, are
+// sent to whichever node owns the key.
+func ExampleNode_Serve() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	node, err := keyway.Start(ctx, alone())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close(ctx)
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, _ := gateway.KeyFromHeader(r.Header)
+		fmt.Fprintf(w, "%s of %s, one at a time", r.Method, key)
+	})
+	served := make(chan error)
+	go func() { served <- node.Serve(ctx, app) }()
+
+	client := http.Client{Transport: node.Client()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://orders/ship", nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	req.Header.Set(gateway.HeaderKey, "order-42")
+	res, err := client.Do(req) // to the owner, while there is none it waits
+	if err != nil {
+		log.Fatal(err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	res.Body.Close()
+	fmt.Println(res.StatusCode, string(body))
+
+	cancel()
+	fmt.Println(<-served)
+	// Output:
+	// 200 POST of order-42, one at a time
+	// <nil>
+}
+
+// What waits for a key is handled at once, with one token.
+func ExampleNewBatcher() {
+	ctx := context.Background()
+	node, err := keyway.Start(ctx, alone())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close(ctx)
+	left := 10
+	sell, err := keyway.NewBatcher(node, keyway.BatchConfig{}, func(x keyway.Execution, orders []*keyway.Item[int, bool]) error {
+		for _, order := range orders { // in one transaction, say
+			if order.Out = order.In <= left; order.Out {
+				left -= order.In
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(sell.Do(ctx, "sku-7", 8))
+	fmt.Println(sell.Do(ctx, "sku-7", 8))
+	// Output:
+	// true <nil>
+	// false <nil>
+}
