@@ -12,10 +12,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
-	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -43,6 +41,7 @@ type call struct {
 	listed  bool                    // request.Fields are complete
 	ended   bool                    // finish was called
 	unwatch func() bool             // ends the watch of the context for upload; nil if there is none
+	unread  func() bool             // and for the answer
 
 	out   http.Response
 	reply reply
@@ -67,7 +66,7 @@ func (x *call) roundTrip() (*http.Response, error) {
 	if x.upload.in != nil && x.in.GetBody == nil { // a Read may take long
 		x.unwatch = context.AfterFunc(x.ctx, func() { x.upload.Close() })
 	}
-	if c.fields.Upgrade(x.in.Header) != "" || !x.takesLink() && !x.fits() {
+	if t, ok := x.workers.routes.Owner(x.partition); c.fields.Upgrade(x.in.Header) != "" || ok && !t.Link && !c.isLocal(t) && !x.fits() {
 		return x.relay()
 	}
 	x.watch()
@@ -176,14 +175,40 @@ func (i interims) Interim(status int, list link.Fields) {
 
 // attempt sends the request to a worker.
 func (x *call) attempt(t routing.Target) routing.Outcome {
-	switch c := x.client; {
-	case c.closed.Load():
+	c := x.client
+	if c.closed.Load() {
 		return routing.Outcome{Err: errClientClosed}
-	case c.local != nil && c.local.Incarnation() == t.Incarnation:
-		return x.attemptLocal(t)
+	}
+	if c.local != nil {
+		if err := x.keepSmall(); err != nil {
+			return routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
+		}
+		if c.isLocal(t) && (!x.sent || x.kept || x.request.Body == nil) { // the link may have read of the body
+			return x.attemptLocal(t)
+		}
 	}
 	x.appendFields()
 	return x.dispatch.attempt(t, x.workers.peer(t))
+}
+
+// isLocal reports whether the worker is the one of this process.
+func (c *Client) isLocal(t routing.Target) bool {
+	return c.local != nil && c.local.Incarnation() == t.Incarnation
+}
+
+// keepSmall reads a small body whole, before anybody holds the key, and for every
+// attempt there may be.
+func (x *call) keepSmall() error {
+	n := x.request.ContentLength
+	if x.request.Body == nil || x.kept || x.sent || n < 0 || n > hop.MaxRepeatedBody {
+		return nil
+	}
+	whole, err := x.keepBody()
+	if err == nil && !whole { // it goes as it comes
+		x.body.reader = io.MultiReader(bytes.NewReader(x.data), x.body.reader)
+		x.data = nil
+	}
+	return err
 }
 
 // carry implements carrying: the exchange itself watches the context.
@@ -295,6 +320,11 @@ func (x *call) respond() (*http.Response, error) {
 	}
 	x.reply.call, x.reply.left = x, a.length
 	res.Body = &x.reply
+	if !last && x.reply.body == a.body && x.ctx.Done() != nil { // perhaps nobody reads it when the context ends
+		x.reply.reading.Lock()
+		x.unread = context.AfterFunc(x.ctx, x.reply.abandon)
+		x.reply.reading.Unlock()
+	}
 	if x.request.Body != nil {
 		select {
 		case <-x.request.BodyDone():
@@ -348,8 +378,10 @@ func (x *call) finish() {
 	if x.cancel != nil {
 		x.cancel(nil)
 	}
-	if x.unwatch != nil {
-		x.unwatch()
+	for _, stop := range []func() bool{x.unwatch, x.unread} {
+		if stop != nil {
+			stop()
+		}
 	}
 	if x.reply.body != nil && x.answer.body == nil {
 		x.reply.body.Close()
@@ -357,166 +389,4 @@ func (x *call) finish() {
 	x.end()
 	x.upload.Close()
 	x.reserved.end()
-}
-
-// relay sends a request that only net/http's form of HTTP/1.1 carries.
-func (x *call) relay() (*http.Response, error) {
-	to := relay{workers: x.workers, partition: x.partition}
-	to.body.reserved.budget = &x.client.budget
-	out := x.in.WithContext(x.in.Context())
-	out.Header = x.in.Header.Clone()
-	x.client.fields.Clean(out.Header, true)
-	delete(out.Header, "Trailer")
-	x.setOwn(out.Header, 0)
-	if baggage := x.baggage(); len(baggage) > 0 {
-		out.Header["Baggage"] = baggage
-	}
-	if _, ok := out.Header["User-Agent"]; !ok {
-		out.Header["User-Agent"] = []string{""} // or net/http adds its own
-	}
-	at := *x.in.URL
-	at.Scheme = "http"
-	out.URL, out.Host, out.Close, out.Trailer, out.Body, out.ContentLength = &at, x.request.Host, false, nil, nil, 0
-	if x.request.Body != nil {
-		out.Body, out.ContentLength = &x.upload, x.request.ContentLength
-		x.body.reader = &relayedBody{io.MultiReader(bytes.NewReader(x.data), &x.upload), x, out}
-		if names := x.trailerNames(); len(names) > 0 {
-			out.ContentLength, out.Trailer = -1, announced(names)
-		}
-	}
-	if err := to.body.fill(out, &x.body); err != nil {
-		to.body.reserved.release()
-		return nil, err
-	}
-	res, err := to.RoundTrip(out)
-	if err == nil && res.StatusCode == http.StatusTooManyRequests && hop.IsBusy(res.Header.Get) {
-		res.Body.Close()
-		err = errBusy
-	}
-	if err != nil {
-		to.body.reserved.release()
-		return nil, err
-	}
-	res.Request = x.in
-	cleanResponse(res)
-	if res.StatusCode == http.StatusSwitchingProtocols {
-		x.upload.Close()
-		to.body.reserved.release()
-		return res, nil
-	}
-	res.Body = &relayedReply{res.Body, x, &to.body.reserved}
-	return res, nil
-}
-
-// setOwn sets what a worker's HTTP server is told of the request.
-func (x *call) setOwn(h http.Header, epoch int64) {
-	h[gateway.HeaderKey] = []string{url.PathEscape(x.request.Key)}
-	if epoch > 0 {
-		h[gateway.HeaderEpoch] = []string{strconv.FormatInt(epoch, 10)}
-	}
-}
-
-// relayedBody is a request's body. At its end it hands over the trailers.
-type relayedBody struct {
-	io.Reader
-	call *call
-	out  *http.Request
-}
-
-func (b *relayedBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err == io.EOF {
-		for name, values := range b.call.trailer() {
-			b.out.Trailer[http.CanonicalHeaderKey(name)] = values
-		}
-	}
-	return n, err
-}
-
-// relayedReply is the answer's body.
-type relayedReply struct {
-	io.ReadCloser
-	call     *call
-	reserved *reservation
-}
-
-func (b *relayedReply) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.end()
-	}
-	if err != nil && err != io.EOF {
-		err = b.call.failure(fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err))
-	}
-	return n, err
-}
-
-// Close implements [io.Closer].
-func (b *relayedReply) Close() error {
-	err := b.ReadCloser.Close()
-	b.end()
-	return err
-}
-
-func (b *relayedReply) end() {
-	if b.call.unwatch != nil {
-		b.call.unwatch()
-	}
-	b.call.upload.Close()
-	b.reserved.end()
-}
-
-// upload is the body of the caller's request, closed once, at its end or before.
-type upload struct {
-	ctx    context.Context // after whose end it is closed
-	in     io.ReadCloser
-	left   int64 // that is to come; -1 if that is not known
-	err    error // of Read, from now on
-	closed atomic.Bool
-}
-
-func (u *upload) Read(p []byte) (int, error) {
-	if u.err != nil {
-		return 0, u.err
-	}
-	n, err := u.in.Read(p)
-	if u.left >= 0 && (err == nil || err == io.EOF) {
-		n, err = u.count(n, err)
-	}
-	if err == nil {
-		return n, nil
-	}
-	u.Close()
-	if err != io.EOF && u.ctx.Err() != nil {
-		err = context.Cause(u.ctx)
-	}
-	u.err = err
-	return n, err
-}
-
-// count compares what has been read of the body with the length that is declared.
-// Behind the last byte it looks for the end.
-func (u *upload) count(n int, err error) (int, error) {
-	u.left -= int64(n)
-	for u.left == 0 && err == nil {
-		var one [1]byte
-		more := 0
-		more, err = u.in.Read(one[:])
-		u.left -= int64(more)
-	}
-	switch {
-	case u.left < 0: // the whole of the declared length must not arrive
-		return 0, errors.New("it is longer than the request's ContentLength")
-	case u.left > 0 && err == io.EOF:
-		return 0, fmt.Errorf("it is %d bytes shorter than the request's ContentLength: %w", u.left, io.ErrUnexpectedEOF)
-	}
-	return n, err
-}
-
-// Close implements [io.Closer].
-func (u *upload) Close() error {
-	if u.in == nil || !u.closed.CompareAndSwap(false, true) {
-		return nil
-	}
-	return u.in.Close()
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/httphandler"
@@ -28,9 +29,9 @@ const (
 
 // attemptLocal gives the request to the worker of this process.
 func (x *call) attemptLocal(t routing.Target) routing.Outcome {
-	body, err := x.localBody()
-	if err != nil {
-		return routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
+	body := x.request.Body
+	if x.kept {
+		body = bytes.NewReader(x.data)
 	}
 	s := &localStream{call: x, body: body, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(x.ctx)
@@ -56,28 +57,6 @@ func (x *call) attemptLocal(t routing.Target) routing.Outcome {
 	x.answer = answer{status: s.status, length: s.length, fields: s.head}
 	x.reply.body = reply
 	return routing.Outcome{}
-}
-
-// localBody returns the request's body for the worker of this process, nil if there
-// is none. A small one is read whole, so that nobody holds the key meanwhile.
-func (x *call) localBody() (io.Reader, error) {
-	if x.request.Body == nil {
-		return nil, nil
-	}
-	if n := x.request.ContentLength; !x.kept && !x.sent && n >= 0 && n <= hop.MaxRepeatedBody {
-		whole, err := x.keepBody()
-		if err != nil {
-			return nil, err
-		}
-		if !whole {
-			x.body.reader = io.MultiReader(bytes.NewReader(x.data), x.body.reader)
-			x.data = nil
-		}
-	}
-	if x.kept {
-		return bytes.NewReader(x.data), nil
-	}
-	return x.request.Body, nil
 }
 
 // localRequest makes the request as a server has it.
@@ -112,6 +91,14 @@ func (x *call) localRequest(ctx context.Context, epoch int64, body io.Reader) *h
 		}
 	}
 	return r.WithContext(ctx)
+}
+
+// setOwn sets what a worker's HTTP server is told of the request.
+func (x *call) setOwn(h http.Header, epoch int64) {
+	h[gateway.HeaderKey] = []string{url.PathEscape(x.request.Key)}
+	if epoch > 0 {
+		h[gateway.HeaderEpoch] = []string{strconv.FormatInt(epoch, 10)}
+	}
 }
 
 // localStream is an answer of the worker of this process, on its way to the caller.
@@ -149,7 +136,9 @@ func (s *localStream) run(r *http.Request, h http.Handler, log *slog.Logger) {
 		}
 	}()
 	s.Begin(s, r, s.body != nil)
-	h.ServeHTTP(&s.Writer, r)
+	if h.ServeHTTP(&s.Writer, r); s.ctx.Err() != nil {
+		s.Abort(context.Cause(s.ctx)) // a handler that was told to end may not have answered in full
+	}
 	s.Finish()
 }
 

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,10 @@ func (r *reply) Read(p []byte) (int, error) {
 	case io.EOF:
 		r.call.setTrailer()
 	default:
-		err = r.call.failure(fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err))
+		if r.call.ctx.Err() != nil {
+			err = context.Cause(r.call.ctx)
+		}
+		err = r.failure(err)
 	}
 	r.end(err)
 	return n, err
@@ -66,6 +70,16 @@ func (r *reply) end(err error) {
 
 // Close implements [io.Closer].
 func (r *reply) Close() error {
+	r.giveUp(http.ErrBodyReadAfterClose)
+	return nil
+}
+
+// abandon gives up an answer whose context has ended.
+func (r *reply) abandon() { r.giveUp(r.failure(context.Cause(r.call.ctx))) }
+
+// giveUp ends the use of an answer that may not have come to its end; err is what a
+// Read returns from now on.
+func (r *reply) giveUp(err error) {
 	r.mu.Lock()
 	if !r.over {
 		r.over = true
@@ -75,9 +89,13 @@ func (r *reply) Close() error {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	if r.err == nil {
-		r.end(http.ErrBodyReadAfterClose)
+		r.end(err)
 	}
-	return nil
+}
+
+// failure is the error of an answer that has begun.
+func (r *reply) failure(err error) error {
+	return r.call.failure(fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err))
 }
 
 // interrupt makes a Read that is under way fail.

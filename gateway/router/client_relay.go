@@ -1,0 +1,115 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+)
+
+// relay sends a request that only net/http's form of HTTP/1.1 carries.
+func (x *call) relay() (*http.Response, error) {
+	to := relay{workers: x.workers, partition: x.partition}
+	to.body.reserved.budget = &x.client.budget
+	out := x.in.WithContext(x.in.Context())
+	out.Header = x.in.Header.Clone()
+	x.client.fields.Clean(out.Header, true)
+	delete(out.Header, "Trailer")
+	x.setOwn(out.Header, 0)
+	if baggage := x.baggage(); len(baggage) > 0 {
+		out.Header["Baggage"] = baggage
+	}
+	if _, ok := out.Header["User-Agent"]; !ok {
+		out.Header["User-Agent"] = []string{""} // or net/http adds its own
+	}
+	at := *x.in.URL
+	at.Scheme = "http"
+	out.URL, out.Host, out.Close, out.Trailer, out.Body, out.ContentLength = &at, x.request.Host, false, nil, nil, 0
+	if x.request.Body != nil {
+		out.Body, out.ContentLength = &x.upload, x.request.ContentLength
+		x.body.reader = &relayedBody{io.MultiReader(bytes.NewReader(x.data), &x.upload), x, out}
+		if names := x.trailerNames(); len(names) > 0 {
+			out.ContentLength, out.Trailer = -1, announced(names)
+		}
+	}
+	if err := to.body.fill(out, &x.body); err != nil {
+		to.body.reserved.release()
+		return nil, err
+	}
+	res, err := to.RoundTrip(out)
+	if err == nil && res.StatusCode == http.StatusTooManyRequests && hop.IsBusy(res.Header.Get) {
+		res.Body.Close()
+		err = errBusy
+	}
+	if err != nil {
+		to.body.reserved.release()
+		return nil, err
+	}
+	res.Request = x.in
+	cleanResponse(res)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		x.upload.Close()
+		to.body.reserved.release()
+		return res, nil
+	}
+	body := &relayedReply{ReadCloser: res.Body, call: x, reserved: &to.body.reserved}
+	body.unread = context.AfterFunc(x.ctx, func() { body.ReadCloser.Close() }) // perhaps nobody reads it
+	res.Body = body
+	return res, nil
+}
+
+// relayedBody is a request's body. At its end it hands over the trailers.
+type relayedBody struct {
+	io.Reader
+	call *call
+	out  *http.Request
+}
+
+func (b *relayedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		for name, values := range b.call.trailer() {
+			b.out.Trailer[http.CanonicalHeaderKey(name)] = values
+		}
+	}
+	return n, err
+}
+
+// relayedReply is the answer's body.
+type relayedReply struct {
+	io.ReadCloser
+	call     *call
+	reserved *reservation
+	unread   func() bool // ends the watch of the context
+}
+
+func (b *relayedReply) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.end()
+	}
+	if err != nil && err != io.EOF {
+		err = b.call.failure(fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err))
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *relayedReply) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+func (b *relayedReply) end() {
+	b.unread()
+	if b.call.unwatch != nil {
+		b.call.unwatch()
+	}
+	b.call.upload.Close()
+	b.reserved.end()
+}
