@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -109,6 +110,26 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 		})
 		return n, err
 	},
+	"TryDo": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
+		began := time.Now()
+		err = at.TryDo(ctx, keyName(key), func(x worker.Execution) error {
+			n, err = r.add(x, key, 1)
+			return err
+		})
+		if errors.Is(err, worker.ErrHeld) && time.Since(began) > 0 {
+			r.t.Errorf("%s: TryDo waited %v", keyName(key), time.Since(began))
+		}
+		return n, err
+	},
+	"nested": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
+		err = at.Do(ctx, keyName(key), func(outer worker.Execution) error {
+			return at.Do(outer.Context(), keyName(key), func(x worker.Execution) error {
+				n, err = r.add(x, key, 1)
+				return err
+			})
+		})
+		return n, err
+	},
 	"Batch": func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
 		c := &call{key: key}
 		n, err = at.batcher.Do(ctx, keyName(key), c)
@@ -120,16 +141,13 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 		return n, err
 	},
 	read: func(ctx context.Context, r *run, at *node, key int) (n int64, err error) {
-		v, _, err := worker.Share(ctx, at.Worker, keyName(key), "read", func(x worker.Execution) (int64, error) {
+		n, _, err = worker.Share(ctx, at.Worker, keyName(key), "read", func(x worker.Execution) (int64, error) {
 			n := r.values[key].Load()
 			if !r.work(x.Context()) {
 				return 0, errGivenUp
 			}
 			return n, nil
 		})
-		if err == nil {
-			n = v
-		}
 		return n, err
 	},
 }
@@ -183,6 +201,9 @@ func (r *run) at(ctx context.Context, in input) (int64, error) {
 	}
 }
 
+// expected are the errors of calls whose callers have not left.
+var expected = []error{errGivenUp, worker.ErrOwnershipLost, worker.ErrHeld, worker.ErrWaited}
+
 // client adds and reads, and cancels some of its calls.
 func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan struct{}) {
 	for {
@@ -202,7 +223,7 @@ func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan st
 		op := porcupine.Operation{ClientId: id, Input: in, Call: r.clock.Add(1)}
 		n, err := r.at(ctx, in)
 		op.Return, op.Output = r.clock.Add(1), n
-		if err != nil && ctx.Err() == nil && !errors.Is(err, errGivenUp) && !errors.Is(err, worker.ErrOwnershipLost) {
+		if err != nil && ctx.Err() == nil && !slices.ContainsFunc(expected, func(e error) bool { return errors.Is(err, e) }) {
 			r.t.Errorf("%+v: %v", in, err)
 		}
 		cancel()
@@ -223,7 +244,7 @@ func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan st
 // their store and callers leave, are as if each had happened at one moment
 // between its call and its return, and those that failed had not happened.
 func TestKeys(t *testing.T) {
-	for _, offered := range [][]string{{"Do", read}, {"Do", "Batch", read}, {"Batch"}} {
+	for _, offered := range [][]string{{"Do", read}, {"Do", "TryDo", "nested", "Batch", read}, {"Batch"}} {
 		t.Run(fmt.Sprint(offered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { testKeys(t, offered) })
 		})
