@@ -71,7 +71,7 @@ type Result struct {
 	Waits   *hdrhistogram.Histogram
 	Series  []Point
 	Clients []int64       // answers in Time to each client
-	Own     time.Duration // CPU time of this process in Time
+	Own     time.Duration // CPU time of the thread in Time
 }
 
 // phases of a run.
@@ -199,14 +199,14 @@ func (c *course) advance(now time.Duration) bool {
 		}
 		c.sample(now) // a point of the warm-up, which is not kept
 		c.result.Series = nil
-		c.result.Own -= proc.CPUTime(0)
+		c.result.Own -= proc.ThreadTime(0)
 		c.began = c.now()
 		c.sampled, c.ends = c.began, c.began+c.Time
 		return true
 	case measuring:
 		c.sample(now)
 		c.result.Time = now - c.began
-		c.result.Own += proc.CPUTime(0)
+		c.result.Own += proc.ThreadTime(0)
 		if c.End != nil {
 			c.End()
 		}
