@@ -36,6 +36,8 @@ type appConfig struct {
 	Cluster   string // distinguishes what belongs to this stack in its stores
 	Name      string // of a Keyway worker
 	Join      string // gossip address of the router
+	Listen    string // host:port
+	Advertise string // where others reach it, if that is elsewhere
 }
 
 // job is what a request asks for.
@@ -85,7 +87,7 @@ func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		}
 		defer a.postgres.Close()
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", a.Listen)
 	if err != nil {
 		return err
 	}

@@ -140,6 +140,7 @@ func (s *stack) happen(ctx context.Context, e event) error {
 	case eventKill:
 		s.retire(m.process)
 		s.Stop(m.process, sigKill)
+		s.cut(m)
 		return nil
 	case eventPause:
 		if err := m.process.Signal(syscall.SIGSTOP); err != nil {
@@ -174,6 +175,7 @@ func (s *stack) drain(ctx context.Context, m *member) error {
 		s.Stop(m.process, sigKill)
 		return err
 	}
+	s.cut(m)
 	return nil
 }
 

@@ -69,6 +69,7 @@ func raiseFileLimit() {
 // Warnings are given above these shares.
 const (
 	busyGenerator = 0.5 // of a core
+	busyNetwork   = 0.3 // of a core
 	busyMachine   = 0.5 // of all cores, before the run
 )
 
@@ -79,6 +80,9 @@ func (o *options) warnings(r *report.Report) (all []string) {
 		for _, row := range s.Rows {
 			if share := row.Median(func(t report.Turn) float64 { return t.Generator }); share > busyGenerator {
 				all = append(all, fmt.Sprintf("%s, %s: the load generator, which has one thread, was busy for %.0f %% of the time: it may limit this contender", s.Name, row.Contender, 100*share))
+			}
+			if share := row.Median(func(t report.Turn) float64 { return t.Network }); share > busyNetwork {
+				all = append(all, fmt.Sprintf("%s, %s: what delays the network was busy for %.0f %% of the time, on a core of the contenders': it may limit this one, and more so the more round trips it makes; take fewer --clients, or a --rate", s.Name, row.Contender, 100*share))
 			}
 			for _, m := range row.Marks {
 				if end := row.Turns[len(row.Turns)-1].Seconds; m.Done > end {

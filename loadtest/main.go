@@ -26,6 +26,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/delay"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
@@ -123,7 +124,10 @@ func newStage(ctx context.Context, o *options) (g *stage, err error) {
 		return nil, err
 	}
 	g = &stage{Stage: proc.NewStage(dir), dir: dir, run: strings.ToLower(rand.Text()[:8]), options: o}
-	if err := errors.Join(os.Chmod(dir, 0o755), g.prepare(ctx, o)); err != nil { // nginx and PostgreSQL run as other users
+	if o.rtt > 0 {
+		g.network, err = delay.New(o.rtt)
+	}
+	if err := errors.Join(err, os.Chmod(dir, 0o755), g.prepare(ctx, o)); err != nil { // nginx and PostgreSQL run as other users
 		g.close()
 		return nil, err
 	}
@@ -145,5 +149,8 @@ func (g *stage) prepare(ctx context.Context, o *options) (err error) {
 
 func (g *stage) close() {
 	g.Close()
+	if g.network != nil {
+		g.network.Close()
+	}
 	_ = os.RemoveAll(g.dir) // what is left is in the temporary directory
 }

@@ -237,6 +237,25 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// TestNetwork: with round trips of 20 ms every contender answers, and no sooner
+// than its round trips take: two for the request, and two more for a lock.
+func TestNetwork(t *testing.T) {
+	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,hash,keyway,sidecar,pg-row", "--workloads", "uniform", "--rounds", "1", "--time", "1s",
+		"--keys", "200", "--clients", "8", "--rtt", "20ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, least := range map[string]float64{"plain": 80, "hash": 40, "keyway": 40, "sidecar": 40, "pg-row": 100} {
+		turn := r.Scenes[0].Row(id).Turns[0]
+		if turn.P50 < 0.95*least || turn.Failed > 0 || turn.Network <= 0 {
+			t.Errorf("%s answers in %.1f ms, want at least %.0f: %+v", id, turn.P50, least, turn)
+		}
+	}
+	if want := "Round trips of 20ms"; r.Settings.RTT != "20ms" || !strings.Contains(printed, want) {
+		t.Errorf("there is no %q", want)
+	}
+}
+
 // TestInterrupted: the end of the context ends everything.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -269,6 +288,7 @@ func TestUsage(t *testing.T) {
 		{"--work stock --contenders pg-version", "nothing outside of PostgreSQL"},
 		{"--redis localhost:6379 --contenders redlock", "needs 5 servers"},
 		{"--redis localhost:6379 --time=2s --events=1s_restart-redis", "leave --redis out"},
+		{"--rtt=1ms --postgres=postgres://db", "leave the addresses of stores out"},
 		{"--work hard", `there is no "hard"`},
 		{"--skew -1", "not a number from 0 up"},
 		{"--reads 2", "is no share"},

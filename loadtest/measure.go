@@ -203,12 +203,16 @@ func (m *measurement) turn(ctx context.Context, sc scene, i int, sum *sum) (fail
 // counters are a stack's at one moment.
 type counters struct {
 	cpu      map[string]time.Duration
+	network  time.Duration // CPU time of the thread that delays
 	commands int64
 	err      error
 }
 
 func (s *stack) counters(ctx context.Context) (c counters) {
 	c.cpu = s.cpu()
+	if s.network != nil {
+		c.network = s.network.CPU()
+	}
 	c.commands, c.err = s.commands(ctx)
 	return c
 }
@@ -236,6 +240,7 @@ func (s *sum) add(r *load.Result, before, after counters, unknown bool, marks []
 		t.CPU[group] = used * 1e6 / answered
 		t.Busy += used / seconds / float64(cores())
 	}
+	t.Network = (after.network - before.network).Seconds() / seconds
 	if !unknown {
 		t.Commands = float64(after.commands-before.commands) / answered
 	}

@@ -29,6 +29,7 @@ a lock can have ` + localSuffix + `, a mutex in each process before the lock):
 type options struct {
 	short      bool
 	goals      bool
+	rtt        time.Duration
 	names      []string
 	workloads  []string
 	works      []string
@@ -79,6 +80,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.rounds, "rounds", 5, 1, "`number` of rounds in which each contender has its turn")
 	f.Duration(&o.time, "time", time.Second, 50*time.Millisecond, "`length` of a turn")
 	f.Duration(&o.warmUp, "warm-up", 250*time.Millisecond, 0, "`length` of the load before each turn")
+	f.Duration(&o.rtt, "rtt", 0, 0, "round trip `time` of a network between clients, front, workers and stores, which a thread of the load test adds to the loopback's; sidecars are on their app's machine, and gossip and new connections are not delayed. 0: none")
 	f.Int(&o.instances, "instances", 3, 1, "`number` of workers")
 	f.Duration(&o.ttl, "ttl", 10*time.Second, time.Second, "`time` after which a lock that nobody renews is free, and a worker that died is taken over")
 	f.Duration(&o.poll, "poll", 2*time.Millisecond, 10*time.Microsecond, "mean `time` between two tries of locks that poll and leave it to the user")
@@ -145,6 +147,9 @@ func (o *options) checkEvents(s scene) error {
 }
 
 func (o *options) checkStores() error {
+	if o.rtt > 0 && len(o.given) > 0 {
+		return cli.Usagef("--rtt delays what the load test has started, so leave the addresses of stores out")
+	}
 	for _, c := range o.chosen {
 		if redis := o.given[storeRedis]; redis != "" && len(strings.Split(redis, ",")) < c.servers {
 			return cli.Usagef("--redis: %s needs %d servers, separated by commas", c.id, c.servers)
@@ -157,7 +162,12 @@ func (o *options) checkStores() error {
 }
 
 func (o *options) reported() report.Settings {
+	network := ""
+	if o.rtt > 0 {
+		network = o.rtt.String()
+	}
 	return report.Settings{
+		RTT:     network,
 		Clients: o.clients, Rate: float64(o.rate), Rounds: o.rounds, Seconds: o.time.Seconds(), WarmUp: o.warmUp.Seconds(), Instances: o.instances,
 		Keys: o.keys, Skew: float64(o.skew), Reads: float64(o.reads), Wait: o.wait.String(), TTL: o.ttl.String(), Poll: o.poll.String(), Events: o.eventText,
 	}

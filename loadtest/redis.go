@@ -20,6 +20,7 @@ import (
 func (s *stack) startRedis() error {
 	if given := s.given[storeRedis]; given != "" {
 		s.redis = strings.Split(given, ",")[:s.servers]
+		s.remote.redis = s.redis
 		return nil
 	}
 	for i := range s.servers {
@@ -31,7 +32,11 @@ func (s *stack) startRedis() error {
 		if err != nil {
 			return err
 		}
-		s.stores, s.redis = append(s.stores, p), append(s.redis, spec.Dial)
+		reached, err := s.through(spec.Dial)
+		if err != nil {
+			return err
+		}
+		s.stores, s.redis, s.remote.redis = append(s.stores, p), append(s.redis, spec.Dial), append(s.remote.redis, reached)
 	}
 	return nil
 }

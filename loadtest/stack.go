@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/delay"
 	"github.com/keyway-go/keyway/loadtest/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/resource"
@@ -39,7 +41,8 @@ type stage struct {
 	run     string // distinguishes the run from others
 	self    string // this program
 	built   cluster.Programs
-	started int // stacks
+	started int            // stacks
+	network *delay.Network // between the processes; nil for the loopback
 }
 
 // stack is a contender that takes requests.
@@ -58,6 +61,7 @@ type stack struct {
 	stores   []*proc.Process   // of Redis
 	redis    []string          // host:port of each
 	urls     map[string]string // of other stores
+	remote   remote            // where the stack's processes reach the stores
 	balancer *balancer
 	gossip   string
 
@@ -65,7 +69,14 @@ type stack struct {
 	processes map[*proc.Process]string
 	retired   map[string]time.Duration // CPU time of those that have ended, by group
 	members   []*member
-	restarted bool // a store was, so that its counters are not its own any more
+	forwarded []string // addresses in the network
+	restarted bool     // a store was, so that its counters are not its own any more
+}
+
+// remote is where processes reach stores over the network.
+type remote struct {
+	redis []string
+	urls  map[string]string
 }
 
 // member is one of the processes that events are about.
@@ -73,7 +84,7 @@ type member struct {
 	name    string
 	process *proc.Process // worker, or app behind a load balancer
 	app     *proc.Process // behind a sidecar; else nil
-	addr    string        // of an app behind a load balancer
+	addr    string        // where it is reached over the network
 }
 
 // startStack starts a contender for some scenes, which may be none, and waits
@@ -82,7 +93,7 @@ func (g *stage) startStack(ctx context.Context, c contender, scenes []scene) (s 
 	g.started++
 	name := c.id + "-" + strconv.Itoa(g.started)
 	s = &stack{
-		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: g.wait, name: name, cluster: name + "-" + g.run, sold: make(map[string]int64), urls: make(map[string]string),
+		contender: c, stage: g, scenes: scenes, ttl: g.ttl, wait: g.wait, name: name, cluster: name + "-" + g.run, sold: make(map[string]int64), urls: make(map[string]string), remote: remote{urls: make(map[string]string)},
 		processes: make(map[*proc.Process]string), retired: make(map[string]time.Duration),
 	}
 	if len(scenes) > 0 {
@@ -123,7 +134,44 @@ func (s *stack) startAll(ctx context.Context) error {
 			return err
 		}
 	}
+	var err error
+	if s.addr, err = s.through(s.addr); err != nil {
+		return err
+	}
 	return s.awaitAnswers(ctx)
+}
+
+// through returns where an address is reached over the network.
+func (s *stack) through(addr string) (string, error) {
+	if s.network == nil {
+		return addr, nil
+	}
+	addr, err := s.network.Forward(addr)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.forwarded = append(s.forwarded, addr)
+	}
+	return addr, err
+}
+
+// place returns where a process is to listen, and where others reach it.
+func (s *stack) place() (listen, reached string, err error) {
+	if s.network == nil {
+		return "127.0.0.1:0", "", nil
+	}
+	if listen, err = proc.FreeAddr(); err != nil {
+		return "", "", err
+	}
+	reached, err = s.through(listen)
+	return listen, reached, err
+}
+
+// cut lets connections to a member be refused.
+func (s *stack) cut(m *member) {
+	if s.network != nil {
+		s.network.Remove(m.addr)
+	}
 }
 
 // start starts a process of a group.
@@ -161,7 +209,7 @@ func (s *stack) cpu() map[string]time.Duration {
 }
 
 func (s *stack) startRouter() error {
-	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.redis[0], "--log-level", "warn", "--session-ttl", s.ttl.String()))
+	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.remote.redis[0], "--log-level", "warn", "--session-ttl", s.ttl.String()))
 	if err != nil {
 		return err
 	}
@@ -176,9 +224,13 @@ func (s *stack) addMember() (*member, error) {
 	instance := len(s.members)
 	s.members = append(s.members, m)
 	s.mu.Unlock()
+	listen, reached, err := s.place()
+	if err != nil {
+		return nil, err
+	}
 	arg, err := json.Marshal(appConfig{
-		Guard: s.guard, Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.redis, Stores: s.urls, TTL: s.ttl, Poll: s.poll, Wait: s.wait,
-		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip,
+		Guard: s.guard, Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.remote.redis, Stores: s.remote.urls, TTL: s.ttl, Poll: s.poll, Wait: s.wait,
+		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip, Listen: listen, Advertise: reached,
 	})
 	if err != nil {
 		return nil, err
@@ -189,14 +241,18 @@ func (s *stack) addMember() (*member, error) {
 	}
 	_, addr, _ := strings.Cut(app.ReadyLine(), "ready ")
 	if s.front != frontSidecar {
-		m.process, m.addr = app, addr
+		m.process, m.addr = app, cmp.Or(reached, addr)
 		return m, nil
 	}
-	m.app = app
+	m.app = app // which its sidecar reaches on the machine that both are on
+	if listen, reached, err = s.place(); err != nil {
+		return nil, err
+	}
+	m.addr = reached
 	m.process, err = s.start(groupApp, proc.Spec{
 		Name: "sidecar-" + s.name + "-" + m.name, Program: s.built.Worker, Ready: "worker ready",
-		Args: []string{"--name", m.name, "--cluster", s.cluster, "--join", s.gossip, "--upstream", "http://" + addr, "--redis", "redis://" + s.redis[0],
-			"--session-ttl", s.ttl.String(), "--new-cluster", "--log-level", "warn"},
+		Args: []string{"--name", m.name, "--cluster", s.cluster, "--join", s.gossip, "--upstream", "http://" + addr, "--redis", "redis://" + s.remote.redis[0],
+			"--listen", listen, "--advertise", reached, "--session-ttl", s.ttl.String(), "--new-cluster", "--log-level", "warn"},
 	})
 	return m, err
 }
@@ -213,13 +269,20 @@ func (s *stack) upstreams() (addrs []string) {
 	return addrs
 }
 
-// answerKeys is how many keys must be answered in a row.
-const answerKeys = 200
+// How many keys must be answered in a row, and how many if each takes a while.
+const (
+	answerKeys       = 200
+	answerKeysRemote = 20
+)
 
 // awaitAnswers waits until requests are answered.
 func (s *stack) awaitAnswers(ctx context.Context) error {
 	var names []string
-	for i := range min(answerKeys, s.keys) {
+	n := answerKeys
+	if s.network != nil {
+		n = answerKeysRemote
+	}
+	for i := range min(n, s.keys) {
 		names = append(names, resource.Name(i*37%s.keys))
 	}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1}}
@@ -298,5 +361,8 @@ func (s *stack) stop() error {
 	defer cancel()
 	err := s.cleanStores(ctx)
 	end(sigEnd, func(group string) bool { return group == groupStore })
+	for _, addr := range s.forwarded {
+		s.network.Remove(addr)
+	}
 	return errors.Join(err, s.table.Close(), os.Remove(s.records()))
 }

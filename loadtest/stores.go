@@ -60,13 +60,19 @@ func storeKinds() map[string]server {
 func (s *stack) startStore(ctx context.Context, name string) error {
 	kind := storeKinds()[name]
 	url, given := s.given[name]
+	reached := url
 	if !given {
-		var err error
-		if url, err = s.launch(ctx, name, kind); err != nil {
+		addr, err := s.launch(ctx, name, kind)
+		if err != nil {
 			return err
 		}
+		url = kind.url(addr)
+		if addr, err = s.through(addr); err != nil {
+			return err
+		}
+		reached = kind.url(addr)
 	}
-	s.urls[name] = url
+	s.urls[name], s.remote.urls[name] = url, reached
 	if kind.prepare == nil {
 		return nil
 	}
@@ -79,9 +85,9 @@ func (s *stack) startStore(ctx context.Context, name string) error {
 // connectionsEach is how many connections each app has to a database.
 const connectionsEach = 30
 
-func (s *stack) launch(ctx context.Context, name string, kind server) (url string, err error) {
-	addr, err := proc.FreeAddr()
-	if err != nil {
+// launch starts a server and returns its host:port.
+func (s *stack) launch(ctx context.Context, name string, kind server) (addr string, err error) {
+	if addr, err = proc.FreeAddr(); err != nil {
 		return "", err
 	}
 	more, err := proc.FreeAddr()
@@ -102,7 +108,7 @@ func (s *stack) launch(ctx context.Context, name string, kind server) (url strin
 	if _, err := s.start(groupStore, spec); err != nil {
 		return "", err
 	}
-	return kind.url(addr), nil
+	return addr, nil
 }
 
 // newcomers is how many workers come during a turn at most.

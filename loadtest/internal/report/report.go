@@ -105,11 +105,12 @@ type Turn struct {
 	Max       float64            `json:"max_ms"`
 	Wait50    float64            `json:"wait_p50_ms"` // until the critical section began
 	Wait99    float64            `json:"wait_p99_ms"`
-	Fairness  float64            `json:"fairness"`              // least over most answers to a client; -1 in an open loop
-	CPU       map[string]float64 `json:"cpu_us_per_request"`    // by group of processes
-	Commands  float64            `json:"store_commands"`        // per request; -1 if not known
-	Generator float64            `json:"generator_core_share"`  // of one core
-	Busy      float64            `json:"machine_busy_by_stack"` // share of all cores that the stack used
+	Fairness  float64            `json:"fairness"`                     // least over most answers to a client; -1 in an open loop
+	CPU       map[string]float64 `json:"cpu_us_per_request"`           // by group of processes
+	Commands  float64            `json:"store_commands"`               // per request; -1 if not known
+	Generator float64            `json:"generator_core_share"`         // of one core
+	Network   float64            `json:"network_core_share,omitempty"` // of one core, used by what delays the network
+	Busy      float64            `json:"machine_busy_by_stack"`        // share of all cores that the stack used
 }
 
 // AllCPU is microseconds of CPU time per request, of all processes but the load
@@ -222,6 +223,31 @@ func median(values []float64) float64 {
 		return s[middle]
 	}
 	return (s[middle-1] + s[middle]) / 2
+}
+
+// NetworkCost is how busy what delays the network was, as a share of one core: in
+// the row where it was least, and where it was most. Both are 0 without a delay.
+func (r *Report) NetworkCost() (least, most float64) {
+	for _, s := range r.Scenes {
+		for _, row := range s.Rows {
+			share := row.Median(func(t Turn) float64 { return t.Network })
+			if most == 0 || share < least {
+				least = share
+			}
+			most = max(most, share)
+		}
+	}
+	return least, most
+}
+
+// NetworkText says what the network was; "" for the loopback.
+func (r *Report) NetworkText() string {
+	if r.Settings.RTT == "" {
+		return ""
+	}
+	least, most := r.NetworkCost()
+	return fmt.Sprintf("Round trips of %s between clients, front, workers and stores, half of it each way. What delays them took %.0f to %.0f %% of a core, which is not in the CPU per request.",
+		r.Settings.RTT, 100*least, 100*most)
 }
 
 // Row returns a contender's row; nil if there is none.
