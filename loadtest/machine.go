@@ -81,15 +81,15 @@ func (o *options) warnings(r *report.Report) (all []string) {
 			if share := row.Median(func(t report.Turn) float64 { return t.Generator }); share > busyGenerator {
 				all = append(all, fmt.Sprintf("%s, %s: the load generator, which has one thread, was busy for %.0f %% of the time: it may limit this contender", s.Name, row.Contender, 100*share))
 			}
-			if share := row.Median(func(t report.Turn) float64 { return t.Network }); share > busyNetwork {
-				all = append(all, fmt.Sprintf("%s, %s: what delays the network was busy for %.0f %% of the time, on a core of the contenders': it may limit this one, and more so the more round trips it makes; take fewer --clients, or a --rate", s.Name, row.Contender, 100*share))
-			}
 			for _, m := range row.Marks {
 				if end := row.Turns[len(row.Turns)-1].Seconds; m.Done > end {
 					all = append(all, fmt.Sprintf("%s, %s: %s lasted beyond the measured time, until %.1f s: give it more --time", s.Name, row.Contender, m.What, m.Done))
 				}
 			}
 		}
+	}
+	if _, most := r.NetworkCost(); most > busyNetwork {
+		all = append(all, fmt.Sprintf("what delays the network was busy for up to %.0f %% of the time, on a core that the contenders have, too: it may limit them, and more so the more round trips they make; take fewer --clients, or a --rate", 100*most))
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.given)) {
 		all = append(all, fmt.Sprintf("--%s was given, so that its CPU time and the commands to it are not counted", name))

@@ -344,11 +344,11 @@ func TestMissing(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	r := &report.Report{Machine: report.Machine{Cores: 2, Load: 1.1}, Scenes: []*report.Scene{{Name: "hot", Rows: []*report.Row{
-		{Contender: "quick", Turns: []report.Turn{{Generator: 0.51}}},
+		{Contender: "quick", Turns: []report.Turn{{Generator: 0.51, Network: 0.31}}},
 		{Contender: "slow", Turns: []report.Turn{{Generator: 0.49, Seconds: 4}}, Marks: []report.Mark{{What: "drain w1", Done: 4.3}, {What: "add", Done: 3.9}}},
 	}}}}
 	got := strings.Join((&options{given: map[string]string{storeRedis: "there"}}).warnings(r), "\n")
-	for _, want := range []string{"hot, quick: the load generator, which has one thread, was busy for 51 %", "hot, slow: drain w1 lasted beyond the measured time, until 4.3 s", "--redis was given", "busy before the run (load 1.1"} {
+	for _, want := range []string{"hot, quick: the load generator, which has one thread, was busy for 51 %", "hot, slow: drain w1 lasted beyond the measured time, until 4.3 s", "--redis was given", "network was busy for up to 31 %", "busy before the run (load 1.1"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("there is no %q in\n%s", want, got)
 		}
