@@ -6,10 +6,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
-	"net/http"
 
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -87,15 +85,4 @@ func (c *Client) Close() error {
 	defer cancel()
 	_ = c.members.Leave(ctx) // the others find out
 	return err
-}
-
-// local is the worker of a node as its client sees it.
-type local struct {
-	*worker.Worker
-	http.Handler
-}
-
-// Baggage implements [router.Local].
-func (local) Baggage(ctx context.Context, baggage []string) []string {
-	return worker.Baggage(ctx, baggage)
 }

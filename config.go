@@ -90,7 +90,7 @@ type Config struct {
 
 	// Worker holds further limits. What Config or the node itself says must be left
 	// out: Members, Store, NewCluster, Keys, OnPeers, Logger, and with LockFile also
-	// Previous, PreviousApp and OnIncarnation.
+	// Previous, PreviousApp, OnIncarnation and OnHold.
 	Worker worker.Config
 
 	// Logger gets what an operator should know. The Redis library has a log of its
@@ -136,8 +136,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Worker has Members, Store or OnPeers, which the node brings itself: leave them out")
 	case w.NewCluster || w.Keys != nil || w.Logger != nil:
 		return c, bad("Config.Worker has NewCluster, Keys or Logger: say them in Config")
-	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil):
-		return c, bad("Config.Worker has Previous, PreviousApp or OnIncarnation, which Config.LockFile (--lock-file) brings: leave them out")
+	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil || w.OnHold != nil):
+		return c, bad("Config.Worker has Previous, PreviousApp, OnIncarnation or OnHold, which Config.LockFile (--lock-file) brings: leave them out")
 	}
 	if err := c.Settings.Validate(); err != nil {
 		return c, bad("Config.Settings: %w", err)

@@ -154,7 +154,8 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	// so that its own quarantine is enough.
 	config.NewCluster = n.cfg.NewCluster || n.cfg.Redis == ""
 	if n.cfg.LockFile != "" {
-		config.Previous, config.PreviousApp, config.OnIncarnation = previous, n.cfg.Upstream != nil, n.lock.Write
+		config.Previous, config.PreviousApp = previous, n.cfg.Upstream != nil
+		config.OnIncarnation, config.OnHold = n.lock.Write, n.lock.Strike
 	}
 	if n.worker, err = worker.Start(ctx, config); err != nil {
 		return fmt.Errorf("keyway: %w", err)
@@ -170,7 +171,7 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 		}
 		n.handler.set(n.worker, sidecar)
 	}
-	client, err := router.NewClient(router.ClientConfig{Members: n.members, Local: local{n.worker, n.handler}, Logger: n.log})
+	client, err := router.NewClient(router.ClientConfig{Members: n.members, Local: n.worker.Local(n.handler), Logger: n.log})
 	if err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}

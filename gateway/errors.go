@@ -11,6 +11,12 @@ var (
 	// ErrBusy means that too many calls wait already: for the key, at its
 	// worker, or here. The call has not run.
 	ErrBusy = errors.New("gateway: too many calls wait")
+	// ErrHeld means that the key is held or waited for, by a call that was not to
+	// wait. The call has not run.
+	ErrHeld = errors.New("gateway: the key is held")
+	// ErrWaited means that the key was waited for as long as a call may wait. The
+	// call has not run.
+	ErrWaited = errors.New("gateway: the key was waited for as long as may be")
 	// ErrMayHaveRun means that the caller has no answer, or not the whole of it,
 	// although the call may have run, or may still run.
 	ErrMayHaveRun = errors.New("gateway: the call may have run")

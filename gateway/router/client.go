@@ -63,6 +63,13 @@ type Local interface {
 	// added that are held along the executions to which ctx belongs. A worker
 	// refuses a request for a key that its own baggage names.
 	Baggage(ctx context.Context, baggage []string) []string
+	// Acquire waits until key is held, as worker.Worker.Do does, with try set as
+	// TryDo does. epoch is the highest one known of its partition. The caller works
+	// under the context that it gets, and calls release then. If nobody holds key
+	// the error may be a refusal of the worker's, a [link.RefusedError].
+	Acquire(ctx context.Context, key string, epoch int64, try bool) (held context.Context, token int64, release func(), err error)
+	// Token returns the token of the execution along ctx that holds key.
+	Token(ctx context.Context, key string) (token int64, ok bool)
 	// ServeHTTP runs a request with its key held, as worker.Worker.Handler does.
 	http.Handler
 }
@@ -93,6 +100,7 @@ type Client struct {
 	budget budget
 	log    *slog.Logger
 	closed atomic.Bool
+	holder holder
 }
 
 // NewClient returns a client, or an error that names the field of ClientConfig
@@ -115,6 +123,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial,
 		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
 	})
+	c.holder.init(cfg.Members.Settings().WithDefaults().TTL)
 	return c, nil
 }
 
@@ -156,6 +165,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 // more than once.
 func (c *Client) Close() error {
 	c.closed.Store(true)
+	c.holder.close()
 	c.peers.close()
 	return nil
 }

@@ -170,7 +170,7 @@ func TestClientOfItsOwnWorker(t *testing.T) {
 			token, _ := worker.TokenFrom(r.Context())
 			fmt.Fprint(rw, r.RemoteAddr, token > 0)
 		}))
-		client := newClient(t, router.ClientConfig{Members: w.Member, Local: local{w, h}})
+		client := newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(h)})
 		if _, text := kit.Do(t, &http.Client{Transport: client}, keyed(t, "GET", "/", nil)); text != "127.0.0.1:0true" {
 			t.Errorf("%q", text)
 		}
@@ -212,7 +212,7 @@ func TestClientNestedCalls(t *testing.T) {
 		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 			t.Fatal(err)
 		}
-		clients[i] = newClient(t, router.ClientConfig{Members: w.Member, Local: local{w, h}})
+		clients[i] = newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(h)})
 	}
 	kit.Eventually(t, "both serve", func() bool {
 		return workers[0].Serving()+workers[1].Serving() == 16 && workers[0].Serving() > 0 && workers[1].Serving() > 0
@@ -284,7 +284,7 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 	first, h := start()
 	outside := kit.Must(c.Hub.Join(ring.Member{Name: "client", Role: ring.RoleRouter, State: ring.StateActive}))
 	clients := []*router.Client{
-		newClient(t, router.ClientConfig{Members: first.Member, Local: local{first, h}}),
+		newClient(t, router.ClientConfig{Members: first.Member, Local: first.Local(h)}),
 		newClient(t, router.ClientConfig{Members: outside}),
 	}
 	var done atomic.Bool
@@ -344,10 +344,10 @@ func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
 		var asked atomic.Int64
 		client := newClient(t, router.ClientConfig{
 			Members: routertest.NewCluster(t, own, away),
-			Local: local{w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			Local: w.Local(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
 				routertest.NotOwner(away, 7)(rw, r)
-			})},
+			})),
 		})
 		r := keyed(t, "POST", "/", io.MultiReader(strings.NewReader("body")))
 		r.ContentLength = length

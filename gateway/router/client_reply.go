@@ -115,8 +115,11 @@ type callError struct {
 }
 
 // failure makes the caller's error of what a call has ended with.
-func (x *call) failure(err error) error {
-	e := &callError{key: x.request.Key, err: err}
+func (x *call) failure(err error) error { return failedCall(x.request.Key, err) }
+
+// failedCall makes the caller's error of what a call for key has ended with.
+func failedCall(key string, err error) error {
+	e := &callError{key: key, err: err}
 	_, unreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
 	case unreachable:

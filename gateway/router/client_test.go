@@ -347,7 +347,7 @@ func TestClientOfABusyWorker(t *testing.T) {
 		case "HTTP":
 			cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr))
 		case "local":
-			cfg.Local = local{w, h}
+			cfg.Local = w.Local(h)
 		}
 		client := newClient(t, cfg)
 		var wg sync.WaitGroup

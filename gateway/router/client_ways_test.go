@@ -2,7 +2,6 @@ package router_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,22 +16,11 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
-	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
-
-// local is a worker with its handler as a client of the same process sees it.
-type local struct {
-	*workertest.Worker
-	http.Handler
-}
-
-func (local) Baggage(ctx context.Context, baggage []string) []string {
-	return worker.Baggage(ctx, baggage)
-}
 
 // newClient makes a client that is closed when the test ends.
 func newClient(t testing.TB, cfg router.ClientConfig) *router.Client {
@@ -78,7 +66,7 @@ func clientWay(t testing.TB, way string, app http.HandlerFunc) (cfg router.Clien
 	case "HTTP":
 		cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr))
 	case "local":
-		cfg.Local = local{w, h}
+		cfg.Local = w.Local(h)
 	}
 	return cfg
 }

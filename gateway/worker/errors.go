@@ -22,10 +22,10 @@ var (
 	ErrBusy = gateway.ErrBusy
 	// ErrHeld means that another execution holds the key that was to be had
 	// without waiting, or that others wait for it.
-	ErrHeld = errors.New("worker: the key is held")
+	ErrHeld = gateway.ErrHeld
 	// ErrWaited means that a call or request waited for as long as Config.MaxWait
 	// allows.
-	ErrWaited = errors.New("worker: waited too long")
+	ErrWaited = gateway.ErrWaited
 	// ErrDeadlock is what every [DeadlockError] is.
 	ErrDeadlock = errors.New("worker: deadlock")
 	// ErrMayHaveRun is wrapped by every error after which the call may have run.

@@ -165,18 +165,28 @@ func refusalOf(err error) *link.RefusedError {
 
 // refuse answers a request that was not admitted.
 func refuse(rw http.ResponseWriter, err error) {
-	status, refusal := http.StatusServiceUnavailable, refusalOf(err)
+	status, refusal := statusOf(err), refusalOf(err)
 	switch {
 	case refusal != nil:
 		status = hop.WriteRefusal(rw.Header(), refusal)
 	case errors.Is(err, ErrWaited), errors.Is(err, ErrDeadlock):
 		rw.Header().Set("Retry-After", "1")
-	case errors.Is(err, ErrNested):
-		status = http.StatusLoopDetected
-	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
-		status = http.StatusBadRequest
 	}
 	http.Error(rw, err.Error(), status)
+}
+
+// statusOf returns the status of an error of admission that is for the client to
+// read.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrNested):
+		return http.StatusLoopDetected
+	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
+		return http.StatusBadRequest
+	case errors.Is(err, gateway.ErrHeld):
+		return http.StatusConflict
+	}
+	return http.StatusServiceUnavailable
 }
 
 // appWriter lets the app answer one request, and passes the response on without

@@ -42,7 +42,7 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 	share := linkShare(w.cfg.MaxConnections)
 	s := &Server{
 		worker: w,
-		link:   &link.Server{Handler: linkHandler(h), Config: config, MaxConns: share},
+		link:   &link.Server{Handler: w.linkHandler(h), Config: config, MaxConns: share},
 		share:  share,
 		began:  time.Now(),
 		http: &http.Server{
@@ -122,9 +122,18 @@ func isH2OverTLS(conn net.Conn) bool {
 	return ok && t.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-func linkHandler(h http.Handler) link.Handler {
-	if own, ok := h.(link.Handler); ok {
-		return own
+// linkHandler returns what takes requests over the link: h, but for calls between
+// members, which are the worker's own.
+func (w *Worker) linkHandler(h http.Handler) link.Handler {
+	own, ok := h.(link.Handler)
+	if !ok {
+		own = link.HTTPHandler(h)
 	}
-	return link.HTTPHandler(h)
+	return link.HandlerFunc(func(rw *link.ResponseWriter, r *link.ServerRequest) {
+		if link.IsCall(r.Method) {
+			w.remote.serve(rw, r)
+			return
+		}
+		own.ServeLink(rw, r)
+	})
 }

@@ -103,6 +103,13 @@ type Config struct {
 	// Start; later ones are logged. Default: nothing.
 	OnIncarnation func(id string) error
 
+	// OnHold is called before an incarnation promises keys to other members for the
+	// first time (router.Client.Hold): they may work on for a TTL after this
+	// process has died, so the incarnation must not be one of a later process's
+	// Previous. While it fails, and where it is nil although OnIncarnation is not,
+	// such calls fail. Default: nothing.
+	OnHold func(id string) error
+
 	// OnPeers is called with the gossip addresses of the store's live sessions
 	// when they change: members to join that gossip may have lost sight of. It
 	// must not block. Default: nothing.
@@ -125,6 +132,10 @@ type Config struct {
 	// [Worker.Do], also while nobody serves the key yet, and of a request, which
 	// gets 503 with Retry-After then. Default 30 s.
 	MaxWait time.Duration
+
+	// MaxHolds bounds the keys that are held here for other members, or that these
+	// wait for. What exceeds it fails with [ErrBusy]. Default 1,000,000.
+	MaxHolds int
 
 	// StreamsPerLink is how many requests [Server] takes at once on one link. At
 	// most half of them may wait for a key, or for a partition to arrive: what
@@ -177,6 +188,7 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "worker: Config.MaxAwaiting", &c.MaxAwaiting, 10_000)
 	hop.Default(&err, "worker: Config.AwaitTimeout", &c.AwaitTimeout, 2*time.Second)
 	hop.Default(&err, "worker: Config.MaxWait", &c.MaxWait, 30*time.Second)
+	hop.Default(&err, "worker: Config.MaxHolds", &c.MaxHolds, 1_000_000)
 	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
 	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)
 	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
@@ -207,6 +219,7 @@ type Worker struct {
 	graph    waitGraph
 	shell    *shell
 	watching sync.Once // starts cancelAbandoned
+	remote   remoteHolds
 
 	confirming func() // called between the two comparisons of confirm; nil but in tests
 }
@@ -241,6 +254,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
+	w.remote.worker = w
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.worker, p.number, p.table.Queue = w, i, queue
@@ -378,6 +392,7 @@ func (w *Worker) Close() error {
 		p.cancelRunning()
 		p.announce()
 	}
+	w.remote.close()
 	w.flushLog()
 	return nil
 }

@@ -73,7 +73,7 @@ func (l *File) read() (previous []string, err error) {
 	}
 	for line := range strings.Lines(string(content)) {
 		id, boot, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if id != "" && boot != "" && boot == l.boot {
+		if id != "" && !strings.HasPrefix(id, struck) && boot != "" && boot == l.boot {
 			previous = append(previous, id)
 		}
 	}
@@ -104,6 +104,29 @@ func (l *File) Write(id string) error {
 		return err
 	}
 	if _, err := l.f.WriteAt([]byte(l.line(id)), end); err != nil {
+		return err
+	}
+	return l.f.Sync()
+}
+
+// struck stands in place of each byte of an incarnation that was struck off.
+const struck = "-"
+
+// Strike takes an incarnation of this process off again: that the process is dead
+// will not prove that nobody works any more by what it owned.
+func (l *File) Strike(id string) error {
+	if l.f == nil {
+		return nil
+	}
+	content, err := io.ReadAll(io.NewSectionReader(l.f, 0, 1<<20))
+	if err != nil {
+		return err
+	}
+	at := strings.Index(string(content), l.line(id))
+	if at < 0 {
+		return fmt.Errorf("lockfile: it does not name incarnation %s", id)
+	}
+	if _, err := l.f.WriteAt([]byte(strings.Repeat(struck, len(id))), int64(at)); err != nil {
 		return err
 	}
 	return l.f.Sync()

@@ -11,6 +11,35 @@ import (
 )
 
 // The file names the incarnations of processes that are dead for sure.
+// An incarnation that was struck off is not among those that are dead for sure.
+func TestStrike(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	_, l, err := lockfile.Lock(path, "this boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"ONE", "TWO", "THREE"} {
+		if err := l.Write(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Strike("TWO"); err != nil {
+		t.Fatal(err)
+	}
+	if l.Strike("FOUR") == nil {
+		t.Error("an incarnation that is not there was struck off")
+	}
+	l.Close()
+	previous, l, err := lockfile.Lock(path, "this boot")
+	if got := fmt.Sprint(previous); got != "[ONE THREE]" || err != nil {
+		t.Errorf("%s, %v", got, err)
+	}
+	l.Close()
+	if _, none, err := lockfile.Lock("", "this boot"); err != nil || none.Strike("ONE") != nil {
+		t.Error("no file: it cannot be struck off")
+	}
+}
+
 func TestLockFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	previous, first, err := lockfile.Lock(path, "this boot")

@@ -97,8 +97,8 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a restarted worker with --upstream gives its app time",
 			file: "start.go",
-			old:  "previous, n.cfg.Upstream != nil, n.lock.Write",
-			new:  "previous, false, n.lock.Write",
+			old:  "= previous, n.cfg.Upstream != nil",
+			new:  "= previous, false",
 			test: "./cmd/worker -run '^TestRestartInFrontOfAnApp$'",
 		},
 		{

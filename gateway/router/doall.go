@@ -1,0 +1,160 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+)
+
+// Hold runs fn while key is held at its owner, wherever that is: no other execution
+// of the key runs at the same time, on any worker. token is the fencing token. At a
+// key that is held along ctx already fn runs at once, with the same token.
+//
+// fn's ctx is cancelled, with a cause that wraps [gateway.ErrOwnershipLost], when the
+// owner can no longer be known to hold the key: when it has not confirmed that for
+// 0.8 of the session TTL, or says that it does not. fn must have ended at 0.95 of
+// the TTL. The owner frees the key when fn has returned; if this process dies, a TTL
+// after it was last heard of.
+//
+// Hold returns fn's error. If fn has not run, the error names key and wraps
+// [gateway.ErrNoKey] or [gateway.ErrBadKey], [gateway.ErrUnavailable] if nobody
+// takes the call in time, [gateway.ErrBusy] or [gateway.ErrWaited] if too many or
+// too long have waited for the key, or the cause of ctx's end.
+//
+// A key of another worker costs one round trip over the link before fn runs; its
+// release is not waited for. Longer work renews the holds of each owner together,
+// every fifth of the TTL. A key of this process's worker (ClientConfig.Local) costs
+// what its Do does.
+func (c *Client) Hold(ctx context.Context, key string, fn func(ctx context.Context, token int64) error) error {
+	return c.hold(ctx, key, false, fn)
+}
+
+// TryHold is Hold without waiting for others: if the key is held or waited for, the
+// error wraps [gateway.ErrHeld].
+func (c *Client) TryHold(ctx context.Context, key string, fn func(ctx context.Context, token int64) error) error {
+	return c.hold(ctx, key, true, fn)
+}
+
+// holdRounds is how often a key is asked for anew that was lost before fn ran.
+const holdRounds = 3
+
+func (c *Client) hold(ctx context.Context, key string, try bool, fn func(ctx context.Context, token int64) error) error {
+	if err := gateway.CheckKey(key); err != nil {
+		return err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case c.closed.Load():
+		return failedCall(key, errClientClosed)
+	}
+	if token, ok := c.tokenAlong(ctx, key); ok {
+		return fn(ctx, token)
+	}
+	for range holdRounds {
+		a := &acquisition{client: c, ctx: ctx, key: key, try: try, id: holds.NewID()}
+		err := c.routes.Route(ctx, c.ring.Partition(key), a.attempt)
+		a.settle()
+		switch {
+		case err != nil:
+			return failedCall(key, err)
+		case a.local != nil:
+			defer a.local.release()
+			return fn(a.local.ctx, a.local.token)
+		case a.confirm():
+			held := c.holder.start(ctx, a.held)
+			defer c.holder.end(a.held)
+			return fn(held, a.held.token)
+		}
+		c.holder.release(a.held.peer, a.id)
+		if ctx.Err() != nil {
+			return failedCall(key, context.Cause(ctx))
+		}
+	}
+	return failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
+}
+
+// tokenAlong returns the token of key if it is held along ctx.
+func (c *Client) tokenAlong(ctx context.Context, key string) (int64, bool) {
+	if h := c.holder.heldAlong(ctx, key); h != nil {
+		return h.token, true
+	}
+	if c.local == nil {
+		return 0, false
+	}
+	return c.local.Token(ctx, key)
+}
+
+// maxKeys bounds how many keys one call of DoAll holds.
+const maxKeys = 64
+
+// Executions are keys that are held together.
+type Executions struct {
+	ctx    context.Context
+	keys   []string // sorted
+	tokens []int64
+}
+
+// Context returns the context to work under, as [Client.Hold] has it: it is cancelled
+// when any of the keys is lost.
+func (xs Executions) Context() context.Context { return xs.ctx }
+
+// Keys returns the keys, sorted, each once.
+func (xs Executions) Keys() []string { return slices.Clone(xs.keys) }
+
+// Token returns the fencing token of key, 0 if it is none of Keys.
+func (xs Executions) Token(key string) int64 {
+	i, found := slices.BinarySearch(xs.keys, key)
+	if !found {
+		return 0
+	}
+	return xs.tokens[i]
+}
+
+// DoAll runs fn while all keys are held, as [Client.Hold] holds each: one after the
+// other in the order of their bytes, so that calls of DoAll never wait for each
+// other in a circle. It holds 64 keys at most; a key that is named twice is held
+// once. A call within an execution that holds a later one of the keys, or another
+// key that others take after these, may wait in a circle nevertheless, until one of
+// the waits ends for being too long.
+//
+// DoAll is no transaction: if fn fails in the middle, or this process dies, what it
+// has done stays done. Each resource that is written to can refuse the tokens of
+// those who have lost their keys.
+//
+// It costs one round trip over the link for each key of another worker, one after
+// the other; a key that is held is held while the next ones are waited for. DoAll
+// returns fn's error, or the error of Hold for the key that could not be held.
+func (c *Client) DoAll(ctx context.Context, keys []string, fn func(Executions) error) error {
+	set := make(map[string]struct{}, len(keys))
+	for _, key := range keys {
+		if err := gateway.CheckKey(key); err != nil {
+			return fmt.Errorf("router: DoAll: key %.64q: %w", key, err)
+		}
+		set[key] = struct{}{}
+	}
+	switch {
+	case len(set) == 0:
+		return fmt.Errorf("router: DoAll: %w", gateway.ErrNoKey)
+	case len(set) > maxKeys:
+		return fmt.Errorf("router: DoAll: %d keys, the limit is %d", len(set), maxKeys)
+	}
+	xs := Executions{keys: slices.Sorted(maps.Keys(set)), tokens: make([]int64, len(set))}
+	return c.doAll(ctx, xs, 0, fn)
+}
+
+// doAll holds the keys from the i-th on, and runs fn then.
+func (c *Client) doAll(ctx context.Context, xs Executions, i int, fn func(Executions) error) error {
+	if i == len(xs.keys) {
+		xs.ctx = ctx
+		return fn(xs)
+	}
+	return c.hold(ctx, xs.keys[i], false, func(ctx context.Context, token int64) error {
+		xs.tokens[i] = token
+		return c.doAll(ctx, xs, i+1, fn)
+	})
+}

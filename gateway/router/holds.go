@@ -1,0 +1,310 @@
+package router
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+// holder is the keys that a [Client] holds at other members. While there are any, a
+// timer runs tick, which renews what is due and cancels what is overdue.
+type holder struct {
+	base time.Time // origin of the monotonic clock in lease.Instant
+	ttl  time.Duration
+
+	ctx  context.Context // of calls to owners; ends with close
+	stop context.CancelFunc
+	wg   sync.WaitGroup // goroutines
+
+	mu        sync.Mutex // guards what follows, and the holds' own
+	closed    bool
+	all       map[*held]struct{}
+	timer     *time.Timer            // of tick; nil while there is nothing to do
+	releasing map[*peer]*releaseList // those with a goroutine
+}
+
+// held is a key that is held at another member.
+type held struct {
+	id     holds.ID
+	key    string
+	token  int64
+	owner  ring.Member
+	peer   *peer // in use by this hold
+	holder *holder
+	cancel context.CancelCauseFunc
+
+	// Guarded by holder.mu.
+	sent     lease.Instant // before the last call was sent that the owner has confirmed
+	lease    lease.Lease
+	renewing bool
+	lost     bool
+}
+
+func (hs *holder) init(ttl time.Duration) {
+	hs.base, hs.ttl = time.Now(), ttl
+	hs.all, hs.releasing = make(map[*held]struct{}), make(map[*peer]*releaseList)
+	hs.ctx, hs.stop = context.WithCancel(context.Background())
+}
+
+func (hs *holder) now() lease.Instant { return lease.At(hs.base, time.Now()) }
+
+// every is how often holds are looked at, and how soon a renewal that has failed is
+// tried again.
+func (hs *holder) every() time.Duration { return max(hs.ttl/50, 1) }
+
+// due is the age at which a hold is renewed.
+func (hs *holder) due() time.Duration { return hs.ttl / 5 }
+
+// extend notes that the owner has confirmed h when asked by a call sent at sent.
+func (h *held) extend(sent lease.Instant, p holds.Promise) {
+	h.sent, h.lease = sent, lease.New(sent, h.holder.ttl).Within(sent, p.Cancel, p.Surrender)
+}
+
+// errClosedHolder is the cause with which what a client's function works for is
+// cancelled by [Client.Close].
+var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)
+
+// start returns the context in which a function works with h held.
+func (hs *holder) start(ctx context.Context, h *held) context.Context {
+	inner, cancel := context.WithCancelCause(ctx)
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h.cancel = cancel
+	if hs.closed {
+		cancel(errClosedHolder)
+	}
+	hs.all[h] = struct{}{}
+	if hs.timer == nil && !hs.closed {
+		hs.timer = time.AfterFunc(hs.every(), hs.tick)
+	}
+	return &heldContext{inner, h}
+}
+
+// end ends h, and tells its owner.
+func (hs *holder) end(h *held) {
+	h.cancel(nil)
+	hs.mu.Lock()
+	delete(hs.all, h)
+	hs.mu.Unlock()
+	hs.release(h.peer, h.id)
+}
+
+// heldContext is the context of a function that works with a key held elsewhere.
+type heldContext struct {
+	context.Context
+	held *held
+}
+
+type heldKey struct{}
+
+// Err implements [context.Context]. It compares the deadlines of all holds along c: a
+// process that was stopped may have missed them.
+func (c *heldContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	for along := c; along != nil; along, _ = along.Context.Value(heldKey{}).(*heldContext) {
+		along.held.check()
+	}
+	return c.Context.Err()
+}
+
+// Value implements [context.Context].
+func (c *heldContext) Value(key any) any {
+	if key == (heldKey{}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// heldAlong returns the hold of key by hs that ctx belongs to, nil if there is none.
+func (hs *holder) heldAlong(ctx context.Context, key string) *held {
+	for {
+		c, ok := ctx.Value(heldKey{}).(*heldContext)
+		if !ok {
+			return nil
+		}
+		if c.held.key == key && c.held.holder == hs {
+			return c.held
+		}
+		ctx = c.Context
+	}
+}
+
+func (h *held) check() {
+	h.holder.mu.Lock()
+	defer h.holder.mu.Unlock()
+	h.checkLocked(h.holder.now())
+}
+
+// checkLocked cancels what works with h if nobody vouches for it any more.
+func (h *held) checkLocked(now lease.Instant) {
+	if h.lease.Cancel.Passed(now) {
+		h.loseLocked("has not confirmed it in time")
+	}
+}
+
+func (h *held) loseLocked(why string) {
+	if !h.lost {
+		h.lost = true
+		h.cancel(fmt.Errorf("%w: key %q was held at worker %s (%s), which %s", gateway.ErrOwnershipLost, h.key, h.owner.Name, h.owner.Addr, why))
+	}
+}
+
+// tick cancels what is overdue, and renews what is due.
+func (hs *holder) tick() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if len(hs.all) == 0 || hs.closed {
+		hs.timer = nil
+		return
+	}
+	now := hs.now()
+	due := make(map[*peer][]*held)
+	for h := range hs.all {
+		h.checkLocked(now)
+		if !h.lost && !h.renewing && now.Mono-h.sent.Mono >= hs.due() {
+			h.renewing = true
+			due[h.peer] = append(due[h.peer], h)
+		}
+	}
+	for p, list := range due {
+		for part := range slices.Chunk(list, holds.MaxIDs) {
+			hs.wg.Go(func() { _ = hs.renew(p, part) })
+		}
+	}
+	hs.timer.Reset(hs.every())
+}
+
+// renew asks an owner to let its holds go on.
+func (hs *holder) renew(p *peer, list []*held) error {
+	ids := make([]holds.ID, 0, len(list))
+	for _, h := range list {
+		ids = append(ids, h.id)
+	}
+	sent := hs.now()
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.due())
+	defer cancel()
+	status, body, err := p.call(ctx, &link.Request{Method: holds.Renew}, holds.AppendIDs(nil, ids))
+	var answer holds.Renewal
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("router: renewing holds: %d %s", status, body)
+	}
+	if err == nil {
+		answer, err = holds.ParseRenewal(body, len(ids))
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for i, h := range list {
+		h.renewing = false
+		switch {
+		case err != nil: // again at the next tick
+		case answer.Held[i]:
+			h.extend(sent, answer.Promise)
+		default:
+			h.loseLocked("does not hold it any more")
+		}
+	}
+	return err
+}
+
+// releaseList is the holds of one owner that are to be released.
+type releaseList struct{ ids []holds.ID }
+
+// release lets an owner end a hold, sooner or later: nobody waits for it. It ends
+// one use of p.
+func (hs *holder) release(p *peer, id holds.ID) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.closed {
+		p.leave() // the owner frees it after a TTL
+		return
+	}
+	if l := hs.releasing[p]; l != nil {
+		l.ids = append(l.ids, id)
+		return
+	}
+	l := &releaseList{ids: []holds.ID{id}}
+	hs.releasing[p] = l
+	hs.wg.Go(func() { hs.sendReleases(p, l) })
+}
+
+// sendReleases sends what is on the list until it is empty.
+func (hs *holder) sendReleases(p *peer, l *releaseList) {
+	for {
+		hs.mu.Lock()
+		n := min(len(l.ids), holds.MaxIDs)
+		ids := l.ids[:n:n]
+		if l.ids = l.ids[n:]; n == 0 {
+			delete(hs.releasing, p)
+			hs.mu.Unlock()
+			return
+		}
+		hs.mu.Unlock()
+		hs.sendRelease(p, ids)
+		for range ids {
+			p.leave()
+		}
+	}
+}
+
+// sendRelease sends one call for as long as its owner may still hold the keys.
+func (hs *holder) sendRelease(p *peer, ids []holds.ID) {
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
+	defer cancel()
+	for {
+		attempt, done := context.WithTimeout(ctx, hs.due())
+		_, _, err := p.call(attempt, &link.Request{Method: holds.Release}, holds.AppendIDs(nil, ids))
+		done()
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(hs.every()):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// close cancels what works with keys that are held, and waits until those that have
+// been let go are free, for as long as cancelled work may go on at most.
+func (hs *holder) close() {
+	hs.mu.Lock()
+	hs.closed = true
+	for h := range hs.all {
+		h.cancel(errClosedHolder)
+	}
+	if hs.timer != nil {
+		hs.timer.Stop()
+	}
+	hs.mu.Unlock()
+	patience := time.AfterFunc(lease.Grace(hs.ttl), hs.stop)
+	hs.wg.Wait()
+	patience.Stop()
+	hs.stop()
+}
+
+// call makes a call to the worker, and returns the answer's status and body.
+func (p *peer) call(ctx context.Context, req *link.Request, body []byte) (status int, answer []byte, err error) {
+	req.Call, req.Target = true, "/"
+	req.Body, req.ContentLength = bytes.NewReader(body), int64(len(body))
+	res, err := p.link.Do(ctx, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(res.Body, int64(holds.MaxBody)))
+	return res.Status, answer, err
+}

@@ -1,0 +1,394 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// caller makes calls to a worker as another member does, in a bubble.
+type caller struct {
+	t *testing.T
+	link.Client
+}
+
+// newCaller connects to a server of w whose app must get nothing.
+func newCaller(t *testing.T, w *workertest.Worker) *caller {
+	l := oneListener{conns: make(chan net.Conn, 1), done: make(chan struct{})}
+	s := w.NewServer(w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the app got a request") })))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(&l)
+	}()
+	c := &caller{t: t}
+	c.Config = hop.LinkConfig(w.Member, hop.MaxHeaderBytes, nil)
+	c.Dial = func(context.Context) (net.Conn, error) {
+		near, far := net.Pipe()
+		l.conns <- far
+		return near, nil
+	}
+	t.Cleanup(func() {
+		c.Close()
+		s.Close()
+		<-ended
+	})
+	return c
+}
+
+type oneListener struct {
+	conns chan net.Conn
+	once  sync.Once
+	done  chan struct{}
+}
+
+func (l *oneListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *oneListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// call makes a call and returns the answer.
+func (c *caller) call(ctx context.Context, method, key string, body []byte, baggage ...string) (status int, answer []byte, err error) {
+	req := &link.Request{Method: method, Call: true, Target: "/", Key: key, Body: bytes.NewReader(body), ContentLength: int64(len(body))}
+	for _, value := range baggage {
+		req.Fields = link.AppendField(req.Fields, "Baggage", value)
+	}
+	res, err := c.Do(ctx, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	answer, err = io.ReadAll(res.Body)
+	return res.Status, answer, err
+}
+
+// acquire asks for a key, and returns the grant or fails the test.
+func (c *caller) acquire(key string, id holds.ID) holds.Grant {
+	c.t.Helper()
+	status, body, err := c.call(c.t.Context(), holds.Acquire, key, holds.Request{ID: id}.Append(nil))
+	if err != nil || status != http.StatusOK {
+		c.t.Fatalf("%d %s %v", status, body, err)
+	}
+	grant, err := holds.ParseGrant(body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return grant
+}
+
+func (c *caller) renew(ids ...holds.ID) holds.Renewal {
+	c.t.Helper()
+	_, body, err := c.call(c.t.Context(), holds.Renew, "", holds.AppendIDs(nil, ids))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r, err := holds.ParseRenewal(body, len(ids))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return r
+}
+
+func (c *caller) release(ids ...holds.ID) {
+	c.t.Helper()
+	if status, body, err := c.call(c.t.Context(), holds.Release, "", holds.AppendIDs(nil, ids)); err != nil || status != http.StatusOK {
+		c.t.Fatal(status, string(body), err)
+	}
+}
+
+// free reports whether nobody holds a key.
+func free(t *testing.T, w *workertest.Worker, key string) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	return w.Do(ctx, key, ok) == nil
+}
+
+func TestCallsMayBeRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).Start()
+		w.AwaitServing(t, 16)
+		c := newCaller(t, w)
+		id, other := holds.NewID(), holds.NewID()
+		first := c.acquire("k", id)
+		if again := c.acquire("k", id); again.Token != first.Token {
+			t.Errorf("token %d, and %d when asked again", first.Token, again.Token)
+		}
+		if status, body, _ := c.call(t.Context(), holds.Acquire, "other", holds.Request{ID: id}.Append(nil)); status != http.StatusBadRequest {
+			t.Errorf("another key for the same hold: %d %s", status, body)
+		}
+		if r := c.renew(id, other); !r.Held[0] || r.Held[1] {
+			t.Errorf("renewed: %v", r.Held)
+		}
+		c.release(id, id, other)
+		c.release(id)
+		if r := c.renew(id); r.Held[0] {
+			t.Error("what was released is renewed")
+		}
+		if !free(t, w, "k") {
+			t.Error("the key is not free")
+		}
+		// A call that is repeated while the first one waits takes its place.
+		done := make(chan int, 2)
+		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+			for range 2 {
+				go func() {
+					status, _, _ := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil))
+					done <- status
+				}()
+				synctest.Wait()
+			}
+			if n := w.Queued("k"); n != 1 {
+				t.Errorf("%d wait", n)
+			}
+			return nil
+		})
+		if a, b := <-done, <-done; max(a, b) == http.StatusOK && min(a, b) == http.StatusOK {
+			t.Error("both calls were granted the key")
+		}
+		if !c.renew(id).Held[0] {
+			t.Error("the key is not held")
+		}
+		c.release(id)
+		// A release while the key is waited for ends the wait.
+		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+			go func() {
+				status, _, _ := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil))
+				done <- status
+			}()
+			synctest.Wait()
+			c.release(id)
+			synctest.Wait()
+			if n := w.Queued("k"); n != 0 {
+				t.Errorf("%d wait after the release", n)
+			}
+			return nil
+		})
+		if status := <-done; status == http.StatusOK || !free(t, w, "k") {
+			t.Errorf("%d after the release, and the key is free: %v", status, free(t, w, "k"))
+		}
+	})
+}
+
+func TestCallsAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxHolds = 2 })
+		w.AwaitServing(t, 16)
+		c := newCaller(t, w)
+		ask := func() []byte { return holds.Request{ID: holds.NewID()}.Append(nil) }
+		held := c.acquire("k", holds.NewID())
+		if held.Token == 0 || held.Cancel <= 0 || held.Cancel > 8*time.Second || held.Surrender <= held.Cancel {
+			t.Errorf("granted %+v", held)
+		}
+		var chain string
+		h := w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { chain = r.Header.Get("Baggage") }))
+		r, _ := http.NewRequest("GET", "/", nil)
+		r.Header.Set("Keyway-Key", "nested")
+		h.ServeHTTP(discard{}, r)
+		for _, tt := range []struct {
+			name, method, key string
+			body              []byte
+			baggage           string
+			status            int
+		}{
+			{"unknown", ":other", "k", nil, "", http.StatusNotImplemented},
+			{"no id", holds.Acquire, "k", nil, "", http.StatusBadRequest},
+			{"too long", holds.Acquire, "k", bytes.Repeat([]byte{1}, holds.MaxBody), "", http.StatusBadRequest},
+			{"no key", holds.Acquire, "", ask(), "", http.StatusBadRequest},
+			{"bad key", holds.Acquire, "a\x00", ask(), "", http.StatusBadRequest},
+			{"half an id", holds.Renew, "", make([]byte, 24), "", http.StatusBadRequest},
+			{"many ids", holds.Release, "", make([]byte, holds.MaxBody+16), "", http.StatusBadRequest},
+			{"held", holds.Acquire, "k", holds.Request{ID: holds.NewID(), Try: true}.Append(nil), "", http.StatusConflict},
+			{"nested", holds.Acquire, "nested", ask(), chain, http.StatusLoopDetected},
+		} {
+			status, body, err := c.call(t.Context(), tt.method, tt.key, tt.body, tt.baggage)
+			if status != tt.status || err != nil {
+				t.Errorf("%s: %d %s %v, want %d", tt.name, status, body, err, tt.status)
+			}
+		}
+		c.acquire("k2", holds.NewID())
+		_, _, err := c.call(t.Context(), holds.Acquire, "k3", ask())
+		if refusal, _ := errors.AsType[*link.RefusedError](err); refusal == nil || refusal.Reason != link.Busy {
+			t.Errorf("one more than Config.MaxHolds: %v", err)
+		}
+		time.Sleep(11 * time.Second)
+		for _, key := range []string{"k", "k2", "k3"} { // all have ended by themselves, and left no trace
+			if !free(t, w, key) {
+				t.Errorf("%s is held", key)
+			}
+		}
+		c.acquire("k", holds.NewID())
+		c.acquire("k2", holds.NewID())
+	})
+}
+
+type discard struct{}
+
+func (discard) Header() http.Header         { return http.Header{} }
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) WriteHeader(int)             {}
+
+// What a worker promises ends with its own lease.
+func TestTrapPromisesEndWithTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		store := &cutStore{Store: c.Store}
+		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
+		w.AwaitServing(t, 16)
+		caller := newCaller(t, w)
+		id := holds.NewID()
+		caller.acquire("k", id)
+		time.Sleep(5 * time.Second)
+		store.set(true)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
+				<-x.Context().Done()
+				return nil
+			})
+		}()
+		var last time.Duration
+		for over := false; !over; {
+			time.Sleep(500 * time.Millisecond)
+			r := caller.renew(id)
+			select {
+			case <-ended:
+				over = true
+				if r.Held[0] {
+					t.Error("a hold of a lost partition is renewed")
+				}
+			default:
+				if last != 0 && r.Cancel > last-490*time.Millisecond {
+					t.Errorf("promised %v, and half a second before %v", r.Cancel, last)
+				}
+				if last = r.Cancel; !r.Held[0] {
+					t.Error("the hold has ended before the lease")
+				}
+			}
+		}
+		if last > 600*time.Millisecond {
+			t.Errorf("promised %v at most half a second before the end", last)
+		}
+		if free(t, w, "k") {
+			t.Error("a key whose holder may still be at work is free")
+		}
+	})
+}
+
+// Holds are noted before the first one is promised: the incarnation of a process
+// that dies must not be released early then.
+func TestTrapHoldsAreNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var noted atomic.Int64
+		var fails atomic.Bool
+		id := func(string) error { return nil }
+		for _, tt := range []struct {
+			name    string
+			onHold  func(string) error
+			granted bool
+		}{
+			{"noted", func(string) error { noted.Add(1); return nil }, true},
+			{"not noted", func(string) error { fails.Store(true); return errors.New("disk full") }, false},
+			{"not to be noted", nil, false},
+		} {
+			w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.OnIncarnation, cfg.OnHold = id, tt.onHold })
+			w.AwaitServing(t, 16)
+			c := newCaller(t, w)
+			for range 3 {
+				status, body, err := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: holds.NewID()}.Append(nil))
+				if granted := err == nil && status == http.StatusOK; granted != tt.granted {
+					t.Errorf("%s: %d %s %v", tt.name, status, body, err)
+				}
+				if !tt.granted && !free(t, w, "k") {
+					t.Errorf("%s: the key is held", tt.name)
+				}
+				if tt.granted {
+					time.Sleep(11 * time.Second)
+				}
+			}
+		}
+		if noted.Load() != 1 || !fails.Load() {
+			t.Errorf("noted %d times", noted.Load())
+		}
+	})
+}
+
+// A worker that is closed promises nothing, and lets go of who waits.
+func TestCloseEndsHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).Start()
+		w.AwaitServing(t, 16)
+		c := newCaller(t, w)
+		id := holds.NewID()
+		c.acquire("k", id)
+		done := make(chan error, 1)
+		go func() {
+			_, body, err := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: holds.NewID()}.Append(nil))
+			if err == nil && !strings.Contains(string(body), "cancel") {
+				err = errors.New(string(body))
+			}
+			done <- err
+		}()
+		synctest.Wait()
+		w.Close()
+		if r := c.renew(id); r.Held[0] || r.Cancel > 0 {
+			t.Errorf("renewed by a worker that is closed: %+v", r)
+		}
+		<-done
+		if _, _, err := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: holds.NewID()}.Append(nil)); err == nil {
+			t.Error("a worker that is closed grants a key")
+		}
+	})
+}
+
+// A call that ends at the very moment at which its key is granted holds nothing.
+func TestTrapGivenUpWhenGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var giveUp atomic.Pointer[context.CancelFunc]
+		w := workertest.New(t, 16).Start()
+		w.OnConfirming(func() {
+			if f := giveUp.Swap(nil); f != nil {
+				(*f)()
+				time.Sleep(time.Millisecond) // until the worker knows
+			}
+		})
+		w.AwaitServing(t, 16)
+		c := newCaller(t, w)
+		c.acquire("other", holds.NewID()) // connected
+		ctx, cancel := context.WithCancel(t.Context())
+		giveUp.Store(&cancel)
+		if _, _, err := c.call(ctx, holds.Acquire, "k", holds.Request{ID: holds.NewID()}.Append(nil)); err == nil {
+			t.Fatal("the call has not ended")
+		}
+		time.Sleep(time.Second)
+		if !free(t, w, "k") {
+			t.Error("the key is held for nobody")
+		}
+	})
+}

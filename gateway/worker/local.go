@@ -1,0 +1,65 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+)
+
+// Local is a worker as a router.Client of the same process reaches it, without a
+// connection (router.ClientConfig.Local). Make one with [Worker.Local].
+type Local struct {
+	http.Handler
+	worker *Worker
+}
+
+// Local returns w for a router.Client of this process. h, which [Worker.Handler] or
+// [Worker.Sidecar] returned, gets the client's requests for the keys that w owns.
+func (w *Worker) Local(h http.Handler) *Local { return &Local{h, w} }
+
+// Incarnation returns the id of the worker's present session.
+func (l *Local) Incarnation() string { return l.worker.Incarnation() }
+
+// Baggage returns baggage with the keys added that are held along ctx.
+func (l *Local) Baggage(ctx context.Context, baggage []string) []string {
+	return Baggage(ctx, baggage)
+}
+
+// Token returns the token of the execution along ctx that holds key at the worker.
+func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
+	for c := range chain(ctx) {
+		if c.part.worker == l.worker && c.key == key {
+			return c.token, true
+		}
+	}
+	return 0, false
+}
+
+// chain yields the contexts of the executions that ctx belongs to, the innermost
+// first.
+func chain(ctx context.Context) func(yield func(*runContext) bool) {
+	return func(yield func(*runContext) bool) {
+		for {
+			c, ok := ctx.Value(runContextKey{}).(*runContext)
+			if !ok || !yield(c) {
+				return
+			}
+			ctx = c.parent
+		}
+	}
+}
+
+// Acquire waits until key is held, as Do does, with try set as TryDo does. epoch is
+// the highest one that the caller knows of its partition. The caller works under
+// held, and calls release then. The error of a worker that does not serve the key
+// wraps a refusal that says who does.
+func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool) (held context.Context, token int64, release func(), err error) {
+	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try})
+	if err != nil {
+		if refusal := refusalOf(err); refusal != nil {
+			err = fmt.Errorf("%w: %w", refusal, err)
+		}
+		return nil, 0, nil, err
+	}
+	return x.Context(), x.token, func() { l.worker.release(x) }, nil
+}
