@@ -53,9 +53,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer store.close()
 	gossiping := o.Gossip
-	gossiping.Self = ring.Member{Name: "router-" + name, Role: ring.RoleRouter, State: ring.StateActive, Addr: listener.Addr().String(), Store: store.offer}
+	gossiping.Self = ring.Member{Name: "router-" + name, Role: ring.RoleRouter, State: ring.StateActive, Addr: listener.Addr().String()}
 	gossiping.Logger = logger
-	members, err := gossip.Start(ctx, gossiping)
+	members, err := store.join(ctx, gossiping, meeting)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

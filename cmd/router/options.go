@@ -7,7 +7,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
-	"github.com/keyway-go/keyway/ring/gossip"
 )
 
 const about = `Router is Keyway's front door: it takes a key from each request and sends the
@@ -27,7 +26,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f := cli.NewFlags("router", about)
 	f.Group("Requests")
 	f.Address(&o.listen, "listen", "127.0.0.1:8080", "`address` that takes requests, HTTP/1.1 and HTTP/2; port 0 takes a free one")
-	o.Define(f, "127.0.0.1:"+gossip.DefaultPort, nil)
+	o.Define(f, meeting, nil)
 	f.Group("Requests")
 	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies before the router: what they say in Forwarded, X-Forwarded-... and X-Real-IP is passed on; what others say there is replaced")
 	f.Duration(&o.config.Hold, "hold", defaults.Hold, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")

@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
+	"github.com/keyway-go/keyway/ring/handoff"
 )
 
 const (
@@ -28,12 +29,22 @@ const (
 // has lost sight of.
 type backend struct {
 	logger   *slog.Logger
-	client   *store.Store
-	embedded *store.Embedded // nil with --redis
+	client   client
+	own      *store.Store    // client, unless another process offers it
+	embedded *store.Embedded // nil with --redis, or if another process has one
 	offer    string          // URL for the workers, "" with --redis
 	seen     int64           // version that was last observed; follow owns it
 
 	trouble atomic.Pointer[error] // that the store is not the workers'; see ready
+}
+
+// client is what the router asks a store.
+type client interface {
+	Settings() ring.Settings
+	Exists(ctx context.Context) error
+	Generation(ctx context.Context) (string, error)
+	Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error)
+	Close() error
 }
 
 // openStore connects to --redis, or starts a store.
@@ -49,11 +60,12 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 		logger.Warn("without --redis the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
 	}
 	var err error
-	s.client, err = store.New(url, store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger})
+	s.own, err = store.New(url, store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger})
 	if err != nil {
 		s.close()
 		return nil, cli.Usagef("--redis: %v", err)
 	}
+	s.client = s.own
 	if !o.NewCluster {
 		return s, nil
 	}
@@ -75,7 +87,7 @@ func (s *backend) begin(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	return s.client.Begin(ctx)
+	return s.own.Begin(ctx)
 }
 
 func (s *backend) close() {

@@ -66,6 +66,13 @@ func nodeMutations() []mutation {
 			test: `./ -run '^TestServesAtOnceWhereAStoreHasBegun$'`,
 		},
 		{
+			rule: "a router offers no store beside the one that it joins",
+			file: "cmd/router/join.go",
+			old:  `cfg.Self.Store, cfg.Bind, cfg.Seeds = "", "127.0.0.1:0",`,
+			new:  `cfg.Bind, cfg.Seeds = "127.0.0.1:0",`,
+			test: `./cmd/router -run '^TestJoinsWhoKeepsTheStore$'`,
+		},
+		{
 			rule: "a node takes no requests before it has a handler",
 			file: "start.go",
 			old:  `newHandler(n.worker.Unavailable())`,

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// meeting is the default of --gossip, at which the processes of a machine find
+// each other.
+const meeting = "127.0.0.1:" + gossip.DefaultPort
+
+// join makes the router a member of the cluster. Without --redis, and where
+// another process of this machine is the member at the address meeting, which cfg
+// wants, the router joins that one, and uses the store that it offers instead of one of
+// its own: of package keyway's nodes on a machine one keeps the store there.
+func (s *backend) join(ctx context.Context, cfg gossip.Config, meeting string) (*gossip.Cluster, error) {
+	cfg.Self.Store = s.offer
+	members, taken := gossip.Start(ctx, cfg)
+	if !errors.Is(taken, gossip.ErrBind) || s.embedded == nil || cfg.Bind != meeting {
+		return members, taken
+	}
+	cfg.Self.Store, cfg.Bind, cfg.Seeds = "", "127.0.0.1:0", append(slices.Clip(cfg.Seeds), meeting)
+	members, err := gossip.Start(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w; the member there cannot be joined: %w", taken, err)
+	}
+	if len(members.View().Members) < 2 { // who has it is no member
+		members.Close()
+		return nil, taken
+	}
+	wait, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	open := func(url string, known ring.StoreID) (*store.Store, error) {
+		settings := members.Settings()
+		settings.Store = known
+		return store.New(url, store.Config{Settings: settings, Logger: s.logger})
+	}
+	store, err := offered.Open(wait, members, open, s.logger)
+	if err != nil {
+		members.Close()
+		return nil, fmt.Errorf("%w; the member there offers no store: give the same --redis as it has: %w", taken, err)
+	}
+	s.close()
+	s.client, s.embedded = store, nil
+	return members, nil
+}
