@@ -295,6 +295,11 @@ func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 		{"the owner dies", func(s *site, w *workertest.Worker, _ *cutStore) { s.kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
 		{"the owner cannot be reached", func(s *site, w *workertest.Worker, _ *cutStore) { s.sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
 		{"the owner cannot reach the store", func(_ *site, _ *workertest.Worker, store *cutStore) { store.cut.Store(true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store, and dies later", func(s *site, w *workertest.Worker, store *cutStore) {
+			store.cut.Store(true)
+			time.Sleep(5 * time.Second)
+			s.kill(w)
+		}, 5 * time.Second, 8200 * time.Millisecond},
 		{"the owner has lost its session", func(s *site, w *workertest.Worker, _ *cutStore) {
 			_ = s.Store.Release(s.t.Context(), w.Incarnation())
 		}, 0, 2500 * time.Millisecond},

@@ -1,0 +1,275 @@
+package historytest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/ring"
+)
+
+const accounts = 4
+
+// transfer is what a client of the bank asks for: to move one from an account to
+// another, to add one to an account if both are the same, or to read all.
+type transfer struct {
+	from, to int
+	read     bool
+}
+
+// bank is the model: the balances of all accounts. An output is the balances that
+// were read, or written: those of the accounts that were held.
+var bank = porcupine.Model{
+	Init: func() any { return [accounts]int64{} },
+	Step: func(state, in, out any) (bool, any) {
+		balances, t, got := state.([accounts]int64), in.(transfer), out.([accounts]int64)
+		switch {
+		case t.read:
+			return got == balances, balances
+		case t.from != t.to:
+			balances[t.from]--
+		}
+		balances[t.to]++
+		return got[t.from] == balances[t.from] && got[t.to] == balances[t.to], balances
+	},
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %v", in, out) },
+}
+
+// wires are connections in memory between the clients and the workers of a world.
+type wires struct {
+	t     *testing.T
+	mu    sync.Mutex // guards what follows
+	at    map[string]*pipes
+	conns map[string][]net.Conn // of the members of that name, at either end
+}
+
+type pipes struct {
+	accept chan net.Conn
+	once   sync.Once
+	done   chan struct{}
+}
+
+func (l *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accept:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipes) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// serve lets clients reach a worker.
+func (n *wires) serve(w *node) {
+	l := &pipes{accept: make(chan net.Conn), done: make(chan struct{})}
+	n.mu.Lock()
+	n.at[w.member.Self().Addr] = l
+	n.mu.Unlock()
+	server := w.NewServer(w.Handler(http.NotFoundHandler()))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l)
+	}()
+	n.t.Cleanup(func() {
+		server.Close()
+		<-ended
+	})
+}
+
+// dialer returns how the client of that name connects.
+func (n *wires) dialer(name string) func(ctx context.Context, _, addr string) (net.Conn, error) {
+	return func(ctx context.Context, _, addr string) (net.Conn, error) {
+		n.mu.Lock()
+		l := n.at[addr]
+		n.mu.Unlock()
+		if l == nil {
+			return nil, errors.New("nothing there")
+		}
+		near, far := net.Pipe()
+		select {
+		case l.accept <- far:
+		case <-l.done:
+			return nil, net.ErrClosed
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.conns[name], n.conns[addr] = append(n.conns[name], near), append(n.conns[addr], near)
+		return near, nil
+	}
+}
+
+// sever ends the connections of a member, which are made again.
+func (n *wires) sever(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, c := range n.conns[name] {
+		c.Close()
+	}
+	n.conns[name] = nil
+}
+
+// crash ends a worker as the death of its process does.
+func (n *wires) crash(w *world, victim *node) {
+	addr := victim.member.Self().Addr
+	n.mu.Lock()
+	if l := n.at[addr]; l != nil {
+		l.Close()
+	}
+	delete(n.at, addr)
+	n.mu.Unlock()
+	n.sever(addr)
+	w.crash(victim)
+}
+
+// Transfers and reads that hold several keys of several workers, and calls at one of
+// them, while workers come, go and die, connections are lost and callers leave,
+// are as if each had happened at one moment between its call and its return.
+func TestDoAll(t *testing.T) { synctest.Test(t, testDoAll) }
+
+func testDoAll(t *testing.T) {
+	const clients, calls = 8, 60
+	w := newWorld(t, accounts)
+	n := &wires{t: t, at: make(map[string]*pipes), conns: make(map[string][]net.Conn)}
+	w.started = n.serve
+	for range 3 {
+		w.start()
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := &run{world: w}
+	var done, ran, gaveUp atomic.Int64
+	var events, all sync.WaitGroup
+	events.Go(func() {
+		random := rand.New(rand.NewPCG(seed, 1000))
+		for done.Load() < clients && !t.Failed() {
+			w.long.Store(random.IntN(2) == 0)
+			time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
+			nodes := w.nodes()
+			victim := nodes[random.IntN(len(nodes))]
+			switch random.IntN(4) {
+			case 0:
+				w.start()
+				w.stop(victim)
+			case 1:
+				n.crash(w, victim)
+				w.start()
+			case 2:
+				n.sever(victim.member.Self().Addr)
+			default:
+				n.sever(fmt.Sprint("client", random.IntN(clients)))
+			}
+		}
+	})
+	for id := range clients {
+		name := fmt.Sprint("client", id)
+		member := kit.Must(w.hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
+		c := kit.Must(router.NewClient(router.ClientConfig{Members: member, Dial: n.dialer(name), Hold: 4 * ttl}))
+		random := rand.New(rand.NewPCG(seed, uint64(id)))
+		all.Go(func() {
+			defer done.Add(1)
+			defer c.Close()
+			for range calls {
+				in := transfer{from: random.IntN(accounts), to: random.IntN(accounts), read: random.IntN(4) == 0}
+				ctx, cancel := context.WithCancel(t.Context())
+				if random.IntN(4) == 0 {
+					time.AfterFunc(time.Duration(random.IntN(200))*time.Millisecond, cancel)
+				}
+				op := porcupine.Operation{ClientId: id, Input: in, Call: w.clock.Add(1)}
+				out, err := r.ask(ctx, c, in)
+				cancel()
+				op.Return, op.Output = w.clock.Add(1), out
+				if err != nil { // it has not written
+					gaveUp.Add(1)
+					continue
+				}
+				ran.Add(1)
+				r.historyMu.Lock()
+				r.history = append(r.history, op)
+				r.historyMu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	events.Wait()
+	for _, node := range w.nodes() {
+		w.stop(node)
+	}
+	t.Logf("%d calls, and %d that gave up", ran.Load(), gaveUp.Load())
+	if ran.Load() < clients*calls/2 {
+		t.Errorf("only %d calls of %d have run", ran.Load(), clients*calls)
+	}
+	if result := porcupine.CheckOperationsTimeout(bank, r.history, time.Minute); result != porcupine.Ok {
+		t.Errorf("the history is %v", result)
+	}
+}
+
+// ask makes a call of the bank. An error means that nothing was written.
+func (r *run) ask(ctx context.Context, c *router.Client, in transfer) (out [accounts]int64, err error) {
+	held := []int{in.from, in.to}
+	if in.read {
+		held = []int{0, 1, 2, 3}
+	}
+	var names []string
+	for _, key := range held {
+		names = append(names, keyName(key))
+	}
+	work := func(ctx context.Context, token func(key int) int64) error {
+		for _, key := range slices.Compact(slices.Sorted(slices.Values(held))) {
+			if before := r.tokens[key].Swap(token(key)); before >= token(key) {
+				r.t.Errorf("%s: token %d after %d", keyName(key), token(key), before)
+			}
+			out[key] = r.values[key].Load()
+		}
+		if !r.work(ctx) {
+			return errGivenUp
+		}
+		switch {
+		case in.read:
+			return nil
+		case in.from != in.to:
+			out[in.from]--
+			r.values[in.from].Store(out[in.from])
+		}
+		out[in.to]++
+		r.values[in.to].Store(out[in.to])
+		return nil
+	}
+	if in.from == in.to && !in.read { // at its owner, among the others
+		for _, at := range r.nodes() {
+			err = at.Do(ctx, names[0], func(x worker.Execution) error {
+				return work(x.Context(), func(int) int64 { return x.Token() })
+			})
+			if _, elsewhere := errors.AsType[*worker.NotOwnerError](err); !elsewhere {
+				return out, err
+			}
+		}
+		return out, err
+	}
+	err = c.DoAll(ctx, names, func(xs router.Executions) error {
+		return work(xs.Context(), func(key int) int64 { return xs.Token(keyName(key)) })
+	})
+	return out, err
+}
