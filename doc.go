@@ -17,19 +17,24 @@
 //
 // # Calls
 //
-// [Node.Do] holds one key, [NewBatcher] runs all calls that wait for a key at once,
-// and [Node.Serve] passes requests to an [http.Handler] with their keys held. They
-// run on the node that owns the key; [Node.Client] and [NewClient] reach whichever
-// that is, and [Node.Owner] names it. A call within an execution for a key that it
-// holds runs at once, in the same [Execution]. Its token rises with each execution of
-// a key, on whichever node: a resource that refuses lower ones is safe even from
-// a node that was stopped for an hour.
+// On the node that owns the key, [Node.Do] holds it, [Node.TryDo] if nobody else
+// does, [Share] for all equal reads at once, and a [Batcher] for all calls that wait.
+// [Node.Serve] passes requests to an [http.Handler] with their keys held. From
+// anywhere, [Node.DoAll] holds several keys, and a [Client] holds them or sends
+// requests to their owners, of which [Node.Owner] names one. A call within an
+// execution for a key that it holds runs at once, in the same [Execution]. Its token
+// rises with each execution of a key, on whichever node: a resource that refuses
+// lower ones is safe even from a node that was stopped for an hour.
 //
 // # Errors
 //
 // A call that has not run, and may be made again:
 //
 //	ErrBusy           too many calls wait, for the key or in all
+//	ErrHeld           of TryDo: the key is held, or waited for
+//	ErrWaited         it waited for as long as Config.Worker.MaxWait allows (30 s)
+//	*DeadlockError    it would have waited for a key whose holder waits for one that the
+//	                  caller holds; an ErrDeadlock
 //	ErrUnavailable    nobody takes calls for the key now
 //	*UnownedError     no live node owns the key yet, with the time left; an ErrUnavailable
 //	*NotOwnerError    another node owns the key, which it names: use its Client
@@ -43,7 +48,7 @@
 //
 // One that may have run, or may still run, wraps ErrMayHaveRun:
 //
-//	*PanicError       the function of a batch has panicked
+//	*PanicError       the function of a batch, or of Share, has panicked
 //	ErrOwnershipLost  the node could not be sure to own the key any more; it is also the
 //	                  cause with which the context of each execution ends then
 //	context errors    of a call that had begun

@@ -14,6 +14,9 @@ var ErrConfig = errors.New("keyway: bad configuration")
 // Errors of calls for a key, which name the key, the partition or the worker.
 var (
 	ErrBusy          = worker.ErrBusy          // too many calls wait, for the key or in all; it has not run
+	ErrHeld          = worker.ErrHeld          // TryDo: the key is held, or waited for; it has not run
+	ErrWaited        = worker.ErrWaited        // it waited for Config.Worker.MaxWait; it has not run
+	ErrDeadlock      = worker.ErrDeadlock      // what every DeadlockError is; it has not run
 	ErrUnavailable   = worker.ErrUnavailable   // nobody takes calls for the key now; it has not run
 	ErrNested        = worker.ErrNested        // the caller already holds the key; it has not run
 	ErrOwnershipLost = worker.ErrOwnershipLost // the cause with which an execution's context is cancelled
@@ -25,6 +28,11 @@ var (
 // UnownedError is the error of a call for a key that no live node owns yet: it
 // says what is waited for, and how long. It is an [ErrUnavailable].
 type UnownedError = worker.UnownedError
+
+// DeadlockError is the error of a call within an execution that would have waited
+// for ever, since the key's holder waits for that execution's: it names both keys. It is
+// an [ErrDeadlock].
+type DeadlockError = worker.DeadlockError
 
 // PanicError is the error of a call in a batch, or of one that shares its result
 // with others, whose function has panicked. It wraps [ErrMayHaveRun].

@@ -85,6 +85,27 @@ func ExampleNode_Serve() {
 	// <nil>
 }
 
+// Two keys are held at once, wherever they are owned.
+func ExampleNode_DoAll() {
+	ctx := context.Background()
+	node, err := keyway.Start(ctx, alone())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close(ctx)
+	balance := map[string]int{"alice": 100, "bob": 0}
+	err = node.DoAll(ctx, []string{"bob", "alice"}, func(xs keyway.Executions) error {
+		balance["alice"] -= 30
+		balance["bob"] += 30
+		fmt.Println(xs.Keys(), xs.Token("alice") > 0)
+		return nil
+	})
+	fmt.Println(balance, err)
+	// Output:
+	// [alice bob] true
+	// map[alice:70 bob:30] <nil>
+}
+
 // What waits for a key is handled at once, with one token.
 func ExampleNewBatcher() {
 	ctx := context.Background()

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/offered"
@@ -20,6 +21,9 @@ import (
 // Execution is one admitted run of a function: it holds its key, and has a
 // fencing token and a context that ends with its ownership.
 type Execution = worker.Execution
+
+// Executions are keys that [Node.DoAll] holds together, each with its token.
+type Executions = router.Executions
 
 // Node is this process's place in a cluster: it owns a share of the keys. Start
 // one with [Start]. Its methods may be called by any number of goroutines.
@@ -74,6 +78,28 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 // ctx's cause or one of the errors of this package.
 func (n *Node) Do(ctx context.Context, key string, fn func(Execution) error) error {
 	return n.worker.Do(ctx, key, fn)
+}
+
+// TryDo is [Node.Do] for a caller that does not wait: the error is an [ErrHeld] if
+// another execution holds key, or others wait for it.
+func (n *Node) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
+	return n.worker.TryDo(ctx, key, fn)
+}
+
+// DoAll runs fn while it holds all keys, whichever nodes own them: one after the
+// other in the order of their bytes, so that calls of DoAll never wait for each
+// other in a circle. A key of another node costs a round trip, and is free a TTL
+// after this process has died at the latest. DoAll is no transaction: what fn has
+// done when it fails stays done. See router.Client.DoAll.
+func (n *Node) DoAll(ctx context.Context, keys []string, fn func(Executions) error) error {
+	return n.client.DoAll(ctx, keys, fn)
+}
+
+// Share runs fn as [Node.Do] does, once for equal reads: calls with the same key, op
+// and T that come while one of them waits or runs get its result, with shared set,
+// which is no older than the call. See worker.Share.
+func Share[T any](ctx context.Context, n *Node, key, op string, fn func(Execution) (T, error)) (v T, shared bool, err error) {
+	return worker.Share(ctx, n.worker, key, op, fn)
 }
 
 // Serve passes requests to h with their keys held, one request of a key at a time,
