@@ -51,6 +51,7 @@ type Batcher[In, Out any] struct {
 	cfg     BatchConfig
 	handler func(Execution, []*Item[In, Out]) error
 	calls   sync.Pool // of *call[In, Out]
+	detach  bool      // a batch goes on without its callers, for AbandonedTimeout
 }
 
 // NewBatcher returns a Batcher whose calls handler answers. It gets the execution
@@ -187,6 +188,8 @@ func (b *Batcher[In, Out]) size(in In) int {
 type batch struct {
 	x       Execution
 	callers atomic.Int32 // that have not left, and one while the batch is put together
+
+	detached bool // goes on without callers
 }
 
 // errAllLeft is the cause with which the context of a batch is cancelled when
@@ -198,7 +201,12 @@ func (b *batch) leave() bool {
 	if b.callers.Add(-1) > 0 {
 		return false
 	}
-	if c, ok := b.x.Context().(*runContext); ok {
+	c, ok := b.x.Context().(*runContext)
+	switch {
+	case !ok: // it is over
+	case b.detached:
+		c.clientLeft()
+	default:
 		c.make()
 		c.cancel(errAllLeft)
 	}
@@ -212,6 +220,9 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 	nested := x.run.outer != nil
 	if !nested {
 		x.run.parent = withoutExecutions(x.run.parent)
+	}
+	if b.detach {
+		x.Context().(*runContext).client = context.Background() // whether there is one, callers says
 	}
 	calls := append(make([]*call[In, Out], 0, 8), first)
 	var err error
@@ -246,12 +257,12 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 	if !nested {
 		runtime.Gosched() // who comes at the same time is in the queue
 		calls = b.gather(x, calls)
+		if b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.run.part.table.Queued(x.key) == 0 {
+			b.linger(x, b.cfg.MaxItems-len(calls))
+			calls = b.gather(x, calls)
+		}
 	}
-	if !nested && b.cfg.Linger > 0 && len(calls) < b.cfg.MaxItems && x.run.part.table.Queued(x.key) == 0 {
-		b.linger(x, b.cfg.MaxItems-len(calls))
-		calls = b.gather(x, calls)
-	}
-	if items := begin(&batch{x: x}, calls); len(items) > 0 {
+	if items := begin(&batch{x: x, detached: b.detach}, calls); len(items) > 0 {
 		err = b.handler(x, items)
 	}
 	returned = true

@@ -25,8 +25,12 @@ import (
 // A request for a key of another worker gets 421 with the owner as a hint, one
 // without a key or with a bad one 400, one for a key that its sender already
 // holds 508; 429 and 503 carry Retry-After. None of these has run next.
+//
+// If next is an [http.ServeMux], a [BatchHandler] in it gets its requests without
+// their keys held.
 func (w *Worker) Handler(next http.Handler) http.Handler {
-	return &keyedHandler{worker: w, next: next}
+	mux, _ := next.(*http.ServeMux)
+	return &keyedHandler{worker: w, next: next, mux: mux}
 }
 
 // keyedHandler admits requests. With detach set, next's context outlives the
@@ -34,10 +38,15 @@ func (w *Worker) Handler(next http.Handler) http.Handler {
 type keyedHandler struct {
 	worker *Worker
 	next   http.Handler
+	mux    *http.ServeMux // next, if it is one
 	detach bool
 }
 
 func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if h.batched(r) {
+		h.mux.ServeHTTP(rw, r)
+		return
+	}
 	if fields.RefuseForm(rw, r) {
 		return
 	}
@@ -71,6 +80,10 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // ServeLink is ServeHTTP for a request that came over the link.
 func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	if h.batchedLink(r) {
+		submitLink(h.mux, w, r)
+		return
+	}
 	header := r.Fields.HeaderFor(len(appNames))
 	x, baggage, ok := h.admitLink(w, r, header["Baggage"])
 	if !ok {

@@ -31,6 +31,9 @@ import (
 // longer than an execution may go on that was cancelled: 0.15 TTL. An app that
 // does not end by then is logged as an error: it may work on while the next
 // request of the key runs.
+//
+// With Config.Batch the requests with JSON that wait for a key go to the app as
+// one.
 func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
 	network, addr := "tcp", target.Host
@@ -47,7 +50,14 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	}
 	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
-	return w.sidecar(target, app, root, dial), nil
+	s := w.sidecar(target, app, root, dial)
+	if w.cfg.Batch != "" {
+		var err error
+		if s.batch, err = newBatchSidecar(s, target); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(context.Context) (net.Conn, error)) *sidecar {
@@ -100,10 +110,24 @@ type sidecar struct {
 	pool   hop1.Pool // for the short way
 	others hop1.Pool // for the proxy
 	proxy  *httputil.ReverseProxy
+	batch  *batchSidecar // nil if each request goes to the app by itself
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if s.batch.takes(r) {
+		s.batch.ServeHTTP(rw, r)
+		return
+	}
+	s.keyedHandler.ServeHTTP(rw, r)
 }
 
 // ServeLink implements [link.Handler].
 func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	if s.batch.takesLink(r) {
+		s.batch.ServeLink(w, r)
+		return
+	}
 	if !s.root || !isSimple(r) {
 		s.keyedHandler.ServeLink(w, r)
 		return

@@ -172,6 +172,14 @@ type Config struct {
 	// it or two may pass until it is noticed.
 	AbandonedTimeout time.Duration
 
+	// Batch is a path of the app behind a [Worker.Sidecar], such as /batch. If it is
+	// set, the POST requests that wait for one key and have a JSON body of known
+	// length, at most 64 KiB, go to the app together: as one POST to the path with
+	// an array of them, which the app answers with an array (docs/batch.md). Batches
+	// bounds them. Default: each goes to the app by itself.
+	Batch   string
+	Batches BatchConfig
+
 	Logger *slog.Logger // default: discard
 }
 
@@ -217,6 +225,7 @@ type Worker struct {
 	flights  flights
 	births   atomic.Uint64 // of executions' contexts
 	graph    waitGraph
+	batches  atomic.Bool // there is a handler of requests that are submitted to a batcher
 	shell    *shell
 	watching sync.Once // starts cancelAbandoned
 	remote   remoteHolds

@@ -1,0 +1,178 @@
+package worker
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// BatchHandler returns a handler whose requests are items of b. It finds the key,
+// and refuses, as [Worker.Handler] does; decode makes an item of a request, whose
+// context ends when the client leaves, and encode answers with the item's Out and
+// Err. An error of decode is answered with 400, a body of more than
+// BatchConfig.MaxBytes with 413. Where there is no result, see [Batcher.Do], encode
+// is not called: the answer is 500 if the handler of b panicked and 502 otherwise,
+// and says that the request may have run.
+//
+// It is for a server as it is, or in an [http.ServeMux] beside handlers that hold
+// the key: [Worker.Handler] of such a mux takes it for no execution of its own. The
+// mux has to be what Handler is given. If another handler stands in between, each
+// batch has one item, which runs in the execution of its request.
+func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (In, error), encode func(http.ResponseWriter, Out, error)) http.Handler {
+	submit := func(rw http.ResponseWriter, r *http.Request, key string, how asking) (func(http.ResponseWriter), error) {
+		if r.Body != nil {
+			r.Body = http.MaxBytesReader(rw, r.Body, int64(b.cfg.MaxBytes))
+		}
+		in, err := decode(r)
+		if err != nil {
+			return func(rw http.ResponseWriter) { refuseItem(rw, err) }, nil
+		}
+		item, err := b.submit(r.Context(), key, how, in)
+		switch {
+		case err == nil:
+			return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
+		case errors.Is(err, ErrMayHaveRun):
+			b.worker.logLost(r, key, err)
+			return func(rw http.ResponseWriter) { answerLost(rw, err) }, nil
+		}
+		return nil, err
+	}
+	return newSubmitHandler(b.worker, submit)
+}
+
+// refuseItem answers a request of which no item can be made.
+func refuseItem(rw http.ResponseWriter, err error) {
+	status := http.StatusBadRequest
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		status = http.StatusRequestEntityTooLarge
+	}
+	http.Error(rw, err.Error(), status)
+}
+
+// answerLost answers a request whose item has no result.
+func answerLost(rw http.ResponseWriter, err error) {
+	_, panicked := errors.AsType[*PanicError](err)
+	switch {
+	case panicked, errors.Is(err, errGoexit):
+		http.Error(rw, "worker: the batch with the request failed: the request may have run", http.StatusInternalServerError)
+	case errors.Is(err, ErrOwnershipLost):
+		http.Error(rw, "worker: the ownership of the key was lost: the request may have run", http.StatusBadGateway)
+	default:
+		http.Error(rw, "worker: the batch with the request was not answered: the request may have run", http.StatusBadGateway)
+	}
+}
+
+func (w *Worker) logLost(r *http.Request, key string, err error) {
+	if r.Context().Err() == nil {
+		w.log.Error("a batch has not been answered", "key", key, "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+}
+
+// submitHandler answers requests that do not hold their key, but are submitted to
+// a batcher.
+type submitHandler struct {
+	keyedHandler // without a next
+
+	// submit returns what writes the answer, or why the request was not admitted.
+	submit func(rw http.ResponseWriter, r *http.Request, key string, how asking) (func(http.ResponseWriter), error)
+}
+
+func newSubmitHandler(w *Worker, submit func(http.ResponseWriter, *http.Request, string, asking) (func(http.ResponseWriter), error)) *submitHandler {
+	w.batches.Store(true)
+	return &submitHandler{keyedHandler{worker: w}, submit}
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if fields.RefuseForm(rw, r) {
+		return
+	}
+	key, err := h.worker.requestKey(r)
+	if err != nil {
+		http.Error(rw, err.Error(), http.StatusBadRequest)
+		return
+	}
+	refuse := func(err error) { refuse(rw, err) }
+	var how asking
+	if over, ok := rw.(*linkWriter); ok {
+		how = asking{epoch: over.r.Epoch, share: over.r}
+		refuse = over.refuse
+	} else {
+		how.epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+	}
+	baggage, err := addHeld(r.Header.Values("Baggage"), key)
+	if c := innermost(r.Context()); c != nil && c.part.worker == h.worker && c.key == key {
+		how.call, baggage, err = true, r.Header.Get("Baggage"), nil // a handler that holds the key has called this one
+	}
+	if err != nil {
+		refuse(err)
+		return
+	}
+	r = r.WithContext(r.Context())
+	r.Header = r.Header.Clone()
+	r.Header.Del("Upgrade") // what is handled with others is no tunnel
+	h.worker.fields.Clean(r.Header, true)
+	r.Header[gateway.HeaderKey], r.Header["Baggage"] = []string{url.PathEscape(key)}, []string{baggage}
+	answer, err := h.submit(rw, r, key, how)
+	if err != nil {
+		refuse(err)
+		return
+	}
+	a := &appWriter{handler: &keyedHandler{worker: h.worker, detach: h.detach, next: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { answer(rw) })}}
+	a.ServeHTTP(rw, r)
+}
+
+// ServeLink implements [link.Handler].
+func (h *submitHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) { submitLink(h, w, r) }
+
+// submitLink has h, a submitHandler or a mux that leads to one, answer a request
+// that came over the link.
+func submitLink(h http.Handler, w *link.ResponseWriter, r *link.ServerRequest) {
+	header := r.Fields.HeaderFor(2)
+	header[gateway.HeaderKey] = []string{url.PathEscape(r.Key)}
+	header[gateway.HeaderEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
+	link.ServeHTTP(r.Context(), w, r, header, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+		h.ServeHTTP(&linkWriter{rw, w, r}, req)
+	}))
+}
+
+// linkWriter answers a request that came over the link.
+type linkWriter struct {
+	http.ResponseWriter
+	w *link.ResponseWriter
+	r *link.ServerRequest
+}
+
+// Unwrap lets [http.ResponseController] reach the writer.
+func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// refuse answers a request that was not admitted.
+func (w *linkWriter) refuse(err error) {
+	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
+		refuse(w, err)
+	}
+}
+
+// batched reports whether h's next is a mux that leads r to a batch handler.
+func (h *keyedHandler) batched(r *http.Request) bool {
+	if h.mux == nil || !h.worker.batches.Load() {
+		return false
+	}
+	to, _ := h.mux.Handler(r)
+	_, ok := to.(*submitHandler)
+	return ok
+}
+
+// batchedLink is batched for a request that came over the link.
+func (h *keyedHandler) batchedLink(r *link.ServerRequest) bool {
+	if h.mux == nil || !h.worker.batches.Load() {
+		return false
+	}
+	u, err := url.ParseRequestURI(r.Target)
+	return err == nil && h.batched(&http.Request{Method: r.Method, Host: r.Host, URL: u})
+}

@@ -1,0 +1,173 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// maxBatchAnswer bounds what is read of an app's answer to a batch, in bytes.
+const maxBatchAnswer = 16 << 20
+
+// batchSidecar sends the requests that wait for a key to the app as one, see
+// Config.Batch.
+type batchSidecar struct {
+	*submitHandler
+	sidecar *sidecar
+	batcher *Batcher[jsonRequest, jsonAnswer]
+	target  string // of the request to the app
+	host    string
+}
+
+func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
+	w := s.worker
+	target := strings.TrimSuffix(app.EscapedPath(), "/") + w.cfg.Batch
+	if !strings.HasPrefix(w.cfg.Batch, "/") || !grammar.IsTarget(target) {
+		return nil, fmt.Errorf("worker: Config.Batch is %q, want a path such as /batch", w.cfg.Batch)
+	}
+	b := &batchSidecar{sidecar: s, target: target, host: app.Host}
+	var err error
+	if b.batcher, err = NewBatcher(w, w.cfg.Batches, b.run); err != nil {
+		return nil, err
+	}
+	b.batcher.Size = jsonRequest.size
+	b.batcher.detach = true
+	b.submitHandler = newSubmitHandler(w, b.submit)
+	b.submitHandler.detach = true
+	return b, nil
+}
+
+// takes reports whether a request is one that goes to the app with others.
+func (b *batchSidecar) takes(r *http.Request) bool {
+	return b != nil && r.Method == http.MethodPost && isBatched(r.ContentLength, func(name string) []string { return r.Header[name] })
+}
+
+func (b *batchSidecar) takesLink(r *link.ServerRequest) bool {
+	return b != nil && r.Method == http.MethodPost && isBatched(r.ContentLength, func(name string) []string { return fieldValues(r.Fields, name) })
+}
+
+// isBatched reports whether a POST with a body of that length goes to the app with
+// others: its body is JSON as it is, and there is nothing behind it.
+func isBatched(length int64, values func(string) []string) bool {
+	types := values("Content-Type")
+	if length <= 0 || length > hop.MaxRepeatedBody || len(types) != 1 || values("Content-Encoding") != nil || values("Trailer") != nil || values("Upgrade") != nil {
+		return false
+	}
+	if types[0] == "application/json" {
+		return true
+	}
+	name, parameters, err := mime.ParseMediaType(types[0])
+	charset, ok := parameters["charset"]
+	return err == nil && name == "application/json" && (!ok || strings.EqualFold(charset, "utf-8"))
+}
+
+// submit implements [submitHandler.submit].
+func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string, how asking) (func(http.ResponseWriter), error) {
+	body := make([]byte, r.ContentLength)
+	_, err := io.ReadFull(r.Body, body)
+	if err == nil {
+		err = checkJSON(body)
+	}
+	if err != nil {
+		return func(rw http.ResponseWriter) { refuseItem(rw, err) }, nil
+	}
+	item, err := b.batcher.submit(r.Context(), key, how, newJSONRequest(r, body))
+	switch {
+	case err == nil && item.Err == nil:
+		return item.Out.write, nil
+	case err == nil:
+		return func(rw http.ResponseWriter) { refuseBatched(rw, item.Err) }, nil
+	case errors.Is(err, ErrMayHaveRun):
+		return func(rw http.ResponseWriter) { answerLost(rw, err) }, nil
+	}
+	return nil, err
+}
+
+// refuseBatched answers a request whose batch the app has not answered.
+func refuseBatched(rw http.ResponseWriter, err error) {
+	switch {
+	case errors.Is(err, hop1.ErrFull):
+		rw.Header().Set("Retry-After", "1")
+		http.Error(rw, "worker: the app has as many requests as it may have, try again", http.StatusServiceUnavailable)
+	case errors.Is(err, hop1.ErrNotSent):
+		http.Error(rw, "worker: the app cannot be reached", http.StatusBadGateway)
+	default:
+		http.Error(rw, "worker: the app has not answered the batch with the request as it should: the request may have run", http.StatusBadGateway)
+	}
+}
+
+// run is the handler of the batches: it has the app answer one.
+func (b *batchSidecar) run(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
+	err := b.exchange(x, items)
+	if err != nil && context.Cause(x.Context()) == nil {
+		b.worker.log.Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "error", err)
+	}
+	return err
+}
+
+func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
+	baggage, err := addHeld(nil, x.key)
+	if err != nil {
+		return err
+	}
+	body := appendBatch(nil, items)
+	e := b.sidecar.pool.Begin()
+	defer e.Close() // with the key held, see [hop1.Pool.Grace]
+	e.Method = http.MethodPost
+	e.Message = http1.AppendRequest(e.Message, e.Method, b.target, b.host)
+	e.Message = http1.AppendField(e.Message, "Content-Type", "application/json")
+	for i, value := range appValues(x, baggage) {
+		e.Message = http1.AppendField(e.Message, appNames[i], value)
+	}
+	e.Message = append(append(http1.AppendRequestLength(e.Message, e.Method, int64(len(body))), "\r\n"...), body...)
+	err = e.Do(x.Context())
+	for err == nil && e.Status < 200 {
+		err = e.Continue()
+	}
+	if err != nil {
+		return err
+	}
+	answer, err := readAnswer(e)
+	switch {
+	case err != nil:
+		return err
+	case e.Status != http.StatusOK:
+		return fmt.Errorf("worker: the app answered a batch with status %d, want 200: %.200q", e.Status, answer)
+	}
+	answers, errs, err := decodeAnswers(answer, len(items))
+	if err != nil {
+		return err
+	}
+	for i, item := range items {
+		if item.Out, item.Err = answers[i], errs[i]; item.Err != nil {
+			b.worker.log.Warn("the app's answer to a request of a batch is none", "app", b.sidecar.app, "path", b.target, "key", x.key, "error", item.Err)
+		}
+	}
+	return nil
+}
+
+func readAnswer(e *hop1.Exchange) (answer []byte, err error) {
+	for {
+		piece, err := e.Next()
+		switch {
+		case err == io.EOF:
+			return answer, nil
+		case err != nil:
+			return nil, err
+		case len(answer)+len(piece) > maxBatchAnswer:
+			return nil, fmt.Errorf("worker: the app's answer to a batch has more than %d bytes", maxBatchAnswer)
+		}
+		answer = append(answer, piece...)
+	}
+}
