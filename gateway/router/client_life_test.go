@@ -12,14 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -156,23 +154,6 @@ func TestClientUpgrade(t *testing.T) {
 		io.WriteString(tunnel, "hello\n")
 		if line, err := bufio.NewReader(tunnel).ReadString('\n'); line != "k%20%2F hello\n" {
 			t.Errorf("%q %v", line, err)
-		}
-	})
-}
-
-// A worker of the process takes requests over no connection.
-func TestClientOfItsOwnWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := workertest.New(t, 16)
-		w := c.Start()
-		w.AwaitServing(t, 16)
-		h := w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			token, _ := worker.TokenFrom(r.Context())
-			fmt.Fprint(rw, r.RemoteAddr, token > 0)
-		}))
-		client := newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(h)})
-		if _, text := kit.Do(t, &http.Client{Transport: client}, keyed(t, "GET", "/", nil)); text != "127.0.0.1:0true" {
-			t.Errorf("%q", text)
 		}
 	})
 }
@@ -326,33 +307,4 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 	}
 	done.Store(true)
 	wg.Wait()
-}
-
-// A worker of the process that refuses is like any other: the request goes on.
-func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
-	var body atomic.Value
-	other := routertest.NewWorker(t, "other", func(w http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		body.Store(string(b))
-		io.WriteString(w, "other")
-	})
-	c := workertest.New(t, 16)
-	w := c.StartReady()
-	own := w.Member.Self()
-	away := routertest.Leaving(other.Member)
-	for _, length := range []int64{4, -1} {
-		var asked atomic.Int64
-		client := newClient(t, router.ClientConfig{
-			Members: routertest.NewCluster(t, own, away),
-			Local: w.Local(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-				asked.Add(1)
-				routertest.NotOwner(away, 7)(rw, r)
-			})),
-		})
-		r := keyed(t, "POST", "/", io.MultiReader(strings.NewReader("body")))
-		r.ContentLength = length
-		if _, text := kit.Do(t, &http.Client{Transport: client}, r); text != "other" || body.Load() != "body" || asked.Load() != 1 {
-			t.Errorf("%d bytes: %q, with the body %q", length, text, body.Load())
-		}
-	}
 }

@@ -28,6 +28,7 @@ func mutations() []mutation {
 		routingMutations(),
 		frontMutations(),
 		settingsMutations(),
+		clientMutations(),
 		holdsMutations(),
 		waitsMutations(),
 		batchMutations(),
