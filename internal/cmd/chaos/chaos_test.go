@@ -2,11 +2,37 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/keyway-go/keyway/internal/test/redistest"
 )
+
+// TestMain makes the nodes of the scenario "transfers" of this program.
+func TestMain(m *testing.M) {
+	if node := os.Getenv(bankEnv); node != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		if err := runBankNode(ctx, node); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestTransfers is the short form of that scenario.
+func TestTransfers(t *testing.T) {
+	redistest.Require(t)
+	if err := run(t.Context(), []string{"-scenario", "transfers", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "15s")}, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestChaos is the short form of the campaign, with another seed each time.
 // CHAOS_TIME makes it longer, CHAOS_SEED repeats one.

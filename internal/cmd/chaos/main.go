@@ -28,7 +28,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout)
+	var err error
+	if node := os.Getenv(bankEnv); node != "" {
+		err = runBankNode(ctx, node)
+	} else {
+		err = run(ctx, os.Args[1:], os.Stdout)
+	}
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):
 		return
@@ -58,13 +63,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.BoolVar(&cfg.Race, "race", false, "build router and worker with the race detector")
 	flags.StringVar(&cfg.Programs, "programs", "", "`directory` of the programs router and worker; by default they are built")
 	flags.BoolVar(&cfg.Verbose, "v", false, "print the logs of all processes, with debug messages")
-	flags.StringVar(&cfg.Scenario, "scenario", "chaos", "chaos; move: a third of the partitions moves under load; steady: Redis commands at two levels of load")
+	flags.StringVar(&cfg.Scenario, "scenario", "chaos", "chaos; move: a third of the partitions moves under load; steady: Redis commands at two levels of load; transfers: nodes that hold accounts of each other with DoAll are killed")
 	if err := flags.Parse(args); err != nil {
 		return errors.Join(errUsage, err)
 	}
-	play, ok := map[string]func(context.Context, config, string) error{"chaos": runChaos, "move": runMove, "steady": runSteady}[cfg.Scenario]
+	play, ok := map[string]func(context.Context, config, string) error{"chaos": runChaos, "move": runMove, "steady": runSteady, "transfers": runTransfers}[cfg.Scenario]
 	if !ok || flags.NArg() > 0 || cfg.Clients < 1 || cfg.Time < 10*time.Second {
-		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos, move or steady; -t 10s or more; -clients 1 or more")
+		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos, move, steady or transfers; -t 10s or more; -clients 1 or more")
 		return errUsage
 	}
 	dir, err := os.MkdirTemp("", "keyway-chaos-")

@@ -1,0 +1,408 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// The scenario "transfers": nodes, which are processes of package keyway, move money
+// between accounts with DoAll while some of them are killed and others leave. The
+// bank, which is this process, gives out balances and takes them back, so two
+// transfers of one account at a time would make or lose money.
+const (
+	bankNodes    = 3
+	bankAccounts = 24
+	bankCallers  = 6 // of each node
+	bankStart    = 1000
+)
+
+// bankEnv says to a process that it is a node: its name, the bank's URL, that of
+// Redis, its gossip address, all of them, the session TTL and the directory.
+const bankEnv = "KEYWAY_CHAOS_NODE"
+
+type bankNode struct {
+	Name, Bank, Redis, Gossip, Dir string
+	Join                           []string
+	TTL                            time.Duration
+}
+
+// entry is what a transfer says to the bank when it holds its accounts, and when it
+// has decided.
+type entry struct {
+	ID     string // of the transfer
+	Node   string // name#life
+	Keys   []int
+	Tokens []int64
+	Values []int64 // balances; none before the bank has told them
+}
+
+// bank keeps the balances, and judges.
+type bank struct {
+	*httptest.Server
+	mu         sync.Mutex // guards what follows
+	balance    [bankAccounts]int64
+	token      [bankAccounts]int64
+	holder     [bankAccounts]*entry
+	last       [bankAccounts]time.Time // when its last transfer began
+	gap        time.Duration           // longest time without one
+	begun      int
+	committed  int
+	violations []string
+}
+
+func newBank() *bank {
+	b := &bank{}
+	for i := range b.balance {
+		b.balance[i] = bankStart
+	}
+	b.Server = httptest.NewServer(b)
+	return b
+}
+
+func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	e := new(entry)
+	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<16)).Decode(e); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch r.URL.Path {
+	case "/begin":
+		_ = json.NewEncoder(w).Encode(b.beginLocked(e))
+	case "/commit":
+		b.commitLocked(e)
+	case "/end":
+		b.endLocked(func(open *entry) bool { return open.ID == e.ID })
+	}
+}
+
+func (b *bank) beginLocked(e *entry) []int64 {
+	var values []int64
+	for i, key := range e.Keys {
+		if other := b.holder[key]; other != nil {
+			b.violations = append(b.violations, fmt.Sprintf("account %d is held by %s with token %d, and by %s with %d", key, other.Node, b.token[key], e.Node, e.Tokens[i]))
+		}
+		if e.Tokens[i] <= b.token[key] {
+			b.violations = append(b.violations, fmt.Sprintf("account %d: token %d after %d", key, e.Tokens[i], b.token[key]))
+		}
+		now := time.Now()
+		if !b.last[key].IsZero() {
+			b.gap = max(b.gap, now.Sub(b.last[key]))
+		}
+		b.token[key], b.holder[key], b.last[key] = e.Tokens[i], e, now
+		values = append(values, b.balance[key])
+	}
+	b.begun++
+	return values
+}
+
+// commitLocked takes the balances of a transfer that is under way.
+func (b *bank) commitLocked(e *entry) {
+	for _, key := range e.Keys {
+		if open := b.holder[key]; open == nil || open.ID != e.ID {
+			return // of a process that has been killed
+		}
+	}
+	for i, key := range e.Keys {
+		b.balance[key] = e.Values[i]
+	}
+	b.committed++
+	b.endLocked(func(open *entry) bool { return open.ID == e.ID })
+}
+
+func (b *bank) endLocked(of func(*entry) bool) {
+	for key, open := range b.holder {
+		if open != nil && of(open) {
+			b.holder[key] = nil
+		}
+	}
+}
+
+// dead ends what a process had under way that is dead.
+func (b *bank) dead(node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.endLocked(func(open *entry) bool { return open.Node == node })
+}
+
+// runTransfers plays the scenario.
+func runTransfers(ctx context.Context, cfg config, dir string) error {
+	cfg.TTL = cfg.sessionTTL()
+	rng := rand.New(rand.NewPCG(cfg.Seed, 0))
+	b, h := newBank(), &host{dir: dir}
+	defer b.Close()
+	defer h.cleanUp()
+	var redis *redistest.Server
+	if err := catch(func() {
+		redis = redistest.Start(h, "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
+	}); err != nil {
+		return err
+	}
+	nodes := &bankNodesOf{bank: b, dir: dir}
+	defer nodes.killAll()
+	var join []string
+	for range bankNodes {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		join = append(join, l.Addr().String())
+		l.Close()
+	}
+	for i, gossip := range join {
+		nodes.all = append(nodes.all, &bankProcess{bankNode: bankNode{Name: fmt.Sprint("n", i+1), Bank: b.URL, Redis: redis.URL(), Gossip: gossip, Join: join, TTL: cfg.TTL, Dir: dir}})
+	}
+	for _, p := range nodes.all {
+		if err := nodes.start(ctx, p); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(cfg.Out, "transfers: seed %d, %v, session TTL %v, %d nodes with %d callers each, %d accounts\n", cfg.Seed, cfg.Time, cfg.TTL, bankNodes, bankCallers, bankAccounts)
+	end := time.Now().Add(cfg.Time)
+	for kills := 0; time.Now().Before(end) && ctx.Err() == nil; kills++ {
+		if !sleep(ctx, cfg.TTL/2+upTo(rng, cfg.TTL/2)) {
+			break
+		}
+		p, signal := nodes.all[rng.IntN(bankNodes)], syscall.SIGKILL
+		if rng.IntN(3) == 0 {
+			signal = syscall.SIGTERM
+		}
+		if err := nodes.stop(p, signal); err != nil {
+			return err
+		}
+		b.mu.Lock()
+		fmt.Fprintf(cfg.Out, "%v %s; %d transfers, %d violations, longest time of an account without one %v\n", signal, p.Name, b.committed, len(b.violations), b.gap.Round(time.Millisecond))
+		b.mu.Unlock()
+		if !sleep(ctx, upTo(rng, 2*cfg.TTL)) {
+			break
+		}
+		if err := nodes.start(ctx, p); err != nil {
+			return err
+		}
+	}
+	sleep(ctx, 2*cfg.TTL) // until every account was asked for again
+	for _, p := range nodes.all {
+		if err := nodes.stop(p, syscall.SIGTERM); err != nil {
+			return err
+		}
+	}
+	return b.verdict(cfg)
+}
+
+// verdict says what the bank has seen. An account rests for at most a TTL when its
+// owner or a holder dies, and for one more when the other one follows meanwhile.
+func (b *bank) verdict(cfg config) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var sum int64
+	for i, balance := range b.balance {
+		sum += balance
+		if rest := time.Since(b.last[i]); b.last[i].IsZero() || rest > 4*cfg.TTL {
+			b.violations = append(b.violations, fmt.Sprintf("account %d has rested for %v", i, rest))
+		}
+	}
+	if sum != bankAccounts*bankStart {
+		b.violations = append(b.violations, fmt.Sprintf("%d in all accounts, %d at the start", sum, bankAccounts*bankStart))
+	}
+	if limit := 5*cfg.TTL/2 + time.Second; b.gap > limit {
+		b.violations = append(b.violations, fmt.Sprintf("an account had no transfer for %v, want at most %v", b.gap, limit))
+	}
+	fmt.Fprintf(cfg.Out, "%d transfers begun, %d made, %d in all accounts, longest time of an account without one %v\n", b.begun, b.committed, sum, b.gap.Round(time.Millisecond))
+	if len(b.violations) == 0 && b.committed > 0 {
+		fmt.Fprintf(cfg.Out, "no violation (seed %d)\n", cfg.Seed)
+		return nil
+	}
+	for _, v := range b.violations[:min(len(b.violations), 20)] {
+		fmt.Fprintln(cfg.Out, "VIOLATION", v)
+	}
+	return fmt.Errorf("%w: %d violations, %d transfers (seed %d)", errViolated, len(b.violations), b.committed, cfg.Seed)
+}
+
+// bankNodesOf are the processes of the scenario.
+type bankNodesOf struct {
+	bank *bank
+	dir  string
+	all  []*bankProcess
+}
+
+// bankProcess is a node in its present life.
+type bankProcess struct {
+	bankNode
+	lives int
+	cmd   *osexec.Cmd
+	log   *os.File
+}
+
+func (p *bankProcess) label() string { return p.Name + "#" + strconv.Itoa(p.lives) }
+
+// start starts a node and waits until it serves.
+func (n *bankNodesOf) start(ctx context.Context, p *bankProcess) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	p.lives++
+	settings := p.bankNode
+	settings.Name = p.label()
+	env, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	if p.log, err = os.Create(filepath.Join(n.dir, p.label()+".log")); err != nil {
+		return err
+	}
+	p.cmd = osexec.Command(self)
+	p.cmd.Env, p.cmd.Stderr = append(os.Environ(), bankEnv+"="+string(env)), p.log
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return err
+	}
+	ready := make(chan error, 1)
+	go func() {
+		_, err := bufio.NewReader(out).ReadString('\n')
+		ready <- err
+	}()
+	select {
+	case err = <-ready:
+	case <-time.After(time.Minute):
+		err = errors.New("it does not serve for a minute")
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("node %s: %w (see %s)", p.label(), err, p.log.Name())
+	}
+	return nil
+}
+
+// stop ends a node by a signal.
+func (n *bankNodesOf) stop(p *bankProcess, signal syscall.Signal) error {
+	if err := p.cmd.Process.Signal(signal); err != nil {
+		return fmt.Errorf("node %s: %w", p.label(), err)
+	}
+	timer := time.AfterFunc(exitTimeout, func() { _ = p.cmd.Process.Kill() })
+	err := p.cmd.Wait()
+	p.log.Close()
+	if !timer.Stop() || signal == syscall.SIGTERM && err != nil {
+		return fmt.Errorf("node %s after %v: %w (see %s)", p.label(), signal, err, p.log.Name())
+	}
+	n.bank.dead(p.label())
+	p.cmd = nil
+	return nil
+}
+
+func (n *bankNodesOf) killAll() {
+	for _, p := range n.all {
+		if p.cmd != nil && p.cmd.Process != nil {
+			_ = p.cmd.Process.Kill()
+			_ = p.cmd.Wait()
+			p.log.Close()
+		}
+	}
+}
+
+// runBankNode is a node's process.
+func runBankNode(ctx context.Context, settings string) error {
+	var me bankNode
+	if err := json.Unmarshal([]byte(settings), &me); err != nil {
+		return err
+	}
+	name, _, _ := strings.Cut(me.Name, "#")
+	node, err := keyway.Start(ctx, keyway.Config{
+		Name: name, Gossip: me.Gossip, Join: me.Join, Redis: me.Redis, NewCluster: true,
+		Settings: ring.Settings{TTL: me.TTL}, LockFile: filepath.Join(me.Dir, name+".lock"),
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	var callers sync.WaitGroup
+	for range bankCallers {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				if err := me.transfer(ctx, node.Client()); err != nil && ctx.Err() == nil {
+					fmt.Fprintln(os.Stderr, err)
+					sleep(ctx, 10*time.Millisecond)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	return node.Close(context.Background())
+}
+
+// transfer moves one from an account to another.
+func (n *bankNode) transfer(ctx context.Context, client *keyway.Client) error {
+	from, to := rand.IntN(bankAccounts), rand.IntN(bankAccounts)
+	if from == to {
+		return nil
+	}
+	accounts := []string{fmt.Sprintf("account-%02d", from), fmt.Sprintf("account-%02d", to)}
+	return client.DoAll(ctx, accounts, func(xs router.Executions) error {
+		e := entry{ID: fmt.Sprint(n.Name, rand.Uint64()), Node: n.Name, Keys: []int{from, to}, Tokens: []int64{xs.Token(accounts[0]), xs.Token(accounts[1])}}
+		ctx := context.WithoutCancel(xs.Context()) // what is decided is told
+		defer func() { _, _ = n.tell(ctx, "/end", e) }()
+		balances, err := n.tell(ctx, "/begin", e)
+		if err != nil || len(balances) != 2 {
+			return err
+		}
+		time.Sleep(time.Duration(rand.IntN(5)) * time.Millisecond)
+		if xs.Context().Err() != nil {
+			return context.Cause(xs.Context())
+		}
+		e.Values = []int64{balances[0] - 1, balances[1] + 1}
+		_, err = n.tell(ctx, "/commit", e)
+		return err
+	})
+}
+
+// tell tells the bank of a transfer.
+func (n *bankNode) tell(ctx context.Context, path string, e entry) (balances []int64, err error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.Bank+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil || len(answer) == 0 {
+		return nil, err
+	}
+	err = json.Unmarshal(answer, &balances)
+	return slices.Clip(balances), err
+}
