@@ -40,6 +40,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--gossip " + taken.Addr().String(), 1, "--gossip"},
 		{"--upstream ftp://x", 2, "--upstream"},
 		{"--upstream http://", 2, "--upstream"},
+		{"--batch /batch", 2, "--upstream"},
+		{"--upstream http://127.0.0.1:1 --batch batch", 2, "--batch"},
 		{"--key header", 2, "header:NAME"},
 		{"--upgrade websocket,h2c", 2, "h2c"},
 		{"--session-ttl 1ms", 2, "--session-ttl"},

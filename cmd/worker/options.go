@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -32,6 +33,9 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port or unix:///path; without it the demo app answers")
 	f.Int(&o.config.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
 	f.Duration(&o.config.AbandonedTimeout, "abandoned-timeout", defaults.AbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
+	f.String(&o.config.Batch, "batch", "", "`path` of the app of --upstream, such as /batch, to which the POST requests with JSON that wait for one key are sent together, as an array (docs/batch.md). Default: each by itself")
+	f.Int(&o.config.Batches.MaxItems, "batch-max", 256, 1, "`number` of requests that are sent to --batch together")
+	f.Duration(&o.config.Batches.Linger, "batch-linger", 0, 0, "`time` for which a batch waits for more requests, with its key held")
 	f.Int(&o.config.QueuePerKey, "queue-per-key", defaults.QueuePerKey, 1, "`number` of requests that may wait for one key; more get 429")
 	f.Duration(&o.config.MaxWait, "max-wait", defaults.MaxWait, time.Millisecond, "`time` for which a request may wait for its key; then it gets 503")
 	f.Int(&o.config.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
@@ -52,6 +56,12 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 			return nil, cli.Usagef("--upstream is %q, want http://host:port or unix:///path", o.upstreamURL)
 		}
 		o.upstream = u
+	}
+	switch {
+	case o.config.Batch != "" && o.upstream == nil:
+		return nil, cli.Usagef("--batch is a path of an app: say where that is with --upstream")
+	case o.config.Batch != "" && !strings.HasPrefix(o.config.Batch, "/"):
+		return nil, cli.Usagef("--batch is %q, want a path such as /batch", o.config.Batch)
 	}
 	return o, nil
 }
