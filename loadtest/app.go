@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -46,11 +47,13 @@ type job struct {
 	index       int
 	work        string
 	read        bool
+	count       int64  // of writes that it stands for, at least 1 if it is none that reads
 	transaction pgx.Tx // that the guard holds; else nil
 }
 
 // outcome is what became of a job.
 type outcome struct {
+	key   string
 	value int64         // of the key
 	begun time.Duration // when its critical section began, on a load.Clock
 }
@@ -92,7 +95,7 @@ func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	defer listener.Close()
-	if a.Guard == guardMember {
+	if a.Guard == guardMember || a.Guard == guardBatch {
 		return a.serveMember(ctx, listener, stdout)
 	}
 	var stop func()
@@ -125,26 +128,42 @@ func (a *app) serve(ctx context.Context, listener net.Listener, stdout io.Writer
 
 // ServeHTTP is the handler of every contender.
 func (a *app) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	j := job{key: r.Header.Get(load.HeaderKey), work: r.URL.Path, read: r.Method == http.MethodGet}
-	var ok bool
-	if j.index, ok = a.table.Find(j.key); !ok {
-		http.Error(w, "there is no such key", http.StatusNotFound)
+	j, err := a.job(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
 	var done outcome
-	var err error
 	if a.guard == nil {
 		token, _ := strconv.ParseInt(r.Header.Get("Keyway-Token"), 10, 64)
 		done, err = a.execute(r.Context(), j, token)
 	} else {
 		done, err = a.guard(r.Context(), j)
 	}
+	done.key = j.key
+	reply(w, done, err)
+}
+
+var errNoKey = errors.New("there is no such key")
+
+// job is what a request asks for.
+func (a *app) job(r *http.Request) (job, error) {
+	j := job{key: r.Header.Get(load.HeaderKey), work: r.URL.Path, read: r.Method == http.MethodGet, count: 1}
+	var ok bool
+	if j.index, ok = a.table.Find(j.key); !ok {
+		return job{}, errNoKey
+	}
+	return j, nil
+}
+
+// reply answers a request.
+func reply(w http.ResponseWriter, done outcome, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	body := make([]byte, 0, 96)
-	body = append(append(append(body, `{"key":"`...), j.key...), `","value":`...)
+	body := append(make([]byte, 0, 96), `{"key":"`...)
+	body = append(append(body, done.key...), `","value":`...)
 	body = append(append(strconv.AppendInt(body, done.value, 10), ','), load.Begun...)
 	body = append(strconv.AppendInt(body, int64(done.begun), 10), "}\n"...)
 	h := w.Header()

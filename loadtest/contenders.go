@@ -58,6 +58,7 @@ func contenders() []contender {
 		{id: "streams", title: "nginx + Redis Streams, a consumer per partition", front: frontAny, guard: guardStreams, servers: 1, fixed: true},
 		{id: "hash", title: "nginx by key + local mutex", front: frontHash, guard: guardLocal, servers: 1, caveat: "right here, wrong when members change"},
 		{id: "keyway", title: "Keyway, embedded", front: frontRouter, guard: guardMember, servers: 1},
+		{id: "keyway-batch", title: "Keyway, embedded, with Batch", front: frontRouter, guard: guardBatch, servers: 1},
 		{id: "sidecar", title: "Keyway, sidecars", front: frontSidecar, guard: guardSidecar, servers: 1},
 		{id: "none", title: "no exclusion (must be caught)", front: frontAny, guard: guardNone, servers: 1, wrong: true, caveat: "excludes nothing"},
 	}

@@ -8,20 +8,22 @@ import "github.com/keyway-go/keyway/loadtest/internal/report"
 // against any-worker load balancing with a plain Redis lock, and against nginx
 // by key with a local mutex, which is unsafe when members change.
 var aims = []struct {
-	scene, rival, what string
-	figure             report.Figure
-	atMost             bool
-	want               float64
+	scene, ours, rival, what string
+	figure                   report.Figure
+	atMost                   bool
+	want                     float64
 }{
-	{"uniform", "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 2.7},
-	{"uniform", "plain", "CPU per request of a plain Redis lock", report.CPU, true, 0.35},
-	{"uniform", "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
-	{"zipf", "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 3.5},
-	{"zipf", "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
-	{"zipf", "plain", "p99.9 of a plain Redis lock", report.P999, true, 0.1},
-	{"hot", "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 13},
-	{"hot", "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
-	{"hot", "plain", "p99.9 of a plain Redis lock", report.P999, true, 0.1},
+	{"uniform", report.Keyway, "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 2.7},
+	{"uniform", report.Keyway, "plain", "CPU per request of a plain Redis lock", report.CPU, true, 0.35},
+	{"uniform", report.Keyway, "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
+	{"zipf", report.Keyway, "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 3.5},
+	{"zipf", report.Keyway, "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
+	{"zipf", report.Keyway, "plain", "p99.9 of a plain Redis lock", report.P999, true, 0.1},
+	{"hot", report.Keyway, "plain", "requests/s of a plain Redis lock", report.PerSecond, false, 13},
+	{"hot", report.Keyway, "hash", "requests/s of nginx by key + local mutex", report.PerSecond, false, 1.3},
+	{"hot", report.Keyway, "plain", "p99.9 of a plain Redis lock", report.P999, true, 0.1},
+	{"hot-stock-postgres", report.Batch, "plain", "decrements/s in batches of a plain Redis lock", report.PerSecond, false, 20},
+	{"hot-stock-postgres", report.Batch, "keyway", "decrements/s in batches of one by one", report.PerSecond, false, 10},
 }
 
 // goals compares Keyway with the aims for which there are rows.
@@ -34,11 +36,11 @@ func goals(r *report.Report) (all []report.Goal) {
 		if s == nil {
 			continue
 		}
-		keyway, rival := s.Row("keyway"), s.Row(a.rival)
-		if keyway == nil || rival == nil {
+		ours, rival := s.Row(a.ours), s.Row(a.rival)
+		if ours == nil || rival == nil {
 			continue
 		}
-		all = append(all, report.Goal{Scene: a.scene, What: a.what, AtMost: a.atMost, Want: a.want, Got: keyway.Over(rival, a.figure)})
+		all = append(all, report.Goal{Scene: a.scene, What: a.what, AtMost: a.atMost, Want: a.want, Got: ours.Over(rival, a.figure)})
 	}
 	return all
 }

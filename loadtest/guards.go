@@ -27,6 +27,7 @@ import (
 const (
 	guardNone        = "none"
 	guardMember      = "member" // a Keyway worker, which excludes before the handler
+	guardBatch       = "batch"  // the same, with a handler of batches
 	guardSidecar     = "sidecar"
 	guardLocal       = "local" // a mutex in the process
 	guardPlain       = "plain"

@@ -140,7 +140,7 @@ func (q *queue) deliver(_ context.Context, entries []redis.XMessage) {
 			err = errors.New(failure)
 		}
 		if got := q.waiting[text(e, "number")]; got != nil {
-			got <- answer{outcome{value, time.Duration(begun)}, err}
+			got <- answer{outcome{value: value, begun: time.Duration(begun)}, err}
 			delete(q.waiting, text(e, "number"))
 		}
 	}

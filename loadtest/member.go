@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -28,7 +29,6 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 		Redis:        "redis://" + a.Redis[0],
 		NewCluster:   true,
 		Settings:     ring.Settings{Cluster: a.Cluster, TTL: a.TTL},
-		Handler:      a,
 		DrainTimeout: drainTime,
 		Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
@@ -36,6 +36,12 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 		return err
 	}
 	defer node.Close(ctx)
+	var handler http.Handler = a
+	if a.Guard == guardBatch {
+		if handler, err = a.batches(node); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintln(stdout, "ready", node.Addr())
-	return node.Serve(ctx, nil)
+	return node.Serve(ctx, handler)
 }

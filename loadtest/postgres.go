@@ -124,18 +124,18 @@ func openPostgres(ctx context.Context, url string) (*pgxpool.Pool, error) {
 // has one.
 func (a *app) sellInPostgres(ctx context.Context, j job) error {
 	if j.transaction != nil {
-		return a.sellWithin(ctx, j.transaction, j, 1)
+		return a.sellWithin(ctx, j.transaction, j)
 	}
-	return pgx.BeginFunc(ctx, a.postgres, func(tx pgx.Tx) error { return a.sellWithin(ctx, tx, j, 1) })
+	return pgx.BeginFunc(ctx, a.postgres, func(tx pgx.Tx) error { return a.sellWithin(ctx, tx, j) })
 }
 
-// sellWithin reads how much is left of an article and writes n less.
-func (a *app) sellWithin(ctx context.Context, tx pgx.Tx, j job, n int64) error {
+// sellWithin reads how much is left of an article and writes less.
+func (a *app) sellWithin(ctx context.Context, tx pgx.Tx, j job) error {
 	var left int64
 	if err := tx.QueryRow(ctx, "SELECT remaining FROM "+stockTable(a.Cluster)+" WHERE key = $1", j.key).Scan(&left); err != nil || j.read {
 		return err
 	}
-	_, err := tx.Exec(ctx, "UPDATE "+stockTable(a.Cluster)+" SET remaining = $2 WHERE key = $1", j.key, left-n)
+	_, err := tx.Exec(ctx, "UPDATE "+stockTable(a.Cluster)+" SET remaining = $2 WHERE key = $1", j.key, left-j.count)
 	return err
 }
 

@@ -81,7 +81,7 @@ func (a *app) sell(ctx context.Context, j job) error {
 	if err != nil || j.read {
 		return err
 	}
-	return a.stock.Set(ctx, a.stockKey(j.key), left-1, 0).Err()
+	return a.stock.Set(ctx, a.stockKey(j.key), left-j.count, 0).Err()
 }
 
 // keysAtOnce is how many keys are read in one command.

@@ -31,9 +31,10 @@ type scene struct {
 const (
 	usualWorkloads     = "uniform,zipf,hot,read-mostly"
 	shortWorkloads     = "uniform,zipf,hot,hot-stock-postgres," + workloadMembers
-	usualContenders    = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,sidecar,none"
+	usualContenders    = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,keyway-batch,sidecar,none"
 	shortContenders    = "plain,lock,hash,keyway,none"
-	postgresContenders = "plain,pg-row,hash,keyway"
+	shortHotContenders = "plain,lock,hash,keyway,keyway-batch,none"
+	postgresContenders = "plain,pg-row,hash,keyway,keyway-batch"
 	membersContenders  = "plain,hash,keyway"
 )
 
@@ -105,6 +106,8 @@ func (o *options) usual(s scene) []string {
 		list = membersContenders
 	case s.mix.Path == workStockPostgres:
 		list = postgresContenders
+	case o.short && s.name == "hot":
+		list = shortHotContenders
 	case o.short:
 		list = shortContenders
 	}

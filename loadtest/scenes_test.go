@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/keyway-go/keyway/loadtest/internal/report"
 )
 
 // TestPlan: which scenes there are, and who takes part in them.
@@ -15,12 +17,12 @@ func TestPlan(t *testing.T) {
 		args string
 		want string
 	}{
-		{"--short --postgres=postgres://db", "uniform: plain,lock,hash,keyway,none; zipf: plain,lock,hash,keyway,none; hot: plain,lock,hash,keyway,none; " +
-			"hot-stock-postgres: plain,pg-row,hash,keyway; members: plain,hash,keyway"},
+		{"--short --postgres=postgres://db", "uniform: plain,lock,hash,keyway,none; zipf: plain,lock,hash,keyway,none; hot: plain,lock,hash,keyway,keyway-batch,none; " +
+			"hot-stock-postgres: plain,pg-row,hash,keyway,keyway-batch; members: plain,hash,keyway"},
 		{"--workloads hot,members --contenders keyway,lock+local", "hot: keyway,lock+local; members: keyway,lock+local"},
 		{"--workloads hot --work none,wait --contenders keyway", "hot: keyway; hot-wait: keyway"},
 		{"--workloads zipf-wait,hot-stock --work none,wait --contenders keyway", "zipf-wait: keyway; hot-stock: keyway"},
-		{"--workloads uniform --work stock-postgres --postgres=postgres://db", "uniform-stock-postgres: plain,pg-row,hash,keyway"},
+		{"--workloads uniform --work stock-postgres --postgres=postgres://db", "uniform-stock-postgres: plain,pg-row,hash,keyway,keyway-batch"},
 	}
 	for _, tt := range tests {
 		o, err := parseOptions(strings.Fields(tt.args), t.Output())
@@ -50,7 +52,7 @@ func TestPlan(t *testing.T) {
 func TestStoresOfScenes(t *testing.T) {
 	o := parse(t, "--short")
 	for _, c := range o.chosen {
-		want := map[string]string{"plain": "[postgres]", "pg-row": "[postgres]", "hash": "[postgres]", "keyway": "[postgres]"}[c.id]
+		want := map[string]string{"plain": "[postgres]", "pg-row": "[postgres]", "hash": "[postgres]", "keyway": "[postgres]", "keyway-batch": "[postgres]"}[c.id]
 		if want == "" {
 			want = "[]"
 		}
@@ -77,5 +79,30 @@ func TestMembers(t *testing.T) {
 	}
 	if c := r.Check("keyway"); c.Faults() != 0 || r.Scenes[0].Row("keyway").Judged.Answered == 0 {
 		t.Errorf("keyway: %+v", c)
+	}
+}
+
+// TestBatch: with a transaction for each batch in place of one for each request,
+// every decrement is still counted once and has an answer of its own.
+func TestBatch(t *testing.T) {
+	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "keyway,keyway-batch", "--workloads", "hot-stock-postgres,hot-stock,read-mostly,hot-wait",
+		"--rounds", "1", "--time", "500ms", "--keys", "20", "--clients", "16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Scenes {
+		row := s.Row("keyway-batch")
+		if row.Judged.Faults() != 0 || row.Judged.Answered == 0 || row.Failed() != 0 {
+			t.Errorf("%s: %+v", s.Name, row)
+		}
+	}
+	// Statements to PostgreSQL: four for each transaction, which is for one
+	// request or for as many as waited.
+	s := r.Scene("hot-stock-postgres")
+	if one, many := s.Row("keyway").Median(report.Commands), s.Row("keyway-batch").Median(report.Commands); one < 3 || many > 0.5*one {
+		t.Errorf("%.2f commands for each request one by one, %.2f in batches", one, many)
+	}
+	if want := "Batch answered "; !strings.Contains(printed, want) {
+		t.Errorf("the summary does not say what %s", want)
 	}
 }

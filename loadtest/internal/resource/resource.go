@@ -193,18 +193,23 @@ func (x Execution) Value() int64 { return x.read }
 
 // Write writes the value that the execution has read and one more, and ends
 // the execution.
-func (x Execution) Write() error {
+func (x Execution) Write() error { return x.WriteMany(1, 0) }
+
+// WriteMany ends an execution that stands for several: it writes the value that
+// it has read and one more for each of them that writes.
+func (x Execution) WriteMany(writes, reads int64) error {
 	r := x.record
 	defer x.End()
 	if x.token > 0 && r.highest.Load() > x.token {
 		r.refused.Add(1)
 		return ErrFenced
 	}
-	if !r.value.CompareAndSwap(x.read, x.read+1) {
+	if writes > 0 && !r.value.CompareAndSwap(x.read, x.read+writes) {
 		r.lost.Add(1)
-		r.value.Store(x.read + 1) // as anybody would write who does not know
+		r.value.Store(x.read + writes) // as anybody would write who does not know
 	}
-	r.executions.Add(1)
+	r.executions.Add(writes)
+	r.reads.Add(reads)
 	return nil
 }
 

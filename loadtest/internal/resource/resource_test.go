@@ -66,6 +66,35 @@ func TestTurns(t *testing.T) {
 	expect(t, b, Verdict{Executions: 2, Reads: 1})
 }
 
+// TestMany: an execution that stands for several counts as these, and loses as
+// one.
+func TestMany(t *testing.T) {
+	a, b := two(t, os.Getpid())
+	x := begin(t, a, 5)
+	if err := x.WriteMany(3, 2); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(t, b, 6).WriteMany(0, 4); err != nil {
+		t.Fatal(err)
+	}
+	if x = begin(t, b, 7); x.Value() != 3 {
+		t.Errorf("value %d after three writes", x.Value())
+	}
+	expect(t, a, Verdict{Executions: 3, Reads: 6})
+	if err := begin(t, a, 8).WriteMany(2, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.WriteMany(2, 0); !errors.Is(err, ErrFenced) {
+		t.Errorf("a batch that was overtaken: %v", err)
+	}
+	first, second := begin(t, a, 0), begin(t, b, 0)
+	write(t, second)
+	if err := first.WriteMany(2, 0); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, a, Verdict{Executions: 8, Reads: 6, Overlaps: 1, Overtaken: 1, Refused: 1, Lost: 1})
+}
+
 func TestOverlapAndLostUpdate(t *testing.T) {
 	a, b := two(t, os.Getpid())
 	first := begin(t, a, 0)
