@@ -124,7 +124,7 @@ func TestPage(t *testing.T) {
 	// 6 charts in the scene with failures and 5 in each other; a line for each
 	// contender in each chart over quantiles or time; a bar for the rate and
 	// three for the cost; 2 marks in each chart over time.
-	for what, want := range map[string]int{charts: 6 + 3*5, lines: 4*4 + 3*10, bars: 14 * 4, marks: 2 * (3 + 3*2), cells: 14, wrong: 1} {
+	for what, want := range map[string]int{charts: 6 + 4*5, lines: 4*4 + 3*12, bars: 16 * 4, marks: 2 * (3 + 4*2), cells: 16, wrong: 1} {
 		if got := do(t, ctx, chromedp.Evaluate[int](what)); got != want {
 			t.Errorf("%d, want %d of %s", got, want, what)
 		}

@@ -60,7 +60,8 @@ func (s *Scene) most() float64 {
 func (r *Report) word(row *Row, c Check) (class, text string) {
 	switch {
 	case row.Judged.Faults() > 0:
-		return "bad", "WRONG: " + row.Judged.FaultText()
+		first, _, _ := strings.Cut(row.Judged.FaultText(), ", ") // the details say the rest
+		return "bad", "WRONG: " + first
 	case c.Caveat != "":
 		return "doubt", c.Caveat
 	case c.Faults() > 0:

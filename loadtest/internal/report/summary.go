@@ -16,16 +16,17 @@ const (
 // Summary is the run in one sentence: what changes for who takes Keyway in
 // place of the first contender, for better or worse, and who was wrong.
 func (r *Report) Summary() string {
-	parts := []string{r.gain()}
-	if b := r.batchGain(); b != "" {
-		parts = append(parts, b)
+	inBatches, more := r.batchGain()
+	parts := []string{r.gain(inBatches)}
+	if more != "" {
+		parts = append(parts, more)
 	}
 	return strings.Join(append(parts, r.wrong()...), "; ") + "."
 }
 
 // gain compares Keyway with the baseline in the scene that says most, and in
-// the others in brackets.
-func (r *Report) gain() string {
+// the others, but for one, in brackets.
+func (r *Report) gain(but *Scene) string {
 	s, row := r.telling(Keyway, Sidecar, Batch)
 	if row == nil {
 		return r.best()
@@ -40,7 +41,7 @@ func (r *Report) gain() string {
 		fmt.Fprintf(b, "answered %s the requests of %s, at %s the CPU for each", factor(row.Over(base, PerSecond)), base.Title, factor(row.Over(base, CPU)))
 		var others []string
 		for _, o := range r.Scenes {
-			if other := o.Row(row.Contender); o != s && !o.Changes && other != nil && len(o.Rows) > 1 && o.Rows[0] != other {
+			if other := o.Row(row.Contender); o != s && o != but && !o.Changes && other != nil && len(o.Rows) > 1 && o.Rows[0] != other {
 				others = append(others, fmt.Sprintf("%s %s", o.Where, factor(other.Over(o.Rows[0], PerSecond))))
 			}
 		}
@@ -102,23 +103,24 @@ func (r *Report) best() string {
 
 // batchGain is what batches add, in the scene where they add most; "" if there
 // is none beside Keyway without them.
-func (r *Report) batchGain() string {
-	var text string
+func (r *Report) batchGain() (where *Scene, text string) {
 	var most float64
 	for _, s := range r.Scenes {
 		batch, single := s.Row(Batch), s.Row(Keyway)
 		if batch == nil || single == nil || r.Settings.Rate > 0 {
 			continue
 		}
-		if gain := batch.Over(single, PerSecond); gain > most {
-			most = gain
-			text = fmt.Sprintf("%s Batch answered %s the requests of Keyway without it", s.Where, factor(gain))
-			if base := s.Rows[0]; base != single && base != batch {
-				text += fmt.Sprintf(", %s those of %s", factor(batch.Over(base, PerSecond)), base.Title)
-			}
+		gain := batch.Over(single, PerSecond)
+		if gain <= most {
+			continue
+		}
+		most, where = gain, s
+		text = fmt.Sprintf("%s Batch answered %s the requests of Keyway without it", s.Where, factor(gain))
+		if base := s.Rows[0]; base != single && base != batch {
+			text += fmt.Sprintf(" and %s those of %s", factor(batch.Over(base, PerSecond)), base.Title)
 		}
 	}
-	return text
+	return where, text
 }
 
 // wrong says of each contender but Keyway what was wrong with it, but for those
