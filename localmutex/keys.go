@@ -59,6 +59,7 @@ func (k *keys) need(key string) *entry {
 
 // drop removes an idle entry.
 func (k *keys) drop(e *entry) {
+	e.slowToken, e.slowWait = 0, false
 	if e == &k.slot {
 		k.used = false
 		e.key = ""

@@ -75,6 +75,7 @@ type waiter struct {
 	token      int64         // set when granted
 	item       *Item         // that the waiter belongs to; nil for a Lock
 	state      atomic.Int32  // one of the states above
+	arrival    int64         // its place among all that ever waited in the table
 	timer      *time.Timer   // of the waiting caller alone; nil if it never had a limit
 	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal, or its item is finished
 }
@@ -119,8 +120,10 @@ type entry struct {
 	first, last *waiter
 	gathering   *gathering // by the execution that holds the key; nil if it waits for nothing
 	waiters     int32
-	blocked     bool // held by an execution elsewhere
-	listed      bool // Close has listed the execution that holds the key
+	blocked     bool  // held by an execution elsewhere
+	slowWait    bool  // Slow has returned that it is waited for
+	slowToken   int64 // of the last execution that Slow has returned
+	listed      bool  // Close has listed the execution that holds the key
 }
 
 // idle reports whether the entry has no reason to exist.

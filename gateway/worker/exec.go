@@ -198,6 +198,9 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 			return Execution{}, err
 		}
 	}
+	if !w.slow.on.Load() {
+		w.slow.begin()
+	}
 	if token&(1<<sequenceBits-1) >= sequenceLow {
 		p.sequenceLow(token >> sequenceBits)
 	}

@@ -4,3 +4,6 @@ package worker
 // the lease was compared: the moment at which a process must be able to stop
 // for any time. It must be called before the worker is used.
 func (w *Worker) OnConfirming(f func()) { w.confirming = f }
+
+// LooksForSlowKeys reports whether the worker looks for keys that are held long.
+func (w *Worker) LooksForSlowKeys() bool { return w.slow.on.Load() }

@@ -28,7 +28,7 @@ func (l *Local) Baggage(ctx context.Context, baggage []string) []string {
 // Token returns the token of the execution along ctx that holds key at the worker.
 func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
 	for c := range chain(ctx) {
-		if c.part.worker == l.worker && c.key == key {
+		if c.part.worker == l.worker && c.key == key && c.holds() {
 			return c.token, true
 		}
 	}
@@ -39,12 +39,8 @@ func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
 // first.
 func chain(ctx context.Context) func(yield func(*runContext) bool) {
 	return func(yield func(*runContext) bool) {
-		for {
-			c, ok := ctx.Value(runContextKey{}).(*runContext)
-			if !ok || !yield(c) {
-				return
-			}
-			ctx = c.parent
+		for c := innermost(ctx); c != nil && yield(c); {
+			c = innermost(c.parent)
 		}
 	}
 }

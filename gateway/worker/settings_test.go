@@ -46,6 +46,7 @@ func TestNegativeSettings(t *testing.T) {
 		"MaxAwaiting is -2":      {MaxAwaiting: -2},
 		"AwaitTimeout is -1s":    {AwaitTimeout: -time.Second},
 		"MaxWait is -1s":         {MaxWait: -time.Second},
+		"SlowKey is -1s":         {SlowKey: -time.Second},
 		"StreamsPerLink is -1":   {StreamsPerLink: -1},
 		"AppConnections is -1":   {AppConnections: -1},
 		"MaxConnections is -1":   {MaxConnections: -1},

@@ -137,6 +137,11 @@ type Config struct {
 	// wait for. What exceeds it fails with [ErrBusy]. Default 1,000,000.
 	MaxHolds int
 
+	// SlowKey is how long a key may be held, or waited for, until that is logged
+	// once, with the token of the execution that holds it: within a half more of
+	// it, and at most 16 keys at a time. Default 10 s.
+	SlowKey time.Duration
+
 	// StreamsPerLink is how many requests [Server] takes at once on one link. At
 	// most half of them may wait for a key, or for a partition to arrive: what
 	// exceeds that fails with [ErrBusy], so that requests for other keys get
@@ -197,6 +202,7 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "worker: Config.AwaitTimeout", &c.AwaitTimeout, 2*time.Second)
 	hop.Default(&err, "worker: Config.MaxWait", &c.MaxWait, 30*time.Second)
 	hop.Default(&err, "worker: Config.MaxHolds", &c.MaxHolds, 1_000_000)
+	hop.Default(&err, "worker: Config.SlowKey", &c.SlowKey, 10*time.Second)
 	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
 	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)
 	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
@@ -226,6 +232,7 @@ type Worker struct {
 	births   atomic.Uint64 // of executions' contexts
 	graph    waitGraph
 	batches  atomic.Bool // there is a handler of requests that are submitted to a batcher
+	slow     slowKeys
 	shell    *shell
 	watching sync.Once // starts cancelAbandoned
 	remote   remoteHolds
@@ -269,6 +276,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		p.worker, p.number, p.table.Queue = w, i, queue
 		p.table.Close()
 	}
+	w.slow.worker = w
 	w.lease.Store(new(handoff.Lease))
 	w.outlook.Store(new(handoff.Outlook))
 	if w.shell, err = startShell(ctx, w); err != nil {
@@ -402,6 +410,7 @@ func (w *Worker) Close() error {
 		p.announce()
 	}
 	w.remote.close()
+	w.slow.close()
 	w.flushLog()
 	return nil
 }

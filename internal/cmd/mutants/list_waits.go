@@ -156,5 +156,47 @@ func waitsMutations() []mutation {
 			new:  "chain != nil && x.run == nil {",
 			test: "./gateway/worker -run ^TestDeadlockThroughBatch$",
 		},
+		{
+			rule: "a slow execution is told of once",
+			file: "localmutex/slow.go",
+			old:  " && e.token != e.slowToken",
+			new:  "",
+			test: "./localmutex -run ^TestSlow$",
+		},
+		{
+			rule: "a key that is waited for for long is told of once",
+			file: "localmutex/slow.go",
+			old:  " && !e.slowWait",
+			new:  "",
+			test: "./localmutex -run ^TestSlow$",
+		},
+		{
+			rule: "a key that was forgotten is told of again",
+			file: "localmutex/keys.go",
+			old:  "	e.slowToken, e.slowWait = 0, false\n",
+			new:  "",
+			test: "./localmutex -run ^TestSlow$",
+		},
+		{
+			rule: "nobody looks for slow keys while none is held",
+			file: "gateway/worker/slow.go",
+			old:  "	if busy {",
+			new:  "	if busy || true {",
+			test: "./gateway/worker -run ^TestSlowKeys$",
+		},
+		{
+			rule: "slow keys are looked for again after none was held",
+			file: "gateway/worker/slow.go",
+			old:  "	s.on.Store(false)\n",
+			new:  "",
+			test: "./gateway/worker -run ^TestSlowKeys$",
+		},
+		{
+			rule: "who holds a key is compared with what was SlowKey ago",
+			file: "gateway/worker/slow.go",
+			old:  "now.Sub(s.looks[0].at) >= s.worker.cfg.SlowKey",
+			new:  "now.Sub(s.looks[0].at) >= 0",
+			test: "./gateway/worker -run ^TestSlowKeys$",
+		},
 	}
 }

@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+const (
+	slowSteps  = 4  // looks per Config.SlowKey
+	slowAtOnce = 16 // keys logged per look
+)
+
+// slowKeys logs keys that are held or waited for longer than Config.SlowKey. It
+// looks at all tables from time to time while keys are held, and never otherwise. It
+// keeps no time for a key: tokens and places in queues rise, so what is not above
+// those of an earlier look was there then.
+type slowKeys struct {
+	worker *Worker
+	on     atomic.Bool // looks are made
+
+	mu     sync.Mutex // guards what follows
+	closed bool
+	timer  *time.Timer
+	looks  []slowLook // the latest, the oldest first
+}
+
+// slowLook is what a look found.
+type slowLook struct {
+	at    time.Time
+	marks []localmutex.Mark // of each partition
+}
+
+func (s *slowKeys) step() time.Duration {
+	return max(s.worker.cfg.SlowKey/slowSteps, time.Millisecond)
+}
+
+// begin makes looks from now on. Who holds a key has to call it unless they are
+// made already.
+func (s *slowKeys) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.on.CompareAndSwap(false, true) {
+		return
+	}
+	s.arm()
+}
+
+func (s *slowKeys) arm() {
+	if s.timer == nil {
+		s.timer = time.AfterFunc(s.step(), s.look)
+	} else {
+		s.timer.Reset(s.step())
+	}
+}
+
+// look looks at all tables once.
+func (s *slowKeys) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	now := time.Now()
+	var past slowLook
+	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.worker.cfg.SlowKey {
+		past, s.looks = s.looks[0], s.looks[1:]
+	}
+	next, busy := s.compare(past, now)
+	if busy {
+		s.looks = append(s.looks, next)
+		s.arm()
+		return
+	}
+	// A key that is asked for from now on begins anew; one that was, meanwhile, has
+	// found that looks are made, and is there now.
+	s.looks = nil
+	s.on.Store(false)
+	if s.worker.running() > 0 && s.on.CompareAndSwap(false, true) {
+		s.arm()
+	}
+}
+
+// compare logs what has been held or waited for since a past look, and returns
+// what there is now.
+func (s *slowKeys) compare(past slowLook, now time.Time) (next slowLook, busy bool) {
+	w := s.worker
+	next = slowLook{now, make([]localmutex.Mark, len(w.parts))}
+	left := slowAtOnce
+	for i := range w.parts {
+		var since localmutex.Mark
+		if past.marks != nil {
+			since = past.marks[i]
+		}
+		found, mark, some := w.parts[i].table.Slow(since, left)
+		next.marks[i] = mark
+		busy = busy || some
+		left -= len(found)
+		for _, k := range found {
+			args := []any{"key", k.Key, "partition", i, "for", now.Sub(past.at), "waiting", k.Waiters, "holder", k.Token}
+			switch {
+			case k.Held:
+				w.log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
+			case k.Token == 0:
+				w.log.Warn("a key is waited for for long: an execution at a former owner holds it", args...)
+			default:
+				w.log.Warn("a key is waited for for long, by many or behind long executions", args...)
+			}
+		}
+	}
+	return next, busy
+}
+
+// close makes no more looks. It waits for one under way.
+func (s *slowKeys) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
