@@ -63,6 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer members.Close()
+	defer store.end()
 	if err := store.begin(ctx); err != nil {
 		return err
 	}
@@ -131,6 +132,7 @@ func (p *running) leave(ctx context.Context, requests *router.Server) error {
 	}
 	end, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
+	p.store.end()
 	if left := p.members.Leave(end); left != nil {
 		p.logger.Warn("cannot leave gossip: the others will notice", "error", left)
 	}

@@ -90,13 +90,19 @@ func (s *backend) begin(ctx context.Context) error {
 	return s.own.Begin(ctx)
 }
 
+// end ends a store of the router's own. It has to come before gossip's end, after
+// which another process may have --gossip's address and begin a store.
+func (s *backend) end() {
+	if s.embedded != nil {
+		s.embedded.Close()
+	}
+}
+
 func (s *backend) close() {
 	if s.client != nil {
 		s.client.Close()
 	}
-	if s.embedded != nil {
-		s.embedded.Close()
-	}
+	s.end()
 }
 
 // follow compares the store with the one that the workers use: every second
