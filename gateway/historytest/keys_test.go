@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -20,7 +20,7 @@ import (
 const (
 	clients = 12
 	keys    = 10
-	events  = 40 // of workers
+	events  = 30 // of workers
 )
 
 func keyName(key int) string { return fmt.Sprint("key-", key) }
@@ -85,6 +85,9 @@ func (r *run) add(x worker.Execution, key, by int) (int64, error) {
 // set it often takes as long as it may: until its context ends, and then what
 // an execution has after that. Or it gives up then, for which it reports false.
 func (w *world) work(ctx context.Context) bool {
+	if rand.IntN(2) == 0 {
+		runtime.Gosched()
+	}
 	if w.long.Load() && rand.IntN(20) == 0 {
 		select {
 		case <-ctx.Done():
@@ -246,7 +249,7 @@ func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan st
 func TestKeys(t *testing.T) {
 	for _, offered := range [][]string{{"Do", read}, {"Do", "TryDo", "nested", "Batch", read}, {"Batch"}} {
 		t.Run(fmt.Sprint(offered), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testKeys(t, offered) })
+			bubble(t, func(t *testing.T) { testKeys(t, offered) })
 		})
 	}
 }

@@ -20,7 +20,7 @@ type arrival struct {
 // Calls of one key, by Do and in batches, run in the order in which they came,
 // and those that left while they waited do not run.
 func TestOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		var ran []int // guarded by the key
 		w := newWorld(t, 1)
 		n := w.start()
