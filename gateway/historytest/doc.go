@@ -1,5 +1,6 @@
 // Package historytest checks histories of calls for linearizability: Do, TryDo,
-// Share and batches mixed on few keys, and DoAll over several workers, while workers join, leave, crash and
-// lose their store, and callers leave. It is a module of its own, so that the
-// checker is no requirement of Keyway's users.
+// Share and batches mixed on few keys, and DoAll over several workers, while
+// workers join, leave, crash and lose their store and their connections, and
+// callers leave. It is a module of its own, so that the checker is no
+// requirement of Keyway's users.
 package historytest
