@@ -175,7 +175,7 @@ func (hs *remoteHolds) await(ctx context.Context, h *hold, req holds.Request, ep
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if err != nil {
-		delete(hs.byID, req.ID)
+		hs.forgetLocked(req.ID)
 		return err
 	}
 	ttl := hs.worker.settings.TTL
@@ -250,8 +250,14 @@ func (hs *remoteHolds) endLocked(id holds.ID) {
 		h.cancel()
 	default:
 		h.timer.Stop()
-		delete(hs.byID, id)
+		hs.forgetLocked(id)
 		hs.worker.release(h.x)
+	}
+}
+
+func (hs *remoteHolds) forgetLocked(id holds.ID) {
+	if delete(hs.byID, id); len(hs.byID) == 0 {
+		hs.byID = nil // a map never shrinks
 	}
 }
 

@@ -1,0 +1,201 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+)
+
+func TestDoAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		a, b := s.start(), s.start()
+		time.Sleep(5 * time.Second)
+		ka, kb := s.keyOf(a, "b"), s.keyOf(b, "a")
+		c := s.client()
+		ran := false
+		err := c.DoAll(t.Context(), []string{ka, kb, ka}, func(xs router.Executions) error {
+			ran = true
+			if keys := xs.Keys(); len(keys) != 2 || keys[0] != kb || keys[1] != ka {
+				t.Errorf("keys %q", keys)
+			}
+			if xs.Token(ka) == 0 || xs.Token(kb) == 0 || xs.Token("other") != 0 {
+				t.Errorf("tokens %d %d %d", xs.Token(ka), xs.Token(kb), xs.Token("other"))
+			}
+			if isFree(t, a, ka) || isFree(t, b, kb) {
+				t.Error("a key is free")
+			}
+			return c.DoAll(xs.Context(), []string{kb, ka}, func(again router.Executions) error {
+				if again.Token(ka) != xs.Token(ka) {
+					t.Error("nested: another token")
+				}
+				return nil
+			})
+		})
+		if err != nil || !ran {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !isFree(t, a, ka) || !isFree(t, b, kb) {
+			t.Error("a key is held")
+		}
+		never := func(router.Executions) error {
+			t.Error("the function runs")
+			return nil
+		}
+		if err := c.DoAll(t.Context(), nil, never); !errors.Is(err, gateway.ErrNoKey) {
+			t.Errorf("no keys: %v", err)
+		}
+		if err := c.DoAll(t.Context(), []string{"a", "\x00"}, never); !errors.Is(err, gateway.ErrBadKey) {
+			t.Errorf("a bad key: %v", err)
+		}
+		var many []string
+		for i := range 65 {
+			many = append(many, fmt.Sprint(i))
+		}
+		if err := c.DoAll(t.Context(), many, never); err == nil {
+			t.Error("65 keys are held")
+		}
+		// The loss of one key ends the whole.
+		err = c.DoAll(t.Context(), []string{ka, kb}, func(xs router.Executions) error {
+			s.kill(b) // kb is the outer one
+			<-xs.Context().Done()
+			return context.Cause(xs.Context())
+		})
+		if !errors.Is(err, gateway.ErrOwnershipLost) {
+			t.Errorf("the loss of a key: %v", err)
+		}
+	})
+}
+
+// Money that is moved between accounts of several workers is neither made nor lost,
+// and nobody waits in a circle.
+func TestDoAllTransfers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const accounts, start, transfers, callers = 6, 1000, 60, 8
+		s := newSite(t)
+		s.start()
+		var balance [accounts]int
+		for i := range balance {
+			balance[i] = start
+		}
+		clients := []*router.Client{s.client(), s.client()}
+		var wg sync.WaitGroup
+		for i := range callers {
+			c := clients[i%len(clients)]
+			wg.Go(func() {
+				for n := range transfers {
+					from, to := (i+n)%accounts, (i*n+1)%accounts
+					err := c.DoAll(t.Context(), []string{fmt.Sprint("account", from), fmt.Sprint("account", to)}, func(xs router.Executions) error {
+						if xs.Context().Err() != nil {
+							return xs.Context().Err()
+						}
+						a := balance[from]
+						time.Sleep(time.Duration(i) * time.Millisecond)
+						balance[from] = a - 1
+						b := balance[to]
+						time.Sleep(time.Millisecond)
+						balance[to] = b + 1
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		s.start()
+		s.start()
+		wg.Wait()
+		sum := 0
+		for _, b := range balance {
+			sum += b
+		}
+		if sum != accounts*start {
+			t.Errorf("%d in all, want %d: %v", sum, accounts*start, balance)
+		}
+	})
+}
+
+// Keys of the process's own worker are held there, and its executions are a part of
+// what holds keys: they nest, and those that wait for each other are found out.
+func TestDoAllAtItsOwnWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		a, b := s.start(), s.start()
+		time.Sleep(5 * time.Second)
+		ka, kb := s.keyOf(a, "a"), s.keyOf(b, "b")
+		c := s.client(func(cfg *router.ClientConfig) { cfg.Local = a.Local(a.Handler(nil)) })
+		err := c.DoAll(t.Context(), []string{kb, ka}, func(xs router.Executions) error {
+			if token, ok := worker.TokenFrom(xs.Context()); !ok || token != xs.Token(ka) {
+				t.Errorf("token %d of the worker's execution, want %d", token, xs.Token(ka))
+			}
+			return a.Do(xs.Context(), ka, func(x worker.Execution) error {
+				if x.Token() != xs.Token(ka) {
+					t.Error("a nested call has another token")
+				}
+				return c.Hold(x.Context(), ka, func(_ context.Context, token int64) error {
+					if token != x.Token() {
+						t.Error("a nested hold has another token")
+					}
+					return c.TryHold(x.Context(), kb, func(context.Context, int64) error { return nil })
+				})
+			})
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !isFree(t, a, ka) || !isFree(t, b, kb) {
+			t.Error("a key is held")
+		}
+		if err := a.Do(t.Context(), ka, func(worker.Execution) error {
+			return c.TryHold(t.Context(), ka, func(context.Context, int64) error { return nil })
+		}); !errors.Is(err, gateway.ErrHeld) {
+			t.Errorf("a key that is held here: %v", err)
+		}
+		// The worker leaves while its client goes on: its keys are another one's then.
+		done := make(chan error, 1)
+		go func() {
+			done <- c.DoAll(t.Context(), []string{ka, kb}, func(xs router.Executions) error {
+				time.Sleep(2 * ttl)
+				return xs.Context().Err()
+			})
+		}()
+		synctest.Wait()
+		if err := a.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("while the worker leaves: %v", err)
+		}
+		if err := c.DoAll(t.Context(), []string{ka, kb}, func(router.Executions) error { return nil }); err != nil {
+			t.Errorf("after the worker has left: %v", err)
+		}
+	})
+}
+
+// Nobody waits for a key for ever.
+func TestHoldWaitsForMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start(func(cfg *worker.Config) { cfg.MaxWait = 3 * time.Second })
+		c := s.client()
+		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+			began := time.Now()
+			err := c.Hold(t.Context(), "k", func(context.Context, int64) error { return nil })
+			if d := time.Since(began); !errors.Is(err, gateway.ErrWaited) || d > 4*time.Second {
+				t.Errorf("after %v: %v", d, err)
+			}
+			return nil
+		})
+	})
+}

@@ -1,0 +1,207 @@
+package router_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// site is workers that take the link over connections in memory, and clients of
+// them, in a bubble.
+type site struct {
+	*workertest.Cluster
+	t    *testing.T
+	mu   sync.Mutex
+	at   map[string]*pipeListener // by address
+	conn map[string][]net.Conn    // clients' ends, by address
+	cut  map[string]bool          // addresses that nothing reaches
+	deaf map[string]bool          // addresses of which nothing is heard, by connections that are there
+
+	slow time.Duration // what the answer to a call of the method late takes longer
+	late string
+}
+
+// wire is a client's end of a connection.
+type wire struct {
+	net.Conn
+	site *site
+	addr string
+	late atomic.Bool // what is read next comes late
+}
+
+func (c *wire) Write(p []byte) (int, error) {
+	if c.site.late != "" && bytes.Contains(p, []byte(c.site.late)) {
+		c.late.Store(true)
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *wire) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if c.late.Swap(false) {
+			time.Sleep(c.site.slow)
+		}
+		c.site.mu.Lock()
+		deaf := c.site.deaf[c.addr]
+		c.site.mu.Unlock()
+		if !deaf || err != nil {
+			return n, err
+		}
+	}
+}
+
+// mute lets clients hear nothing more of a worker.
+func (s *site) mute(w *workertest.Worker) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf[w.Member.Self().Addr] = true
+}
+
+func newSite(t *testing.T) *site {
+	return &site{Cluster: workertest.New(t, 16), t: t, at: make(map[string]*pipeListener), conn: make(map[string][]net.Conn), cut: make(map[string]bool), deaf: make(map[string]bool)}
+}
+
+// start starts a worker and waits until it serves.
+func (s *site) start(change ...func(*worker.Config)) *workertest.Worker {
+	s.t.Helper()
+	w := s.Start(change...)
+	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+	s.mu.Lock()
+	s.at[w.Member.Self().Addr] = l
+	s.mu.Unlock()
+	server := w.NewServer(w.Handler(nil))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(l)
+	}()
+	s.t.Cleanup(func() {
+		server.Close()
+		<-ended
+	})
+	for w.Serving() == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return w
+}
+
+// client returns a client that owns nothing.
+func (s *site) client(change ...func(*router.ClientConfig)) *router.Client {
+	s.t.Helper()
+	s.mu.Lock()
+	name := fmt.Sprint("client", len(s.conn))
+	s.mu.Unlock()
+	member := kit.Must(s.Hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
+	cfg := router.ClientConfig{Members: member, Dial: s.dial}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c := kit.Must(router.NewClient(cfg))
+	s.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (s *site) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	s.mu.Lock()
+	l, cut := s.at[addr], s.cut[addr]
+	s.mu.Unlock()
+	if l == nil || cut {
+		return nil, fmt.Errorf("nothing at %s", addr)
+	}
+	near, far := net.Pipe()
+	select {
+	case l.conns <- far:
+	case <-l.done:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	s.conn[addr] = append(s.conn[addr], near)
+	s.mu.Unlock()
+	return &wire{Conn: near, site: s, addr: addr}, nil
+}
+
+// sever ends all connections to a worker, and allows new ones or not.
+func (s *site) sever(w *workertest.Worker, cut bool) {
+	addr := w.Member.Self().Addr
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut[addr] = cut
+	for _, c := range s.conn[addr] {
+		c.Close()
+	}
+	s.conn[addr] = nil
+}
+
+// kill ends a worker as the death of its process does.
+func (s *site) kill(w *workertest.Worker) {
+	s.sever(w, true)
+	w.Close()
+	_ = w.Member.Vanish()
+}
+
+// keyOf returns a key that a worker owns.
+func (s *site) keyOf(w *workertest.Worker, prefix string) string {
+	for i := 0; ; i++ {
+		key := fmt.Sprintf("%s%d", prefix, i)
+		if err := w.Do(s.t.Context(), key, func(worker.Execution) error { return nil }); err == nil {
+			return key
+		}
+	}
+}
+
+// isFree reports whether a key of w is held by nobody.
+func isFree(t *testing.T, w *workertest.Worker, key string) bool {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	return w.Do(ctx, key, func(worker.Execution) error { return nil }) == nil
+}
+
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// cutStore is a store that can be cut off from its worker.
+type cutStore struct {
+	worker.Store
+	cut atomic.Bool
+}
+
+func (s *cutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+	if s.cut.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Store.Renew(ctx, generation, incarnation, ttl)
+}
