@@ -4,6 +4,9 @@
 // decides and writes it, and other requests run at each await in between. But
 // none of the same show: the sidecar in front of it sends one request of a show
 // at a time, and no other app gets any of that show meanwhile.
+//
+// With --batch /batch it sends those that wait for a show together: POST /batch
+// with an array of them, which takes one write for all.
 
 import { readFile, rename, writeFile } from 'node:fs/promises'
 import http from 'node:http'
@@ -12,20 +15,23 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 const seats = 50 // of each show
 
-async function reserve(show, token) {
+// reserve returns an answer for each of so many callers: {status, body}.
+async function reserve(show, callers, token) {
   const file = path.join(process.env.SHOWS_DIR, encodeURIComponent(show) + '.json')
   const { taken, last } = await load(file)
   await sleep(2) // for the work in between: a price to look up, a rule to check
-  if (taken === seats) return [409, { error: 'sold out' }]
-  // The token goes up with each request of a show. One that is not higher than
-  // the last comes too late: from an app that was stopped in the middle of a
+  // The token goes up with each request or batch of a show. One that is not higher
+  // than the last comes too late: from an app that was stopped in the middle of a
   // request, and goes on when another one has long taken the show over. (A file
   // cannot compare and write in one step. A database can, which is safe even if
   // the app is stopped between these two lines: see ../orders and ../python.)
-  if (last >= token) return [503, { error: 'too late: a later request of this show has written' }]
-  await writeFile(file + '.new', JSON.stringify({ taken: taken + 1, last: token }))
+  const late = { status: 503, body: { error: 'too late: a later request of this show has written' } }
+  if (last >= token) return Array(callers).fill(late)
+  const given = Math.min(callers, seats - taken)
+  await writeFile(file + '.new', JSON.stringify({ taken: taken + given, last: token }))
   await rename(file + '.new', file)
-  return [200, { seat: taken + 1 }]
+  return Array.from({ length: callers }, (_, i) =>
+    i < given ? { status: 200, body: { seat: taken + i + 1, together: callers } } : { status: 409, body: { error: 'sold out' } })
 }
 
 async function load(file) {
@@ -38,21 +44,25 @@ async function load(file) {
 }
 
 async function answer(request) {
-  if (request.method !== 'POST') return [405, { error: 'only POST' }]
+  if (request.method !== 'POST') return { status: 405, body: { error: 'only POST' } }
   // The sidecar sets both; what a client has sent under these names is dropped.
   // A token is below 2^53 until the year 2242, so a number holds it.
-  return reserve(request.headers['keyway-key'], Number(request.headers['keyway-token']))
+  const [show, token] = [request.headers['keyway-key'], Number(request.headers['keyway-token'])]
+  if (request.url !== '/batch') return (await reserve(show, 1, token))[0]
+  let text = ''
+  for await (const piece of request.setEncoding('utf8')) text += piece
+  return { status: 200, body: await reserve(show, JSON.parse(text).length, token) }
 }
 
 const server = http.createServer(async (request, response) => {
-  let [status, value] = [500, { error: 'failed' }]
+  let { status, body } = { status: 500, body: { error: 'failed' } }
   try {
-    [status, value] = await answer(request)
+    ({ status, body } = await answer(request))
   } catch (err) {
     console.error(err)
   }
   response.writeHead(status, { 'Content-Type': 'application/json' })
-  response.end(JSON.stringify(value))
+  response.end(JSON.stringify(body))
 })
 
 // Node's default of 5 s would close connections that the sidecar is about to use.

@@ -27,6 +27,7 @@ var source []byte
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("node", flag.ContinueOnError)
+	batch := flags.Bool("batch", false, "send the requests that wait for a key to the app together")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -39,11 +40,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := os.WriteFile(app, source, 0o600); err != nil {
 		return err
 	}
+	var more []string
+	if *batch {
+		more = []string{"--batch", "/batch"}
+	}
 	return sidecars.Run(ctx, sidecars.Config{
-		App: []string{"node", app},
-		Env: []string{"SHOWS_DIR=" + dir},
-		Key: "path:/shows/{key}/",
-		Log: stderr,
+		App:    []string{"node", app},
+		Env:    []string{"SHOWS_DIR=" + dir},
+		Key:    "path:/shows/{key}/",
+		Worker: more,
+		Log:    stderr,
 	}, func(ctx context.Context, url string) error { return reserve(ctx, url, stdout) })
 }
 
@@ -65,7 +71,7 @@ func reserve(ctx context.Context, url string, stdout io.Writer) error {
 		}
 		given[place{i % shows, answer.Seat}] = true
 	}
-	fmt.Fprintf(stdout, "%d callers, at two apps in Node, got %d different seats\n", len(urls), len(given))
+	fmt.Fprintf(stdout, "%d callers, at two apps in Node, got %d different seats; up to %d asked together\n", len(urls), len(given), sidecars.Together(answers))
 	if len(given) != len(urls) {
 		return fmt.Errorf("%d seats were given twice", len(urls)-len(given))
 	}

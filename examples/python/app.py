@@ -3,6 +3,9 @@
 POST /stock/SKU {"buy": 2} takes pieces out of the stock. It reads, decides and
 writes, without a lock: the sidecar in front of it sends one request of a SKU
 at a time, and no other app gets any of that SKU meanwhile.
+
+With --batch /batch it sends those that wait for a SKU together: POST /batch with
+an array of them, which takes one write for all.
 """
 
 import json
@@ -18,23 +21,29 @@ def connect():
     return db
 
 
-def buy(db, sku, pieces, token):
-    """Returns (status, answer)."""
+def buy(db, sku, orders, token):
+    """Returns an answer for each of the orders: {"status": …, "body": …}."""
     db.execute("INSERT OR IGNORE INTO stock VALUES (?, 40, 0)", (sku,))  # a new SKU has 40 pieces
     (left,) = db.execute("SELECT pieces FROM stock WHERE sku = ?", (sku,)).fetchone()
     time.sleep(0.002)  # for the work in between: a price to look up, a rule to check
-    if left < pieces:
-        return 409, {"error": "sold out", "left": left}
-    # The token goes up with each request of a SKU. The condition keeps a write
-    # out that comes too late: from an app that was stopped in the middle of a
-    # request, and goes on when another one has long taken the SKU over.
+    answers = []
+    for order in orders:
+        if left < order["buy"]:
+            answers.append({"status": 409, "body": {"error": "sold out", "left": left}})
+        else:
+            left -= order["buy"]
+            answers.append({"status": 200, "body": {"left": left, "together": len(orders)}})
+    # The token goes up with each request or batch of a SKU. The condition keeps a
+    # write out that comes too late: from an app that was stopped in the middle of
+    # a request, and goes on when another one has long taken the SKU over.
     done = db.execute(
         "UPDATE stock SET pieces = ?, token = ? WHERE sku = ? AND token < ?",
-        (left - pieces, token, sku, token),
+        (left, token, sku, token),
     )
     if done.rowcount == 0:
-        return 503, {"error": "too late: a later request of this SKU has written"}
-    return 200, {"left": left - pieces}
+        late = {"error": "too late: a later request of this SKU has written"}
+        return [{"status": 503, "body": late} for _ in orders]
+    return answers
 
 
 class App(BaseHTTPRequestHandler):
@@ -52,7 +61,11 @@ class App(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         # The sidecar sets both; what a client has sent under these names is dropped.
         sku, token = self.headers["Keyway-Key"], int(self.headers["Keyway-Token"])
-        self.answer(*buy(self.db, sku, body["buy"], token))
+        if self.path == "/batch":  # not from a client: the router finds no SKU in it
+            self.answer(200, buy(self.db, sku, [request["body"] for request in body], token))
+        else:
+            (answer,) = buy(self.db, sku, [body], token)
+            self.answer(answer["status"], answer["body"])
 
     def answer(self, status, value):
         body = json.dumps(value).encode()

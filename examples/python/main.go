@@ -29,6 +29,7 @@ var source []byte
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("python", flag.ContinueOnError)
+	batch := flags.Bool("batch", false, "send the requests that wait for a key to the app together")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -41,11 +42,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := os.WriteFile(app, source, 0o600); err != nil {
 		return err
 	}
+	var more []string
+	if *batch {
+		more = []string{"--batch", "/batch"}
+	}
 	return sidecars.Run(ctx, sidecars.Config{
-		App: []string{"python3", app},
-		Env: []string{"STOCK_DB=" + filepath.Join(dir, "stock.db")},
-		Key: "path:/stock/{key}",
-		Log: stderr,
+		App:    []string{"python3", app},
+		Env:    []string{"STOCK_DB=" + filepath.Join(dir, "stock.db")},
+		Key:    "path:/stock/{key}",
+		Worker: more,
+		Log:    stderr,
 	}, func(ctx context.Context, url string) error { return sell(ctx, url, stdout) })
 }
 
@@ -63,8 +69,8 @@ func sell(ctx context.Context, url string, stdout io.Writer) error {
 		count[a.Status]++
 	}
 	sold, refused := count[http.StatusOK], count[http.StatusConflict]
-	fmt.Fprintf(stdout, "%d buyers of %d pieces, at two apps in Python: %d bought one, %d were told that it is sold out\n",
-		len(urls), skus*pieces, sold, refused)
+	fmt.Fprintf(stdout, "%d buyers of %d pieces, at two apps in Python: %d bought one, %d were told that it is sold out; up to %d asked together\n",
+		len(urls), skus*pieces, sold, refused, sidecars.Together(answers))
 	if sold != skus*pieces || sold+refused != len(urls) {
 		return fmt.Errorf("answers by status: %v", count)
 	}

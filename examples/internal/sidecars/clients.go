@@ -53,3 +53,16 @@ func post(ctx context.Context, client *http.Client, url string, content []byte) 
 	body, err := io.ReadAll(res.Body)
 	return Answer{res.StatusCode, body}, err
 }
+
+// Together returns how many requests an app had in the largest of its batches, as
+// the app says in its answers; 1 if it got each by itself.
+func Together(answers []Answer) int {
+	most := 1
+	for _, a := range answers {
+		var answer struct{ Together int }
+		if json.Unmarshal(a.Body, &answer) == nil {
+			most = max(most, answer.Together)
+		}
+	}
+	return most
+}
