@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -307,4 +308,34 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 	}
 	done.Store(true)
 	wg.Wait()
+}
+
+// An answer that is longer or shorter than it says is no whole one, and one that has
+// no body has none.
+func TestClientOfARogueWorker(t *testing.T) {
+	const body, honest = "12345-", "\xc8\x01\x07" // status 200 and length 6, as the link has them
+	for answered, want := range map[string]string{
+		honest:         `200 "12345-" <nil>`,
+		"\xc8\x01\x06": `200 "12345" router: key "k /": gateway: the call may have run: router: the answer is not of its length`,
+		"\xc8\x01\x08": `200 "12345-" router: key "k /": gateway: the call may have run: router: the answer is not of its length: unexpected EOF`,
+		"\xcc\x01\x07": `204 "" <nil>`,
+	} {
+		cfg := clientWay(t, "link", func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Length", "6")
+			io.WriteString(rw, body)
+		})
+		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &rogueConn{Conn: c, answered: [2]string{honest, answered}}, err
+		}
+		res, err := newClient(t, cfg).RoundTrip(keyed(t, "GET", "/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		if got := fmt.Sprintf("%d %q %v", res.StatusCode, text, err); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
+		res.Body.Close()
+	}
 }

@@ -61,6 +61,7 @@ func clientWay(t testing.TB, way string, app http.HandlerFunc) (cfg router.Clien
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 		t.Fatal(err)
 	}
+	kit.Eventually(t, "it takes the link", func() bool { return w.Member.Self().Link })
 	cfg.Members = w.Member
 	switch way {
 	case "HTTP":

@@ -33,6 +33,20 @@ func clientMutations() []mutation {
 			test: run("TestClientMayHaveRun"),
 		},
 		{
+			rule: "a client takes no more of an answer than it says",
+			file: "gateway/router/client_reply.go",
+			old:  "r.left -= int64(n); r.left < 0 {",
+			new:  "r.left -= int64(n); false {",
+			test: run("TestClientOfARogueWorker"),
+		},
+		{
+			rule: "an answer that is shorter than it says is not the whole, to a client",
+			file: "gateway/router/client_reply.go",
+			old:  "} else if r.left > 0 && err == io.EOF {",
+			new:  "} else if false {",
+			test: run("TestClientOfARogueWorker"),
+		},
+		{
 			rule: "a client closes the body of its request once",
 			file: upload,
 			old:  "!u.closed.CompareAndSwap(false, true)",
