@@ -95,7 +95,7 @@ func (s *Store) look() {
 		s.logger.Error("the store that a router offers cannot be used: run the same version of Keyway on all members", "error", err)
 		return
 	}
-	s.logger.Warn("using the store that a router offers: it keeps nothing across a restart of the router and is for one machine; give --redis for more", "store", redacted(offers[0]))
+	s.logger.Warn("using the store that another process of this machine offers: it keeps nothing across a restart of that and is for one machine; give --redis for more", "store", redacted(offers[0]))
 	s.mu.Lock()
 	old := s.current
 	s.url, s.current = offers[0], store
@@ -158,34 +158,43 @@ func (s *Store) Close() error {
 	return s.store().Close()
 }
 
+// Settings is the present store's.
 func (s *Store) Settings() ring.Settings { return s.store().Settings() }
 
+// Exists is the present store's.
 func (s *Store) Exists(ctx context.Context) error { return s.store().Exists(ctx) }
 
+// Generation is the present store's.
 func (s *Store) Generation(ctx context.Context) (string, error) {
 	return s.store().Generation(ctx)
 }
 
+// Register is the present store's.
 func (s *Store) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
 	return s.store().Register(ctx, generation, session, ttl, holdings)
 }
 
+// Renew is the present store's.
 func (s *Store) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
 	return s.store().Renew(ctx, generation, incarnation, ttl)
 }
 
+// Release is the present store's.
 func (s *Store) Release(ctx context.Context, incarnation string) error {
 	return s.store().Release(ctx, incarnation)
 }
 
+// Apply is the present store's.
 func (s *Store) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
 	return s.store().Apply(ctx, generation, incarnation, changes)
 }
 
+// Clear is the present store's.
 func (s *Store) Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error {
 	return s.store().Clear(ctx, generation, partition, residue)
 }
 
+// Observe is the present store's.
 func (s *Store) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
 	return s.store().Observe(ctx, generation, since)
 }
