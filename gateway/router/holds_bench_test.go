@@ -1,0 +1,47 @@
+package router_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// BenchmarkHold is a key held over TCP at a worker of the same process, and one held
+// at the process's own worker; DoAll holds two at once.
+func BenchmarkHold(b *testing.B) {
+	c := workertest.New(b, 16)
+	w := c.StartReady()
+	h := w.Handler(nil)
+	addr := w.Listen(b, h)
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		b.Fatal(err)
+	}
+	for _, way := range []string{"remote", "local"} {
+		cfg := router.ClientConfig{Members: w.Member}
+		if way == "local" {
+			cfg.Local = w.Local(h)
+		}
+		client := kit.Must(router.NewClient(cfg))
+		b.Cleanup(func() { client.Close() })
+		b.Run(way, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := client.Hold(b.Context(), "k", func(context.Context, int64) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(way+" DoAll", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := client.DoAll(b.Context(), []string{"a", "b"}, func(router.Executions) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
