@@ -128,7 +128,7 @@ func TestBound(t *testing.T) {
 	if err := c.SetWriteDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	n, err := io.Copy(c, io.LimitReader(zeros{}, 1<<30))
+	n, err := io.Copy(c, io.LimitReader(zeros{}, 64<<20))
 	if err == nil {
 		t.Errorf("all %d bytes were taken", n)
 	}
