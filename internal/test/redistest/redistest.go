@@ -4,7 +4,8 @@
 //
 // A test that needs redis-server where there is none fails if the
 // environment has CI=true, and is otherwise reported as skipped, with a word
-// on how to get it. This package is the one place in Keyway that skips a test.
+// on how to get it. Beside examples/internal/needs this is the one place in Keyway
+// that skips a test.
 package redistest
 
 import (
