@@ -342,6 +342,7 @@ func TestClientOfABusyWorker(t *testing.T) {
 		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 			t.Fatal(err)
 		}
+		kit.Eventually(t, "it takes the link", func() bool { return w.Member.Self().Link })
 		cfg := router.ClientConfig{Members: w.Member}
 		switch way {
 		case "HTTP":
