@@ -6,20 +6,26 @@ import (
 	"fmt"
 	"reflect"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // errGoexit is what the callers of a shared function get when it calls
 // runtime.Goexit instead of returning.
 var errGoexit = errors.New("worker: the shared function called runtime.Goexit")
 
-// flights merges equal calls that run at the same time. Each caller keeps its own
-// context, the function's context ends when the last caller has left, and a panic
-// comes back to the callers.
+// flights merges equal calls that run at the same time. Unlike with a bare
+// singleflight.Group each caller keeps its own context, the function's context ends
+// when the last caller has left, and a panic comes back to the callers.
 type flights struct {
-	mu      sync.Mutex // guards running, and what the flights say it does
+	group singleflight.Group // by flight.call
+
+	mu      sync.Mutex // guards running, last, and what the flights say it does
 	running map[flightID]*flight
+	last    uint64 // flight.call
 }
 
 // flightID is what calls have in common that are merged.
@@ -31,25 +37,20 @@ type flightID struct {
 // flight is one run of a function for several callers.
 type flight struct {
 	id      flightID
+	call    string // unique in the process, for a key and op may have a flight while one that nobody joins any more ends
 	cancels uint64 // partition.cancels when it began
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	callers int  // that wait; guarded by flights.mu, as the next three
-	joined  bool // by a second caller
+	callers int  // that wait; guarded by flights.mu, as the next two
 	begun   bool // the function runs or has run
 	apart   bool // it runs within what its first caller holds, so that its result is that one's alone
-
-	done     chan struct{} // closed when what follows is set
-	result   any
-	err      error
-	panicked *PanicError
 }
 
 // join joins the flight of these calls, or begins one, for which it reports
 // first. It joins none that Do would not begin now: the lease is compared, and
 // then what cancels, as in confirm.
-func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any, error)) (fl *flight, first bool) {
+func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any, error)) (fl *flight, done <-chan singleflight.Result, first bool) {
 	f, p := &w.flights, &w.parts[w.settings.Ring.Partition(id.key)]
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,40 +60,45 @@ func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any,
 		fl = nil
 	}
 	if first = fl == nil; first {
-		fl = &flight{id: id, cancels: p.cancels.Load(), done: make(chan struct{})}
+		f.last++
+		fl = &flight{id: id, call: strconv.FormatUint(f.last, 36), cancels: p.cancels.Load()}
 		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		if f.running == nil {
 			f.running = make(map[flightID]*flight)
 		}
 		f.running[id] = fl
-		go w.fly(fl, fn)
 	}
 	fl.callers++
-	fl.joined = !first
-	return fl, first
+	return fl, f.group.DoChan(fl.call, func() (any, error) { return w.fly(fl, fn) }), first
 }
 
-// fly runs a flight's function with the key held.
-func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) {
-	f := &w.flights
-	defer close(fl.done)
-	defer fl.cancel()
-	defer f.forget(fl)
-	fl.err = errGoexit
-	defer func() {
-		if r := recover(); r != nil {
-			fl.panicked = &PanicError{Value: r, Stack: debug.Stack()}
-		}
+// fly runs a flight's function with the key held. It does so on a goroutine of its
+// own, so that neither a panic nor a Goexit reaches singleflight, which would end
+// the process or leave the callers waiting.
+func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) (v any, err error) {
+	f, ended := &w.flights, make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer fl.cancel()
+		defer f.forget(fl)
+		err = errGoexit
+		defer func() {
+			if r := recover(); r != nil {
+				err = &PanicError{Value: r, Stack: debug.Stack()}
+			}
+		}()
+		err = w.Do(fl.ctx, fl.id.key, func(x Execution) (err error) {
+			defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
+			if !f.begin(fl) {
+				return context.Cause(fl.ctx)
+			}
+			x.run.flight = fl
+			v, err = fn(x)
+			return err
+		})
 	}()
-	fl.err = w.Do(fl.ctx, fl.id.key, func(x Execution) (err error) {
-		defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
-		if !f.begin(fl) {
-			return context.Cause(fl.ctx)
-		}
-		x.run.flight = fl
-		fl.result, err = fn(x)
-		return err
-	})
+	<-ended
+	return v, err
 }
 
 // begin notes that the function runs from now on, unless nobody waits for it.
@@ -106,7 +112,7 @@ func (f *flights) begin(fl *flight) bool {
 // await waits for the flight's result, as long as ctx lets it, and limit if that
 // is not 0. again says that the caller, which was not the first, has to call anew:
 // the outcome comes of what another caller holds.
-func (w *Worker) await(ctx context.Context, fl *flight, limit time.Duration) (v any, shared, again bool, err error) {
+func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight.Result, limit time.Duration) (v any, shared, again bool, err error) {
 	var timeout <-chan time.Time
 	if limit > 0 {
 		timer := time.NewTimer(limit)
@@ -123,12 +129,12 @@ func (w *Worker) await(ctx context.Context, fl *flight, limit time.Duration) (v 
 		err = context.Cause(ctx)
 	case <-timeout:
 		err = fmt.Errorf("%w: %v for what others have asked of key %q", ErrWaited, limit, fl.id.key)
-	case <-fl.done:
-		shared, again = w.flights.outcome(fl)
-		if again = again && limit > 0; !again && fl.panicked != nil {
-			fl.panicked.raise()
+	case r := <-done:
+		again = limit > 0 && w.flights.alone(fl, r.Err)
+		if p, ok := r.Err.(*PanicError); ok && !again {
+			p.raise()
 		}
-		return fl.result, shared, again, fl.err
+		return r.Val, r.Shared, again, r.Err
 	}
 	if w.flights.leave(fl) {
 		err = fmt.Errorf("%w: %w", err, ErrMayHaveRun)
@@ -136,12 +142,12 @@ func (w *Worker) await(ctx context.Context, fl *flight, limit time.Duration) (v 
 	return nil, false, false, err
 }
 
-// outcome says of a flight that is done whether others had joined it, and whether
-// what came of it is its first caller's alone.
-func (f *flights) outcome(fl *flight) (shared, apart bool) {
+// alone reports whether what came of a flight that is done, with err, is its first
+// caller's alone.
+func (f *flights) alone(fl *flight, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return fl.joined, fl.apart || !fl.begun && errors.Is(fl.err, ErrDeadlock)
+	return fl.apart || !fl.begun && errors.Is(err, ErrDeadlock)
 }
 
 // leave takes a caller off a flight that is not done, and reports whether the

@@ -28,12 +28,12 @@ func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(Execut
 	}
 	id := flightID{key, op, reflect.TypeFor[T]()}
 	for {
-		fl, first := w.join(ctx, id, func(x Execution) (any, error) { return fn(x) })
+		fl, done, first := w.join(ctx, id, func(x Execution) (any, error) { return fn(x) })
 		limit := w.cfg.MaxWait
 		if first {
 			limit = 0 // its own run of Do is bounded
 		}
-		result, shared, again, err := w.await(ctx, fl, limit)
+		result, shared, again, err := w.await(ctx, fl, done, limit)
 		if !again {
 			v, _ = result.(T)
 			return v, shared, err
