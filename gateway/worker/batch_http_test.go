@@ -319,7 +319,7 @@ func (a *batchApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var requests []batchRequest
-	if err := json.NewDecoder(r.Body).Decode(&requests); err != nil || r.Header.Get("Keyway-Token") == "" || r.Header.Get("Keyway-Key") != "k" {
+	if err := json.NewDecoder(r.Body).Decode(&requests); err != nil || r.Header.Get("Keyway-Token") == "" || r.Header.Get("Keyway-Key") != "k" || r.Header.Get("Keyway-Batch") != fmt.Sprint(len(requests)) {
 		http.Error(rw, fmt.Sprint(err, r.Header), http.StatusBadRequest)
 		return
 	}
@@ -385,8 +385,13 @@ func TestSidecarBatch(t *testing.T) {
 					t.Errorf("body %.20q: %d, %q", body, status, got)
 				}
 			}
+			for _, own := range []string{"/batch", "/batch?x=1", "/%62atch", "/Batch", "/x/../batch/"} {
+				if status, _, got := post(t, client, base+own, "text/plain", `[{}]`); status != 404 {
+					t.Errorf("%s: %d, %q", own, status, got)
+				}
+			}
 			if sizes, single := app.seen(); len(sizes) != 1 || single != 1 {
-				t.Errorf("the app has got what is no JSON")
+				t.Errorf("the app has got batches of %v and %d requests, want one each", sizes, single)
 			}
 		})
 	}

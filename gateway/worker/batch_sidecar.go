@@ -8,6 +8,8 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
+	"strconv"
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -55,6 +57,22 @@ func (b *batchSidecar) takes(r *http.Request) bool {
 
 func (b *batchSidecar) takesLink(r *link.ServerRequest) bool {
 	return b != nil && r.Method == http.MethodPost && isBatched(r.ContentLength, func(name string) []string { return fieldValues(r.Fields, name) })
+}
+
+// isOwn reports whether a client asks for the path that batches are sent to, in
+// whichever form an app may take for it: what the app gets there is Keyway's.
+func (b *batchSidecar) isOwn(target string) bool {
+	if b == nil {
+		return false
+	}
+	u, err := url.ParseRequestURI(target)
+	own, ownErr := url.ParseRequestURI(b.worker.cfg.Batch)
+	return err != nil || ownErr != nil || strings.EqualFold(path.Clean("/"+u.Path), path.Clean("/"+own.Path))
+}
+
+// refuseOwn answers a client's request for that path.
+func refuseOwn(rw http.ResponseWriter, _ *http.Request) {
+	http.Error(rw, "worker: the path is for batches of the sidecar", http.StatusNotFound)
 }
 
 // isBatched reports whether a POST with a body of that length goes to the app with
@@ -127,6 +145,7 @@ func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnsw
 	e.Method = http.MethodPost
 	e.Message = http1.AppendRequest(e.Message, e.Method, b.target, b.host)
 	e.Message = http1.AppendField(e.Message, "Content-Type", "application/json")
+	e.Message = http1.AppendField(e.Message, "Keyway-Batch", strconv.Itoa(len(items)))
 	for i, value := range appValues(x, baggage) {
 		e.Message = http1.AppendField(e.Message, appNames[i], value)
 	}

@@ -119,6 +119,10 @@ func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		s.batch.ServeHTTP(rw, r)
 		return
 	}
+	if s.batch.isOwn(r.URL.RequestURI()) {
+		refuseOwn(rw, r)
+		return
+	}
 	s.keyedHandler.ServeHTTP(rw, r)
 }
 
@@ -126,6 +130,10 @@ func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	if s.batch.takesLink(r) {
 		s.batch.ServeLink(w, r)
+		return
+	}
+	if s.batch.isOwn(r.Target) {
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(refuseOwn))
 		return
 	}
 	if !s.root || !isSimple(r) {

@@ -6,7 +6,9 @@
 // routers and others, sidecar.go, sidecar_link.go and handler.go pass them to an
 // app or an [http.Handler], share.go and exec.go admit them to a key, nested.go
 // within an execution that holds it; deadlock.go finds those that would wait for
-// each other, and slow.go logs keys that are held for long. Beside them
+// each other, and slow.go logs keys that are held for long. batch.go has those that
+// wait for a key handled together: calls, HTTP requests (batch_http.go) and those to
+// an app (batch_sidecar.go, in the JSON of batch_json.go). Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, and agreement.go sees that all members use one store. Below are context.go
 // and baggage.go, an execution's context and what travels with it; worker.go, with

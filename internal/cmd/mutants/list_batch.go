@@ -156,5 +156,12 @@ func batchMutations() []mutation {
 			new:  "if len(elements) > n {",
 			test: "./gateway/worker -run '^TestSidecarBatchAnswers$'",
 		},
+		{
+			rule: "no client sends the app a batch",
+			file: "gateway/worker/batch_sidecar.go",
+			old:  "return err != nil || ownErr != nil || strings.EqualFold(path.Clean(\"/\"+u.Path), path.Clean(\"/\"+own.Path))",
+			new:  "return err != nil || ownErr != nil || u.Path == own.Path",
+			test: "./gateway/worker -run '^TestSidecarBatch$'",
+		},
 	}
 }
