@@ -160,7 +160,7 @@ func batchMutations() []mutation {
 			rule: "no client sends the app a batch",
 			file: "gateway/worker/batch_sidecar.go",
 			old:  "return err != nil || ownErr != nil || strings.EqualFold(path.Clean(\"/\"+u.Path), path.Clean(\"/\"+own.Path))",
-			new:  "return err != nil || ownErr != nil || u.Path == own.Path",
+			new:  "return err != nil || ownErr != nil || u.Path == path.Clean(own.Path)",
 			test: "./gateway/worker -run '^TestSidecarBatch$'",
 		},
 	}
