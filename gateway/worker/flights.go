@@ -41,6 +41,7 @@ type flight struct {
 	cancels uint64 // partition.cancels when it began
 	ctx     context.Context
 	cancel  context.CancelFunc
+	quit    chan struct{} // closed when the function has called runtime.Goexit
 
 	callers int  // that wait; guarded by flights.mu, as the next two
 	begun   bool // the function runs or has run
@@ -61,7 +62,7 @@ func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any,
 	}
 	if first = fl == nil; first {
 		f.last++
-		fl = &flight{id: id, call: strconv.FormatUint(f.last, 36), cancels: p.cancels.Load()}
+		fl = &flight{id: id, call: strconv.FormatUint(f.last, 36), cancels: p.cancels.Load(), quit: make(chan struct{})}
 		fl.ctx, fl.cancel = context.WithCancel(context.WithoutCancel(ctx))
 		if f.running == nil {
 			f.running = make(map[flightID]*flight)
@@ -72,32 +73,30 @@ func (w *Worker) join(ctx context.Context, id flightID, fn func(Execution) (any,
 	return fl, f.group.DoChan(fl.call, func() (any, error) { return w.fly(fl, fn) }), first
 }
 
-// fly runs a flight's function with the key held. It does so on a goroutine of its
-// own, so that neither a panic nor a Goexit reaches singleflight, which would end
-// the process or leave the callers waiting.
+// fly runs a flight's function with the key held. Neither a panic nor a Goexit of
+// that reaches singleflight in a way that would end the process or leave the
+// callers waiting: it closes quit before it lets a Goexit go on.
 func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) (v any, err error) {
-	f, ended := &w.flights, make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer fl.cancel()
-		defer f.forget(fl)
-		err = errGoexit
-		defer func() {
-			if r := recover(); r != nil {
-				err = &PanicError{Value: r, Stack: debug.Stack()}
-			}
-		}()
-		err = w.Do(fl.ctx, fl.id.key, func(x Execution) (err error) {
-			defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
-			if !f.begin(fl) {
-				return context.Cause(fl.ctx)
-			}
-			x.run.flight = fl
-			v, err = fn(x)
-			return err
-		})
+	f, returned := &w.flights, false
+	defer func() {
+		f.forget(fl)
+		fl.cancel()
+		if r := recover(); r != nil {
+			err = &PanicError{Value: r, Stack: debug.Stack()}
+		} else if !returned {
+			close(fl.quit)
+		}
 	}()
-	<-ended
+	err = w.Do(fl.ctx, fl.id.key, func(x Execution) (err error) {
+		defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
+		if !f.begin(fl) {
+			return context.Cause(fl.ctx)
+		}
+		x.run.flight = fl
+		v, err = fn(x)
+		return err
+	})
+	returned = true
 	return v, err
 }
 
@@ -129,6 +128,8 @@ func (w *Worker) await(ctx context.Context, fl *flight, done <-chan singleflight
 		err = context.Cause(ctx)
 	case <-timeout:
 		err = fmt.Errorf("%w: %v for what others have asked of key %q", ErrWaited, limit, fl.id.key)
+	case <-fl.quit:
+		return nil, false, false, fmt.Errorf("%w: %w", ErrMayHaveRun, errGoexit)
 	case r := <-done:
 		again = limit > 0 && w.flights.alone(fl, r.Err)
 		if p, ok := r.Err.(*PanicError); ok && !again {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,6 +100,30 @@ func TestSharePanicComesBack(t *testing.T) {
 		wg.Wait()
 		if err := w.Do(t.Context(), "k", ok); err != nil {
 			t.Errorf("the key after a panic: %v", err)
+		}
+	})
+}
+
+// A function that ends its goroutine leaves neither callers nor the key behind.
+func TestShareOfGoexit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		w := c.Start()
+		w.AwaitServing(t, 16)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, _, err := worker.Share(ctx, w.Worker, "k", "read", func(worker.Execution) (string, error) { runtime.Goexit(); return "", nil })
+				if !errors.Is(err, worker.ErrMayHaveRun) || ctx.Err() != nil {
+					t.Errorf("Share: %v, want ErrMayHaveRun at once", err)
+				}
+			})
+		}
+		wg.Wait()
+		if err := w.Do(t.Context(), "k", ok); err != nil {
+			t.Errorf("the key after that: %v", err)
 		}
 	})
 }

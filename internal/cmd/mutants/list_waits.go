@@ -3,6 +3,13 @@ package main
 func waitsMutations() []mutation {
 	return []mutation{
 		{
+			rule: "who shares a function that calls runtime.Goexit is told",
+			file: "gateway/worker/flights.go",
+			old:  "			close(fl.quit)",
+			new:  "			_ = fl.quit",
+			test: "./gateway/worker -run ^TestShareOfGoexit$",
+		},
+		{
 			rule: "a call waits for as long as MaxWait while nobody serves its key",
 			file: "gateway/worker/partition.go",
 			old:  "	if !how.call {\n		patience",
