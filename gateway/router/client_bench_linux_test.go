@@ -25,9 +25,9 @@ import (
 // benchRole makes the test's program one of the processes of BenchmarkClientCPU.
 const benchRole = "KEYWAY_BENCH_ROLE"
 
-// TestBenchRole is a process of BenchmarkClientCPU: a worker, or a router in front of
+// BenchmarkRole is a process of BenchmarkClientCPU: a worker, or a router in front of
 // one. It prints where it takes requests, and ends with its input.
-func TestBenchRole(t *testing.T) {
+func BenchmarkRole(t *testing.B) {
 	role, owner, _ := strings.Cut(os.Getenv(benchRole), " ")
 	switch role {
 	case "worker":
@@ -47,7 +47,7 @@ func TestBenchRole(t *testing.T) {
 	default:
 		t.Skip("a process of BenchmarkClientCPU")
 	}
-	fmt.Println("listening", owner)
+	fmt.Print("\nlistening ", owner, "\n") // behind the benchmark's name
 	io.Copy(io.Discard, os.Stdin)
 }
 
@@ -61,7 +61,7 @@ func benchMembers(t testing.TB, addr string) *routertest.Cluster {
 // startRole starts a process, and returns its id and where it takes requests.
 func startRole(b *testing.B, role string) (pid int, addr string) {
 	b.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestBenchRole$", "-test.v")
+	cmd := exec.Command(os.Args[0], "-test.run=^$", "-test.bench=^BenchmarkRole$", "-test.benchtime=1x")
 	cmd.Env = append(os.Environ(), benchRole+"="+role)
 	in := kit.Must(cmd.StdinPipe())
 	out := kit.Must(cmd.StdoutPipe())
