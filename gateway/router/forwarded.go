@@ -3,10 +3,12 @@ package router
 import (
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -18,10 +20,49 @@ type source struct {
 	server  *Server // that writes to it; nil for net/http's
 	addr    string  // the client's address
 	trusted bool    // what it says in forwarding fields is believed
+	id      uint64  // tells the client apart, see [hop.ClientID]
 	version string  // of HTTP
 
 	abandoned atomic.Int64                // requests that the client has given up and a worker still works on
 	forwarded atomic.Pointer[forwardedTo] // the last ones
+}
+
+// init makes s a source at that address, which speaks that version of HTTP.
+func (s *source) init(rt *Router, server *Server, addr, version string) {
+	s.server, s.addr, s.trusted, s.version = server, addr, rt.trusts(addr), version
+	s.id = hop.ClientID(addrOf(addr))
+}
+
+// addrOf returns an address without its port.
+func addrOf(addr string) string {
+	if host, _, err := net.SplitHostPort(addr); err == nil {
+		return host
+	}
+	return addr
+}
+
+// origin returns the client's address: what proxies that are trusted have added to
+// X-Forwarded-For, which goes on with the value forwarded.
+func (s *source) origin(rt *Router, forwarded string) string {
+	origin := addrOf(s.addr)
+	for s.trusted {
+		last := strings.LastIndexByte(forwarded, ',')
+		origin = strings.TrimSpace(forwarded[last+1:])
+		addr, err := netip.ParseAddr(origin)
+		if last < 0 || err != nil || !rt.trustsAddr(addr) {
+			break
+		}
+		forwarded = forwarded[:last]
+	}
+	return origin
+}
+
+// originID returns what tells the client apart whose address origin returns.
+func (s *source) originID(rt *Router, forwarded string) uint64 {
+	if !s.trusted {
+		return s.id
+	}
+	return hop.ClientID(s.origin(rt, forwarded))
 }
 
 // forwardedTo is what tells of this hop in requests for a host.
@@ -72,8 +113,10 @@ func setForwarded(h http.Header, in *http.Request, prior http.Header) {
 	}
 }
 
+const forwardedFor = "X-Forwarded-For"
+
 // forwardingNames are the names of what tells of a hop.
-var forwardingNames = [...]string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+var forwardingNames = [...]string{"Forwarded", forwardedFor, "X-Forwarded-Host", "X-Forwarded-Proto"}
 
 // forwardingValues returns what these say of a request from addr.
 func forwardingValues(addr, host string, tls bool) [len(forwardingNames)]string {

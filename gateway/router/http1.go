@@ -61,7 +61,8 @@ var errClientLeft = errors.New("router: the client has closed the connection")
 // holding a buffer.
 func newHTTP1Conn(s *Server, conn net.Conn) *http1Conn {
 	addr := conn.RemoteAddr().String()
-	c := &http1Conn{conn: conn, source: source{server: s, addr: addr, trusted: s.router.trusts(addr), version: "1.1"}}
+	c := &http1Conn{conn: conn}
+	c.source.init(s.router, s, addr, "1.1")
 	if c.sock = sock.Open(conn, c.room, c.drop); c.sock == nil {
 		return nil
 	}

@@ -24,7 +24,8 @@ type h2Conn struct {
 // serveH2 serves a connection to its end. What has been read of it is in read.
 func serveH2(s *Server, conn net.Conn, read []byte) {
 	addr := conn.RemoteAddr().String()
-	c := &h2Conn{source: source{server: s, addr: addr, trusted: s.router.trusts(addr), version: "2.0"}}
+	c := new(h2Conn)
+	c.source.init(s.router, s, addr, "2.0")
 	if t, ok := conn.(*tls.Conn); ok {
 		state := t.ConnectionState()
 		c.tls = &state

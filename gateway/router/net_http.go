@@ -39,7 +39,7 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 		out.source = &h2w.conn.source
 	} else {
 		out.source = &out.own
-		out.own.addr, out.own.trusted, out.own.version = r.RemoteAddr, rt.trusts(r.RemoteAddr), strings.TrimPrefix(r.Proto, "HTTP/")
+		out.own.init(rt, nil, r.RemoteAddr, strings.TrimPrefix(r.Proto, "HTTP/"))
 	}
 	return out
 }
@@ -50,7 +50,7 @@ func (w *clientWriter) serve(r *http.Request, key string) {
 	if rt.fields.Upgrade(r.Header) == "" && w.forward(r, key, partition) {
 		return
 	}
-	x := &proxiedRequest{relay: relay{workers: &rt.workers, partition: partition}, router: rt, in: r.WithContext(r.Context()), key: key}
+	x := &proxiedRequest{relay: relay{workers: &rt.workers, partition: partition}, router: rt, in: r.WithContext(r.Context()), key: key, source: w.source}
 	x.in.Header = r.Header.Clone()
 	rt.fields.Clean(x.in.Header, w.source.trusted)
 	x.serve(w)

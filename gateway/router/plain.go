@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -90,6 +91,14 @@ func (d *dispatch) appendMessage(b []byte, epoch int64) []byte {
 		b = append(b, gateway.HeaderEpoch+": "...)
 		b = strconv.AppendInt(b, epoch, 10)
 		b = append(b, "\r\n"...)
+	}
+	if r.Client != 0 {
+		b = append(b, hop.HeaderClient+": "...)
+		b = strconv.AppendUint(b, r.Client, 10)
+		b = append(b, "\r\n"...)
+	}
+	if len(r.Policy) > 0 {
+		b = http1.AppendField(b, hop.HeaderPolicy, policy.Text(r.Policy))
 	}
 	length := int64(0)
 	if r.Body != nil {

@@ -22,6 +22,7 @@ type proxiedRequest struct {
 	router *Router
 	in     *http.Request
 	key    string
+	source *source
 	pace   *pacedBody // the client's
 }
 
@@ -65,6 +66,7 @@ func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 		out.ContentLength = -1
 	}
 	setForwarded(out.Header, in, in.Header)
+	out.Header.Set(hop.HeaderClient, strconv.FormatUint(x.source.originID(x.router, out.Header.Get(forwardedFor)), 10))
 	if via := x.router.cfg.Via; via != "" {
 		out.Header.Add("Via", fmt.Sprintf("%d.%d %s", in.ProtoMajor, in.ProtoMinor, via))
 	}

@@ -248,7 +248,11 @@ func (rt *Router) trusts(remote string) bool {
 	if err != nil {
 		return false
 	}
-	addr := peer.Addr().Unmap().WithZone("")
+	return rt.trustsAddr(peer.Addr())
+}
+
+func (rt *Router) trustsAddr(addr netip.Addr) bool {
+	addr = addr.Unmap().WithZone("")
 	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 

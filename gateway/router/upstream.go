@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"slices"
 	"strings"
 
@@ -146,6 +145,9 @@ func (x *upstreamRequest) appendFields() {
 	}
 	f = x.source.appendForwarding(f, x.request.Host, x.tls, x.router.cfg.Via, prior)
 	x.memory.request, x.request.Fields = f, f
+	if x.request.Client = x.source.id; trusted {
+		x.request.Client = x.source.originID(x.router, x.forwarded())
+	}
 }
 
 // send finds the worker that takes the request, and passes its answer on to the
@@ -190,25 +192,17 @@ func (x *upstreamRequest) Abandon(streams int) (ended func()) {
 	}
 }
 
-// origin returns the client's address, as proxies say it that are trusted.
+// origin returns the client's address, see [source.origin].
 func (x *upstreamRequest) origin() string {
-	origin, _, err := net.SplitHostPort(x.source.addr)
-	if err != nil {
-		origin = x.source.addr
-	}
-	if !x.source.trusted {
-		return origin
-	}
+	return strings.Clone(x.source.origin(x.router, x.forwarded())) // the fields' memory is used again
+}
+
+// forwarded returns the value of X-Forwarded-For with which the request goes on.
+func (x *upstreamRequest) forwarded() (list string) {
 	for name, value := range x.request.Fields.All() {
-		if !strings.EqualFold(name, "X-Forwarded-For") {
-			continue
-		}
-		for _, hop := range slices.Backward(strings.Split(value, ",")) {
-			origin = strings.TrimSpace(hop)
-			if !x.router.trusts(net.JoinHostPort(origin, "0")) {
-				break
-			}
+		if name == forwardedFor {
+			list = value
 		}
 	}
-	return strings.Clone(origin) // the fields' memory is used again
+	return list
 }

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -55,6 +58,33 @@ const (
 	headerOwner     = "Keyway-Owner"   // incarnation
 	headerOwnerAddr = "Keyway-Owner-Addr"
 )
+
+// Headers that a router sends to a worker beside those of package gateway, where
+// the link has places for them.
+const (
+	HeaderClient = "Keyway-Client" // what ClientID returns, in decimal
+	HeaderPolicy = "Keyway-Policy" // what package policy encodes, in base64url
+)
+
+// ClientID returns what tells the client at that address, without a port, from
+// others: the xxhash64 of the address in its canonical text, for IPv6 of its /64, of
+// which one machine may have all addresses. It is never 0, which stands for a client that is
+// not known.
+func ClientID(addr string) uint64 {
+	id := xxhash.Sum64String(addr)
+	if ip, err := netip.ParseAddr(addr); err == nil {
+		var memory [64]byte
+		text := memory[:0]
+		if ip = ip.Unmap().WithZone(""); ip.Is4() {
+			text = ip.AppendTo(text)
+		} else {
+			network, _ := ip.Prefix(64) // which an IPv6 address has
+			text = network.AppendTo(text)
+		}
+		id = xxhash.Sum64(text)
+	}
+	return max(id, 1)
+}
 
 // WriteRefusal writes the headers of a refusal over HTTP and returns its status.
 func WriteRefusal(h http.Header, r *link.RefusedError) (status int) {

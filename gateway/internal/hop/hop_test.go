@@ -33,3 +33,31 @@ func TestReadRefusal(t *testing.T) {
 		}
 	}
 }
+
+// An address has one id however it is written, and so has each /64 of IPv6.
+func TestClientID(t *testing.T) {
+	seen := map[uint64]string{}
+	for _, same := range [][]string{
+		{"192.0.2.9", "::ffff:192.0.2.9", "::FFFF:c000:209"},
+		{"192.0.2.8"},
+		{"2001:db8:0:1::", "2001:DB8:0:1:0:0:0:7", "2001:db8:0:1:ffff:ffff:ffff:ffff"},
+		{"2001:db8:0:2::"},
+		{"fe80::1%eth0", "fe80::2%eth1"},
+		{""},
+		{"unknown"},
+	} {
+		id := ClientID(same[0])
+		if other, taken := seen[id]; id == 0 || taken {
+			t.Errorf("%q has the id %d, as %q", same[0], id, other)
+		}
+		seen[id] = same[0]
+		for _, addr := range same[1:] {
+			if ClientID(addr) != id {
+				t.Errorf("%q has another id than %q", addr, same[0])
+			}
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { ClientID("2001:db8:0:1::7") }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -18,7 +18,7 @@ import (
 // accepted must come out of the encoder as it was understood.
 func FuzzHeads(f *testing.F) {
 	fields := AppendField(nil, "A", "b")
-	request := requestHead{timeout: time.Second, epoch: 7, length: -1, method: "GET", host: "h", target: "/", key: "k", fields: fields}
+	request := requestHead{timeout: time.Second, epoch: 7, length: -1, method: "GET", host: "h", target: "/", key: "k", client: 5, policy: []byte("p"), fields: fields}
 	f.Add(request.append(nil))
 	response := responseHead{status: 200, length: 5, fields: fields}
 	f.Add(response.append(nil))

@@ -11,7 +11,7 @@ import (
 )
 
 // Version is the version of the protocol that this package speaks.
-const Version = 2
+const Version = 3
 
 var errMalformed = errors.New("malformed frame")
 
@@ -24,6 +24,8 @@ type requestHead struct {
 	host    string
 	target  string
 	key     string
+	client  uint64
+	policy  []byte
 	fields  Fields
 }
 
@@ -40,6 +42,9 @@ func (h *requestHead) append(b []byte) []byte {
 	b = appendString(b, h.host)
 	b = appendString(b, h.target)
 	b = appendString(b, h.key)
+	b = binary.AppendUvarint(b, h.client)
+	b = binary.AppendUvarint(b, uint64(len(h.policy)))
+	b = append(b, h.policy...)
 	return append(b, h.fields...)
 }
 
@@ -91,14 +96,20 @@ func (d *decoder) size() int64 {
 	return int64(n - 1)
 }
 
-func (d *decoder) string() string {
-	s, rest, ok := cutBytes(d.rest)
+func (d *decoder) string() string { return grammar.Text(d.bytes()) }
+
+// bytes takes bytes with their length in front; nil if there are none.
+func (d *decoder) bytes() []byte {
+	b, rest, ok := cutBytes(d.rest)
 	if !ok {
 		d.bad = true
-		return ""
+		return nil
 	}
 	d.rest = rest
-	return grammar.Text(s)
+	if len(b) == 0 {
+		return nil
+	}
+	return b
 }
 
 // fields takes all that is left.
@@ -130,6 +141,8 @@ func decodeRequest(p []byte) (requestHead, error) {
 		host:    d.string(),
 		target:  d.string(),
 		key:     d.string(),
+		client:  d.uint(),
+		policy:  d.bytes(),
 	}
 	h.fields = d.fields()
 	if d.bad || !grammar.IsToken(strings.TrimPrefix(h.method, callMark)) || !grammar.IsText(h.host) || !grammar.IsTarget(h.target) {

@@ -20,6 +20,8 @@ type Request struct {
 	Host   string
 	Key    string // canonical bytes of the business key
 	Epoch  int64  // highest epoch known of the key's partition; 0 for none
+	Client uint64 // tells clients apart; 0 if it is not known
+	Policy []byte // what the worker is asked for, in an encoding of the users' own; nil for nothing
 	Fields Fields
 
 	// Body is what to send; nil for none. ContentLength is its length, -1 if
@@ -86,6 +88,8 @@ func (r *Request) head(ctx context.Context) requestHead {
 		host:   r.Host,
 		target: r.Target,
 		key:    r.Key,
+		client: r.Client,
+		policy: r.Policy,
 		fields: r.Fields,
 	}
 	if r.Body == nil {

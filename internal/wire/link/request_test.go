@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -18,8 +19,8 @@ func TestEveryFieldArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
 			at, ok := r.Context().Deadline()
-			got := fmt.Sprint(r.Method, " ", r.Target, " ", r.Host, " ", r.Key, " ", r.Epoch, " ", r.ContentLength, " ", r.Fields.Header(), " ", time.Until(at), ok)
-			const want = "PUT /a?b=c host k\x00ey 77 0 map[A:[1 3] B:[2]] 3s true"
+			got := fmt.Sprint(r.Method, " ", r.Target, " ", r.Host, " ", r.Key, " ", r.Epoch, " ", r.Client, " ", r.Policy, " ", r.ContentLength, " ", r.Fields.Header(), " ", time.Until(at), ok)
+			const want = "PUT /a?b=c host k\x00ey 77 18446744073709551615 [1 0] 0 map[A:[1 3] B:[2]] 3s true"
 			if got != want {
 				t.Errorf("server got %q, want %q", got, want)
 			}
@@ -32,7 +33,7 @@ func TestEveryFieldArrives(t *testing.T) {
 		f = AppendField(f, "A", []byte("3"))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		resp, err := p.Do(ctx, &Request{Method: "PUT", Target: "/a?b=c", Host: "host", Key: "k\x00ey", Epoch: 77, Fields: f})
+		resp, err := p.Do(ctx, &Request{Method: "PUT", Target: "/a?b=c", Host: "host", Key: "k\x00ey", Epoch: 77, Client: math.MaxUint64, Policy: []byte{1, 0}, Fields: f})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,6 +28,8 @@ type ServerRequest struct {
 	Host          string
 	Key           string // canonical bytes of the business key
 	Epoch         int64  // highest epoch that the router knows of the key's partition; 0 for none
+	Client        uint64 // tells clients apart; 0 if it is not known
+	Policy        []byte // what the router asks for, in an encoding of the users' own; nil for nothing
 	Fields        Fields
 	ContentLength int64        // -1 when not known, 0 for no body
 	Body          *RequestBody // never nil
@@ -96,6 +98,8 @@ func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
 		Host:          head.host,
 		Key:           head.key,
 		Epoch:         head.epoch,
+		Client:        head.client,
+		Policy:        head.policy,
 		Fields:        head.fields,
 		ContentLength: head.length,
 		st:            st,

@@ -1,0 +1,187 @@
+// Package policy holds what a router asks of a worker for the requests of one of
+// its routes, and its encoding.
+package policy
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Policy is what the router's route asks of the worker for one request. The zero
+// value leaves all to the worker's own settings.
+type Policy struct {
+	Route       string        // the route's name, part of the name of its rate limits; "" for none
+	Mode        Mode          // how requests of one key run
+	Timeout     time.Duration // of one execution; 0: the worker's
+	MaxWait     time.Duration // for the key; 0: the worker's
+	QueuePerKey int           // requests that may wait for the key; 0: the worker's
+	Rate        Rate          // executions of the key; zero for no limit
+}
+
+// Rate bounds the executions of one key: Burst at once, and PerSecond of them for
+// long.
+type Rate struct {
+	PerSecond float64
+	Burst     int
+}
+
+// Bounds of a policy's values.
+const (
+	MaxRoute     = 256               // bytes of a route's name
+	MaxDuration  = time.Hour         // of Timeout and MaxWait
+	MaxQueue     = 1_000_000         // of QueuePerKey
+	MaxBurst     = 1_000_000         // of Rate.Burst
+	MaxPerSecond = 1e6               // of Rate.PerSecond
+	MinPerSecond = 1.0 / (24 * 3600) // of Rate.PerSecond: one in a day
+)
+
+// Mode says how requests of one key run at its owner.
+type Mode uint8
+
+// The modes.
+const (
+	// Auto holds the key until the answer is complete, or until the head of an
+	// answer that is a change of protocol or an event stream.
+	Auto Mode = iota
+	// Serialize holds the key until the answer is complete, whatever it is.
+	Serialize
+	// Share runs equal GET and HEAD requests that wait for their key once, and
+	// all others as Serialize does.
+	Share
+	// Batch sends the requests that wait for one key to the app together.
+	Batch
+	// Affinity runs requests at the key's owner without holding the key.
+	Affinity
+	// Unkeyed runs requests that have no key, at any worker.
+	Unkeyed
+
+	modes // how many there are
+)
+
+var modeNames = [modes]string{"auto", "serialize", "share", "batch", "route", "unkeyed"}
+
+// String returns the mode's name in a file of routes.
+func (m Mode) String() string {
+	if m < modes {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("mode %d", uint8(m))
+}
+
+// Check returns an error that names a value that is out of bounds.
+func (p *Policy) Check() error {
+	switch r := p.Rate; {
+	case len(p.Route) > MaxRoute:
+		return fmt.Errorf("policy: the route's name has %d bytes, at most %d are allowed", len(p.Route), MaxRoute)
+	case p.Mode >= modes:
+		return fmt.Errorf("policy: unknown %v", p.Mode)
+	case p.Timeout < 0 || p.Timeout > MaxDuration:
+		return fmt.Errorf("policy: the timeout is %v, want 0 to %v", p.Timeout, MaxDuration)
+	case p.MaxWait < 0 || p.MaxWait > MaxDuration:
+		return fmt.Errorf("policy: the longest wait is %v, want 0 to %v", p.MaxWait, MaxDuration)
+	case p.QueuePerKey < 0 || p.QueuePerKey > MaxQueue:
+		return fmt.Errorf("policy: %d requests may wait for a key, want 0 to %d", p.QueuePerKey, MaxQueue)
+	case r == Rate{}:
+	case !(r.PerSecond >= MinPerSecond && r.PerSecond <= MaxPerSecond):
+		return fmt.Errorf("policy: the rate is %v per second, want one in a day to %v per second", r.PerSecond, MaxPerSecond)
+	case r.Burst < 1 || r.Burst > MaxBurst:
+		return fmt.Errorf("policy: the rate's burst is %d, want 1 to %d", r.Burst, MaxBurst)
+	}
+	return nil
+}
+
+// Append appends the encoding of p, which Check has found good, and nothing for
+// the zero Policy: the mode, Timeout and MaxWait in nanoseconds, QueuePerKey and
+// Rate.Burst as unsigned varints, the bits of Rate.PerSecond in 8 bytes, big endian,
+// and Route with its length in front.
+func (p *Policy) Append(b []byte) []byte {
+	if *p == (Policy{}) {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(p.Mode))
+	b = binary.AppendUvarint(b, uint64(p.Timeout))
+	b = binary.AppendUvarint(b, uint64(p.MaxWait))
+	b = binary.AppendUvarint(b, uint64(p.QueuePerKey))
+	b = binary.AppendUvarint(b, uint64(p.Rate.Burst))
+	b = binary.BigEndian.AppendUint64(b, math.Float64bits(p.Rate.PerSecond))
+	b = binary.AppendUvarint(b, uint64(len(p.Route)))
+	return append(b, p.Route...)
+}
+
+// errSkew is the error of an encoding that another version has made.
+var errSkew = errors.New("it is malformed, or a newer version's: run one version of router and worker")
+
+// Decode decodes what Append has appended. Its error says what is wrong with it.
+func Decode(b []byte) (Policy, error) {
+	var p Policy
+	if len(b) == 0 {
+		return p, nil
+	}
+	d := decoder{rest: b}
+	mode := d.uint()
+	p.Timeout, p.MaxWait = time.Duration(d.uint()), time.Duration(d.uint())
+	p.QueuePerKey, p.Rate.Burst = int(d.uint()), int(d.uint())
+	p.Rate.PerSecond = math.Float64frombits(d.uint64())
+	p.Route = string(d.take(d.uint()))
+	if d.bad || len(d.rest) > 0 || mode >= uint64(modes) {
+		return Policy{}, fmt.Errorf("policy: %w", errSkew)
+	}
+	p.Mode = Mode(mode)
+	if err := p.Check(); err != nil {
+		return Policy{}, err
+	}
+	return p, nil
+}
+
+// Text returns an encoding as a header's value has it, "" for none.
+func Text(encoded []byte) string { return base64.RawURLEncoding.EncodeToString(encoded) }
+
+// FromText returns the encoding that Text has been given.
+func FromText(s string) ([]byte, error) {
+	if s == "" {
+		return nil, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", errSkew)
+	}
+	return b, nil
+}
+
+// decoder takes values from the front of an encoding. After a failure it yields
+// zero values; bad tells at the end.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+func (d *decoder) uint() uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 || v > math.MaxInt64 {
+		d.bad, d.rest = true, nil
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if n > uint64(len(d.rest)) {
+		d.bad, d.rest = true, nil
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+func (d *decoder) uint64() uint64 {
+	if b := d.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
