@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -78,6 +80,7 @@ func testTheRequestArrivesAsItWasSent(t *testing.T, front routertest.Way) {
 		"X-Key": {"%C3%BC/1"}, "Keyway-Key": {"%C3%BC%2F1"}, "Baggage": {"keyway-held=1"}, "Te": {"trailers"}, "Content-Length": {"5"}, "Accept-Encoding": {"gzip"},
 		"X-Forwarded-For": {"192.0.2.7, 127.0.0.1"}, "X-Forwarded-Proto": {"https, http"}, "X-Forwarded-Host": {"shop.example:8080"},
 		"Forwarded": {`for=192.0.2.7, for=127.0.0.1;host="shop.example:8080";proto=http`}, "Via": {via},
+		"Keyway-Client": {strconv.FormatUint(hop.ClientID("192.0.2.7"), 10)},
 	}
 	for name := range got.Header {
 		if !slices.Equal(got.Header[name], want[name]) {
