@@ -1,0 +1,160 @@
+// Package spool keeps bytes on their way from a side that gives them to one that
+// takes them at another speed: the first ones in memory, the others in a temporary
+// file. pool.go bounds what all of them take together, spool.go is what is written,
+// reader.go what is read.
+package spool
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"sync/atomic"
+
+	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+)
+
+// Config configures a [Pool]. A number of 0 stands for the default; a negative one
+// is an error of [NewPool].
+type Config struct {
+	// Memory bounds the bytes in memory, of all spools together. Default 64 MiB.
+	Memory int64
+
+	// Files bounds the bytes in temporary files, of all spools together. Default: 4
+	// GiB, or half of what is free in Dir if that is less.
+	Files int64
+
+	// OpenFiles bounds the temporary files at one time. Default: an eighth of the
+	// files that the process may have open (RLIMIT_NOFILE), and 4096 at most.
+	OpenFiles int64
+
+	// PerSpool bounds the bytes of one spool. Default 1 GiB.
+	PerSpool int64
+
+	// Head is how many bytes of one spool are in memory before the others go to a
+	// file. Default 64 KiB.
+	Head int64
+
+	// Dir is where temporary files are. Default: [os.TempDir]; if no file can be
+	// made there, spools are in memory only. If that is so in a directory that is
+	// set here, it is an error of NewPool.
+	Dir string
+}
+
+// complete returns c with defaults in place of what is 0, and an error about a
+// negative field. dir is where files are.
+func (c Config) complete(dir string) (_ Config, err error) {
+	hop.Default(&err, "spool: Config.Memory", &c.Memory, 64<<20)
+	hop.Default(&err, "spool: Config.Files", &c.Files, max(1, min(4<<30, free(dir)/2)))
+	hop.Default(&err, "spool: Config.OpenFiles", &c.OpenFiles, max(1, int64(min(4096, conns.MaxOpenFiles()/8))))
+	hop.Default(&err, "spool: Config.PerSpool", &c.PerSpool, 1<<30)
+	hop.Default(&err, "spool: Config.Head", &c.Head, 64<<10)
+	return c, err
+}
+
+// How much memory a spool takes: firstMemory, then so many times what it has.
+const (
+	firstMemory = 4 << 10
+	growth      = 4
+)
+
+// Resource is what spools take.
+type Resource int
+
+const (
+	Memory Resource = iota // bytes in memory
+	Disk                   // bytes in files
+	Files                  // files
+
+	resources
+)
+
+// Account is charged for what its spools take. Its methods must not block.
+type Account interface {
+	// Take reports whether n more may be taken; Give says that n of it is free.
+	Take(r Resource, n int64) bool
+	Give(r Resource, n int64)
+}
+
+// Pool is what spools have in common: their bounds, and where files are. Make one
+// with [NewPool].
+type Pool struct {
+	cfg    Config
+	dir    string
+	head   int64 // bytes in memory of one spool
+	files  bool  // files can be made
+	bounds [resources]int64
+	used   [resources]atomic.Int64
+
+	create func() (*os.File, error) // makes a file without a name
+	remove func(*os.File)           // ends one
+}
+
+// NewPool returns a pool, or an error that names the field of Config that is out of
+// range, or why no file can be made in Config.Dir.
+func NewPool(cfg Config) (*Pool, error) {
+	dir := cfg.Dir
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	cfg, err := cfg.complete(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pool{cfg: cfg, dir: dir, head: cfg.Head, files: true, bounds: [resources]int64{cfg.Memory, cfg.Files, cfg.OpenFiles}, remove: remove}
+	p.create = func() (*os.File, error) { return create(dir) }
+	if err := p.Usable(); err != nil {
+		if cfg.Dir != "" {
+			return nil, err
+		}
+		p.files, p.head = false, math.MaxInt64
+	}
+	return p, nil
+}
+
+// Usable tries to make a temporary file, and returns why that fails. Then, if
+// Config.Dir is empty, spools are in memory only.
+func (p *Pool) Usable() error {
+	f, err := p.create()
+	if err != nil {
+		return fmt.Errorf("spool: no temporary files in %s: %w", p.dir, err)
+	}
+	p.remove(f)
+	return nil
+}
+
+// New returns a spool, which the caller should close. What it takes is charged to
+// account, which may be nil.
+func (p *Pool) New(account Account) *Spool {
+	s := &Spool{pool: p, account: account}
+	s.more.L = &s.mu
+	return s
+}
+
+// InUse returns how much of a resource is taken.
+func (p *Pool) InUse(r Resource) int64 { return p.used[r].Load() }
+
+// Bound returns how much of a resource may be taken.
+func (p *Pool) Bound(r Resource) int64 { return p.bounds[r] }
+
+func (p *Pool) take(r Resource, n int64) bool {
+	if p.used[r].Add(n) > p.bounds[r] {
+		p.used[r].Add(-n)
+		return false
+	}
+	return true
+}
+
+func (p *Pool) give(r Resource, n int64) { p.used[r].Add(-n) }
+
+// create makes a file that nobody else can read, and that is gone with its last user.
+func create(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "keyway-*")
+	if err == nil {
+		err = unlink(f)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
