@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"iter"
 	"net/http"
@@ -23,10 +24,13 @@ type clientWriter struct {
 	http.ResponseWriter
 	router  *Router
 	control *http.ResponseController
+	context context.Context // of the request
 	source  *source
 	own     source // if the request has not come over a h2Conn
 	pace    time.Duration
 	status  int // of the head that begins
+
+	upgraded string // the protocol that the worker has changed to
 
 	// expected is a body for which the client waits to be asked: until its end
 	// the server may write 100 Continue itself, at the same time.
@@ -34,7 +38,7 @@ type clientWriter struct {
 }
 
 func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *clientWriter {
-	out := &clientWriter{ResponseWriter: w, router: rt, control: http.NewResponseController(w), pace: rt.cfg.ClientTimeout}
+	out := &clientWriter{ResponseWriter: w, router: rt, control: http.NewResponseController(w), context: r.Context(), pace: rt.cfg.ClientTimeout}
 	if h2w, ok := w.(*h2Writer); ok {
 		out.source = &h2w.conn.source
 	} else {

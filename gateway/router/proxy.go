@@ -20,6 +20,7 @@ import (
 type proxiedRequest struct {
 	relay
 	router *Router
+	client *clientWriter
 	in     *http.Request
 	key    string
 	source *source
@@ -36,6 +37,7 @@ type relay struct {
 
 func (x *proxiedRequest) serve(w *clientWriter) {
 	router := x.router
+	x.client = w
 	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
 	defer x.body.reserved.release()
 	defer func() { fields.CleanTrailers(w.Header()) }() // they stand there once the body has ended
@@ -74,6 +76,9 @@ func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	cleanResponse(res)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		x.client.upgraded = res.Header.Get("Upgrade")
+	}
 	if via := x.router.cfg.Via; via != "" {
 		res.Header.Add("Via", fmt.Sprintf("%d.%d %s", res.ProtoMajor, res.ProtoMinor, via))
 	}
@@ -91,9 +96,9 @@ func cleanResponse(res *http.Response) {
 }
 
 // fail answers a request that has no answer of a worker.
-func (x *proxiedRequest) fail(w http.ResponseWriter, _ *http.Request, err error) {
-	a, client := failed(x.in.Context(), x.router, x.partition, x.in.Method, err, x.pace.late()), w.(*clientWriter)
-	a.send(client, client.source, x.in.Method)
+func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
+	a := failed(x.in.Context(), x.router, x.partition, x.in.Method, err, x.pace.late())
+	a.send(x.client, x.client.source, x.in.Method)
 }
 
 // RoundTrip finds the worker that takes the request and returns its answer.

@@ -81,6 +81,7 @@ func NewServer(rt *Router, general *http.Server) *Server {
 			changed(conn, state)
 		}
 	}
+	nameServer(s)
 	s.h2 = newH2Server(s)
 	return s
 }
@@ -209,8 +210,10 @@ func (s *Server) leaveLocked() {
 }
 
 // Shutdown takes no more connections, ends the idle ones, and waits for the
-// requests that run. If ctx ends first, its error wraps the cause, and the caller
-// should call Close.
+// requests that run. Clients that speak WebSocket are told to connect again, by a
+// close frame with code 1012 as soon as what they have got ends with a frame, and
+// have 5 s for it; other protocols end at once. If ctx ends first, its error wraps
+// the cause, and the caller should call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.leaveLocked()

@@ -27,6 +27,7 @@ func mutations() []mutation {
 		linkMutations(),
 		routingMutations(),
 		frontMutations(),
+		publicMutations(),
 		settingsMutations(),
 		clientMutations(),
 		holdsMutations(),

@@ -1,0 +1,82 @@
+package router
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/websocket"
+)
+
+// tunnelGrace is how long a client and an app that speak another protocol than HTTP
+// may go on when the server is shut down.
+const tunnelGrace = 5 * time.Second
+
+// tunnel is a client's connection on which another protocol is spoken. It
+// implements servedConn.
+type tunnel struct {
+	*websocket.Conn
+	server *Server
+}
+
+// check implements servedConn.
+func (t *tunnel) check(_ int64, closing bool) {
+	if closing {
+		t.GoAway(websocket.ServiceRestart, "service restart", tunnelGrace)
+	}
+}
+
+// close implements servedConn.
+func (t *tunnel) close() { t.Conn.Close() }
+
+// IdleFor implements [conns.Idle].
+func (t *tunnel) IdleFor(int64) int64 { return 0 }
+
+// EndUnused implements [conns.Idle].
+func (t *tunnel) EndUnused() {}
+
+// Close implements [net.Conn].
+func (t *tunnel) Close() error {
+	t.server.forget(t)
+	return t.Conn.Close()
+}
+
+// tunnel begins the server's knowledge of a connection that was hijacked, on which
+// that protocol is spoken now.
+func (s *Server) tunnel(conn net.Conn, protocol string) net.Conn {
+	t := &tunnel{websocket.NewConn(conn, protocol), s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[t] = struct{}{}
+	t.check(0, s.closing)
+	return t
+}
+
+// serverKey is the key under which requests that net/http has read have their
+// Server in their context.
+type serverKey struct{}
+
+// nameServer puts s into the context of the requests of its general server.
+func nameServer(s *Server) {
+	base := s.general.BaseContext
+	s.general.BaseContext = func(l net.Listener) context.Context {
+		ctx := context.Background()
+		if base != nil {
+			ctx = base(l)
+		}
+		return context.WithValue(ctx, serverKey{}, s)
+	}
+}
+
+// Hijack implements [http.Hijacker], for a connection that changes protocols.
+func (w *clientWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := w.control.Hijack()
+	if s, ok := w.context.Value(serverKey{}).(*Server); ok && err == nil {
+		conn = s.tunnel(conn, w.upgraded)
+	}
+	return conn, buf, err
+}
+
+var _ http.Hijacker = (*clientWriter)(nil)
