@@ -105,6 +105,9 @@ func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string
 	case err == nil && item.Err == nil:
 		return item.Out.write, nil
 	case err == nil:
+		if unsent := b.sidecar.unsent(r.Context(), key, item.Err); unsent != nil {
+			return nil, unsent
+		}
 		return func(rw http.ResponseWriter) { refuseBatched(rw, item.Err) }, nil
 	case errors.Is(err, ErrMayHaveRun):
 		return func(rw http.ResponseWriter) { answerLost(rw, err) }, nil
@@ -118,8 +121,6 @@ func refuseBatched(rw http.ResponseWriter, err error) {
 	case errors.Is(err, hop1.ErrFull):
 		rw.Header().Set("Retry-After", "1")
 		http.Error(rw, "worker: the app has as many requests as it may have, try again", http.StatusServiceUnavailable)
-	case errors.Is(err, hop1.ErrNotSent):
-		http.Error(rw, "worker: the app cannot be reached", http.StatusBadGateway)
 	default:
 		http.Error(rw, "worker: the app has not answered the batch with the request as it should: the request may have run", http.StatusBadGateway)
 	}

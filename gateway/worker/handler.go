@@ -66,14 +66,15 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		refuse(rw, err)
 		return
 	}
-	defer h.worker.release(x)
+	a := &appWriter{handler: h, held: x}
+	defer a.release()
 	if h.detach {
 		x.detach()
 	}
 	x.carry(baggage)
 	r = r.WithContext(x.Context())
 	r.Header = r.Header.Clone()
-	a := &appWriter{handler: h, upgrade: h.worker.fields.Clean(r.Header, true)}
+	a.upgrade = h.worker.fields.Clean(r.Header, true)
 	setAppHeader(r.Header, x, baggage)
 	a.ServeHTTP(rw, r)
 }
@@ -89,12 +90,13 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	if !ok {
 		return
 	}
-	defer h.worker.release(x)
+	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}}
+	defer a.release()
 	x.carry(baggage)
 	delete(header, "Upgrade") // the link carries none
 	h.worker.fields.Clean(header, true)
 	setAppHeader(header, x, baggage)
-	link.ServeHTTP(x.Context(), w, r, header, &appWriter{handler: h})
+	link.ServeHTTP(x.Context(), w, r, header, a)
 }
 
 // admitLink admits a request that carries some baggage, and returns what it
@@ -114,14 +116,13 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 	return x, baggage, true
 }
 
-// refuseLink answers a request that was not admitted.
+// refuseLink answers a request that was not admitted, or has not reached the app. If
+// the router has let go of its body meanwhile, the client reads that.
 func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
-	refusal := refusalOf(err)
-	if refusal == nil {
-		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
+	if refusal := refusalOf(err); refusal != nil && w.Refuse(refusal) == nil {
 		return
 	}
-	_ = w.Refuse(refusal) // nothing was read of the body, so it can only fail with the connection
+	link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
 }
 
 // appNames are the names of what appValues returns.
@@ -211,6 +212,29 @@ type appWriter struct {
 	upgrade string // protocol that the app may change to, "" for none
 	wrote   bool
 	gone    bool // the client left, or has its whole answer
+
+	held   Execution  // of the request; zero once it is released
+	link   linkWriter // of a request that came over the link, without its ResponseWriter
+	unsent error      // why the app has provably seen nothing of the request, which is not answered yet
+}
+
+// release ends the execution, once.
+func (a *appWriter) release() {
+	if x := a.held; x != (Execution{}) {
+		a.held = Execution{}
+		a.handler.worker.release(x)
+	}
+}
+
+// refuse refuses a request that the app has seen nothing of, once its key is free.
+func (a *appWriter) refuse() {
+	a.release()
+	if a.link.w == nil {
+		refuse(a.ResponseWriter, a.unsent)
+		return
+	}
+	a.link.ResponseWriter = a.ResponseWriter
+	a.link.refuse(a.unsent)
 }
 
 // ServeHTTP implements [http.Handler].
@@ -221,6 +245,10 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		r.Body = &trailedBody{r.Body, r, rules}
 	}
 	a.handler.next.ServeHTTP(a, r)
+	if a.unsent != nil {
+		a.refuse()
+		return
+	}
 	a.begin()
 	fields.CleanTrailers(a.Header())
 }

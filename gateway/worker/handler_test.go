@@ -172,8 +172,8 @@ func TestSidecarWithoutApp(t *testing.T) {
 		t.Fatal(err)
 	}
 	res, body := kit.Fetch(t, workertest.Serve(t, sidecar).URL, gateway.HeaderKey, "k")
-	if res.StatusCode != http.StatusBadGateway || body != "worker: the app did not answer\n" {
-		t.Errorf("status %d, %q; want 502, and nothing of the inside", res.StatusCode, body)
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Keyway-Refused") != "unavailable" || res.Header.Get("Retry-After") == "" || strings.Contains(body, addr) {
+		t.Errorf("status %d, %v, %q; want a refusal, and nothing of the inside", res.StatusCode, res.Header, body)
 	}
 	if _, err := w.Sidecar(kit.Must(url.Parse("ftp://x"))); err == nil {
 		t.Error("an ftp URL is taken")

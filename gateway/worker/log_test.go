@@ -59,7 +59,7 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 	}{
 		{"nobody is reached", router(failing), 503, "no owner can be reached"},
 		{"worker breaks off", router(breaking), 502, "the worker did not answer"},
-		{"no app", sidecar(failing), 502, "the app did not answer"},
+		{"no app", sidecar(failing), 503, "the app cannot be reached"},
 		{"app breaks off", sidecar(breaking), 502, "the app did not answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestCloseLogsWhatIsHeld(t *testing.T) {
 		}
 		rt.Close()
 		w.Close()
-		for _, message := range []string{"no owner can be reached", "the app did not answer"} {
+		for _, message := range []string{"no owner can be reached", "the app cannot be reached"} {
 			stands := 0
 			for line := range strings.Lines(logs.String()) {
 				if strings.Contains(line, message) {

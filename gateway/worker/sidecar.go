@@ -78,8 +78,13 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 				}
 			}
 		},
-		ErrorHandler: s.noAnswer,
-		ErrorLog:     slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
+		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
+			a, x := rw.(*appWriter), r.Context().Value(runContextKey{}).(*runContext)
+			if a.unsent = s.unsent(x, x.key, err); a.unsent == nil {
+				s.noAnswer(rw, r, err)
+			}
+		},
+		ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
 	}
 	w.watching.Do(func() { w.shell.ended.Go(w.cancelAbandoned) })
 	s.next = http.HandlerFunc(s.viaProxy)
@@ -144,13 +149,21 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	if !ok {
 		return
 	}
+	if unsent := s.serveSimple(w, r, x, baggage); unsent != nil {
+		refuseLink(w, r, unsent)
+	}
+}
+
+// serveSimple sends a request on to the app, passes the answer on and releases x.
+// A request that has not reached the app is not answered: the error says why.
+func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x Execution, baggage string) (unsent error) {
 	defer s.worker.release(x)
 	var body []byte
 	if r.ContentLength > 0 {
 		body = make([]byte, r.ContentLength)
 		if _, err := io.ReadFull(r.Body, body); err != nil {
 			w.Abort() // the app has seen nothing
-			return
+			return nil
 		}
 	}
 	e := s.pool.Begin()
@@ -164,13 +177,28 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 		}
 		err = e.Continue()
 	}
+	if unsent := s.unsent(x.Context(), x.key, err); unsent != nil {
+		return unsent
+	}
 	if err != nil {
 		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			s.noAnswer(rw, r, err)
 		}))
-		return
+		return nil
 	}
 	answerFromApp(w, e)
+	return nil
+}
+
+// unsent returns the [ErrUnavailable] of a request that provably has not reached
+// the app because of err, and can be sent elsewhere or later; nil for any other.
+// One that has waited for a connection has had its time.
+func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
+	if !errors.Is(err, hop1.ErrNotSent) || errors.Is(err, hop1.ErrFull) {
+		return nil
+	}
+	requestlog.Failure(ctx, s.worker.log, "the app cannot be reached", "app", s.app, "key", key, "error", err)
+	return fmt.Errorf("%w for key %q: the app cannot be reached", ErrUnavailable, key)
 }
 
 // noAnswer answers a request to which the app has not. Where the app is, and what

@@ -173,14 +173,6 @@ func TestSidecarOverLinkBrokenAnswer(t *testing.T) {
 	}
 }
 
-func TestSidecarOverLinkWithoutApp(t *testing.T) {
-	addr := kit.FreeAddr(t)
-	s, _ := routertest.InFrontOf(t, "http://"+addr)
-	if res, body := routertest.Get(t, s, "k"); res.StatusCode != http.StatusBadGateway || body != "worker: the app did not answer\n" {
-		t.Errorf("%d %q; want 502, and nothing of the inside", res.StatusCode, body)
-	}
-}
-
 // The app closes each connection after its answer: no request may notice.
 func TestSidecarOverLinkAppClosesConnections(t *testing.T) {
 	l := kit.Must(net.Listen("unix", t.TempDir()+"/app.sock"))

@@ -17,8 +17,8 @@ func crossingMutations() []mutation {
 		{
 			rule: "the worker passes on only allowed upgrades",
 			file: "gateway/worker/handler.go",
-			old:  "upgrade: h.worker.fields.Clean(r.Header, true)}",
-			new:  "upgrade: r.Header.Get(\"Upgrade\")}",
+			old:  "a.upgrade = h.worker.fields.Clean(r.Header, true)",
+			new:  "a.upgrade = r.Header.Get(\"Upgrade\")",
 			test: tunnel,
 		},
 		{
@@ -73,8 +73,8 @@ func crossingMutations() []mutation {
 		{
 			rule: "what Connection names is dropped before the app is told of its execution",
 			file: "gateway/worker/handler.go",
-			old:  "	a := &appWriter{handler: h, upgrade: h.worker.fields.Clean(r.Header, true)}\n	setAppHeader(r.Header, x, baggage)\n",
-			new:  "	upgrade := h.worker.fields.Upgrade(r.Header)\n	fields.StripKeyway(r.Header)\n	setAppHeader(r.Header, x, baggage)\n	a := &appWriter{handler: h, upgrade: upgrade}\n",
+			old:  "	a.upgrade = h.worker.fields.Clean(r.Header, true)\n	setAppHeader(r.Header, x, baggage)\n",
+			new:  "	a.upgrade = h.worker.fields.Upgrade(r.Header)\n	fields.StripKeyway(r.Header)\n	setAppHeader(r.Header, x, baggage)\n",
 			test: "./gateway/router -run ^TestConnectionDoesNotNameWhatTheAppIsTold$",
 		},
 		{

@@ -7,6 +7,7 @@ func sidecarMutations() []mutation {
 		grace     = "./gateway/worker -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
 		abandoned = "./gateway/worker -run '^TestTrapAbandonedRequestsAreGivenUp$'"
 		leaves    = "./gateway/worker -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
+		waits     = "./gateway/worker -run ^TestTrapRequestsWaitForTheApp$"
 		giving    = "./internal/wire/hop1 -run '^TestGivingUp$'"
 	)
 	return []mutation{
@@ -160,9 +161,30 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a request for which the app has no connection left fails with 503",
 			file: "gateway/worker/sidecar.go",
-			old:  "errors.Is(err, hop1.ErrFull)",
-			new:  "false",
+			old:  "	if errors.Is(err, hop1.ErrFull) {",
+			new:  "	if false {",
 			test: "./gateway/worker -run ^TestAppConnectionsAreBounded$",
+		},
+		{
+			rule: "a request that has not reached the app waits at the router",
+			file: "gateway/worker/sidecar.go",
+			old:  "	if !errors.Is(err, hop1.ErrNotSent) || ",
+			new:  "	if err != nil || ",
+			test: waits,
+		},
+		{
+			rule: "a batch that has not reached the app waits at the router",
+			file: "gateway/worker/batch_sidecar.go",
+			old:  "if unsent := b.sidecar.unsent(r.Context(), key, item.Err); unsent != nil {",
+			new:  "if unsent := error(nil); unsent != nil {",
+			test: waits,
+		},
+		{
+			rule: "the key of a request that has not reached the app is free when it is refused",
+			file: "gateway/worker/handler.go",
+			old:  "	a.release()\n	if a.link.w == nil {",
+			new:  "	if a.link.w == nil {",
+			test: "./gateway/worker -run ^TestUnsentRequestHoldsNoKey$",
 		},
 	}
 }

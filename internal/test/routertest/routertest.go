@@ -163,7 +163,8 @@ type Site struct {
 	URL      string
 	Listener net.Listener
 	HTTP     *http.Client
-	HTTP2    bool // is what the client speaks
+	HTTP2    bool           // is what the client speaks
+	Router   *router.Router // of InFrontOf; nil otherwise
 }
 
 // Client returns the test's client.
@@ -272,5 +273,7 @@ func InFrontOf(t *testing.T, app string, change ...func(*worker.Config)) (s *Sit
 	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
 	rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key")}))
 	t.Cleanup(func() { rt.Close() })
-	return ThroughServer(t, rt), w
+	s = ThroughServer(t, rt)
+	s.Router = rt
+	return s, w
 }
