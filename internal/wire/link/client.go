@@ -83,7 +83,7 @@ func (c *Client) Do(ctx context.Context, req *Request) (*Response, error) {
 	if IsCall(req.Method) != req.Call {
 		return nil, notStarted(fmt.Errorf("%w: %q", errMethod, req.Method))
 	}
-	if req.Body != nil && !req.replayable() {
+	if req.Body != nil && req.Open == nil && !req.replayable() {
 		return nil, notStarted(fmt.Errorf("%w: the request's body is consumed", ErrClosed))
 	}
 	if req.small() {

@@ -96,7 +96,7 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 		return nil, err
 	}
 	err := st.head(ctx, req.Interims)
-	if again := errors.Is(err, ErrNotStarted); req.Body != nil {
+	if again := errors.Is(err, ErrNotStarted); req.Body != nil && req.Open == nil {
 		switch kept, dropped := req.detach(again, cc.pool); {
 		case !again || kept:
 		case dropped:
@@ -126,7 +126,7 @@ func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) 
 	defer cc.pool.put(scratch)
 	head := req.head(ctx)
 	b := head.append(openFrame(scratch.b))
-	closeFrame(b, 0, header{kind: kindRequest, end: req.Body == nil})
+	closeFrame(b, 0, header{kind: kindRequest, end: !req.hasBody()})
 	size := len(b) - headerLen
 	if int64(size) > cc.peer.header || size > maxPayload {
 		return notStarted(fmt.Errorf("%w: %d bytes, the peer takes %d", ErrHeaderTooLarge, size, cc.peer.header))
@@ -139,7 +139,7 @@ func (cc *clientConn) send(ctx context.Context, st *clientStream, req *Request) 
 	if err := cc.open(st, b); err != nil {
 		return notStarted(err)
 	}
-	if req.Body != nil && !inline {
+	if req.hasBody() && !inline {
 		req.attach(st)
 	}
 	return nil

@@ -33,6 +33,12 @@ type Request struct {
 	Body          io.Reader
 	ContentLength int64
 
+	// Open, if set, returns the body from its start, and is used instead of Body: a
+	// goroutine of each attempt reads what it returns, and closes it. Nothing is
+	// kept, so the request can be sent again whatever its length is. Open and what
+	// it returns must not wait for the body's sender.
+	Open func() (io.ReadCloser, error)
+
 	// Memory bounds what is kept of Body; nil for no bound. A body for which
 	// there is no room is sent as it comes. If Whole is set, and Do itself would
 	// have read it, Do fails with ErrNotKept instead, before anything is sent;
@@ -92,7 +98,7 @@ func (r *Request) head(ctx context.Context) requestHead {
 		policy: r.Policy,
 		fields: r.Fields,
 	}
-	if r.Body == nil {
+	if !r.hasBody() {
 		h.length = -1
 		switch r.Method {
 		case http.MethodPost, http.MethodPut, http.MethodPatch:
@@ -106,14 +112,17 @@ func (r *Request) head(ctx context.Context) requestHead {
 }
 
 // BodyDone returns a channel that is closed once the link has stopped reading
-// Body: at once if it does not read. After Do and Response.Body.Close, at
+// Body, or what Open has returned: at once if it does not read. After Do and Response.Body.Close, at
 // most one Read is still under way; whoever owns what lies under Body can
 // interrupt it.
 func (r *Request) BodyDone() <-chan struct{} {
 	r.up.mu.Lock()
 	defer r.up.mu.Unlock()
-	if r.up.reading != nil {
+	switch {
+	case r.up.reading != nil:
 		return r.up.reading
+	case r.up.copies.none != nil:
+		return r.up.copies.none
 	}
 	done := make(chan struct{})
 	close(done)
@@ -135,11 +144,12 @@ type upload struct {
 	unkept   bool          // for want of memory
 	settled  bool          // no other attempt will follow
 	reading  chan struct{} // closed when the goroutine ends; nil when there is none
+	copies   copies
 }
 
 // small reports whether Do itself reads the body before it sends the head.
 func (r *Request) small() bool {
-	return r.ContentLength >= 0 && r.ContentLength <= initialWindow && r.Body != nil && !r.up.streams
+	return r.ContentLength >= 0 && r.ContentLength <= initialWindow && r.Body != nil && r.Open == nil && !r.up.streams
 }
 
 // firstRead is how much is read of a small body at first. Then there is memory
@@ -211,6 +221,10 @@ func (r *Request) trailers() Fields {
 
 // attach lets the body go to st from its start.
 func (r *Request) attach(st *clientStream) {
+	if r.Open != nil {
+		r.startCopy(st)
+		return
+	}
 	u := &r.up
 	u.mu.Lock()
 	defer u.mu.Unlock()
