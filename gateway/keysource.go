@@ -1,13 +1,19 @@
 package gateway
 
 import (
+	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
+	"github.com/keyway-go/keyway/gateway/internal/pattern"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
@@ -17,10 +23,11 @@ import (
 // Whatever the source, the key is the decoded text: %31 and 1 are one key. In
 // headers and cookies as well, a percent sign of the key's own is written %25.
 type KeySource struct {
-	kind keyKind
-	name string // of the header, parameter or cookie
-	path pathPattern
-	spec string
+	kind    keyKind
+	name    string // of the header, parameter, cookie or wildcard
+	path    pattern.Pattern
+	pointer []string // of JSON
+	spec    string
 }
 
 type keyKind uint8
@@ -32,9 +39,12 @@ const (
 	fromCookie
 	fromPath
 	fromHost
+	fromJSON
+	fromGRPC
+	fromClient
 )
 
-const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}) or host"
+const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client"
 
 // ParseKeySource reads one of these forms:
 //
@@ -44,9 +54,15 @@ const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as pa
 //	path:PATTERN  a wildcard of a [net/http.ServeMux] pattern without method and
 //	              host: the one called {key} or {key...}, else the only one; a
 //	              pattern that ends in a slash matches every path below it, and
-//	              the path without that slash
+//	              the path without that slash; one that does not matches the path
+//	              with a slash behind it as well
+//	json:POINTER  the string or integer to which a JSON Pointer (RFC 6901) leads in
+//	              a body of JSON, of at most [MaxKeyBody] bytes; 1 and "1" are one
+//	              key
+//	grpc:NAME     the metadata of that name; -bin at its end says that it is base64
 //	host          the host name that the request is for, in lower case and
 //	              without its port
+//	client        the address from which the request comes
 func ParseKeySource(spec string) (KeySource, error) {
 	kind, arg, _ := strings.Cut(spec, ":")
 	s := KeySource{name: arg, spec: spec}
@@ -54,6 +70,8 @@ func ParseKeySource(spec string) (KeySource, error) {
 	switch {
 	case spec == "host":
 		s.kind = fromHost
+	case spec == "client":
+		s.kind = fromClient
 	case kind == "header" && arg != "":
 		s.kind = fromHeader
 		s.name, err = checkHeaderName(arg)
@@ -67,7 +85,14 @@ func ParseKeySource(spec string) (KeySource, error) {
 		}
 	case kind == "path" && arg != "":
 		s.kind = fromPath
-		s.path, err = parsePathPattern(arg)
+		s.path, s.name, err = parsePathPattern(arg)
+	case kind == "json" && arg != "":
+		s.kind = fromJSON
+		s.pointer, err = parsePointer(arg)
+	case kind == "grpc" && arg != "":
+		s.kind = fromGRPC
+		s.name, err = checkHeaderName(arg)
+		s.spec = "grpc:" + strings.ToLower(s.name)
 	default:
 		err = errors.New("the forms are " + keyForms)
 	}
@@ -83,10 +108,30 @@ func (s KeySource) String() string { return s.spec }
 // Header returns the canonical name of the header that s reads; "" if it reads
 // something else.
 func (s KeySource) Header() string {
-	if s.kind != fromHeader {
+	if s.kind != fromHeader && s.kind != fromGRPC {
 		return ""
 	}
 	return s.name
+}
+
+// NeedsBody reports whether s reads the request's body.
+func (s KeySource) NeedsBody() bool { return s.kind == fromJSON }
+
+// parsePathPattern returns a pattern and the name of the wildcard that is the key.
+func parsePathPattern(text string) (p pattern.Pattern, key string, err error) {
+	if p, err = pattern.Parse(text); err != nil {
+		return p, "", err
+	}
+	switch names := p.Wildcards(); {
+	case slices.Contains(names, "key"):
+		return p, "key", nil
+	case len(names) == 1:
+		return p, names[0], nil
+	case len(names) == 0:
+		return p, "", errors.New("the pattern has no wildcard, such as {key}")
+	default:
+		return p, "", fmt.Errorf("call one of the wildcards %s {key}", strings.Join(names, ", "))
+	}
 }
 
 // KeySources is a list of the places at which a request's key is looked for, the
@@ -117,6 +162,10 @@ type Keyed interface {
 	KeyQuery() string               // the query as it was sent, without the question mark
 	KeyPath() string                // the path as it was sent, percent-encoded
 	KeyHost() string                // the host, with its port if it has one
+	KeyClient() string              // the address from which it comes, without a port
+	// KeyBody returns the body, of at most [MaxKeyBody] bytes, nil if there is none.
+	// The request still has it. An error that wraps [ErrBadKey] says that it is larger.
+	KeyBody() ([]byte, error)
 }
 
 type httpRequest http.Request
@@ -125,6 +174,30 @@ func (r *httpRequest) KeyHeader(name string) []string { return r.Header[name] }
 func (r *httpRequest) KeyQuery() string               { return r.URL.RawQuery }
 func (r *httpRequest) KeyPath() string                { return r.URL.EscapedPath() }
 func (r *httpRequest) KeyHost() string                { return r.Host }
+
+func (r *httpRequest) KeyClient() string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+func (r *httpRequest) KeyBody() ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
+		return nil, nil
+	}
+	if r.ContentLength > MaxKeyBody {
+		return nil, ErrBodyOfKey
+	}
+	var read bytes.Buffer
+	body, err := ReadKeyBody(io.TeeReader(r.Body, &read))
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&read, r.Body), r.Body}
+	return body, err
+}
 
 // ExtractFrom returns the key, as [KeySources.Extract] does, of a request that is
 // no [http.Request].
@@ -155,9 +228,15 @@ func (s *KeySource) extract(r Keyed) (string, error) {
 	case fromCookie:
 		return keyFromCookies(r.KeyHeader("Cookie"), s.name)
 	case fromPath:
-		return s.path.key(r.KeyPath())
+		return s.keyFromPath(r.KeyPath())
 	case fromHost:
 		return keyFromHost(r.KeyHost()), nil
+	case fromJSON:
+		return s.keyFromBody(r)
+	case fromGRPC:
+		return keyFromMetadata(s.name, r.KeyHeader(s.name))
+	case fromClient:
+		return keyFromClient(r.KeyClient()), nil
 	}
 	return "", nil
 }
@@ -255,6 +334,51 @@ func keyFromCookies(lines []string, name string) (key string, err error) {
 		}
 	}
 	return key, nil
+}
+
+// keyFromPath refuses paths that an app may read as another one: it would see the
+// same resource under two keys.
+func (s *KeySource) keyFromPath(path string) (string, error) {
+	raw, ok := s.path.Value(path, s.name)
+	if !ok {
+		return "", nil
+	}
+	if !pattern.IsClean(path) {
+		return "", fmt.Errorf("%w: the path has a segment that is empty or made of dots, or a bad percent-encoding", ErrBadKey)
+	}
+	return unescape(raw, url.PathUnescape)
+}
+
+// keyFromMetadata reads metadata of gRPC, whose values are base64 where the name ends
+// in -bin, with or without padding.
+func keyFromMetadata(name string, values []string) (key string, err error) {
+	if !strings.HasSuffix(name, "-Bin") {
+		return keyFromHeader(values)
+	}
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			if part = strings.Trim(part, " \t"); part == "" {
+				continue
+			}
+			b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(part, "="))
+			if err != nil {
+				return "", fmt.Errorf("%w: not base64", ErrBadKey)
+			}
+			if key, err = only(key, string(b)); err != nil {
+				return "", err
+			}
+		}
+	}
+	return key, nil
+}
+
+// keyFromClient returns an address in its canonical form.
+func keyFromClient(addr string) string {
+	ip, err := netip.ParseAddr(addr)
+	if err != nil {
+		return addr
+	}
+	return ip.Unmap().WithZone("").String()
 }
 
 func keyFromHost(host string) string {

@@ -147,6 +147,23 @@ func (r *clientRequest) KeyHeader(name string) []string { return r.Header[name] 
 func (r *clientRequest) KeyQuery() string               { return r.URL.RawQuery }
 func (r *clientRequest) KeyPath() string                { return r.URL.EscapedPath() }
 func (r *clientRequest) KeyHost() string                { return cmp.Or(r.Host, r.URL.Host) }
+func (r *clientRequest) KeyClient() string              { return "" }
+
+// KeyBody implements [gateway.Keyed]. It leaves the Body to the call.
+func (r *clientRequest) KeyBody() ([]byte, error) {
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+		return nil, nil
+	case r.GetBody == nil:
+		return nil, fmt.Errorf("%w: the request has no GetBody, by which its body can be read twice", gateway.ErrBadKey)
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", gateway.ErrBadKey, err)
+	}
+	defer body.Close()
+	return gateway.ReadKeyBody(body)
+}
 
 // watch passes interim answers on to who asks for them.
 func (x *call) watch() {

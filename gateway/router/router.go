@@ -202,13 +202,20 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if fields.RefuseForm(w, r) {
 		return
 	}
-	key, err := rt.cfg.Keys.Extract(r)
+	out := newClientWriter(rt, w, r)
+	keyed := netRequest{Request: r, writer: out}
+	key, err := rt.cfg.Keys.ExtractFrom(&keyed)
+	if errors.Is(err, errClientBody) {
+		a := failed(r.Context(), rt, 0, r.Method, err, keyed.pace.late())
+		a.send(out, out.source, r.Method)
+		return
+	}
 	if err != nil {
 		rt.counters.badRequests.Add(1)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	newClientWriter(rt, w, r).serve(r, key)
+	out.serve(r, key)
 }
 
 // Close closes the idle connections to workers. Requests that still run are

@@ -83,6 +83,22 @@ func (x *upstreamRequest) KeyQuery() string {
 	return query
 }
 
+// KeyClient implements [gateway.Keyed].
+func (x *upstreamRequest) KeyClient() string {
+	return x.source.keyClient(x.router, appendValues(nil, x.fields, forwardedFor))
+}
+
+// KeyBody implements [gateway.Keyed]. A request whose key is in its body goes by way
+// of net/http.
+func (x *upstreamRequest) KeyBody() ([]byte, error) {
+	if x.request.ContentLength == 0 {
+		return nil, nil
+	}
+	return nil, errKeyInBody
+}
+
+var errKeyInBody = errors.New("router: the key is in the body")
+
 // serve sends a request to its worker and answers it, if its form is simple: it
 // has a key, and needs nothing of net/http. It reports false, before anything was
 // answered, if the request has to go by way of net/http; what has been read of its

@@ -34,6 +34,7 @@ func mutations() []mutation {
 		waitsMutations(),
 		batchMutations(),
 		nodeMutations(),
+		routesMutations(),
 	} {
 		all = append(all, list...)
 	}

@@ -25,9 +25,9 @@ func newcomerMutations() []mutation {
 		},
 		{
 			rule: "a path pattern that ends in a slash matches without it",
-			file: "gateway/keysource_path.go",
-			old:  `if last && slash && !p.open || !last && !slash ||`,
-			new:  `if slash == (last && !p.open) ||`,
+			file: "gateway/internal/pattern/pattern.go",
+			old:  `if last && tail != "" && !p.open || !last && !slash ||`,
+			new:  `if last && tail != "" && !p.open || !slash && (!last || p.open) ||`,
 			test: "./gateway -run ^TestKeySources$",
 		},
 		{

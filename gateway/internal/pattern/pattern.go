@@ -1,0 +1,238 @@
+// Package pattern has the patterns of paths by which key sources and routes go:
+// those of [net/http.ServeMux] without method and host.
+package pattern
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Pattern is a path with wildcards. Make one with [Parse].
+//
+// A pattern that ends in a slash matches every path below it, and the path without
+// that slash. One that does not matches the path with a slash behind it too, since
+// most apps take the two for one resource. Literals are compared decoded.
+type Pattern struct {
+	segments []segment
+	open     bool // ends in a slash: matches every path below it
+	literal  string
+}
+
+type segment struct {
+	text  string // decoded literal, or the wildcard's name
+	wild  bool
+	multi bool // {name...}: takes the rest of the path
+	end   bool // {$}: matches only a path that ends in its slash
+}
+
+// Parse reads a pattern such as /orders/{order}/items/.
+func Parse(text string) (Pattern, error) {
+	var p Pattern
+	if !strings.HasPrefix(text, "/") {
+		return p, errors.New("a path's pattern begins with a slash")
+	}
+	if strings.Contains(text, "//") {
+		return p, errors.New("a path with an empty segment is refused, so no pattern has one")
+	}
+	if err := checkMux(text); err != nil {
+		return p, err
+	}
+	for rest := text[1:]; rest != ""; {
+		var part string
+		part, rest, _ = strings.Cut(rest, "/")
+		p.segments = append(p.segments, parseSegment(part))
+	}
+	p.open = strings.HasSuffix(text, "/")
+	p.literal = p.leading()
+	return p, nil
+}
+
+func parseSegment(part string) segment {
+	name, wild := strings.CutPrefix(part, "{")
+	if !wild {
+		decoded, err := url.PathUnescape(part)
+		if err != nil {
+			decoded = part
+		}
+		return segment{text: decoded}
+	}
+	name = strings.TrimSuffix(name, "}")
+	if name == "$" {
+		return segment{end: true}
+	}
+	name, multi := strings.CutSuffix(name, "...")
+	return segment{text: name, wild: true, multi: multi}
+}
+
+// checkMux asks ServeMux, which reports by panic, whether it accepts the pattern.
+func checkMux(pattern string) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errors.New("not a pattern of net/http without method and host: " + strings.TrimPrefix(fmt.Sprint(v), "http: "))
+		}
+	}()
+	http.NewServeMux().Handle(pattern, http.NotFoundHandler())
+	return nil
+}
+
+// leading returns the beginning that every path of the pattern has unless it is
+// percent-encoded, without a slash at its end.
+func (p *Pattern) leading() string {
+	var b strings.Builder
+	for _, s := range p.segments {
+		if s.wild || s.end {
+			break
+		}
+		b.WriteString("/" + s.text)
+	}
+	return b.String()
+}
+
+// Wildcards returns the names of the wildcards in their order.
+func (p *Pattern) Wildcards() []string {
+	var names []string
+	for _, s := range p.segments {
+		if s.wild {
+			names = append(names, s.text)
+		}
+	}
+	return names
+}
+
+// Canonical returns a pattern that matches the same, in which the wildcard of that
+// name is called {key} and the others have numbers; a name that it does not have
+// stands for none.
+func (p *Pattern) Canonical(name string) string {
+	var b strings.Builder
+	for i, s := range p.segments {
+		b.WriteByte('/')
+		dots := ""
+		if s.multi {
+			dots = "..."
+		}
+		switch {
+		case s.end:
+			b.WriteString("{$}")
+		case s.wild && s.text == name:
+			b.WriteString("{key" + dots + "}")
+		case s.wild:
+			b.WriteString("{_" + strconv.Itoa(i) + dots + "}")
+		default:
+			b.WriteString(url.PathEscape(s.text))
+		}
+	}
+	if p.open || len(p.segments) == 0 {
+		b.WriteByte('/')
+	}
+	return b.String()
+}
+
+// Match reports whether the pattern matches the path, which is percent-encoded.
+func (p *Pattern) Match(path string) bool {
+	if !strings.HasPrefix(path, p.literal) && strings.IndexByte(path, '%') < 0 {
+		return false
+	}
+	_, ok := p.Value(path, "")
+	return ok
+}
+
+// Value returns what the wildcard of that name matches in the path; both are
+// percent-encoded. ok is false if the pattern does not match.
+func (p *Pattern) Value(path, name string) (raw string, ok bool) {
+	rest, ok := strings.CutPrefix(path, "/")
+	if !ok {
+		return "", false
+	}
+	for i := range p.segments {
+		s := &p.segments[i]
+		switch {
+		case s.end:
+			return raw, rest == "" && strings.HasSuffix(path, "/")
+		case s.multi:
+			if s.text == name {
+				raw = rest
+			}
+			return raw, true
+		}
+		last := i == len(p.segments)-1
+		part, tail, slash := strings.Cut(rest, "/")
+		if last && tail != "" && !p.open || !last && !slash || part == "" || !s.wild && !equalDecoded(part, s.text) {
+			return "", false
+		}
+		if s.wild && s.text == name {
+			raw = part
+		}
+		rest = tail
+	}
+	return raw, len(p.segments) > 0 || p.open
+}
+
+func equalDecoded(part, text string) bool {
+	if part == text {
+		return true
+	}
+	if strings.IndexByte(part, '%') < 0 {
+		return false
+	}
+	decoded, err := url.PathUnescape(part)
+	return err == nil && decoded == text
+}
+
+// Covers reports whether p matches every path that q matches. It may say false
+// of patterns that take some thought.
+func (p *Pattern) Covers(q *Pattern) bool {
+	for i := range p.segments {
+		s := &p.segments[i]
+		if s.multi {
+			return i < len(q.segments)
+		}
+		if i >= len(q.segments) {
+			return false
+		}
+		t := &q.segments[i]
+		switch {
+		case t.multi, s.end != t.end, !s.wild && t.wild, !s.wild && s.text != t.text:
+			return false
+		case s.end:
+			return true
+		}
+	}
+	if p.open {
+		return true
+	}
+	return len(p.segments) == len(q.segments) && !q.open && !slices.ContainsFunc(q.segments, func(s segment) bool { return s.multi })
+}
+
+// IsClean reports whether the path, which is percent-encoded, is in its shortest
+// form: no segment is empty or made of dots, encoded or not, and its encoding can be
+// read. An app may take another one for the path of another resource.
+func IsClean(path string) bool {
+	if strings.IndexByte(path, '%') >= 0 {
+		decoded, err := url.PathUnescape(path)
+		if err != nil || hasDots(decoded) {
+			return false
+		}
+	} else if hasDots(path) {
+		return false
+	}
+	return !strings.Contains(path, "//")
+}
+
+// hasDots reports whether a segment of path is . or ..
+func hasDots(path string) bool {
+	for {
+		i := strings.Index(path, "/.")
+		if i < 0 {
+			return false
+		}
+		path = path[i+1:]
+		if part, _, _ := strings.Cut(path, "/"); part == "." || part == ".." {
+			return true
+		}
+	}
+}

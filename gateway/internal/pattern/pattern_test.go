@@ -1,0 +1,94 @@
+package pattern
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCovers(t *testing.T) {
+	for _, tt := range []struct {
+		p, q string
+		want bool
+	}{
+		{"/", "/a/{b}", true},
+		{"/{x...}", "/a/{b}/", true},
+		{"/orders/", "/orders/{id}", true},
+		{"/orders/", "/orders/{id}/{rest...}", true},
+		{"/orders/", "/orders", true},
+		{"/orders/{id}", "/orders/{other}", true},
+		{"/orders/{id}", "/orders/new", true},
+		{"/orders/new", "/orders/{id}", false},
+		{"/orders/{id}", "/orders/{id}/", false},
+		{"/orders/{id}", "/orders/{id...}", false},
+		{"/orders/{id...}", "/orders/", false},
+		{"/orders/{id}", "/carts/{id}", false},
+		{"/orders/{id}/items", "/orders/{id}", false},
+		{"/a/{$}", "/a/{$}", true},
+		{"/a/", "/a/{$}", true},
+		{"/a/{$}", "/a/", false},
+		{"/%61", "/a", true},
+	} {
+		p, q := parse(t, tt.p), parse(t, tt.q)
+		if got := p.Covers(&q); got != tt.want {
+			t.Errorf("%s covers %s: %v", tt.p, tt.q, got)
+		}
+	}
+}
+
+func TestIsClean(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/": true, "/a": true, "/a/": true, "/a/b.c/.d/...": true, "/a%20b": true, "/a%2Fb": true,
+		"//": false, "/a//b": false, "/.": false, "/a/..": false, "/a/./b": false, "/a/../b": false,
+		"/%2e": false, "/a/%2E%2e/b": false, "/a/.%2e/b": false, "/a%2F..%2Fb": false, "/%zz": false, "/%": false,
+	} {
+		if got := IsClean(path); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	for _, tt := range []struct{ text, name, want string }{
+		{"/orders/{order}/", "order", "/orders/{key}/"},
+		{"/{tenant}/o/{key}/{rest...}", "tenant", "/{key}/o/{_2}/{_3...}"},
+		{"/o/{id}/{$}", "", "/o/{_1}/{$}"},
+		{"/%6f/a%20b", "", "/o/a%20b"},
+		{"/", "x", "/"},
+	} {
+		p := parse(t, tt.text)
+		if got := p.Canonical(tt.name); got != tt.want {
+			t.Errorf("%s of %s: %s", tt.text, tt.name, got)
+		}
+	}
+}
+
+// What one pattern covers no path of the other escapes, and what its canonical
+// form says is the same pattern.
+func FuzzCovers(f *testing.F) {
+	f.Add("/orders/", "/orders/{id}", "/orders/7")
+	f.Add("/orders/{a}", "/orders/b/{$}", "/orders/b/")
+	f.Add("/{x...}", "/", "/a%2Fb")
+	f.Fuzz(func(t *testing.T, a, b, path string) {
+		p, err := Parse(a)
+		q, err2 := Parse(b)
+		if err != nil || err2 != nil || !strings.HasPrefix(path, "/") {
+			return
+		}
+		if q.Match(path) && !p.Match(path) && p.Covers(&q) {
+			t.Fatalf("%s is said to cover %s, but does not match %s", a, b, path)
+		}
+		again, err := Parse(q.Canonical(""))
+		if err != nil || again.Match(path) != q.Match(path) {
+			t.Fatalf("%s is written as %s: %v", b, q.Canonical(""), err)
+		}
+	})
+}
+
+func parse(t *testing.T, text string) Pattern {
+	t.Helper()
+	p, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

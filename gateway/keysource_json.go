@@ -1,0 +1,195 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxKeyBody is the size in bytes of the largest body in which a key is looked for.
+const MaxKeyBody = 64 << 10
+
+// ErrBodyOfKey says that a body in which a key is looked for has more than
+// [MaxKeyBody] bytes. It wraps [ErrBadKey].
+var ErrBodyOfKey = fmt.Errorf("%w: the body has more than %d bytes", ErrBadKey, MaxKeyBody)
+
+// ReadKeyBody reads a body in which a key is looked for. Its error wraps [ErrBadKey].
+func ReadKeyBody(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, MaxKeyBody+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: the body did not arrive: %w", ErrBadKey, err)
+	case len(body) > MaxKeyBody:
+		return nil, ErrBodyOfKey
+	}
+	return body, nil
+}
+
+// maxExact is the largest integer of JSON that every app reads as the same: many take
+// numbers for floats (RFC 8259, section 6).
+const maxExact = 1<<53 - 1
+
+// parsePointer reads a JSON Pointer (RFC 6901) to something inside of a document.
+func parsePointer(text string) ([]string, error) {
+	if !strings.HasPrefix(text, "/") {
+		return nil, errors.New("a JSON Pointer begins with a slash, such as /order/id")
+	}
+	tokens := strings.Split(text[1:], "/")
+	for i, t := range tokens {
+		if rest := strings.NewReplacer("~0", "", "~1", "").Replace(t); strings.Contains(rest, "~") {
+			return nil, errors.New("in a JSON Pointer ~ is written ~0, and / within a name ~1")
+		}
+		tokens[i] = strings.ReplaceAll(strings.ReplaceAll(t, "~1", "/"), "~0", "~")
+	}
+	return tokens, nil
+}
+
+// keyFromBody returns what the pointer leads to in the request's body. It refuses
+// what two readers of JSON may understand in two ways: a client could have its
+// request run under one key, and the app work on another.
+func (s *KeySource) keyFromBody(r Keyed) (string, error) {
+	body, err := r.KeyBody()
+	if err != nil || len(body) == 0 {
+		return "", err
+	}
+	switch {
+	case !isJSON(r.KeyHeader("Content-Type")):
+		return "", fmt.Errorf("%w: the body's Content-Type is not application/json", ErrBadKey)
+	case len(r.KeyHeader("Content-Encoding")) > 0:
+		return "", fmt.Errorf("%w: the body has a Content-Encoding", ErrBadKey)
+	case !utf8.Valid(body) || !json.Valid(body):
+		return "", fmt.Errorf("%w: the body is not JSON in UTF-8", ErrBadKey)
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	return lookUp(d, s.pointer)
+}
+
+func isJSON(contentType []string) bool {
+	if len(contentType) != 1 {
+		return false
+	}
+	kind, _, err := mime.ParseMediaType(contentType[0])
+	return err == nil && (kind == "application/json" || strings.HasPrefix(kind, "application/") && strings.HasSuffix(kind, "+json"))
+}
+
+// lookUp reads a value, which is well formed, and returns the key to which the
+// pointer leads in it, "" if there is nothing or null.
+func lookUp(d *json.Decoder, pointer []string) (string, error) {
+	token, err := d.Token()
+	if err != nil {
+		return "", err
+	}
+	begin, nested := token.(json.Delim)
+	switch {
+	case len(pointer) == 0 && !nested:
+		return scalarKey(token)
+	case len(pointer) == 0:
+		return "", errKeyForm
+	case !nested:
+		return "", nil
+	case begin == '{':
+		return lookUpMember(d, pointer)
+	default:
+		return lookUpElement(d, pointer)
+	}
+}
+
+// lookUpMember reads the rest of an object. Names that differ in case count as one,
+// since some readers of JSON find either.
+func lookUpMember(d *json.Decoder, pointer []string) (key string, err error) {
+	found := false
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return "", err
+		}
+		name, _ := token.(string)
+		if !strings.EqualFold(name, pointer[0]) {
+			if err := skip(d); err != nil {
+				return "", err
+			}
+			continue
+		}
+		if found || name != pointer[0] {
+			return "", fmt.Errorf("%w: the body has %q more than once, or in another case", ErrBadKey, pointer[0])
+		}
+		found = true
+		if key, err = lookUp(d, pointer[1:]); err != nil {
+			return "", err
+		}
+	}
+	_, err = d.Token()
+	return key, err
+}
+
+// lookUpElement reads the rest of an array.
+func lookUpElement(d *json.Decoder, pointer []string) (key string, err error) {
+	index, err := strconv.Atoi(pointer[0])
+	if err != nil || strconv.Itoa(index) != pointer[0] {
+		index = -1 // no array has it
+	}
+	for i := 0; d.More(); i++ {
+		if i != index {
+			err = skip(d)
+		} else {
+			key, err = lookUp(d, pointer[1:])
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	_, err = d.Token()
+	return key, err
+}
+
+// errKeyForm is the error of a value that is no key.
+var errKeyForm = fmt.Errorf("%w: in the body it is neither a string nor an integer of at most 2^53-1", ErrBadKey)
+
+// scalarKey returns a string as it is, and an integer in canonical decimal.
+func scalarKey(token json.Token) (string, error) {
+	switch v := token.(type) {
+	case nil:
+		return "", nil
+	case string:
+		return v, nil
+	case json.Number:
+		n, err := strconv.ParseInt(string(v), 10, 64)
+		if err == nil && strconv.FormatInt(n, 10) == string(v) && -maxExact <= n && n <= maxExact {
+			return string(v), nil
+		}
+	}
+	return "", errKeyForm
+}
+
+// skip reads a value.
+func skip(d *json.Decoder) error {
+	token, err := d.Token()
+	if _, nested := token.(json.Delim); nested && err == nil {
+		return skipRest(d)
+	}
+	return err
+}
+
+// skipRest reads the rest of an object or an array.
+func skipRest(d *json.Decoder) error {
+	for depth := 1; depth > 0; {
+		token, err := d.Token()
+		if err != nil {
+			return err
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+	return nil
+}

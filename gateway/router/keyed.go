@@ -1,0 +1,65 @@
+package router
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// netRequest is a request of net/http as key sources see it.
+type netRequest struct {
+	*http.Request
+	writer *clientWriter
+	pace   *pacedBody // of a body that has the key
+}
+
+// KeyHeader implements [gateway.Keyed].
+func (r *netRequest) KeyHeader(name string) []string { return r.Header[name] }
+
+// KeyQuery implements [gateway.Keyed].
+func (r *netRequest) KeyQuery() string { return r.URL.RawQuery }
+
+// KeyPath implements [gateway.Keyed].
+func (r *netRequest) KeyPath() string { return r.URL.EscapedPath() }
+
+// KeyHost implements [gateway.Keyed].
+func (r *netRequest) KeyHost() string { return r.Host }
+
+// KeyClient implements [gateway.Keyed].
+func (r *netRequest) KeyClient() string {
+	return r.writer.source.keyClient(r.writer.router, r.Header[forwardedFor])
+}
+
+// KeyBody implements [gateway.Keyed]. It waits for the client as for any body.
+func (r *netRequest) KeyBody() ([]byte, error) {
+	switch {
+	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
+		return nil, nil
+	case r.ContentLength > gateway.MaxKeyBody:
+		return nil, gateway.ErrBodyOfKey
+	}
+	var read bytes.Buffer
+	r.pace = newPacedBody(r.Request, r.writer.control, r.writer.router)
+	body, err := gateway.ReadKeyBody(io.TeeReader(r.pace, &read))
+	if err != nil && !errors.Is(err, gateway.ErrBodyOfKey) {
+		return nil, errors.Join(errClientBody, err)
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(&read, r.Body), r.Body}
+	return body, err
+}
+
+// keyClient returns the client's address as a key: that of the connection, or what
+// trusted proxies have said in fields of the name forwardedFor.
+func (s *source) keyClient(rt *Router, forwarded []string) string {
+	if !s.trusted {
+		return addrOf(s.addr)
+	}
+	return strings.Clone(s.origin(rt, strings.Join(append(forwarded[:len(forwarded):len(forwarded)], addrOf(s.addr)), ",")))
+}
