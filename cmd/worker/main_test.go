@@ -51,6 +51,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--lock-file /nonexistent/dir/lock", 2, "--lock-file"},
 		{"--partitions 0", 2, "--partitions"},
 		{"--queue 0", 2, "--queue"},
+		{"--config main_test.go", 2, "this is not YAML"},
 		{"--queue-per-key many", 2, "--queue-per-key"},
 		{"--app-connections 0", 2, "--app-connections"},
 		{"--max-connections -1", 2, "--max-connections"},

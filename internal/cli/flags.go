@@ -33,14 +33,15 @@ func Usagef(format string, args ...any) error {
 }
 
 // Flags is a command's set of flags. Each is defined once, with a variable
-// that takes its default, its environment variable's value or the argument's,
-// whichever comes last in this order.
+// that takes its default, the value in a file of settings, its environment variable's or
+// the argument's, whichever comes last in this order.
 type Flags struct {
 	name   string
 	about  string
 	set    *flag.FlagSet
 	groups []group
-	group  int // the index of the group that flags are defined in
+	group  int    // the index of the group that flags are defined in
+	file   string // of settings; "" for none
 }
 
 type group struct {
@@ -133,8 +134,8 @@ func (f *Flags) List(p *[]string, name, separators string, def []string, usage s
 	f.Var(&list{p: p, separators: separators}, name, usage)
 }
 
-// Parse reads the environment and then the arguments, in which it accepts
-// flags only. For --help and --version it writes what is asked for to w and
+// Parse reads the file of settings, if there is one, the environment, and then the
+// arguments, in which it accepts flags only. For --help and --version it writes what is asked for to w and
 // returns [flag.ErrHelp]; any other error is a [UsageError].
 func (f *Flags) Parse(args []string, w io.Writer) error {
 	if slices.ContainsFunc(args, isHelp) {
@@ -148,17 +149,22 @@ func (f *Flags) Parse(args []string, w io.Writer) error {
 	if err := f.checkEnvironment(os.Environ()); err != nil {
 		return err
 	}
+	settings, err := f.fromArgs(args)
+	if err != nil {
+		return err
+	}
+	if err := f.fromFile(settings); err != nil {
+		return err
+	}
 	for _, name := range f.own() {
 		if err := f.fromEnv(name); err != nil {
 			return err
 		}
 	}
-	for len(args) > 0 {
-		rest, err := f.fromArgs(args)
-		if err != nil {
-			return err
+	for _, s := range settings {
+		if err := f.set.Lookup(s.name).Value.Set(s.value); err != nil {
+			return Usagef("--%s: %v", s.name, err)
 		}
-		args = rest
 	}
 	return nil
 }
@@ -189,32 +195,44 @@ func (f *Flags) fromEnv(name string) error {
 	return nil
 }
 
-// fromArgs sets the flag at the head of args and returns what follows it.
-func (f *Flags) fromArgs(args []string) ([]string, error) {
+// setting is a flag in the arguments and its value.
+type setting struct{ name, value string }
+
+// fromArgs returns the flags that the arguments set, in their order.
+func (f *Flags) fromArgs(args []string) (settings []setting, err error) {
+	for len(args) > 0 {
+		var s setting
+		if s, args, err = f.nextArg(args); err != nil {
+			return nil, err
+		}
+		settings = append(settings, s)
+	}
+	return settings, nil
+}
+
+// nextArg returns the flag at the head of args and what follows it.
+func (f *Flags) nextArg(args []string) (s setting, rest []string, err error) {
 	head, rest := args[0], args[1:]
 	name, dashed := strings.CutPrefix(head, "-")
 	if !dashed || name == "" || head == "--" {
-		return nil, Usagef("unexpected argument %q (%s --help lists the flags)", head, f.name)
+		return s, nil, Usagef("unexpected argument %q (%s --help lists the flags)", head, f.name)
 	}
 	name = strings.TrimPrefix(name, "-")
 	name, value, hasValue := strings.Cut(name, "=")
 	def := f.set.Lookup(name)
 	if def == nil {
-		return nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest(name, f.own()), f.name)
+		return s, nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest(name, f.own()), f.name)
 	}
 	if _, isBool := def.Value.(*flagValue[bool]); isBool && !hasValue {
 		value, hasValue = "true", true
 	}
 	if !hasValue {
 		if len(rest) == 0 {
-			return nil, Usagef("--%s needs a value", name)
+			return s, nil, Usagef("--%s needs a value", name)
 		}
 		value, rest = rest[0], rest[1:]
 	}
-	if err := def.Value.Set(value); err != nil {
-		return nil, Usagef("--%s: %v", name, err)
-	}
-	return rest, nil
+	return setting{name, value}, rest, nil
 }
 
 // helpWidth is the length of a line of help in characters.
@@ -224,6 +242,9 @@ func (f *Flags) help(w io.Writer) {
 	fmt.Fprintf(w, "Usage: %s [flags]\n\n%s\n\n", f.name, strings.TrimSpace(f.about))
 	fmt.Fprintf(w, "Each flag can be set by an environment variable too: %s and its name, as %s for\n", envPrefix, EnvName("log-level"))
 	fmt.Fprintf(w, "--log-level. Where both are given, the flag counts. --version prints the version.\n")
+	if f.set.Lookup(fileFlag) != nil {
+		fmt.Fprintf(w, "Flags may also stand in a file in YAML, see --config, which counts least.\n")
+	}
 	for _, g := range f.groups {
 		fmt.Fprintf(w, "\n%s:\n", g.title)
 		for _, name := range g.names {

@@ -4,6 +4,20 @@ package main
 func settingsMutations() []mutation {
 	return []mutation{
 		{
+			rule: "a name in a file of settings that is no flag of the program is refused",
+			file: "internal/cli/file.go",
+			old:  "	case def == nil:\n		return fmt.Errorf(",
+			new:  "	case def == nil:\n		_ = fmt.Errorf(",
+			test: "./internal/cli -run ^TestFileErrors$",
+		},
+		{
+			rule: "the environment counts before a file of settings",
+			file: "internal/cli/flags.go",
+			old:  "	for _, name := range f.own() {\n		if err := f.fromEnv(name); err != nil {\n			return err\n		}\n	}\n",
+			new:  "	for _, name := range f.own() {\n		if err := f.fromEnv(name); err != nil {\n			return err\n		}\n	}\n	if err := f.fromFile(settings); err != nil {\n		return err\n	}\n",
+			test: "./internal/cli -run ^TestFlagBeforeEnvironmentBeforeFile$",
+		},
+		{
 			rule: "a worker that joins begins nothing while active ones use another store",
 			file: "gateway/worker/agreement.go",
 			old:  `len(refused) > 0 && !l.confirmed`,
