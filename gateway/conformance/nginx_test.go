@@ -56,17 +56,8 @@ http {
 		_ = cmd.Process.Signal(syscall.SIGQUIT)
 		_ = cmd.Wait()
 	})
-	for end := time.Now().Add(settled); ; {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-			return addr
-		}
-		if time.Now().After(end) {
-			t.Fatalf("nginx does not listen: %v", err)
-		}
-		time.Sleep(10 * time.Millisecond) // for the process, which has no other sign
-	}
+	waitFor(t, addr)
+	return addr
 }
 
 // TestNginxInFront has nginx pass requests on to the router over connections that
