@@ -43,8 +43,8 @@ func TestAllocs(t *testing.T) {
 
 // handOver is one caller that holds a key and one that gets it from the first.
 func handOver(t *testing.T, table *Table) {
-	token, _, _ := table.enter("k", nil)
-	_, w, _ := table.enter("k", nil)
+	token, _, _ := table.enter("k", nil, Wait{})
+	_, w, _ := table.enter("k", nil, Wait{})
 	table.Unlock("k", token)
 	<-w.woken
 	token, err := table.settle(w, nil)
@@ -57,8 +57,8 @@ func handOver(t *testing.T, table *Table) {
 // giveUp is one caller that holds a key and one that waits until its context
 // ends.
 func giveUp(table *Table) {
-	token, _, _ := table.enter("k", nil)
-	_, w, _ := table.enter("k", nil)
+	token, _, _ := table.enter("k", nil, Wait{})
+	_, w, _ := table.enter("k", nil, Wait{})
 	_, _ = table.settle(w, context.Canceled)
 	table.Unlock("k", token)
 }
@@ -69,10 +69,10 @@ func TestIdleSize(t *testing.T) {
 		t.Errorf("a table takes %d bytes", size)
 	}
 	table := Table{Queue: new(Queue)}
-	token, _, _ := table.enter("k", nil)
+	token, _, _ := table.enter("k", nil, Wait{})
 	var waiters []*waiter
 	for range 100 {
-		_, w, _ := table.enter("k", nil)
+		_, w, _ := table.enter("k", nil, Wait{})
 		waiters = append(waiters, w)
 	}
 	table.Unlock("k", token)
@@ -82,7 +82,7 @@ func TestIdleSize(t *testing.T) {
 		table.Unlock("k", token)
 	}
 	for i := range 100 {
-		_, _, _ = table.enter(fmt.Sprint(i), nil)
+		_, _, _ = table.enter(fmt.Sprint(i), nil, Wait{})
 	}
 	for _, held := range table.Close() {
 		table.Unlock(held.Key, held.Token)

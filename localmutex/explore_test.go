@@ -235,7 +235,7 @@ func (w *world) enter(c *caller) {
 	if c.item != nil {
 		c.item.w.state.Store(waiting)
 	}
-	token, waiter, err := w.table.enter(c.key, c.item)
+	token, waiter, err := w.table.enter(c.key, c.item, Wait{})
 	switch {
 	case err != nil:
 		c.phase = "ended"

@@ -18,6 +18,10 @@ type Item struct {
 	// must not be changed while LockItem waits.
 	Value any
 
+	// Wait is how LockItem waits, where that differs from what the table's Queue
+	// says. It must not be changed while LockItem waits.
+	Wait Wait
+
 	w waiter
 }
 
@@ -57,7 +61,7 @@ func (i *Item) wait() *waiter {
 // still, until it calls [Item.Finish].
 func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int64, err error) {
 	item.w.state.Store(waiting)
-	return t.lock(ctx, key, item)
+	return t.lock(ctx, key, item, item.Wait)
 }
 
 // Take takes along what waits for key behind the execution that holds it with

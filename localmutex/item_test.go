@@ -111,7 +111,7 @@ func TestListedTakesNothing(t *testing.T) {
 	table.Close()
 	table.Open(10, 0, nil)
 	var item Item
-	_, w, err := table.enter("k", &item)
+	_, w, err := table.enter("k", &item, Wait{})
 	if w == nil {
 		t.Fatalf("the key is free: %v", err)
 	}
@@ -134,8 +134,8 @@ func TestItemIsUsedAgain(t *testing.T) {
 	)
 	take := func(*Item) (take, more bool) { return true, true }
 	taken := func() {
-		token, _, _ := table.enter("k", nil)
-		_, w, _ := table.enter("k", &item)
+		token, _, _ := table.enter("k", nil, Wait{})
+		_, w, _ := table.enter("k", &item, Wait{})
 		table.Take("k", token, take)
 		table.Unlock("k", token)
 		item.Finish()
@@ -146,8 +146,8 @@ func TestItemIsUsedAgain(t *testing.T) {
 		item.w.state.Store(waiting)
 	}
 	granted := func() {
-		token, _, _ := table.enter("k", nil)
-		_, w, _ := table.enter("k", &item)
+		token, _, _ := table.enter("k", nil, Wait{})
+		_, w, _ := table.enter("k", &item, Wait{})
 		table.Unlock("k", token)
 		<-w.woken
 		token, err := table.settle(w, nil)
@@ -160,9 +160,9 @@ func TestItemIsUsedAgain(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { taken(); granted() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	token, _, _ := table.enter("k", nil)
+	token, _, _ := table.enter("k", nil, Wait{})
 	for range 2 * maxSpares {
-		_, w, _ := table.enter("k", nil)
+		_, w, _ := table.enter("k", nil, Wait{})
 		if w == &item.w {
 			t.Fatal("a caller of Lock waits with the item's waiter")
 		}
@@ -182,8 +182,8 @@ func TestGather(t *testing.T) {
 		"enough wait already":     {before: 2, n: 2, goesOn: true},
 		"enough have come":        {before: 1, n: 2, come: item, goesOn: true},
 		"one more is to come":     {before: 1, n: 3, come: item},
-		"a Lock waits":            {n: 3, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("k", nil) }, goesOn: true},
-		"one for another key":     {n: 1, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("other", nil) }},
+		"a Lock waits":            {n: 3, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("k", nil, Wait{}) }, goesOn: true},
+		"one for another key":     {n: 1, come: func(_ *testing.T, table *Table, _ int64) { _, _, _ = table.enter("other", nil, Wait{}) }},
 		"the table is closed":     {n: 3, come: func(_ *testing.T, table *Table, _ int64) { table.Close() }, goesOn: true},
 		"the execution has ended": {n: 3, come: func(_ *testing.T, table *Table, token int64) { table.Unlock("k", token) }, goesOn: true},
 		"it gathers anew":         {n: 3, come: func(_ *testing.T, table *Table, token int64) { table.Gather("k", token, 5) }, goesOn: true},
@@ -215,7 +215,7 @@ func TestGather(t *testing.T) {
 func TestGatherBehindLock(t *testing.T) {
 	table := Table{Queue: new(Queue)}
 	token, _ := table.TryLock("k")
-	_, _, _ = table.enter("k", nil)
+	_, _, _ = table.enter("k", nil, Wait{})
 	item(t, &table, token)
 	select {
 	case <-table.Gather("k", token, 3):
@@ -226,7 +226,7 @@ func TestGatherBehindLock(t *testing.T) {
 
 // item has one more item wait for the key k.
 func item(t *testing.T, table *Table, _ int64) {
-	if _, w, err := table.enter("k", new(Item)); w == nil {
+	if _, w, err := table.enter("k", new(Item), Wait{}); w == nil {
 		t.Fatal(err)
 	}
 }

@@ -102,8 +102,8 @@ func TestMaxWaitOfItems(t *testing.T) {
 func TestMaxWaitPassesAGrantOn(t *testing.T) {
 	var table Table
 	token, _ := table.TryLock("k")
-	_, first, _ := table.enter("k", nil)
-	_, second, _ := table.enter("k", nil)
+	_, first, _ := table.enter("k", nil, Wait{})
+	_, second, _ := table.enter("k", nil, Wait{})
 	table.Unlock("k", token)
 	if !table.giveUp(first) {
 		t.Fatal("it did not wait")
@@ -112,4 +112,64 @@ func TestMaxWaitPassesAGrantOn(t *testing.T) {
 		t.Errorf("the next: %d, %v", token, err)
 	}
 	table.Unlock("k", 3)
+}
+
+// TestWaitOfACaller: a caller's own bounds stand in place of the queue's, whether
+// they are wider or narrower, and only for that caller.
+func TestWaitOfACaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := Table{Queue: &Queue{PerKey: 2, MaxWait: 5 * time.Second}}
+		token, _ := table.TryLock("k")
+		type outcome struct {
+			name string
+			err  error
+			took time.Duration
+		}
+		ended := make(chan outcome, 10)
+		ask := func(name string, lock func() error) {
+			go func() {
+				began := time.Now()
+				err := lock()
+				ended <- outcome{name, err, time.Since(began)}
+			}()
+			synctest.Wait()
+		}
+		locked := func(how Wait) func() error {
+			return func() error {
+				_, err := table.LockWait(t.Context(), "k", how)
+				return err
+			}
+		}
+		expect := func(want outcome) {
+			t.Helper()
+			if got := <-ended; got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		}
+		ask("short", locked(Wait{MaxWait: time.Second}))
+		ask("few", locked(Wait{PerKey: 1}))
+		expect(outcome{"few", ErrQueueFull, 0})
+		ask("usual", locked(Wait{}))
+		ask("full", locked(Wait{}))
+		expect(outcome{"full", ErrQueueFull, 0})
+		ask("many", locked(Wait{PerKey: 4}))
+		item := Item{Wait: Wait{PerKey: 4, MaxWait: 10 * time.Second}}
+		ask("item", func() error {
+			_, err := table.LockItem(t.Context(), "k", &item)
+			return err
+		})
+		expect(outcome{"short", ErrWaited, time.Second})
+		for range 2 { // "usual" and "many", in any order
+			if got := <-ended; got.err != ErrWaited || got.took != 5*time.Second {
+				t.Errorf("%+v", got)
+			}
+		}
+		expect(outcome{"item", ErrWaited, 10 * time.Second})
+		for _, how := range []Wait{{PerKey: -1}, {MaxWait: -1}} {
+			if _, err := table.LockWait(t.Context(), "k", how); err == nil || errors.Is(err, ErrQueueFull) {
+				t.Errorf("%+v: %v", how, err)
+			}
+		}
+		table.Unlock("k", token)
+	})
 }

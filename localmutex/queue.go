@@ -31,13 +31,20 @@ type Queue struct {
 // Waiting returns how many callers wait now.
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 
+// Wait is how one caller waits, where that differs from what the table's [Queue] says.
+// With a negative field it may not wait.
+type Wait struct {
+	PerKey  int           // the caller waits only if fewer do for its key; 0 means Queue.PerKey
+	MaxWait time.Duration // 0 means Queue.MaxWait
+}
+
 // join counts one more waiter for a key that has perKey of them. It returns
 // ErrQueueFull if that is too many.
-func (q *Queue) join(perKey int) error {
-	if q.PerKey < 0 || q.Total < 0 || q.MaxWait < 0 {
-		return fmt.Errorf("localmutex: Queue has PerKey %d, Total %d and MaxWait %v, want 0 or more", q.PerKey, q.Total, q.MaxWait)
+func (q *Queue) join(perKey int, how Wait) error {
+	if min(q.PerKey, q.Total, how.PerKey) < 0 || min(q.MaxWait, how.MaxWait) < 0 {
+		return fmt.Errorf("localmutex: Queue has PerKey %d, Total %d and MaxWait %v, and Wait has PerKey %d and MaxWait %v, want 0 or more", q.PerKey, q.Total, q.MaxWait, how.PerKey, how.MaxWait)
 	}
-	if perKey >= cmp.Or(q.PerKey, DefaultPerKey) {
+	if perKey >= cmp.Or(how.PerKey, q.PerKey, DefaultPerKey) {
 		return ErrQueueFull
 	}
 	for {

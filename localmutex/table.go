@@ -70,19 +70,24 @@ type Table struct {
 // callers wait, and [ErrWaited] after the Queue's MaxWait. While the table has no token left, callers wait for
 // [Table.Advance].
 func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
-	return t.lock(ctx, key, nil)
+	return t.lock(ctx, key, nil, Wait{})
 }
 
-// lock is Lock, with an item if it is not nil.
-func (t *Table) lock(ctx context.Context, key string, item *Item) (token int64, err error) {
+// LockWait is Lock for a caller that waits in its own way.
+func (t *Table) LockWait(ctx context.Context, key string, how Wait) (token int64, err error) {
+	return t.lock(ctx, key, nil, how)
+}
+
+// lock is LockWait, with an item if it is not nil.
+func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (token int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	token, w, err := t.enter(key, item)
+	token, w, err := t.enter(key, item, how)
 	if w == nil {
 		return token, err
 	}
-	done, limit := ctx.Done(), w.limit(t.Queue.MaxWait)
+	done, limit := ctx.Done(), w.limit(cmp.Or(how.MaxWait, t.Queue.MaxWait))
 	for {
 		select {
 		case <-w.woken:
@@ -226,21 +231,21 @@ func (t *Table) Len() int {
 }
 
 // enter grants key at once, or queues a waiter for it, or fails.
-func (t *Table) enter(key string, item *Item) (token int64, w *waiter, err error) {
+func (t *Table) enter(key string, item *Item, how Wait) (token int64, w *waiter, err error) {
 	t.mu.Lock()
 	if t.closed {
 		err = ErrClosed
 	} else if e := t.keys.find(key); e == nil && !t.exhaustedLocked() {
 		token = t.grantLocked(t.keys.add(key))
 	} else {
-		w, err = t.enqueueLocked(e, key, item)
+		w, err = t.enqueueLocked(e, key, item, how)
 	}
 	t.mu.Unlock()
 	return token, w, err
 }
 
 // enqueueLocked queues a waiter for key, whose entry is e if it has one.
-func (t *Table) enqueueLocked(e *entry, key string, item *Item) (*waiter, error) {
+func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*waiter, error) {
 	if t.Queue == nil {
 		t.Queue = new(Queue)
 	}
@@ -248,7 +253,7 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item) (*waiter, error)
 	if e != nil {
 		queued = int(e.waiters)
 	}
-	if err := t.Queue.join(queued); err != nil {
+	if err := t.Queue.join(queued, how); err != nil {
 		return nil, err
 	}
 	if e == nil {

@@ -407,7 +407,7 @@ func TestQueueDefaults(t *testing.T) {
 		for _, n := range []struct{ perKey, total int }{{0, 0}, {test.perKey, 1}, {1, test.total}, {test.perKey + 1, 1}, {1, test.total + 1}} {
 			q.waiting.Store(int64(n.total - 1))
 			want := n.perKey <= test.perKey && n.total <= test.total || test.perKey == math.MaxInt32
-			if got := q.join(n.perKey-1) == nil; got != want {
+			if got := q.join(n.perKey-1, Wait{}) == nil; got != want {
 				t.Errorf("%d, %d: waiter %d of a key and %d in all: let in %v, want %v", q.PerKey, q.Total, n.perKey, n.total, got, want)
 			}
 		}
