@@ -23,4 +23,7 @@ var (
 	// ErrOwnershipLost is the cause with which an execution's context is
 	// cancelled when its worker can no longer be sure to own the key.
 	ErrOwnershipLost = errors.New("gateway: ownership lost")
+	// ErrTimeout is the cause with which the context of a request's execution is
+	// cancelled that has held its key for as long as it may.
+	ErrTimeout = errors.New("gateway: the execution has taken as long as it may")
 )

@@ -32,6 +32,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.advertise, "advertise", "", "host or host:port `address` at which routers reach it, if it is not --listen")
 	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port or unix:///path; without it the demo app answers")
 	f.Int(&o.config.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
+	f.Duration(&o.config.Timeout, "timeout", defaults.Timeout, time.Millisecond, "`time` that an execution of a request may take, from the moment at which it gets its key; then its client gets 504, and with --upstream the connection to the app is given up")
 	f.Duration(&o.config.AbandonedTimeout, "abandoned-timeout", defaults.AbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
 	f.String(&o.config.Batch, "batch", "", "`path` of the app of --upstream, such as /batch, to which the POST requests with JSON that wait for one key are sent together, as an array (docs/batch.md). Default: each by itself")
 	f.Int(&o.config.Batches.MaxItems, "batch-max", 256, 1, "`number` of requests that are sent to --batch together")

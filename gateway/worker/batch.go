@@ -125,6 +125,9 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 	x, err := b.worker.admit(ctx, key, how)
 	leads := x.run != nil
 	if leads {
+		if !how.call {
+			x.bound(b.worker.timeoutOf())
+		}
 		if chain := innermost(ctx); chain != nil && x.run.outer == nil {
 			var end func()
 			ctx, end = b.worker.graph.wait(ctx, chain, b.worker, key)

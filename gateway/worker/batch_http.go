@@ -83,6 +83,7 @@ type submitHandler struct {
 }
 
 func newSubmitHandler(w *Worker, submit func(http.ResponseWriter, *http.Request, string, asking) (func(http.ResponseWriter), error)) *submitHandler {
+	w.watch()
 	w.batches.Store(true)
 	return &submitHandler{keyedHandler{worker: w}, submit}
 }

@@ -118,6 +118,8 @@ func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string
 // refuseBatched answers a request whose batch the app has not answered.
 func refuseBatched(rw http.ResponseWriter, err error) {
 	switch {
+	case errors.Is(err, ErrTimeout):
+		refuseLate(rw)
 	case errors.Is(err, hop1.ErrFull):
 		rw.Header().Set("Retry-After", "1")
 		http.Error(rw, "worker: the app has as many requests as it may have, try again", http.StatusServiceUnavailable)

@@ -23,6 +23,8 @@ type runContext struct {
 	outer   *runContext     // whose key it is, if the execution runs within that one's
 	flight  *flight         // whose function the execution runs, or nil
 	born    uint64          // order among the contexts of the worker
+	began   time.Duration   // since the worker's start; set if there is a timeout
+	timeout time.Duration   // how long the execution may take; 0 for no bound
 
 	mu     sync.Mutex // guards what follows
 	ended  bool
@@ -34,7 +36,16 @@ type runContext struct {
 type runContextKey struct{}
 
 // Deadline implements [context.Context].
-func (c *runContext) Deadline() (time.Time, bool) { return c.parent.Deadline() }
+func (c *runContext) Deadline() (time.Time, bool) {
+	deadline, ok := c.parent.Deadline()
+	if c.timeout == 0 {
+		return deadline, ok
+	}
+	if end := c.part.worker.base.Add(c.began + c.timeout); !ok || end.Before(deadline) {
+		return end, true
+	}
+	return deadline, true
+}
 
 // Done implements [context.Context].
 func (c *runContext) Done() <-chan struct{} { return c.make().Done() }
@@ -65,7 +76,7 @@ func (c *runContext) settled() context.Context {
 	c.mu.Lock()
 	inner, ended := c.inner, c.ended
 	c.mu.Unlock()
-	if inner == nil && (ended || c.part.cancels.Load() != c.cancels) {
+	if inner == nil && (ended || c.part.cancels.Load() != c.cancels || c.late()) {
 		return c.make()
 	}
 	return inner
@@ -82,6 +93,8 @@ func (c *runContext) make() context.Context {
 			c.cancel(nil)
 		case !c.part.track(c):
 			c.cancel(ErrOwnershipLost)
+		case c.late():
+			c.cancel(ErrTimeout)
 		}
 	}
 	return c.inner

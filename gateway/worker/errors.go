@@ -14,6 +14,9 @@ var (
 	// ErrOwnershipLost is the cause with which an execution's context is
 	// cancelled when this worker can no longer be sure to own the key.
 	ErrOwnershipLost = gateway.ErrOwnershipLost
+	// ErrTimeout is the cause with which the context of a request's execution is
+	// cancelled when it has taken Config.Timeout.
+	ErrTimeout = gateway.ErrTimeout
 	// ErrUnavailable means that this worker admits nothing at the moment,
 	// because its session is not confirmed, it shuts down, or nobody serves the
 	// key yet: see [UnownedError].

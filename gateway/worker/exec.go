@@ -50,6 +50,7 @@ func (x Execution) Context() context.Context {
 		r.ctx = &runContext{
 			parent: r.parent, part: r.part, cancels: r.cancels, key: x.key, token: x.token,
 			outer: r.outer, flight: r.flight, born: r.part.worker.births.Add(1),
+			began: r.began, timeout: r.timeout,
 		}
 	}
 	return r.ctx
@@ -70,9 +71,11 @@ func (x Execution) detach() {
 type run struct {
 	part    *partition
 	parent  context.Context
-	cancels uint64      // part.cancels when the key was asked for
-	outer   *runContext // within which the execution runs, if it does not hold the key by itself
-	flight  *flight     // whose function it runs, or nil
+	cancels uint64        // part.cancels when the key was asked for
+	outer   *runContext   // within which the execution runs, if it does not hold the key by itself
+	flight  *flight       // whose function it runs, or nil
+	began   time.Duration // since the worker's start; set if there is a timeout
+	timeout time.Duration // how long the execution may take; 0 for no bound
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -85,18 +88,19 @@ func (r *run) ask(life uint64) bool {
 	return r.state.CompareAndSwap(life, life+1) || r.state.Load() == life+1
 }
 
-// end ends the execution of that life, and its context, if there is one. It
-// reports whether others run within it yet.
-func (r *run) end(life uint64) (busy bool) {
+// end ends the execution of that life, unless it has ended, which it reports. It
+// returns the execution's context, if it has one, for the caller to end.
+func (r *run) end(life uint64) (ctx *runContext, ok bool) {
 	if r.state.Load() == life && r.state.CompareAndSwap(life, life+2) {
-		return false
+		return nil, true
 	}
 	r.mu.Lock()
-	r.state.Store(life + 2)
-	ctx := r.ctx
-	r.ctx = nil
-	r.mu.Unlock()
-	return ctx.end()
+	defer r.mu.Unlock()
+	if !r.state.CompareAndSwap(life+1, life+2) {
+		return nil, false
+	}
+	ctx, r.ctx = r.ctx, nil
+	return ctx, true
 }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
@@ -299,12 +303,20 @@ func (p *partition) lockUntil(ctx context.Context, key string, limit time.Time) 
 	return token, err
 }
 
+// release ends x and frees its key, once: it may be called again.
 func (w *Worker) release(x Execution) {
-	r, p, outer := x.run, x.run.part, x.run.outer
-	busy := r.end(x.life)
-	r.parent, r.part, r.outer, r.flight = nil, nil, nil, nil
+	r := x.run
+	ctx, ok := r.end(x.life)
+	if !ok {
+		return
+	}
+	p, outer := r.part, r.outer
+	r.parent, r.part, r.outer, r.flight, r.timeout = nil, nil, nil, nil, 0
 	runs.Put(r)
-	if !busy {
+	if ctx == nil || !ctx.end() {
 		p.free(x.key, x.token, outer)
+	}
+	if ctx != nil {
+		ctx.noteEnd()
 	}
 }

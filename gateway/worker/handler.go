@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ import (
 // If next is an [http.ServeMux], a [BatchHandler] in it gets its requests without
 // their keys held.
 func (w *Worker) Handler(next http.Handler) http.Handler {
+	w.watch()
 	mux, _ := next.(*http.ServeMux)
 	return &keyedHandler{worker: w, next: next, mux: mux}
 }
@@ -68,6 +70,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	a := &appWriter{handler: h, held: x}
 	defer a.release()
+	x.bound(h.worker.timeoutOf())
 	if h.detach {
 		x.detach()
 	}
@@ -110,6 +113,7 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 		refuseLink(w, r, err)
 		return x, "", false
 	}
+	x.bound(h.worker.timeoutOf())
 	if h.detach {
 		x.detach()
 	}
@@ -245,9 +249,12 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		r.Body = &trailedBody{r.Body, r, rules}
 	}
 	a.handler.next.ServeHTTP(a, r)
-	if a.unsent != nil {
+	switch {
+	case a.unsent != nil:
 		a.refuse()
 		return
+	case !a.wrote && errors.Is(context.Cause(r.Context()), ErrTimeout):
+		refuseLate(a)
 	}
 	a.begin()
 	fields.CleanTrailers(a.Header())
@@ -326,7 +333,9 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if a.upgrade == "" {
 		return nil, nil, fmt.Errorf("worker: the request asks for no protocol of Config.Upgrades: %w", http.ErrNotSupported)
 	}
-	return http.NewResponseController(a.ResponseWriter).Hijack()
+	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	a.wrote = a.wrote || err == nil
+	return conn, buffered, err
 }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.

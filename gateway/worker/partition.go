@@ -73,22 +73,6 @@ func (p *partition) cancelRunning() {
 	}
 }
 
-// abandoned returns the contexts of executions whose clients left that long ago.
-func (p *partition) abandoned(now time.Time, timeout time.Duration) (list []*runContext) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c := range p.live {
-		switch {
-		case c.client == nil:
-		case !c.left.IsZero() && now.Sub(c.left) >= timeout:
-			list = append(list, c)
-		case c.left.IsZero() && c.client.Err() != nil:
-			c.left = now
-		}
-	}
-	return list
-}
-
 // free frees key when an execution and those that ran within it have ended. If it
 // ran within another one itself, that goes on to hold key.
 func (p *partition) free(key string, token int64, outer *runContext) {

@@ -50,6 +50,7 @@ func TestNegativeSettings(t *testing.T) {
 		"StreamsPerLink is -1":   {StreamsPerLink: -1},
 		"AppConnections is -1":   {AppConnections: -1},
 		"MaxConnections is -1":   {MaxConnections: -1},
+		"Timeout is -1":          {Timeout: -1},
 		"AbandonedTimeout is -1": {AbandonedTimeout: -1},
 	} {
 		cfg.Members = kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))

@@ -86,7 +86,7 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 		},
 		ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
 	}
-	w.watching.Do(func() { w.shell.ended.Go(w.cancelAbandoned) })
+	w.watch()
 	s.next = http.HandlerFunc(s.viaProxy)
 	return s
 }
@@ -184,6 +184,7 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			s.noAnswer(rw, r, err)
 		}))
+		_ = w.Flush() // before the connection to the app is given up, which may take a while
 		return nil
 	}
 	answerFromApp(w, e)
@@ -204,12 +205,13 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 // noAnswer answers a request to which the app has not. Where the app is, and what
 // went wrong there, is for the log only.
 func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
-	public := "worker: the app did not answer"
-	if cause := context.Cause(r.Context()); errors.Is(cause, ErrOwnershipLost) {
+	status, public := http.StatusBadGateway, "worker: the app did not answer"
+	switch cause := context.Cause(r.Context()); {
+	case errors.Is(cause, ErrOwnershipLost):
 		err, public = cause, ErrOwnershipLost.Error()
-	}
-	status := http.StatusBadGateway
-	if errors.Is(err, hop1.ErrFull) {
+	case errors.Is(cause, ErrTimeout):
+		err, status, public = cause, http.StatusGatewayTimeout, lateAnswer
+	case errors.Is(err, hop1.ErrFull):
 		status, public = http.StatusServiceUnavailable, "worker: the app has as many requests as it may have, try again"
 		rw.Header().Set("Retry-After", "1")
 	}
@@ -292,27 +294,4 @@ func (s *sidecar) overdue(ctx context.Context) {
 	x, _ := ctx.Value(runContextKey{}).(*runContext)
 	s.worker.cfg.Logger.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
 		"app", s.app, "key", x.key, "partition", x.part.number, "token", x.token, "waited", s.pool.Grace)
-}
-
-// errAbandoned is the cause with which an execution at an app is cancelled.
-var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Config.AbandonedTimeout)")
-
-// cancelAbandoned cancels the executions whose clients left AbandonedTimeout
-// ago, until the worker is closed. That nobody watches a single client costs
-// requests nothing.
-func (w *Worker) cancelAbandoned() {
-	tick := time.NewTicker(max(w.cfg.AbandonedTimeout/10, 1))
-	defer tick.Stop()
-	for {
-		select {
-		case <-w.shell.ctx.Done():
-			return
-		case now := <-tick.C:
-			for i := range w.parts {
-				for _, c := range w.parts[i].abandoned(now, w.cfg.AbandonedTimeout) {
-					c.cancel(errAbandoned)
-				}
-			}
-		}
-	}
 }

@@ -75,6 +75,7 @@ type stubbornApp struct {
 	memoryListener
 	answer  string        // to the first request, at once
 	chatter time.Duration // how often it writes on then; 0 for never
+	chat    string        // what it writes; default "x"
 	entered chan struct{} // receives when work begins
 	stop    chan struct{} // ends the work on the first request; closed by end
 	obeys   bool          // ends that work itself when its input ends
@@ -143,7 +144,7 @@ func (a *stubbornApp) insist(c net.Conn) {
 		case <-a.stop:
 			return
 		case <-time.After(every):
-			io.WriteString(c, "x")
+			io.WriteString(c, cmp.Or(a.chat, "x"))
 		}
 	}
 }
@@ -200,6 +201,7 @@ type sidecarSite struct {
 func startSidecar(t *testing.T, c *workertest.Cluster, app *stubbornApp, change ...func(*worker.Config)) *sidecarSite {
 	s := &sidecarSite{store: &goneStore{cutStore: cutStore{Store: c.Store}}, front: newMemoryListener(), logs: new(kit.Buffer)}
 	s.Worker = c.Start(append(change, func(cfg *worker.Config) {
+		cfg.Timeout = cmp.Or(cfg.Timeout, time.Hour)
 		cfg.Store, cfg.Logger = s.store, slog.New(slog.NewTextHandler(s.logs, nil))
 	})...)
 	server := s.NewServer(s.SidecarOver(app.dial))

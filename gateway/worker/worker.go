@@ -11,7 +11,8 @@
 // an app (batch_sidecar.go, in the JSON of batch_json.go). Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, and agreement.go sees that all members use one store. Below are context.go
-// and baggage.go, an execution's context and what travels with it; worker.go, with
+// and baggage.go, an execution's context and what travels with it; timeout.go, which
+// ends those that take too long; worker.go, with
 // the worker's settings; partition.go, what all keys of a partition share;
 // errors.go; and flights.go, which merges equal calls.
 package worker
@@ -172,6 +173,16 @@ type Config struct {
 	// of.
 	MaxConnections int
 
+	// Timeout bounds each execution of a request that [Worker.Handler] or
+	// [Worker.Sidecar] takes, from the moment at which it gets its key; not the
+	// calls of this program, such as [Worker.Do], which have their contexts. An
+	// execution that has taken it is cancelled with cause [ErrTimeout], which may be
+	// noticed a tenth of it later, or 0.1 s if that is less, and its client gets 504
+	// if it has no answer yet. Behind a sidecar the key is free when the app has
+	// closed the connection, or 0.15 TTL later. A handler that goes on without its
+	// context keeps the key. A stream that holds its key counts too. Default 1 min.
+	Timeout time.Duration
+
 	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
 	// with a request whose client has left, before its connection is given up
 	// and the key is free. It bounds for how long a stream of events that nobody
@@ -210,6 +221,7 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
 	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)
 	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
+	hop.Default(&err, "worker: Config.Timeout", &c.Timeout, time.Minute)
 	hop.Default(&err, "worker: Config.AbandonedTimeout", &c.AbandonedTimeout, time.Minute)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, err
@@ -238,7 +250,7 @@ type Worker struct {
 	batches  atomic.Bool // there is a handler of requests that are submitted to a batcher
 	slow     slowKeys
 	shell    *shell
-	watching sync.Once // starts cancelAbandoned
+	watching sync.Once // starts cancelOverdue
 	remote   remoteHolds
 
 	confirming func() // called between the two comparisons of confirm; nil but in tests

@@ -5,6 +5,7 @@ func sidecarMutations() []mutation {
 	const (
 		closes    = "./gateway/worker -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
 		grace     = "./gateway/worker -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
+		silent    = "./gateway/worker -run '^TestTrapSilentAppIsGivenUp$'"
 		abandoned = "./gateway/worker -run '^TestTrapAbandonedRequestsAreGivenUp$'"
 		leaves    = "./gateway/worker -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
 		waits     = "./gateway/worker -run ^TestTrapRequestsWaitForTheApp$"
@@ -118,17 +119,45 @@ func sidecarMutations() []mutation {
 		},
 		{
 			rule: "a request whose client has left is given up in the end",
-			file: "gateway/worker/partition.go",
+			file: "gateway/worker/timeout.go",
 			old:  "		case c.left.IsZero() && c.client.Err() != nil:\n			c.left = now\n",
 			new:  "",
 			test: abandoned,
 		},
 		{
 			rule: "a request whose client has left is given time",
-			file: "gateway/worker/partition.go",
-			old:  "now.Sub(c.left) >= timeout",
-			new:  "now.Sub(c.left) >= timeout/2",
+			file: "gateway/worker/timeout.go",
+			old:  "now.Sub(c.left) >= p.worker.cfg.AbandonedTimeout",
+			new:  "now.Sub(c.left) >= p.worker.cfg.AbandonedTimeout/2",
 			test: abandoned,
+		},
+		{
+			rule: "a request over the link that the app does not answer ends after Timeout",
+			file: "gateway/worker/handler.go",
+			old:  "	x.bound(h.worker.timeoutOf())\n	if h.detach {\n		x.detach()\n	}\n	return",
+			new:  "	if h.detach {\n		x.detach()\n	}\n	return",
+			test: silent,
+		},
+		{
+			rule: "a request over HTTP that the app does not answer ends after Timeout",
+			file: "gateway/worker/handler.go",
+			old:  "	x.bound(h.worker.timeoutOf())\n	if h.detach {\n		x.detach()\n	}\n	x.carry",
+			new:  "	if h.detach {\n		x.detach()\n	}\n	x.carry",
+			test: silent,
+		},
+		{
+			rule: "what has taken as long as it may is cancelled",
+			file: "gateway/worker/timeout.go",
+			old:  "			note(c, ErrTimeout)\n",
+			new:  "",
+			test: silent,
+		},
+		{
+			rule: "who only looks at his context sees that he has taken too long",
+			file: "gateway/worker/context.go",
+			old:  " || c.late()) {",
+			new:  ") {",
+			test: "./gateway/worker -run '^TestHandlerTimeout$'",
 		},
 		{
 			rule: "who ends his side of an upgraded connection has left",
@@ -161,8 +190,8 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a request for which the app has no connection left fails with 503",
 			file: "gateway/worker/sidecar.go",
-			old:  "	if errors.Is(err, hop1.ErrFull) {",
-			new:  "	if false {",
+			old:  "	case errors.Is(err, hop1.ErrFull):\n		status",
+			new:  "	case false:\n		status",
 			test: "./gateway/worker -run ^TestAppConnectionsAreBounded$",
 		},
 		{
