@@ -15,6 +15,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	_ "github.com/keyway-go/keyway"                // what the programs consist of,
+	_ "github.com/keyway-go/keyway/gateway/router" // so that go test runs anew
+	_ "github.com/keyway-go/keyway/internal/cli"   // when it changes
 )
 
 // bin is the directory of the programs under test and of those that test them.

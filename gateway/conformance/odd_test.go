@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the table of docs/conformance.md 
 
 // The table's place.
 const (
-	document   = "../../docs/conformance.md"
+	document   = "testdata/conformance.md" // the link lets go test see that it changes
 	tableBegin = "<!-- table of odd requests: go -C gateway/conformance test -run Odd -update -->\n"
 	tableEnd   = "<!-- end of the table -->\n"
 )
