@@ -211,12 +211,12 @@ func TestClientNestedCalls(t *testing.T) {
 	for path, want := range map[string]string{
 		a:                                   "end",
 		a + "/" + b:                         "200 end",
-		a + "/" + a:                         "508 worker: nested",
-		b + "/" + b:                         "508 worker: nested",
-		a + "/" + b + "/" + a:               "200 508 worker: nested",
-		b + "/" + a + "/" + b:               "200 508 worker: nested",
+		a + "/" + a:                         "508 the request would wait",
+		b + "/" + b:                         "508 the request would wait",
+		a + "/" + b + "/" + a:               "200 508 the request would wait",
+		b + "/" + a + "/" + b:               "200 508 the request would wait",
 		a + "/other1/other2":                "200 200 end",
-		a + "/other1/other2/" + b + "/" + a: "200 200 200 508 worker: nested",
+		a + "/other1/other2/" + b + "/" + a: "200 200 200 508 the request would wait",
 	} {
 		key, rest, _ := strings.Cut(path, "/")
 		for from := range clients {

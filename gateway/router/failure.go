@@ -3,54 +3,61 @@ package router
 import (
 	"context"
 	"errors"
-	"net/http"
 	"os"
 	"sync/atomic"
 
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // failed counts and logs err, for which a request has no worker's answer, and
-// returns what the client reads instead. late says that the client has sent too
-// little of the body for too long.
-func failed(ctx context.Context, rt *Router, partition int, method string, err error, late bool) answer {
+// returns what the client reads instead, which takes content as accept says. late
+// says that the client has sent too little of the body for too long.
+func failed(ctx context.Context, rt *Router, partition int, method string, accept []string, err error, late bool) answer {
 	c, uncounted := &rt.counters, new(atomic.Int64)
-	status, text, counter, warning := http.StatusBadGateway, broken, &c.broken, "the worker did not answer"
-	unreachable, isUnreachable := errors.AsType[*routing.UnreachableError](err)
+	kind, counter, warning, gone := problem.MayHaveRun, &c.broken, "the worker did not answer", false
+	_, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
 	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
-		status, text, counter, warning = http.StatusRequestTimeout, errClientBody.Error(), &c.badRequests, ""
+		kind, counter, warning = problem.BodyTooSlow, &c.badRequests, ""
 	case errors.Is(err, errClientBody):
-		status, text, counter, warning = http.StatusBadRequest, errClientBody.Error(), &c.badRequests, ""
+		kind, counter, warning = problem.BodyBroken, &c.badRequests, ""
 	case ctx.Err() != nil:
-		status, text, counter, warning = statusClientGone, "", &c.clientGone, ""
+		gone, counter, warning = true, &c.clientGone, ""
 	case isUnreachable:
-		status, text, counter, warning = http.StatusServiceUnavailable, unreachable.Public()+", try again", &c.unreachable, "no owner can be reached"
-	case errors.Is(err, routing.ErrHoldFull), errors.Is(err, errBodiesFull):
-		status, text, counter, warning = http.StatusServiceUnavailable, err.Error(), &c.holdFull, ""
+		kind, counter, warning = problem.NoOwner, &c.unreachable, "no owner can be reached"
+	case errors.Is(err, routing.ErrHoldFull):
+		kind, counter, warning = problem.HoldFull, &c.holdFull, ""
+	case errors.Is(err, errBodiesFull):
+		kind, counter, warning = problem.BodiesFull, &c.holdFull, ""
 	case errors.Is(err, errWorkerFull):
-		status, text, counter, warning = http.StatusServiceUnavailable, errWorkerFull.Error()+", try again", uncounted, ""
+		kind, counter, warning = problem.WorkerFull, uncounted, ""
 	case errors.Is(err, errAbandons):
-		status, text, counter, warning = http.StatusTooManyRequests, errAbandons.Error(), uncounted, ""
+		kind, counter, warning = problem.GivenUp, uncounted, ""
 	case errors.Is(err, errBusy):
-		status, text, counter, warning = http.StatusTooManyRequests, errBusy.Error(), uncounted, ""
+		kind, counter, warning = problem.TooManyWait, uncounted, ""
 	case errors.Is(err, link.ErrHeaderTooLarge):
-		status, text, counter, warning = http.StatusRequestHeaderFieldsTooLarge, "router: the request's headers are too large", &c.badRequests, ""
+		kind, counter, warning = problem.HeadTooLarge, &c.badRequests, ""
 	}
 	counter.Add(1)
 	requestlog.Failure(ctx, rt.log, warning, "partition", partition, "method", method, "error", err)
-	a := answer{status: status, length: int64(len(text) + 1), failure: text + "\n"}
-	f := link.AppendField(nil, "Content-Type", "text/plain; charset=utf-8")
-	f = link.AppendField(f, "X-Content-Type-Options", "nosniff")
-	switch status {
-	case http.StatusRequestTimeout, http.StatusBadRequest:
-		a.close = true
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
-		f = link.AppendField(f, "Retry-After", "1")
+	if gone {
+		return answer{status: statusClientGone}
 	}
-	a.fields = f
+	return ownAnswer(problem.Of(kind), accept)
+}
+
+// ownAnswer returns the router's own answer to a request with these values of the
+// field Accept. One to a body that did not arrive ends the connection.
+func ownAnswer(p problem.Problem, accept []string) answer {
+	contentType, body := p.Body(accept)
+	a := answer{status: p.Status(), length: int64(len(body)), failure: body}
+	a.close = p.Kind == problem.BodyTooSlow || p.Kind == problem.BodyBroken
+	for name, value := range p.Fields(contentType) {
+		a.fields = link.AppendField(a.fields, name, value)
+	}
 	return a
 }
 
@@ -63,9 +70,6 @@ var errWorkerFull = errors.New("router: the worker is full")
 
 // errBusy: too many requests wait at the worker.
 var errBusy = errors.New("router: too many requests wait")
-
-// broken is what a client reads where its request may have run.
-const broken = "router: the request may have started, but there is no answer"
 
 // errClientBody is wrapped by errors of reading the client's body.
 var errClientBody = errors.New("router: the request's body did not arrive")

@@ -97,7 +97,7 @@ func cleanResponse(res *http.Response) {
 
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
-	a := failed(x.in.Context(), x.router, x.partition, x.in.Method, err, x.pace.late())
+	a := failed(x.in.Context(), x.router, x.partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
 	a.send(x.client, x.client.source, x.in.Method)
 }
 

@@ -34,6 +34,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/ring"
@@ -206,13 +207,13 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	keyed := netRequest{Request: r, writer: out}
 	key, err := rt.cfg.Keys.ExtractFrom(&keyed)
 	if errors.Is(err, errClientBody) {
-		a := failed(r.Context(), rt, 0, r.Method, err, keyed.pace.late())
+		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
 		a.send(out, out.source, r.Method)
 		return
 	}
 	if err != nil {
 		rt.counters.badRequests.Add(1)
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		problem.OfKey(err, rt.cfg.Keys).ServeHTTP(w, r)
 		return
 	}
 	out.serve(r, key)

@@ -255,7 +255,7 @@ func TestFrontHolds(t *testing.T) {
 	defer rt.Close()
 	base, _ := frontOf(t, rt)
 	res, body := kit.Fetch(t, base, "X-Key", "k")
-	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "partition") {
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || !strings.Contains(body, "try again") {
 		t.Errorf("%d %q", res.StatusCode, body)
 	}
 }

@@ -175,7 +175,7 @@ func (x *upstreamRequest) send() bool {
 		return false
 	}
 	if err != nil {
-		x.answer = failed(x.ctx, x.router, x.partition, x.request.Method, err, x.pace.late())
+		x.answer = failed(x.ctx, x.router, x.partition, x.request.Method, x.KeyHeader("Accept"), err, x.pace.late())
 	}
 	x.answer.via = x.router.cfg.Via
 	x.answer.send(x.client, x.source, x.request.Method)

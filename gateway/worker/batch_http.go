@@ -5,9 +5,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -30,7 +32,7 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 		}
 		in, err := decode(r)
 		if err != nil {
-			return func(rw http.ResponseWriter) { refuseItem(rw, err) }, nil
+			return func(rw http.ResponseWriter) { refuseItem(rw, r, err) }, nil
 		}
 		item, err := b.submit(r.Context(), key, how, in)
 		switch {
@@ -38,7 +40,7 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 			return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
 		case errors.Is(err, ErrMayHaveRun):
 			b.worker.logLost(r, key, err)
-			return func(rw http.ResponseWriter) { answerLost(rw, err) }, nil
+			return func(rw http.ResponseWriter) { answerLost(rw, r, err) }, nil
 		}
 		return nil, err
 	}
@@ -46,25 +48,25 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 }
 
 // refuseItem answers a request of which no item can be made.
-func refuseItem(rw http.ResponseWriter, err error) {
-	status := http.StatusBadRequest
+func refuseItem(rw http.ResponseWriter, r *http.Request, err error) {
+	p := problem.Of(problem.BadItem).With(strings.TrimPrefix(err.Error(), "worker: "))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		status = http.StatusRequestEntityTooLarge
+		p = problem.Of(problem.ItemTooLarge)
 	}
-	http.Error(rw, err.Error(), status)
+	p.ServeHTTP(rw, r)
 }
 
 // answerLost answers a request whose item has no result.
-func answerLost(rw http.ResponseWriter, err error) {
+func answerLost(rw http.ResponseWriter, r *http.Request, err error) {
 	_, panicked := errors.AsType[*PanicError](err)
+	kind := problem.BatchLost
 	switch {
 	case panicked, errors.Is(err, errGoexit):
-		http.Error(rw, "worker: the batch with the request failed: the request may have run", http.StatusInternalServerError)
+		kind = problem.BatchFailed
 	case errors.Is(err, ErrOwnershipLost):
-		http.Error(rw, "worker: the ownership of the key was lost: the request may have run", http.StatusBadGateway)
-	default:
-		http.Error(rw, "worker: the batch with the request was not answered: the request may have run", http.StatusBadGateway)
+		kind = problem.OwnershipLost
 	}
+	problem.Of(kind).ServeHTTP(rw, r)
 }
 
 func (w *Worker) logLost(r *http.Request, key string, err error) {
@@ -95,14 +97,14 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	key, err := h.worker.requestKey(r)
 	if err != nil {
-		http.Error(rw, err.Error(), http.StatusBadRequest)
+		problem.OfKey(err, h.worker.cfg.Keys).ServeHTTP(rw, r)
 		return
 	}
-	refuse := func(err error) { refuse(rw, err) }
+	refuse := func(err error) { h.worker.refuse(rw, r, err) }
 	var how asking
 	if over, ok := rw.(*linkWriter); ok {
 		how = asking{epoch: over.r.Epoch, share: over.r}
-		refuse = over.refuse
+		refuse = func(err error) { over.refuse(h.worker, r, err) }
 	} else {
 		how.epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	}
@@ -153,9 +155,9 @@ type linkWriter struct {
 func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // refuse answers a request that was not admitted.
-func (w *linkWriter) refuse(err error) {
+func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
 	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
-		refuse(w, err)
+		worker.refuse(w, r, err)
 	}
 }
 

@@ -158,7 +158,7 @@ func TestBatchHandler(t *testing.T) {
 			if items := <-seen; len(seen) != 0 || len(items) != 3 || items[0].In.SKU != "42" || items[0].In.Key != "k" {
 				t.Errorf("a batch of %d, and %d more", len(items), len(seen))
 			}
-			if status, _, body := post(t, client, base+"/stock/42", "text/plain", "bad"); status != 400 || body != "bad sale\n" {
+			if status, _, body := post(t, client, base+"/stock/42", "text/plain", "bad"); status != 400 || body != "the request cannot be handled: bad sale\n" {
 				t.Errorf("bad item: %d, %q", status, body)
 			}
 			if status, _, body := post(t, client, base+"/stock/42", "text/plain", strings.Repeat("x", 2<<20)); status != 413 {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -70,11 +71,6 @@ func (b *batchSidecar) isOwn(target string) bool {
 	return err != nil || ownErr != nil || strings.EqualFold(path.Clean("/"+u.Path), path.Clean("/"+own.Path))
 }
 
-// refuseOwn answers a client's request for that path.
-func refuseOwn(rw http.ResponseWriter, _ *http.Request) {
-	http.Error(rw, "worker: the path is for batches of the sidecar", http.StatusNotFound)
-}
-
 // isBatched reports whether a POST with a body of that length goes to the app with
 // others: its body is JSON as it is, and there is nothing behind it.
 func isBatched(length int64, values func(string) []string) bool {
@@ -98,7 +94,7 @@ func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string
 		err = checkJSON(body)
 	}
 	if err != nil {
-		return func(rw http.ResponseWriter) { refuseItem(rw, err) }, nil
+		return func(rw http.ResponseWriter) { refuseItem(rw, r, err) }, nil
 	}
 	item, err := b.batcher.submit(r.Context(), key, how, newJSONRequest(r, body))
 	switch {
@@ -108,24 +104,23 @@ func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string
 		if unsent := b.sidecar.unsent(r.Context(), key, item.Err); unsent != nil {
 			return nil, unsent
 		}
-		return func(rw http.ResponseWriter) { refuseBatched(rw, item.Err) }, nil
+		return func(rw http.ResponseWriter) { refuseBatched(rw, r, item.Err) }, nil
 	case errors.Is(err, ErrMayHaveRun):
-		return func(rw http.ResponseWriter) { answerLost(rw, err) }, nil
+		return func(rw http.ResponseWriter) { answerLost(rw, r, err) }, nil
 	}
 	return nil, err
 }
 
 // refuseBatched answers a request whose batch the app has not answered.
-func refuseBatched(rw http.ResponseWriter, err error) {
+func refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
+	kind := problem.BatchLost
 	switch {
 	case errors.Is(err, ErrTimeout):
-		refuseLate(rw)
+		kind = problem.TimedOut
 	case errors.Is(err, hop1.ErrFull):
-		rw.Header().Set("Retry-After", "1")
-		http.Error(rw, "worker: the app has as many requests as it may have, try again", http.StatusServiceUnavailable)
-	default:
-		http.Error(rw, "worker: the app has not answered the batch with the request as it should: the request may have run", http.StatusBadGateway)
+		kind = problem.AppFull
 	}
+	problem.Of(kind).ServeHTTP(rw, r)
 }
 
 // run is the handler of the batches: it has the app answer one.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -54,18 +54,18 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	key, err := h.worker.requestKey(r)
 	if err != nil {
-		http.Error(rw, err.Error(), http.StatusBadRequest)
+		problem.OfKey(err, h.worker.cfg.Keys).ServeHTTP(rw, r)
 		return
 	}
 	baggage, err := addHeld(r.Header.Values("Baggage"), key)
 	if err != nil {
-		refuse(rw, err)
+		h.worker.refuse(rw, r, err)
 		return
 	}
 	epoch, _ := strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
 	x, err := h.worker.admit(r.Context(), key, asking{epoch: epoch})
 	if err != nil {
-		refuse(rw, err)
+		h.worker.refuse(rw, r, err)
 		return
 	}
 	a := &appWriter{handler: h, held: x}
@@ -110,7 +110,7 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 		x, err = h.worker.admit(r.Context(), r.Key, asking{epoch: r.Epoch, share: r})
 	}
 	if err != nil {
-		refuseLink(w, r, err)
+		h.worker.refuseLink(w, r, err)
 		return x, "", false
 	}
 	x.bound(h.worker.timeoutOf())
@@ -118,15 +118,6 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 		x.detach()
 	}
 	return x, baggage, true
-}
-
-// refuseLink answers a request that was not admitted, or has not reached the app. If
-// the router has let go of its body meanwhile, the client reads that.
-func refuseLink(w *link.ResponseWriter, r *link.ServerRequest, err error) {
-	if refusal := refusalOf(err); refusal != nil && w.Refuse(refusal) == nil {
-		return
-	}
-	link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { refuse(rw, err) }))
 }
 
 // appNames are the names of what appValues returns.
@@ -163,56 +154,13 @@ func (w *Worker) requestKey(r *http.Request) (string, error) {
 	return w.cfg.Keys.Extract(r)
 }
 
-// refusalOf returns what a router may act on in an error of admission; nil if
-// the error is for the client to read.
-func refusalOf(err error) *link.RefusedError {
-	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
-	unowned, isUnowned := errors.AsType[*UnownedError](err)
-	switch {
-	case isNotOwner:
-		return &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
-	case isUnowned:
-		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.owner, Epoch: unowned.epoch}
-	case errors.Is(err, ErrUnavailable):
-		return &link.RefusedError{Reason: link.Unavailable}
-	case errors.Is(err, ErrBusy):
-		return &link.RefusedError{Reason: link.Busy}
-	}
-	return nil
-}
-
-// refuse answers a request that was not admitted.
-func refuse(rw http.ResponseWriter, err error) {
-	status, refusal := statusOf(err), refusalOf(err)
-	switch {
-	case refusal != nil:
-		status = hop.WriteRefusal(rw.Header(), refusal)
-	case errors.Is(err, ErrWaited), errors.Is(err, ErrDeadlock):
-		rw.Header().Set("Retry-After", "1")
-	}
-	http.Error(rw, err.Error(), status)
-}
-
-// statusOf returns the status of an error of admission that is for the client to
-// read.
-func statusOf(err error) int {
-	switch {
-	case errors.Is(err, ErrNested):
-		return http.StatusLoopDetected
-	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
-		return http.StatusBadRequest
-	case errors.Is(err, gateway.ErrHeld):
-		return http.StatusConflict
-	}
-	return http.StatusServiceUnavailable
-}
-
 // appWriter lets the app answer one request, and passes the response on without
 // the headers that only Keyway may set. With detach it goes on taking the
 // response of an app whose client has left.
 type appWriter struct {
 	http.ResponseWriter
 	handler *keyedHandler
+	request *http.Request
 	upgrade string // protocol that the app may change to, "" for none
 	wrote   bool
 	gone    bool // the client left, or has its whole answer
@@ -234,16 +182,16 @@ func (a *appWriter) release() {
 func (a *appWriter) refuse() {
 	a.release()
 	if a.link.w == nil {
-		refuse(a.ResponseWriter, a.unsent)
+		a.handler.worker.refuse(a.ResponseWriter, a.request, a.unsent)
 		return
 	}
 	a.link.ResponseWriter = a.ResponseWriter
-	a.link.refuse(a.unsent)
+	a.link.refuse(a.handler.worker, a.request, a.unsent)
 }
 
 // ServeHTTP implements [http.Handler].
 func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	a.ResponseWriter = rw
+	a.ResponseWriter, a.request = rw, r
 	if rules := &a.handler.worker.fields; r.Body != nil && r.Body != http.NoBody {
 		rules.StripTrailer(r.Trailer)
 		r.Body = &trailedBody{r.Body, r, rules}
@@ -254,7 +202,7 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.refuse()
 		return
 	case !a.wrote && errors.Is(context.Cause(r.Context()), ErrTimeout):
-		refuseLate(a)
+		problem.Of(problem.TimedOut).ServeHTTP(a, r)
 	}
 	a.begin()
 	fields.CleanTrailers(a.Header())
@@ -280,7 +228,7 @@ func (a *appWriter) WriteHeader(status int) {
 	a.begin()
 	if status == http.StatusSwitchingProtocols && a.upgrade == "" && !a.wrote {
 		clear(a.Header())
-		http.Error(a.ResponseWriter, "worker: the app changes protocols unasked", http.StatusBadGateway)
+		problem.Of(problem.Switched).ServeHTTP(a.ResponseWriter, a.request)
 		a.wrote, a.gone = true, true
 		return
 	}

@@ -84,8 +84,8 @@ func TestHandlerRefusals(t *testing.T) {
 		{"control character", "?id=a%00b", nil, 400, "control character"},
 		{"invalid UTF-8", "?id=%ff", nil, 400, "UTF-8"},
 		{"too long", "?id=" + strings.Repeat("k", gateway.MaxKeyLen+1), nil, 400, "limit"},
-		{"not the owner", "?id=k", nil, 421, "belongs to worker w1"},
-		{"unrelated baggage", "?id=k", []string{"Baggage", nested}, 421, "belongs to worker w1"},
+		{"not the owner", "?id=k", nil, 421, "belongs to another worker"},
+		{"unrelated baggage", "?id=k", []string{"Baggage", nested}, 421, "belongs to another worker"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

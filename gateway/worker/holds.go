@@ -94,7 +94,7 @@ func (hs *remoteHolds) serveAcquire(w *link.ResponseWriter, r *link.ServerReques
 	case refusal != nil:
 		_ = w.Refuse(refusal) // nothing of the body is left to read, so it can only fail with the connection
 	default:
-		answerCall(w, statusOf(err), []byte(err.Error()))
+		answerCall(w, problemOf(err).Status(), []byte(err.Error()))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -125,7 +126,7 @@ func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.batch.isOwn(r.URL.RequestURI()) {
-		refuseOwn(rw, r)
+		problem.Of(problem.BatchPath).ServeHTTP(rw, r)
 		return
 	}
 	s.keyedHandler.ServeHTTP(rw, r)
@@ -138,7 +139,7 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 		return
 	}
 	if s.batch.isOwn(r.Target) {
-		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(refuseOwn))
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), problem.Of(problem.BatchPath))
 		return
 	}
 	if !s.root || !isSimple(r) {
@@ -150,7 +151,7 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 		return
 	}
 	if unsent := s.serveSimple(w, r, x, baggage); unsent != nil {
-		refuseLink(w, r, unsent)
+		s.worker.refuseLink(w, r, unsent)
 	}
 }
 
@@ -205,22 +206,21 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 // noAnswer answers a request to which the app has not. Where the app is, and what
 // went wrong there, is for the log only.
 func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
-	status, public := http.StatusBadGateway, "worker: the app did not answer"
+	kind := problem.NoAnswer
 	switch cause := context.Cause(r.Context()); {
 	case errors.Is(cause, ErrOwnershipLost):
-		err, public = cause, ErrOwnershipLost.Error()
+		err, kind = cause, problem.OwnershipLost
 	case errors.Is(cause, ErrTimeout):
-		err, status, public = cause, http.StatusGatewayTimeout, lateAnswer
+		err, kind = cause, problem.TimedOut
 	case errors.Is(err, hop1.ErrFull):
-		status, public = http.StatusServiceUnavailable, "worker: the app has as many requests as it may have, try again"
-		rw.Header().Set("Retry-After", "1")
+		kind = problem.AppFull
 	}
 	warning := "the app did not answer"
 	if errors.Is(err, hop1.ErrBrokeOff) {
 		warning = ""
 	}
 	requestlog.Failure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "error", err)
-	http.Error(rw, public, status)
+	problem.Of(kind).ServeHTTP(rw, r)
 }
 
 // viaProxy sends a request to the app with net/http. It returns when the app's

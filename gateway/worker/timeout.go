@@ -3,20 +3,11 @@ package worker
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 )
 
 // errAbandoned is the cause with which an execution at an app is cancelled.
 var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Config.AbandonedTimeout)")
-
-// lateAnswer is the body of a 504.
-const lateAnswer = "worker: the request was not answered in time"
-
-// refuseLate answers a request whose execution was ended by its timeout.
-func refuseLate(rw http.ResponseWriter) {
-	http.Error(rw, lateAnswer, http.StatusGatewayTimeout)
-}
 
 // now returns the time since the worker's start.
 func (w *Worker) now() time.Duration { return time.Since(w.base) }

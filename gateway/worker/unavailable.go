@@ -10,14 +10,19 @@ import (
 // Unavailable returns a handler for a worker that takes no requests yet: it
 // refuses each as one that nobody owns, which a router then holds.
 func (w *Worker) Unavailable() http.Handler {
-	return unavailable{fmt.Errorf("%w: worker %s does not take requests yet", ErrUnavailable, w.name)}
+	return unavailable{w, fmt.Errorf("%w: worker %s does not take requests yet", ErrUnavailable, w.name)}
 }
 
-type unavailable struct{ err error }
+type unavailable struct {
+	worker *Worker
+	err    error
+}
 
-func (u unavailable) ServeHTTP(rw http.ResponseWriter, _ *http.Request) { refuse(rw, u.err) }
+func (u unavailable) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	u.worker.refuse(rw, r, u.err)
+}
 
 // ServeLink is ServeHTTP for a request that came over the link.
 func (u unavailable) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	refuseLink(w, r, u.err)
+	u.worker.refuseLink(w, r, u.err)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -317,14 +318,14 @@ func CleanTrailers(h http.Header) {
 func RefuseForm(w http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case r.Method == http.MethodConnect:
-		http.Error(w, "gateway: CONNECT is not supported", http.StatusNotImplemented)
+		problem.Of(problem.Connect).ServeHTTP(w, r)
 	case r.Method == http.MethodTrace:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-		http.Error(w, "gateway: TRACE is not allowed", http.StatusMethodNotAllowed)
+		problem.Of(problem.Trace).ServeHTTP(w, r)
 	case link.IsCall(r.Method):
-		http.Error(w, "gateway: the request's method is none of HTTP", http.StatusBadRequest)
+		problem.Of(problem.BadMethod).ServeHTTP(w, r)
 	case r.URL.Opaque != "" || r.URL.Path == "*":
-		http.Error(w, "gateway: the request's target is no path", http.StatusBadRequest)
+		problem.Of(problem.BadTarget).ServeHTTP(w, r)
 	default:
 		return false
 	}

@@ -86,22 +86,14 @@ func ClientID(addr string) uint64 {
 	return max(id, 1)
 }
 
-// WriteRefusal writes the headers of a refusal over HTTP and returns its status.
-func WriteRefusal(h http.Header, r *link.RefusedError) (status int) {
+// WriteRefusal writes the headers by which a router knows a refusal over HTTP.
+func WriteRefusal(h http.Header, r *link.RefusedError) {
 	h.Set(headerRefused, r.Reason.String())
 	if r.Owner != "" {
 		h.Set(headerOwner, r.Owner)
 		h.Set(headerOwnerAddr, r.Addr)
 		h.Set(gateway.HeaderEpoch, strconv.FormatInt(r.Epoch, 10))
 	}
-	if r.Reason != link.NotOwner {
-		h.Set("Retry-After", "1")
-	}
-	return [...]int{
-		link.NotOwner:    http.StatusMisdirectedRequest,
-		link.Unavailable: http.StatusServiceUnavailable,
-		link.Busy:        http.StatusTooManyRequests,
-	}[r.Reason]
 }
 
 // ReadRefusal returns a refusal over HTTP after which the request goes elsewhere

@@ -141,13 +141,6 @@ func crossingMutations() []mutation {
 			test: "./gateway/router -run ^TestRefusedForms$",
 		},
 		{
-			rule: "a 502 does not say where the app is",
-			file: "gateway/worker/sidecar.go",
-			old:  "http.Error(rw, public, status)",
-			new:  "http.Error(rw, public+\": \"+err.Error(), status)",
-			test: "./gateway/worker -run ^TestSidecarOverLinkWithoutApp$",
-		},
-		{
 			rule: "one empty line before a request is taken, not more",
 			file: "gateway/router/http1.go",
 			old:  "if !emptyLine && c.have >= 2",

@@ -32,5 +32,19 @@ func publicMutations() []mutation {
 			new:  "",
 			test: "./gateway/router -timeout 60s -run ^TestShutdownEndsWebSocketsBetweenFrames$",
 		},
+		{
+			rule: "a client that takes text as much as JSON gets neither against its wish",
+			file: "gateway/internal/problem/problem.go",
+			old:  "return json > 0 && json >= text",
+			new:  "return json > 0",
+			test: "./gateway/internal/problem -run ^TestAccept$",
+		},
+		{
+			rule: "an answer of Keyway's own names nothing of the inside",
+			file: "gateway/worker/sidecar.go",
+			old:  "	problem.Of(kind).ServeHTTP(rw, r)\n",
+			new:  "	problem.Of(kind).With(err.Error()).ServeHTTP(rw, r)\n",
+			test: "./gateway/router -run ^TestOwnAnswers$",
+		},
 	}
 }

@@ -190,8 +190,8 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a request for which the app has no connection left fails with 503",
 			file: "gateway/worker/sidecar.go",
-			old:  "	case errors.Is(err, hop1.ErrFull):\n		status",
-			new:  "	case false:\n		status",
+			old:  "	case errors.Is(err, hop1.ErrFull):\n		kind",
+			new:  "	case false:\n		kind",
 			test: "./gateway/worker -run ^TestAppConnectionsAreBounded$",
 		},
 		{

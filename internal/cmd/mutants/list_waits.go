@@ -137,9 +137,9 @@ func waitsMutations() []mutation {
 		},
 		{
 			rule: "a request that waited for MaxWait is not sent elsewhere",
-			file: "gateway/worker/handler.go",
-			old:  "	case errors.Is(err, ErrBusy):",
-			new:  "	case errors.Is(err, ErrBusy), errors.Is(err, ErrWaited):",
+			file: "gateway/worker/refusal.go",
+			old:  "	case errors.Is(err, ErrBusy):\n		return &link",
+			new:  "	case errors.Is(err, ErrBusy), errors.Is(err, ErrWaited):\n		return &link",
 			test: "./gateway/worker -run ^TestMaxWait$",
 		},
 		{

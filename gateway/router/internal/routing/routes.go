@@ -204,14 +204,11 @@ func (r *Routes) unreachable(p int, why error) error {
 	return &UnreachableError{p, t.Name, why}
 }
 
-func (e *UnreachableError) Error() string { return e.Public() + ": " + e.why.Error() }
-
 func (e *UnreachableError) Unwrap() error { return e.why }
 
-// Public is the part of the error that a client may read: it names no address.
-func (e *UnreachableError) Public() string {
+func (e *UnreachableError) Error() string {
 	if e.owner == "" {
-		return fmt.Sprintf("router: partition %d has no owner at the moment", e.partition)
+		return fmt.Sprintf("router: partition %d has no owner at the moment: %v", e.partition, e.why)
 	}
-	return fmt.Sprintf("router: partition %d has no reachable owner at the moment (last known: %s)", e.partition, e.owner)
+	return fmt.Sprintf("router: partition %d has no reachable owner at the moment (last known: %s): %v", e.partition, e.owner, e.why)
 }

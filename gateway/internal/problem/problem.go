@@ -1,0 +1,154 @@
+// Package problem has the answers that clients get of a router or a worker in place
+// of an app's: table.go lists all of them. Their text names neither addresses nor
+// parts of Keyway; what a client does not need to know is for the log. A client that
+// prefers JSON gets application/problem+json (RFC 9457), others text.
+package problem
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+)
+
+// Problem is an answer of a router's or a worker's own.
+type Problem struct {
+	Kind       Kind
+	Detail     string             // about this request; may be ""
+	Keys       gateway.KeySources // where a key is looked for, if that is what is missing
+	RetryAfter int                // seconds; 0 for none
+}
+
+// Of returns the answer of that kind.
+func Of(k Kind) Problem {
+	p := Problem{Kind: k}
+	if table[k].retry {
+		p.RetryAfter = 1
+	}
+	return p
+}
+
+// With returns p with a detail about its request.
+func (p Problem) With(detail string) Problem {
+	p.Detail = detail
+	return p
+}
+
+// OfKey returns the answer to a request without a usable key: err is the error of
+// the key sources in which it was looked for.
+func OfKey(err error, in gateway.KeySources) Problem {
+	k, sentinel := BadKey, gateway.ErrBadKey
+	if errors.Is(err, gateway.ErrNoKey) {
+		k, sentinel = NoKey, gateway.ErrNoKey
+	}
+	p := Of(k).With(strings.TrimPrefix(strings.TrimPrefix(err.Error(), sentinel.Error()), ": "))
+	p.Keys = in
+	return p
+}
+
+// Status returns the answer's status.
+func (p Problem) Status() int { return table[p.Kind].status }
+
+// String returns the answer as text.
+func (p Problem) String() string {
+	if p.Detail == "" {
+		return table[p.Kind].title
+	}
+	return table[p.Kind].title + ": " + p.Detail
+}
+
+// Types of an answer's content.
+const (
+	textType = "text/plain; charset=utf-8"
+	jsonType = "application/problem+json"
+)
+
+// document is the content of an answer in JSON (RFC 9457, section 3).
+type document struct {
+	Type       string   `json:"type"`
+	Title      string   `json:"title"`
+	Status     int      `json:"status"`
+	Detail     string   `json:"detail,omitempty"`
+	KeySources []string `json:"key_sources,omitempty"`
+	RetryAfter int      `json:"retry_after,omitempty"` // seconds
+}
+
+// Body returns the answer's content and the type of it, for a request with these
+// values of the field Accept.
+func (p Problem) Body(accept []string) (contentType, body string) {
+	if !prefersJSON(accept) {
+		return textType, p.String() + "\n"
+	}
+	e := &table[p.Kind]
+	d := document{Type: "urn:keyway:problem:" + e.name, Title: e.title, Status: e.status, Detail: p.Detail, RetryAfter: p.RetryAfter}
+	for i := range p.Keys {
+		d.KeySources = append(d.KeySources, p.Keys[i].String())
+	}
+	b, err := json.Marshal(d)
+	if err != nil { // strings and numbers have a form in JSON
+		return textType, p.String() + "\n"
+	}
+	return jsonType, string(b) + "\n"
+}
+
+// Fields yields the fields of the answer's head, for content of that type.
+func (p Problem) Fields(contentType string) func(yield func(name, value string) bool) {
+	return func(yield func(name, value string) bool) {
+		if !yield("Content-Type", contentType) || !yield("X-Content-Type-Options", "nosniff") || p.RetryAfter == 0 {
+			return
+		}
+		yield("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+}
+
+// ServeHTTP answers r, to which nothing has been written yet. What stands in the
+// answer's header remains, but for what tells of other content.
+func (p Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	contentType, body := p.Body(r.Header["Accept"])
+	h := w.Header()
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Cache-Control"} {
+		h.Del(name)
+	}
+	for name, value := range p.Fields(contentType) {
+		h[name] = []string{value}
+	}
+	w.WriteHeader(p.Status())
+	_, _ = w.Write([]byte(body)) // should it fail, there is nobody to tell
+}
+
+// prefersJSON reports whether a client that accepts this asks for JSON, and for
+// text no more than for that (RFC 9110, section 12.5.1).
+func prefersJSON(accept []string) bool {
+	var json, text float64
+	for item := range grammar.Items(accept) {
+		kind, parameters, _ := strings.Cut(item, ";")
+		switch strings.ToLower(grammar.Trim(kind)) {
+		case jsonType, "application/json", "application/*":
+			json = max(json, quality(parameters))
+		case "text/plain", "text/html", "text/*":
+			text = max(text, quality(parameters))
+		}
+	}
+	return json > 0 && json >= text
+}
+
+// quality returns the weight among the parameters of an item of Accept: 1 if there
+// is none, 0 if it is not one.
+func quality(parameters string) float64 {
+	for p := range strings.SplitSeq(parameters, ";") {
+		name, value, _ := strings.Cut(grammar.Trim(p), "=")
+		if !strings.EqualFold(name, "q") {
+			continue
+		}
+		q, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(q >= 0 && q <= 1) {
+			return 0
+		}
+		return q
+	}
+	return 1
+}

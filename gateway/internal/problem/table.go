@@ -1,0 +1,90 @@
+package problem
+
+import "net/http"
+
+// Kind is one of the answers that a router or a worker gives in place of an app.
+type Kind uint8
+
+// The kinds of answers.
+const (
+	NoKey         Kind = iota // the request has no key
+	BadKey                    // it has one that cannot be
+	BadMethod                 // its method is none of HTTP
+	BadTarget                 // its target is no path
+	Connect                   // it is a CONNECT
+	Trace                     // it is a TRACE
+	HeadTooLarge              // its head or trailers are larger than a worker takes
+	BodyTooSlow               // the client sent its body too slowly
+	BodyBroken                // the client broke its body off
+	GivenUp                   // the client has given up too many requests that still run
+	TooManyWait               // too many requests wait at the worker
+	NoOwner                   // nobody who owns the partition could be reached
+	HoldFull                  // too many requests wait for owners
+	BodiesFull                // too many requests with bodies at once
+	WorkerFull                // the links to the worker are full
+	MayHaveRun                // the request was sent, and there is no answer
+	OtherOwner                // the key is another worker's
+	Unowned                   // nobody serves the key yet
+	Unavailable               // the worker takes no requests now
+	Nested                    // the chain of calls that the request belongs to holds its key
+	KeyHeld                   // the key is held, and the request was not to wait
+	KeyWaited                 // the key was not free in time
+	Deadlock                  // requests would wait for each other
+	NoAnswer                  // the app did not answer
+	TimedOut                  // the app did not answer in time
+	AppFull                   // the app has as many requests as it may have
+	OwnershipLost             // the worker stopped being the key's owner
+	Switched                  // the app changed protocols unasked
+	BatchPath                 // the path is for batches
+	BatchFailed               // the batch with the request failed
+	BatchLost                 // the batch with the request was not answered
+	BadItem                   // the request cannot be part of a batch
+	ItemTooLarge              // its body is too large for that
+
+	kinds
+)
+
+// entry is what a kind of answer says.
+type entry struct {
+	status int
+	name   string // in the type of application/problem+json
+	title  string
+	retry  bool // later it may be answered; the default of Retry-After is 1 s
+}
+
+// table has all answers of Keyway's own.
+var table = [kinds]entry{
+	NoKey:         {http.StatusBadRequest, "no-key", "the request has no key", false},
+	BadKey:        {http.StatusBadRequest, "bad-key", "the request's key cannot be one", false},
+	BadMethod:     {http.StatusBadRequest, "bad-method", "the request's method is none of HTTP", false},
+	BadTarget:     {http.StatusBadRequest, "bad-target", "the request's target is no path", false},
+	Connect:       {http.StatusNotImplemented, "connect", "CONNECT is not supported", false},
+	Trace:         {http.StatusMethodNotAllowed, "trace", "TRACE is not allowed", false},
+	HeadTooLarge:  {http.StatusRequestHeaderFieldsTooLarge, "head-too-large", "the request's headers are too large", false},
+	BodyTooSlow:   {http.StatusRequestTimeout, "body-too-slow", "the request's body did not arrive in time", false},
+	BodyBroken:    {http.StatusBadRequest, "body-broken", "the request's body did not arrive", false},
+	GivenUp:       {http.StatusTooManyRequests, "given-up", "too many requests that this client has given up are still worked on", true},
+	TooManyWait:   {http.StatusTooManyRequests, "too-many-wait", "too many requests wait", true},
+	NoOwner:       {http.StatusServiceUnavailable, "no-owner", "nobody takes requests for the key at the moment, try again", true},
+	HoldFull:      {http.StatusServiceUnavailable, "hold-full", "too many requests wait for their workers, try again", true},
+	BodiesFull:    {http.StatusServiceUnavailable, "bodies-full", "too many requests with bodies at once, try again", true},
+	WorkerFull:    {http.StatusServiceUnavailable, "worker-full", "the worker is full, try again", true},
+	MayHaveRun:    {http.StatusBadGateway, "may-have-run", "the request may have started, but there is no answer", false},
+	OtherOwner:    {http.StatusMisdirectedRequest, "other-owner", "the key belongs to another worker; send the request there, or to a router", false},
+	Unowned:       {http.StatusMisdirectedRequest, "unowned", "nobody serves the key yet; send the request to a router, or later", false},
+	Unavailable:   {http.StatusServiceUnavailable, "unavailable", "the worker takes no requests for the key at the moment, try again", true},
+	Nested:        {http.StatusLoopDetected, "nested", "the request would wait for a key that its own chain of calls holds", false},
+	KeyHeld:       {http.StatusConflict, "key-held", "the key is held", false},
+	KeyWaited:     {http.StatusServiceUnavailable, "key-waited", "the key was not free in time, try again", true},
+	Deadlock:      {http.StatusServiceUnavailable, "deadlock", "the request would wait for a key whose holder waits for it, try again", true},
+	NoAnswer:      {http.StatusBadGateway, "no-answer", "the app did not answer", false},
+	TimedOut:      {http.StatusGatewayTimeout, "timed-out", "the request was not answered in time: it may have run", false},
+	AppFull:       {http.StatusServiceUnavailable, "app-full", "the app has as many requests as it may have, try again", true},
+	OwnershipLost: {http.StatusBadGateway, "ownership-lost", "the ownership of the key was lost: the request may have run", false},
+	Switched:      {http.StatusBadGateway, "switched", "the app changed protocols unasked", false},
+	BatchPath:     {http.StatusNotFound, "batch-path", "the path is for batches of the sidecar", false},
+	BatchFailed:   {http.StatusInternalServerError, "batch-failed", "the batch with the request failed: the request may have run", false},
+	BatchLost:     {http.StatusBadGateway, "batch-lost", "the batch with the request was not answered as it should be: the request may have run", false},
+	BadItem:       {http.StatusBadRequest, "bad-item", "the request cannot be handled", false},
+	ItemTooLarge:  {http.StatusRequestEntityTooLarge, "item-too-large", "the request's body is too large", false},
+}

@@ -1,0 +1,75 @@
+package worker
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// refuseLink answers a request that was not admitted, or has not reached the app. If
+// the router has let go of its body meanwhile, the client reads that.
+func (w *Worker) refuseLink(rw *link.ResponseWriter, r *link.ServerRequest, err error) {
+	if refusal := refusalOf(err); refusal != nil && rw.Refuse(refusal) == nil {
+		return
+	}
+	link.ServeHTTP(r.Context(), rw, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.refuse(rw, r, err) }))
+}
+
+// refuse answers a request that was not admitted. What the error names beside the
+// kind of it, such as keys and addresses, is for the log and for routers.
+func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
+	requestlog.Failure(r.Context(), w.log, "", "method", r.Method, "path", r.URL.Path, "error", err)
+	if refusal := refusalOf(err); refusal != nil {
+		hop.WriteRefusal(rw.Header(), refusal)
+	}
+	problemOf(err).ServeHTTP(rw, r)
+}
+
+// refusalOf returns what a router may act on in an error of admission; nil if
+// the error is for the client to read.
+func refusalOf(err error) *link.RefusedError {
+	notOwner, isNotOwner := errors.AsType[*NotOwnerError](err)
+	unowned, isUnowned := errors.AsType[*UnownedError](err)
+	switch {
+	case isNotOwner:
+		return &link.RefusedError{Reason: link.NotOwner, Owner: notOwner.Owner, Addr: notOwner.Addr, Epoch: notOwner.Epoch}
+	case isUnowned:
+		return &link.RefusedError{Reason: link.NotOwner, Owner: unowned.owner, Epoch: unowned.epoch}
+	case errors.Is(err, ErrUnavailable):
+		return &link.RefusedError{Reason: link.Unavailable}
+	case errors.Is(err, ErrBusy):
+		return &link.RefusedError{Reason: link.Busy}
+	}
+	return nil
+}
+
+// problemOf returns what a client reads of an error of admission.
+func problemOf(err error) problem.Problem {
+	_, isNotOwner := errors.AsType[*NotOwnerError](err)
+	_, isUnowned := errors.AsType[*UnownedError](err)
+	switch {
+	case errors.Is(err, ErrNested):
+		return problem.Of(problem.Nested).With(strings.TrimPrefix(err.Error(), ErrNested.Error()+": "))
+	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
+		return problem.OfKey(err, nil)
+	case isNotOwner:
+		return problem.Of(problem.OtherOwner)
+	case isUnowned:
+		return problem.Of(problem.Unowned)
+	case errors.Is(err, ErrBusy):
+		return problem.Of(problem.TooManyWait)
+	case errors.Is(err, ErrHeld):
+		return problem.Of(problem.KeyHeld)
+	case errors.Is(err, ErrWaited):
+		return problem.Of(problem.KeyWaited)
+	case errors.Is(err, ErrDeadlock):
+		return problem.Of(problem.Deadlock)
+	}
+	return problem.Of(problem.Unavailable)
+}
