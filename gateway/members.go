@@ -13,6 +13,10 @@ type Members interface {
 	// Settings returns what all members share. Only their Store changes, when
 	// this process learns of it.
 	Settings() ring.Settings
+	// Secrets returns what members can prove to each other for a purpose that they
+	// are, 32 bytes each, which nobody else knows: the first one proves, all verify.
+	// None: whoever reaches a member passes for one.
+	Secrets(purpose string) [][]byte
 	// Changed returns a channel that is closed at the next change of View.
 	Changed() <-chan struct{}
 	// Announce changes what the other members see of this one: its Incarnation,

@@ -45,16 +45,15 @@ func TestTooLargeAnswerHead(t *testing.T) {
 	}
 }
 
-// boastingConn makes the limit of heads in a router's hello 2 MiB.
+// boastingConn makes the limit of heads in a router's settings 2 MiB.
 type boastingConn struct {
 	net.Conn
-	greeted bool
+	writes int
 }
 
 func (c *boastingConn) Write(p []byte) (int, error) {
-	if !c.greeted {
-		c.greeted = true
-		return c.Conn.Write(bytes.Replace(p, []byte("\x80\x80\x04"), []byte("\xff\xff\x7f"), 1))
+	if c.writes++; c.writes == 2 { // after hello
+		p = bytes.Replace(p, []byte("\x80\x80\x04"), []byte("\xff\xff\x7f"), 1)
 	}
 	return c.Conn.Write(p)
 }

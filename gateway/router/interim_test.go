@@ -85,9 +85,13 @@ func TestInterimAnswersPassOnEveryWay(t *testing.T) {
 // A worker cannot keep a request waiting with interim answers without end.
 func TestInterimAnswersAreBounded(t *testing.T) {
 	rt, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {}, func(cfg *router.Config) {
-		cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			worker, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
 			near, far := net.Pipe()
-			go endlessInterim(far)
+			go endlessInterim(far, worker)
 			return near, nil
 		}
 	})
@@ -101,20 +105,24 @@ func TestInterimAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// endlessInterim speaks the link as a worker that says hello with the router's
-// own words, and answers requests with 103 again and again.
-func endlessInterim(conn net.Conn) {
+// endlessInterim speaks the link as a worker that lets a real one say hello, and
+// answers requests with 103 again and again.
+func endlessInterim(conn, worker net.Conn) {
 	defer conn.Close()
+	defer worker.Close()
 	const preface, frame = 8, 12
-	head := make([]byte, preface+frame)
-	if _, err := io.ReadFull(conn, head); err != nil {
-		return
+	passHello := func(to, from net.Conn) bool {
+		head := make([]byte, preface+frame)
+		if _, err := io.ReadFull(from, head); err != nil {
+			return false
+		}
+		_, err := to.Write(head)
+		if err == nil {
+			_, err = io.CopyN(to, from, int64(binary.BigEndian.Uint32(head[preface:])>>8))
+		}
+		return err == nil
 	}
-	hello := make([]byte, binary.BigEndian.Uint32(head[preface:])>>8)
-	if _, err := io.ReadFull(conn, hello); err != nil {
-		return
-	}
-	if _, err := conn.Write(append(head, hello...)); err != nil {
+	if !passHello(worker, conn) || !passHello(conn, worker) {
 		return
 	}
 	for {

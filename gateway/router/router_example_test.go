@@ -19,6 +19,7 @@ func (f fixed) Self() ring.Member                 { return ring.Member{} }
 func (f fixed) View() *ring.View                  { return f.view }
 func (f fixed) Changed() <-chan struct{}          { return nil }
 func (f fixed) Settings() ring.Settings           { return ring.Settings{} }
+func (f fixed) Secrets(string) [][]byte           { return nil }
 func (f fixed) Announce(func(*ring.Member)) error { return nil }
 
 func ExampleRouter() {

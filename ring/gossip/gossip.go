@@ -25,7 +25,9 @@ package gossip
 import (
 	"cmp"
 	"context"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -105,6 +107,7 @@ type Cluster struct {
 	store    atomic.Uint64 // Settings' Store
 	node     string        // name in memberlist
 	identity ring.Member
+	keys     [][]byte // of Config.Keyring
 	list     *memberlist.Memberlist
 
 	inbox    *inbox
@@ -139,6 +142,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		log:      cfg.Logger.With("component", "gossip"),
 		settings: cfg.Settings,
+		keys:     cfg.Keyring,
 		node:     nodeName(cfg.Self.Name, rand.Text()[:10]),
 		inbox:    newInbox(),
 		requests: make(chan request),
@@ -237,7 +241,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Self.StoreID, cfg.Self.View = cfg.Settings.Store, 0
 	cfg.Settings.Store = 0
 	cfg.Bind = cmp.Or(cfg.Bind, "127.0.0.1:0")
-	cfg.Seeds = slices.Clone(cfg.Seeds)
+	cfg.Seeds, cfg.Keyring = slices.Clone(cfg.Seeds), slices.Clone(cfg.Keyring)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return cfg
 }
@@ -285,6 +289,17 @@ func (c *Cluster) Settings() ring.Settings {
 	s := c.settings
 	s.Store = ring.StoreID(c.store.Load())
 	return s
+}
+
+// Secrets returns a secret of 32 bytes for each key of Config.Keyring, in its order,
+// that is of one purpose (HKDF-SHA256, RFC 5869): from it nobody learns the key, or
+// the secrets of other purposes.
+func (c *Cluster) Secrets(purpose string) [][]byte {
+	secrets := make([][]byte, len(c.keys))
+	for i, key := range c.keys {
+		secrets[i], _ = hkdf.Key(sha256.New, key, nil, purpose, 32) // fails only of too long a secret
+	}
+	return secrets
 }
 
 // Changed returns a channel that is closed when View changes next. Get it

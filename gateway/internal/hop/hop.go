@@ -48,7 +48,7 @@ const (
 func LinkConfig(m gateway.Members, headerBytes int, logger *slog.Logger) link.Config {
 	s := m.Settings().WithDefaults()
 	store := func() uint64 { return uint64(m.Settings().Store) }
-	return link.Config{Cluster: s.Cluster, Digest: s.Digest(), Store: store, MaxHeaderBytes: headerBytes, Logger: logger}
+	return link.Config{Cluster: s.Cluster, Digest: s.Digest(), Secrets: m.Secrets("keyway link 3"), Store: store, MaxHeaderBytes: headerBytes, Logger: logger}
 }
 
 // Headers of a worker's refusal, beside [gateway.HeaderEpoch]. Apps cannot send

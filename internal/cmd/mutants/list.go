@@ -35,6 +35,7 @@ func mutations() []mutation {
 		batchMutations(),
 		nodeMutations(),
 		routesMutations(),
+		authorityMutations(),
 	} {
 		all = append(all, list...)
 	}

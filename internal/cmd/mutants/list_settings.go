@@ -82,7 +82,7 @@ func settingsMutations() []mutation {
 		},
 		{
 			rule: "the ends of a link use one store",
-			file: "internal/wire/link/conn.go",
+			file: "internal/wire/link/hello.go",
 			old:  `case peer.store != 0 && mine.store != 0 && peer.store != mine.store:`,
 			new:  `case false:`,
 			test: "./internal/wire/link -run '^TestMismatch$/^store$'",

@@ -24,7 +24,10 @@ type Hub struct {
 
 // Handle is one member's connection to the hub; it implements
 // gateway.Members.
-type Handle struct{ hub *Hub }
+type Handle struct {
+	Keys [][]byte // its secrets; not to be changed once the member is in use
+	hub  *Hub
+}
 
 // New returns a hub without members.
 func New(settings ring.Settings) (*Hub, error) {
@@ -67,6 +70,9 @@ func (m *Handle) Settings() ring.Settings {
 	s.Store = m.hub.members[m].StoreID
 	return s
 }
+
+// Secrets returns the keys of the member, for every purpose.
+func (m *Handle) Secrets(string) [][]byte { return m.Keys }
 
 // Changed returns a channel that is closed at the next change of View.
 func (m *Handle) Changed() <-chan struct{} {

@@ -276,6 +276,31 @@ func (c *Client) connect() (*clientConn, error) {
 	return cc, nil
 }
 
+// DialPlain connects to the worker for HTTP/1.1: what is sent on the connection
+// goes to Server.Plain, whose user knows by that that a member has sent it.
+func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {
+	c.init()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.HandshakeTimeout)
+	defer cancel()
+	nc, err := c.dialNet(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("link: dial %s: %w", c.Addr, err)
+	}
+	hs := handshake{cfg: &c.cfg, in: newReader(nc, headerLen+helloLimit), out: nc, purpose: purposePlain}
+	proof, err := hs.within(ctx, nc)
+	if err == nil {
+		_, err = nc.Write(proof)
+	}
+	if err == nil && hs.in.r < hs.in.w {
+		err = protocolError("%d bytes after hello, unasked", hs.in.w-hs.in.r)
+	}
+	if err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("link: connecting to %s: %w", c.Addr, err)
+	}
+	return nc, nil
+}
+
 func (c *Client) dialNet(ctx context.Context) (net.Conn, error) {
 	network, addr := "tcp", c.Addr
 	if path, ok := strings.CutPrefix(addr, "unix:"); ok {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,19 +35,27 @@ func (cc *clientConn) usable() bool {
 	return cc != nil && !cc.busy.Load() && !cc.stalled.Load() && !cc.ended()
 }
 
+// handshake makes sure that both ends are members of one cluster. What is left to
+// be sent of it goes out before the first request.
 func (cc *clientConn) handshake(ctx context.Context) error {
-	disarm := context.AfterFunc(ctx, func() { cc.nc.SetDeadline(netutil.Past) })
-	err := cc.writeHello()
-	if err == nil {
-		err = cc.readHello()
-	}
-	if !disarm() {
-		return context.Cause(ctx)
-	}
+	hs := handshake{cfg: cc.cfg, in: cc.in, out: cc.nc}
+	proof, err := hs.within(ctx, cc.nc)
 	if err != nil {
 		return err
 	}
-	return cc.match()
+	cc.mine, cc.peer = hs.mine, hs.peer
+	_, err = cc.out.add(proof)
+	return err
+}
+
+// within is asClient for as long as ctx lasts.
+func (hs *handshake) within(ctx context.Context, nc net.Conn) (proof []byte, err error) {
+	disarm := context.AfterFunc(ctx, func() { nc.SetDeadline(netutil.Past) })
+	proof, err = hs.asClient()
+	if !disarm() {
+		return nil, context.Cause(ctx)
+	}
+	return proof, err
 }
 
 // run reads until the connection ends and then tells every stream.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,10 @@ import (
 type Config struct {
 	Cluster string // name of the cluster
 	Digest  uint64 // of the configuration that every member must share
+
+	// Secrets are 32 bytes each, by which members prove to each other that they are
+	// (docs/link.md). The first one proves, all verify. None: nobody has to.
+	Secrets [][]byte
 
 	// Store returns the identity of the store that this end uses, 0 while that
 	// is not known. Two ends that know theirs and differ refuse each other; a
@@ -56,28 +59,18 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-func (c *Config) hello() hello {
-	return hello{
-		version: Version,
-		digest:  c.Digest,
-		cluster: c.Cluster,
-		streams: int64(c.MaxStreams),
-		header:  int64(c.MaxHeaderBytes),
-		store:   c.Store(),
-	}
-}
-
 // conn is what both ends of a connection have in common: frames in, frames
 // out, and the watch over the peer's liveness.
 type conn struct {
 	nc     net.Conn
-	stream io.ReadWriter // of nc
+	bare   net.Conn      // nc, of which nothing has been read ahead
+	stream io.ReadWriter // of bare
 	cfg    *Config
 	pool   *bufferPool
 	in     *reader
 	out    *queue
-	mine   hello
-	peer   hello
+	mine   settings
+	peer   settings
 
 	heard   atomic.Bool                 // something else than a ping has come in since the last look
 	stalled atomic.Bool                 // nothing has for PingTimeout
@@ -96,7 +89,7 @@ func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
 	if split {
 		nc = ahead.Conn
 	}
-	c.stream = sock.NewStream(nc)
+	c.bare, c.stream = nc, sock.NewStream(nc)
 	c.in = newReader(c.stream, headerLen+max(2*maxData, cfg.MaxHeaderBytes))
 	if split {
 		c.in.w = copy(c.in.buf, ahead.Ahead) // a few bytes
@@ -256,63 +249,10 @@ func protocolError(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// readHello reads the peer's preface and hello. Bytes that are not the link's
-// yield ErrNoLink.
-func (c *conn) readHello() error {
-	p, err := c.in.next(len(preface))
-	if err != nil {
-		return fmt.Errorf("link: waiting for the peer's hello: %w", err)
-	}
-	if string(p) != preface {
-		return fmt.Errorf("%w: it said %s", ErrNoLink, strconv.Quote(string(p)))
-	}
-	h, err := c.in.header()
-	if err != nil {
-		return fmt.Errorf("link: waiting for the peer's hello: %w", noEOF(err))
-	}
-	if h.kind != kindHello || h.length > 1<<10 {
-		return protocolError("%v frame of %d bytes in place of hello", h.kind, h.length)
-	}
-	if p, err = c.in.next(h.length); err != nil {
-		return fmt.Errorf("link: waiting for the peer's hello: %w", noEOF(err))
-	}
-	if c.peer, err = decodeHello(p); err != nil {
-		return protocolError("%v", err)
-	}
-	return nil
-}
-
 // noEOF is err, or io.ErrUnexpectedEOF for io.EOF.
 func noEOF(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// writeHello writes this side's preface and hello.
-func (c *conn) writeHello() error {
-	c.mine = c.cfg.hello()
-	b := openFrame([]byte(preface))
-	b = c.mine.append(b)
-	closeFrame(b, len(preface), header{kind: kindHello})
-	_, err := c.nc.Write(b)
-	return err
-}
-
-// match compares both hellos.
-func (c *conn) match() error {
-	mine, peer := &c.mine, &c.peer
-	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }
-	switch {
-	case peer.version != mine.version:
-		return &MismatchError{"version", fmt.Sprint(mine.version), fmt.Sprint(peer.version), "run the same version of Keyway on both"}
-	case peer.cluster != mine.cluster:
-		return &MismatchError{"cluster", strconv.Quote(mine.cluster), strconv.Quote(peer.cluster), "give both the same --cluster"}
-	case peer.digest != mine.digest:
-		return &MismatchError{"configuration digest", hex(mine.digest), hex(peer.digest), "give both the same --session-ttl, --partitions and other ring settings"}
-	case peer.store != 0 && mine.store != 0 && peer.store != mine.store:
-		return &MismatchError{"store", hex(mine.store), hex(peer.store), "give all members of a cluster the same --redis"}
-	}
-	return nil
 }

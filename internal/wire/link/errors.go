@@ -143,7 +143,7 @@ func (e *ResetError) Error() string { return fmt.Sprintf("link: reset by peer: %
 // MismatchError is how a connection ends whose two ends are not of one
 // cluster, or not configured alike. Requests on it did not start.
 type MismatchError struct {
-	What   string // "version", "cluster", "configuration digest" or "store"
+	What   string // "version", "gossip key", "cluster", "configuration digest" or "store"
 	Local  string
 	Remote string
 	Remedy string // what to do

@@ -375,7 +375,7 @@ func TestPeerStopsReading(t *testing.T) {
 		sender := make(chan struct{})
 		go func() {
 			defer close(sender)
-			peer.handshake(t)
+			peer.answerHello(t)
 			for {
 				if _, err := far.Write(appendFrame(nil, header{kind: kindPong}, nil)); err != nil {
 					return

@@ -21,6 +21,8 @@ const (
 	kindPing                     // asks for a pong
 	kindPong                     // answers a ping
 	kindGoAway                   // no request above the given stream will start
+
+	kindProof kind = 14 // second frame of a client: its settings, and the proof that it is a member
 )
 
 func (k kind) String() string {
@@ -28,7 +30,7 @@ func (k kind) String() string {
 		kindHello: "hello", kindRequest: "request", kindResponse: "response",
 		kindData: "data", kindTrailers: "trailers", kindRefused: "refused",
 		kindReset: "reset", kindWindow: "window", kindPing: "ping",
-		kindPong: "pong", kindGoAway: "goaway",
+		kindPong: "pong", kindGoAway: "goaway", kindProof: "proof",
 	}
 	if int(k) < len(names) && names[k] != "" {
 		return names[k]

@@ -25,8 +25,10 @@ func FuzzHeads(f *testing.F) {
 	interim := responseHead{status: 103, length: -1, fields: fields}
 	f.Add(interim.append(nil))
 	f.Add(appendRefusal(nil, &RefusedError{NotOwner, "o", "a", 3}))
-	mine := defaultHello()
-	f.Add(mine.append(nil))
+	f.Add(serverGreeting()[len(preface)+headerLen:])
+	m := proven{settings: defaultSettings(), proof: strings.Repeat("p", proofLen)}
+	f.Add(m.append(nil))
+	f.Add([]byte(m.settings))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if h, err := decodeRequest(bytes.Clone(p)); err == nil {
 			again, err := decodeRequest(h.append(nil))
@@ -51,6 +53,18 @@ func FuzzHeads(f *testing.F) {
 			again, err := decodeHello(h.append(nil))
 			if err != nil || h != again {
 				t.Errorf("hello %+v became %+v, %v", h, again, err)
+			}
+		}
+		if m, err := decodeProven(p); err == nil {
+			again, err := decodeProven(m.append(nil))
+			if err != nil || m != again {
+				t.Errorf("proof %+v became %+v, %v", m, again, err)
+			}
+		}
+		if s, err := decodeSettings(string(p)); err == nil {
+			again, err := decodeSettings(string(s.append(nil)))
+			if err != nil || s != again {
+				t.Errorf("settings %+v became %+v, %v", s, again, err)
 			}
 		}
 	})
@@ -109,14 +123,14 @@ func (script) Close() error                     { return nil }
 // the connection, all handlers with it.
 func FuzzServer(f *testing.F) {
 	f.Add(conversation(), true)
-	f.Add(helloBytes(defaultHello()), false)
-	f.Add(append(helloBytes(defaultHello()), conversation()...), false)
+	f.Add(clientGreeting(), false)
+	f.Add(append(clientGreeting(), conversation()...), false)
 	s := &Server{Config: logless(), Handler: HTTPHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(w, r.Body)
 	}))}
 	f.Fuzz(func(t *testing.T, p []byte, greeted bool) {
 		if greeted {
-			p = append(helloBytes(defaultHello()), p...)
+			p = append(clientGreeting(), p...)
 		}
 		s.ServeConn(newScript(p))
 	})
@@ -137,7 +151,7 @@ func FuzzClient(f *testing.F) {
 	b = appendControl(b, kindGoAway, 0, 1)
 	f.Add(append(appendControl(b, kindReset, 1, 2), appendControl(nil, kindWindow, 1, 70000)...))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		p = append(helloBytes(defaultHello()), p...)
+		p = append(serverGreeting(), p...)
 		dialed := false
 		c := &Client{Config: logless(), Dial: func(context.Context) (net.Conn, error) {
 			if dialed {

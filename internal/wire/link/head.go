@@ -67,14 +67,36 @@ func (d *decoder) uint() uint64 {
 
 // uint64 takes a number of eight bytes, which is no varint.
 func (d *decoder) uint64() uint64 {
-	if len(d.rest) < 8 {
+	b := d.take(8)
+	if b == nil {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// byte takes a byte that must not be above most.
+func (d *decoder) byte(most byte) byte {
+	b := d.take(1)
+	if b == nil || b[0] > most {
 		d.bad = true
 		return 0
 	}
-	n := binary.BigEndian.Uint64(d.rest)
-	d.rest = d.rest[8:]
-	return n
+	return b[0]
 }
+
+// take takes n bytes.
+func (d *decoder) take(n int) []byte {
+	if len(d.rest) < n {
+		d.bad = true
+		return nil
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
+
+// end makes it a failure if anything is left.
+func (d *decoder) end() { d.bad = d.bad || len(d.rest) > 0 }
 
 // int takes a number that must be an int64 and not negative.
 func (d *decoder) int() int64 {
@@ -203,45 +225,6 @@ func decodeRefusal(p []byte) (*RefusedError, error) {
 		return nil, fmt.Errorf("refusal: %w", errMalformed)
 	}
 	return e, nil
-}
-
-// hello is the payload of a hello frame.
-type hello struct {
-	version uint64
-	digest  uint64
-	cluster string
-	streams int64  // requests at once that the sender takes
-	header  int64  // bytes of a head that the sender takes
-	store   uint64 // identity of the sender's store; 0 if it is not known
-}
-
-func (h *hello) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, h.version)
-	b = binary.BigEndian.AppendUint64(b, h.digest)
-	b = appendString(b, h.cluster)
-	b = binary.AppendUvarint(b, uint64(h.streams))
-	b = binary.AppendUvarint(b, uint64(h.header))
-	return binary.BigEndian.AppendUint64(b, h.store)
-}
-
-// decodeHello decodes p, which the result does not share. Of another version
-// only the number is read: everything else may change with it.
-func decodeHello(p []byte) (hello, error) {
-	d := decoder{rest: append([]byte(nil), p...)}
-	h := hello{version: d.uint()}
-	if h.version == Version {
-		h.digest = d.uint64()
-		h.cluster = d.string()
-		h.streams = d.int()
-		h.header = d.int()
-		if len(d.rest) > 0 {
-			h.store = d.uint64()
-		}
-	}
-	if d.bad {
-		return hello{}, fmt.Errorf("hello: %w", errMalformed)
-	}
-	return h, nil
 }
 
 // appendControl appends a frame whose payload is one varint.

@@ -15,39 +15,64 @@ func newFakePeer(nc net.Conn) *fakePeer {
 	return &fakePeer{nc: nc, in: newReader(nc, 128<<10)}
 }
 
-// hello returns preface and hello of a peer with the default configuration.
-func helloBytes(h hello) []byte {
-	b := openFrame([]byte(preface))
-	b = h.append(b)
-	closeFrame(b, len(preface), header{kind: kindHello})
-	return b
+// clientGreeting returns all that a client with the default configuration says in
+// a handshake.
+func clientGreeting() []byte {
+	h := hello{version: Version}
+	return append(appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil)), proofFrame()...)
 }
 
-func defaultHello() hello {
+func proofFrame() []byte {
+	m := proven{settings: defaultSettings()}
+	return appendFrame(nil, header{kind: kindProof}, m.append(nil))
+}
+
+// serverGreeting returns preface and hello of a server with the default
+// configuration.
+func serverGreeting() []byte {
+	h := hello{version: Version, settings: defaultSettings()}
+	return appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil))
+}
+
+func defaultSettings() string {
 	cfg := Config{}.withDefaults()
-	return cfg.hello()
+	s := cfg.settings()
+	return string(s.append(nil))
 }
 
 // handshake plays the server.
 func (p *fakePeer) handshake(t *testing.T) {
+	p.answerHello(t)
+	if h, _ := p.frame(t); h.kind != kindProof {
+		t.Errorf("%v in place of a proof", h.kind)
+	}
+}
+
+// answerHello plays the server, which has not read the client's proof.
+func (p *fakePeer) answerHello(t *testing.T) {
 	if _, err := p.in.next(len(preface)); err != nil {
 		t.Error(err)
 	}
 	if h, _ := p.frame(t); h.kind != kindHello {
 		t.Errorf("%v in place of hello", h.kind)
 	}
-	p.write(t, helloBytes(defaultHello()))
+	p.write(t, serverGreeting())
 }
 
 // greet plays the client.
 func (p *fakePeer) greet(t *testing.T) {
-	p.write(t, helloBytes(defaultHello()))
+	sent := make(chan struct{})
+	go func() {
+		p.write(t, clientGreeting())
+		close(sent)
+	}()
 	if _, err := p.in.next(len(preface)); err != nil {
 		t.Error(err)
 	}
 	if h, _ := p.frame(t); h.kind != kindHello {
 		t.Errorf("%v in place of hello", h.kind)
 	}
+	<-sent
 }
 
 func (p *fakePeer) write(t *testing.T, b []byte) {

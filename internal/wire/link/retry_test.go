@@ -238,8 +238,8 @@ func TestLostConnection(t *testing.T) {
 				req := post(strings.Repeat("x", 100))
 				head := req.head(t.Context())
 				go func() {
-					peer.handshake(t)
-					io.CopyN(io.Discard, far, int64(headerLen+len(head.append(nil))+tc.more))
+					peer.answerHello(t)
+					io.CopyN(io.Discard, far, int64(len(proofFrame())+headerLen+len(head.append(nil))+tc.more))
 					far.Close()
 				}()
 				_, err := c.Do(t.Context(), req)

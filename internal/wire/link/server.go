@@ -35,6 +35,10 @@ type Server struct {
 	// takes the place of the one whose hello has been awaited for longest. 0 means 4096.
 	MaxConns int
 
+	// Plain gets the connections of members that go on in HTTP/1.1
+	// (Client.DialPlain). It is closed with the server. nil: they are refused.
+	Plain *netutil.Listener
+
 	setup sync.Once
 	cfg   Config
 	pool  bufferPool
@@ -45,9 +49,8 @@ type Server struct {
 	greeting  list.List // of *serverConn: those whose hello has not come, the one that has been awaited for longest first
 	draining  bool
 	closed    bool
-	mismatch  string         // that was last logged
-	told      time.Time      // when it was
-	wg        sync.WaitGroup // connections, handlers included
+	told      map[string]time.Time // by what failed in a handshake: when it was last logged
+	wg        sync.WaitGroup       // connections, handlers included
 }
 
 func (s *Server) init() {
@@ -55,6 +58,7 @@ func (s *Server) init() {
 		s.cfg = s.Config.withDefaults()
 		s.listeners = make(map[net.Listener]struct{})
 		s.conns = make(map[*serverConn]struct{})
+		s.told = make(map[string]time.Time)
 		s.MaxConns = cmp.Or(s.MaxConns, 4096)
 	})
 }
@@ -109,7 +113,8 @@ func (s *Server) shut() bool {
 var errCrowded = errors.New("link: too many connections")
 
 // ServeConn serves one connection, closes it, and returns why it ended, nil
-// for a regular end, when all of its handlers have returned.
+// for a regular end, when all of its handlers have returned. One for HTTP/1.1 it
+// hands to Plain.
 func (s *Server) ServeConn(nc net.Conn) error {
 	s.init()
 	sc := &serverConn{srv: s, remote: nc.RemoteAddr().String(), streams: make(map[uint64]*serverStream)}
@@ -172,20 +177,31 @@ func (s *Server) forgetLocked(sc *serverConn) {
 	s.greeting.Remove(sc.greeting)
 }
 
-// tells reports whether the error that ended a connection is to be logged: a
-// mismatch once a minute, since a client keeps trying.
+// handshakeError is how a connection ends that may be a stranger's.
+type handshakeError struct{ err error }
+
+func (e *handshakeError) Error() string { return e.err.Error() }
+
+func (e *handshakeError) Unwrap() error { return e.err }
+
+// tells reports whether the error that ended a connection is to be logged: what
+// fails in handshakes once a minute, since a client keeps trying, and so may
+// anybody.
 func (s *Server) tells(err error) bool {
-	mismatch, ok := errors.AsType[*MismatchError](err)
-	if !ok {
+	if _, early := errors.AsType[*handshakeError](err); !early {
 		return true
+	}
+	what := "" // the protocol
+	if mismatch, ok := errors.AsType[*MismatchError](err); ok {
+		what = mismatch.What
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if text := mismatch.Error(); s.mismatch != text || time.Since(s.told) >= time.Minute {
-		s.mismatch, s.told = text, time.Now()
-		return true
+	if last, ok := s.told[what]; ok && time.Since(last) < time.Minute {
+		return false
 	}
-	return false
+	s.told[what] = time.Now()
+	return true
 }
 
 // Shutdown stops listening, tells every peer that no further request will
@@ -228,9 +244,12 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// closeListenersLocked closes the listeners.
+// closeListenersLocked closes the listeners, and the one of members' HTTP/1.1.
 func (s *Server) closeListenersLocked() {
 	for ln := range s.listeners {
 		ln.Close()
+	}
+	if s.Plain != nil {
+		s.Plain.Close()
 	}
 }

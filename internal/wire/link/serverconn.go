@@ -33,8 +33,12 @@ type serverConn struct {
 
 // run serves the connection to its end.
 func (sc *serverConn) run() error {
+	purpose, err := sc.handshake()
+	if err == nil && purpose == purposePlain {
+		return sc.handOver()
+	}
 	defer sc.nc.Close()
-	if err := sc.handshake(); err != nil {
+	if err != nil {
 		if sc.ended() {
 			return sc.cause
 		}
@@ -46,7 +50,7 @@ func (sc *serverConn) run() error {
 	if sc.srv.shut() {
 		sc.drain()
 	}
-	err := sc.readFrames(sc.frame)
+	err = sc.readFrames(sc.frame)
 	sc.fail(err)
 	sc.wg.Wait()
 	sc.mu.Lock()
@@ -66,28 +70,44 @@ func (sc *serverConn) run() error {
 	return sc.cause
 }
 
-// handshake exchanges hellos. The client gets to see this side's even if it
-// does not match, so that both can say what differs.
-func (sc *serverConn) handshake() error {
+// handshake makes sure that both ends are members of one cluster.
+func (sc *serverConn) handshake() (purpose, error) {
 	sc.nc.SetDeadline(time.Now().Add(sc.cfg.HandshakeTimeout))
-	if err := sc.readHello(); err != nil {
-		return err
+	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc}
+	if err := hs.asServer(func() { sc.srv.greeted(sc) }); err != nil {
+		return 0, &handshakeError{err}
 	}
-	sc.srv.greeted(sc) // before the client can send a request
-	if err := sc.writeHello(); err != nil {
-		return err
+	sc.mine, sc.peer = hs.mine, hs.peer
+	return hs.purpose, sc.nc.SetDeadline(time.Time{})
+}
+
+// handOver hands the connection of a member that goes on in HTTP/1.1 to Server.Plain.
+func (sc *serverConn) handOver() error {
+	if sc.srv.Plain == nil {
+		netutil.CloseNow(sc.nc)
+		return &handshakeError{protocolError("a client that wants to go on in HTTP/1.1, which is not served here")}
 	}
-	if err := sc.match(); err != nil {
-		return err
+	conn := sc.bare
+	if rest := sc.in.buf[sc.in.r:sc.in.w]; len(rest) > 0 {
+		conn = &netutil.ReadAhead{Conn: conn, Ahead: append([]byte(nil), rest...)}
 	}
-	return sc.nc.SetDeadline(time.Time{})
+	if !sc.srv.Plain.Put(conn, sc.done, nil) {
+		netutil.CloseNow(conn)
+		return ErrClosed
+	}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.draining = true; sc.late != nil { // it is not this server's to close any more
+		sc.late.Stop()
+	}
+	return nil
 }
 
 // recheck drains the connection if the server's store has become another one
 // than the client's, which then gets to know why when it connects again.
 func (sc *serverConn) recheck() {
 	sc.mine.store = sc.cfg.Store()
-	if sc.match() != nil {
+	if match(&sc.mine, &sc.peer) != nil {
 		sc.drain()
 	}
 }

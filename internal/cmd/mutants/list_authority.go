@@ -1,0 +1,88 @@
+package main
+
+// authorityMutations take away what decides who is a member.
+func authorityMutations() []mutation {
+	const (
+		keys = "./internal/wire/link -run ^TestKeys$"
+		old  = "./internal/wire/link -run ^TestOldHandshake$"
+	)
+	return []mutation{
+		{
+			rule: "a server looks at the proof of a client's hello before it tells anything",
+			file: "internal/wire/link/handshake.go",
+			old:  "case hs.proves() && !verifies(hs.cfg.Secrets, hello.proof, clientGreets, hs.got[:signed]):",
+			new:  "case hs.proves() && !verifies(hs.cfg.Secrets, hello.proof, clientGreets, hs.got[:signed]) && false:",
+			test: keys,
+		},
+		{
+			rule: "a server takes no client that has no key",
+			file: "internal/wire/link/handshake.go",
+			old:  "	hs.purpose = hello.purpose\n	signed := len(hs.got) - len(appendString(nil, hello.proof))\n	switch {\n	case hello.version != Version || hello.proves != hs.proves():",
+			new:  "	hs.purpose = hello.purpose\n	signed := len(hs.got) - len(appendString(nil, hello.proof))\n	switch {\n	case hello.version != Version:",
+			test: keys,
+		},
+		{
+			rule: "a server takes no client without a proof of its own",
+			file: "internal/wire/link/handshake.go",
+			old:  "	if hs.proves() && !verifies(hs.cfg.Secrets, m.proof, clientProves,",
+			new:  "	if false && !verifies(hs.cfg.Secrets, m.proof, clientProves,",
+			test: old,
+		},
+		{
+			rule: "a client looks at the server's proof",
+			file: "internal/wire/link/handshake.go",
+			old:  "	case hs.proves() && !verifies(hs.cfg.Secrets, hello.proof, serverProves, hs.sent, hs.got[:signed]):",
+			new:  "	case hs.proves() && !verifies(hs.cfg.Secrets, hello.proof, serverProves, hs.sent, hs.got[:signed]) && false:",
+			test: old,
+		},
+		{
+			rule: "the server's proof is about the client's hello",
+			file: "internal/wire/link/handshake.go",
+			old:  "			parts = [][]byte{hs.got, parts[0]}\n",
+			new:  "			parts = [][]byte{hs.got[:1], parts[0]}\n",
+			test: keys,
+		},
+		{
+			rule: "each handshake has numbers of its own",
+			file: "internal/wire/link/handshake.go",
+			old:  "	_, _ = rand.Read(h.nonce[:]) // never fails\n",
+			new:  "	_ = rand.Read\n",
+			test: old,
+		},
+		{
+			rule: "what proves one thing proves no other one",
+			file: "internal/wire/link/proof.go",
+			old:  "append([][]byte{[]byte(r)}, parts...)",
+			new:  "append([][]byte{{}}, parts...)",
+			test: "./internal/wire/link -run ^TestProofsDiffer$",
+		},
+		{
+			rule: "the parts of a proof have ends",
+			file: "internal/wire/link/proof.go",
+			old:  "		m.Write(size[:])\n",
+			new:  "",
+			test: "./internal/wire/link -run ^TestProofsDiffer$",
+		},
+		{
+			rule: "strangers do not fill the log",
+			file: "internal/wire/link/server.go",
+			old:  "	if last, ok := s.told[what]; ok && time.Since(last) < time.Minute {",
+			new:  "	if last, ok := s.told[what]; ok && time.Since(last) < 0 {",
+			test: "./internal/wire/link -run ^TestStrangersFillNoLog$",
+		},
+		{
+			rule: "a worker's links ask for proofs",
+			file: "gateway/internal/hop/hop.go",
+			old:  `Secrets: m.Secrets("keyway link 3"), `,
+			new:  "",
+			test: "./gateway/worker -run ^TestTrapStrangersOverLink$",
+		},
+		{
+			rule: "the secrets of purposes differ",
+			file: "ring/gossip/gossip.go",
+			old:  "hkdf.Key(sha256.New, key, nil, purpose, 32)",
+			new:  `hkdf.Key(sha256.New, key, nil, "", 32)`,
+			test: "./ring/gossip -run ^TestSecrets$",
+		},
+	}
+}

@@ -1,0 +1,124 @@
+package link
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+)
+
+// nonceLen is the length of a nonce, proofLen that of a proof (HMAC-SHA-256).
+const (
+	nonceLen = 16
+	proofLen = 32
+)
+
+// purpose is what a connection carries after the handshake.
+type purpose uint8
+
+const (
+	purposeLink  purpose = iota // frames
+	purposePlain                // HTTP/1.1
+)
+
+// hello is the payload of a hello frame: what a peer may know that has not proven
+// that it is a member, and the server's settings for one that has.
+type hello struct {
+	version  uint64
+	proves   bool // the sender has secrets
+	purpose  purpose
+	nonce    [nonceLen]byte
+	settings string // of the server, see settings; empty in a client's, and for a client that the server refuses
+	proof    string // of all before it; empty where the sender has no secrets, and in a refusal
+}
+
+// appendSigned appends what the proof covers.
+func (h *hello) appendSigned(b []byte) []byte {
+	b = binary.AppendUvarint(b, h.version)
+	proves := byte(0)
+	if h.proves {
+		proves = 1
+	}
+	b = append(b, proves, byte(h.purpose))
+	b = append(b, h.nonce[:]...)
+	return appendString(b, h.settings)
+}
+
+func (h *hello) append(b []byte) []byte { return appendString(h.appendSigned(b), h.proof) }
+
+// decodeHello decodes p, which the result does not share. Of another version
+// only the number is read: everything else may change with it.
+func decodeHello(p []byte) (hello, error) {
+	d := decoder{rest: append([]byte(nil), p...)}
+	h := hello{version: d.uint()}
+	if h.version == Version {
+		h.proves = d.byte(1) == 1
+		h.purpose = purpose(d.byte(byte(purposePlain)))
+		copy(h.nonce[:], d.take(nonceLen))
+		h.settings = d.string()
+		h.proof = d.string()
+		d.end()
+	}
+	if d.bad || len(h.proof) != 0 && len(h.proof) != proofLen {
+		return hello{}, fmt.Errorf("hello: %w", errMalformed)
+	}
+	return h, nil
+}
+
+// proven is the payload of a proof frame.
+type proven struct {
+	settings string // of the client
+	proof    string // of both hellos and of settings; empty where the client has no secrets
+}
+
+func (m *proven) append(b []byte) []byte { return appendString(appendString(b, m.settings), m.proof) }
+
+// decodeProven decodes p, which the result does not share.
+func decodeProven(p []byte) (proven, error) {
+	d := decoder{rest: append([]byte(nil), p...)}
+	m := proven{settings: d.string(), proof: d.string()}
+	if d.end(); d.bad || len(m.proof) != 0 && len(m.proof) != proofLen {
+		return proven{}, fmt.Errorf("proof: %w", errMalformed)
+	}
+	return m, nil
+}
+
+// settings are what members must have in common, and the bounds of one end.
+type settings struct {
+	digest  uint64
+	cluster string
+	streams int64  // requests at once that the sender takes
+	header  int64  // bytes of a head that the sender takes
+	store   uint64 // identity of the sender's store; 0 if it is not known
+}
+
+func (s *settings) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, s.digest)
+	b = appendString(b, s.cluster)
+	b = binary.AppendUvarint(b, uint64(s.streams))
+	b = binary.AppendUvarint(b, uint64(s.header))
+	return binary.BigEndian.AppendUint64(b, s.store)
+}
+
+// decodeSettings decodes p, which the result goes on using.
+func decodeSettings(p string) (settings, error) {
+	d := decoder{rest: []byte(p)}
+	s := settings{digest: d.uint64(), cluster: d.string(), streams: d.int(), header: d.int(), store: d.uint64()}
+	if d.end(); d.bad {
+		return settings{}, fmt.Errorf("settings: %w", errMalformed)
+	}
+	return s, nil
+}
+
+// match compares the settings of both ends.
+func match(mine, peer *settings) error {
+	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }
+	switch {
+	case peer.cluster != mine.cluster:
+		return &MismatchError{"cluster", strconv.Quote(mine.cluster), strconv.Quote(peer.cluster), "give both the same --cluster"}
+	case peer.digest != mine.digest:
+		return &MismatchError{"configuration digest", hex(mine.digest), hex(peer.digest), "give both the same --session-ttl, --partitions and other ring settings"}
+	case peer.store != 0 && mine.store != 0 && peer.store != mine.store:
+		return &MismatchError{"store", hex(mine.store), hex(peer.store), "give all members of a cluster the same --redis"}
+	}
+	return nil
+}
