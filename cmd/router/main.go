@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -32,17 +33,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
-	listener, err := process.Listen("listen", o.listen)
+	listeners, err := listen(o.listen)
 	if err != nil {
 		return err
 	}
-	defer listener.Close()
+	defer closeAll(listeners)
 	admin, err := process.Listen("admin", o.admin)
 	if err != nil {
 		return err
 	}
 	defer admin.Close()
-	name, err := process.MachineName(listener.Addr())
+	name, err := process.MachineName(tcpAddr(append(listeners, admin)))
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer store.close()
 	gossiping := o.Gossip
-	gossiping.Self = ring.Member{Name: "router-" + name, Role: ring.RoleRouter, State: ring.StateActive, Addr: listener.Addr().String()}
+	gossiping.Self = ring.Member{Name: "router-" + name, Role: ring.RoleRouter, State: ring.StateActive, Addr: tcpAddr(listeners).String()}
 	gossiping.Logger = logger
 	members, err := store.join(ctx, gossiping, meeting)
 	if err != nil {
@@ -79,7 +80,38 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	defer router.Close()
 	p := &running{o: o, logger: logger, store: store, members: members, router: router}
-	return p.serve(ctx, stdout, listener, admin)
+	return p.serve(ctx, stdout, listeners, admin)
+}
+
+// listen listens on all of the addresses, or on none.
+func listen(addrs []string) ([]net.Listener, error) {
+	var all []net.Listener
+	for _, addr := range addrs {
+		l, err := process.Listen("listen", addr)
+		if err != nil {
+			closeAll(all)
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// tcpAddr returns the address of the first listener that others can reach, an empty
+// one if there is none.
+func tcpAddr(listeners []net.Listener) net.Addr {
+	for _, l := range listeners {
+		if addr, ok := l.Addr().(*net.TCPAddr); ok {
+			return addr
+		}
+	}
+	return new(net.TCPAddr)
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		l.Close()
+	}
 }
 
 // running is a router that runs.
@@ -93,22 +125,26 @@ type running struct {
 }
 
 // serve takes requests until ctx ends, and then finishes those that run.
-func (p *running) serve(ctx context.Context, stdout io.Writer, listener, admin net.Listener) error {
-	failed := make(chan error, 2)
+func (p *running) serve(ctx context.Context, stdout io.Writer, listeners []net.Listener, admin net.Listener) error {
+	failed := make(chan error, len(listeners)+1)
 	requests := router.NewServer(p.router, process.NewServer(p.router, p.logger))
 	defer requests.Close()
 	scheme, serve := "http", requests.Serve
 	if p.o.tlsCert != "" {
 		scheme, serve = "https", func(l net.Listener) error { return requests.ServeTLS(l, p.o.tlsCert, p.o.tlsKey) }
 	}
-	go func() { failed <- serve(listener) }()
+	var urls []string
+	for _, l := range listeners {
+		urls = append(urls, process.URL(l, scheme))
+		go func() { failed <- serve(l) }()
+	}
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
 	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()
 
-	fmt.Fprint(stdout, cli.ReadyLine("router", scheme+"://"+listener.Addr().String(), admin.Addr().String(), p.members.Addr()))
+	fmt.Fprint(stdout, cli.ReadyLine("router", strings.Join(urls, " "), admin.Addr().String(), p.members.Addr()))
 	select {
 	case err := <-failed:
 		return fmt.Errorf("the server ended: %w", err)

@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -196,6 +197,46 @@ func TestStopFinishesRequests(t *testing.T) {
 	r.finish(t)
 }
 
+// Requests are taken at several addresses, and at a socket of the file system
+// where an ended process has left one.
+func TestSeveralListeners(t *testing.T) {
+	path := t.TempDir() + "/front.sock"
+	left := kit.Must(net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"}))
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	out := &output{ready: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, append(free, "--hold", "0", "--listen", "127.0.0.1:0,unix://"+path), out, io.Discard)
+	}()
+	<-out.ready
+	m := regexp.MustCompile(`requests (http://\S+) (http://\S+) unix://(\S+), admin`).FindStringSubmatch(out.String())
+	if m == nil || m[1] == m[2] || m[3] != path {
+		t.Fatalf("%s", out)
+	}
+	overUnix := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
+	for url, client := range map[string]*http.Client{m[1]: http.DefaultClient, m[2]: http.DefaultClient, "http://front": overUnix} {
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", url, nil))
+		req.Header.Set("X-Key", "k")
+		if res, body := kit.Do(t, client, req); res.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s", url, res.StatusCode, body)
+		}
+	}
+	if err := run(ctx, append(free, "--listen", "unix://"+path), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a socket that is in use: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket stays: %v", err)
+	}
+}
+
 func TestDrainTimeoutEndsRequests(t *testing.T) {
 	r := start(t, "--drain-timeout", "10ms")
 	started := make(chan struct{})
@@ -222,6 +263,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--lisen :1", "unknown flag --lisen"},
 		{"--key body:id", "the forms are header:NAME"},
 		{"--hold -1s", "--hold"},
+		{"--listen :1,unix://relative", "unix:///path"},
+		{"--listen :1,8080", "is not host:port"},
 		{"--upgrade websocket,h2c", "h2c"},
 		{"--trusted-proxies 10.0.0.1,proxy", "--trusted-proxies"},
 		{"--partitions 0", "--partitions"},

@@ -15,7 +15,8 @@ key has no owner, since workers come, go or die, it holds the key's requests.`
 
 type options struct {
 	cli.Common
-	listen, admin   string
+	listen          []string
+	admin           string
 	tlsCert, tlsKey string
 	trustedSpecs    []string
 	config          router.Config
@@ -25,7 +26,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o, defaults := new(options), router.Config{}.WithDefaults()
 	f := cli.NewFlags("router", about)
 	f.Group("Requests")
-	f.Address(&o.listen, "listen", "127.0.0.1:8080", "`address` that takes requests, HTTP/1.1 and HTTP/2; port 0 takes a free one")
+	f.Addresses(&o.listen, "listen", []string{"127.0.0.1:8080"}, "`addresses` that take requests, HTTP/1.1 and HTTP/2: host:port, where port 0 takes a free one, or unix:///path; several are separated by commas, or the flag is repeated")
 	o.Define(f, meeting, nil)
 	f.Group("Requests")
 	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies before the router: what they say in Forwarded, X-Forwarded-... and X-Real-IP is passed on; what others say there is replaced")

@@ -115,16 +115,33 @@ func (f *Flags) Choice(p *string, name, usage string, choices ...string) {
 // Address defines a flag that holds host:port with a number for a port; the
 // host may be empty. An empty default means none.
 func (f *Flags) Address(p *string, name, def, usage string) {
-	addFlag(f, p, name, def, usage, func(s string) (string, error) {
-		_, port, err := net.SplitHostPort(s)
-		if err != nil {
-			return "", fmt.Errorf("%q is not host:port", s)
+	addFlag(f, p, name, def, usage, func(s string) (string, error) { return s, checkAddress(s) })
+}
+
+func checkAddress(s string) error {
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port", s)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("%q: the port is not a number from 0 to 65535", s)
+	}
+	return nil
+}
+
+// Addresses defines a List of addresses, host:port or unix:///path.
+func (f *Flags) Addresses(p *[]string, name string, def []string, usage string) {
+	*p = def
+	f.Var(&list{p: p, separators: ", ", check: func(s string) error {
+		path, isUnix := strings.CutPrefix(s, "unix://")
+		switch {
+		case !isUnix:
+			return checkAddress(s)
+		case !strings.HasPrefix(path, "/"):
+			return fmt.Errorf("%q is not unix:///path", s)
 		}
-		if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-			return "", fmt.Errorf("%q: the port is not a number from 0 to 65535", s)
-		}
-		return s, nil
-	})
+		return nil
+	}}, name, usage)
 }
 
 // List defines a flag that may be repeated and whose values are lists separated
@@ -311,7 +328,8 @@ func atLeast[T cmp.Ordered](min T, parse func(string) (T, error), kind string) f
 type list struct {
 	p          *[]string
 	separators string
-	given      bool // since the default or the environment's value
+	given      bool               // since the default or the environment's value
+	check      func(string) error // of each item; may be nil
 }
 
 func (l *list) String() string { return strings.Join(*l.p, l.separators[:1]) }
@@ -323,6 +341,11 @@ func (l *list) Set(s string) error {
 	}
 	for i, item := range items {
 		items[i] = strings.TrimSpace(item)
+		if l.check != nil {
+			if err := l.check(items[i]); err != nil {
+				return err
+			}
+		}
 	}
 	if !l.given {
 		*l.p = nil

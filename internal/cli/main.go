@@ -65,7 +65,8 @@ func logHangups(logger *slog.Logger) (stop func()) {
 }
 
 // ReadyLine returns the line that a command prints when it serves requests.
-// An address that is empty is left out.
+// An address that is empty is left out. Several URLs of requests are separated by
+// spaces.
 func ReadyLine(name, requests, admin, gossip string) string {
 	line := "keyway " + name + " ready: requests " + requests
 	if admin != "" {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -23,10 +24,17 @@ func MachineName(addr net.Addr) (string, error) {
 	return host + "-" + port, nil
 }
 
-// Listen listens on the TCP address that the flag holds. Its error names the
-// address and the flag to change.
+// Listen listens on the address that the flag holds, of TCP or unix:///path. Its
+// error names the address and the flag to change.
 func Listen(flagName, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
+	path, isUnix := strings.CutPrefix(addr, "unix://")
+	var l net.Listener
+	var err error
+	if isUnix {
+		l, err = listenUnix(path)
+	} else {
+		l, err = net.Listen("tcp", addr)
+	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%s is in use by another process: choose another address with --%s", addr, flagName)
@@ -36,6 +44,31 @@ func Listen(flagName, addr string) (net.Listener, error) {
 		return nil, fmt.Errorf("cannot listen on %s (--%s): %w", addr, flagName, err)
 	}
 	return l, nil
+}
+
+// listenUnix listens on a socket at the path, also where an ended process has left
+// one.
+func listenUnix(path string) (net.Listener, error) {
+	l, err := net.Listen("unix", path)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return l, err
+	}
+	other, refused := net.Dial("unix", path)
+	if refused == nil {
+		other.Close()
+	}
+	if !errors.Is(refused, syscall.ECONNREFUSED) || os.Remove(path) != nil {
+		return nil, err
+	}
+	return net.Listen("unix", path)
+}
+
+// URL returns where a listener of Listen takes requests of that scheme.
+func URL(l net.Listener, scheme string) string {
+	if l.Addr().Network() == "unix" {
+		return "unix://" + l.Addr().String()
+	}
+	return scheme + "://" + l.Addr().String()
 }
 
 // NewServer returns a server for HTTP/1.1 and HTTP/2, with bounds on

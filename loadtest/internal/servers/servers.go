@@ -42,7 +42,7 @@ func Router(name, program, cluster, redis string, args ...string) proc.Spec {
 	}
 }
 
-var routerLine = regexp.MustCompile(`ready: requests https?://([^ ,]+), .*gossip ([^ ,]+)`)
+var routerLine = regexp.MustCompile(`ready: requests https?://([^ ,]+)[^,]*, .*gossip ([^ ,]+)`)
 
 // RouterAddrs returns where a router takes requests and gossip, each as
 // host:port.
