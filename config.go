@@ -79,8 +79,9 @@ type Config struct {
 	LockFile string
 
 	// Handler takes requests from Start on, as [Node.Serve] says, or an app at the
-	// URL Upstream does, as worker.Worker.Sidecar says. Default: requests get 503
-	// until Serve.
+	// URL Upstream does, as worker.Worker.Sidecar says: the node has keys while the
+	// app answers, see worker.Config.UpstreamHealth. Default: requests get 503 until
+	// Serve.
 	Handler  http.Handler
 	Upstream *url.URL
 
@@ -89,7 +90,7 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// Worker holds further limits. What Config or the node itself says must be left
-	// out: Members, Store, NewCluster, Keys, OnPeers, Logger, and with LockFile also
+	// out: Members, Store, NewCluster, Keys, OnPeers, AwaitApp, Logger, and with LockFile also
 	// Previous, PreviousApp, OnIncarnation and OnHold.
 	Worker worker.Config
 
@@ -132,8 +133,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Settings.KeySource is for routers: say with Config.Keys where requests have their keys")
 	case c.Settings.Store != 0:
 		return c, bad("Config.Settings.Store is not known before the store is opened: leave it out")
-	case w.Members != nil || w.Store != nil || w.OnPeers != nil:
-		return c, bad("Config.Worker has Members, Store or OnPeers, which the node brings itself: leave them out")
+	case w.Members != nil || w.Store != nil || w.OnPeers != nil || w.AwaitApp:
+		return c, bad("Config.Worker has Members, Store, OnPeers or AwaitApp, which the node brings itself: leave them out")
 	case w.NewCluster || w.Keys != nil || w.Logger != nil:
 		return c, bad("Config.Worker has NewCluster, Keys or Logger: say them in Config")
 	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil || w.OnHold != nil):

@@ -57,7 +57,8 @@ type Node struct {
 // store, takes requests, and waits until the node serves all keys that the ring
 // gives it. That takes about a second; one TTL (10 s) if somebody has died, or if
 // the store is empty or was started since, unless Config.NewCluster says that it
-// is new. ctx bounds only Start itself, whose error then says what it waited for.
+// is new. A node whose app at Config.Upstream does not answer has no keys until it does:
+// Start returns, and logs that. ctx bounds only Start itself, whose error then says what it waited for.
 // The caller must call [Node.Close].
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	cfg, err := cfg.complete()

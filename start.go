@@ -149,7 +149,7 @@ func (n *Node) openStore(ctx context.Context) error {
 func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	config := n.cfg.Worker
 	config.Members, config.Store, config.Logger = n.members, n.store, n.log
-	config.Keys, config.OnPeers = n.cfg.Keys, n.members.AddSeeds
+	config.Keys, config.OnPeers, config.AwaitApp = n.cfg.Keys, n.members.AddSeeds, n.cfg.Upstream != nil
 	// The store that a process of this machine keeps was begun when it was started,
 	// so that its own quarantine is enough.
 	config.NewCluster = n.cfg.NewCluster || n.cfg.Redis == ""
@@ -189,8 +189,8 @@ func (n *Node) serve() {
 	}
 }
 
-// await waits until the worker serves what the ring gives it, and says now and
-// then what it still waits for.
+// await waits until the worker serves what the ring gives it, or until it waits for
+// its app alone, and says now and then what it still waits for.
 func (n *Node) await(ctx context.Context) error {
 	for {
 		wait, cancel := context.WithTimeout(ctx, sayEvery)
@@ -198,6 +198,9 @@ func (n *Node) await(ctx context.Context) error {
 		cancel()
 		switch {
 		case err == nil:
+			return nil
+		case errors.Is(err, worker.ErrAppDown):
+			n.log.Warn("the node joins the ring when its app answers", "node", n.cfg.Name, "error", err)
 			return nil
 		case ctx.Err() != nil || errors.Is(err, ring.ErrSettings):
 			return fmt.Errorf("keyway: %s at %s is not ready: %w", n.cfg.Name, n.cfg.Advertise, err)

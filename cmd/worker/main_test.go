@@ -42,6 +42,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--upstream http://", 2, "--upstream"},
 		{"--batch /batch", 2, "--upstream"},
 		{"--upstream http://127.0.0.1:1 --batch batch", 2, "--batch"},
+		{"--upstream-health /up", 2, "--upstream"},
+		{"--upstream http://127.0.0.1:1 --upstream-health up", 2, "--upstream-health"},
 		{"--key header", 2, "header:NAME"},
 		{"--upgrade websocket,h2c", 2, "h2c"},
 		{"--session-ttl 1ms", 2, "--session-ttl"},

@@ -31,6 +31,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Address(&o.listen, "listen", "127.0.0.1:0", "`address` that takes requests; port 0 takes a free one")
 	f.String(&o.advertise, "advertise", "", "host or host:port `address` at which routers reach it, if it is not --listen")
 	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port or unix:///path; without it the demo app answers")
+	f.String(&o.config.UpstreamHealth, "upstream-health", "", "`path` of the app of --upstream, such as /healthz, that answers GET with 2xx or 3xx within a second while the app is up: the worker has keys only then. Default: it is up if a connection to it can be made")
 	f.Int(&o.config.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
 	f.Duration(&o.config.Timeout, "timeout", defaults.Timeout, time.Millisecond, "`time` that an execution of a request may take, from the moment at which it gets its key; then its client gets 504, and with --upstream the connection to the app is given up")
 	f.Duration(&o.config.AbandonedTimeout, "abandoned-timeout", defaults.AbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
@@ -61,6 +62,10 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	switch {
 	case o.config.Batch != "" && o.upstream == nil:
 		return nil, cli.Usagef("--batch is a path of an app: say where that is with --upstream")
+	case o.config.UpstreamHealth != "" && o.upstream == nil:
+		return nil, cli.Usagef("--upstream-health is a path of an app: say where that is with --upstream")
+	case o.config.UpstreamHealth != "" && !strings.HasPrefix(o.config.UpstreamHealth, "/"):
+		return nil, cli.Usagef("--upstream-health is %q, want a path such as /healthz", o.config.UpstreamHealth)
 	case o.config.Batch != "" && !strings.HasPrefix(o.config.Batch, "/"):
 		return nil, cli.Usagef("--batch is %q, want a path such as /batch", o.config.Batch)
 	}

@@ -191,7 +191,7 @@ func (s *shell) announceState() {
 		return
 	}
 	state := ring.StateActive
-	if s.agree.blocked {
+	if s.agree.blocked || s.appless != nil {
 		state = ring.StateJoining
 	}
 	s.announce(func(self *ring.Member) { self.State = state })

@@ -126,7 +126,7 @@ func refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
 // run is the handler of the batches: it has the app answer one.
 func (b *batchSidecar) run(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
 	err := b.exchange(x, items)
-	if err != nil && context.Cause(x.Context()) == nil {
+	if err != nil && !errors.Is(err, hop1.ErrNotSent) && context.Cause(x.Context()) == nil {
 		b.worker.log.Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "error", err)
 	}
 	return err
@@ -148,7 +148,7 @@ func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnsw
 		e.Message = http1.AppendField(e.Message, appNames[i], value)
 	}
 	e.Message = append(append(http1.AppendRequestLength(e.Message, e.Method, int64(len(body))), "\r\n"...), body...)
-	err = e.Do(x.Context())
+	err = b.sidecar.send(e, x)
 	for err == nil && e.Status < 200 {
 		err = e.Continue()
 	}

@@ -30,7 +30,7 @@ type shell struct {
 
 	registered chan struct{} // closed when the first life's session was confirmed
 
-	wake  chan struct{} // holds one token while inbox is not empty
+	wake  chan struct{} // holds one token while inbox is not empty, or run is to look around
 	mu    sync.Mutex    // guards inbox
 	inbox []event
 
@@ -42,6 +42,7 @@ type shell struct {
 	wasSettled bool
 	peers      []string // last passed to OnPeers
 	agree      agreement
+	appless    error // why the worker is off the ring because of its app; nil if it is not
 
 	highest int64     // epoch that any life knew of
 	floor   int64     // highest epoch that a member of view tells of
@@ -74,6 +75,7 @@ type event struct {
 func startShell(ctx context.Context, w *Worker) (*shell, error) {
 	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
 	s.agree.rivals = make(map[string]time.Time)
+	s.appless = w.appTrouble(false)
 	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
 	if err := s.begin(ctx); err != nil {
 		return nil, err
@@ -94,6 +96,11 @@ func (s *shell) postEvent(e event) {
 	s.mu.Lock()
 	s.inbox = append(s.inbox, e)
 	s.mu.Unlock()
+	s.poke()
+}
+
+// poke makes run look around.
+func (s *shell) poke() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -110,6 +117,7 @@ func (s *shell) run() {
 		changed := s.w.cfg.Members.Changed()
 		s.look()
 		s.judge()
+		s.followApps()
 		s.join()
 		s.settle()
 		s.publish()

@@ -33,6 +33,10 @@ import (
 // does not end by then is logged as an error: it may work on while the next
 // request of the key runs.
 //
+// While the app does not answer, see Config.UpstreamHealth, the worker takes no
+// place on the ring, and requests are refused: they wait at their routers until
+// another worker has their keys, or the app answers.
+//
 // With Config.Batch the requests with JSON that wait for a key go to the app as
 // one.
 func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
@@ -51,9 +55,11 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	}
 	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
-	s := w.sidecar(target, app, root, dial)
+	s, err := w.sidecar(target, app, root, dial)
+	if err != nil {
+		return nil, err
+	}
 	if w.cfg.Batch != "" {
-		var err error
 		if s.batch, err = newBatchSidecar(s, target); err != nil {
 			return nil, err
 		}
@@ -61,12 +67,17 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	return s, nil
 }
 
-func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(context.Context) (net.Conn, error)) *sidecar {
-	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true}, app: app, root: root}
+func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
+	health, err := w.watchApp(target, app, dial)
+	if err != nil {
+		return nil, err
+	}
+	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true}, app: app, root: root, health: health}
+	dial = health.dialing(dial)
 	s.setPool(&s.pool, dial, w.cfg.AppConnections)
 	s.setPool(&s.others, dial, otherAppConns*w.cfg.AppConnections)
 	s.proxy = &httputil.ReverseProxy{
-		Transport: appTransport{&s.others},
+		Transport: appTransport{&s.others, health},
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
 			pr.Out.Host = pr.In.Host
@@ -89,7 +100,7 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 	}
 	w.watch()
 	s.next = http.HandlerFunc(s.viaProxy)
-	return s
+	return s, nil
 }
 
 func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, error), conns int) {
@@ -116,6 +127,7 @@ type sidecar struct {
 	pool   hop1.Pool // for the short way
 	others hop1.Pool // for the proxy
 	proxy  *httputil.ReverseProxy
+	health *appHealth
 	batch  *batchSidecar // nil if each request goes to the app by itself
 }
 
@@ -171,7 +183,7 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 	defer e.Close()
 	e.Method = r.Method
 	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
-	err := e.Do(x.Context())
+	err := s.send(e, x)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
 			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer
@@ -190,6 +202,14 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 	}
 	answerFromApp(w, e)
 	return nil
+}
+
+// send sends a request to the app, if that answers.
+func (s *sidecar) send(e *hop1.Exchange, x Execution) error {
+	if err := s.health.refusal(); err != nil {
+		return err
+	}
+	return e.Do(x.Context())
 }
 
 // unsent returns the [ErrUnavailable] of a request that provably has not reached
@@ -255,9 +275,18 @@ func (a *appAnswer) end() {
 }
 
 // appTransport is the proxy's transport.
-type appTransport struct{ *hop1.Pool }
+type appTransport struct {
+	*hop1.Pool
+	health *appHealth
+}
 
 func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.health.refusal(); err != nil {
+		if r.Body != nil {
+			r.Body.Close()
+		}
+		return nil, err
+	}
 	res, err := t.Pool.RoundTrip(r)
 	if err != nil {
 		return nil, err

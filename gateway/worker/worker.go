@@ -192,6 +192,19 @@ type Config struct {
 	// it or two may pass until it is noticed.
 	AbandonedTimeout time.Duration
 
+	// UpstreamHealth is a path of the app behind a [Worker.Sidecar], such as /healthz.
+	// The app is asked for it by a GET request every second, and every 100 ms while it
+	// fails, or just after a connection to it failed. It is up if the answer comes
+	// within a second with a status of 2xx or 3xx, and down after two failures in a
+	// row. An app that goes down again within 5 min of having come up has to answer
+	// for 1 s, after the next time for 2 s, and so on up to 1 min, until the worker
+	// joins others on the ring. Default: it is up if a connection can be made.
+	UpstreamHealth string
+
+	// AwaitApp keeps the worker off the ring until [Worker.Sidecar] was called and its
+	// app has answered. Without it the app counts as up until it was asked.
+	AwaitApp bool
+
 	// Batch is a path of the app behind a [Worker.Sidecar], such as /batch. If it is
 	// set, the POST requests that wait for one key and have a JSON body of known
 	// length, at most 64 KiB, go to the app together: as one POST to the path with
@@ -249,6 +262,10 @@ type Worker struct {
 	graph    waitGraph
 	batches  atomic.Bool // there is a handler of requests that are submitted to a batcher
 	slow     slowKeys
+	apps     struct {
+		mu   sync.Mutex
+		list []*appHealth // guarded by mu
+	}
 	shell    *shell
 	watching sync.Once // starts cancelOverdue
 	remote   remoteHolds
@@ -303,17 +320,27 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 
 // Await waits until the worker serves every partition that the ring gives it,
 // or knows that the ring gives it none, for the first time. After a crash of
-// the partitions' former owner that takes a session TTL.
+// the partitions' former owner that takes a session TTL. It does not wait for an app
+// that does not answer: the error is an [ErrAppDown] then, once the worker has a
+// session.
 func (w *Worker) Await(ctx context.Context) error {
-	select {
-	case <-w.shell.settled:
-		return nil
-	case <-w.shell.refused:
-		return fmt.Errorf("worker: %s may not begin: %w", w.name, w.shell.refusal)
-	case <-w.shell.ctx.Done():
-		return fmt.Errorf("worker: %s was closed", w.name)
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", w.unsettled(), context.Cause(ctx))
+	registered := w.shell.registered
+	for {
+		select {
+		case <-w.shell.settled:
+			return nil
+		case <-registered:
+			registered = nil
+			if err := w.askApps(ctx); err != nil {
+				return fmt.Errorf("worker: %s takes no keys yet: %w", w.name, err)
+			}
+		case <-w.shell.refused:
+			return fmt.Errorf("worker: %s may not begin: %w", w.name, w.shell.refusal)
+		case <-w.shell.ctx.Done():
+			return fmt.Errorf("worker: %s was closed", w.name)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", w.unsettled(), context.Cause(ctx))
+		}
 	}
 }
 
@@ -321,6 +348,7 @@ func (w *Worker) Await(ctx context.Context) error {
 // worker whose present incarnation has not yet served all that the ring gives
 // it is not ready; partitions that come later do not change that.
 func (w *Worker) Ready() error {
+	appDown := w.appTrouble(w.settled.Load())
 	switch {
 	case w.draining.Load():
 		return errors.New("worker: the worker is leaving")
@@ -328,6 +356,8 @@ func (w *Worker) Ready() error {
 		return fmt.Errorf("%w: %w", ErrUnavailable, *w.trouble.Load())
 	case !w.admits(time.Now()):
 		return fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable)
+	case appDown != nil:
+		return fmt.Errorf("worker: %s takes no keys: %w", w.name, appDown)
 	case !w.settled.Load():
 		return w.unsettled()
 	}
@@ -341,6 +371,9 @@ func (w *Worker) unsettled() error {
 	case !w.admits(time.Now()):
 		return fmt.Errorf("worker: %s has no session in the store", w.name)
 	case !onRing:
+		if err := w.appTrouble(false); err != nil {
+			return fmt.Errorf("worker: %s takes no keys: %w", w.name, err)
+		}
 		return fmt.Errorf("worker: %s is not yet on the ring", w.name)
 	}
 	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it", w.name, served, given)

@@ -12,7 +12,7 @@ abandoned-timeout admin advertise app-connections batch batch-linger batch-max c
 gossip-advertise gossip-key hold join key listen lock-file log log-level
 max-connections max-held max-wait min-body-rate name new-cluster on-redis-loss partitions queue
 queue-per-key redis replay-bytes session-ttl timeout tls-cert tls-key trusted-proxies upgrade
-upstream`
+upstream upstream-health`
 
 // checkEnvironment refuses variables with our prefix that no program reads:
 // each is a setting that somebody believes to have set.

@@ -24,6 +24,7 @@ func mutations() []mutation {
 		storeMutations(),
 		crossingMutations(),
 		sidecarMutations(),
+		healthMutations(),
 		linkMutations(),
 		routingMutations(),
 		frontMutations(),

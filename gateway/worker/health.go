@@ -1,0 +1,285 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+)
+
+// How the app behind a sidecar is watched.
+const (
+	probeTimeout = time.Second
+	probeEvery   = time.Second            // while the app answers
+	probeSoon    = 100 * time.Millisecond // while it does not, or has just failed to
+	probeFails   = 2                      // failures in a row after which it counts as down
+
+	crashPeriod = 5 * time.Minute // an app that goes down within it after it came up has crashed
+	firstDelay  = time.Second     // how long an app must answer after its second crash in a row; twice as long after each further one
+	lastDelay   = time.Minute
+)
+
+// appHealth says whether the app behind a sidecar answers. The worker takes no
+// place on the ring while it does not, see [shell.followApps]. run alone changes
+// the state.
+type appHealth struct {
+	worker *Worker
+	app    string // for messages
+	probe  func(context.Context) error
+	state  atomic.Pointer[appState]
+	probed chan struct{} // closed after the first probe
+	doubt  chan error    // why a request could not be sent; holds one element
+}
+
+// appState is an app's health at one time. It does not change.
+type appState struct {
+	down    error // an [ErrAppDown]; nil while the app answers
+	refusal error // of a request while it does not: down and [hop1.ErrNotSent]
+	delay   error // an [ErrAppDown] for which the worker does not join others on the ring yet; nil if it may
+}
+
+// watchApp begins to probe the app of a sidecar: with a GET request for
+// Config.UpstreamHealth, or else by making a connection.
+func (w *Worker) watchApp(target *url.URL, app string, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
+	h := &appHealth{worker: w, app: app, probe: probeConnection(dial), probed: make(chan struct{}), doubt: make(chan error, 1)}
+	if path := w.cfg.UpstreamHealth; path != "" {
+		at := strings.TrimSuffix(target.EscapedPath(), "/") + path
+		u, err := url.Parse("http://" + target.Host + at)
+		if err != nil || !strings.HasPrefix(path, "/") || !grammar.IsTarget(at) {
+			return nil, fmt.Errorf("worker: Config.UpstreamHealth is %q, want a path such as /healthz", path)
+		}
+		h.probe = probePath(u, dial)
+	}
+	r := appRecord{up: !w.cfg.AwaitApp}
+	h.publish(r.state(app, time.Now(), errors.New("it was not asked yet")))
+	w.apps.mu.Lock()
+	w.apps.list = append(w.apps.list, h)
+	w.apps.mu.Unlock()
+	w.shell.ended.Go(func() { h.run(r) })
+	return h, nil
+}
+
+func probeConnection(dial func(context.Context) (net.Conn, error)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		conn, err := dial(ctx)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+}
+
+func probePath(u *url.URL, dial func(context.Context) (net.Conn, error)) func(context.Context) error {
+	client := &http.Client{
+		Transport: &http.Transport{
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+			DisableKeepAlives: true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+		if err != nil {
+			return err
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		res.Body.Close()
+		if res.StatusCode < 200 || res.StatusCode >= 400 {
+			return fmt.Errorf("GET %s: status %d, want 2xx or 3xx", u.Path, res.StatusCode)
+		}
+		return nil
+	}
+}
+
+// run probes the app until the worker is closed.
+func (h *appHealth) run(r appRecord) {
+	ctx := h.worker.shell.ctx
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for first := true; ; {
+		var err error
+		select {
+		case <-ctx.Done():
+			return
+		case err = <-h.doubt:
+			if r.failures > 0 { // it is being found out
+				continue
+			}
+		case <-timer.C:
+			try, cancel := context.WithTimeout(ctx, probeTimeout)
+			err = h.probe(try)
+			cancel()
+		}
+		switch now := time.Now(); {
+		case ctx.Err() != nil:
+			return
+		case isOwnFault(err): // it says nothing about the app
+			timer.Reset(probeEvery)
+		default:
+			timer.Reset(r.note(now, err))
+			h.publish(r.state(h.app, now, err))
+		}
+		if first {
+			first = false
+			close(h.probed)
+		}
+	}
+}
+
+func (h *appHealth) publish(s *appState) {
+	if old := h.state.Swap(s); old == nil || (old.down == nil) != (s.down == nil) || (old.delay == nil) != (s.delay == nil) {
+		h.worker.shell.poke()
+	}
+}
+
+// dialing returns dial, whose failures make the app be probed at once.
+func (h *appHealth) dialing(dial func(context.Context) (net.Conn, error)) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil && ctx.Err() == nil {
+			select {
+			case h.doubt <- err:
+			default:
+			}
+		}
+		return conn, err
+	}
+}
+
+// refusal returns why no request is to be sent to the app; nil while it answers.
+func (h *appHealth) refusal() error { return h.state.Load().refusal }
+
+// isOwnFault reports whether an app could not be asked for want of something on
+// this side, or because so many connections to it wait to be accepted.
+func isOwnFault(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM, syscall.EAGAIN} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// appRecord is what an app is judged by.
+type appRecord struct {
+	up       bool
+	since    time.Time // when it came up, if it is up
+	failures int       // in a row
+	crashes  int       // in a row
+}
+
+// note takes a probe's outcome, and returns when to probe again.
+func (r *appRecord) note(now time.Time, err error) time.Duration {
+	switch {
+	case err == nil && !r.up:
+		r.up, r.since, r.failures = true, now, 0
+	case err == nil:
+		r.failures = 0
+	default:
+		if r.failures++; r.up && r.failures >= probeFails {
+			if now.Sub(r.since) >= crashPeriod {
+				r.crashes = 0
+			}
+			r.up = false
+			r.crashes++
+		}
+	}
+	switch left := r.delay() - now.Sub(r.since); {
+	case !r.up || r.failures > 0:
+		return probeSoon
+	case left > 0:
+		return min(left, probeEvery)
+	}
+	return probeEvery
+}
+
+// delay returns for how long the app must have answered until the worker joins
+// others on the ring.
+func (r *appRecord) delay() time.Duration {
+	if r.crashes < 2 {
+		return 0
+	}
+	return min(firstDelay<<min(r.crashes-2, 10), lastDelay)
+}
+
+// state returns the state after a probe that ended with err.
+func (r *appRecord) state(app string, now time.Time, err error) *appState {
+	s := new(appState)
+	switch {
+	case !r.up:
+		s.down = fmt.Errorf("%w at %s: %w", ErrAppDown, app, err)
+		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotSent, s.down)
+	case now.Sub(r.since) < r.delay():
+		s.delay = fmt.Errorf("%w reliably at %s: it has gone down %d times in a row, and has to answer for %v", ErrAppDown, app, r.crashes, r.delay())
+	}
+	return s
+}
+
+// appTrouble returns why the worker takes no place on the ring because of an app
+// behind it, an [ErrAppDown]; nil for no reason. If nobody else serves, an app that
+// has crashed before need only answer.
+func (w *Worker) appTrouble(alone bool) error {
+	w.apps.mu.Lock()
+	defer w.apps.mu.Unlock()
+	if len(w.apps.list) == 0 && w.cfg.AwaitApp {
+		return fmt.Errorf("%w: there is none yet", ErrAppDown)
+	}
+	for _, h := range w.apps.list {
+		s := h.state.Load()
+		if s.down != nil {
+			return s.down
+		}
+		if s.delay != nil && !alone {
+			return s.delay
+		}
+	}
+	return nil
+}
+
+// askApps waits until each app was asked for the first time, and returns appTrouble.
+func (w *Worker) askApps(ctx context.Context) error {
+	w.apps.mu.Lock()
+	list := slices.Clone(w.apps.list)
+	w.apps.mu.Unlock()
+	for _, h := range list {
+		select {
+		case <-h.probed:
+		case <-w.shell.ctx.Done():
+		case <-ctx.Done():
+		}
+	}
+	return w.appTrouble(w.settled.Load())
+}
+
+// followApps takes the worker off the ring while an app behind it does not answer,
+// so that others take its partitions over, and puts it back.
+func (s *shell) followApps() {
+	was := s.appless
+	s.appless = s.w.appTrouble(was == nil || !s.othersServe())
+	switch {
+	case s.appless != nil && was == nil:
+		s.w.settled.Store(false)
+		if !s.leaving {
+			s.w.log.Warn("this worker leaves the ring until its app answers", "worker", s.w.name, "error", s.appless)
+		}
+		s.announceState()
+	case s.appless == nil && was != nil:
+		if !s.leaving {
+			s.w.log.Info("the app answers: this worker joins the ring", "worker", s.w.name)
+		}
+		s.announceState()
+	}
+}
