@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -312,7 +313,7 @@ func CleanTrailers(h http.Header) {
 }
 
 // RefuseForm answers a request that no app is to get, whatever its key: one that
-// would make of the app a proxy or a mirror, or whose target is no path. OPTIONS
+// would make of the app a proxy or a mirror, or whose target has no path or no host. OPTIONS
 // * does not come here: servers answer it themselves. It reports false for any
 // other request.
 func RefuseForm(w http.ResponseWriter, r *http.Request) bool {
@@ -324,7 +325,8 @@ func RefuseForm(w http.ResponseWriter, r *http.Request) bool {
 		problem.Of(problem.Trace).ServeHTTP(w, r)
 	case link.IsCall(r.Method):
 		problem.Of(problem.BadMethod).ServeHTTP(w, r)
-	case r.URL.Opaque != "" || r.URL.Path == "*":
+	case r.URL.Opaque != "" || r.URL.Path == "*",
+		r.Host != "" && !http1.IsHost(r.Host): // which net/http takes as it is in an absolute target
 		problem.Of(problem.BadTarget).ServeHTTP(w, r)
 	default:
 		return false

@@ -10,7 +10,7 @@ const (
 	NoKey         Kind = iota // the request has no key
 	BadKey                    // it has one that cannot be
 	BadMethod                 // its method is none of HTTP
-	BadTarget                 // its target is no path
+	BadTarget                 // its target has no path, or a host that is none
 	Connect                   // it is a CONNECT
 	Trace                     // it is a TRACE
 	HeadTooLarge              // its head or trailers are larger than a worker takes
@@ -57,7 +57,7 @@ var table = [kinds]entry{
 	NoKey:         {http.StatusBadRequest, "no-key", "the request has no key", false},
 	BadKey:        {http.StatusBadRequest, "bad-key", "the request's key cannot be one", false},
 	BadMethod:     {http.StatusBadRequest, "bad-method", "the request's method is none of HTTP", false},
-	BadTarget:     {http.StatusBadRequest, "bad-target", "the request's target is no path", false},
+	BadTarget:     {http.StatusBadRequest, "bad-target", "the request's target has no path, or a host that is none", false},
 	Connect:       {http.StatusNotImplemented, "connect", "CONNECT is not supported", false},
 	Trace:         {http.StatusMethodNotAllowed, "trace", "TRACE is not allowed", false},
 	HeadTooLarge:  {http.StatusRequestHeaderFieldsTooLarge, "head-too-large", "the request's headers are too large", false},

@@ -136,9 +136,16 @@ func crossingMutations() []mutation {
 		{
 			rule: "a target that is no path does not reach the app",
 			file: "gateway/internal/fields/fields.go",
-			old:  "	case r.URL.Opaque != \"\" || r.URL.Path == \"*\":",
-			new:  "	case r.URL.Opaque != \"\":",
+			old:  "r.URL.Opaque != \"\" || r.URL.Path == \"*\",",
+			new:  "r.URL.Opaque != \"\",",
 			test: "./gateway/router -run ^TestRefusedForms$",
+		},
+		{
+			rule: "a host that is none does not reach the app",
+			file: "gateway/internal/fields/fields.go",
+			old:  "r.Host != \"\" && !http1.IsHost(r.Host):",
+			new:  "r.Host == \"*\" && !http1.IsHost(r.Host):",
+			test: "./gateway/router -run ^FuzzFront$",
 		},
 		{
 			rule: "one empty line before a request is taken, not more",

@@ -158,7 +158,7 @@ func (h *Head) field(line []byte) bool {
 	name, value := f.Name, f.Value
 	switch special(name) {
 	case fieldHost:
-		if h.Host != nil || len(value) == 0 || !simpleHost(value) {
+		if h.Host != nil || len(value) == 0 || !IsHost(value) {
 			return false
 		}
 		h.Host = value
@@ -237,7 +237,8 @@ const (
 	hostHigh = 0x47fffffeaffffffe // A-Z [ ] _ a-z ~
 )
 
-func simpleHost[S ~string | ~[]byte](v S) bool {
+// IsHost reports whether v has only bytes that net/http takes in a Host.
+func IsHost[S ~string | ~[]byte](v S) bool {
 	for i := range len(v) {
 		switch c := v[i]; {
 		case c < 64 && hostLow>>c&1 != 0:

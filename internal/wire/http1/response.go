@@ -25,7 +25,7 @@ func SimpleRequest(method, target, host string) bool {
 			return false
 		}
 	}
-	return grammar.IsToken(method) && target != "" && host != "" && simpleHost(host)
+	return grammar.IsToken(method) && target != "" && host != "" && IsHost(host)
 }
 
 // AppendRequest appends the first line of a request, and its Host.
