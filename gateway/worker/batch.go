@@ -126,7 +126,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 	leads := x.run != nil
 	if leads {
 		if !how.call {
-			x.bound(b.worker.timeoutOf())
+			x.bound(b.worker.timeoutOf(how.policy))
 		}
 		if chain := innermost(ctx); chain != nil && x.run.outer == nil {
 			var end func()

@@ -103,10 +103,14 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	refuse := func(err error) { h.worker.refuse(rw, r, err) }
 	var how asking
 	if over, ok := rw.(*linkWriter); ok {
-		how = asking{epoch: over.r.Epoch, share: over.r}
+		how, err = h.worker.askingOfLink(over.r)
 		refuse = func(err error) { over.refuse(h.worker, r, err) }
 	} else {
-		how.epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+		how, err = h.worker.askingOf(r)
+	}
+	if err != nil {
+		refuse(err)
+		return
 	}
 	baggage, err := addHeld(r.Header.Values("Baggage"), key)
 	if c := innermost(r.Context()); c != nil && c.part.worker == h.worker && c.key == key {

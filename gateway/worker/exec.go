@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/localmutex"
 )
 
@@ -168,6 +169,8 @@ type asking struct {
 	epoch int64            // the highest that the caller knows for the key's partition, or 0
 	share waits            // bounds the waiting; nil for no bound but the worker's own
 	item  *localmutex.Item // what the holder of the key may take along, or nil
+
+	policy *policy.Policy // of the caller's route; nil for none
 }
 
 // admit waits for key and returns the execution that holds it. If the holder of
@@ -185,6 +188,23 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 		return Execution{}, context.Cause(ctx)
 	}
 	p := &w.parts[w.settings.Ring.Partition(key)]
+	if !how.limited() {
+		return w.admitTo(ctx, p, key, how)
+	}
+	giveBack, err := w.pay(ctx, p, key, how)
+	if err != nil {
+		return Execution{}, err
+	}
+	x, err := w.admitTo(ctx, p, key, how)
+	if err != nil {
+		giveBack()
+	}
+	return x, err
+}
+
+// admitTo is admit for a key that has been checked, of that partition, and where no
+// rate speaks against it.
+func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how asking) (Execution, error) {
 	cancels := p.cancels.Load()
 	token, err := p.table.TryLock(key)
 	if err == nil {
@@ -238,12 +258,15 @@ func (w *Worker) confirm(p *partition, key string, token int64, cancels uint64) 
 	return err
 }
 
+// errLinkFull: the link that a request came over carries many that wait.
+var errLinkFull = fmt.Errorf("%w: half of what its link carries", ErrBusy)
+
 // admitSlowly goes on where the key was not granted at once, or could not be
 // confirmed, with err. The token is 0 unless the caller holds the key.
 func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how asking, err error) (token int64, cancels uint64, _ error) {
 	if how.share != nil {
 		if !how.share.BeginWait() {
-			return 0, 0, fmt.Errorf("%w: half of what its link carries", ErrBusy)
+			return 0, 0, errLinkFull
 		}
 		defer how.share.EndWait()
 	}
@@ -252,7 +275,7 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 		ctx, end = w.graph.wait(ctx, c, w, key)
 		defer end()
 	}
-	limit, waited := time.Now().Add(w.cfg.MaxWait), false
+	wait, limit, waited := how.wait(), time.Now().Add(w.maxWait(how)), false
 	for ; ; waited = true {
 		switch {
 		case errors.Is(err, localmutex.ErrClosed):
@@ -263,14 +286,15 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 		case errors.Is(err, ErrUnavailable), !w.admits(time.Now()):
 			return 0, 0, w.unconfirmed(key)
 		}
+		if waited {
+			wait.MaxWait = max(time.Until(limit), 1)
+		}
 		cancels = p.cancels.Load()
-		switch {
-		case how.item != nil:
+		if how.item != nil {
+			how.item.Wait = wait
 			token, err = p.table.LockItem(ctx, key, how.item)
-		case waited: // for a part of what the table itself allows
-			token, err = p.lockUntil(ctx, key, limit)
-		default:
-			token, err = p.table.Lock(ctx, key)
+		} else {
+			token, err = p.table.LockWait(ctx, key, wait)
 		}
 		if token != 0 {
 			err = w.confirm(p, key, token, cancels)
@@ -283,24 +307,13 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 		case ctx.Err() != nil:
 			return 0, 0, context.Cause(ctx)
 		case errors.Is(err, localmutex.ErrWaited):
-			return 0, 0, fmt.Errorf("%w: %v for key %q, for which %d others wait: try again later", ErrWaited, w.cfg.MaxWait, key, p.table.Queued(key))
+			return 0, 0, fmt.Errorf("%w: %v for key %q, for which %d others wait: try again later", ErrWaited, w.maxWait(how), key, p.table.Queued(key))
 		case errors.Is(err, ErrUnavailable):
 			return 0, 0, w.unconfirmed(key)
 		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):
 			return 0, 0, err
 		}
 	}
-}
-
-// lockUntil is the table's Lock with a limit of its own.
-func (p *partition) lockUntil(ctx context.Context, key string, limit time.Time) (token int64, err error) {
-	limited, cancel := context.WithDeadlineCause(ctx, limit, localmutex.ErrWaited)
-	defer cancel()
-	token, err = p.table.Lock(limited, key)
-	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = context.Cause(limited)
-	}
-	return token, err
 }
 
 // release ends x and frees its key, once: it may be called again.

@@ -57,20 +57,24 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		problem.OfKey(err, h.worker.cfg.Keys).ServeHTTP(rw, r)
 		return
 	}
+	how, err := h.worker.askingOf(r)
+	if err != nil {
+		h.worker.refuse(rw, r, err)
+		return
+	}
 	baggage, err := addHeld(r.Header.Values("Baggage"), key)
 	if err != nil {
 		h.worker.refuse(rw, r, err)
 		return
 	}
-	epoch, _ := strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
-	x, err := h.worker.admit(r.Context(), key, asking{epoch: epoch})
+	x, err := h.worker.admit(r.Context(), key, how)
 	if err != nil {
 		h.worker.refuse(rw, r, err)
 		return
 	}
 	a := &appWriter{handler: h, held: x}
 	defer a.release()
-	x.bound(h.worker.timeoutOf())
+	x.bound(h.worker.timeoutOf(how.policy))
 	if h.detach {
 		x.detach()
 	}
@@ -105,15 +109,18 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 // admitLink admits a request that carries some baggage, and returns what it
 // carries on, or answers why not.
 func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
-	baggage, err := addHeld(carried, r.Key)
+	how, err := h.worker.askingOfLink(r)
 	if err == nil {
-		x, err = h.worker.admit(r.Context(), r.Key, asking{epoch: r.Epoch, share: r})
+		baggage, err = addHeld(carried, r.Key)
+	}
+	if err == nil {
+		x, err = h.worker.admit(r.Context(), r.Key, how)
 	}
 	if err != nil {
 		h.worker.refuseLink(w, r, err)
 		return x, "", false
 	}
-	x.bound(h.worker.timeoutOf())
+	x.bound(h.worker.timeoutOf(how.policy))
 	if h.detach {
 		x.detach()
 	}

@@ -53,7 +53,14 @@ func refusalOf(err error) *link.RefusedError {
 func problemOf(err error) problem.Problem {
 	_, isNotOwner := errors.AsType[*NotOwnerError](err)
 	_, isUnowned := errors.AsType[*UnownedError](err)
+	rate, limited := errors.AsType[*rateError](err)
 	switch {
+	case limited:
+		p := problem.Of(problem.RateOfKey)
+		p.RetryAfter = rate.retryAfter()
+		return p
+	case errors.Is(err, errPolicy):
+		return problem.Of(problem.OtherVersion)
 	case errors.Is(err, ErrNested):
 		return problem.Of(problem.Nested).With(strings.TrimPrefix(err.Error(), ErrNested.Error()+": "))
 	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):

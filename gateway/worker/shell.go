@@ -398,6 +398,7 @@ func tokens(epoch int64, blocked []string) (first, limit int64, _ []string) {
 func (s *shell) closeTable(partition int) handoff.Closed {
 	p := &s.w.parts[partition]
 	p.open.Store(false)
+	p.term.Add(1)
 	closed := handoff.Closed{Partition: partition}
 	for _, h := range p.table.Close() {
 		closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})

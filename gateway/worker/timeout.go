@@ -12,9 +12,6 @@ var errAbandoned = errors.New("worker: the client has left, and the app has not 
 // now returns the time since the worker's start.
 func (w *Worker) now() time.Duration { return time.Since(w.base) }
 
-// timeoutOf returns how long an execution of a request may take.
-func (w *Worker) timeoutOf() time.Duration { return w.cfg.Timeout }
-
 // bound ends x when it has taken that long. It must be called before x's context
 // is used.
 func (x Execution) bound(timeout time.Duration) {

@@ -8,7 +8,8 @@
 // within an execution that holds it; deadlock.go finds those that would wait for
 // each other, and slow.go logs keys that are held for long. batch.go has those that
 // wait for a key handled together: calls, HTTP requests (batch_http.go) and those to
-// an app (batch_sidecar.go, in the JSON of batch_json.go). Beside them
+// an app (batch_sidecar.go, in the JSON of batch_json.go). policy.go has what a
+// router's route asks for, and rate.go the rates of keys. Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, and agreement.go sees that all members use one store. Below are context.go
 // and baggage.go, an execution's context and what travels with it; timeout.go, which
@@ -269,6 +270,8 @@ type Worker struct {
 	shell    *shell
 	watching sync.Once // starts cancelOverdue
 	remote   remoteHolds
+	policies policies
+	rates    rates
 
 	confirming func() // called between the two comparisons of confirm; nil but in tests
 }
@@ -303,7 +306,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
-	w.remote.worker = w
+	w.remote.worker, w.rates.most = w, maxBuckets
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.worker, p.number, p.table.Queue = w, i, queue

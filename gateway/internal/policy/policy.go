@@ -29,6 +29,11 @@ type Rate struct {
 	Burst     int
 }
 
+// Interval returns the time between two of the executions that go on for long.
+func (r Rate) Interval() time.Duration {
+	return time.Duration(math.Round(float64(time.Second) / r.PerSecond))
+}
+
 // Bounds of a policy's values.
 const (
 	MaxRoute     = 256               // bytes of a route's name

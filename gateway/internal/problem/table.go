@@ -18,6 +18,8 @@ const (
 	BodyBroken                // the client broke its body off
 	GivenUp                   // the client has given up too many requests that still run
 	TooManyWait               // too many requests wait at the worker
+	RateOfKey                 // the key has had as many requests as its route's rate allows
+	OtherVersion              // the router and the worker are of different versions
 	NoOwner                   // nobody who owns the partition could be reached
 	HoldFull                  // too many requests wait for owners
 	BodiesFull                // too many requests with bodies at once
@@ -65,6 +67,8 @@ var table = [kinds]entry{
 	BodyBroken:    {http.StatusBadRequest, "body-broken", "the request's body did not arrive", false},
 	GivenUp:       {http.StatusTooManyRequests, "given-up", "too many requests that this client has given up are still worked on", true},
 	TooManyWait:   {http.StatusTooManyRequests, "too-many-wait", "too many requests wait", true},
+	RateOfKey:     {http.StatusTooManyRequests, "rate-of-key", "the key has had as many requests as it may have, try again", true},
+	OtherVersion:  {http.StatusServiceUnavailable, "other-version", "the request asks for what this version does not know, try again", true},
 	NoOwner:       {http.StatusServiceUnavailable, "no-owner", "nobody takes requests for the key at the moment, try again", true},
 	HoldFull:      {http.StatusServiceUnavailable, "hold-full", "too many requests wait for their workers, try again", true},
 	BodiesFull:    {http.StatusServiceUnavailable, "bodies-full", "too many requests with bodies at once, try again", true},

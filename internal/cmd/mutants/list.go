@@ -33,6 +33,7 @@ func mutations() []mutation {
 		clientMutations(),
 		holdsMutations(),
 		waitsMutations(),
+		policyMutations(),
 		batchMutations(),
 		nodeMutations(),
 		routesMutations(),

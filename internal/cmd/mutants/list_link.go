@@ -114,9 +114,9 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "requests over the link wait on the link's share",
-			file: "gateway/worker/handler.go",
-			old:  "h.worker.admit(r.Context(), r.Key, asking{epoch: r.Epoch, share: r})",
-			new:  "h.worker.admit(r.Context(), r.Key, asking{epoch: r.Epoch})",
+			file: "gateway/worker/policy.go",
+			old:  "	how.epoch, how.share = r.Epoch, r\n",
+			new:  "	how.epoch = r.Epoch\n",
 			test: "./gateway/router -run ^TestTrapWaitersLeaveRoomForOtherKeys$",
 		},
 		{

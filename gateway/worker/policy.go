@@ -1,0 +1,132 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// maxPolicies is how many policies are kept decoded. Routers have one for each
+// route that has any.
+const maxPolicies = 1024
+
+// errPolicy: a router asks for what this worker does not know.
+var errPolicy = errors.New("worker: what the request's route asks for is not known here")
+
+// policies are those that routers have sent, decoded, by their encodings.
+type policies struct {
+	known atomic.Pointer[map[string]*policy.Policy] // replaced as a whole
+}
+
+// get returns a policy; nil for none.
+func (ps *policies) get(encoded []byte) (*policy.Policy, error) {
+	if len(encoded) == 0 {
+		return nil, nil
+	}
+	known := ps.known.Load()
+	if known != nil {
+		if p := (*known)[string(encoded)]; p != nil {
+			return p, nil
+		}
+	}
+	decoded, err := policy.Decode(encoded)
+	if err != nil {
+		return nil, err
+	}
+	more := map[string]*policy.Policy{}
+	if known != nil && len(*known) < maxPolicies {
+		maps.Copy(more, *known)
+	}
+	more[string(encoded)] = &decoded
+	ps.known.CompareAndSwap(known, &more) // or the next request decodes it again
+	return &decoded, nil
+}
+
+// askingOf returns how a request over HTTP asks for its key.
+func (w *Worker) askingOf(r *http.Request) (how asking, err error) {
+	how.epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+	encoded, err := policy.FromText(r.Header.Get(hop.HeaderPolicy))
+	if err == nil {
+		how.policy, err = w.policies.get(encoded)
+	}
+	return how, w.policyError(err)
+}
+
+// askingOfLink returns how a request over the link asks for its key.
+func (w *Worker) askingOfLink(r *link.ServerRequest) (how asking, err error) {
+	how.epoch, how.share = r.Epoch, r
+	how.policy, err = w.policies.get(r.Policy)
+	return how, w.policyError(err)
+}
+
+// policyError logs an error of a request's policy and returns that of the request.
+func (w *Worker) policyError(err error) error {
+	if err == nil {
+		return nil
+	}
+	w.log.Error("a request was refused for what its route asks for", "error", err)
+	return fmt.Errorf("%w: %w", errPolicy, err)
+}
+
+// timeoutOf returns how long an execution of a request may take.
+func (w *Worker) timeoutOf(p *policy.Policy) time.Duration {
+	if p == nil {
+		return w.cfg.Timeout
+	}
+	return cmp.Or(p.Timeout, w.cfg.Timeout)
+}
+
+// maxWait returns how long the caller may wait for its key.
+func (w *Worker) maxWait(how asking) time.Duration {
+	if how.policy == nil {
+		return w.cfg.MaxWait
+	}
+	return cmp.Or(how.policy.MaxWait, w.cfg.MaxWait)
+}
+
+// wait returns how the caller waits in the queue of its key.
+func (how *asking) wait() localmutex.Wait {
+	if how.policy == nil {
+		return localmutex.Wait{}
+	}
+	return localmutex.Wait{PerKey: how.policy.QueuePerKey, MaxWait: how.policy.MaxWait}
+}
+
+// limited reports whether the caller's route has a rate.
+func (how *asking) limited() bool { return how.policy != nil && how.policy.Rate != policy.Rate{} }
+
+// pay takes a token of the caller's route for key, if that has a rate. It waits for
+// the partition to arrive, as a request does: only the key's owner knows how many are
+// left. What it returns gives the token back, unless the error says that there is
+// none, or that the key is another worker's.
+func (w *Worker) pay(ctx context.Context, p *partition, key string, how asking) (giveBack func(), err error) {
+	if !p.open.Load() {
+		if how.share != nil && !how.share.BeginWait() {
+			return nil, errLinkFull
+		}
+		err := p.awaitOwnership(ctx, key, how, time.Now().Add(w.maxWait(how)))
+		if how.share != nil {
+			how.share.EndWait()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	term := p.term.Load()
+	if err := w.rates.take(how.policy, key, term, w.now()); err != nil {
+		return nil, err
+	}
+	return func() { w.rates.giveBack(how.policy, key, term) }, nil
+}

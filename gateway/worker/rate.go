@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+)
+
+// maxBuckets is how many keys' rates are kept at one time.
+const maxBuckets = 1_000_000
+
+// rates bounds the executions of keys by their routes' rates: it has a token bucket
+// for each route and key of which not all tokens are there. The key's owner has it,
+// and starts with a full one.
+type rates struct {
+	mu      sync.Mutex // guards what follows
+	buckets map[bucketID]*bucket
+	byFull  bucketHeap
+	most    int // buckets; maxBuckets but in tests
+}
+
+// bucketID tells buckets apart.
+type bucketID struct{ route, key string }
+
+// bucket is a token bucket. Of its tokens it knows when all will be there, which
+// says how many there are at any other time (as in the Generic Cell Rate Algorithm).
+type bucket struct {
+	id    bucketID
+	full  time.Duration // when it is, since the worker's start
+	term  uint64        // the partition's, in which it was begun
+	index int           // in rates.byFull
+}
+
+// rateError is the error of a request that exceeds its route's rate for the key. It
+// has not run.
+type rateError struct {
+	key  string
+	rate policy.Rate
+	wait time.Duration // until another one may run
+}
+
+func (e *rateError) Error() string {
+	return fmt.Sprintf("worker: key %q may have %v requests a second, and %d at once: try again in %v", e.key, e.rate.PerSecond, e.rate.Burst, e.wait.Round(time.Millisecond))
+}
+
+// retryAfter returns the value of Retry-After: whole seconds, after which another
+// request may run.
+func (e *rateError) retryAfter() int { return max(int(math.Ceil(e.wait.Seconds())), 1) }
+
+// take takes a token for an execution of key, in that term of its partition, at now
+// since the worker's start. It returns a *rateError if there is none.
+func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duration) error {
+	interval := p.Rate.Interval()
+	size := time.Duration(min(float64(interval)*float64(p.Rate.Burst), math.MaxInt64/4))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := bucketID{p.Route, key}
+	b := r.buckets[id]
+	full := now
+	if b != nil && b.term == term {
+		full = max(b.full, now)
+		if full > now+size { // the rate was another one
+			full = now + size
+			b.full = full
+			heap.Fix(&r.byFull, b.index)
+		}
+	}
+	if wait := full + interval - now - size; wait > 0 {
+		return &rateError{key, p.Rate, wait}
+	}
+	if b == nil {
+		b = r.addLocked(id, now)
+	}
+	b.full, b.term = full+interval, term
+	heap.Fix(&r.byFull, b.index)
+	return nil
+}
+
+// giveBack gives a token back whose execution has not begun.
+func (r *rates) giveBack(p *policy.Policy, key string, term uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b := r.buckets[bucketID{p.Route, key}]; b != nil && b.term == term {
+		b.full -= p.Rate.Interval()
+		heap.Fix(&r.byFull, b.index)
+	}
+}
+
+// addLocked adds a bucket. For it those go that are full again, some at a time, and
+// if there is no room the one that will be next.
+func (r *rates) addLocked(id bucketID, now time.Duration) *bucket {
+	if r.buckets == nil {
+		r.buckets = make(map[bucketID]*bucket)
+	}
+	for range 4 {
+		if len(r.byFull) > 0 && (len(r.byFull) >= r.most || r.byFull[0].full <= now) {
+			gone := heap.Pop(&r.byFull).(*bucket)
+			delete(r.buckets, gone.id)
+		}
+	}
+	id.key = strings.Clone(id.key) // it may be a part of something larger
+	b := &bucket{id: id}
+	r.buckets[id] = b
+	heap.Push(&r.byFull, b)
+	return b
+}
+
+// bucketHeap is a [heap.Interface]: the bucket that is full next comes first.
+type bucketHeap []*bucket
+
+func (h bucketHeap) Len() int           { return len(h) }
+func (h bucketHeap) Less(i, j int) bool { return h[i].full < h[j].full }
+func (h bucketHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements [heap.Interface].
+func (h *bucketHeap) Push(x any) {
+	b := x.(*bucket)
+	b.index = len(*h)
+	*h = append(*h, b)
+}
+
+// Pop implements [heap.Interface].
+func (h *bucketHeap) Pop() any {
+	last := len(*h) - 1
+	b := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return b
+}

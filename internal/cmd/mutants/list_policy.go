@@ -1,0 +1,71 @@
+package main
+
+// policyMutations are of what a router's route asks of the worker.
+func policyMutations() []mutation {
+	const limits = "./gateway/worker -run ^TestLimitsOfARoute$"
+	return []mutation{
+		{
+			rule: "what another version may have added to a policy is an error",
+			file: "gateway/internal/policy/policy.go",
+			old:  "if d.bad || len(d.rest) > 0 || ",
+			new:  "if d.bad || ",
+			test: "./gateway/internal/policy -run ^TestVersionSkew$",
+		},
+		{
+			rule: "a request whose policy is not understood does not run",
+			file: "gateway/worker/policy.go",
+			old:  "	return fmt.Errorf(\"%w: %w\", errPolicy, err)",
+			new:  "	return nil",
+			test: "./gateway/worker -run ^TestPoliciesOfOtherVersions$",
+		},
+		{
+			rule: "a route's timeout ends its executions",
+			file: "gateway/worker/policy.go",
+			old:  "	return cmp.Or(p.Timeout, w.cfg.Timeout)",
+			new:  "	return w.cfg.Timeout",
+			test: limits,
+		},
+		{
+			rule: "a route's wait stands in place of the worker's",
+			file: "gateway/worker/policy.go",
+			old:  ", MaxWait: how.policy.MaxWait}",
+			new:  "}",
+			test: limits,
+		},
+		{
+			rule: "a route's queue stands in place of the worker's",
+			file: "gateway/worker/policy.go",
+			old:  "PerKey: how.policy.QueuePerKey, ",
+			new:  "",
+			test: limits,
+		},
+		{
+			rule: "a request that does not run takes nothing of its key's rate",
+			file: "gateway/worker/exec.go",
+			old:  "		giveBack()\n",
+			new:  "		_ = giveBack\n",
+			test: "./gateway/worker -run ^TestRateCountsWhatRuns$",
+		},
+		{
+			rule: "the rate of a key starts anew at its next owner, and at a worker that gets it back",
+			file: "gateway/worker/rate.go",
+			old:  "if b != nil && b.term == term {\n		full =",
+			new:  "if b != nil {\n		full =",
+			test: "./gateway/worker -run ^TestRateMovesAway$",
+		},
+		{
+			rule: "the buckets of rates are bounded",
+			file: "gateway/worker/rate.go",
+			old:  "len(r.byFull) >= r.most || ",
+			new:  "",
+			test: "./gateway/worker -run ^TestRateBucketsAreBounded$",
+		},
+		{
+			rule: "workers are told of clients by the router, not by themselves",
+			file: "gateway/router/upstream.go",
+			old:  "		case kind == fields.Proxy && !trusted, rules.Drops(kind, name):",
+			new:  "		case kind == fields.Proxy && !trusted, kind != fields.Keyway && rules.Drops(kind, name):",
+			test: "./gateway/router -run ^TestWorkersTellClientsApart$",
+		},
+	}
+}
