@@ -33,7 +33,8 @@ type Config struct {
 	// Listen, or the host of GossipAdvertise or Gossip if that is every address.
 	Advertise string
 
-	// Admin is the host:port of /healthz, /readyz, /ring and /lookup. Default: none.
+	// Admin is the host:port of /healthz, /readyz, /ring, /lookup and, for POST
+	// requests, /drain. Default: none.
 	Admin string
 
 	// Gossip is the host:port for gossip, over UDP and TCP, and GossipAdvertise the
@@ -85,8 +86,8 @@ type Config struct {
 	Handler  http.Handler
 	Upstream *url.URL
 
-	// DrainTimeout bounds handing over and finishing what runs in [Node.Close] and at
-	// the end of [Node.Serve]. Default 30 s.
+	// DrainTimeout bounds handing over and finishing what runs in [Node.Close], in
+	// [Node.Drain] and at the end of [Node.Serve]. Default 30 s.
 	DrainTimeout time.Duration
 
 	// Worker holds further limits. What Config or the node itself says must be left

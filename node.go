@@ -48,6 +48,7 @@ type Node struct {
 	failure error
 	once    sync.Once // guards failure
 
+	leaving  sync.Once // guards that it is logged
 	closing  sync.Once
 	closed   chan struct{} // closed when Close begins
 	closeErr error
@@ -131,6 +132,18 @@ func (n *Node) Close(ctx context.Context) error {
 		n.closeErr = n.close(ctx)
 	})
 	return n.closeErr
+}
+
+// Drain leaves the ring for good: it hands the node's keys over and waits for what
+// runs, for up to Config.DrainTimeout or until ctx ends, when the error says what
+// still does. The node goes on to answer, and sends requests elsewhere; [Node.Close]
+// ends it. Drain may be called more than once: each call waits for the end of the
+// same. POST /drain at Config.Admin does it.
+func (n *Node) Drain(ctx context.Context) error {
+	n.leaving.Do(func() { n.log.Info("leaving: handing the partitions over", "grace", n.cfg.DrainTimeout) })
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
+	defer cancel()
+	return n.worker.Drain(ctx)
 }
 
 // Owner returns the node that owns key, so far as this one knows, or an

@@ -259,6 +259,84 @@ func TestServe(t *testing.T) {
 
 // Config.Handler serves before Start returns; a handler of the worker's own is
 // not asked for the key twice.
+// A POST request empties a node, as Drain does, and lets it be: what runs is finished,
+// and the other node has the keys.
+func TestDrain(t *testing.T) {
+	at := kit.FreeAddr(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	cfg := config(t, "a", at)
+	cfg.Admin, cfg.DrainTimeout = "127.0.0.1:0", 500*time.Millisecond
+	a, b := start(t, cfg), start(t, config(t, "b", at))
+	admin := "http://" + a.AdminAddr()
+	post := func(header ...string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, admin+"/drain", nil)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		defer res.Body.Close()
+		body, _ := io.ReadAll(res.Body)
+		return res.StatusCode, string(body)
+	}
+	key := ""
+	for i := 0; key == ""; i++ {
+		if k := fmt.Sprint("k", i); do(t, k, a, b) == "a" {
+			key = k
+		}
+	}
+	if status, _ := post("Sec-Fetch-Site", "cross-site"); status != http.StatusForbidden {
+		t.Errorf("a page of another site: %d", status)
+	}
+	if res, body := kit.Fetch(t, admin+"/drain"); res.StatusCode != http.StatusMethodNotAllowed || a.Worker().Ready() != nil {
+		t.Errorf("GET: %d %s, and the node: %v", res.StatusCode, body, a.Worker().Ready())
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() {
+		err := a.Do(t.Context(), key, func(keyway.Execution) error {
+			close(entered)
+			<-release
+			return nil
+		})
+		if err != nil {
+			t.Errorf("what ran: %v", err)
+		}
+	})
+	<-entered
+	if status, body := post(); status != http.StatusServiceUnavailable || !strings.Contains(body, "1 executions running") {
+		t.Errorf("with something that runs: %d %s", status, body)
+	}
+	if res, body := kit.Fetch(t, admin+"/readyz"); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "leaving") {
+		t.Errorf("ready: %d %s", res.StatusCode, body)
+	}
+	close(release)
+	for range 3 {
+		running.Go(func() {
+			if status, body := post(); status != http.StatusOK {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+	}
+	running.Wait()
+	if err := a.Drain(t.Context()); err != nil || do(t, key, a, b) != "b" {
+		t.Errorf("drained: %v", err)
+	}
+	if res, _ := kit.Fetch(t, admin+"/healthz"); res.StatusCode != http.StatusOK {
+		t.Errorf("the process: %d", res.StatusCode)
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestHandlers(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "app") })
 	cfg := config(t, "a", kit.FreeAddr(t))

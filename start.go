@@ -184,7 +184,7 @@ func (n *Node) serve() {
 	n.server = n.worker.NewServer(n.handler)
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	if n.admin != nil {
-		n.web = process.NewServer(gateway.NewAdmin(gateway.AdminConfig{Members: n.members, Ready: n.worker.Ready}), n.log)
+		n.web = process.NewServer(gateway.NewAdmin(gateway.AdminConfig{Members: n.members, Ready: n.worker.Ready, Drain: n.Drain}), n.log)
 		n.serving.Go(func() { n.fail(n.admin, n.web.Serve(n.admin)) })
 	}
 }
@@ -211,13 +211,10 @@ func (n *Node) await(ctx context.Context) error {
 
 // close does what Close says.
 func (n *Node) close(ctx context.Context) error {
-	n.log.Info("leaving: handing the partitions over", "grace", n.cfg.DrainTimeout)
 	if n.host != nil {
 		n.host.Retire()
 	}
-	drain, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
-	defer cancel()
-	err := n.worker.Drain(drain)
+	err := n.Drain(ctx)
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if shutdown := n.server.Shutdown(end); shutdown != nil && !errors.Is(shutdown, context.DeadlineExceeded) {

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -20,6 +21,12 @@ type AdminConfig struct {
 	// Lookup returns where requests for a key go, as a router's Lookup does.
 	// Default: the owner by the ring.
 	Lookup func(key string) (Route, error)
+
+	// Drain leaves the ring, and returns nil when nothing of the process's keys runs
+	// any more, or an error that says what still does when its context ends, as
+	// keyway.Node.Drain does. It may be called at any time and more than once.
+	// Default: the process cannot be drained by a request.
+	Drain func(context.Context) error
 }
 
 // NewAdmin returns the handler of a process's admin address:
@@ -28,8 +35,10 @@ type AdminConfig struct {
 //	GET /readyz          200, or 503 with the reason
 //	GET /ring            the members and their shares as JSON
 //	GET /lookup?key=KEY  the key's partition and owner as JSON
+//	POST /drain          200 once AdminConfig.Drain has returned, or 503 with what still runs
 //
-// It is not for the public: it shows addresses.
+// It is not for the public: it shows addresses and ends work. Web pages of other
+// sites cannot have a browser send the POST request.
 func NewAdmin(cfg AdminConfig) http.Handler {
 	a := &admin{cfg}
 	mux := http.NewServeMux()
@@ -37,6 +46,9 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 	mux.HandleFunc("GET /readyz", a.ready)
 	mux.HandleFunc("GET /ring", a.ring)
 	mux.HandleFunc("GET /lookup", a.lookup)
+	if cfg.Drain != nil {
+		mux.Handle("POST /drain", http.NewCrossOriginProtection().Handler(http.HandlerFunc(a.drain)))
+	}
 	return mux
 }
 
@@ -50,6 +62,15 @@ func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	fmt.Fprintln(w, "ready")
+}
+
+func (a *admin) drain(w http.ResponseWriter, r *http.Request) {
+	if err := a.cfg.Drain(r.Context()); err != nil {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "not drained: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "drained")
 }
 
 type ringJSON struct {

@@ -1,6 +1,6 @@
 package main
 
-// healthMutations are about a worker whose app is down.
+// healthMutations are about a worker whose app is down, or that is drained.
 func healthMutations() []mutation {
 	const (
 		follows = "./gateway/worker -run ^TestTrapRingFollowsTheApp$"
@@ -78,6 +78,13 @@ func healthMutations() []mutation {
 			old:  "appRecord{up: !w.cfg.AwaitApp}",
 			new:  "appRecord{up: true}",
 			test: await,
+		},
+		{
+			rule: "a page of another site drains no worker",
+			file: "gateway/admin.go",
+			old:  "http.NewCrossOriginProtection().Handler(http.HandlerFunc(a.drain))",
+			new:  "http.HandlerFunc(a.drain)",
+			test: "./. -run ^TestDrain$",
 		},
 	}
 }
