@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,11 +109,12 @@ type call[In, Out any] struct {
 	wait    localmutex.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
 	ctx     context.Context
+	share   waits // of how it asks for the key
 	item    *Item[In, Out]
 	size    int
 	state   atomic.Int32
 	batch   *batch        // set before it has begun
-	failed  error         // why there is no result; set before it is answered
+	failed  error         // why there is no result; set before it is answered, or left by its batch
 	done    chan struct{} // gets one value at the end of the batch that the call leads
 	alone   bool          // it was led by the call, and the key is free since
 }
@@ -121,7 +123,7 @@ type call[In, Out any] struct {
 // error if there is no result, and the item otherwise.
 func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, in In) (*Item[In, Out], error) {
 	c := b.newCall(ctx, in)
-	how.item = &c.wait
+	c.share, how.item = how.share, &c.wait
 	x, err := b.worker.admit(ctx, key, how)
 	leads := x.run != nil
 	if leads {
@@ -141,11 +143,10 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 		}
 	}
 	switch {
-	case c.state.CompareAndSwap(queued, left), c.state.Load() == left:
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return nil, err
+	case c.state.CompareAndSwap(queued, left):
+		return nil, cmp.Or(context.Cause(ctx), err)
+	case c.state.Load() == left:
+		return nil, cmp.Or(context.Cause(ctx), c.failed, err)
 	case c.state.Load() == begun:
 		c.batch.leave()
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrMayHaveRun)
@@ -169,7 +170,7 @@ func (b *Batcher[In, Out]) newCall(ctx context.Context, in In) *call[In, Out] {
 
 // keep keeps c for reuse. Neither its key nor a batch may refer to it any more.
 func (b *Batcher[In, Out]) keep(c *call[In, Out]) {
-	c.ctx, c.item, c.batch, c.failed = nil, nil, nil, nil
+	c.ctx, c.share, c.item, c.batch, c.failed = nil, nil, nil, nil, nil
 	c.state.Store(queued)
 	b.calls.Put(c)
 }
@@ -317,14 +318,32 @@ func (b *Batcher[In, Out]) linger(x Execution, n int) {
 	}
 }
 
+// mayBegin reports whether the call's origin knows that it begins. If not, failed
+// says why.
+func (c *call[In, Out]) mayBegin() bool {
+	if c.share == nil {
+		return true
+	}
+	err := c.share.Begin()
+	if err != nil {
+		c.failed = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err == nil
+}
+
 // begin begins a batch with those calls whose callers have not left, and returns
 // their items.
 func begin[In, Out any](ba *batch, calls []*call[In, Out]) []*Item[In, Out] {
 	items := make([]*Item[In, Out], 0, len(calls))
 	ba.callers.Store(1)
 	for _, c := range calls {
+		if c.share != nil {
+			c.share.NoteBegin()
+		}
+	}
+	for _, c := range calls {
 		to := begun
-		if c.ctx.Err() != nil {
+		if c.ctx.Err() != nil || !c.mayBegin() {
 			to = left
 		}
 		c.batch = ba

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,10 +156,13 @@ func (w *Worker) unconfirmed(key string) error {
 	return fmt.Errorf("%w for key %q: the session of worker %s is not confirmed by the store", ErrUnavailable, key, w.name)
 }
 
-// waits bounds how many requests of one origin wait for their keys.
+// waits is a request's origin, which bounds how many of its requests wait for their
+// keys, and knows of each that waits that it has not begun.
 // [link.ServerRequest] implements it.
 type waits interface {
 	BeginWait() bool
+	NoteBegin()
+	Begin() error
 	EndWait()
 }
 
@@ -167,7 +171,7 @@ type asking struct {
 	call  bool             // a call of this program, which cannot be sent elsewhere; not a request
 	try   bool             // without waiting
 	epoch int64            // the highest that the caller knows for the key's partition, or 0
-	share waits            // bounds the waiting; nil for no bound but the worker's own
+	share waits            // where the request comes from; nil for no bound but the worker's own
 	item  *localmutex.Item // what the holder of the key may take along, or nil
 
 	policy *policy.Policy // of the caller's route; nil for none
@@ -295,6 +299,12 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 			token, err = p.table.LockItem(ctx, key, how.item)
 		} else {
 			token, err = p.table.LockWait(ctx, key, wait)
+		}
+		if token != 0 && how.share != nil {
+			if err := how.share.Begin(); err != nil { // before the lease is compared, since it takes time
+				p.unlock(key, token)
+				return 0, 0, cmp.Or(context.Cause(ctx), fmt.Errorf("%w for key %q: %w", ErrUnavailable, key, err))
+			}
 		}
 		if token != 0 {
 			err = w.confirm(p, key, token, cancels)

@@ -3,7 +3,10 @@ package cluster_test
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -125,5 +128,75 @@ func TestVersion(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(out), "keyway "+name+" ") || !strings.Contains(string(out), " go1.") || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("%s --version: %v: %q", name, err, out)
 		}
+	}
+}
+
+// A worker is killed while 200 requests wait for a key there that another one holds:
+// that one may have run, and all others go to the worker that comes after it, where
+// each runs once.
+func TestKilledWithAQueue(t *testing.T) {
+	const crowd = 200
+	d := startDemoWith(t, "10m")
+	lock := filepath.Join(t.TempDir(), "lock")
+	w := d.add("w1", "--lock-file", lock, "--queue-per-key", strconv.Itoa(crowd))
+	if _, err := d.send("k", ""); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	tokens := make(chan int64, crowd+1)
+	failed := make(chan error, crowd+1)
+	send := func(query string) {
+		wg.Go(func() {
+			a, err := d.send("k", query)
+			for err != nil && strings.Contains(err.Error(), "status 429") { // the place in the queue is a probe's
+				a, err = d.send("k", query)
+			}
+			if err != nil {
+				failed <- err
+				return
+			}
+			tokens <- a.Token
+		})
+	}
+	// probe returns what a request is answered that leaves when it has to wait.
+	probe := func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.router.Listen+"/", nil)
+		req.Header.Set("X-Key", "k")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return "waits"
+		}
+		res.Body.Close()
+		return res.Status
+	}
+	send("?hold=1m")
+	for probe() != "waits" {
+	}
+	for range crowd {
+		send("")
+	}
+	for probe() != "429 Too Many Requests" {
+	}
+	if _, err := d.send("another", "?hold=1s"); err != nil { // the router knows by now who waits
+		t.Fatal(err)
+	}
+	w.Kill()
+	d.add("w1", "--lock-file", lock)
+	wg.Wait()
+	close(failed)
+	close(tokens)
+	for err := range failed {
+		if !strings.Contains(err.Error(), "status 502") || len(failed) > 0 {
+			t.Errorf("one more request failed: %v", err)
+		}
+	}
+	ran := map[int64]bool{}
+	for token := range tokens {
+		ran[token] = true
+	}
+	if len(ran) != crowd {
+		t.Errorf("%d requests have run, want %d", len(ran), crowd)
 	}
 }

@@ -34,6 +34,7 @@ func mutations() []mutation {
 		holdsMutations(),
 		waitsMutations(),
 		policyMutations(),
+		beginMutations(),
 		batchMutations(),
 		nodeMutations(),
 		routesMutations(),

@@ -75,8 +75,8 @@ func batchMutations() []mutation {
 		{
 			rule: "an item whose context is done when its batch begins does not run",
 			file: "gateway/worker/batch.go",
-			old:  "if c.ctx.Err() != nil {",
-			new:  "if false {",
+			old:  "if c.ctx.Err() != nil || !c.mayBegin() {",
+			new:  "if !c.mayBegin() {",
 			test: "./gateway/worker -run '^TestBatchWithoutTheLate$'",
 		},
 		{

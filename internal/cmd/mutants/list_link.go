@@ -94,8 +94,8 @@ func linkMutations() []mutation {
 		{
 			rule: "a request whose head the kernel may have sent may have started",
 			file: "internal/wire/link/clientconn.go",
-			old:  "		if st.headEnd > handed {",
-			new:  "		if st.headEnd > handed || true {",
+			old:  "		case st.headEnd > handed:",
+			new:  "		case st.headEnd > handed || true:",
 			test: "./internal/wire/link -run ^TestLostConnection$",
 		},
 		{
@@ -107,9 +107,9 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "half of a connection is for requests that need not wait",
-			file: "internal/wire/link/serverconn.go",
-			old:  "sc.waiting < half(sc.cfg.MaxStreams)",
-			new:  "sc.waiting < sc.cfg.MaxStreams",
+			file: "internal/wire/link/serverwait.go",
+			old:  "sc.waits.count < half(sc.cfg.MaxStreams)",
+			new:  "sc.waits.count < sc.cfg.MaxStreams",
 			test: "./internal/wire/link -run ^TestWaitingShare$",
 		},
 		{
@@ -122,7 +122,7 @@ func linkMutations() []mutation {
 		{
 			rule: "answers that nobody reads give way before they take all of a connection",
 			file: "internal/wire/link/serverconn.go",
-			old:  "sc.waiting+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {",
+			old:  "sc.waits.count+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {",
 			new:  "true {",
 			test: "./internal/wire/link -run ^TestUnreadAnswersMakeRoom$",
 		},
@@ -135,7 +135,7 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "requests that wait make answers give way that nobody reads",
-			file: "internal/wire/link/serverconn.go",
+			file: "internal/wire/link/serverwait.go",
 			old:  "	if may {\n		sc.makeRoom()\n	}\n",
 			new:  "",
 			test: "./internal/wire/link -run ^TestWaitersMakeRoomToo$",

@@ -68,7 +68,7 @@ func (cc *clientConn) run() {
 	cc.fail(err)
 	cc.wg.Wait() // the writer has ended: what it handed over is final
 	handed := cc.out.handed()
-	lost, unsent := cc.abort(handed)
+	lost, unsent := cc.abort(handed, cc.heardAll())
 	if lost+unsent > 0 && !errors.Is(cc.cause, ErrClosed) {
 		cc.cfg.Logger.Warn("link: connection lost", "peer", cc.nc.RemoteAddr(), "local", cc.nc.LocalAddr(),
 			"age", time.Since(cc.made).Round(time.Millisecond), "requests", cc.last, "lost", lost, "not_started", unsent,
@@ -76,19 +76,24 @@ func (cc *clientConn) run() {
 	}
 }
 
-// abort ends the requests of a connection of whose bytes the kernel took handed.
+// abort ends the requests of a connection of whose bytes the kernel took handed;
+// heardAll says that all has come that the server has sent.
 // It returns how many may have run, and how many did not start.
-func (cc *clientConn) abort(handed int64) (lost, unsent int) {
+func (cc *clientConn) abort(handed int64, heardAll bool) (lost, unsent int) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	for _, st := range cc.streams {
 		cc.forgetLocked(st)
-		if st.headEnd > handed { // the head is not complete: nothing started
+		switch {
+		case st.headEnd > handed: // the head is not complete: nothing started
 			unsent++
 			st.stop(notStarted(cc.cause))
 			continue
-		}
-		if !st.abandoned {
+		case heardAll && st.waits():
+			unsent++
+			st.stop(errWaited(cc.cause))
+			continue
+		case !st.abandoned:
 			lost++
 		}
 		st.stop(fmt.Errorf("%w: %w", ErrLost, cc.cause))
@@ -111,7 +116,7 @@ func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
 		case dropped:
 			err = notStarted(fmt.Errorf("%w: %w", ErrNotKept, err))
 		default:
-			err = fmt.Errorf("%w: refused when the body was already under way: %v", ErrProtocol, err)
+			err = tooLate(err)
 		}
 	}
 	if err != nil {
@@ -287,6 +292,8 @@ func (cc *clientConn) frame(h header) error {
 		return cc.data(h)
 	case kindResponse, kindTrailers, kindRefused:
 		return cc.head(h)
+	case kindWaiting, kindBegun:
+		return cc.noteWait(h)
 	case kindGoAway, kindWindow, kindReset:
 	default:
 		return protocolError("%v frame from a server", h.kind)

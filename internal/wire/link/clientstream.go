@@ -14,6 +14,7 @@ type clientStream struct {
 	resp     Response
 	body     Body
 	answered bool          // resp is set; under mu
+	told     waitTold      // under mu
 	interims *interimHeads // that have come before resp; under mu
 
 	account   Account

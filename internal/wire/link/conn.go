@@ -77,6 +77,9 @@ type conn struct {
 	tick    func()                      // called by watch every PingInterval; nil for nothing
 	unread  func(s *stream, waits bool) // called when s begins to wait for credit, and when it ends; nil for nothing
 
+	unwritable func(error) // called when a write has failed; fail by default
+	writeErr   error       // of that write; readable when the writer has ended
+
 	failOnce sync.Once
 	cause    error         // why it ended; readable once done is closed
 	done     chan struct{} // closed when it ends
@@ -96,13 +99,15 @@ func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
 	}
 	c.out = newQueue()
 	c.done = make(chan struct{})
+	c.unwritable = c.fail
 }
 
 // start runs the goroutines that write and that watch the peer.
 func (c *conn) start() {
 	c.wg.Go(func() {
 		if err := c.out.run(c.stream, c.done); err != nil {
-			c.fail(err)
+			c.writeErr = err
+			c.unwritable(err)
 		}
 	})
 	c.wg.Go(c.watch)

@@ -21,6 +21,8 @@ const (
 	kindPing                     // asks for a pong
 	kindPong                     // answers a ping
 	kindGoAway                   // no request above the given stream will start
+	kindWaiting                  // the request has not begun, and will not before a begun frame
+	kindBegun                    // the request may begin
 
 	kindProof kind = 14 // second frame of a client: its settings, and the proof that it is a member
 )
@@ -30,7 +32,7 @@ func (k kind) String() string {
 		kindHello: "hello", kindRequest: "request", kindResponse: "response",
 		kindData: "data", kindTrailers: "trailers", kindRefused: "refused",
 		kindReset: "reset", kindWindow: "window", kindPing: "ping",
-		kindPong: "pong", kindGoAway: "goaway", kindProof: "proof",
+		kindPong: "pong", kindGoAway: "goaway", kindWaiting: "waiting", kindBegun: "begun", kindProof: "proof",
 	}
 	if int(k) < len(names) && names[k] != "" {
 		return names[k]
@@ -103,7 +105,8 @@ type reader struct {
 	src   io.Reader
 	buf   []byte
 	r, w  int
-	fresh bool // bytes have come in since fresh was last cleared
+	fresh bool  // bytes have come in since fresh was last cleared
+	end   error // what src ended with
 }
 
 func newReader(src io.Reader, size int) *reader {
@@ -127,6 +130,7 @@ func (r *reader) fill(n int) error {
 		r.w += m
 		r.fresh = r.fresh || m > 0
 		if err != nil && r.w-r.r < n {
+			r.end = err
 			if err == io.EOF && r.w > r.r {
 				err = io.ErrUnexpectedEOF
 			}

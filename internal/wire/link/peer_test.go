@@ -30,7 +30,15 @@ func proofFrame() []byte {
 // serverGreeting returns preface and hello of a server with the default
 // configuration.
 func serverGreeting() []byte {
-	h := hello{version: Version, settings: defaultSettings()}
+	return serverGreetingTo("pipe")
+}
+
+// serverGreetingTo is that to a client that it sees there.
+func serverGreetingTo(client string) []byte {
+	cfg := Config{}.withDefaults()
+	s := cfg.settings()
+	s.sees, s.departs = client, true
+	h := hello{version: Version, settings: string(s.append(nil))}
 	return appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil))
 }
 
@@ -56,7 +64,7 @@ func (p *fakePeer) answerHello(t *testing.T) {
 	if h, _ := p.frame(t); h.kind != kindHello {
 		t.Errorf("%v in place of hello", h.kind)
 	}
-	p.write(t, serverGreeting())
+	p.write(t, serverGreetingTo(p.nc.RemoteAddr().String()))
 }
 
 // greet plays the client.

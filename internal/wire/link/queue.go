@@ -28,10 +28,12 @@ type queue struct {
 	room    chan struct{} // closed when buf is taken; nil while nobody waits
 	err     error         // why nothing can be queued any more
 	writing uint64        // odd while a write is under way; goes up with each
+	flushes []*flush      // that wait for the kernel
+	stuck   int64         // written when a flush last ran out of patience; -1 for never
 }
 
 func newQueue() *queue {
-	return &queue{wake: make(chan struct{}, 1), idle: true}
+	return &queue{wake: make(chan struct{}, 1), idle: true, stuck: -1}
 }
 
 // add queues frames at once. It returns the position in the byte stream at
@@ -136,6 +138,9 @@ func (q *queue) write(w io.Writer, b []byte) error {
 		q.mu.Lock()
 		q.writing++
 		q.written += int64(n)
+		if len(q.flushes) > 0 {
+			q.flushedLocked()
+		}
 		q.mu.Unlock()
 		if err != nil {
 			return err
@@ -145,7 +150,7 @@ func (q *queue) write(w io.Writer, b []byte) error {
 	return nil
 }
 
-// close refuses everything from now on and wakes those who wait for room.
+// close refuses everything from now on and wakes all who wait.
 func (q *queue) close(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -156,6 +161,7 @@ func (q *queue) close(err error) {
 		close(q.room)
 		q.room = nil
 	}
+	q.flushedLocked()
 }
 
 // progress returns a number that stays the same, and odd, for as long as one

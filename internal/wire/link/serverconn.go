@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // serverConn is the server's end of a connection.
@@ -16,6 +17,8 @@ type serverConn struct {
 	conn
 	srv    *Server
 	remote string // the peer's address
+
+	besides *sock.Stream // the client's end is a TCP socket of this machine too; nil if it is not
 
 	greeting *list.Element // in srv.greeting, until the client's hello has come; guarded by srv.mu
 
@@ -25,8 +28,8 @@ type serverConn struct {
 	last     uint64                   // highest stream that was taken
 	draining bool
 	late     *time.Timer // closes a drained connection; nil while it is not one
-	waiting  int         // requests between BeginWait and EndWait
-	slow     list.List   // of *stream: answers that wait to be read, the one that has for longest first
+	waits    waits
+	slow     list.List // of *stream: answers that wait to be read, the one that has for longest first
 
 	handlers netutil.Workers[*serverStream]
 }
@@ -73,7 +76,7 @@ func (sc *serverConn) run() error {
 // handshake makes sure that both ends are members of one cluster.
 func (sc *serverConn) handshake() (purpose, error) {
 	sc.nc.SetDeadline(time.Now().Add(sc.cfg.HandshakeTimeout))
-	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc}
+	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc, sees: sc.remote, departs: sc.watchSocket()}
 	if err := hs.asServer(func() { sc.srv.greeted(sc) }); err != nil {
 		return 0, &handshakeError{err}
 	}
@@ -263,7 +266,7 @@ func (sc *serverConn) unreadAnswer(s *stream, waits bool) {
 func (sc *serverConn) makeRoom() {
 	sc.mu.Lock()
 	first := sc.slow.Front()
-	if first == nil || sc.waiting+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {
+	if first == nil || sc.waits.count+sc.slow.Len() <= threeQuarters(sc.cfg.MaxStreams) {
 		sc.mu.Unlock()
 		return
 	}
@@ -274,27 +277,6 @@ func (sc *serverConn) makeRoom() {
 		st.reset(CodeAborted)
 		st.cancel(errUnread)
 	}
-}
-
-// beginWait counts a request that waits for others to end, unless those are half
-// of what the connection takes.
-func (sc *serverConn) beginWait() bool {
-	sc.mu.Lock()
-	may := sc.waiting < half(sc.cfg.MaxStreams)
-	if may {
-		sc.waiting++
-	}
-	sc.mu.Unlock()
-	if may {
-		sc.makeRoom()
-	}
-	return may
-}
-
-func (sc *serverConn) endWait() {
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
-	sc.waiting--
 }
 
 // returned notes that a handler has returned.

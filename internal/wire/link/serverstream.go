@@ -16,6 +16,7 @@ type serverStream struct {
 	ctx requestContext
 
 	abandoned bool // by the client; under sc.mu
+	wait      wait // under sc.mu
 
 	req ServerRequest
 	w   ResponseWriter
@@ -43,17 +44,6 @@ type ServerRequest struct {
 // lost, the deadline has passed, or the handler has returned. Its cause is
 // context.Canceled or context.DeadlineExceeded.
 func (r *ServerRequest) Context() context.Context { return &r.st.ctx }
-
-// BeginWait notes that the request waits for others to end, until EndWait. It
-// reports false, and notes nothing, if half of the requests that the connection
-// takes at once wait already: such a request should be refused as [Busy], so
-// that the other half remains for those that need not wait.
-func (r *ServerRequest) BeginWait() bool {
-	return r.st.sc.beginWait()
-}
-
-// EndWait ends the wait that a BeginWait has allowed.
-func (r *ServerRequest) EndWait() { r.st.sc.endWait() }
 
 // RequestBody is the body of a ServerRequest. It is for one goroutine at a
 // time, until the handler returns.

@@ -22,6 +22,15 @@ func peek(fd uintptr) (int, error) {
 	return int(n), fault(errno)
 }
 
+// siocOutqNsd asks a TCP socket how many bytes it has taken and not sent yet.
+const siocOutqNsd = 0x894b
+
+func unsent(fd uintptr) (int, error) {
+	var n int32
+	_, _, errno := syscall.RawSyscall(syscall.SYS_IOCTL, fd, siocOutqNsd, uintptr(unsafe.Pointer(&n)))
+	return int(n), fault(errno)
+}
+
 // fault makes an error, without an allocation where nothing is wrong.
 func fault(errno syscall.Errno) error {
 	switch errno {

@@ -12,3 +12,4 @@ func read(uintptr, []byte) (int, error)  { return 0, errors.ErrUnsupported }
 func write(uintptr, []byte) (int, error) { return 0, errors.ErrUnsupported }
 func peek(uintptr) (int, error)          { return 0, errors.ErrUnsupported }
 func hungUp(uintptr) bool                { return false }
+func unsent(uintptr) (int, error)        { return 0, errors.ErrUnsupported }

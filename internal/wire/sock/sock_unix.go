@@ -2,7 +2,10 @@
 
 package sock
 
-import "syscall"
+import (
+	"errors"
+	"syscall"
+)
 
 const supported = true
 
@@ -18,3 +21,5 @@ func peek(fd uintptr) (int, error) {
 
 // hungUp does not see an end behind what has not been read.
 func hungUp(fd uintptr) bool { return Look(fd) == Ended }
+
+func unsent(uintptr) (int, error) { return 0, errors.ErrUnsupported }

@@ -1,0 +1,127 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// waitTold is what the server has said of the wait of a request.
+type waitTold uint8
+
+const (
+	untold    waitTold = iota // nothing: the request may have begun
+	toldWaits                 // it has not begun
+	toldBegun                 // it may have begun
+)
+
+// noteWait takes a waiting or begun frame.
+func (cc *clientConn) noteWait(h header) error {
+	if h.length > 0 {
+		return protocolError("%v frame of %d bytes", h.kind, h.length)
+	}
+	if st := cc.lookup(h.stream, false); st != nil && !st.noteWait(h.kind) {
+		cc.breach(st)
+	}
+	return nil
+}
+
+// noteWait reports whether the frame was in order: a wait is said once, before any
+// answer, and its end once after it.
+func (st *clientStream) noteWait(k kind) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	switch {
+	case st.answered || st.interims != nil:
+		return false
+	case k == kindWaiting && st.told == untold:
+		st.told = toldWaits
+	case k == kindBegun && st.told == toldWaits:
+		st.told = toldBegun
+	default:
+		return false
+	}
+	return true
+}
+
+// waits reports whether the server has said that the request waits, and nothing
+// since.
+func (st *clientStream) waits() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.told == toldWaits && !st.answered && st.interims == nil
+}
+
+// errWaited is the error of a request that waited when its connection was lost.
+func errWaited(cause error) error {
+	return notStarted(fmt.Errorf("it waited at the worker when the connection was lost: %w", cause))
+}
+
+// tooLate returns the error of a request that did not start, with err, but of whose
+// body a part is not kept, since the server has let more of it come.
+func tooLate(err error) error {
+	broken := ErrLost
+	if _, refused := errors.AsType[*RefusedError](err); refused {
+		broken = ErrProtocol
+	}
+	return fmt.Errorf("%w: the body was under way already: %v", broken, err)
+}
+
+// readOn is for how long a client reads on when it can no longer write.
+const readOn = time.Second
+
+// readOut sends nothing more, but reads what the server has said before it ended.
+func (cc *clientConn) readOut(err error) {
+	cc.busy.Store(true)
+	cc.out.close(err)
+	_ = cc.nc.SetReadDeadline(time.Now().Add(readOn)) // else the watch ends it
+}
+
+// heardAll reports whether all has come that the server had handed to its kernel
+// when the connection ended. It is called when the writer has ended as well.
+//
+// The end of the stream (FIN) comes in order behind all of it. A reset (RST) does
+// not, and what it overtakes is never sent again; but between two sockets of one
+// machine nothing is under way, if the server saw to it (see [ServerRequest.Begin]).
+// Linux tells of a reset once: whether to the reader or to the writer, the other one
+// then sees the end of the stream. Where somebody else ends the connection, a proxy
+// in between or this side, for want of an answer, nothing is known.
+func (cc *clientConn) heardAll() bool {
+	if !cc.direct() {
+		return false
+	}
+	end, failed := cc.in.end, cc.writeErr
+	switch {
+	case errors.Is(end, syscall.ECONNRESET), end == io.EOF && errors.Is(failed, syscall.ECONNRESET):
+		return cc.peer.departs && onOneMachine(cc.nc)
+	case end == io.EOF:
+		return failed == nil || errors.Is(failed, syscall.EPIPE) || errors.Is(failed, io.ErrClosedPipe)
+	}
+	return false
+}
+
+// direct reports whether the connection is one and the same at both ends: the
+// server sees the address that this end has.
+func (cc *clientConn) direct() bool {
+	return cc.peer.sees == cc.nc.LocalAddr().String()
+}
+
+// onOneMachine reports whether both ends of a connection are sockets of this
+// machine, between which what is sent has come.
+func onOneMachine(nc net.Conn) bool {
+	if runtime.GOOS != "linux" { // of others it is not known
+		return false
+	}
+	switch local := nc.LocalAddr().(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		remote, ok := nc.RemoteAddr().(*net.TCPAddr)
+		return ok && local.IP.Equal(remote.IP)
+	}
+	return false
+}

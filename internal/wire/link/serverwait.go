@@ -1,0 +1,230 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/sock"
+)
+
+// A request that waits for others to end, and after it for its own begin:
+//
+//	BeginWait → unsaid → said → begun
+//	               └──────────────┘
+//
+// The client is told of a wait that lasts (said), and then, before the request
+// begins, of its end.
+type waitState uint8
+
+const (
+	noWait waitState = iota
+	unsaid           // the client has not been told that the request waits
+	said             // it has
+	begun            // the request may have begun, for all that the client knows
+)
+
+// waitTick is how often a connection looks for waits that last: the client is told
+// of those that have lasted for one to two ticks.
+const waitTick = time.Millisecond
+
+// waits are the waits of a connection's requests, guarded by its mu.
+type waits struct {
+	count       int           // between BeginWait and EndWait
+	first, last *serverStream // the unsaid ones, in the order of their BeginWait
+	ticks       uint64
+	ticking     bool
+	timer       *time.Timer // nil until there is a wait
+	frames      []byte      // memory
+}
+
+// wait is a request's part in them, under serverConn.mu.
+type wait struct {
+	state      waitState
+	since      uint64 // ticks when it began
+	prev, next *serverStream
+	begun      int64 // position in the byte stream behind the begun frame; 0 for none, -1 if there cannot be one
+}
+
+// BeginWait notes that the request, which has not begun, waits for others to end,
+// until EndWait. If that lasts the client is told: should the worker die meanwhile,
+// it knows that the request has not begun. It
+// reports false, and notes nothing, if half of the requests that the connection
+// takes at once wait already: such a request should be refused as [Busy], so
+// that the other half remains for those that need not wait.
+func (r *ServerRequest) BeginWait() bool {
+	return r.st.sc.beginWait(r.st)
+}
+
+// EndWait ends the wait that a BeginWait has allowed. The request has been refused,
+// or Begin was called before.
+func (r *ServerRequest) EndWait() { r.st.sc.endWait(r.st) }
+
+// NoteBegin sends what Begin waits for, if anything, and does not wait. Whoever
+// begins several requests at once calls it for all of them first.
+func (r *ServerRequest) NoteBegin() { r.st.sc.noteBegin(r.st) }
+
+// Begin has to be called before a request begins that has waited. If the client was
+// told that it waits, Begin returns when the kernel has taken what tells it
+// otherwise. With an error, which comes within a second, the request must not
+// begin, and may be refused: the client has left, or takes nothing.
+func (r *ServerRequest) Begin() error {
+	st, sc := r.st, r.st.sc
+	sc.noteBegin(st)
+	sc.mu.Lock()
+	end := st.wait.begun
+	sc.mu.Unlock()
+	err := errUntaken
+	if end >= 0 {
+		err = st.c.out.flush(&st.ctx, end)
+		if err == nil && end > 0 && sc.besides != nil {
+			err = sc.depart(&st.ctx, end)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("link: a request that has waited must not begin: %w", err)
+	}
+	return nil
+}
+
+// watchSocket prepares Begin for a client that is on this machine, and reports
+// whether there is one.
+func (sc *serverConn) watchSocket() bool {
+	s, ok := sc.stream.(*sock.Stream)
+	if !ok || !onOneMachine(sc.nc) {
+		return false
+	}
+	if _, tcp := sc.nc.LocalAddr().(*net.TCPAddr); tcp {
+		sc.besides = s
+	}
+	return true
+}
+
+// departPause is how long a look at a socket waits for the next one.
+const departPause = 50 * time.Microsecond
+
+// depart waits until what was queued up to end has left the socket, which between two
+// sockets of one machine means that it has come: what the kernel has taken and not
+// sent is lost if the worker then dies with something unread. It does not take long,
+// and nothing tells when it is over.
+func (sc *serverConn) depart(ctx context.Context, end int64) error {
+	for until := time.Now().Add(flushPatience); ; {
+		handed := sc.out.handed()
+		unsent, err := sc.besides.Unsent()
+		switch {
+		case err != nil:
+			return err
+		case handed-int64(unsent) >= end:
+			return nil
+		case ctx.Err() != nil || !time.Now().Before(until):
+			return errUntaken
+		}
+		time.Sleep(departPause)
+	}
+}
+
+// beginWait counts a request that waits for others to end, unless those are half
+// of what the connection takes.
+func (sc *serverConn) beginWait(st *serverStream) bool {
+	sc.mu.Lock()
+	may := sc.waits.count < half(sc.cfg.MaxStreams)
+	if may {
+		sc.waits.count++
+		if st.wait.state == noWait {
+			st.wait.state = unsaid
+			sc.linkLocked(st)
+		}
+	}
+	sc.mu.Unlock()
+	if may {
+		sc.makeRoom()
+	}
+	return may
+}
+
+func (sc *serverConn) endWait(st *serverStream) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	sc.waits.count--
+	if st.wait.state == unsaid {
+		sc.unlinkLocked(st)
+		st.wait.state = begun
+	}
+}
+
+func (sc *serverConn) noteBegin(st *serverStream) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	switch st.wait.state {
+	case unsaid:
+		sc.unlinkLocked(st)
+	case said:
+		var frame [headerLen]byte
+		putHeader(frame[:], header{kind: kindBegun, stream: st.id})
+		var err error
+		if st.wait.begun, err = sc.out.add(frame[:]); err != nil {
+			st.wait.begun = -1
+		}
+	}
+	st.wait.state = begun
+}
+
+// linkLocked adds a wait to the unsaid ones.
+func (sc *serverConn) linkLocked(st *serverStream) {
+	ws := &sc.waits
+	st.wait.since, st.wait.prev = ws.ticks, ws.last
+	if ws.last == nil {
+		ws.first = st
+	} else {
+		ws.last.wait.next = st
+	}
+	ws.last = st
+	if ws.ticking {
+		return
+	}
+	ws.ticking = true
+	if ws.timer == nil {
+		ws.timer = time.AfterFunc(waitTick, sc.tellWaits)
+	} else {
+		ws.timer.Reset(waitTick)
+	}
+}
+
+// unlinkLocked removes a wait from the unsaid ones.
+func (sc *serverConn) unlinkLocked(st *serverStream) {
+	ws, w := &sc.waits, &st.wait
+	if w.prev == nil {
+		ws.first = w.next
+	} else {
+		w.prev.wait.next = w.next
+	}
+	if w.next == nil {
+		ws.last = w.prev
+	} else {
+		w.next.wait.prev = w.prev
+	}
+	w.prev, w.next = nil, nil
+}
+
+// tellWaits tells the client of the waits that have lasted for a tick, and comes
+// back a tick later while there are others.
+func (sc *serverConn) tellWaits() {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	ws := &sc.waits
+	ws.ticks++
+	frames := ws.frames[:0]
+	for st := ws.first; st != nil && st.wait.since+2 <= ws.ticks; st = ws.first {
+		sc.unlinkLocked(st)
+		st.wait.state = said
+		frames = appendFrame(frames, header{kind: kindWaiting, stream: st.id}, nil)
+	}
+	ws.frames = frames
+	if len(frames) > 0 {
+		sc.queue(frames)
+	}
+	if ws.ticking = ws.first != nil && !sc.ended(); ws.ticking {
+		ws.timer.Reset(waitTick)
+	}
+}
