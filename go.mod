@@ -8,6 +8,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/goccy/go-yaml v1.18.0
 	github.com/hashicorp/memberlist v0.7.0
+	github.com/pires/go-proxyproto v0.8.1
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/net v0.57.0
 	golang.org/x/sync v0.24.0

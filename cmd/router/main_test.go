@@ -267,6 +267,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--listen :1,8080", "is not host:port"},
 		{"--upgrade websocket,h2c", "h2c"},
 		{"--trusted-proxies 10.0.0.1,proxy", "--trusted-proxies"},
+		{"--proxy-protocol 10.0.0.0/33", "--proxy-protocol"},
+		{"--max-connections-per-client -1", "--max-connections-per-client"},
 		{"--partitions 0", "--partitions"},
 		{"--gossip-key short", "--gossip-key"},
 		{"--tls-cert x", "need each other"},
@@ -319,7 +321,7 @@ func TestHelp(t *testing.T) {
 	if err := run(t.Context(), []string{"--help"}, &out, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key partitions redis new-cluster session-ttl hold max-held max-connections replay-bytes min-body-rate drain-timeout tls-cert tls-key log log-level") {
+	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes min-body-rate drain-timeout tls-cert tls-key log log-level") {
 		if !strings.Contains(out.String(), "\n  --"+name) {
 			t.Errorf("--%s is not explained", name)
 		}

@@ -19,6 +19,7 @@ type options struct {
 	admin           string
 	tlsCert, tlsKey string
 	trustedSpecs    []string
+	proxySpecs      []string
 	config          router.Config
 }
 
@@ -30,9 +31,11 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	o.Define(f, meeting, nil)
 	f.Group("Requests")
 	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies before the router: what they say in Forwarded, X-Forwarded-... and X-Real-IP is passed on; what others say there is replaced")
+	f.List(&o.proxySpecs, "proxy-protocol", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of peers that begin each connection with a header of the PROXY protocol, version 1 or 2: the client's address is the one there")
 	f.Duration(&o.config.Hold, "hold", defaults.Hold, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")
 	f.Int(&o.config.MaxHeld, "max-held", defaults.MaxHeld, 1, "`number` of requests that wait so at one time")
 	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of clients' connections at one time; further ones wait to be accepted, and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
+	f.Int(&o.config.MaxConnectionsPerClient, "max-connections-per-client", 0, 0, "`number` of connections of one client at one time, an IPv4 address or an IPv6 network of 64 bits; one more ends one of them that is idle, or gets 429. Trusted proxies and clients on this machine are not bounded; 0: a quarter of --max-connections, 64 at least")
 	f.Int(&o.config.ReplayBytes, "replay-bytes", defaults.ReplayBytes, 1, "`bytes` of memory for what has come of bodies, beyond 4 KiB of each, so that their requests can be sent to another worker; a client may have a quarter of it. What does not fit is streamed")
 	f.Int(&o.config.MinBodyRate, "min-body-rate", defaults.MinBodyRate, 1, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408")
 	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
@@ -45,12 +48,12 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 }
 
 func (o *options) check() error {
-	for _, spec := range o.trustedSpecs {
-		network, err := parseNetwork(spec)
-		if err != nil {
-			return cli.Usagef("--trusted-proxies: %q is neither a network such as 10.0.0.0/8 nor an address", spec)
-		}
-		o.config.TrustedProxies = append(o.config.TrustedProxies, network)
+	var err error
+	if o.config.TrustedProxies, err = parseNetworks("trusted-proxies", o.trustedSpecs); err != nil {
+		return err
+	}
+	if o.config.ProxyProtocol, err = parseNetworks("proxy-protocol", o.proxySpecs); err != nil {
+		return err
 	}
 	if (o.tlsCert == "") != (o.tlsKey == "") {
 		return cli.Usagef("--tls-cert and --tls-key need each other")
@@ -61,6 +64,18 @@ func (o *options) check() error {
 		}
 	}
 	return nil
+}
+
+// parseNetworks reads the value of a flag.
+func parseNetworks(flagName string, specs []string) (networks []netip.Prefix, err error) {
+	for _, spec := range specs {
+		network, err := parseNetwork(spec)
+		if err != nil {
+			return nil, cli.Usagef("--%s: %q is neither a network such as 10.0.0.0/8 nor an address", flagName, spec)
+		}
+		networks = append(networks, network)
+	}
+	return networks, nil
 }
 
 // parseNetwork reads a network or a single address.

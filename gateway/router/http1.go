@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -59,23 +60,27 @@ var errClientLeft = errors.New("router: the client has closed the connection")
 
 // newHTTP1Conn returns nil if conn is not one that can be waited for without
 // holding a buffer.
-func newHTTP1Conn(s *Server, conn net.Conn) *http1Conn {
+func newHTTP1Conn(s *Server, conn net.Conn, read []byte) *http1Conn {
 	addr := conn.RemoteAddr().String()
 	c := &http1Conn{conn: conn}
 	c.source.init(s.router, s, addr, "1.1")
 	if c.sock = sock.Open(conn, c.room, c.drop); c.sock == nil {
 		return nil
 	}
+	if len(read) > 0 {
+		c.have = copy(c.room(), read)
+	}
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	c.enter(stageNew, headTicks)
 	return c
 }
 
-// serveHTTP1 serves a connection that is not of TLS.
-func serveHTTP1(s *Server, conn net.Conn) {
-	c := newHTTP1Conn(s, conn)
+// serveHTTP1 serves a connection that is not of TLS. What has been read of it, no
+// more than inSize, is in read.
+func serveHTTP1(s *Server, conn net.Conn, read []byte) {
+	c := newHTTP1Conn(s, conn, read)
 	if c == nil { // not a kind of connection that the fast way knows
-		s.handOver(conn, nil)
+		s.handOver(conn, read)
 		return
 	}
 	if !s.keep(c) {
@@ -120,6 +125,9 @@ func (c *http1Conn) check(now int64, closing bool) {
 		c.end()
 	}
 }
+
+// client implements servedConn.
+func (c *http1Conn) client() netip.Addr { return clientOf(c.addr) }
 
 // IdleFor implements [conns.Idle].
 func (c *http1Conn) IdleFor(now int64) int64 {

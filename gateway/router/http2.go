@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -44,6 +45,9 @@ func (c *h2Conn) check(_ int64, closing bool) { c.Check(closing) }
 
 // close implements servedConn.
 func (c *h2Conn) close() { c.Close() }
+
+// client implements servedConn.
+func (c *h2Conn) client() netip.Addr { return clientOf(c.addr) }
 
 // IdleFor implements [conns.Idle].
 func (c *h2Conn) IdleFor(int64) int64 { return c.Idle() }

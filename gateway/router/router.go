@@ -11,10 +11,11 @@
 // worker and back over the link, plain.go that over plain HTTP/1.1, body.go the
 // client's body on its way. failure.go says what a client reads where there is no
 // worker's answer, answer.go passes both on, forwarded.go tells of the client.
-// server.go accepts connections, router.go is the rest of what users see, workers.go
-// and peers.go have the workers and the connections to them; abandoned.go and
-// budget.go bound what clients may take. The package internal/routing says which
-// worker, and waits for one.
+// server.go accepts connections, proxyheader.go and perclient.go say whose they are
+// and how many a client has, router.go is the rest of what users see, workers.go and
+// peers.go have the workers and the connections to them; abandoned.go and budget.go
+// bound what clients may take. The package internal/routing says which worker, and
+// waits for one.
 package router
 
 import (
@@ -111,6 +112,20 @@ type Config struct {
 	// Default: none.
 	TrustedProxies []netip.Prefix
 
+	// ProxyProtocol are the addresses of peers that begin each connection with a header
+	// of the PROXY protocol, version 1 or 2, as load balancers of TCP do: the address
+	// there is the client's. From these it is required, within 10 s and 4 KiB; from
+	// others it is not taken. Default: none.
+	ProxyProtocol []netip.Prefix
+
+	// MaxConnectionsPerClient bounds the connections of each client (an IPv4 address,
+	// or an IPv6 network of 64 bits) to a [Server] of the router. For one more, those
+	// of the client that have been without a request for longest, and for a second at
+	// least, are ended; if there is none, the new one is answered with 429 and closed.
+	// TrustedProxies and clients on the same machine have no such bound. Default: a
+	// quarter of MaxConnections, 64 at least.
+	MaxConnectionsPerClient int
+
 	// Via is the pseudonym that the router adds to the header Via (RFC 9110,
 	// section 7.6.3) of requests and responses. Default: none.
 	Via string
@@ -134,6 +149,7 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "router: Config.ConnsPerWorker", &c.ConnsPerWorker, 4096)
 	hop.Default(&err, "router: Config.LinksPerWorker", &c.LinksPerWorker, 4)
 	hop.Default(&err, "router: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
+	hop.Default(&err, "router: Config.MaxConnectionsPerClient", &c.MaxConnectionsPerClient, max(c.MaxConnections/4, minPerClient))
 	hop.Default(&err, "router: Config.DialTimeout", &c.DialTimeout, time.Second)
 	if c.Dial == nil {
 		c.Dial = newDialer(c.DialTimeout).DialContext
@@ -253,15 +269,14 @@ func (rt *Router) trusts(remote string) bool {
 		return false
 	}
 	peer, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return false
-	}
-	return rt.trustsAddr(peer.Addr())
+	return err == nil && rt.trustsAddr(peer.Addr())
 }
 
-func (rt *Router) trustsAddr(addr netip.Addr) bool {
+func (rt *Router) trustsAddr(addr netip.Addr) bool { return isIn(rt.cfg.TrustedProxies, addr) }
+
+func isIn(networks []netip.Prefix, addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")
-	return slices.ContainsFunc(rt.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // Stats are counts of requests since the router's start, and of those under way.

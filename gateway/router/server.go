@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type Server struct {
 	mu        sync.Mutex // guards what follows
 	listeners map[net.Listener]struct{}
 	conns     map[servedConn]struct{}
+	trimmed   int64 // tick of the last look at the connections of a client that has too many
 	closing   bool
 	empty     chan struct{} // closed when closing and conns is empty
 }
@@ -53,6 +55,8 @@ type servedConn interface {
 	check(now int64, closing bool)
 	// close ends the connection at once.
 	close()
+	// client returns for whom the connection counts, the zero Addr for nobody.
+	client() netip.Addr
 	conns.Idle
 }
 
@@ -90,10 +94,16 @@ func NewServer(rt *Router, general *http.Server) *Server {
 // for good, or the server is shut down: then it returns [http.ErrServerClosed]. It
 // may be called for several listeners.
 func (s *Server) Serve(l net.Listener) error {
-	return s.serve(l, func(conn net.Conn) { serveHTTP1(s, conn) })
+	return s.serve(l, protocol{func(conn net.Conn, read []byte) { serveHTTP1(s, conn, read) }, tooMany})
 }
 
-func (s *Server) serve(l net.Listener, start func(net.Conn)) error {
+// protocol is how the connections of a listener are served.
+type protocol struct {
+	start   func(conn net.Conn, read []byte) // serves conn, of which read has been read, and does not wait
+	refusal string                           // what a client reads who has too many
+}
+
+func (s *Server) serve(l net.Listener, p protocol) error {
 	l = s.limit.Listen(l)
 	if !s.track(l) {
 		l.Close()
@@ -104,7 +114,7 @@ func (s *Server) serve(l net.Listener, start func(net.Conn)) error {
 		conn, err := netutil.Accept(l, s.router.cfg.Logger)
 		switch {
 		case err == nil:
-			start(conn)
+			s.welcome(conn.(*conns.Admitted), p)
 		case s.isClosing():
 			return http.ErrServerClosed
 		default:

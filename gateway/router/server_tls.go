@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/netip"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -22,14 +23,14 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	}
 	cfg := s.tls.Clone()
 	cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
-	return s.serve(l, func(conn net.Conn) {
-		c := handshake{tls.Server(conn, cfg), s.now.Load()}
+	return s.serve(l, protocol{start: func(conn net.Conn, read []byte) {
+		c := handshake{tls.Server(&netutil.ReadAhead{Conn: conn, Ahead: read}, cfg), s.now.Load()}
 		if !s.keep(c) {
 			conn.Close()
 			return
 		}
 		go s.shake(c)
-	})
+	}})
 }
 
 // handshake is a connection whose TLS handshake is under way.
@@ -47,6 +48,9 @@ func (c handshake) check(_ int64, closing bool) {
 
 // close implements servedConn.
 func (c handshake) close() { netutil.CloseNow(c.Conn) }
+
+// client implements servedConn.
+func (c handshake) client() netip.Addr { return clientOf(c.RemoteAddr().String()) }
 
 // IdleFor implements [conns.Idle].
 func (c handshake) IdleFor(now int64) int64 { return now - c.began }

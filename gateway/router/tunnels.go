@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/websocket"
@@ -30,6 +31,9 @@ func (t *tunnel) check(_ int64, closing bool) {
 
 // close implements servedConn.
 func (t *tunnel) close() { t.Conn.Close() }
+
+// client implements servedConn.
+func (t *tunnel) client() netip.Addr { return netip.Addr{} }
 
 // IdleFor implements [conns.Idle].
 func (t *tunnel) IdleFor(int64) int64 { return 0 }

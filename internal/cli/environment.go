@@ -10,7 +10,7 @@ import (
 const programFlags = `
 abandoned-timeout admin advertise app-connections batch batch-linger batch-max cluster config drain-timeout gossip
 gossip-advertise gossip-key hold join key listen lock-file log log-level
-max-connections max-held max-wait min-body-rate name new-cluster on-redis-loss partitions queue
+max-connections max-connections-per-client max-held max-wait min-body-rate name new-cluster on-redis-loss partitions proxy-protocol queue
 queue-per-key redis replay-bytes session-ttl timeout tls-cert tls-key trusted-proxies upgrade
 upstream upstream-health`
 

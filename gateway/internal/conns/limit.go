@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,12 +46,15 @@ type Limit struct {
 	slots    chan struct{} // holds one element for each connection
 	log      *slog.Logger  // limited
 	makeRoom func()        // ends idle connections; called at each tick by who waits for room
+
+	mu      sync.Mutex
+	clients map[netip.Addr]int // connections of those that are counted; guarded by mu
 }
 
 // NewLimit makes a Limit of n connections. Who has to wait for room warns log
 // and calls makeRoom at each [Tick].
 func NewLimit(n int, log *slog.Logger, makeRoom func()) *Limit {
-	return &Limit{make(chan struct{}, n), log, makeRoom}
+	return &Limit{slots: make(chan struct{}, n), log: log, makeRoom: makeRoom, clients: make(map[netip.Addr]int)}
 }
 
 // admit waits until there is room for another connection. It reports false if
@@ -115,16 +119,57 @@ func (l *limitedListener) Close() error {
 type Admitted struct {
 	net.Conn
 	limit  *Limit
+	client net.Addr // in place of the peer's; nil for that
 	closed atomic.Bool
+
+	counted netip.Addr // guarded by limit.mu; zero if it is not
+}
+
+// IsOf says of whom the connection is, which its peer makes for another. It comes
+// before the connection is served.
+func (c *Admitted) IsOf(client net.Addr) { c.client = client }
+
+// RemoteAddr implements [net.Conn]: it is the client's address.
+func (c *Admitted) RemoteAddr() net.Addr {
+	if c.client != nil {
+		return c.client
+	}
+	return c.Conn.RemoteAddr()
+}
+
+// Count counts the connection as one of the client's, until it is closed, and returns
+// how many those are now.
+func (c *Admitted) Count(client netip.Addr) int {
+	l := c.limit
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.closed.Load() && !c.counted.IsValid() {
+		c.counted = client
+		l.clients[client]++
+	}
+	return l.clients[client]
 }
 
 // Close implements [net.Conn], and makes room for another connection.
 func (c *Admitted) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
+		c.limit.leave(c)
 		c.limit.Dismiss()
 	}
 	return err
+}
+
+// leave ends counting a connection as one of its client's.
+func (l *Limit) leave(c *Admitted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !c.counted.IsValid() {
+		return
+	}
+	if l.clients[c.counted]--; l.clients[c.counted] == 0 {
+		delete(l.clients, c.counted)
+	}
 }
 
 // SyscallConn implements [syscall.Conn].
@@ -147,8 +192,9 @@ type Idle interface {
 }
 
 // EndLongestIdle ends those of the connections that have been without a request
-// for longest: one, and a thirty-second of all that have for spareTicks.
-func EndLongestIdle(conns []Idle, now int64) {
+// for longest: one, and a thirty-second of all that have for spareTicks. It returns
+// how many these were.
+func EndLongestIdle(conns []Idle, now int64) (ended int) {
 	type spare struct {
 		Idle
 		ticks int64
@@ -160,9 +206,11 @@ func EndLongestIdle(conns []Idle, now int64) {
 		}
 	}
 	slices.SortFunc(spares, func(a, b spare) int { return cmp.Compare(b.ticks, a.ticks) })
-	for _, c := range spares[:min(1+len(spares)/32, len(spares))] {
+	spares = spares[:min(1+len(spares)/32, len(spares))]
+	for _, c := range spares {
 		c.EndUnused()
 	}
+	return len(spares)
 }
 
 // Served knows which connections of an [http.Server] are idle.

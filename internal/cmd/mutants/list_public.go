@@ -33,6 +33,27 @@ func publicMutations() []mutation {
 			test: "./gateway/router -timeout 60s -run ^TestShutdownEndsWebSocketsBetweenFrames$",
 		},
 		{
+			rule: "only peers of its networks send a PROXY header",
+			file: "gateway/router/proxyheader.go",
+			old:  "return err == nil && isIn(rt.cfg.ProxyProtocol, from.Addr())",
+			new:  "return err == nil && from.IsValid()",
+			test: "./gateway/router -run ^TestProxyProtocolOfStrangers$",
+		},
+		{
+			rule: "a peer of the PROXY networks cannot do without a header",
+			file: "gateway/router/proxyheader.go",
+			old:  "	if err != nil {\n		return nil, nil, err\n",
+			new:  "	if err != nil {\n		read, err = in.Peek(in.Buffered())\n		return nil, read, err\n",
+			test: "./gateway/router -run ^TestProxyProtocol$",
+		},
+		{
+			rule: "the connections of a client are bounded",
+			file: "gateway/router/perclient.go",
+			old:  "conn.Count(client) <= s.router.cfg.MaxConnectionsPerClient",
+			new:  "conn.Count(client) > 0",
+			test: "./gateway/router -run ^TestConnectionsOfAClientAreBounded$",
+		},
+		{
 			rule: "a client that takes text as much as JSON gets neither against its wish",
 			file: "gateway/internal/problem/problem.go",
 			old:  "return json > 0 && json >= text",

@@ -1,0 +1,59 @@
+package router
+
+import (
+	"io"
+	"net"
+	"net/netip"
+
+	"github.com/keyway-go/keyway/gateway/internal/conns"
+)
+
+// minPerClient is the least of what Config.MaxConnectionsPerClient is by default.
+const minPerClient = 64
+
+// tooMany is what a client reads on a connection without TLS that is one too many.
+const tooMany = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 42\r\nConnection: close\r\n\r\ntoo many connections, close some and retry"
+
+// admit serves a connection with p, of which read has been read, unless its
+// client has too many. One that has not used one of them for longest, and for a
+// second at least, may have the new one for it.
+func (s *Server) admit(conn *conns.Admitted, read []byte, p protocol) {
+	client := s.router.countedClient(conn.RemoteAddr())
+	if !client.IsValid() || conn.Count(client) <= s.router.cfg.MaxConnectionsPerClient || s.makeRoomOf(client) {
+		p.start(conn, read)
+		return
+	}
+	s.router.log.Warn("a connection is closed: its client has too many (--max-connections-per-client)", "client", client)
+	_, _ = io.WriteString(conn, p.refusal) // a new connection has room for it
+	conn.Close()
+}
+
+// countedClient returns for whom a connection from that address counts; the zero
+// Addr if it may have as many as there are: a proxy that is trusted, and what is on
+// this machine.
+func (rt *Router) countedClient(remote net.Addr) netip.Addr {
+	client := clientOf(remote.String())
+	if client.IsLoopback() || rt.trusts(remote.String()) {
+		return netip.Addr{}
+	}
+	return client
+}
+
+// makeRoomOf ends connections of the client that have been without a request for
+// longest, and reports whether there were any. It looks once in a tick.
+func (s *Server) makeRoomOf(client netip.Addr) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now.Load()
+	if s.trimmed == now {
+		return false
+	}
+	s.trimmed = now
+	var own []conns.Idle
+	for c := range s.conns {
+		if c.client() == client {
+			own = append(own, c)
+		}
+	}
+	return conns.EndLongestIdle(own, now) > 0
+}

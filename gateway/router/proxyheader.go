@@ -1,0 +1,100 @@
+package router
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+)
+
+// proxyHeaderSize bounds what a proxy says of a connection: the address, and what it
+// may add in version 2 of the PROXY protocol.
+const proxyHeaderSize = 4 << 10
+
+// welcome serves a connection that was accepted with p, if its client may have
+// one more. One of a peer that speaks the PROXY protocol is first asked for whom it
+// is.
+func (s *Server) welcome(conn *conns.Admitted, p protocol) {
+	if !s.router.sendsProxyHeader(conn.RemoteAddr()) {
+		s.admit(conn, nil, p)
+		return
+	}
+	g := greeting{conn, s.now.Load()}
+	if !s.keep(g) {
+		conn.Close()
+		return
+	}
+	go s.readProxyHeader(g, p)
+}
+
+// greeting is a connection whose PROXY header is read.
+type greeting struct {
+	*conns.Admitted
+	began int64 // tick
+}
+
+// check implements servedConn.
+func (g greeting) check(now int64, closing bool) {
+	if closing || now-g.began >= headTicks {
+		g.close()
+	}
+}
+
+// close implements servedConn.
+func (g greeting) close() { g.Admitted.Close() }
+
+// client implements servedConn.
+func (g greeting) client() netip.Addr { return netip.Addr{} }
+
+// IdleFor implements [conns.Idle].
+func (g greeting) IdleFor(now int64) int64 { return now - g.began }
+
+// EndUnused implements [conns.Idle].
+func (g greeting) EndUnused() { g.close() }
+
+// readProxyHeader reads what a proxy says of a connection, which is served then.
+func (s *Server) readProxyHeader(g greeting, p protocol) {
+	_ = g.SetReadDeadline(time.Now().Add(hop.ReadHeaderTimeout))
+	client, read, err := parseProxyHeader(g.Admitted)
+	s.forget(g)
+	if err != nil {
+		s.router.log.Warn("a connection is closed: its peer is among --proxy-protocol and has sent no such header", "peer", g.RemoteAddr(), "error", err)
+		g.close()
+		return
+	}
+	_ = g.SetReadDeadline(time.Time{})
+	if client != nil {
+		g.IsOf(client)
+	}
+	s.admit(g.Admitted, read, p)
+}
+
+// parseProxyHeader reads a PROXY header, and returns the address that it names, nil
+// if the connection is the proxy's own, and what has been read behind it.
+func parseProxyHeader(conn io.Reader) (client net.Addr, read []byte, err error) {
+	in := bufio.NewReaderSize(conn, proxyHeaderSize)
+	header, err := proxyproto.Read(in)
+	if err != nil {
+		return nil, nil, err
+	}
+	if from, _, ok := header.TCPAddrs(); ok && !header.Command.IsLocal() {
+		client = from
+	}
+	read, err = in.Peek(in.Buffered())
+	return client, read, err
+}
+
+// sendsProxyHeader reports whether a peer has to begin with a PROXY header.
+func (rt *Router) sendsProxyHeader(peer net.Addr) bool {
+	if len(rt.cfg.ProxyProtocol) == 0 {
+		return false
+	}
+	from, err := netip.ParseAddrPort(peer.String())
+	return err == nil && isIn(rt.cfg.ProxyProtocol, from.Addr())
+}

@@ -1,0 +1,45 @@
+package router
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// FuzzProxyHeader reads whatever peers send for a PROXY header.
+func FuzzProxyHeader(f *testing.F) {
+	f.Add([]byte("PROXY TCP4 192.0.2.1 198.51.100.1 1 2\r\nGET / HTTP/1.1\r\n"))
+	f.Add([]byte("PROXY UNKNOWN\r\n"))
+	f.Add([]byte("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc6\x33\x64\x01\x00\x01\x00\x02rest"))
+	f.Add([]byte("\r\n\r\n\x00\r\nQUIT\n\x20\x00\xff\xff" + strings.Repeat("x", 1<<16)))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		in := bytes.NewReader(stream)
+		client, read, err := parseProxyHeader(in)
+		if err != nil {
+			return
+		}
+		if len(read) > inSize {
+			t.Errorf("%d bytes were read behind the header, the first buffer has %d", len(read), inSize)
+		}
+		rest, _ := io.ReadAll(in)
+		if !bytes.HasSuffix(stream, append(read, rest...)) {
+			t.Error("what stands behind the header is not what is left")
+		}
+		if client != nil && !clientOf(client.String()).IsValid() {
+			t.Errorf("the client is %v", client)
+		}
+	})
+}
+
+func TestProxyHeaderIsBounded(t *testing.T) {
+	long := "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x20\x00" + strings.Repeat("x", 1<<13)
+	in := strings.NewReader(long)
+	if client, _, err := parseProxyHeader(in); err == nil || len(long)-in.Len() > 2*proxyHeaderSize {
+		t.Errorf("%v after %d bytes, %v", client, len(long)-in.Len(), err)
+	}
+	if client, read, err := parseProxyHeader(iotest.OneByteReader(strings.NewReader("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc6\x33\x64\x01\x00\x01\x00\x02rest"))); err != nil || client.String() != "192.0.2.1:1" || len(read) != 0 {
+		t.Errorf("in pieces: %v, %q, %v", client, read, err)
+	}
+}
