@@ -73,6 +73,8 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := &appWriter{handler: h, held: x}
+	out := newPlainAnswer(h.worker, rw, r)
+	defer out.finish() // after the key is free
 	defer a.release()
 	x.bound(h.worker.timeoutOf(how.policy))
 	if h.detach {
@@ -83,7 +85,9 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	r.Header = r.Header.Clone()
 	a.upgrade = h.worker.fields.Clean(r.Header, true)
 	setAppHeader(r.Header, x, baggage)
-	a.ServeHTTP(rw, r)
+	out.ctx = r.Context()
+	a.ServeHTTP(out, r)
+	out.whole = true
 }
 
 // ServeLink is ServeHTTP for a request that came over the link.
@@ -100,6 +104,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}}
 	defer a.release()
 	x.carry(baggage)
+	h.worker.takeAnswer(x.Context(), w)
 	delete(header, "Upgrade") // the link carries none
 	h.worker.fields.Clean(header, true)
 	setAppHeader(header, x, baggage)

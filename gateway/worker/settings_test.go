@@ -51,6 +51,8 @@ func TestNegativeSettings(t *testing.T) {
 		"AppConnections is -1":   {AppConnections: -1},
 		"MaxConnections is -1":   {MaxConnections: -1},
 		"Timeout is -1":          {Timeout: -1},
+		"AnswerMemory is -1":     {AnswerMemory: -1},
+		"AnswerMax is -1":        {AnswerMax: -1},
 		"AbandonedTimeout is -1": {AbandonedTimeout: -1},
 	} {
 		cfg.Members = kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))

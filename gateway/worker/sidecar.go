@@ -200,6 +200,7 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 		_ = w.Flush() // before the connection to the app is given up, which may take a while
 		return nil
 	}
+	s.worker.takeAnswer(x.Context(), w)
 	answerFromApp(w, e)
 	return nil
 }

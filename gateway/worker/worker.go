@@ -4,7 +4,8 @@
 //
 // In the order in which a request meets them: server.go takes requests from
 // routers and others, sidecar.go, sidecar_link.go and handler.go pass them to an
-// app or an [http.Handler], share.go and exec.go admit them to a key, nested.go
+// app or an [http.Handler], backlog.go and answer.go take what these answer faster
+// than the client reads, share.go and exec.go admit them to a key, nested.go
 // within an execution that holds it; deadlock.go finds those that would wait for
 // each other, and slow.go logs keys that are held for long. batch.go has those that
 // wait for a key handled together: calls, HTTP requests (batch_http.go) and those to
@@ -34,6 +35,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -162,6 +165,15 @@ type Config struct {
 	// Default 4096.
 	AppConnections int
 
+	// AnswerMemory and AnswerFiles bound, in bytes, those parts of answers that
+	// their clients have not read yet, in memory and in temporary files: an app's
+	// answer is taken at the app's speed, and the key is free at its end, however
+	// slowly the client reads. AnswerMax bounds them for one answer. Where there is
+	// no more room the app waits, with its key held, for as long as Timeout allows.
+	// Default 64 MiB, 4 GiB or half of what is free in [os.TempDir] if that is less,
+	// and 1 GiB.
+	AnswerMemory, AnswerFiles, AnswerMax int64
+
 	// MaxConnections bounds the connections to a [Server] of the worker. An eighth
 	// of them is for routers' links, where those over the bound are refused, and
 	// another eighth for connections of which it is not known yet whether they are
@@ -234,6 +246,8 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "worker: Config.SlowKey", &c.SlowKey, 10*time.Second)
 	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
 	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)
+	hop.Default(&err, "worker: Config.AnswerMemory", &c.AnswerMemory, 64<<20)
+	hop.Default(&err, "worker: Config.AnswerMax", &c.AnswerMax, 1<<30)
 	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
 	hop.Default(&err, "worker: Config.Timeout", &c.Timeout, time.Minute)
 	hop.Default(&err, "worker: Config.AbandonedTimeout", &c.AbandonedTimeout, time.Minute)
@@ -249,6 +263,8 @@ type Worker struct {
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()
 	fields   fields.Rules
+	answers  *spool.Pool
+	answer   func(send func([]byte) error) link.Overflow // overflow, as a value
 	settings ring.Settings
 	parts    []partition
 	lease    atomic.Pointer[handoff.Lease]
@@ -302,8 +318,13 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	if d, differ := settings.Compare(cfg.Store.Settings()); differ {
 		return nil, fmt.Errorf("worker: %w: %s: %s among the members, %s in the store: give both the same ring.Settings", ring.ErrSettings, d.Setting, d.Ours, d.Theirs)
 	}
+	answers, err := spool.NewPool(spool.Config{Memory: cfg.AnswerMemory, Files: cfg.AnswerFiles, PerSpool: cfg.AnswerMax})
+	if err != nil {
+		return nil, fmt.Errorf("worker: Config.AnswerMemory, AnswerFiles or AnswerMax: %w", err)
+	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
+	w.answers, w.answer = answers, w.overflow
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	w.remote.worker, w.rates.most = w, maxBuckets

@@ -86,6 +86,11 @@ func (f *Flags) Int(p *int, name string, def, min int, usage string) {
 	addFlag(f, p, name, def, usage, atLeast(min, strconv.Atoi, "an integer"))
 }
 
+// Int64 is Int for a number that may be larger, such as one of bytes.
+func (f *Flags) Int64(p *int64, name string, def, min int64, usage string) {
+	addFlag(f, p, name, def, usage, atLeast(min, func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }, "an integer"))
+}
+
 // Bool defines a flag that is false by default and takes no value.
 func (f *Flags) Bool(p *bool, name, usage string) {
 	addFlag(f, p, name, false, usage, func(s string) (bool, error) {

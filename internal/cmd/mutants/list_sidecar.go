@@ -3,13 +3,15 @@ package main
 // sidecarMutations are about what ends an execution at an app.
 func sidecarMutations() []mutation {
 	const (
-		closes    = "./gateway/worker -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
-		grace     = "./gateway/worker -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
-		silent    = "./gateway/worker -run '^TestTrapSilentAppIsGivenUp$'"
-		abandoned = "./gateway/worker -run '^TestTrapAbandonedRequestsAreGivenUp$'"
-		leaves    = "./gateway/worker -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
-		waits     = "./gateway/worker -run ^TestTrapRequestsWaitForTheApp$"
-		giving    = "./internal/wire/hop1 -run '^TestGivingUp$'"
+		closes         = "./gateway/worker -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
+		grace          = "./gateway/worker -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
+		silent         = "./gateway/worker -run '^TestTrapSilentAppIsGivenUp$'"
+		slowReader     = "./gateway/worker -timeout 1m -run '^TestTrapSlowReaderHoldsNoKey$'"
+		answersBounded = "./gateway/worker -timeout 1m -run '^TestAnswersAreBounded$'"
+		abandoned      = "./gateway/worker -run '^TestTrapAbandonedRequestsAreGivenUp$'"
+		leaves         = "./gateway/worker -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
+		waits          = "./gateway/worker -run ^TestTrapRequestsWaitForTheApp$"
+		giving         = "./internal/wire/hop1 -run '^TestGivingUp$'"
 	)
 	return []mutation{
 		{
@@ -165,6 +167,48 @@ func sidecarMutations() []mutation {
 			old:  "	u.run.clientLeft()\n",
 			new:  "",
 			test: abandoned,
+		},
+		{
+			rule: "an answer over the link is taken at the app's speed",
+			file: "gateway/worker/sidecar.go",
+			old:  "	s.worker.takeAnswer(x.Context(), w)\n",
+			new:  "",
+			test: slowReader,
+		},
+		{
+			rule: "an answer of a handler over the link is taken at its speed",
+			file: "gateway/worker/handler.go",
+			old:  "	h.worker.takeAnswer(x.Context(), w)\n",
+			new:  "",
+			test: slowReader,
+		},
+		{
+			rule: "an answer over HTTP is sent to its end when the key is free",
+			file: "gateway/worker/handler.go",
+			old:  "	defer out.finish() // after the key is free\n	defer a.release()\n",
+			new:  "	defer a.release()\n	defer out.finish()\n",
+			test: slowReader,
+		},
+		{
+			rule: "an answer for which there is no room ends with its execution, over the link",
+			file: "internal/wire/link/overflow.go",
+			old:  "	defer context.AfterFunc(w.ctx, func() { w.st.stopSending(context.Cause(w.ctx)) })()\n",
+			new:  "",
+			test: answersBounded,
+		},
+		{
+			rule: "an answer for which there is no room ends with its execution, over HTTP",
+			file: "gateway/worker/answer.go",
+			old:  "SetWriteDeadline(netutil.Past) })",
+			new:  "SetWriteDeadline(netutil.Past.AddDate(9999, 0, 0)) })",
+			test: answersBounded,
+		},
+		{
+			rule: "an endless answer that is read leaves nothing behind",
+			file: "gateway/worker/answer.go",
+			old:  "a.over.taken.Load() >= backlogTurn && ",
+			new:  "false && ",
+			test: "./gateway/worker -run '^TestEndlessAnswersLeaveNothing$'",
 		},
 		{
 			rule: "a broken answer to a proxied request does not look whole",

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,6 +23,10 @@ type ResponseWriter struct {
 	wrote    int64  // bytes of body
 	trailer  Fields // to be sent at the end
 	failed   error  // nothing more will be sent
+
+	ctx      context.Context // of OverflowTo
+	overflow func(send func([]byte) error) Overflow
+	over     Overflow // gets what is written; nil while that is sent at once
 
 	out  *buffer // frames that wait for more to come
 	body int     // where the payload of the data frame in out begins; 0 for none
@@ -72,7 +77,7 @@ func (w *ResponseWriter) WriteInterim(status int, f Fields) error {
 	}
 	w.interims++
 	closeFrame(b, 0, header{kind: kindResponse, stream: w.st.id})
-	return w.st.c.out.push(b, nil)
+	return w.pushHead(b)
 }
 
 // WriteHead begins the response: a final status, the length of the body (-1
@@ -120,7 +125,7 @@ func (w *ResponseWriter) SetTrailer(f Fields) { w.trailer = f }
 // Write sends p as a part of the body: small pieces are collected until there
 // are 4 KiB of them, Flush is called, or the handler returns. More than the
 // declared length fails with ErrContentLength. When the client reads slowly,
-// Write waits.
+// Write waits, see OverflowTo.
 func (w *ResponseWriter) Write(p []byte) (int, error) {
 	if !w.answered {
 		if err := w.WriteHead(http.StatusOK, -1, nil); err != nil {
@@ -137,13 +142,18 @@ func (w *ResponseWriter) Write(p []byte) (int, error) {
 		w.wrote -= int64(len(p))
 		return 0, ErrContentLength
 	}
-	if len(w.out.b)+headerLen+len(p) > outSize {
+	if w.over != nil && w.over.Idle() {
+		if err := w.endOverflow(); err != nil {
+			return 0, w.fail(err)
+		}
+	}
+	if w.over == nil && len(w.out.b)+headerLen+len(p) > outSize {
 		if err := w.send(false); err != nil {
 			return 0, err
 		}
 	}
-	if len(p) > outSize-headerLen {
-		if err := w.st.write(p, false); err != nil {
+	if w.over != nil || len(p) > outSize-headerLen {
+		if err := w.put(p); err != nil {
 			return 0, w.fail(err)
 		}
 		return len(p), nil
@@ -163,7 +173,7 @@ func (w *ResponseWriter) Flush() error {
 			return err
 		}
 	}
-	if w.failed != nil {
+	if w.failed != nil || w.over != nil {
 		return w.failed
 	}
 	return w.send(false)
@@ -184,13 +194,22 @@ func (w *ResponseWriter) flush(end bool) error {
 	var body []byte
 	if w.body > 0 {
 		body = b[w.body:]
-		n, err := st.acquire(len(body))
+		reserve := st.acquire
+		if w.overflow != nil && !end {
+			reserve = st.tryAcquire
+		}
+		n, err := reserve(len(body))
 		if err != nil {
 			return err
 		}
 		if n == len(body) {
 			closeFrame(b, w.body-headerLen, header{kind: kindData, end: end, stream: st.id})
-			return st.c.out.push(b, nil)
+			if w.overflow == nil || end {
+				return st.c.out.push(b, nil)
+			}
+			if ok, err := st.c.out.tryPush(b, nil); ok || err != nil {
+				return err
+			}
 		}
 		st.restore(n)
 		b = b[:w.body-headerLen]
@@ -203,14 +222,17 @@ func (w *ResponseWriter) flush(end bool) error {
 		end = false
 	}
 	if len(b) > 0 {
-		if err := st.c.out.push(b, nil); err != nil {
+		if err := w.pushHead(b); err != nil {
 			return err
 		}
 	}
-	if body == nil && !end {
-		return nil
+	switch {
+	case end:
+		return st.write(body, true)
+	case body != nil:
+		return w.put(body)
 	}
-	return st.write(body, end)
+	return nil
 }
 
 // finish completes the answer when the handler has returned.
@@ -219,6 +241,10 @@ func (w *ResponseWriter) finish() {
 		w.WriteHead(http.StatusOK, 0, nil)
 	}
 	if w.failed != nil {
+		return
+	}
+	if err := w.endOverflow(); err != nil {
+		w.fail(err)
 		return
 	}
 	if !w.bodiless && w.declared >= 0 && w.wrote != w.declared {
@@ -240,6 +266,7 @@ func (w *ResponseWriter) finish() {
 
 // release gives the buffer back.
 func (w *ResponseWriter) release() {
+	_ = w.endOverflow() // if it is not sent by now, it fails
 	w.st.c.pool.put(w.out)
 	w.out = nil
 	if w.failed == nil {

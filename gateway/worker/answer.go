@@ -1,0 +1,255 @@
+package worker
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
+)
+
+// plainAnswer takes a handler's answer to a request that has not come over the
+// link, at the speed of the handler. None of its methods waits for the client
+// unless there is no more room: net/http's writer, which does, is used by finish,
+// when the key is free, or on a goroutine of a backlog.
+type plainAnswer struct {
+	rw     http.ResponseWriter
+	ctx    context.Context // of the execution
+	worker *Worker
+	method string
+	header http.Header // the handler's
+
+	status   int           // 0 until it is known
+	head     http.Header   // as it was then
+	declared int64         // length of the body, -1 if it is not known
+	written  int64         // bytes of the body so far
+	small    *[]byte       // the body until there is a backlog; nil while it is empty
+	over     *backlog      // gets the body; nil until small is full, or the handler flushes
+	interim  chan struct{} // closed when the interim answers so far are sent; nil for none
+	hijacked bool
+
+	sent   bool  // the head was; for whoever uses rw
+	failed error // why no more can be sent
+	whole  bool  // the handler has returned
+}
+
+// smallAnswer is how much of a body is kept before it goes to a backlog.
+const smallAnswer = 16 << 10
+
+var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
+
+func newPlainAnswer(w *Worker, rw http.ResponseWriter, r *http.Request) *plainAnswer {
+	return &plainAnswer{rw: rw, worker: w, method: r.Method, header: rw.Header().Clone(), declared: -1}
+}
+
+// Header implements [http.ResponseWriter].
+func (a *plainAnswer) Header() http.Header {
+	if a.header == nil {
+		a.header = make(http.Header)
+	}
+	return a.header
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *plainAnswer) WriteHeader(status int) {
+	switch {
+	case a.status != 0:
+	case status >= 100 && status < 200 && status != http.StatusSwitchingProtocols:
+		a.sendInterim(status)
+	default:
+		a.status, a.head = status, a.header.Clone()
+		if v := a.head["Content-Length"]; len(v) > 0 {
+			if n, ok := grammar.ParseLength(v[0]); ok {
+				a.declared = n
+			}
+		}
+	}
+}
+
+// sendInterim sends an interim answer after those before it.
+func (a *plainAnswer) sendInterim(status int) {
+	before, done, header := a.interim, make(chan struct{}), a.header.Clone()
+	a.interim = done
+	go func() {
+		defer close(done)
+		if before != nil {
+			<-before
+		}
+		clear(a.rw.Header())
+		maps.Copy(a.rw.Header(), header)
+		a.rw.WriteHeader(status)
+	}()
+}
+
+// Write implements [io.Writer].
+func (a *plainAnswer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case a.hijacked:
+		return 0, http.ErrHijacked
+	case a.failed != nil:
+		return 0, a.failed
+	case len(p) == 0:
+		return 0, nil
+	case grammar.HasNoBody(a.status):
+		return 0, http.ErrBodyNotAllowed
+	case a.declared >= 0 && a.written+int64(len(p)) > a.declared:
+		return 0, http.ErrContentLength
+	}
+	a.written += int64(len(p))
+	if a.over == nil {
+		if a.small == nil {
+			a.small = smallAnswers.Get().(*[]byte)
+		}
+		if len(*a.small)+len(p) <= cap(*a.small) {
+			*a.small = append(*a.small, p...)
+			return len(p), nil
+		}
+		a.begin()
+	}
+	if a.put(p); a.failed != nil {
+		return 0, a.failed
+	}
+	return len(p), nil
+}
+
+// begin begins to send what there is.
+func (a *plainAnswer) begin() {
+	a.over = a.worker.backlog(a.sendHead, a.send)
+	if a.small != nil {
+		a.put(*a.small)
+		a.freeSmall()
+	}
+}
+
+func (a *plainAnswer) freeSmall() {
+	if a.small != nil {
+		*a.small = (*a.small)[:0]
+		smallAnswers.Put(a.small)
+		a.small = nil
+	}
+}
+
+// backlogTurn is how much a backlog has taken, in bytes, when it is ended as soon as
+// the client has read that: nothing of an endless answer stays.
+const backlogTurn = 64 << 10
+
+// put has the backlog take p. Where it is full it waits, for as long as the
+// execution may go on.
+func (a *plainAnswer) put(p []byte) {
+	n, err := 0, a.failed
+	if err == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
+		err = a.over.End()
+		a.over = a.worker.backlog(nil, a.send)
+	}
+	if err == nil {
+		n, err = a.over.Write(p)
+	}
+	if err == nil && n < len(p) {
+		stop := context.AfterFunc(a.ctx, func() { _ = http.NewResponseController(a.rw).SetWriteDeadline(netutil.Past) })
+		defer stop()
+		if err = a.over.End(); err == nil {
+			err = a.send(p[n:])
+		}
+		a.over = a.worker.backlog(nil, a.send)
+	}
+	a.failed = err
+}
+
+// sendHead sends the head.
+func (a *plainAnswer) sendHead() error {
+	if a.interim != nil {
+		<-a.interim
+	}
+	clear(a.rw.Header())
+	maps.Copy(a.rw.Header(), a.head)
+	a.rw.WriteHeader(a.status)
+	return a.flush()
+}
+
+// send sends a part of the body at the client's speed.
+func (a *plainAnswer) send(p []byte) error {
+	if _, err := a.rw.Write(p); err != nil {
+		return err
+	}
+	return a.flush()
+}
+
+func (a *plainAnswer) flush() error {
+	err := http.NewResponseController(a.rw).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
+// Flush implements [http.Flusher].
+func (a *plainAnswer) Flush() { _ = a.FlushError() }
+
+// FlushError is Flush for [http.ResponseController].
+func (a *plainAnswer) FlushError() error {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	if a.over == nil && !a.hijacked {
+		a.begin()
+	}
+	return a.failed // what is written from now on is sent at once
+}
+
+// Hijack implements [http.Hijacker].
+func (a *plainAnswer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if a.interim != nil {
+		<-a.interim
+	}
+	maps.Copy(a.rw.Header(), a.header)
+	conn, rw, err := http.NewResponseController(a.rw).Hijack()
+	a.hijacked = err == nil
+	return conn, rw, err
+}
+
+// Unwrap lets [http.ResponseController] reach the server's writer.
+func (a *plainAnswer) Unwrap() http.ResponseWriter { return a.rw }
+
+// finish sends what is left of the answer. The key must be free by then. If the
+// handler has not returned but panicked, the server breaks the answer off.
+func (a *plainAnswer) finish() {
+	defer a.freeSmall()
+	began := a.over != nil
+	if began {
+		a.failed = cmp.Or(a.over.End(), a.failed)
+	}
+	if a.interim != nil {
+		<-a.interim
+	}
+	switch {
+	case a.hijacked || !a.whole:
+		return
+	case a.failed != nil:
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	case !began:
+		a.finishSmall()
+	}
+	maps.Copy(a.rw.Header(), a.header) // with trailers
+}
+
+// finishSmall sends an answer of which nothing has been sent.
+func (a *plainAnswer) finishSmall() {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	clear(a.rw.Header())
+	maps.Copy(a.rw.Header(), a.head)
+	a.rw.WriteHeader(a.status)
+	if a.small != nil {
+		_, _ = a.rw.Write(*a.small) // should it fail, nobody is there
+	}
+}

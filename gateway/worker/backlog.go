@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// backlog is the part of an answer that its client has not read yet. It keeps it
+// in a spool, so that the app need not wait, and sends it on. It implements
+// [link.Overflow].
+type backlog struct {
+	spool  *spool.Spool
+	taken  atomic.Int64
+	sent   atomic.Int64
+	failed atomic.Pointer[error] // why sending has ended
+	done   chan struct{}         // closed when it has
+}
+
+// backlog returns one that is sent with send, after begin, which may be nil.
+func (w *Worker) backlog(begin func() error, send func([]byte) error) *backlog {
+	b := &backlog{spool: w.answers.New(nil), done: make(chan struct{})}
+	go b.drain(b.spool.NewReader(), begin, send)
+	return b
+}
+
+// overflow is backlog for an answer over the link.
+func (w *Worker) overflow(send func([]byte) error) link.Overflow { return w.backlog(nil, send) }
+
+var drainBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// drain sends what comes, at the client's speed.
+func (b *backlog) drain(r *spool.Reader, begin func() error, send func([]byte) error) {
+	buf := drainBuffers.Get().(*[32 << 10]byte)
+	defer drainBuffers.Put(buf)
+	defer close(b.done)
+	defer r.Close()
+	if begin != nil {
+		if err := begin(); err != nil {
+			b.fail(err)
+			return
+		}
+	}
+	for {
+		n, err := r.Read(buf[:])
+		if n > 0 {
+			if err := send(buf[:n]); err != nil {
+				b.fail(err)
+				return
+			}
+			b.sent.Add(int64(n))
+		}
+		if err != nil {
+			if err != io.EOF {
+				b.fail(err)
+			}
+			return
+		}
+	}
+}
+
+// fail drops what has not been sent.
+func (b *backlog) fail(err error) {
+	b.failed.Store(&err)
+	_ = b.spool.Close() // whose error would be of a file that is no more
+}
+
+// error returns why sending has failed, or nil.
+func (b *backlog) error() error {
+	if err := b.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Write implements [link.Overflow].
+func (b *backlog) Write(p []byte) (int, error) {
+	n, err := b.spool.Write(p)
+	b.taken.Add(int64(n))
+	if errors.Is(err, spool.ErrFull) {
+		return n, nil
+	}
+	if failed := b.error(); failed != nil {
+		return n, failed
+	}
+	return n, err
+}
+
+// Idle implements [link.Overflow].
+func (b *backlog) Idle() bool { return b.sent.Load() == b.taken.Load() }
+
+// End implements [link.Overflow].
+func (b *backlog) End() error {
+	b.spool.CloseWrite(nil)
+	<-b.done
+	_ = b.spool.Close() // nobody reads it any more
+	return b.error()
+}
+
+// takeAnswer lets the app's answer to a request over the link be taken at the app's
+// speed, for as long as ctx goes on.
+func (w *Worker) takeAnswer(ctx context.Context, rw *link.ResponseWriter) {
+	rw.OverflowTo(ctx, w.answer)
+}

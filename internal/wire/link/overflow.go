@@ -1,0 +1,128 @@
+package link
+
+import (
+	"context"
+	"errors"
+)
+
+// Overflow takes those parts of an answer for which its client has no room yet,
+// and sends them on at the client's speed.
+type Overflow interface {
+	// Write takes p and returns how much of it there was room for. It does not wait
+	// for the client. Its error is one of sending.
+	Write(p []byte) (int, error)
+	// Idle reports whether all that was taken has been sent.
+	Idle() bool
+	// End waits until all that was taken has been sent, frees it, and returns why
+	// sending has failed, if it has. It may be called once.
+	End() error
+}
+
+// OverflowTo lets the answer's writer go on while its client reads slowly: what
+// there is no room for goes to an Overflow that begin makes, which sends it with
+// send. Where that is full too, the writer waits, until ctx ends: that breaks the
+// answer off. Without OverflowTo it waits at once, and for as long as there is a
+// client.
+func (w *ResponseWriter) OverflowTo(ctx context.Context, begin func(send func(p []byte) error) Overflow) {
+	w.ctx, w.overflow = ctx, begin
+}
+
+// sendBody sends p at the client's speed.
+func (w *ResponseWriter) sendBody(p []byte) error { return w.st.write(p, false) }
+
+// put sends p, or has an overflow take what there is no room for.
+func (w *ResponseWriter) put(p []byte) error {
+	if w.overflow == nil {
+		return w.sendBody(p)
+	}
+	for {
+		if w.over == nil {
+			n, err := w.st.writeNow(p)
+			if err != nil || n == len(p) {
+				return err
+			}
+			p = p[n:]
+			w.over = w.overflow(w.sendBody)
+		}
+		n, err := w.over.Write(p)
+		if err != nil || n == len(p) {
+			return err
+		}
+		if p, err = w.wait(p[n:]); err != nil || len(p) == 0 {
+			return err
+		}
+	}
+}
+
+// wait sends what the overflow has, which is full, and the beginning of p. It
+// returns the rest.
+func (w *ResponseWriter) wait(p []byte) ([]byte, error) {
+	defer context.AfterFunc(w.ctx, func() { w.st.stopSending(context.Cause(w.ctx)) })()
+	if err := w.endOverflow(); err != nil {
+		return nil, err
+	}
+	n := min(len(p), maxData)
+	return p[n:], w.sendBody(p[:n])
+}
+
+// endOverflow sends what the overflow has, if there is one.
+func (w *ResponseWriter) endOverflow() error {
+	if w.over == nil {
+		return nil
+	}
+	over := w.over
+	w.over = nil
+	return over.End()
+}
+
+// writeNow sends as much of p as there is room for, and returns how much.
+func (s *stream) writeNow(p []byte) (sent int, err error) {
+	for sent < len(p) {
+		n, err := s.tryAcquire(min(len(p)-sent, maxData))
+		if n == 0 {
+			return sent, err
+		}
+		var h [headerLen]byte
+		putHeader(h[:], header{length: n, kind: kindData, stream: s.id})
+		if ok, err := s.c.out.tryPush(h[:], p[sent:sent+n]); !ok {
+			s.restore(n)
+			return sent, err
+		}
+		sent += n
+	}
+	return sent, nil
+}
+
+// tryAcquire is acquire without waiting: 0 is no credit, or an error.
+func (s *stream) tryAcquire(n int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over != nil {
+		return 0, s.over
+	}
+	n = min(n, s.credit)
+	s.credit -= n
+	return n, nil
+}
+
+// tryPush is push without waiting: not ok is no room, or an error.
+func (q *queue) tryPush(a, b []byte) (ok bool, err error) {
+	q.mu.Lock()
+	if q.err != nil || len(q.buf) > highWater {
+		defer q.mu.Unlock()
+		return false, q.err
+	}
+	q.appendLocked(a, b)
+	return true, nil
+}
+
+// pushHead queues a head. It waits for room only if there is no overflow, or the
+// client has stopped reading altogether.
+func (w *ResponseWriter) pushHead(frames []byte) error {
+	if w.overflow != nil {
+		if _, err := w.st.c.out.add(frames); !errors.Is(err, ErrTooManyStreams) {
+			return err
+		}
+	}
+	return w.st.c.out.push(frames, nil)
+}
