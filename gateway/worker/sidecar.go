@@ -113,9 +113,9 @@ func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, er
 
 // Connections to an app.
 const (
-	otherAppConns = 4               // as many times Config.AppConnections for what is no simple request over the link
-	appWait       = 5 * time.Second // for one that is free, and for one to be made
-	appIdle       = 2 * time.Second // less than app servers keep idle ones, so that no request meets one that closes
+	otherAppConns = 4                      // as many times Config.AppConnections for what is no simple request over the link
+	appWait       = 5 * time.Second        // for one that is free, and for one to be made
+	appIdle       = 900 * time.Millisecond // twice that is less than app servers keep idle ones (gunicorn: 2 s), so that no request meets one that closes
 )
 
 // sidecar is a keyedHandler that sends on to an app. What comes over the link
