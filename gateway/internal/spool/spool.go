@@ -73,6 +73,74 @@ func (s *Spool) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
+// ReadFrom implements [io.ReaderFrom]: it writes all that in has. While there is
+// memory it reads into that, so that a slow reader takes no other.
+func (s *Spool) ReadFrom(in io.Reader) (total int64, err error) {
+	for {
+		room := s.room()
+		if room == nil {
+			break
+		}
+		n, err := in.Read(room)
+		s.fill(n)
+		total += int64(n)
+		switch {
+		case err == io.EOF:
+			return total, nil
+		case err != nil:
+			return total, err
+		}
+	}
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		n, err := in.Read(buf[:])
+		if n > 0 {
+			var writing error
+			n, writing = s.Write(buf[:n])
+			total += int64(n)
+			if writing != nil {
+				return total, writing
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return total, nil
+		case err != nil:
+			return total, err
+		}
+	}
+}
+
+const copySize = 32 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// room returns memory that fill has to be called for, nil if there is none.
+func (s *Spool) room() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have, may := len(s.memory), s.pool.cfg.PerSpool-s.size
+	if s.end != nil || s.closed || s.file != nil || may <= 0 || have == cap(s.memory) && !s.enlargeLocked(1) {
+		return nil
+	}
+	s.users++
+	return s.memory[have:min(int64(cap(s.memory)), int64(have)+may)]
+}
+
+// fill adds n bytes that stand in what room has returned.
+func (s *Spool) fill(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.end == nil {
+		s.memory = s.memory[:len(s.memory)+n]
+		s.size += int64(n)
+		s.more.Broadcast()
+	}
+	s.users--
+	s.freeLocked()
+}
+
 // rememberLocked adds as much of b as there is memory for, and returns how much.
 func (s *Spool) rememberLocked(b []byte) (n int) {
 	if s.file != nil {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/keyway-go/keyway/gateway/internal/spool"
@@ -186,6 +187,75 @@ func (a *account) Give(r spool.Resource, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.left[r] += n
+}
+
+// TestReadFrom compares it with Write: the same is kept, and the same charged.
+func TestReadFrom(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name string
+		cfg  spool.Config
+		in   io.Reader
+		n    int64
+		want error
+	}{
+		{"nothing", spool.Config{}, bytes.NewReader(nil), 0, nil},
+		{"little", spool.Config{}, bytes.NewReader(pattern(100)), 100, nil},
+		{"all in memory", spool.Config{}, iotest.OneByteReader(bytes.NewReader(pattern(64 << 10))), 64 << 10, nil},
+		{"more than in memory", spool.Config{}, iotest.HalfReader(bytes.NewReader(pattern(300_000))), 300_000, nil},
+		{"the end with the last bytes", spool.Config{}, iotest.DataErrReader(bytes.NewReader(pattern(300_000))), 300_000, nil},
+		{"no memory", spool.Config{Memory: 1}, bytes.NewReader(pattern(300_000)), 300_000, nil},
+		{"as long as may be", spool.Config{PerSpool: 100}, bytes.NewReader(pattern(100)), 100, nil},
+		{"too long", spool.Config{PerSpool: 100}, bytes.NewReader(pattern(101)), 100, spool.ErrTooLong},
+		{"too long for the files", spool.Config{Files: 100_000}, bytes.NewReader(pattern(300_000)), 64<<10 + 98_304, spool.ErrFull},
+		{"breaks off", spool.Config{}, io.MultiReader(bytes.NewReader(pattern(100)), iotest.ErrReader(broken)), 100, broken},
+		{"breaks off later", spool.Config{}, io.MultiReader(bytes.NewReader(pattern(100_000)), iotest.ErrReader(broken)), 100_000, broken},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := newPool(t, tt.cfg)
+			s := p.New(nil)
+			n, err := s.ReadFrom(tt.in)
+			if n != tt.n || s.Len() != n || !errors.Is(err, tt.want) {
+				t.Fatalf("%d bytes were read, Len %d, error %v; want %d, %v", n, s.Len(), err, tt.n, tt.want)
+			}
+			s.CloseWrite(nil)
+			r := s.NewReader()
+			if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, pattern(int(tt.n))) {
+				t.Errorf("%d bytes are there, error %v, want %d", len(got), err, tt.n)
+			}
+			r.Close()
+			s.Close()
+			nothing(t, p)
+		})
+	}
+}
+
+// TestSlowReaderTakesLittle: who sends little by little is charged for that.
+func TestSlowReaderTakesLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, spool.Config{})
+		s := p.New(nil)
+		in, out := io.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = s.ReadFrom(in)
+		}()
+		for _, step := range []struct {
+			sent  int
+			bound int64
+		}{{1, 4 << 10}, {4 << 10, 16 << 10}, {16 << 10, 64 << 10}} {
+			_, _ = out.Write(make([]byte, step.sent))
+			synctest.Wait()
+			if used := p.InUse(spool.Memory); used > step.bound {
+				t.Errorf("after another %d bytes, %d are in memory, want at most %d", step.sent, used, step.bound)
+			}
+		}
+		s.Close()
+		out.Close()
+		<-done
+		nothing(t, p)
+	})
 }
 
 func TestBounds(t *testing.T) {
