@@ -3,15 +3,18 @@ package router
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
 // clientBody remembers what went wrong with reading the client's body.
@@ -33,54 +36,118 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// payload is a request's body: read whole if it is small, and else streamed to
-// the first worker that admits the request.
-type payload struct {
-	data     []byte         // if stream has no reader
-	stream   clientBody     // has no reader for a body in data or none at all
-	asked    bool           // a worker has asked for stream
-	done     sync.WaitGroup // of attempts that may read stream
-	reserved reservation
-}
+// keptWhole is a body that has been read to its end before anybody was asked for the
+// key, and is sent from its start to each worker that is tried.
+type keptWhole struct{ *spool.Spool }
 
-// fill prepares the payload of a request, whose body is read from body. Its error wraps errClientBody.
-func (p *payload) fill(r *http.Request, body io.Reader) error {
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
-		return nil
-	}
-	if r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody || len(r.Trailer) > 0 {
-		p.stream.reader = body
-		return nil
-	}
-	data, whole, err := p.reserved.gather(body, r.ContentLength)
-	switch {
+// open is a [link.Request]'s Open.
+func (k keptWhole) open() (io.ReadCloser, error) { return k.NewReader(), nil }
+
+// keepWhole reads a body, of which ahead has been read already. The error wraps
+// errClientBody, errBodyTooLarge or errBodiesFull; the spool has to be closed then too.
+func keepWhole(spools *spool.Pool, of account, ahead []byte, body *clientBody) (keptWhole, error) {
+	k := keptWhole{spools.New(of)}
+	_, err := k.ReadFrom(io.MultiReader(bytes.NewReader(ahead), body))
+	switch failed := body.failed.Load(); {
+	case failed != nil:
+		return k, fmt.Errorf("%w: %w", errClientBody, *failed)
+	case errors.Is(err, spool.ErrTooLong):
+		return k, errBodyTooLarge
 	case err != nil:
-		return errors.Join(errClientBody, err)
-	case whole:
-		p.data = data
-	default:
-		p.stream.reader = io.MultiReader(bytes.NewReader(data), body)
+		return k, fmt.Errorf("%w: %w", errBodiesFull, err)
 	}
-	return nil
+	k.CloseWrite(nil)
+	return k, nil
 }
 
-// attach gives a request to a worker its body.
-func (p *payload) attach(req *http.Request) *http.Request {
+// incoming is the body of a client's request that net/http has read the head of.
+type incoming struct {
+	router *Router
+	in     *http.Request
+	source *source
+	paced  *pacedBody // nil if there is no body
+	stream bool       // it goes to a worker as it comes
+	kept   keptWhole  // all of it; nil if it is small or streamed
+}
+
+// streams reports whether a request's body goes to its worker as it comes: gRPC's, as
+// the two sides of a call may talk.
+func streams(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
+	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
+}
+
+// small reports whether the body is to be read with the first attempt.
+func (b *incoming) small() bool { return b.paced != nil && !b.stream && b.kept.Spool == nil }
+
+// begin reads the body, unless it is small or streamed. Its error is that of keep.
+func (b *incoming) begin(upgrade bool) error {
+	n := b.in.ContentLength
+	switch {
+	case b.paced == nil:
+		return nil
+	case n > b.router.cfg.MaxBody:
+		return errBodyTooLarge
+	case b.stream, n >= 0 && n <= hop.MaxRepeatedBody && len(b.in.Trailer) == 0 && !upgrade:
+		return nil
+	}
+	return b.keep(nil)
+}
+
+// keep reads the body, of which ahead has been read already. Its error is that of
+// keepWhole.
+func (b *incoming) keep(ahead []byte) (err error) {
+	rt := b.router
+	forwarded := append(b.in.Header.Values(forwardedFor), addrOf(b.source.addr))
+	of := account{&rt.budget, b.source.originID(rt, strings.Join(forwarded, ","))}
+	b.kept, err = keepWhole(rt.budget.spools, of, ahead, &clientBody{reader: b.paced})
+	return err
+}
+
+// end ends the use of what was kept.
+func (b *incoming) end() {
+	if b.kept.Spool != nil {
+		b.kept.Close()
+	}
+}
+
+// payload is a body on its way to a worker in net/http's form: kept whole, or
+// streamed to the first worker that admits the request.
+type payload struct {
+	open   func() (io.ReadCloser, error) // nil if the body is streamed, or there is none
+	length int64                         // of what open returns, -1 if that is not known
+	stream clientBody                    // has no reader unless the body is streamed
+	asked  bool                          // a worker has asked for stream
+	done   sync.WaitGroup                // of attempts that may read stream
+}
+
+// attach gives a request to a worker its body. One that is not small is not read before
+// the worker asks for it.
+func (p *payload) attach(req *http.Request) (*http.Request, error) {
 	switch {
 	case p.stream.reader != nil:
 		p.done.Add(1)
 		req.Body = offeredBody{&p.stream, &p.done}
 		req.Header.Set("Expect", "100-continue")
 		asked := &httptrace.ClientTrace{Got100Continue: func() { p.asked = true }}
-		return req.WithContext(httptrace.WithClientTrace(req.Context(), asked))
-	case p.data != nil:
-		req.Body = io.NopCloser(bytes.NewReader(p.data))
-		req.ContentLength = int64(len(p.data))
-	default:
-		req.Body = nil
-		req.ContentLength = 0
+		return req.WithContext(httptrace.WithClientTrace(req.Context(), asked)), nil
+	case p.open == nil:
+		req.Body, req.ContentLength, req.TransferEncoding = nil, 0, nil
+		return req, nil
 	}
-	return req
+	body, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	req.Body, req.ContentLength, req.TransferEncoding = body, p.length, nil
+	if len(req.Trailer) > 0 {
+		req.ContentLength = -1
+	}
+	if p.length < 0 || p.length > hop.MaxRepeatedBody {
+		req.Header.Set("Expect", "100-continue")
+	}
+	return req, nil
 }
 
 // offeredBody is a streamed body as one attempt sees it.

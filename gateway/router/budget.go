@@ -1,78 +1,102 @@
 package router
 
 import (
+	"fmt"
 	"io"
-	"net/netip"
+	"log/slog"
 	"slices"
 	"sync"
+
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
-// bodyFloor is how much of each body may be in memory without being counted.
+// bodyFloor is how much of each small body may be in memory without being counted.
 const bodyFloor = 4 << 10
 
-// clientShare is the part of a router's budget that one client may use: a quarter.
+// clientShare is the part of what a router has for bodies that one client may use: a
+// quarter.
 const clientShare = 4
 
-// budget bounds the bytes of all bodies in memory, and those of each client.
+// budget bounds what all bodies take, and those of each client: of memory all that
+// there is, of temporary files what spools take.
 type budget struct {
-	limit int64
-	share int64 // of one client
+	spools *spool.Pool
+	parts  int64 // each client may use one of so many
 
 	mu      sync.Mutex // guards what follows
-	used    int64
-	clients map[netip.Addr]int64 // that use some
+	memory  int64      // that is used
+	clients map[charge]int64
 }
 
-func (b *budget) take(client netip.Addr, n int64) bool {
+// charge is what a client uses of a resource. The client is as [hop.ClientID] tells it.
+type charge struct {
+	client uint64
+	of     spool.Resource
+}
+
+// newSpools makes where bodies are kept, by the settings of a config.
+func newSpools(config string, memory int, largest, files int64, dir string, log *slog.Logger) (*spool.Pool, error) {
+	p, err := spool.NewPool(spool.Config{Memory: int64(memory), Files: files, PerSpool: largest, Dir: dir})
+	if err != nil {
+		return nil, fmt.Errorf("%s.BodyDir: %w", config, err)
+	}
+	if err := p.Usable(); err != nil {
+		log.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
+	}
+	return p, nil
+}
+
+func (b *budget) take(c charge, n int64) bool {
+	bound := b.spools.Bound(c.of)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.used+n > b.limit || b.clients[client]+n > b.share {
+	if b.clients[c]+n > max(bound/b.parts, 1) || c.of == spool.Memory && b.memory+n > bound {
 		return false
 	}
 	if b.clients == nil {
-		b.clients = make(map[netip.Addr]int64)
+		b.clients = make(map[charge]int64)
 	}
-	b.used += n
-	b.clients[client] += n
+	b.clients[c] += n
+	if c.of == spool.Memory {
+		b.memory += n
+	}
 	return true
 }
 
-func (b *budget) give(client netip.Addr, n int64) {
+func (b *budget) give(c charge, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.used -= n
-	if b.clients[client] -= n; b.clients[client] == 0 {
-		delete(b.clients, client)
+	if b.clients[c] -= n; b.clients[c] == 0 {
+		delete(b.clients, c)
+	}
+	if c.of == spool.Memory {
+		b.memory -= n
 	}
 }
 
-func (b *budget) inUse() int64 {
+// inMemory returns how many bytes of bodies are in memory.
+func (b *budget) inMemory() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.used
+	return b.memory
 }
 
-// Client returns whom the budget counts a connection from that address for:
-// an IPv4 address, or the /64 network of an IPv6 one.
-func clientOf(remote string) netip.Addr {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Addr{}
-	}
-	client := at.Addr().Unmap()
-	if client.Is6() {
-		if network, err := client.Prefix(64); err == nil {
-			client = network.Addr()
-		}
-	}
-	return client
+// account is a client's part of a budget. It is a [spool.Account].
+type account struct {
+	budget *budget
+	client uint64
 }
 
-// reservation is what the body of one request takes of a budget. It implements
+// Take implements [spool.Account].
+func (a account) Take(r spool.Resource, n int64) bool { return a.budget.take(charge{a.client, r}, n) }
+
+// Give implements [spool.Account].
+func (a account) Give(r spool.Resource, n int64) { a.budget.give(charge{a.client, r}, n) }
+
+// reservation is what a small body takes of a budget's memory. It implements
 // [link.Memory] and [h2.Memory].
 type reservation struct {
-	budget *budget
-	remote string // the client's address
+	account
 
 	mu    sync.Mutex
 	taken int64
@@ -87,7 +111,7 @@ func (r *reservation) Reserve(n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	more := int64(n) - r.taken
-	if r.over || more > 0 && !r.budget.take(clientOf(r.remote), more) {
+	if r.over || more > 0 && !r.Take(spool.Memory, more) {
 		return false
 	}
 	r.taken = max(r.taken, int64(n))
@@ -99,7 +123,7 @@ func (r *reservation) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.taken > 0 {
-		r.budget.give(clientOf(r.remote), r.taken)
+		r.Give(spool.Memory, r.taken)
 		r.taken = 0
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
 // ClientConfig configures a [Client]. Members is required. A number or a duration
@@ -32,10 +33,16 @@ type ClientConfig struct {
 	// once. Default 10,000.
 	MaxHeld int
 
-	// ReplayBytes bounds what is kept of requests' bodies, beyond the first 4 KiB
-	// of each, so that they can be sent to another worker: up to 64 KiB of a body.
-	// What exceeds it is streamed, and not repeated. Default 64 MiB.
+	// ReplayBytes bounds what of requests' bodies is in memory: up to 64 KiB of each,
+	// of which the first 4 KiB do not count if the body is not longer than 64 KiB. What
+	// exceeds it goes to temporary files. Default 64 MiB.
 	ReplayBytes int
+
+	// MaxBody, BodyFiles and BodyDir are as in [Config], for bodies that RoundTrip
+	// reads whole before it asks for the key: those of requests without GetBody. What
+	// does not fit is an error. Defaults as there.
+	MaxBody, BodyFiles int64
+	BodyDir            string
 
 	// LinksPerWorker bounds the links to one worker, ConnsPerWorker its other
 	// connections, as in [Config]. Defaults 4 and 4096.
@@ -80,6 +87,8 @@ func (c ClientConfig) complete() (_ ClientConfig, err error) {
 	hop.Default(&err, "router: ClientConfig.Hold", &c.Hold, 15*time.Second)
 	hop.Default(&err, "router: ClientConfig.MaxHeld", &c.MaxHeld, 10_000)
 	hop.Default(&err, "router: ClientConfig.ReplayBytes", &c.ReplayBytes, 64<<20)
+	hop.Default(&err, "router: ClientConfig.MaxBody", &c.MaxBody, 1<<30)
+	hop.Default(&err, "router: ClientConfig.BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
 	hop.Default(&err, "router: ClientConfig.LinksPerWorker", &c.LinksPerWorker, 4)
 	hop.Default(&err, "router: ClientConfig.ConnsPerWorker", &c.ConnsPerWorker, 4096)
 	hop.Default(&err, "router: ClientConfig.DialTimeout", &c.DialTimeout, time.Second)
@@ -118,7 +127,11 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{limit: int64(cfg.ReplayBytes), share: int64(cfg.ReplayBytes)}, log: cfg.Logger}
+	spools, err := newSpools("router: ClientConfig", cfg.ReplayBytes, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, parts: 1}, log: cfg.Logger}
 	c.workers.init(&Config{
 		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial,
 		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
@@ -140,10 +153,12 @@ func (c *Client) Owner(key string) (gateway.Route, error) { return c.route(key) 
 //
 // The URL's scheme is http, or there is none. Its host, or the request's Host, goes
 // to the app and does not say where the request goes. Fields that only Keyway may set,
-// and those of one connection, are left out; nothing is compressed. Bodies and
-// trailers go both ways as they come. An upgrade goes over a connection of its own,
-// and then the answer's Body is an [io.ReadWriteCloser]. Of an [httptrace.ClientTrace],
-// Got1xxResponse is called.
+// and those of one connection, are left out; nothing is compressed. A body is read
+// whole before anybody is asked for the key, so an answer cannot begin before it ends.
+// Only if it has more than 64 KiB and the request has GetBody, every attempt reads one
+// while the key is held. Answers, and trailers both ways, go as they come. An upgrade
+// goes over a connection of its own, and then the answer's Body is an
+// [io.ReadWriteCloser]. Of an [httptrace.ClientTrace], Got1xxResponse is called.
 //
 // An error names the key. It wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
 // [gateway.ErrUnavailable] if nobody has taken the request in time,

@@ -1,12 +1,10 @@
 package router
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net"
 	"net/http"
@@ -14,6 +12,7 @@ import (
 	"net/textproto"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -37,6 +36,8 @@ type call struct {
 	client  *Client
 	in      *http.Request
 	upload  upload
+	opened  atomic.Bool             // upload is read by an attempt
+	whole   keptWhole               // the body, if it was read before; else nil
 	cancel  context.CancelCauseFunc // of ctx; nil if nothing needs it
 	listed  bool                    // request.Fields are complete
 	ended   bool                    // finish was called
@@ -66,13 +67,21 @@ func (x *call) roundTrip() (*http.Response, error) {
 	if x.upload.in != nil && x.in.GetBody == nil { // a Read may take long
 		x.unwatch = context.AfterFunc(x.ctx, func() { x.upload.Close() })
 	}
+	if err := x.openBody(); err != nil {
+		return nil, err
+	}
 	if t, ok := x.workers.routes.Owner(x.partition); c.fields.Upgrade(x.in.Header) != "" || ok && !t.Link && !c.isLocal(t) && !x.fits() {
 		return x.relay()
 	}
 	x.watch()
 	err := x.workers.routes.Route(x.ctx, x.partition, x.attempt)
+	if errors.Is(err, errOtherWay) && x.request.Body != nil { // there was no memory for it
+		if err = x.keep(x.data); err == nil {
+			err = x.workers.routes.Route(x.ctx, x.partition, x.attempt)
+		}
+	}
 	switch {
-	case errors.Is(err, errStreams) && !x.sent:
+	case errors.Is(err, errOtherWay):
 		return x.relay()
 	case err != nil:
 		return nil, err
@@ -198,7 +207,7 @@ func (x *call) attempt(t routing.Target) routing.Outcome {
 	}
 	if c.local != nil {
 		if err := x.keepSmall(); err != nil {
-			return routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
+			return routing.Outcome{Err: err}
 		}
 		if c.isLocal(t) && (!x.sent || x.kept || x.request.Body == nil) { // the link may have read of the body
 			return x.attemptLocal(t)
@@ -216,16 +225,17 @@ func (c *Client) isLocal(t routing.Target) bool {
 // keepSmall reads a small body whole, before anybody holds the key, and for every
 // attempt there may be.
 func (x *call) keepSmall() error {
-	n := x.request.ContentLength
-	if x.request.Body == nil || x.kept || x.sent || n < 0 || n > hop.MaxRepeatedBody {
+	if x.request.Body == nil || x.kept || x.sent {
 		return nil
 	}
 	whole, err := x.keepBody()
-	if err == nil && !whole { // it goes as it comes
-		x.body.reader = io.MultiReader(bytes.NewReader(x.data), x.body.reader)
-		x.data = nil
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errClientBody, err)
+	case !whole:
+		return x.keep(x.data)
 	}
-	return err
+	return nil
 }
 
 // carry implements carrying: the exchange itself watches the context.
@@ -342,7 +352,7 @@ func (x *call) respond() (*http.Response, error) {
 		x.unread = context.AfterFunc(x.ctx, x.reply.abandon)
 		x.reply.reading.Unlock()
 	}
-	if x.request.Body != nil {
+	if x.hasBody() {
 		select {
 		case <-x.request.BodyDone():
 			x.upload.Close()
@@ -404,6 +414,14 @@ func (x *call) finish() {
 		x.reply.body.Close()
 	}
 	x.end()
+	x.endBody()
+}
+
+// endBody ends the use of the request's body.
+func (x *call) endBody() {
 	x.upload.Close()
+	if x.whole.Spool != nil {
+		x.whole.Close()
+	}
 	x.reserved.end()
 }

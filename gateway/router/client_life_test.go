@@ -99,7 +99,7 @@ func TestClientOfABodyThatDoesNotCome(t *testing.T) {
 				io.WriteString(w, "x") // once somebody reads
 				cancel(left)
 			}()
-			if _, err := c.RoundTrip(r); !errors.Is(err, left) || errors.Is(err, gateway.ErrMayHaveRun) != (length != 4) {
+			if _, err := c.RoundTrip(r); !errors.Is(err, left) || errors.Is(err, gateway.ErrMayHaveRun) {
 				t.Errorf("%s: %d bytes: %v", way, length, err)
 			}
 			kit.Eventually(t, "the body is closed", func() bool {

@@ -30,8 +30,15 @@ const (
 // attemptLocal gives the request to the worker of this process.
 func (x *call) attemptLocal(t routing.Target) routing.Outcome {
 	body := x.request.Body
-	if x.kept {
+	switch {
+	case x.kept:
 		body = bytes.NewReader(x.data)
+	case x.request.Open != nil:
+		opened, err := x.request.Open()
+		if err != nil {
+			return routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
+		}
+		body = opened
 	}
 	s := &localStream{call: x, body: body, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
 	s.ctx, s.cancel = context.WithCancelCause(x.ctx)
@@ -129,6 +136,9 @@ var errLocalAborted = errors.New("router: the handler has aborted its answer")
 // run lets the worker answer r.
 func (s *localStream) run(r *http.Request, h http.Handler, log *slog.Logger) {
 	defer s.cancel(nil)
+	if opened, ok := s.body.(io.Closer); ok {
+		defer opened.Close()
+	}
 	defer s.Abort(errLocalAborted) // or it has ended
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler {

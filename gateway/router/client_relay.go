@@ -1,7 +1,6 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 // relay sends a request that only net/http's form of HTTP/1.1 carries.
 func (x *call) relay() (*http.Response, error) {
 	to := relay{workers: x.workers, partition: x.partition}
-	to.body.reserved.budget = &x.client.budget
 	out := x.in.WithContext(x.in.Context())
 	out.Header = x.in.Header.Clone()
 	x.client.fields.Clean(out.Header, true)
@@ -29,16 +27,12 @@ func (x *call) relay() (*http.Response, error) {
 	at := *x.in.URL
 	at.Scheme = "http"
 	out.URL, out.Host, out.Close, out.Trailer, out.Body, out.ContentLength = &at, x.request.Host, false, nil, nil, 0
-	if x.request.Body != nil {
-		out.Body, out.ContentLength = &x.upload, x.request.ContentLength
-		x.body.reader = &relayedBody{io.MultiReader(bytes.NewReader(x.data), &x.upload), x, out}
+	if x.request.Open != nil {
+		to.body.open, to.body.length = x.request.Open, x.request.ContentLength
 		if names := x.trailerNames(); len(names) > 0 {
-			out.ContentLength, out.Trailer = -1, announced(names)
+			out.Trailer = announced(names)
+			to.body.open = func() (io.ReadCloser, error) { return x.openWithTrailer(out) }
 		}
-	}
-	if err := to.body.fill(out, &x.body); err != nil {
-		to.body.reserved.release()
-		return nil, err
 	}
 	res, err := to.RoundTrip(out)
 	if err == nil && res.StatusCode == http.StatusTooManyRequests && hop.IsBusy(res.Header.Get) {
@@ -46,31 +40,38 @@ func (x *call) relay() (*http.Response, error) {
 		err = errBusy
 	}
 	if err != nil {
-		to.body.reserved.release()
 		return nil, err
 	}
 	res.Request = x.in
 	cleanResponse(res)
 	if res.StatusCode == http.StatusSwitchingProtocols {
-		x.upload.Close()
-		to.body.reserved.release()
+		x.endBody()
 		return res, nil
 	}
-	body := &relayedReply{ReadCloser: res.Body, call: x, reserved: &to.body.reserved}
+	body := &relayedReply{ReadCloser: res.Body, call: x}
 	body.unread = context.AfterFunc(x.ctx, func() { body.ReadCloser.Close() }) // perhaps nobody reads it
 	res.Body = body
 	return res, nil
 }
 
+// openWithTrailer opens the body for an attempt at sending out.
+func (x *call) openWithTrailer(out *http.Request) (io.ReadCloser, error) {
+	body, err := x.request.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &relayedBody{body, x, out}, nil
+}
+
 // relayedBody is a request's body. At its end it hands over the trailers.
 type relayedBody struct {
-	io.Reader
+	io.ReadCloser
 	call *call
 	out  *http.Request
 }
 
 func (b *relayedBody) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
+	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
 		for name, values := range b.call.trailer() {
 			b.out.Trailer[http.CanonicalHeaderKey(name)] = values
@@ -82,9 +83,8 @@ func (b *relayedBody) Read(p []byte) (int, error) {
 // relayedReply is the answer's body.
 type relayedReply struct {
 	io.ReadCloser
-	call     *call
-	reserved *reservation
-	unread   func() bool // ends the watch of the context
+	call   *call
+	unread func() bool // ends the watch of the context
 }
 
 func (b *relayedReply) Read(p []byte) (int, error) {
@@ -110,6 +110,5 @@ func (b *relayedReply) end() {
 	if b.call.unwatch != nil {
 		b.call.unwatch()
 	}
-	b.call.upload.Close()
-	b.reserved.end()
+	b.call.endBody()
 }

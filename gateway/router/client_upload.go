@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 )
 
 // upload is the body of the caller's request, closed once, at its end or before.
@@ -61,4 +63,67 @@ func (u *upload) Close() error {
 		return nil
 	}
 	return u.in.Close()
+}
+
+// openBody lets each attempt open the body, if that is not small: what GetBody returns,
+// or else what has been read of it before.
+func (x *call) openBody() error {
+	to := &x.request
+	switch {
+	case to.Body == nil:
+		return nil
+	case to.ContentLength >= 0 && to.ContentLength <= hop.MaxRepeatedBody && to.Trailer == nil && x.client.fields.Upgrade(x.in.Header) == "":
+		to.Whole = true
+		return nil
+	case x.in.GetBody != nil:
+		to.Body, to.Open = nil, x.reopen
+		return nil
+	}
+	return x.keep(nil)
+}
+
+// keep reads the body, of which ahead has been read already.
+func (x *call) keep(ahead []byte) (err error) {
+	if x.whole, err = keepWhole(x.reserved.budget.spools, x.reserved.account, ahead, &x.body); err != nil {
+		return err
+	}
+	x.request.Body, x.request.Open, x.request.ContentLength = nil, x.whole.open, x.whole.Len()
+	return nil
+}
+
+// reopen returns the request's own body, and what GetBody returns after that.
+func (x *call) reopen() (io.ReadCloser, error) {
+	if x.opened.CompareAndSwap(false, true) {
+		return openedBody{&x.body, &x.upload}, nil
+	}
+	in, err := x.in.GetBody()
+	if err != nil {
+		x.body.failed.CompareAndSwap(nil, &err)
+		return nil, err
+	}
+	again := &upload{ctx: x.ctx, in: in, left: x.in.ContentLength}
+	if again.left <= 0 {
+		again.left = -1
+	}
+	return openedBody{&copiedBody{again, &x.body}, again}, nil
+}
+
+// openedBody is a body as one attempt reads it.
+type openedBody struct {
+	io.Reader
+	io.Closer
+}
+
+// copiedBody is a body of GetBody, whose failure is that of the first one.
+type copiedBody struct {
+	io.Reader
+	first *clientBody
+}
+
+func (b *copiedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil && err != io.EOF {
+		b.first.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
 }

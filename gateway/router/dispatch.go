@@ -12,9 +12,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// errStreams is the error of a request whose body has to be streamed to the worker
-// over HTTP/1.1, which only a relay can.
-var errStreams = errors.New("router: the body has to be streamed")
+// errOtherWay is the error of a request that has not been sent, and cannot be as it is:
+// there was no memory for its small body, or over HTTP/1.1 only a relay can carry it.
+var errOtherWay = errors.New("router: the request has to go another way")
 
 // dispatch is a request on its way to a worker and back, over the link or over plain
 // HTTP/1.1, whoever has made it.
@@ -43,6 +43,9 @@ type carrying interface {
 	carry(e *hop1.Exchange) (watched bool)
 }
 
+// hasBody reports whether the request has a body.
+func (d *dispatch) hasBody() bool { return d.request.Body != nil || d.request.Open != nil }
+
 // takesLink reports whether the request goes over the link, as far as is known now.
 func (d *dispatch) takesLink() bool {
 	t, ok := d.workers.routes.Owner(d.partition)
@@ -62,7 +65,7 @@ func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
 		d.peer = nil
 		if d.request.Whole && errors.Is(err, link.ErrNotKept) {
 			d.sent, d.data = false, d.request.Taken()
-			return routing.Outcome{Err: errStreams}
+			return routing.Outcome{Err: errOtherWay}
 		}
 		return outcomeOf(d.ctx, t.Member, err, d.body.failed.Load())
 	}

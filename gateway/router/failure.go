@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"sync/atomic"
 
@@ -30,8 +31,13 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 		kind, counter, warning = problem.NoOwner, &c.unreachable, "no owner can be reached"
 	case errors.Is(err, routing.ErrHoldFull):
 		kind, counter, warning = problem.HoldFull, &c.holdFull, ""
+	case errors.Is(err, errBodyTooLarge):
+		kind, counter, warning = problem.BodyTooLarge, &c.badRequests, ""
 	case errors.Is(err, errBodiesFull):
 		kind, counter, warning = problem.BodiesFull, &c.holdFull, ""
+		if _, disk := errors.AsType[*fs.PathError](err); disk {
+			warning = "a request's body cannot be written to a temporary file"
+		}
 	case errors.Is(err, errWorkerFull):
 		kind, counter, warning = problem.WorkerFull, uncounted, ""
 	case errors.Is(err, errAbandons):
@@ -50,11 +56,11 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 }
 
 // ownAnswer returns the router's own answer to a request with these values of the
-// field Accept. One to a body that did not arrive ends the connection.
+// field Accept. One to a body that did not arrive, or is not taken, ends the connection.
 func ownAnswer(p problem.Problem, accept []string) answer {
 	contentType, body := p.Body(accept)
 	a := answer{status: p.Status(), length: int64(len(body)), failure: body}
-	a.close = p.Kind == problem.BodyTooSlow || p.Kind == problem.BodyBroken
+	a.close = p.Kind == problem.BodyTooSlow || p.Kind == problem.BodyBroken || p.Kind == problem.BodyTooLarge
 	for name, value := range p.Fields(contentType) {
 		a.fields = link.AppendField(a.fields, name, value)
 	}
@@ -74,6 +80,9 @@ var errBusy = errors.New("router: too many requests wait")
 // errClientBody is wrapped by errors of reading the client's body.
 var errClientBody = errors.New("router: the request's body did not arrive")
 
-// errBodiesFull: a worker has refused a request of whose body a part was not
-// kept, since Config.ReplayBytes are in use.
+// errBodyTooLarge: the body is longer than Config.MaxBody.
+var errBodyTooLarge = errors.New("router: the request's body is too large")
+
+// errBodiesFull: there is no room for a body, neither in memory nor in a temporary
+// file; or a worker has refused a request of whose streamed body a part was not kept.
 var errBodiesFull = errors.New("router: too many requests with bodies at once")

@@ -1,9 +1,7 @@
 package router
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"iter"
 	"net/http"
 	"strconv"
@@ -48,57 +46,97 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 	return out
 }
 
-// serve answers r, which has the key.
+// serve answers r, which has the key. A body that is not small is read whole before
+// anybody is asked for the key, unless it is one that streams.
 func (w *clientWriter) serve(r *http.Request, key string) {
 	rt, partition := w.router, w.router.ring.Partition(key)
-	if rt.fields.Upgrade(r.Header) == "" && w.forward(r, key, partition) {
+	body := &incoming{router: rt, in: r, source: w.source, stream: streams(r)}
+	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+		body.paced = newPacedBody(r, w.control, rt)
+	}
+	defer body.end()
+	upgrade := rt.fields.Upgrade(r.Header) != ""
+	err := body.begin(upgrade)
+	for err == nil && !upgrade {
+		done, read := w.forward(r, key, partition, body)
+		if done {
+			return
+		}
+		if !body.small() {
+			break
+		}
+		err = body.keep(read)
+	}
+	if err != nil {
+		w.refuse(r, partition, body, err)
 		return
 	}
 	x := &proxiedRequest{relay: relay{workers: &rt.workers, partition: partition}, router: rt, in: r.WithContext(r.Context()), key: key, source: w.source}
 	x.in.Header = r.Header.Clone()
 	rt.fields.Clean(x.in.Header, w.source.trusted)
-	x.serve(w)
+	x.serve(w, body)
+}
+
+// refuse answers a request whose body has not been read whole.
+func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, err error) {
+	a := failed(r.Context(), w.router, partition, r.Method, r.Header["Accept"], err, body.paced.late())
+	a.close, a.via = true, w.router.cfg.Via
+	a.send(w, w.source, r.Method)
+	_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
 }
 
 // forward sends r to its worker and answers it. It reports false, before anything
-// was sent, if r has to go as a proxiedRequest.
-func (w *clientWriter) forward(r *http.Request, key string, partition int) bool {
+// was answered, if r has to go another way; what has been read of a small body then
+// stands in read.
+func (w *clientWriter) forward(r *http.Request, key string, partition int, body *incoming) (done bool, read []byte) {
 	rt, x := w.router, new(upstreamRequest)
 	x.init(r.Context(), rt, w, w.source)
 	defer x.reset()
-	x.tls, x.partition, x.fields = r.TLS != nil, partition, headerFields(r)
+	x.tls, x.partition, x.fields, x.stream = r.TLS != nil, partition, headerFields(r), body.stream
 	x.request.Method, x.request.Target, x.request.Host, x.request.Key = r.Method, r.URL.RequestURI(), r.Host, key
 	x.appendFields()
-	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		x.pace = newPacedBody(r, w.control, rt)
-		x.body.reader = x.pace
-		if r.Header.Get("Expect") != "" {
+	if body.paced != nil {
+		x.attach(body)
+		x.addTrailers(r)
+		if x.stream && r.Header.Get("Expect") != "" {
 			w.expected = &x.body
 		}
-		x.request.Body, x.request.ContentLength = &x.body, r.ContentLength
-		if len(r.Trailer) > 0 {
-			for name := range r.Trailer {
-				if rt.fields.IsTrailer(name) {
-					x.request.Fields = link.AppendField(x.request.Fields, "Trailer", name)
-				}
-			}
-			x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) } // which x.pace has filtered
-		}
 		if !x.takesLink() && !x.fits() {
-			return false
+			return false, nil
 		}
-		defer w.awaitBody(x)
+		if x.request.Body != nil {
+			defer w.awaitBody(x)
+		}
 	}
-	if x.send() {
-		return true
+	done = x.send()
+	return done, x.data
+}
+
+// attach gives the request its body.
+func (x *upstreamRequest) attach(body *incoming) {
+	to := &x.request
+	if kept := body.kept; kept.Spool != nil {
+		if to.ContentLength = kept.Len(); to.ContentLength > 0 || len(body.in.Trailer) > 0 {
+			to.Open = kept.open
+		}
+		return
 	}
-	if len(x.data) > 0 {
-		r.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(x.data), r.Body), r.Body}
+	x.pace, x.body.reader = body.paced, body.paced
+	to.Body, to.ContentLength, to.Whole = &x.body, body.in.ContentLength, !x.stream
+}
+
+// addTrailers gives the request the trailers of r, which are there when the body has
+// been read, and filtered by then.
+func (x *upstreamRequest) addTrailers(r *http.Request) {
+	if len(r.Trailer) == 0 {
+		return
 	}
-	return false
+	for name := range r.Trailer {
+		if x.router.fields.IsTrailer(name) {
+			x.request.Fields = link.AppendField(x.request.Fields, "Trailer", name)
+		}
+	}
+	x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) }
 }
 
 // headerFields returns r's header as a list, see [fieldsOf].

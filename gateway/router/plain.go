@@ -20,20 +20,24 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// attemptPlain sends the request to a worker over HTTP/1.1. A body is read
+// errBodyRead is the error of an attempt over HTTP/1.1 after one over the link, which
+// has read of a body that cannot be opened again.
+var errBodyRead = errors.New("router: the body has been read for another worker")
+
+// attemptPlain sends the request to a worker over HTTP/1.1. A small body is read
 // whole before; what has a larger one, or trailers, goes another way.
 func (d *dispatch) attemptPlain(t routing.Target, p *peer) routing.Outcome {
-	switch streams := !d.fits(); {
-	case streams && d.sent:
-		return routing.Outcome{Verdict: routing.NotStarted, Err: errStreams} // the link may have read of the body
-	case streams:
-		return routing.Outcome{Err: errStreams}
+	switch consumed := d.sent && d.request.Body != nil && !d.kept; {
+	case consumed:
+		return routing.Outcome{Verdict: routing.NotStarted, Err: errBodyRead}
+	case !d.fits():
+		return routing.Outcome{Err: errOtherWay}
 	}
 	switch whole, err := d.keepBody(); {
 	case err != nil:
 		return routing.Outcome{Err: errors.Join(errClientBody, err)}
 	case !whole:
-		return routing.Outcome{Err: errStreams}
+		return routing.Outcome{Err: errOtherWay}
 	}
 	e := p.plain.Begin()
 	e.Method, e.Watched = d.request.Method, d.from.carry(e)
@@ -62,18 +66,27 @@ func (d *dispatch) attemptPlain(t routing.Target, p *peer) routing.Outcome {
 // link: its body can be kept, and its head goes into HTTP/1.1.
 func (d *dispatch) fits() bool {
 	r := &d.request
-	small := r.Body == nil || d.kept || !d.sent && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
+	small := !d.hasBody() || d.kept || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
 	return small && http1.SimpleRequest(r.Method, r.Target, r.Host)
 }
 
 // keepBody reads the body, for this attempt and those that follow, and reports
 // whether there was room for the whole of it.
 func (d *dispatch) keepBody() (whole bool, err error) {
-	if d.kept || d.request.Body == nil {
+	body := d.request.Body
+	switch {
+	case d.kept || !d.hasBody():
 		return true, nil
+	case d.request.Open != nil:
+		opened, err := d.request.Open()
+		if err != nil {
+			return false, err
+		}
+		defer opened.Close()
+		body = opened
 	}
-	d.data, d.kept, err = d.reserved.gather(d.request.Body, d.request.ContentLength)
-	if d.kept {
+	d.data, d.kept, err = d.reserved.gather(body, d.request.ContentLength)
+	if d.kept && d.request.Body != nil {
 		d.request.Body = bytes.NewReader(d.data) // should a worker that takes the link come next
 	}
 	return d.kept, err
@@ -101,7 +114,7 @@ func (d *dispatch) appendMessage(b []byte, epoch int64) []byte {
 		b = http1.AppendField(b, hop.HeaderPolicy, policy.Text(r.Policy))
 	}
 	length := int64(0)
-	if r.Body != nil {
+	if d.hasBody() {
 		length = r.ContentLength
 	}
 	b = append(http1.AppendRequestLength(b, r.Method, length), "\r\n"...)

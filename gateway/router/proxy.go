@@ -35,16 +35,16 @@ type relay struct {
 	body      payload
 }
 
-func (x *proxiedRequest) serve(w *clientWriter) {
+func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 	router := x.router
 	x.client = w
-	x.body.reserved.budget, x.body.reserved.remote = &router.budget, x.in.RemoteAddr
-	defer x.body.reserved.release()
 	defer func() { fields.CleanTrailers(w.Header()) }() // they stand there once the body has ended
-	x.pace = newPacedBody(x.in, w.control, router)
-	if err := x.body.fill(x.in, x.pace); err != nil {
-		x.fail(w, x.in, err)
-		return
+	x.pace = body.paced
+	switch kept := body.kept; {
+	case kept.Spool != nil && (kept.Len() > 0 || len(x.in.Trailer) > 0):
+		x.body.open, x.body.length = kept.open, kept.Len()
+	case body.stream && x.pace != nil:
+		x.body.stream.reader = x.pace
 	}
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
@@ -112,8 +112,11 @@ func (x *relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
 
 // attempt sends the request to a worker.
 func (x *relay) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
-	peer := x.workers.peer(t)
-	res, err := peer.plain.RoundTrip(x.body.attach(x.address(out, t)))
+	req, err := x.body.attach(x.address(out, t))
+	if err != nil {
+		return nil, routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
+	}
+	res, err := x.workers.peer(t).plain.RoundTrip(req)
 	if err != nil {
 		if out.Context().Err() != nil {
 			x.body.done.Wait() // a body that breaks off ends the context first

@@ -3,7 +3,6 @@ package router_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -182,6 +181,7 @@ func testAnswersStream(t *testing.T, front routertest.Way) {
 	}
 }
 
+// A body of gRPC goes to the app as it comes: the two sides of a call may talk.
 func TestBodiesStream(t *testing.T) { routertest.EachWay(t, testBodiesStream) }
 
 func testBodiesStream(t *testing.T, front routertest.Way) {
@@ -201,9 +201,10 @@ func testBodiesStream(t *testing.T, front routertest.Way) {
 	body, w := io.Pipe()
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, body)
 	req.Header.Set("X-Key", "k")
-	answered := make(chan int, 1)
+	req.Header.Set("Content-Type", "application/grpc+proto")
+	answered, client := make(chan int, 1), kit.Client(t, "HTTP/2")
 	go func() {
-		res, err := s.Client().Do(req)
+		res, err := client.Do(req)
 		if err != nil {
 			t.Error(err)
 			answered <- 0
@@ -266,40 +267,52 @@ func testBody(t *testing.T, front routertest.Way, size int, framing, proto strin
 	kit.Eventually(t, "no bytes are kept", func() bool { return rt.Stats().BodyBytes == 0 })
 }
 
-// A worker that refuses after it has read of a body that was not kept has
-// broken its word: the rest of the body alone must not go to anybody.
+// A request is sent again whatever its body's length is, also to workers that refuse
+// after they have read of it. Only one that streams is not: the rest of its body alone
+// must not go to anybody.
 func TestARefusalAfterTheBodyHasBegun(t *testing.T) {
 	routertest.EachWay(t, testARefusalAfterTheBodyHasBegun)
 }
 
 func testARefusalAfterTheBodyHasBegun(t *testing.T, front routertest.Way) {
-	s, rt, w := route(t, front, func(w http.ResponseWriter, r *http.Request) {
-		io.CopyN(io.Discard, r.Body, 10)
-		routertest.Refuse("unavailable", 503)(w, r)
-	})
-	for _, size := range []int{100, 1 << 20} {
-		w.Hits.Store(0)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		req, _ := http.NewRequestWithContext(ctx, "POST", s.URL, strings.NewReader(strings.Repeat("x", size)))
-		req.Header.Set("X-Key", "k")
-		if size == 100 { // kept, so it can be sent again
-			time.AfterFunc(50*time.Millisecond, func() { w.Set(routertest.Answer("a")) })
-		}
-		res, _ := kit.Do(t, s.Client(), req)
-		if size == 100 {
-			if res.StatusCode != 200 || w.Hits.Load() < 2 {
-				t.Errorf("%d bytes: %d after %d requests", size, res.StatusCode, w.Hits.Load())
-			}
-			w.Set(func(w http.ResponseWriter, r *http.Request) {
-				io.CopyN(io.Discard, r.Body, 10)
-				routertest.Refuse("unavailable", 503)(w, r)
+	for _, tt := range []struct {
+		name   string
+		size   int
+		kind   string
+		client func(s *routertest.Site) *http.Client
+		hits   int64
+		want   int
+	}{
+		{"small", 100, "text/plain", (*routertest.Site).Client, 3, 200},
+		{"large", 1 << 20, "text/plain", (*routertest.Site).Client, 3, 200},
+		{"large, gRPC by its name only", 1 << 20, "application/grpcx", (*routertest.Site).Client, 3, 200},
+		{"large, streamed", 1 << 20, "application/grpc", func(*routertest.Site) *http.Client { return kit.Client(t, "HTTP/2") }, 1, 502},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var hits atomic.Int64
+			s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
+				if hits.Add(1) < 3 {
+					io.CopyN(io.Discard, r.Body, 10)
+					routertest.Refuse("unavailable", 503)(w, r)
+					return
+				}
+				io.WriteString(w, sha(r.Body))
 			})
-			continue
-		}
-		if res.StatusCode != 502 || w.Hits.Load() != 1 || rt.Stats().Broken != 1 {
-			t.Errorf("%d bytes: %d after %d requests", size, res.StatusCode, w.Hits.Load())
-		}
+			body := strings.Repeat("x", tt.size)
+			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body))
+			req.Header.Set("X-Key", "k")
+			req.Header.Set("Content-Type", tt.kind)
+			res, text := kit.Do(t, tt.client(s), req)
+			if res.StatusCode != tt.want || hits.Load() != tt.hits {
+				t.Errorf("%d after %d requests, want %d after %d", res.StatusCode, hits.Load(), tt.want, tt.hits)
+			}
+			if want := sha(strings.NewReader(body)); tt.want == 200 && text != want {
+				t.Errorf("the app got %s, want %s", text, want)
+			}
+			if tt.want == 502 && rt.Stats().Broken != 1 {
+				t.Errorf("%d are counted as broken, want 1", rt.Stats().Broken)
+			}
+		})
 	}
 }
 
@@ -318,12 +331,12 @@ func sha(r io.Reader) string {
 	}
 }
 
-// What the budget does not hold is streamed, and can still be sent elsewhere.
-func TestBodiesBeyondTheBudgetAreStreamed(t *testing.T) {
-	routertest.EachWay(t, testBodiesBeyondTheBudgetAreStreamed)
+// What memory does not hold goes to files, and can still be sent elsewhere.
+func TestBodiesBeyondTheBudgetGoToFiles(t *testing.T) {
+	routertest.EachWay(t, testBodiesBeyondTheBudgetGoToFiles)
 }
 
-func testBodiesBeyondTheBudgetAreStreamed(t *testing.T, front routertest.Way) {
+func testBodiesBeyondTheBudgetGoToFiles(t *testing.T, front routertest.Way) {
 	var hits atomic.Int64
 	s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 		if hits.Add(1) == 1 {
@@ -387,23 +400,18 @@ func TestABodyThatStopsHalfway(t *testing.T) { routertest.EachWay(t, testABodyTh
 func testABodyThatStopsHalfway(t *testing.T, front routertest.Way) {
 	kit.NoLeaks(t)
 	tests := map[string]struct {
-		head    string
-		half    bool // the client closes its side only
-		reached int64
+		head string
+		half bool // the client closes its side only
 	}{
-		"small, closed":     {"Content-Length: 100\r\n\r\nhalf", false, 0},
-		"small, half-close": {"Content-Length: 100\r\n\r\nhalf", true, 0},
-		"large, half-close": {"Content-Length: 100000\r\n\r\nhalf", true, 1},
-		"chunked, half":     {"Transfer-Encoding: chunked\r\n\r\nff\r\nhalf", true, 1},
-		"chunked, garbage":  {"Transfer-Encoding: chunked\r\n\r\nzz\r\nhalf\r\n", true, 1},
+		"small, closed":     {"Content-Length: 100\r\n\r\nhalf", false},
+		"small, half-close": {"Content-Length: 100\r\n\r\nhalf", true},
+		"large, half-close": {"Content-Length: 100000\r\n\r\nhalf", true},
+		"chunked, half":     {"Transfer-Encoding: chunked\r\n\r\nff\r\nhalf", true},
+		"chunked, garbage":  {"Transfer-Encoding: chunked\r\n\r\nzz\r\nhalf\r\n", true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			ended := make(chan error, 1)
-			s, rt, w := route(t, front, func(w http.ResponseWriter, r *http.Request) {
-				_, err := io.Copy(io.Discard, r.Body)
-				ended <- err
-			})
+			s, rt, w := route(t, front, routertest.Answer("a"))
 			c, err := net.Dial("tcp", s.Listener.Addr().String())
 			if err != nil {
 				t.Fatal(err)
@@ -420,14 +428,10 @@ func testABodyThatStopsHalfway(t *testing.T, front routertest.Way) {
 					t.Errorf("answered %d", res.StatusCode)
 				}
 			}
-			if tt.reached > 0 {
-				if err := <-ended; err == nil {
-					t.Error("the worker took the half for the whole")
-				}
+			if n := w.Hits.Load(); n != 0 {
+				t.Errorf("%d requests reached the worker, want none", n)
 			}
-			if w.Hits.Load() != tt.reached {
-				t.Errorf("%d requests reached the worker, want %d", w.Hits.Load(), tt.reached)
-			}
+			kit.Eventually(t, "nothing of it is kept", func() bool { s := rt.Stats(); return s.BodyBytes+s.BodyFiles == 0 })
 		})
 	}
 }

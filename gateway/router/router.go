@@ -37,6 +37,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -55,12 +56,27 @@ type Config struct {
 	// at once. Default 10,000.
 	MaxHeld int
 
-	// ReplayBytes bounds what has come of bodies, beyond the first 4 KiB of
-	// each, and is kept in memory so that their requests can be sent to another
-	// worker: up to 64 KiB of a body, and a quarter of ReplayBytes for each
-	// client (an IPv4 address, or an IPv6 network of 64 bits). What exceeds it
-	// is streamed, and not repeated. Default 64 MiB.
+	// ReplayBytes bounds what of bodies is in memory: up to 64 KiB of each, of which
+	// the first 4 KiB do not count if the body is not longer than 64 KiB, and a
+	// quarter of ReplayBytes for each client (an IPv4 address, or an IPv6 network of
+	// 64 bits). What exceeds it goes to temporary files. Default 64 MiB.
 	ReplayBytes int
+
+	// MaxBody is how many bytes a body may have that is read before its request is
+	// sent to a worker: all are but those of gRPC over HTTP/2. A longer one is
+	// answered with 413; if it announces its length, before anything is read of it.
+	// Default 1 GiB.
+	MaxBody int64
+
+	// BodyFiles bounds the bytes of temporary files with what of bodies is not in
+	// memory. A client may use a quarter of it; what exceeds it is answered with 503.
+	// Default: 4 GiB, or half of what is free in BodyDir if that is less.
+	BodyFiles int64
+
+	// BodyDir is where temporary files are. They have no name. Default:
+	// [os.TempDir]; if no file can be made there, bodies are in memory only, as far
+	// as ReplayBytes allows.
+	BodyDir string
 
 	// ClientTimeout bounds each wait for a client: to send more of its body,
 	// and to take more of the answer. Default 1 minute.
@@ -144,6 +160,8 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "router: Config.Hold", &c.Hold, 15*time.Second)
 	hop.Default(&err, "router: Config.MaxHeld", &c.MaxHeld, 10_000)
 	hop.Default(&err, "router: Config.ReplayBytes", &c.ReplayBytes, 64<<20)
+	hop.Default(&err, "router: Config.MaxBody", &c.MaxBody, 1<<30)
+	hop.Default(&err, "router: Config.BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
 	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
 	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, 1024)
 	hop.Default(&err, "router: Config.ConnsPerWorker", &c.ConnsPerWorker, 4096)
@@ -180,6 +198,8 @@ type Router struct {
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()
 	errorLog *log.Logger
+
+	smallBody int64 // bytes of a body that is read with the first attempt
 }
 
 // New returns a router, or an error that names the field of Config that is
@@ -200,14 +220,20 @@ func New(cfg Config) (*Router, error) {
 		return nil, err
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
+	spools, err := newSpools("router: Config", cfg.ReplayBytes, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir, cfg.Logger)
+	if err != nil {
+		return nil, err
+	}
 	requestLog, flushLog := requestlog.New(cfg.Logger)
 	rt := &Router{
 		cfg:      cfg,
 		log:      requestLog,
 		flushLog: flushLog,
 		fields:   fields,
-		budget:   budget{limit: int64(cfg.ReplayBytes), share: int64(cfg.ReplayBytes) / clientShare},
+		budget:   budget{spools: spools, parts: clientShare},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+
+		smallBody: min(hop.MaxRepeatedBody, cfg.MaxBody),
 	}
 	rt.workers.init(&cfg)
 	return rt, nil
@@ -282,10 +308,11 @@ func isIn(networks []netip.Prefix, addr netip.Addr) bool {
 // Stats are counts of requests since the router's start, and of those under way.
 type Stats struct {
 	Requests    int64 // all that came
-	BadRequests int64 // answered 400 or 408: no key, a bad one, or a body that did not arrive
+	BadRequests int64 // answered 400, 408 or 413: no key, a bad one, or a body that did not arrive or is too large
 	Held        int64 // waited for an owner
 	Holding     int64 // wait now
-	BodyBytes   int64 // bytes of bodies kept for another attempt now, as Config.ReplayBytes counts them
+	BodyBytes   int64 // bytes of bodies in memory now, as Config.ReplayBytes counts them
+	BodyFiles   int64 // bytes of bodies in temporary files now
 	Refusals    int64 // workers' answers that they do not own the key
 	Hops        int64 // hints followed
 	Unreachable int64 // answered 503: no owner within the time
@@ -306,7 +333,8 @@ func (rt *Router) Stats() Stats {
 		BadRequests: c.badRequests.Load(),
 		Held:        rt.routes.Held.Load(),
 		Holding:     rt.routes.Holding.Load(),
-		BodyBytes:   rt.budget.inUse(),
+		BodyBytes:   rt.budget.inMemory(),
+		BodyFiles:   rt.budget.spools.InUse(spool.Disk),
 		Refusals:    rt.routes.Refusals.Load(),
 		Hops:        rt.routes.Hops.Load(),
 		Unreachable: c.unreachable.Load(),

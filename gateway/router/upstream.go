@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -24,6 +23,7 @@ type upstreamRequest struct {
 	tls    bool       // between the client and the router
 	fields []h2.Field // as the client has sent them
 	pace   *pacedBody // bounds the wait for the body; nil if something else does
+	stream bool       // the body goes to the worker as it comes
 
 	try    routing.Attempt // attempt, made once
 	memory struct {
@@ -37,7 +37,6 @@ type upstreamRequest struct {
 func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstream, from *source) {
 	x.router, x.client, x.source = rt, client, from
 	x.workers, x.ctx, x.from = &rt.workers, ctx, client
-	x.reserved.budget, x.reserved.remote = &rt.budget, from.addr
 	x.request.Memory, x.request.Account, x.request.Interims = &x.reserved, x, x
 	if x.try == nil {
 		x.try = x.attempt
@@ -51,7 +50,7 @@ func (x *upstreamRequest) reset() {
 		x.client.carry(nil)
 	}
 	x.end()
-	if x.request.Body != nil {
+	if x.hasBody() {
 		<-x.request.BodyDone() // the link may still be sending what it has read
 		x.reserved.release()
 	}
@@ -106,18 +105,18 @@ var errKeyInBody = errors.New("router: the key is in the body")
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.request
 	key, err := rt.cfg.Keys.ExtractFrom(x)
-	if err != nil || r.ContentLength > hop.MaxRepeatedBody || !isSimplePath(x.KeyPath()) {
+	if err != nil || r.ContentLength > rt.smallBody || !isSimplePath(x.KeyPath()) {
 		return false
 	}
 	rt.counters.requests.Add(1)
 	r.Key, x.partition = key, rt.ring.Partition(key)
+	x.appendFields()
 	if r.ContentLength > 0 {
 		x.body.reader, r.Body, r.Whole = body, &x.body, true
 		if s, ok := body.(*h2.Stream); ok {
 			s.Keep(&x.reserved)
 		}
 	}
-	x.appendFields()
 	if !x.send() {
 		rt.counters.requests.Add(-1) // the router will count it
 		return false
@@ -164,6 +163,7 @@ func (x *upstreamRequest) appendFields() {
 	if x.request.Client = x.source.id; trusted {
 		x.request.Client = x.source.originID(x.router, x.forwarded())
 	}
+	x.reserved.account = account{&x.router.budget, x.request.Client}
 }
 
 // send finds the worker that takes the request, and passes its answer on to the
@@ -171,7 +171,7 @@ func (x *upstreamRequest) appendFields() {
 // way of net/http.
 func (x *upstreamRequest) send() bool {
 	err := x.router.routes.Route(x.ctx, x.partition, x.try)
-	if errors.Is(err, errStreams) && !x.sent {
+	if errors.Is(err, errOtherWay) {
 		return false
 	}
 	if err != nil {

@@ -16,6 +16,7 @@ const (
 	HeadTooLarge              // its head or trailers are larger than a worker takes
 	BodyTooSlow               // the client sent its body too slowly
 	BodyBroken                // the client broke its body off
+	BodyTooLarge              // the body is longer than it may be
 	GivenUp                   // the client has given up too many requests that still run
 	TooManyWait               // too many requests wait at the worker
 	RateOfKey                 // the key has had as many requests as its route's rate allows
@@ -65,6 +66,7 @@ var table = [kinds]entry{
 	HeadTooLarge:  {http.StatusRequestHeaderFieldsTooLarge, "head-too-large", "the request's headers are too large", false},
 	BodyTooSlow:   {http.StatusRequestTimeout, "body-too-slow", "the request's body did not arrive in time", false},
 	BodyBroken:    {http.StatusBadRequest, "body-broken", "the request's body did not arrive", false},
+	BodyTooLarge:  {http.StatusRequestEntityTooLarge, "body-too-large", "the request's body is too large", false},
 	GivenUp:       {http.StatusTooManyRequests, "given-up", "too many requests that this client has given up are still worked on", true},
 	TooManyWait:   {http.StatusTooManyRequests, "too-many-wait", "too many requests wait", true},
 	RateOfKey:     {http.StatusTooManyRequests, "rate-of-key", "the key has had as many requests as it may have, try again", true},

@@ -5,6 +5,7 @@
 package spool
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -42,14 +43,19 @@ type Config struct {
 }
 
 // complete returns c with defaults in place of what is 0, and an error about a
-// negative field. dir is where files are.
-func (c Config) complete(dir string) (_ Config, err error) {
+// negative field.
+func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "spool: Config.Memory", &c.Memory, 64<<20)
-	hop.Default(&err, "spool: Config.Files", &c.Files, max(1, min(4<<30, free(dir)/2)))
+	hop.Default(&err, "spool: Config.Files", &c.Files, DefaultFiles(c.Dir))
 	hop.Default(&err, "spool: Config.OpenFiles", &c.OpenFiles, max(1, int64(min(4096, conns.MaxOpenFiles()/8))))
 	hop.Default(&err, "spool: Config.PerSpool", &c.PerSpool, 1<<30)
 	hop.Default(&err, "spool: Config.Head", &c.Head, 64<<10)
 	return c, err
+}
+
+// DefaultFiles returns the default of Config.Files for a Config.Dir.
+func DefaultFiles(dir string) int64 {
+	return max(1, min(4<<30, free(cmp.Or(dir, os.TempDir()))/2))
 }
 
 // How much memory a spool takes: firstMemory, then so many times what it has.
@@ -93,11 +99,8 @@ type Pool struct {
 // NewPool returns a pool, or an error that names the field of Config that is out of
 // range, or why no file can be made in Config.Dir.
 func NewPool(cfg Config) (*Pool, error) {
-	dir := cfg.Dir
-	if dir == "" {
-		dir = os.TempDir()
-	}
-	cfg, err := cfg.complete(dir)
+	dir := cmp.Or(cfg.Dir, os.TempDir())
+	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
