@@ -88,6 +88,9 @@ func (x *call) keep(ahead []byte) (err error) {
 		return err
 	}
 	x.request.Body, x.request.Open, x.request.ContentLength = nil, x.whole.open, x.whole.Len()
+	if x.request.Trailer != nil {
+		x.request.ContentLength = -1 // in HTTP/1.1 no body of known length has trailers
+	}
 	return nil
 }
 

@@ -115,10 +115,15 @@ func (w *clientWriter) forward(r *http.Request, key string, partition int, body 
 // attach gives the request its body.
 func (x *upstreamRequest) attach(body *incoming) {
 	to := &x.request
-	if kept := body.kept; kept.Spool != nil {
-		if to.ContentLength = kept.Len(); to.ContentLength > 0 || len(body.in.Trailer) > 0 {
-			to.Open = kept.open
-		}
+	switch kept := body.kept; {
+	case kept.Spool == nil:
+	case len(body.in.Trailer) > 0:
+		to.Open, to.ContentLength = kept.open, -1 // in HTTP/1.1 no body of known length has trailers
+		return
+	case kept.Len() > 0:
+		to.Open, to.ContentLength = kept.open, kept.Len()
+		return
+	default:
 		return
 	}
 	x.pace, x.body.reader = body.paced, body.paced

@@ -39,6 +39,7 @@ func mutations() []mutation {
 		nodeMutations(),
 		routesMutations(),
 		authorityMutations(),
+		uploadMutations(),
 	} {
 		all = append(all, list...)
 	}

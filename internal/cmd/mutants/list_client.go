@@ -56,7 +56,7 @@ func clientMutations() []mutation {
 		{
 			rule: "a client closes the body of a request that fails",
 			file: call,
-			old:  "	x.end()\n	x.upload.Close()\n",
+			old:  "	x.end()\n	x.endBody()\n",
 			new:  "	x.end()\n",
 			test: run("TestClientMisuse"),
 		},

@@ -13,8 +13,8 @@ func frontMutations() []mutation {
 		{
 			rule: "one client has a share of the memory for bodies",
 			file: "gateway/router/budget.go",
-			old:  `b.used+n > b.limit || b.clients[client]+n > b.share`,
-			new:  `b.used+n > b.limit`,
+			old:  `b.clients[c]+n > max(bound/b.parts, 1) || `,
+			new:  ``,
 			test: "./gateway/router -run '^TestOneClientHasAShareOfTheBudget$'",
 		},
 		{

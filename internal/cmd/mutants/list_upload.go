@@ -1,0 +1,133 @@
+package main
+
+// uploadMutations are rules of bodies on their way to a worker.
+func uploadMutations() []mutation {
+	const (
+		spooled  = "./gateway/internal/spool -run "
+		uploads  = "./gateway/router -timeout 60s -run "
+		body     = "gateway/router/body.go"
+		spool    = "gateway/internal/spool/spool.go"
+		repeated = "./internal/wire/link -run ^TestOpenedBody"
+	)
+	return []mutation{
+		{
+			rule: "a body is read before anybody is asked for the key",
+			file: body,
+			old:  "	case b.stream, n >= 0 && n <= hop.MaxRepeatedBody && len(b.in.Trailer) == 0 && !upgrade:",
+			new:  "	case true:",
+			test: uploads + "'^TestTrapASlowUploadHoldsNoKey$/^server$/^link'",
+		},
+		{
+			rule: "only bodies of gRPC over HTTP/2 stream",
+			file: body,
+			old:  `return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")`,
+			new:  `return strings.HasPrefix(kind, "application/grpc")`,
+			test: uploads + "'^TestARefusalAfterTheBodyHasBegun$/^server$'",
+		},
+		{
+			rule: "a body of gRPC streams",
+			file: body,
+			old:  `return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")`,
+			new:  `return kind == "" && false`,
+			test: uploads + "'^TestBodiesStream$/^server$'",
+		},
+		{
+			rule: "a length that is too large is answered at once",
+			file: body,
+			old:  "	case n > b.router.cfg.MaxBody:\n		return errBodyTooLarge\n",
+			new:  "",
+			test: uploads + "'^TestTooLargeLengthIsAnsweredAtOnce$/^server'",
+		},
+		{
+			rule: "a small body that is too large does not go the fast way",
+			file: "gateway/router/upstream.go",
+			old:  "r.ContentLength > rt.smallBody",
+			new:  "r.ContentLength > 64<<10",
+			test: uploads + "'^TestBodiesThatAreNotTaken$/^front$/^small,_too_long'",
+		},
+		{
+			rule: "who is refused with a body to come is not waited for",
+			file: "gateway/router/net_http.go",
+			old:  "	_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it\n",
+			new:  "",
+			test: uploads + "'^TestTooLargeLengthIsAnsweredAtOnce$/^server'",
+		},
+		{
+			rule: "a body that was kept is gone with its request",
+			file: body,
+			old:  "	if b.kept.Spool != nil {",
+			new:  "	if false {",
+			test: uploads + "'^TestLargeUploads$/^server$'",
+		},
+		{
+			rule: "half a body is not sent for the whole",
+			file: body,
+			old:  "	switch failed := body.failed.Load(); {\n	case failed != nil:",
+			new:  "	switch failed := body.failed.Load(); {\n	case failed != nil && err == nil:",
+			test: uploads + "'^TestABodyThatStopsHalfway$/^server$/^large'",
+		},
+		{
+			rule: "a client may use a quarter of the files",
+			file: "gateway/router/budget.go",
+			old:  "max(bound/b.parts, 1)",
+			new:  "bound",
+			test: uploads + "'^TestBodiesThatAreNotTaken$/^server$/^more_than_a_quarter'",
+		},
+		{
+			rule: "each attempt reads a body from its start",
+			file: "internal/wire/link/request.go",
+			old:  "	if r.Open != nil {\n		r.startCopy(st)\n		return\n	}\n",
+			new:  "	if r.Open != nil {\n		r.Body, _ = r.Open()\n		r.Open = nil\n	}\n",
+			test: repeated,
+		},
+		{
+			rule: "a body that is too short is not sent for the whole",
+			file: "internal/wire/link/repeat.go",
+			old:  "total > r.ContentLength || err == io.EOF && total < r.ContentLength",
+			new:  "total > r.ContentLength",
+			test: repeated,
+		},
+		{
+			rule: "a call keeps a body that nothing can open again",
+			file: "gateway/router/client_upload.go",
+			old:  "	case x.in.GetBody != nil:",
+			new:  "	case true:",
+			test: uploads + "'^TestClientUpload'",
+		},
+		{
+			rule: "a spool's file stays for those who read it",
+			file: spool,
+			old:  "	if !s.closed || s.users > 0 {",
+			new:  "	if !s.closed {",
+			test: spooled + "^TestClosedWhileRead$",
+		},
+		{
+			rule: "a spool that is closed gives back what it took",
+			file: spool,
+			old:  "	for r := range resources {\n		s.giveLocked(r, s.taken[r])\n	}\n",
+			new:  "",
+			test: spooled + "^TestBounds$",
+		},
+		{
+			rule: "a spool has a bound of its own",
+			file: spool,
+			old:  "	if tooLong {",
+			new:  "	if false {",
+			test: spooled + "^TestBounds$",
+		},
+		{
+			rule: "memory of a spool is charged by what has come",
+			file: spool,
+			old:  "max(firstMemory, growth*have, have+n)",
+			new:  "max(64<<10, growth*have, have+n)",
+			test: spooled + "^TestSlowReaderTakesLittle$",
+		},
+		{
+			rule: "a temporary file has no name",
+			file: "gateway/internal/spool/files_unix.go",
+			old:  "	err := os.Remove(f.Name())",
+			new:  "	err := error(nil)",
+			test: spooled + "^TestFilesHaveNoName$",
+		},
+	}
+}
