@@ -105,6 +105,16 @@ func (c *conn) finish(out, in []byte) (int, error) {
 	return 0, errors.Join(failed, err)
 }
 
+// readOn reads more of an answer. It acknowledges first what has come: a server that
+// writes head and body one after the other, and does not turn off Nagle's algorithm,
+// sends the body no sooner, and the kernel would wait for up to 40 ms.
+func (c *conn) readOn(b []byte) (int, error) {
+	if c.raw != nil {
+		_ = c.raw.Control(sock.Acknowledge) // if it fails, so does Read
+	}
+	return c.nc.Read(b)
+}
+
 // stale reports whether a connection that has lain in the pool has ended, or
 // something came on it unasked.
 func (c *conn) stale() bool {

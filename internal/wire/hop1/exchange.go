@@ -186,7 +186,7 @@ func (x *Exchange) readHead() error {
 			return x.fail(errTooLarge)
 		}
 		x.makeRoom()
-		n, err := x.conn.nc.Read(x.buf[x.w:])
+		n, err := x.conn.readOn(x.buf[x.w:])
 		if n == 0 && err != nil {
 			return x.fail(fmt.Errorf("hop1: no answer: %w", err))
 		}
@@ -350,7 +350,7 @@ func (x *Exchange) Read(p []byte) (int, error) {
 // read reads more of the body.
 func (x *Exchange) read() {
 	x.r, x.w = 0, 0
-	n, err := x.conn.nc.Read(x.buf)
+	n, err := x.conn.readOn(x.buf)
 	x.w = n
 	switch {
 	case n > 0:

@@ -221,7 +221,7 @@ func (t *tripReader) Read(p []byte) (int, error) {
 	if over {
 		return 0, net.ErrClosed
 	}
-	return t.conn.nc.Read(p)
+	return t.conn.readOn(p)
 }
 
 // interrupt makes everything that uses the connection fail.

@@ -64,6 +64,10 @@ func Look(fd uintptr) State {
 	}
 }
 
+// Acknowledge has the kernel acknowledge at once what has come on a TCP socket. On
+// systems other than Linux it does nothing.
+func Acknowledge(fd uintptr) { acknowledge(fd) }
+
 // HungUp reports whether the other side of a socket has closed it, or ended its
 // sending, or it has failed. On Linux it also does when something that was sent
 // before has not been read.

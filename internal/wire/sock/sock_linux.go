@@ -22,6 +22,14 @@ func peek(fd uintptr) (int, error) {
 	return int(n), fault(errno)
 }
 
+// tcpQuickAck is TCP_QUICKACK, see tcp(7).
+const tcpQuickAck = 12
+
+func acknowledge(fd uintptr) {
+	on := int32(1)
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_SETSOCKOPT, fd, syscall.IPPROTO_TCP, tcpQuickAck, uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
+}
+
 // siocOutqNsd asks a TCP socket how many bytes it has taken and not sent yet.
 const siocOutqNsd = 0x894b
 

@@ -12,4 +12,5 @@ func read(uintptr, []byte) (int, error)  { return 0, errors.ErrUnsupported }
 func write(uintptr, []byte) (int, error) { return 0, errors.ErrUnsupported }
 func peek(uintptr) (int, error)          { return 0, errors.ErrUnsupported }
 func hungUp(uintptr) bool                { return false }
+func acknowledge(uintptr)                {}
 func unsent(uintptr) (int, error)        { return 0, errors.ErrUnsupported }

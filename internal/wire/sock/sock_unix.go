@@ -22,4 +22,6 @@ func peek(fd uintptr) (int, error) {
 // hungUp does not see an end behind what has not been read.
 func hungUp(fd uintptr) bool { return Look(fd) == Ended }
 
+func acknowledge(uintptr) {}
+
 func unsent(uintptr) (int, error) { return 0, errors.ErrUnsupported }
