@@ -57,3 +57,19 @@ func (s *Server) makeRoomOf(client netip.Addr) bool {
 	}
 	return conns.EndLongestIdle(own, now) > 0
 }
+
+// clientOf returns whom the connections from that address are counted for: an IPv4
+// address, or the /64 network of an IPv6 one.
+func clientOf(remote string) netip.Addr {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	client := at.Addr().Unmap()
+	if client.Is6() {
+		if network, err := client.Prefix(64); err == nil {
+			client = network.Addr()
+		}
+	}
+	return client
+}
