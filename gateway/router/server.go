@@ -275,6 +275,10 @@ func (s *Server) handOver(conn net.Conn, read []byte) {
 // one is taken.
 const maxH2Streams = 250
 
+// pingAfter is how long a client that speaks HTTP/2 and has requests under way may
+// be silent before it is asked whether it is there, and how long it has to say so.
+const pingAfter = 15 * time.Second
+
 // newH2Server returns what the connections of a server have in common.
 func newH2Server(s *Server) *h2.Server {
 	return &h2.Server{
@@ -282,6 +286,7 @@ func newH2Server(s *Server) *h2.Server {
 		MaxHeaderBytes: hop.MaxHeaderBytes,
 		HeadTicks:      int(headTicks),
 		IdleTicks:      int(idleTicks),
+		PingTicks:      int(ticks(pingAfter)),
 		ClientTicks:    int(ticks(s.router.cfg.ClientTimeout)),
 		ClientBytes:    s.router.cfg.bodyBytes(),
 	}

@@ -54,6 +54,20 @@ func publicMutations() []mutation {
 			test: "./gateway/router -run ^TestConnectionsOfAClientAreBounded$",
 		},
 		{
+			rule: "a client of HTTP/2 that has gone is given up",
+			file: "internal/wire/h2/conn.go",
+			old:  "return now-c.pinged >= patience",
+			new:  "return false",
+			test: "./internal/wire/h2 -timeout 20s -run ^TestSilentClientsArePinged$",
+		},
+		{
+			rule: "a client of HTTP/2 that takes its answer is not asked for a sign",
+			file: "internal/wire/h2/conn.go",
+			old:  "now-max(heard, c.out.wrote) >= patience",
+			new:  "now-heard >= patience",
+			test: "./internal/wire/h2 -timeout 20s -run ^TestSilentClientsArePinged$",
+		},
+		{
 			rule: "a client that takes text as much as JSON gets neither against its wish",
 			file: "gateway/internal/problem/problem.go",
 			old:  "return json > 0 && json >= text",

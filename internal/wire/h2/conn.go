@@ -19,9 +19,10 @@ type Conn struct {
 	handler func(*Stream)
 	sock    *sock.Stream // nil if nc is not a socket
 
-	tick atomic.Int64 // calls of Check
-	late atomic.Int64 // tick at which what the reader waits for has taken too long; 0 for never
-	over atomic.Bool  // what comes is not looked at any more
+	tick  atomic.Int64 // calls of Check
+	late  atomic.Int64 // tick at which what the reader waits for has taken too long; 0 for never
+	heard atomic.Int64 // tick at which something was last read
+	over  atomic.Bool  // what comes is not looked at any more
 
 	input   // of the goroutine that reads
 	decoder *hpack.Decoder
@@ -45,6 +46,7 @@ type Conn struct {
 	out    output
 
 	idleSince int64     // tick at which the last stream ended
+	pinged    int64     // tick at which the client was asked for a sign; 0 once it has given one
 	ackBy     int64     // tick by which the client's SETTINGS ACK is due; 0 when it has come
 	leaving   leaving   // how far shutting down has come
 	leaveAt   int64     // tick of its next step
@@ -232,7 +234,7 @@ func (c *Conn) Check(leave bool) {
 	c.allowance = min(c.allowance+allowanceTick, allowanceMax)
 	c.checkStreams(now)
 	switch idle := c.quietLocked(); {
-	case c.stuckLocked(now), c.leaving == lingering && now >= c.leaveAt:
+	case c.stuckLocked(now), !idle && c.deadLocked(now), c.leaving == lingering && now >= c.leaveAt:
 		c.kill()
 	case c.leaving == lingering:
 	case c.ackBy != 0 && now >= c.ackBy:
@@ -246,6 +248,25 @@ func (c *Conn) Check(leave bool) {
 		c.goAwayLocked(NoError, "")
 		c.leaving = refusing
 	}
+}
+
+// deadLocked reports whether a client with requests under way gives no sign any
+// more: its machine may have gone without a word. One to which nothing was sent for
+// so long either is asked for a sign, since what was sent before could take a slow
+// one long to read.
+func (c *Conn) deadLocked(now int64) bool {
+	patience, heard := int64(c.srv.PingTicks), c.heard.Load()
+	switch {
+	case patience == 0 || c.leaving == lingering:
+	case c.pinged != 0 && heard >= c.pinged:
+		c.pinged = 0
+	case c.pinged != 0:
+		return now-c.pinged >= patience
+	case now-max(heard, c.out.wrote) >= patience:
+		c.pinged = now
+		c.controlLocked(append(appendFrame(nil, frame{length: 8, kind: framePing}), "keyway  "...))
+	}
+	return false
 }
 
 // checkStreams gives streams up that wait for the client for too long.

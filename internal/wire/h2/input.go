@@ -62,6 +62,7 @@ func (p *input) lend() {
 // fill reads more.
 func (c *Conn) fill() error {
 	c.await()
+	defer func() { c.heard.Store(c.tick.Load()) }()
 	if c.sock == nil {
 		return c.fillPlainly()
 	}

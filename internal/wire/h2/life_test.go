@@ -94,6 +94,70 @@ func TestTimeouts(t *testing.T) {
 	})
 }
 
+// A client that has requests under way is asked for a sign when it has given none,
+// and has got nothing, for a while.
+func TestSilentClientsArePinged(t *testing.T) {
+	server := &Server{MaxStreams: 8, MaxHeaderBytes: 4 << 10, HeadTicks: 10, IdleTicks: 1000, PingTicks: 5}
+	begin := func(t *testing.T) (c *client, s *Stream, end func()) {
+		streams, release := make(chan *Stream), make(chan struct{})
+		c = connect(t, server, func(s *Stream) {
+			streams <- s
+			<-release
+		})
+		c.send([]byte(preface), settingsFrame(), raw(frameSettings, flagAck, 0, ""), open(1, true, get()))
+		c.expect("SETTINGS ack=false", "SETTINGS ack=true")
+		s = <-streams
+		c.settle()
+		return c, s, func() { close(release) }
+	}
+	const ping = `PING "keyway  " ack=false`
+	t.Run("it is there", func(t *testing.T) {
+		c, s, end := begin(t)
+		defer end()
+		for range 3 {
+			c.check(server.PingTicks, false)
+			c.expect(ping)
+			c.send(raw(framePing, flagAck, 0, "keyway  "))
+			c.settle()
+			c.check(server.PingTicks-1, false)
+		}
+		s.Answer(204, nil, nil, true)
+		c.expect("HEADERS 1 :status=204 end")
+	})
+	t.Run("it has gone", func(t *testing.T) {
+		c, s, end := begin(t)
+		c.check(server.PingTicks, false)
+		c.expect(ping)
+		c.check(server.PingTicks-1, false)
+		if err := s.Context().Err(); err != nil {
+			t.Fatalf("too early: %v", err)
+		}
+		c.check(1, false)
+		c.expect("closed")
+		<-s.Context().Done()
+		end()
+	})
+	t.Run("it takes the answer", func(t *testing.T) {
+		c, s, end := begin(t)
+		defer end()
+		s.Answer(200, nil, nil, false)
+		c.expect("HEADERS 1 :status=200")
+		for range 3 {
+			c.check(server.PingTicks-1, false)
+			s.Write([]byte("more"), false)
+			c.expect(`DATA 1 "more"`)
+		}
+	})
+	t.Run("it has no request", func(t *testing.T) {
+		c := connect(t, server, echo)
+		c.send([]byte(preface), settingsFrame(), raw(frameSettings, flagAck, 0, ""))
+		c.expect("SETTINGS ack=false", "SETTINGS ack=true")
+		c.settle()
+		c.check(10*server.PingTicks, false)
+		c.settle() // would see a PING
+	})
+}
+
 func (c *client) locked(ok func() bool) bool {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()

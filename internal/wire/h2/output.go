@@ -27,6 +27,7 @@ type output struct {
 	pooled  *[]byte // that buf came from
 	writing bool    // a goroutine writes
 	since   int64   // tick at which its write last made progress, plus 1; 0 while there is none
+	wrote   int64   // tick at which the client last took something
 	shut    bool    // the end has been sent
 	blocked int     // streams that wait for room, or for credit
 	woken   int     // how many ever were, of those
@@ -123,7 +124,8 @@ func (c *Conn) write(b []byte) (err error) {
 		}
 		b = b[n:]
 		c.mu.Lock()
-		c.out.since = c.tick.Load() + 1
+		c.out.wrote = c.tick.Load()
+		c.out.since = c.out.wrote + 1
 		if len(b) == 0 {
 			c.out.since = 0
 		}

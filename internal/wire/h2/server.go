@@ -24,6 +24,7 @@ type Server struct {
 	// Times, in calls of Conn.Check.
 	HeadTicks   int // for the head of a request, and for what a client has to say first
 	IdleTicks   int // without a request, until the connection is closed
+	PingTicks   int // without a sign of a client that has requests under way, until it is asked for one; and for that. 0 for no bound
 	ClientTicks int // for each wait for a client, to send more and to take more; 0 for no bound
 
 	ClientBytes int64 // of a body that have to come within ClientTicks of waiting for them; 0 for one byte
