@@ -1,7 +1,7 @@
 // Package localmutex is a keyed mutex for one process: callers that name the
 // same key run one at a time, callers that name different keys do not meet.
 //
-// It is fair (first come, first served per key), obeys contexts, allocates
+// It is fair (first come, first served per key, or clients in turn), obeys contexts, allocates
 // nothing in steady state, bounds its queues, and forgets a key as soon as
 // nobody holds it or waits for it.
 //

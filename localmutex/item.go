@@ -88,7 +88,7 @@ func (t *Table) Take(key string, token int64, accept func(*Item) (take, more boo
 		var take bool
 		if take, more = accept(w.item); take {
 			e.remove(w)
-			t.Queue.leave()
+			t.Queue.leave(w.client)
 			w.state.Store(joined)
 		}
 		w = next

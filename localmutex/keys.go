@@ -59,7 +59,7 @@ func (k *keys) need(key string) *entry {
 
 // drop removes an idle entry.
 func (k *keys) drop(e *entry) {
-	e.slowToken, e.slowWait = 0, false
+	e.slowToken, e.slowWait, e.turn = 0, false, 0
 	if e == &k.slot {
 		k.used = false
 		e.key = ""

@@ -26,6 +26,19 @@ type Queue struct {
 	MaxWait time.Duration
 
 	waiting atomic.Int64
+	shares  [clientShares]atomic.Int64 // of it, by Wait.Client
+}
+
+// clientShares is how many groups of clients [Queue] counts: those that fall into
+// one share what a client may have.
+const clientShares = 256
+
+// share counts what the client waits for; nil for who is none.
+func (q *Queue) share(client uint64) *atomic.Int64 {
+	if client == 0 {
+		return nil
+	}
+	return &q.shares[client%clientShares]
 }
 
 // Waiting returns how many callers wait now.
@@ -36,10 +49,16 @@ func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 type Wait struct {
 	PerKey  int           // the caller waits only if fewer do for its key; 0 means Queue.PerKey
 	MaxWait time.Duration // 0 means Queue.MaxWait
+
+	// Client tells those apart for whom callers wait. Clients take turns at a key,
+	// and each gets its own callers' in their order. Those of one client may be half
+	// of Queue.Total. 0 is a caller of the program itself, which waits in no turn but
+	// the present one.
+	Client uint64
 }
 
 // join counts one more waiter for a key that has perKey of them. It returns
-// ErrQueueFull if that is too many.
+// ErrQueueFull if that is too many, for the key, in all, or for the waiter's client.
 func (q *Queue) join(perKey int, how Wait) error {
 	if min(q.PerKey, q.Total, how.PerKey) < 0 || min(q.MaxWait, how.MaxWait) < 0 {
 		return fmt.Errorf("localmutex: Queue has PerKey %d, Total %d and MaxWait %v, and Wait has PerKey %d and MaxWait %v, want 0 or more", q.PerKey, q.Total, q.MaxWait, how.PerKey, how.MaxWait)
@@ -47,9 +66,17 @@ func (q *Queue) join(perKey int, how Wait) error {
 	if perKey >= cmp.Or(how.PerKey, q.PerKey, DefaultPerKey) {
 		return ErrQueueFull
 	}
+	total, share := int64(cmp.Or(q.Total, DefaultTotal)), q.share(how.Client)
+	if share != nil && share.Add(1) > (total+1)/2 {
+		share.Add(-1)
+		return ErrQueueFull
+	}
 	for {
 		n := q.waiting.Load()
-		if n >= int64(cmp.Or(q.Total, DefaultTotal)) {
+		if n >= total {
+			if share != nil {
+				share.Add(-1)
+			}
 			return ErrQueueFull
 		}
 		if q.waiting.CompareAndSwap(n, n+1) {
@@ -58,19 +85,26 @@ func (q *Queue) join(perKey int, how Wait) error {
 	}
 }
 
-func (q *Queue) leave() { q.waiting.Add(-1) }
+// leave counts a waiter of that client less.
+func (q *Queue) leave(client uint64) {
+	q.waiting.Add(-1)
+	if share := q.share(client); share != nil {
+		share.Add(-1)
+	}
+}
 
 // The states of a waiter. It starts as waiting; whoever holds the table's lock
-// moves it to granted, refused or joined, and from granted to refused. Without
+// moves it to granted, refused, displaced or joined, and from granted to refused. Without
 // the lock only the waiting caller itself moves it from granted to taken, and
 // only who took its item along from joined to finished.
 const (
-	waiting  int32 = iota // in the queue of its key
-	granted               // holds the key, but has not noticed yet
-	taken                 // holds the key; Lock returns its token
-	refused               // the table was closed
-	joined                // the key's holder has taken its item along
-	finished              // the holder is done with the item
+	waiting   int32 = iota // in the queue of its key
+	granted                // holds the key, but has not noticed yet
+	taken                  // holds the key; Lock returns its token
+	refused                // the table was closed
+	displaced              // by a waiter of a client that has fewer
+	joined                 // the key's holder has taken its item along
+	finished               // the holder is done with the item
 )
 
 // waiter is one caller that waits for a key. The table keeps a few for reuse,
@@ -83,6 +117,8 @@ type waiter struct {
 	item       *Item         // that the waiter belongs to; nil for a Lock
 	state      atomic.Int32  // one of the states above
 	arrival    int64         // its place among all that ever waited in the table
+	client     uint64        // Wait.Client
+	turn       int64         // the turn of its entry in which it is
 	timer      *time.Timer   // of the waiting caller alone; nil if it never had a limit
 	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal, or its item is finished
 }
@@ -122,15 +158,16 @@ func wake(w *waiter) {
 // entry is a key that is held, blocked or waited for.
 type entry struct {
 	key         string
-	token       int64   // of the execution that holds the key; 0: nobody does
-	holder      *waiter // whose grant that is, if the execution had to wait
-	first, last *waiter
+	token       int64      // of the execution that holds the key; 0: nobody does
+	holder      *waiter    // whose grant that is, if the execution had to wait
+	first, last *waiter    // in the order of their turns, and in one turn in that of arrival
+	turn        int64      // of the waiter that was granted last
 	gathering   *gathering // by the execution that holds the key; nil if it waits for nothing
 	waiters     int32
 	blocked     bool  // held by an execution elsewhere
 	slowWait    bool  // Slow has returned that it is waited for
-	slowToken   int64 // of the last execution that Slow has returned
 	listed      bool  // Close has listed the execution that holds the key
+	slowToken   int64 // of the last execution that Slow has returned
 }
 
 // idle reports whether the entry has no reason to exist.
@@ -141,14 +178,37 @@ func (e *entry) claimed() bool {
 	return e.token != 0 && (e.holder == nil || e.holder.state.Load() == taken)
 }
 
-func (e *entry) push(w *waiter) {
-	w.entry, w.prev, w.next = e, e.last, nil
-	if e.last == nil {
+// place returns the turn of a newcomer of that client, and the waiter behind which
+// its place is, nil for none. The last waiter of a client is the one with the most
+// turns to wait: so the last of all is of the client that has the most waiters, but
+// for one.
+func (e *entry) place(client uint64) (turn int64, before *waiter) {
+	turn = e.turn
+	for w := e.last; w != nil && client != 0; w = w.prev {
+		if w.client == client {
+			turn = w.turn + 1
+			break
+		}
+	}
+	for before = e.last; before != nil && before.turn > turn; {
+		before = before.prev
+	}
+	return turn, before
+}
+
+// push puts w behind another waiter, or before all.
+func (e *entry) push(w, before *waiter) {
+	w.entry, w.prev, w.next = e, before, e.first
+	if before == nil {
 		e.first = w
 	} else {
-		e.last.next = w
+		w.next, before.next = before.next, w
 	}
-	e.last = w
+	if w.next == nil {
+		e.last = w
+	} else {
+		w.next.prev = w
+	}
 	e.waiters++
 }
 

@@ -66,8 +66,8 @@ type Table struct {
 //
 // If ctx is done, Lock returns ctx.Err() and holds nothing, even if the key is
 // free or has just been granted. It returns [ErrClosed] if the table is closed
-// before the key was granted and noticed, [ErrQueueFull] at once if too many
-// callers wait, and [ErrWaited] after the Queue's MaxWait. While the table has no token left, callers wait for
+// before the key was granted and noticed, [ErrQueueFull] if too many
+// callers wait, at once or when its place goes to another client's ([Wait]), and [ErrWaited] after the Queue's MaxWait. While the table has no token left, callers wait for
 // [Table.Advance].
 func (t *Table) Lock(ctx context.Context, key string) (token int64, err error) {
 	return t.lock(ctx, key, nil, Wait{})
@@ -244,16 +244,24 @@ func (t *Table) enter(key string, item *Item, how Wait) (token int64, w *waiter,
 	return token, w, err
 }
 
-// enqueueLocked queues a waiter for key, whose entry is e if it has one.
+// enqueueLocked queues a waiter for key, whose entry is e if it has one. If as many
+// wait as may, it takes the place of the last one, if that has more turns to wait.
 func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*waiter, error) {
 	if t.Queue == nil {
 		t.Queue = new(Queue)
 	}
-	queued := 0
+	queued, turn := 0, int64(0)
+	var before *waiter
 	if e != nil {
 		queued = int(e.waiters)
+		turn, before = e.place(how.Client)
 	}
-	if err := t.Queue.join(queued, how); err != nil {
+	err := t.Queue.join(queued, how)
+	if err != nil && queued > 0 && e.last.turn > turn && t.Queue.join(0, how) == nil {
+		t.displaceLocked(e)
+		err = nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if e == nil {
@@ -267,11 +275,21 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 	}
 	t.arrivals++
 	w.arrival = t.arrivals
-	e.push(w)
+	w.client, w.turn = how.Client, turn
+	e.push(w, before)
 	if g := e.gathering; g != nil && (item == nil || e.waiters >= g.want) {
 		e.gathered()
 	}
 	return w, nil
+}
+
+// displaceLocked sends the last waiter of e away.
+func (t *Table) displaceLocked(e *entry) {
+	w := e.last
+	e.remove(w)
+	t.Queue.leave(w.client)
+	w.state.Store(displaced)
+	wake(w)
 }
 
 // settle ends the wait of w, which has been woken or whose context is done
@@ -287,6 +305,8 @@ func (t *Table) settle(w *waiter, done error) (token int64, err error) {
 		return token, nil
 	case w.state.Load() == finished:
 		return 0, nil
+	case w.state.Load() == displaced:
+		return 0, ErrQueueFull
 	}
 	return 0, ErrClosed
 }
@@ -308,7 +328,7 @@ func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
 	switch w.state.Load() {
 	case waiting:
 		e.remove(w)
-		t.Queue.leave()
+		t.Queue.leave(w.client)
 		t.recycleLocked(w)
 		return t.passLocked(e), true
 	case granted:
@@ -351,7 +371,7 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 	for e := range t.keys.all {
 		for w := e.first; w != nil; w = e.first {
 			e.remove(w)
-			t.Queue.leave()
+			t.Queue.leave(w.client)
 			w.state.Store(refused)
 			w.next, bounced = bounced, w
 		}
@@ -401,7 +421,8 @@ func (t *Table) passLocked(e *entry) *waiter {
 	}
 	w := e.first
 	e.remove(w)
-	t.Queue.leave()
+	t.Queue.leave(w.client)
+	e.turn = w.turn
 	w.token = t.grantLocked(e)
 	w.state.Store(granted)
 	e.holder = w

@@ -175,6 +175,7 @@ type asking struct {
 	item  *localmutex.Item // what the holder of the key may take along, or nil
 
 	policy *policy.Policy // of the caller's route; nil for none
+	client uint64         // for whom it asks, see [localmutex.Wait]; 0 for the program itself
 }
 
 // admit waits for key and returns the execution that holds it. If the holder of

@@ -57,6 +57,7 @@ func (ps *policies) get(encoded []byte) (*policy.Policy, error) {
 // askingOf returns how a request over HTTP asks for its key.
 func (w *Worker) askingOf(r *http.Request) (how asking, err error) {
 	how.epoch, _ = strconv.ParseInt(r.Header.Get(gateway.HeaderEpoch), 10, 64)
+	how.client, _ = strconv.ParseUint(r.Header.Get(hop.HeaderClient), 10, 64)
 	encoded, err := policy.FromText(r.Header.Get(hop.HeaderPolicy))
 	if err == nil {
 		how.policy, err = w.policies.get(encoded)
@@ -66,7 +67,7 @@ func (w *Worker) askingOf(r *http.Request) (how asking, err error) {
 
 // askingOfLink returns how a request over the link asks for its key.
 func (w *Worker) askingOfLink(r *link.ServerRequest) (how asking, err error) {
-	how.epoch, how.share = r.Epoch, r
+	how.epoch, how.share, how.client = r.Epoch, r, r.Client
 	how.policy, err = w.policies.get(r.Policy)
 	return how, w.policyError(err)
 }
@@ -98,10 +99,11 @@ func (w *Worker) maxWait(how asking) time.Duration {
 
 // wait returns how the caller waits in the queue of its key.
 func (how *asking) wait() localmutex.Wait {
-	if how.policy == nil {
-		return localmutex.Wait{}
+	wait := localmutex.Wait{Client: how.client}
+	if how.policy != nil {
+		wait.PerKey, wait.MaxWait = how.policy.QueuePerKey, how.policy.MaxWait
 	}
-	return localmutex.Wait{PerKey: how.policy.QueuePerKey, MaxWait: how.policy.MaxWait}
+	return wait
 }
 
 // limited reports whether the caller's route has a rate.

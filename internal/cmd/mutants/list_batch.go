@@ -19,7 +19,7 @@ func batchMutations() []mutation {
 		{
 			rule: "an item that was taken along no longer counts as waiting",
 			file: "localmutex/item.go",
-			old:  "\t\t\tt.Queue.leave()\n",
+			old:  "\t\t\tt.Queue.leave(w.client)\n",
 			new:  "",
 			test: "./localmutex -run '^TestTakeKeepsOrder$'",
 		},

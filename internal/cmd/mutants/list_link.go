@@ -73,7 +73,7 @@ func linkMutations() []mutation {
 		{
 			rule: "the waiters of all keys together are bounded",
 			file: "localmutex/queue.go",
-			old:  "		if n >= int64(cmp.Or(q.Total, DefaultTotal)) {",
+			old:  "		if n >= total {",
 			new:  "		if n < 0 {",
 			test: table,
 		},
@@ -115,8 +115,8 @@ func linkMutations() []mutation {
 		{
 			rule: "requests over the link wait on the link's share",
 			file: "gateway/worker/policy.go",
-			old:  "	how.epoch, how.share = r.Epoch, r\n",
-			new:  "	how.epoch = r.Epoch\n",
+			old:  "	how.epoch, how.share, how.client = r.Epoch, r, r.Client\n",
+			new:  "	how.epoch, how.client = r.Epoch, r.Client\n",
 			test: "./gateway/router -run ^TestTrapWaitersLeaveRoomForOtherKeys$",
 		},
 		{

@@ -28,15 +28,15 @@ func policyMutations() []mutation {
 		{
 			rule: "a route's wait stands in place of the worker's",
 			file: "gateway/worker/policy.go",
-			old:  ", MaxWait: how.policy.MaxWait}",
-			new:  "}",
+			old:  "wait.PerKey, wait.MaxWait = how.policy.QueuePerKey, how.policy.MaxWait",
+			new:  "wait.PerKey = how.policy.QueuePerKey",
 			test: limits,
 		},
 		{
 			rule: "a route's queue stands in place of the worker's",
 			file: "gateway/worker/policy.go",
-			old:  "PerKey: how.policy.QueuePerKey, ",
-			new:  "",
+			old:  "wait.PerKey, wait.MaxWait = how.policy.QueuePerKey, how.policy.MaxWait",
+			new:  "wait.MaxWait = how.policy.MaxWait",
 			test: limits,
 		},
 		{

@@ -38,6 +38,34 @@ func waitsMutations() []mutation {
 			test: "./ring/handoff -run ^TestOutlook$",
 		},
 		{
+			rule: "clients take turns at a key",
+			file: "localmutex/queue.go",
+			old:  "			turn = w.turn + 1\n",
+			new:  "			turn = w.turn\n",
+			test: "./localmutex -run '^TestClientsTakeTurns$'",
+		},
+		{
+			rule: "turns go on from the present one",
+			file: "localmutex/table.go",
+			old:  "	e.turn = w.turn\n",
+			new:  "",
+			test: "./localmutex -run '^TestTurnsGoOn$'",
+		},
+		{
+			rule: "who floods a key gives way where its queue is full",
+			file: "localmutex/table.go",
+			old:  "e.last.turn > turn && t",
+			new:  "false && t",
+			test: "./localmutex -run '^TestClientsTakeTurns$'",
+		},
+		{
+			rule: "one client's waiters are half of all at most",
+			file: "localmutex/queue.go",
+			old:  "share.Add(1) > (total+1)/2",
+			new:  "share.Add(1) > total+1",
+			test: "./localmutex -run '^TestClientsShare$'",
+		},
+		{
 			rule: "an execution that others run within keeps its key until they have ended",
 			file: "gateway/worker/exec.go",
 			old:  "	if ctx == nil || !ctx.end() {",
@@ -180,8 +208,8 @@ func waitsMutations() []mutation {
 		{
 			rule: "a key that was forgotten is told of again",
 			file: "localmutex/keys.go",
-			old:  "	e.slowToken, e.slowWait = 0, false\n",
-			new:  "",
+			old:  "	e.slowToken, e.slowWait, e.turn = 0, false, 0\n",
+			new:  "	e.turn = 0\n",
 			test: "./localmutex -run ^TestSlow$",
 		},
 		{
