@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/keyway-go/keyway/ring"
 )
@@ -27,6 +28,19 @@ type AdminConfig struct {
 	// keyway.Node.Drain does. It may be called at any time and more than once.
 	// Default: the process cannot be drained by a request.
 	Drain func(context.Context) error
+
+	// Routes returns which routes a router has in force. Default: there is no page
+	// /routes.
+	Routes func() RoutesStatus
+}
+
+// RoutesStatus says which routes a router has in force.
+type RoutesStatus struct {
+	File   string    `json:"file"`            // "" if they are of flags
+	Digest string    `json:"digest"`          // of what the file had in it
+	Loaded time.Time `json:"loaded"`          // when they came into force
+	Names  []string  `json:"routes"`          // in their order
+	Error  string    `json:"error,omitempty"` // why the file, as it is now, is not in force
 }
 
 // NewAdmin returns the handler of a process's admin address:
@@ -36,6 +50,7 @@ type AdminConfig struct {
 //	GET /ring            the members and their shares as JSON
 //	GET /lookup?key=KEY  the key's partition and owner as JSON
 //	POST /drain          200 once AdminConfig.Drain has returned, or 503 with what still runs
+//	GET /routes          which routes a router has in force as JSON
 //
 // It is not for the public: it shows addresses and ends work. Web pages of other
 // sites cannot have a browser send the POST request.
@@ -48,6 +63,9 @@ func NewAdmin(cfg AdminConfig) http.Handler {
 	mux.HandleFunc("GET /lookup", a.lookup)
 	if cfg.Drain != nil {
 		mux.Handle("POST /drain", http.NewCrossOriginProtection().Handler(http.HandlerFunc(a.drain)))
+	}
+	if cfg.Routes != nil {
+		mux.HandleFunc("GET /routes", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) })
 	}
 	return mux
 }

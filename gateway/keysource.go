@@ -230,7 +230,7 @@ func (s *KeySource) extract(r Keyed) (string, error) {
 	case fromPath:
 		return s.keyFromPath(r.KeyPath())
 	case fromHost:
-		return keyFromHost(r.KeyHost()), nil
+		return HostName(r.KeyHost()), nil
 	case fromJSON:
 		return s.keyFromBody(r)
 	case fromGRPC:
@@ -381,7 +381,9 @@ func keyFromClient(addr string) string {
 	return ip.Unmap().WithZone("").String()
 }
 
-func keyFromHost(host string) string {
+// HostName returns the name of a host as a key source has it: in lower case, without
+// its port, brackets, and a dot at its end.
+func HostName(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	} else {

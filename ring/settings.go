@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,8 +35,9 @@ type Settings struct {
 	// 0 means DefaultSessionTTL.
 	TTL time.Duration
 
-	// KeySource names the parts of a request from which routers take the key. "",
-	// which all but routers have, is not compared.
+	// KeySource names the parts of a request from which routers take the key, or
+	// stands for a list of routes, see [RoutesKeySource]. "", which all but routers
+	// have, is not compared.
 	KeySource string
 
 	// Store identifies the store that the process uses. 0 means that it is not
@@ -128,12 +130,38 @@ func (s Settings) Compare(t Settings) (d Difference, found bool) {
 		return differ("load", "%g", s.Ring.Load, t.Ring.Load, sameRing), true
 	case s.TTL != t.TTL:
 		return differ("session TTL", "%v", s.TTL, t.TTL, "give all members of a cluster the same --session-ttl"), true
-	case s.KeySource != "" && t.KeySource != "" && s.KeySource != t.KeySource:
-		return differ("key source", "%q", s.KeySource, t.KeySource, "give all routers of a cluster the same --key"), true
+	case s.KeySource != "" && t.KeySource != "" && s.KeySource != t.KeySource && !oneBeginsWithTheOther(s.KeySource, t.KeySource):
+		return differ("key source", "%q", s.KeySource, t.KeySource, "give all routers of a cluster the same --key or --routes"), true
 	case s.Store != 0 && t.Store != 0 && s.Store != t.Store:
 		return differ("store", "%v", s.Store, t.Store, "give all members of a cluster the same --redis"), true
 	}
 	return Difference{}, false
+}
+
+// A KeySource that stands for a list of routes begins so.
+const routesKeySource = "routes:"
+
+// routesKnown is how many routes a list may have more than another one that is known to be
+// its beginning.
+const routesKnown = 5
+
+// RoutesKeySource returns a KeySource that stands for a list of routes. digests are of
+// all its beginnings: the first of the first route, the last of the whole list. Two
+// lists agree if they are equal, or if one has up to five routes more at its end.
+func RoutesKeySource(digests []string) string {
+	return routesKeySource + strings.Join(digests[max(len(digests)-routesKnown-1, 0):], ",")
+}
+
+// oneBeginsWithTheOther reports whether of two lists of routes one is the beginning of
+// the other, so that no request has a route of each.
+func oneBeginsWithTheOther(a, b string) bool {
+	a, isRoutes := strings.CutPrefix(a, routesKeySource)
+	b, areRoutes := strings.CutPrefix(b, routesKeySource)
+	if !isRoutes || !areRoutes {
+		return false
+	}
+	as, bs := strings.Split(a, ","), strings.Split(b, ",")
+	return slices.Contains(as, bs[len(bs)-1]) || slices.Contains(bs, as[len(as)-1])
 }
 
 // CompareDigest is Compare with settings that have come with the digest that

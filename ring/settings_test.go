@@ -2,6 +2,8 @@ package ring_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +85,35 @@ func TestStoreID(t *testing.T) {
 	for _, s := range []string{"", "12", "x123456789abcdef", "+123456789abcdef", "0123456789abcdef0"} {
 		if id, err := ring.ParseStoreID(s); err == nil {
 			t.Errorf("%q is %v", s, id)
+		}
+	}
+}
+
+// Routers with lists of routes agree if one list is the beginning of the other.
+func TestRoutesAgree(t *testing.T) {
+	var digests []string
+	for i := range 12 {
+		digests = append(digests, fmt.Sprintf("%012x", i))
+	}
+	other := append(slices.Clone(digests[:3]), "x")
+	for _, tt := range []struct {
+		name string
+		a, b string
+		ok   bool
+	}{
+		{"equal", ring.RoutesKeySource(digests), ring.RoutesKeySource(digests), true},
+		{"one more", ring.RoutesKeySource(digests[:1]), ring.RoutesKeySource(digests[:2]), true},
+		{"five more", ring.RoutesKeySource(digests[:7]), ring.RoutesKeySource(digests), true},
+		{"six more", ring.RoutesKeySource(digests[:6]), ring.RoutesKeySource(digests), false},
+		{"both have more", ring.RoutesKeySource(digests[:4]), ring.RoutesKeySource(other), false},
+		{"flags and routes", "header:X-Key", ring.RoutesKeySource(digests), false},
+		{"flags", "header:X-Key", "header:X-Key host", false},
+	} {
+		for _, pair := range [][2]string{{tt.a, tt.b}, {tt.b, tt.a}} {
+			_, differ := ring.Settings{KeySource: pair[0]}.Compare(ring.Settings{KeySource: pair[1]})
+			if differ == tt.ok || len(pair[0]) > 96 {
+				t.Errorf("%s: differ %v: %s and %s", tt.name, differ, pair[0], pair[1])
+			}
 		}
 	}
 }

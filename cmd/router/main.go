@@ -27,6 +27,9 @@ func main() { os.Exit(cli.Main("router", run)) }
 const leaveTimeout = 2 * time.Second
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "check" {
+		return check(args[1:], stdout)
+	}
 	o, err := parseOptions(args, stdout)
 	if err != nil {
 		return err
@@ -72,13 +75,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopStore()
 
 	config := o.config
-	config.Members, config.Keys, config.Upgrades, config.Logger = members, o.Keys, o.Upgrades, logger
+	config.Members, config.Upgrades, config.Logger = members, o.Upgrades, logger
 	config.Hold = max(config.Hold, 1) // 0 would be the default
 	router, err := router.New(config)
 	if err != nil {
 		return err
 	}
 	defer router.Close()
+	stopRoutes := o.followRoutes(router, logger)
+	defer stopRoutes()
 	p := &running{o: o, logger: logger, store: store, members: members, router: router}
 	return p.serve(ctx, stdout, listeners, admin)
 }
@@ -140,6 +145,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners []net.L
 	}
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
+		Routes: func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
 	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/internal/cli"
 )
 
@@ -20,6 +21,8 @@ type options struct {
 	tlsCert, tlsKey string
 	trustedSpecs    []string
 	proxySpecs      []string
+	routesFile      routesFile // of --routes
+	withoutKey      string
 	config          router.Config
 }
 
@@ -30,6 +33,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Addresses(&o.listen, "listen", []string{"127.0.0.1:8080"}, "`addresses` that take requests, HTTP/1.1 and HTTP/2: host:port, where port 0 takes a free one, or unix:///path; several are separated by commas, or the flag is repeated")
 	o.Define(f, meeting, nil)
 	f.Group("Requests")
+	f.String(&o.routesFile.name, "routes", "", "`file` in YAML that says which requests are taken, where they have their keys, and how each kind is treated (docs/routes.md), in place of --key; it is read again when it changes, and on SIGHUP. router check FILE looks for mistakes")
+	f.String(&o.withoutKey, "without-key", "reject", "`what` becomes of a request that has no key: reject (400), any (it runs at any worker with no key held), or http://host:port, a server that gets it")
 	f.List(&o.trustedSpecs, "trusted-proxies", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of proxies before the router: what they say in Forwarded, X-Forwarded-... and X-Real-IP is passed on; what others say there is replaced")
 	f.List(&o.proxySpecs, "proxy-protocol", ", ", nil, "`networks` such as 10.0.0.0/8 or addresses, separated by commas, of peers that begin each connection with a header of the PROXY protocol, version 1 or 2: the client's address is the one there")
 	f.Duration(&o.config.Hold, "hold", defaults.Hold, 0, "`time` that a request waits while its key has no reachable owner, before it fails with 503; 0: it fails at once")
@@ -43,11 +48,35 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.config.MinBodyRate, "min-body-rate", defaults.MinBodyRate, 1, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408")
 	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
 	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")
-	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring and /lookup; not for the public")
+	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring, /lookup and /routes; not for the public")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
 	}
+	if err := o.readRoutes(f); err != nil {
+		return nil, err
+	}
 	return o, o.check()
+}
+
+// readRoutes reads the file of --routes, or makes one route of --key and --without-key.
+func (o *options) readRoutes(f *cli.Flags) error {
+	without, err := routes.ParseWithoutKey(o.withoutKey)
+	switch {
+	case err != nil:
+		return cli.Usagef("--without-key: %v", err)
+	case o.routesFile.name == "":
+		o.config.Routes = routes.ForKeys(o.Keys, without)
+	case f.Stated("key"):
+		return cli.Usagef("--key and --routes exclude each other: the file says where keys stand")
+	case o.withoutKey != "reject":
+		return cli.Usagef("--without-key and --routes exclude each other: the file says what becomes of requests without a key")
+	default:
+		if o.config.Routes, err = o.routesFile.load(); err != nil {
+			return cli.Usagef("--routes: %s", oneLine(err))
+		}
+	}
+	o.Gossip.Settings.KeySource = o.config.Routes.KeySource()
+	return nil
 }
 
 func (o *options) check() error {

@@ -49,6 +49,8 @@ func keepWhole(spools *spool.Pool, of account, ahead []byte, body *clientBody) (
 	k := keptWhole{spools.New(of)}
 	_, err := k.ReadFrom(io.MultiReader(bytes.NewReader(ahead), body))
 	switch failed := body.failed.Load(); {
+	case failed != nil && errors.Is(*failed, errBodyTooLarge):
+		return k, errBodyTooLarge
 	case failed != nil:
 		return k, fmt.Errorf("%w: %w", errClientBody, *failed)
 	case errors.Is(err, spool.ErrTooLong):
@@ -65,6 +67,7 @@ type incoming struct {
 	router *Router
 	in     *http.Request
 	source *source
+	limit  int64      // bytes that it may have, of its route
 	paced  *pacedBody // nil if there is no body
 	stream bool       // it goes to a worker as it comes
 	kept   keptWhole  // all of it; nil if it is small or streamed
@@ -87,7 +90,7 @@ func (b *incoming) begin(upgrade bool) error {
 	switch {
 	case b.paced == nil:
 		return nil
-	case n > b.router.cfg.MaxBody:
+	case n > b.limit:
 		return errBodyTooLarge
 	case b.stream, n >= 0 && n <= hop.MaxRepeatedBody && len(b.in.Trailer) == 0 && !upgrade:
 		return nil
@@ -101,8 +104,22 @@ func (b *incoming) keep(ahead []byte) (err error) {
 	rt := b.router
 	forwarded := append(b.in.Header.Values(forwardedFor), addrOf(b.source.addr))
 	of := account{&rt.budget, b.source.originID(rt, strings.Join(forwarded, ","))}
-	b.kept, err = keepWhole(rt.budget.spools, of, ahead, &clientBody{reader: b.paced})
+	b.kept, err = keepWhole(rt.budget.spools, of, ahead, &clientBody{reader: &limitedBody{b.paced, b.limit - int64(len(ahead))}})
 	return err
+}
+
+// limitedBody is a body that may have so many bytes yet.
+type limitedBody struct {
+	io.Reader
+	left int64
+}
+
+func (b *limitedBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n, errBodyTooLarge
+	}
+	return n, err
 }
 
 // end ends the use of what was kept.
@@ -177,9 +194,9 @@ type pacedBody struct {
 	due   atomic.Int64 // when Read will have waited too long, since began; 0 while it does not
 }
 
-func newPacedBody(r *http.Request, control *http.ResponseController, rt *Router) *pacedBody {
+func newPacedBody(r *http.Request, control *http.ResponseController, rt *Router, rules *fields.Rules) *pacedBody {
 	pace, bytes := rt.cfg.ClientTimeout, rt.cfg.bodyBytes()
-	return &pacedBody{in: r, control: control, pace: pace, bytes: bytes, rules: &rt.fields, left: pace, need: bytes, began: time.Now()}
+	return &pacedBody{in: r, control: control, pace: pace, bytes: bytes, rules: rules, left: pace, need: bytes, began: time.Now()}
 }
 
 func (b *pacedBody) Read(buf []byte) (int, error) {

@@ -12,7 +12,7 @@ import (
 
 // relay sends a request that only net/http's form of HTTP/1.1 carries.
 func (x *call) relay() (*http.Response, error) {
-	to := relay{workers: x.workers, partition: x.partition}
+	to := relay{workers: x.workers, destination: destination{partition: x.partition, hold: x.workers.routes.Patience()}}
 	out := x.in.WithContext(x.in.Context())
 	out.Header = x.in.Header.Clone()
 	x.client.fields.Clean(out.Header, true)

@@ -23,13 +23,13 @@ type dispatch struct {
 	ctx     context.Context
 	from    carrying
 
-	partition int
-	request   link.Request
-	body      clientBody
-	sent      bool   // there has been an attempt over the link
-	kept      bool   // the body stands in data
-	data      []byte // for workers that do not take the link; a part of the body if there was no room for more
-	reserved  reservation
+	destination
+	request  link.Request
+	body     clientBody
+	sent     bool   // there has been an attempt over the link
+	kept     bool   // the body stands in data
+	data     []byte // for workers that do not take the link; a part of the body if there was no room for more
+	reserved reservation
 
 	answer answer
 	peer   *peer       // that answers over the link, or may yet

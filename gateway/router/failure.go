@@ -20,6 +20,7 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 	c, uncounted := &rt.counters, new(atomic.Int64)
 	kind, counter, warning, gone := problem.MayHaveRun, &c.broken, "the worker did not answer", false
 	_, isUnreachable := errors.AsType[*routing.UnreachableError](err)
+	rate, isRate := errors.AsType[*rateError](err)
 	switch {
 	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
 		kind, counter, warning = problem.BodyTooSlow, &c.badRequests, ""
@@ -38,6 +39,10 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 		if _, disk := errors.AsType[*fs.PathError](err); disk {
 			warning = "a request's body cannot be written to a temporary file"
 		}
+	case isRate:
+		kind, counter, warning = problem.RouteRate, uncounted, ""
+	case errors.Is(err, errNoUpstream):
+		kind, counter, warning = problem.NoUpstream, &c.unreachable, "the server for requests without a key cannot be reached"
 	case errors.Is(err, errWorkerFull):
 		kind, counter, warning = problem.WorkerFull, uncounted, ""
 	case errors.Is(err, errAbandons):
@@ -52,7 +57,11 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 	if gone {
 		return answer{status: statusClientGone}
 	}
-	return ownAnswer(problem.Of(kind), accept)
+	own := problem.Of(kind)
+	if isRate && kind == problem.RouteRate {
+		own.RetryAfter = rate.retryAfter()
+	}
+	return ownAnswer(own, accept)
 }
 
 // ownAnswer returns the router's own answer to a request with these values of the

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
 )
 
 // netRequest is a request of net/http as key sources see it.
@@ -43,7 +44,7 @@ func (r *netRequest) KeyBody() ([]byte, error) {
 		return nil, gateway.ErrBodyOfKey
 	}
 	var read bytes.Buffer
-	r.pace = newPacedBody(r.Request, r.writer.control, r.writer.router)
+	r.pace = newPacedBody(r.Request, r.writer.control, r.writer.router, new(fields.Rules))
 	body, err := gateway.ReadKeyBody(io.TeeReader(r.pace, &read))
 	if err != nil && !errors.Is(err, gateway.ErrBodyOfKey) {
 		return nil, errors.Join(errClientBody, err)

@@ -46,19 +46,27 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 	return out
 }
 
-// serve answers r, which has the key. A body that is not small is read whole before
-// anybody is asked for the key, unless it is one that streams.
-func (w *clientWriter) serve(r *http.Request, key string) {
-	rt, partition := w.router, w.router.ring.Partition(key)
-	body := &incoming{router: rt, in: r, source: w.source, stream: streams(r)}
+// serve answers r, of which d says what becomes of it. A body that is not small is read
+// whole before anybody is asked for the key, unless it is one that streams.
+func (w *clientWriter) serve(r *http.Request, d *decision) {
+	rt, rules := w.router, &d.route.rules
+	partition := 0
+	if d.key != "" {
+		partition = rt.ring.Partition(d.key)
+	}
+	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: streams(r) || d.route.Stream || d.upstream}
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
-		body.paced = newPacedBody(r, w.control, rt)
+		body.paced = newPacedBody(r, w.control, rt, rules)
+	}
+	if err := d.admit(); err != nil {
+		w.refuse(r, partition, body, err)
+		return
 	}
 	defer body.end()
-	upgrade := rt.fields.Upgrade(r.Header) != ""
-	err := body.begin(upgrade)
-	for err == nil && !upgrade {
-		done, read := w.forward(r, key, partition, body)
+	direct := rules.Upgrade(r.Header) != "" || d.upstream
+	err := body.begin(direct)
+	for err == nil && !direct {
+		done, read := w.forward(r, d, body)
 		if done {
 			return
 		}
@@ -71,29 +79,33 @@ func (w *clientWriter) serve(r *http.Request, key string) {
 		w.refuse(r, partition, body, err)
 		return
 	}
-	x := &proxiedRequest{relay: relay{workers: &rt.workers, partition: partition}, router: rt, in: r.WithContext(r.Context()), key: key, source: w.source}
+	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), source: w.source, decision: d}
+	x.workers, x.partition, x.hold, x.anyWorker = &rt.workers, partition, d.route.hold, d.anyWorker
 	x.in.Header = r.Header.Clone()
-	rt.fields.Clean(x.in.Header, w.source.trusted)
+	rules.Clean(x.in.Header, w.source.trusted)
 	x.serve(w, body)
 }
 
 // refuse answers a request whose body has not been read whole.
 func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, err error) {
 	a := failed(r.Context(), w.router, partition, r.Method, r.Header["Accept"], err, body.paced.late())
-	a.close, a.via = true, w.router.cfg.Via
+	a.close, a.via = body.paced != nil, w.router.cfg.Via
 	a.send(w, w.source, r.Method)
-	_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
+	if body.paced != nil {
+		_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
+	}
 }
 
 // forward sends r to its worker and answers it. It reports false, before anything
 // was answered, if r has to go another way; what has been read of a small body then
 // stands in read.
-func (w *clientWriter) forward(r *http.Request, key string, partition int, body *incoming) (done bool, read []byte) {
+func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (done bool, read []byte) {
 	rt, x := w.router, new(upstreamRequest)
 	x.init(r.Context(), rt, w, w.source)
 	defer x.reset()
-	x.tls, x.partition, x.fields, x.stream = r.TLS != nil, partition, headerFields(r), body.stream
-	x.request.Method, x.request.Target, x.request.Host, x.request.Key = r.Method, r.URL.RequestURI(), r.Host, key
+	x.tls, x.fields, x.stream = r.TLS != nil, headerFields(r), body.stream
+	x.request.Method, x.request.Target, x.request.Host = r.Method, r.URL.RequestURI(), r.Host
+	x.follow(d)
 	x.appendFields()
 	if body.paced != nil {
 		x.attach(body)
@@ -137,7 +149,7 @@ func (x *upstreamRequest) addTrailers(r *http.Request) {
 		return
 	}
 	for name := range r.Trailer {
-		if x.router.fields.IsTrailer(name) {
+		if x.route.rules.IsTrailer(name) {
 			x.request.Fields = link.AppendField(x.request.Fields, "Trailer", name)
 		}
 	}

@@ -99,7 +99,9 @@ func (d *dispatch) appendMessage(b []byte, epoch int64) []byte {
 	for name, value := range r.Fields.All() {
 		b = http1.AppendField(b, name, value)
 	}
-	b = http1.AppendField(b, gateway.HeaderKey, url.PathEscape(r.Key))
+	if r.Key != "" {
+		b = http1.AppendField(b, gateway.HeaderKey, url.PathEscape(r.Key))
+	}
 	if epoch > 0 {
 		b = append(b, gateway.HeaderEpoch+": "...)
 		b = strconv.AppendInt(b, epoch, 10)

@@ -13,6 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 )
 
@@ -22,17 +23,17 @@ type proxiedRequest struct {
 	router *Router
 	client *clientWriter
 	in     *http.Request
-	key    string
 	source *source
-	pace   *pacedBody // the client's
+	*decision
+	pace *pacedBody // the client's
 }
 
 // relay is a request on its way to a worker and back over HTTP/1.1, as net/http has
 // it: also one with a body that is streamed, or that changes protocols.
 type relay struct {
-	workers   *workers
-	partition int
-	body      payload
+	destination
+	workers *workers
+	body    payload
 }
 
 func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
@@ -48,7 +49,7 @@ func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 	}
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
-		Transport:      x,
+		Transport:      x.transport(),
 		ModifyResponse: x.cleanResponse,
 		ErrorHandler:   x.fail,
 		BufferPool:     &copyBuffers,
@@ -57,21 +58,41 @@ func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 	proxy.ServeHTTP(w, x.in)
 }
 
+// transport returns what carries the request.
+func (x *proxiedRequest) transport() http.RoundTripper {
+	if x.decision.upstream {
+		return &upstreamTrip{&x.relay, x.route}
+	}
+	return x
+}
+
 // rewrite makes the request that workers get, except for its address.
 func (x *proxiedRequest) rewrite(pr *httputil.ProxyRequest) {
 	in, out := pr.In, pr.Out
 	out.URL.Scheme = "http"
 	out.URL.RawQuery = in.URL.RawQuery
-	out.Header.Set(gateway.HeaderKey, url.PathEscape(x.key))
 	out.Trailer = in.Trailer // filled when the body ends
-	if x.router.fields.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
+	if x.route.rules.StripTrailer(in.Trailer); len(in.Trailer) > 0 {
 		out.ContentLength = -1
 	}
 	setForwarded(out.Header, in, in.Header)
-	out.Header.Set(hop.HeaderClient, strconv.FormatUint(x.source.originID(x.router, out.Header.Get(forwardedFor)), 10))
+	if !x.decision.upstream {
+		x.setKeyway(out.Header)
+	}
 	if via := x.router.cfg.Via; via != "" {
 		out.Header.Add("Via", fmt.Sprintf("%d.%d %s", in.ProtoMajor, in.ProtoMinor, via))
 	}
+}
+
+// setKeyway sets what only workers get.
+func (x *proxiedRequest) setKeyway(h http.Header) {
+	if x.key != "" {
+		h.Set(gateway.HeaderKey, url.PathEscape(x.key))
+	}
+	if p := x.policy(); len(p) > 0 {
+		h.Set(hop.HeaderPolicy, policy.Text(p))
+	}
+	h.Set(hop.HeaderClient, strconv.FormatUint(x.source.originID(x.router, h.Get(forwardedFor)), 10))
 }
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {
@@ -103,7 +124,7 @@ func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error)
 
 // RoundTrip finds the worker that takes the request and returns its answer.
 func (x *relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
-	err = x.workers.routes.Route(out.Context(), x.partition, func(t routing.Target) (o routing.Outcome) {
+	err = x.workers.find(out.Context(), &x.destination, func(t routing.Target) (o routing.Outcome) {
 		res, o = x.attempt(out, t)
 		return o
 	})

@@ -29,6 +29,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,18 +37,24 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Config configures a [Router]. Members and Keys are required. A number or a
-// duration of 0 stands for the default; a negative one is an error of [New].
+// Config configures a [Router]. Members is required, and either Keys or Routes. A
+// number or a duration of 0 stands for the default; a negative one is an error of [New].
 type Config struct {
-	Members gateway.Members    // of the workers' cluster
-	Keys    gateway.KeySources // of requests
+	Members gateway.Members // of the workers' cluster
+
+	// Keys are where requests have their keys: one route for all of them.
+	Keys gateway.KeySources
+
+	// Routes say which requests are taken, where they have their keys, and how they are
+	// treated. [Router.SetRoutes] changes them.
+	Routes *routes.Table
 
 	// Hold is how long a request waits while its partition has no reachable
 	// owner. If that is less than 1 ms, it fails at once. Default 15 s.
@@ -185,6 +192,9 @@ func (c *Config) bodyBytes() int64 {
 // Router is an [http.Handler] that sends each request to the worker that owns
 // the request's key. Make one with [New].
 //
+// Its routes say where the key stands, and what becomes of a request without one; a
+// request that none takes is answered with 404.
+//
 // A request goes to a worker at most once: it is sent again only if it has
 // provably not started, because the worker could not be reached or has refused
 // it. It is answered with 400 if it has no key or a bad one, 502 if the
@@ -193,14 +203,15 @@ func (c *Config) bodyBytes() int64 {
 type Router struct {
 	workers
 	cfg      Config
-	fields   fields.Rules
+	table    atomic.Pointer[table]
 	budget   budget
 	counters counters
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()
 	errorLog *log.Logger
 
-	smallBody int64 // bytes of a body that is read with the first attempt
+	changing sync.Mutex // guards lineage, and the table's changes
+	lineage  routes.Lineage
 }
 
 // New returns a router, or an error that names the field of Config that is
@@ -213,12 +224,10 @@ func New(cfg Config) (*Router, error) {
 		return nil, err
 	case cfg.Members == nil:
 		return nil, errors.New("router: Config.Members is missing")
-	case len(cfg.Keys) == 0:
-		return nil, errors.New("router: Config.Keys is empty")
-	}
-	fields, err := fields.NewRules(cfg.Keys, cfg.Upgrades)
-	if err != nil {
-		return nil, err
+	case (len(cfg.Keys) == 0) == (cfg.Routes == nil):
+		return nil, errors.New("router: Config wants either Keys or Routes, and has neither or both: where do requests have their keys?")
+	case cfg.Routes == nil:
+		cfg.Routes = routes.ForKeys(cfg.Keys, routes.WithoutKey{})
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	spools, err := newSpools("router: Config", cfg.ReplayBytes, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir, cfg.Logger)
@@ -230,13 +239,13 @@ func New(cfg Config) (*Router, error) {
 		cfg:      cfg,
 		log:      requestLog,
 		flushLog: flushLog,
-		fields:   fields,
 		budget:   budget{spools: spools, parts: clientShare},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
-
-		smallBody: min(hop.MaxRepeatedBody, cfg.MaxBody),
 	}
 	rt.workers.init(&cfg)
+	if err := rt.SetRoutes(cfg.Routes); err != nil {
+		return nil, err
+	}
 	return rt, nil
 }
 
@@ -248,24 +257,24 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := newClientWriter(rt, w, r)
 	keyed := netRequest{Request: r, writer: out}
-	key, err := rt.cfg.Keys.ExtractFrom(&keyed)
-	if errors.Is(err, errClientBody) {
+	d, err := rt.decide(r.Method, &keyed)
+	switch {
+	case err == nil:
+		out.serve(r, &d)
+	case errors.Is(err, errClientBody):
 		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
 		a.send(out, out.source, r.Method)
-		return
-	}
-	if err != nil {
+	default:
 		rt.counters.badRequests.Add(1)
-		problem.OfKey(err, rt.cfg.Keys).ServeHTTP(w, r)
-		return
+		problemOf(err, d.route).ServeHTTP(w, r)
 	}
-	out.serve(r, key)
 }
 
 // Close closes the idle connections to workers. Requests that still run are
 // not disturbed. It may be called more than once.
 func (rt *Router) Close() error {
 	rt.peers.close()
+	rt.table.Load().closeUnused(&table{})
 	rt.flushLog()
 	return nil
 }

@@ -20,6 +20,7 @@ type upstreamRequest struct {
 	router *Router
 	client downstream
 	source *source
+	route  *route
 	tls    bool       // between the client and the router
 	fields []h2.Field // as the client has sent them
 	pace   *pacedBody // bounds the wait for the body; nil if something else does
@@ -104,12 +105,12 @@ var errKeyInBody = errors.New("router: the key is in the body")
 // body then stands in x.data.
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.request
-	key, err := rt.cfg.Keys.ExtractFrom(x)
-	if err != nil || r.ContentLength > rt.smallBody || !isSimplePath(x.KeyPath()) {
+	d, err := rt.decide(r.Method, x)
+	if err != nil || d.upstream || r.ContentLength > d.route.smallBody() || !isSimplePath(x.KeyPath()) {
 		return false
 	}
 	rt.counters.requests.Add(1)
-	r.Key, x.partition = key, rt.ring.Partition(key)
+	x.follow(&d)
 	x.appendFields()
 	if r.ContentLength > 0 {
 		x.body.reader, r.Body, r.Whole = body, &x.body, true
@@ -117,11 +118,23 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 			s.Keep(&x.reserved)
 		}
 	}
+	if err := d.admit(); err != nil {
+		x.refuse(err)
+		return true
+	}
 	if !x.send() {
 		rt.counters.requests.Add(-1) // the router will count it
 		return false
 	}
 	return true
+}
+
+// follow makes the request one of its route.
+func (x *upstreamRequest) follow(d *decision) {
+	x.route, x.request.Key, x.request.Policy = d.route, d.key, d.policy()
+	if x.hold, x.anyWorker = d.route.hold, d.anyWorker; !d.anyWorker {
+		x.partition = x.router.ring.Partition(d.key)
+	}
 }
 
 // isSimplePath reports whether net/url would give the path on as it is.
@@ -143,7 +156,7 @@ func (x *upstreamRequest) appendFields() {
 	for i := range x.fields {
 		size += len(x.fields[i].Name) + len(x.fields[i].Value) + 4
 	}
-	f, rules, trusted := slices.Grow(x.memory.request[:0], size), &x.router.fields, x.source.trusted
+	f, rules, trusted := slices.Grow(x.memory.request[:0], size), &x.route.rules, x.source.trusted
 	var prior []h2.Field
 	for i := range x.fields {
 		name := x.fields[i].Name
@@ -170,16 +183,28 @@ func (x *upstreamRequest) appendFields() {
 // client. It reports false, before anything was sent, if the request has to go by
 // way of net/http.
 func (x *upstreamRequest) send() bool {
-	err := x.router.routes.Route(x.ctx, x.partition, x.try)
+	err := x.workers.find(x.ctx, &x.destination, x.try)
 	if errors.Is(err, errOtherWay) {
 		return false
 	}
 	if err != nil {
-		x.answer = failed(x.ctx, x.router, x.partition, x.request.Method, x.KeyHeader("Accept"), err, x.pace.late())
+		x.refuse(err)
+		return true
 	}
+	x.reply()
+	return true
+}
+
+// refuse answers the request itself.
+func (x *upstreamRequest) refuse(err error) {
+	x.answer = failed(x.ctx, x.router, x.partition, x.request.Method, x.KeyHeader("Accept"), err, x.pace.late())
+	x.reply()
+}
+
+// reply passes the answer on to the client.
+func (x *upstreamRequest) reply() {
 	x.answer.via = x.router.cfg.Via
 	x.answer.send(x.client, x.source, x.request.Method)
-	return true
 }
 
 // attempt sends the request to a worker, unless its client has given up too much.

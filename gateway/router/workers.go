@@ -1,6 +1,9 @@
 package router
 
 import (
+	"context"
+	"time"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
@@ -22,6 +25,21 @@ func (ws *workers) init(cfg *Config) {
 	ws.routes = routing.New(cfg.Members, ws.ring.Partitions, cfg.Hold, cfg.MaxHeld)
 	ws.peers.dial, ws.peers.conns, ws.peers.links = cfg.Dial, cfg.ConnsPerWorker, cfg.LinksPerWorker
 	ws.peers.link = hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)
+}
+
+// destination is where a request goes: to the owner of a partition, or to any worker.
+type destination struct {
+	partition int
+	anyWorker bool
+	hold      time.Duration // how long it waits while nobody takes it
+}
+
+// find makes attempts until a worker takes a request, see [routing.Routes.Route].
+func (ws *workers) find(ctx context.Context, to *destination, attempt routing.Attempt) error {
+	if to.anyWorker {
+		return ws.routes.RouteAny(ctx, to.hold, attempt)
+	}
+	return ws.routes.RouteWithin(ctx, to.partition, to.hold, attempt)
 }
 
 // peer returns the connections to the worker of a target.

@@ -27,8 +27,9 @@ type Common struct {
 	NewCluster   bool
 	DrainTimeout time.Duration
 
-	keys []string
-	log  logFlags
+	keys    []string
+	log     logFlags
+	hangups hangups
 }
 
 // Define defines the flags, with the defaults of --gossip and --join. The
@@ -87,8 +88,11 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 func (c *Common) Logger(w io.Writer) (logger *slog.Logger, stop func()) {
 	logger = c.log.logger(w)
 	fallback.LogRedis(logger, slog.LevelDebug)
-	return logger, logHangups(logger)
+	return logger, c.hangups.watch(logger)
 }
+
+// OnHangup lets call be called at each SIGHUP, one such call at a time.
+func (c *Common) OnHangup(call func()) { c.hangups.add(call) }
 
 // logFlags holds the flags of a command's log.
 type logFlags struct {

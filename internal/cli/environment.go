@@ -3,6 +3,8 @@ package cli
 import (
 	"slices"
 	"strings"
+
+	"github.com/keyway-go/keyway/internal/nearest"
 )
 
 // programFlags are the flags of all programs. One environment may serve several
@@ -11,8 +13,8 @@ const programFlags = `
 abandoned-timeout admin advertise answer-files answer-memory app-connections batch batch-linger batch-max body-dir body-files cluster config drain-timeout gossip
 gossip-advertise gossip-key hold join key listen lock-file log log-level
 max-body max-connections max-connections-per-client max-held max-wait min-body-rate name new-cluster on-redis-loss partitions proxy-protocol queue
-queue-per-key redis replay-bytes session-ttl timeout tls-cert tls-key trusted-proxies upgrade
-upstream upstream-health`
+queue-per-key redis replay-bytes routes session-ttl timeout tls-cert tls-key trusted-proxies upgrade
+without-key upstream upstream-health`
 
 // checkEnvironment refuses variables with our prefix that no program reads:
 // each is a setting that somebody believes to have set.
@@ -26,7 +28,7 @@ func (f *Flags) checkEnvironment(environ []string) error {
 		if slices.ContainsFunc(known, func(flag string) bool { return EnvName(flag) == name }) {
 			continue
 		}
-		flag := nearest(strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-")), known)
+		flag := nearest.Name(strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-")), known)
 		return Usagef("unknown environment variable %s; the nearest one is %s (%s --help lists the flags)", name, EnvName(flag), f.name)
 	}
 	return nil
@@ -61,31 +63,4 @@ func isServiceLink(name, value string) bool {
 	_, port, _ := strings.Cut(name, "_PORT_")
 	digits := strings.TrimLeft(port, "0123456789")
 	return len(digits) < len(port) && (strings.HasPrefix(digits, "_TCP") || strings.HasPrefix(digits, "_UDP") || strings.HasPrefix(digits, "_SCTP"))
-}
-
-// nearest returns the name with the least edit distance to s, the first of
-// several.
-func nearest(s string, names []string) string {
-	return slices.MinFunc(names, func(a, b string) int { return editDistance(s, a) - editDistance(s, b) })
-}
-
-// editDistance counts the characters to insert, remove or replace (Levenshtein).
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(row[j]+1, diagonal+1, replaced)
-		}
-	}
-	return row[len(b)]
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+
+	"github.com/keyway-go/keyway/internal/nearest"
 )
 
 // maxFile is the size of the largest file of settings that is read.
@@ -174,7 +176,7 @@ func (f *Flags) setFromFile(s fileSetting) error {
 	case def == nil && slices.Contains(f.known(), s.name):
 		return fmt.Errorf("%s is no setting of %s, but of another program", s.name, f.name)
 	case def == nil:
-		return fmt.Errorf("unknown setting %s; the nearest one is %s (%s --help lists the flags, whose names they are)", s.name, nearest(s.name, f.own()), f.name)
+		return fmt.Errorf("unknown setting %s; the nearest one is %s (%s --help lists the flags, whose names they are)", s.name, nearest.Name(s.name, f.own()), f.name)
 	}
 	l, isList := def.Value.(*list)
 	_, isKeyring := def.Value.(*keyring)

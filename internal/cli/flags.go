@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/nearest"
 )
 
 // envPrefix stands before the name of every environment variable: --log-level
@@ -195,6 +197,13 @@ func isHelp(arg string) bool { return arg == "--help" || arg == "-help" || arg =
 
 func isVersion(arg string) bool { return arg == "--version" || arg == "-version" }
 
+// Stated reports whether something set a flag of a list: an argument, the environment
+// or a file.
+func (f *Flags) Stated(name string) bool {
+	l, ok := f.set.Lookup(name).Value.(*list)
+	return ok && l.stated
+}
+
 // EnvName returns the name of a flag's environment variable.
 func EnvName(name string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
@@ -243,7 +252,7 @@ func (f *Flags) nextArg(args []string) (s setting, rest []string, err error) {
 	name, value, hasValue := strings.Cut(name, "=")
 	def := f.set.Lookup(name)
 	if def == nil {
-		return s, nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest(name, f.own()), f.name)
+		return s, nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest.Name(name, f.own()), f.name)
 	}
 	if _, isBool := def.Value.(*flagValue[bool]); isBool && !hasValue {
 		value, hasValue = "true", true
@@ -333,6 +342,7 @@ func atLeast[T cmp.Ordered](min T, parse func(string) (T, error), kind string) f
 type list struct {
 	p          *[]string
 	separators string
+	stated     bool               // the default counts no more
 	given      bool               // since the default or the environment's value
 	check      func(string) error // of each item; may be nil
 }
@@ -355,7 +365,7 @@ func (l *list) Set(s string) error {
 	if !l.given {
 		*l.p = nil
 	}
-	l.given = true
+	l.given, l.stated = true, true
 	*l.p = append(*l.p, items...)
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"sync"
 	"syscall"
 )
 
@@ -45,22 +47,46 @@ func ExitCode(err error) int {
 	return 1
 }
 
-// logHangups makes the process ignore SIGHUP and log each one, until stop is
-// called. There is nothing that could be loaded anew: settings are flags and
-// environment variables.
-func logHangups(logger *slog.Logger) (stop func()) {
+// hangups takes each SIGHUP of the process: it calls what is to be called then, or
+// logs that there is nothing which could be loaded anew.
+type hangups struct {
+	mu    sync.Mutex
+	calls []func()
+}
+
+func (h *hangups) add(call func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, call)
+}
+
+// watch takes SIGHUPs until stop is called.
+func (h *hangups) watch(logger *slog.Logger) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
 		defer close(done)
 		for range hangups {
-			logger.Info("SIGHUP is ignored: no setting can be loaded anew; SIGTERM ends the process in order")
+			h.take(logger)
 		}
 	}()
 	return func() {
 		signal.Stop(hangups)
 		close(hangups)
 		<-done
+	}
+}
+
+func (h *hangups) take(logger *slog.Logger) {
+	h.mu.Lock()
+	calls := slices.Clone(h.calls)
+	h.mu.Unlock()
+	if len(calls) == 0 {
+		logger.Info("SIGHUP is ignored: no setting can be loaded anew; SIGTERM ends the process in order")
+		return
+	}
+	for _, call := range calls {
+		call()
 	}
 }
 

@@ -68,7 +68,7 @@ type delegate struct{ c *Cluster }
 func (d *delegate) NodeMeta(int) []byte { return *d.c.meta.Load() }
 
 func (d *delegate) admit(n *memberlist.Node) error {
-	err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
+	err := admit(d.c.identity, d.c.shared(), n.Name, n.Address(), n.Meta)
 	if err != nil {
 		d.c.inbox.put(func(news news) { putBounded(news.refusals, n.Name, err) })
 	}

@@ -103,9 +103,10 @@ type Config struct {
 // by any number of goroutines.
 type Cluster struct {
 	log      *slog.Logger
-	settings ring.Settings // without Store, which changes
-	store    atomic.Uint64 // Settings' Store
-	node     string        // name in memberlist
+	settings ring.Settings          // as they were at the start, without Store
+	store    atomic.Uint64          // Settings' Store
+	source   atomic.Pointer[string] // Settings' KeySource, once that has changed
+	node     string                 // name in memberlist
 	identity ring.Member
 	keys     [][]byte // of Config.Keyring
 	list     *memberlist.Memberlist
@@ -176,7 +177,7 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	c.identity = cfg.Self
 	c.store.Store(uint64(cfg.Self.StoreID))
 	c.identity.Gossip = ls.advertise.String()
-	meta, err := newMetadata(c.identity, c.settings).encode()
+	meta, err := newMetadata(c.identity, c.shared()).encode()
 	if err != nil {
 		ls.transport.Shutdown()
 		return err
@@ -286,8 +287,17 @@ func (c *Cluster) View() *ring.View { return c.current.Load().view }
 // Settings returns the settings that this member shares with the others, with
 // their defaults filled in, and the identity of its store as it is known now.
 func (c *Cluster) Settings() ring.Settings {
-	s := c.settings
+	s := c.shared()
 	s.Store = ring.StoreID(c.store.Load())
+	return s
+}
+
+// shared returns the settings without Store.
+func (c *Cluster) shared() ring.Settings {
+	s := c.settings
+	if source := c.source.Load(); source != nil {
+		s.KeySource = *source
+	}
 	return s
 }
 
@@ -327,6 +337,14 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 // some 400 bytes, and with ErrClosed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
 	return c.ask(request{change: change})
+}
+
+// AnnounceKeySource changes the KeySource of Settings, that of a router. If another router
+// has announced one that does not agree with it the error wraps [ErrRefused], and nothing
+// changes.
+func (c *Cluster) AnnounceKeySource(source string) error {
+	source = shortKeySource(source)
+	return c.ask(request{keySource: &source})
 }
 
 // AddSeeds adds addresses, as in Config.Seeds, of members that were learnt of

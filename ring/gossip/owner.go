@@ -32,9 +32,10 @@ type publication struct {
 // request asks the owner for a change of this member's description. A request
 // without one only takes the inbox's news into the view.
 type request struct {
-	change func(*ring.Member)
-	wait   time.Duration // for the change to be spread; 0 for not at all
-	reply  chan error
+	change    func(*ring.Member)
+	keySource *string       // the new one; nil for none
+	wait      time.Duration // for the change to be spread; 0 for not at all
+	reply     chan error
 }
 
 // ask returns when the owner has done r.
@@ -108,6 +109,9 @@ func (o *owner) run() {
 
 // do carries out a request.
 func (o *owner) do(r request) error {
+	if r.keySource != nil {
+		return o.setKeySource(*r.keySource)
+	}
 	if r.change == nil {
 		return nil
 	}
@@ -117,7 +121,7 @@ func (o *owner) do(r request) error {
 	if err := validMember(next); err != nil {
 		return err
 	}
-	if _, err := newMetadata(next, o.c.settings).encode(); err != nil {
+	if _, err := newMetadata(next, o.c.shared()).encode(); err != nil {
 		return err
 	}
 	if next == o.self {
@@ -133,13 +137,32 @@ func (o *owner) do(r request) error {
 	return nil
 }
 
+// setKeySource announces a KeySource, unless a member has announced another one.
+func (o *owner) setKeySource(source string) error {
+	next := o.c.shared()
+	next.KeySource = source
+	if _, err := newMetadata(o.self, next).encode(); err != nil {
+		return err
+	}
+	for _, n := range o.c.list.Members() {
+		if n.Name != o.c.node {
+			if err := admit(o.c.identity, next, n.Name, n.Address(), n.Meta); err != nil {
+				return err
+			}
+		}
+	}
+	o.c.source.Store(&source)
+	o.spread(unwaited)
+	return nil
+}
+
 // unwaited is the shortest time to wait for: memberlist takes 0 for no limit.
 const unwaited = time.Duration(1)
 
 // spread hands this member's description to memberlist. That waits until some
 // peers have been sent it, or until wait has passed: then it goes on by itself.
 func (o *owner) spread(wait time.Duration) {
-	meta, err := newMetadata(o.self, o.c.settings).encode()
+	meta, err := newMetadata(o.self, o.c.shared()).encode()
 	if err != nil { // its length was checked with the last change
 		o.c.log.Error("cannot describe this member to its peers", "error", err)
 		return

@@ -332,3 +332,33 @@ func TestConfigErrors(t *testing.T) {
 		})
 	}
 }
+
+// A router announces routes that agree with those of the others, and no others.
+func TestAnnounceKeySource(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		one, two := ring.RoutesKeySource([]string{"1"}), ring.RoutesKeySource([]string{"1", "2"})
+		other := ring.RoutesKeySource([]string{"1", "3"})
+		first, second := b.config(0), b.config(0)
+		first.Settings.KeySource, second.Settings.KeySource = one, one
+		second.Self.Name, second.Seeds = "router-2", []string{address(0)}
+		c, d := b.start(first, address(0)), b.start(second, address(1))
+		if err := c.AnnounceKeySource(two); err != nil || c.Settings().KeySource != two {
+			t.Fatalf("routes behind those of the others: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := d.AnnounceKeySource(other); !errors.Is(err, gossip.ErrRefused) || d.Settings().KeySource != one {
+			t.Errorf("routes in the place of the other's: %v", err)
+		}
+		if err := d.AnnounceKeySource(two); err != nil {
+			t.Errorf("the other's routes: %v", err)
+		}
+		if len(c.View().Members) != 2 || len(d.View().Members) != 2 {
+			t.Errorf("%d and %d members", len(c.View().Members), len(d.View().Members))
+		}
+		third := b.config(0)
+		third.Self.Name, third.Settings.KeySource, third.Seeds = "router-3", other, []string{address(0)}
+		if _, err := b.listen(third, address(2)); !errors.Is(err, gossip.ErrRefused) {
+			t.Errorf("a router with other routes: %v", err)
+		}
+	})
+}

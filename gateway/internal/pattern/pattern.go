@@ -20,7 +20,7 @@ import (
 type Pattern struct {
 	segments []segment
 	open     bool // ends in a slash: matches every path below it
-	literal  string
+	lead     string
 }
 
 type segment struct {
@@ -48,7 +48,7 @@ func Parse(text string) (Pattern, error) {
 		p.segments = append(p.segments, parseSegment(part))
 	}
 	p.open = strings.HasSuffix(text, "/")
-	p.literal = p.leading()
+	p.lead = p.leading()
 	return p, nil
 }
 
@@ -80,8 +80,7 @@ func checkMux(pattern string) (err error) {
 	return nil
 }
 
-// leading returns the beginning that every path of the pattern has unless it is
-// percent-encoded, without a slash at its end.
+// leading returns the literals before the first wildcard.
 func (p *Pattern) leading() string {
 	var b strings.Builder
 	for _, s := range p.segments {
@@ -92,6 +91,10 @@ func (p *Pattern) leading() string {
 	}
 	return b.String()
 }
+
+// Lead returns how every path begins that the pattern matches, unless it is
+// percent-encoded. It does not end in a slash.
+func (p *Pattern) Lead() string { return p.lead }
 
 // Wildcards returns the names of the wildcards in their order.
 func (p *Pattern) Wildcards() []string {
@@ -132,9 +135,10 @@ func (p *Pattern) Canonical(name string) string {
 	return b.String()
 }
 
-// Match reports whether the pattern matches the path, which is percent-encoded.
-func (p *Pattern) Match(path string) bool {
-	if !strings.HasPrefix(path, p.literal) && strings.IndexByte(path, '%') < 0 {
+// Match reports whether the pattern matches the path, which is percent-encoded;
+// encoded says that it has a percent sign.
+func (p *Pattern) Match(path string, encoded bool) bool {
+	if !encoded && !strings.HasPrefix(path, p.lead) {
 		return false
 	}
 	_, ok := p.Value(path, "")
@@ -212,15 +216,19 @@ func (p *Pattern) Covers(q *Pattern) bool {
 // form: no segment is empty or made of dots, encoded or not, and its encoding can be
 // read. An app may take another one for the path of another resource.
 func IsClean(path string) bool {
-	if strings.IndexByte(path, '%') >= 0 {
-		decoded, err := url.PathUnescape(path)
-		if err != nil || hasDots(decoded) {
+	var before byte
+	for i := range len(path) {
+		c := path[i]
+		switch {
+		case c == '%':
+			decoded, err := url.PathUnescape(path)
+			return err == nil && !hasDots(decoded) && !strings.Contains(path, "//")
+		case before == '/' && (c == '/' || c == '.' && hasDots(path[i-1:])):
 			return false
 		}
-	} else if hasDots(path) {
-		return false
+		before = c
 	}
-	return !strings.Contains(path, "//")
+	return true
 }
 
 // hasDots reports whether a segment of path is . or ..

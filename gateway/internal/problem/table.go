@@ -9,6 +9,9 @@ type Kind uint8
 const (
 	NoKey         Kind = iota // the request has no key
 	BadKey                    // it has one that cannot be
+	NoRoute                   // no route takes it
+	RouteRate                 // its route has had too many requests lately
+	NoUpstream                // the server of its route's requests without a key cannot be reached
 	BadMethod                 // its method is none of HTTP
 	BadTarget                 // its target has no path, or a host that is none
 	Connect                   // it is a CONNECT
@@ -59,6 +62,9 @@ type entry struct {
 var table = [kinds]entry{
 	NoKey:         {http.StatusBadRequest, "no-key", "the request has no key", false},
 	BadKey:        {http.StatusBadRequest, "bad-key", "the request's key cannot be one", false},
+	NoRoute:       {http.StatusNotFound, "no-route", "no route takes the request", false},
+	RouteRate:     {http.StatusTooManyRequests, "route-rate", "too many requests of this kind lately, try again", true},
+	NoUpstream:    {http.StatusServiceUnavailable, "no-upstream", "the server for this request cannot be reached, try again", true},
 	BadMethod:     {http.StatusBadRequest, "bad-method", "the request's method is none of HTTP", false},
 	BadTarget:     {http.StatusBadRequest, "bad-target", "the request's target has no path, or a host that is none", false},
 	Connect:       {http.StatusNotImplemented, "connect", "CONNECT is not supported", false},

@@ -10,7 +10,7 @@ func crossingMutations() []mutation {
 		{
 			rule: "the router passes on only allowed upgrades",
 			file: "gateway/router/net_http.go",
-			old:  "	rt.fields.Clean(x.in.Header, w.source.trusted)\n",
+			old:  "	rules.Clean(x.in.Header, w.source.trusted)\n",
 			new:  "",
 			test: tunnel,
 		},
@@ -122,8 +122,8 @@ func crossingMutations() []mutation {
 		{
 			rule: "forwarding fields of strangers are replaced, by net/http's proxy",
 			file: "gateway/router/net_http.go",
-			old:  "rt.fields.Clean(x.in.Header, w.source.trusted)",
-			new:  "rt.fields.Clean(x.in.Header, true)",
+			old:  "rules.Clean(x.in.Header, w.source.trusted)",
+			new:  "rules.Clean(x.in.Header, true)",
 			test: forwarded,
 		},
 		{

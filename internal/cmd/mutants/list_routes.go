@@ -57,5 +57,104 @@ func routesMutations() []mutation {
 `,
 			test: "./gateway -run ^TestKeyInABodyThatIsNotJSON$",
 		},
+		{
+			rule: "a request takes the first route that matches",
+			file: "gateway/routes/match.go",
+			old:  `	for i := range t.leads {`,
+			new:  `	for i := len(t.leads) - 1; i >= 0; i-- {`,
+			test: "./gateway/routes -run ^TestTheFirstThatMatches$",
+		},
+		{
+			rule: "a path that an app may read as another one takes no route",
+			file: "gateway/routes/match.go",
+			old:  `if t.strict && !pattern.IsClean(path) {`,
+			new:  `if false && !pattern.IsClean(path) {`,
+			test: "./gateway/routes -run ^TestTheFirstThatMatches$",
+		},
+		{
+			rule: "a path whose encoded slash leads to another route takes none",
+			file: "gateway/routes/match.go",
+			old:  `plain != r && plain != nil {`,
+			new:  `plain != r && plain == nil {`,
+			test: "./gateway/routes -run ^TestTheFirstThatMatches$",
+		},
+		{
+			rule: "no two pairs of tenant and key make one key",
+			file: "gateway/routes/key.go",
+			old:  `return url.PathEscape(tenant) + "/" + key`,
+			new:  `return url.PathEscape("")+tenant + "/" + key`,
+			test: "./gateway/routes -run ^TestTenants$",
+		},
+		{
+			rule: "routes by which a request could get another key are not put in force",
+			file: "gateway/routes/lineage.go",
+			old:  `		if l.forms[i] != t.forms[i] {`,
+			new:  `		if len(t.forms) > 1 && l.forms[i] != t.forms[i] {`,
+			test: "./gateway/router -run ^TestRoutesThatChangeKeysAreRefused$",
+		},
+		{
+			rule: "a route that was taken away keeps its place",
+			file: "gateway/routes/lineage.go",
+			old:  `	for i := len(l.forms); i < len(t.forms); i++ {`,
+			new: `	l.forms, l.names = nil, nil
+	for i := range t.forms {`,
+			test: "./gateway/routes -run ^TestLineage$",
+		},
+		{
+			rule: "a route says whether its keys are held to those who compare it",
+			file: "gateway/routes/lineage.go",
+			old: `		held = "not held"
+`,
+			new: `		held = "held"
+`,
+			test: "./gateway/routes -run ^TestLineage$",
+		},
+		{
+			rule: "of two routers that have each more routes than the other none takes the other in",
+			file: "ring/settings.go",
+			old:  `slices.Contains(as, bs[len(bs)-1]) || slices.Contains(bs, as[len(as)-1])`,
+			new:  `slices.ContainsFunc(as, func(a string) bool { return slices.Contains(bs, a) })`,
+			test: "./ring -run ^TestRoutesAgree$",
+		},
+		{
+			rule: "a router announces no routes that differ from another's",
+			file: "ring/gossip/owner.go",
+			old: `			if err := admit(o.c.identity, next, n.Name, n.Address(), n.Meta); err != nil {
+				return err
+			}
+`,
+			new:  ``,
+			test: "./ring/gossip -run ^TestAnnounceKeySource$",
+		},
+		{
+			rule: "a request without a key runs without one only where its route says so",
+			file: "gateway/router/table.go",
+			old:  `case w.Any, preflight && w.Preflights():`,
+			new:  `case w.Any, preflight:`,
+			test: "./gateway/router -run ^TestRoutesOfRequests$",
+		},
+		{
+			rule: "what goes to a plain server has none of Keyway's fields",
+			file: "gateway/router/proxy.go",
+			old: `	if !x.decision.upstream {
+		x.setKeyway(out.Header)`,
+			new: `	{
+		x.setKeyway(out.Header)`,
+			test: "./gateway/router -run ^TestRoutesOfRequests$",
+		},
+		{
+			rule: "a reload does not fill a route's rate",
+			file: "gateway/router/table.go",
+			old:  `old.Name == r.Name && old.PerRoute == r.PerRoute {`,
+			new:  `old.Name == r.Name && old.PerRoute != r.PerRoute {`,
+			test: "./gateway/router -run ^TestRateOfARoute$",
+		},
+		{
+			rule: "a route bounds its bodies of unknown length",
+			file: "gateway/router/body.go",
+			old:  `if b.left -= int64(n); b.left < 0 {`,
+			new:  `if b.left -= int64(n); b.left < -1<<40 {`,
+			test: "./gateway/router -run ^TestBodiesOfARoute$",
+		},
 	}
 }

@@ -34,14 +34,14 @@ func uploadMutations() []mutation {
 		{
 			rule: "a length that is too large is answered at once",
 			file: body,
-			old:  "	case n > b.router.cfg.MaxBody:\n		return errBodyTooLarge\n",
+			old:  "	case n > b.limit:\n		return errBodyTooLarge\n",
 			new:  "",
 			test: uploads + "'^TestTooLargeLengthIsAnsweredAtOnce$/^server'",
 		},
 		{
 			rule: "a small body that is too large does not go the fast way",
 			file: "gateway/router/upstream.go",
-			old:  "r.ContentLength > rt.smallBody",
+			old:  "r.ContentLength > d.route.smallBody()",
 			new:  "r.ContentLength > 64<<10",
 			test: uploads + "'^TestBodiesThatAreNotTaken$/^front$/^small,_too_long'",
 		},
@@ -62,8 +62,8 @@ func uploadMutations() []mutation {
 		{
 			rule: "half a body is not sent for the whole",
 			file: body,
-			old:  "	switch failed := body.failed.Load(); {\n	case failed != nil:",
-			new:  "	switch failed := body.failed.Load(); {\n	case failed != nil && err == nil:",
+			old:  "	case failed != nil:\n",
+			new:  "	case failed != nil && err == nil:\n",
 			test: uploads + "'^TestABodyThatStopsHalfway$/^server$/^large'",
 		},
 		{

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/keyway-go/keyway/gateway/routes"
 )
 
 const root = "../../.."
@@ -83,13 +85,26 @@ func TestBlocksSayWhatTheyAre(t *testing.T) {
 	indented := regexp.MustCompile(`\n\n( {4}|\t)[^ \t]`)
 	for file, text := range documents(t) {
 		for _, b := range split(file, text) {
-			if !slices.Contains([]string{"sh", "console", "go", "text"}, b.kind) {
-				t.Errorf("%s:%d: a block of %q; write ```sh, ```console, ```go, or ```text for what is neither run nor compiled", file, b.line, b.kind)
+			if !slices.Contains([]string{"sh", "console", "go", "yaml", "text"}, b.kind) {
+				t.Errorf("%s:%d: a block of %q; write ```sh, ```console, ```go, ```yaml, or ```text for what is neither run nor compiled", file, b.line, b.kind)
 			}
 		}
 		if at := indented.FindStringIndex(text); at != nil {
 			t.Errorf("%s: an indented block; fence it: %.60q", file, strings.TrimSpace(text[at[0]:]))
 		}
+	}
+}
+
+// Each block of YAML is a file of routes without a mistake.
+func TestRoutesOfDocuments(t *testing.T) {
+	all := blocks(t, "yaml")
+	for _, b := range all {
+		if _, err := routes.Parse(b.file, []byte(b.text)); err != nil {
+			t.Errorf("line %d: %v", b.line, err)
+		}
+	}
+	if len(all) < 2 {
+		t.Errorf("found %d blocks of YAML", len(all))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -147,11 +148,26 @@ func Refuse(why string, status int) http.HandlerFunc {
 	}
 }
 
+// Routes parses routes, one on each line, such as "name: a, key: host".
+func Routes(t testing.TB, lines ...string) *routes.Table {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString("routes:\n")
+	for _, line := range lines {
+		text.WriteString("  - {" + line + "}\n")
+	}
+	table, err := routes.Parse("routes", []byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
 // New makes a router that is closed when the test ends. Its key is the field
 // X-Key by default.
 func New(t testing.TB, cfg router.Config) *router.Router {
 	t.Helper()
-	if cfg.Keys == nil {
+	if cfg.Keys == nil && cfg.Routes == nil {
 		cfg.Keys = kit.KeySources(t, "header:X-Key")
 	}
 	rt, err := router.New(cfg)

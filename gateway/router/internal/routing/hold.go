@@ -28,7 +28,7 @@ const admittedAfter = 10 * time.Millisecond
 // sleep until the prober gets through or the owner is learned from another
 // request, so that a crowd costs a worker no more than one request.
 type holding struct {
-	patience time.Duration // how long a request waits; less than 1 ms: not at all
+	patience time.Duration // how long a request of Route waits; less than 1 ms: not at all
 	limit    int           // on waiters
 
 	jitter func(time.Duration) time.Duration // a random part of a pause
@@ -87,6 +87,7 @@ func (h *holding) wakeAll(p int) {
 type waiter struct {
 	routes    *Routes
 	partition int
+	patience  time.Duration
 	list      *waitlist
 	probes    bool          // is its prober
 	pause     time.Duration // until it probes again
@@ -97,7 +98,7 @@ type waiter struct {
 // more follows. seen is what the last round went by, and why how it failed.
 func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
-	if r.patience < time.Millisecond {
+	if w.patience < time.Millisecond {
 		return r.unreachable(p, why)
 	}
 	var ok bool
@@ -110,7 +111,7 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 			<-w.list.prober // another waiter may
 		}
 	}()
-	patience, cancel := context.WithTimeout(ctx, r.patience)
+	patience, cancel := context.WithTimeout(ctx, w.patience)
 	defer cancel()
 	for over := false; ; {
 		if !w.sleep(patience, seen) {

@@ -4,7 +4,7 @@
 //
 // [Routes.Route] goes by the ring and by what workers say of other owners
 // (routes.go). While a partition has no reachable owner its requests wait
-// (hold.go).
+// (hold.go). [Routes.RouteAny] takes any worker (any.go).
 package routing
 
 import (
@@ -39,6 +39,8 @@ type Routes struct {
 	members Members
 	hints   []atomic.Pointer[Hint] // by partition
 	holding
+
+	turn atomic.Uint64 // of the worker that RouteAny tries first
 
 	Refusals atomic.Int64 // attempts so far that ended with NotOwner
 	Hops     atomic.Int64 // hints followed so far
@@ -92,12 +94,20 @@ type Attempt func(t Target) Outcome
 // returns that one's error. If nobody takes the request it waits, see [New]; the
 // error is then an *[UnreachableError], [ErrHoldFull] or the context's cause.
 func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
+	return r.RouteWithin(ctx, p, r.patience, attempt)
+}
+
+// Patience returns how long a request of Route waits.
+func (r *Routes) Patience() time.Duration { return r.patience }
+
+// RouteWithin is Route for a request that waits for as long as patience.
+func (r *Routes) RouteWithin(ctx context.Context, p int, patience time.Duration, attempt Attempt) error {
 	seen := r.look(p)
 	done, err := r.round(ctx, p, attempt)
 	if done {
 		return err
 	}
-	w := &waiter{routes: r, partition: p, pause: firstPause}
+	w := &waiter{routes: r, partition: p, patience: patience, pause: firstPause}
 	return w.wait(ctx, seen, err, attempt)
 }
 
@@ -207,6 +217,9 @@ func (r *Routes) unreachable(p int, why error) error {
 func (e *UnreachableError) Unwrap() error { return e.why }
 
 func (e *UnreachableError) Error() string {
+	if e.partition == nowhere {
+		return fmt.Sprintf("router: no worker can be reached at the moment: %v", e.why)
+	}
 	if e.owner == "" {
 		return fmt.Sprintf("router: partition %d has no owner at the moment: %v", e.partition, e.why)
 	}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/ring"
+)
+
+const aboutCheck = `Router check FILE looks for mistakes in a file of --routes, and shows its routes. With
+--request it says which of them a request takes, and with which key.`
+
+// check is the command check. It returns a usage error for a file with mistakes.
+func check(args []string, stdout io.Writer) error {
+	var request string
+	var headers []string
+	partitions := ring.DefaultPartitions
+	f := cli.NewFlags("router check", aboutCheck)
+	f.String(&request, "request", "", "`request`, such as 'POST http://shop.example/orders/42', whose route and key are shown")
+	f.List(&headers, "header", "\n", nil, "`field` of that request, such as 'X-Key: 7'; may be repeated")
+	f.Int(&partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, as members have it")
+	file := ""
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		file, args = args[0], args[1:]
+	}
+	if err := f.Parse(args, stdout); err != nil {
+		return err
+	}
+	if file == "" {
+		return cli.Usagef("router check needs a file: router check FILE")
+	}
+	table, err := routes.Load(file)
+	if err != nil {
+		return cli.Usagef("%v", err)
+	}
+	if request != "" {
+		return showRequest(stdout, table, request, headers, partitions)
+	}
+	return showRoutes(stdout, table)
+}
+
+// showRoutes writes a table of routes.
+func showRoutes(w io.Writer, table *routes.Table) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "NAME\tMATCH\tKEY\tMODE\tLIMITS")
+	for _, r := range table.Routes() {
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", r.Name, matchText(r), keyText(r), r.Mode, limitsText(r))
+	}
+	return out.Flush()
+}
+
+func matchText(r *routes.Route) string {
+	var parts []string
+	if len(r.Match.Methods) > 0 {
+		parts = append(parts, strings.Join(r.Match.Methods, ","))
+	}
+	if where := strings.Join(r.Match.Hosts, ",") + r.Match.Path; where != "" {
+		parts = append(parts, where)
+	}
+	return orAll(strings.Join(parts, " "), "all")
+}
+
+func keyText(r *routes.Route) string {
+	text := strings.Join(strings.Fields(r.Keys.String()), " or ")
+	switch {
+	case r.Prefix != "":
+		text = fmt.Sprintf("%q + %s", r.Prefix, text)
+	case len(r.Tenant) > 0:
+		text = r.Tenant.String() + " / " + text
+	}
+	switch {
+	case len(r.Keys) == 0:
+		return "none: " + r.WithoutKey.String()
+	case r.WithoutKey.Any || r.WithoutKey.Upstream != "":
+		return text + "; without: " + r.WithoutKey.String()
+	}
+	return text
+}
+
+func limitsText(r *routes.Route) string {
+	var parts []string
+	for _, d := range []struct {
+		name string
+		time time.Duration
+	}{{"timeout", r.Timeout}, {"max-wait", r.MaxWait}, {"hold", r.Hold}} {
+		if d.time > 0 {
+			parts = append(parts, fmt.Sprintf("%s %v", d.name, d.time.Truncate(time.Millisecond)))
+		}
+	}
+	if r.QueuePerKey > 0 {
+		parts = append(parts, fmt.Sprintf("queue %d", r.QueuePerKey))
+	}
+	if r.MaxBody > 0 {
+		parts = append(parts, fmt.Sprintf("body %d bytes", r.MaxBody))
+	}
+	for _, rate := range []struct {
+		name string
+		routes.Rate
+	}{{"key", r.PerKey}, {"route", r.PerRoute}} {
+		if rate.PerSecond > 0 {
+			parts = append(parts, fmt.Sprintf("%.4g/s per %s (burst %d)", rate.PerSecond, rate.name, rate.Burst))
+		}
+	}
+	return orAll(strings.Join(parts, ", "), "-")
+}
+
+func orAll(text, empty string) string {
+	if text == "" {
+		return empty
+	}
+	return text
+}
+
+// showRequest writes what becomes of a request.
+func showRequest(w io.Writer, table *routes.Table, request string, headers []string, partitions int) error {
+	method, target, ok := strings.Cut(request, " ")
+	r, err := http.NewRequest(method, target, nil)
+	if !ok || err != nil {
+		return cli.Usagef("--request: want a method and a URL, such as 'POST http://shop.example/orders/42'")
+	}
+	for _, h := range headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok {
+			return cli.Usagef("--header: %q is not a name, a colon and a value", h)
+		}
+		r.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	route, err := table.Match(r.Host, r.Method, r.URL.EscapedPath())
+	if err != nil {
+		return fmt.Errorf("%s: %w", request, err)
+	}
+	key, err := route.Key(checked{r})
+	if errors.Is(err, gateway.ErrNoKey) {
+		fmt.Fprintf(w, "route %s (line %d), no key: %s\n", route.Name, route.Line, route.WithoutKey)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("route %s (line %d): %w", route.Name, route.Line, err)
+	}
+	p := ring.Config{Partitions: partitions}.Partition(key)
+	_, err = fmt.Fprintf(w, "route %s (line %d), key %q, partition %d of %d\n", route.Name, route.Line, key, p, partitions)
+	return err
+}
+
+// checked is a request of --request as key sources see it.
+type checked struct{ *http.Request }
+
+// KeyHeader implements [gateway.Keyed].
+func (r checked) KeyHeader(name string) []string { return r.Header[name] }
+
+// KeyQuery implements [gateway.Keyed].
+func (r checked) KeyQuery() string { return r.URL.RawQuery }
+
+// KeyPath implements [gateway.Keyed].
+func (r checked) KeyPath() string { return r.URL.EscapedPath() }
+
+// KeyHost implements [gateway.Keyed].
+func (r checked) KeyHost() string { return r.Host }
+
+// KeyClient implements [gateway.Keyed].
+func (r checked) KeyClient() string { return "" }
+
+// KeyBody implements [gateway.Keyed].
+func (r checked) KeyBody() ([]byte, error) { return nil, nil }

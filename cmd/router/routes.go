@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/routes"
+)
+
+// routesInterval is how often --routes is looked at.
+const routesInterval = time.Second
+
+// routesFile is the file of --routes, and what of it is in force.
+type routesFile struct {
+	name string
+	seen os.FileInfo // as it was last read; nil if it was not there
+
+	mu     sync.Mutex // guards what follows
+	loaded time.Time  // when what is in force came
+	err    error      // why what was read last is not in force
+}
+
+// load reads the file.
+func (f *routesFile) load() (*routes.Table, error) {
+	f.seen, _ = os.Stat(f.name) // before it is read: a change meanwhile is another one
+	return routes.Load(f.name)
+}
+
+// changed reports whether the file is another one than what was read last.
+func (f *routesFile) changed() bool {
+	now, err := os.Stat(f.name)
+	if err != nil || f.seen == nil {
+		return (err == nil) != (f.seen != nil)
+	}
+	return !os.SameFile(now, f.seen) || !now.ModTime().Equal(f.seen.ModTime()) || now.Size() != f.seen.Size()
+}
+
+func (f *routesFile) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err = err; err == nil {
+		f.loaded = time.Now()
+	}
+}
+
+// status returns what is in force of a router whose file it is.
+func (f *routesFile) status(rt *router.Router) gateway.RoutesStatus {
+	table := rt.Routes()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := gateway.RoutesStatus{File: f.name, Digest: fmt.Sprintf("%016x", table.Digest()), Loaded: f.loaded}
+	if f.err != nil {
+		s.Error = oneLine(f.err)
+	}
+	for _, r := range table.Routes() {
+		s.Names = append(s.Names, r.Name)
+	}
+	return s
+}
+
+// followRoutes puts the file in force when it changes, and on SIGHUP, until stop is called.
+// With mistakes, or with other keys than those in force, it changes nothing.
+func (o *options) followRoutes(rt *router.Router, logger *slog.Logger) (stop func()) {
+	f := &o.routesFile
+	f.note(nil)
+	if f.name == "" {
+		return func() {}
+	}
+	hangups, ended := make(chan struct{}, 1), make(chan struct{})
+	o.OnHangup(func() {
+		select {
+		case hangups <- struct{}{}:
+		default:
+		}
+	})
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(routesInterval)
+		defer tick.Stop()
+		for {
+			asked := false
+			select {
+			case <-ended:
+				return
+			case <-hangups:
+				asked = true
+			case <-tick.C:
+			}
+			if asked || f.changed() {
+				f.reload(rt, logger)
+			}
+		}
+	})
+	return func() { close(ended); running.Wait() }
+}
+
+// reload reads the file and puts it in force.
+func (f *routesFile) reload(rt *router.Router, logger *slog.Logger) {
+	table, err := f.load()
+	if err == nil {
+		err = rt.SetRoutes(table)
+	}
+	f.note(err)
+	if err != nil {
+		logger.Error("the routes stay as they are", "file", f.name, "error", oneLine(err))
+		return
+	}
+	logger.Info("routes are in force", "file", f.name, "routes", len(table.Routes()), "digest", fmt.Sprintf("%016x", table.Digest()))
+}
+
+// oneLine returns the text of an error that may have several lines.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

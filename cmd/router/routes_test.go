@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
+
+// writeRoutes replaces a file as editors do.
+func writeRoutes(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// status reads /routes of the admin address.
+func status(t *testing.T, r *startRouter) (s gateway.RoutesStatus) {
+	t.Helper()
+	if _, body := fetch(t, r.admin+"/routes", ""); json.Unmarshal([]byte(body), &s) != nil {
+		t.Fatalf("/routes: %s", body)
+	}
+	return s
+}
+
+func TestRoutesFile(t *testing.T) {
+	const first = "routes:\n- {name: orders, match: {path: '/orders/{id}'}, key: path:id}\n"
+	file := filepath.Join(t.TempDir(), "routes.yaml")
+	writeRoutes(t, file, first)
+	r := start(t, "--routes", file)
+	join(t, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Keyway-Key")) }))
+	expect := func(path, want string) {
+		t.Helper()
+		code, body := fetch(t, r.requests+path, "")
+		if code != 200 {
+			body = http.StatusText(code)
+		}
+		if body != want {
+			t.Errorf("%s: %q, want %q", path, body, want)
+		}
+	}
+	expect("/orders/7", "7")
+	expect("/host", "Not Found")
+	was := status(t, r)
+	if len(was.Names) != 1 || was.File != file || was.Loaded.IsZero() {
+		t.Errorf("%+v", was)
+	}
+
+	writeRoutes(t, file, first+"- {name: host, match: {path: /host}, key: host}\n")
+	kit.Eventually(t, "the new file is in force", func() bool { return len(status(t, r).Names) == 2 })
+	expect("/orders/7", "7")
+	expect("/host", "127.0.0.1")
+	now := status(t, r)
+
+	for bad, want := range map[string]string{
+		"routes:\n- {name: orders, kye: host}\n":                                      file + ":2:18: unknown field",
+		strings.Replace(first, "'/orders/{id}'", "'/{id}'", 1):                        "stop all routers",
+		first + "- {name: other, match: {path: /host}, key: query:x, timeout: 10s}\n": "stop all routers",
+	} {
+		writeRoutes(t, file, bad)
+		kit.Eventually(t, want, func() bool { return strings.Contains(status(t, r).Error, want) })
+		if after := status(t, r); after.Digest != now.Digest || !after.Loaded.Equal(now.Loaded) || len(after.Names) != 2 {
+			t.Errorf("a bad file is in force: %+v", after)
+		}
+		expect("/host", "127.0.0.1")
+	}
+	if code, body := fetch(t, r.admin+"/readyz", ""); code != 200 {
+		t.Errorf("not ready with a bad file: %s", body)
+	}
+	os.Remove(file)
+	kit.Eventually(t, "the missing file", func() bool { return strings.Contains(status(t, r).Error, "no such file") })
+	expect("/host", "127.0.0.1")
+	writeRoutes(t, file, first)
+	kit.Eventually(t, "the first file again", func() bool { s := status(t, r); return s.Error == "" && s.Digest == was.Digest })
+	expect("/host", "Not Found")
+}
+
+// On SIGHUP the file is read even if it looks the same.
+func TestHangupReadsTheRoutes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "routes.yaml")
+	writeRoutes(t, file, "routes: [{name: a, key: host}]\n")
+	r := start(t, "--routes", file)
+	was := status(t, r).Loaded
+	if err := kit.Must(os.FindProcess(os.Getpid())).Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "the file is read", func() bool { return status(t, r).Loaded.After(was) })
+	if strings.Contains(r.stderr.String(), "SIGHUP is ignored") {
+		t.Errorf("%s", r.stderr)
+	}
+}
+
+func TestRoutesFlags(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good"), filepath.Join(dir, "bad")
+	writeRoutes(t, good, "routes: [{name: a, key: host}]\n")
+	writeRoutes(t, bad, "routes: [{name: a, kye: host}]\n")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--routes", good, "--key", "header:X-Key"}, "--key and --routes exclude each other"},
+		{[]string{"--routes", good, "--without-key", "any"}, "--without-key and --routes exclude each other"},
+		{[]string{"--routes", bad}, bad + ":1:20: unknown field \"kye\""},
+		{[]string{"--routes", filepath.Join(dir, "absent")}, "no such file"},
+		{[]string{"--without-key", "maybe"}, "--without-key: without-key is none of"},
+		{[]string{"check"}, "router check FILE"},
+		{[]string{"check", bad}, bad + ":1:20: unknown field \"kye\""},
+		{[]string{"check", good, "--request", "x"}, "want a method and a URL"},
+		{[]string{"check", good, "more"}, "unexpected argument"},
+	} {
+		err := run(t.Context(), tt.args, io.Discard, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || cli.ExitCode(err) != 2 {
+			t.Errorf("%q: %v, want %q and exit code 2", tt.args, err, tt.want)
+		}
+	}
+	t.Setenv("KEYWAY_KEY", "host")
+	if err := run(t.Context(), []string{"--routes", good}, io.Discard, io.Discard); cli.ExitCode(err) != 2 {
+		t.Errorf("KEYWAY_KEY and --routes: %v", err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "routes.yaml")
+	writeRoutes(t, file, `
+routes:
+- name: orders
+  match: {hosts: [shop.example], methods: [POST], path: "/orders/{id}"}
+  key: [path:id, "header:X-Key"]
+  prefix: "o:"
+  mode: share
+  timeout: 3s
+  rate: {per-key: 5/s}
+- name: rest
+  without-key: any
+`)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "NAME    MATCH                            KEY                                            MODE   LIMITS\n" +
+			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  share  timeout 3s, 5/s per key (burst 5)\n" +
+			"rest    all                              none: any                                      auto   -\n"},
+		{[]string{"--request", "POST http://shop.example/orders/42"}, "route orders (line 3), key \"o:42\", partition "},
+		{[]string{"--request", "GET http://shop.example/orders/42", "--header", "X-Key: 1"}, "route rest (line 10), no key: any\n"},
+	} {
+		var out bytes.Buffer
+		err := run(t.Context(), append([]string{"check", file}, tt.args...), &out, io.Discard)
+		if got := strings.Join(strings.Fields(out.String()), " "); err != nil || !strings.HasPrefix(got, strings.Join(strings.Fields(tt.want), " ")) {
+			t.Errorf("%q: %v\n%s", tt.args, err, out.String())
+		}
+	}
+}
+
+// Without a file, --without-key says what becomes of requests that have no key.
+func TestWithoutKey(t *testing.T) {
+	r := start(t, "--without-key", "any")
+	join(t, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "key "+r.Header.Get("Keyway-Key")) }))
+	for key, want := range map[string]string{"": "key ", "7": "key 7"} {
+		if code, body := fetch(t, r.requests, key); code != 200 || body != want {
+			t.Errorf("%d %q, want %q", code, body, want)
+		}
+	}
+	if s := status(t, r); s.File != "" || len(s.Names) != 1 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -1,0 +1,36 @@
+package router
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/routes"
+)
+
+// bucket bounds how often something happens (GCRA: it keeps the time by which all that has
+// happened would have, at the rate).
+type bucket struct {
+	interval, burst int64 // ns: of one, and how far ahead of now `by` may be
+	begun           time.Time
+	by              atomic.Int64 // ns since begun
+}
+
+func newBucket(r routes.Rate) *bucket {
+	interval := int64(float64(time.Second) / r.PerSecond)
+	return &bucket{interval: interval, burst: interval * int64(r.Burst), begun: time.Now()}
+}
+
+// take takes one, or returns how long it takes until there is one.
+func (b *bucket) take(now time.Time) (wait time.Duration) {
+	at := int64(now.Sub(b.begun))
+	for {
+		by := b.by.Load()
+		next := max(by, at) + b.interval
+		if ahead := next - at - b.burst; ahead > 0 {
+			return time.Duration(ahead)
+		}
+		if b.by.CompareAndSwap(by, next) {
+			return 0
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+)
+
+// newUpstream returns connections to a plain server, for requests without a key.
+func (rt *Router) newUpstream(addr string) *hop1.Pool {
+	return &hop1.Pool{
+		Conns: rt.cfg.ConnsPerWorker, Wait: rt.cfg.DialTimeout, Idle: hop.IdleTimeout / 2,
+		Dial: func(ctx context.Context) (net.Conn, error) { return rt.cfg.Dial(ctx, "tcp", addr) },
+	}
+}
+
+// errNoUpstream: the server for requests without a key takes none.
+var errNoUpstream = errors.New("router: the server for this request cannot be reached")
+
+// upstreamTrip carries a request without a key to its route's plain server.
+type upstreamTrip struct {
+	relay *relay
+	route *route
+}
+
+// RoundTrip implements [http.RoundTripper]. The request is sent once.
+func (x *upstreamTrip) RoundTrip(out *http.Request) (*http.Response, error) {
+	url := *out.URL
+	url.Host = x.route.WithoutKey.Upstream
+	out.URL = &url
+	if body := &x.relay.body.stream; body.reader != nil {
+		out.Body = io.NopCloser(body)
+	}
+	out.Header.Del("Expect")
+	res, err := x.route.upstream.RoundTrip(out)
+	if errors.Is(err, hop1.ErrNotSent) && out.Context().Err() == nil {
+		return nil, fmt.Errorf("%w: %s: %w", errNoUpstream, x.route.WithoutKey.Upstream, err)
+	}
+	return res, err
+}

@@ -1,0 +1,237 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+)
+
+// table is the routes that are in force.
+type table struct {
+	*routes.Table
+	routes []*route // in the table's order
+}
+
+// route is one of them, with what the router has for it.
+type route struct {
+	*routes.Route
+	rules    fields.Rules
+	hold     time.Duration
+	maxBody  int64
+	bucket   *bucket    // nil if the requests are not bounded
+	upstream *hop1.Pool // of requests without a key; nil if they go to none
+}
+
+// newTable makes the router's own of a table. Of those in force before, nil for none, it
+// takes over how many requests routes have had lately, and connections.
+func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
+	var keys gateway.KeySources // of all: what one route may read, no route passes on under a like name
+	for _, r := range t.Routes() {
+		keys = append(append(keys, r.Keys...), r.Tenant...)
+	}
+	out := &table{Table: t}
+	for _, r := range t.Routes() {
+		upgrades := r.Upgrades
+		if upgrades == nil {
+			upgrades = rt.cfg.Upgrades
+		}
+		rules, err := fields.NewRules(keys, upgrades)
+		if err != nil {
+			return nil, err
+		}
+		own := &route{Route: r, rules: rules, hold: r.Hold, maxBody: rt.cfg.MaxBody}
+		if r.MaxBody > 0 {
+			own.maxBody = min(r.MaxBody, rt.cfg.MaxBody)
+		}
+		if own.hold == 0 {
+			own.hold = rt.cfg.Hold
+		}
+		own.bucket, own.upstream = rt.shared(r, before)
+		out.routes = append(out.routes, own)
+	}
+	return out, nil
+}
+
+// smallBody returns how long a body may be that is read with the first attempt.
+func (r *route) smallBody() int64 {
+	if r.Stream {
+		return 0
+	}
+	return min(hop.MaxRepeatedBody, r.maxBody)
+}
+
+// shared returns what a route has in common with one of the table before.
+func (rt *Router) shared(r *routes.Route, before *table) (b *bucket, upstream *hop1.Pool) {
+	if before != nil {
+		for _, old := range before.routes {
+			if old.Name == r.Name && old.PerRoute == r.PerRoute {
+				b = old.bucket
+			}
+			if old.WithoutKey.Upstream == r.WithoutKey.Upstream {
+				upstream = old.upstream
+			}
+		}
+	}
+	if b == nil && r.PerRoute != (routes.Rate{}) {
+		b = newBucket(r.PerRoute)
+	}
+	if upstream == nil && r.WithoutKey.Upstream != "" {
+		upstream = rt.newUpstream(r.WithoutKey.Upstream)
+	}
+	return b, upstream
+}
+
+// closeUnused closes the connections of routes that are in force no more.
+func (t *table) closeUnused(now *table) {
+	for _, old := range t.routes {
+		used := slices.ContainsFunc(now.routes, func(r *route) bool { return r.upstream == old.upstream })
+		if old.upstream != nil && !used {
+			old.upstream.Close()
+		}
+	}
+}
+
+// keySources is implemented by a membership that compares routers' routes.
+type keySources interface {
+	AnnounceKeySource(source string) error
+}
+
+// SetRoutes puts a table in force in place of the one before. Requests that are under way
+// keep theirs. If a request could get another key by t than by a table that was in force
+// before, here or at another router, SetRoutes returns an error that says what differs,
+// and changes nothing.
+func (rt *Router) SetRoutes(t *routes.Table) error {
+	rt.changing.Lock()
+	defer rt.changing.Unlock()
+	before := rt.table.Load()
+	next, err := rt.newTable(t, before)
+	if err != nil {
+		return err
+	}
+	lineage := rt.lineage.Clone()
+	if err := lineage.Take(t); err != nil {
+		return err
+	}
+	if m, ok := rt.cfg.Members.(keySources); ok && before != nil && lineage.KeySource() != rt.lineage.KeySource() {
+		if err := m.AnnounceKeySource(lineage.KeySource()); err != nil {
+			return fmt.Errorf("router: the routes do not agree with those of another router: %w", err)
+		}
+	}
+	rt.lineage = lineage
+	rt.table.Store(next)
+	if before != nil {
+		before.closeUnused(next)
+	}
+	return nil
+}
+
+// Routes returns the table that is in force.
+func (rt *Router) Routes() *routes.Table { return rt.table.Load().Table }
+
+// KeySource returns what routers of a cluster compare of their routes, see
+// [ring.Settings]. It changes with SetRoutes.
+func (rt *Router) KeySource() string {
+	rt.changing.Lock()
+	defer rt.changing.Unlock()
+	if t := rt.table.Load(); t.OfFlags() {
+		return t.Table.KeySource()
+	}
+	return rt.lineage.KeySource()
+}
+
+// decision is what becomes of a request: it goes to the owner of its key, or, without
+// one, to any worker, or to the route's upstream.
+type decision struct {
+	route     *route
+	key       string
+	anyWorker bool
+	upstream  bool
+}
+
+// decide returns what becomes of a request. Its error wraps [routes.ErrNoRoute],
+// [gateway.ErrNoKey], [gateway.ErrBadKey] or errClientBody.
+func (rt *Router) decide(method string, req gateway.Keyed) (decision, error) {
+	t := rt.table.Load()
+	r, preflight, err := t.find(method, req)
+	if err != nil {
+		return decision{}, err
+	}
+	d := decision{route: t.routes[r.Index]}
+	d.key, err = r.Key(req)
+	if errors.Is(err, gateway.ErrNoKey) {
+		switch w := r.WithoutKey; {
+		case w.Upstream != "":
+			d.upstream, err = true, nil
+		case w.Any, preflight && w.Preflights():
+			d.anyWorker, err = true, nil
+		}
+	}
+	return d, err
+}
+
+// find returns the route of a request, and whether that is a preflight of CORS.
+func (t *table) find(method string, req gateway.Keyed) (r *routes.Route, preflight bool, err error) {
+	if method == http.MethodOptions && len(req.KeyHeader("Origin")) == 1 {
+		if asked := req.KeyHeader("Access-Control-Request-Method"); len(asked) == 1 {
+			r, err = t.MatchPreflight(req.KeyHost(), asked[0], req.KeyPath())
+			return r, true, err
+		}
+	}
+	r, err = t.Match(req.KeyHost(), method, req.KeyPath())
+	return r, false, err
+}
+
+// policy returns what the route asks of the worker.
+func (d *decision) policy() []byte {
+	if d.anyWorker {
+		return d.route.UnkeyedPolicy()
+	}
+	return d.route.Policy()
+}
+
+// admit counts a request to its route. Its error is a *rateError.
+func (d *decision) admit() error {
+	if d.route.bucket == nil {
+		return nil
+	}
+	if wait := d.route.bucket.take(time.Now()); wait > 0 {
+		return &rateError{d.route.Name, wait}
+	}
+	return nil
+}
+
+// problemOf returns the answer to a request of which decide has said err. r is its route,
+// nil for none.
+func problemOf(err error, r *route) problem.Problem {
+	switch {
+	case errors.Is(err, routes.ErrNoRoute):
+		return problem.Of(problem.NoRoute)
+	case r == nil:
+		return problem.OfKey(err, nil)
+	}
+	return problem.OfKey(err, r.Keys)
+}
+
+// rateError says that a route has had too many requests lately.
+type rateError struct {
+	route string
+	after time.Duration // until another one may come
+}
+
+func (e *rateError) Error() string {
+	return fmt.Sprintf("router: too many requests of the route %q, try again", e.route)
+}
+
+// retryAfter returns e.after in whole seconds.
+func (e *rateError) retryAfter() int {
+	return int((e.after + time.Second - 1) / time.Second)
+}

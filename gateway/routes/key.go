@@ -1,0 +1,51 @@
+package routes
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// Key returns the key of a request that the route takes: from the first of Keys that
+// has one, behind Prefix or the tenant. Its error wraps [gateway.ErrNoKey] if no source
+// has a key, and [gateway.ErrBadKey] if one has a bad one, or there is no tenant.
+func (r *Route) Key(req gateway.Keyed) (string, error) {
+	if len(r.Keys) == 0 {
+		return "", gateway.ErrNoKey
+	}
+	key, err := r.Keys.ExtractFrom(req)
+	if err != nil || r.Prefix == "" && len(r.Tenant) == 0 {
+		return key, err
+	}
+	if len(r.Tenant) > 0 {
+		tenant, err := r.Tenant.ExtractFrom(req)
+		if errors.Is(err, gateway.ErrNoKey) {
+			return "", fmt.Errorf("%w: the request has a key and no tenant: send it in %s", gateway.ErrBadKey, r.Tenant)
+		}
+		if err != nil {
+			return "", err
+		}
+		key = joinTenant(tenant, key)
+	} else {
+		key = r.Prefix + key
+	}
+	return key, gateway.CheckKey(key)
+}
+
+// joinTenant returns a key of its own for each pair: what is before its first slash is
+// the tenant, in which a slash is encoded.
+func joinTenant(tenant, key string) string { return url.PathEscape(tenant) + "/" + key }
+
+// NeedsBody reports whether a key or a tenant of the route may stand in the body.
+func (r *Route) NeedsBody() bool {
+	for _, list := range []gateway.KeySources{r.Keys, r.Tenant} {
+		for _, s := range list {
+			if s.NeedsBody() {
+				return true
+			}
+		}
+	}
+	return false
+}

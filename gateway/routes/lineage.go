@@ -1,0 +1,98 @@
+package routes
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+// form returns what decides which requests the route takes, which keys they get, and
+// whether keys are held: two routers that differ in it could give one request two keys.
+// Limits and times are no part of it.
+func (r *Route) form() string {
+	hosts, methods := slices.Sorted(slices.Values(r.Match.Hosts)), slices.Sorted(slices.Values(r.Match.Methods))
+	path, without, held := "", r.WithoutKey.String(), "held"
+	if r.hasPath {
+		path = r.path.Canonical("")
+	}
+	if r.WithoutKey.Upstream != "" {
+		without = "upstream"
+	}
+	if r.Mode == Affinity {
+		held = "not held"
+	}
+	keys := make([]string, len(r.Keys))
+	for i, k := range r.Keys {
+		keys[i] = k.String()
+	}
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, keys, r.Prefix, r.Tenant.String(), without, held)
+}
+
+// Lineage is the routes that have been in force, one after the other, without a request
+// that has got another key than before: each table was the beginning of another one, or had that
+// as its own. The zero Lineage takes any table. It is not for concurrent use.
+type Lineage struct {
+	forms []string
+	names []string
+}
+
+// Take takes t into the lineage. If a request could get another key by t than by a
+// table before, the error says which route is to blame, and the lineage stays.
+func (l *Lineage) Take(t *Table) error {
+	for i := range min(len(l.forms), len(t.forms)) {
+		if l.forms[i] != t.forms[i] {
+			return fmt.Errorf("routes: route %d, %q, differs from the one that was in force there, %q, in what it matches, in its key, or in whether the key is held: "+
+				"a request could have two keys at once. Put new routes behind all others, or stop all routers and start them with this file", i+1, t.routes[i].Name, l.names[i])
+		}
+	}
+	for i := len(l.forms); i < len(t.forms); i++ {
+		l.forms = append(l.forms, t.forms[i])
+		l.names = append(l.names, t.routes[i].Name)
+	}
+	return nil
+}
+
+// Clone returns a copy.
+func (l *Lineage) Clone() Lineage { return Lineage{slices.Clone(l.forms), slices.Clone(l.names)} }
+
+// KeySource returns what routers compare, see [ring.Settings]: only those may be of one
+// cluster whose lineages are equal, or one the beginning of the other.
+func (l *Lineage) KeySource() string {
+	digests := make([]string, len(l.forms))
+	var chain uint64
+	for i, form := range l.forms {
+		chain = xxhash.Sum64String(strconv.FormatUint(chain, 16) + " " + form)
+		digests[i] = fmt.Sprintf("%012x", chain>>16)
+	}
+	return ring.RoutesKeySource(digests)
+}
+
+// OfFlags reports whether the table was made by [ForKeys].
+func (t *Table) OfFlags() bool { return t.keys != nil }
+
+// KeySource returns what routers compare that begin with t. For a table of [ForKeys] it
+// is the text of its sources.
+func (t *Table) KeySource() string {
+	if t.keys != nil {
+		return strings.TrimSpace(t.keys.String() + " " + t.unlessRejected())
+	}
+	var l Lineage
+	_ = l.Take(t) // the first table always fits
+	return l.KeySource()
+}
+
+// unlessRejected says what becomes of requests without a key, "" if that is the default.
+func (t *Table) unlessRejected() string {
+	switch w := t.routes[0].WithoutKey; {
+	case w.Any:
+		return "without-key:any"
+	case w.Upstream != "":
+		return "without-key:upstream"
+	}
+	return ""
+}

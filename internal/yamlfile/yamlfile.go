@@ -1,0 +1,251 @@
+// Package yamlfile reads settings from YAML strictly: each mistake is an error with
+// its line and column, and a field that is not known is one. Anchors, aliases, tags and
+// more than one document are refused.
+package yamlfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/keyway-go/keyway/internal/nearest"
+)
+
+// MaxSize is the size in bytes of the largest file.
+const MaxSize = 1 << 20
+
+// maxDepth is how deep lists and mappings may stand in each other.
+const maxDepth = 32
+
+// Error is a mistake in a file.
+type Error struct {
+	File         string
+	Line, Column int // from 1; 0 if that is not known
+	Text         string
+}
+
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Text
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
+}
+
+// Document is a file that is being read, and the mistakes found in it so far.
+type Document struct {
+	name string
+	root ast.Node
+	errs []*Error
+}
+
+// Parse reads a file whose name is for errors. Its error is an [Error].
+func Parse(name string, data []byte) (d *Document, err error) {
+	defer func() {
+		if v := recover(); v != nil { // the parser's own mistake
+			d, err = nil, &Error{File: name, Text: fmt.Sprintf("not YAML: %v", v)}
+		}
+	}()
+	if len(data) > MaxSize {
+		return nil, &Error{File: name, Text: fmt.Sprintf("%d bytes, at most %d are read", len(data), MaxSize)}
+	}
+	if deepest(data) > maxDepth {
+		return nil, &Error{File: name, Text: fmt.Sprintf("more than %d brackets within each other", maxDepth)}
+	}
+	f, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, syntaxError(name, err)
+	}
+	d = &Document{name: name}
+	for _, doc := range f.Docs {
+		switch {
+		case doc.Body == nil:
+		case d.root != nil:
+			return nil, d.errorAt(doc.Body, "a second document")
+		default:
+			d.root = doc.Body
+		}
+	}
+	return d, nil
+}
+
+// deepest returns how many brackets stand within each other, at most.
+func deepest(data []byte) (most int) {
+	depth := 0
+	for _, c := range data {
+		switch c {
+		case '[', '{':
+			depth++
+			most = max(most, depth)
+		case ']', '}':
+			depth = max(depth-1, 0)
+		}
+	}
+	return most
+}
+
+func syntaxError(name string, err error) error {
+	if e, ok := errors.AsType[yaml.Error](err); ok {
+		out := &Error{File: name, Text: e.GetMessage()}
+		if t := e.GetToken(); t != nil && t.Position != nil {
+			out.Line, out.Column = t.Position.Line, t.Position.Column
+		}
+		return out
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return &Error{File: name, Text: text}
+}
+
+func (d *Document) errorAt(n ast.Node, text string) *Error {
+	e := &Error{File: d.name, Text: text}
+	if at := begin(n); at != nil {
+		e.Line, e.Column = at.Line, at.Column
+	}
+	return e
+}
+
+// begin returns where a value begins, nil if that is not known.
+func begin(n ast.Node) *token.Position {
+	switch v := n.(type) {
+	case *ast.MappingNode:
+		if len(v.Values) > 0 {
+			return begin(v.Values[0])
+		}
+	case *ast.MappingValueNode:
+		return begin(v.Key)
+	}
+	if t := n.GetToken(); t != nil {
+		return t.Position
+	}
+	return nil
+}
+
+// Root returns what the file holds.
+func (d *Document) Root() Node { return Node{d, d.root} }
+
+// Err returns the mistakes in their order in the file, one on each line, nil if there
+// are none. They are of type [*Error].
+func (d *Document) Err() error {
+	slices.SortStableFunc(d.errs, func(a, b *Error) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+	})
+	var all []error
+	for _, e := range d.errs {
+		all = append(all, e)
+	}
+	return errors.Join(all...)
+}
+
+// Node is a value in a file. The zero Node is one that is absent.
+type Node struct {
+	doc  *Document
+	node ast.Node
+}
+
+// IsSet reports whether there is a value.
+func (n Node) IsSet() bool { return n.node != nil }
+
+// Line returns where the value begins, from 1; 0 if that is not known.
+func (n Node) Line() int {
+	if n.node != nil {
+		if at := begin(n.node); at != nil {
+			return at.Line
+		}
+	}
+	return 0
+}
+
+// Errorf notes a mistake at the value.
+func (n Node) Errorf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if n.node == nil {
+		n.doc.errs = append(n.doc.errs, &Error{File: n.doc.name, Text: text})
+		return
+	}
+	n.doc.errs = append(n.doc.errs, n.doc.errorAt(n.node, text))
+}
+
+// Field is a member of a mapping.
+type Field struct {
+	Key   Node
+	Name  string
+	Value Node
+}
+
+// Fields returns the members of a mapping in their order. Those whose name is not
+// among known, if that is not nil, are mistakes, and left out.
+func (n Node) Fields(known []string) (list []Field) {
+	var members []*ast.MappingValueNode
+	switch v := n.node.(type) {
+	case *ast.MappingNode:
+		members = v.Values
+	case *ast.MappingValueNode:
+		members = []*ast.MappingValueNode{v}
+	default:
+		n.Errorf("want fields, such as name: value")
+		return nil
+	}
+	for _, m := range members {
+		key := Node{n.doc, m.Key}
+		name, ok := key.Text()
+		switch {
+		case !ok:
+		case known != nil && !slices.Contains(known, name):
+			key.Errorf("unknown field %q; the nearest one is %s", name, nearest.Name(name, known))
+		case slices.ContainsFunc(list, func(f Field) bool { return f.Name == name }):
+			key.Errorf("a second field %q", name)
+		default:
+			list = append(list, Field{key, name, Node{n.doc, m.Value}})
+		}
+	}
+	return list
+}
+
+// List returns the elements of a list. A single text counts as a list of it.
+func (n Node) List() (list []Node) {
+	s, ok := n.node.(*ast.SequenceNode)
+	if !ok {
+		if _, nested := n.node.(*ast.MappingNode); nested {
+			n.Errorf("want a list")
+			return nil
+		}
+		return []Node{n}
+	}
+	for _, v := range s.Values {
+		list = append(list, Node{n.doc, v})
+	}
+	return list
+}
+
+// Text returns a text as it is meant, and any other scalar as it is written. ok is
+// false if it is none, or empty, which is noted.
+func (n Node) Text() (text string, ok bool) {
+	switch v := n.node.(type) {
+	case *ast.StringNode:
+		text = v.Value
+	case *ast.LiteralNode:
+		text = v.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		text = written(v.GetToken())
+	case nil, *ast.NullNode:
+	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
+		n.Errorf("anchors, aliases and tags are not understood here")
+		return "", false
+	default:
+		n.Errorf("want a single value")
+		return "", false
+	}
+	if text == "" {
+		n.Errorf("want a value")
+		return "", false
+	}
+	return text, true
+}
+
+func written(t *token.Token) string { return strings.TrimSpace(t.Value) }
