@@ -19,13 +19,14 @@ import (
 type h2Conn struct {
 	*h2.Conn
 	source
+	nc  net.Conn
 	tls *tls.ConnectionState // nil without TLS
 }
 
 // serveH2 serves a connection to its end. What has been read of it is in read.
 func serveH2(s *Server, conn net.Conn, read []byte) {
 	addr := conn.RemoteAddr().String()
-	c := new(h2Conn)
+	c := &h2Conn{nc: conn}
 	c.source.init(s.router, s, addr, "2.0")
 	if t, ok := conn.(*tls.Conn); ok {
 		state := t.ConnectionState()

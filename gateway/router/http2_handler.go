@@ -37,8 +37,10 @@ func h2Header(list []h2.Field) http.Header {
 // serveHTTP answers a request as net/http's server would. What has been read of
 // its body is in read.
 func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
-	r := c.request(s)
-	if r.Method != http.MethodConnect {
+	r, body := c.request(s), s.Body
+	if s.Protocol != "" {
+		body = false
+	} else if r.Method != http.MethodConnect {
 		url, err := url.ParseRequestURI(s.Path)
 		if err != nil {
 			s.Reset(h2.ProtocolError)
@@ -51,7 +53,7 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 	r.ContentLength = s.ContentLength
 	w := &h2Writer{stream: s, conn: c, ahead: read, expects: strings.EqualFold(r.Header.Get("Expect"), "100-continue")}
 	r.Header.Del("Expect")
-	w.Begin(w, r, s.Body)
+	w.Begin(w, r, body)
 	defer func() {
 		if p := recover(); p != nil {
 			if p != http.ErrAbortHandler {
@@ -60,12 +62,15 @@ func (c *h2Conn) serveHTTP(s *h2.Stream, read []byte) {
 			s.Reset(h2.InternalError)
 		}
 	}()
-	if s.Path == "*" {
+	switch {
+	case s.Path == "*":
 		w.WriteHeader(http.StatusOK) // net/http's own answer
-	} else {
+	case s.Protocol == "" || w.upgrade(r):
 		c.server.router.ServeHTTP(w, r)
 	}
-	w.Finish()
+	if !w.hijacked {
+		w.Finish()
+	}
 }
 
 // h2Writer is an [http.ResponseWriter] and implements [httphandler.Stream].
@@ -77,6 +82,9 @@ type h2Writer struct {
 	expects bool       // the client is to be told to send the body
 	fields  []h2.Field // for what is sent next
 	dated   bool       // there is a Date among them
+
+	key      string // Sec-WebSocket-Key of a stream that is to change to WebSocket; "" for others
+	hijacked bool   // it has changed
 }
 
 // SetReadDeadline is for [http.ResponseController]. It knows only deadlines that

@@ -97,6 +97,11 @@ func (x *proxiedRequest) setKeyway(h http.Header) {
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	cleanResponse(res)
+	if h2w, ok := x.client.ResponseWriter.(*h2Writer); ok {
+		if err := h2w.checkSwitch(res); err != nil {
+			return err
+		}
+	}
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.client.upgraded = res.Header.Get("Upgrade")
 	}

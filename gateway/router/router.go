@@ -6,17 +6,16 @@
 // The files stand here so that each uses what is in those behind it. server_tls.go has
 // connections over TLS, http1_request.go and http1.go read and answer requests of
 // HTTP/1.1, net_http.go those that net/http has read, proxy.go those of them that no
-// other way takes, http2_handler.go and http2.go those of HTTP/2. upstream.go has what
-// these have in common. Below it and client.go, dispatch.go is a request's way to a
-// worker and back over the link, plain.go that over plain HTTP/1.1, body.go the
-// client's body on its way, which is read whole before anybody is asked for the key.
-// failure.go says what a client reads where there is no worker's answer, answer.go
-// passes both on, forwarded.go tells of the client.
-// server.go accepts connections, proxyheader.go and perclient.go say whose they are
-// and how many a client has, router.go is the rest of what users see, workers.go and
-// peers.go have the workers and the connections to them; abandoned.go and budget.go
-// bound what clients may take. The package internal/routing says which worker, and
-// waits for one.
+// other way takes, http2_handler.go, http2_tunnel.go and http2.go those of HTTP/2.
+// upstream.go has what these have in common. Below it and client.go, dispatch.go is a
+// request's way to a worker and back over the link, plain.go that over plain HTTP/1.1,
+// body.go the client's body on its way, which is read whole before anybody is asked
+// for the key. failure.go says what a client reads where there is no worker's answer,
+// answer.go passes both on, forwarded.go tells of the client. server.go accepts
+// connections, proxyheader.go and perclient.go say whose they are and how many a
+// client has, router.go is the rest of what users see, workers.go and peers.go have
+// the workers and the connections to them; abandoned.go and budget.go bound what
+// clients may take. The package internal/routing says which worker, and waits for one.
 package router
 
 import (

@@ -282,13 +282,14 @@ const pingAfter = 15 * time.Second
 // newH2Server returns what the connections of a server have in common.
 func newH2Server(s *Server) *h2.Server {
 	return &h2.Server{
-		MaxStreams:     maxH2Streams,
-		MaxHeaderBytes: hop.MaxHeaderBytes,
-		HeadTicks:      int(headTicks),
-		IdleTicks:      int(idleTicks),
-		PingTicks:      int(ticks(pingAfter)),
-		ClientTicks:    int(ticks(s.router.cfg.ClientTimeout)),
-		ClientBytes:    s.router.cfg.bodyBytes(),
+		MaxStreams:      maxH2Streams,
+		MaxHeaderBytes:  hop.MaxHeaderBytes,
+		HeadTicks:       int(headTicks),
+		ExtendedConnect: len(s.router.fields.Upgrade(extendedHeader("websocket"))) > 0,
+		IdleTicks:       int(idleTicks),
+		PingTicks:       int(ticks(pingAfter)),
+		ClientTicks:     int(ticks(s.router.cfg.ClientTimeout)),
+		ClientBytes:     s.router.cfg.bodyBytes(),
 	}
 }
 

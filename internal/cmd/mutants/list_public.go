@@ -68,6 +68,27 @@ func publicMutations() []mutation {
 			test: "./internal/wire/h2 -timeout 20s -run ^TestSilentClientsArePinged$",
 		},
 		{
+			rule: "over HTTP/2, too, only allowed protocols are changed to",
+			file: "gateway/router/http2_tunnel.go",
+			old:  "	if w.stream.Protocol != \"websocket\" || w.conn.server.router.fields.Upgrade(r.Header) == \"\" {",
+			new:  "	if false {",
+			test: "./gateway/router -run ^TestWebSocketOverHTTP2IsRefused$",
+		},
+		{
+			rule: "over HTTP/2 an app that has not changed to WebSocket does not look as if it had",
+			file: "gateway/router/http2_tunnel.go",
+			old:  "	case res.StatusCode >= 300:",
+			new:  "	case res.StatusCode >= 100:",
+			test: "./gateway/router -run ^TestWebSocketOverHTTP2IsRefused$",
+		},
+		{
+			rule: "a WebSocket over HTTP/2 may be silent",
+			file: "internal/wire/h2/conn.go",
+			old:  "		if st.reading && !st.patient {",
+			new:  "		if st.reading {",
+			test: "./internal/wire/h2 -timeout 20s -run ^TestTimeouts$/^tunnel$",
+		},
+		{
 			rule: "a client that takes text as much as JSON gets neither against its wish",
 			file: "gateway/internal/problem/problem.go",
 			old:  "return json > 0 && json >= text",

@@ -120,6 +120,9 @@ func (c *Conn) hello() {
 	settings = appendSetting(settings, settingMaxStreams, uint32(c.srv.MaxStreams))
 	settings = appendSetting(settings, settingInitialWindow, initialReceive)
 	settings = appendSetting(settings, settingMaxHeaderList, uint32(c.srv.MaxHeaderBytes))
+	if c.srv.ExtendedConnect {
+		settings = appendSetting(settings, settingConnect, 1)
+	}
 	b := appendFrame(nil, frame{length: len(settings), kind: frameSettings})
 	b = append(b, settings...)
 	c.controlLocked(appendWord(b, frameWindowUpdate, 0, connReceive-defaultWindow))
@@ -276,7 +279,7 @@ func (c *Conn) checkStreams(now int64) {
 		return
 	}
 	for _, st := range c.streams {
-		if st.reading {
+		if st.reading && !st.patient {
 			if st.waited++; st.waited >= patience {
 				st.interrupted = true
 				st.wakeLocked()

@@ -22,6 +22,10 @@ type Request struct {
 	Path      string // path and query, without spaces and control characters; "*" for OPTIONS, "" for CONNECT
 	Fields    []Field
 
+	// Protocol is what a CONNECT, which has a Scheme and a Path then, is to change the
+	// stream to (RFC 8441, section 4); "" for none.
+	Protocol string
+
 	// ContentLength is the length of the body; -1 if that is not known.
 	ContentLength int64
 	// Body says that a body follows, even if it should turn out to be empty.
@@ -40,6 +44,7 @@ type block struct {
 	count    int  // fields that were decoded
 	size     int  // and their bytes
 	room     int  // bytes of frames that are taken
+	extended bool // :protocol is taken
 	trailer  bool
 	regular  bool // pseudo fields have ended
 	seen     pseudo
@@ -69,6 +74,7 @@ const (
 	seenScheme
 	seenAuthority
 	seenPath
+	seenProtocol
 )
 
 var fieldLists = sync.Pool{New: func() any { list := make([]Field, 0, 24); return &list }}
@@ -140,6 +146,10 @@ func (b *block) takePseudo(f Field) {
 		kind, into = seenAuthority, &b.request.Authority
 	case ":path":
 		kind, into = seenPath, &b.request.Path
+	case ":protocol":
+		if b.extended {
+			kind, into = seenProtocol, &b.request.Protocol
+		}
 	}
 	switch {
 	case kind == 0 || b.trailer:
@@ -205,16 +215,19 @@ func (b *block) finish() {
 	if r.Authority == "" {
 		r.Authority = b.host
 	}
+	plainConnect := r.Method == "CONNECT" && b.seen&seenProtocol == 0
 	switch {
 	case b.host != "" && b.host != r.Authority:
 		b.bad = "Host and :authority differ"
 	case !http1.SimpleRequest(r.Method, "/", r.Authority):
 		b.bad = ":method is no token, or :authority no host"
-	case r.Method == "CONNECT" && b.seen != seenMethod|seenAuthority:
+	case b.seen&seenProtocol != 0 && (r.Method != "CONNECT" || b.seen&seenAuthority == 0 || !grammar.IsToken(r.Protocol)):
+		b.bad = ":protocol without CONNECT or :authority, or no token"
+	case plainConnect && b.seen != seenMethod|seenAuthority:
 		b.bad = "CONNECT with :scheme or :path"
-	case r.Method != "CONNECT" && r.Scheme != "http" && r.Scheme != "https":
+	case !plainConnect && r.Scheme != "http" && r.Scheme != "https":
 		b.bad = ":scheme is neither http nor https"
-	case r.Method != "CONNECT" && !validPath(r.Method, r.Path):
+	case !plainConnect && !validPath(r.Method, r.Path):
 		b.bad = ":path is no path"
 	case b.end && b.length > 0:
 		b.bad = "the body is shorter than Content-Length"

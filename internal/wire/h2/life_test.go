@@ -2,6 +2,7 @@ package h2
 
 import (
 	"errors"
+	"io"
 	"os"
 	"runtime"
 	"testing"
@@ -79,6 +80,24 @@ func TestTimeouts(t *testing.T) {
 			t.Error(err)
 		}
 		c.expect("HEADERS 1 :status=408 end", "RESET 1 NO_ERROR")
+	})
+	t.Run("tunnel", func(t *testing.T) {
+		got := make(chan error)
+		c := greet(t, func(s *Stream) {
+			s.Wait()
+			_, err := s.Read(make([]byte, 1))
+			got <- err
+			s.Answer(204, nil, nil, true)
+		})
+		c.send(open(1, false, post()))
+		c.settle()
+		waitFor(func() bool { return c.locked(func() bool { return c.server.streams[1].reading }) })
+		c.check(2*testServer.ClientTicks, false)
+		c.send(data(1, true, "x"))
+		if err := <-got; err != nil && err != io.EOF {
+			t.Error(err)
+		}
+		c.expect("HEADERS 1 :status=204 end")
 	})
 	t.Run("window", func(t *testing.T) {
 		got := make(chan error)

@@ -103,7 +103,7 @@ func (c *Conn) headers(f frame, p []byte) error {
 		purpose, code = purposeReset, ProtocolError
 	}
 	c.block.begin(purpose, f, c.srv.MaxHeaderBytes)
-	c.block.code = code
+	c.block.code, c.block.extended = code, c.srv.ExtendedConnect
 	return c.fragment(f, p)
 }
 

@@ -40,6 +40,7 @@ type Stream struct {
 	grown       bool
 	interrupted bool
 	reading     bool  // Read waits
+	patient     bool  // for as long as it takes
 	waited      int64 // ticks that it did, of which ClientTicks may pass
 	need        int64 // bytes that have to come until then
 
@@ -220,6 +221,14 @@ func (s *Stream) Keep(m Memory) {
 		s.conn.grantLocked(unread - s.early)
 		s.early = unread
 	}
+}
+
+// Wait lets Read wait for as long as it takes: what comes is no body that has to come
+// at a least rate.
+func (s *Stream) Wait() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.patient = true
 }
 
 // Interrupt makes Read fail when it would have to wait, or lets it wait again.

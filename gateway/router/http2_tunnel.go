@@ -1,0 +1,145 @@
+package router
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/wire/h2"
+	"github.com/keyway-go/keyway/internal/wire/websocket"
+)
+
+// extendedHeader returns the fields that ask a server of HTTP/1.1 for a change of
+// protocols.
+func extendedHeader(protocol string) http.Header {
+	return http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}}
+}
+
+// upgrade makes of a CONNECT for WebSocket (RFC 8441, section 5) the request that
+// asks a server of HTTP/1.1 for it. It reports false, and has answered, if the
+// protocol may not be changed to.
+func (w *h2Writer) upgrade(r *http.Request) bool {
+	target, err := url.ParseRequestURI(w.stream.Path)
+	if err != nil {
+		w.stream.Reset(h2.ProtocolError)
+		return false
+	}
+	maps.Copy(r.Header, extendedHeader(w.stream.Protocol))
+	if w.stream.Protocol != "websocket" || w.conn.server.router.fields.Upgrade(r.Header) == "" {
+		problem.Of(problem.Connect).ServeHTTP(w, r)
+		return false
+	}
+	w.key = websocket.NewKey()
+	r.Header["Sec-Websocket-Key"] = []string{w.key}
+	r.Method, r.URL, r.RequestURI = http.MethodGet, target, w.stream.Path
+	r.Body, r.ContentLength = http.NoBody, 0
+	return true
+}
+
+// errNotSwitched is the error of an app that has not changed to WebSocket as it
+// should, on a stream where that would look as if it had.
+var errNotSwitched = errors.New("router: the app has not changed to WebSocket as it should")
+
+// checkSwitch returns an error if an answer cannot go to a client that has asked for
+// WebSocket over HTTP/2, to which 200 says that it has it.
+func (w *h2Writer) checkSwitch(res *http.Response) error {
+	switch {
+	case w.key == "":
+		return nil
+	case res.StatusCode == http.StatusSwitchingProtocols && res.Header.Get("Sec-Websocket-Accept") == websocket.Accept(w.key):
+		return nil
+	case res.StatusCode >= 300:
+		return nil
+	}
+	return fmt.Errorf("%w: status %d", errNotSwitched, res.StatusCode)
+}
+
+// Hijack implements [http.Hijacker], for a stream that changes to WebSocket. The
+// answer's head is sent when the caller writes one of HTTP/1.1.
+func (w *h2Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	if w.key == "" {
+		return nil, nil, http.ErrNotSupported
+	}
+	w.hijacked = true
+	w.stream.Wait()
+	conn := &h2Tunnel{stream: w.stream, remote: w.conn.nc}
+	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(&tunnelHead{w: w})), nil
+}
+
+// tunnelHead is what the head of HTTP/1.1 is written to, in place of which one of
+// HTTP/2 is sent.
+type tunnelHead struct {
+	w    *h2Writer
+	sent bool
+}
+
+func (t *tunnelHead) Write(p []byte) (int, error) {
+	if t.sent {
+		return len(p), nil
+	}
+	t.sent = true
+	for name, values := range t.w.Header() {
+		if name == "Sec-Websocket-Accept" || name == "Content-Length" {
+			continue
+		}
+		for _, value := range values {
+			if value, ok := fields.ToClient(name, value); ok {
+				t.w.AddField(name, value)
+			}
+		}
+	}
+	if !t.w.dated {
+		t.w.AddField("Date", t.w.conn.server.dateText())
+	}
+	return len(p), t.w.stream.Answer(http.StatusOK, t.w.fields, nil, false)
+}
+
+// h2Tunnel is a stream on which another protocol is spoken, as a connection without
+// deadlines.
+type h2Tunnel struct {
+	stream *h2.Stream
+	remote net.Conn
+}
+
+// Read implements [net.Conn].
+func (t *h2Tunnel) Read(p []byte) (int, error) { return t.stream.Read(p) }
+
+// Write implements [net.Conn].
+func (t *h2Tunnel) Write(p []byte) (int, error) {
+	if err := t.stream.Write(p, false); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// CloseWrite ends this side of the stream.
+func (t *h2Tunnel) CloseWrite() error { return t.stream.Write(nil, true) }
+
+// Close implements [net.Conn]: a stream that has not ended is reset.
+func (t *h2Tunnel) Close() error {
+	t.stream.Reset(h2.Cancel)
+	t.stream.Interrupt(true)
+	return nil
+}
+
+// LocalAddr implements [net.Conn].
+func (t *h2Tunnel) LocalAddr() net.Addr { return t.remote.LocalAddr() }
+
+// RemoteAddr implements [net.Conn].
+func (t *h2Tunnel) RemoteAddr() net.Addr { return t.remote.RemoteAddr() }
+
+// SetDeadline implements [net.Conn].
+func (t *h2Tunnel) SetDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// SetReadDeadline implements [net.Conn].
+func (t *h2Tunnel) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
+
+// SetWriteDeadline implements [net.Conn].
+func (t *h2Tunnel) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
