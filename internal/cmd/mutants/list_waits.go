@@ -45,6 +45,13 @@ func waitsMutations() []mutation {
 			test: "./localmutex -run '^TestClientsTakeTurns$'",
 		},
 		{
+			rule: "a router's requests wait in the turns of their clients",
+			file: "gateway/worker/policy.go",
+			old:  "how.share, how.client = r.Epoch, r, r.Client\n",
+			new:  "how.share = r.Epoch, r\n",
+			test: "./gateway/router -run '^TestTrapAbuse$'",
+		},
+		{
 			rule: "turns go on from the present one",
 			file: "localmutex/table.go",
 			old:  "	e.turn = w.turn\n",
