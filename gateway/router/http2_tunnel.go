@@ -23,8 +23,8 @@ func extendedHeader(protocol string) http.Header {
 }
 
 // upgrade makes of a CONNECT for WebSocket (RFC 8441, section 5) the request that
-// asks a server of HTTP/1.1 for it. It reports false, and has answered, if the
-// protocol may not be changed to.
+// asks a server of HTTP/1.1 for it. It reports false, and has answered, if it is one
+// for another protocol. Whether its route has WebSocket is for isRefused.
 func (w *h2Writer) upgrade(r *http.Request) bool {
 	target, err := url.ParseRequestURI(w.stream.Path)
 	if err != nil {
@@ -32,7 +32,7 @@ func (w *h2Writer) upgrade(r *http.Request) bool {
 		return false
 	}
 	maps.Copy(r.Header, extendedHeader(w.stream.Protocol))
-	if w.stream.Protocol != "websocket" || w.conn.server.router.fields.Upgrade(r.Header) == "" {
+	if w.stream.Protocol != "websocket" {
 		problem.Of(problem.Connect).ServeHTTP(w, r)
 		return false
 	}
@@ -41,6 +41,12 @@ func (w *h2Writer) upgrade(r *http.Request) bool {
 	r.Method, r.URL, r.RequestURI = http.MethodGet, target, w.stream.Path
 	r.Body, r.ContentLength = http.NoBody, 0
 	return true
+}
+
+// isRefused reports whether a request that w has to be for WebSocket is of a route that
+// does not have it, so that it cannot go on as another request.
+func (w *h2Writer) isRefused(r *http.Request, rules *fields.Rules) bool {
+	return w.key != "" && rules.Upgrade(r.Header) == ""
 }
 
 // errNotSwitched is the error of an app that has not changed to WebSocket as it

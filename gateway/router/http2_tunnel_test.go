@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/wire/websocket"
@@ -187,6 +188,15 @@ func TestWebSocketOverHTTP2IsRefused(t *testing.T) {
 				t.Errorf("%s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// Over HTTP/2, too, the operator says whether there is WebSocket.
+func TestWebSocketOverHTTP2IsOfAllowedUpgrades(t *testing.T) {
+	_, rt, _ := route(t, routertest.ThroughNetHTTP, routertest.Answer("no WebSocket"), func(c *router.Config) { c.Upgrades = []string{"chat"} })
+	base, _ := frontOf(t, rt)
+	if got := openH2Socket(t, base).status(); got != "501" {
+		t.Error(got)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -50,6 +51,10 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 // whole before anybody is asked for the key, unless it is one that streams.
 func (w *clientWriter) serve(r *http.Request, d *decision) {
 	rt, rules := w.router, &d.route.rules
+	if h2w, ok := w.ResponseWriter.(*h2Writer); ok && h2w.isRefused(r, rules) {
+		problem.Of(problem.Connect).ServeHTTP(w, r)
+		return
+	}
 	partition := 0
 	if d.key != "" {
 		partition = rt.ring.Partition(d.key)

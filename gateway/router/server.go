@@ -285,7 +285,7 @@ func newH2Server(s *Server) *h2.Server {
 		MaxStreams:      maxH2Streams,
 		MaxHeaderBytes:  hop.MaxHeaderBytes,
 		HeadTicks:       int(headTicks),
-		ExtendedConnect: len(s.router.fields.Upgrade(extendedHeader("websocket"))) > 0,
+		ExtendedConnect: true,
 		IdleTicks:       int(idleTicks),
 		PingTicks:       int(ticks(pingAfter)),
 		ClientTicks:     int(ticks(s.router.cfg.ClientTimeout)),

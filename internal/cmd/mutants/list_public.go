@@ -70,9 +70,9 @@ func publicMutations() []mutation {
 		{
 			rule: "over HTTP/2, too, only allowed protocols are changed to",
 			file: "gateway/router/http2_tunnel.go",
-			old:  "	if w.stream.Protocol != \"websocket\" || w.conn.server.router.fields.Upgrade(r.Header) == \"\" {",
-			new:  "	if false {",
-			test: "./gateway/router -run ^TestWebSocketOverHTTP2IsRefused$",
+			old:  "	return w.key != \"\" && rules.Upgrade(r.Header) == \"\"",
+			new:  "	return false",
+			test: "./gateway/router -run ^TestWebSocketOverHTTP2IsOfAllowedUpgrades$",
 		},
 		{
 			rule: "over HTTP/2 an app that has not changed to WebSocket does not look as if it had",
