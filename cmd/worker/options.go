@@ -30,7 +30,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Group("Requests")
 	f.Address(&o.listen, "listen", "127.0.0.1:0", "`address` that takes requests; port 0 takes a free one")
 	f.String(&o.advertise, "advertise", "", "host or host:port `address` at which routers reach it, if it is not --listen")
-	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port or unix:///path; without it the demo app answers")
+	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port, h2c://host:port or unix:///path; without it the demo app answers")
 	f.String(&o.config.UpstreamHealth, "upstream-health", "", "`path` of the app of --upstream, such as /healthz, that answers GET with 2xx or 3xx within a second while the app is up: the worker has keys only then. Default: it is up if a connection to it can be made")
 	f.Int(&o.config.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
 	f.Duration(&o.config.Timeout, "timeout", defaults.Timeout, time.Millisecond, "`time` that an execution of a request may take, from the moment at which it gets its key; then its client gets 504, and with --upstream the connection to the app is given up")

@@ -50,7 +50,7 @@ type appState struct {
 
 // watchApp begins to probe the app of a sidecar: with a GET request for
 // Config.UpstreamHealth, or else by making a connection.
-func (w *Worker) watchApp(target *url.URL, app string, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
+func (w *Worker) watchApp(target *url.URL, app string, h2 bool, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
 	h := &appHealth{worker: w, app: app, probe: probeConnection(dial), probed: make(chan struct{}), doubt: make(chan error, 1)}
 	if path := w.cfg.UpstreamHealth; path != "" {
 		at := strings.TrimSuffix(target.EscapedPath(), "/") + path
@@ -58,7 +58,7 @@ func (w *Worker) watchApp(target *url.URL, app string, dial func(context.Context
 		if err != nil || !strings.HasPrefix(path, "/") || !grammar.IsTarget(at) {
 			return nil, fmt.Errorf("worker: Config.UpstreamHealth is %q, want a path such as /healthz", path)
 		}
-		h.probe = probePath(u, dial)
+		h.probe = probePath(u, h2, dial)
 	}
 	r := appRecord{up: !w.cfg.AwaitApp}
 	h.publish(r.state(app, time.Now(), errors.New("it was not asked yet")))
@@ -79,9 +79,13 @@ func probeConnection(dial func(context.Context) (net.Conn, error)) func(context.
 	}
 }
 
-func probePath(u *url.URL, dial func(context.Context) (net.Conn, error)) func(context.Context) error {
+func probePath(u *url.URL, h2 bool, dial func(context.Context) (net.Conn, error)) func(context.Context) error {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!h2)
+	protocols.SetUnencryptedHTTP2(h2)
 	client := &http.Client{
 		Transport: &http.Transport{
+			Protocols:         protocols,
 			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 			DisableKeepAlives: true,
 		},

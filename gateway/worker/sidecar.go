@@ -20,7 +20,8 @@ import (
 )
 
 // Sidecar returns a handler that sends each request on to the app at target
-// (http://host:port, or unix:///path/of/socket) with its key held until the app
+// (http://host:port, h2c://host:port for HTTP/2 without TLS, as gRPC needs it, or
+// unix:///path/of/socket) with its key held until the app
 // has answered in full or has closed the connection, even when the client has
 // gone away, though not for longer than Config.AbandonedTimeout then. The
 // app should stop working on a request whose connection closes:
@@ -33,6 +34,10 @@ import (
 // does not end by then is logged as an error: it may work on while the next
 // request of the key runs.
 //
+// Over HTTP/2 the app is told by RST_STREAM, and cannot say that it has stopped: the key
+// is held for 0.15 TTL, unless the app closes the whole connection. A call of gRPC is given
+// up as soon as its client has left.
+//
 // While the app does not answer, see Config.UpstreamHealth, the worker takes no
 // place on the ring, and requests are refused: they wait at their routers until
 // another worker has their keys, or the app answers.
@@ -42,6 +47,11 @@ import (
 func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
 	network, addr := "tcp", target.Host
+	h2 := target.Scheme == "h2c"
+	if h2 {
+		plain := *target
+		plain.Scheme, target = "http", &plain
+	}
 	switch {
 	case target.Scheme == "unix" && target.Path != "":
 		network, addr = "unix", target.Path
@@ -51,11 +61,14 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 			addr = net.JoinHostPort(target.Hostname(), "80")
 		}
 	default:
-		return nil, fmt.Errorf("worker: the app's URL is %q, want http://host:port or unix:///path", target)
+		return nil, fmt.Errorf("worker: the app's URL is %q, want http://host:port, h2c://host:port or unix:///path", app)
 	}
 	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
-	s, err := w.sidecar(target, app, root, dial)
+	if h2 && w.cfg.Batch != "" {
+		return nil, errors.New("worker: Config.Batch is for apps of HTTP/1.1, and the app's URL is h2c://")
+	}
+	s, err := w.sidecar(target, app, root && !h2, h2, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +80,8 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	return s, nil
 }
 
-func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
-	health, err := w.watchApp(target, app, dial)
+func (w *Worker) sidecar(target *url.URL, app string, root, h2 bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
+	health, err := w.watchApp(target, app, h2, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +94,10 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(target)
 			pr.Out.Host = pr.In.Host
+			if h2 { // it has none, for a stream
+				pr.Out.Header.Del("Upgrade")
+				pr.Out.Header.Del("Connection")
+			}
 			if pr.Out.Trailer = pr.In.Trailer; len(pr.In.Trailer) > 0 { // filled when the body ends
 				pr.Out.ContentLength = -1
 			}
@@ -97,6 +114,9 @@ func (w *Worker) sidecar(target *url.URL, app string, root bool, dial func(conte
 			}
 		},
 		ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
+	}
+	if h2 {
+		s.proxy.Transport = appTransport{s.overH2(dial), health}
 	}
 	w.watch()
 	s.next = http.HandlerFunc(s.viaProxy)
@@ -277,7 +297,7 @@ func (a *appAnswer) end() {
 
 // appTransport is the proxy's transport.
 type appTransport struct {
-	*hop1.Pool
+	http.RoundTripper
 	health *appHealth
 }
 
@@ -288,7 +308,7 @@ func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	res, err := t.Pool.RoundTrip(r)
+	res, err := t.RoundTripper.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}

@@ -88,5 +88,12 @@ func beginMutations() []mutation {
 			new:  "			_ = c\n		}\n	}\n	for _, c := range calls {\n		to := begun\n		if c.ctx.Err() != nil {",
 			test: batches,
 		},
+		{
+			rule: "a request that is taken from an app over HTTP/2 holds its key for the grace",
+			file: "internal/wire/hop2/hop2.go",
+			old:  "		if grace <= 0 {",
+			new:  "		if true {",
+			test: "./gateway/router -run ^TestTrapGRPCCancelHoldsTheKeyForTheGrace$",
+		},
 	}
 }
