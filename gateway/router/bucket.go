@@ -7,10 +7,10 @@ import (
 	"github.com/keyway-go/keyway/gateway/routes"
 )
 
-// bucket bounds how often something happens (GCRA: it keeps the time by which all that has
-// happened would have, at the rate).
+// bucket bounds how often something happens, by the generic cell rate algorithm: it keeps
+// the time by which all that has happened would have happened at the rate.
 type bucket struct {
-	interval, burst int64 // ns: of one, and how far ahead of now `by` may be
+	interval, burst int64 // ns: of one, and how far ahead of now the time may be
 	begun           time.Time
 	by              atomic.Int64 // ns since begun
 }
