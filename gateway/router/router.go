@@ -124,7 +124,7 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// Upgrades are the protocols to which a client and an app may change by way
-	// of the header Upgrade; the key stays held for as long as they speak. Another
+	// of the header Upgrade; the key is held until they do. Another
 	// one is not passed on: the app gets a request without it. HTTP itself (h2c, h2,
 	// http, tls) cannot be one: its requests would pass with any key and token, and
 	// without their keys held. Default: websocket; empty but not nil: none.

@@ -55,10 +55,15 @@ func Baggage(ctx context.Context, baggage []string) []string {
 	}
 	for _, c := range slices.Backward(chain) {
 		_, carried := splitBaggage([]string{c.baggage})
+		own, holds := hashOf(c.key), c.holds()
 		for _, hash := range carried {
-			add(hash)
+			if hash != own || holds {
+				add(hash)
+			}
 		}
-		add(hashOf(c.key))
+		if holds {
+			add(own)
+		}
 	}
 	return []string{joinBaggage(rest, held)}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,6 +26,9 @@ type runContext struct {
 	born    uint64          // order among the contexts of the worker
 	began   time.Duration   // since the worker's start; set if there is a timeout
 	timeout time.Duration   // how long the execution may take; 0 for no bound
+	streams atomic.Bool     // the answer goes on as a stream
+	away    func()          // tells the client of a tunnel to connect again; nil if there is none; guarded by part.mu
+	gone    *time.Timer     // ends a stream whose client has left; nil if it has not; guarded by part.mu
 
 	mu     sync.Mutex // guards what follows
 	ended  bool
@@ -38,7 +42,7 @@ type runContextKey struct{}
 // Deadline implements [context.Context].
 func (c *runContext) Deadline() (time.Time, bool) {
 	deadline, ok := c.parent.Deadline()
-	if c.timeout == 0 {
+	if c.timeout == 0 || c.streams.Load() {
 		return deadline, ok
 	}
 	if end := c.part.worker.base.Add(c.began + c.timeout); !ok || end.Before(deadline) {
@@ -120,6 +124,9 @@ func (c *runContext) clientLeft() {
 	defer c.part.mu.Unlock()
 	if c.left.IsZero() {
 		c.left = time.Now()
+		if c.streams.Load() {
+			c.gone = time.AfterFunc(c.part.worker.cfg.AbandonedTimeout, func() { c.cancel(errAbandoned) })
+		}
 	}
 }
 

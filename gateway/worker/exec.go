@@ -78,6 +78,7 @@ type run struct {
 	flight  *flight       // whose function it runs, or nil
 	began   time.Duration // since the worker's start; set if there is a timeout
 	timeout time.Duration // how long the execution may take; 0 for no bound
+	mode    policy.Mode   // of the request's route
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -103,6 +104,12 @@ func (r *run) end(life uint64) (ctx *runContext, ok bool) {
 	}
 	ctx, r.ctx = r.ctx, nil
 	return ctx, true
+}
+
+// reset gives r back for another execution.
+func (r *run) reset() {
+	r.parent, r.part, r.outer, r.flight, r.timeout, r.mode = nil, nil, nil, nil, 0, policy.Auto
+	runs.Put(r)
 }
 
 var runs = sync.Pool{New: func() any { return new(run) }}
@@ -235,6 +242,9 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 	}
 	r := runs.Get().(*run)
 	r.part, r.parent, r.cancels = p, ctx, cancels
+	if how.policy != nil {
+		r.mode = how.policy.Mode
+	}
 	return Execution{run: r, life: r.state.Load(), key: key, token: token}, nil
 }
 
@@ -335,8 +345,7 @@ func (w *Worker) release(x Execution) {
 		return
 	}
 	p, outer := r.part, r.outer
-	r.parent, r.part, r.outer, r.flight, r.timeout = nil, nil, nil, nil, 0
-	runs.Put(r)
+	r.reset()
 	if ctx == nil || !ctx.end() {
 		p.free(x.key, x.token, outer)
 	}

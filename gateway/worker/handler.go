@@ -178,12 +178,14 @@ type appWriter struct {
 	gone    bool // the client left, or has its whole answer
 
 	held   Execution  // of the request; zero once it is released
+	stream *stream    // as which the answer goes on without its key; nil for none
 	link   linkWriter // of a request that came over the link, without its ResponseWriter
 	unsent error      // why the app has provably seen nothing of the request, which is not answered yet
 }
 
-// release ends the execution, once.
+// release ends the execution, once, and what goes on as a stream.
 func (a *appWriter) release() {
+	a.stream.end()
 	if x := a.held; x != (Execution{}) {
 		a.held = Execution{}
 		a.handler.worker.release(x)
@@ -244,6 +246,9 @@ func (a *appWriter) WriteHeader(status int) {
 		a.wrote, a.gone = true, true
 		return
 	}
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		a.letGo(status)
+	}
 	a.ResponseWriter.WriteHeader(status)
 	a.wrote = a.wrote || status >= 200
 }
@@ -259,6 +264,7 @@ func (a *appWriter) begin() {
 
 func (a *appWriter) Write(b []byte) (int, error) {
 	a.begin()
+	a.letGo(http.StatusOK)
 	a.wrote = true
 	if a.gone {
 		return len(b), nil
@@ -275,6 +281,7 @@ func (a *appWriter) Write(b []byte) (int, error) {
 func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
 	if rf, ok := a.ResponseWriter.(io.ReaderFrom); ok && !a.handler.detach {
 		a.begin()
+		a.letGo(http.StatusOK)
 		a.wrote = true
 		return rf.ReadFrom(r)
 	}
@@ -284,6 +291,7 @@ func (a *appWriter) ReadFrom(r io.Reader) (int64, error) {
 // Flush implements [http.Flusher].
 func (a *appWriter) Flush() {
 	a.begin()
+	a.letGo(http.StatusOK)
 	a.wrote = true
 	_ = http.NewResponseController(a.ResponseWriter).Flush()
 }
@@ -294,8 +302,15 @@ func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, fmt.Errorf("worker: the request asks for no protocol of Config.Upgrades: %w", http.ErrNotSupported)
 	}
 	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
-	a.wrote = a.wrote || err == nil
-	return conn, buffered, err
+	if err != nil {
+		return nil, nil, err
+	}
+	a.letGo(http.StatusSwitchingProtocols)
+	a.wrote = true
+	if a.stream != nil {
+		conn = a.stream.tunnel(conn, a.upgrade, a.handler.detach) // a handler writes the answer's head to it
+	}
+	return conn, buffered, nil
 }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.

@@ -37,6 +37,7 @@ type partition struct {
 	cancels atomic.Uint64            // goes up with each cancellation of running executions
 	mu      sync.Mutex               // guards what follows
 	live    map[*runContext]struct{} // that somebody waits for
+	streams map[*runContext]struct{} // whose answers are streams, which go on without their keys
 	changed chan struct{}            // closed when open or record changes; nil while nobody waits
 }
 
@@ -72,6 +73,7 @@ func (p *partition) cancelRunning() {
 		c.make()
 		c.cancel(ErrOwnershipLost)
 	}
+	p.endStreams()
 }
 
 // free frees key when an execution and those that ran within it have ended. If it

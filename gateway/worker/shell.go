@@ -404,6 +404,7 @@ func (s *shell) closeTable(partition int) handoff.Closed {
 		closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
 	}
 	p.announce()
+	p.endStreams()
 	return closed
 }
 

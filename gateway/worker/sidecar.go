@@ -220,7 +220,15 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 		_ = w.Flush() // before the connection to the app is given up, which may take a while
 		return nil
 	}
-	s.worker.takeAnswer(x.Context(), w)
+	var open *stream
+	if hasEventStream(e.Fields) {
+		open = s.worker.letGo(x)
+	}
+	if open != nil {
+		defer open.end()
+	} else {
+		s.worker.takeAnswer(x.Context(), w)
+	}
 	answerFromApp(w, e)
 	return nil
 }
@@ -285,6 +293,9 @@ type appAnswerKey struct{}
 
 func (a *appAnswer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
+	if errors.Is(err, errStreamEnds) { // it ends between two reads of it, for the client in order
+		err = io.EOF
+	}
 	a.brokeOff = err != nil && err != io.EOF
 	return n, err
 }
@@ -342,6 +353,9 @@ func (u *upgraded) CloseWrite() error {
 // overdue reports an app that has not closed its connection in time.
 func (s *sidecar) overdue(ctx context.Context) {
 	x, _ := ctx.Value(runContextKey{}).(*runContext)
+	if x.streams.Load() {
+		return // it holds no key
+	}
 	s.worker.cfg.Logger.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
 		"app", s.app, "key", x.key, "partition", x.part.number, "token", x.token, "waited", s.pool.Grace)
 }

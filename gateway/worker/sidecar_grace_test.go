@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -259,7 +261,9 @@ func (b *brokenOff) Read(p []byte) (int, error) {
 	return 0, errors.New("the client broke off")
 }
 
-const upgrade = "GET / HTTP/1.1\r\nHost: x\r\n" + gateway.HeaderKey + ": %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+// upgrade asks for a tunnel that holds its key, by a route that serializes.
+var upgrade = "GET / HTTP/1.1\r\nHost: x\r\n" + gateway.HeaderKey + ": %s\r\n" +
+	hop.HeaderPolicy + ": " + policy.Text((&policy.Policy{Mode: policy.Serialize}).Append(nil)) + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 // use is a way to use the app. It sends a request, waits for the app to begin,
 // and returns when that has happened which the use is about.
@@ -559,18 +563,18 @@ func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
 }
 
 const (
-	events     = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
+	endless    = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n"
 	toUpgraded = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 )
 
 // left are uses in which the client leaves and the app does not end.
 var left = map[string]use{
-	"events":                 {events, time.Second, leaveLink},
-	"events, plain HTTP":     {events, time.Second, leaveHTTP},
-	"no answer":              {"", 0, leaveLink},
-	"no answer, plain HTTP":  {"", 0, leaveHTTP},
-	"silent upgraded one":    {toUpgraded, 0, leaveUpgraded},
-	"half closed by clients": {toUpgraded, 0, halfCloseUpgraded},
+	"endless answer":          {endless, time.Second, leaveLink},
+	"endless one, plain HTTP": {endless, time.Second, leaveHTTP},
+	"no answer":               {"", 0, leaveLink},
+	"no answer, plain HTTP":   {"", 0, leaveHTTP},
+	"silent upgraded one":     {toUpgraded, 0, leaveUpgraded},
+	"half closed by clients":  {toUpgraded, 0, halfCloseUpgraded},
 }
 
 func leaveLink(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
@@ -617,7 +621,7 @@ func halfCloseUpgraded(t *testing.T, s *sidecarSite, app *stubbornApp, key strin
 // A client that goes away takes neither the key nor its connection from the app
 // that works for it.
 func TestTrapSidecarHoldsKeyWhenClientLeaves(t *testing.T) {
-	for _, name := range []string{"no answer", "no answer, plain HTTP", "events", "events, plain HTTP"} {
+	for _, name := range []string{"no answer", "no answer, plain HTTP", "endless answer", "endless one, plain HTTP"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				at, visits, _ := afterGivingUp(t, left[name], 30*time.Second, false, true)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -58,6 +59,8 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 		case err == io.EOF:
 			w.SetTrailer(publicTrailer(e.Trailer()))
 			return
+		case errors.Is(err, errStreamEnds):
+			return // the answer has ended, for the client in order
 		case err != nil:
 			w.Abort()
 			return

@@ -62,7 +62,7 @@ func TestTrapSilentAppIsGivenUp(t *testing.T) {
 		"no status":       {answer: "HTTP/1.1 000 X\r\n\r\n", status: http.StatusBadGateway},
 		"half a head":     {answer: "HTTP/1.1 200 OK\r\n", status: http.StatusGatewayTimeout},
 		"half a body":     {answer: "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", status: http.StatusOK},
-		"endless body":    {answer: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", chat: "data: 1\n\n", status: http.StatusOK},
+		"endless body":    {answer: "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\n", chat: "data: 1\n\n", status: http.StatusOK},
 	} {
 		for way, ask := range map[string]status{"link": statusOverLink, "HTTP": statusOverHTTP} {
 			for _, obeys := range []bool{false, true} {

@@ -14,7 +14,7 @@
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, and agreement.go sees that all members use one store. Below are context.go
 // and baggage.go, an execution's context and what travels with it; timeout.go, which
-// ends those that take too long; worker.go, with
+// ends those that take too long; stream.go, answers that go on without their keys; worker.go, with
 // the worker's settings; partition.go, what all keys of a partition share;
 // errors.go; and flights.go, which merges equal calls.
 package worker
@@ -198,8 +198,8 @@ type Config struct {
 
 	// AbandonedTimeout is how long the app behind a [Worker.Sidecar] may go on
 	// with a request whose client has left, before its connection is given up
-	// and the key is free. It bounds for how long a stream of events that nobody
-	// reads holds its key. Leave an ordinary request the time to finish: an app
+	// and the key is free. It also bounds for how long a stream goes on whose client
+	// has closed its side. Leave an ordinary request the time to finish: an app
 	// that ignores the end of its connection would work on beside the next one.
 	// Default 1 min, for which proxies commonly let an app be silent; a tenth of
 	// it or two may pass until it is noticed.

@@ -331,9 +331,9 @@ func (o *observer) serveLeft(worker string, how way, w http.ResponseWriter, r *h
 		finish()
 		fmt.Fprintf(w, "%d %d", x.Value, x.Token)
 	case tunnel:
+		finish() // its key is free from the answer's head on
 		c, in, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			finish()
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
@@ -342,9 +342,8 @@ func (o *observer) serveLeft(worker string, how way, w http.ResponseWriter, r *h
 		if _, err := io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err == nil {
 			_, _ = io.Copy(c, in)
 		}
-		finish()
 	default:
-		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Content-Type", "text/plain") // which holds its key to the end
 		for time.Now().Before(until) && r.Context().Err() == nil {
 			if _, err := io.WriteString(w, "data: tick\n\n"); err != nil {
 				break

@@ -22,12 +22,12 @@ const (
 	upload          // a chunked body of more than 64 KiB that breaks off, over HTTP/1.1
 	uploadH2        // the same over HTTP/2
 	tunnel          // an upgraded connection that the client closes
-	eventStream     // server-sent events that the client does not read to their end
+	eventStream     // an answer without end that the client leaves
 	ways
 )
 
 func (w way) String() string {
-	return [...]string{"answered", "uploads that break off, HTTP/1.1", "uploads that break off, HTTP/2", "tunnels left by the client", "event streams left by the client"}[w]
+	return [...]string{"answered", "uploads that break off, HTTP/1.1", "uploads that break off, HTTP/2", "tunnels left by the client", "endless answers left by the client"}[w]
 }
 
 const (

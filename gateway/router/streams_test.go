@@ -1,0 +1,179 @@
+package router_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/websocket"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// streamApp answers with a stream whose form its path names, and goes on with it
+// until its context ends.
+func streamApp(rw http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/events":
+		rw.Header().Set("Content-Type", "Text/Event-Stream; charset=utf-8")
+	case "/long":
+		rw.Header().Set("Content-Type", "text/plain")
+	case "/socket":
+		conn, buf, err := http.NewResponseController(rw).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x02hi")
+		io.Copy(io.Discard, buf)
+		return
+	default:
+		io.WriteString(rw, "served")
+		return
+	}
+	io.WriteString(rw, "data: 1\n\n")
+	http.NewResponseController(rw).Flush()
+	<-r.Context().Done()
+}
+
+// begin opens a stream and reads the beginning of it.
+func (e *entrance) begin(t *testing.T, path string) (end func()) {
+	t.Helper()
+	proto := "HTTP/1.1"
+	if e.http2 {
+		proto = "HTTP/2"
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req := kit.Must(http.NewRequestWithContext(ctx, "GET", e.base+path, nil))
+	req.Header.Set("X-Key", "k")
+	if path == "/socket" {
+		req.Header["Connection"], req.Header["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+	}
+	res, err := kit.Client(t, proto).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := res.Body.Read(make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	return func() { cancel(); res.Body.Close() }
+}
+
+// An open event stream and an open WebSocket hold no key, whichever way they go.
+func TestStreamsHoldNoKey(t *testing.T) {
+	for _, e := range entrances(t, streamApp, func(rc *router.Config, wc *worker.Config) { wc.MaxWait = 20 * time.Second }) {
+		if strings.HasPrefix(e.name, "router alone") {
+			continue // there is no key without a worker
+		}
+		t.Run(e.name, func(t *testing.T) {
+			for _, path := range []string{"/events", "/socket"} {
+				if e.http2 && path == "/socket" {
+					continue
+				}
+				end := e.begin(t, path)
+				if got := e.send(t, "GET", "/", nil, ""); !strings.Contains(got, "200") || !strings.Contains(got, "served") {
+					t.Errorf("while %s is open: %s", path, got)
+				}
+				end()
+			}
+		})
+	}
+}
+
+// What a client asks for frees no key: its answer has to be a stream. One whose
+// route serializes holds it to its end.
+func TestTrapClientsCannotLetKeysGo(t *testing.T) {
+	c := workertest.New(t, 16)
+	w := c.StartReady(func(cfg *worker.Config) {
+		cfg.Keys, cfg.AbandonedTimeout = kit.KeySources(t, "header:X-Key"), 50*time.Millisecond
+	})
+	app := workertest.Serve(t, http.HandlerFunc(streamApp))
+	for name, h := range map[string]http.Handler{
+		"sidecar":           kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL)))),
+		"sidecar, net/http": kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL + "/?app=1")))),
+		"handler":           w.Handler(http.HandlerFunc(streamApp)),
+	} {
+		base := "http://" + w.Listen(t, h)
+		for _, header := range []string{"Accept: text/event-stream", "Content-Type: text/event-stream", "Connection: Upgrade\r\nUpgrade: websocket"} {
+			conn := kit.Dial(t, base)
+			fmt.Fprintf(conn, "GET /long HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n%s\r\n\r\n", header)
+			if _, err := conn.Read(make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			other := kit.Dial(t, base)
+			in := kit.SendRaw(t, other, "/", "k")
+			kit.Eventually(t, name+": the next request waits for the key", func() bool { return w.Queued("k") == 1 })
+			conn.Close()
+			kit.ReadServed(t, in)
+		}
+	}
+}
+
+// A partition that is given away ends its streams so that their clients connect
+// again, and no sooner: event streams in order, WebSockets with a close frame.
+func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
+	c := workertest.New(t, 1)
+	first := c.StartReady(func(cfg *worker.Config) { cfg.Keys = kit.KeySources(t, "header:X-Key") })
+	app := workertest.Serve(t, http.HandlerFunc(streamApp))
+	var ends []func()
+	for name, h := range map[string]http.Handler{
+		"sidecar":           kit.Must(first.Sidecar(kit.Must(url.Parse(app.URL)))),
+		"sidecar, net/http": kit.Must(first.Sidecar(kit.Must(url.Parse(app.URL + "/?app=1")))),
+		"handler":           first.Handler(http.HandlerFunc(streamApp)),
+	} {
+		addr := first.Listen(t, h)
+		if err := first.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+			t.Fatal(err)
+		}
+		members := kit.Must(c.Hub.Join(ring.Member{Name: "router " + name, Role: ring.RoleRouter, State: ring.StateActive}))
+		for _, e := range append(routerEntrances(t, name, router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key")}), entrance{name + ", own port", "http://" + addr, false}) {
+			if e.http2 {
+				continue
+			}
+			conn := kit.Dial(t, e.base)
+			fmt.Fprint(conn, "GET /events HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n")
+			res := kit.Must(http.ReadResponse(bufio.NewReader(conn), nil))
+			if _, err := res.Body.Read(make([]byte, 4)); err != nil {
+				t.Fatal(err)
+			}
+			socket := kit.Dial(t, e.base)
+			fmt.Fprint(socket, "GET /socket HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			in := bufio.NewReader(socket)
+			if res := kit.Must(http.ReadResponse(in, nil)); res.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("%s: %v", e.name, res)
+			}
+			expect(t, in, []byte("\x81\x02hi"))
+			ends = append(ends, func() {
+				if rest, err := io.ReadAll(res.Body); err != nil {
+					t.Errorf("%s: the event stream ends with %q, %v", e.name, rest, err)
+				}
+				if !strings.HasPrefix(e.name, "handler") {
+					expect(t, in, websocket.AppendClose(nil, 1012, "service restart"))
+					socket.Close()
+				} else if _, err := in.ReadByte(); err == nil {
+					t.Errorf("%s: the WebSocket goes on", e.name)
+				}
+			})
+		}
+	}
+	c.Start()
+	drained := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() { drained <- first.Drain(ctx) }()
+	for _, end := range ends {
+		end()
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+}

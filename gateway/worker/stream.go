@@ -1,0 +1,180 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/internal/wire/http1"
+	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/websocket"
+)
+
+// errStreamEnds is the cause with which the context of a stream is cancelled whose
+// partition is given away.
+var errStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")
+
+// errClientLeft is the cause with which the context of a stream is cancelled whose
+// client has left.
+var errClientLeft = errors.New("worker: the client has left")
+
+// streamGrace is how long a stream may go on that is to end.
+const streamGrace = time.Second
+
+// stream is an answer that goes on while its request holds no key: an event stream
+// or a change of protocols. It ends when its partition is given away, so that its
+// client connects again and finds the next owner.
+type stream struct {
+	run    *runContext
+	unhook func() bool // ends the watch of the client; nil if there is none
+}
+
+// isEventStream reports whether an answer of that type is an event stream.
+func isEventStream(contentType string) bool {
+	kind, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(grammar.Trim(kind), "text/event-stream")
+}
+
+// hasEventStream is isEventStream for the fields of an answer.
+func hasEventStream(fields []http1.Field) bool {
+	for i := range fields {
+		if f := &fields[i]; len(f.Name) == len("Content-Type") && strings.EqualFold(grammar.Text(f.Name), "Content-Type") {
+			return isEventStream(grammar.Text(f.Value))
+		}
+	}
+	return false
+}
+
+// letGo frees the key of an execution whose answer begins and is a stream, if its
+// route's mode lets such ones go on without: only what the app answers brings that
+// about. The execution's context goes on until the stream ends, the client leaves or
+// the partition is given away. letGo returns nil if the key stays held.
+func (w *Worker) letGo(x Execution) *stream {
+	r := x.run
+	if mode := r.mode; mode != policy.Auto && mode != policy.Batch {
+		return nil
+	}
+	c, ok := x.Context().(*runContext)
+	if !ok {
+		return nil
+	}
+	c.make()
+	if _, ok := r.end(x.life); !ok {
+		return nil
+	}
+	p, outer := r.part, r.outer
+	r.reset()
+	s := c.stream()
+	if !c.letGo() {
+		p.free(x.key, x.token, outer)
+	}
+	return s
+}
+
+// letGo notes that the execution of c has ended, and that its context goes on. It
+// reports whether others run within it yet, of which the last one frees the key.
+func (c *runContext) letGo() (busy bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	return c.within > 0
+}
+
+// stream makes c the context of a stream, which is bound neither by a timeout nor by
+// its key's lease.
+func (c *runContext) stream() *stream {
+	s, p := &stream{run: c}, c.part
+	c.streams.Store(true)
+	p.mu.Lock()
+	delete(p.live, c)
+	stays := p.open.Load() // which is said before endStreams looks
+	if stays && p.streams == nil {
+		p.streams = make(map[*runContext]struct{})
+	}
+	if stays {
+		p.streams[c] = struct{}{}
+	}
+	p.mu.Unlock()
+	if !stays {
+		c.cancel(errStreamEnds)
+	}
+	if c.client != nil {
+		s.unhook = context.AfterFunc(c.client, func() { c.cancel(errClientLeft) })
+	}
+	return s
+}
+
+// end ends the stream and its context. It may be called of no stream.
+func (s *stream) end() {
+	if s == nil {
+		return
+	}
+	if s.unhook != nil {
+		s.unhook()
+	}
+	c, p := s.run, s.run.part
+	p.mu.Lock()
+	delete(p.streams, c)
+	if c.gone != nil {
+		c.gone.Stop()
+	}
+	p.mu.Unlock()
+	c.cancel(nil)
+}
+
+// tunnel returns the connection on which the app and the client change protocols. If
+// frames says that what is written to it from now on is that protocol, a client of
+// WebSocket is told when the stream ends. Otherwise it is closed a while after.
+func (s *stream) tunnel(conn net.Conn, protocol string, frames bool) net.Conn {
+	c, p := s.run, s.run.part
+	out, away := conn, func() {
+		c.cancel(errStreamEnds)
+		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
+	}
+	if frames {
+		ws := websocket.NewConn(conn, protocol)
+		out, away = ws, func() { ws.GoAway(websocket.ServiceRestart, "service restart", streamGrace) }
+	}
+	p.mu.Lock()
+	c.away = away
+	_, stays := p.streams[c]
+	p.mu.Unlock()
+	if !stays {
+		away()
+	}
+	return out
+}
+
+// endStreams ends the streams of a partition that is given away.
+func (p *partition) endStreams() {
+	p.mu.Lock()
+	ended := p.streams
+	p.streams = nil
+	aways := make([]func(), 0, len(ended))
+	for c := range ended {
+		if c.away != nil {
+			aways = append(aways, c.away)
+		} else {
+			aways = append(aways, func() { c.cancel(errStreamEnds) })
+		}
+	}
+	p.mu.Unlock()
+	for _, away := range aways {
+		away()
+	}
+}
+
+// letGo frees the key of an answer that begins, if it is a stream.
+func (a *appWriter) letGo(status int) {
+	if a.wrote || a.held == (Execution{}) || status != http.StatusSwitchingProtocols && !isEventStream(a.Header().Get("Content-Type")) {
+		return
+	}
+	if a.stream = a.handler.worker.letGo(a.held); a.stream != nil {
+		a.held = Execution{}
+	}
+}
