@@ -10,10 +10,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/paced"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
@@ -71,14 +71,6 @@ type incoming struct {
 	paced  *pacedBody // nil if there is no body
 	stream bool       // it goes to a worker as it comes
 	kept   keptWhole  // all of it; nil if it is small or streamed
-}
-
-// streams reports whether a request's body goes to its worker as it comes: gRPC's, as
-// the two sides of a call may talk.
-func streams(r *http.Request) bool {
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
-	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
 }
 
 // small reports whether the body is to be read with the first attempt.
@@ -179,51 +171,24 @@ func (b offeredBody) Close() error {
 	return nil
 }
 
-// pacedBody is the client's body, of which so many bytes must come within each
-// such time that is spent waiting for them.
+// pacedBody is the client's body, whose trailers are filtered at its end.
 type pacedBody struct {
-	in      *http.Request
-	control *http.ResponseController
-	pace    time.Duration
-	bytes   int64
-	rules   *fields.Rules
-
-	left  time.Duration // of the present time
-	need  int64         // of its bytes
-	began time.Time
-	due   atomic.Int64 // when Read will have waited too long, since began; 0 while it does not
+	*paced.Body
+	in    *http.Request
+	rules *fields.Rules
 }
 
 func newPacedBody(r *http.Request, control *http.ResponseController, rt *Router, rules *fields.Rules) *pacedBody {
-	pace, bytes := rt.cfg.ClientTimeout, rt.cfg.bodyBytes()
-	return &pacedBody{in: r, control: control, pace: pace, bytes: bytes, rules: rules, left: pace, need: bytes, began: time.Now()}
+	return &pacedBody{paced.NewBody(r.Body, control, rt.cfg.ClientTimeout, rt.cfg.bodyBytes()), r, rules}
 }
 
 func (b *pacedBody) Read(buf []byte) (int, error) {
-	start := time.Now()
-	b.due.Store(int64(start.Add(b.left).Sub(b.began)))
-	_ = b.control.SetReadDeadline(start.Add(b.left)) // not every server has it
-	n, err := b.in.Body.Read(buf)
-	if err == nil || err == io.EOF {
-		_ = b.control.SetReadDeadline(time.Time{})
-		b.due.Store(0)
-	}
-	b.left -= time.Since(start)
-	if b.need -= int64(n); b.need <= 0 {
-		b.left, b.need = b.pace, b.bytes
-	}
+	n, err := b.Body.Read(buf)
 	if err == io.EOF {
 		b.rules.StripTrailer(b.in.Trailer)
 	}
 	return n, err
 }
 
-// late reports whether the client has sent too little for too long. net/http
-// ends the request's context then, before Read fails.
-func (b *pacedBody) late() bool {
-	if b == nil {
-		return false
-	}
-	due := b.due.Load()
-	return due != 0 && int64(time.Since(b.began)) >= due
-}
+// late reports whether the client has sent too little for too long. b may be nil.
+func (b *pacedBody) late() bool { return b != nil && b.Late() }

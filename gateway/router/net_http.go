@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -59,7 +60,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	if d.key != "" {
 		partition = rt.ring.Partition(d.key)
 	}
-	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: streams(r) || d.route.Stream || d.upstream}
+	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: hop.Streams(r) || d.route.Stream || d.upstream}
 	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
 		body.paced = newPacedBody(r, w.control, rt, rules)
 	}

@@ -67,6 +67,11 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.worker.refuse(rw, r, err)
 		return
 	}
+	r, end := h.keepBody(rw, r, key, how)
+	if r == nil {
+		return
+	}
+	defer end()
 	x, err := h.worker.admit(r.Context(), key, how)
 	if err != nil {
 		h.worker.refuse(rw, r, err)

@@ -276,16 +276,6 @@ type use struct {
 // givenUp are the ways in which a sidecar comes to give up the app's connection
 // before the answer is complete.
 var givenUp = map[string]use{
-	"chunked upload": {run: func(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
-		c := s.raw(t, "POST / HTTP/1.1\r\nHost: x\r\n"+gateway.HeaderKey+": "+key+"\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
-		<-app.entered
-		c.Close()
-	}},
-	"long upload": {run: func(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
-		c := s.raw(t, "POST / HTTP/1.1\r\nHost: x\r\n"+gateway.HeaderKey+": "+key+"\r\nContent-Length: 1000000\r\n\r\nhello")
-		<-app.entered
-		c.Close()
-	}},
 	"upload over the link": {run: func(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
 		fail := make(chan struct{})
 		go func() {

@@ -174,6 +174,20 @@ type Config struct {
 	// and 1 GiB.
 	AnswerMemory, AnswerFiles, AnswerMax int64
 
+	// MaxBody is how many bytes the body of a request may have that comes to a
+	// [Server] of the worker over plain HTTP: it is read whole before its key is asked
+	// for, unless it is one of gRPC over HTTP/2. Default 1 GiB.
+	MaxBody int64
+
+	// BodyFiles bounds the bytes of temporary files for what of such bodies is not
+	// in memory, 64 KiB of each at most. What exceeds it is answered with 503. Default:
+	// 4 GiB, or half of what is free in BodyDir if that is less.
+	BodyFiles int64
+
+	// BodyDir is where those files are. Default: [os.TempDir]; if no file can be made
+	// there, bodies are in memory only, as far as 64 MiB are enough for all.
+	BodyDir string
+
 	// MaxConnections bounds the connections to a [Server] of the worker. An eighth
 	// of them is for routers' links, where those over the bound are refused, and
 	// another eighth for connections of which it is not known yet whether they are
@@ -248,6 +262,8 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)
 	hop.Default(&err, "worker: Config.AnswerMemory", &c.AnswerMemory, 64<<20)
 	hop.Default(&err, "worker: Config.AnswerMax", &c.AnswerMax, 1<<30)
+	hop.Default(&err, "worker: Config.MaxBody", &c.MaxBody, 1<<30)
+	hop.Default(&err, "worker: Config.BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
 	hop.Default(&err, "worker: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
 	hop.Default(&err, "worker: Config.Timeout", &c.Timeout, time.Minute)
 	hop.Default(&err, "worker: Config.AbandonedTimeout", &c.AbandonedTimeout, time.Minute)
@@ -264,6 +280,7 @@ type Worker struct {
 	flushLog func()
 	fields   fields.Rules
 	answers  *spool.Pool
+	bodies   *spool.Pool                                 // of requests over plain HTTP
 	answer   func(send func([]byte) error) link.Overflow // overflow, as a value
 	settings ring.Settings
 	parts    []partition
@@ -322,9 +339,13 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("worker: Config.AnswerMemory, AnswerFiles or AnswerMax: %w", err)
 	}
+	bodies, err := spool.NewPool(spool.Config{Files: cfg.BodyFiles, PerSpool: cfg.MaxBody, Dir: cfg.BodyDir})
+	if err != nil {
+		return nil, fmt.Errorf("worker: Config.BodyDir: %w", err)
+	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
-	w.answers, w.answer = answers, w.overflow
+	w.answers, w.answer, w.bodies = answers, w.overflow, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	w.remote.worker, w.rates.most = w, maxBuckets

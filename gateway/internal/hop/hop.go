@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -30,6 +31,14 @@ func Default[T int | int64 | time.Duration](err *error, field string, value *T, 
 		*err = fmt.Errorf("%s is %v: it cannot be negative, and 0 stands for %v", field, *value, def)
 	}
 	*value = cmp.Or(*value, def)
+}
+
+// Streams reports whether a request's body goes to the app as it comes, and is not read
+// whole before: gRPC's, as the two sides of a call may talk.
+func Streams(r *http.Request) bool {
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
+	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
 }
 
 // MaxRepeatedBody is the size of the largest body that is read before the request

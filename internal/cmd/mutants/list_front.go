@@ -33,7 +33,7 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "a body has to come at a least rate, by way of net/http",
-			file: "gateway/router/body.go",
+			file: "gateway/internal/paced/paced.go",
 			old:  `if b.need -= int64(n); b.need <= 0 {`,
 			new:  `if n > 0 {`,
 			test: "./gateway/router -timeout 30s -run '^TestSlowBodiesAreGivenUp$/^server$/^link_small$'",

@@ -6,6 +6,7 @@ func uploadMutations() []mutation {
 		spooled  = "./gateway/internal/spool -run "
 		uploads  = "./gateway/router -timeout 60s -run "
 		body     = "gateway/router/body.go"
+		hop      = "gateway/internal/hop/hop.go"
 		spool    = "gateway/internal/spool/spool.go"
 		repeated = "./internal/wire/link -run ^TestOpenedBody"
 	)
@@ -19,14 +20,14 @@ func uploadMutations() []mutation {
 		},
 		{
 			rule: "only bodies of gRPC over HTTP/2 stream",
-			file: body,
+			file: hop,
 			old:  `return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")`,
 			new:  `return strings.HasPrefix(kind, "application/grpc")`,
 			test: uploads + "'^TestARefusalAfterTheBodyHasBegun$/^server$'",
 		},
 		{
 			rule: "a body of gRPC streams",
-			file: body,
+			file: hop,
 			old:  `return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")`,
 			new:  `return kind == "" && false`,
 			test: uploads + "'^TestBodiesStream$/^server$'",
@@ -93,6 +94,13 @@ func uploadMutations() []mutation {
 			old:  "	case x.in.GetBody != nil:",
 			new:  "	case true:",
 			test: uploads + "'^TestClientUpload'",
+		},
+		{
+			rule: "a worker reads a body before it asks for the key",
+			file: "gateway/worker/upload.go",
+			old:  "r.ContentLength == 0 || hop.Streams(r) {",
+			new:  "true {",
+			test: "./gateway/worker -timeout 60s -run ^TestTrapASlowUploadHoldsNoKey$",
 		},
 		{
 			rule: "a spool's file stays for those who read it",

@@ -1,0 +1,54 @@
+// Package paced bounds the wait for what clients send.
+package paced
+
+import (
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Body is a request's body, of which so many bytes must come within each such time
+// that is spent waiting for them. Make one with [NewBody].
+type Body struct {
+	in      io.Reader
+	control *http.ResponseController
+	every   time.Duration
+	bytes   int64
+
+	left  time.Duration // of the present time
+	need  int64         // of its bytes
+	began time.Time
+	due   atomic.Int64 // when Read will have waited too long, since began; 0 while it does not
+}
+
+// NewBody returns the body of a request that control answers: bytes of it have to come
+// within every. Where the server has no deadlines for reading, only Late tells.
+func NewBody(in io.Reader, control *http.ResponseController, every time.Duration, bytes int64) *Body {
+	return &Body{in: in, control: control, every: every, bytes: bytes, left: every, need: bytes, began: time.Now()}
+}
+
+// Read implements [io.Reader]. Of a client that is too slow the error wraps
+// [os.ErrDeadlineExceeded].
+func (b *Body) Read(buf []byte) (int, error) {
+	start := time.Now()
+	b.due.Store(int64(start.Add(b.left).Sub(b.began)))
+	_ = b.control.SetReadDeadline(start.Add(b.left)) // not every server has it
+	n, err := b.in.Read(buf)
+	if err == nil || err == io.EOF {
+		_ = b.control.SetReadDeadline(time.Time{})
+		b.due.Store(0)
+	}
+	b.left -= time.Since(start)
+	if b.need -= int64(n); b.need <= 0 {
+		b.left, b.need = b.every, b.bytes
+	}
+	return n, err
+}
+
+// Late reports whether the client has sent too little for too long. net/http
+// ends the request's context then, before Read fails.
+func (b *Body) Late() bool {
+	due := b.due.Load()
+	return due != 0 && int64(time.Since(b.began)) >= due
+}

@@ -1,0 +1,80 @@
+package worker
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/paced"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
+)
+
+// How much a client of a worker's own port has to send of a body within each such
+// time, and how long what is left of one is waited for that is not taken.
+const (
+	uploadTime  = time.Minute
+	uploadBytes = 60 << 10
+	restTime    = 500 * time.Millisecond
+)
+
+// keepBody reads a request's body whole before anybody is asked for its key, unless it
+// streams, and returns the request with it; nil if it has answered r instead. Of a body
+// that is not small nothing is read before the worker owns the key. end gives back what
+// the body takes.
+func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key string, how asking) (whole *http.Request, end func()) {
+	w := h.worker
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 || hop.Streams(r) {
+		return r, func() {}
+	}
+	if r.ContentLength > w.cfg.MaxBody {
+		w.refuseBody(rw, r, spool.ErrTooLong, false)
+		return nil, nil
+	}
+	if p := &w.parts[w.settings.Ring.Partition(key)]; (r.ContentLength < 0 || r.ContentLength > hop.MaxRepeatedBody) && !p.open.Load() {
+		if err := p.awaitOwnership(r.Context(), key, how, time.Now().Add(w.maxWait(how))); err != nil {
+			w.refuse(rw, r, err)
+			return nil, nil
+		}
+	}
+	body, kept := paced.NewBody(r.Body, http.NewResponseController(rw), uploadTime, uploadBytes), w.bodies.New(nil)
+	if _, err := kept.ReadFrom(body); err != nil {
+		kept.Close()
+		w.refuseBody(rw, r, err, body.Late())
+		return nil, nil
+	}
+	kept.CloseWrite(nil)
+	reader := kept.NewReader()
+	whole = r.WithContext(r.Context())
+	if whole.Body = reader; len(r.Trailer) == 0 { // HTTP/1.1 has trailers only with a length that is not known
+		whole.ContentLength, whole.TransferEncoding = kept.Len(), nil
+	}
+	return whole, func() {
+		reader.Close()
+		kept.Close()
+	}
+}
+
+// refuseBody answers a request whose body could not be read whole.
+func (w *Worker) refuseBody(rw http.ResponseWriter, r *http.Request, err error, late bool) {
+	kind, warning := problem.BodyBroken, ""
+	switch {
+	case errors.Is(err, spool.ErrTooLong):
+		kind = problem.BodyTooLarge
+	case errors.Is(err, spool.ErrFull):
+		kind = problem.BodiesFull
+		if _, disk := errors.AsType[*fs.PathError](err); disk {
+			warning = "a request's body cannot be written to a temporary file"
+		}
+	case late, errors.Is(err, os.ErrDeadlineExceeded):
+		kind = problem.BodyTooSlow
+	}
+	requestlog.Failure(r.Context(), w.log, warning, "method", r.Method, "error", err)
+	rw.Header().Set("Connection", "close")
+	problem.Of(kind).ServeHTTP(rw, r)
+	_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(restTime)) // not every server has it
+}
