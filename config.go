@@ -70,8 +70,12 @@ type Config struct {
 	// and Store must be empty.
 	Settings ring.Settings
 
-	// Keys find the key in requests that come without a router. Default: the header
-	// Keyway-Key, percent-encoded.
+	// Direct makes the node take requests that come without a router, or a Client.
+	// Default: they get 403, as any of them could choose the key that it holds.
+	Direct bool
+
+	// Keys find the key in such requests. Default: the header Keyway-Key,
+	// percent-encoded.
 	Keys gateway.KeySources
 
 	// LockFile is the path of a file that is locked while the node lives, by which
@@ -91,7 +95,7 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// Worker holds further limits. What Config or the node itself says must be left
-	// out: Members, Store, NewCluster, Keys, OnPeers, AwaitApp, Logger, and with LockFile also
+	// out: Members, Store, NewCluster, Direct, Keys, OnPeers, AwaitApp, Logger, and with LockFile also
 	// Previous, PreviousApp, OnIncarnation and OnHold.
 	Worker worker.Config
 
@@ -136,8 +140,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Settings.Store is not known before the store is opened: leave it out")
 	case w.Members != nil || w.Store != nil || w.OnPeers != nil || w.AwaitApp:
 		return c, bad("Config.Worker has Members, Store, OnPeers or AwaitApp, which the node brings itself: leave them out")
-	case w.NewCluster || w.Keys != nil || w.Logger != nil:
-		return c, bad("Config.Worker has NewCluster, Keys or Logger: say them in Config")
+	case w.NewCluster || w.Direct || w.Keys != nil || w.Logger != nil:
+		return c, bad("Config.Worker has NewCluster, Direct, Keys or Logger: say them in Config")
 	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil || w.OnHold != nil):
 		return c, bad("Config.Worker has Previous, PreviousApp, OnIncarnation or OnHold, which Config.LockFile (--lock-file) brings: leave them out")
 	}

@@ -203,7 +203,7 @@ func TestServesAtOnceWhereAStoreHasBegun(t *testing.T) {
 // there is a handler.
 func TestServe(t *testing.T) {
 	cfg := config(t, "a", kit.FreeAddr(t))
-	cfg.NewCluster, cfg.Admin = true, "127.0.0.1:0"
+	cfg.NewCluster, cfg.Admin, cfg.Direct = true, "127.0.0.1:0", true
 	cfg.Keys = kit.KeySources(t, "header:X-Key")
 	node := start(t, cfg)
 	res, body := kit.Fetch(t, "http://"+node.Addr(), "X-Key", "k")
@@ -340,7 +340,7 @@ func TestDrain(t *testing.T) {
 func TestHandlers(t *testing.T) {
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "app") })
 	cfg := config(t, "a", kit.FreeAddr(t))
-	cfg.NewCluster, cfg.Handler, cfg.Keys = true, app, kit.KeySources(t, "header:X-Key")
+	cfg.NewCluster, cfg.Handler, cfg.Direct, cfg.Keys = true, app, true, kit.KeySources(t, "header:X-Key")
 	node := start(t, cfg)
 	if _, body := kit.Fetch(t, "http://"+node.Addr(), "X-Key", "k"); body != "app" {
 		t.Errorf("Config.Handler: %q", body)

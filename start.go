@@ -149,7 +149,7 @@ func (n *Node) openStore(ctx context.Context) error {
 func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	config := n.cfg.Worker
 	config.Members, config.Store, config.Logger = n.members, n.store, n.log
-	config.Keys, config.OnPeers, config.AwaitApp = n.cfg.Keys, n.members.AddSeeds, n.cfg.Upstream != nil
+	config.Direct, config.Keys, config.OnPeers, config.AwaitApp = n.cfg.Direct, n.cfg.Keys, n.members.AddSeeds, n.cfg.Upstream != nil
 	// The store that a process of this machine keeps was begun when it was started,
 	// so that its own quarantine is enough.
 	config.NewCluster = n.cfg.NewCluster || n.cfg.Redis == ""

@@ -333,7 +333,7 @@ func TestClientOfABusyWorker(t *testing.T) {
 	for _, way := range []string{"link", "HTTP", "local"} {
 		hold, running := make(chan struct{}), make(chan struct{}, 2)
 		c := workertest.New(t, 16)
-		w := c.StartReady(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
+		w := c.StartReady(func(cfg *worker.Config) { cfg.QueuePerKey, cfg.Direct = 1, true })
 		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			running <- struct{}{}
 			<-hold

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -55,7 +56,7 @@ func eachClientWay(t *testing.T, app http.HandlerFunc, test func(t *testing.T, c
 func clientWay(t testing.TB, way string, app http.HandlerFunc) (cfg router.ClientConfig) {
 	t.Helper()
 	c := workertest.New(t, 16)
-	w := c.StartReady()
+	w := c.StartReady(func(cfg *worker.Config) { cfg.Direct = true }) // for HTTP as to a worker that takes no link
 	h := w.Handler(app)
 	addr := w.Listen(t, h)
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {

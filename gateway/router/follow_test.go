@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
 // A request that has both lengths, or chunks in HTTP/1.0, is answered with 400
@@ -20,7 +22,8 @@ import (
 // HTTP/1.1 is taken.
 func TestAmbiguousFraming(t *testing.T) {
 	app := func(rw http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
-	rt, worker := throughLink(t, app)
+	rt, _ := throughLink(t, app)
+	own := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Direct = true })
 	front, _ := frontOf(t, rt)
 	secure := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	cert, key, trusted := kit.Certificate(t)
@@ -34,7 +37,7 @@ func TestAmbiguousFraming(t *testing.T) {
 	}
 	ways := map[string]func() net.Conn{
 		"front":  plain(strings.TrimPrefix(front, "http://")),
-		"worker": plain(worker.Listen(t, worker.Handler(http.HandlerFunc(app)))),
+		"worker": plain(own.Listen(t, own.Handler(http.HandlerFunc(app)))),
 		"TLS": func() net.Conn {
 			return kit.Must(tls.Dial("tcp", secure.Addr().String(), &tls.Config{RootCAs: trusted}))
 		},

@@ -28,10 +28,11 @@ type peers struct {
 
 // peer carries requests to one worker.
 type peer struct {
-	addr  string
-	link  *link.Client
-	users atomic.Int64 // requests on the link
-	left  atomic.Bool  // the worker has left the view
+	addr      string
+	takesLink bool
+	link      *link.Client
+	users     atomic.Int64 // requests on the link
+	left      atomic.Bool  // the worker has left the view
 
 	abandoned abandoned // requests on the link
 
@@ -48,10 +49,10 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 	for {
 		known, ok := ps.known.Load(m.Incarnation)
 		if !ok {
-			known, _ = ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m.Addr))
+			known, _ = ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m))
 		}
 		p := known.(*peer)
-		if p.addr == m.Addr {
+		if p.addr == m.Addr && p.takesLink == m.Link {
 			return p
 		}
 		if ps.known.CompareAndDelete(m.Incarnation, known) {
@@ -93,11 +94,15 @@ func (p *peer) leave() {
 	}
 }
 
-func (ps *peers) newPeer(addr string) *peer {
-	dial := func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", addr) }
-	p := &peer{addr: addr, link: &link.Client{Addr: addr, Conns: ps.links, Config: ps.link, Dial: dial}}
+func (ps *peers) newPeer(m ring.Member) *peer {
+	dial := func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", m.Addr) }
+	p := &peer{addr: m.Addr, takesLink: m.Link, link: &link.Client{Addr: m.Addr, Conns: ps.links, Config: ps.link, Dial: dial}}
+	plain := p.link.DialPlain // by which the worker knows that a member sends
+	if !m.Link {
+		plain = dial
+	}
 	p.plain.Conns = ps.conns
-	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, dial) }
+	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, plain) }
 	return p
 }
 

@@ -53,7 +53,7 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 	for _, kind := range []string{"sidecar", "sidecar, net/http", "handler"} {
 		c := workertest.New(t, 16)
 		w := c.StartReady(func(cfg *worker.Config) {
-			cfg.Keys = keys
+			cfg.Direct, cfg.Keys = true, keys
 			change(&router.Config{}, cfg)
 		})
 		var h http.Handler

@@ -29,7 +29,7 @@ type answerSite struct {
 
 func startAnswers(t *testing.T, h http.Handler, sidecar bool, change ...func(*worker.Config)) *answerSite {
 	c := workertest.New(t, 16)
-	s := &answerSite{Worker: c.Start(change...), front: newMemoryListener()}
+	s := &answerSite{Worker: c.Start(append(change, direct)...), front: newMemoryListener()}
 	app := newMemoryListener()
 	apps := &http.Server{Handler: h}
 	go apps.Serve(app)

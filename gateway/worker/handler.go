@@ -19,7 +19,8 @@ import (
 
 // Handler returns a handler that runs next with the request's key held. It
 // takes the key from the router's [gateway.HeaderKey], or without that from
-// Config.Keys. next sees [gateway.HeaderKey], [gateway.HeaderToken], [gateway.HeaderEpoch] and
+// Config.Keys: in an [http.Server] of your own, whoever reaches it can choose the key
+// by that header. A [Server] asks who sends. next sees [gateway.HeaderKey], [gateway.HeaderToken], [gateway.HeaderEpoch] and
 // [gateway.HeaderPartition]; its request's context is the execution's, see
 // [Execution.Context] and [TokenFrom].
 //

@@ -19,6 +19,9 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
+// direct makes a worker take requests of anybody.
+func direct(cfg *worker.Config) { cfg.Direct = true }
+
 // startServing starts a worker on a real clock, owning everything.
 func startServing(t *testing.T, change ...func(*worker.Config)) *workertest.Worker {
 	t.Helper()

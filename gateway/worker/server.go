@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
@@ -16,17 +17,18 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// Server is a server for a worker's requests on one listener: over the link
-// from routers (docs/link.md), and over HTTP/1.1 or HTTP/2 without TLS from
-// anybody. Make one with [Worker.NewServer].
+// Server is a server for a worker's requests on one listener, from members of the
+// cluster (docs/link.md), and with Config.Direct from others over HTTP/1.1 or HTTP/2
+// without TLS. Make one with [Worker.NewServer].
 type Server struct {
-	worker *Worker
-	link   *link.Server
-	http   *http.Server
-	share  int          // connections that may wait for their first bytes, or to be accepted
-	limit  *conns.Limit // of those that the http.Server serves
-	served conns.Served // of the http.Server
-	began  time.Time
+	worker  *Worker
+	link    *link.Server
+	http    *http.Server
+	share   int          // connections that may wait for their first bytes, or to be accepted
+	limit   *conns.Limit // of those that the http.Server serves
+	served  conns.Served // of the http.Server
+	members sync.Map     // of the http.Server's connections, those just accepted that are members'
+	began   time.Time
 }
 
 // linkShare returns how many of that many connections routers' links have to
@@ -46,7 +48,6 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 		share:  share,
 		began:  time.Now(),
 		http: &http.Server{
-			Handler:           h,
 			Protocols:         new(http.Protocols),
 			MaxHeaderBytes:    hop.MaxHeaderBytes,
 			ReadHeaderTimeout: hop.ReadHeaderTimeout,
@@ -55,7 +56,7 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 		},
 	}
 	s.limit = conns.NewLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { conns.EndLongestIdle(s.served.List(), s.now()) })
-	s.http.ConnState = s.noteState
+	s.http.Handler, s.http.ConnContext, s.http.ConnState = w.guard(h), s.markMembers, s.noteState
 	conns.LetGoOfHijacked(s.http)
 	s.http.Protocols.SetHTTP1(true)
 	s.http.Protocols.SetUnencryptedHTTP2(true)
@@ -79,10 +80,12 @@ func (s *Server) Serve(l net.Listener) error {
 	if err := s.worker.cfg.Members.Announce(func(self *ring.Member) { self.Link = true }); err != nil {
 		return err
 	}
+	s.worker.warnIfOpen(l.Addr())
 	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, Pending: s.share, Logger: s.worker.log})
+	s.link.Plain = others
 	failed := make(chan error, 2)
 	go func() { failed <- s.link.Serve(links) }()
-	go func() { failed <- s.http.Serve(plainListener{s.limit.Listen(others)}) }()
+	go func() { failed <- s.http.Serve(plainListener{s.limit.Listen(others), &s.members}) }()
 	err := <-failed
 	if errors.Is(err, link.ErrClosed) {
 		return http.ErrServerClosed
@@ -102,7 +105,10 @@ func (s *Server) Close() error {
 
 // plainListener is where a worker's server takes connections of clients that do
 // not speak the link, as [conns.Limit.Listen] admits them.
-type plainListener struct{ net.Listener }
+type plainListener struct {
+	net.Listener
+	members *sync.Map // takes those that are members'
+}
 
 // Accept implements [net.Listener]. What it returns counts until it is closed;
 // HTTP/2 over TLS, which net/http wants bare, until [Server.noteState] sees that.
@@ -114,7 +120,11 @@ func (l plainListener) Accept() (net.Conn, error) {
 	if bare := conn.(*conns.Admitted).Conn; isH2OverTLS(bare) {
 		return bare, nil
 	}
-	return conns.Follow(conn, nil), nil
+	followed := conns.Follow(conn, nil)
+	if _, ok := conn.(*conns.Admitted).Conn.(*link.Plain); ok {
+		l.members.Store(followed, nil)
+	}
+	return followed, nil
 }
 
 func isH2OverTLS(conn net.Conn) bool {

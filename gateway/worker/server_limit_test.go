@@ -46,7 +46,7 @@ func TestWorkerConnectionsOverTheBoundWait(t *testing.T) {
 	app := &kit.Blocking{Release: make(chan struct{})}
 	logs := new(kit.Buffer)
 	w := startServing(t, func(cfg *worker.Config) {
-		cfg.MaxConnections, cfg.Logger, cfg.Keys = 16, slog.New(slog.NewTextHandler(logs, nil)), kit.KeySources(t, "header:X-Key")
+		cfg.MaxConnections, cfg.Direct, cfg.Logger, cfg.Keys = 16, true, slog.New(slog.NewTextHandler(logs, nil)), kit.KeySources(t, "header:X-Key")
 	})
 	const others, share = 12, 2 // of 16 connections
 	var begun atomic.Int64
@@ -118,7 +118,7 @@ func TestIdleConnectionsOfWorkersMakeRoom(t *testing.T) {
 			t.Parallel()
 			app := &kit.Blocking{Release: make(chan struct{})}
 			w := startServing(t, func(cfg *worker.Config) {
-				cfg.MaxConnections, cfg.Keys = 5, kit.KeySources(t, "header:X-Key") // 3 of HTTP
+				cfg.MaxConnections, cfg.Direct, cfg.Keys = 5, true, kit.KeySources(t, "header:X-Key") // 3 of HTTP
 			})
 			l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 			addr := "tcp://" + l.Addr().String()

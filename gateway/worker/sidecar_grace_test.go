@@ -203,7 +203,7 @@ type sidecarSite struct {
 func startSidecar(t *testing.T, c *workertest.Cluster, app *stubbornApp, change ...func(*worker.Config)) *sidecarSite {
 	s := &sidecarSite{store: &goneStore{cutStore: cutStore{Store: c.Store}}, front: newMemoryListener(), logs: new(kit.Buffer)}
 	s.Worker = c.Start(append(change, func(cfg *worker.Config) {
-		cfg.Timeout = cmp.Or(cfg.Timeout, time.Hour)
+		cfg.Direct, cfg.Timeout = true, cmp.Or(cfg.Timeout, time.Hour)
 		cfg.Store, cfg.Logger = s.store, slog.New(slog.NewTextHandler(s.logs, nil))
 	})...)
 	server := s.NewServer(s.SidecarOver(app.dial))

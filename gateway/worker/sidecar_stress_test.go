@@ -42,7 +42,7 @@ func TestUploadsBrokenOffDoNotOverlap(t *testing.T) {
 		mu.Unlock()
 	}))
 	c := workertest.New(t, 16)
-	w := c.StartReady()
+	w := c.StartReady(direct)
 	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL)))))
 	links := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
 	defer links.Close()

@@ -3,7 +3,7 @@
 // runs one execution of a key at a time.
 //
 // In the order in which a request meets them: server.go takes requests from
-// routers and others, sidecar.go, sidecar_link.go and handler.go pass them to an
+// routers and others (authority.go says of whom), sidecar.go, sidecar_link.go and handler.go pass them to an
 // app or an [http.Handler], backlog.go and answer.go take what these answer faster
 // than the client reads, share.go and exec.go admit them to a key, nested.go
 // within an execution that holds it; deadlock.go finds those that would wait for
@@ -124,8 +124,13 @@ type Config struct {
 	// must not block. Default: nothing.
 	OnPeers func(gossip []string)
 
-	// Keys find the key in requests that did not come through a router. Default:
-	// these must have it in the header Keyway-Key.
+	// Direct makes a [Server] take requests that did not come through a router, or
+	// from another member of the cluster. Default: they get 403, as any of them
+	// could choose the key that it holds.
+	Direct bool
+
+	// Keys find the key in such requests. Default: the header
+	// [gateway.HeaderKey], percent-encoded.
 	Keys gateway.KeySources
 
 	// Upgrades are the protocols to which a client and an app may change, as in

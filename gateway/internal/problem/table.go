@@ -46,6 +46,7 @@ const (
 	BatchLost                 // the batch with the request was not answered
 	BadItem                   // the request cannot be part of a batch
 	ItemTooLarge              // its body is too large for that
+	NotDirect                 // the worker takes requests of members only
 
 	kinds
 )
@@ -99,4 +100,5 @@ var table = [kinds]entry{
 	BatchLost:     {http.StatusBadGateway, "batch-lost", "the batch with the request was not answered as it should be: the request may have run", false},
 	BadItem:       {http.StatusBadRequest, "bad-item", "the request cannot be handled", false},
 	ItemTooLarge:  {http.StatusRequestEntityTooLarge, "item-too-large", "the request's body is too large", false},
+	NotDirect:     {http.StatusForbidden, "not-direct", "requests are taken here from a router only: send them there, or start the worker with --direct", false},
 }

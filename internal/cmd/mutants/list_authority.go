@@ -78,6 +78,27 @@ func authorityMutations() []mutation {
 			test: "./gateway/worker -run ^TestTrapStrangersOverLink$",
 		},
 		{
+			rule: "a worker takes nothing of strangers over HTTP",
+			file: "gateway/worker/authority.go",
+			old:  "case !member && !w.cfg.Direct:",
+			new:  "case false:",
+			test: "./gateway/worker -run ^TestTrapStrangersOverHTTP$",
+		},
+		{
+			rule: "what strangers say in Keyway's fields is not believed",
+			file: "gateway/worker/authority.go",
+			old:  "			fields.StripKeyway(r.Header)\n",
+			new:  "			_ = fields.StripKeyway\n",
+			test: "./gateway/worker -run ^TestTrapStrangersOverHTTP$",
+		},
+		{
+			rule: "only connections with a member's handshake are members'",
+			file: "gateway/worker/server.go",
+			old:  "	if _, ok := conn.(*conns.Admitted).Conn.(*link.Plain); ok {",
+			new:  "	if conn != nil {",
+			test: "./gateway/worker -run ^TestTrapStrangersOverHTTP$",
+		},
+		{
 			rule: "the secrets of purposes differ",
 			file: "ring/gossip/gossip.go",
 			old:  "hkdf.Key(sha256.New, key, nil, purpose, 32)",

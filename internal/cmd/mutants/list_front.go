@@ -146,8 +146,8 @@ func frontMutations() []mutation {
 		{
 			rule: "a worker's connections of HTTP are bounded",
 			file: "gateway/worker/server.go",
-			old:  "plainListener{s.limit.Listen(others)}",
-			new:  "plainListener{conns.NewLimit(1<<20, s.worker.log, nil).Listen(others)}",
+			old:  "plainListener{s.limit.Listen(others), &s.members}",
+			new:  "plainListener{conns.NewLimit(1<<20, s.worker.log, nil).Listen(others), &s.members}",
 			test: "./gateway/worker -timeout 20s -run ^TestWorkerConnectionsOverTheBoundWait$",
 		},
 		{

@@ -334,10 +334,11 @@ func TestPlain(t *testing.T) {
 				t.Errorf("%d bytes where there is no HTTP/1.1", n)
 			}
 		}
-		p.Plain = netutil.NewListener(&net.UnixAddr{Name: "memory"})
+		listener := netutil.NewListener(&net.UnixAddr{Name: "memory"})
+		p.Plain = listener
 		plain := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
 		defer plain.Close()
-		go plain.Serve(p.Plain)
+		go plain.Serve(listener)
 		tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return p.DialPlain(ctx) }}
 		defer tr.CloseIdleConnections()
 		for range 2 {
@@ -354,8 +355,18 @@ func TestPlain(t *testing.T) {
 		if _, err := stranger.DialPlain(t.Context()); err == nil || !strings.Contains(err.Error(), "--gossip-key") {
 			t.Errorf("a stranger: %v", err)
 		}
-		if err := p.Server.Shutdown(t.Context()); err != nil {
-			t.Error(err)
+		p.Plain = netutil.NewListener(listener.Addr()) // on which nobody accepts
+		waits, err := p.DialPlain(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		start := time.Now()
+		if err := p.Server.Shutdown(t.Context()); err != nil || time.Since(start) != 0 {
+			t.Errorf("shut down after %v: %v", time.Since(start), err)
+		}
+		if _, err := waits.Read(make([]byte, 1)); err == nil {
+			t.Error("one that was not accepted is still there")
 		}
 		if _, err := p.DialPlain(t.Context()); err == nil {
 			t.Error("taken after the end")
@@ -377,7 +388,8 @@ func kitRequest(t *testing.T) *http.Request {
 // TestPlainAtOnce: a request that comes in one piece with the handshake is not lost.
 func TestPlainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{Config: logless(), Plain: netutil.NewListener(&net.UnixAddr{Name: "memory"})}
+		listener := netutil.NewListener(&net.UnixAddr{Name: "memory"})
+		s := &Server{Config: logless(), Plain: listener}
 		near, far := net.Pipe()
 		defer near.Close()
 		served := make(chan error, 1)
@@ -386,7 +398,7 @@ func TestPlainAtOnce(t *testing.T) {
 		b := appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil))
 		go near.Write(slices.Concat(b, proofFrame(), []byte("GET / HTTP/1.1\r\n")))
 		go io.Copy(io.Discard, near)
-		conn, err := s.Plain.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,8 +36,11 @@ type Server struct {
 	MaxConns int
 
 	// Plain gets the connections of members that go on in HTTP/1.1
-	// (Client.DialPlain). It is closed with the server. nil: they are refused.
-	Plain *netutil.Listener
+	// (Client.DialPlain), each as a *[Plain]. nil: they are refused.
+	Plain interface {
+		// Put waits until conn is accepted, as netutil.Listener.Put does.
+		Put(conn net.Conn, gone <-chan struct{}, take func() bool) bool
+	}
 
 	setup sync.Once
 	cfg   Config
@@ -244,12 +247,9 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// closeListenersLocked closes the listeners, and the one of members' HTTP/1.1.
+// closeListenersLocked closes the listeners.
 func (s *Server) closeListenersLocked() {
 	for ln := range s.listeners {
 		ln.Close()
-	}
-	if s.Plain != nil {
-		s.Plain.Close()
 	}
 }

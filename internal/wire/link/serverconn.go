@@ -27,6 +27,7 @@ type serverConn struct {
 	running  int                      // handlers, those of cancelled streams included
 	last     uint64                   // highest stream that was taken
 	draining bool
+	handing  bool        // it waits to be handed over
 	late     *time.Timer // closes a drained connection; nil while it is not one
 	waits    waits
 	slow     list.List // of *stream: answers that wait to be read, the one that has for longest first
@@ -84,26 +85,30 @@ func (sc *serverConn) handshake() (purpose, error) {
 	return hs.purpose, sc.nc.SetDeadline(time.Time{})
 }
 
-// handOver hands the connection of a member that goes on in HTTP/1.1 to Server.Plain.
+// Plain is a connection of a member that goes on in HTTP/1.1.
+type Plain struct{ netutil.ReadAhead }
+
+// handOver hands the connection to Server.Plain, whose it is from then on.
 func (sc *serverConn) handOver() error {
-	if sc.srv.Plain == nil {
-		netutil.CloseNow(sc.nc)
-		return &handshakeError{protocolError("a client that wants to go on in HTTP/1.1, which is not served here")}
-	}
-	conn := sc.bare
-	if rest := sc.in.buf[sc.in.r:sc.in.w]; len(rest) > 0 {
-		conn = &netutil.ReadAhead{Conn: conn, Ahead: append([]byte(nil), rest...)}
-	}
-	if !sc.srv.Plain.Put(conn, sc.done, nil) {
+	conn := &Plain{netutil.ReadAhead{Conn: sc.bare, Ahead: append([]byte(nil), sc.in.buf[sc.in.r:sc.in.w]...)}}
+	sc.mu.Lock()
+	sc.handing = true
+	refused := sc.draining || sc.srv.Plain == nil
+	sc.mu.Unlock()
+	if refused || !sc.srv.Plain.Put(conn, sc.done, sc.handed) {
 		netutil.CloseNow(conn)
 		return ErrClosed
 	}
+	return nil
+}
+
+// handed reports whether the connection may be handed over, which it is then.
+func (sc *serverConn) handed() bool {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if sc.draining = true; sc.late != nil { // it is not this server's to close any more
-		sc.late.Stop()
-	}
-	return nil
+	may := !sc.draining && !sc.ended()
+	sc.draining = true // nothing is left to be drained
+	return may
 }
 
 // recheck drains the connection if the server's store has become another one
@@ -125,6 +130,10 @@ func (sc *serverConn) drain() {
 		return
 	}
 	sc.draining = true
+	if sc.handing {
+		sc.fail(ErrClosed)
+		return
+	}
 	sc.control(kindGoAway, 0, sc.last)
 	if sc.running == 0 {
 		sc.closeSoonLocked()

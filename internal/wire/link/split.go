@@ -25,7 +25,7 @@ type SplitConfig struct {
 // for it are closed; when both are, ln is. A listener on which nobody calls
 // Accept does not hold up the other one. Connections under TLS are handed on as
 // the *tls.Conn that ln yields, so that net/http knows them.
-func Split(ln net.Listener, cfg SplitConfig) (links, others net.Listener) {
+func Split(ln net.Listener, cfg SplitConfig) (links, others *Part) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
 	}
@@ -44,7 +44,7 @@ type splitter struct {
 	cfg   SplitConfig
 	fewer chan struct{} // receives when one of waiting has gone
 
-	links, others *part
+	links, others *Part
 
 	mu      sync.Mutex // guards what follows
 	waiting list.List  // of *newcomer, the one that has waited longest first
@@ -59,16 +59,16 @@ type newcomer struct {
 	at    *list.Element // in waiting
 }
 
-// part is one of the two listeners.
-type part struct {
+// Part is one of the two listeners of [Split].
+type Part struct {
 	*netutil.Listener
 	s    *splitter
 	once sync.Once
 }
 
-func newPart(s *splitter) *part {
+func newPart(s *splitter) *Part {
 	s.open++
-	return &part{Listener: netutil.NewListener(s.ln.Addr()), s: s}
+	return &Part{Listener: netutil.NewListener(s.ln.Addr()), s: s}
 }
 
 // accept runs until ln fails.
@@ -167,7 +167,7 @@ func (s *splitter) sort(w *newcomer) {
 
 // classify returns the part that a connection is for, nil if nothing came in, and
 // the connection to be handed to it.
-func (s *splitter) classify(nc net.Conn) (net.Conn, *part) {
+func (s *splitter) classify(nc net.Conn) (net.Conn, *Part) {
 	nc.SetDeadline(time.Now().Add(s.cfg.Timeout))
 	defer nc.SetDeadline(time.Time{})
 	if t, ok := nc.(*tls.Conn); ok {
@@ -192,7 +192,7 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *part) {
 }
 
 // Close implements net.Listener.
-func (p *part) Close() error {
+func (p *Part) Close() error {
 	var err error
 	p.once.Do(func() {
 		p.Listener.Close()
