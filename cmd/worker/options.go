@@ -61,8 +61,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	}
 	if o.upstreamURL != "" {
 		u, err := url.Parse(o.upstreamURL)
-		if err != nil || !((u.Scheme == "http" && u.Host != "") || (u.Scheme == "unix" && u.Path != "")) {
-			return nil, cli.Usagef("--upstream is %q, want http://host:port or unix:///path", o.upstreamURL)
+		if err != nil || !(((u.Scheme == "http" || u.Scheme == "h2c") && u.Host != "") || (u.Scheme == "unix" && u.Path != "")) {
+			return nil, cli.Usagef("--upstream is %q, want http://host:port, h2c://host:port or unix:///path", o.upstreamURL)
 		}
 		o.upstream = u
 	}
