@@ -78,7 +78,7 @@ func policyMutations() []mutation {
 			rule: "a route that serializes holds the keys of its streams",
 			file: "gateway/worker/stream.go",
 			old:  "mode != policy.Auto && mode != policy.Batch {",
-			new:  "false {",
+			new:  "mode > policy.Unkeyed {",
 			test: "./gateway/worker -run ^TestSerializedStreamsHoldTheirKeys$",
 		},
 		{
