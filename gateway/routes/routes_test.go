@@ -345,8 +345,9 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v, %v", r, err)
 		}
 		var l routes.Lineage
-		if l.Take(all) != nil || l.Take(all) != nil || len(all.KeySource()) > 96 {
-			t.Fatalf("%q", all.KeySource())
+		first, again := l.Take(all), l.Take(all)
+		if first != nil || again != nil || len(all.KeySource()) > 96 {
+			t.Fatalf("%v, %v, %q", first, again, all.KeySource())
 		}
 	})
 }

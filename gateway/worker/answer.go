@@ -34,7 +34,6 @@ type plainAnswer struct {
 	interim  chan struct{} // closed when the interim answers so far are sent; nil for none
 	hijacked bool
 
-	sent   bool  // the head was; for whoever uses rw
 	failed error // why no more can be sent
 	whole  bool  // the handler has returned
 }

@@ -67,6 +67,7 @@ const (
 // Resource is what spools take.
 type Resource int
 
+// The resources, of which bytes are counted, or files.
 const (
 	Memory Resource = iota // bytes in memory
 	Disk                   // bytes in files
