@@ -42,7 +42,9 @@ func addHeld(baggage []string, key string) (string, error) {
 func Baggage(ctx context.Context, baggage []string) []string {
 	var chain []*runContext // the innermost first
 	for c := innermost(ctx); c != nil; c = innermost(c.parent) {
-		chain = append(chain, c)
+		if !isKeyless(c.key) {
+			chain = append(chain, c)
+		}
 	}
 	if len(chain) == 0 {
 		return baggage

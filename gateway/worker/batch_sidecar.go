@@ -53,11 +53,19 @@ func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
 
 // takes reports whether a request is one that goes to the app with others.
 func (b *batchSidecar) takes(r *http.Request) bool {
-	return b != nil && r.Method == http.MethodPost && isBatched(r.ContentLength, func(name string) []string { return r.Header[name] })
+	if b == nil || r.Method != http.MethodPost || !isBatched(r.ContentLength, func(name string) []string { return r.Header[name] }) {
+		return false
+	}
+	how, err := b.worker.askingOf(r)
+	return err == nil && how.batches()
 }
 
 func (b *batchSidecar) takesLink(r *link.ServerRequest) bool {
-	return b != nil && r.Method == http.MethodPost && isBatched(r.ContentLength, func(name string) []string { return fieldValues(r.Fields, name) })
+	if b == nil || r.Method != http.MethodPost || !isBatched(r.ContentLength, func(name string) []string { return fieldValues(r.Fields, name) }) {
+		return false
+	}
+	how, err := b.worker.askingOfLink(r)
+	return err == nil && how.batches()
 }
 
 // isOwn reports whether a client asks for the path that batches are sent to, in

@@ -164,10 +164,10 @@ var endedContext = func() context.Context {
 }()
 
 // TokenFrom returns the fencing token of the innermost execution that ctx
-// belongs to.
+// belongs to, if that holds a key.
 func TokenFrom(ctx context.Context) (token int64, ok bool) {
 	c := innermost(ctx)
-	if c == nil {
+	if c == nil || isKeyless(c.key) {
 		return 0, false
 	}
 	return c.token, true

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/localmutex"
 )
@@ -26,7 +25,7 @@ type Execution struct {
 }
 
 // Key returns the key that is held.
-func (x Execution) Key() string { return x.key }
+func (x Execution) Key() string { return keyOf(x.key) }
 
 // Token returns the fencing token. Tokens strictly increase from one execution
 // of a key to the next, on whichever worker, so a resource that refuses lower
@@ -193,21 +192,21 @@ type asking struct {
 // for and the lease is compared after it was granted, so neither a cancellation
 // nor an expiry in between is missed, however long the process was stopped.
 func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, error) {
-	if err := gateway.CheckKey(key); err != nil {
+	p, name, err := w.placeOf(key, &how)
+	if err != nil {
 		return Execution{}, err
 	}
 	if ctx.Err() != nil {
 		return Execution{}, context.Cause(ctx)
 	}
-	p := &w.parts[w.settings.Ring.Partition(key)]
 	if !how.limited() {
-		return w.admitTo(ctx, p, key, how)
+		return w.admitTo(ctx, p, name, how)
 	}
 	giveBack, err := w.pay(ctx, p, key, how)
 	if err != nil {
 		return Execution{}, err
 	}
-	x, err := w.admitTo(ctx, p, key, how)
+	x, err := w.admitTo(ctx, p, name, how)
 	if err != nil {
 		giveBack()
 	}

@@ -53,17 +53,20 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if fields.RefuseForm(rw, r) {
 		return
 	}
-	key, err := h.worker.requestKey(r)
-	if err != nil {
-		problem.OfKey(err, h.worker.cfg.Keys).ServeHTTP(rw, r)
-		return
-	}
 	how, err := h.worker.askingOf(r)
 	if err != nil {
 		h.worker.refuse(rw, r, err)
 		return
 	}
-	baggage, err := addHeld(r.Header.Values("Baggage"), key)
+	key, err := h.worker.requestKey(r)
+	switch {
+	case how.unkeyed():
+		key = ""
+	case err != nil:
+		problem.OfKey(err, h.worker.cfg.Keys).ServeHTTP(rw, r)
+		return
+	}
+	baggage, err := how.carried(r.Header.Values("Baggage"), key)
 	if err != nil {
 		h.worker.refuse(rw, r, err)
 		return
@@ -122,7 +125,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
 	how, err := h.worker.askingOfLink(r)
 	if err == nil {
-		baggage, err = addHeld(carried, r.Key)
+		baggage, err = how.carried(carried, r.Key)
 	}
 	if err == nil {
 		x, err = h.worker.admit(r.Context(), r.Key, how)
@@ -141,8 +144,16 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 // appNames are the names of what appValues returns.
 var appNames = [...]string{gateway.HeaderKey, gateway.HeaderToken, gateway.HeaderEpoch, gateway.HeaderPartition, "Baggage"}
 
-// appValues returns what the app is told of its execution.
+// appValues returns what the app is told of its execution, "" for nothing: where no
+// key is held there is no token, and without a key nothing.
 func appValues(x Execution, baggage string) [len(appNames)]string {
+	if isKeyless(x.key) {
+		values := [...]string{len(appNames) - 1: baggage}
+		if key := keyOf(x.key); key != "" {
+			values[0], values[3] = url.PathEscape(key), strconv.Itoa(x.run.part.number)
+		}
+		return values
+	}
 	var memory [64]byte
 	b := strconv.AppendInt(memory[:0], x.Token(), 10)
 	token := len(b)
@@ -158,7 +169,9 @@ func setAppHeader(h http.Header, x Execution, baggage string) {
 	all := appValues(x, baggage)
 	values := all[:]
 	for i, name := range appNames {
-		h[name] = values[i : i+1 : i+1]
+		if delete(h, name); values[i] != "" {
+			h[name] = values[i : i+1 : i+1]
+		}
 	}
 }
 

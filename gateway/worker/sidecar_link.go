@@ -40,7 +40,9 @@ func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x Executio
 		b = http1.AppendField(b, name, value)
 	}
 	for i, value := range appValues(x, baggage) {
-		b = http1.AppendField(b, appNames[i], value)
+		if value != "" {
+			b = http1.AppendField(b, appNames[i], value)
+		}
 	}
 	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
 }

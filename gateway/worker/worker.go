@@ -13,7 +13,7 @@
 // router's route asks for, and rate.go the rates of keys. Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, and agreement.go sees that all members use one store. Below are context.go
-// and baggage.go, an execution's context and what travels with it; timeout.go, which
+// and baggage.go, an execution's context and what travels with it; keyless.go, requests that hold no key; timeout.go, which
 // ends those that take too long; stream.go, answers that go on without their keys; worker.go, with
 // the worker's settings; partition.go, what all keys of a partition share;
 // errors.go; and flights.go, which merges equal calls.
@@ -298,6 +298,7 @@ type Worker struct {
 	trouble  atomic.Pointer[error] // why the worker does not begin, or has stopped
 	flights  flights
 	births   atomic.Uint64 // of executions' contexts
+	keyless  atomic.Uint64 // requests that hold no key
 	graph    waitGraph
 	batches  atomic.Bool // there is a handler of requests that are submitted to a batcher
 	slow     slowKeys

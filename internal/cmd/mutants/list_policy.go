@@ -77,7 +77,7 @@ func policyMutations() []mutation {
 		{
 			rule: "a route that serializes holds the keys of its streams",
 			file: "gateway/worker/stream.go",
-			old:  "mode != policy.Auto && mode != policy.Batch {",
+			old:  "mode == policy.Serialize || mode == policy.Share {",
 			new:  "mode > policy.Unkeyed {",
 			test: "./gateway/worker -run ^TestSerializedStreamsHoldTheirKeys$",
 		},

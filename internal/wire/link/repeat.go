@@ -3,43 +3,59 @@ package link
 import (
 	"fmt"
 	"io"
+	"sync"
 )
 
 // hasBody reports whether the request has a body.
 func (r *Request) hasBody() bool { return r.Body != nil || r.Open != nil }
 
-// copies counts the attempts that send what Request.Open has returned. It is
-// guarded by upload.mu.
+// copies counts the attempts that send what Request.Open has returned. It outlives
+// the request, whose memory may be used again as soon as none is closed.
 type copies struct {
+	mu      sync.Mutex
 	running int
-	none    chan struct{} // closed when running becomes 0; nil while it is
+	none    chan struct{} // closed when running becomes 0
 }
 
 // startCopy sends the body to st from its start.
 func (r *Request) startCopy(st *clientStream) {
 	u := &r.up
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.copies.running++; u.copies.none == nil {
-		u.copies.none = make(chan struct{})
+	if u.copies == nil {
+		u.copies = new(copies)
 	}
+	c := u.copies
+	u.mu.Unlock()
+	c.begin()
 	go func() {
-		defer r.endCopy()
+		defer c.end()
 		if err := r.copy(st); err != nil {
 			st.abandon(fmt.Errorf("link: reading the request's body: %w", err))
 		}
 	}()
 }
 
-// endCopy notes that one of those who read the body has ended.
-func (r *Request) endCopy() {
-	u := &r.up
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.copies.running--; u.copies.running == 0 {
-		close(u.copies.none)
-		u.copies.none = nil
+func (c *copies) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running++; c.running == 1 {
+		c.none = make(chan struct{})
 	}
+}
+
+func (c *copies) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running--; c.running == 0 {
+		close(c.none)
+	}
+}
+
+// done returns a channel that is closed once no attempt reads the body.
+func (c *copies) done() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.none
 }
 
 // copy sends the body until it has come to its end, or st has. The error is that of

@@ -121,8 +121,8 @@ func (r *Request) BodyDone() <-chan struct{} {
 	switch {
 	case r.up.reading != nil:
 		return r.up.reading
-	case r.up.copies.none != nil:
-		return r.up.copies.none
+	case r.up.copies != nil:
+		return r.up.copies.done()
 	}
 	done := make(chan struct{})
 	close(done)
@@ -144,7 +144,7 @@ type upload struct {
 	unkept   bool          // for want of memory
 	settled  bool          // no other attempt will follow
 	reading  chan struct{} // closed when the goroutine ends; nil when there is none
-	copies   copies
+	copies   *copies
 }
 
 // small reports whether Do itself reads the body before it sends the head.
