@@ -80,14 +80,13 @@ type Mode string
 const (
 	Auto      Mode = "auto"      // one at a time; the key is free once a stream's or a tunnel's head is out
 	Serialize Mode = "serialize" // one at a time, streams and tunnels to their end
-	Share     Mode = "share"     // equal reads that wait for the key run once
-	Batch     Mode = "batch"     // those that wait for the key go to the app together
+	Batch     Mode = "batch"     // as auto; those that wait for the key go to the app together, where it takes batches
 	Affinity  Mode = "route"     // at the key's owner, any number at a time
 )
 
 // modes are the modes as a worker gets them.
 var modes = map[Mode]policy.Mode{
-	Auto: policy.Auto, Serialize: policy.Serialize, Share: policy.Share, Batch: policy.Batch, Affinity: policy.Affinity,
+	Auto: policy.Auto, Serialize: policy.Serialize, Batch: policy.Batch, Affinity: policy.Affinity,
 }
 
 // WithoutKey says what becomes of a request that has no key. The zero WithoutKey

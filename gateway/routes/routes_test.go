@@ -199,13 +199,13 @@ func TestTenants(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	r := table(t, `name: a, key: host, mode: share, timeout: 10s, max-wait: 5s, hold: 0s, queue: 100,
+	r := table(t, `name: a, key: host, mode: serialize, timeout: 10s, max-wait: 5s, hold: 0s, queue: 100,
      body: {max: 10MiB, buffer: false}, upgrade: none, rate: {per-key: 5/s, burst: 10, per-route: 600/m}`).Routes()[0]
 	if r.Timeout != 10*time.Second || r.MaxWait != 5*time.Second || r.Hold != 1 || r.QueuePerKey != 100 || r.MaxBody != 10<<20 ||
 		!r.Stream || r.Upgrades == nil || len(r.Upgrades) != 0 || r.PerKey != (routes.Rate{PerSecond: 5, Burst: 10}) || r.PerRoute != (routes.Rate{PerSecond: 10, Burst: 600}) {
 		t.Errorf("%+v", r)
 	}
-	want := policy.Policy{Route: "a", Mode: policy.Share, Timeout: 10 * time.Second, MaxWait: 5 * time.Second, QueuePerKey: 100, Rate: policy.Rate{PerSecond: 5, Burst: 10}}
+	want := policy.Policy{Route: "a", Mode: policy.Serialize, Timeout: 10 * time.Second, MaxWait: 5 * time.Second, QueuePerKey: 100, Rate: policy.Rate{PerSecond: 5, Burst: 10}}
 	if got, err := policy.Decode(r.Policy()); got != want || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -230,7 +230,7 @@ func TestMistakes(t *testing.T) {
 		{`name: a, key: host, match: {hosts: ["shop.example:80"]}`, `without a port`},
 		{`name: a, key: host, match: {hosts: ["*"]}`, `not a host`},
 		{`name: a, key: host, match: {methods: [post]}`, `not a method`},
-		{`name: a, key: host, mode: once`, `mode is "once", want auto, serialize, share, batch, route`},
+		{`name: a, key: host, mode: once`, `mode is "once", want auto, serialize, batch, route`},
 		{`name: a, key: host, timeout: 10`, `timeout is "10", want a duration from 1ms to 1h0m0s`},
 		{`name: a, key: host, timeout: 2h`, `timeout is "2h"`},
 		{`name: a, key: host, timeout: 0s`, `timeout is "0s"`},
@@ -294,7 +294,7 @@ func TestLineage(t *testing.T) {
 		{"added in front", [][]string{{b}, {a, b}}, false},
 		{"taken from the front", [][]string{{a, b}, {b}}, false},
 		{"another order", [][]string{{a, b}, {b, a}}, false},
-		{"name, limits and the wildcard's name", [][]string{{a, c}, {`name: x, key: query:k, timeout: 1s, mode: share, match: {path: "/a/{y}"}`, c}}, true},
+		{"name, limits and the wildcard's name", [][]string{{a, c}, {`name: x, key: query:k, timeout: 1s, mode: serialize, match: {path: "/a/{y}"}`, c}}, true},
 		{"another key", [][]string{{a}, {`name: a, key: query:j, match: {path: "/a/{x}"}`}}, false},
 		{"another path", [][]string{{a}, {`name: a, key: query:k, match: {path: "/a/{x}/"}`}}, false},
 		{"another method", [][]string{{a}, {`name: a, key: query:k, match: {path: "/a/{x}", methods: [GET]}`}}, false},

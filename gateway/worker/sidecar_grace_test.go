@@ -219,9 +219,9 @@ func startSidecar(t *testing.T, c *workertest.Cluster, app *stubbornApp, change 
 	return s
 }
 
-// raw sends a request of a client of its own and returns the connection.
+// raw sends a request as a member does over HTTP, and returns the connection.
 func (s *sidecarSite) raw(t *testing.T, request string) net.Conn {
-	c := kit.Must(s.front.dial(t.Context()))
+	c := kit.Must(s.links.DialPlain(t.Context()))
 	if _, err := io.WriteString(c, request); err != nil {
 		t.Error(err)
 	}

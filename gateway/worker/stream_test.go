@@ -28,7 +28,7 @@ func TestSerializedStreamsHoldTheirKeys(t *testing.T) {
 			mode  policy.Mode
 			holds bool
 		}{
-			{policy.Auto, false}, {policy.Serialize, true}, {policy.Share, true},
+			{policy.Auto, false}, {policy.Serialize, true},
 		} {
 			began := time.Now()
 			done := make(chan time.Duration, 1)

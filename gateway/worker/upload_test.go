@@ -16,7 +16,9 @@ import (
 // length is, and what is not taken is not run.
 func TestTrapASlowUploadHoldsNoKey(t *testing.T) {
 	c := workertest.New(t, 16)
-	w := c.StartReady(func(cfg *worker.Config) { cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir = 400_000, 250_000, t.TempDir() })
+	w := c.StartReady(func(cfg *worker.Config) {
+		cfg.Direct, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir = true, 400_000, 250_000, t.TempDir()
+	})
 	base := "http://" + w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(rw, r.Method, " ", r.ContentLength, " ", n, err, r.Trailer)

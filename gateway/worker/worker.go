@@ -13,8 +13,9 @@
 // router's route asks for, and rate.go the rates of keys. Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, and agreement.go sees that all members use one store. Below are context.go
-// and baggage.go, an execution's context and what travels with it; keyless.go, requests that hold no key; timeout.go, which
-// ends those that take too long; stream.go, answers that go on without their keys; worker.go, with
+// and baggage.go, an execution's context and what travels with it; timeout.go, which
+// ends those that take too long; stream.go, answers that go on without their keys;
+// keyless.go, requests that never hold one; worker.go, with
 // the worker's settings; partition.go, what all keys of a partition share;
 // errors.go; and flights.go, which merges equal calls.
 package worker

@@ -54,10 +54,8 @@ const (
 	Auto Mode = iota
 	// Serialize holds the key until the answer is complete, whatever it is.
 	Serialize
-	// Share runs equal GET and HEAD requests that wait for their key once, and
-	// all others as Serialize does.
-	Share
-	// Batch sends the requests that wait for one key to the app together.
+	// Batch is Auto: a sidecar with Config.Batch sends requests of both to the app
+	// together, and those of no other mode.
 	Batch
 	// Affinity runs requests at the key's owner without holding the key.
 	Affinity
@@ -67,7 +65,7 @@ const (
 	modes // how many there are
 )
 
-var modeNames = [modes]string{"auto", "serialize", "share", "batch", "route", "unkeyed"}
+var modeNames = [modes]string{"auto", "serialize", "batch", "route", "unkeyed"}
 
 // String returns the mode's name in a file of routes.
 func (m Mode) String() string {

@@ -19,7 +19,7 @@ func TestDecodeReturnsWhatWasAppended(t *testing.T) {
 	for _, p := range []policy.Policy{
 		{}, full,
 		{Route: "x"},
-		{Mode: policy.Serialize}, {Mode: policy.Share}, {Mode: policy.Batch}, {Mode: policy.Unkeyed},
+		{Mode: policy.Serialize}, {Mode: policy.Batch}, {Mode: policy.Unkeyed},
 		{Timeout: 1}, {MaxWait: 1}, {QueuePerKey: 1},
 		{Rate: policy.Rate{PerSecond: policy.MinPerSecond, Burst: 1}},
 		{Rate: policy.Rate{PerSecond: policy.MaxPerSecond, Burst: policy.MaxBurst}},
@@ -48,7 +48,7 @@ func TestBadPolicies(t *testing.T) {
 		want string
 	}{
 		{policy.Policy{Route: strings.Repeat("r", policy.MaxRoute+1)}, "name"},
-		{policy.Policy{Mode: policy.Unkeyed + 1}, "unknown mode 6"},
+		{policy.Policy{Mode: policy.Unkeyed + 1}, "unknown mode 5"},
 		{policy.Policy{Timeout: -1}, "timeout"},
 		{policy.Policy{Timeout: policy.MaxDuration + 1}, "timeout"},
 		{policy.Policy{MaxWait: -1}, "wait"},
@@ -94,7 +94,7 @@ func TestModeNames(t *testing.T) {
 	for m := policy.Auto; m <= policy.Unkeyed; m++ {
 		seen[m.String()] = true
 	}
-	if len(seen) != 6 || !seen["route"] || (policy.Unkeyed+1).String() != "mode 6" {
+	if len(seen) != 5 || !seen["route"] || (policy.Unkeyed+1).String() != "mode 5" {
 		t.Errorf("%v", seen)
 	}
 }

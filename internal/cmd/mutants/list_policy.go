@@ -75,10 +75,17 @@ func policyMutations() []mutation {
 			test: "./gateway/router -run ^TestTrapClientsCannotLetKeysGo$",
 		},
 		{
+			rule: "who holds no key has no token",
+			file: "gateway/worker/handler.go",
+			old:  "	if isKeyless(x.key) {\n",
+			new:  "	if x.key == \"\" {\n",
+			test: "./gateway/worker -run ^TestRequestsWithoutTheirKeysHeld$",
+		},
+		{
 			rule: "a route that serializes holds the keys of its streams",
 			file: "gateway/worker/stream.go",
-			old:  "mode == policy.Serialize || mode == policy.Share {",
-			new:  "mode > policy.Unkeyed {",
+			old:  "if r.mode == policy.Serialize {",
+			new:  "if r.mode > policy.Unkeyed {",
 			test: "./gateway/worker -run ^TestSerializedStreamsHoldTheirKeys$",
 		},
 		{
