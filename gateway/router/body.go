@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -173,17 +174,29 @@ func (b offeredBody) Close() error {
 
 // pacedBody is the client's body, whose trailers are filtered at its end.
 type pacedBody struct {
-	*paced.Body
+	io.Reader
+	pace  *paced.Body // bounds the wait for it; nil for as long as it takes
 	in    *http.Request
 	rules *fields.Rules
 }
 
 func newPacedBody(r *http.Request, control *http.ResponseController, rt *Router, rules *fields.Rules) *pacedBody {
-	return &pacedBody{paced.NewBody(r.Body, control, rt.cfg.ClientTimeout, rt.cfg.bodyBytes()), r, rules}
+	pace := paced.NewBody(r.Body, control, rt.cfg.ClientTimeout, rt.cfg.bodyBytes())
+	return &pacedBody{pace, pace, r, rules}
+}
+
+// newPatientBody returns a body that has no least rate: of a client that need not say
+// anything while it takes part in a call, and whose connection shows that it is there.
+func newPatientBody(r *http.Request, w *clientWriter, rules *fields.Rules) *pacedBody {
+	if h2w, ok := w.ResponseWriter.(*h2Writer); ok {
+		h2w.stream.Wait()
+	}
+	_ = w.control.SetReadDeadline(time.Time{}) // of a server that gives each request one
+	return &pacedBody{r.Body, nil, r, rules}
 }
 
 func (b *pacedBody) Read(buf []byte) (int, error) {
-	n, err := b.Body.Read(buf)
+	n, err := b.Reader.Read(buf)
 	if err == io.EOF {
 		b.rules.StripTrailer(b.in.Trailer)
 	}
@@ -191,4 +204,4 @@ func (b *pacedBody) Read(buf []byte) (int, error) {
 }
 
 // late reports whether the client has sent too little for too long. b may be nil.
-func (b *pacedBody) late() bool { return b != nil && b.Late() }
+func (b *pacedBody) late() bool { return b != nil && b.pace != nil && b.pace.Late() }

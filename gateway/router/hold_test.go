@@ -3,6 +3,7 @@ package router_test
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
@@ -46,17 +48,23 @@ func (n *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return ours, nil
 }
 
-// serve starts a worker on the network.
-func (n *pipes) serve(t *testing.T, addr string, h http.HandlerFunc) {
+// listen returns where connections to an address of the network come.
+func (n *pipes) listen(addr string) net.Listener {
 	l := netutil.NewListener(&net.TCPAddr{})
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.listeners == nil {
 		n.listeners = make(map[string]*netutil.Listener)
 	}
 	n.listeners[addr] = l
-	n.mu.Unlock()
-	s := &http.Server{Handler: h}
-	go s.Serve(l)
+	return l
+}
+
+// serve starts a worker on the network.
+func (n *pipes) serve(t *testing.T, addr string, h http.HandlerFunc) {
+	s := routertest.NetServer()
+	s.Handler = h
+	go s.Serve(n.listen(addr))
 	t.Cleanup(func() { s.Close() })
 }
 
@@ -201,6 +209,77 @@ func testSlowBodies(t *testing.T, rate int, piece int64, goes, stalls time.Durat
 			if res.StatusCode != tt.status || tt.status == 200 && (int64(len(text)) != 10*piece || text[piece] != '1') {
 				t.Errorf("%d bytes in %v, length %d: %d %q, want %d", piece, tt.pause, tt.length, res.StatusCode, text, tt.status)
 			}
+		}
+	})
+}
+
+// A call of gRPC may be silent both ways for as long as it likes, while its client is
+// there; other bodies have their least rate, also if they are streamed.
+func TestCallsOfGRPCHaveNoLeastRate(t *testing.T) {
+	for kind, want := range map[string]string{
+		"application/grpc":         "200 ab",
+		"application/grpc+proto":   "200 ab",
+		"application/octet-stream": "408",
+	} {
+		t.Run("net/http "+kind, func(t *testing.T) { testSilentBody(t, false, kind, want) })
+		t.Run("server "+kind, func(t *testing.T) { testSilentBody(t, true, kind, want) })
+	}
+}
+
+func testSilentBody(t *testing.T, server bool, kind, want string) {
+	cfg := router.Config{Routes: routertest.Routes(t, `name: a, key: "header:X-Key", body: {buffer: false}`)}
+	inBubble(t, cfg, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+		const addr = "127.0.0.1:1"
+		client := &http.Transport{DialContext: n.dial, Protocols: new(http.Protocols)}
+		defer client.CloseIdleConnections()
+		url := "http://" + addr
+		if server {
+			cert, key, trusted := kit.Certificate(t)
+			settings := routertest.NetServer()
+			settings.Protocols.SetHTTP2(true)
+			f := router.NewServer(rt, settings)
+			go f.ServeTLS(n.listen(addr), cert, key)
+			defer f.Close()
+			client.Protocols.SetHTTP2(true)
+			client.TLSClientConfig = &tls.Config{RootCAs: trusted}
+			url = "https://" + addr
+		} else {
+			client.Protocols.SetUnencryptedHTTP2(true)
+			n.serve(t, addr, rt.ServeHTTP)
+		}
+		n.serve(t, "a:1", func(rw http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(rw)
+			rc.EnableFullDuplex()
+			if want != "408" {
+				io.CopyN(rw, r.Body, 1)
+				rc.Flush()
+			}
+			io.Copy(rw, r.Body)
+		})
+		c.Set(t, routertest.Member("a", "a:1"))
+		body, w := io.Pipe()
+		defer body.Close()
+		answered := make(chan struct{})
+		defer close(answered)
+		go func() {
+			io.WriteString(w, "a")
+			select {
+			case <-time.After(10 * time.Minute):
+			case <-answered:
+			}
+			io.WriteString(w, "b")
+			w.Close()
+		}()
+		req, _ := http.NewRequestWithContext(t.Context(), "POST", url, body)
+		req.Header = http.Header{"X-Key": {"k"}, "Content-Type": {kind}}
+		res, err := client.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if got := fmt.Sprintf("%d %s", res.StatusCode, text); !strings.HasPrefix(got, want) || err != nil {
+			t.Errorf("%s, %v; want %s", got, err, want)
 		}
 	})
 }

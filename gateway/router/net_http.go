@@ -28,7 +28,8 @@ type clientWriter struct {
 	source  *source
 	own     source // if the request has not come over a h2Conn
 	pace    time.Duration
-	status  int // of the head that begins
+	streams bool // the request came over HTTP/2
+	status  int  // of the head that begins
 
 	upgraded string // the protocol that the worker has changed to
 
@@ -38,7 +39,7 @@ type clientWriter struct {
 }
 
 func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *clientWriter {
-	out := &clientWriter{ResponseWriter: w, router: rt, control: http.NewResponseController(w), context: r.Context(), pace: rt.cfg.ClientTimeout}
+	out := &clientWriter{ResponseWriter: w, router: rt, control: http.NewResponseController(w), context: r.Context(), pace: rt.cfg.ClientTimeout, streams: r.ProtoMajor > 1}
 	if h2w, ok := w.(*h2Writer); ok {
 		out.source = &h2w.conn.source
 	} else {
@@ -51,6 +52,9 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 // serve answers r, of which d says what becomes of it. A body that is not small is read
 // whole before anybody is asked for the key, unless it is one that streams.
 func (w *clientWriter) serve(r *http.Request, d *decision) {
+	if w.streams {
+		defer w.hurry() // the server sends what is left
+	}
 	rt, rules := w.router, &d.route.rules
 	if h2w, ok := w.ResponseWriter.(*h2Writer); ok && h2w.isRefused(r, rules) {
 		problem.Of(problem.Connect).ServeHTTP(w, r)
@@ -60,8 +64,13 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	if d.key != "" {
 		partition = rt.ring.Partition(d.key)
 	}
-	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: hop.Streams(r) || d.route.Stream || d.upstream}
-	if r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 {
+	call := hop.Streams(r)
+	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: call || d.route.Stream || d.upstream}
+	switch {
+	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
+	case call:
+		body.paced = newPatientBody(r, w, rules)
+	default:
 		body.paced = newPacedBody(r, w.control, rt, rules)
 	}
 	if err := d.admit(); err != nil {
@@ -226,8 +235,29 @@ func (w *clientWriter) awaitBody(x *upstreamRequest) {
 }
 
 func (w *clientWriter) Write(b []byte) (int, error) {
-	_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
+	w.hurry()
+	defer w.rest()
 	return w.ResponseWriter.Write(b)
+}
+
+// FlushError is for [http.ResponseController].
+func (w *clientWriter) FlushError() error {
+	w.hurry()
+	defer w.rest()
+	return w.control.Flush()
+}
+
+// hurry bounds the wait for the client to take what is sent.
+func (w *clientWriter) hurry() {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.pace)) // not every server has it
+}
+
+// rest ends the bound while nothing is sent: net/http gives up a stream of HTTP/2 at
+// its deadline, whether or not there is something to take.
+func (w *clientWriter) rest() {
+	if w.streams {
+		_ = w.control.SetWriteDeadline(time.Time{})
+	}
 }
 
 func (w *clientWriter) WriteHeader(status int) {
@@ -282,7 +312,7 @@ func (w *clientWriter) write(piece []byte, _ bool) (err error) {
 }
 
 // flush implements downstream.
-func (w *clientWriter) flush() error { return w.control.Flush() }
+func (w *clientWriter) flush() error { return w.FlushError() }
 
 // end implements downstream. It flushes first: net/http gives a small body that
 // it holds a length, and then no trailers.

@@ -85,14 +85,15 @@ type Config struct {
 	// as ReplayBytes allows.
 	BodyDir string
 
-	// ClientTimeout bounds each wait for a client: to send more of its body,
-	// and to take more of the answer. Default 1 minute.
+	// ClientTimeout bounds each wait for a client: to send more of its body, unless
+	// that is one of gRPC over HTTP/2, and to take more of the answer. Default
+	// 1 minute.
 	ClientTimeout time.Duration
 
 	// MinBodyRate is how many bytes a second a client has to send of a body, on
 	// average over each ClientTimeout that is spent waiting for it. One that is
-	// slower is answered with 408, and an HTTP/1.1 connection closed. Default
-	// 1024.
+	// slower is answered with 408, and an HTTP/1.1 connection closed. Bodies of
+	// gRPC over HTTP/2 have no least rate. Default 1024.
 	MinBodyRate int
 
 	// ConnsPerWorker bounds the connections to one worker other than links: one

@@ -223,8 +223,8 @@ func (s *Stream) Keep(m Memory) {
 	}
 }
 
-// Wait lets Read wait for as long as it takes: what comes is no body that has to come
-// at a least rate.
+// Wait lets Read wait for as long as it takes: the body need not come at a least
+// rate. Server.PingTicks then bounds the silence of the client.
 func (s *Stream) Wait() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
