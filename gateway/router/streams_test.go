@@ -94,7 +94,7 @@ func TestStreamsHoldNoKey(t *testing.T) {
 func TestTrapClientsCannotLetKeysGo(t *testing.T) {
 	c := workertest.New(t, 16)
 	w := c.StartReady(func(cfg *worker.Config) {
-		cfg.Keys, cfg.AbandonedTimeout = kit.KeySources(t, "header:X-Key"), 50*time.Millisecond
+		cfg.Direct, cfg.Keys, cfg.AbandonedTimeout = true, kit.KeySources(t, "header:X-Key"), 50*time.Millisecond
 	})
 	app := workertest.Serve(t, http.HandlerFunc(streamApp))
 	for name, h := range map[string]http.Handler{
@@ -122,7 +122,7 @@ func TestTrapClientsCannotLetKeysGo(t *testing.T) {
 // again, and no sooner: event streams in order, WebSockets with a close frame.
 func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
 	c := workertest.New(t, 1)
-	first := c.StartReady(func(cfg *worker.Config) { cfg.Keys = kit.KeySources(t, "header:X-Key") })
+	first := c.StartReady(func(cfg *worker.Config) { cfg.Direct, cfg.Keys = true, kit.KeySources(t, "header:X-Key") })
 	app := workertest.Serve(t, http.HandlerFunc(streamApp))
 	var ends []func()
 	for name, h := range map[string]http.Handler{
