@@ -141,7 +141,7 @@ routes:
   match: {hosts: [shop.example], methods: [POST], path: "/orders/{id}"}
   key: [path:id, "header:X-Key"]
   prefix: "o:"
-  mode: share
+  mode: serialize
   timeout: 3s
   rate: {per-key: 5/s}
 - name: rest
@@ -151,9 +151,9 @@ routes:
 		args []string
 		want string
 	}{
-		{nil, "NAME    MATCH                            KEY                                            MODE   LIMITS\n" +
-			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  share  timeout 3s, 5/s per key (burst 5)\n" +
-			"rest    all                              none: any                                      auto   -\n"},
+		{nil, "NAME    MATCH                          KEY                                        MODE       LIMITS\n" +
+			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  serialize  timeout 3s, 5/s per key (burst 5)\n" +
+			"rest    all                            none: any                                  auto       -\n"},
 		{[]string{"--request", "POST http://shop.example/orders/42"}, "route orders (line 3), key \"o:42\", partition "},
 		{[]string{"--request", "GET http://shop.example/orders/42", "--header", "X-Key: 1"}, "route rest (line 10), no key: any\n"},
 	} {

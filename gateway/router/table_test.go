@@ -56,7 +56,7 @@ func testRoutesOfRequests(t *testing.T, front routertest.Way) {
 	})
 	table := routertest.Routes(t,
 		`name: orders, match: {path: "/orders/{id}", methods: [POST]}, key: path:id, prefix: "o:", timeout: 3s`,
-		`name: reads, match: {path: "/orders/", methods: [GET]}, key: header:X-Key, mode: share, rate: {per-key: 5/s}`,
+		`name: reads, match: {path: "/orders/", methods: [GET]}, key: header:X-Key, mode: serialize, rate: {per-key: 5/s}`,
 		`name: carts, match: {path: "/carts"}, key: header:X-Key, without-key: any`,
 		`name: assets, match: {path: "/assets/"}, key: header:X-Key, without-key: "http://`+upstream.Addr+`"`,
 		`name: strict, match: {path: "/strict"}, key: header:X-Key, without-key: reject`,
@@ -72,7 +72,7 @@ func testRoutesOfRequests(t *testing.T, front routertest.Way) {
 		}{
 			{"POST", "/orders/7", "", nil, `key "o:7", auto, 3s, route "" <nil>`},
 			{"POST", "/orders/7/", large, nil, `key "o:7", auto, 3s, route "" <nil>`},
-			{"GET", "/orders/7", "", []string{"X-Key", "k"}, `key "k", share, 0s, route "reads" <nil>`},
+			{"GET", "/orders/7", "", []string{"X-Key", "k"}, `key "k", serialize, 0s, route "reads" <nil>`},
 			{"GET", "/orders/7", "", nil, "400"},
 			{"PUT", "/orders/7", "", []string{"X-Key", "k"}, "404"},
 			{"POST", "/x/../orders/7", "", nil, "400"},

@@ -49,8 +49,11 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 		}
 	}
 	for w, u := range r.usage {
-		if u.executed == 0 {
-			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q none was executed", u.sent, way(w)))
+		switch w := way(w); {
+		case w.reachesNobody() && u.executed > 0:
+			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q %d were executed", u.sent, w, u.executed))
+		case !w.reachesNobody() && u.executed == 0:
+			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q none was executed", u.sent, w))
 		}
 	}
 	if _, running, _ := s.observer.counts(); running != 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // way is how a client uses a request: to its answer, or in one of the ways in
-// which it leaves while the app works. The app goes on for a while then, as
+// which it leaves while it is worked on. The app goes on for a while then, as
 // apps do, and writes its count: within the grace that a sidecar gives it.
 type way uint8
 
@@ -29,6 +29,10 @@ const (
 func (w way) String() string {
 	return [...]string{"answered", "uploads that break off, HTTP/1.1", "uploads that break off, HTTP/2", "tunnels left by the client", "endless answers left by the client"}[w]
 }
+
+// reachesNobody reports whether no app gets to see such a request: its body does not
+// come to its end, and a router reads it first.
+func (w way) reachesNobody() bool { return w == upload || w == uploadH2 }
 
 const (
 	uploadSize = 96 << 10 // more than a router keeps to send it again
