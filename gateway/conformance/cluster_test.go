@@ -112,6 +112,17 @@ func newCluster(t *testing.T, app string, flags ...string) *cluster {
 	return c
 }
 
+// freeAddr returns an address for another project's server, which nobody listens at.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 // split returns host and port of an address.
 func split(t *testing.T, addr string) (host, port string) {
 	t.Helper()

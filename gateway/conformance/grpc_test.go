@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"net"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -12,12 +11,7 @@ import (
 // deadlines and cancellation.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port := split(t, l.Addr().String())
-	l.Close()
+	_, port := split(t, freeAddr(t))
 	app := exec.Command(filepath.Join(bin, "grpc-server"), "--port", port, "--use_tls=false")
 	if err := app.Start(); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,19 +19,13 @@ var fileTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // startNginx starts nginx with a server block, in which LISTEN stands for its
 // address, and returns that.
-func startNginx(t *testing.T, server string) (addr string) {
+func startNginx(t *testing.T, server string) string {
 	t.Helper()
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
 		t.Skip("nginx is missing: install it, on Debian: apt-get install nginx")
 	}
-	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = l.Addr().String()
-	l.Close()
+	dir, addr := t.TempDir(), freeAddr(t)
 	user := ""
 	if os.Geteuid() == 0 {
 		user = "user root;" // the directories of tests are their user's

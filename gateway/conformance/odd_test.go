@@ -221,12 +221,7 @@ func haproxyBefore(t *testing.T, app string) string {
 	if err != nil {
 		t.Fatal("haproxy is missing: install it, on Debian: apt-get install haproxy")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := freeAddr(t)
 	conf := filepath.Join(t.TempDir(), "haproxy.cfg")
 	text := fmt.Sprintf("defaults\n mode http\n timeout client 10s\n timeout server 10s\n timeout connect 5s\nfrontend f\n bind %s\n default_backend b\nbackend b\n server app %s\n", addr, app)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
