@@ -26,6 +26,7 @@ type ClientConfig struct {
 	Join                    []string
 	Gossip, GossipAdvertise string
 	GossipKeys              [][]byte
+	GossipOpen              bool
 	Settings                ring.Settings
 	Router                  router.ClientConfig // further limits; Members, Local and Logger must be left out
 	Logger                  *slog.Logger
@@ -49,10 +50,11 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		Advertise: common.GossipAdvertise,
 		Seeds:     common.Join,
 		Keyring:   cfg.GossipKeys,
+		Open:      cfg.GossipOpen,
 		Logger:    common.Logger,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("keyway: %w", err)
+		return nil, gossipError(err)
 	}
 	cfg.Router.Members, cfg.Router.Logger = members, common.Logger
 	client, err := router.NewClient(cfg.Router)

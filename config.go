@@ -46,9 +46,11 @@ type Config struct {
 	// 127.0.0.1:7946, that of a router on this machine, if Gossip is of this machine.
 	Join []string
 
-	// GossipKeys encrypt gossip, as gossip.Config.Keyring. Default: it is neither
-	// encrypted nor authenticated.
+	// GossipKeys encrypt gossip, as gossip.Config.Keyring. Without them Gossip and
+	// GossipAdvertise have to be of this machine alone, unless GossipOpen says that
+	// whoever reaches them may join. (--gossip-key, --gossip-open)
 	GossipKeys [][]byte
+	GossipOpen bool
 
 	// Redis is the URL of the Redis that keeps who owns what, the same for all
 	// members, as fallback.NewClient takes it. Without it, all members must be on

@@ -550,6 +550,7 @@ func TestConfigErrors(t *testing.T) {
 		"Config.Listener":           {Listen: "127.0.0.1:0", Listener: new(net.TCPListener)},
 		"Config.Admin":              {Admin: "x"},
 		"Config.Gossip":             {Gossip: "127.0.0.1"},
+		"--gossip-open":             {Listen: "127.0.0.1:0", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
 		"Config.Advertise":          {Listen: "0.0.0.0:0", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
 		"Config.Redis":              {Redis: "http://x"},
 		"Config.Offered":            {Redis: "redis://x", Offered: true},
@@ -587,7 +588,7 @@ func TestTrapNoStoreInMemoryForManyMachines(t *testing.T) {
 	} {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
-			cfg.Settings = quick
+			cfg.Settings, cfg.GossipOpen = quick, true
 			_, err := keyway.Start(t.Context(), cfg)
 			if !errors.Is(err, keyway.ErrConfig) || !strings.Contains(err.Error(), "Config.Redis") {
 				t.Errorf("%v, want an error about Config.Redis", err)

@@ -40,7 +40,7 @@ func (n *Node) start(ctx context.Context) error {
 		return err
 	}
 	if err := n.join(ctx); err != nil {
-		return fmt.Errorf("keyway: %w", err)
+		return gossipError(err)
 	}
 	if err := n.openStore(ctx); err != nil {
 		return err
@@ -113,9 +113,18 @@ func (n *Node) join(ctx context.Context) (err error) {
 		Advertise: n.cfg.GossipAdvertise,
 		Seeds:     n.cfg.Join,
 		Keyring:   n.cfg.GossipKeys,
+		Open:      n.cfg.GossipOpen,
 		Logger:    n.log,
 	})
 	return err
+}
+
+// gossipError returns an error of package gossip as one of this package.
+func gossipError(err error) error {
+	if errors.Is(err, gossip.ErrConfig) {
+		return bad("%w", err)
+	}
+	return fmt.Errorf("keyway: %w", err)
 }
 
 // openStore opens the store at Config.Redis, or the one that a member offers.

@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	config := keyway.Config{
 		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin,
-		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring,
+		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open,
 		Redis: o.Redis, Offered: o.Redis == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Upstream: o.upstream,
 		DrainTimeout: max(o.DrainTimeout, 1), Worker: o.config, Logger: logger,

@@ -35,6 +35,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--nope", 2, "unknown flag --nope"},
 		{"--listen 127.0.0.1", 2, "host:port"},
 		{"--listen 0.0.0.0:0 --gossip 0.0.0.0:0", 2, "--advertise"},
+		{"--listen 127.0.0.1:0 --gossip 0.0.0.0:0", 2, "--gossip-open"},
 		{"--listen " + taken.Addr().String(), 1, "--listen"},
 		{"--admin " + taken.Addr().String(), 1, "--admin"},
 		{"--gossip " + taken.Addr().String(), 1, "--gossip"},

@@ -88,8 +88,14 @@ type Config struct {
 	// Keyring holds keys of 16, 24 or 32 bytes that encrypt gossip with AES-GCM:
 	// the first encrypts, all decrypt. Rotate a key by adding the new one last
 	// everywhere, then moving it first, then removing the old one. Empty: gossip
-	// is neither encrypted nor authenticated. (--gossip-key)
+	// is neither encrypted nor authenticated, and Bind and Advertise have to be of
+	// the loopback interface. (--gossip-key)
 	Keyring [][]byte
+
+	// Open allows other addresses without a Keyring. Whoever reaches them can join
+	// as a worker, is sent requests, and reads the URL of a store that a member
+	// offers. (--gossip-open)
+	Open bool
 
 	// Logger receives what an operator should know. Default: none.
 	Logger *slog.Logger
@@ -196,8 +202,6 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 			ls.transport.Shutdown()
 			return fmt.Errorf("%w: --gossip-key: %w", ErrConfig, err)
 		}
-	} else if !ls.loopback() {
-		c.log.Warn("gossip is not encrypted: whoever reaches this address can join the cluster; set --gossip-key on all members", "addr", c.identity.Gossip)
 	}
 	if c.list, err = memberlist.Create(mc); err != nil {
 		ls.transport.Shutdown()

@@ -150,8 +150,8 @@ func TestSplitSeed(t *testing.T) {
 }
 
 func TestOutwardAddress(t *testing.T) {
-	at, err := outward(7946)
-	if err != nil || !at.IsValid() || at.Addr().IsUnspecified() || at.Port() != 7946 {
+	at, err := outward()
+	if err != nil || !at.IsValid() || at.IsUnspecified() {
 		t.Errorf("outward: %v, %v", at, err)
 	}
 }

@@ -21,11 +21,6 @@ type listener struct {
 	advertise netip.AddrPort
 }
 
-// loopback reports whether only this machine can reach l.
-func (l *listener) loopback() bool {
-	return l.bind.Addr().IsLoopback() && l.advertise.Addr().IsLoopback()
-}
-
 // listen opens cfg's transport. ctx bounds the look-up of names; dials and
 // streams end with life.
 func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (*listener, error) {
@@ -36,22 +31,45 @@ func listen(ctx, life context.Context, cfg *Config, logger *log.Logger) (*listen
 	if err != nil {
 		return nil, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
 	}
+	advertise := bind
+	if cfg.Advertise != "" {
+		if advertise, err = resolve(ctx, cfg.Advertise, "0"); err != nil {
+			return nil, fmt.Errorf("%w: Advertise (--gossip-advertise) %q: %w", ErrConfig, cfg.Advertise, err)
+		}
+	}
+	if err := cfg.guard(bind, advertise); err != nil {
+		return nil, err
+	}
+	if advertise.Addr().IsUnspecified() {
+		ip, err := outward()
+		if err != nil {
+			return nil, fmt.Errorf("%w: Bind (--gossip) %q: %w", ErrConfig, cfg.Bind, err)
+		}
+		advertise = netip.AddrPortFrom(ip, advertise.Port())
+	}
 	inner, err := bindTo(bind, logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w on %s: %w; choose a free address of this machine with --gossip", ErrBind, cfg.Bind, err)
 	}
 	bind = netip.AddrPortFrom(bind.Addr(), uint16(inner.GetAutoBindPort()))
-	advertise := bind
-	if cfg.Advertise != "" {
-		advertise, err = resolve(ctx, cfg.Advertise, strconv.Itoa(int(bind.Port())))
-	} else if bind.Addr().IsUnspecified() {
-		advertise, err = outward(bind.Port())
+	return &listener{&transport{inner, life, dialTCP}, bind, netip.AddrPortFrom(advertise.Addr(), cmp.Or(advertise.Port(), bind.Port()))}, nil
+}
+
+// guard refuses addresses that other machines reach if there is no key, or warns
+// where cfg.Open allows them.
+func (cfg *Config) guard(bind, advertise netip.AddrPort) error {
+	field, addr := "Bind (--gossip)", bind
+	if addr.Addr().IsLoopback() {
+		field, addr = "Advertise (--gossip-advertise)", advertise
 	}
-	if err != nil {
-		inner.Shutdown()
-		return nil, fmt.Errorf("%w: Advertise %q: %w", ErrConfig, cfg.Advertise, err)
+	switch {
+	case len(cfg.Keyring) > 0 || addr.Addr().IsLoopback():
+		return nil
+	case cfg.Open:
+		cfg.Logger.Warn("gossip is not encrypted: whoever reaches this address can join the cluster; set --gossip-key on all members", "component", "gossip", "addr", addr)
+		return nil
 	}
-	return &listener{&transport{inner, life, dialTCP}, bind, advertise}, nil
+	return fmt.Errorf("%w: %s %s has no key: whoever reaches it joins as a worker, gets requests and reads the URL of an offered store; set Keyring (--gossip-key) on all members to the secret that openssl rand -hex 32 prints once, or accept that with Open (--gossip-open)", ErrConfig, field, addr)
 }
 
 // wrap makes a listener of a transport that was given.
@@ -158,10 +176,10 @@ func hasColon(s string) bool {
 
 // outward returns an address of this machine that others can reach: a private
 // one before a public one, IPv4 before IPv6, loopback if there is no other.
-func outward(port uint16) (netip.AddrPort, error) {
+func outward() (netip.Addr, error) {
 	nets, err := net.InterfaceAddrs()
 	if err != nil {
-		return netip.AddrPort{}, err
+		return netip.Addr{}, err
 	}
 	best, rank := netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0
 	for _, n := range nets {
@@ -185,7 +203,7 @@ func outward(port uint16) (netip.AddrPort, error) {
 			best, rank = ip, r
 		}
 	}
-	return netip.AddrPortFrom(best, port), nil
+	return best, nil
 }
 
 // transport ends dials and the streams that this side opened when life ends.

@@ -118,7 +118,7 @@ func TestAddressInUse(t *testing.T) {
 
 func TestForeignAddress(t *testing.T) {
 	cfg := worker("b")
-	cfg.Bind = "192.0.2.1:7946" // reserved for documentation; not this machine's
+	cfg.Open, cfg.Bind = true, "192.0.2.1:7946" // reserved for documentation; not this machine's
 	_, err := gossip.Start(t.Context(), cfg)
 	if !errors.Is(err, gossip.ErrBind) || !strings.Contains(err.Error(), cfg.Bind) {
 		t.Errorf("Start: %v, want ErrBind with the address", err)
@@ -134,22 +134,47 @@ func TestAdvertise(t *testing.T) {
 	}
 }
 
-func TestUnencryptedOnAllAddresses(t *testing.T) {
-	var log logs
-	cfg := worker("a")
-	cfg.Bind, cfg.Logger = "0.0.0.0:0", log.logger()
-	c := start(t, cfg)
-	if !strings.Contains(log.String(), "--gossip-key") {
-		t.Error("no warning")
-	}
-	if strings.HasPrefix(c.Addr(), "0.0.0.0") {
-		t.Errorf("advertises %s", c.Addr())
-	}
-	log = logs{}
-	cfg.Bind = "127.0.0.1:0"
-	start(t, cfg)
-	if strings.Contains(log.String(), "--gossip-key") {
-		t.Error("a warning on loopback")
+// Without a key nobody else's machine is let in, unless Open says so, which warns.
+func TestTrapGossipWithoutAKey(t *testing.T) {
+	key := [][]byte{make([]byte, 32)}
+	for name, tc := range map[string]struct {
+		bind, advertise string
+		keyring         [][]byte
+		open            bool
+		refused, warns  bool
+	}{
+		"loopback":                      {bind: "127.0.0.1:0"},
+		"loopback by name":              {bind: "localhost:0"},
+		"every address":                 {bind: "0.0.0.0:0", refused: true},
+		"every address, without a host": {bind: ":0", refused: true},
+		"every address, said otherwise": {bind: "0.0.0.0:0", advertise: "127.0.0.1", refused: true},
+		"another address is told":       {bind: "127.0.0.1:0", advertise: "192.0.2.1", refused: true},
+		"with a key":                    {bind: "0.0.0.0:0", keyring: key},
+		"on purpose":                    {bind: "0.0.0.0:0", open: true, warns: true},
+		"a key, too":                    {bind: "0.0.0.0:0", keyring: key, open: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logs
+			cfg := worker("a")
+			cfg.Bind, cfg.Advertise, cfg.Keyring, cfg.Open, cfg.Logger = tc.bind, tc.advertise, tc.keyring, tc.open, log.logger()
+			c, err := gossip.Start(t.Context(), cfg)
+			if tc.refused {
+				if !errors.Is(err, gossip.ErrConfig) || !strings.Contains(err.Error(), "--gossip-key") || !strings.Contains(err.Error(), "openssl rand") {
+					t.Errorf("Start: %v, want ErrConfig that says what to do", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if strings.Contains(log.String(), "--gossip-key") != tc.warns {
+				t.Errorf("%s", &log)
+			}
+			if strings.HasPrefix(c.Addr(), "0.0.0.0") || strings.HasSuffix(c.Addr(), ":0") {
+				t.Errorf("advertises %s", c.Addr())
+			}
+		})
 	}
 }
 

@@ -133,6 +133,7 @@ func programCommands(t *testing.T) []string {
 func setEnvironment(t *testing.T) {
 	t.Setenv("KEYWAY_ADMIN", "127.0.0.1:0")
 	t.Setenv("KEYWAY_NEW_CLUSTER", "true")
+	t.Setenv("KEYWAY_GOSSIP_KEY", strings.Repeat("2a", 32))
 }
 
 // What README.md starts in front of an app serves it.
@@ -276,14 +277,18 @@ func program(code string) string {
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
+	"os"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
 )
+
+var key, _ = hex.DecodeString(os.Getenv("KEYWAY_GOSSIP_KEY"))
 
 func ship(_ context.Context, order string, token int64) error {
 	_, err := fmt.Println(order)
