@@ -175,3 +175,42 @@ func TestTurnsGoOn(t *testing.T) {
 		}
 	})
 }
+
+// Who comes back whenever it gets the key takes every second turn from a client with
+// many callers, not all of them.
+func TestComingBackIsNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var table Table
+		held, _ := table.Lock(t.Context(), "k")
+		var got []byte
+		next := make(chan struct{})
+		ask := func(client byte) {
+			go func() {
+				token, err := table.LockWait(t.Context(), "k", Wait{Client: uint64(client)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got = append(got, client)
+				<-next
+				table.Unlock("k", token)
+			}()
+			synctest.Wait()
+		}
+		for _, client := range []byte("aaab") {
+			ask(client)
+		}
+		table.Unlock("k", held)
+		synctest.Wait()
+		for i := 0; i < len(got); i++ {
+			if got[i] == 'b' && i < 6 {
+				ask('b')
+			}
+			next <- struct{}{}
+			synctest.Wait()
+		}
+		if string(got) != "abababb" {
+			t.Errorf("got the key: %s", got)
+		}
+	})
+}

@@ -30,7 +30,7 @@ func FuzzTable(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, calls []byte) {
 		synctest.Test(t, func(t *testing.T) {
-			p := &pair{t: t, table: Table{Queue: &Queue{PerKey: 3, Total: 4}}}
+			p := &pair{t: t, table: Table{Queue: &Queue{PerKey: 3, Total: 6}}, turns: turns{since: map[turn]int{}}}
 			for _, call := range calls[:min(len(calls), 200)] {
 				p.call(int(call%8), int(call/8))
 				p.compare()
@@ -48,6 +48,7 @@ type pair struct {
 	table    Table
 	requests []*request // all that wait or hold, or were taken along
 	along    []*request // taken along and not finished
+	turns    turns
 	closed   bool
 	minted   int64
 	limit    int64
@@ -58,7 +59,7 @@ type pair struct {
 // request is a call of Lock or LockItem: what the model says of it and what came
 // of it.
 type request struct {
-	key    string
+	place
 	item   *Item
 	cancel context.CancelFunc
 	holds  bool
@@ -81,13 +82,15 @@ func (p *pair) holder(key string) *request {
 	return nil
 }
 
+// queue returns those who wait for a key, for any if that is empty, in the order in
+// which they are to get it.
 func (p *pair) queue(key string) (queue []*request) {
 	for _, r := range p.requests {
 		if (r.key == key || key == "") && !r.holds && !r.taken && !r.ends && r.want == nil {
 			queue = append(queue, r)
 		}
 	}
-	return queue
+	return inTurn(&p.turns, queue)
 }
 
 func (p *pair) tokens() bool { return p.limit == 0 || p.minted+1 < p.limit }
@@ -98,9 +101,9 @@ func (p *pair) call(what, arg int) {
 	p.floor = p.minted
 	switch what {
 	case 0:
-		p.lock(key, nil)
+		p.lock(key, nil, arg/3%3)
 	case 1:
-		p.lock(key, new(Item))
+		p.lock(key, new(Item), arg/3%3)
 	case 2:
 		r := p.holder(key)
 		switch {
@@ -144,31 +147,42 @@ func (p *pair) call(what, arg int) {
 		queue := p.queue(key)
 		if len(queue) > 0 && p.holder(key) == nil && !slices.Contains(p.blocked, key) && p.tokens() {
 			queue[0].holds = true
+			p.turns.had(&queue[0].place)
 			p.minted++
 		}
 	}
 }
 
-func (p *pair) lock(key string, item *Item) {
+func (p *pair) lock(key string, item *Item, client int) {
 	ctx, cancel := context.WithCancel(p.t.Context())
-	r := &request{key: key, item: item, cancel: cancel}
+	r := &request{place: place{key: key, client: uint64(client)}, item: item, cancel: cancel}
 	go func() {
+		how := Wait{Client: r.client}
 		if item == nil {
-			r.token, r.err = p.table.Lock(ctx, key)
+			r.token, r.err = p.table.LockWait(ctx, key, how)
 		} else {
-			item.Value = r
+			item.Value, item.Wait = r, how
 			r.token, r.err = p.table.LockItem(ctx, key, item)
 		}
 		r.returned = true
 	}()
 	synctest.Wait()
-	idle := p.holder(key) == nil && len(p.queue(key)) == 0 && !slices.Contains(p.blocked, key)
+	here := p.queue(key)
+	idle := p.holder(key) == nil && len(here) == 0 && !slices.Contains(p.blocked, key)
 	switch {
 	case p.closed:
 		r.want = ErrClosed
-	case !(idle && p.tokens()) && (len(p.queue(key)) == 3 || len(p.queue("")) == 4):
+	case idle && p.tokens():
+	case overfull(p.table.Queue, r, p.queue("")):
 		r.want = ErrQueueFull
+	case len(here) == p.table.Queue.PerKey:
+		if gives, ok := givesWay(&p.turns, r, here); ok {
+			gives.want = ErrQueueFull
+		} else {
+			r.want = ErrQueueFull
+		}
 	}
+	come(&p.turns, r, p.queue(key))
 	p.requests = append(p.requests, r)
 }
 
@@ -201,6 +215,7 @@ func (p *pair) take(holder *request, most int) {
 	}
 	for _, r := range got {
 		r.taken = true
+		p.turns.had(&r.place)
 		p.along = append(p.along, r)
 	}
 }
@@ -229,7 +244,7 @@ func (p *pair) tryLock(key string) {
 		want = ErrExhausted
 	default:
 		p.minted++
-		p.requests = append(p.requests, &request{key: key, cancel: func() {}, holds: true, returned: true, token: token})
+		p.requests = append(p.requests, &request{place: place{key: key}, cancel: func() {}, holds: true, returned: true, token: token})
 	}
 	if err != want {
 		p.t.Fatalf("TryLock(%q): %v, want %v", key, err, want)

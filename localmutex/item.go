@@ -65,11 +65,11 @@ func (t *Table) LockItem(ctx context.Context, key string, item *Item) (token int
 }
 
 // Take takes along what waits for key behind the execution that holds it with
-// token: it offers accept the items at the head of the queue, in order of
-// arrival, up to the first caller of Lock. accept returns whether to take an item
-// along, and whether to go on to the next. An item that is not taken stays in
-// its place. The execution has to call [Item.Finish] for each that it took,
-// before or after Unlock.
+// token: it offers accept the items at the head of the queue, in the order in which
+// they would get the key, up to the first caller of Lock. accept returns whether to
+// take an item along, and whether to go on to the next. A client whose item is taken
+// has had its turn; an item that is not taken stays in its place. The execution has
+// to call [Item.Finish] for each that it took, before or after Unlock.
 //
 // Nothing waits in a closed table, and an execution that Close has listed takes
 // nothing along: what waits since the table was opened again is not its own.
@@ -83,15 +83,23 @@ func (t *Table) Take(key string, token int64, accept func(*Item) (take, more boo
 	if e.listed {
 		return
 	}
-	for w, more := e.first, true; more && w != nil && w.item != nil; {
-		next := w.next
+	var left *waiter
+	defer func() {
+		for w := left; w != nil; w = left {
+			left = w.next
+			e.pushFirst(w)
+		}
+	}()
+	for more := true; more && e.first != nil && e.first.item != nil; {
 		var take bool
-		if take, more = accept(w.item); take {
-			e.remove(w)
+		take, more = accept(e.first.item)
+		w := e.pop()
+		if take {
 			t.Queue.leave(w.client)
 			w.state.Store(joined)
+		} else {
+			w.next, left = left, w
 		}
-		w = next
 	}
 }
 
@@ -139,7 +147,7 @@ func (e *entry) gathered() {
 
 // waitsForLock reports whether a caller of Lock is in the queue.
 func (e *entry) waitsForLock() bool {
-	for w := e.first; w != nil; w = w.next {
+	for w := range e.all {
 		if w.item == nil {
 			return true
 		}

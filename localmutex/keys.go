@@ -59,7 +59,10 @@ func (k *keys) need(key string) *entry {
 
 // drop removes an idle entry.
 func (k *keys) drop(e *entry) {
-	e.slowToken, e.slowWait, e.turn = 0, false, 0
+	e.slowToken, e.slowWait = 0, false
+	if e != &k.slot || e.lines != nil && e.lines.big {
+		e.lines = nil
+	}
 	if e == &k.slot {
 		k.used = false
 		e.key = ""

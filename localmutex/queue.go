@@ -52,8 +52,8 @@ type Wait struct {
 
 	// Client tells those apart for whom callers wait. Clients take turns at a key,
 	// and each gets its own callers' in their order. Those of one client may be half
-	// of Queue.Total. 0 is a caller of the program itself, which waits in no turn but
-	// the present one.
+	// of Queue.Total. 0 is a caller of the program itself, which counts as a client with
+	// no other caller.
 	Client uint64
 }
 
@@ -112,13 +112,13 @@ const (
 // its way to it.
 type waiter struct {
 	entry      *entry
-	next, prev *waiter       // in the queue; once out of it, next chains waiters to be woken
+	line       line          // of its client, if it is the first
+	next, prev *waiter       // in that line; once out of it, next chains waiters to be woken
 	token      int64         // set when granted
 	item       *Item         // that the waiter belongs to; nil for a Lock
 	state      atomic.Int32  // one of the states above
 	arrival    int64         // its place among all that ever waited in the table
 	client     uint64        // Wait.Client
-	turn       int64         // the turn of its entry in which it is
 	timer      *time.Timer   // of the waiting caller alone; nil if it never had a limit
 	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal, or its item is finished
 }
@@ -160,8 +160,8 @@ type entry struct {
 	key         string
 	token       int64      // of the execution that holds the key; 0: nobody does
 	holder      *waiter    // whose grant that is, if the execution had to wait
-	first, last *waiter    // in the order of their turns, and in one turn in that of arrival
-	turn        int64      // of the waiter that was granted last
+	first, last *waiter    // of the first callers of all lines, in the order of their turns
+	lines       *lines     // nil until one waits for a client
 	gathering   *gathering // by the execution that holds the key; nil if it waits for nothing
 	waiters     int32
 	blocked     bool  // held by an execution elsewhere
@@ -176,53 +176,4 @@ func (e *entry) idle() bool { return e.token == 0 && e.first == nil && !e.blocke
 // claimed reports whether an execution runs that Unlock will end.
 func (e *entry) claimed() bool {
 	return e.token != 0 && (e.holder == nil || e.holder.state.Load() == taken)
-}
-
-// place returns the turn of a newcomer of that client, and the waiter behind which
-// its place is, nil for none. The last waiter of a client is the one with the most
-// turns to wait: so the last of all is of the client that has the most waiters, but
-// for one.
-func (e *entry) place(client uint64) (turn int64, before *waiter) {
-	turn = e.turn
-	for w := e.last; w != nil && client != 0; w = w.prev {
-		if w.client == client {
-			turn = w.turn + 1
-			break
-		}
-	}
-	for before = e.last; before != nil && before.turn > turn; {
-		before = before.prev
-	}
-	return turn, before
-}
-
-// push puts w behind another waiter, or before all.
-func (e *entry) push(w, before *waiter) {
-	w.entry, w.prev, w.next = e, before, e.first
-	if before == nil {
-		e.first = w
-	} else {
-		w.next, before.next = before.next, w
-	}
-	if w.next == nil {
-		e.last = w
-	} else {
-		w.next.prev = w
-	}
-	e.waiters++
-}
-
-func (e *entry) remove(w *waiter) {
-	if w.prev == nil {
-		e.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		e.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next = nil, nil
-	e.waiters--
 }

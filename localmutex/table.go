@@ -245,21 +245,21 @@ func (t *Table) enter(key string, item *Item, how Wait) (token int64, w *waiter,
 }
 
 // enqueueLocked queues a waiter for key, whose entry is e if it has one. If as many
-// wait as may, it takes the place of the last one, if that has more turns to wait.
+// wait as may, it takes the place of one whose client has more.
 func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*waiter, error) {
 	if t.Queue == nil {
 		t.Queue = new(Queue)
 	}
-	queued, turn := 0, int64(0)
-	var before *waiter
+	queued := 0
 	if e != nil {
 		queued = int(e.waiters)
-		turn, before = e.place(how.Client)
 	}
 	err := t.Queue.join(queued, how)
-	if err != nil && queued > 0 && e.last.turn > turn && t.Queue.join(0, how) == nil {
-		t.displaceLocked(e)
-		err = nil
+	if err != nil && queued > 0 {
+		if last := e.givesWay(how.Client); last != nil && t.Queue.join(0, how) == nil {
+			t.displaceLocked(last)
+			err = nil
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -275,18 +275,17 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 	}
 	t.arrivals++
 	w.arrival = t.arrivals
-	w.client, w.turn = how.Client, turn
-	e.push(w, before)
+	w.client = how.Client
+	e.push(w)
 	if g := e.gathering; g != nil && (item == nil || e.waiters >= g.want) {
 		e.gathered()
 	}
 	return w, nil
 }
 
-// displaceLocked sends the last waiter of e away.
-func (t *Table) displaceLocked(e *entry) {
-	w := e.last
-	e.remove(w)
+// displaceLocked sends w away.
+func (t *Table) displaceLocked(w *waiter) {
+	w.entry.remove(w)
 	t.Queue.leave(w.client)
 	w.state.Store(displaced)
 	wake(w)
@@ -419,10 +418,8 @@ func (t *Table) passLocked(e *entry) *waiter {
 	if e.token != 0 || e.blocked || t.exhaustedLocked() {
 		return nil
 	}
-	w := e.first
-	e.remove(w)
+	w := e.pop()
 	t.Queue.leave(w.client)
-	e.turn = w.turn
 	w.token = t.grantLocked(e)
 	w.state.Store(granted)
 	e.holder = w

@@ -5,8 +5,8 @@ func batchMutations() []mutation {
 		{
 			rule: "a batch takes nothing along past a Lock",
 			file: "localmutex/item.go",
-			old:  "more && w != nil && w.item != nil; {",
-			new:  "more && w != nil; {\n\t\tif w.item == nil {\n\t\t\tw = w.next\n\t\t\tcontinue\n\t\t}",
+			old:  "e.first != nil && e.first.item != nil; {",
+			new:  "e.first != nil; {\n\t\tif e.first.item == nil {\n\t\t\tw := e.pop()\n\t\t\tw.next, left = left, w\n\t\t\tcontinue\n\t\t}",
 			test: "./localmutex -run '^TestTakeKeepsOrder$'",
 		},
 		{

@@ -44,7 +44,7 @@ func linkMutations() []mutation {
 		},
 		{
 			rule: "those who wait for a key get it in the order in which they came",
-			file: "localmutex/table.go",
+			file: "localmutex/turns.go",
 			old:  "	w := e.first\n",
 			new:  "	w := e.last\n",
 			test: explore,
