@@ -74,6 +74,7 @@ type flags struct {
 	syscalls  bool
 	profile   string
 	other     string
+	bare      bool
 }
 
 func parseFlags(args []string, out io.Writer) (f flags, err error) {
@@ -94,6 +95,7 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	set.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf, or strace)")
 	set.StringVar(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
 	set.StringVar(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
+	set.BoolVar(&f.bare, "bare", false, "routers and workers without routes, limits, rates and a gossip key")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return f, err
@@ -143,6 +145,9 @@ func (h *hop) choosePlace() error {
 	}
 	h.place = place{cores[:1], cores[1:min(3, len(cores))]}
 	fmt.Fprintf(h.out, "The proxy runs on core %d alone; load generator, upstreams and redis-server on %v. Each proxy has one thread that works. Upstreams run with %s.\n", cores[0], cores[1:min(3, len(cores))], originEnv)
+	if h.bare {
+		fmt.Fprintln(h.out, "Keyway has no routes, limits, rates and gossip key: --bare.")
+	}
 	fmt.Fprintln(h.out, "CPU is the proxy's, user's and kernel's, of all its processes. × are medians of the rounds' ratios to the first row.")
 	return nil
 }

@@ -53,6 +53,7 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 			return nil, err
 		}
 		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
+		args = append(args, h.with.memberArgs()...)
 	}
 	if u.process, u.addrs, err = h.startOrigin("upstreams-"+kind, args...); err != nil {
 		return nil, err

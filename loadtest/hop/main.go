@@ -53,7 +53,8 @@ type hop struct {
 	stage   *proc.Stage
 	out     io.Writer
 	place   place
-	redis   string                // host:port
+	redis   string // host:port
+	with    features
 	running map[string]*proxy     // by contestant and front
 	origins map[string]*upstreams // by kind
 }
@@ -77,6 +78,12 @@ func newHop(ctx context.Context, out io.Writer, f flags) (*hop, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // nginx's workers are of another user
 		h.close(err)
 		return nil, err
+	}
+	if !f.bare {
+		if h.with, err = allFeatures(dir); err != nil {
+			h.close(err)
+			return nil, err
+		}
 	}
 	raiseFileLimit()
 	if h.router == "" {
@@ -177,7 +184,7 @@ type router struct {
 
 // startRouter starts the first router of a cluster, or another one.
 func (h *hop) startRouter(name, program, clusterName string, args ...string) (*router, error) {
-	spec := servers.Router(name, program, clusterName, h.redis, args...)
+	spec := servers.Router(name, program, clusterName, h.redis, append(args, h.with.routerArgs()...)...)
 	spec.CPUs = h.place.proxy
 	p, err := h.stage.Start(h.ctx, spec)
 	if err != nil {

@@ -87,6 +87,7 @@ func runOrigin(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.StringVar(&cfg.Cluster, "cluster", "", "name of the cluster")
 	flags.StringVar(&cfg.Join, "join", "", "gossip address of the router")
 	flags.StringVar(&cfg.Redis, "redis", "", "URL of the store")
+	flags.StringVar(&cfg.GossipKey, "gossip-key", "", "key of gossip, in hex")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func answer(kind string, listeners []*net.TCPListener, members []*origin.Member,
 		case kindPlain:
 			raw = append(raw, origin.Listener{Net: l, Guard: members[i].Guard})
 		case kindLink:
-			go func() { failed <- members[i].ServeLink(l, sizes.ServeLink) }()
+			go func() { failed <- members[i].NewServer(members[i].LinkHandler(sizes.ServeLink)).Serve(l) }()
 		case kindHandler:
 			go func() { failed <- members[i].NewServer(members[i].Handler(sizes)).Serve(l) }()
 		}

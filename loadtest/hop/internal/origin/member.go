@@ -4,11 +4,11 @@ package origin
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
+	"net/http"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
@@ -20,11 +20,12 @@ import (
 
 // MemberConfig describes a Keyway worker.
 type MemberConfig struct {
-	Cluster string
-	Name    string
-	Join    string // gossip address of the router
-	Redis   string // URL of the store
-	Addr    string // where it takes requests
+	Cluster   string
+	Name      string
+	Join      string // gossip address of the router
+	Redis     string // URL of the store
+	Addr      string // where it takes requests
+	GossipKey string // in hex; empty for none
 }
 
 // Member is a Keyway worker with everything that ownership needs: gossip, a
@@ -39,6 +40,14 @@ type Member struct {
 // Join starts a worker. The caller must call [Member.Leave].
 func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	logger := slog.New(slog.DiscardHandler)
+	var keyring [][]byte
+	if cfg.GossipKey != "" {
+		key, err := hex.DecodeString(cfg.GossipKey)
+		if err != nil {
+			return nil, fmt.Errorf("origin: the gossip key: %w", err)
+		}
+		keyring = append(keyring, key)
+	}
 	m := new(Member)
 	var err error
 	m.gossip, err = gossip.Start(ctx, gossip.Config{
@@ -46,6 +55,7 @@ func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 		Self:     ring.Member{Name: cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: cfg.Addr},
 		Bind:     "127.0.0.1:0",
 		Seeds:    []string{cfg.Join},
+		Keyring:  keyring,
 		Logger:   logger,
 	})
 	if err != nil {
@@ -98,24 +108,25 @@ func AwaitAll(ctx context.Context, members []*Member) error {
 // LinkHandler answers a request whose key is held.
 type LinkHandler func(w *link.ResponseWriter, r *link.ServerRequest)
 
-// ServeLink takes requests from routers over the link, and answers without
-// net/http what it may answer: exclusion, deadlines and tokens are the same as
-// behind [gateway.Server].
-func (m *Member) ServeLink(l net.Listener, h LinkHandler) error {
-	if err := m.gossip.Announce(func(self *ring.Member) { self.Link = true }); err != nil {
-		return err
+// LinkHandler returns a handler for [worker.Worker.NewServer] that answers what comes
+// from routers over the link without net/http: exclusion, deadlines and tokens are the
+// same as behind any other.
+func (m *Member) LinkHandler(h LinkHandler) http.Handler { return &linkHandler{m, h} }
+
+type linkHandler struct {
+	member *Member
+	answer LinkHandler
+}
+
+// ServeHTTP implements [http.Handler], for those who do not come over the link.
+func (h *linkHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) }
+
+// ServeLink implements [link.Handler].
+func (h *linkHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
+	err := h.member.Do(r.Context(), r.Key, func(worker.Execution) error { h.answer(w, r); return nil })
+	if err != nil {
+		refuse(w, err)
 	}
-	settings := m.gossip.Settings()
-	s := &link.Server{
-		Config: link.Config{Cluster: settings.Cluster, Digest: settings.Digest(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil))},
-		Handler: link.HandlerFunc(func(w *link.ResponseWriter, r *link.ServerRequest) {
-			err := m.Do(r.Context(), r.Key, func(worker.Execution) error { h(w, r); return nil })
-			if err != nil {
-				refuse(w, err)
-			}
-		}),
-	}
-	return s.Serve(l)
 }
 
 func refuse(w *link.ResponseWriter, err error) {

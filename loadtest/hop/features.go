@@ -1,0 +1,49 @@
+//go:build linux
+
+package main
+
+import (
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+)
+
+// routes are the routes of routers that are measured.
+//
+//go:embed routes.yaml
+var routes []byte
+
+// features are what the members of a cluster are measured with; the zero value is for
+// none.
+type features struct {
+	routes    string // path of a file
+	gossipKey string // in hex
+}
+
+// allFeatures returns everything that costs something for each request or connection:
+// routes with limits and rates, which nothing exceeds, and proofs by a gossip key.
+func allFeatures(dir string) (features, error) {
+	f := features{routes: filepath.Join(dir, "routes.yaml")}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	f.gossipKey = hex.EncodeToString(key)
+	return f, os.WriteFile(f.routes, routes, 0o600)
+}
+
+// memberArgs are flags of any member.
+func (f features) memberArgs() []string {
+	if f.gossipKey == "" {
+		return nil
+	}
+	return []string{"--gossip-key", f.gossipKey}
+}
+
+// routerArgs are flags of a router.
+func (f features) routerArgs() []string {
+	if f.routes == "" {
+		return nil
+	}
+	return append(f.memberArgs(), "--routes", f.routes)
+}
