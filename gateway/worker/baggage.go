@@ -22,10 +22,11 @@ const maxHeld = 32
 // addHeld returns a request's baggage with key added to the held ones. It
 // fails if key is among them already, or the chain is too long.
 func addHeld(baggage []string, key string) (string, error) {
-	hash := hashOf(key)
 	if len(baggage) == 0 {
-		return heldMember + "=" + hash, nil
+		var memory [32]byte
+		return string(appendHash(append(memory[:0], heldMember+"="...), key)), nil
 	}
+	hash := hashOf(key)
 	rest, held := splitBaggage(baggage)
 	if i := slices.Index(held, hash); i >= 0 {
 		return "", fmt.Errorf("%w: %q, number %d of the %d that are held along it (hashes %s)", ErrNested, key, i+1, len(held), strings.Join(held, ", "))
@@ -79,7 +80,11 @@ func (x Execution) carry(baggage string) {
 }
 
 // hashOf returns what stands for a key in baggage.
-func hashOf(key string) string { return strconv.FormatUint(xxhash.Sum64String(key), 16) }
+func hashOf(key string) string { return string(appendHash(nil, key)) }
+
+func appendHash(b []byte, key string) []byte {
+	return strconv.AppendUint(b, xxhash.Sum64String(key), 16)
+}
 
 // splitBaggage returns the members of a request's baggage that are not Keyway's, and
 // the hashes of the keys that are held.

@@ -211,7 +211,6 @@ func (b *batch) leave() bool {
 	case b.detached:
 		c.clientLeft()
 	default:
-		c.make()
 		c.cancel(errAllLeft)
 	}
 	return true

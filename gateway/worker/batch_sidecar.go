@@ -152,9 +152,7 @@ func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnsw
 	e.Message = http1.AppendRequest(e.Message, e.Method, b.target, b.host)
 	e.Message = http1.AppendField(e.Message, "Content-Type", "application/json")
 	e.Message = http1.AppendField(e.Message, "Keyway-Batch", strconv.Itoa(len(items)))
-	for i, value := range appValues(x, baggage) {
-		e.Message = http1.AppendField(e.Message, appNames[i], value)
-	}
+	e.Message = appendAppFields(e.Message, x, baggage)
 	e.Message = append(append(http1.AppendRequestLength(e.Message, e.Method, int64(len(body))), "\r\n"...), body...)
 	err = b.sidecar.send(e, x)
 	for err == nil && e.Status < 200 {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
 // runContext is an execution's context. It carries the token and the chain of
@@ -34,7 +36,8 @@ type runContext struct {
 	ended  bool
 	within int             // executions that run within this one and have not ended
 	inner  context.Context // nil until somebody waits for it
-	cancel context.CancelCauseFunc
+	stop   context.CancelCauseFunc
+	serves *hop1.Exchange // at the app, to be interrupted when c is cancelled; nil for none
 }
 
 type runContextKey struct{}
@@ -91,17 +94,45 @@ func (c *runContext) make() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil {
-		c.inner, c.cancel = context.WithCancelCause(c.parent)
+		c.inner, c.stop = context.WithCancelCause(c.parent)
 		switch {
 		case c.ended:
-			c.cancel(nil)
+			c.stop(nil)
 		case !c.part.track(c):
-			c.cancel(ErrOwnershipLost)
+			c.stop(ErrOwnershipLost)
 		case c.late():
-			c.cancel(ErrTimeout)
+			c.stop(ErrTimeout)
 		}
 	}
 	return c.inner
+}
+
+// cancel cancels c, and then interrupts what it serves.
+func (c *runContext) cancel(cause error) {
+	c.make()
+	c.stop(cause)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serves != nil {
+		c.serves.Interrupt()
+	}
+}
+
+// serve has e interrupted when c is cancelled, until leaveOff is called, as if e
+// waited for c, which costs more. c's parent must be one that never ends.
+func (c *runContext) serve(e *hop1.Exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.serves = e; !c.part.track(c) {
+		e.Interrupt()
+	}
+}
+
+// leaveOff ends what serve has begun.
+func (c *runContext) leaveOff() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serves = nil
 }
 
 // end cancels c, because its execution has ended. It reports whether others run
@@ -109,11 +140,11 @@ func (c *runContext) make() context.Context {
 func (c *runContext) end() (busy bool) {
 	c.mu.Lock()
 	c.ended = true
-	cancel, busy := c.cancel, c.within > 0
+	stop, busy := c.stop, c.within > 0
 	c.mu.Unlock()
-	if cancel != nil {
-		c.part.untrack(c)
-		cancel(nil)
+	c.part.untrack(c)
+	if stop != nil {
+		stop(nil)
 	}
 	return busy
 }

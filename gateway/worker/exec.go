@@ -202,13 +202,13 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 	if !how.limited() {
 		return w.admitTo(ctx, p, name, how)
 	}
-	giveBack, err := w.pay(ctx, p, key, how)
+	term, err := w.pay(ctx, p, key, how)
 	if err != nil {
 		return Execution{}, err
 	}
 	x, err := w.admitTo(ctx, p, name, how)
 	if err != nil {
-		giveBack()
+		w.rates.giveBack(how.policy, key, term)
 	}
 	return x, err
 }

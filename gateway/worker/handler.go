@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -144,9 +145,12 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, 
 // appNames are the names of what appValues returns.
 var appNames = [...]string{gateway.HeaderKey, gateway.HeaderToken, gateway.HeaderEpoch, gateway.HeaderPartition, "Baggage"}
 
+// maxNumbers is the length of a token, an epoch and a partition's number at most.
+const maxNumbers = 64
+
 // appValues returns what the app is told of its execution, "" for nothing: where no
-// key is held there is no token, and without a key nothing.
-func appValues(x Execution, baggage string) [len(appNames)]string {
+// key is held there is no token, and without a key nothing. The values use memory.
+func appValues(memory []byte, x Execution, baggage string) [len(appNames)]string {
 	if isKeyless(x.key) {
 		values := [...]string{len(appNames) - 1: baggage}
 		if key := keyOf(x.key); key != "" {
@@ -154,19 +158,18 @@ func appValues(x Execution, baggage string) [len(appNames)]string {
 		}
 		return values
 	}
-	var memory [64]byte
 	b := strconv.AppendInt(memory[:0], x.Token(), 10)
 	token := len(b)
 	b = strconv.AppendInt(b, x.Epoch(), 10)
 	epoch := len(b)
 	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
-	numbers := string(b)
+	numbers := grammar.Text(b)
 	return [...]string{url.PathEscape(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
 }
 
 // setAppHeader sets what the app is told of its execution.
 func setAppHeader(h http.Header, x Execution, baggage string) {
-	all := appValues(x, baggage)
+	all := appValues(make([]byte, 0, maxNumbers), x, baggage)
 	values := all[:]
 	for i, name := range appNames {
 		if delete(h, name); values[i] != "" {

@@ -36,7 +36,7 @@ type partition struct {
 
 	cancels atomic.Uint64            // goes up with each cancellation of running executions
 	mu      sync.Mutex               // guards what follows
-	live    map[*runContext]struct{} // that somebody waits for
+	live    map[*runContext]struct{} // that somebody waits for, or that serve an exchange
 	streams map[*runContext]struct{} // whose answers are streams, which go on without their keys
 	changed chan struct{}            // closed when open or record changes; nil while nobody waits
 }
@@ -70,7 +70,6 @@ func (p *partition) cancelRunning() {
 	p.live = nil
 	p.mu.Unlock()
 	for c := range lost {
-		c.make()
 		c.cancel(ErrOwnershipLost)
 	}
 	p.endStreams()

@@ -111,24 +111,21 @@ func (how *asking) limited() bool { return how.policy != nil && how.policy.Rate 
 
 // pay takes a token of the caller's route for key, if that has a rate. It waits for
 // the partition to arrive, as a request does: only the key's owner knows how many are
-// left. What it returns gives the token back, unless the error says that there is
-// none, or that the key is another worker's.
-func (w *Worker) pay(ctx context.Context, p *partition, key string, how asking) (giveBack func(), err error) {
+// left. The token can be given back in the term that it returns, unless the error says
+// that there is none, or that the key is another worker's.
+func (w *Worker) pay(ctx context.Context, p *partition, key string, how asking) (term uint64, err error) {
 	if !p.open.Load() {
 		if how.share != nil && !how.share.BeginWait() {
-			return nil, errLinkFull
+			return 0, errLinkFull
 		}
 		err := p.awaitOwnership(ctx, key, how, time.Now().Add(w.maxWait(how)))
 		if how.share != nil {
 			how.share.EndWait()
 		}
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 	}
-	term := p.term.Load()
-	if err := w.rates.take(how.policy, key, term, w.now()); err != nil {
-		return nil, err
-	}
-	return func() { w.rates.giveBack(how.policy, key, term) }, nil
+	term = p.term.Load()
+	return term, w.rates.take(how.policy, key, term, w.now())
 }

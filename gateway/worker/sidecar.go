@@ -202,6 +202,11 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 	e := s.pool.Begin()
 	defer e.Close()
 	e.Method = r.Method
+	if c, ok := x.Context().(*runContext); ok {
+		e.Watched = true
+		c.serve(e)
+		defer c.leaveOff() // before e is closed
+	}
 	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
 	err := s.send(e, x)
 	for err == nil && e.Status < 200 {

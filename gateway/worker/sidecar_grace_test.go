@@ -652,3 +652,49 @@ func TestTrapAbandonedRequestsAreGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// lateBody is a request's body that comes when it is told to.
+type lateBody struct {
+	io.Reader
+	come <-chan struct{}
+}
+
+func (b lateBody) Read(p []byte) (int, error) {
+	<-b.come
+	return b.Reader.Read(p)
+}
+
+// A request whose ownership is lost while its body comes does not reach the app.
+func TestTrapSidecarSendsNothingOfALostOwnership(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app := startStubbornApp(t)
+		s := startSidecar(t, workertest.New(t, 16), app)
+		s.AwaitServing(t, 16)
+		come := make(chan struct{})
+		body := io.NopCloser(lateBody{strings.NewReader("hello"), come})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			res, err := s.links.Do(t.Context(), &link.Request{
+				Method: "POST", Target: "/", Host: "x", Key: "k", ContentLength: 5,
+				Open: func() (io.ReadCloser, error) { return body, nil },
+			})
+			if err == nil {
+				res.Body.Close()
+			}
+			if err == nil && res.Status == http.StatusOK {
+				t.Error("the request is answered with 200")
+			}
+		})
+		synctest.Wait()
+		s.store.set(true)
+		time.Sleep(9 * time.Second) // more than 0.8 TTL
+		close(come)
+		wg.Wait()
+		s.store.set(false)
+		app.mu.Lock()
+		defer app.mu.Unlock()
+		if len(app.visits) > 0 {
+			t.Errorf("the app saw %v", app.visits)
+		}
+	})
+}

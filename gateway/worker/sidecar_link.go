@@ -39,12 +39,19 @@ func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x Executio
 		}
 		b = http1.AppendField(b, name, value)
 	}
-	for i, value := range appValues(x, baggage) {
+	b = appendAppFields(b, x, baggage)
+	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
+}
+
+// appendAppFields appends what the app is told of its execution.
+func appendAppFields(b []byte, x Execution, baggage string) []byte {
+	var numbers [maxNumbers]byte
+	for i, value := range appValues(numbers[:], x, baggage) {
 		if value != "" {
 			b = http1.AppendField(b, appNames[i], value)
 		}
 	}
-	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
+	return b
 }
 
 // answerFromApp passes the app's answer on. When the client has gone it still

@@ -56,6 +56,9 @@ func (w *Worker) cancelOverdue() {
 func (p *partition) overdue(now time.Time) (list map[*runContext]error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.live) == 0 {
+		return nil
+	}
 	note := func(c *runContext, cause error) {
 		if list == nil {
 			list = make(map[*runContext]error)
@@ -80,7 +83,10 @@ func (p *partition) overdue(now time.Time) (list map[*runContext]error) {
 // noteEnd logs an execution that was cancelled by its timeout, once it has ended.
 func (c *runContext) noteEnd() {
 	w := c.part.worker
-	if c.inner == nil || context.Cause(c.inner) != ErrTimeout {
+	c.mu.Lock()
+	inner := c.inner
+	c.mu.Unlock()
+	if inner == nil || context.Cause(inner) != ErrTimeout {
 		return
 	}
 	w.log.Warn("an execution was cancelled: it had taken as long as it may (Config.Timeout, --timeout)",

@@ -42,8 +42,8 @@ func policyMutations() []mutation {
 		{
 			rule: "a request that does not run takes nothing of its key's rate",
 			file: "gateway/worker/exec.go",
-			old:  "		giveBack()\n",
-			new:  "		_ = giveBack\n",
+			old:  "		w.rates.giveBack(how.policy, key, term)\n",
+			new:  "		_ = term\n",
 			test: "./gateway/worker -run ^TestRateCountsWhatRuns$",
 		},
 		{

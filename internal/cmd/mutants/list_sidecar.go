@@ -15,6 +15,20 @@ func sidecarMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "what a sidecar sends to the app is interrupted when its execution is cancelled",
+			file: "gateway/worker/context.go",
+			old:  "		c.serves.Interrupt()\n",
+			new:  "		_ = c.serves\n",
+			test: silent,
+		},
+		{
+			rule: "a sidecar sends nothing to the app of an execution that is cancelled already",
+			file: "gateway/worker/context.go",
+			old:  "		e.Interrupt()\n",
+			new:  "		_ = e\n",
+			test: "./gateway/worker -run '^TestTrapSidecarSendsNothingOfALostOwnership$'",
+		},
+		{
 			rule: "the app's connection is half-closed when it is given up",
 			file: "internal/wire/hop1/conn.go",
 			old:  "_ = netutil.CloseWrite(c.nc)",
