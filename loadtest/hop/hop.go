@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 )
@@ -26,6 +27,9 @@ const (
 	keywayHandler = "Keyway, http.Handler"
 	keywayPlain   = "Keyway, HTTP/1.1 workers"
 	keywayOther   = "Keyway, --other"
+	haproxyApp    = "HAProxy, one app"
+	sidecar       = "Keyway, sidecar"
+	sidecarOther  = "Keyway, --other-worker"
 )
 
 // scenario is one table.
@@ -60,21 +64,23 @@ func scenarios() []scenario {
 		{name: "tls", title: "TLS in front, 64 connections, 100-byte answers", front: frontTLS, connections: 64, path: "/100", field: all},
 		{name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxy, nginx, keywayPlain}, goal: "CPU ≤ 1.05 × HAProxy's"},
 		{name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keyway, keywayHandler}, goal: "CPU ≤ 1.5 × nginx's"},
+		{name: "sidecar", title: "before an app on a Unix socket, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxyApp, sidecar}, goal: "sidecar's CPU ≤ 0.8 × HAProxy's"},
 	}
 }
 
 type flags struct {
-	router    string
-	rounds    int
-	time      time.Duration
-	warmUp    time.Duration
-	keys      int
-	idleConns int
-	scenarios []scenario
-	syscalls  bool
-	profile   string
-	other     string
-	bare      bool
+	programs    cluster.Programs
+	rounds      int
+	time        time.Duration
+	warmUp      time.Duration
+	keys        int
+	idleConns   int
+	scenarios   []scenario
+	syscalls    bool
+	profile     string
+	other       string
+	otherWorker string
+	bare        bool
 }
 
 func parseFlags(args []string, out io.Writer) (f flags, err error) {
@@ -85,7 +91,8 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	}
 	set := flag.NewFlagSet("hop", flag.ContinueOnError)
 	set.SetOutput(out)
-	set.StringVar(&f.router, "router", "", "`path` of cmd/router; by default it is built")
+	set.StringVar(&f.programs.Router, "router", "", "`path` of cmd/router; by default it is built")
+	set.StringVar(&f.programs.Worker, "worker", "", "`path` of cmd/worker; by default it is built")
 	set.IntVar(&f.rounds, "rounds", 5, "rounds in which each proxy has its turn")
 	seconds := set.Float64("seconds", 2, "length of a turn")
 	set.DurationVar(&f.warmUp, "warm-up", 300*time.Millisecond, "load before each turn")
@@ -95,6 +102,7 @@ func parseFlags(args []string, out io.Writer) (f flags, err error) {
 	set.BoolVar(&f.syscalls, "syscalls", false, "count the proxies' system calls as well, in turns of their own (needs perf, or strace)")
 	set.StringVar(&f.profile, "profile", "", "`directory` for profiles of the proxies, made in turns of their own (needs perf)")
 	set.StringVar(&f.other, "other", "", "`path` of another build of cmd/router to compare with")
+	set.StringVar(&f.otherWorker, "other-worker", "", "`path` of another build of cmd/worker to compare with")
 	set.BoolVar(&f.bare, "bare", false, "routers and workers without routes, limits, rates and a gossip key")
 	switch err := set.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -156,6 +164,9 @@ func (h *hop) measure(s scenario) error {
 	if h.other != "" && slices.Contains(s.field, keyway) {
 		s.field = append(slices.Clone(s.field), keywayOther)
 	}
+	if h.otherWorker != "" && slices.Contains(s.field, sidecar) {
+		s.field = append(slices.Clone(s.field), sidecarOther)
+	}
 	for _, name := range s.field {
 		if _, err := h.proxy(name, s.front); err != nil {
 			return fmt.Errorf("starting %s: %w", name, err)
@@ -207,6 +218,9 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	}
 	cfg := h.config(s, p)
 	cfg.Groups = map[string][]int{groupProxy: p.process.Pids(), groupOrigin: h.origins[kindOf(name)].process.Pids()}
+	for _, b := range p.beside {
+		cfg.Groups[groupOrigin] = append(cfg.Groups[groupOrigin], b.Pids()...)
+	}
 	r, err := h.load(cfg)
 	if err != nil {
 		return err

@@ -35,6 +35,8 @@ func kindOf(name string) string {
 		return kindHandler
 	case keywayPlain:
 		return kindPlain
+	case haproxyApp, sidecar, sidecarOther:
+		return kindApp
 	}
 	return kindHTTP
 }
@@ -48,8 +50,12 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 	u := new(upstreams)
 	args := []string{"--kind", kind}
 	var err error
-	if kind != kindHTTP {
-		if u.router, err = h.startRouter("router-"+kind, h.router, kind); err != nil {
+	switch kind {
+	case kindHTTP:
+	case kindApp:
+		args = append(args, "--socket", h.appSocket())
+	default:
+		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, h.place.proxy); err != nil {
 			return nil, err
 		}
 		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
@@ -66,7 +72,7 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 func (h *hop) proxy(name string, f front) (*proxy, error) {
 	f = cmp.Or(f, frontHTTP)
 	id := name
-	if f == frontTLS && kindOf(name) != kindHTTP {
+	if f == frontTLS && name != haproxy && name != nginx {
 		id += ", TLS" // a router listens once
 	}
 	if p := h.running[id]; p != nil {
@@ -79,7 +85,13 @@ func (h *hop) proxy(name string, f front) (*proxy, error) {
 	var p *proxy
 	switch {
 	case name == haproxy:
-		p, err = h.startHAProxy(u.addrs)
+		p, err = h.startHAProxy("haproxy", u.addrs)
+	case name == haproxyApp:
+		p, err = h.startHAProxy("haproxy-app", []string{"unix@" + h.appSocket()})
+	case name == sidecar:
+		p, err = h.startSidecar(h.programs.Worker, "sidecar")
+	case name == sidecarOther:
+		p, err = h.startSidecar(h.otherWorker, "sidecar-other")
 	case name == nginx:
 		p, err = h.startNginx(u.addrs)
 	case name == keywayOther || f == frontTLS:
@@ -102,7 +114,7 @@ func routerProxy(r *router, f front) *proxy {
 	if f == frontTLS {
 		addrs = map[front]string{frontTLS: r.listen}
 	}
-	return &proxy{r.Process, addrs}
+	return &proxy{process: r.Process, addr: addrs}
 }
 
 // anotherRouter starts one more router of a cluster.
@@ -118,11 +130,11 @@ func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, err
 		}
 		args = append(args, "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
 	}
-	program := h.router
+	program := h.programs.Router
 	if name == keywayOther {
 		program = h.other
 	}
-	r, err := h.startRouter(strings.NewReplacer(" ", "", ",", "-").Replace("router-"+id), program, kindOf(name), args...)
+	r, err := h.startRouter(strings.NewReplacer(" ", "", ",", "-").Replace("router-"+id), program, kindOf(name), h.place.proxy, args...)
 	if err != nil {
 		return nil, err
 	}

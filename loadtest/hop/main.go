@@ -11,6 +11,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -62,7 +63,7 @@ type hop struct {
 // place says which cores are for what.
 type place struct{ proxy, others []int }
 
-// newHop makes a directory and, if no router was given, builds cmd/router. The
+// newHop makes a directory and builds the programs that were not given. The
 // caller must call close.
 func newHop(ctx context.Context, out io.Writer, f flags) (*hop, error) {
 	for _, program := range []string{"haproxy", "nginx", "redis-server"} {
@@ -86,14 +87,15 @@ func newHop(ctx context.Context, out io.Writer, f flags) (*hop, error) {
 		}
 	}
 	raiseFileLimit()
-	if h.router == "" {
+	if h.programs.Router == "" || h.programs.Worker == "" {
 		fmt.Fprintln(out, "building …")
 		programs, err := cluster.Build(ctx, dir)
 		if err != nil {
 			h.close(err)
 			return nil, err
 		}
-		h.router = programs.Router
+		h.programs.Router = cmp.Or(h.programs.Router, programs.Router)
+		h.programs.Worker = cmp.Or(h.programs.Worker, programs.Worker)
 	}
 	return h, nil
 }
@@ -182,10 +184,10 @@ type router struct {
 	listen, gossip string
 }
 
-// startRouter starts the first router of a cluster, or another one.
-func (h *hop) startRouter(name, program, clusterName string, args ...string) (*router, error) {
+// startRouter starts the first router of a cluster, or another one, on the cores.
+func (h *hop) startRouter(name, program, clusterName string, cpus []int, args ...string) (*router, error) {
 	spec := servers.Router(name, program, clusterName, h.redis, append(args, h.with.routerArgs()...)...)
-	spec.CPUs = h.place.proxy
+	spec.CPUs = cpus
 	p, err := h.stage.Start(h.ctx, spec)
 	if err != nil {
 		return nil, err

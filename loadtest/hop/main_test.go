@@ -36,21 +36,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// builtRouter returns the path of cmd/router, built once for all tests.
-var builtRouter = sync.OnceValues(func() (string, error) {
-	programs, err := cluster.Build(context.Background(), os.TempDir())
-	return programs.Router, err
+// built returns the programs, built once for all tests.
+var built = sync.OnceValues(func() (cluster.Programs, error) {
+	return cluster.Build(context.Background(), os.TempDir())
 })
 
 // measure runs a measurement and returns what it prints.
 func measure(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	router, err := builtRouter()
+	programs, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err = run(t.Context(), append(args, "--router", router), io.MultiWriter(&out, t.Output()), t.Output())
+	err = run(t.Context(), append(args, "--router", programs.Router, "--worker", programs.Worker), io.MultiWriter(&out, t.Output()), t.Output())
 	return out.String(), err
 }
 

@@ -26,6 +26,7 @@ import (
 type proxy struct {
 	process *proc.Process
 	addr    map[front]string
+	beside  []*proc.Process // what else works for its requests, on the cores for others
 }
 
 // front is what a proxy speaks to its clients.
@@ -92,8 +93,8 @@ func (h *hop) fronts(name string) (dir string, addrs map[front]string, err error
 // one, a busy one two.
 func maxConnections() uint64 { return fileLimit() * 6 / 10 }
 
-func (h *hop) startHAProxy(upstreams []string) (*proxy, error) {
-	dir, addrs, err := h.fronts("haproxy")
+func (h *hop) startHAProxy(name string, upstreams []string) (*proxy, error) {
+	dir, addrs, err := h.fronts(name)
 	if err != nil {
 		return nil, err
 	}
@@ -106,8 +107,8 @@ func (h *hop) startHAProxy(upstreams []string) (*proxy, error) {
 	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
 		return nil, err
 	}
-	p, err := h.stage.Start(h.ctx, proc.Spec{Name: "haproxy", Program: proc.Find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: h.place.proxy, Dial: values.HTTP})
-	return &proxy{p, addrs}, err
+	p, err := h.stage.Start(h.ctx, proc.Spec{Name: name, Program: proc.Find("haproxy"), Args: []string{"-db", "-f", path}, CPUs: h.place.proxy, Dial: values.HTTP})
+	return &proxy{process: p, addr: addrs}, err
 }
 
 func (h *hop) startNginx(upstreams []string) (*proxy, error) {
@@ -124,7 +125,7 @@ func (h *hop) startNginx(upstreams []string) (*proxy, error) {
 	spec := n.Spec("nginx")
 	spec.CPUs = h.place.proxy
 	p, err := h.stage.Start(h.ctx, spec)
-	return &proxy{p, addrs}, err
+	return &proxy{process: p, addr: addrs}, err
 }
 
 // writeCertificate makes a certificate that nobody has signed.

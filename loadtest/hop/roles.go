@@ -70,26 +70,31 @@ func listen() (all []*net.TCPListener, addrs []string, err error) {
 	return all, addrs, nil
 }
 
-// How the workers behind a router answer.
+// Kinds of upstreams: how the workers behind a router answer, or what stands without one.
 const (
 	kindHTTP    = "http"    // no workers: an upstream for any proxy
 	kindLink    = "link"    // over the link, without net/http
 	kindHandler = "handler" // over the link, an http.Handler
 	kindPlain   = "plain"   // over HTTP/1.1, as kindHTTP does
+	kindApp     = "app"     // no workers: an app as kindHTTP, on a Unix socket
 )
 
 // runOrigin is all upstreams of one kind, in one process.
 func runOrigin(ctx context.Context, args []string, stdout io.Writer) error {
-	var kind string
+	var kind, socket string
 	var cfg origin.MemberConfig
 	flags := flag.NewFlagSet("origin", flag.ContinueOnError)
 	flags.StringVar(&kind, "kind", kindHTTP, "how to answer")
+	flags.StringVar(&socket, "socket", "", "path of the socket of an app")
 	flags.StringVar(&cfg.Cluster, "cluster", "", "name of the cluster")
 	flags.StringVar(&cfg.Join, "join", "", "gossip address of the router")
 	flags.StringVar(&cfg.Redis, "redis", "", "URL of the store")
 	flags.StringVar(&cfg.GossipKey, "gossip-key", "", "key of gossip, in hex")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if kind == kindApp {
+		return runApp(ctx, socket, stdout)
 	}
 	listeners, addrs, err := listen()
 	if err != nil {
@@ -115,6 +120,23 @@ func runOrigin(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 	}
 	fmt.Fprintln(stdout, "ready", strings.Join(addrs, " "))
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// runApp is an app on a Unix socket.
+func runApp(ctx context.Context, socket string, stdout io.Writer) error {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- new(origin.HTTP).Serve(origin.Listener{Net: l.(*net.UnixListener)}) }()
+	fmt.Fprintln(stdout, "ready", socket)
 	select {
 	case err := <-failed:
 		return err

@@ -42,6 +42,16 @@ func Router(name, program, cluster, redis string, args ...string) proc.Spec {
 	}
 }
 
+// Worker describes a worker of a cluster, which finds the others at a gossip address,
+// with its records in the Redis at host:port. It listens on free addresses.
+func Worker(name, program, cluster, redis, join string, args ...string) proc.Spec {
+	return proc.Spec{
+		Name: name, Program: program, Ready: "worker ready",
+		Args: append([]string{"--name", name, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--join", join,
+			"--redis", "redis://" + redis, "--cluster", cluster, "--new-cluster"}, args...),
+	}
+}
+
 var routerLine = regexp.MustCompile(`ready: requests https?://([^ ,]+)[^,]*, .*gossip ([^ ,]+)`)
 
 // RouterAddrs returns where a router takes requests and gossip, each as

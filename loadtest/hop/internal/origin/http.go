@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 
 	"github.com/keyway-go/keyway/loadtest/internal/rawio"
 	"golang.org/x/sys/unix"
@@ -34,10 +35,16 @@ type Guard func(key string, answer func()) error
 type HTTP struct {
 	epoll   int
 	conns   map[int32]*conn
-	accepts map[int32]Guard // by the listener's file descriptor
+	accepts map[int32]listener // by the file descriptor
 	answers map[string][]byte
 	sizes   Sizes
 	in      []byte
+}
+
+type listener struct {
+	fd    int
+	tcp   bool
+	guard Guard
 }
 
 type conn struct {
@@ -47,15 +54,21 @@ type conn struct {
 	out   []byte // what the socket has not taken yet
 }
 
+// Socket is what listens: a [*net.TCPListener] or a [*net.UnixListener].
+type Socket interface {
+	Addr() net.Addr
+	File() (*os.File, error)
+}
+
 // Listener is a listener and what guards its requests; nil for nothing.
 type Listener struct {
-	Net   *net.TCPListener
+	Net   Socket
 	Guard Guard
 }
 
 // Serve serves for ever, or until something fails that should not.
 func (s *HTTP) Serve(listeners ...Listener) error {
-	s.conns, s.accepts, s.answers = make(map[int32]*conn), make(map[int32]Guard), make(map[string][]byte)
+	s.conns, s.accepts, s.answers = make(map[int32]*conn), make(map[int32]listener), make(map[string][]byte)
 	s.in = make([]byte, 64<<10)
 	var err error
 	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -71,7 +84,7 @@ func (s *HTTP) Serve(listeners ...Listener) error {
 		if err := errors.Join(unix.SetNonblock(fd, true), s.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)); err != nil {
 			return fmt.Errorf("origin: %w", err)
 		}
-		s.accepts[int32(fd)] = l.Guard
+		s.accepts[int32(fd)] = listener{fd: fd, tcp: l.Net.Addr().Network() == "tcp", guard: l.Guard}
 	}
 	var events [256]unix.EpollEvent
 	for {
@@ -92,8 +105,8 @@ func (s *HTTP) watch(op, fd int, events uint32) error {
 func (s *HTTP) handle(e unix.EpollEvent) {
 	c := s.conns[e.Fd]
 	if c == nil {
-		if guard, ok := s.accepts[e.Fd]; ok {
-			s.accept(int(e.Fd), guard)
+		if l, ok := s.accepts[e.Fd]; ok {
+			s.accept(l)
 		}
 		return
 	}
@@ -110,17 +123,20 @@ func (s *HTTP) handle(e unix.EpollEvent) {
 	}
 }
 
-func (s *HTTP) accept(listener int, guard Guard) {
+func (s *HTTP) accept(l listener) {
 	for {
-		fd, _, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		fd, _, err := unix.Accept4(l.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		if err != nil {
 			return
 		}
-		if errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1), s.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)) != nil {
+		if l.tcp {
+			err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+		}
+		if errors.Join(err, s.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN)) != nil {
 			unix.Close(fd)
 			return
 		}
-		s.conns[int32(fd)] = &conn{fd: fd, guard: guard}
+		s.conns[int32(fd)] = &conn{fd: fd, guard: l.guard}
 	}
 }
 
