@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -27,8 +28,9 @@ type ClientConfig struct {
 	Gossip, GossipAdvertise string
 	GossipKeys              [][]byte
 	GossipOpen              bool
+	PeerTLS                 *gateway.PeerTLS
 	Settings                ring.Settings
-	Router                  router.ClientConfig // further limits; Members, Local and Logger must be left out
+	Router                  router.ClientConfig // further limits; Members, PeerTLS, Local and Logger must be left out
 	Logger                  *slog.Logger
 }
 
@@ -36,10 +38,10 @@ type ClientConfig struct {
 // returns a client of it. ctx bounds only NewClient itself. The caller must call
 // [Client.Close].
 func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
-	if cfg.Router.Members != nil || cfg.Router.Local != nil || cfg.Router.Logger != nil {
-		return nil, bad("ClientConfig.Router has Members, Local or Logger, which NewClient brings: leave them out")
+	if cfg.Router.Members != nil || cfg.Router.PeerTLS != nil || cfg.Router.Local != nil || cfg.Router.Logger != nil {
+		return nil, bad("ClientConfig.Router has Members, PeerTLS, Local or Logger, which NewClient brings: leave them out")
 	}
-	common, err := Config{Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, Settings: cfg.Settings, Logger: cfg.Logger}.complete()
+	common, err := Config{Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, PeerTLS: cfg.PeerTLS, Settings: cfg.Settings, Logger: cfg.Logger}.complete()
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +58,7 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, gossipError(err)
 	}
-	cfg.Router.Members, cfg.Router.Logger = members, common.Logger
+	cfg.Router.Members, cfg.Router.PeerTLS, cfg.Router.Logger = members, cfg.PeerTLS, common.Logger
 	client, err := router.NewClient(cfg.Router)
 	if err != nil {
 		members.Close()

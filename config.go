@@ -52,6 +52,12 @@ type Config struct {
 	GossipKeys [][]byte
 	GossipOpen bool
 
+	// PeerTLS has members talk over TLS, with certificates both ways; so do all or none.
+	// It does not take the place of GossipKeys: gossip says where the members are. With
+	// Direct, others come over TLS too, and need no certificate. Default: members'
+	// connections are not encrypted.
+	PeerTLS *gateway.PeerTLS
+
 	// Redis is the URL of the Redis that keeps who owns what, the same for all
 	// members, as fallback.NewClient takes it. Without it, all members must be on
 	// one machine: the node uses the store that a router, or another node, keeps in
@@ -68,8 +74,8 @@ type Config struct {
 	// the very first start of a cluster only.
 	NewCluster bool
 
-	// Settings are common to all members; one that differs is refused. Its KeySource
-	// and Store must be empty.
+	// Settings are common to all members; one that differs is refused. Its KeySource,
+	// PeerTLS and Store must be empty.
 	Settings ring.Settings
 
 	// Direct makes the node take requests that come without a router, or a Client.
@@ -97,7 +103,7 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// Worker holds further limits. What Config or the node itself says must be left
-	// out: Members, Store, NewCluster, Direct, Keys, OnPeers, AwaitApp, Logger, and with LockFile also
+	// out: Members, Store, NewCluster, Direct, PeerTLS, Keys, OnPeers, AwaitApp, Logger, and with LockFile also
 	// Previous, PreviousApp, OnIncarnation and OnHold.
 	Worker worker.Config
 
@@ -138,18 +144,21 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.DrainTimeout (--drain-timeout) is %v, want at least 0", c.DrainTimeout)
 	case c.Settings.KeySource != "":
 		return c, bad("Config.Settings.KeySource is for routers: say with Config.Keys where requests have their keys")
+	case c.Settings.PeerTLS:
+		return c, bad("Config.Settings.PeerTLS follows from Config.PeerTLS (--peer-cert): leave it out")
 	case c.Settings.Store != 0:
 		return c, bad("Config.Settings.Store is not known before the store is opened: leave it out")
 	case w.Members != nil || w.Store != nil || w.OnPeers != nil || w.AwaitApp:
 		return c, bad("Config.Worker has Members, Store, OnPeers or AwaitApp, which the node brings itself: leave them out")
-	case w.NewCluster || w.Direct || w.Keys != nil || w.Logger != nil:
-		return c, bad("Config.Worker has NewCluster, Direct, Keys or Logger: say them in Config")
+	case w.NewCluster || w.Direct || w.PeerTLS != nil || w.Keys != nil || w.Logger != nil:
+		return c, bad("Config.Worker has NewCluster, Direct, PeerTLS, Keys or Logger: say them in Config")
 	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil || w.OnHold != nil):
 		return c, bad("Config.Worker has Previous, PreviousApp, OnIncarnation or OnHold, which Config.LockFile (--lock-file) brings: leave them out")
 	}
 	if err := c.Settings.Validate(); err != nil {
 		return c, bad("Config.Settings: %w", err)
 	}
+	c.Settings.PeerTLS = c.PeerTLS != nil
 	c.Gossip = cmp.Or(c.Gossip, "127.0.0.1:0")
 	if c.Join == nil && c.oneMachine() {
 		c.Join = []string{meeting}

@@ -40,6 +40,9 @@ type Settings struct {
 	// have, is not compared.
 	KeySource string
 
+	// PeerTLS says that members speak TLS among themselves (gateway.PeerTLS).
+	PeerTLS bool
+
 	// Store identifies the store that the process uses. 0 means that it is not
 	// known, and is not compared.
 	Store StoreID
@@ -95,8 +98,9 @@ func (s Settings) Validate() error {
 	return s.Ring.validate()
 }
 
-// Digest identifies all settings that every member has from its start: all but
-// KeySource, which only routers have, and Store, which a member learns later.
+// Digest identifies all settings that say who owns what and that every member has from
+// its start: all but KeySource, which only routers have, PeerTLS, and Store, which a
+// member learns later.
 func (s Settings) Digest() uint64 {
 	s = s.WithDefaults()
 	return digestOf(s.Ring.Digest(), s.Cluster, s.TTL.String())
@@ -132,10 +136,19 @@ func (s Settings) Compare(t Settings) (d Difference, found bool) {
 		return differ("session TTL", "%v", s.TTL, t.TTL, "give all members of a cluster the same --session-ttl"), true
 	case s.KeySource != "" && t.KeySource != "" && s.KeySource != t.KeySource && !oneBeginsWithTheOther(s.KeySource, t.KeySource):
 		return differ("key source", "%q", s.KeySource, t.KeySource, "give all routers of a cluster the same --key or --routes"), true
+	case s.PeerTLS != t.PeerTLS:
+		return differ("TLS between members", "%s", onOff(s.PeerTLS), onOff(t.PeerTLS), "give all members --peer-cert, --peer-key and --peer-ca, or none"), true
 	case s.Store != 0 && t.Store != 0 && s.Store != t.Store:
 		return differ("store", "%v", s.Store, t.Store, "give all members of a cluster the same --redis"), true
 	}
 	return Difference{}, false
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }
 
 // A KeySource that stands for a list of routes begins so.

@@ -55,6 +55,10 @@ type ClientConfig struct {
 	// DialTimeout, over TCP with keep-alives.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
+	// PeerTLS has connections to workers made over TLS, with certificates both ways; the
+	// settings of Members must say so too. Default: they are not encrypted.
+	PeerTLS *gateway.PeerTLS
+
 	// Local is the worker of this process, which takes calls for its keys without
 	// a connection. Default: none.
 	Local Local
@@ -123,6 +127,9 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	case cfg.Members == nil:
 		return nil, errors.New("router: ClientConfig.Members is missing")
 	}
+	if err := hop.CheckPeerTLS("router: ClientConfig.PeerTLS", cfg.PeerTLS, cfg.Members); err != nil {
+		return nil, err
+	}
 	rules, err := fields.NewRules(cfg.Keys, nil)
 	if err != nil {
 		return nil, err
@@ -133,7 +140,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	}
 	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, parts: 1}, log: cfg.Logger}
 	c.workers.init(&Config{
-		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial,
+		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS,
 		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
 	})
 	c.holder.init(cfg.Members.Settings().WithDefaults().TTL)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -21,6 +22,7 @@ type peers struct {
 	conns int         // per worker, of plain HTTP
 	links int         // per worker
 	link  link.Config // the same at the workers
+	tls   *tls.Config // nil for none
 
 	known sync.Map                  // *peer by incarnation
 	view  atomic.Pointer[ring.View] // after which known was last swept
@@ -96,9 +98,9 @@ func (p *peer) leave() {
 
 func (ps *peers) newPeer(m ring.Member) *peer {
 	dial := func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", m.Addr) }
-	p := &peer{addr: m.Addr, takesLink: m.Link, link: &link.Client{Addr: m.Addr, Conns: ps.links, Config: ps.link, Dial: dial}}
+	p := &peer{addr: m.Addr, takesLink: m.Link, link: &link.Client{Addr: m.Addr, TLS: ps.tls, Conns: ps.links, Config: ps.link, Dial: dial}}
 	plain := p.link.DialPlain // by which the worker knows that a member sends
-	if !m.Link {
+	if !m.Link && ps.tls == nil {
 		plain = dial
 	}
 	p.plain.Conns = ps.conns

@@ -124,6 +124,10 @@ type Config struct {
 	// DialTimeout, over TCP with keep-alives.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
+	// PeerTLS has connections to workers made over TLS, with certificates both ways; the
+	// settings of Members must say so too. Default: they are not encrypted.
+	PeerTLS *gateway.PeerTLS
+
 	// Upgrades are the protocols to which a client and an app may change by way
 	// of the header Upgrade; the key is held until they do. Another
 	// one is not passed on: the app gets a request without it. HTTP itself (h2c, h2,
@@ -228,6 +232,9 @@ func New(cfg Config) (*Router, error) {
 		return nil, errors.New("router: Config wants either Keys or Routes, and has neither or both: where do requests have their keys?")
 	case cfg.Routes == nil:
 		cfg.Routes = routes.ForKeys(cfg.Keys, routes.WithoutKey{})
+	}
+	if err := hop.CheckPeerTLS("router: Config.PeerTLS", cfg.PeerTLS, cfg.Members); err != nil {
+		return nil, err
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	spools, err := newSpools("router: Config", cfg.ReplayBytes, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir, cfg.Logger)

@@ -24,6 +24,9 @@ func (ws *workers) init(cfg *Config) {
 	ws.members, ws.ring = cfg.Members, cfg.Members.Settings().WithDefaults().Ring
 	ws.routes = routing.New(cfg.Members, ws.ring.Partitions, cfg.Hold, cfg.MaxHeld)
 	ws.peers.dial, ws.peers.conns, ws.peers.links = cfg.Dial, cfg.ConnsPerWorker, cfg.LinksPerWorker
+	if cfg.PeerTLS != nil {
+		ws.peers.tls = cfg.PeerTLS.ClientConfig()
+	}
 	ws.peers.link = hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)
 }
 

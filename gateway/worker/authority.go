@@ -2,8 +2,10 @@ package worker
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -21,6 +23,26 @@ func (s *Server) markMembers(ctx context.Context, conn net.Conn) context.Context
 		return context.WithValue(ctx, memberKey{}, true)
 	}
 	return ctx
+}
+
+// serverTLS returns what a server of the worker speaks, nil for no TLS. Whoever wants
+// the link has to show a member's certificate, and without Config.Direct so has anybody.
+func (w *Worker) serverTLS() *tls.Config {
+	if w.cfg.PeerTLS == nil {
+		return nil
+	}
+	members := w.cfg.PeerTLS.ServerConfig()
+	others := members.Clone()
+	members.NextProtos, others.NextProtos = []string{link.ALPN}, []string{"h2", "http/1.1"}
+	if w.cfg.Direct {
+		others.ClientAuth, others.VerifyConnection = tls.NoClientCert, nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+		if slices.Contains(hello.SupportedProtos, link.ALPN) {
+			return members, nil
+		}
+		return others, nil
+	}}
 }
 
 // guard returns h for requests over HTTP: those of members, and with Config.Direct
@@ -50,7 +72,7 @@ func (w *Worker) guard(h http.Handler) http.Handler {
 // warnIfOpen warns if whoever reaches an address passes for a member there.
 func (w *Worker) warnIfOpen(addr net.Addr) {
 	tcp, ok := addr.(*net.TCPAddr)
-	if ok && !tcp.IP.IsLoopback() && len(hop.LinkConfig(w.cfg.Members, 0, w.log).Secrets) == 0 {
-		w.cfg.Logger.Warn("requests are taken of whoever reaches this address and says that it is a member; set --gossip-key on all members", "addr", addr)
+	if ok && !tcp.IP.IsLoopback() && w.cfg.PeerTLS == nil && len(hop.LinkConfig(w.cfg.Members, 0, w.log).Secrets) == 0 {
+		w.cfg.Logger.Warn("requests are taken of whoever reaches this address and says that it is a member; set --gossip-key, or --peer-cert, on all members", "addr", addr)
 	}
 }

@@ -81,7 +81,7 @@ func (s *Server) Serve(l net.Listener) error {
 		return err
 	}
 	s.worker.warnIfOpen(l.Addr())
-	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, Pending: s.share, Logger: s.worker.log})
+	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, TLS: s.worker.serverTLS(), Pending: s.share, Logger: s.worker.log})
 	s.link.Plain = others
 	failed := make(chan error, 2)
 	go func() { failed <- s.link.Serve(links) }()

@@ -130,6 +130,11 @@ type Config struct {
 	// could choose the key that it holds.
 	Direct bool
 
+	// PeerTLS has a [Server] take connections over TLS only: those of members, who show
+	// a certificate, and with Direct others, who need none. The settings of Members must
+	// say that members speak TLS too. Default: it takes connections without TLS.
+	PeerTLS *gateway.PeerTLS
+
 	// Keys find the key in such requests. Default: the header
 	// [gateway.HeaderKey], percent-encoded.
 	Keys gateway.KeySources
@@ -336,6 +341,9 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	fields, err := fields.NewRules(cfg.Keys, cfg.Upgrades)
 	if err != nil {
+		return nil, err
+	}
+	if err := hop.CheckPeerTLS("worker: Config.PeerTLS", cfg.PeerTLS, cfg.Members); err != nil {
 		return nil, err
 	}
 	settings := cfg.Members.Settings().WithDefaults()

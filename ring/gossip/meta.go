@@ -93,14 +93,20 @@ func (md metadata) member(name, gossip string) ring.Member {
 	}
 }
 
-// flagLink is a bit of the flags; the others are free.
-const flagLink = 1
+// Bits of the flags; the others are free.
+const (
+	flagLink = 1 << iota
+	flagTLS
+)
 
-func (md metadata) flags() byte {
+func (md metadata) flags() (flags byte) {
 	if md.link {
-		return flagLink
+		flags |= flagLink
 	}
-	return 0
+	if md.settings.PeerTLS {
+		flags |= flagTLS
+	}
+	return flags
 }
 
 // encode fails if md is longer than memberlist can carry.
@@ -135,7 +141,8 @@ func decodeMetadata(b []byte) (metadata, error) {
 	}
 	r := reader{b: b[2:]}
 	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
-	md.link = r.byte()&flagLink != 0
+	flags := r.byte()
+	md.link, md.settings.PeerTLS = flags&flagLink != 0, flags&flagTLS != 0
 	md.view = r.uint64()
 	md.epoch = int64(r.uint64())
 	md.digest = r.uint64()

@@ -37,9 +37,6 @@ type followedTLS struct {
 	tls *tls.Conn
 }
 
-// NetConn is the connection under TLS.
-func (c *followedTLS) NetConn() net.Conn { return c.tls.NetConn() }
-
 // ConnectionState returns the state of the TLS connection, where net/http looks
 // for it.
 func (c *followedTLS) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }

@@ -172,6 +172,9 @@ func (l *Limit) leave(c *Admitted) {
 	}
 }
 
+// NetConn returns the connection that counts.
+func (c *Admitted) NetConn() net.Conn { return c.Conn }
+
 // SyscallConn implements [syscall.Conn].
 func (c *Admitted) SyscallConn() (syscall.RawConn, error) {
 	if sc, ok := c.Conn.(syscall.Conn); ok {

@@ -41,6 +41,18 @@ func Streams(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")
 }
 
+// CheckPeerTLS returns an error if a field has TLS between members, and what members
+// tell each other is that they speak none, or the other way round.
+func CheckPeerTLS(field string, t *gateway.PeerTLS, m gateway.Members) error {
+	switch settings := m.Settings().PeerTLS; {
+	case t != nil && !settings:
+		return fmt.Errorf("%s is set, and the members' settings say that they speak no TLS: set PeerTLS of ring.Settings too", field)
+	case t == nil && settings:
+		return fmt.Errorf("%s is missing: the members' settings say that they speak TLS (PeerTLS of ring.Settings)", field)
+	}
+	return nil
+}
+
 // MaxRepeatedBody is the size of the largest body that is read before the request
 // is sent. So a slow client holds no key while it sends one, and the request
 // can go to another worker.

@@ -30,6 +30,7 @@ func mutations() []mutation {
 		frontMutations(),
 		publicMutations(),
 		settingsMutations(),
+		peerTLSMutations(),
 		clientMutations(),
 		holdsMutations(),
 		waitsMutations(),

@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/test/certs"
 )
 
 // Certificate writes one for 127.0.0.1 and returns its files and a pool that
@@ -32,4 +35,29 @@ func Certificate(t *testing.T) (cert, key string, trusted *x509.CertPool) {
 		return path
 	}
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", Must(x509.MarshalPKCS8PrivateKey(private))), trusted
+}
+
+// PeerTLS returns TLS between members by a certificate of a CA, to which change is
+// applied unless it is nil.
+func PeerTLS(t testing.TB, ca *certs.CA, change func(*x509.Certificate)) *gateway.PeerTLS {
+	t.Helper()
+	cert, key, err := ca.Issue(t.TempDir(), "member", change)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Must(gateway.LoadPeerTLS(gateway.PeerTLSConfig{CertFile: cert, KeyFile: key, CAFile: ca.File}))
+}
+
+// Join writes a file with the content of others, one behind the other, and returns it.
+func Join(t testing.TB, names ...string) string {
+	t.Helper()
+	var all []byte
+	for _, name := range names {
+		all = append(all, Must(os.ReadFile(name))...)
+	}
+	path := filepath.Join(t.TempDir(), "joined.pem")
+	if err := os.WriteFile(path, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

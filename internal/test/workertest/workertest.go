@@ -83,7 +83,12 @@ type Cluster struct {
 // New makes a Cluster without workers, whose ring has that many partitions.
 func New(t testing.TB, partitions int) *Cluster {
 	t.Helper()
-	settings := ring.Settings{Ring: ring.Config{Partitions: partitions}}
+	return NewWith(t, ring.Settings{Ring: ring.Config{Partitions: partitions}})
+}
+
+// NewWith makes a Cluster without workers.
+func NewWith(t testing.TB, settings ring.Settings) *Cluster {
+	t.Helper()
 	h, err := hub.New(settings)
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ var errStale = errors.New("the connection had ended")
 type conn struct {
 	nc     net.Conn
 	raw    syscall.RawConn // nil if it has none
+	bare   syscall.RawConn // raw, or that of what nc wraps (TLS); nil if that has none
 	pooled bool            // has lain in the pool
 	broken bool            // no other request may follow
 	period int             // of the pool when it was put there
@@ -33,7 +34,7 @@ type conn struct {
 }
 
 func newConn(nc net.Conn) *conn {
-	c := &conn{nc: nc, raw: sock.Raw(nc)}
+	c := &conn{nc: nc, raw: sock.Raw(nc), bare: sock.Raw(netutil.Bare(nc))}
 	c.step = c.writeThenRead
 	return c
 }
@@ -118,11 +119,11 @@ func (c *conn) readOn(b []byte) (int, error) {
 // stale reports whether a connection that has lain in the pool has ended, or
 // something came on it unasked.
 func (c *conn) stale() bool {
-	if !c.pooled || c.raw == nil {
+	if !c.pooled || c.bare == nil {
 		return false
 	}
 	silent := false
-	err := c.raw.Control(func(fd uintptr) { silent = sock.Look(fd) == sock.Silent })
+	err := c.bare.Control(func(fd uintptr) { silent = sock.Look(fd) == sock.Silent })
 	return err != nil || !silent
 }
 
@@ -142,6 +143,9 @@ func (c *conn) awaitEnd(d time.Duration) bool {
 
 // startPlainly is start for a connection that is not a socket.
 func (c *conn) startPlainly(out, in []byte) (int, error) {
+	if c.stale() {
+		return 0, errStale
+	}
 	n, err := c.nc.Write(out)
 	if n == 0 && err != nil {
 		return 0, errors.Join(errStale, err)

@@ -189,12 +189,20 @@ func TestStaleConnections(t *testing.T) {
 		return false
 	})
 	p := s.pool(t, false)
+	dial := p.Dial
+	p.Dial = func(ctx context.Context) (net.Conn, error) {
+		c, err := dial(ctx)
+		if err == nil && s.conns.Load()%2 == 1 {
+			c = overSocket{c}
+		}
+		return c, err
+	}
 	for range 50 {
 		if _, err := ask(t.Context(), p, "GET", get); err != nil {
 			t.Fatal(err)
 		}
 		p.mu.Lock()
-		raw := p.idle[0].raw
+		raw := p.idle[0].bare
 		p.mu.Unlock()
 		if err := raw.Read(func(fd uintptr) bool { return fdEnded(fd) }); err != nil {
 			t.Fatal(err)
@@ -204,6 +212,11 @@ func TestStaleConnections(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 }
+
+// overSocket is no socket but says which one it is over, as a connection of TLS does.
+type overSocket struct{ net.Conn }
+
+func (c overSocket) NetConn() net.Conn { return c.Conn }
 
 func fdEnded(fd uintptr) bool {
 	n, _, err := syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -317,23 +317,7 @@ func (c *Client) dialNet(ctx context.Context) (net.Conn, error) {
 	if err != nil || c.TLS == nil {
 		return nc, err
 	}
-	cfg := c.TLS.Clone()
-	cfg.NextProtos = []string{ALPN, "http/1.1"} // the latter to get an answer from a server without the link
-	if cfg.ServerName == "" {
-		if host, _, err := net.SplitHostPort(addr); err == nil {
-			cfg.ServerName = host
-		}
-	}
-	tc := tls.Client(nc, cfg)
-	err = tc.HandshakeContext(ctx)
-	if p := tc.ConnectionState().NegotiatedProtocol; err == nil && p != "" && p != ALPN {
-		err = fmt.Errorf("%w: it chose %q in TLS", ErrNoLink, p)
-	}
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return tc, nil
+	return c.secure(ctx, nc, addr)
 }
 
 // Close ends all connections; requests under way fail. It waits for the

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -89,8 +90,13 @@ func (cc *clientConn) readOut(err error) {
 // machine nothing is under way, if the server saw to it (see [ServerRequest.Begin]).
 // Linux tells of a reset once: whether to the reader or to the writer, the other one
 // then sees the end of the stream. Where somebody else ends the connection, a proxy
-// in between or this side, for want of an answer, nothing is known.
+// in between or this side, for want of an answer, nothing is known; nor is it under
+// TLS, which is there because somebody in between may be an enemy: a server that dies
+// leaves the end of the stream to its kernel, and so unauthenticated.
 func (cc *clientConn) heardAll() bool {
+	if _, secure := cc.bare.(*tls.Conn); secure {
+		return false
+	}
 	if !cc.direct() {
 		return false
 	}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -154,6 +155,9 @@ func (r *reader) next(n int) ([]byte, error) {
 	r.r += n
 	return b, nil
 }
+
+// begins reports whether what has come and is not taken begins with a text.
+func (r *reader) begins(text string) bool { return bytes.HasPrefix(r.buf[r.r:r.w], []byte(text)) }
 
 // some returns between 1 and n bytes (n > 0), valid until the next call.
 func (r *reader) some(n int) ([]byte, error) {

@@ -156,8 +156,11 @@ func (hs *handshake) write(payload []byte) error {
 // yield ErrNoLink.
 func (hs *handshake) readHello() (hello, error) {
 	p, err := hs.in.next(len(preface))
+	if err != nil && hs.in.begins(wantsTLS) {
+		return hello{}, errTLSThere
+	}
 	if err != nil {
-		return hello{}, fmt.Errorf("link: waiting for the peer's hello: %w", err)
+		return hello{}, fmt.Errorf("link: waiting for the peer's hello: %w", explainTLS(err))
 	}
 	if string(p) != preface {
 		return hello{}, fmt.Errorf("%w: it said %s", ErrNoLink, strconv.Quote(string(p)))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"crypto/tls"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -15,6 +16,7 @@ import (
 // SplitConfig configures Split. The zero value works.
 type SplitConfig struct {
 	Timeout time.Duration // for the first bytes, and for TLS, to come in; 0 means 10 s
+	TLS     *tls.Config   // nil for none. With it connections without TLS are refused, without it those with it
 	Pending int           // connections that may wait at once, for that or to be accepted; 0 means 4096. Another one closes the one that has waited longest, once that has for 1 s
 	Logger  *slog.Logger  // default: discard
 }
@@ -23,8 +25,8 @@ type SplitConfig struct {
 // first byte, or under TLS by the protocol that was negotiated (see ALPN).
 // Both listeners have ln's address; when one is closed, the connections meant
 // for it are closed; when both are, ln is. A listener on which nobody calls
-// Accept does not hold up the other one. Connections under TLS are handed on as
-// the *tls.Conn that ln yields, so that net/http knows them.
+// Accept does not hold up the other one. Connections under TLS, whether that is
+// SplitConfig.TLS or of ln, are handed on as a *tls.Conn, so that net/http knows them.
 func Split(ln net.Listener, cfg SplitConfig) (links, others *Part) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
@@ -165,19 +167,13 @@ func (s *splitter) sort(w *newcomer) {
 	}
 }
 
-// classify returns the part that a connection is for, nil if nothing came in, and
-// the connection to be handed to it.
+// classify returns the part that a connection is for, nil if nothing came in or it
+// was refused, and the connection to be handed to it.
 func (s *splitter) classify(nc net.Conn) (net.Conn, *Part) {
 	nc.SetDeadline(time.Now().Add(s.cfg.Timeout))
 	defer nc.SetDeadline(time.Time{})
 	if t, ok := nc.(*tls.Conn); ok {
-		if t.Handshake() != nil {
-			return nil, nil
-		}
-		if t.ConnectionState().NegotiatedProtocol == ALPN {
-			return t, s.links
-		}
-		return t, s.others
+		return s.shake(t)
 	}
 	first := make([]byte, 1<<10)
 	n, err := nc.Read(first)
@@ -185,10 +181,55 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *Part) {
 		return nil, nil
 	}
 	conn := &netutil.ReadAhead{Conn: nc, Ahead: first[:n]}
-	if first[0] == preface[0] {
+	secure, begins := s.cfg.TLS != nil, first[0]
+	switch {
+	case secure && begins == tlsHandshake:
+		return s.shake(tls.Server(conn, s.cfg.TLS))
+	case secure && begins == preface[0]:
+		return s.refuse(conn, wantsTLS, errTLSHere)
+	case secure:
+		return s.refuse(conn, notTaken+"this port takes TLS only\n", nil)
+	case begins == tlsHandshake:
+		return s.refuse(conn, notTaken+"this port takes no TLS\n", errTLSThere)
+	case begins == preface[0]:
 		return conn, s.links
 	}
 	return conn, s.others
+}
+
+const notTaken = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\n"
+
+// shake returns the part that was negotiated for a connection under TLS.
+func (s *splitter) shake(t *tls.Conn) (net.Conn, *Part) {
+	if err := t.Handshake(); err != nil {
+		s.cfg.Logger.Warn("link: a handshake of TLS failed", "peer", t.RemoteAddr(), "error", explainTLS(err))
+		linger(netutil.Bare(t))
+		return nil, nil
+	}
+	if t.ConnectionState().NegotiatedProtocol == ALPN {
+		return t, s.links
+	}
+	return t, s.others
+}
+
+// refuse answers a connection that speaks TLS where it should not, or does not where
+// it should. The difference, if that is one between members, is logged.
+func (s *splitter) refuse(conn net.Conn, answer string, difference error) (net.Conn, *Part) {
+	if difference != nil {
+		s.cfg.Logger.Warn("link: a connection was refused", "peer", conn.RemoteAddr(), "error", difference)
+	}
+	if _, err := io.WriteString(conn, answer); err == nil {
+		linger(conn)
+	}
+	return nil, nil
+}
+
+// linger reads on until the peer has closed: what has been said to it would be lost if
+// something unread were dropped.
+func linger(conn net.Conn) {
+	if netutil.CloseWrite(conn) == nil {
+		_, _ = io.CopyN(io.Discard, conn, 64<<10)
+	}
 }
 
 // Close implements net.Listener.

@@ -14,10 +14,19 @@ var Past = time.Unix(1, 0)
 // CloseNow closes a connection without a wait for its peer, which Close of a
 // tls.Conn does.
 func CloseNow(nc net.Conn) {
-	if t, ok := nc.(interface{ NetConn() net.Conn }); ok {
-		t.NetConn().Close()
-	}
+	Bare(nc).Close()
 	nc.Close()
+}
+
+// Bare returns the connection below all that says what it wraps, as a tls.Conn does.
+func Bare(nc net.Conn) net.Conn {
+	for {
+		over, ok := nc.(interface{ NetConn() net.Conn })
+		if !ok {
+			return nc
+		}
+		nc = over.NetConn()
+	}
 }
 
 // CloseWrite ends this side of a connection. The error is
@@ -46,6 +55,9 @@ func (c *ReadAhead) Read(p []byte) (int, error) {
 	}
 	return n, nil
 }
+
+// NetConn returns the connection of which something has been read ahead.
+func (c *ReadAhead) NetConn() net.Conn { return c.Conn }
 
 // CloseWrite is what net/http uses to end a connection gently.
 func (c *ReadAhead) CloseWrite() error { return CloseWrite(c.Conn) }

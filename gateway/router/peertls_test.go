@@ -1,0 +1,233 @@
+package router_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/certs"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// overTLS makes a router in front of a sidecar of an app, with TLS between them, and
+// clients of the same worker.
+func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.PeerTLS) (rt *router.Router, client func() *router.Client) {
+	t.Helper()
+	c := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 16}, PeerTLS: true})
+	w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker })
+	s := httptest.NewServer(app)
+	t.Cleanup(s.Close)
+	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(s.URL)))))
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	keys := kit.KeySources(t, "header:X-Key")
+	rt = kit.Must(router.New(router.Config{Members: members, Keys: keys, PeerTLS: atRouter, Hold: 1}))
+	t.Cleanup(func() { rt.Close() })
+	return rt, func() *router.Client {
+		client := kit.Must(router.NewClient(router.ClientConfig{Members: members, Keys: keys, PeerTLS: atRouter, Hold: 1}))
+		t.Cleanup(func() { client.Close() })
+		return client
+	}
+}
+
+// Requests, streams both ways, large bodies and changes of protocol go through as they
+// do without TLS.
+func TestPeerTLSCarriesHTTP(t *testing.T) { routertest.EachWay(t, testPeerTLSCarriesHTTP) }
+
+func testPeerTLSCarriesHTTP(t *testing.T, front routertest.Way) {
+	peers := kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)
+	step := make(chan struct{})
+	rt, client := overTLS(t, func(rw http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Header.Get("Upgrade") != "":
+			conn, in, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			io.Copy(conn, in)
+		case r.URL.Path == "/stream":
+			for i := range 3 {
+				fmt.Fprintf(rw, "line %d\n", i)
+				http.NewResponseController(rw).Flush()
+				<-step
+			}
+		default:
+			io.Copy(rw, r.Body)
+		}
+	}, peers, peers)
+	s := front(t, rt)
+	body := strings.Repeat("x", 1<<20)
+	for name, via := range map[string]*http.Client{"router": s.Client(), "client": {Transport: client()}} {
+		base := map[string]string{"router": s.URL, "client": "http://app"}[name]
+		for range 2 {
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", base+"/", strings.NewReader(body)))
+			req.Header.Set("X-Key", "k")
+			if res, got := kit.Do(t, via, req); res.StatusCode != 200 || got != body {
+				t.Errorf("%s: %d, %d bytes", name, res.StatusCode, len(got))
+			}
+		}
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", base+"/stream", nil))
+		req.Header.Set("X-Key", "k")
+		res := kit.Must(via.Do(req))
+		lines := bufio.NewReader(res.Body)
+		for i := range 3 {
+			if line, err := lines.ReadString('\n'); line != fmt.Sprintf("line %d\n", i) || err != nil {
+				t.Errorf("%s: %q, %v", name, line, err)
+			}
+			step <- struct{}{}
+		}
+		res.Body.Close()
+	}
+	if s.HTTP2 {
+		return
+	}
+	for range 2 {
+		conn := kit.Dial(t, s.URL)
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		in := bufio.NewReader(conn)
+		if res := kit.Must(http.ReadResponse(in, nil)); res.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatal(res.Status)
+		}
+		io.WriteString(conn, "hello\n")
+		if line, err := in.ReadString('\n'); line != "hello\n" || err != nil {
+			t.Errorf("%q, %v", line, err)
+		}
+		conn.Close()
+	}
+}
+
+// A worker whose certificate is none of a member gets no request, and none goes to it
+// without TLS instead: nor over plain HTTP, where it is not known to take the link.
+func TestTrapPeerTLSIsNotGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	ours := kit.PeerTLS(t, kit.Must(certs.NewCA(dir, "ours")), nil)
+	theirs := kit.PeerTLS(t, kit.Must(certs.NewCA(dir, "theirs")), nil)
+	var ran atomic.Int64
+	app := func(http.ResponseWriter, *http.Request) { ran.Add(1) }
+	plain := routertest.NewWorker(t, "plain", app)
+	for name, addr := range map[string]string{"another CA": "", "a worker without TLS": plain.Addr} {
+		t.Run(name, func(t *testing.T) {
+			c := workertest.NewWith(t, ring.Settings{PeerTLS: true})
+			w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = theirs })
+			if own := w.Listen(t, w.Handler(http.HandlerFunc(app))); addr == "" {
+				addr = own
+			}
+			for _, link := range []bool{true, false} {
+				if err := w.Member.Announce(func(self *ring.Member) { self.Addr, self.Link = addr, link }); err != nil {
+					t.Fatal(err)
+				}
+				members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+				rt := kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), PeerTLS: ours, Hold: 1}))
+				defer rt.Close()
+				s := routertest.ThroughServer(t, rt)
+				if res, text := routertest.Get(t, s, "k"); res.StatusCode != 503 || ran.Load() != 0 {
+					t.Errorf("link %v: %d %q, ran %d times", link, res.StatusCode, text, ran.Load())
+				}
+			}
+		})
+	}
+}
+
+// While one CA takes the place of another, with all files read again one after the
+// other, no request fails, whichever connections are made.
+func TestPeerTLSRollsOver(t *testing.T) {
+	dir := t.TempDir()
+	old, young := kit.Must(certs.NewCA(dir, "old")), kit.Must(certs.NewCA(dir, "young"))
+	type member struct {
+		*gateway.PeerTLS
+		dir string
+	}
+	use := func(m member, own *certs.CA, cas ...string) {
+		t.Helper()
+		cert, key, err := own.Issue(m.dir, "member", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for to, from := range map[string]string{"cert": cert, "key": key, "ca": kit.Join(t, cas...)} {
+			if err := os.WriteFile(filepath.Join(m.dir, to), kit.Must(os.ReadFile(from)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.PeerTLS != nil {
+			if err := m.Reload(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	begin := func() member {
+		m := member{dir: t.TempDir()}
+		use(m, old, old.File)
+		m.PeerTLS = kit.Must(gateway.LoadPeerTLS(gateway.PeerTLSConfig{
+			CertFile: filepath.Join(m.dir, "cert"), KeyFile: filepath.Join(m.dir, "key"), CAFile: filepath.Join(m.dir, "ca"),
+		}))
+		return m
+	}
+	atRouter, atWorker := begin(), begin()
+	rt, client := overTLS(t, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "ran") }, atRouter.PeerTLS, atWorker.PeerTLS)
+	s := routertest.ThroughServer(t, rt)
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var sent atomic.Int64
+	for i := range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if res, text := routertest.Get(t, s, fmt.Sprint(i)); res.StatusCode != 200 || text != "ran" {
+					t.Errorf("%d %q", res.StatusCode, text)
+					return
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	defer wg.Wait()
+	defer stop()
+	afresh := func() { // connections are made, beside those that are there
+		t.Helper()
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", "http://app/", nil))
+		req.Header.Set("X-Key", "k")
+		for _, upgrade := range []string{"", "websocket"} {
+			if upgrade != "" {
+				req.Header.Set("Connection", "Upgrade")
+				req.Header.Set("Upgrade", upgrade)
+			}
+			if res, text := kit.Do(t, &http.Client{Transport: client()}, req); res.StatusCode != 200 || text != "ran" {
+				t.Errorf("%s: %d %q", upgrade, res.StatusCode, text)
+			}
+		}
+		before := sent.Load()
+		kit.Eventually(t, "requests go on", func() bool { return sent.Load() > before })
+	}
+	for _, step := range []struct {
+		at  member
+		own *certs.CA
+		cas []string
+	}{
+		{atRouter, old, []string{old.File, young.File}}, {atWorker, old, []string{old.File, young.File}},
+		{atWorker, young, []string{old.File, young.File}}, {atRouter, young, []string{old.File, young.File}},
+		{atRouter, young, []string{young.File}}, {atWorker, young, []string{young.File}},
+	} {
+		use(step.at, step.own, step.cas...)
+		afresh()
+	}
+}

@@ -1,0 +1,104 @@
+package main
+
+// peerTLSMutations take away what TLS between members rests on.
+func peerTLSMutations() []mutation {
+	const (
+		peers     = "./gateway/worker -run ^TestTrapPeerTLS$"
+		strangers = "./gateway/worker -run ^TestTrapStrangersOverTLS$"
+		kept      = "./gateway/router -run ^TestTrapPeerTLSIsNotGivenUp$"
+		proof     = "./internal/wire/link -run ^TestEndProvesNothingUnderTLS$"
+	)
+	return []mutation{
+		{
+			rule: "a worker verifies the certificates of members",
+			file: "gateway/peertls.go",
+			old:  "			return t.verify(cs.PeerCertificates, x509.ExtKeyUsageClientAuth)",
+			new:  "			return nil",
+			test: peers,
+		},
+		{
+			rule: "a worker takes no member without a certificate",
+			file: "gateway/peertls.go",
+			old:  "ClientAuth: tls.RequireAnyClientCert, // VerifyConnection verifies it",
+			new:  "ClientAuth: tls.NoClientCert,",
+			test: strangers,
+		},
+		{
+			rule: "a member verifies the certificate of a worker",
+			file: "gateway/peertls.go",
+			old:  "			return t.verify(cs.PeerCertificates, x509.ExtKeyUsageServerAuth)",
+			new:  "			return nil",
+			test: peers,
+		},
+		{
+			rule: "a certificate of a member has the name of members",
+			file: "gateway/peertls.go",
+			old:  "DNSName: c.Name, ",
+			new:  "",
+			test: peers,
+		},
+		{
+			rule: "a certificate of a member is good for its end of the connection",
+			file: "gateway/peertls.go",
+			old:  "KeyUsages: []x509.ExtKeyUsage{usage}",
+			new:  "KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}",
+			test: peers,
+		},
+		{
+			rule: "members speak TLS 1.3",
+			file: "gateway/peertls.go",
+			old:  "		MinVersion: tls.VersionTLS13,\n		ClientAuth:",
+			new:  "		MinVersion: tls.VersionTLS12,\n		ClientAuth:",
+			test: peers,
+		},
+		{
+			rule: "a worker with TLS takes no connection without it",
+			file: "internal/wire/link/split.go",
+			old:  "	case secure && begins == preface[0]:\n		return s.refuse(conn, wantsTLS, errTLSHere)\n	case secure:",
+			new:  "	case false:",
+			test: peers,
+		},
+		{
+			rule: "who offers the link shows a certificate, also where others need none",
+			file: "gateway/worker/authority.go",
+			old:  "		if slices.Contains(hello.SupportedProtos, link.ALPN) {",
+			new:  "		if !w.cfg.Direct {",
+			test: peers,
+		},
+		{
+			rule: "others than members need a certificate where none are taken",
+			file: "gateway/worker/authority.go",
+			old:  "	if w.cfg.Direct {\n		others.",
+			new:  "	if true {\n		others.",
+			test: strangers,
+		},
+		{
+			rule: "a member with TLS sends nothing to a worker without it",
+			file: "gateway/router/peers.go",
+			old:  "	if !m.Link && ps.tls == nil {",
+			new:  "	if !m.Link {",
+			test: kept,
+		},
+		{
+			rule: "under TLS the end of a connection proves nothing",
+			file: "internal/wire/link/clientwait.go",
+			old:  "cc.bare.(*tls.Conn); secure {",
+			new:  "cc.bare.(*tls.Conn); secure && false {",
+			test: proof,
+		},
+		{
+			rule: "bad files of TLS between members replace no good ones",
+			file: "gateway/peertls.go",
+			old:  "	m, err := t.cfg.load(time.Now())\n	if err != nil {",
+			new:  "	m, err := t.cfg.load(time.Now())\n	if t.material.Store(m); err != nil {",
+			test: "./gateway -run ^TestPeerTLSRefusesFiles$",
+		},
+		{
+			rule: "a connection under TLS that has ended is seen before a request is written",
+			file: "internal/wire/hop1/conn.go",
+			old:  "	if c.stale() {\n		return 0, errStale\n	}\n	n, err := c.nc.Write(out)",
+			new:  "	n, err := c.nc.Write(out)",
+			test: "./internal/wire/hop1 -run ^TestStaleConnections$",
+		},
+	}
+}
