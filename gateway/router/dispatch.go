@@ -89,7 +89,7 @@ func (d *dispatch) end() {
 // link or HTTP/1.1. client is the error of reading the client's body, nil for none.
 func outcomeOf(ctx context.Context, m ring.Member, err error, client *error) routing.Outcome {
 	refusal, refused := errors.AsType[*link.RefusedError](err)
-	notStarted := errors.Is(err, link.ErrNotStarted) || errors.Is(err, hop1.ErrNotSent)
+	notStarted := errors.Is(err, link.ErrNotStarted) || errors.Is(err, hop1.ErrNotStarted)
 	settled := func(err error) routing.Outcome {
 		if !notStarted {
 			err = fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err)

@@ -39,7 +39,7 @@ func (x *upstreamTrip) RoundTrip(out *http.Request) (*http.Response, error) {
 	}
 	out.Header.Del("Expect")
 	res, err := x.route.upstream.RoundTrip(out)
-	if errors.Is(err, hop1.ErrNotSent) && out.Context().Err() == nil {
+	if errors.Is(err, hop1.ErrNotStarted) && out.Context().Err() == nil {
 		return nil, fmt.Errorf("%w: %s: %w", errNoUpstream, x.route.WithoutKey.Upstream, err)
 	}
 	return res, err

@@ -134,7 +134,7 @@ func refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
 // run is the handler of the batches: it has the app answer one.
 func (b *batchSidecar) run(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
 	err := b.exchange(x, items)
-	if err != nil && !errors.Is(err, hop1.ErrNotSent) && context.Cause(x.Context()) == nil {
+	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x.Context()) == nil {
 		b.worker.log.Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "error", err)
 	}
 	return err

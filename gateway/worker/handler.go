@@ -202,7 +202,7 @@ type appWriter struct {
 	held   Execution  // of the request; zero once it is released
 	stream *stream    // as which the answer goes on without its key; nil for none
 	link   linkWriter // of a request that came over the link, without its ResponseWriter
-	unsent error      // why the app has provably seen nothing of the request, which is not answered yet
+	unsent error      // why the app has provably not begun with the request, which is not answered yet
 }
 
 // release ends the execution, once, and what goes on as a stream.
@@ -214,7 +214,7 @@ func (a *appWriter) release() {
 	}
 }
 
-// refuse refuses a request that the app has seen nothing of, once its key is free.
+// refuse refuses a request that the app has not begun with, once its key is free.
 func (a *appWriter) refuse() {
 	a.release()
 	if a.link.w == nil {

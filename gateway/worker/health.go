@@ -44,7 +44,7 @@ type appHealth struct {
 // appState is an app's health at one time. It does not change.
 type appState struct {
 	down    error // an [ErrAppDown]; nil while the app answers
-	refusal error // of a request while it does not: down and [hop1.ErrNotSent]
+	refusal error // of a request while it does not: down and [hop1.ErrNotStarted]
 	delay   error // an [ErrAppDown] for which the worker does not join others on the ring yet; nil if it may
 }
 
@@ -225,7 +225,7 @@ func (r *appRecord) state(app string, now time.Time, err error) *appState {
 	switch {
 	case !r.up:
 		s.down = fmt.Errorf("%w at %s: %w", ErrAppDown, app, err)
-		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotSent, s.down)
+		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotStarted, s.down)
 	case now.Sub(r.since) < r.delay():
 		s.delay = fmt.Errorf("%w reliably at %s: it has gone down %d times in a row, and has to answer for %v", ErrAppDown, app, r.crashes, r.delay())
 	}

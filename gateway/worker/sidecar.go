@@ -188,7 +188,7 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 }
 
 // serveSimple sends a request on to the app, passes the answer on and releases x.
-// A request that has not reached the app is not answered: the error says why.
+// A request that the app has not begun with is not answered: the error says why.
 func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x Execution, baggage string) (unsent error) {
 	defer s.worker.release(x)
 	var body []byte
@@ -246,11 +246,11 @@ func (s *sidecar) send(e *hop1.Exchange, x Execution) error {
 	return e.Do(x.Context())
 }
 
-// unsent returns the [ErrUnavailable] of a request that provably has not reached
-// the app because of err, and can be sent elsewhere or later; nil for any other.
+// unsent returns the [ErrUnavailable] of a request that the app provably has not
+// begun with because of err, and that can be sent elsewhere or later; nil for any other.
 // One that has waited for a connection has had its time.
 func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
-	if !errors.Is(err, hop1.ErrNotSent) || errors.Is(err, hop1.ErrFull) {
+	if !errors.Is(err, hop1.ErrNotStarted) || errors.Is(err, hop1.ErrFull) {
 		return nil
 	}
 	requestlog.Failure(ctx, s.worker.log, "the app cannot be reached", "app", s.app, "key", key, "error", err)

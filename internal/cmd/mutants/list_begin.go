@@ -70,7 +70,7 @@ func beginMutations() []mutation {
 		{
 			rule: "a reset between machines proves nothing",
 			file: "internal/wire/link/clientwait.go",
-			old:  "		return cc.peer.departs && onOneMachine(cc.nc)",
+			old:  "		return cc.peer.departs && netutil.OnOneMachine(cc.nc)",
 			new:  "		return true",
 			test: resets,
 		},

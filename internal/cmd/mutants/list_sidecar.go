@@ -12,6 +12,7 @@ func sidecarMutations() []mutation {
 		leaves         = "./gateway/worker -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
 		waits          = "./gateway/worker -run ^TestTrapRequestsWaitForTheApp$"
 		giving         = "./internal/wire/hop1 -run '^TestGivingUp$'"
+		unread         = "./internal/wire/hop1 -timeout 30s -run '^TestTrapWhatHasNotStarted$'"
 	)
 	return []mutation{
 		{
@@ -66,8 +67,8 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a request's body that breaks off gives the app's connection up",
 			file: "internal/wire/hop1/transport.go",
-			old:  "if err != nil && out.err == nil {",
-			new:  "if false {",
+			old:  "	case err != nil:\n		t.interrupt(",
+			new:  "	case false:\n		t.interrupt(",
 			test: grace,
 		},
 		{
@@ -94,8 +95,8 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a connection that is interrupted is given up before RoundTrip returns",
 			file: "internal/wire/hop1/transport.go",
-			old:  "		t.giveUp()\n		return nil, t.cause(",
-			new:  "		go t.giveUp()\n		return nil, t.cause(",
+			old:  "	t.giveUp()\n	return nil, t.cause(",
+			new:  "	go t.giveUp()\n	return nil, t.cause(",
 			test: giving,
 		},
 		{
@@ -253,9 +254,72 @@ func sidecarMutations() []mutation {
 			test: "./gateway/worker -run ^TestAppConnectionsAreBounded$",
 		},
 		{
+			rule: "an upload of which the server has acknowledged a part may have run",
+			file: "internal/wire/hop1/unread.go",
+			old:  "err != nil || acknowledged != c.before+1:",
+			new:  "err != nil || acknowledged == 0:",
+			test: "./internal/wire/hop1 -run '^TestTrapPartOfAnUploadMayHaveRun$'",
+		},
+		{
+			rule: "what earlier requests of a connection have acknowledged does not count",
+			file: "internal/wire/hop1/unread.go",
+			old:  "acknowledged != c.before+1:",
+			new:  "acknowledged != 1:",
+			test: unread,
+		},
+		{
+			rule: "an end of the connection without a reset behind it proves nothing",
+			file: "internal/wire/hop1/unread.go",
+			old:  "case refused || met == syscall.EPIPE:",
+			new:  "case true:",
+			test: unread,
+		},
+		{
+			rule: "the end of a connection to another machine proves nothing",
+			file: "internal/wire/netutil/conn.go",
+			old:  "return ok && local.IP.Equal(remote.IP)",
+			new:  "return ok || local.IP.Equal(remote.IP)",
+			test: unread,
+		},
+		{
+			rule: "a reset by a server that lives proves nothing",
+			file: "internal/wire/hop1/unread.go",
+			old:  `Network() == "unix" || p.isGone(ctx)`,
+			new:  `Network() == "unix" || true`,
+			test: unread,
+		},
+		{
+			rule: "a server whose listener ends just after its connections has gone",
+			file: "internal/wire/hop1/unread.go",
+			old:  "	return errors.Is(err, syscall.ECONNRESET)\n",
+			new:  "	return false\n",
+			test: unread,
+		},
+		{
+			rule: "a reset of a request with a body proves nothing",
+			file: "internal/wire/hop1/exchange.go",
+			old:  "case !x.hasBody() && ",
+			new:  "case ",
+			test: unread,
+		},
+		{
+			rule: "a reset of a request with a streamed body proves nothing",
+			file: "internal/wire/hop1/transport.go",
+			old:  "case !hasBody && ",
+			new:  "case hasBody == hasBody && ",
+			test: unread,
+		},
+		{
+			rule: "a request that came too late for its connection goes out on another one",
+			file: "internal/wire/hop1/exchange.go",
+			old:  "errors.Is(err, errStale) || c.closedBefore(err):",
+			new:  "errors.Is(err, errStale):",
+			test: "./internal/wire/hop1 -run '^TestLateRequestsAreRepeated$'",
+		},
+		{
 			rule: "a request that has not reached the app waits at the router",
 			file: "gateway/worker/sidecar.go",
-			old:  "	if !errors.Is(err, hop1.ErrNotSent) || ",
+			old:  "	if !errors.Is(err, hop1.ErrNotStarted) || ",
 			new:  "	if err != nil || ",
 			test: waits,
 		},

@@ -23,6 +23,8 @@ type conn struct {
 	pooled bool            // has lain in the pool
 	broken bool            // no other request may follow
 	period int             // of the pool when it was put there
+	wrote  uint64          // bytes, all requests together
+	before uint64          // of them before the present request
 
 	// Of start. step is a method value, made once.
 	step    func(fd uintptr) bool
@@ -46,6 +48,7 @@ func (c *conn) start(out, in []byte) (n int, err error) {
 		return c.startPlainly(out, in)
 	}
 	c.written, c.out, c.in, c.sent, c.got, c.err = false, out, in, 0, 0, nil
+	c.before = c.wrote
 	err = c.raw.Read(c.step)
 	c.out, c.in = nil, nil
 	switch {
@@ -54,6 +57,7 @@ func (c *conn) start(out, in []byte) (n int, err error) {
 	case !c.written: // the deadline had passed, or the connection was closed
 		c.sent = 0
 	}
+	c.wrote += uint64(c.sent)
 	switch {
 	case c.sent == 0 && err != nil:
 		return 0, errors.Join(errStale, err)
@@ -65,18 +69,11 @@ func (c *conn) start(out, in []byte) (n int, err error) {
 
 // writeThenRead is for raw.Read. It writes the request after raw.Read has made
 // ready to wait, so that it can wait for the answer at once, without
-// looking first whether there is one.
+// looking first whether there is one. A server may have said something, or ended, on a
+// new connection before: nothing would wake raw.Read for that.
 func (c *conn) writeThenRead(fd uintptr) bool {
 	if c.written {
-		c.got, c.err = sock.Read(fd, c.in)
-		if c.err == syscall.EAGAIN {
-			c.err = nil
-			return false
-		}
-		if c.got == 0 && c.err == nil {
-			c.err = io.EOF
-		}
-		return true
+		return c.read(fd)
 	}
 	c.written = true
 	if c.pooled && sock.Look(fd) != sock.Silent {
@@ -88,7 +85,20 @@ func (c *conn) writeThenRead(fd uintptr) bool {
 		c.err = nil
 		return true // start writes the rest
 	}
-	return c.err != nil || c.sent < len(c.out)
+	return c.err != nil || c.sent < len(c.out) || !c.pooled && c.read(fd)
+}
+
+// read reads the first of the answer, and reports whether there was anything.
+func (c *conn) read(fd uintptr) bool {
+	c.got, c.err = sock.Read(fd, c.in)
+	if c.err == syscall.EAGAIN {
+		c.err = nil
+		return false
+	}
+	if c.got == 0 && c.err == nil {
+		c.err = io.EOF
+	}
+	return true
 }
 
 // finish writes the rest of a request and reads the first of the answer. A
@@ -96,7 +106,9 @@ func (c *conn) writeThenRead(fd uintptr) bool {
 func (c *conn) finish(out, in []byte) (int, error) {
 	var failed error
 	if len(out) > 0 {
-		_, failed = c.nc.Write(out)
+		var n int
+		n, failed = c.nc.Write(out)
+		c.wrote += uint64(n)
 	}
 	n, err := c.nc.Read(in)
 	if n > 0 {

@@ -3,7 +3,7 @@
 // cost. An [Exchange] writes a request in one piece by the goroutine that also
 // reads its answer; [Pool.RoundTrip] streams bodies and changes protocols, over
 // the same connections. A connection that has lain in the pool is looked at
-// before it is written to, and a request of which anything may have left is
-// never written again: errors wrap ErrNotSent where the caller may send it
-// elsewhere.
+// before it is written to. A request of which anything may have left is written
+// again only if the server had provably closed the connection before; errors wrap
+// ErrNotStarted where the caller may send it elsewhere.
 package hop1

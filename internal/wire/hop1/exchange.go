@@ -97,23 +97,33 @@ func (x *Exchange) Do(ctx context.Context) error {
 		}
 		x.use(c)
 		n, err := c.start(x.Message, x.buf)
-		if err == nil {
+		switch {
+		case err == nil:
 			x.r, x.w = 0, n
 			return x.readHead()
-		}
-		if !errors.Is(err, errStale) {
+		case errors.Is(err, errStale) || c.closedBefore(err):
+			if !c.pooled {
+				fresh++
+			}
+		case !x.hasBody() && x.pool.leftUnread(ctx, c, err):
+			fresh = freshTries
+		default:
 			return x.fail(fmt.Errorf("hop1: no answer: %w", err))
 		}
 		x.release(false)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !c.pooled:
-			if fresh++; fresh == freshTries {
-				return fmt.Errorf("%w: %w", ErrNotSent, err)
-			}
+		case fresh == freshTries:
+			return fmt.Errorf("%w: %w", ErrNotStarted, err)
 		}
 	}
+}
+
+// hasBody reports whether there is anything behind the head of Message.
+func (x *Exchange) hasBody() bool {
+	_, body, _ := bytes.Cut(x.Message, []byte("\r\n\r\n"))
+	return len(body) > 0
 }
 
 // Continue reads the head of the next answer after an interim one.

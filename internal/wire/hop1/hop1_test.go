@@ -169,7 +169,7 @@ func TestAnswers(t *testing.T) {
 						if got != tt.want && tt.want != "*" {
 							t.Errorf("got %.200q, want %.200q", got, tt.want)
 						}
-						if tt.err == nil && err != nil && name != "bad chunks" || tt.err != nil && !errors.Is(err, tt.err) || errors.Is(err, ErrNotSent) {
+						if tt.err == nil && err != nil && name != "bad chunks" || tt.err != nil && !errors.Is(err, tt.err) || errors.Is(err, ErrNotStarted) {
 							t.Errorf("error %v, want %v", err, tt.err)
 						}
 					}
@@ -236,7 +236,7 @@ func TestRepeats(t *testing.T) {
 	p := s.pool(t, false)
 	_, first := ask(t.Context(), p, "GET", get)
 	_, second := ask(t.Context(), p, "GET", get)
-	if first != nil || second == nil || errors.Is(second, ErrNotSent) || requests.Load() != 2 {
+	if first != nil || second == nil || errors.Is(second, ErrNotStarted) || requests.Load() != 2 {
 		t.Errorf("%v, then %v, after %d requests", first, second, requests.Load())
 	}
 	dials, good := 0, p.Dial
@@ -247,11 +247,11 @@ func TestRepeats(t *testing.T) {
 		}
 		return c, err
 	}
-	if _, err := ask(t.Context(), p, "GET", get); !errors.Is(err, ErrNotSent) || dials != freshTries {
+	if _, err := ask(t.Context(), p, "GET", get); !errors.Is(err, ErrNotStarted) || dials != freshTries {
 		t.Errorf("%v after %d dials", err, dials)
 	}
 	p.Dial = func(context.Context) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
-	if _, err := ask(t.Context(), p, "GET", get); !errors.Is(err, ErrNotSent) || !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := ask(t.Context(), p, "GET", get); !errors.Is(err, ErrNotStarted) || !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v from a dial that failed", err)
 	}
 }
@@ -341,7 +341,7 @@ func TestBound(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := ask(ctx, p, "GET", get); !errors.Is(err, ErrNotSent) || !errors.Is(err, context.Canceled) {
+	if _, err := ask(ctx, p, "GET", get); !errors.Is(err, ErrNotStarted) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	for range 20 {

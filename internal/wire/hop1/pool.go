@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// ErrNotSent is wrapped by the error of a request of which the server has
-// provably seen nothing.
-var ErrNotSent = errors.New("hop1: the request was not sent")
+// ErrNotStarted is wrapped by the error of a request that the server has provably
+// not begun with.
+var ErrNotStarted = errors.New("hop1: the request has not started")
 
 // ErrFull is wrapped by the error of a request that has waited for a connection
-// for all of Pool.Wait. ErrNotSent is too.
+// for all of Pool.Wait. ErrNotStarted is too.
 var ErrFull = errors.New("hop1: all connections are in use")
 
 // idlePeriod is the default of Pool.Idle.
 const idlePeriod = 45 * time.Second
 
 // freshTries bounds the new connections for a request that end before anything
-// could be written to them.
+// of it has reached the server.
 const freshTries = 3
 
 // Pool keeps connections to a server. Its fields must not change after the
@@ -61,14 +61,14 @@ func (p *Pool) init() {
 }
 
 // get returns a connection, whose user ends its use with put or drop. Its error
-// wraps ErrNotSent.
+// wraps ErrNotStarted.
 func (p *Pool) get(ctx context.Context) (*conn, error) {
 	p.init()
 	select {
 	case p.turns <- struct{}{}:
 	default:
 		if err := p.await(ctx); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+			return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
 		}
 	}
 	if c := p.pop(); c != nil {
@@ -77,7 +77,7 @@ func (p *Pool) get(ctx context.Context) (*conn, error) {
 	nc, err := p.Dial(ctx)
 	if err != nil {
 		<-p.turns
-		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 	return newConn(nc), nil
 }

@@ -31,7 +31,7 @@ func TestFullPool(t *testing.T) {
 		}()
 		synctest.Wait()
 		start := time.Now()
-		if _, err := ask(t.Context(), p, "GET", get); !errors.Is(err, ErrFull) || !errors.Is(err, ErrNotSent) || time.Since(start) != 5*time.Second || full != 1 {
+		if _, err := ask(t.Context(), p, "GET", get); !errors.Is(err, ErrFull) || !errors.Is(err, ErrNotStarted) || time.Since(start) != 5*time.Second || full != 1 {
 			t.Errorf("after %v: %v; was full %d times", time.Since(start), err, full)
 		}
 		if got, err := ask(t.Context(), p, "GET", get); err != nil || full != 2 {

@@ -3,6 +3,7 @@ package hop1
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -28,8 +29,18 @@ const sentWait = 50 * time.Millisecond
 // not read unless the server asks for it. A connection that has to be given up is
 // given up before RoundTrip returns an error, or by the Body's Close, which waits
 // for that. Interim answers go to the context's [httptrace.ClientTrace]. The error
-// wraps ErrNotSent if nothing was written.
+// wraps ErrNotStarted if the server has provably not begun with the request, of whose
+// body some may have been read.
 func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
+	for tries := 1; ; tries++ {
+		res, err := p.roundTrip(req)
+		if req.Body != nil && req.Body != http.NoBody || !errors.Is(err, errStale) || tries == freshTries {
+			return res, err
+		}
+	}
+}
+
+func (p *Pool) roundTrip(req *http.Request) (*http.Response, error) {
 	c, err := p.live(req.Context())
 	if err != nil {
 		if req.Body != nil {
@@ -38,6 +49,7 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	t := &trip{pool: p, req: req.WithContext(req.Context()), conn: c, begun: make(chan struct{}), asked: make(chan struct{}), sent: make(chan error, 1), ended: make(chan struct{})}
+	c.before = c.wrote
 	t.ask = sync.OnceFunc(func() { close(t.asked) })
 	t.limit = io.LimitedReader{R: (*tripReader)(t), N: maxHead}
 	t.in = bufio.NewReader(&t.limit)
@@ -50,14 +62,41 @@ func (p *Pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if <-t.begun; t.unsent != nil {
 		t.complete()
-		return nil, t.cause(fmt.Errorf("%w: %w", ErrNotSent, t.unsent))
+		return nil, t.cause(fmt.Errorf("%w: %w: %w", ErrNotStarted, errStale, t.unsent))
 	}
 	res, err := t.readHead()
-	if err != nil {
-		t.giveUp()
-		return nil, t.cause(fmt.Errorf("hop1: no answer: %w", err))
+	if err == nil {
+		return res, nil
 	}
-	return res, nil
+	kind := t.kindOf(err)
+	t.giveUp()
+	return nil, t.cause(fmt.Errorf("%w: %w", kind, err))
+}
+
+// errNoAnswer: the request may have run.
+var errNoAnswer = errors.New("hop1: no answer")
+
+// kindOf returns what it means that reading the answer has failed.
+func (t *trip) kindOf(err error) error {
+	if t.limit.N < maxHead {
+		return errNoAnswer
+	}
+	if err == io.ErrUnexpectedEOF { // as net/http calls it
+		err = io.EOF
+	}
+	select {
+	case failed := <-t.sent:
+		err = errors.Join(err, failed)
+	case <-time.After(refusalWait): // it waits for the body
+	}
+	hasBody := t.req.Body != nil && t.req.Body != http.NoBody
+	switch {
+	case t.conn.closedBefore(err):
+		return fmt.Errorf("%w: %w", ErrNotStarted, errStale)
+	case !hasBody && t.pool.leftUnread(t.req.Context(), t.conn, err):
+		return ErrNotStarted
+	}
+	return errNoAnswer
 }
 
 // live returns a connection that had not ended when it was looked at.
@@ -112,7 +151,10 @@ func (t *trip) prepareBody() {
 func (t *trip) write() {
 	out := tripWriter{t: t}
 	err := t.req.Write(&out)
-	if err != nil && out.err == nil {
+	switch {
+	case out.err != nil:
+		err = out.err // as it is, which net/http does not wrap
+	case err != nil:
 		t.interrupt(fmt.Errorf("%w: %w", ErrBrokeOff, err))
 	}
 	out.begin()
@@ -128,6 +170,7 @@ type tripWriter struct {
 
 func (w *tripWriter) Write(b []byte) (n int, err error) {
 	n, w.err = w.t.conn.nc.Write(b)
+	w.t.conn.wrote += uint64(n)
 	if n == 0 && !w.begun {
 		w.t.unsent = w.err
 	}

@@ -119,7 +119,7 @@ func TestRoundTripFails(t *testing.T) {
 	}
 	p := &Pool{Dial: func(context.Context) (net.Conn, error) { return nil, io.ErrClosedPipe }}
 	for range 2 { // the pool's one turn is given back
-		if _, err := p.RoundTrip(request(t, "GET", nil)); !errors.Is(err, ErrNotSent) || !errors.Is(err, io.ErrClosedPipe) {
+		if _, err := p.RoundTrip(request(t, "GET", nil)); !errors.Is(err, ErrNotStarted) || !errors.Is(err, io.ErrClosedPipe) {
 			t.Errorf("%v from a dial that failed", err)
 		}
 	}
@@ -244,7 +244,7 @@ func TestRoundTripNotSent(t *testing.T) {
 		for range 3 { // the pool's two turns are given back
 			body := &countedBody{left: 3, closed: make(chan struct{})}
 			for _, b := range []io.Reader{nil, body} {
-				if _, err := p.RoundTrip(request(t, "PUT", b)); err == nil || errors.Is(err, ErrNotSent) != (takes == 0) {
+				if _, err := p.RoundTrip(request(t, "PUT", b)); err == nil || errors.Is(err, ErrNotStarted) != (takes == 0) {
 					t.Errorf("%d bytes taken: %v", takes, err)
 				}
 			}

@@ -77,14 +77,14 @@ func (c *conn) Read(b []byte) (int, error) {
 // RoundTrip implements [http.RoundTripper]. The URL's host does not matter. It returns
 // an error, and Close of an answer's body that has not come to its end returns, when
 // the server has closed the connection, or Grace has passed. The error wraps
-// [hop1.ErrNotSent] if nothing was written.
+// [hop1.ErrNotStarted] if nothing was written.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.init()
 	if err := t.await(r.Context()); err != nil {
 		if r.Body != nil {
 			r.Body.Close()
 		}
-		return nil, fmt.Errorf("%w: %w", hop1.ErrNotSent, err)
+		return nil, fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	x := &exchange{transport: t, cancel: cancel}
@@ -101,7 +101,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		res.Body = x
 		return res, nil
 	case x.conn.Load() == nil:
-		err = fmt.Errorf("%w: %w", hop1.ErrNotSent, err)
+		err = fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
 		x.end(0)
 	default:
 		x.end(t.Grace)

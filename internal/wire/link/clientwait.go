@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // waitTold is what the server has said of the wait of a request.
@@ -103,7 +103,7 @@ func (cc *clientConn) heardAll() bool {
 	end, failed := cc.in.end, cc.writeErr
 	switch {
 	case errors.Is(end, syscall.ECONNRESET), end == io.EOF && errors.Is(failed, syscall.ECONNRESET):
-		return cc.peer.departs && onOneMachine(cc.nc)
+		return cc.peer.departs && netutil.OnOneMachine(cc.nc)
 	case end == io.EOF:
 		return failed == nil || errors.Is(failed, syscall.EPIPE) || errors.Is(failed, io.ErrClosedPipe)
 	}
@@ -114,20 +114,4 @@ func (cc *clientConn) heardAll() bool {
 // server sees the address that this end has.
 func (cc *clientConn) direct() bool {
 	return cc.peer.sees == cc.nc.LocalAddr().String()
-}
-
-// onOneMachine reports whether both ends of a connection are sockets of this
-// machine, between which what is sent has come.
-func onOneMachine(nc net.Conn) bool {
-	if runtime.GOOS != "linux" { // of others it is not known
-		return false
-	}
-	switch local := nc.LocalAddr().(type) {
-	case *net.UnixAddr:
-		return true
-	case *net.TCPAddr:
-		remote, ok := nc.RemoteAddr().(*net.TCPAddr)
-		return ok && local.IP.Equal(remote.IP)
-	}
-	return false
 }

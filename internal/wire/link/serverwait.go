@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
@@ -92,7 +93,7 @@ func (r *ServerRequest) Begin() error {
 // whether there is one.
 func (sc *serverConn) watchSocket() bool {
 	s, ok := sc.stream.(*sock.Stream)
-	if !ok || !onOneMachine(sc.nc) {
+	if !ok || !netutil.OnOneMachine(sc.nc) {
 		return false
 	}
 	if _, tcp := sc.nc.LocalAddr().(*net.TCPAddr); tcp {

@@ -5,6 +5,7 @@ package netutil
 import (
 	"errors"
 	"net"
+	"runtime"
 	"time"
 )
 
@@ -36,6 +37,23 @@ func CloseWrite(nc net.Conn) error {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
+}
+
+// OnOneMachine reports whether both ends of a connection are sockets of this
+// machine, between which what is sent has come. It is not known of systems other
+// than Linux.
+func OnOneMachine(nc net.Conn) bool {
+	if runtime.GOOS != "linux" {
+		return false
+	}
+	switch local := nc.LocalAddr().(type) {
+	case *net.UnixAddr:
+		return true
+	case *net.TCPAddr:
+		remote, ok := nc.RemoteAddr().(*net.TCPAddr)
+		return ok && local.IP.Equal(remote.IP)
+	}
+	return false
 }
 
 // ReadAhead is a connection of which Ahead has been read already.

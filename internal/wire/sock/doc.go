@@ -72,3 +72,13 @@ func Acknowledge(fd uintptr) { acknowledge(fd) }
 // sending, or it has failed. On Linux it also does when something that was sent
 // before has not been read.
 func HungUp(fd uintptr) bool { return hungUp(fd) }
+
+// Acknowledged returns how many bytes the other side of a TCP socket has
+// acknowledged since the connection was made, the one of the handshake among them.
+// The error is [errors.ErrUnsupported] on systems other than Linux.
+func Acknowledged(fd uintptr) (uint64, error) { return acknowledged(fd) }
+
+// Failure returns what a socket has failed with and nobody was told yet, and
+// forgets it; nil if it has not. On systems other than Linux it is always
+// [errors.ErrUnsupported].
+func Failure(fd uintptr) error { return failure(fd) }

@@ -1,6 +1,7 @@
 package sock
 
 import (
+	"encoding/binary"
 	"syscall"
 	"unsafe"
 )
@@ -37,6 +38,26 @@ func unsent(fd uintptr) (int, error) {
 	var n int32
 	_, _, errno := syscall.RawSyscall(syscall.SYS_IOCTL, fd, siocOutqNsd, uintptr(unsafe.Pointer(&n)))
 	return int(n), fault(errno)
+}
+
+// acknowledged reads tcpi_bytes_acked of struct tcp_info, see linux/tcp.h.
+func acknowledged(fd uintptr) (uint64, error) {
+	const at = 120
+	var info [at + 8]byte
+	size := uint32(len(info))
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_GETSOCKOPT, fd, syscall.IPPROTO_TCP, syscall.TCP_INFO, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno == 0 && size < uint32(len(info)) {
+		errno = syscall.EOPNOTSUPP
+	}
+	return binary.NativeEndian.Uint64(info[at:]), fault(errno)
+}
+
+func failure(fd uintptr) error {
+	n, err := syscall.GetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_ERROR)
+	if err != nil {
+		return err
+	}
+	return fault(syscall.Errno(n))
 }
 
 // fault makes an error, without an allocation where nothing is wrong.

@@ -8,9 +8,11 @@ import "errors"
 // not block. Raw returns nil, so that nobody comes here.
 const supported = false
 
-func read(uintptr, []byte) (int, error)  { return 0, errors.ErrUnsupported }
-func write(uintptr, []byte) (int, error) { return 0, errors.ErrUnsupported }
-func peek(uintptr) (int, error)          { return 0, errors.ErrUnsupported }
-func hungUp(uintptr) bool                { return false }
-func acknowledge(uintptr)                {}
-func unsent(uintptr) (int, error)        { return 0, errors.ErrUnsupported }
+func read(uintptr, []byte) (int, error)    { return 0, errors.ErrUnsupported }
+func write(uintptr, []byte) (int, error)   { return 0, errors.ErrUnsupported }
+func peek(uintptr) (int, error)            { return 0, errors.ErrUnsupported }
+func hungUp(uintptr) bool                  { return false }
+func acknowledge(uintptr)                  {}
+func unsent(uintptr) (int, error)          { return 0, errors.ErrUnsupported }
+func acknowledged(uintptr) (uint64, error) { return 0, errors.ErrUnsupported }
+func failure(uintptr) error                { return errors.ErrUnsupported }

@@ -25,3 +25,7 @@ func hungUp(fd uintptr) bool { return Look(fd) == Ended }
 func acknowledge(uintptr) {}
 
 func unsent(uintptr) (int, error) { return 0, errors.ErrUnsupported }
+
+func acknowledged(uintptr) (uint64, error) { return 0, errors.ErrUnsupported }
+
+func failure(uintptr) error { return errors.ErrUnsupported }

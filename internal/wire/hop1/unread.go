@@ -1,0 +1,80 @@
+package hop1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/netutil"
+	"github.com/keyway-go/keyway/internal/wire/sock"
+)
+
+const (
+	refusalWait = 10 * time.Millisecond // for the reset that follows an end of the connection
+	refusalLook = 500 * time.Microsecond
+	goneWait    = 50 * time.Millisecond // for a server that has closed a connection to close its listener
+)
+
+// closedBefore reports whether the server had closed the connection before any of
+// the present request reached it, so that nobody has read any. failed is what
+// writing it and reading the answer ended with.
+//
+// The end of a connection (FIN) acknowledges all that has come, and what comes after
+// a close is answered with a reset (RST). Linux tells of a reset behind an end as
+// EPIPE, of any other as ECONNRESET. A server that ends only its sending, reads on
+// and then resets the connection before it has acknowledged anything looks the same;
+// it could not answer what it reads.
+func (c *conn) closedBefore(failed error) bool {
+	refused := errors.Is(failed, syscall.EPIPE)
+	if c.raw == nil || errors.Is(failed, syscall.ECONNRESET) || !refused && !errors.Is(failed, io.EOF) || !netutil.OnOneMachine(c.nc) {
+		return false
+	}
+	for waited := time.Duration(0); ; waited += refusalLook {
+		var acknowledged uint64
+		var met, err error
+		if c.raw.Control(func(fd uintptr) { met = sock.Failure(fd); acknowledged, err = sock.Acknowledged(fd) }) != nil {
+			return false
+		}
+		switch {
+		case err != nil || acknowledged != c.before+1: // the handshake counts as one
+			return false
+		case refused || met == syscall.EPIPE:
+			return true
+		case met != nil || waited >= refusalWait:
+			return false
+		}
+		time.Sleep(refusalLook)
+	}
+}
+
+// leftUnread reports whether the server has ended the connection without having
+// read the last of the present request, so that it has not begun if there is no body.
+// failed is what writing it and reading the answer ended with.
+//
+// A close of what is not read to its end resets the connection. So does a server that
+// wants to (SO_LINGER with no time), though not a Unix socket; to tell these apart, the
+// reset of a TCP connection counts only if the server as a whole has gone.
+func (p *Pool) leftUnread(ctx context.Context, c *conn, failed error) bool {
+	if !errors.Is(failed, syscall.ECONNRESET) || !netutil.OnOneMachine(c.nc) {
+		return false
+	}
+	return c.nc.LocalAddr().Network() == "unix" || p.isGone(ctx)
+}
+
+// isGone reports whether the server takes no connections: it refuses one, or closes
+// its listener before one is accepted. A process that dies closes its connections
+// first.
+func (p *Pool) isGone(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, goneWait)
+	defer cancel()
+	nc, err := p.Dial(ctx)
+	if err != nil {
+		return errors.Is(err, syscall.ECONNREFUSED)
+	}
+	defer nc.Close()
+	_ = nc.SetReadDeadline(time.Now().Add(goneWait))
+	_, err = nc.Read(make([]byte, 1))
+	return errors.Is(err, syscall.ECONNRESET)
+}
