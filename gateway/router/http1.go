@@ -106,7 +106,10 @@ func (c *http1Conn) stage() (s stage, expires int64) {
 }
 
 // close implements servedConn.
-func (c *http1Conn) close() { c.conn.Close() }
+func (c *http1Conn) close() {
+	c.conn.Close()
+	c.end()
+}
 
 // check implements servedConn.
 func (c *http1Conn) check(now int64, closing bool) {

@@ -229,6 +229,44 @@ func TestFrontShutdown(t *testing.T) {
 	}
 }
 
+// Close ends what is done for clients, over HTTP/1.1 and HTTP/2, at workers with and
+// without the link.
+func TestFrontCloseEndsRequests(t *testing.T) {
+	for _, hop := range []string{"link", "HTTP"} {
+		for _, proto := range []string{"HTTP/1.1", "HTTP/2"} {
+			t.Run(hop+", "+proto, func(t *testing.T) {
+				left := make(chan struct{})
+				app := func(rw http.ResponseWriter, r *http.Request) {
+					io.WriteString(rw, "part")
+					http.NewResponseController(rw).Flush()
+					select {
+					case <-r.Context().Done():
+						close(left)
+					case <-t.Context().Done():
+					}
+				}
+				var rt *router.Router
+				if hop == "link" {
+					rt, _ = throughLink(t, app)
+				} else {
+					rt = routertest.New(t, router.Config{Members: routertest.NewCluster(t, routertest.Member("w1", workertest.Serve(t, http.HandlerFunc(app)).URL))})
+				}
+				base, f := frontOf(t, rt)
+				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", base, nil))
+				req.Header.Set("X-Key", "k")
+				res := kit.Must(kit.Client(t, proto).Do(req))
+				defer res.Body.Close()
+				f.Close()
+				select {
+				case <-left:
+				case <-time.After(10 * time.Second):
+					t.Error("the app still works for a client that is cut off")
+				}
+			})
+		}
+	}
+}
+
 // A front that has not served yet has started nothing, and ends at once.
 func TestFrontEndsBeforeItServes(t *testing.T) {
 	kit.NoLeaks(t)

@@ -71,9 +71,6 @@ func (e *entrance) begin(t *testing.T, path string) (end func()) {
 // An open event stream and an open WebSocket hold no key, whichever way they go.
 func TestStreamsHoldNoKey(t *testing.T) {
 	for _, e := range entrances(t, streamApp, func(rc *router.Config, wc *worker.Config) { wc.MaxWait = 20 * time.Second }) {
-		if strings.HasPrefix(e.name, "router alone") {
-			continue // there is no key without a worker
-		}
 		t.Run(e.name, func(t *testing.T) {
 			for _, path := range []string{"/events", "/socket"} {
 				if e.http2 && path == "/socket" {

@@ -4,6 +4,13 @@ package main
 func frontMutations() []mutation {
 	return []mutation{
 		{
+			rule: "a server that is closed ends what it does for clients",
+			file: "gateway/router/http1.go",
+			old:  "	c.conn.Close()\n	c.end()\n",
+			new:  "	c.conn.Close()\n",
+			test: "./gateway/router -run '^TestFrontCloseEndsRequests$'",
+		},
+		{
 			rule: "memory for a body is taken as it comes, not as it is announced",
 			file: "internal/wire/link/request.go",
 			old:  `room := min(int(r.ContentLength), max(firstRead, growth*have))`,
