@@ -147,14 +147,19 @@ func TestAcquireThatArrivesAfterItsReleaseTakesNothing(t *testing.T) {
 	for i := range 20 {
 		key := fmt.Sprint("key", i)
 		proxy.Set(netproxy.ToServer, netproxy.Fault{Stall: true})
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		_, err := l.Lock(ctx, key)
-		wantErr(t, err, context.DeadlineExceeded)
+		before, came := calls(t, server), proxy.Came(netproxy.ToServer)
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error)
+		go func() {
+			_, err := l.Lock(ctx, key)
+			failed <- err
+		}()
+		eventually(t, 10*time.Second, "the acquire is under way", func() bool { return proxy.Came(netproxy.ToServer) > came })
 		cancel()
-		before := calls(t, server)
+		wantErr(t, <-failed, context.Canceled)
 		proxy.Heal()
-		eventually(t, 3*time.Second, "both calls arrive", func() bool { return calls(t, server) >= before+2 })
-		eventually(t, time.Second, "the key is free", func() bool { return !held(server, key) })
+		eventually(t, 10*time.Second, "both calls arrive", func() bool { return calls(t, server) >= before+2 })
+		eventually(t, 10*time.Second, "the key is free", func() bool { return !held(server, key) })
 	}
 }
 

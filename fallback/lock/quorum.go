@@ -127,7 +127,11 @@ func (q *quorum) silence(ctx context.Context, votes []vote) error {
 			errs = append(errs, v.err)
 		}
 	}
-	return fmt.Errorf("%w: %d of %d servers answered: %w", ErrNoQuorum, answered, len(q.nodes), errors.Join(errs...))
+	err := fmt.Errorf("%w: %d of %d servers answered in time", ErrNoQuorum, answered, len(q.nodes))
+	if len(errs) > 0 {
+		err = fmt.Errorf("%w: %w", err, errors.Join(errs...))
+	}
+	return err
 }
 
 // missed is the outcome of an acquire without a majority: nil, so that a

@@ -38,7 +38,7 @@ func (p *Proxy) read(c *pair, d Direction, from net.Conn, chunks chan<- chunk) {
 		n, err := from.Read(buf)
 		if n > 0 {
 			select {
-			case chunks <- chunk{buf[:n], time.Now().Add(p.fault(d).Delay)}:
+			case chunks <- chunk{buf[:n], time.Now().Add(p.come(d, n).Delay)}:
 			case <-c.gone.Done():
 				return
 			}
@@ -49,9 +49,11 @@ func (p *Proxy) read(c *pair, d Direction, from net.Conn, chunks chan<- chunk) {
 	}
 }
 
-func (p *Proxy) fault(d Direction) Fault {
+// come counts n bytes that have come, and returns the present fault.
+func (p *Proxy) come(d Direction, n int) Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.came[d] += n
 	return p.faults[d]
 }
 

@@ -47,6 +47,7 @@ type Proxy struct {
 	refusing bool
 	conns    map[*pair]struct{}
 	accepted int
+	came     [2]int
 	cuts     []time.Time
 	changed  chan struct{} // closed and replaced when the fields above change
 }
@@ -134,6 +135,13 @@ func (p *Proxy) Pending(d Direction) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cutNext[d]
+}
+
+// Came counts the bytes that have come for that direction, delivered or not.
+func (p *Proxy) Came(d Direction) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.came[d]
 }
 
 // Accepted counts the connections forwarded so far, closed ones included.
