@@ -278,21 +278,22 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front routertest.Way) {
 	for _, tt := range []struct {
 		name   string
 		size   int
+		read   int64 // by a worker that then refuses
 		kind   string
 		client func(s *routertest.Site) *http.Client
 		hits   int64
 		want   int
 	}{
-		{"small", 100, "text/plain", (*routertest.Site).Client, 3, 200},
-		{"large", 1 << 20, "text/plain", (*routertest.Site).Client, 3, 200},
-		{"large, gRPC by its name only", 1 << 20, "application/grpcx", (*routertest.Site).Client, 3, 200},
-		{"large, streamed", 1 << 20, "application/grpc", func(*routertest.Site) *http.Client { return kit.Client(t, "HTTP/2") }, 1, 502},
+		{"small", 100, 10, "text/plain", (*routertest.Site).Client, 3, 200},
+		{"large", 1 << 20, 10, "text/plain", (*routertest.Site).Client, 3, 200},
+		{"large, gRPC by its name only", 1 << 20, 10, "application/grpcx", (*routertest.Site).Client, 3, 200},
+		{"large, streamed", 1 << 20, 128 << 10, "application/grpc", func(*routertest.Site) *http.Client { return kit.Client(t, "HTTP/2") }, 1, 502},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var hits atomic.Int64
 			s, rt, _ := route(t, front, func(w http.ResponseWriter, r *http.Request) {
 				if hits.Add(1) < 3 {
-					io.CopyN(io.Discard, r.Body, 10)
+					io.CopyN(io.Discard, r.Body, tt.read)
 					routertest.Refuse("unavailable", 503)(w, r)
 					return
 				}

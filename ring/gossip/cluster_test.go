@@ -487,7 +487,8 @@ func TestCutOffMemberReturns(t *testing.T) {
 				b.net.Partition([]string{address(6)})
 				time.Sleep(away)
 				b.net.Heal()
-				took := b.eventually(5*time.Second, "the member is back", func() bool { return agree(all, 7) })
+				// An attempt to join that began before may take five seconds.
+				took := b.eventually(10*time.Second, "the member is back", func() bool { return agree(all, 7) })
 				t.Logf("back after %v", took)
 			})
 		})

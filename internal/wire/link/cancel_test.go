@@ -273,7 +273,7 @@ func TestAbandonedRequestsCount(t *testing.T) {
 // connection that ends ends them all.
 func TestAbandonedRequestsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		goOn := make(chan struct{})
+		goOn, left := make(chan struct{}), make(chan struct{})
 		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
 			switch r.Target {
 			case "/slow":
@@ -283,7 +283,7 @@ func TestAbandonedRequestsEnd(t *testing.T) {
 			case "/aborted":
 				w.Abort()
 			case "/late": // it answers when nobody wants it any more
-				<-r.Context().Done()
+				<-left
 				w.Refuse(&RefusedError{Reason: Busy})
 			}
 			text(w, "ok")
@@ -301,6 +301,7 @@ func TestAbandonedRequestsEnd(t *testing.T) {
 			t.Errorf("%d requests count as abandoned", n)
 		}
 		do("/late")
+		close(left)
 		synctest.Wait()
 		if b, e := account.begun.Load(), account.ended.Load(); b != 1 || e != 1 {
 			t.Errorf("%d were abandoned, %d of them have ended", b, e)
