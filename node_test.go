@@ -22,6 +22,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/internal/test/certs"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -109,6 +110,40 @@ func TestNodesOfOneMachine(t *testing.T) {
 	}
 	if len(owners) != 2 {
 		t.Errorf("owners %v, want both nodes", owners)
+	}
+}
+
+// Nodes, a client and their calls go over TLS, where that is asked for; whoever does not
+// speak it is no member.
+func TestNodesOverTLS(t *testing.T) {
+	at, ca := kit.FreeAddr(t), kit.Must(certs.NewCA(t.TempDir(), "ours"))
+	var nodes []*keyway.Node
+	for _, name := range []string{"a", "b"} {
+		cfg := config(t, name, at)
+		cfg.NewCluster, cfg.PeerTLS, cfg.Handler = name == "a", kit.PeerTLS(t, ca, nil), named(name)
+		nodes = append(nodes, start(t, cfg))
+	}
+	client, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick, PeerTLS: kit.PeerTLS(t, ca, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	met := make(map[string]bool)
+	for i := range 20 {
+		key := fmt.Sprint("order-", i)
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", "http://app/", nil))
+		req.Header.Set(gateway.HeaderKey, key)
+		res, name := kit.Do(t, &http.Client{Transport: client}, req)
+		if owner := do(t, key, nodes...); res.StatusCode != 200 || name != owner+" has "+key {
+			t.Errorf("%d %q for a key of %s", res.StatusCode, name, owner)
+		}
+		met[strings.Fields(name)[0]] = true
+	}
+	if len(met) != 2 {
+		t.Errorf("requests went to %v", met)
+	}
+	if _, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick}); err == nil || !strings.Contains(err.Error(), "--peer-cert") {
+		t.Errorf("without TLS: %v", err)
 	}
 }
 
@@ -559,6 +594,7 @@ func TestConfigErrors(t *testing.T) {
 		"Config.Settings":           {Settings: ring.Settings{TTL: 1}},
 		"Config.Settings.KeySource": {Settings: ring.Settings{KeySource: "host"}},
 		"Config.Settings.Store":     {Settings: ring.Settings{Store: 1}},
+		"Config.Settings.PeerTLS":   {Settings: ring.Settings{PeerTLS: true}},
 		"Members":                   {Worker: worker.Config{Store: store.NewMemory(store.MemoryConfig{})}},
 		"NewCluster":                {Worker: worker.Config{NewCluster: true}},
 		"Config.LockFile":           {LockFile: filepath.Join(t.TempDir(), "none", "lock")},

@@ -36,6 +36,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
+	stopPeers := o.FollowPeerTLS(logger)
+	defer stopPeers()
 	listeners, err := listen(o.listen)
 	if err != nil {
 		return err
@@ -78,7 +80,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopStore()
 
 	config := o.config
-	config.Members, config.Upgrades, config.Logger = members, o.Upgrades, logger
+	config.Members, config.PeerTLS, config.Upgrades, config.Logger = members, o.PeerTLS, o.Upgrades, logger
 	config.Hold = max(config.Hold, 1) // 0 would be the default
 	router, err := router.New(config)
 	if err != nil {
@@ -135,11 +137,17 @@ type running struct {
 // serve takes requests until ctx ends, and then finishes those that run.
 func (p *running) serve(ctx context.Context, stdout io.Writer, listeners []net.Listener, admin net.Listener) error {
 	failed := make(chan error, len(listeners)+1)
-	requests := router.NewServer(p.router, process.NewServer(p.router, p.logger))
+	general, scheme := process.NewServer(p.router, p.logger), "http"
+	if p.o.public.given() {
+		general.TLSConfig, scheme = p.o.public.serverConfig(), "https"
+		stopPublic := p.o.FollowCertificate(p.o.public.files, &p.o.public, p.logger)
+		defer stopPublic()
+	}
+	requests := router.NewServer(p.router, general)
 	defer requests.Close()
-	scheme, serve := "http", requests.Serve
-	if p.o.tlsCert != "" {
-		scheme, serve = "https", func(l net.Listener) error { return requests.ServeTLS(l, p.o.tlsCert, p.o.tlsKey) }
+	serve := requests.Serve
+	if p.o.public.given() {
+		serve = func(l net.Listener) error { return requests.ServeTLS(l, "", "") }
 	}
 	var urls []string
 	for _, l := range listeners {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"io"
 	"net/netip"
 
@@ -16,14 +15,14 @@ key has no owner, since workers come, go or die, it holds the key's requests.`
 
 type options struct {
 	cli.Common
-	listen          []string
-	admin           string
-	tlsCert, tlsKey string
-	trustedSpecs    []string
-	proxySpecs      []string
-	routesFile      routesFile // of --routes
-	withoutKey      string
-	config          router.Config
+	listen       []string
+	admin        string
+	public       certificate // of --tls-cert
+	trustedSpecs []string
+	proxySpecs   []string
+	routesFile   routesFile // of --routes
+	withoutKey   string
+	config       router.Config
 }
 
 func parseOptions(args []string, stdout io.Writer) (*options, error) {
@@ -46,8 +45,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int64(&o.config.BodyFiles, "body-files", 0, 0, "`bytes` of temporary files for what of bodies is not in memory; a client may have a quarter of it. What does not fit is answered with 503; 0: 4 GiB, or half of what is free in --body-dir if that is less")
 	f.String(&o.config.BodyDir, "body-dir", "", "`directory` of temporary files, on a disk rather than in memory; empty: that of the system (TMPDIR or /tmp), and if no file can be made there, bodies are in memory only, as far as --replay-bytes allows")
 	f.Int(&o.config.MinBodyRate, "min-body-rate", defaults.MinBodyRate, 1, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408")
-	f.String(&o.tlsCert, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key")
-	f.String(&o.tlsKey, "tls-key", "", "`file` with the certificate's private key in PEM")
+	f.String(&o.public.certFile, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key. Both are read again when they change, and on SIGHUP")
+	f.String(&o.public.keyFile, "tls-key", "", "`file` with the certificate's private key in PEM")
 	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring, /lookup and /routes; not for the public")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
@@ -87,15 +86,7 @@ func (o *options) check() error {
 	if o.config.ProxyProtocol, err = parseNetworks("proxy-protocol", o.proxySpecs); err != nil {
 		return err
 	}
-	if (o.tlsCert == "") != (o.tlsKey == "") {
-		return cli.Usagef("--tls-cert and --tls-key need each other")
-	}
-	if o.tlsCert != "" {
-		if _, err := tls.LoadX509KeyPair(o.tlsCert, o.tlsKey); err != nil {
-			return cli.Usagef("--tls-cert, --tls-key: %v", err)
-		}
-	}
-	return nil
+	return o.public.load()
 }
 
 // parseNetworks reads the value of a flag.

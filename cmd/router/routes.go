@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -11,34 +10,23 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/cli"
 )
-
-// routesInterval is how often --routes is looked at.
-const routesInterval = time.Second
 
 // routesFile is the file of --routes, and what of it is in force.
 type routesFile struct {
-	name string
-	seen os.FileInfo // as it was last read; nil if it was not there
+	name  string
+	files *cli.Files
 
 	mu     sync.Mutex // guards what follows
 	loaded time.Time  // when what is in force came
 	err    error      // why what was read last is not in force
 }
 
-// load reads the file.
+// load reads the file for the first time.
 func (f *routesFile) load() (*routes.Table, error) {
-	f.seen, _ = os.Stat(f.name) // before it is read: a change meanwhile is another one
+	f.files = cli.NoteFiles(f.name)
 	return routes.Load(f.name)
-}
-
-// changed reports whether the file is another one than what was read last.
-func (f *routesFile) changed() bool {
-	now, err := os.Stat(f.name)
-	if err != nil || f.seen == nil {
-		return (err == nil) != (f.seen != nil)
-	}
-	return !os.SameFile(now, f.seen) || !now.ModTime().Equal(f.seen.ModTime()) || now.Size() != f.seen.Size()
 }
 
 func (f *routesFile) note(err error) {
@@ -72,37 +60,12 @@ func (o *options) followRoutes(rt *router.Router, logger *slog.Logger) (stop fun
 	if f.name == "" {
 		return func() {}
 	}
-	hangups, ended := make(chan struct{}, 1), make(chan struct{})
-	o.OnHangup(func() {
-		select {
-		case hangups <- struct{}{}:
-		default:
-		}
-	})
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(routesInterval)
-		defer tick.Stop()
-		for {
-			asked := false
-			select {
-			case <-ended:
-				return
-			case <-hangups:
-				asked = true
-			case <-tick.C:
-			}
-			if asked || f.changed() {
-				f.reload(rt, logger)
-			}
-		}
-	})
-	return func() { close(ended); running.Wait() }
+	return o.Follow(f.files, func() { f.reload(rt, logger) })
 }
 
 // reload reads the file and puts it in force.
 func (f *routesFile) reload(rt *router.Router, logger *slog.Logger) {
-	table, err := f.load()
+	table, err := routes.Load(f.name)
 	if err == nil {
 		err = rt.SetRoutes(table)
 	}

@@ -1,61 +1,18 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
-	"path/filepath"
+	"strings"
 	"testing"
-	"time"
+
+	"github.com/keyway-go/keyway/internal/test/kit"
 )
 
-// certificate writes one for 127.0.0.1 and returns its files and a pool that
-// trusts it.
-func certificate(t *testing.T) (cert, key string, trusted *x509.CertPool) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		NotAfter:     time.Now().Add(time.Hour),
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(name, kind string, der []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	trusted = x509.NewCertPool()
-	trusted.AddCert(parsed)
-	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secret), trusted
-}
-
 func TestProtocols(t *testing.T) {
-	cert, key, trusted := certificate(t)
+	cert, key, trusted := kit.Certificate(t)
 	plain, secure := start(t), start(t, "--tls-cert", cert, "--tls-key", key)
 	show := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Header.Get("X-Forwarded-Proto"))
@@ -88,5 +45,37 @@ func TestProtocols(t *testing.T) {
 		if res.StatusCode != 200 || res.Proto != tt.proto || string(body) != tt.forwarded {
 			t.Errorf("%s: %d %s %q", tt.router.requests, res.StatusCode, res.Proto, body)
 		}
+	}
+}
+
+// The certificate for clients changes with its files; bad ones change nothing.
+func TestCertificateIsReadAgain(t *testing.T) {
+	cert, key, _ := kit.Certificate(t)
+	r := start(t, "--tls-cert", cert, "--tls-key", key)
+	shown := func() string {
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(r.requests, "https://"), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return string(conn.ConnectionState().PeerCertificates[0].Raw)
+	}
+	replace := func(file string, text []byte) {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := shown()
+	replace(cert, []byte("none"))
+	kit.Eventually(t, "the bad file is logged", func() bool { return strings.Contains(r.stderr.String(), "the certificate stays as it is") })
+	if shown() != first {
+		t.Error("a bad file has replaced a good one")
+	}
+	nextCert, nextKey, _ := kit.Certificate(t)
+	replace(key, kit.Must(os.ReadFile(nextKey)))
+	replace(cert, kit.Must(os.ReadFile(nextCert)))
+	kit.Eventually(t, "the new one is shown", func() bool { return shown() != first })
+	if text := r.stderr.String(); !strings.Contains(text, "ends within a day") {
+		t.Errorf("no warning of a certificate that ends soon: %s", text)
 	}
 }

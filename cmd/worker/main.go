@@ -24,6 +24,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
+	stopPeers := o.FollowPeerTLS(logger)
+	defer stopPeers()
 
 	listener, err := process.Listen("listen", o.listen)
 	if err != nil {
@@ -37,12 +39,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	config := keyway.Config{
 		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin,
-		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open,
+		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
 		Redis: o.Redis, Offered: o.Redis == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Upstream: o.upstream,
 		DrainTimeout: max(o.DrainTimeout, 1), Worker: o.config, Logger: logger,
 	}
-	config.Settings.KeySource = "" // of routers
+	config.Settings.KeySource, config.Settings.PeerTLS = "", false // of routers; said by PeerTLS
 	config.Worker.ServeWithoutStore, config.Worker.Upgrades = o.onRedisLoss == "serve", o.Upgrades
 	if o.upstream == nil {
 		config.Handler = &demo{worker: o.name}
@@ -52,7 +54,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return ended(ctx, err)
 	}
 	defer node.Close(context.WithoutCancel(ctx))
-	fmt.Fprint(stdout, cli.ReadyLine("worker", "http://"+node.Addr(), node.AdminAddr(), node.GossipAddr()))
+	scheme := "http://"
+	if o.PeerTLS != nil {
+		scheme = "https://"
+	}
+	fmt.Fprint(stdout, cli.ReadyLine("worker", scheme+node.Addr(), node.AdminAddr(), node.GossipAddr()))
 	return node.Serve(ctx, nil)
 }
 

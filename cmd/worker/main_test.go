@@ -51,6 +51,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--on-redis-loss maybe", 2, "--on-redis-loss"},
 		{"--gossip-key abc", 2, "16, 24 or 32 bytes"},
 		{"--redis http://x", 2, "--redis"},
+		{"--peer-ca x --peer-key y", 2, "--peer-cert, --peer-key and --peer-ca need each other"},
 		{"--lock-file /nonexistent/dir/lock", 2, "--lock-file"},
 		{"--partitions 0", 2, "--partitions"},
 		{"--queue 0", 2, "--queue"},

@@ -12,17 +12,20 @@ import (
 )
 
 // ServeTLS takes connections of HTTPS from l, as Serve does those of HTTP, with the
-// certificate chain and the private key in these files, in PEM. HTTP/2 is served
+// certificate chain and the private key in these files, in PEM; both names may be empty
+// if the TLSConfig of the http.Server given to NewServer has certificates. HTTP/2 is served
 // here, HTTP/1.1 by the http.Server given to NewServer, whose TLSConfig is respected
 // and whose Protocols say what is offered.
 func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
-	cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-	if err != nil {
-		l.Close()
-		return fmt.Errorf("router: the certificate for HTTPS: %w", err)
-	}
 	cfg := s.tls.Clone()
-	cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
+	if has := len(cfg.Certificates) > 0 || cfg.GetCertificate != nil; !has || certFile != "" || keyFile != "" {
+		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			l.Close()
+			return fmt.Errorf("router: the certificate for HTTPS: %w", err)
+		}
+		cfg.Certificates = append([]tls.Certificate{cert}, cfg.Certificates...)
+	}
 	return s.serve(l, protocol{start: func(conn net.Conn, read []byte) {
 		c := handshake{tls.Server(&netutil.ReadAhead{Conn: conn, Ahead: read}, cfg), s.now.Load()}
 		if !s.keep(c) {

@@ -21,13 +21,15 @@ import (
 // Common holds the flags that router and worker have in common.
 type Common struct {
 	Keys         gateway.KeySources
-	Upgrades     []string      // of --upgrade; not nil
-	Gossip       gossip.Config // without Self and Logger
-	Redis        string        // URL; "" for none
+	Upgrades     []string         // of --upgrade; not nil
+	Gossip       gossip.Config    // without Self and Logger
+	PeerTLS      *gateway.PeerTLS // nil for none
+	Redis        string           // URL; "" for none
 	NewCluster   bool
 	DrainTimeout time.Duration
 
 	keys    []string
+	peer    peerTLS
 	log     logFlags
 	hangups hangups
 }
@@ -48,6 +50,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.Var((*keyring)(&c.Gossip.Keyring), "gossip-key", "`keys` that encrypt gossip, 16, 24 or 32 bytes in hex or base64, separated by commas; the first one encrypts. Needed if --gossip can be reached from other machines")
 	f.Bool(&c.Gossip.Open, "gossip-open", "let whoever reaches --gossip from other machines join as a worker and be sent requests, if there is no --gossip-key")
 	f.Int(&settings.Ring.Partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
+	c.peer.define(f)
 	f.Group("Ownership")
 	f.String(&c.Redis, "redis", "", "`URL` of the Redis that keeps who owns what, the same on all members; without it a router runs a store of its own, which workers use and which is for one machine")
 	f.Duration(&settings.TTL, "session-ttl", ring.DefaultSessionTTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
@@ -78,6 +81,11 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 		c.Keys = append(c.Keys, source)
 	}
 	c.Gossip.Settings.KeySource = c.Keys.String()
+	var err error
+	if c.PeerTLS, err = c.peer.load(); err != nil {
+		return err
+	}
+	c.Gossip.Settings.PeerTLS = c.PeerTLS != nil
 	if err := c.Gossip.Settings.Validate(); err != nil {
 		return Usagef("%v", err)
 	}

@@ -46,6 +46,11 @@ func TestRefusals(t *testing.T) {
 			start:   []string{"session TTL differs", "5s at worker", "10s at router", "--session-ttl"},
 			seedLog: []string{"session TTL differs", "5s at worker", "10s at router", "--session-ttl"},
 		},
+		"TLS": {
+			joiner:  func(c *gossip.Config) { c.Settings.PeerTLS = true },
+			start:   []string{"TLS between members differs", "on at worker", "off at router", "--peer-cert"},
+			seedLog: []string{"TLS between members differs", "on at worker", "off at router", "--peer-cert"},
+		},
 		"key source": {
 			seed:    func(c *gossip.Config) { c.Settings.KeySource = "header:X-Key" },
 			joiner:  func(c *gossip.Config) { c.Settings.KeySource = "query:id"; c.Self.Role = ring.RoleRouter },

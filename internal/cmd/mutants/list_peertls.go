@@ -87,6 +87,13 @@ func peerTLSMutations() []mutation {
 			test: proof,
 		},
 		{
+			rule: "members that speak TLS and those that do not are of no one cluster",
+			file: "ring/settings.go",
+			old:  "	case s.PeerTLS != t.PeerTLS:",
+			new:  "	case false:",
+			test: "./ring/gossip -run '^TestRefusals$/^TLS$'",
+		},
+		{
 			rule: "bad files of TLS between members replace no good ones",
 			file: "gateway/peertls.go",
 			old:  "	m, err := t.cfg.load(time.Now())\n	if err != nil {",

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// lookEvery is how often a program looks whether files have changed.
+const lookEvery = time.Second
+
+// Files are those that a program reads again when they change.
+type Files struct {
+	names []string
+	seen  []os.FileInfo // nil for one that is not there
+}
+
+// NoteFiles notes how files are, before they are read for the first time: a change
+// from then on is another one.
+func NoteFiles(names ...string) *Files {
+	f := &Files{names: names}
+	f.changed()
+	return f
+}
+
+// changed reports whether one of the files is another one than when it was last called.
+func (f *Files) changed() bool {
+	var now []os.FileInfo
+	for _, name := range f.names {
+		info, _ := os.Stat(name)
+		now = append(now, info)
+	}
+	same := slices.EqualFunc(f.seen, now, func(a, b os.FileInfo) bool {
+		if a == nil || b == nil {
+			return a == nil && b == nil
+		}
+		return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+	})
+	f.seen = now
+	return !same
+}
+
+// Follow calls reload when one of the files has changed, and on SIGHUP, until stop is
+// called.
+func (c *Common) Follow(f *Files, reload func()) (stop func()) {
+	return c.everyLook(func(hangup bool) {
+		if f.changed() || hangup {
+			reload()
+		}
+	})
+}
+
+// everyLook calls look every second, and with hangup set on SIGHUP, until stop is called.
+func (c *Common) everyLook(look func(hangup bool)) (stop func()) {
+	hangups, ended := make(chan struct{}, 1), make(chan struct{})
+	c.OnHangup(func() {
+		select {
+		case hangups <- struct{}{}:
+		default:
+		}
+	})
+	var running sync.WaitGroup
+	running.Go(func() {
+		tick := time.NewTicker(lookEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-hangups:
+				look(true)
+			case <-tick.C:
+				look(false)
+			}
+		}
+	})
+	return func() { close(ended); running.Wait() }
+}
+
+// Certificate is one that is read from files.
+type Certificate interface {
+	Reload() error      // reads the files again; with an error nothing changes
+	Expires() time.Time // when it ends
+}
+
+// FollowCertificate reads a certificate again when its files have changed, and on
+// SIGHUP, until stop is called. It warns of one that ends within a day, every hour.
+func (c *Common) FollowCertificate(f *Files, cert Certificate, logger *slog.Logger) (stop func()) {
+	files := slog.String("files", strings.Join(f.names, " "))
+	var warned time.Time
+	return c.everyLook(func(hangup bool) {
+		if f.changed() || hangup {
+			if err := cert.Reload(); err != nil {
+				logger.Error("the certificate stays as it is", files, "error", err)
+			} else {
+				logger.Info("the certificate is in force", files, "ends", cert.Expires())
+				warned = time.Time{}
+			}
+		}
+		if now := time.Now(); cert.Expires().Sub(now) < 24*time.Hour && now.Sub(warned) >= time.Hour {
+			logger.Warn("the certificate ends within a day, or has ended: others refuse it then", files, "ends", cert.Expires())
+			warned = now
+		}
+	})
+}
