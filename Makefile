@@ -31,6 +31,12 @@ bench-hop: ## measure the router against HAProxy and nginx (make bench-hop ARGS=
 	scripts/deps haproxy nginx redis-server
 	go -C loadtest run ./hop $(ARGS)
 
+.PHONY: soak
+soak: T = 10m
+soak: ## load routers and sidecars with 10,000 connections for T and look whether they grow (make soak T=10m)
+	scripts/deps redis-server
+	go -C loadtest run ./hop soak -t $(T) $(ARGS)
+
 .PHONY: loadtest
 loadtest: ## compare Keyway with Redis locks in less than 4 minutes (make loadtest ARGS=--help; see docs/benchmarks.md)
 	scripts/deps nginx postgresql redis-server

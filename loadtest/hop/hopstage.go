@@ -89,9 +89,9 @@ func (h *hop) proxy(name string, f front) (*proxy, error) {
 	case name == haproxyApp:
 		p, err = h.startHAProxy("haproxy-app", []string{"unix@" + h.appSocket()})
 	case name == sidecar:
-		p, err = h.startSidecar(h.programs.Worker, "sidecar")
+		p, err = h.sidecarProxy(h.programs.Worker, "sidecar")
 	case name == sidecarOther:
-		p, err = h.startSidecar(h.otherWorker, "sidecar-other")
+		p, err = h.sidecarProxy(h.otherWorker, "sidecar-other")
 	case name == nginx:
 		p, err = h.startNginx(u.addrs)
 	case name == keywayOther || f == frontTLS:
@@ -121,14 +121,11 @@ func routerProxy(r *router, f front) *proxy {
 func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, error) {
 	args := []string{"--join", u.router.gossip}
 	if f == frontTLS {
-		dir, err := os.MkdirTemp(h.dir, "tls-")
+		tls, err := h.tlsArgs()
 		if err != nil {
 			return nil, err
 		}
-		if err := h.writeCertificate(dir); err != nil {
-			return nil, err
-		}
-		args = append(args, "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
+		args = append(args, tls...)
 	}
 	program := h.programs.Router
 	if name == keywayOther {
@@ -139,6 +136,15 @@ func (h *hop) anotherRouter(id, name string, f front, u *upstreams) (*proxy, err
 		return nil, err
 	}
 	return routerProxy(r, f), nil
+}
+
+// tlsArgs are flags of a router that takes TLS.
+func (h *hop) tlsArgs() ([]string, error) {
+	dir, err := os.MkdirTemp(h.dir, "tls-")
+	if err != nil {
+		return nil, err
+	}
+	return []string{"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem")}, h.writeCertificate(dir)
 }
 
 // probeKeys is how many keys must be answered in a row.

@@ -5,6 +5,10 @@
 //
 //	go run ./hop
 //
+// Its command soak loads all of Keyway for long, and looks whether anything grows:
+//
+//	go run ./hop soak -t 10m
+//
 // Absolute figures move from machine to machine and with whatever else runs on
 // it; the ratios are what counts, and of these only differences that rounds
 // agree on.
@@ -29,7 +33,7 @@ func main() { os.Exit(cli.Main("hop", run)) }
 
 // run runs the measurement, or one of the programs that it consists of.
 func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
-	roles := map[string]func(context.Context, []string, io.Writer) error{"load": runLoad, "origin": runOrigin}
+	roles := map[string]func(context.Context, []string, io.Writer) error{"load": runLoad, "origin": runOrigin, "soak": runSoak}
 	if len(args) > 0 && roles[args[0]] != nil {
 		return roles[args[0]](ctx, args[1:], stdout)
 	}
@@ -37,7 +41,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	h, err := newHop(ctx, stdout, f)
+	h, err := newHop(ctx, stdout, f, "haproxy", "nginx", "redis-server")
 	if err != nil {
 		return err
 	}
@@ -56,6 +60,7 @@ type hop struct {
 	place   place
 	redis   string // host:port
 	with    features
+	env     []string              // of routers and sidecars
 	running map[string]*proxy     // by contestant and front
 	origins map[string]*upstreams // by kind
 }
@@ -64,11 +69,11 @@ type hop struct {
 type place struct{ proxy, others []int }
 
 // newHop makes a directory and builds the programs that were not given. The
-// caller must call close.
-func newHop(ctx context.Context, out io.Writer, f flags) (*hop, error) {
-	for _, program := range []string{"haproxy", "nginx", "redis-server"} {
+// caller must call close. needed are programs of others.
+func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (*hop, error) {
+	for _, program := range needed {
 		if proc.Find(program) == "" {
-			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps haproxy nginx redis-server (Debian's packages)", program)
+			return nil, fmt.Errorf("%s is not installed. As root: scripts/deps %s (Debian's packages)", program, strings.Join(needed, " "))
 		}
 	}
 	dir, err := os.MkdirTemp("", "keyway-hop-")
@@ -187,7 +192,7 @@ type router struct {
 // startRouter starts the first router of a cluster, or another one, on the cores.
 func (h *hop) startRouter(name, program, clusterName string, cpus []int, args ...string) (*router, error) {
 	spec := servers.Router(name, program, clusterName, h.redis, append(args, h.with.routerArgs()...)...)
-	spec.CPUs = cpus
+	spec.CPUs, spec.Env = cpus, h.env
 	p, err := h.stage.Start(h.ctx, spec)
 	if err != nil {
 		return nil, err

@@ -4,12 +4,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
@@ -53,8 +56,8 @@ func measure(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// needs stops a test that lacks programs, with a word on how to get them.
-func needs(t *testing.T, programs ...string) {
+// requires stops a test that lacks programs, with a word on how to get them.
+func requires(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
 		if proc.Find(program) == "" {
@@ -66,7 +69,7 @@ func needs(t *testing.T, programs ...string) {
 // TestHop gives each proxy a moment in each scenario and looks at the tables.
 func TestHop(t *testing.T) {
 	t.Parallel()
-	needs(t, "haproxy", "nginx", "redis-server")
+	requires(t, "haproxy", "nginx", "redis-server")
 	out, err := measure(t, "--rounds", "1", "--seconds", "0.05", "--warm-up", "10ms", "--keys", "50", "--idle", "200")
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +88,55 @@ func TestHop(t *testing.T) {
 	}
 }
 
+// TestSoak loads a cluster for a moment.
+func TestSoak(t *testing.T) {
+	t.Parallel()
+	requires(t, "redis-server")
+	programs, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	err = run(t.Context(), []string{"soak", "-t", "3s", "--connections", "50", "--router", programs.Router, "--worker", programs.Worker},
+		io.MultiWriter(&out, t.Output()), t.Output())
+	if err != nil && !errors.Is(err, errGrows) { // so short a time proves nothing
+		t.Fatal(err)
+	}
+	for _, process := range []string{"router", "router-tls", "sidecar-1", "sidecar-2"} {
+		for _, need := range needs {
+			if !regexp.MustCompile(`(?m)^ *` + process + `  +` + need.name + ` `).MatchString(out.String()) {
+				t.Errorf("there is no row for the %s of %s", need.name, process)
+			}
+		}
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		values series
+		grows  bool
+	}{
+		{"same", series{100e6, 101e6, 99e6, 100e6, 100e6, 100e6}, false},
+		{"by less than a tenth", series{200e6, 200e6, 203e6, 212e6, 218e6, 219e6}, false},
+		{"by less than the floor", series{10e6, 10e6, 15e6, 20e6, 25e6, 25e6}, false},
+		{"by what it differs anyway", series{50e6, 100e6, 100e6, 120e6, 120e6, 115e6}, false},
+		{"grows", series{100e6, 101e6, 110e6, 120e6, 130e6, 140e6}, true},
+		{"shrinks", series{140e6, 139e6, 110e6, 100e6, 100e6, 90e6}, false},
+	} {
+		g := &growth{window: time.Minute}
+		for i, v := range tt.values {
+			r := g.row("p", needs[0])
+			r.at, r.values = append(r.at, time.Duration(i)*time.Minute), append(r.values, v)
+		}
+		if err := judge(t.Output(), g); errors.Is(err, errGrows) != tt.grows {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
 func TestWrongFlags(t *testing.T) {
-	for _, args := range [][]string{{"jump"}, {"--jump"}, {"--scenarios", "none"}, {"--rounds", "0"}} {
+	for _, args := range [][]string{{"jump"}, {"--jump"}, {"--scenarios", "none"}, {"--rounds", "0"}, {"soak", "-t", "0s"}, {"soak", "--connections", "1"}, {"soak", "--jump"}} {
 		if err := run(t.Context(), args, t.Output(), t.Output()); cli.ExitCode(err) != 2 {
 			t.Errorf("%q: %v, want an error of usage", args, err)
 		}

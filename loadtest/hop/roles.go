@@ -35,12 +35,15 @@ func runLoad(ctx context.Context, args []string, stdout io.Writer) error {
 }
 
 // load makes a load from the cores for others than the proxy.
-func (h *hop) load(cfg load.Config) (r load.Result, err error) {
+func (h *hop) load(cfg load.Config) (load.Result, error) { return h.loadAs("load", cfg) }
+
+// loadAs is load by a process of that name.
+func (h *hop) loadAs(name string, cfg load.Config) (r load.Result, err error) {
 	arg, err := json.Marshal(cfg)
 	if err != nil {
 		return r, err
 	}
-	spec, err := h.self("load", "load", string(arg))
+	spec, err := h.self(name, "load", string(arg))
 	if err != nil {
 		return r, err
 	}
