@@ -57,7 +57,9 @@ func (x *upstreamRequest) reset() {
 	}
 	clear(x.memory.fields)
 	clear(x.memory.values)
-	*x = upstreamRequest{try: x.try, memory: x.memory, dispatch: dispatch{memory: x.dispatch.memory}}
+	try, memory, list := x.try, x.memory, x.dispatch.memory
+	*x = upstreamRequest{}
+	x.try, x.memory, x.dispatch.memory = try, memory, list
 }
 
 // The request as the key sources see it.

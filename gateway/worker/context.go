@@ -29,8 +29,11 @@ type runContext struct {
 	began   time.Duration   // since the worker's start; set if there is a timeout
 	timeout time.Duration   // how long the execution may take; 0 for no bound
 	streams atomic.Bool     // the answer goes on as a stream
-	away    func()          // tells the client of a tunnel to connect again; nil if there is none; guarded by part.mu
-	gone    *time.Timer     // ends a stream whose client has left; nil if it has not; guarded by part.mu
+
+	tracked    bool        // it is in part.live; guarded by part.mu, as what follows
+	prev, next *runContext // there
+	away       func()      // tells the client of a tunnel to connect again; nil if there is none
+	gone       *time.Timer // ends a stream whose client has left; nil if it has not
 
 	mu     sync.Mutex // guards what follows
 	ended  bool

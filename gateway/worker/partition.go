@@ -36,7 +36,7 @@ type partition struct {
 
 	cancels atomic.Uint64            // goes up with each cancellation of running executions
 	mu      sync.Mutex               // guards what follows
-	live    map[*runContext]struct{} // that somebody waits for, or that serve an exchange
+	live    *runContext              // the first of those that somebody waits for, or that serve an exchange
 	streams map[*runContext]struct{} // whose answers are streams, which go on without their keys
 	changed chan struct{}            // closed when open or record changes; nil while nobody waits
 }
@@ -49,27 +49,49 @@ func (p *partition) track(c *runContext) bool {
 	if p.cancels.Load() != c.cancels {
 		return false
 	}
-	if p.live == nil {
-		p.live = make(map[*runContext]struct{})
+	if !c.tracked {
+		c.tracked, c.next = true, p.live
+		if p.live != nil {
+			p.live.prev = c
+		}
+		p.live = c
 	}
-	p.live[c] = struct{}{}
 	return true
 }
 
+// untrack undoes track.
 func (p *partition) untrack(c *runContext) {
 	p.mu.Lock()
-	delete(p.live, c)
+	p.untrackLocked(c)
 	p.mu.Unlock()
+}
+
+func (p *partition) untrackLocked(c *runContext) {
+	switch {
+	case !c.tracked:
+		return
+	case c.prev != nil:
+		c.prev.next = c.next
+	default:
+		p.live = c.next
+	}
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	c.tracked, c.prev, c.next = false, nil, nil
 }
 
 // cancelRunning cancels the contexts of all executions admitted so far.
 func (p *partition) cancelRunning() {
 	p.mu.Lock()
 	p.cancels.Add(1)
-	lost := p.live
-	p.live = nil
+	var lost []*runContext
+	for p.live != nil {
+		lost = append(lost, p.live)
+		p.untrackLocked(p.live)
+	}
 	p.mu.Unlock()
-	for c := range lost {
+	for _, c := range lost {
 		c.cancel(ErrOwnershipLost)
 	}
 	p.endStreams()

@@ -97,14 +97,18 @@ func (r *rates) addLocked(id bucketID, now time.Duration) *bucket {
 	if r.buckets == nil {
 		r.buckets = make(map[bucketID]*bucket)
 	}
+	var b *bucket
 	for range 4 {
 		if len(r.byFull) > 0 && (len(r.byFull) >= r.most || r.byFull[0].full <= now) {
-			gone := heap.Pop(&r.byFull).(*bucket)
-			delete(r.buckets, gone.id)
+			b = heap.Pop(&r.byFull).(*bucket)
+			delete(r.buckets, b.id)
 		}
 	}
+	if b == nil {
+		b = new(bucket)
+	}
 	id.key = strings.Clone(id.key) // it may be a part of something larger
-	b := &bucket{id: id}
+	b.id = id
 	r.buckets[id] = b
 	heap.Push(&r.byFull, b)
 	return b

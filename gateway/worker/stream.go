@@ -91,7 +91,7 @@ func (c *runContext) stream() *stream {
 	s, p := &stream{run: c}, c.part
 	c.streams.Store(true)
 	p.mu.Lock()
-	delete(p.live, c)
+	p.untrackLocked(c)
 	stays := p.open.Load() // which is said before endStreams looks
 	if stays && p.streams == nil {
 		p.streams = make(map[*runContext]struct{})

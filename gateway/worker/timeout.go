@@ -56,9 +56,6 @@ func (w *Worker) cancelOverdue() {
 func (p *partition) overdue(now time.Time) (list map[*runContext]error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.live) == 0 {
-		return nil
-	}
 	note := func(c *runContext, cause error) {
 		if list == nil {
 			list = make(map[*runContext]error)
@@ -66,7 +63,7 @@ func (p *partition) overdue(now time.Time) (list map[*runContext]error) {
 		list[c] = cause
 	}
 	since := now.Sub(p.worker.base)
-	for c := range p.live {
+	for c := p.live; c != nil; c = c.next {
 		switch {
 		case c.timeout != 0 && since >= c.began+c.timeout:
 			note(c, ErrTimeout)
