@@ -132,7 +132,7 @@ func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		members := kit.Must(c.Hub.Join(ring.Member{Name: "router " + name, Role: ring.RoleRouter, State: ring.StateActive}))
-		for _, e := range append(routerEntrances(t, name, router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key")}), entrance{name + ", own port", "http://" + addr, false}) {
+		for _, e := range append(routerEntrances(t, name, router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key")}), entrance{name: name + ", own port", base: "http://" + addr}) {
 			if e.http2 {
 				continue
 			}

@@ -17,9 +17,10 @@ import (
 
 // entrance is one of the ways on which requests reach an app.
 type entrance struct {
-	name  string
-	base  string
-	http2 bool
+	name   string
+	base   string
+	http2  bool
+	worker *workertest.Worker // nil for a router alone
 }
 
 // send sends a request and returns the answer in a form that can be compared.
@@ -69,14 +70,17 @@ func entrances(t *testing.T, app http.HandlerFunc, change func(*router.Config, *
 		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, entrance{kind + ", own port", "http://" + addr, false})
+		all = append(all, entrance{kind + ", own port", "http://" + addr, false, w})
 		for _, hop := range []string{"link", "HTTP"} {
 			cfg := router.Config{Keys: keys}
 			if cfg.Members = routertest.NewCluster(t, routertest.Member("w1", addr)); hop == "link" {
 				cfg.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
 			}
 			change(&cfg, &worker.Config{})
-			all = append(all, routerEntrances(t, kind+", "+hop, cfg)...)
+			for _, e := range routerEntrances(t, kind+", "+hop, cfg) {
+				e.worker = w
+				all = append(all, e)
+			}
 		}
 	}
 	cfg := router.Config{Keys: keys, Members: routertest.NewCluster(t, routertest.Member("w1", server.URL))}
@@ -94,9 +98,9 @@ func routerEntrancesOf(t *testing.T, name string, rt *router.Router) []entrance 
 	t.Helper()
 	front, _ := frontOf(t, rt)
 	return []entrance{
-		{name + ", net/http", routertest.ThroughNetHTTP(t, rt).URL, false},
-		{name + ", front", front, false},
-		{name + ", h2", front, true},
+		{name: name + ", net/http", base: routertest.ThroughNetHTTP(t, rt).URL},
+		{name: name + ", front", base: front},
+		{name: name + ", h2", base: front, http2: true},
 	}
 }
 

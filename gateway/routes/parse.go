@@ -96,7 +96,7 @@ func (p *routeParser) parse() {
 }
 
 // modeNames are the modes as a file has them.
-var modeNames = []string{string(Auto), string(Serialize), string(Batch), string(Affinity)}
+var modeNames = []string{string(Auto), string(Serialize), string(Batch), string(Affinity), string(Share)}
 
 // with passes the text of a field on, if the file has it.
 func with(n yamlfile.Node, use func(n yamlfile.Node, text string)) {

@@ -82,11 +82,12 @@ const (
 	Serialize Mode = "serialize" // one at a time, streams and tunnels to their end
 	Batch     Mode = "batch"     // as auto; those that wait for the key go to the app together, where it takes batches
 	Affinity  Mode = "route"     // at the key's owner, any number at a time
+	Share     Mode = "share"     // as auto; equal GET and HEAD requests that wait for the key run once
 )
 
 // modes are the modes as a worker gets them.
 var modes = map[Mode]policy.Mode{
-	Auto: policy.Auto, Serialize: policy.Serialize, Batch: policy.Batch, Affinity: policy.Affinity,
+	Auto: policy.Auto, Serialize: policy.Serialize, Batch: policy.Batch, Affinity: policy.Affinity, Share: policy.Share,
 }
 
 // WithoutKey says what becomes of a request that has no key. The zero WithoutKey

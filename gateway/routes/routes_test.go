@@ -230,7 +230,7 @@ func TestMistakes(t *testing.T) {
 		{`name: a, key: host, match: {hosts: ["shop.example:80"]}`, `without a port`},
 		{`name: a, key: host, match: {hosts: ["*"]}`, `not a host`},
 		{`name: a, key: host, match: {methods: [post]}`, `not a method`},
-		{`name: a, key: host, mode: once`, `mode is "once", want auto, serialize, batch, route`},
+		{`name: a, key: host, mode: once`, `mode is "once", want auto, serialize, batch, route, share`},
 		{`name: a, key: host, timeout: 10`, `timeout is "10", want a duration from 1ms to 1h0m0s`},
 		{`name: a, key: host, timeout: 2h`, `timeout is "2h"`},
 		{`name: a, key: host, timeout: 0s`, `timeout is "0s"`},

@@ -180,6 +180,8 @@ type asking struct {
 	share waits            // where the request comes from; nil for no bound but the worker's own
 	item  *localmutex.Item // what the holder of the key may take along, or nil
 
+	collapse *collapsible // whose item it is, if that is of an equal request; or nil
+
 	policy *policy.Policy // of the caller's route; nil for none
 	client uint64         // for whom it asks, see [localmutex.Wait]; 0 for the program itself
 }
@@ -207,7 +209,7 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 		return Execution{}, err
 	}
 	x, err := w.admitTo(ctx, p, name, how)
-	if err != nil {
+	if notRun := err != nil || how.collapse != nil && x.run == nil; notRun {
 		w.rates.giveBack(how.policy, key, term)
 	}
 	return x, err

@@ -77,17 +77,26 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	c := h.collapsible(r, &how)
 	x, err := h.worker.admit(r.Context(), key, how)
-	if err != nil {
+	switch {
+	case err != nil:
+		c.leave()
 		h.worker.refuse(rw, r, err)
+		return
+	case x.run == nil:
+		c.answer.ServeHTTP(rw, r)
 		return
 	}
 	a := &appWriter{handler: h, held: x}
+	if c.leads(x) {
+		a.collapse = c
+	}
 	out := newPlainAnswer(h.worker, rw, r)
 	defer out.finish() // after the key is free
 	defer a.release()
 	x.bound(h.worker.timeoutOf(how.policy))
-	if h.detach {
+	if h.detach || a.collapse != nil {
 		x.detach()
 	}
 	x.carry(baggage)
@@ -106,12 +115,17 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 		submitLink(h.mux, w, r)
 		return
 	}
-	header := r.Fields.HeaderFor(len(appNames))
-	x, baggage, ok := h.admitLink(w, r, header["Baggage"])
-	if !ok {
-		return
+	x, c, baggage, ok := h.admitLink(w, r)
+	if ok {
+		h.serveLink(w, r, x, c, baggage)
 	}
-	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}}
+}
+
+// serveLink answers a request over the link that has been admitted as x, and those
+// that wait for the answer to c, nil for none.
+func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x Execution, c *collapsible, baggage string) {
+	header := r.Fields.HeaderFor(len(appNames))
+	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}, collapse: c}
 	defer a.release()
 	x.carry(baggage)
 	h.worker.takeAnswer(x.Context(), w)
@@ -121,25 +135,43 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	link.ServeHTTP(x.Context(), w, r, header, a)
 }
 
-// admitLink admits a request that carries some baggage, and returns what it
-// carries on, or answers why not.
-func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest, carried []string) (x Execution, baggage string, ok bool) {
+// collapsible is [Worker.collapsible] for a request over HTTP.
+func (h *keyedHandler) collapsible(r *http.Request, how *asking) *collapsible {
+	if !how.shares() || r.ContentLength != 0 || innermost(r.Context()) != nil {
+		return nil
+	}
+	return h.worker.collapsible(how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
+}
+
+// admitLink admits a request, and returns what it carries on, or answers it. c is nil
+// unless others wait for its answer.
+func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x Execution, c *collapsible, baggage string, ok bool) {
 	how, err := h.worker.askingOfLink(r)
 	if err == nil {
-		baggage, err = how.carried(carried, r.Key)
+		baggage, err = how.carried(fieldValues(r.Fields, "Baggage"), r.Key)
+	}
+	if err == nil && how.shares() && r.ContentLength == 0 {
+		c = h.worker.collapsible(&how, r.Method, r.Host, r.Target, r.Fields.HeaderFor(0))
 	}
 	if err == nil {
 		x, err = h.worker.admit(r.Context(), r.Key, how)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
+		c.leave()
 		h.worker.refuseLink(w, r, err)
-		return x, "", false
+		return x, nil, "", false
+	case x.run == nil:
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer)
+		return x, nil, "", false
+	case !c.leads(x):
+		c = nil
 	}
 	x.bound(h.worker.timeoutOf(how.policy))
-	if h.detach {
+	if h.detach || c != nil {
 		x.detach()
 	}
-	return x, baggage, true
+	return x, c, baggage, true
 }
 
 // appNames are the names of what appValues returns.
@@ -199,10 +231,11 @@ type appWriter struct {
 	wrote   bool
 	gone    bool // the client left, or has its whole answer
 
-	held   Execution  // of the request; zero once it is released
-	stream *stream    // as which the answer goes on without its key; nil for none
-	link   linkWriter // of a request that came over the link, without its ResponseWriter
-	unsent error      // why the app has provably not begun with the request, which is not answered yet
+	held     Execution    // of the request; zero once it is released
+	collapse *collapsible // whose answer others wait for; nil for none
+	stream   *stream      // as which the answer goes on without its key; nil for none
+	link     linkWriter   // of a request that came over the link, without its ResponseWriter
+	unsent   error        // why the app has provably not begun with the request, which is not answered yet
 }
 
 // release ends the execution, once, and what goes on as a stream.
@@ -227,6 +260,26 @@ func (a *appWriter) refuse() {
 
 // ServeHTTP implements [http.Handler].
 func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if a.collapse == nil {
+		a.serve(rw, r)
+		return
+	}
+	kept := a.handler.worker.newRecorder(rw, r.Method)
+	defer kept.close()
+	a.serve(kept, r)
+	kept.note(http.StatusOK)
+	a.share(kept)
+}
+
+// share gives the answer to the requests that wait for it, if the execution has held
+// the key to its end and the answer is one for all of them.
+func (a *appWriter) share(kept *recorder) {
+	if x := a.held; x != (Execution{}) && x.Context().Err() == nil && kept.shareable() {
+		a.collapse.give(x, kept)
+	}
+}
+
+func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 	a.ResponseWriter, a.request = rw, r
 	if rules := &a.handler.worker.fields; r.Body != nil && r.Body != http.NoBody {
 		rules.StripTrailer(r.Trailer)

@@ -178,8 +178,12 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 		s.keyedHandler.ServeLink(w, r)
 		return
 	}
-	x, baggage, ok := s.admitLink(w, r, fieldValues(r.Fields, "Baggage"))
-	if !ok {
+	x, c, baggage, ok := s.admitLink(w, r)
+	switch {
+	case !ok:
+		return
+	case c != nil:
+		s.serveLink(w, r, x, c, baggage)
 		return
 	}
 	if unsent := s.serveSimple(w, r, x, baggage); unsent != nil {

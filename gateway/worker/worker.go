@@ -9,7 +9,8 @@
 // within an execution that holds it; deadlock.go finds those that would wait for
 // each other, and slow.go logs keys that are held for long. batch.go has those that
 // wait for a key handled together: calls, HTTP requests (batch_http.go) and those to
-// an app (batch_sidecar.go, in the JSON of batch_json.go). policy.go has what a
+// an app (batch_sidecar.go, in the JSON of batch_json.go). collapse.go runs equal reads
+// once, with recorder.go for their answer. policy.go has what a
 // router's route asks for, and rate.go the rates of keys. Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, and agreement.go sees that all members use one store. Below are context.go
@@ -285,30 +286,31 @@ func (c Config) complete() (_ Config, err error) {
 // Worker owns partitions and runs one execution at a time per key of them.
 // Start one with [Start].
 type Worker struct {
-	cfg      Config
-	name     string       // in Config.Members
-	log      *slog.Logger // for what clients can bring about
-	flushLog func()
-	fields   fields.Rules
-	answers  *spool.Pool
-	bodies   *spool.Pool                                 // of requests over plain HTTP
-	answer   func(send func([]byte) error) link.Overflow // overflow, as a value
-	settings ring.Settings
-	parts    []partition
-	lease    atomic.Pointer[handoff.Lease]
-	outlook  atomic.Pointer[handoff.Outlook] // of the present incarnation
-	base     time.Time                       // origin of the monotonic clock in handoff.Instant
-	awaiting atomic.Int64
-	draining atomic.Bool
-	settled  atomic.Bool           // the present incarnation has served all that the ring gave it
-	trouble  atomic.Pointer[error] // why the worker does not begin, or has stopped
-	flights  flights
-	births   atomic.Uint64 // of executions' contexts
-	keyless  atomic.Uint64 // requests that hold no key
-	graph    waitGraph
-	batches  atomic.Bool // there is a handler of requests that are submitted to a batcher
-	slow     slowKeys
-	apps     struct {
+	cfg       Config
+	name      string       // in Config.Members
+	log       *slog.Logger // for what clients can bring about
+	flushLog  func()
+	fields    fields.Rules
+	answers   *spool.Pool
+	bodies    *spool.Pool                                 // of requests over plain HTTP
+	answer    func(send func([]byte) error) link.Overflow // overflow, as a value
+	settings  ring.Settings
+	parts     []partition
+	lease     atomic.Pointer[handoff.Lease]
+	outlook   atomic.Pointer[handoff.Outlook] // of the present incarnation
+	base      time.Time                       // origin of the monotonic clock in handoff.Instant
+	awaiting  atomic.Int64
+	draining  atomic.Bool
+	settled   atomic.Bool           // the present incarnation has served all that the ring gave it
+	trouble   atomic.Pointer[error] // why the worker does not begin, or has stopped
+	flights   flights
+	births    atomic.Uint64 // of executions' contexts
+	keyless   atomic.Uint64 // requests that hold no key
+	collapses atomic.Uint64 // see collapsible.came
+	graph     waitGraph
+	batches   atomic.Bool // there is a handler of requests that are submitted to a batcher
+	slow      slowKeys
+	apps      struct {
 		mu   sync.Mutex
 		list []*appHealth // guarded by mu
 	}

@@ -61,11 +61,14 @@ const (
 	Affinity
 	// Unkeyed runs requests that have no key, at any worker.
 	Unkeyed
+	// Share is Auto, but that requests which can have no effect get the answer to an
+	// equal one that has begun since they came.
+	Share
 
 	modes // how many there are
 )
 
-var modeNames = [modes]string{"auto", "serialize", "batch", "route", "unkeyed"}
+var modeNames = [modes]string{"auto", "serialize", "batch", "route", "unkeyed", "share"}
 
 // String returns the mode's name in a file of routes.
 func (m Mode) String() string {

@@ -48,7 +48,7 @@ func TestBadPolicies(t *testing.T) {
 		want string
 	}{
 		{policy.Policy{Route: strings.Repeat("r", policy.MaxRoute+1)}, "name"},
-		{policy.Policy{Mode: policy.Unkeyed + 1}, "unknown mode 5"},
+		{policy.Policy{Mode: policy.Share + 1}, "unknown mode 6"},
 		{policy.Policy{Timeout: -1}, "timeout"},
 		{policy.Policy{Timeout: policy.MaxDuration + 1}, "timeout"},
 		{policy.Policy{MaxWait: -1}, "wait"},
@@ -91,10 +91,10 @@ func TestVersionSkew(t *testing.T) {
 
 func TestModeNames(t *testing.T) {
 	seen := map[string]bool{}
-	for m := policy.Auto; m <= policy.Unkeyed; m++ {
+	for m := policy.Auto; m <= policy.Share; m++ {
 		seen[m.String()] = true
 	}
-	if len(seen) != 5 || !seen["route"] || (policy.Unkeyed+1).String() != "mode 5" {
+	if len(seen) != 6 || !seen["route"] || (policy.Share+1).String() != "mode 6" {
 		t.Errorf("%v", seen)
 	}
 }

@@ -41,6 +41,7 @@ func mutations() []mutation {
 		routesMutations(),
 		authorityMutations(),
 		uploadMutations(),
+		collapseMutations(),
 	} {
 		all = append(all, list...)
 	}

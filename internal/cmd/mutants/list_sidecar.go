@@ -151,15 +151,15 @@ func sidecarMutations() []mutation {
 		{
 			rule: "a request over the link that the app does not answer ends after Timeout",
 			file: "gateway/worker/handler.go",
-			old:  "	x.bound(h.worker.timeoutOf(how.policy))\n	if h.detach {\n		x.detach()\n	}\n	return",
-			new:  "	if h.detach {\n		x.detach()\n	}\n	return",
+			old:  "	x.bound(h.worker.timeoutOf(how.policy))\n	if h.detach || c != nil {\n		x.detach()\n	}\n	return",
+			new:  "	if h.detach || c != nil {\n		x.detach()\n	}\n	return",
 			test: silent,
 		},
 		{
 			rule: "a request over HTTP that the app does not answer ends after Timeout",
 			file: "gateway/worker/handler.go",
-			old:  "	x.bound(h.worker.timeoutOf(how.policy))\n	if h.detach {\n		x.detach()\n	}\n	x.carry",
-			new:  "	if h.detach {\n		x.detach()\n	}\n	x.carry",
+			old:  "	x.bound(h.worker.timeoutOf(how.policy))\n	if h.detach || a.collapse != nil {\n		x.detach()\n	}\n	x.carry",
+			new:  "	if h.detach || a.collapse != nil {\n		x.detach()\n	}\n	x.carry",
 			test: silent,
 		},
 		{

@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"encoding/binary"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/localmutex"
+)
+
+// Requests of routes that share are collapsed (RFC 9111, section 4): of equal ones that
+// wait for a key the first that gets it runs, and the others get its answer and do not
+// run. They wait in the queue of the key all the while, each in its place and within all
+// bounds, and run there if the answer is not one for all. An answer goes
+//
+//   - to requests that had come before its execution began: it is not older than they are;
+//   - to none behind a request of another kind: nobody overtakes a write.
+
+// collapsible is a request that may get the answer to an equal one.
+type collapsible struct {
+	wait   localmutex.Item // what it waits with
+	form   string          // what equal requests have in common besides the key
+	came   uint64          // when it came, among all that may share, and when those of the worker began
+	began  uint64          // likewise when it began, if it leads
+	answer *sharedAnswer   // the answer to an equal one, once wait has been taken along
+}
+
+// collapsible returns what a request without a body waits with that may get the answer
+// to an equal one; nil for any other.
+func (w *Worker) collapsible(how *asking, method, host, target string, header http.Header) *collapsible {
+	if !how.shares() || method != http.MethodGet && method != http.MethodHead || header["Upgrade"] != nil {
+		return nil
+	}
+	c := &collapsible{form: formOf(method, host, target, header), came: w.collapses.Add(1)}
+	c.wait.Value = c
+	how.collapse, how.item = c, &c.wait
+	return c
+}
+
+// shares reports whether equal requests of the caller's route may share an answer.
+func (how *asking) shares() bool { return how.policy != nil && how.policy.Mode == policy.Share }
+
+// The fields of a request in which equal ones may differ: who has sent them, and by
+// which way, and the names under which their ways are noted.
+var ownFields = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Real-Ip", "Traceparent", "Tracestate", "X-Request-Id"}
+
+// formOf returns what is equal in equal requests: the method, where it goes, and all
+// fields but ownFields, each value with its length.
+func formOf(method, host, target string, header http.Header) string {
+	var b []byte
+	add := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	add(method)
+	add(host)
+	add(target)
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		values := header[name]
+		switch {
+		case name == "Forwarded":
+			values = unsigned(values)
+		case slices.Contains(ownFields, name), fields.IsKeyway(name):
+			continue
+		}
+		add(name)
+		b = binary.AppendUvarint(b, uint64(len(values)))
+		for _, v := range values {
+			add(v)
+		}
+	}
+	return string(b)
+}
+
+// unsigned returns what fields Forwarded say of a request besides who has sent it.
+func unsigned(values []string) (list []string) {
+	for item := range grammar.Items(values) {
+		for part := range strings.SplitSeq(item, ";") {
+			if name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(part)), "="); name != "for" && name != "by" {
+				list = append(list, part)
+			}
+		}
+	}
+	return list
+}
+
+// leads reports whether others wait for the answer to the request, which x has been
+// admitted for. c may be nil.
+func (c *collapsible) leads(x Execution) (leads bool) {
+	if c == nil || x.run.outer != nil {
+		return false
+	}
+	c.began = x.run.part.worker.collapses.Add(1)
+	c.take(x, func(*collapsible) (take, more bool) {
+		leads = true
+		return false, false
+	})
+	return leads
+}
+
+// take offers accept those that wait for the answer to c, see [localmutex.Table.Take].
+func (c *collapsible) take(x Execution, accept func(*collapsible) (take, more bool)) {
+	x.run.part.table.Take(x.key, x.token, func(i *localmutex.Item) (take, more bool) {
+		other, ok := i.Value.(*collapsible)
+		switch {
+		case !ok:
+			return false, false
+		case other.form != c.form, other.came > c.began:
+			return false, true
+		}
+		return accept(other)
+	})
+}
+
+// give gives the answer to c to all that wait for it.
+func (c *collapsible) give(x Execution, answer *recorder) {
+	var taken []*collapsible
+	answer.body.CloseWrite(nil)
+	c.take(x, func(other *collapsible) (take, more bool) {
+		other.answer = answer.share()
+		taken = append(taken, other)
+		return true, true
+	})
+	for _, other := range taken {
+		other.wait.Finish()
+	}
+}
+
+// leave ends the use of what c has been given, if it leaves with another answer. c may
+// be nil.
+func (c *collapsible) leave() {
+	if c != nil && c.wait.Taken() {
+		c.answer.body.Close()
+	}
+}

@@ -1,0 +1,159 @@
+package worker
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
+)
+
+// recorder passes an answer on, and keeps it for equal requests.
+type recorder struct {
+	http.ResponseWriter
+	method string
+	status int         // 0 until it is known
+	head   http.Header // as it was then
+	body   *spool.Spool
+	failed bool // the body is not whole in body
+	gone   bool // the client takes nothing more
+}
+
+// newRecorder returns a recorder of the answer to a request of that method. It has to
+// be closed.
+func (w *Worker) newRecorder(rw http.ResponseWriter, method string) *recorder {
+	return &recorder{ResponseWriter: rw, method: method, body: w.answers.New(nil)}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (r *recorder) WriteHeader(status int) {
+	r.note(status)
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// note notes the head of the answer, if it is final and the first.
+func (r *recorder) note(status int) {
+	if r.status == 0 && status >= 200 {
+		r.status, r.head = status, cloned(r.Header())
+	}
+}
+
+// Write implements [io.Writer]. It goes on for a client that has left, as long as the
+// answer is kept.
+func (r *recorder) Write(p []byte) (n int, err error) {
+	r.note(http.StatusOK)
+	if !r.gone {
+		n, err = r.ResponseWriter.Write(p)
+		if errors.Is(err, http.ErrBodyNotAllowed) || errors.Is(err, http.ErrContentLength) {
+			return n, err
+		}
+		r.gone = err != nil
+	}
+	if !r.failed {
+		_, full := r.body.Write(p)
+		r.failed = full != nil
+	}
+	switch {
+	case !r.failed:
+		return len(p), nil
+	case r.gone && err == nil:
+		err = errClientLeft
+	}
+	return n, err
+}
+
+// FlushError is for [http.ResponseController].
+func (r *recorder) FlushError() error {
+	r.note(http.StatusOK)
+	err := http.NewResponseController(r.ResponseWriter).Flush()
+	if r.gone = r.gone || err != nil && !errors.Is(err, http.ErrNotSupported); r.gone && !r.failed {
+		return nil
+	}
+	return err
+}
+
+// Unwrap lets [http.ResponseController] reach the server's writer.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// close ends the use of what is kept, but for those that have been given it.
+func (r *recorder) close() { r.body.Close() }
+
+// shareable reports whether the answer is one for equal requests: it is whole, and a
+// cache that is not its client's own could use it for them (RFC 9111, sections 3 and 4).
+func (r *recorder) shareable() bool {
+	switch s := r.status; {
+	case r.failed, s < 200, s >= 400 && s != http.StatusNotFound && s != http.StatusGone:
+		return false
+	case r.head["Set-Cookie"] != nil, r.head["Trailer"] != nil:
+		return false
+	}
+	for name := range r.Header() {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			return false
+		}
+	}
+	for directive := range grammar.Items(r.head["Cache-Control"]) {
+		name, _, _ := strings.Cut(strings.ToLower(directive), "=")
+		if name == "private" || name == "no-store" {
+			return false
+		}
+	}
+	for name := range grammar.Items(r.head["Vary"]) {
+		if name == "*" || slices.ContainsFunc(ownFields, func(own string) bool { return strings.EqualFold(own, name) }) {
+			return false
+		}
+	}
+	return r.whole()
+}
+
+// whole reports whether the body has the length that the head says.
+func (r *recorder) whole() bool {
+	length := r.head["Content-Length"]
+	if len(length) == 0 || r.method == http.MethodHead || grammar.HasNoBody(r.status) {
+		return true
+	}
+	n, ok := grammar.ParseLength(length[0])
+	return ok && n == r.body.Len()
+}
+
+// share returns the answer, which has ended, for one more request.
+func (r *recorder) share() *sharedAnswer {
+	return &sharedAnswer{r.status, r.head, r.body.NewReader()}
+}
+
+// sharedAnswer is the answer to a request for one equal to it.
+type sharedAnswer struct {
+	status int
+	head   http.Header // of all that share it
+	body   *spool.Reader
+}
+
+// ServeHTTP implements [http.Handler].
+func (a *sharedAnswer) ServeHTTP(rw http.ResponseWriter, _ *http.Request) {
+	defer a.body.Close()
+	maps.Copy(rw.Header(), cloned(a.head))
+	rw.WriteHeader(a.status)
+	if grammar.HasNoBody(a.status) {
+		return
+	}
+	if _, err := io.Copy(rw, a.body); err != nil {
+		panic(http.ErrAbortHandler) // the client must not take what it got for the whole
+	}
+}
+
+// cloned returns a copy of a header that has no memory in common with it.
+func cloned(h http.Header) http.Header {
+	out := make(http.Header, len(h))
+	for name, values := range h {
+		var list []string
+		for _, v := range values {
+			list = append(list, strings.Clone(v))
+		}
+		out[strings.Clone(name)] = list
+	}
+	return out
+}
