@@ -12,6 +12,7 @@ func sidecarMutations() []mutation {
 		leaves         = "./gateway/worker -run '^TestTrapSidecarHoldsKeyWhenClientLeaves$'"
 		waits          = "./gateway/worker -run ^TestTrapRequestsWaitForTheApp$"
 		giving         = "./internal/wire/hop1 -run '^TestGivingUp$'"
+		h2Unread       = "./internal/wire/hop2 -run '^TestTrapWhatHasNotStarted$'"
 		unread         = "./internal/wire/hop1 -timeout 30s -run '^TestTrapWhatHasNotStarted$'"
 	)
 	return []mutation{
@@ -308,6 +309,41 @@ func sidecarMutations() []mutation {
 			old:  "case !hasBody && ",
 			new:  "case hasBody == hasBody && ",
 			test: unread,
+		},
+		{
+			rule: "a request that an app over HTTP/2 ends with PROTOCOL_ERROR may have run",
+			file: "internal/wire/hop2/hop2.go",
+			old:  "ok && reset.Code == refusedStream",
+			new:  "ok && (reset.Code == refusedStream || reset.Code == 1)",
+			test: h2Unread,
+		},
+		{
+			rule: "a request that an app over HTTP/2 refuses has not started",
+			file: "internal/wire/hop2/hop2.go",
+			old:  "case isLeft(err) || isRefused(err):",
+			new:  "case isLeft(err):",
+			test: h2Unread,
+		},
+		{
+			rule: "an end of a connection of HTTP/2 without GOAWAY proves nothing",
+			file: "internal/wire/hop2/hop2.go",
+			old:  "	return false\n}\n\n// isRefused",
+			new:  "	return true\n}\n\n// isRefused",
+			test: h2Unread,
+		},
+		{
+			rule: "a request with a body is not sent on another connection of HTTP/2",
+			file: "internal/wire/hop2/hop2.go",
+			old:  "(r.Body == nil || ",
+			new:  "(true || ",
+			test: h2Unread,
+		},
+		{
+			rule: "who gives a request over HTTP/2 up waits for the server",
+			file: "internal/wire/hop2/hop2.go",
+			old:  "	default:\n		x.end(t.Grace)\n",
+			new:  "	default:\n		x.end(0)\n",
+			test: "./internal/wire/hop2 -run '^TestGivingUp$'",
 		},
 		{
 			rule: "a request that came too late for its connection goes out on another one",

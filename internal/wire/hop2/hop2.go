@@ -4,6 +4,10 @@
 // A connection of HTTP/2 carries many requests, and a server that a stream was taken
 // from (RST_STREAM) has no way to say that it has stopped working for it. So who gives
 // a request up waits for Transport.Grace, unless the server closes the connection.
+//
+// A request is never repeated once it may have begun. So this package has a pool of its
+// own in front of net/http's connections: an [http.Transport] repeats also what the
+// server has ended with PROTOCOL_ERROR.
 package hop2
 
 import (
@@ -13,8 +17,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,89 +27,112 @@ import (
 // Transport sends requests to one server. Its fields must not change after the first
 // use.
 type Transport struct {
-	Dial     func(ctx context.Context) (net.Conn, error)
-	Requests int           // at one time; what exceeds it waits
-	Wait     time.Duration // how long it does: then it fails with [hop1.ErrFull]
-	Idle     time.Duration // how long a connection without requests is kept
-	Full     func()        // called when a request begins to wait
-	Grace    time.Duration // how long the server may go on working on a request that is given up
+	Dial     func(ctx context.Context) (net.Conn, error) // bounds its time itself: ctx lasts on
+	Requests int                                         // at one time; what exceeds it waits
+	Wait     time.Duration                               // how long it does: then it fails with [hop1.ErrFull]
+	Idle     time.Duration                               // how long a connection without requests is kept
+	Full     func()                                      // called when a request begins to wait
+	Grace    time.Duration                               // how long the server may go on working on a request that is given up
 
 	setup sync.Once
-	http  *http.Transport
+	pool  pool
 	turns chan struct{} // holds an element for each request
 }
 
 func (t *Transport) init() {
 	t.setup.Do(func() {
 		t.turns = make(chan struct{}, t.Requests)
-		t.http = &http.Transport{
-			Protocols:          new(http.Protocols),
-			DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return t.dial(ctx) },
-			IdleConnTimeout:    t.Idle,
-			DisableCompression: true,
-			HTTP2:              &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
-		}
-		t.http.Protocols.SetUnencryptedHTTP2(true)
+		t.pool.init(t)
 	})
-}
-
-func (t *Transport) dial(ctx context.Context) (net.Conn, error) {
-	nc, err := t.Dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &conn{Conn: nc, ended: make(chan struct{})}, nil
-}
-
-// conn notes that the server has ended it.
-type conn struct {
-	net.Conn
-	once  sync.Once
-	ended chan struct{}
-}
-
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
-		c.once.Do(func() { close(c.ended) })
-	}
-	return n, err
 }
 
 // RoundTrip implements [http.RoundTripper]. The URL's host does not matter. It returns
 // an error, and Close of an answer's body that has not come to its end returns, when
 // the server has closed the connection, or Grace has passed. The error wraps
-// [hop1.ErrNotStarted] if nothing was written.
+// [hop1.ErrNotStarted] if the server has provably not begun with the request, of whose
+// body some may have been read.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.init()
 	if err := t.await(r.Context()); err != nil {
-		if r.Body != nil {
-			r.Body.Close()
-		}
+		closeBody(r)
 		return nil, fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	x := &exchange{transport: t, cancel: cancel}
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if c, ok := info.Conn.(*conn); ok {
-			x.conn.Store(c)
-		}
-	}})
-	res, err := t.http.RoundTrip(r.WithContext(ctx))
+	res, err := x.send(r.WithContext(ctx))
 	switch {
 	case err == nil:
 		x.body = res.Body
 		x.whole.Store(res.Body == http.NoBody)
 		res.Body = x
 		return res, nil
-	case x.conn.Load() == nil:
-		err = fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
+	case errors.Is(err, hop1.ErrNotStarted):
 		x.end(0)
 	default:
 		x.end(t.Grace)
 	}
 	return nil, err
 }
+
+func closeBody(r *http.Request) {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+}
+
+// tries bounds the connections that a request without a body is sent on, one after the
+// other, because the server leaves them.
+const tries = 3
+
+// send sends the request and returns the head of the answer.
+func (x *exchange) send(r *http.Request) (*http.Response, error) {
+	for try := 1; ; try++ {
+		client, err := x.transport.pool.get(r.Context())
+		if err != nil {
+			closeBody(r)
+			return nil, fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
+		}
+		x.conn = client.conn
+		res, err := client.RoundTrip(r)
+		switch {
+		case err == nil:
+			return res, nil
+		case isLeft(err) && try < tries && (r.Body == nil || r.Body == http.NoBody):
+		case isLeft(err) || isRefused(err):
+			return nil, fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
+		default:
+			return nil, err
+		}
+	}
+}
+
+// isLeft reports whether a request failed because the server takes no more on its
+// connection: it has sent GOAWAY with a lower stream, or had ended before. net/http has no names
+// for these errors.
+func isLeft(err error) bool {
+	switch err.Error() {
+	case "http2: Transport received Server's graceful shutdown GOAWAY", "http2: client conn not usable", "http2: client conn could not be established":
+		return true
+	}
+	return false
+}
+
+// isRefused reports whether the server has ended the request with REFUSED_STREAM,
+// which says that it has not begun.
+func isRefused(err error) bool {
+	const refusedStream = 7
+	reset, ok := errors.AsType[streamError](err)
+	return ok && reset.Code == refusedStream
+}
+
+// streamError is as which net/http tells of an end of one stream.
+type streamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (e streamError) Error() string { return fmt.Sprintf("stream %d: code %d", e.StreamID, e.Code) }
 
 // await waits until one request more may be made.
 func (t *Transport) await(ctx context.Context) error {
@@ -131,17 +156,11 @@ func (t *Transport) await(ctx context.Context) error {
 	}
 }
 
-// Close closes the connections that carry nothing.
-func (t *Transport) Close() {
-	t.init()
-	t.http.CloseIdleConnections()
-}
-
 // exchange is a request and the body of its answer.
 type exchange struct {
 	transport *Transport
-	cancel    context.CancelFunc   // ends the request, whoever reads its body
-	conn      atomic.Pointer[conn] // that the request was written to; nil if it was not
+	cancel    context.CancelFunc // ends the request, whoever reads its body
+	conn      *conn              // that the request was written to
 	body      io.ReadCloser
 	whole     atomic.Bool // the answer has come to its end
 	once      sync.Once
@@ -180,7 +199,7 @@ func (x *exchange) end(grace time.Duration) {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
-		case <-x.conn.Load().ended:
+		case <-x.conn.ended:
 		case <-timer.C:
 		}
 	})
