@@ -178,6 +178,11 @@ func (p *running) leave(ctx context.Context, requests *router.Server) error {
 	}
 	drain, cancel := context.WithTimeout(ctx, p.o.DrainTimeout)
 	defer cancel()
+	requests.Leave()
+	select {
+	case <-time.After(p.o.notice):
+	case <-drain.Done():
+	}
 	err := requests.Shutdown(drain)
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.DrainTimeout)

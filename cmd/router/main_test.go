@@ -56,7 +56,7 @@ type startRouter struct {
 	ended                   chan error
 }
 
-var free = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0"}
+var free = []string{"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--drain-notice", "0s"}
 
 func start(t *testing.T, args ...string) *startRouter {
 	t.Helper()
@@ -325,7 +325,7 @@ func TestHelp(t *testing.T) {
 	if err := run(t.Context(), []string{"--help"}, &out, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key gossip-open partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes max-body body-files body-dir min-body-rate drain-timeout tls-cert tls-key peer-cert peer-key peer-ca peer-name log log-level") {
+	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key gossip-open partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes max-body body-files body-dir min-body-rate drain-timeout drain-notice tls-cert tls-key peer-cert peer-key peer-ca peer-name log log-level") {
 		if !strings.Contains(out.String(), "\n  --"+name) {
 			t.Errorf("--%s is not explained", name)
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"net/netip"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/routes"
@@ -22,6 +23,7 @@ type options struct {
 	proxySpecs   []string
 	routesFile   routesFile // of --routes
 	withoutKey   string
+	notice       time.Duration // of --drain-notice
 	config       router.Config
 }
 
@@ -48,6 +50,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.public.certFile, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key. Both are read again when they change, and on SIGHUP")
 	f.String(&o.public.keyFile, "tls-key", "", "`file` with the certificate's private key in PEM")
 	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring, /lookup and /routes; not for the public")
+	f.Group("Ownership")
+	f.Duration(&o.notice, "drain-notice", time.Second, 0, "`time` of --drain-timeout, from SIGTERM on, in which connections and requests are still taken: /readyz says 503, and clients are told to connect anew. Give it longer than your load balancer needs to see that")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
 	}

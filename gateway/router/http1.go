@@ -47,7 +47,10 @@ type http1Conn struct {
 	source
 
 	state   atomic.Int64 // stage; above it the tick at which it has taken too long, 0 for never
-	closing atomic.Bool  // no request after this one
+	closing atomic.Bool  // the answer says that no request follows
+
+	waking sync.Mutex // guards woken, and state between stages with and without a request
+	woken  bool       // from the wait for a request
 
 	in   []byte // of a pool, or grown; nil while idle
 	have int    // bytes of in that are filled
@@ -112,19 +115,18 @@ func (c *http1Conn) close() {
 }
 
 // check implements servedConn.
-func (c *http1Conn) check(now int64, closing bool) {
+func (c *http1Conn) check(now int64, p phase) {
+	if p >= leaving {
+		c.closing.Store(true)
+	}
 	s, expires := c.stage()
-	if closing {
+	late := expires != 0 && now >= expires
+	switch {
+	case (s == stageNew || s == stageIdle) && (late || p >= closing && c.IdleFor(now) >= quietTicks):
 		c.EndUnused()
-		if s == stageNew || s == stageIdle {
-			return
-		}
-	}
-	if expires != 0 && now >= expires {
+	case late:
 		_ = c.conn.SetDeadline(netutil.Past)
-		return
-	}
-	if s == stageWorking && c.sock.HungUp() {
+	case s == stageWorking && c.sock.HungUp():
 		c.end()
 	}
 }
@@ -146,8 +148,22 @@ func (c *http1Conn) IdleFor(now int64) int64 {
 // EndUnused implements [conns.Idle].
 func (c *http1Conn) EndUnused() {
 	c.closing.Store(true)
+	c.waking.Lock()
+	defer c.waking.Unlock()
 	if s, _ := c.stage(); s == stageNew || s == stageIdle {
+		c.woken = true
 		_ = c.conn.SetReadDeadline(netutil.Past)
+	}
+}
+
+// begin begins with a request of which something has come.
+func (c *http1Conn) begin() {
+	c.waking.Lock()
+	defer c.waking.Unlock()
+	c.enter(stageHead, headTicks)
+	if c.woken {
+		c.woken = false
+		_ = c.conn.SetReadDeadline(time.Time{})
 	}
 }
 
@@ -160,7 +176,7 @@ func (c *http1Conn) end() {
 func (c *http1Conn) serve() {
 	defer c.server.forget(c)
 	defer c.end()
-	for !c.closing.Load() {
+	for {
 		switch c.readHead() {
 		case http1.Done:
 		case http1.HandOver:
@@ -197,18 +213,21 @@ func (c *http1Conn) readHead() http1.Verdict {
 			c.have = copy(c.in, c.in[2:c.have])
 		}
 		if c.have > 1 || c.have == 1 && c.in[0] != '\r' {
+			if s, _ := c.stage(); s != stageHead {
+				c.begin()
+			}
 			if v := c.head.Parse(c.in[:c.have]); v != http1.More {
 				return v
 			}
 			if c.have >= hop.MaxHeaderBytes {
 				return http1.HandOver // which answers 431
 			}
-			if s, _ := c.stage(); s != stageHead {
-				c.enter(stageHead, headTicks)
-			}
 		}
 		n, err := c.sock.Fill()
-		if err != nil {
+		if s, _ := c.stage(); err != nil && s != stageHead {
+			n = c.sock.FillNow() // a request has come when the wait for it ended
+		}
+		if n == 0 {
 			return http1.More
 		}
 		c.have += n
@@ -267,8 +286,7 @@ func (c *http1Conn) handOver(read []byte) {
 	c.free()
 	_ = c.conn.SetDeadline(time.Time{})
 	if c.server.speaksH2(read) {
-		c.server.forget(c)
-		serveH2(c.server, c.conn, read)
+		serveH2(c.server, c.conn, read, c)
 		return
 	}
 	c.server.handOver(c.conn, read)

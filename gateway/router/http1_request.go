@@ -108,7 +108,7 @@ func (r *http1Request) head(f http1.Framing) {
 	if f.Close { // reading the body may have come to its deadline
 		_ = r.conn.conn.SetDeadline(time.Time{})
 	}
-	r.keep = !f.Close && r.unread.left == 0 && !r.conn.head.Close && !r.conn.closing.Load()
+	r.keep = !f.Close && r.unread.left == 0 && !r.conn.head.Close && !r.conn.closing.Load() && !r.conn.server.is(leaving)
 	f.Close = !r.keep
 	r.out = http1.AppendFraming(r.out, f)
 	_, r.chunked = f.Body()

@@ -23,8 +23,9 @@ type h2Conn struct {
 	tls *tls.ConnectionState // nil without TLS
 }
 
-// serveH2 serves a connection to its end. What has been read of it is in read.
-func serveH2(s *Server, conn net.Conn, read []byte) {
+// serveH2 serves a connection to its end, which was known as old. What has been read of
+// it is in read.
+func serveH2(s *Server, conn net.Conn, read []byte, old servedConn) {
 	addr := conn.RemoteAddr().String()
 	c := &h2Conn{nc: conn}
 	c.source.init(s.router, s, addr, "2.0")
@@ -33,7 +34,7 @@ func serveH2(s *Server, conn net.Conn, read []byte) {
 		c.tls = &state
 	}
 	c.Conn = s.h2.NewConn(conn, c.handle)
-	if !s.keep(c) {
+	if !s.replace(old, c) {
 		conn.Close()
 		return
 	}
@@ -42,7 +43,7 @@ func serveH2(s *Server, conn net.Conn, read []byte) {
 }
 
 // check implements servedConn.
-func (c *h2Conn) check(_ int64, closing bool) { c.Check(closing) }
+func (c *h2Conn) check(_ int64, p phase) { c.Check(p >= leaving) }
 
 // close implements servedConn.
 func (c *h2Conn) close() { c.Close() }

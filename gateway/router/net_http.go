@@ -263,7 +263,17 @@ func (w *clientWriter) rest() {
 func (w *clientWriter) WriteHeader(status int) {
 	fields.CleanAnswer(w.Header())
 	fields.LeaveUntyped(w.Header())
+	if status >= http.StatusOK {
+		w.endConnection()
+	}
 	w.ResponseWriter.WriteHeader(status)
+}
+
+// endConnection ends a connection of HTTP/1.1 with the answer if its server ends.
+func (w *clientWriter) endConnection() {
+	if s, ok := w.context.Value(serverKey{}).(*Server); ok && !w.streams && s.is(leaving) {
+		w.Header()["Connection"] = []string{"close"}
+	}
 }
 
 // Unwrap lets [http.ResponseController] reach the server's writer.
@@ -300,6 +310,7 @@ func (w *clientWriter) head(f http1.Framing) {
 	if f.Close {
 		h["Connection"] = []string{"close"}
 	}
+	w.endConnection()
 	w.ResponseWriter.WriteHeader(f.Status)
 }
 

@@ -40,8 +40,8 @@ type greeting struct {
 }
 
 // check implements servedConn.
-func (g greeting) check(now int64, closing bool) {
-	if closing || now-g.began >= headTicks {
+func (g greeting) check(now int64, p phase) {
+	if age := g.IdleFor(now); age >= headTicks || p >= closing && age >= quietTicks {
 		g.close()
 	}
 }
@@ -62,7 +62,7 @@ func (g greeting) EndUnused() { g.close() }
 func (s *Server) readProxyHeader(g greeting, p protocol) {
 	_ = g.SetReadDeadline(time.Now().Add(hop.ReadHeaderTimeout))
 	client, read, err := parseProxyHeader(g.Admitted)
-	s.forget(g)
+	defer s.forget(g) // when it is known as what it becomes
 	if err != nil {
 		s.router.log.Warn("a connection is closed: its peer is among --proxy-protocol and has sent no such header", "peer", g.RemoteAddr(), "error", err)
 		g.close()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -40,19 +39,32 @@ type Server struct {
 	stop chan struct{}
 	done sync.WaitGroup // of the clock and general
 
+	phase atomic.Int32 // a phase; changes with mu held
+
 	mu        sync.Mutex // guards what follows
-	listeners map[net.Listener]struct{}
+	begun     bool
+	listeners map[*listening]struct{}
+	accepting int // goroutines that take connections
 	conns     map[servedConn]struct{}
-	trimmed   int64 // tick of the last look at the connections of a client that has too many
-	closing   bool
-	empty     chan struct{} // closed when closing and conns is empty
+	trimmed   int64         // tick of the last look at the connections of a client that has too many
+	empty     chan struct{} // closed in phase ended
 }
+
+// phase is a part of the life of a server. Each follows on the one before.
+type phase int32
+
+const (
+	serving phase = iota
+	leaving       // connections are taken; clients are told to use no connection again
+	closing       // none are taken, but for those that were on their way, and idle ones end
+	ended         // there are none left of those that are served here
+)
 
 // servedConn is a connection that is served without net/http.
 type servedConn interface {
-	// check is called at each tick, and with closing when no more requests are
-	// to be taken.
-	check(now int64, closing bool)
+	// check is called at each tick. From the phase leaving on the connection ends with
+	// its requests, and in closing when it has none.
+	check(now int64, p phase)
 	// close ends the connection at once.
 	close()
 	// client returns for whom the connection counts, the zero Addr for nobody.
@@ -64,6 +76,11 @@ type servedConn interface {
 const (
 	headTicks = int64(hop.ReadHeaderTimeout / conns.Tick)
 	idleTicks = int64(hop.IdleTimeout / conns.Tick)
+
+	// In the phase closing, how long a connection has to have been without a request to be
+	// ended, since one may be on its way, and how long listeners take connections that are.
+	quietTicks = int64(time.Second / conns.Tick)
+	lastCall   = conns.Tick
 )
 
 // NewServer returns a server for the router, which starts with the first call of
@@ -75,7 +92,7 @@ func NewServer(rt *Router, general *http.Server) *Server {
 	conns.LetGoOfHijacked(general)
 	s := &Server{
 		router: rt, general: general, others: netutil.NewListener(&net.TCPAddr{}), tls: tlsConfig(general), stop: make(chan struct{}),
-		listeners: make(map[net.Listener]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
+		listeners: make(map[*listening]struct{}), conns: make(map[servedConn]struct{}), empty: make(chan struct{}),
 	}
 	s.limit = conns.NewLimit(rt.cfg.MaxConnections, rt.log, s.makeRoom)
 	changed := general.ConnState
@@ -104,72 +121,88 @@ type protocol struct {
 }
 
 func (s *Server) serve(l net.Listener, p protocol) error {
-	l = s.limit.Listen(l)
-	if !s.track(l) {
-		l.Close()
+	to := s.listening(l, p)
+	defer to.Close()
+	if !s.track(to) {
 		return http.ErrServerClosed
 	}
-	defer l.Close()
+	err := s.accept(to)
+	if s.is(closing) {
+		return http.ErrServerClosed
+	}
+	return err
+}
+
+// listening is a listener from which connections are taken.
+type listening struct {
+	net.Listener // counts them
+	socket       net.Listener
+	protocol     protocol
+}
+
+func (s *Server) listening(l net.Listener, p protocol) *listening {
+	return &listening{s.limit.Listen(l), l, p}
+}
+
+// accept takes connections until that fails for good. It ends what accepting counts.
+func (s *Server) accept(l *listening) error {
+	defer s.change(func() { s.accepting-- })
 	for {
 		conn, err := netutil.Accept(l, s.router.cfg.Logger)
-		switch {
-		case err == nil:
-			s.welcome(conn.(*conns.Admitted), p)
-		case s.isClosing():
-			return http.ErrServerClosed
-		default:
+		if err != nil {
 			return err
 		}
+		s.welcome(conn.(*conns.Admitted), l.protocol)
 	}
 }
 
 // track begins the server's knowledge of a listener, unless it is closing. With
 // the first one the server starts.
-func (s *Server) track(l net.Listener) bool {
+func (s *Server) track(l *listening) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closing {
+	if s.is(closing) {
 		return false
 	}
-	if len(s.listeners) == 0 {
+	if !s.begun {
+		s.begun = true
 		s.wall.Store(time.Now().Unix())
 		s.done.Go(s.clock)
 		s.done.Go(func() { _ = s.general.Serve(s.others) })
 	}
 	s.listeners[l] = struct{}{}
+	s.accepting++
 	return true
 }
 
-func (s *Server) isClosing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closing
-}
+// is reports whether the server has come to that phase.
+func (s *Server) is(p phase) bool { return phase(s.phase.Load()) >= p }
 
-// keep begins the server's knowledge of a connection, unless it is closing.
-func (s *Server) keep(c servedConn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closing {
-		s.conns[c] = struct{}{}
-	}
-	return !s.closing
+// keep begins the server's knowledge of a connection, unless it has ended.
+func (s *Server) keep(c servedConn) bool { return s.replace(nil, c) }
+
+// replace is keep for a connection that was known as another one, if old is not nil.
+func (s *Server) replace(old, c servedConn) (kept bool) {
+	s.change(func() {
+		delete(s.conns, old)
+		if kept = !s.is(ended); kept {
+			s.conns[c] = struct{}{}
+		}
+	})
+	return kept
 }
 
 // forget ends the server's knowledge of a connection.
-func (s *Server) forget(c servedConn) {
+func (s *Server) forget(c servedConn) { s.change(func() { delete(s.conns, c) }) }
+
+// change changes what the server knows of its connections and listeners. A server that
+// is closing ends with the last of them.
+func (s *Server) change(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.conns, c)
-	if s.closing && len(s.conns) == 0 {
-		s.closeEmpty()
-	}
-}
-
-func (s *Server) closeEmpty() {
-	select {
-	case <-s.empty:
-	default:
+	f()
+	if phase(s.phase.Load()) == closing && len(s.conns) == 0 && s.accepting == 0 {
+		s.phase.Store(int32(ended))
 		close(s.empty)
 	}
 }
@@ -191,7 +224,7 @@ func (s *Server) clock() {
 		now := s.now.Add(1)
 		s.mu.Lock()
 		for c := range s.conns {
-			c.check(now, s.closing)
+			c.check(now, phase(s.phase.Load()))
 		}
 		s.mu.Unlock()
 	}
@@ -208,45 +241,60 @@ func (s *Server) makeRoom() {
 	conns.EndLongestIdle(served, s.now.Load())
 }
 
-// leaveLocked ends taking connections.
-func (s *Server) leaveLocked() {
-	if s.closing {
-		return
-	}
-	s.closing = true
-	for l := range s.listeners {
-		l.Close()
+// Leave tells clients to use no connection for another request, by the answers to
+// those that come over HTTP/1.1, and over HTTP/2 by GOAWAY. Connections and requests
+// are taken as before: whoever sends some here has time to learn that the server will
+// end, until Shutdown is called.
+func (s *Server) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.is(leaving) {
+		s.phase.Store(int32(leaving))
 	}
 }
 
-// Shutdown takes no more connections, ends the idle ones, and waits for the
-// requests that run. Clients that speak WebSocket are told to connect again, by a
-// close frame with code 1012 as soon as what they have got ends with a frame, and
-// have 5 s for it; other protocols end at once. If ctx ends first, its error wraps
-// the cause, and the caller should call Close.
+// Shutdown takes no more connections but those that are on their way, ends the idle
+// ones, and waits for the requests that run. Clients that speak WebSocket are told to
+// connect again, by a close frame with code 1012 as soon as what they have got ends with a
+// frame, and have 5 s for it; other protocols end at once. If ctx ends first, its error
+// wraps the cause, and the caller should call Close.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.mu.Lock()
-	s.leaveLocked()
-	if len(s.conns) == 0 {
-		s.closeEmpty()
-	}
-	for c := range s.conns {
-		c.check(s.now.Load(), true)
-	}
-	s.mu.Unlock()
-	err := s.general.Shutdown(ctx)
+	s.change(func() {
+		if s.is(closing) {
+			return
+		}
+		s.phase.Store(int32(closing))
+		for l := range s.listeners {
+			if rest := netutil.CloseForNew(l.socket); rest != nil {
+				to := s.listening(rest, l.protocol)
+				s.accepting++
+				s.done.Go(func() { _ = s.accept(to) })
+				time.AfterFunc(lastCall, func() { to.Close() })
+			}
+			l.Close()
+		}
+		for c := range s.conns {
+			c.check(s.now.Load(), closing)
+		}
+	})
 	select {
 	case <-s.empty:
+		return s.general.Shutdown(ctx)
 	case <-ctx.Done():
-		err = errors.Join(err, context.Cause(ctx))
+		return context.Cause(ctx)
 	}
-	return err
 }
 
 // Close ends all connections at once. It may be called more than once.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	s.leaveLocked()
+	if !s.is(ended) {
+		s.phase.Store(int32(ended))
+		close(s.empty)
+	}
+	for l := range s.listeners {
+		l.Close()
+	}
 	for c := range s.conns {
 		c.close()
 	}

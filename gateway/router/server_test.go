@@ -267,6 +267,81 @@ func TestFrontCloseEndsRequests(t *testing.T) {
 	}
 }
 
+// Before the end requests are answered as ever, also those on connections that were
+// idle, with the word that the connection is not to be used again.
+func TestFrontLeaves(t *testing.T) {
+	rt, _ := throughLink(t, echo)
+	base, f := frontOf(t, rt)
+	const simple, other = "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+	type client struct {
+		net.Conn
+		in *bufio.Reader
+	}
+	dial := func() client {
+		conn := kit.Must(dialHTTP(base))
+		t.Cleanup(func() { conn.Close() })
+		return client{conn, bufio.NewReader(conn)}
+	}
+	ask := func(c client, request string, last bool) {
+		t.Helper()
+		io.WriteString(c, request)
+		res, err := http.ReadResponse(c.in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, res.Body)
+		if res.StatusCode != http.StatusOK || res.Close != last {
+			t.Fatalf("%d, close %v, want %v", res.StatusCode, res.Close, last)
+		}
+	}
+	fresh, used, general := dial(), dial(), dial()
+	ask(used, simple, false)
+	ask(general, other, false)
+	f.Leave()
+	for _, c := range []client{fresh, used, general, dial()} {
+		ask(c, simple, true)
+		if _, err := c.in.ReadByte(); err != io.EOF {
+			t.Errorf("after the last answer: %v", err)
+		}
+	}
+	ask(dial(), other, true)
+}
+
+// A request that comes while the connection is taken for idle is answered: when the
+// server ends, and when room is made.
+func TestTrapRequestsMeetTheEnd(t *testing.T) {
+	rt, _ := throughLink(t, echo)
+	const clients = 8
+	for range 20 {
+		base, f := frontOf(t, rt)
+		var asking sync.WaitGroup
+		for range clients {
+			conn := kit.Must(dialHTTP(base))
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			asking.Go(func() {
+				for last := false; !last; {
+					if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\nContent-Length: 4\r\n\r\nbody"); err != nil {
+						t.Error(err)
+						return
+					}
+					res, err := http.ReadResponse(in, nil)
+					if err != nil {
+						t.Errorf("no answer: %v", err)
+						return
+					}
+					io.Copy(io.Discard, res.Body)
+					last = res.Close
+				}
+			})
+		}
+		if err := f.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		asking.Wait()
+	}
+}
+
 // A front that has not served yet has started nothing, and ends at once.
 func TestFrontEndsBeforeItServes(t *testing.T) {
 	kit.NoLeaks(t)

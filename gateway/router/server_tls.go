@@ -43,8 +43,8 @@ type handshake struct {
 }
 
 // check implements servedConn.
-func (c handshake) check(_ int64, closing bool) {
-	if closing {
+func (c handshake) check(now int64, p phase) {
+	if p >= closing && c.IdleFor(now) >= quietTicks {
 		c.close()
 	}
 }
@@ -71,10 +71,8 @@ func (s *Server) shake(c handshake) {
 		s.router.cfg.Logger.Debug("TLS handshake failed", "client", c.RemoteAddr(), "error", err)
 		c.close()
 	case c.ConnectionState().NegotiatedProtocol == "h2":
-		s.forget(c)
-		serveH2(s, c.Conn, nil)
+		serveH2(s, c.Conn, nil, c)
 	default:
-		s.forget(c)
 		s.handOver(c.Conn, nil)
 	}
 }

@@ -23,8 +23,8 @@ type tunnel struct {
 }
 
 // check implements servedConn.
-func (t *tunnel) check(_ int64, closing bool) {
-	if closing {
+func (t *tunnel) check(_ int64, p phase) {
+	if p >= closing {
 		t.GoAway(websocket.ServiceRestart, "service restart", tunnelGrace)
 	}
 }
@@ -54,7 +54,7 @@ func (s *Server) tunnel(conn net.Conn, protocol string) net.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[t] = struct{}{}
-	t.check(0, s.closing)
+	t.check(0, phase(s.phase.Load()))
 	return t
 }
 

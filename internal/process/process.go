@@ -3,6 +3,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,7 +34,9 @@ func Listen(flagName, addr string) (net.Listener, error) {
 	if isUnix {
 		l, err = listenUnix(path)
 	} else {
-		l, err = net.Listen("tcp", addr)
+		var config net.ListenConfig
+		config.SetMultipathTCP(false) // whose sockets cannot be closed as netutil.CloseForNew does
+		l, err = config.Listen(context.Background(), "tcp", addr)
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

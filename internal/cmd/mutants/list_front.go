@@ -178,5 +178,40 @@ func frontMutations() []mutation {
 			new:  "false",
 			test: "./gateway/worker -timeout 30s -run '^TestIdleConnectionsOfWorkersMakeRoom$/^TLS_HTTP/2$'",
 		},
+		{
+			rule: "a router that stops tells clients to use no connection again",
+			file: "gateway/router/http1_request.go",
+			old:  " && !r.conn.server.is(leaving)",
+			new:  "",
+			test: "./gateway/router -run ^TestFrontLeaves$",
+		},
+		{
+			rule: "connections of net/http are told so, too",
+			file: "gateway/router/net_http.go",
+			old:  "ok && !w.streams && s.is(leaving) {",
+			new:  "ok && s.is(ended) {",
+			test: "./gateway/router -run ^TestFrontLeaves$",
+		},
+		{
+			rule: "a connection that is on its way to a listener which ends is accepted",
+			file: "internal/wire/netutil/rest.go",
+			old:  "	rest, err := net.FileListener(f)\n",
+			new:  "	rest, err := net.Listen(\"tcp\", l.Addr().String())\n",
+			test: "./internal/wire/netutil -run ^TestCloseForNew$",
+		},
+		{
+			rule: "nobody connects to a listener which ends",
+			file: "internal/wire/netutil/rest.go",
+			old:  "		_ = raw.Control(sock.RefuseNew)\n",
+			new:  "		_, _ = raw, sock.RefuseNew\n",
+			test: "./internal/wire/netutil -run ^TestCloseForNew$",
+		},
+		{
+			rule: "an idle HTTP/2 connection is announced its end before it ends",
+			file: "internal/wire/h2/conn.go",
+			old:  "	case idle && now-c.idleSince",
+			new:  "	case idle && leave, idle && now-c.idleSince",
+			test: "./internal/wire/h2 -run ^TestIdleLeaving$",
+		},
 	}
 }

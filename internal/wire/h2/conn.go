@@ -242,7 +242,7 @@ func (c *Conn) Check(leave bool) {
 	case c.leaving == lingering:
 	case c.ackBy != 0 && now >= c.ackBy:
 		c.leaveLocked(SettingsTimeout)
-	case idle && (leave || now-c.idleSince >= int64(c.srv.IdleTicks)), c.leaving == refusing && idle:
+	case idle && now-c.idleSince >= int64(c.srv.IdleTicks), c.leaving == refusing && idle:
 		c.leaveLocked(NoError)
 	case leave && c.leaving == staying:
 		c.announceLocked()

@@ -224,9 +224,15 @@ func TestLeaving(t *testing.T) {
 }
 
 func TestIdleLeaving(t *testing.T) {
-	c := greet(t, echo)
+	c := greet(t, func(s *Stream) { s.Answer(204, nil, nil, true) })
 	c.check(1, true)
-	c.expect("GOAWAY 0 NO_ERROR", "closed")
+	c.expect("GOAWAY 2147483647 NO_ERROR")
+	c.send(open(1, true, get())) // it was on its way
+	c.expect("HEADERS 1 :status=204 end")
+	c.check(leaveTicks, true)
+	c.expect("GOAWAY 1 NO_ERROR")
+	c.check(1, true)
+	c.expect("closed")
 	c.nc.Close()
 	<-c.done
 }

@@ -68,6 +68,12 @@ func Look(fd uintptr) State {
 // systems other than Linux it does nothing.
 func Acknowledge(fd uintptr) { acknowledge(fd) }
 
+// RefuseNew has the kernel ignore who begins to connect to a listening TCP socket, so
+// that connections come only of those who have begun before. They ask again after a
+// second, when nobody listens any more, or somebody else does. On systems other than
+// Linux it does nothing.
+func RefuseNew(fd uintptr) { refuseNew(fd) }
+
 // HungUp reports whether the other side of a socket has closed it, or ended its
 // sending, or it has failed. On Linux it also does when something that was sent
 // before has not been read.

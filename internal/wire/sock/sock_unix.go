@@ -24,6 +24,8 @@ func hungUp(fd uintptr) bool { return Look(fd) == Ended }
 
 func acknowledge(uintptr) {}
 
+func refuseNew(uintptr) {}
+
 func unsent(uintptr) (int, error) { return 0, errors.ErrUnsupported }
 
 func acknowledged(uintptr) (uint64, error) { return 0, errors.ErrUnsupported }

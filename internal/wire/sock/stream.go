@@ -71,6 +71,16 @@ func (s *Stream) Fill() (int, error) {
 	return s.in.n, s.in.err
 }
 
+// FillNow is Fill for what has come already: it waits for nothing, and does so also after
+// a deadline. It returns 0 if nothing has come.
+func (s *Stream) FillNow() int {
+	s.in.n = 0
+	if s.raw.Control(func(fd uintptr) { s.in.try(fd) }) != nil || s.in.err != nil {
+		return 0
+	}
+	return s.in.n
+}
+
 func (s *Stream) tryRead(fd uintptr) bool {
 	b := s.in.b
 	if b == nil {

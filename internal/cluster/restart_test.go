@@ -1,0 +1,190 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/cluster"
+)
+
+// pair is two routers and the workers behind them, with a store of its own.
+type pair struct {
+	t        *testing.T
+	programs cluster.Programs
+	redis    string
+	routers  [2]*cluster.Process
+	sockets  [2]string // on which the routers take requests, too
+	args     []string  // of the routers
+}
+
+func startPair(t *testing.T, args ...string) *pair {
+	t.Helper()
+	programs, err := cluster.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	redis, err := store.StartEmbedded("127.0.0.1:0", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { redis.Close() })
+	p := &pair{t: t, programs: programs, redis: redis.URL(), args: args}
+	dir := t.TempDir()
+	var seeds []string
+	for i := range p.routers {
+		p.sockets[i] = filepath.Join(dir, fmt.Sprint("r", i))
+		p.startRouter(i, "127.0.0.1:0", "127.0.0.1:0", strings.Join(append(seeds, "127.0.0.1:1"), ","))
+		seeds = append(seeds, p.routers[i].Gossip)
+	}
+	for _, name := range []string{"w1", "w2"} {
+		p.start(name, p.programs.Worker, "--name", name, "--redis", p.redis, "--new-cluster", "--join", strings.Join(seeds, ","))
+	}
+	return p
+}
+
+func (p *pair) start(name, program string, args ...string) *cluster.Process {
+	p.t.Helper()
+	started, err := cluster.Start(p.t.Context(), name, program, p.t.Output(), args...)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(started.Kill)
+	return started
+}
+
+func (p *pair) startRouter(i int, listen, gossip, join string) {
+	p.t.Helper()
+	args := append([]string{"--redis", p.redis, "--new-cluster", "--listen", listen + ",unix://" + p.sockets[i], "--gossip", gossip, "--join", join, "--admin", "127.0.0.1:0"}, p.args...)
+	p.routers[i] = p.start(fmt.Sprint("r", i), p.programs.Router, args...)
+}
+
+// restart ends a router in order, and starts it again at the same addresses.
+func (p *pair) restart(i int) {
+	p.t.Helper()
+	old := p.routers[i]
+	stopCleanly(p.t, old)
+	p.startRouter(i, old.Listen, old.Gossip, p.routers[1-i].Gossip)
+}
+
+// load is what clients send to both routers until it is stopped. One whose
+// connection is refused goes to the other router, as a load balancer does; anything else
+// but 200 is a failure.
+type load struct {
+	pair   *pair
+	ended  sync.WaitGroup
+	stop   context.CancelFunc
+	sent   atomic.Int64
+	failed chan error
+}
+
+func (p *pair) load(clients int) *load {
+	ctx, stop := context.WithCancel(p.t.Context())
+	l := &load{pair: p, stop: stop, failed: make(chan error, 1000)}
+	h2c := new(http.Protocols)
+	h2c.SetUnencryptedHTTP2(true)
+	unix := func(ctx context.Context, _, addr string) (net.Conn, error) {
+		socket := p.sockets[0]
+		if addr == "r1:80" {
+			socket = p.sockets[1]
+		}
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	tcp := [2]string{p.routers[0].Listen, p.routers[1].Listen}
+	for _, way := range []struct {
+		transport *http.Transport
+		hosts     [2]string
+	}{
+		{&http.Transport{MaxIdleConnsPerHost: clients}, tcp},
+		{&http.Transport{DisableKeepAlives: true}, tcp},
+		{&http.Transport{Protocols: h2c}, tcp},
+		{&http.Transport{MaxIdleConnsPerHost: clients, DialContext: unix}, [2]string{"r0", "r1"}},
+	} {
+		p.t.Cleanup(way.transport.CloseIdleConnections)
+		for c := range clients {
+			l.ended.Go(func() {
+				for n := c; ctx.Err() == nil; n++ {
+					if err := l.send(way.transport, way.hosts, n); err != nil {
+						l.failed <- err
+					}
+					time.Sleep(time.Millisecond) // so that connections are idle now and then
+				}
+			})
+		}
+	}
+	return l
+}
+
+// send sends one request.
+func (l *load) send(t *http.Transport, hosts [2]string, n int) error {
+	methods := [...]string{http.MethodGet, http.MethodPost}
+	for try := range 2 {
+		req, err := http.NewRequest(methods[n/2%2], "http://"+hosts[(n+try)%2]+"/", strings.NewReader("body"))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("X-Key", fmt.Sprint("k", n%50))
+		res, err := (&http.Client{Transport: t}).Do(req)
+		if refused, ok := errors.AsType[*net.OpError](err); ok && refused.Op == "dial" && try == 0 &&
+			(errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT)) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s %d: %w", req.Method, n, err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %d %s %w", req.Method, res.StatusCode, body, err)
+		}
+		l.sent.Add(1)
+		return nil
+	}
+	return nil
+}
+
+// await waits until that many more requests have been answered.
+func (l *load) await(more int64) {
+	l.pair.t.Helper()
+	for until := l.sent.Load() + more; l.sent.Load() < until; time.Sleep(time.Millisecond) {
+		if l.pair.t.Context().Err() != nil {
+			l.pair.t.Fatal("no requests are answered")
+		}
+	}
+}
+
+// end ends the load and reports what has failed.
+func (l *load) end() {
+	l.pair.t.Helper()
+	l.stop()
+	l.ended.Wait()
+	close(l.failed)
+	failed := len(l.failed)
+	for err := range l.failed {
+		l.pair.t.Error(err)
+	}
+	l.pair.t.Logf("%d requests answered, %d failed", l.sent.Load(), failed)
+}
+
+// Nobody notices that one of two routers is restarted.
+func TestRouterRestarts(t *testing.T) {
+	p := startPair(t)
+	l := p.load(4)
+	l.await(1000)
+	for i := range 6 {
+		p.restart(i % 2)
+		l.await(500)
+	}
+	l.end()
+}
