@@ -112,5 +112,19 @@ func authorityMutations() []mutation {
 			new:  `hkdf.Key(sha256.New, key, nil, "", 32)`,
 			test: "./ring/gossip -run ^TestSecrets$",
 		},
+		{
+			rule: "a worker that never had a session gets no traffic",
+			file: "gateway/worker/shell.go",
+			old:  "l.announced || !l.confirmed || !l.told || s.leaving",
+			new:  "l.announced || s.leaving",
+			test: "./cmd/router -run ^TestTrapNoSessionNoTraffic$/^never",
+		},
+		{
+			rule: "a worker that has lost its session gets no traffic",
+			file: "gateway/worker/shell.go",
+			old:  "self.Incarnation, self.State = id, ring.StateJoining",
+			new:  "self.Incarnation = id",
+			test: "./cmd/router -run ^TestTrapNoSessionNoTraffic$/^has",
+		},
 	}
 }
