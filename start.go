@@ -86,6 +86,7 @@ func (n *Node) listen() (err error) {
 		if n.admin, err = process.Listen("admin", n.cfg.Admin); err != nil {
 			return fmt.Errorf("keyway: Config.Admin: %w", err)
 		}
+		process.WarnOfAdmin(n.log, n.admin.Addr(), "drain this one")
 	}
 	return nil
 }

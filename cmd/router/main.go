@@ -48,6 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer admin.Close()
+	process.WarnOfAdmin(logger, admin.Addr(), "see the routes")
 	name, err := process.MachineName(tcpAddr(append(listeners, admin)))
 	if err != nil {
 		return err

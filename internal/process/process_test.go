@@ -1,6 +1,9 @@
 package process_test
 
 import (
+	"bytes"
+	"log/slog"
+	"net"
 	"strings"
 	"testing"
 
@@ -21,5 +24,15 @@ func TestListenNamesTheFlag(t *testing.T) {
 	_, err = process.Listen("listen", "192.0.2.1:0")
 	if err == nil || !strings.Contains(err.Error(), "--listen") {
 		t.Errorf("not an address of this machine: %v", err)
+	}
+}
+
+func TestAdminForAllIsSaid(t *testing.T) {
+	for addr, want := range map[string]bool{"127.0.0.1": false, "::1": false, "0.0.0.0": true, "192.0.2.1": true} {
+		var log bytes.Buffer
+		process.WarnOfAdmin(slog.New(slog.NewTextHandler(&log, nil)), &net.TCPAddr{IP: net.ParseIP(addr), Port: 1}, "drain this one")
+		if strings.Contains(log.String(), "--admin") != want || strings.Contains(log.String(), "drain this one") != want {
+			t.Errorf("%s: %s", addr, &log)
+		}
 	}
 }
