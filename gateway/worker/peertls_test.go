@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -199,6 +200,44 @@ func TestPeerTLSIsSaidToMembers(t *testing.T) {
 		}
 		if _, err := worker.Start(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "worker: Config.PeerTLS") {
 			t.Errorf("said %v: %v", said, err)
+		}
+	}
+}
+
+// measuredWrites knows the longest write to a connection.
+type measuredWrites struct {
+	net.Conn
+	longest *atomic.Int64
+}
+
+func (c measuredWrites) Write(p []byte) (int, error) {
+	c.longest.Store(max(c.longest.Load(), int64(len(p))))
+	return c.Conn.Write(p)
+}
+
+// What a member sends at once is one record, and one system call, from its first request on.
+func TestPeerTLSSendsOneRecord(t *testing.T) {
+	peers := kit.PeerTLS(t, kit.Must(certs.NewCA(t.TempDir(), "ours")), nil)
+	w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) { cfg.PeerTLS = peers })
+	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) })))
+	settings, longest := w.Member.Settings(), new(atomic.Int64)
+	client := &link.Client{Addr: addr, TLS: peers.ClientConfig(),
+		Config: link.Config{Cluster: settings.WithDefaults().Cluster, Digest: settings.Digest()},
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			nc, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+			return measuredWrites{nc, longest}, err
+		}}
+	defer client.Close()
+	for i := range 5 {
+		longest.Store(0)
+		body := strings.NewReader(strings.Repeat("x", 10<<10))
+		res, err := client.Do(t.Context(), &link.Request{Method: "POST", Target: "/", Host: "x", Key: "k", Body: body, ContentLength: body.Size()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, res.Body)
+		if n := longest.Load(); n < body.Size() {
+			t.Errorf("request %d: at most %d bytes were written at once", i, n)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+
+	"github.com/keyway-go/keyway/internal/test/certs"
 )
 
 // routes are the routes of routers that are measured.
@@ -46,4 +48,15 @@ func (f features) routerArgs() []string {
 		return nil
 	}
 	return append(f.memberArgs(), "--routes", f.routes)
+}
+
+// peerArgs are flags of members that speak TLS among themselves, with a certificate
+// whose files are in dir.
+func peerArgs(dir string) ([]string, error) {
+	ca, err := certs.NewCA(dir, "members")
+	if err != nil {
+		return nil, err
+	}
+	cert, key, err := ca.Issue(dir, "member", nil)
+	return []string{"--peer-cert", cert, "--peer-key", key, "--peer-ca", ca.File}, err
 }

@@ -26,6 +26,7 @@ const (
 	keyway        = "Keyway"
 	keywayHandler = "Keyway, http.Handler"
 	keywayPlain   = "Keyway, HTTP/1.1 workers"
+	keywaySecure  = "Keyway, TLS to workers"
 	keywayOther   = "Keyway, --other"
 	haproxyApp    = "HAProxy, one app"
 	sidecar       = "Keyway, sidecar"
@@ -56,7 +57,7 @@ func scenarios() []scenario {
 	all := []string{haproxy, nginx, keyway, keywayHandler}
 	return []scenario{
 		{name: idle, title: "memory with idle client connections, after one request each", connections: 10_000, path: "/100", field: []string{haproxy, nginx, keyway}, goal: "≤ 200 MB in the router"},
-		{name: "small", title: "64 connections, 100-byte answers", connections: 64, path: "/100", field: all, goal: "CPU ≤ 0.75 ×, p99 ≤ 1 × HAProxy's"},
+		{name: "small", title: "64 connections, 100-byte answers", connections: 64, path: "/100", field: append(slices.Clone(all), keywaySecure), goal: "CPU ≤ 0.75 ×, p99 ≤ 1 × HAProxy's"},
 		{name: "paced", title: fmt.Sprintf("64 connections, 100-byte answers, %d requests/s at random times", pacedRate), connections: 64, rate: pacedRate, path: "/100", field: all, goal: "p99 ≤ 1 × HAProxy's"},
 		{name: "10k", title: "64 connections, 10 KiB answers", connections: 64, path: "/10240", field: all},
 		{name: "1m", title: "64 connections, 1 MiB answers", connections: 64, path: "/1048576", field: all, goal: "bytes/s ≥ 0.8 × HAProxy's"},

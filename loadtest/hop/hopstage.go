@@ -35,6 +35,8 @@ func kindOf(name string) string {
 		return kindHandler
 	case keywayPlain:
 		return kindPlain
+	case keywaySecure:
+		return kindSecure
 	case haproxyApp, sidecar, sidecarOther:
 		return kindApp
 	}
@@ -55,9 +57,16 @@ func (h *hop) upstreams(kind string) (*upstreams, error) {
 	case kindApp:
 		args = append(args, "--socket", h.appSocket())
 	default:
-		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, h.place.proxy); err != nil {
+		var peers []string
+		if kind == kindSecure {
+			if peers, err = peerArgs(h.dir); err != nil {
+				return nil, err
+			}
+		}
+		if u.router, err = h.startRouter("router-"+kind, h.programs.Router, kind, h.place.proxy, peers...); err != nil {
 			return nil, err
 		}
+		args = append(args, peers...)
 		args = append(args, "--cluster", kind, "--join", u.router.gossip, "--redis", "redis://"+h.redis)
 		args = append(args, h.with.memberArgs()...)
 	}

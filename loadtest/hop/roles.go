@@ -78,6 +78,7 @@ const (
 	kindHTTP    = "http"    // no workers: an upstream for any proxy
 	kindLink    = "link"    // over the link, without net/http
 	kindHandler = "handler" // over the link, an http.Handler
+	kindSecure  = "secure"  // as kindLink, over TLS
 	kindPlain   = "plain"   // over HTTP/1.1, as kindHTTP does
 	kindApp     = "app"     // no workers: an app as kindHTTP, on a Unix socket
 )
@@ -92,6 +93,9 @@ func runOrigin(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.StringVar(&cfg.Cluster, "cluster", "", "name of the cluster")
 	flags.StringVar(&cfg.Join, "join", "", "gossip address of the router")
 	flags.StringVar(&cfg.Redis, "redis", "", "URL of the store")
+	flags.StringVar(&cfg.Peers.CertFile, "peer-cert", "", "file of the workers' certificate, for TLS between members")
+	flags.StringVar(&cfg.Peers.KeyFile, "peer-key", "", "file of its key")
+	flags.StringVar(&cfg.Peers.CAFile, "peer-ca", "", "file of its CA")
 	flags.StringVar(&cfg.GossipKey, "gossip-key", "", "key of gossip, in hex")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -158,7 +162,7 @@ func answer(kind string, listeners []*net.TCPListener, members []*origin.Member,
 			raw = append(raw, origin.Listener{Net: l})
 		case kindPlain:
 			raw = append(raw, origin.Listener{Net: l, Guard: members[i].Guard})
-		case kindLink:
+		case kindLink, kindSecure:
 			go func() { failed <- members[i].NewServer(members[i].LinkHandler(sizes.ServeLink)).Serve(l) }()
 		case kindHandler:
 			go func() { failed <- members[i].NewServer(members[i].Handler(sizes)).Serve(l) }()

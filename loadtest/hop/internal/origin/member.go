@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -22,10 +23,11 @@ import (
 type MemberConfig struct {
 	Cluster   string
 	Name      string
-	Join      string // gossip address of the router
-	Redis     string // URL of the store
-	Addr      string // where it takes requests
-	GossipKey string // in hex; empty for none
+	Join      string                // gossip address of the router
+	Redis     string                // URL of the store
+	Addr      string                // where it takes requests
+	GossipKey string                // in hex; empty for none
+	Peers     gateway.PeerTLSConfig // zero for no TLS between members
 }
 
 // Member is a Keyway worker with everything that ownership needs: gossip, a
@@ -48,10 +50,17 @@ func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 		}
 		keyring = append(keyring, key)
 	}
+	var peers *gateway.PeerTLS
+	if cfg.Peers != (gateway.PeerTLSConfig{}) {
+		var err error
+		if peers, err = gateway.LoadPeerTLS(cfg.Peers); err != nil {
+			return nil, err
+		}
+	}
 	m := new(Member)
 	var err error
 	m.gossip, err = gossip.Start(ctx, gossip.Config{
-		Settings: ring.Settings{Cluster: cfg.Cluster},
+		Settings: ring.Settings{Cluster: cfg.Cluster, PeerTLS: peers != nil},
 		Self:     ring.Member{Name: cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: cfg.Addr},
 		Bind:     "127.0.0.1:0",
 		Seeds:    []string{cfg.Join},
@@ -64,7 +73,7 @@ func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	m.store, err = store.New(cfg.Redis, store.Config{Settings: m.gossip.Settings(), NewCluster: true, Logger: logger})
 	if err == nil {
 		m.Worker, err = worker.Start(ctx, worker.Config{
-			Members: m.gossip, Store: m.store, NewCluster: true, OnPeers: m.gossip.AddSeeds, Logger: logger,
+			Members: m.gossip, Store: m.store, NewCluster: true, OnPeers: m.gossip.AddSeeds, PeerTLS: peers, Logger: logger,
 		})
 	}
 	if err != nil {
