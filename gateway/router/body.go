@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -68,11 +69,22 @@ type incoming struct {
 	router *Router
 	in     *http.Request
 	source *source
-	limit  int64      // bytes that it may have, of its route
+	limit  int64      // bytes that it may have
 	paced  *pacedBody // nil if there is no body
 	stream bool       // it goes to a worker as it comes
 	kept   keptWhole  // all of it; nil if it is small or streamed
 }
+
+// limitOf returns how many bytes a body may have: one of gRPC as many as its route says.
+func (d *decision) limitOf(call bool) int64 {
+	if call && d.route.MaxBody == 0 {
+		return math.MaxInt64
+	}
+	return d.route.maxBody
+}
+
+// asItComes returns the body as the client sends it, up to its limit.
+func (b *incoming) asItComes() io.Reader { return &limitedBody{b.paced, b.limit} }
 
 // small reports whether the body is to be read with the first attempt.
 func (b *incoming) small() bool { return b.paced != nil && !b.stream && b.kept.Spool == nil }

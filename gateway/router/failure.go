@@ -24,6 +24,8 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 	switch {
 	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
 		kind, counter, warning = problem.BodyTooSlow, &c.badRequests, ""
+	case errors.Is(err, errBodyTooLarge):
+		kind, counter, warning = problem.BodyTooLarge, &c.badRequests, ""
 	case errors.Is(err, errClientBody):
 		kind, counter, warning = problem.BodyBroken, &c.badRequests, ""
 	case ctx.Err() != nil:
@@ -32,8 +34,6 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 		kind, counter, warning = problem.NoOwner, &c.unreachable, "no owner can be reached"
 	case errors.Is(err, routing.ErrHoldFull):
 		kind, counter, warning = problem.HoldFull, &c.holdFull, ""
-	case errors.Is(err, errBodyTooLarge):
-		kind, counter, warning = problem.BodyTooLarge, &c.badRequests, ""
 	case errors.Is(err, errBodiesFull):
 		kind, counter, warning = problem.BodiesFull, &c.holdFull, ""
 		if _, disk := errors.AsType[*fs.PathError](err); disk {
@@ -89,7 +89,7 @@ var errBusy = errors.New("router: too many requests wait")
 // errClientBody is wrapped by errors of reading the client's body.
 var errClientBody = errors.New("router: the request's body did not arrive")
 
-// errBodyTooLarge: the body is longer than Config.MaxBody.
+// errBodyTooLarge: the body is longer than its route allows.
 var errBodyTooLarge = errors.New("router: the request's body is too large")
 
 // errBodiesFull: there is no room for a body, neither in memory nor in a temporary

@@ -65,7 +65,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		partition = rt.ring.Partition(d.key)
 	}
 	call := hop.Streams(r)
-	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: call || d.route.Stream || d.upstream}
+	body := &incoming{router: rt, in: r, source: w.source, limit: d.limitOf(call), stream: call || d.route.Stream || d.upstream}
 	switch {
 	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
 	case call:
@@ -153,7 +153,7 @@ func (x *upstreamRequest) attach(body *incoming) {
 	default:
 		return
 	}
-	x.pace, x.body.reader = body.paced, body.paced
+	x.pace, x.body.reader = body.paced, body.asItComes()
 	to.Body, to.ContentLength, to.Whole = &x.body, body.in.ContentLength, !x.stream
 }
 

@@ -45,7 +45,7 @@ func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 	case kept.Spool != nil && (kept.Len() > 0 || len(x.in.Trailer) > 0):
 		x.body.open, x.body.length = kept.open, kept.Len()
 	case body.stream && x.pace != nil:
-		x.body.stream.reader = x.pace
+		x.body.stream.reader = body.asItComes()
 	}
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,

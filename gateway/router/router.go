@@ -69,9 +69,9 @@ type Config struct {
 	// 64 bits). What exceeds it goes to temporary files. Default 64 MiB.
 	ReplayBytes int
 
-	// MaxBody is how many bytes a body may have that is read before its request is
-	// sent to a worker: all are but those of gRPC over HTTP/2. A longer one is
-	// answered with 413; if it announces its length, before anything is read of it.
+	// MaxBody is how many bytes a body may have, unless it is one of gRPC over HTTP/2.
+	// A longer one is answered with 413; if it announces its length, before anything
+	// is read of it.
 	// Default 1 GiB.
 	MaxBody int64
 

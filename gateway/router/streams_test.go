@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/websocket"
 	"github.com/keyway-go/keyway/ring"
@@ -172,5 +173,71 @@ func TestStreamsEndWhenTheirPartitionMoves(t *testing.T) {
 	}
 	if err := <-drained; err != nil {
 		t.Error(err)
+	}
+}
+
+// A body that streams and turns out to be too large is no whole one to the app. The
+// client reads 413, or, if the answer has begun, loses it.
+func TestStreamsOfBodiesThatAreTooLarge(t *testing.T) {
+	came := make(chan error, 1) // of reading the body
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(rw)
+		_ = rc.EnableFullDuplex() // a worker needs none
+		if r.URL.Path == "/early" {
+			rw.WriteHeader(http.StatusAccepted)
+			_ = rc.Flush()
+		}
+		_, err := io.Copy(io.Discard, r.Body)
+		came <- err
+		fmt.Fprint(rw, "whole")
+	}
+	const most = 100 << 10
+	table := routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", body: {max: %d, buffer: false}`, most))
+	for _, e := range entrances(t, app, func(rc *router.Config, _ *worker.Config) { rc.Keys, rc.Routes = nil, table }) {
+		if !strings.Contains(e.name, ", link") {
+			continue // there a worker, or the app, is not asked for less than the whole
+		}
+		t.Run(e.name, func(t *testing.T) {
+			proto := "HTTP/1.1"
+			if e.http2 {
+				proto = "HTTP/2"
+			}
+			for _, tt := range []struct {
+				path string
+				size int
+				want int
+			}{
+				{"/", most, 200}, {"/", most + 1, 413}, {"/early", most + 1, 202},
+			} {
+				if tt.path == "/early" && !e.http2 {
+					continue // net/http reads the body before it answers
+				}
+				body, rest := io.Pipe()
+				answered := make(chan struct{})
+				go func() {
+					defer rest.Close()
+					_, _ = io.WriteString(rest, strings.Repeat("x", most))
+					if tt.path == "/early" {
+						<-answered
+					}
+					_, _ = io.WriteString(rest, strings.Repeat("x", tt.size-most))
+				}()
+				req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", e.base+tt.path, body))
+				req.Header.Set("X-Key", "k")
+				res, err := kit.Client(t, proto).Do(req)
+				if err != nil {
+					t.Fatalf("%s with %d bytes: %v", tt.path, tt.size, err)
+				}
+				close(answered)
+				text, err := io.ReadAll(res.Body)
+				res.Body.Close()
+				if whole := strings.HasSuffix(string(text), "whole") && err == nil; res.StatusCode != tt.want || whole != (tt.size <= most) {
+					t.Errorf("%s with %d bytes: %d %q, %v, want %d", tt.path, tt.size, res.StatusCode, text, err, tt.want)
+				}
+				if err := <-came; (err == nil) != (tt.size <= most) {
+					t.Errorf("%s with %d bytes: the app has seen %v", tt.path, tt.size, err)
+				}
+			}
+		})
 	}
 }

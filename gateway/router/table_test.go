@@ -293,6 +293,7 @@ func TestBodiesOfARoute(t *testing.T) {
 			{"/small", 1000, true, 200}, {"/small", 1001, true, 413}, {"/small", 1000, false, 200}, {"/small", 1001, false, 413},
 			{"/large", 100 << 10, true, 200}, {"/large", 100<<10 + 1, true, 413}, {"/large", 100 << 10, false, 200}, {"/large", 100<<10 + 1, false, 413},
 			{"/stream", 1000, true, 200}, {"/stream", 100 << 10, true, 200}, {"/stream", 100<<10 + 1, true, 413},
+			{"/stream", 100 << 10, false, 200}, {"/stream", 100<<10 + 1, false, 413},
 			{"/", 200_000, false, 200},
 		} {
 			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+tt.path, strings.NewReader(strings.Repeat("x", tt.size))))

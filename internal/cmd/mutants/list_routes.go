@@ -143,6 +143,13 @@ func routesMutations() []mutation {
 			test: "./gateway/router -run ^TestRoutesOfRequests$",
 		},
 		{
+			rule: "a body that streams has the limit of its route, whatever length it says",
+			file: "gateway/router/body.go",
+			old:  `return &limitedBody{b.paced, b.limit} }`,
+			new:  `return b.paced }`,
+			test: "./gateway/router -timeout 60s -run ^TestStreamsOfBodiesThatAreTooLarge$",
+		},
+		{
 			rule: "a reload does not fill a route's rate",
 			file: "gateway/router/table.go",
 			old:  `old.Name == r.Name && old.PerRoute == r.PerRoute {`,
