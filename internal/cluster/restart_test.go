@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cluster"
 )
 
@@ -185,6 +187,53 @@ func TestRouterRestarts(t *testing.T) {
 	for i := range 6 {
 		p.restart(i % 2)
 		l.await(500)
+	}
+	l.end()
+}
+
+// writeRoutes puts a version of the routes into the file, all at once.
+func writeRoutes(t *testing.T, file string, version int) {
+	t.Helper()
+	text := fmt.Sprintf("routes:\n- {name: all, key: 'header:X-Key', timeout: %ds}\n", 10+version%2)
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Nobody notices that routers read their routes anew, 100 times under load: on SIGHUP, and
+// each tenth time because the file has changed.
+func TestRoutesAreReadAnew(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "routes.yaml")
+	writeRoutes(t, file, 0)
+	p := startPair(t, "--routes", file)
+	status := func(i int) (s gateway.RoutesStatus) {
+		get(t, "http://"+p.routers[i].Admin+"/routes", &s)
+		return s
+	}
+	l := p.load(2)
+	for version := 1; version <= 100; version++ {
+		var before [2]gateway.RoutesStatus
+		for i := range p.routers {
+			before[i] = status(i)
+		}
+		writeRoutes(t, file, version)
+		for i, r := range p.routers {
+			if version%10 != 0 {
+				if err := r.Signal(syscall.SIGHUP); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for now := status(i); now.Digest == before[i].Digest; now = status(i) {
+				if now.Error != "" || t.Context().Err() != nil {
+					t.Fatalf("the routes are not in force: %+v", now)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+		l.await(20)
 	}
 	l.end()
 }
