@@ -62,7 +62,10 @@ func LoadPeerTLS(cfg PeerTLSConfig) (*PeerTLS, error) {
 		}
 	}
 	t := &PeerTLS{cfg: cfg}
-	return t, t.Reload()
+	if err := t.Reload(); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // Reload reads the files again. New connections are made with what they hold; those

@@ -67,8 +67,8 @@ func TestPeerTLSRefusesFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := good
 			tc.change(&cfg)
-			_, err := gateway.LoadPeerTLS(cfg)
-			if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			loaded, err := gateway.LoadPeerTLS(cfg)
+			if (err == nil) != (tc.says == "") || (loaded == nil) != (err != nil) || err != nil && !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("%v\nwant %q", err, tc.says)
 			}
 		})

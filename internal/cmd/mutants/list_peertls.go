@@ -62,7 +62,7 @@ func peerTLSMutations() []mutation {
 			rule: "who offers the link shows a certificate, also where others need none",
 			file: "gateway/worker/authority.go",
 			old:  "		if slices.Contains(hello.SupportedProtos, link.ALPN) {",
-			new:  "		if !w.cfg.Direct {",
+			new:  "		if slices.Contains(hello.SupportedProtos, link.ALPN) && !w.cfg.Direct {",
 			test: peers,
 		},
 		{
