@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -11,13 +12,13 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // appVariable makes the test's binary an app: the address that it listens on.
@@ -34,39 +35,83 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runApp is an app that works on each request for some milliseconds, for which it
-// prints a dot first, and ends in order by SIGTERM.
+// runApp is an app that works on each request for some milliseconds. SIGTERM ends it
+// in order, SIGUSR1 at once. It prints the number of each request that it has read.
 func runApp(addr string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	crash := make(chan os.Signal, 1)
+	signal.Notify(crash, syscall.SIGUSR1)
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		os.Stdout.Write([]byte("."))
 		io.Copy(io.Discard, r.Body)
 		time.Sleep(3 * time.Millisecond)
 		io.WriteString(rw, addr)
 	})}
+	j := new(journal)
 	ended := make(chan error, 1)
 	go func() {
-		<-ctx.Done()
-		ended <- s.Shutdown(context.Background())
+		select {
+		case <-ctx.Done():
+			ended <- s.Shutdown(context.Background())
+		case <-crash:
+			j.mu.Lock() // what is read is printed
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
 	}()
 	fmt.Println("listens")
-	if err := s.Serve(l); err != http.ErrServerClosed {
+	if err := s.Serve(journaled{l, j}); err != http.ErrServerClosed {
 		return err
 	}
 	return <-ended
 }
 
+// journal is held while a request is read and its number printed.
+type journal struct{ mu sync.RWMutex }
+
+// journaled is a listener whose connections keep the journal.
+type journaled struct {
+	net.Listener
+	journal *journal
+}
+
+func (l journaled) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &journaledConn{c, l.journal, sock.Raw(c)}, nil
+}
+
+type journaledConn struct {
+	net.Conn
+	journal *journal
+	raw     syscall.RawConn
+}
+
+func (c *journaledConn) Read(p []byte) (int, error) {
+	if err := c.raw.Read(func(fd uintptr) bool { return sock.Look(fd) != sock.Silent }); err != nil {
+		return 0, err
+	}
+	c.journal.mu.RLock()
+	defer c.journal.mu.RUnlock()
+	n, err := c.Conn.Read(p)
+	if _, number, ok := strings.Cut(string(p[:n]), "X-Number: "); ok {
+		number, _, _ = strings.Cut(number, "\r\n")
+		fmt.Println(number)
+	}
+	return n, err
+}
+
 // app is an app in a process of its own.
 type app struct {
-	addr string
-	cmd  *exec.Cmd
-	runs atomic.Int64  // requests that it has begun with
-	read chan struct{} // closed when all that it has printed is counted
+	addr   string
+	cmd    *exec.Cmd
+	ended  chan struct{}  // closed when all that it has printed is counted
+	begins map[string]int // how often it has read which request; to be read once it has ended
 }
 
 func (a *app) start(t *testing.T) {
@@ -83,29 +128,28 @@ func (a *app) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.cmd.Process.Kill(); a.await() })
-	if _, err := io.ReadFull(out, make([]byte, len("listens\n"))); err != nil {
-		t.Fatal("the app does not listen: ", err)
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("the app does not listen: ", lines.Err())
 	}
-	a.read = make(chan struct{})
-	go func(read chan struct{}) {
-		defer close(read)
-		dots := make([]byte, 64)
-		for {
-			n, err := out.Read(dots)
-			a.runs.Add(int64(n))
-			if err != nil {
-				return
-			}
+	if a.begins == nil {
+		a.begins = make(map[string]int)
+	}
+	a.ended = make(chan struct{})
+	go func(ended chan struct{}) {
+		defer close(ended)
+		for lines.Scan() {
+			a.begins[lines.Text()]++
 		}
-	}(a.read)
+	}(a.ended)
 }
 
 // await waits until an app that has been told to end has.
 func (a *app) await() {
-	if a.read != nil {
-		<-a.read
+	if a.ended != nil {
+		<-a.ended
 		_ = a.cmd.Wait()
-		a.read = nil
+		a.ended = nil
 	}
 }
 
@@ -124,7 +168,7 @@ type crowd struct {
 
 	mu       sync.Mutex
 	statuses map[int]int    // since expect was last called
-	ok, lost int            // before
+	lost     []string       // requests without a body that were answered with 502
 	apps     map[string]int // that have answered, since await was last called
 	answered chan struct{}  // receives when there was an answer of an app; holds one element
 }
@@ -154,6 +198,8 @@ func startCrowd(d *demo) *crowd {
 					key = "of all"
 				}
 				req.Header.Set("X-Key", key)
+				number := fmt.Sprintf("%d-%d", i, n)
+				req.Header.Set("X-Number", number)
 				res, err := client.Do(req)
 				if err != nil {
 					c.t.Error(err)
@@ -165,6 +211,9 @@ func startCrowd(d *demo) *crowd {
 					c.t.Error(err)
 				}
 				c.note(res.StatusCode, string(text))
+				if res.StatusCode == http.StatusBadGateway && body == "" {
+					c.lose(number)
+				}
 			}
 		})
 	}
@@ -185,6 +234,12 @@ func (c *crowd) note(status int, text string) {
 	case c.answered <- struct{}{}:
 	default:
 	}
+}
+
+func (c *crowd) lose(number string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = append(c.lost, number)
 }
 
 // await waits until each of the apps has answered some more requests, and a number of
@@ -228,8 +283,6 @@ func (c *crowd) expect(when string, lost int) {
 		}
 	}
 	c.t.Logf("%s: %v", when, c.statuses)
-	c.ok += c.statuses[http.StatusOK]
-	c.lost += c.statuses[http.StatusBadGateway]
 	clear(c.statuses)
 }
 
@@ -240,8 +293,8 @@ func readiness(t *testing.T, p *cluster.Process) string {
 }
 
 // Apps and sidecars start, crash and end in any order while clients work. No request
-// fails but those under way at an app that is ended without its sidecar having been
-// drained, and none runs twice.
+// fails but those which an app has read that is ended without its sidecar having been
+// drained, and those with a body that have come to it. None is read twice.
 func TestAppsComeAndGo(t *testing.T) {
 	d := startDemo(t)
 	one, two := &app{addr: kit.FreeAddr(t)}, &app{addr: kit.FreeAddr(t)}
@@ -260,7 +313,7 @@ func TestAppsComeAndGo(t *testing.T) {
 	clients.await(one, two)
 	clients.expect("a sidecar before its app", 0)
 
-	one.signal(t, syscall.SIGKILL)
+	one.signal(t, syscall.SIGUSR1)
 	kit.Eventually(t, "the sidecar leaves the ring", func() bool { return strings.Contains(readiness(t, first), "the app does not answer") })
 	clients.await(two)
 	clients.expect("a crash", crowdSize)
@@ -294,7 +347,17 @@ func TestAppsComeAndGo(t *testing.T) {
 	one.start(t)
 	first = d.add("w1", "--upstream", "http://"+one.addr)
 	clients.await(one, two)
-	two.signal(t, syscall.SIGKILL)
+	one.signal(t, syscall.SIGUSR1)
+	stopCleanly(t, first)
+	clients.await(two)
+	clients.expect("an app crashes while its sidecar ends", crowdSize)
+	clients.await(two)
+	clients.expect("after that", 0)
+
+	one.start(t)
+	first = d.add("w1", "--upstream", "http://"+one.addr)
+	clients.await(one, two)
+	two.signal(t, syscall.SIGUSR1)
 	kit.Eventually(t, "the other sidecar leaves the ring", func() bool { return strings.Contains(readiness(t, second), "the app does not answer") })
 	clients.await(one)
 	clients.expect("an app dies for good", crowdSize)
@@ -306,7 +369,17 @@ func TestAppsComeAndGo(t *testing.T) {
 	one.await()
 	two.await()
 	clients.expect("in the end", 0)
-	if runs := int(one.runs.Load() + two.runs.Load()); runs > clients.ok+clients.lost {
-		t.Errorf("the apps began %d times with %d requests", runs, clients.ok+clients.lost)
+	for number, times := range two.begins {
+		one.begins[number] += times
+	}
+	for number, times := range one.begins {
+		if times > 1 {
+			t.Errorf("request %s was read %d times", number, times)
+		}
+	}
+	for _, number := range clients.lost {
+		if one.begins[number] == 0 {
+			t.Errorf("request %s was answered with 502, and no app has read it", number)
+		}
 	}
 }
