@@ -11,10 +11,12 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
+// How long it may take until a proof is there, on a machine that has much to do. Who
+// waits in vain is answered as if there were none.
 const (
-	refusalWait = 10 * time.Millisecond // for the reset that follows an end of the connection
-	refusalLook = 500 * time.Microsecond
-	goneWait    = 50 * time.Millisecond // for a server that has closed a connection to close its listener
+	refusalWait = 200 * time.Millisecond // for the reset that follows an end of the connection
+	refusalLook = time.Millisecond
+	goneWait    = 500 * time.Millisecond // for a server that has closed a connection to close its listener
 )
 
 // closedBefore reports whether the server had closed the connection before any of
