@@ -282,7 +282,7 @@ func NetServer() *http.Server {
 
 // InFrontOf makes a router in front of a sidecar of an app, with the link
 // between them.
-func InFrontOf(t *testing.T, app string, change ...func(*worker.Config)) (s *Site, w *workertest.Worker) {
+func InFrontOf(t testing.TB, app string, change ...func(*worker.Config)) (s *Site, w *workertest.Worker) {
 	t.Helper()
 	c := workertest.New(t, 16)
 	w = c.StartReady(change...)

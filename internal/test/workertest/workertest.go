@@ -29,7 +29,7 @@ func (c *Cluster) StartReady(change ...func(*worker.Config)) *Worker {
 }
 
 // Serve starts an app that runs until the test ends.
-func Serve(t *testing.T, h http.Handler) *httptest.Server {
+func Serve(t testing.TB, h http.Handler) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
