@@ -24,6 +24,13 @@ func sidecarMutations() []mutation {
 			test: silent,
 		},
 		{
+			rule: "executions at an app are cancelled when their partition's ownership is lost",
+			file: "gateway/worker/partition.go",
+			old:  "		lost = append(lost, p.live)\n",
+			new:  "",
+			test: "./gateway/worker -run '^TestSidecarHalfClosesWhatItGivesUp$'",
+		},
+		{
 			rule: "a sidecar sends nothing to the app of an execution that is cancelled already",
 			file: "gateway/worker/context.go",
 			old:  "		e.Interrupt()\n",
