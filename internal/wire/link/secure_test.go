@@ -32,7 +32,6 @@ func TestEndProvesNothingUnderTLS(t *testing.T) {
 			}
 			defer l.Close()
 			c := &Client{Addr: l.Addr().String(), TLS: &tls.Config{InsecureSkipVerify: true}, Config: logless()}
-			defer c.Close()
 			var wg sync.WaitGroup
 			defer wg.Wait()
 			wg.Go(func() {
@@ -52,6 +51,7 @@ func TestEndProvesNothingUnderTLS(t *testing.T) {
 				_, _ = io.Copy(io.Discard, nc)
 			})
 			_, err = c.Do(t.Context(), &Request{Method: "GET", Target: "/", Host: "h"})
+			c.Close()
 			want(t, err, tc.want)
 			if tc.want == ErrLost {
 				wantNot(t, err, ErrNotStarted)
