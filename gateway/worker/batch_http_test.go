@@ -161,7 +161,7 @@ func TestBatchHandler(t *testing.T) {
 			if status, _, body := post(t, client, base+"/stock/42", "text/plain", "bad"); status != 400 || body != "the request cannot be handled: bad sale\n" {
 				t.Errorf("bad item: %d, %q", status, body)
 			}
-			if status, _, body := post(t, client, base+"/stock/42", "text/plain", strings.Repeat("x", 2<<20)); status != 413 {
+			if status, _, body := post(t, client, base+"/stock/42", "text/plain", strings.Repeat("x", 1<<20+1)); status != 413 {
 				t.Errorf("large item: %d, %q", status, body)
 			}
 			req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/stock/42", nil))

@@ -11,6 +11,13 @@ func linkMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "a short body can be refused however much of it was read",
+			file: "internal/wire/link/stream.go",
+			old:  "if s.short || s.inErr != nil {",
+			new:  "if s.inErr != nil {",
+			test: "./internal/wire/link -run '^TestShortBodiesCanBeRefused$'",
+		},
+		{
 			rule: "a grant of a waiter that gives up is passed on",
 			file: "localmutex/table.go",
 			old: `	case granted:

@@ -19,11 +19,11 @@ type Overflow interface {
 }
 
 // OverflowTo lets the answer's writer go on while its client reads slowly: what
-// there is no room for goes to an Overflow that begin makes, which sends it with
-// send. Where that is full too, the writer waits, until ctx ends: that breaks the
+// there is no room for goes to an Overflow that begin makes for the request's client,
+// which sends it with send. Where that is full too, the writer waits, until ctx ends: that breaks the
 // answer off. Without OverflowTo it waits at once, and for as long as there is a
 // client.
-func (w *ResponseWriter) OverflowTo(ctx context.Context, begin func(send func(p []byte) error) Overflow) {
+func (w *ResponseWriter) OverflowTo(ctx context.Context, begin func(client uint64, send func(p []byte) error) Overflow) {
 	w.ctx, w.overflow = ctx, begin
 }
 
@@ -42,7 +42,7 @@ func (w *ResponseWriter) put(p []byte) error {
 				return err
 			}
 			p = p[n:]
-			w.over = w.overflow(w.sendBody)
+			w.over = w.overflow(w.st.req.Client, w.sendBody)
 		}
 		n, err := w.over.Write(p)
 		if err != nil || n == len(p) {

@@ -25,7 +25,7 @@ type ResponseWriter struct {
 	failed   error  // nothing more will be sent
 
 	ctx      context.Context // of OverflowTo
-	overflow func(send func([]byte) error) Overflow
+	overflow func(client uint64, send func([]byte) error) Overflow
 	over     Overflow // gets what is written; nil while that is sent at once
 
 	out  *buffer // frames that wait for more to come

@@ -77,6 +77,30 @@ func TestNoRefusalAfterAdmission(t *testing.T) {
 	})
 }
 
+// TestShortBodiesCanBeRefused: a body that the client keeps whole can be refused
+// however much of it has been read, also before the rest has come.
+func TestShortBodiesCanBeRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Server{Config: logless(), Handler: HandlerFunc(func(w *ResponseWriter, r *ServerRequest) {
+			io.CopyN(io.Discard, r.Body, 3*maxData)
+			want(t, w.Refuse(&RefusedError{Reason: NotOwner}), nil)
+		})}
+		near, far := net.Pipe()
+		served := make(chan error)
+		go func() { served <- s.ServeConn(far) }()
+		peer := newFakePeer(near)
+		peer.greet(t)
+		head := plainHead("POST")
+		head.length = initialWindow
+		go near.Write(append(requestFrame(1, head, false), dataFrames(1, 3)...))
+		if h, _ := peer.frame(t); h.kind != kindRefused {
+			t.Errorf("got %v, want a refusal", h.kind)
+		}
+		near.Close()
+		<-served
+	})
+}
+
 // TestBodyReaderBlocksDuringRefusal: the refusal does not wait for the client
 // whose body is still awaited, and nothing that comes in later is lost.
 func TestBodyReaderBlocksDuringRefusal(t *testing.T) {

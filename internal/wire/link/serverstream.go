@@ -95,6 +95,7 @@ func newServerStream(sc *serverConn, h header, head requestHead) *serverStream {
 		st:            st,
 	}
 	st.req.sized = head.length >= 0
+	st.short = st.req.sized && head.length <= initialWindow
 	if h.end {
 		st.req.ContentLength = 0
 	}

@@ -23,6 +23,7 @@ type stream struct {
 	window  int       // bytes that the peer may still send
 	owed    int       // bytes read and not yet granted again
 	grown   bool      // the window has grown beyond the initial one
+	short   bool      // all that will come fits into the initial window
 	inErr   error     // what comes after the chunks: io.EOF at the regular end
 	trailer Fields
 
@@ -204,9 +205,10 @@ func (s *stream) await(ctx context.Context) error {
 }
 
 // consumedLocked notes that n bytes were read and returns what to grant the
-// peer now: nothing before half of the window has been read.
+// peer now: nothing before half of the window has been read, or if the peer needs
+// nothing.
 func (s *stream) consumedLocked(n int) int {
-	if s.inErr != nil {
+	if s.short || s.inErr != nil {
 		return 0
 	}
 	s.owed += n
