@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
@@ -18,20 +19,12 @@ const bodyFloor = 4 << 10
 const clientShare = 4
 
 // budget bounds what all bodies take, and those of each client: of memory all that
-// there is, of temporary files what spools take.
+// there is, of temporary files what spools take. Clients are as [hop.ClientID] tells
+// them.
 type budget struct {
 	spools *spool.Pool
-	parts  int64 // each client may use one of so many
-
-	mu      sync.Mutex // guards what follows
-	memory  int64      // that is used
-	clients map[charge]int64
-}
-
-// charge is what a client uses of a resource. The client is as [hop.ClientID] tells it.
-type charge struct {
-	client uint64
-	of     spool.Resource
+	shares *spool.Shares
+	memory atomic.Int64 // that is used
 }
 
 // newSpools makes where bodies are kept, by the settings of a config.
@@ -46,39 +39,25 @@ func newSpools(config string, memory int, largest, files int64, dir string, log 
 	return p, nil
 }
 
-func (b *budget) take(c charge, n int64) bool {
-	bound := b.spools.Bound(c.of)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.clients[c]+n > max(bound/b.parts, 1) || c.of == spool.Memory && b.memory+n > bound {
+func (b *budget) take(client uint64, r spool.Resource, n int64) bool {
+	if r == spool.Memory && b.memory.Add(n) > b.spools.Bound(r) {
+		b.memory.Add(-n)
 		return false
 	}
-	if b.clients == nil {
-		b.clients = make(map[charge]int64)
+	if b.shares.Take(client, r, n) {
+		return true
 	}
-	b.clients[c] += n
-	if c.of == spool.Memory {
-		b.memory += n
+	if r == spool.Memory {
+		b.memory.Add(-n)
 	}
-	return true
+	return false
 }
 
-func (b *budget) give(c charge, n int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.clients[c] -= n; b.clients[c] == 0 {
-		delete(b.clients, c)
+func (b *budget) give(client uint64, r spool.Resource, n int64) {
+	b.shares.Give(client, r, n)
+	if r == spool.Memory {
+		b.memory.Add(-n)
 	}
-	if c.of == spool.Memory {
-		b.memory -= n
-	}
-}
-
-// inMemory returns how many bytes of bodies are in memory.
-func (b *budget) inMemory() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.memory
 }
 
 // account is a client's part of a budget. It is a [spool.Account].
@@ -88,10 +67,10 @@ type account struct {
 }
 
 // Take implements [spool.Account].
-func (a account) Take(r spool.Resource, n int64) bool { return a.budget.take(charge{a.client, r}, n) }
+func (a account) Take(r spool.Resource, n int64) bool { return a.budget.take(a.client, r, n) }
 
 // Give implements [spool.Account].
-func (a account) Give(r spool.Resource, n int64) { a.budget.give(charge{a.client, r}, n) }
+func (a account) Give(r spool.Resource, n int64) { a.budget.give(a.client, r, n) }
 
 // reservation is what a small body takes of a budget's memory. It implements
 // [link.Memory] and [h2.Memory].

@@ -138,7 +138,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, parts: 1}, log: cfg.Logger}
+	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, shares: spools.Shares(1)}, log: cfg.Logger}
 	c.workers.init(&Config{
 		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS,
 		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,

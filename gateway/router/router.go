@@ -246,7 +246,7 @@ func New(cfg Config) (*Router, error) {
 		cfg:      cfg,
 		log:      requestLog,
 		flushLog: flushLog,
-		budget:   budget{spools: spools, parts: clientShare},
+		budget:   budget{spools: spools, shares: spools.Shares(clientShare)},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	rt.workers.init(&cfg)
@@ -350,7 +350,7 @@ func (rt *Router) Stats() Stats {
 		BadRequests: c.badRequests.Load(),
 		Held:        rt.routes.Held.Load(),
 		Holding:     rt.routes.Holding.Load(),
-		BodyBytes:   rt.budget.inMemory(),
+		BodyBytes:   rt.budget.memory.Load(),
 		BodyFiles:   rt.budget.spools.InUse(spool.Disk),
 		Refusals:    rt.routes.Refusals.Load(),
 		Hops:        rt.routes.Hops.Load(),

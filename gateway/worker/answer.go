@@ -22,6 +22,7 @@ type plainAnswer struct {
 	rw     http.ResponseWriter
 	ctx    context.Context // of the execution
 	worker *Worker
+	client uint64 // as in [asking]
 	method string
 	header http.Header // the handler's
 
@@ -43,8 +44,8 @@ const smallAnswer = 16 << 10
 
 var smallAnswers = sync.Pool{New: func() any { b := make([]byte, 0, smallAnswer); return &b }}
 
-func newPlainAnswer(w *Worker, rw http.ResponseWriter, r *http.Request) *plainAnswer {
-	return &plainAnswer{rw: rw, worker: w, method: r.Method, header: rw.Header().Clone(), declared: -1}
+func newPlainAnswer(w *Worker, client uint64, rw http.ResponseWriter, r *http.Request) *plainAnswer {
+	return &plainAnswer{rw: rw, worker: w, client: client, method: r.Method, header: rw.Header().Clone(), declared: -1}
 }
 
 // Header implements [http.ResponseWriter].
@@ -122,7 +123,7 @@ func (a *plainAnswer) Write(p []byte) (int, error) {
 
 // begin begins to send what there is.
 func (a *plainAnswer) begin() {
-	a.over = a.worker.backlog(a.sendHead, a.send)
+	a.over = a.worker.backlog(a.client, a.sendHead, a.send)
 	if a.small != nil {
 		a.put(*a.small)
 		a.freeSmall()
@@ -147,7 +148,7 @@ func (a *plainAnswer) put(p []byte) {
 	n, err := 0, a.failed
 	if err == nil && a.over.taken.Load() >= backlogTurn && a.over.Idle() {
 		err = a.over.End()
-		a.over = a.worker.backlog(nil, a.send)
+		a.over = a.worker.backlog(a.client, nil, a.send)
 	}
 	if err == nil {
 		n, err = a.over.Write(p)
@@ -158,7 +159,7 @@ func (a *plainAnswer) put(p []byte) {
 		if err = a.over.End(); err == nil {
 			err = a.send(p[n:])
 		}
-		a.over = a.worker.backlog(nil, a.send)
+		a.over = a.worker.backlog(a.client, nil, a.send)
 	}
 	a.failed = err
 }

@@ -233,6 +233,42 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// A client that reads none of many answers fills its share of the room for them, not
+// that of others: their keys are free when the app has answered.
+func TestTrapAnswersOfOneClient(t *testing.T) {
+	const memory, files = 1 << 18, 8 << 20
+	synctest.Test(t, func(t *testing.T) {
+		s := startAnswers(t, http.HandlerFunc(answerLarge), false, func(cfg *worker.Config) {
+			cfg.AnswerMemory, cfg.AnswerFiles = memory, files
+		})
+		ask := func(client uint64, key string) io.ReadCloser {
+			return kit.Must(s.links.Do(t.Context(), &link.Request{Method: "GET", Target: "/", Host: "x", Key: key, Client: client})).Body
+		}
+		var unread []io.ReadCloser
+		for i := range 12 { // a MiB each
+			unread = append(unread, ask(1, fmt.Sprint(i)))
+		}
+		synctest.Wait()
+		if n := s.AnswersKept(); n > (memory+files)/4 {
+			t.Errorf("%d bytes are kept for one client, want a quarter of %d at most", n, memory+files)
+		}
+		other := ask(2, "k")
+		synctest.Wait()
+		if !s.inTurn(t) {
+			t.Error("another client's key is held for want of room")
+		}
+		for _, body := range append(unread, other) {
+			if got, err := io.ReadAll(body); err != nil || string(got) != largeAnswer {
+				t.Errorf("read %d bytes, %v", len(got), err)
+			}
+		}
+		synctest.Wait()
+		if n := s.AnswersKept(); n != 0 {
+			t.Errorf("%d bytes are kept when all is read", n)
+		}
+	})
+}
+
 // What a handler flushes arrives at once, and interim answers do.
 func TestFlushedAnswersArriveAtOnce(t *testing.T) {
 	for name, way := range answerWays {

@@ -22,15 +22,22 @@ type backlog struct {
 	done   chan struct{}         // closed when it has
 }
 
-// backlog returns one that is sent with send, after begin, which may be nil.
-func (w *Worker) backlog(begin func() error, send func([]byte) error) *backlog {
-	b := &backlog{spool: w.answers.New(nil), done: make(chan struct{})}
+// answerShare is the part of what a worker has for answers that one client may use: a
+// quarter.
+const answerShare = 4
+
+// backlog returns one for a client that is sent with send, after begin, which may be
+// nil.
+func (w *Worker) backlog(client uint64, begin func() error, send func([]byte) error) *backlog {
+	b := &backlog{spool: w.answers.New(w.shares.Account(client)), done: make(chan struct{})}
 	go b.drain(b.spool.NewReader(), begin, send)
 	return b
 }
 
 // overflow is backlog for an answer over the link.
-func (w *Worker) overflow(send func([]byte) error) link.Overflow { return w.backlog(nil, send) }
+func (w *Worker) overflow(client uint64, send func([]byte) error) link.Overflow {
+	return w.backlog(client, nil, send)
+}
 
 var drainBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 

@@ -92,7 +92,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if c.leads(x) {
 		a.collapse = c
 	}
-	out := newPlainAnswer(h.worker, rw, r)
+	out := newPlainAnswer(h.worker, how.client, rw, r)
 	defer out.finish() // after the key is free
 	defer a.release()
 	x.bound(h.worker.timeoutOf(how.policy))

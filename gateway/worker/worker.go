@@ -180,8 +180,9 @@ type Config struct {
 	// AnswerMemory and AnswerFiles bound, in bytes, those parts of answers that
 	// their clients have not read yet, in memory and in temporary files: an app's
 	// answer is taken at the app's speed, and the key is free at its end, however
-	// slowly the client reads. AnswerMax bounds them for one answer. Where there is
-	// no more room the app waits, with its key held, for as long as Timeout allows.
+	// slowly the client reads. AnswerMax bounds them for one answer, and
+	// a quarter of each is there for one client of a router. Where there is no more
+	// room the app waits, with its key held, for as long as Timeout allows.
 	// Default 64 MiB, 4 GiB or half of what is free in [os.TempDir] if that is less,
 	// and 1 GiB.
 	AnswerMemory, AnswerFiles, AnswerMax int64
@@ -292,8 +293,9 @@ type Worker struct {
 	flushLog  func()
 	fields    fields.Rules
 	answers   *spool.Pool
-	bodies    *spool.Pool                                 // of requests over plain HTTP
-	answer    func(send func([]byte) error) link.Overflow // overflow, as a value
+	shares    *spool.Shares                                              // of answers
+	bodies    *spool.Pool                                                // of requests over plain HTTP
+	answer    func(client uint64, send func([]byte) error) link.Overflow // overflow, as a value
 	settings  ring.Settings
 	parts     []partition
 	lease     atomic.Pointer[handoff.Lease]
@@ -362,7 +364,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
-	w.answers, w.answer, w.bodies = answers, w.overflow, bodies
+	w.answers, w.shares, w.answer, w.bodies = answers, answers.Shares(answerShare), w.overflow, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	w.remote.worker, w.rates.most = w, maxBuckets

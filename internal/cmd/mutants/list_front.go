@@ -19,9 +19,9 @@ func frontMutations() []mutation {
 		},
 		{
 			rule: "one client has a share of the memory for bodies",
-			file: "gateway/router/budget.go",
-			old:  `b.clients[c]+n > max(bound/b.parts, 1) || `,
-			new:  ``,
+			file: "gateway/internal/spool/shares.go",
+			old:  `s.used[c]+n > max(s.pool.Bound(r)/s.parts, 1)`,
+			new:  `false`,
 			test: "./gateway/router -run '^TestOneClientHasAShareOfTheBudget$'",
 		},
 		{

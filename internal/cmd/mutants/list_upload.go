@@ -69,9 +69,9 @@ func uploadMutations() []mutation {
 		},
 		{
 			rule: "a client may use a quarter of the files",
-			file: "gateway/router/budget.go",
-			old:  "max(bound/b.parts, 1)",
-			new:  "bound",
+			file: "gateway/internal/spool/shares.go",
+			old:  "max(s.pool.Bound(r)/s.parts, 1)",
+			new:  "s.pool.Bound(r)",
 			test: uploads + "'^TestBodiesThatAreNotTaken$/^server$/^more_than_a_quarter'",
 		},
 		{

@@ -3,6 +3,13 @@ package main
 func waitsMutations() []mutation {
 	return []mutation{
 		{
+			rule: "a client that does not read has a share of the room for answers",
+			file: "gateway/worker/backlog.go",
+			old:  "w.answers.New(w.shares.Account(client))",
+			new:  "w.answers.New(nil)",
+			test: "./gateway/worker -run '^TestTrapAnswersOfOneClient$'",
+		},
+		{
 			rule: "who shares a function that calls runtime.Goexit is told",
 			file: "gateway/worker/flights.go",
 			old:  "			close(fl.quit)",
