@@ -195,13 +195,16 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 // A request that the app has not begun with is not answered: the error says why.
 func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x Execution, baggage string) (unsent error) {
 	defer s.worker.release(x)
-	var body []byte
-	if r.ContentLength > 0 {
-		body = make([]byte, r.ContentLength)
-		if _, err := io.ReadFull(r.Body, body); err != nil {
-			w.Abort() // the app has seen nothing
-			return nil
-		}
+	body, err := smallBody(x.Context(), r)
+	switch {
+	case err != nil && x.Context().Err() != nil:
+		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			s.noAnswer(rw, r, err)
+		}))
+		return nil
+	case err != nil:
+		w.Abort() // the app has seen nothing
+		return nil
 	}
 	e := s.pool.Begin()
 	defer e.Close()
@@ -212,7 +215,7 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 		defer c.leaveOff() // before e is closed
 	}
 	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
-	err := s.send(e, x)
+	err = s.send(e, x)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
 			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer

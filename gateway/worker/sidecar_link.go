@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -28,6 +29,22 @@ func fieldValues(f link.Fields, name string) (values []string) {
 		}
 	}
 	return values
+}
+
+// smallBody reads the body of a simple request, until ctx is done: its client may send
+// it slowly.
+func smallBody(ctx context.Context, r *link.ServerRequest) ([]byte, error) {
+	if r.ContentLength == 0 {
+		return nil, nil
+	}
+	body := make([]byte, r.ContentLength)
+	for have := 0; have < len(body); {
+		n, err := r.Body.ReadContext(ctx, body[have:])
+		if have += n; err != nil {
+			return nil, err
+		}
+	}
+	return body, nil
 }
 
 // appMessage appends the head of the request as the app gets to see it.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -171,5 +173,50 @@ func TestHandlerTimeout(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// noMemory lets a client of the link keep nothing of a body, which then goes as it comes.
+type noMemory struct{}
+
+func (noMemory) Reserve(int) bool { return false }
+
+// A client that does not send the body that it has begun holds the key for as long as
+// an execution may take, and not longer.
+func TestTrapASlowBodyHoldsItsKeyInTime(t *testing.T) {
+	app := func(rw http.ResponseWriter, r *http.Request) {
+		_, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(rw, err)
+	}
+	behind := workertest.Serve(t, http.HandlerFunc(app))
+	for name, over := range map[string]func(w *worker.Worker) http.Handler{
+		"handler": func(w *worker.Worker) http.Handler { return w.Handler(http.HandlerFunc(app)) },
+		"sidecar": func(w *worker.Worker) http.Handler { return kit.Must(w.Sidecar(kit.Must(url.Parse(behind.URL)))) },
+		"sidecar, net/http": func(w *worker.Worker) http.Handler {
+			return kit.Must(w.Sidecar(kit.Must(url.Parse(behind.URL + "/?a=1"))))
+		},
+	} {
+		for _, length := range []int64{100, -1} {
+			t.Run(fmt.Sprint(name, ", length ", length), func(t *testing.T) {
+				w := startServing(t, func(cfg *worker.Config) { cfg.Timeout, cfg.MaxWait = 200*time.Millisecond, 8*time.Second })
+				c := linkTo(t, w, w.Listen(t, over(w.Worker)))
+				body, rest := io.Pipe()
+				go func() { _, _ = rest.Write(make([]byte, 10)) }()
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					req := &link.Request{Method: "POST", Target: "/", Host: "x", Key: "k", Body: body, ContentLength: length, Memory: noMemory{}}
+					if answer, err := c.Do(t.Context(), req); err == nil {
+						answer.Body.Close()
+					}
+				}()
+				kit.Eventually(t, "the key is held", func() bool { return errors.Is(w.TryDo(t.Context(), "k", ok), worker.ErrHeld) })
+				if err := w.Do(t.Context(), "k", ok); err != nil {
+					t.Error(err)
+				}
+				rest.Close()
+				<-ended
+			})
+		}
 	}
 }

@@ -6,6 +6,7 @@ func sidecarMutations() []mutation {
 		closes         = "./gateway/worker -run '^TestTrapSidecarHoldsKeyUntilAppCloses$'"
 		grace          = "./gateway/worker -run '^TestTrapSidecarHoldsKeyForTheGrace$'"
 		silent         = "./gateway/worker -run '^TestTrapSilentAppIsGivenUp$'"
+		slowBody       = "./gateway/worker -timeout 1m -run '^TestTrapASlowBodyHoldsItsKeyInTime$'"
 		slowReader     = "./gateway/worker -timeout 1m -run '^TestTrapSlowReaderHoldsNoKey$'"
 		answersBounded = "./gateway/worker -timeout 1m -run '^TestAnswersAreBounded$'"
 		abandoned      = "./gateway/worker -run '^TestTrapAbandonedRequestsAreGivenUp$'"
@@ -169,6 +170,20 @@ func sidecarMutations() []mutation {
 			old:  "	x.bound(h.worker.timeoutOf(how.policy))\n	if h.detach || a.collapse != nil {\n		x.detach()\n	}\n	x.carry",
 			new:  "	if h.detach || a.collapse != nil {\n		x.detach()\n	}\n	x.carry",
 			test: silent,
+		},
+		{
+			rule: "a handler that waits for a body waits no longer than Timeout",
+			file: "internal/wire/link/httphandler.go",
+			old:  `return x.body.ReadContext(x.ctx, p) }`,
+			new:  `return x.body.Read(p) }`,
+			test: slowBody,
+		},
+		{
+			rule: "a sidecar that waits for a small body waits no longer than Timeout",
+			file: "gateway/worker/sidecar_link.go",
+			old:  `r.Body.ReadContext(ctx, body[have:])`,
+			new:  `r.Body.ReadContext(context.Background(), body[have:])`,
+			test: slowBody,
 		},
 		{
 			rule: "what has taken as long as it may is cancelled",

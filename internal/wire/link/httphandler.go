@@ -48,7 +48,7 @@ func ServeHTTP(ctx context.Context, w *ResponseWriter, r *ServerRequest, header 
 	if r.ContentLength < 0 {
 		req.TransferEncoding = []string{"chunked"}
 	}
-	x := &httpStream{w: w, body: r.Body, memory: w.st.c.pool.get(minBuffer)}
+	x := &httpStream{ctx: ctx, w: w, body: r.Body, memory: w.st.c.pool.get(minBuffer)}
 	x.fields = x.memory.b
 	x.Begin(x, req, !r.Body.empty())
 	defer w.st.c.pool.put(x.memory)
@@ -65,13 +65,14 @@ func badRequest(w http.ResponseWriter, _ *http.Request) {
 // httpStream implements [httphandler.Stream].
 type httpStream struct {
 	httphandler.Writer
+	ctx    context.Context // of the handler
 	w      *ResponseWriter
 	body   *RequestBody
 	memory *buffer
 	fields Fields // for what is sent next; in memory until the head is
 }
 
-func (x *httpStream) ReadBody(p []byte) (int, error) { return x.body.Read(p) }
+func (x *httpStream) ReadBody(p []byte) (int, error) { return x.body.ReadContext(x.ctx, p) }
 
 func (x *httpStream) Trailer() http.Header { return x.body.Trailer().Header() }
 

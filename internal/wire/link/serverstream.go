@@ -57,6 +57,12 @@ func (b *RequestBody) Read(p []byte) (int, error) {
 	return b.st.read(context.Background(), p) // the end of its own context ends the stream
 }
 
+// ReadContext is Read that also fails when ctx is done, with its cause, if there is
+// nothing to read.
+func (b *RequestBody) ReadContext(ctx context.Context, p []byte) (int, error) {
+	return b.st.read(ctx, p)
+}
+
 // Trailer returns the trailers once Read has returned io.EOF.
 func (b *RequestBody) Trailer() Fields {
 	b.st.mu.Lock()
