@@ -1,0 +1,185 @@
+package keyway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
+
+// Clients of a node, and of a process that owns nothing, reach every key's owner;
+// they hold what comes before there is a handler, or a node.
+func TestClients(t *testing.T) {
+	at := kit.FreeAddr(t)
+	outside, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := outside.Owner("k"); !errors.Is(err, keyway.ErrUnavailable) {
+		t.Errorf("Owner where nobody is: %v", err)
+	}
+	send := func(c *keyway.Client, key string) string {
+		req := kit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://app/", nil))
+		req.Header.Set(gateway.HeaderKey, key)
+		res, err := c.RoundTrip(req)
+		if err != nil {
+			t.Errorf("%s: %v", key, err)
+			return ""
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		return string(body)
+	}
+	early := make(chan string, 1)
+	go func() { early <- send(outside, "early") }()
+
+	cfg := config(t, "a", at)
+	cfg.NewCluster = true
+	a := start(t, cfg)
+	cfg = config(t, "b", at)
+	cfg.Handler = named("b")
+	b := start(t, cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx, named("a")) }()
+	if body := <-early; body != "a has early" && body != "b has early" {
+		t.Errorf("a call before there was a node: %q", body)
+	}
+	seen := make(map[string]bool)
+	for i := range 20 {
+		key := fmt.Sprint("k", i)
+		want := do(t, key, a, b) + " has " + key
+		seen[want[:1]] = true
+		for from, client := range map[string]*keyway.Client{"a": a.Client(), "b": b.Client(), "outside": outside} {
+			if got := send(client, key); got != want {
+				t.Errorf("from %s: %q, want %q", from, got, want)
+			}
+		}
+	}
+	if len(seen) != 2 {
+		t.Errorf("only %v have answered", seen)
+	}
+	for range 2 {
+		if err := errors.Join(outside.Close(), b.Client().Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := send(b.Client(), "k"); got == "" {
+		t.Error("Close of a node's client has closed it")
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if _, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Router: router.ClientConfig{Local: nil, Logger: slog.Default()}}); !errors.Is(err, keyway.ErrConfig) {
+		t.Errorf("Router.Logger: %v", err)
+	}
+}
+
+// Nodes that serve nothing over HTTP hold each other's keys: money that is moved
+// under two of them stays the same, and no call waits for ever.
+func TestDoAll(t *testing.T) {
+	at := kit.FreeAddr(t)
+	cfg := config(t, "a", at)
+	cfg.NewCluster = true
+	a := start(t, cfg)
+	b := start(t, config(t, "b", at))
+	outside, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer outside.Close()
+	const accounts = 6
+	balance, owners := make(map[string]int), make(map[string]bool)
+	key := func(i int) string { return fmt.Sprint("account-", i%accounts) }
+	for i := range accounts {
+		owners[do(t, key(i), a, b)] = true
+		balance[key(i)] = 100
+	}
+	if len(owners) != 2 {
+		t.Fatalf("the accounts are at %v, want both", owners)
+	}
+	var mu sync.Mutex // of the map, and not of the balances
+	read := func(key string) int { mu.Lock(); defer mu.Unlock(); return balance[key] }
+	write := func(key string, n int) { mu.Lock(); defer mu.Unlock(); balance[key] = n }
+	ways := []func(context.Context, []string, func(keyway.Executions) error) error{a.DoAll, b.DoAll, outside.DoAll}
+	var moving sync.WaitGroup
+	for i := range 12 {
+		moving.Go(func() {
+			for n := range 10 {
+				from, to := key(i+n), key(i+2*n+1)
+				if from == to {
+					continue
+				}
+				err := ways[i%len(ways)](t.Context(), []string{from, to}, func(xs keyway.Executions) error {
+					if len(xs.Keys()) != 2 || xs.Token(from) == 0 || xs.Token(to) == 0 {
+						t.Errorf("it holds %q", xs.Keys())
+					}
+					was, there := read(from), read(to)
+					runtime.Gosched()
+					write(from, was-1)
+					write(to, there+1)
+					return xs.Context().Err()
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	moving.Wait()
+	sum := 0
+	for _, n := range balance {
+		sum += n
+	}
+	if sum != accounts*100 {
+		t.Errorf("%d in all, want %d: %v", sum, accounts*100, balance)
+	}
+}
+
+// What does not wait says that the key is held, equal reads run once, and a call
+// of its own key runs at once.
+func TestCalls(t *testing.T) {
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.NewCluster = true
+	node := start(t, cfg)
+	err := node.Do(t.Context(), "k", func(x keyway.Execution) error {
+		if err := node.TryDo(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, keyway.ErrHeld) {
+			t.Errorf("TryDo of a key that is held: %v", err)
+		}
+		v, shared, err := keyway.Share(x.Context(), node, "k", "read", func(inner keyway.Execution) (int64, error) { return inner.Token(), nil })
+		if v != x.Token() || shared || err != nil {
+			t.Errorf("Share of the own key: %d, %v, %v; want %d", v, shared, err, x.Token())
+		}
+		return node.DoAll(x.Context(), []string{"k", "l"}, func(xs keyway.Executions) error {
+			if xs.Token("k") != x.Token() || xs.Token("l") == 0 {
+				t.Errorf("DoAll of the own key: token %d, want %d", xs.Token("k"), x.Token())
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// named is an app that says who it is.
+func named(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		key, _ := gateway.KeyFromHeader(r.Header)
+		fmt.Fprintf(w, "%s has %s", name, key)
+	})
+}

@@ -1,0 +1,194 @@
+package keyway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
+
+// Requests come from Start on, and are refused as a router understands it until
+// there is a handler.
+func TestServe(t *testing.T) {
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.NewCluster, cfg.Admin, cfg.Direct = true, "127.0.0.1:0", true
+	cfg.Keys = kit.KeySources(t, "header:X-Key")
+	node := start(t, cfg)
+	res, body := kit.Fetch(t, "http://"+node.Addr(), "X-Key", "k")
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+		t.Errorf("without a handler: %d %s", res.StatusCode, body)
+	}
+	if res, body := kit.Fetch(t, "http://"+node.AdminAddr()+"/readyz"); res.StatusCode != http.StatusOK {
+		t.Errorf("/readyz: %d %s", res.StatusCode, body)
+	}
+	running, finish := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- node.Serve(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				close(running)
+				<-finish
+			}
+			key, _ := gateway.KeyFromHeader(r.Header)
+			fmt.Fprint(w, "served ", key)
+		}))
+	}()
+	kit.Eventually(t, "it is served", func() bool {
+		_, body := kit.Fetch(t, "http://"+node.Addr(), "X-Key", "k")
+		return body == "served k"
+	})
+	slow := make(chan string, 1)
+	go func() {
+		_, body := kit.Fetch(t, "http://"+node.Addr()+"/slow", "X-Key", "s")
+		slow <- body
+	}()
+	<-running
+	cancel() // it finishes what runs
+	close(finish)
+	if body := <-slow; body != "served s" {
+		t.Errorf("a request that ran when ctx ended: %q", body)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	for range 2 {
+		if err := node.Close(t.Context()); err != nil {
+			t.Errorf("Close after Serve: %v", err)
+		}
+	}
+	if _, err := net.Dial("tcp", node.Addr()); err == nil {
+		t.Error("a closed node takes connections")
+	}
+	if err := node.Do(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, keyway.ErrUnavailable) {
+		t.Errorf("Do after Close: %v", err)
+	}
+}
+
+// Config.Handler serves before Start returns; a handler of the worker's own is
+// not asked for the key twice.
+// A POST request empties a node, as Drain does, and lets it be: what runs is finished,
+// and the other node has the keys.
+func TestDrain(t *testing.T) {
+	at := kit.FreeAddr(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	cfg := config(t, "a", at)
+	cfg.Admin, cfg.DrainTimeout = "127.0.0.1:0", 500*time.Millisecond
+	a, b := start(t, cfg), start(t, config(t, "b", at))
+	admin := "http://" + a.AdminAddr()
+	post := func(header ...string) (int, string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, admin+"/drain", nil)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Error(err)
+			return 0, ""
+		}
+		defer res.Body.Close()
+		body, _ := io.ReadAll(res.Body)
+		return res.StatusCode, string(body)
+	}
+	key := ""
+	for i := 0; key == ""; i++ {
+		if k := fmt.Sprint("k", i); do(t, k, a, b) == "a" {
+			key = k
+		}
+	}
+	if status, _ := post("Sec-Fetch-Site", "cross-site"); status != http.StatusForbidden {
+		t.Errorf("a page of another site: %d", status)
+	}
+	if res, body := kit.Fetch(t, admin+"/drain"); res.StatusCode != http.StatusMethodNotAllowed || a.Worker().Ready() != nil {
+		t.Errorf("GET: %d %s, and the node: %v", res.StatusCode, body, a.Worker().Ready())
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	running.Go(func() {
+		err := a.Do(t.Context(), key, func(keyway.Execution) error {
+			close(entered)
+			<-release
+			return nil
+		})
+		if err != nil {
+			t.Errorf("what ran: %v", err)
+		}
+	})
+	<-entered
+	if status, body := post(); status != http.StatusServiceUnavailable || !strings.Contains(body, "1 executions running") {
+		t.Errorf("with something that runs: %d %s", status, body)
+	}
+	if res, body := kit.Fetch(t, admin+"/readyz"); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "leaving") {
+		t.Errorf("ready: %d %s", res.StatusCode, body)
+	}
+	close(release)
+	for range 3 {
+		running.Go(func() {
+			if status, body := post(); status != http.StatusOK {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+	}
+	running.Wait()
+	if err := a.Drain(t.Context()); err != nil || do(t, key, a, b) != "b" {
+		t.Errorf("drained: %v", err)
+	}
+	if res, _ := kit.Fetch(t, admin+"/healthz"); res.StatusCode != http.StatusOK {
+		t.Errorf("the process: %d", res.StatusCode)
+	}
+	if err := a.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHandlers(t *testing.T) {
+	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "app") })
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.NewCluster, cfg.Handler, cfg.Direct, cfg.Keys = true, app, true, kit.KeySources(t, "header:X-Key")
+	node := start(t, cfg)
+	if _, body := kit.Fetch(t, "http://"+node.Addr(), "X-Key", "k"); body != "app" {
+		t.Errorf("Config.Handler: %q", body)
+	}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		served <- node.Serve(ctx, node.Worker().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "own") })))
+	}()
+	kit.Eventually(t, "the worker's own handler serves", func() bool {
+		_, body := kit.Fetch(t, "http://"+node.Addr(), "X-Key", "k")
+		return body == "own"
+	})
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// Serve ends with its listener, and Close works after that.
+func TestServeFails(t *testing.T) {
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.NewCluster, cfg.Listener = true, l
+	node := start(t, cfg)
+	l.Close()
+	if err := node.Serve(t.Context(), nil); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+		t.Errorf("Serve on a closed listener: %v", err)
+	}
+	if err := node.Close(t.Context()); err != nil {
+		t.Errorf("Close after that: %v", err)
+	}
+}
