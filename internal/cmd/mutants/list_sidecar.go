@@ -361,6 +361,13 @@ func sidecarMutations() []mutation {
 			test: h2Unread,
 		},
 		{
+			rule: "a call over HTTP/2 whose both sides are silent ends with its context",
+			file: "internal/wire/hop2/hop2.go",
+			old:  "func() { x.body.Close() })",
+			new:  "func() {})",
+			test: "./internal/wire/hop2 -timeout 20s -run '^TestGivingUp$'",
+		},
+		{
 			rule: "who gives a request over HTTP/2 up waits for the server",
 			file: "internal/wire/hop2/hop2.go",
 			old:  "	default:\n		x.end(t.Grace)\n",

@@ -58,12 +58,13 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	x := &exchange{transport: t, cancel: cancel}
+	x := &exchange{transport: t, ctx: r.Context(), cancel: cancel}
 	res, err := x.send(r.WithContext(ctx))
 	switch {
 	case err == nil:
 		x.body = res.Body
 		x.whole.Store(res.Body == http.NoBody)
+		x.stop = context.AfterFunc(r.Context(), func() { x.body.Close() }) // net/http does not look while the request's body is silent
 		res.Body = x
 		return res, nil
 	case errors.Is(err, hop1.ErrNotStarted):
@@ -159,6 +160,8 @@ func (t *Transport) await(ctx context.Context) error {
 // exchange is a request and the body of its answer.
 type exchange struct {
 	transport *Transport
+	ctx       context.Context
+	stop      func() bool        // ends the watch of ctx, once there is an answer
 	cancel    context.CancelFunc // ends the request, whoever reads its body
 	conn      *conn              // that the request was written to
 	body      io.ReadCloser
@@ -169,14 +172,18 @@ type exchange struct {
 // Read implements [io.Reader].
 func (x *exchange) Read(p []byte) (int, error) {
 	n, err := x.body.Read(p)
-	if err == io.EOF {
+	switch {
+	case err == io.EOF:
 		x.whole.Store(true)
+	case err != nil && x.ctx.Err() != nil:
+		err = context.Cause(x.ctx)
 	}
 	return n, err
 }
 
 // Close implements [io.Closer].
 func (x *exchange) Close() error {
+	x.stop()
 	x.cancel()
 	if x.whole.Load() {
 		x.end(0)

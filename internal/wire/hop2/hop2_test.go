@@ -283,8 +283,14 @@ func TestGivingUp(t *testing.T) {
 				p.Grace, p.Dial = grace, func(context.Context) (net.Conn, error) { return near, nil }
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
+				body, rest := io.Pipe()
+				defer rest.Close()
 				go func() {
-					res, err := p.RoundTrip(request(t, "").WithContext(ctx))
+					r := request(t, "").WithContext(ctx)
+					if part { // and a part of a request
+						r.Method, r.Body = http.MethodPost, body
+					}
+					res, err := p.RoundTrip(r)
 					if err == nil {
 						_, err = io.ReadAll(res.Body)
 						res.Body.Close()
