@@ -66,6 +66,7 @@ var bank = porcupine.NondeterministicModel{
 // wires are connections in memory between the clients and the workers of a world.
 type wires struct {
 	t     *testing.T
+	app   http.Handler
 	mu    sync.Mutex // guards what follows
 	at    map[string]*pipes
 	conns map[string][]net.Conn // of the members of that name, at either end
@@ -99,7 +100,7 @@ func (n *wires) serve(w *node) {
 	n.mu.Lock()
 	n.at[w.member.Self().Addr] = l
 	n.mu.Unlock()
-	server := w.NewServer(w.Handler(http.NotFoundHandler()))
+	server := w.NewServer(w.Handler(n.app))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -166,7 +167,7 @@ func TestDoAll(t *testing.T) { bubble(t, testDoAll) }
 func testDoAll(t *testing.T) {
 	const clients, calls = 8, 60
 	w := newWorld(t, accounts)
-	n := &wires{t: t, at: make(map[string]*pipes), conns: make(map[string][]net.Conn)}
+	n := &wires{t: t, app: http.NotFoundHandler(), at: make(map[string]*pipes), conns: make(map[string][]net.Conn)}
 	r := &run{world: w}
 	w.started = func(x *node) {
 		n.serve(x)
