@@ -166,7 +166,7 @@ func (w *world) enter(c *caller) {
 	if c.item != nil {
 		c.item.w.state.Store(waiting)
 	}
-	want, gives := w.placeFor(c)
+	gives, want := w.placeFor(c)
 	token, waiter, err := w.table.enter(c.key, c.item, Wait{Client: c.client})
 	if gives != nil && gives.w.state.Load() != displaced {
 		w.fault("caller %d does not give way", slices.Index(w.callers, gives))

@@ -50,24 +50,24 @@ func (w *world) takes(c *caller, which string) []*caller {
 	return want
 }
 
-// placeFor returns with which error c is refused if it has to wait, and who gives way
-// to it, nil for nobody.
-func (w *world) placeFor(c *caller) (err error, gives *caller) {
+// placeFor returns who gives way to c if it has to wait, nil for nobody, and with which
+// error it is refused.
+func (w *world) placeFor(c *caller) (gives *caller, err error) {
 	queue := w.table.Queue
 	e, here := w.table.keys.find(c.key), w.waitFor(c.key)
 	switch {
 	case w.table.closed || e == nil && !w.table.exhaustedLocked():
 		return nil, nil
 	case overfull(queue, c, w.waitFor("")):
-		return ErrQueueFull, nil
+		return nil, ErrQueueFull
 	case len(here) < cmp.Or(queue.PerKey, DefaultPerKey):
 		return nil, nil
 	}
 	gives, ok := givesWay(&w.turns, c, here)
 	if !ok {
-		return ErrQueueFull, nil
+		return nil, ErrQueueFull
 	}
-	return nil, gives
+	return gives, nil
 }
 
 // count holds what is counted, and the lines of all keys, to who waits.

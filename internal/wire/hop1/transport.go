@@ -78,11 +78,11 @@ var errNoAnswer = errors.New("hop1: no answer")
 
 // kindOf returns what it means that reading the answer has failed.
 func (t *trip) kindOf(err error) error {
-	if t.limit.N < maxHead {
-		return errNoAnswer
-	}
 	if err == io.ErrUnexpectedEOF { // as net/http calls it
 		err = io.EOF
+	}
+	if t.limit.N < maxHead || !ended(err) {
+		return errNoAnswer
 	}
 	select {
 	case failed := <-t.sent:

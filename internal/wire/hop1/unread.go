@@ -19,6 +19,11 @@ const (
 	goneWait    = 500 * time.Millisecond // for a server that has closed a connection to close its listener
 )
 
+// ended reports whether err may say that the server has ended the connection.
+func ended(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
 // closedBefore reports whether the server had closed the connection before any of
 // the present request reached it, so that nobody has read any. failed is what
 // writing it and reading the answer ended with.

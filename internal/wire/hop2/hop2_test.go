@@ -306,7 +306,7 @@ func TestGivingUp(t *testing.T) {
 				if closes {
 					far.Close()
 				} else {
-					time.Sleep(1)
+					time.Sleep(1 * time.Nanosecond)
 				}
 				if synctest.Wait(); len(ended) == 0 {
 					t.Fatalf("part of an answer %v, the server closes %v: it is not given up", part, closes)
