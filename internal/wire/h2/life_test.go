@@ -43,6 +43,7 @@ func TestTimeouts(t *testing.T) {
 		c.check(testServer.IdleTicks-1, false)
 		c.send(open(1, true, get()))
 		c.expect("HEADERS 1 :status=204 end")
+		waitFor(func() bool { return c.locked(c.server.quietLocked) }) // the handler has returned, too
 		c.check(testServer.IdleTicks-1, false)
 		c.settle()
 		c.check(2, false)
@@ -229,6 +230,7 @@ func TestIdleLeaving(t *testing.T) {
 	c.expect("GOAWAY 2147483647 NO_ERROR")
 	c.send(open(1, true, get())) // it was on its way
 	c.expect("HEADERS 1 :status=204 end")
+	waitFor(func() bool { return c.locked(c.server.quietLocked) })
 	c.check(leaveTicks, true)
 	c.expect("GOAWAY 1 NO_ERROR")
 	c.check(1, true)
