@@ -28,8 +28,15 @@ type site struct {
 	cut  map[string]bool          // addresses that nothing reaches
 	deaf map[string]bool          // addresses of which nothing is heard, by connections that are there
 
-	slow time.Duration // what the answer to a call of the method late takes longer
+	slow time.Duration // what the answer to a call of the method late takes longer; see delay
 	late string
+}
+
+// delay lets the answers to calls of a method take longer from now on.
+func (s *site) delay(method string, by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow, s.late = by, method
 }
 
 // wire is a client's end of a connection.
@@ -41,7 +48,10 @@ type wire struct {
 }
 
 func (c *wire) Write(p []byte) (int, error) {
-	if c.site.late != "" && bytes.Contains(p, []byte(c.site.late)) {
+	c.site.mu.Lock()
+	late := c.site.late != "" && bytes.Contains(p, []byte(c.site.late))
+	c.site.mu.Unlock()
+	if late {
 		c.late.Store(true)
 	}
 	return c.Conn.Write(p)

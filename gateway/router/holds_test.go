@@ -362,7 +362,7 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			w := s.start(func(cfg *worker.Config) { cfg.Store = store })
 			c := s.client()
 			_ = c.Hold(t.Context(), "connected", func(context.Context, int64) error { return nil })
-			s.slow, s.late = 1500*time.Millisecond, method
+			s.delay(method, 1500*time.Millisecond)
 			store.cut.Store(true)
 			ended := make(chan time.Time, 1)
 			go func() {
