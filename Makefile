@@ -52,7 +52,18 @@ chaos: ## try the promises on real processes for T (make chaos T=5m ARGS=-links;
 	scripts/deps redis-server
 	cd internal/cmd/chaos && go run . -t $(T) $(ARGS)
 
+.PHONY: campaign
+campaign: T = 10m
+campaign: ## try the promises on hosts of a network with every fault for T, as root on Linux (make campaign T=1h ARGS=--help; default 10m)
+	scripts/deps gcc libc6-dev redis-sentinel redis-server
+	cd internal/cmd/chaos && go run ./campaign -t $(T) $(ARGS)
+
 .PHONY: mutants
 mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only localmutex')
 	scripts/deps redis-server
 	go run ./internal/cmd/mutants $(ARGS)
+
+.PHONY: deploy-test
+deploy-test: ## try deploy/ on a Docker engine: images, compose.yaml, each service restarted under load
+	scripts/deps debootstrap docker-compose
+	go -C deploy/test run ./play $(ARGS)

@@ -33,8 +33,13 @@ type Config struct {
 	// Listen, or the host of GossipAdvertise or Gossip if that is every address.
 	Advertise string
 
-	// Admin is the host:port of /healthz, /readyz, /ring, /lookup and, for POST
-	// requests, /drain. Default: none.
+	// AdminToken is what POST requests at Admin have to bring, in the header
+	// Authorization behind Bearer. Default: they need to come from this machine.
+	AdminToken string
+
+	// Admin is the host:port at which those who run the cluster ask the node what it
+	// does, see gateway.NewAdmin, and by POST requests have it leave the ring and come
+	// back. Default: none.
 	Admin string
 
 	// Gossip is the host:port for gossip, over UDP and TCP, and GossipAdvertise the
@@ -52,7 +57,8 @@ type Config struct {
 	GossipKeys [][]byte
 	GossipOpen bool
 
-	// PeerTLS has members talk over TLS, with certificates both ways; so do all or none.
+	// PeerTLS has members talk over TLS, with certificates both ways; so do all or none,
+	// unless it is optional.
 	// It does not take the place of GossipKeys: gossip says where the members are. With
 	// Direct, others come over TLS too, and need no certificate. Default: members'
 	// connections are not encrypted.
@@ -144,7 +150,7 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.DrainTimeout (--drain-timeout) is %v, want at least 0", c.DrainTimeout)
 	case c.Settings.KeySource != "":
 		return c, bad("Config.Settings.KeySource is for routers: say with Config.Keys where requests have their keys")
-	case c.Settings.PeerTLS:
+	case c.Settings.PeerTLS, c.Settings.PeerTLSOptional:
 		return c, bad("Config.Settings.PeerTLS follows from Config.PeerTLS (--peer-cert): leave it out")
 	case c.Settings.Store != 0:
 		return c, bad("Config.Settings.Store is not known before the store is opened: leave it out")
@@ -158,7 +164,7 @@ func (c Config) complete() (Config, error) {
 	if err := c.Settings.Validate(); err != nil {
 		return c, bad("Config.Settings: %w", err)
 	}
-	c.Settings.PeerTLS = c.PeerTLS != nil
+	c.Settings.PeerTLS, c.Settings.PeerTLSOptional = c.PeerTLS != nil, c.PeerTLS != nil && c.PeerTLS.Optional()
 	c.Gossip = cmp.Or(c.Gossip, "127.0.0.1:0")
 	if c.Join == nil && c.oneMachine() {
 		c.Join = []string{meeting}

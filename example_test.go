@@ -7,6 +7,11 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
@@ -131,4 +136,22 @@ func ExampleNewBatcher() {
 	// Output:
 	// true <nil>
 	// false <nil>
+}
+
+// A program with metrics of its own has those of its node in the same registry, and
+// serves them where it likes.
+func ExampleNode_Collect() {
+	ctx := context.Background()
+	node, err := keyway.Start(ctx, alone())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close(ctx)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(node)
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{}) // for GET /metrics
+	answer := httptest.NewRecorder()
+	metrics.ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	fmt.Println(strings.Contains(answer.Body.String(), "keyway_worker_ready 1"))
+	// Output: true
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -138,12 +140,19 @@ func (n *Node) Close(ctx context.Context) error {
 // runs, for up to Config.DrainTimeout or until ctx ends, when the error says what
 // still does. The node goes on to answer, and sends requests elsewhere; [Node.Close]
 // ends it. Drain may be called more than once: each call waits for the end of the
-// same. POST /drain at Config.Admin does it.
+// same. POST /drain at Config.Admin does less: it has the worker leave the ring until POST /undrain.
 func (n *Node) Drain(ctx context.Context) error {
 	n.leaving.Do(func() { n.log.Info("leaving: handing the partitions over", "grace", n.cfg.DrainTimeout) })
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
 	defer cancel()
 	return n.worker.Drain(ctx)
+}
+
+// leaveRing answers POST /drain.
+func (n *Node) leaveRing(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.DrainTimeout)
+	defer cancel()
+	return n.worker.LeaveRing(ctx)
 }
 
 // Owner returns the node that owns key, so far as this one knows, or an
@@ -162,6 +171,28 @@ func (n *Node) Worker() *worker.Worker { return n.worker }
 // Members returns the node's view of the cluster, also for a router.Router in
 // this process.
 func (n *Node) Members() gateway.Members { return n.members }
+
+// Describe implements [prometheus.Collector].
+func (n *Node) Describe(ch chan<- *prometheus.Desc) {
+	for _, part := range n.collectors() {
+		part.Describe(ch)
+	}
+}
+
+// Collect implements [prometheus.Collector]: it collects the metrics of the node's worker,
+// membership and store, which docs/metrics.md describes. Config.Admin serves them at
+// /metrics; register the node in a registry of the program to have them there. Of
+// several nodes in a process each needs a label of its own then, such as
+// [prometheus.WrapRegistererWith] adds.
+func (n *Node) Collect(ch chan<- prometheus.Metric) {
+	for _, part := range n.collectors() {
+		part.Collect(ch)
+	}
+}
+
+func (n *Node) collectors() []prometheus.Collector {
+	return []prometheus.Collector{n.worker, n.members, n.store}
+}
 
 // Addr returns the host:port that takes requests.
 func (n *Node) Addr() string { return n.listener.Addr().String() }

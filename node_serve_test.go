@@ -77,8 +77,8 @@ func TestServe(t *testing.T) {
 
 // Config.Handler serves before Start returns; a handler of the worker's own is
 // not asked for the key twice.
-// A POST request empties a node, as Drain does, and lets it be: what runs is finished,
-// and the other node has the keys.
+// A POST request empties a node and lets it be: what runs is finished, and the other node
+// has the keys until a further one takes it back. Drain is for good.
 func TestDrain(t *testing.T) {
 	at := kit.FreeAddr(t)
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -129,10 +129,10 @@ func TestDrain(t *testing.T) {
 		}
 	})
 	<-entered
-	if status, body := post(); status != http.StatusServiceUnavailable || !strings.Contains(body, "1 executions running") {
+	if status, body := post(); status != http.StatusServiceUnavailable || !strings.Contains(body, "1 keys busy") {
 		t.Errorf("with something that runs: %d %s", status, body)
 	}
-	if res, body := kit.Fetch(t, admin+"/readyz"); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "leaving") {
+	if res, body := kit.Fetch(t, admin+"/readyz"); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "drained") {
 		t.Errorf("ready: %d %s", res.StatusCode, body)
 	}
 	close(release)
@@ -144,8 +144,15 @@ func TestDrain(t *testing.T) {
 		})
 	}
 	running.Wait()
+	if do(t, key, a, b) != "b" {
+		t.Error("the other node has not got the key")
+	}
+	if res, err := http.Post(admin+"/undrain", "", nil); err != nil || res.StatusCode != http.StatusOK {
+		t.Errorf("undrain: %v %v", err, res)
+	}
+	kit.Eventually(t, "it has its keys back", func() bool { return do(t, key, a, b) == "a" })
 	if err := a.Drain(t.Context()); err != nil || do(t, key, a, b) != "b" {
-		t.Errorf("drained: %v", err)
+		t.Errorf("drained for good: %v", err)
 	}
 	if res, _ := kit.Fetch(t, admin+"/healthz"); res.StatusCode != http.StatusOK {
 		t.Errorf("the process: %d", res.StatusCode)

@@ -104,7 +104,7 @@ func startProcess(t *testing.T, name, at, dir string) (*process, error) {
 // stores returns the names of those that offer a store, as p sees them.
 func (p *process) stores(t *testing.T) (names []string) {
 	t.Helper()
-	_, body := kit.Fetch(t, "http://"+p.admin+"/ring")
+	_, body := kit.Fetch(t, "http://"+p.admin+"/members")
 	var view struct{ Members []struct{ Name, Role string } }
 	if err := json.Unmarshal([]byte(body), &view); err != nil {
 		t.Fatal(err)

@@ -7,11 +7,14 @@ import (
 	"io/fs"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/ring"
@@ -27,6 +30,7 @@ const (
 // closingStore is a store whose connections are the node's to close.
 type closingStore interface {
 	worker.Store
+	prometheus.Collector
 	Close() error
 }
 
@@ -86,7 +90,7 @@ func (n *Node) listen() (err error) {
 		if n.admin, err = process.Listen("admin", n.cfg.Admin); err != nil {
 			return fmt.Errorf("keyway: Config.Admin: %w", err)
 		}
-		process.WarnOfAdmin(n.log, n.admin.Addr(), "drain this one")
+		process.WarnOfAdmin(n.log, n.admin.Addr())
 	}
 	return nil
 }
@@ -194,7 +198,10 @@ func (n *Node) serve() {
 	n.server = n.worker.NewServer(n.handler)
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	if n.admin != nil {
-		n.web = process.NewServer(gateway.NewAdmin(gateway.AdminConfig{Members: n.members, Ready: n.worker.Ready, Drain: n.Drain}), n.log)
+		n.web = process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
+			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.client.Operator(n.worker), Token: n.cfg.AdminToken,
+			Metrics: metrics.NewRegistry(n), Hot: n.worker.HotKeys,
+		}), n.log)
 		n.serving.Go(func() { n.fail(n.admin, n.web.Serve(n.admin)) })
 	}
 }

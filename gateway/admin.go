@@ -1,11 +1,22 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
+	"crypto/subtle"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/keyway-go/keyway/ring"
 )
@@ -23,15 +34,34 @@ type AdminConfig struct {
 	// Default: the owner by the ring.
 	Lookup func(key string) (Route, error)
 
-	// Drain leaves the ring, and returns nil when nothing of the process's keys runs
-	// any more, or an error that says what still does when its context ends, as
-	// keyway.Node.Drain does. It may be called at any time and more than once.
-	// Default: the process cannot be drained by a request.
-	Drain func(context.Context) error
+	// Operator asks workers, of themselves and of keys. Default: there are no pages
+	// /workers, /moves and /explain, and no worker can be drained by its name.
+	Operator Operator
+
+	// Drain has the worker of this process leave the ring, and returns nil when nothing
+	// of its keys runs here any more, or an error that says what still does when its
+	// context ends, as worker.Worker.LeaveRing does. It may be called at any time and more
+	// than once. Undrain has it come back, as JoinRing does. Both or neither have to be
+	// there. Default: there is no worker.
+	Drain   func(context.Context) error
+	Undrain func() error
+
+	// Token has requests that change something need the header Authorization with
+	// Bearer and Token. Default: they need to come from this machine, over a loopback
+	// address or a Unix socket.
+	Token string
 
 	// Routes returns which routes a router has in force. Default: there is no page
 	// /routes.
 	Routes func() RoutesStatus
+
+	// Metrics are what GET /metrics tells Prometheus, such as a registry of the
+	// process's parts. Default: there is no page /metrics.
+	Metrics prometheus.Gatherer
+
+	// Hot returns the n keys that a worker was asked for most lately, as its HotKeys does.
+	// Default: there is no page /debug/hot.
+	Hot func(n int) []HotKey
 }
 
 // RoutesStatus says which routes a router has in force.
@@ -45,32 +75,119 @@ type RoutesStatus struct {
 
 // NewAdmin returns the handler of a process's admin address:
 //
-//	GET /healthz         200 as long as the process answers
-//	GET /readyz          200, or 503 with the reason
-//	GET /ring            the members and their shares as JSON
-//	GET /lookup?key=KEY  the key's partition and owner as JSON
-//	POST /drain          200 once AdminConfig.Drain has returned, or 503 with what still runs
-//	GET /routes          which routes a router has in force as JSON
+//	GET /healthz              200 as long as the process answers
+//	GET /readyz               200, or 503 with the reason
+//	GET /members              the members
+//	GET /ring                 who should own which partition
+//	GET /lookup?key=KEY       the key's partition and owner
+//	GET /explain?key=KEY      what becomes of requests for the key, and why they wait
+//	GET /explain?url=URL      the same of a request, with the parameters method, header, body and client
+//	GET /workers              what each worker tells of itself
+//	GET /moves                partitions that moved lately
+//	GET /hot?n=20             the keys that workers were asked for most lately
+//	GET /debug/hot?n=20       those of this process's own worker
+//	GET /routes               which routes a router has in force
+//	POST /drain?worker=NAME   200 once the worker, by default this process's own, is off the ring and empty, or 503 with what still runs
+//	POST /undrain?worker=NAME 200 if it comes back onto the ring
+//	GET /metrics              AdminConfig.Metrics in Prometheus' text format, or as OpenMetrics
+//	GET /debug/pprof/         profiles of the process, for go tool pprof
+//	GET /openapi.yaml         a description of all of this
 //
-// It is not for the public: it shows addresses and ends work. Web pages of other
-// sites cannot have a browser send the POST request.
+// What they answer is JSON where openapi.yaml says so. Pages that the process has nothing
+// for are not there. It is not for the public: it shows addresses and ends work. Web pages
+// of other sites cannot have a browser send a POST request.
 func NewAdmin(cfg AdminConfig) http.Handler {
-	a := &admin{cfg}
+	a := &admin{cfg: cfg, asking: make(chan struct{}, maxAsking)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", a.ready)
-	mux.HandleFunc("GET /ring", a.ring)
-	mux.HandleFunc("GET /lookup", a.lookup)
-	if cfg.Drain != nil {
-		mux.Handle("POST /drain", http.NewCrossOriginProtection().Handler(http.HandlerFunc(a.drain)))
-	}
-	if cfg.Routes != nil {
-		mux.HandleFunc("GET /routes", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) })
+	for _, p := range a.pages() {
+		if p.there {
+			mux.Handle(p.pattern, p.handler)
+		}
 	}
 	return mux
 }
 
-type admin struct{ cfg AdminConfig }
+// maxScrapes is how many requests for metrics are answered at once, and maxAsking how
+// many for what workers have to be asked for; others get 503.
+const maxScrapes, maxAsking = 8, 16
+
+type admin struct {
+	cfg    AdminConfig
+	asking chan struct{} // has an element for each request that asks workers
+}
+
+// page is a page of the admin address.
+type page struct {
+	pattern string
+	handler http.Handler
+	there   bool
+}
+
+func (a *admin) pages() []page {
+	cfg := &a.cfg
+	asks := cfg.Operator != nil
+	list := []page{
+		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true},
+		{"GET /readyz", http.HandlerFunc(a.ready), true},
+		{"GET /members", http.HandlerFunc(a.members), true},
+		{"GET /ring", http.HandlerFunc(a.ring), true},
+		{"GET /lookup", http.HandlerFunc(a.lookup), true},
+		{"GET /explain", a.ask(a.explain), asks},
+		{"GET /workers", a.ask(a.workers), asks},
+		{"GET /moves", a.ask(a.moves), asks},
+		{"GET /hot", a.ask(a.hot), asks},
+		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil},
+		{"POST /drain", a.write(a.drain), asks || cfg.Drain != nil},
+		{"POST /undrain", a.write(a.undrain), asks || cfg.Undrain != nil},
+		{"GET /metrics", nil, cfg.Metrics != nil},
+		{"GET /debug/hot", http.HandlerFunc(a.ownHot), cfg.Hot != nil},
+		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true},
+		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true},
+	}
+	if cfg.Metrics != nil {
+		i := slices.IndexFunc(list, func(p page) bool { return p.pattern == "GET /metrics" })
+		list[i].handler = promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{
+			EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes,
+		})
+	}
+	return list
+}
+
+// write returns a handler of requests that change something.
+func (a *admin) write(h http.HandlerFunc) http.Handler {
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		switch {
+		case a.cfg.Token == "" && !fromHere(r.RemoteAddr):
+			http.Error(w, "without --admin-token this is done for requests from this machine alone", http.StatusForbidden)
+		case a.cfg.Token != "" && (!ok || subtle.ConstantTimeCompare([]byte(given), []byte(a.cfg.Token)) == 0):
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "this needs the header Authorization with Bearer and the token of --admin-token", http.StatusUnauthorized)
+		default:
+			h(w, r)
+		}
+	}))
+}
+
+// fromHere reports whether a client's address is of loopback, or of a Unix socket.
+func fromHere(remote string) bool {
+	addr, err := netip.ParseAddrPort(remote)
+	return err != nil || addr.Addr().Unmap().IsLoopback()
+}
+
+// ask returns a handler of requests for which workers are asked.
+func (a *admin) ask(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case a.asking <- struct{}{}:
+			defer func() { <-a.asking }()
+			h(w, r)
+		default:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "too many ask at once", http.StatusServiceUnavailable)
+		}
+	})
+}
 
 func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 	if a.cfg.Ready != nil {
@@ -83,18 +200,59 @@ func (a *admin) ready(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (a *admin) drain(w http.ResponseWriter, r *http.Request) {
-	if err := a.cfg.Drain(r.Context()); err != nil {
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "not drained: "+err.Error(), http.StatusServiceUnavailable)
-		return
+	a.order(w, r, "drained", a.cfg.Drain, func(name string) error { return a.cfg.Operator.Drain(r.Context(), name) })
+}
+
+func (a *admin) undrain(w http.ResponseWriter, r *http.Request) {
+	var own func(context.Context) error
+	if a.cfg.Undrain != nil {
+		own = func(context.Context) error { return a.cfg.Undrain() }
 	}
-	fmt.Fprintln(w, "drained")
+	a.order(w, r, "undrained", own, func(name string) error { return a.cfg.Operator.Undrain(r.Context(), name) })
+}
+
+// order has the worker that a request names do something: by its name, or this process's
+// own, if there is one.
+func (a *admin) order(w http.ResponseWriter, r *http.Request, done string, own func(context.Context) error, named func(string) error) {
+	var err error
+	switch name := r.URL.Query().Get("worker"); {
+	case name == "" && own == nil:
+		http.Error(w, "say which worker (worker=NAME); /workers lists them", http.StatusBadRequest)
+		return
+	case name == "":
+		err = own(r.Context())
+	case a.cfg.Operator == nil:
+		http.Error(w, "this process knows no worker but its own: leave worker= out", http.StatusBadRequest)
+		return
+	default:
+		err = named(name)
+	}
+	switch {
+	case errors.Is(err, ErrNoWorker):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case err != nil:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "not "+done+": "+err.Error(), http.StatusServiceUnavailable)
+	default:
+		fmt.Fprintln(w, done)
+	}
+}
+
+type membersJSON struct {
+	Members []memberJSON `json:"members"`
 }
 
 type ringJSON struct {
-	Digest     string       `json:"digest"` // of the configuration and the active workers
-	Partitions int          `json:"partitions"`
-	Members    []memberJSON `json:"members"`
+	Digest     string      `json:"digest"` // of the configuration and the active workers
+	Partitions int         `json:"partitions"`
+	Workers    []shareJSON `json:"workers"` // on the ring
+	Owners     []int       `json:"owners"`  // of each partition, as an index of Workers; -1 for none
+}
+
+type shareJSON struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation"`
+	Partitions  int    `json:"partitions"` // that the ring gives it
 }
 
 type memberJSON struct {
@@ -108,16 +266,36 @@ type memberJSON struct {
 	View        string `json:"view"`       // digest of what it sees
 }
 
-func (a *admin) ring(w http.ResponseWriter, _ *http.Request) {
-	view := a.cfg.Members.View()
-	total := view.Table.Partitions()
-	shares := make(map[string]int, len(view.Members))
-	for p := range total {
-		if m, ok := view.Owner(p); ok {
-			shares[m.Incarnation]++
-		}
+// ringOf returns who should own which partition in a view.
+func ringOf(view *ring.View) ringJSON {
+	out := ringJSON{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []shareJSON{}, Owners: []int{}}
+	index := make(map[string]int)
+	for _, m := range ring.ActiveWorkers(view.Members) {
+		index[m.Incarnation] = len(out.Workers)
+		out.Workers = append(out.Workers, shareJSON{Name: m.Name, Incarnation: m.Incarnation})
 	}
-	out := ringJSON{Digest: digestText(view.Digest), Partitions: total, Members: make([]memberJSON, len(view.Members))}
+	for p := range out.Partitions {
+		i := -1
+		if m, ok := view.Owner(p); ok {
+			i = index[m.Incarnation]
+			out.Workers[i].Partitions++
+		}
+		out.Owners = append(out.Owners, i)
+	}
+	return out
+}
+
+func (a *admin) ring(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, ringOf(a.cfg.Members.View()))
+}
+
+func (a *admin) members(w http.ResponseWriter, _ *http.Request) {
+	view := a.cfg.Members.View()
+	shares := make(map[string]int)
+	for _, share := range ringOf(view).Workers {
+		shares[share.Incarnation] = share.Partitions
+	}
+	out := membersJSON{make([]memberJSON, len(view.Members))}
 	for i, m := range view.Members {
 		out.Members[i] = memberJSON{
 			Name: m.Name, Incarnation: m.Incarnation, Role: m.Role.String(), State: m.State.String(),
@@ -125,6 +303,129 @@ func (a *admin) ring(w http.ResponseWriter, _ *http.Request) {
 		}
 	}
 	writeJSON(w, out)
+}
+
+type workersJSON struct {
+	Workers []WorkerRow `json:"workers"`
+}
+
+func (a *admin) workers(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, workersJSON{append([]WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
+}
+
+type movesJSON struct {
+	Moves  []RecentMove `json:"moves"`  // the latest first
+	Silent []string     `json:"silent"` // workers that did not tell
+}
+
+func (a *admin) moves(w http.ResponseWriter, r *http.Request) {
+	out := movesJSON{[]RecentMove{}, []string{}}
+	for _, row := range a.cfg.Operator.Workers(r.Context()) {
+		if row.Status == nil {
+			out.Silent = append(out.Silent, row.Name)
+			continue
+		}
+		for _, m := range row.Status.Moves {
+			out.Moves = append(out.Moves, RecentMove{row.Name, m})
+		}
+	}
+	slices.SortStableFunc(out.Moves, func(a, b RecentMove) int { return b.Ended.Compare(a.Ended) })
+	writeJSON(w, out)
+}
+
+// hotDefault is how many keys /hot and /debug/hot show.
+const hotDefault = 20
+
+// hotNumber returns how many keys a request wants to see.
+func hotNumber(r *http.Request) (int, error) {
+	text := r.URL.Query().Get("n")
+	if text == "" {
+		return hotDefault, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("n is %q, want a number of keys (use %s?n=20)", text, r.URL.Path)
+	}
+	return n, nil
+}
+
+func (a *admin) ownHot(w http.ResponseWriter, r *http.Request) {
+	n, err := hotNumber(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	writeJSON(w, a.cfg.Hot(n))
+}
+
+type hotJSON struct {
+	Keys   []HotKeyAt `json:"keys"`   // the hottest first
+	Silent []string   `json:"silent"` // workers that did not tell
+}
+
+func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
+	n, err := hotNumber(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out := hotJSON{[]HotKeyAt{}, []string{}}
+	for _, row := range a.cfg.Operator.Workers(r.Context()) {
+		if row.Status == nil {
+			out.Silent = append(out.Silent, row.Name)
+			continue
+		}
+		for _, k := range row.Status.Hot {
+			out.Keys = append(out.Keys, HotKeyAt{row.Name, k})
+		}
+	}
+	slices.SortStableFunc(out.Keys, func(a, b HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+	out.Keys = out.Keys[:min(n, len(out.Keys))]
+	writeJSON(w, out)
+}
+
+// explain explains a key, or a request.
+func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
+	var e *Explanation
+	var err error
+	if r.URL.Query().Has("key") {
+		var key string
+		if key, err = keyFromQuery(r.URL.RawQuery, "key"); err == nil {
+			e, err = a.cfg.Operator.Explain(r.Context(), key)
+		}
+	} else {
+		var asked *http.Request
+		if asked, err = explainedRequest(r); err == nil {
+			e, err = a.cfg.Operator.ExplainRequest(r.Context(), asked)
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error()+" (use /explain?key=KEY, or /explain?url=URL with method=, header=NAME: VALUE, body= and client=ADDRESS)", http.StatusBadRequest)
+		return
+	}
+	writeJSON(w, e)
+}
+
+// explainedRequest returns the request that the parameters of r describe.
+func explainedRequest(r *http.Request) (*http.Request, error) {
+	q := r.URL.Query()
+	target := q.Get("url")
+	if target == "" {
+		return nil, errors.New("gateway: there is neither a key nor a url to explain")
+	}
+	asked, err := http.NewRequestWithContext(r.Context(), cmp.Or(q.Get("method"), http.MethodGet), target, strings.NewReader(q.Get("body")))
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	for _, field := range q["header"] {
+		name, value, ok := strings.Cut(field, ":")
+		if !ok {
+			return nil, fmt.Errorf("gateway: %q is not NAME: VALUE", field)
+		}
+		asked.Header.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	asked.RemoteAddr = net.JoinHostPort(cmp.Or(q.Get("client"), "127.0.0.1"), "0")
+	return asked, nil
 }
 
 type lookupJSON struct {

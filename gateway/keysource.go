@@ -168,6 +168,9 @@ type Keyed interface {
 	KeyBody() ([]byte, error)
 }
 
+// RequestKeyed returns the part of a request of net/http in which key sources look.
+func RequestKeyed(r *http.Request) Keyed { return (*httpRequest)(r) }
+
 type httpRequest http.Request
 
 func (r *httpRequest) KeyHeader(name string) []string { return r.Header[name] }

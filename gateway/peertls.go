@@ -30,6 +30,10 @@ type PeerTLSConfig struct {
 	// Name is a DNS name that the certificate of each member must have. Default: any
 	// certificate of these CAs is a member's, so they must be the cluster's own.
 	Name string
+
+	// Optional has this member speak TLS with those that do, and go without with those
+	// that do not, while a cluster changes to TLS or from it.
+	Optional bool
 }
 
 // PeerTLS is TLS between members: each shows a certificate, and takes those of its CAs.
@@ -42,6 +46,9 @@ type PeerTLS struct {
 	cfg      PeerTLSConfig
 	loading  sync.Mutex
 	material atomic.Pointer[peerMaterial]
+
+	mu       sync.Mutex // guards what follows
+	onReload map[*func()]struct{}
 }
 
 // peerMaterial is what the files of a PeerTLS hold. It does not change.
@@ -68,8 +75,9 @@ func LoadPeerTLS(cfg PeerTLSConfig) (*PeerTLS, error) {
 	return t, nil
 }
 
-// Reload reads the files again. New connections are made with what they hold; those
-// that are there stay. With an error, as LoadPeerTLS returns, nothing changes.
+// Reload reads the files again. Connections are made anew with what they hold; those
+// that are there end with the requests that they carry. With an error, as LoadPeerTLS
+// returns, nothing changes.
 func (t *PeerTLS) Reload() error {
 	t.loading.Lock()
 	defer t.loading.Unlock()
@@ -78,8 +86,32 @@ func (t *PeerTLS) Reload() error {
 		return fmt.Errorf("gateway: TLS between members: %w", err)
 	}
 	t.material.Store(m)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for f := range t.onReload {
+		(*f)()
+	}
 	return nil
 }
+
+// OnReload has f called after each Reload without an error, until stop is called. f must
+// not call t's methods but for its configurations.
+func (t *PeerTLS) OnReload(f func()) (stop func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.onReload == nil {
+		t.onReload = make(map[*func()]struct{})
+	}
+	t.onReload[&f] = struct{}{}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.onReload, &f)
+	}
+}
+
+// Optional reports whether members that speak no TLS are members too.
+func (t *PeerTLS) Optional() bool { return t.cfg.Optional }
 
 // Files returns the names of the files.
 func (t *PeerTLS) Files() []string { return []string{t.cfg.CertFile, t.cfg.KeyFile, t.cfg.CAFile} }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -37,7 +38,7 @@ type appConfig struct {
 	Cluster   string // distinguishes what belongs to this stack in its stores
 	Name      string // of a Keyway worker
 	Join      string // gossip address of the router
-	Listen    string // host:port
+	Listen    string // host:port, or the path of a socket
 	Advertise string // where others reach it, if that is elsewhere
 }
 
@@ -90,7 +91,11 @@ func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		}
 		defer a.postgres.Close()
 	}
-	listener, err := net.Listen("tcp", a.Listen)
+	network := "tcp"
+	if filepath.IsAbs(a.Listen) {
+		network = "unix"
+	}
+	listener, err := net.Listen(network, a.Listen)
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,7 @@ func (s *stack) startRouter() error {
 	if err != nil {
 		return err
 	}
-	s.addr, s.gossip, err = servers.RouterAddrs(p)
+	s.addr, s.gossip, err = servers.Addrs(p)
 	return err
 }
 
@@ -228,9 +228,13 @@ func (s *stack) addMember() (*member, error) {
 	if err != nil {
 		return nil, err
 	}
+	at := listen
+	if s.front == frontSidecar { // it and its app are on one machine
+		at = filepath.Join(s.dir, "app-"+s.name+"-"+m.name)
+	}
 	arg, err := json.Marshal(appConfig{
 		Guard: s.guard, Local: s.local, Records: s.records(), Keys: s.keys, Redis: s.remote.redis, Stores: s.remote.urls, TTL: s.ttl, Poll: s.poll, Wait: s.wait,
-		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip, Listen: listen, Advertise: reached,
+		Instance: instance, Instances: s.instances, Cluster: s.cluster, Name: m.name, Join: s.gossip, Listen: at, Advertise: reached,
 	})
 	if err != nil {
 		return nil, err
@@ -244,14 +248,10 @@ func (s *stack) addMember() (*member, error) {
 		m.process, m.addr = app, cmp.Or(reached, addr)
 		return m, nil
 	}
-	m.app = app // which its sidecar reaches on the machine that both are on
-	if listen, reached, err = s.place(); err != nil {
-		return nil, err
-	}
-	m.addr = reached
+	m.app, m.addr = app, reached
 	m.process, err = s.start(groupApp, proc.Spec{
 		Name: "sidecar-" + s.name + "-" + m.name, Program: s.built.Worker, Ready: "worker ready",
-		Args: []string{"--name", m.name, "--cluster", s.cluster, "--join", s.gossip, "--upstream", "http://" + addr, "--redis", "redis://" + s.remote.redis[0],
+		Args: []string{"--name", m.name, "--cluster", s.cluster, "--join", s.gossip, "--upstream", "unix://" + addr, "--redis", "redis://" + s.remote.redis[0],
 			"--listen", listen, "--advertise", reached, "--session-ttl", s.ttl.String(), "--new-cluster", "--log-level", "warn"},
 	})
 	return m, err

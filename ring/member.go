@@ -31,6 +31,7 @@ type Member struct {
 	State       State
 	Addr        string  // host:port that takes requests
 	Link        bool    // Addr takes the multiplexed link too, not only HTTP
+	TLS         bool    // it speaks TLS with members, see Settings.PeerTLS
 	Gossip      string  // host:port of its gossip listener
 	Store       string  // URL of the store that it offers to others; empty for none
 	StoreID     StoreID // identity of the store that it uses; 0 when not yet known
@@ -48,6 +49,10 @@ type View struct {
 	// Refused are the members that use another store, in the order of Members,
 	// to which they do not belong. See Agreeing.
 	Refused []Member
+
+	// KeyConflict says that another router takes keys from elsewhere than this one, and
+	// did so first: this one must send no requests. nil for none. It wraps ErrSettings.
+	KeyConflict error
 
 	owners       []int          // index of Table.members -> index of Members; -1 for none
 	incarnations map[string]int // incarnation -> index of Members

@@ -43,6 +43,10 @@ type Settings struct {
 	// PeerTLS says that members speak TLS among themselves (gateway.PeerTLS).
 	PeerTLS bool
 
+	// PeerTLSOptional says of a member with PeerTLS that it speaks with those that have
+	// none, too: while a cluster changes to TLS, or from it.
+	PeerTLSOptional bool
+
 	// Store identifies the store that the process uses. 0 means that it is not
 	// known, and is not compared.
 	Store StoreID
@@ -134,10 +138,10 @@ func (s Settings) Compare(t Settings) (d Difference, found bool) {
 		return differ("load", "%g", s.Ring.Load, t.Ring.Load, sameRing), true
 	case s.TTL != t.TTL:
 		return differ("session TTL", "%v", s.TTL, t.TTL, "give all members of a cluster the same --session-ttl"), true
-	case s.KeySource != "" && t.KeySource != "" && s.KeySource != t.KeySource && !oneBeginsWithTheOther(s.KeySource, t.KeySource):
+	case !KeySourcesAgree(s.KeySource, t.KeySource):
 		return differ("key source", "%q", s.KeySource, t.KeySource, "give all routers of a cluster the same --key or --routes"), true
-	case s.PeerTLS != t.PeerTLS:
-		return differ("TLS between members", "%s", onOff(s.PeerTLS), onOff(t.PeerTLS), "give all members --peer-cert, --peer-key and --peer-ca, or none"), true
+	case s.PeerTLS != t.PeerTLS && !s.PeerTLSOptional && !t.PeerTLSOptional:
+		return differ("TLS between members", "%s", onOff(s.PeerTLS), onOff(t.PeerTLS), "give all members --peer-cert, --peer-key and --peer-ca, or none; while some have it only, --peer-tls-optional too"), true
 	case s.Store != 0 && t.Store != 0 && s.Store != t.Store:
 		return differ("store", "%v", s.Store, t.Store, "give all members of a cluster the same --redis"), true
 	}
@@ -163,6 +167,12 @@ const routesKnown = 5
 // lists agree if they are equal, or if one has up to five routes more at its end.
 func RoutesKeySource(digests []string) string {
 	return routesKeySource + strings.Join(digests[max(len(digests)-routesKnown-1, 0):], ",")
+}
+
+// KeySourcesAgree reports whether two members with these Settings.KeySource take one key
+// from each request, as far as both take any.
+func KeySourcesAgree(a, b string) bool {
+	return a == "" || b == "" || a == b || oneBeginsWithTheOther(a, b)
 }
 
 // oneBeginsWithTheOther reports whether of two lists of routes one is the beginning of

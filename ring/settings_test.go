@@ -118,3 +118,19 @@ func TestRoutesAgree(t *testing.T) {
 		}
 	}
 }
+
+// Members with TLS and without are of one cluster while it is optional at one of them.
+func TestOptionalPeerTLS(t *testing.T) {
+	off, on := ring.Settings{}, ring.Settings{PeerTLS: true}
+	optional := ring.Settings{PeerTLS: true, PeerTLSOptional: true}
+	for _, tt := range []struct {
+		s, t   ring.Settings
+		differ bool
+	}{{off, on, true}, {off, optional, false}, {optional, on, false}, {optional, optional, false}} {
+		for _, pair := range [][2]ring.Settings{{tt.s, tt.t}, {tt.t, tt.s}} {
+			if d, differ := pair[0].Compare(pair[1]); differ != tt.differ {
+				t.Errorf("%+v and %+v: %v", pair[0], pair[1], d)
+			}
+		}
+	}
+}

@@ -137,7 +137,7 @@ func showRequest(w io.Writer, table *routes.Table, request string, headers []str
 	if err != nil {
 		return fmt.Errorf("%s: %w", request, err)
 	}
-	key, err := route.Key(checked{r})
+	key, err := route.Key(checked{r}, new([]byte))
 	if errors.Is(err, gateway.ErrNoKey) {
 		fmt.Fprintf(w, "route %s (line %d), no key: %s\n", route.Name, route.Line, route.WithoutKey)
 		return nil

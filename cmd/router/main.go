@@ -17,6 +17,8 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -26,9 +28,15 @@ func main() { os.Exit(cli.Main("router", run)) }
 
 const leaveTimeout = 2 * time.Second
 
+// defaultAdmin is where a router is asked what it does, unless it says otherwise.
+const defaultAdmin = "127.0.0.1:8081"
+
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && args[0] == "check" {
 		return check(args[1:], stdout)
+	}
+	if len(args) > 0 && args[0] == "ctl" {
+		return ctl.Run(ctx, "router", defaultAdmin, args[1:], stdout)
 	}
 	o, err := parseOptions(args, stdout)
 	if err != nil {
@@ -48,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer admin.Close()
-	process.WarnOfAdmin(logger, admin.Addr(), "see the routes")
+	process.WarnOfAdmin(logger, admin.Addr())
 	name, err := process.MachineName(tcpAddr(append(listeners, admin)))
 	if err != nil {
 		return err
@@ -83,6 +91,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	config := o.config
 	config.Members, config.PeerTLS, config.Upgrades, config.Logger = members, o.PeerTLS, o.Upgrades, logger
 	config.Hold = max(config.Hold, 1) // 0 would be the default
+	if config.AccessLog, err = o.openAccessLog(logger); err != nil {
+		return err
+	}
+	defer closeAccessLog(config.AccessLog)
 	router, err := router.New(config)
 	if err != nil {
 		return err
@@ -157,12 +169,14 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners []net.L
 	}
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
-		Routes: func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
+		Routes:  func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
+		Metrics: metrics.NewRegistry(p.router, p.members), Operator: p.router.Operator(), Token: p.o.AdminToken,
 	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()
 
 	fmt.Fprint(stdout, cli.ReadyLine("router", strings.Join(urls, " "), admin.Addr().String(), p.members.Addr()))
+	defer process.TellSupervisor(ctx, p.logger)()
 	select {
 	case err := <-failed:
 		return fmt.Errorf("the server ended: %w", err)

@@ -138,7 +138,7 @@ func TestRequestsReachAWorker(t *testing.T) {
 	if got := <-held; got != "200held" {
 		t.Errorf("a request from before the first worker: %s", got)
 	}
-	for _, path := range []string{"/readyz", "/healthz", "/ring", "/lookup?key=x"} {
+	for _, path := range []string{"/readyz", "/healthz", "/ring", "/lookup?key=x", "/metrics"} {
 		if status, body := fetch(t, r.admin+path, ""); status != 200 {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
@@ -325,7 +325,7 @@ func TestHelp(t *testing.T) {
 	if err := run(t.Context(), []string{"--help"}, &out, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key gossip-open partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes max-body body-files body-dir min-body-rate drain-timeout drain-notice tls-cert tls-key peer-cert peer-key peer-ca peer-name log log-level") {
+	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key gossip-open partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes max-body body-files body-dir min-body-rate drain-timeout drain-notice tls-cert tls-key peer-cert peer-key peer-ca peer-name peer-tls-optional log log-level") {
 		if !strings.Contains(out.String(), "\n  --"+name) {
 			t.Errorf("--%s is not explained", name)
 		}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/internal/cli"
@@ -25,6 +26,7 @@ type options struct {
 	withoutKey   string
 	notice       time.Duration // of --drain-notice
 	config       router.Config
+	accessLog    accesslog.Config // File is "" for none
 }
 
 func parseOptions(args []string, stdout io.Writer) (*options, error) {
@@ -49,9 +51,14 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.config.MinBodyRate, "min-body-rate", defaults.MinBodyRate, 1, "`bytes` a second that a client has to send of a body, on average over a minute; one that is slower is answered with 408")
 	f.String(&o.public.certFile, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key. Both are read again when they change, and on SIGHUP")
 	f.String(&o.public.keyFile, "tls-key", "", "`file` with the certificate's private key in PEM")
-	f.Address(&o.admin, "admin", "127.0.0.1:8081", "`address` of /healthz, /readyz, /ring, /lookup and /routes; not for the public")
+	f.Address(&o.admin, "admin", defaultAdmin, "`address` at which those who run the cluster ask what it does, also by router ctl; not for the public")
 	f.Group("Ownership")
 	f.Duration(&o.notice, "drain-notice", time.Second, 0, "`time` of --drain-timeout, from SIGTERM on, in which connections and requests are still taken: /readyz says 503, and clients are told to connect anew. Give it longer than your load balancer needs to see that")
+	f.Group("Log")
+	f.String(&o.accessLog.File, "access-log", "", "`file` that gets a line of JSON for each request, - for standard output (docs/observability.md); it is opened anew on SIGHUP. Lines have clients' paths, without queries; empty: none")
+	f.Int(&o.accessLog.Sample, "access-log-sample", 1, 1, "`number` of requests of which one has a line, by chance; those answered with 500 or above have one in any case")
+	f.Duration(&o.accessLog.Slow, "access-log-slow", 0, 0, "`time` from which on a request has a line whatever --access-log-sample says; 0: none")
+	f.Bool(&o.accessLog.Keys, "access-log-keys", "put keys into the access log, and not only their hashes")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
 	}

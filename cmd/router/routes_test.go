@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -100,6 +101,34 @@ func TestHangupReadsTheRoutes(t *testing.T) {
 	kit.Eventually(t, "the file is read", func() bool { return status(t, r).Loaded.After(was) })
 	if strings.Contains(r.stderr.String(), "SIGHUP is ignored") {
 		t.Errorf("%s", r.stderr)
+	}
+}
+
+func TestAccessLog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.log")
+	r := start(t, "--access-log", file, "--hold", "0s")
+	has := func(n int) {
+		t.Helper()
+		kit.Eventually(t, fmt.Sprint("the file has lines: ", n), func() bool {
+			text, _ := os.ReadFile(file)
+			return strings.Count(string(text), `"error":"no-owner"`) == n
+		})
+	}
+	fetch(t, r.requests, "k")
+	has(1)
+	if err := os.Rename(file, file+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := kit.Must(os.FindProcess(os.Getpid())).Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	has(0)
+	kit.Eventually(t, "the file is there again", func() bool { _, err := os.Stat(file); return err == nil })
+	fetch(t, r.requests, "k")
+	has(1)
+	err := run(t.Context(), append(free, "--access-log", filepath.Join(t.TempDir(), "none", "log")), io.Discard, io.Discard)
+	if cli.ExitCode(err) != 2 || !strings.Contains(err.Error(), "--access-log") {
+		t.Errorf("a directory that is missing: %v", err)
 	}
 }
 

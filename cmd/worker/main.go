@@ -12,18 +12,23 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/ctl"
 	"github.com/keyway-go/keyway/internal/process"
 )
 
 func main() { os.Exit(cli.Main("worker", run)) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	if len(args) > 0 && args[0] == "ctl" {
+		return ctl.Run(ctx, "worker", "127.0.0.1:8081", args[1:], stdout)
+	}
 	o, err := parseOptions(args, stdout)
 	if err != nil {
 		return err
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
+	defer process.KeepHeap()()
 	stopPeers := o.FollowPeerTLS(logger)
 	defer stopPeers()
 
@@ -38,13 +43,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 	}
 	config := keyway.Config{
-		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin,
+		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin, AdminToken: o.AdminToken,
 		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
 		Redis: o.Redis, Offered: o.Redis == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Upstream: o.upstream,
 		DrainTimeout: max(o.DrainTimeout, 1), Worker: o.config, Logger: logger,
 	}
-	config.Settings.KeySource, config.Settings.PeerTLS = "", false // of routers; said by PeerTLS
+	config.Settings.KeySource, config.Settings.PeerTLS, config.Settings.PeerTLSOptional = "", false, false // of routers; said by PeerTLS
 	config.Worker.ServeWithoutStore, config.Worker.Upgrades = o.onRedisLoss == "serve", o.Upgrades
 	if o.upstream == nil {
 		config.Handler = &demo{worker: o.name}
@@ -59,6 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		scheme = "https://"
 	}
 	fmt.Fprint(stdout, cli.ReadyLine("worker", scheme+node.Addr(), node.AdminAddr(), node.GossipAddr()))
+	defer process.TellSupervisor(ctx, logger)()
 	return node.Serve(ctx, nil)
 }
 

@@ -49,7 +49,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Int(&o.config.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
 	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
 	f.Bool(&o.direct, "direct", "take requests that come without a router too, with their keys where --key says. Without it they get 403: whoever reaches --listen could hold any key")
-	f.Address(&o.admin, "admin", "", "`address` of /healthz, /readyz, /ring, /lookup and, by POST, /drain; default none")
+	f.Address(&o.admin, "admin", "", "`address` at which those who run the cluster ask what it does, also by worker ctl; not for the public; default none")
 	f.Group("Cluster")
 	f.String(&o.name, "name", "", "unique `name`, which places the worker on the ring; keep it across restarts. Default: the host's name and the port")
 	o.Define(f, "127.0.0.1:0", []string{"127.0.0.1:" + gossip.DefaultPort})

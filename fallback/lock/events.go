@@ -31,11 +31,37 @@ type Hooks struct {
 	Released    func(Event) // unlocked, with Held; Err is nil, ErrNotOwner or ErrUnlockUnknown
 }
 
-func (l *Locker) emit(hook func(Event), level slog.Level, what string, e Event) {
-	if hook != nil {
+// happening is a kind of event.
+type happening uint8
+
+const (
+	waited happening = iota
+	acquired
+	refused
+	renewed
+	renewFailed
+	expired
+	lost
+	released
+	happenings
+)
+
+func (h happening) String() string {
+	return [happenings]string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released"}[h]
+}
+
+// of returns the hook for a kind of event.
+func (h *Hooks) of(what happening) func(Event) {
+	return [happenings]func(Event){h.Waited, h.Acquired, h.Refused, h.Renewed, h.RenewFailed, h.Expired, h.Lost, h.Released}[what]
+}
+
+// emit counts an event of a caller with ctx, tells the hook for it, and logs it.
+func (l *Locker) emit(ctx context.Context, what happening, level slog.Level, e Event) {
+	l.counts.note(ctx, what, e)
+	if hook := l.opts.Hooks.of(what); hook != nil {
 		hook(e)
 	}
-	if !l.opts.Logger.Enabled(context.Background(), level) {
+	if !l.opts.Logger.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("keys", strings.Join(e.Keys, " ")), slog.Bool("read", e.Read)}
@@ -54,5 +80,5 @@ func (l *Locker) emit(hook func(Event), level slog.Level, what string, e Event) 
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("error", e.Err))
 	}
-	l.opts.Logger.LogAttrs(context.Background(), level, "lock "+what, attrs...)
+	l.opts.Logger.LogAttrs(ctx, level, "lock "+what.String(), attrs...)
 }

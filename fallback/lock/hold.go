@@ -65,7 +65,7 @@ func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now 
 }
 
 func (l *Locker) acquired(w want, k *Lock, local bool) {
-	l.emit(l.opts.Hooks.Acquired, slog.LevelDebug, "acquired", Event{
+	l.emit(w.parent, acquired, slog.LevelDebug, Event{
 		Keys: w.names, Read: w.read, Token: k.tenure.token, Wait: k.tenure.since.Sub(w.began), Local: local,
 	})
 }
@@ -90,6 +90,7 @@ func (l *Locker) renewAfter(until instant) time.Time {
 // not be locked.
 func (h *hold) beginLocked(w want, now time.Time) *Lock {
 	h.tenure = &tenure{hold: h, token: h.token, since: now, parent: w.parent, count: 1}
+	h.l.counts.held.Add(1)
 	return &Lock{tenure: h.tenure}
 }
 
@@ -187,7 +188,7 @@ func (h *hold) renew(ctx context.Context) error {
 	}
 	e := Event{Keys: h.names, Read: c.read, Held: time.Since(h.taken), Err: err}
 	if err != nil {
-		h.l.emit(h.l.opts.Hooks.RenewFailed, slog.LevelWarn, "not renewed", e)
+		h.l.emit(ctx, renewFailed, slog.LevelWarn, e)
 		return fmt.Errorf("lock: renewing %q: %w", h.names, err)
 	}
 	if state != renewOK {
@@ -198,7 +199,7 @@ func (h *hold) renew(ctx context.Context) error {
 	h.mu.Lock()
 	h.until, h.renewAt = until, h.l.renewAfter(until)
 	h.mu.Unlock()
-	h.l.emit(h.l.opts.Hooks.Renewed, slog.LevelDebug, "renewed", e)
+	h.l.emit(ctx, renewed, slog.LevelDebug, e)
 	return nil
 }
 
@@ -238,9 +239,9 @@ func (h *hold) end(cause error) {
 
 	e := Event{Keys: h.names, Read: c.read, Token: t.token, Held: time.Since(t.since), Err: cause}
 	if cause == ErrExpired {
-		h.l.emit(h.l.opts.Hooks.Expired, slog.LevelWarn, "expired", e)
+		h.l.emit(t.parent, expired, slog.LevelWarn, e)
 	} else {
-		h.l.emit(h.l.opts.Hooks.Lost, slog.LevelWarn, "lost", e)
+		h.l.emit(t.parent, lost, slog.LevelWarn, e)
 	}
 	if line != nil {
 		h.l.next(line)
@@ -259,6 +260,7 @@ func (t *tenure) finishLocked(cause error) {
 		return
 	}
 	t.cause = cause
+	t.hold.l.counts.ended(time.Since(t.since))
 	if t.cancel != nil {
 		t.cancel(cause)
 	}

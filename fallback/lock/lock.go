@@ -135,7 +135,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	if err != nil {
 		level = slog.LevelWarn
 	}
-	h.l.emit(h.l.opts.Hooks.Released, level, "released", Event{
+	h.l.emit(ctx, released, level, Event{
 		Keys: h.names, Read: c.read, Token: t.token, Held: now.Sub(t.since), Local: local, Err: err,
 	})
 	return err

@@ -18,6 +18,7 @@ type Locker struct {
 	opts   Config // with defaults
 	server lockServer
 	alarm  lockAlarm
+	counts counts
 
 	closing chan struct{} // closed by Close
 	shut    sync.Once     // the server's close
@@ -154,6 +155,8 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool) (*Lo
 		return nil, ErrClosed
 	}
 	defer l.leave()
+	l.counts.asking.Add(1)
+	defer l.counts.asking.Add(-1)
 	w := want{ctx: ctx, parent: ctx, names: names, read: read, wait: wait, began: began}
 	if wait && l.opts.MaxWait > 0 {
 		var cancel context.CancelFunc
@@ -168,7 +171,7 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool) (*Lo
 		k, err = l.contend(w, nil)
 	}
 	if err != nil {
-		l.emit(l.opts.Hooks.Refused, slog.LevelDebug, "refused",
+		l.emit(ctx, refused, slog.LevelDebug,
 			Event{Keys: names, Read: read, Wait: time.Since(began), Err: err})
 		return nil, err
 	}
@@ -228,7 +231,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 		if err == nil {
 			failing, failures = time.Time{}, 0
 			if bell == nil {
-				l.emit(l.opts.Hooks.Waited, slog.LevelDebug, "waited for", Event{Keys: c.names, Read: c.read, Wait: time.Since(w.began)})
+				l.emit(ctx, waited, slog.LevelDebug, Event{Keys: c.names, Read: c.read, Wait: time.Since(w.began)})
 				bell = l.bell(c)
 			}
 		} else {

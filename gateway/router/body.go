@@ -190,11 +190,14 @@ type pacedBody struct {
 	pace  *paced.Body // bounds the wait for it; nil for as long as it takes
 	in    *http.Request
 	rules *fields.Rules
+
+	received *atomic.Int64 // counts its bytes; nil for nothing
+	observed *observation  // so does this
 }
 
 func newPacedBody(r *http.Request, control *http.ResponseController, rt *Router, rules *fields.Rules) *pacedBody {
 	pace := paced.NewBody(r.Body, control, rt.cfg.ClientTimeout, rt.cfg.bodyBytes())
-	return &pacedBody{pace, pace, r, rules}
+	return &pacedBody{Reader: pace, pace: pace, in: r, rules: rules}
 }
 
 // newPatientBody returns a body that has no least rate: of a client that need not say
@@ -204,11 +207,17 @@ func newPatientBody(r *http.Request, w *clientWriter, rules *fields.Rules) *pace
 		h2w.stream.Wait()
 	}
 	_ = w.control.SetReadDeadline(time.Time{}) // of a server that gives each request one
-	return &pacedBody{r.Body, nil, r, rules}
+	return &pacedBody{Reader: r.Body, in: r, rules: rules}
 }
 
 func (b *pacedBody) Read(buf []byte) (int, error) {
 	n, err := b.Reader.Read(buf)
+	if b.received != nil {
+		b.received.Add(int64(n))
+	}
+	if b.observed != nil {
+		b.observed.received.Add(int64(n))
+	}
 	if err == io.EOF {
 		b.rules.StripTrailer(b.in.Trailer)
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -239,7 +238,7 @@ func (x *call) keepSmall() error {
 }
 
 // carry implements carrying: the exchange itself watches the context.
-func (x *call) carry(*hop1.Exchange) (watched bool) { return false }
+func (x *call) carry(interruptible) (watched bool) { return false }
 
 // appendFields makes the fields that a worker gets.
 func (x *call) appendFields() {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // reply is the body of an answer to a [Client]. It may be closed during a Read.
@@ -122,7 +123,7 @@ func failedCall(key string, err error) error {
 	e := &callError{key: key, err: err}
 	_, unreachable := errors.AsType[*routing.UnreachableError](err)
 	switch {
-	case unreachable:
+	case unreachable, errors.Is(err, ring.ErrSettings):
 		e.kind = gateway.ErrUnavailable
 	case errors.Is(err, errBusy), errors.Is(err, errWorkerFull), errors.Is(err, errBodiesFull), errors.Is(err, routing.ErrHoldFull):
 		e.kind = gateway.ErrBusy

@@ -31,17 +31,21 @@ type dispatch struct {
 	data     []byte // for workers that do not take the link; a part of the body if there was no room for more
 	reserved reservation
 
-	answer answer
-	peer   *peer       // that answers over the link, or may yet
-	memory link.Fields // for the answer's
+	answer   answer
+	response *link.Response // that answer is made of; nil if it came another way
+	peer     *peer          // that answers over the link, or may yet
+	memory   link.Fields    // for the answer's
 }
 
 // carrying is told what carries a request.
 type carrying interface {
 	// carry says what now carries the request, nil for nothing any more. It
 	// reports whether that is interrupted when the request's context ends.
-	carry(e *hop1.Exchange) (watched bool)
+	carry(e interruptible) (watched bool)
 }
+
+// interruptible is implemented by [hop1.Exchange] and [link.Request].
+type interruptible interface{ Interrupt() }
 
 // hasBody reports whether the request has a body.
 func (d *dispatch) hasBody() bool { return d.request.Body != nil || d.request.Open != nil }
@@ -59,8 +63,10 @@ func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
 	}
 	d.sent, d.peer, d.request.Epoch = true, p, t.Epoch
 	p.users.Add(1)
+	d.request.Watched = d.from.carry(&d.request)
 	res, err := p.link.Do(d.ctx, &d.request)
 	if err != nil {
+		d.from.carry(nil)
 		p.leave()
 		d.peer = nil
 		if d.request.Whole && errors.Is(err, link.ErrNotKept) {
@@ -69,6 +75,7 @@ func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
 		}
 		return outcomeOf(d.ctx, t.Member, err, d.body.failed.Load())
 	}
+	d.response = res
 	d.answer = answer{status: res.Status, length: res.ContentLength, fields: res.Fields, body: res.Body}
 	return routing.Outcome{}
 }

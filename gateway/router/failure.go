@@ -5,58 +5,60 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // failed counts and logs err, for which a request has no worker's answer, and
 // returns what the client reads instead, which takes content as accept says. late
 // says that the client has sent too little of the body for too long.
 func failed(ctx context.Context, rt *Router, partition int, method string, accept []string, err error, late bool) answer {
-	c, uncounted := &rt.counters, new(atomic.Int64)
-	kind, counter, warning, gone := problem.MayHaveRun, &c.broken, "the worker did not answer", false
+	kind, warning, gone := problem.MayHaveRun, "the worker did not answer", false
 	_, isUnreachable := errors.AsType[*routing.UnreachableError](err)
 	rate, isRate := errors.AsType[*rateError](err)
 	switch {
 	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
-		kind, counter, warning = problem.BodyTooSlow, &c.badRequests, ""
+		kind, warning = problem.BodyTooSlow, ""
 	case errors.Is(err, errBodyTooLarge):
-		kind, counter, warning = problem.BodyTooLarge, &c.badRequests, ""
+		kind, warning = problem.BodyTooLarge, ""
 	case errors.Is(err, errClientBody):
-		kind, counter, warning = problem.BodyBroken, &c.badRequests, ""
+		kind, warning = problem.BodyBroken, ""
 	case ctx.Err() != nil:
-		gone, counter, warning = true, &c.clientGone, ""
+		gone, warning = true, ""
 	case isUnreachable:
-		kind, counter, warning = problem.NoOwner, &c.unreachable, "no owner can be reached"
+		kind, warning = problem.NoOwner, "no owner can be reached"
+	case errors.Is(err, ring.ErrSettings):
+		kind, warning = problem.StandsAside, "this router sends no requests"
 	case errors.Is(err, routing.ErrHoldFull):
-		kind, counter, warning = problem.HoldFull, &c.holdFull, ""
+		kind, warning = problem.HoldFull, ""
 	case errors.Is(err, errBodiesFull):
-		kind, counter, warning = problem.BodiesFull, &c.holdFull, ""
+		kind, warning = problem.BodiesFull, ""
 		if _, disk := errors.AsType[*fs.PathError](err); disk {
 			warning = "a request's body cannot be written to a temporary file"
 		}
 	case isRate:
-		kind, counter, warning = problem.RouteRate, uncounted, ""
+		kind, warning = problem.RouteRate, ""
 	case errors.Is(err, errNoUpstream):
-		kind, counter, warning = problem.NoUpstream, &c.unreachable, "the server for requests without a key cannot be reached"
+		kind, warning = problem.NoUpstream, "the server for requests without a key cannot be reached"
 	case errors.Is(err, errWorkerFull):
-		kind, counter, warning = problem.WorkerFull, uncounted, ""
+		kind, warning = problem.WorkerFull, ""
 	case errors.Is(err, errAbandons):
-		kind, counter, warning = problem.GivenUp, uncounted, ""
+		kind, warning = problem.GivenUp, ""
 	case errors.Is(err, errBusy):
-		kind, counter, warning = problem.TooManyWait, uncounted, ""
+		kind, warning = problem.TooManyWait, ""
 	case errors.Is(err, link.ErrHeaderTooLarge):
-		kind, counter, warning = problem.HeadTooLarge, &c.badRequests, ""
+		kind, warning = problem.HeadTooLarge, ""
 	}
-	counter.Add(1)
 	requestlog.Failure(ctx, rt.log, warning, "partition", partition, "method", method, "error", err)
 	if gone {
-		return answer{status: statusClientGone}
+		rt.counters.clientGone.Add(1)
+		return answer{status: statusClientGone, problem: "client-gone"}
 	}
+	rt.counters.refused(kind)
 	own := problem.Of(kind)
 	if isRate && kind == problem.RouteRate {
 		own.RetryAfter = rate.retryAfter()
@@ -68,7 +70,7 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 // field Accept. One to a body that did not arrive, or is not taken, ends the connection.
 func ownAnswer(p problem.Problem, accept []string) answer {
 	contentType, body := p.Body(accept)
-	a := answer{status: p.Status(), length: int64(len(body)), failure: body}
+	a := answer{status: p.Status(), length: int64(len(body)), failure: body, problem: p.Kind.String()}
 	a.close = p.Kind == problem.BodyTooSlow || p.Kind == problem.BodyBroken || p.Kind == problem.BodyTooLarge
 	for name, value := range p.Fields(contentType) {
 		a.fields = link.AppendField(a.fields, name, value)

@@ -66,6 +66,14 @@ func (a *grpcApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		head()
 		fmt.Fprintln(rw, "e")
 		status("8")
+	case "/messages", "/half":
+		head()
+		io.WriteString(rw, "\x00\x00\x00\x00\x02hi")
+		if r.URL.Path == "/half" {
+			io.WriteString(rw, "\x00\x00\x00\x00\x02h")
+		}
+		rc.Flush()
+		<-r.Context().Done()
 	case "/wait":
 		a.begun <- r.Header.Get("Keyway-Key")
 		head()
@@ -74,14 +82,18 @@ func (a *grpcApp) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func startGRPC(t *testing.T) (*grpcApp, *routertest.Site, *http.Client) {
+func startGRPC(t *testing.T, change ...func(*worker.Config)) (*grpcApp, *routertest.Site, *http.Client) {
 	app := &grpcApp{make(chan string, 10), make(chan string, 10)}
 	server := httptest.NewUnstartedServer(app)
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
 	t.Cleanup(server.Close)
-	s, _ := routertest.InFrontOf(t, "h2c://"+server.Listener.Addr().String(), func(cfg *worker.Config) {})
+	s, _ := routertest.InFrontOf(t, "h2c://"+server.Listener.Addr().String(), func(cfg *worker.Config) {
+		for _, f := range change {
+			f(cfg)
+		}
+	})
 	h2 := &http.Transport{Protocols: new(http.Protocols)}
 	h2.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(h2.CloseIdleConnections)
@@ -174,5 +186,25 @@ func TestTrapGRPCCancelHoldsTheKeyForTheGrace(t *testing.T) {
 	res.Body.Close()
 	if d := time.Since(left); d < time.Second { // 0.15 of the TTL of 10 s
 		t.Errorf("the next call ran %v after the client had left", d)
+	}
+}
+
+// A call that takes too long after its answer has begun ends with a status of gRPC, unless that
+// is in the midst of a message, which nobody may take for a whole one.
+func TestGRPCTakesTooLong(t *testing.T) {
+	_, s, client := startGRPC(t, func(cfg *worker.Config) { cfg.Timeout = 50 * time.Millisecond })
+	for path, whole := range map[string]bool{"/messages": true, "/half": false} {
+		res, err := client.Do(grpcCall(t.Context(), s, path, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if (err == nil) != whole || !strings.HasPrefix(string(body), "\x00\x00\x00\x00\x02hi") {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+		if status := res.Trailer.Get("Grpc-Status"); (status == "4") != whole {
+			t.Errorf("%s: grpc-status %q, %v", path, status, res.Trailer)
+		}
 	}
 }

@@ -1,10 +1,8 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -296,15 +294,7 @@ func (hs *holder) close() {
 	hs.stop()
 }
 
-// call makes a call to the worker, and returns the answer's status and body.
+// call makes a call about holds to the worker, and returns the answer's status and body.
 func (p *peer) call(ctx context.Context, req *link.Request, body []byte) (status int, answer []byte, err error) {
-	req.Call, req.Target = true, "/"
-	req.Body, req.ContentLength = bytes.NewReader(body), int64(len(body))
-	res, err := p.link.Do(ctx, req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer res.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(res.Body, int64(holds.MaxBody)))
-	return res.Status, answer, err
+	return p.ask(ctx, req, body, holds.MaxBody)
 }

@@ -415,3 +415,67 @@ func TestTrapLostGrantIsReleased(t *testing.T) {
 		}
 	})
 }
+
+// Who waits for a key at a worker that dies gets it once at its next owner, after whoever
+// held it: an execution there, or another process.
+func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
+	for name, byClient := range map[string]bool{"behind an execution": false, "behind a hold": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				a, b := s.start(), s.start()
+				time.Sleep(ttl)
+				key := s.keyOf(a, "k")
+				var at atomic.Int32
+				enter := func() (leave func()) {
+					if n := at.Add(1); n != 1 {
+						t.Errorf("%d have the key at once", n)
+					}
+					return func() { at.Add(-1) }
+				}
+				var all sync.WaitGroup
+				held := make(chan struct{})
+				all.Go(func() {
+					work := func(ctx context.Context) {
+						defer enter()()
+						close(held)
+						<-ctx.Done()
+						time.Sleep(ttl / 20) // it takes a moment to end
+					}
+					if byClient {
+						_ = s.client().Hold(t.Context(), key, func(ctx context.Context, _ int64) error { work(ctx); return nil })
+						return
+					}
+					_ = a.Do(t.Context(), key, func(x worker.Execution) error { work(x.Context()); return nil })
+				})
+				<-held
+				var granted [3]atomic.Int32
+				for i := range granted {
+					c := s.client()
+					all.Go(func() {
+						err := c.Hold(t.Context(), key, func(ctx context.Context, _ int64) error {
+							defer enter()()
+							granted[i].Add(1)
+							time.Sleep(100 * time.Millisecond)
+							return ctx.Err()
+						})
+						if err != nil {
+							t.Errorf("waiter %d: %v", i, err)
+						}
+					})
+				}
+				synctest.Wait()
+				s.kill(a)
+				all.Wait()
+				for i := range granted {
+					if n := granted[i].Load(); n != 1 {
+						t.Errorf("waiter %d was granted the key %d times", i, n)
+					}
+				}
+				if !isFree(t, b, key) {
+					t.Error("the key is held in the end")
+				}
+			})
+		})
+	}
+}

@@ -275,7 +275,6 @@ func (c *http1Conn) free() {
 func (c *http1Conn) next() {
 	used := c.head.Size + int(max(c.head.ContentLength, 0))
 	c.have = copy(c.in, c.in[min(used, c.have):c.have])
-	c.drop()
 	c.enter(stageIdle, idleTicks)
 }
 

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -28,8 +28,12 @@ type http1Request struct {
 const outSize = 16 << 10
 
 var (
-	http1Requests = sync.Pool{New: func() any { return new(http1Request) }}
-	outPool       = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
+	http1Requests = sync.Pool{New: func() any {
+		r := new(http1Request)
+		r.stripe = metrics.Stripe()
+		return r
+	}}
+	outPool = sync.Pool{New: func() any { b := make([]byte, 0, outSize); return &b }}
 )
 
 // answer answers the request whose head has been read. handed says that the
@@ -64,7 +68,7 @@ func (c *http1Conn) answer() (handed, keep bool) {
 
 // free makes r ready for another request.
 func (r *http1Request) free() {
-	r.reset()
+	r.upstreamRequest.free()
 	r.drop()
 	r.conn, r.unread, r.chunked, r.keep = nil, http1Body{}, false, false
 	http1Requests.Put(r)
@@ -80,7 +84,7 @@ func (r *http1Request) drop() {
 }
 
 // carry implements downstream.
-func (r *http1Request) carry(e *hop1.Exchange) (watched bool) { return r.conn.carrier.carry(e) }
+func (r *http1Request) carry(e interruptible) (watched bool) { return r.conn.carrier.carry(e) }
 
 // start implements downstream.
 func (r *http1Request) start(status int) {
@@ -116,6 +120,9 @@ func (r *http1Request) head(f http1.Framing) {
 
 // write implements downstream.
 func (r *http1Request) write(piece []byte, end bool) error {
+	if len(piece) > 0 {
+		r.countSent(len(piece))
+	}
 	if len(r.out)+len(piece) > outSize {
 		if err := r.flush(); err != nil {
 			return err

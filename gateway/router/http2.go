@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -66,13 +68,14 @@ type h2Stream struct {
 	stream  *h2.Stream
 	failed  func()     // interrupt, made once
 	out     []h2.Field // memory for the answer's
+	length  []byte     // memory for the answer's Content-Length
 	status  int        // of the answer's head that begins
 	headed  bool       // the head of the answer is on its way
 }
 
 var h2Streams = sync.Pool{New: func() any {
 	s := new(h2Stream)
-	s.failed = s.interrupt
+	s.failed, s.stripe = s.interrupt, metrics.Stripe()
 	return s
 }}
 
@@ -101,8 +104,8 @@ func (s *h2Stream) free() {
 	if s.request.Body != nil {
 		s.stream.Keep(nil)
 	}
-	s.reset()
 	clear(s.out[:cap(s.out)])
+	s.upstreamRequest.free()
 	s.conn, s.stream, s.headed, s.gone = nil, nil, false, false
 	h2Streams.Put(s)
 }
@@ -143,12 +146,16 @@ func (s *h2Stream) interim() {
 // body, as far as that is there.
 func (s *h2Stream) head(f http1.Framing) {
 	if f.Declares() {
-		s.out = append(s.out, h2.Field{Name: "content-length", Value: strconv.FormatInt(f.Length, 10)})
+		s.length = strconv.AppendInt(s.length[:0], f.Length, 10)
+		s.out = append(s.out, h2.Field{Name: "content-length", Value: grammar.Text(s.length)})
 	}
 }
 
 // write implements downstream.
 func (s *h2Stream) write(piece []byte, end bool) error {
+	if len(piece) > 0 {
+		s.countSent(len(piece))
+	}
 	if s.headed {
 		return s.stream.Write(piece, end)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/h2"
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -33,6 +33,10 @@ type clientWriter struct {
 
 	upgraded string // the protocol that the worker has changed to
 
+	stripe     int // of what counts requests
+	accounting accounting
+	observed   *observation // nil for nothing to be noted
+
 	// expected is a body for which the client waits to be asked: until its end
 	// the server may write 100 Continue itself, at the same time.
 	expected *clientBody
@@ -46,6 +50,11 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 		out.source = &out.own
 		out.own.init(rt, nil, r.RemoteAddr, strings.TrimPrefix(r.Proto, "HTTP/"))
 	}
+	out.stripe, out.accounting.began = metrics.Stripe(), rt.now()
+	out.countFor(rt.other)
+	if rt.cfg.AccessLog != nil {
+		out.observed = &observation{method: r.Method, path: r.URL.EscapedPath(), trace: traceOf(r.Header["Traceparent"])}
+	}
 	return out
 }
 
@@ -57,6 +66,8 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	}
 	rt, rules := w.router, &d.route.rules
 	if h2w, ok := w.ResponseWriter.(*h2Writer); ok && h2w.isRefused(r, rules) {
+		rt.counters.refused(problem.Connect)
+		w.noteProblem(problem.Connect)
 		problem.Of(problem.Connect).ServeHTTP(w, r)
 		return
 	}
@@ -64,6 +75,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	if d.key != "" {
 		partition = rt.ring.Partition(d.key)
 	}
+	w.observed.decided(d, partition)
 	call := hop.Streams(r)
 	body := &incoming{router: rt, in: r, source: w.source, limit: d.limitOf(call), stream: call || d.route.Stream || d.upstream}
 	switch {
@@ -73,7 +85,10 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	default:
 		body.paced = newPacedBody(r, w.control, rt, rules)
 	}
-	if err := d.admit(); err != nil {
+	if body.paced != nil {
+		body.paced.received, body.paced.observed = &w.accounting.part.received, w.observed
+	}
+	if err := d.admit(rt, rt.now()); err != nil {
 		w.refuse(r, partition, body, err)
 		return
 	}
@@ -95,7 +110,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		return
 	}
 	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), source: w.source, decision: d}
-	x.workers, x.partition, x.hold, x.anyWorker = &rt.workers, partition, d.route.hold, d.anyWorker
+	x.workers, x.partition, x.hold, x.anyWorker, x.observed = &rt.workers, partition, d.route.hold, d.anyWorker, w.observed
 	x.in.Header = r.Header.Clone()
 	rules.Clean(x.in.Header, w.source.trusted)
 	x.serve(w, body)
@@ -105,6 +120,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, err error) {
 	a := failed(r.Context(), w.router, partition, r.Method, r.Header["Accept"], err, body.paced.late())
 	a.close, a.via = body.paced != nil, w.router.cfg.Via
+	w.observed.answered(&a)
 	a.send(w, w.source, r.Method)
 	if body.paced != nil {
 		_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
@@ -118,6 +134,11 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 	rt, x := w.router, new(upstreamRequest)
 	x.init(r.Context(), rt, w, w.source)
 	defer x.reset()
+	x.observed = w.observed
+	defer func() {
+		w.accounting.by = x.by()
+		w.observed.answered(&x.answer)
+	}()
 	x.tls, x.fields, x.stream = r.TLS != nil, headerFields(r), body.stream
 	x.request.Method, x.request.Target, x.request.Host = r.Method, r.URL.RequestURI(), r.Host
 	x.follow(d)
@@ -237,7 +258,12 @@ func (w *clientWriter) awaitBody(x *upstreamRequest) {
 func (w *clientWriter) Write(b []byte) (int, error) {
 	w.hurry()
 	defer w.rest()
-	return w.ResponseWriter.Write(b)
+	n, err := w.ResponseWriter.Write(b)
+	w.accounting.part.sent.Add(int64(n))
+	if w.observed != nil {
+		w.observed.sent += int64(n)
+	}
+	return n, err
 }
 
 // FlushError is for [http.ResponseController].
@@ -266,6 +292,9 @@ func (w *clientWriter) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		w.endConnection()
 	}
+	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+		w.status = status
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -280,7 +309,7 @@ func (w *clientWriter) endConnection() {
 func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // carry implements downstream.
-func (w *clientWriter) carry(*hop1.Exchange) bool { return false }
+func (w *clientWriter) carry(interruptible) bool { return false }
 
 // start implements downstream.
 func (w *clientWriter) start(status int) { w.status = status }

@@ -23,15 +23,19 @@ type peers struct {
 	links int         // per worker
 	link  link.Config // the same at the workers
 	tls   *tls.Config // nil for none
+	plain bool        // workers without TLS are reached without it
 
+	stop  func()                    // being told of other certificates; nil without TLS
 	known sync.Map                  // *peer by incarnation
 	view  atomic.Pointer[ring.View] // after which known was last swept
 }
 
 // peer carries requests to one worker.
 type peer struct {
+	name      string // of the worker
 	addr      string
 	takesLink bool
+	tls       bool // is announced
 	link      *link.Client
 	users     atomic.Int64 // requests on the link
 	left      atomic.Bool  // the worker has left the view
@@ -54,7 +58,7 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 			known, _ = ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m))
 		}
 		p := known.(*peer)
-		if p.addr == m.Addr && p.takesLink == m.Link {
+		if p.addr == m.Addr && p.takesLink == m.Link && p.tls == m.TLS {
 			return p
 		}
 		if ps.known.CompareAndDelete(m.Incarnation, known) {
@@ -73,7 +77,20 @@ func (ps *peers) sweep(view *ring.View) {
 	})
 }
 
+// renew has new connections made; those that are there end with their requests.
+func (ps *peers) renew() {
+	ps.known.Range(func(incarnation, p any) bool {
+		if ps.known.CompareAndDelete(incarnation, p) {
+			p.(*peer).close()
+		}
+		return true
+	})
+}
+
 func (ps *peers) close() {
+	if ps.stop != nil {
+		ps.stop()
+	}
 	ps.known.Range(func(_, p any) bool {
 		p.(*peer).close()
 		return true
@@ -98,9 +115,13 @@ func (p *peer) leave() {
 
 func (ps *peers) newPeer(m ring.Member) *peer {
 	dial := func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", m.Addr) }
-	p := &peer{addr: m.Addr, takesLink: m.Link, link: &link.Client{Addr: m.Addr, TLS: ps.tls, Conns: ps.links, Config: ps.link, Dial: dial}}
+	secure := ps.tls
+	if ps.plain && !m.TLS {
+		secure = nil
+	}
+	p := &peer{name: m.Name, addr: m.Addr, takesLink: m.Link, tls: m.TLS, link: &link.Client{Addr: m.Addr, TLS: secure, Conns: ps.links, Config: ps.link, Dial: dial}}
 	plain := p.link.DialPlain // by which the worker knows that a member sends
-	if !m.Link && ps.tls == nil {
+	if !m.Link && secure == nil {
 		plain = dial
 	}
 	p.plain.Conns = ps.conns

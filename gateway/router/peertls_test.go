@@ -5,11 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -154,36 +153,7 @@ func TestTrapPeerTLSIsNotGivenUp(t *testing.T) {
 func TestPeerTLSRollsOver(t *testing.T) {
 	dir := t.TempDir()
 	old, young := kit.Must(certs.NewCA(dir, "old")), kit.Must(certs.NewCA(dir, "young"))
-	type member struct {
-		*gateway.PeerTLS
-		dir string
-	}
-	use := func(m member, own *certs.CA, cas ...string) {
-		t.Helper()
-		cert, key, err := own.Issue(m.dir, "member", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for to, from := range map[string]string{"cert": cert, "key": key, "ca": kit.Join(t, cas...)} {
-			if err := os.WriteFile(filepath.Join(m.dir, to), kit.Must(os.ReadFile(from)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if m.PeerTLS != nil {
-			if err := m.Reload(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	begin := func() member {
-		m := member{dir: t.TempDir()}
-		use(m, old, old.File)
-		m.PeerTLS = kit.Must(gateway.LoadPeerTLS(gateway.PeerTLSConfig{
-			CertFile: filepath.Join(m.dir, "cert"), KeyFile: filepath.Join(m.dir, "key"), CAFile: filepath.Join(m.dir, "ca"),
-		}))
-		return m
-	}
-	atRouter, atWorker := begin(), begin()
+	atRouter, atWorker := kit.NewPeerTLSFiles(t, old), kit.NewPeerTLSFiles(t, old)
 	rt, client := overTLS(t, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "ran") }, atRouter.PeerTLS, atWorker.PeerTLS)
 	s := routertest.ThroughServer(t, rt)
 	ctx, stop := context.WithCancel(t.Context())
@@ -219,15 +189,93 @@ func TestPeerTLSRollsOver(t *testing.T) {
 		kit.Eventually(t, "requests go on", func() bool { return sent.Load() > before })
 	}
 	for _, step := range []struct {
-		at  member
-		own *certs.CA
-		cas []string
+		at  *kit.PeerTLSFiles
+		cas []*certs.CA
 	}{
-		{atRouter, old, []string{old.File, young.File}}, {atWorker, old, []string{old.File, young.File}},
-		{atWorker, young, []string{old.File, young.File}}, {atRouter, young, []string{old.File, young.File}},
-		{atRouter, young, []string{young.File}}, {atWorker, young, []string{young.File}},
+		{atRouter, []*certs.CA{old, young}}, {atWorker, []*certs.CA{old, young}},
+		{atWorker, []*certs.CA{young, old}}, {atRouter, []*certs.CA{young, old}},
+		{atRouter, []*certs.CA{young}}, {atWorker, []*certs.CA{young}},
 	} {
-		use(step.at, step.own, step.cas...)
+		step.at.Use(t, step.cas...)
 		afresh()
 	}
+}
+
+// When a CA goes at either end, connections with its certificates end, after the requests
+// that they carry.
+func TestTrapPeerTLSConnectionsEndWithTheirCA(t *testing.T) {
+	dir := t.TempDir()
+	old, young := kit.Must(certs.NewCA(dir, "old")), kit.Must(certs.NewCA(dir, "young"))
+	for _, end := range []string{"router", "worker"} {
+		t.Run(end, func(t *testing.T) {
+			atRouter, atWorker := kit.NewPeerTLSFiles(t, old), kit.NewPeerTLSFiles(t, old)
+			begun, finish := make(chan struct{}), make(chan struct{})
+			rt, _ := overTLS(t, func(rw http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/slow" {
+					close(begun)
+					<-finish
+				}
+				io.WriteString(rw, "ran")
+			}, atRouter.PeerTLS, atWorker.PeerTLS)
+			s := routertest.ThroughServer(t, rt)
+			slow := make(chan string, 1)
+			go func() {
+				req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL+"/slow", nil))
+				req.Header.Set("X-Key", "slow")
+				res, text := kit.Do(t, s.Client(), req)
+				slow <- fmt.Sprint(res.StatusCode, " ", text)
+			}()
+			<-begun
+			map[string]*kit.PeerTLSFiles{"router": atRouter, "worker": atWorker}[end].Use(t, young)
+			kit.Eventually(t, "no request comes through any more", func() bool {
+				res, _ := routertest.Get(t, s, "k")
+				return res.StatusCode == http.StatusServiceUnavailable
+			})
+			close(finish)
+			if got := <-slow; got != "200 ran" {
+				t.Errorf("the request that was under way: %s", got)
+			}
+		})
+	}
+}
+
+// Where TLS is optional, a worker that announces it is reached with it only, and another
+// one without.
+func TestTrapOptionalPeerTLS(t *testing.T) {
+	dir := t.TempDir()
+	ca := kit.Must(certs.NewCA(dir, "ours"))
+	cert, key, err := ca.Issue(dir, "member", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	optional := kit.Must(gateway.LoadPeerTLS(gateway.PeerTLSConfig{CertFile: cert, KeyFile: key, CAFile: ca.File, Optional: true}))
+	for _, announced := range []bool{false, true} {
+		c := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 16}, PeerTLS: true, PeerTLSOptional: true})
+		w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = optional })
+		addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "ran") })))
+		if err := w.Member.Announce(func(self *ring.Member) { self.Addr, self.TLS = addr, announced }); err != nil {
+			t.Fatal(err)
+		}
+		members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+		var secure atomic.Bool
+		rt := routertest.New(t, router.Config{Members: members, PeerTLS: optional, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &firstByte{Conn: conn, is: func(b byte) { secure.Store(b == 22) }}, err // of a handshake of TLS
+		}})
+		if res, text := routertest.Get(t, routertest.ThroughServer(t, rt), "k"); res.StatusCode != 200 || secure.Load() != announced {
+			t.Errorf("announced %v: %d %s, over TLS %v", announced, res.StatusCode, text, secure.Load())
+		}
+	}
+}
+
+// firstByte tells of the first byte that is sent.
+type firstByte struct {
+	net.Conn
+	once sync.Once
+	is   func(byte)
+}
+
+func (c *firstByte) Write(p []byte) (int, error) {
+	c.once.Do(func() { c.is(p[0]) })
+	return c.Conn.Write(p)
 }

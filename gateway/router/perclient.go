@@ -23,6 +23,7 @@ func (s *Server) admit(conn *conns.Admitted, read []byte, p protocol) {
 		p.start(conn, read)
 		return
 	}
+	s.router.counters.surplus.Add(1)
 	s.router.log.Warn("a connection is closed: its client has too many (--max-connections-per-client)", "client", client)
 	_, _ = io.WriteString(conn, p.refusal) // a new connection has room for it
 	conn.Close()

@@ -167,18 +167,18 @@ type plainBody struct{ *hop1.Exchange }
 // Trailer implements answerBody.
 func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
 
-// carrier interrupts the exchange that carries a request when its client leaves.
+// carrier interrupts what carries a request when its client leaves.
 type carrier struct {
-	mu       sync.Mutex // guards what follows
-	exchange *hop1.Exchange
-	gone     bool // the client has left
+	mu      sync.Mutex // guards what follows
+	carries interruptible
+	gone    bool // the client has left
 }
 
 // carry implements downstream.
-func (c *carrier) carry(e *hop1.Exchange) (watched bool) {
+func (c *carrier) carry(e interruptible) (watched bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.exchange = e
+	c.carries = e
 	if e != nil && c.gone {
 		e.Interrupt()
 	}
@@ -190,7 +190,7 @@ func (c *carrier) interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone = true
-	if c.exchange != nil {
-		c.exchange.Interrupt()
+	if c.carries != nil {
+		c.carries.Interrupt()
 	}
 }

@@ -96,6 +96,10 @@ func (x *proxiedRequest) setKeyway(h http.Header) {
 }
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {
+	x.client.accounting.by = byRelay
+	if x.decision.upstream {
+		x.client.accounting.by = byUpstream
+	}
 	cleanResponse(res)
 	if h2w, ok := x.client.ResponseWriter.(*h2Writer); ok {
 		if err := h2w.checkSwitch(res); err != nil {
@@ -124,6 +128,7 @@ func cleanResponse(res *http.Response) {
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	a := failed(x.in.Context(), x.router, x.partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
+	x.observed.answered(&a)
 	a.send(x.client, x.client.source, x.in.Method)
 }
 

@@ -21,6 +21,7 @@ const proxyHeaderSize = 4 << 10
 // one more. One of a peer that speaks the PROXY protocol is first asked for whom it
 // is.
 func (s *Server) welcome(conn *conns.Admitted, p protocol) {
+	s.router.counters.accepted.Add(1)
 	if !s.router.sendsProxyHeader(conn.RemoteAddr()) {
 		s.admit(conn, nil, p)
 		return

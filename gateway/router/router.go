@@ -33,13 +33,16 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -158,6 +161,10 @@ type Config struct {
 	// section 7.6.3) of requests and responses. Default: none.
 	Via string
 
+	// AccessLog gets a line for requests that were answered. The caller starts and
+	// closes it. Default: none.
+	AccessLog *accesslog.Log
+
 	Logger *slog.Logger // default: discard
 }
 
@@ -213,9 +220,18 @@ type Router struct {
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()
 	errorLog *log.Logger
+	base     time.Time         // the router's start
+	holds    metrics.Latencies // of requests that waited for an owner
+	other    *traffic          // of requests that no route takes
 
 	changing sync.Mutex // guards lineage, and the table's changes
 	lineage  routes.Lineage
+
+	trafficMu sync.Mutex
+	traffic   map[string]*traffic // by the routes' names; guarded by trafficMu
+
+	serversMu sync.Mutex
+	servers   map[*Server]struct{} // that are not closed; guarded by serversMu
 }
 
 // New returns a router, or an error that names the field of Config that is
@@ -248,8 +264,13 @@ func New(cfg Config) (*Router, error) {
 		flushLog: flushLog,
 		budget:   budget{spools: spools, shares: spools.Shares(clientShare)},
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
+		base:     time.Now(),
+		traffic:  make(map[string]*traffic),
+		servers:  make(map[*Server]struct{}),
 	}
+	rt.other = rt.trafficOf(otherRoute)
 	rt.workers.init(&cfg)
+	rt.workers.routes.Waited = rt.holds.Observe
 	if err := rt.SetRoutes(cfg.Routes); err != nil {
 		return nil, err
 	}
@@ -258,22 +279,32 @@ func New(cfg Config) (*Router, error) {
 
 // ServeHTTP implements [http.Handler].
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rt.counters.requests.Add(1)
-	if fields.RefuseForm(w, r) {
+	out := newClientWriter(rt, w, r)
+	rt.counters.requests.Add(out.stripe, 1)
+	defer out.account()
+	if kind, refused := fields.RefuseForm(out, r); refused {
+		rt.counters.refused(kind)
+		out.noteProblem(kind)
 		return
 	}
-	out := newClientWriter(rt, w, r)
 	keyed := netRequest{Request: r, writer: out}
-	d, err := rt.decide(r.Method, &keyed)
+	d, err := rt.decide(r.Method, &keyed, new([]byte))
+	if d.route != nil {
+		out.countFor(d.route.traffic)
+		out.observed.decided(&d, 0)
+	}
 	switch {
 	case err == nil:
 		out.serve(r, &d)
 	case errors.Is(err, errClientBody):
 		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
+		out.observed.answered(&a)
 		a.send(out, out.source, r.Method)
 	default:
-		rt.counters.badRequests.Add(1)
-		problemOf(err, d.route).ServeHTTP(w, r)
+		p := problemOf(err, d.route)
+		rt.counters.refused(p.Kind)
+		out.noteProblem(p.Kind)
+		p.ServeHTTP(out, r)
 	}
 }
 
@@ -288,9 +319,12 @@ func (rt *Router) Close() error {
 
 // Ready returns nil when there is a worker to send requests to. The error wraps
 // [ring.ErrSettings] if there are workers, but of another store than the
-// router's.
+// router's, or if there is a [ring.View.KeyConflict].
 func (rt *Router) Ready() error {
 	view := rt.cfg.Members.View()
+	if view.KeyConflict != nil {
+		return view.KeyConflict
+	}
 	if len(view.Table.Members()) > 0 {
 		return nil
 	}
@@ -325,21 +359,25 @@ func isIn(networks []netip.Prefix, addr netip.Addr) bool {
 // Stats are counts of requests since the router's start, and of those under way.
 type Stats struct {
 	Requests    int64 // all that came
-	BadRequests int64 // answered 400, 408 or 413: no key, a bad one, or a body that did not arrive or is too large
+	BadRequests int64 // no key or a bad one, no route, a body that did not arrive, or a head or body that is too large
 	Held        int64 // waited for an owner
 	Holding     int64 // wait now
 	BodyBytes   int64 // bytes of bodies in memory now, as Config.ReplayBytes counts them
 	BodyFiles   int64 // bytes of bodies in temporary files now
 	Refusals    int64 // workers' answers that they do not own the key
 	Hops        int64 // hints followed
-	Unreachable int64 // answered 503: no owner within the time
+	Unreachable int64 // answered 503: no owner within the time, or other routes than another router's
 	HoldFull    int64 // answered 503: too many waited already
 	Broken      int64 // answered 502: the connection broke after the request was sent
 	ClientGone  int64 // clients that left before the answer began
 }
 
 type counters struct {
-	requests, badRequests, unreachable, holdFull, broken, clientGone atomic.Int64
+	requests   metrics.Striped // that came
+	clientGone atomic.Int64
+	problems   [problem.Kinds]atomic.Int64 // answers of the router's own
+	accepted   atomic.Int64                // connections of clients
+	surplus    atomic.Int64                // of them, that were one too many for their client
 }
 
 // Stats returns the present counts.
@@ -347,16 +385,16 @@ func (rt *Router) Stats() Stats {
 	c := &rt.counters
 	return Stats{
 		Requests:    c.requests.Load(),
-		BadRequests: c.badRequests.Load(),
+		BadRequests: c.sum(problem.NoKey, problem.BadKey, problem.NoRoute, problem.BodyTooSlow, problem.BodyBroken, problem.BodyTooLarge, problem.HeadTooLarge),
 		Held:        rt.routes.Held.Load(),
 		Holding:     rt.routes.Holding.Load(),
 		BodyBytes:   rt.budget.memory.Load(),
 		BodyFiles:   rt.budget.spools.InUse(spool.Disk),
 		Refusals:    rt.routes.Refusals.Load(),
 		Hops:        rt.routes.Hops.Load(),
-		Unreachable: c.unreachable.Load(),
-		HoldFull:    c.holdFull.Load(),
-		Broken:      c.broken.Load(),
+		Unreachable: c.sum(problem.NoOwner, problem.StandsAside, problem.NoUpstream),
+		HoldFull:    c.sum(problem.HoldFull, problem.BodiesFull),
+		Broken:      c.sum(problem.MayHaveRun),
 		ClientGone:  c.clientGone.Load(),
 	}
 }

@@ -158,16 +158,28 @@ func TestAdmin(t *testing.T) {
 	var view struct {
 		Digest     string
 		Partitions int
-		Members    []struct {
+		Owners     []int
+		Workers    []struct {
+			Name       string
+			Partitions int
+		}
+		Members []struct {
 			Name, Role, State, Address string
 			Partitions                 int
 		}
 	}
-	if err := json.Unmarshal(ask("/ring").Body.Bytes(), &view); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{"/ring", "/members"} {
+		if err := json.Unmarshal(ask(path).Body.Bytes(), &view); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if view.Digest != fmt.Sprintf("%016x", c.View().Digest) || view.Partitions != 4096 || len(view.Members) != 3 {
+	if view.Digest != fmt.Sprintf("%016x", c.View().Digest) || view.Partitions != 4096 || len(view.Members) != 3 || len(view.Owners) != 4096 || len(view.Workers) != 2 {
 		t.Fatalf("%+v", view)
+	}
+	for p, i := range view.Owners {
+		if owner, _ := c.View().Owner(p); view.Workers[i].Name != owner.Name {
+			t.Fatalf("partition %d is of %s, want %s", p, view.Workers[i].Name, owner.Name)
+		}
 	}
 	if m := view.Members; m[0].Name != "a" || m[0].Role != "worker" || m[0].State != "active" || m[0].Address != "a:1" || m[2].Partitions != 0 || m[0].Partitions+m[1].Partitions != 4096 {
 		t.Errorf("%+v", m)

@@ -104,6 +104,9 @@ func NewServer(rt *Router, general *http.Server) *Server {
 	}
 	nameServer(s)
 	s.h2 = newH2Server(s)
+	rt.serversMu.Lock()
+	defer rt.serversMu.Unlock()
+	rt.servers[s] = struct{}{}
 	return s
 }
 
@@ -308,6 +311,9 @@ func (s *Server) Close() error {
 	s.others.Close()
 	s.h2.Close()
 	s.done.Wait()
+	s.router.serversMu.Lock()
+	defer s.router.serversMu.Unlock()
+	delete(s.router.servers, s)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
@@ -29,6 +30,9 @@ type route struct {
 	maxBody  int64
 	bucket   *bucket    // nil if the requests are not bounded
 	upstream *hop1.Pool // of requests without a key; nil if they go to none
+	traffic  *traffic
+
+	policy, unkeyed []byte // what the router asks of workers, with a key and without
 }
 
 // newTable makes the router's own of a table. Of those in force before, nil for none, it
@@ -48,7 +52,7 @@ func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 		if err != nil {
 			return nil, err
 		}
-		own := &route{Route: r, rules: rules, hold: r.Hold, maxBody: rt.cfg.MaxBody}
+		own := &route{Route: r, rules: rules, hold: r.Hold, maxBody: rt.cfg.MaxBody, traffic: rt.trafficOf(labelOf(r.Name))}
 		if r.MaxBody > 0 {
 			own.maxBody = min(r.MaxBody, rt.cfg.MaxBody)
 		}
@@ -56,9 +60,24 @@ func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 			own.hold = rt.cfg.Hold
 		}
 		own.bucket, own.upstream = rt.shared(r, before)
+		own.policy, own.unkeyed = rt.policyOf(r.Policy()), rt.policyOf(r.UnkeyedPolicy())
 		out.routes = append(out.routes, own)
 	}
 	return out, nil
+}
+
+// policyOf returns what the router asks of workers for a route: its policy, and with an
+// access log how long requests wait and run.
+func (rt *Router) policyOf(encoded []byte) []byte {
+	if rt.cfg.AccessLog == nil {
+		return encoded
+	}
+	p, err := policy.Decode(encoded)
+	if err != nil { // it was encoded here
+		return encoded
+	}
+	p.Timed = true
+	return p.Append(nil)
 }
 
 // smallBody returns how long a body may be that is read with the first attempt.
@@ -158,15 +177,16 @@ type decision struct {
 }
 
 // decide returns what becomes of a request. Its error wraps [routes.ErrNoRoute],
-// [gateway.ErrNoKey], [gateway.ErrBadKey] or errClientBody.
-func (rt *Router) decide(method string, req gateway.Keyed) (decision, error) {
+// [gateway.ErrNoKey], [gateway.ErrBadKey] or errClientBody. For memory see
+// [routes.Route.Key].
+func (rt *Router) decide(method string, req gateway.Keyed, memory *[]byte) (decision, error) {
 	t := rt.table.Load()
 	r, preflight, err := t.find(method, req)
 	if err != nil {
 		return decision{}, err
 	}
 	d := decision{route: t.routes[r.Index]}
-	d.key, err = r.Key(req)
+	d.key, err = r.Key(req, memory)
 	if errors.Is(err, gateway.ErrNoKey) {
 		switch w := r.WithoutKey; {
 		case w.Upstream != "":
@@ -193,20 +213,29 @@ func (t *table) find(method string, req gateway.Keyed) (r *routes.Route, preflig
 // policy returns what the route asks of the worker.
 func (d *decision) policy() []byte {
 	if d.anyWorker {
-		return d.route.UnkeyedPolicy()
+		return d.route.unkeyed
 	}
-	return d.route.Policy()
+	return d.route.policy
 }
 
-// admit counts a request to its route. Its error is a *rateError.
-func (d *decision) admit() error {
+// admit counts a request to its route, at that time since the router's start or, if that is
+// long past because the goroutine has not run since, at the present one. Its error
+// is a *rateError.
+func (d *decision) admit(rt *Router, now time.Duration) error {
 	if d.route.bucket == nil {
 		return nil
 	}
-	if wait := d.route.bucket.take(time.Now()); wait > 0 {
-		return &rateError{d.route.Name, wait}
+	for {
+		wait := d.route.bucket.take(now)
+		if wait <= 0 {
+			return nil
+		}
+		late := rt.now() - now
+		if late < wait {
+			return &rateError{d.route.Name, wait - late}
+		}
+		now += late
 	}
-	return nil
 }
 
 // problemOf returns the answer to a request of which decide has said err. r is its route,

@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -323,6 +325,52 @@ func TestBodiesOfARoute(t *testing.T) {
 		req.Header.Set("X-Key", "k")
 		if res, body := kit.Do(t, s.Client(), req); res.StatusCode != 200 || body != "11" {
 			t.Errorf("a body that streams: %d %s", res.StatusCode, body)
+		}
+	})
+}
+
+// A router that another one's keys conflict with sends nothing, also of what it has held
+// until then, and is not ready; a load balancer may go elsewhere.
+func TestTrapRouterStandsAside(t *testing.T) {
+	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+		w := routertest.NewWorker(t, "w", routertest.Answer("app"))
+		c := routertest.NewCluster(t)
+		rt := routertest.New(t, router.Config{Members: c, Hold: time.Minute, Routes: routertest.Routes(t,
+			`name: any, match: {path: /any}, key: header:X-Key, without-key: any`, `name: rest, key: header:X-Key`)})
+		s := front(t, rt)
+		ask := func(path, key string) string {
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL+path, nil))
+			if key != "" {
+				req.Header.Set("X-Key", key)
+			}
+			res, body := kit.Do(t, s.Client(), req)
+			return fmt.Sprint(res.StatusCode) + " " + res.Header.Get("Retry-After") + " " + strings.TrimSpace(body)
+		}
+		const aside = "503 1 this router takes no requests at the moment, try another one"
+		held := make(chan string, 2)
+		go func() { held <- ask("/", "k") }()
+		go func() { held <- ask("/any", "") }()
+		kit.Eventually(t, "both wait for a worker", func() bool { return rt.Stats().Holding == 2 })
+		conflict := fmt.Errorf("%w: a test", ring.ErrSettings)
+		c.Conflict(conflict)
+		for range 2 {
+			if got := <-held; got != aside {
+				t.Errorf("a request that was held: %s", got)
+			}
+		}
+		c.Set(t, w.Member)
+		c.Conflict(conflict)
+		for _, got := range []string{ask("/", "k"), ask("/any", "")} {
+			if got != aside {
+				t.Errorf("a request: %s", got)
+			}
+		}
+		if err := rt.Ready(); !errors.Is(err, ring.ErrSettings) || w.Hits.Load() != 0 {
+			t.Errorf("ready: %v; the worker has got %d requests", err, w.Hits.Load())
+		}
+		c.Conflict(nil)
+		if got := ask("/", "k"); got != "200  app" || rt.Ready() != nil {
+			t.Errorf("without a conflict: %s, ready: %v", got, rt.Ready())
 		}
 	})
 }

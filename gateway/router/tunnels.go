@@ -77,6 +77,10 @@ func nameServer(s *Server) {
 // Hijack implements [http.Hijacker], for a connection that changes protocols.
 func (w *clientWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buf, err := w.control.Hijack()
+	if err == nil {
+		w.status = http.StatusSwitchingProtocols
+		w.account()
+	}
 	s, ok := w.context.Value(serverKey{}).(*Server)
 	if h2w, isH2 := w.ResponseWriter.(*h2Writer); isH2 {
 		s, ok = h2w.conn.server, true

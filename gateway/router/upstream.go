@@ -26,10 +26,14 @@ type upstreamRequest struct {
 	pace   *pacedBody // bounds the wait for the body; nil if something else does
 	stream bool       // the body goes to the worker as it comes
 
+	stripe  int // of what counts requests
+	traffic *trafficPart
+
 	try    routing.Attempt // attempt, made once
 	memory struct {
 		fields  []h2.Field
 		request link.Fields
+		key     []byte
 		values  []string
 	}
 }
@@ -57,9 +61,19 @@ func (x *upstreamRequest) reset() {
 	}
 	clear(x.memory.fields)
 	clear(x.memory.values)
-	try, memory, list := x.try, x.memory, x.dispatch.memory
+	try, memory, list, stripe := x.try, x.memory, x.dispatch.memory, x.stripe
 	*x = upstreamRequest{}
-	x.try, x.memory, x.dispatch.memory = try, memory, list
+	x.try, x.memory, x.dispatch.memory, x.stripe = try, memory, list, stripe
+}
+
+// free is reset for a request whose answer has been written: what it was made of
+// stands nowhere else.
+func (x *upstreamRequest) free() {
+	response := x.response
+	x.reset()
+	if response != nil {
+		response.Release()
+	}
 }
 
 // The request as the key sources see it.
@@ -107,12 +121,18 @@ var errKeyInBody = errors.New("router: the key is in the body")
 // body then stands in x.data.
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.request
-	d, err := rt.decide(r.Method, x)
+	d, err := rt.decide(r.Method, x, &x.memory.key)
 	if err != nil || d.upstream || r.ContentLength > d.route.smallBody() || !isSimplePath(x.KeyPath()) {
 		return false
 	}
-	rt.counters.requests.Add(1)
+	began := rt.now()
+	rt.counters.requests.Add(x.stripe, 1)
+	x.traffic = &d.route.traffic.parts[x.stripe]
 	x.follow(&d)
+	if rt.cfg.AccessLog != nil {
+		x.observed = &observation{method: r.Method, path: x.KeyPath(), trace: traceOf(x.KeyHeader("Traceparent"))}
+		x.observed.decided(&d, x.partition)
+	}
 	x.appendFields()
 	if r.ContentLength > 0 {
 		x.body.reader, r.Body, r.Whole = body, &x.body, true
@@ -120,13 +140,21 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 			s.Keep(&x.reserved)
 		}
 	}
-	if err := d.admit(); err != nil {
+	if err := d.admit(rt, began); err != nil {
 		x.refuse(err)
-		return true
-	}
-	if !x.send() {
-		rt.counters.requests.Add(-1) // the router will count it
+	} else if !x.send() {
+		rt.counters.requests.Add(x.stripe, -1) // the router will count it
 		return false
+	}
+	if r.ContentLength > 0 {
+		x.traffic.received.Add(r.ContentLength)
+	}
+	took := rt.now() - began
+	x.traffic.end(x.by(), x.answer.status, took)
+	if o := x.observed; o != nil {
+		o.received.Store(r.ContentLength)
+		o.answered(&x.answer)
+		o.end(rt, x.by(), x.answer.status, took)
 	}
 	return true
 }

@@ -25,7 +25,8 @@ func (ws *workers) init(cfg *Config) {
 	ws.routes = routing.New(cfg.Members, ws.ring.Partitions, cfg.Hold, cfg.MaxHeld)
 	ws.peers.dial, ws.peers.conns, ws.peers.links = cfg.Dial, cfg.ConnsPerWorker, cfg.LinksPerWorker
 	if cfg.PeerTLS != nil {
-		ws.peers.tls = cfg.PeerTLS.ClientConfig()
+		ws.peers.tls, ws.peers.plain = cfg.PeerTLS.ClientConfig(), cfg.PeerTLS.Optional()
+		ws.peers.stop = cfg.PeerTLS.OnReload(ws.peers.renew)
 	}
 	ws.peers.link = hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)
 }
@@ -35,10 +36,15 @@ type destination struct {
 	partition int
 	anyWorker bool
 	hold      time.Duration // how long it waits while nobody takes it
+	observed  *observation  // nil for nothing to be noted
 }
 
 // find makes attempts until a worker takes a request, see [routing.Routes.Route].
-func (ws *workers) find(ctx context.Context, to *destination, attempt routing.Attempt) error {
+func (ws *workers) find(ctx context.Context, to *destination, attempt routing.Attempt) (err error) {
+	if o := to.observed; o != nil {
+		attempt = o.seek(attempt)
+		defer func() { o.untaken(err) }()
+	}
 	if to.anyWorker {
 		return ws.routes.RouteAny(ctx, to.hold, attempt)
 	}

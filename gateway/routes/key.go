@@ -6,12 +6,14 @@ import (
 	"net/url"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // Key returns the key of a request that the route takes: from the first of Keys that
-// has one, behind Prefix or the tenant. Its error wraps [gateway.ErrNoKey] if no source
+// has one, behind Prefix or the tenant. A key that is put together of these stands in
+// memory, until that is used again. Its error wraps [gateway.ErrNoKey] if no source
 // has a key, and [gateway.ErrBadKey] if one has a bad one, or there is no tenant.
-func (r *Route) Key(req gateway.Keyed) (string, error) {
+func (r *Route) Key(req gateway.Keyed, memory *[]byte) (string, error) {
 	if len(r.Keys) == 0 {
 		return "", gateway.ErrNoKey
 	}
@@ -29,7 +31,8 @@ func (r *Route) Key(req gateway.Keyed) (string, error) {
 		}
 		key = joinTenant(tenant, key)
 	} else {
-		key = r.Prefix + key
+		*memory = append(append((*memory)[:0], r.Prefix...), key...)
+		key = grammar.Text(*memory)
 	}
 	return key, gateway.CheckKey(key)
 }

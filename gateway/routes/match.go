@@ -37,10 +37,11 @@ func (t *Table) match(host, method, other, path string) (*Route, error) {
 	if t.strict && !pattern.IsClean(path) {
 		return nil, errPath
 	}
-	encoded := t.strict && strings.IndexByte(path, '%') >= 0
-	r := t.first(host, method, other, path, encoded)
-	if encoded && (strings.Contains(path, "%2F") || strings.Contains(path, "%2f")) {
-		if plain := t.first(host, method, other, withSlashes(path), true); plain != r && plain != nil {
+	q := query{host: host, method: method, other: other, path: path, encoded: t.strict && strings.IndexByte(path, '%') >= 0}
+	r := t.index.first(&q)
+	if q.encoded && (strings.Contains(path, "%2F") || strings.Contains(path, "%2f")) {
+		q.path = withSlashes(path)
+		if plain := t.index.first(&q); plain != r && plain != nil {
 			return nil, errSlash
 		}
 	}
@@ -48,21 +49,6 @@ func (t *Table) match(host, method, other, path string) (*Route, error) {
 		return nil, ErrNoRoute
 	}
 	return r, nil
-}
-
-// first returns the first route that matches, nil if there is none. encoded says that the
-// path has a percent sign.
-func (t *Table) first(host, method, other, path string, encoded bool) *Route {
-	for i := range t.leads {
-		if lead, n := t.leads[i], len(t.leads[i]); !encoded && n > 0 && (len(path) < n || path[n-1] != lead[n-1]) {
-			continue
-		}
-		r := t.routes[i]
-		if (!r.hasPath || r.path.Match(path, encoded)) && (r.takesMethod(method) || other != method && r.takesMethod(other)) && r.takesHost(host) {
-			return r
-		}
-	}
-	return nil
 }
 
 // hostName is [gateway.HostName], faster for a plain name with or without a port.

@@ -2,10 +2,9 @@
 // its key stands, how its key is held, and what bounds it has. docs/routes.md describes
 // the file that [Load] reads.
 //
-// routes.go has what a table and its routes are, match.go finds a request's route, and
-// key.go its key. parse.go reads files, with values.go for single values and check.go
-// for what concerns several routes. lineage.go says whether a table may take the place of
-// another one.
+// routes.go has what a table and its routes are, match.go finds a request's route, by
+// index.go, and key.go its key. parse.go reads files, with values.go for single values.
+// lineage.go says whether a table may take the place of another one.
 package routes
 
 import (
@@ -30,7 +29,7 @@ const MaxRoutes = 1000
 // not change. Make one with [Load], [Parse] or [ForKeys].
 type Table struct {
 	routes []*Route
-	leads  []string // how the routes' paths begin, unless they are percent-encoded
+	index  index
 	forms  []string // of the routes, see Route.form
 	strict bool     // paths must be in their shortest form
 	hosts  bool     // some route has some
@@ -135,7 +134,7 @@ func newTable(list []*Route) *Table {
 	t := &Table{routes: list}
 	for i, r := range list {
 		r.Index = i
-		t.leads = append(t.leads, r.path.Lead())
+		t.index.add(r)
 		t.forms = append(t.forms, r.form())
 		t.strict = t.strict || r.hasPath
 		t.hosts = t.hosts || len(r.Match.Hosts) > 0

@@ -130,6 +130,7 @@ func (s *shell) observed(sessions []handoff.SessionState) {
 	s.agree.sessions = make(map[string]bool, len(sessions))
 	for _, session := range sessions {
 		s.agree.sessions[session.Incarnation] = true
+		s.moves.session(session.Incarnation, session.Name)
 	}
 }
 
@@ -191,7 +192,7 @@ func (s *shell) announceState() {
 		return
 	}
 	state := ring.StateActive
-	if s.agree.blocked || s.appless != nil {
+	if s.agree.blocked || s.appless != nil || s.drained {
 		state = ring.StateJoining
 	}
 	s.announce(func(self *ring.Member) { self.State = state })

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -19,10 +20,39 @@ type memberKey struct{}
 
 // markMembers is for [http.Server.ConnContext].
 func (s *Server) markMembers(ctx context.Context, conn net.Conn) context.Context {
-	if _, ok := s.members.LoadAndDelete(conn); ok {
-		return context.WithValue(ctx, memberKey{}, true)
+	if m, ok := s.members.LoadAndDelete(conn); ok {
+		return context.WithValue(ctx, memberKey{}, m)
 	}
 	return ctx
+}
+
+// membership is that of the other end of a connection for HTTP.
+type membership struct {
+	server  *Server
+	tls     *tls.ConnectionState // nil for none
+	checked atomic.Int64         // after which of the server's reloads; 0 for none
+}
+
+func (s *Server) membership(p *link.Plain) *membership {
+	m := &membership{server: s}
+	if t, ok := p.Conn.(*tls.Conn); ok {
+		state := t.ConnectionState()
+		m.tls = &state
+	}
+	return m
+}
+
+// lasts reports whether the certificate shown is still one of a member.
+func (m *membership) lasts() bool {
+	reloads := m.server.reloads.Load()
+	if m.tls == nil || m.checked.Load() == reloads {
+		return true
+	}
+	if m.server.worker.cfg.PeerTLS.ServerConfig().VerifyConnection(*m.tls) != nil {
+		return false
+	}
+	m.checked.Store(reloads)
+	return true
 }
 
 // serverTLS returns what a server of the worker speaks, nil for no TLS. Whoever wants
@@ -45,18 +75,26 @@ func (w *Worker) serverTLS() *tls.Config {
 	}}
 }
 
+// takesPlain reports whether a server of the worker takes connections without TLS.
+func (w *Worker) takesPlain() bool { return w.cfg.PeerTLS == nil || w.cfg.PeerTLS.Optional() }
+
 // guard returns h for requests over HTTP: those of members, and with Config.Direct
 // those of others, of whose fields of Keyway's own none is believed but a key that
 // is not to be found elsewhere.
 func (w *Worker) guard(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		member := r.Context().Value(memberKey{}) != nil
+		m, member := r.Context().Value(memberKey{}).(*membership)
 		switch {
+		case member && !m.lasts():
+			rw.Header().Set("Connection", "close")
+			hop.WriteRefusal(rw.Header(), &link.RefusedError{Reason: link.Unavailable})
+			problem.Of(problem.Unavailable).ServeHTTP(rw, r)
+			return
 		case !member && !w.cfg.Direct:
 			// A router that has not heard yet that the worker takes links sends again.
 			hop.WriteRefusal(rw.Header(), &link.RefusedError{Reason: link.Unavailable})
 			rw.Header().Del("Retry-After")
-			problem.Of(problem.NotDirect).ServeHTTP(rw, r)
+			w.counts.own(problem.NotDirect).ServeHTTP(rw, r)
 			return
 		case !member:
 			key := r.Header[gateway.HeaderKey]
@@ -72,7 +110,7 @@ func (w *Worker) guard(h http.Handler) http.Handler {
 // warnIfOpen warns if whoever reaches an address passes for a member there.
 func (w *Worker) warnIfOpen(addr net.Addr) {
 	tcp, ok := addr.(*net.TCPAddr)
-	if ok && !tcp.IP.IsLoopback() && w.cfg.PeerTLS == nil && len(hop.LinkConfig(w.cfg.Members, 0, w.log).Secrets) == 0 {
+	if ok && !tcp.IP.IsLoopback() && w.takesPlain() && len(hop.LinkConfig(w.cfg.Members, 0, w.log).Secrets) == 0 {
 		w.cfg.Logger.Warn("requests are taken of whoever reaches this address and says that it is a member; set --gossip-key, or --peer-cert, on all members", "addr", addr)
 	}
 }

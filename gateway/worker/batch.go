@@ -89,6 +89,9 @@ func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x Executio
 // error after the ownership of the key was lost (with [ErrOwnershipLost]).
 func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, err error) {
 	item, err := b.submit(ctx, key, asking{call: true}, in)
+	if err != nil && !errors.Is(err, ErrMayHaveRun) {
+		b.worker.counts.refused(ctx, err)
+	}
 	if err != nil {
 		return out, err
 	}
@@ -122,7 +125,7 @@ type call[In, Out any] struct {
 // submit is Do for a caller that asks for key in a certain way. It returns an
 // error if there is no result, and the item otherwise.
 func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, in In) (*Item[In, Out], error) {
-	c := b.newCall(ctx, in)
+	c, came := b.newCall(ctx, in), b.worker.now()
 	c.share, how.item = how.share, &c.wait
 	x, err := b.worker.admit(ctx, key, how)
 	leads := x.run != nil
@@ -150,6 +153,10 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 	case c.state.Load() == begun:
 		c.batch.leave()
 		return nil, fmt.Errorf("%w: %w", context.Cause(ctx), ErrMayHaveRun)
+	}
+	if !leads {
+		b.worker.counts.waited(c.batch.part, c.batch.began-came)
+		b.worker.hot.add(key, 1, c.batch.began)
 	}
 	item, failed := c.item, c.failed
 	if err == nil && (!leads || c.alone) {
@@ -191,7 +198,9 @@ func (b *Batcher[In, Out]) size(in In) int {
 // batch is what the calls of a batch share.
 type batch struct {
 	x       Execution
-	callers atomic.Int32 // that have not left, and one while the batch is put together
+	part    *partition
+	began   time.Duration // since the worker's start
+	callers atomic.Int32  // that have not left, and one while the batch is put together
 
 	detached bool // goes on without callers
 }
@@ -265,7 +274,9 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 			calls = b.gather(x, calls)
 		}
 	}
-	if items := begin(&batch{x: x, detached: b.detach}, calls); len(items) > 0 {
+	ba := &batch{x: x, part: x.run.part, began: b.worker.now(), detached: b.detach}
+	if items := begin(ba, calls); len(items) > 0 {
+		b.worker.counts.batches.Observe(len(items))
 		err = b.handler(x, items)
 	}
 	returned = true

@@ -32,7 +32,7 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 		}
 		in, err := decode(r)
 		if err != nil {
-			return func(rw http.ResponseWriter) { refuseItem(rw, r, err) }, nil
+			return func(rw http.ResponseWriter) { b.worker.refuseItem(rw, r, err) }, nil
 		}
 		item, err := b.submit(r.Context(), key, how, in)
 		switch {
@@ -40,7 +40,7 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 			return func(rw http.ResponseWriter) { encode(rw, item.Out, item.Err) }, nil
 		case errors.Is(err, ErrMayHaveRun):
 			b.worker.logLost(r, key, err)
-			return func(rw http.ResponseWriter) { answerLost(rw, r, err) }, nil
+			return func(rw http.ResponseWriter) { b.worker.answerLost(rw, r, err) }, nil
 		}
 		return nil, err
 	}
@@ -48,16 +48,16 @@ func BatchHandler[In, Out any](b *Batcher[In, Out], decode func(*http.Request) (
 }
 
 // refuseItem answers a request of which no item can be made.
-func refuseItem(rw http.ResponseWriter, r *http.Request, err error) {
-	p := problem.Of(problem.BadItem).With(strings.TrimPrefix(err.Error(), "worker: "))
+func (w *Worker) refuseItem(rw http.ResponseWriter, r *http.Request, err error) {
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		p = problem.Of(problem.ItemTooLarge)
+		w.counts.own(problem.ItemTooLarge).ServeHTTP(rw, r)
+		return
 	}
-	p.ServeHTTP(rw, r)
+	w.counts.own(problem.BadItem).With(strings.TrimPrefix(err.Error(), "worker: ")).ServeHTTP(rw, r)
 }
 
 // answerLost answers a request whose item has no result.
-func answerLost(rw http.ResponseWriter, r *http.Request, err error) {
+func (w *Worker) answerLost(rw http.ResponseWriter, r *http.Request, err error) {
 	_, panicked := errors.AsType[*PanicError](err)
 	kind := problem.BatchLost
 	switch {
@@ -66,7 +66,7 @@ func answerLost(rw http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrOwnershipLost):
 		kind = problem.OwnershipLost
 	}
-	problem.Of(kind).ServeHTTP(rw, r)
+	w.counts.own(kind).ServeHTTP(rw, r)
 }
 
 func (w *Worker) logLost(r *http.Request, key string, err error) {
@@ -92,12 +92,13 @@ func newSubmitHandler(w *Worker, submit func(http.ResponseWriter, *http.Request,
 
 // ServeHTTP implements [http.Handler].
 func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if fields.RefuseForm(rw, r) {
+	if kind, refused := fields.RefuseForm(rw, r); refused {
+		h.worker.counts.problems[kind].Add(1)
 		return
 	}
 	key, err := h.worker.requestKey(r)
 	if err != nil {
-		problem.OfKey(err, h.worker.cfg.Keys).ServeHTTP(rw, r)
+		h.worker.refuseKey(rw, r, err)
 		return
 	}
 	refuse := func(err error) { h.worker.refuse(rw, r, err) }
@@ -160,8 +161,9 @@ func (w *linkWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // refuse answers a request that was not admitted.
 func (w *linkWriter) refuse(worker *Worker, r *http.Request, err error) {
+	worker.counts.refused(r.Context(), err)
 	if refusal := refusalOf(err); refusal == nil || w.w.Refuse(refusal) != nil {
-		worker.refuse(w, r, err)
+		worker.answerRefusal(w, r, err)
 	}
 }
 

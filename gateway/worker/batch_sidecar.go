@@ -102,7 +102,7 @@ func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string
 		err = checkJSON(body)
 	}
 	if err != nil {
-		return func(rw http.ResponseWriter) { refuseItem(rw, r, err) }, nil
+		return func(rw http.ResponseWriter) { b.sidecar.worker.refuseItem(rw, r, err) }, nil
 	}
 	item, err := b.batcher.submit(r.Context(), key, how, newJSONRequest(r, body))
 	switch {
@@ -112,15 +112,15 @@ func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string
 		if unsent := b.sidecar.unsent(r.Context(), key, item.Err); unsent != nil {
 			return nil, unsent
 		}
-		return func(rw http.ResponseWriter) { refuseBatched(rw, r, item.Err) }, nil
+		return func(rw http.ResponseWriter) { b.sidecar.worker.refuseBatched(rw, r, item.Err) }, nil
 	case errors.Is(err, ErrMayHaveRun):
-		return func(rw http.ResponseWriter) { answerLost(rw, r, err) }, nil
+		return func(rw http.ResponseWriter) { b.sidecar.worker.answerLost(rw, r, err) }, nil
 	}
 	return nil, err
 }
 
 // refuseBatched answers a request whose batch the app has not answered.
-func refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
+func (w *Worker) refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
 	kind := problem.BatchLost
 	switch {
 	case errors.Is(err, ErrTimeout):
@@ -128,7 +128,7 @@ func refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, hop1.ErrFull):
 		kind = problem.AppFull
 	}
-	problem.Of(kind).ServeHTTP(rw, r)
+	w.counts.own(kind).ServeHTTP(rw, r)
 }
 
 // run is the handler of the batches: it has the app answer one.
@@ -154,7 +154,7 @@ func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnsw
 	e.Message = http1.AppendField(e.Message, "Keyway-Batch", strconv.Itoa(len(items)))
 	e.Message = appendAppFields(e.Message, x, baggage)
 	e.Message = append(append(http1.AppendRequestLength(e.Message, e.Method, int64(len(body))), "\r\n"...), body...)
-	err = b.sidecar.send(e, x)
+	err = b.sidecar.send(x.Context(), e)
 	for err == nil && e.Status < 200 {
 		err = e.Continue()
 	}

@@ -75,9 +75,10 @@ type run struct {
 	cancels uint64        // part.cancels when the key was asked for
 	outer   *runContext   // within which the execution runs, if it does not hold the key by itself
 	flight  *flight       // whose function it runs, or nil
-	began   time.Duration // since the worker's start; set if there is a timeout
+	began   time.Duration // since the worker's start; set if there is a timeout, or to time the execution
 	timeout time.Duration // how long the execution may take; 0 for no bound
 	mode    policy.Mode   // of the request's route
+	timing  *timing       // gets the times of the request; nil if nobody wants them
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -105,9 +106,19 @@ func (r *run) end(life uint64) (ctx *runContext, ok bool) {
 	return ctx, true
 }
 
+// look has the time taken that the execution of r holds its key, and counts the key unless
+// that was done when it had to wait.
+func (r *run) look(key string, waited bool) {
+	w := r.part.worker
+	r.began = w.now()
+	if !waited {
+		w.hot.add(key, sampleEvery, r.began)
+	}
+}
+
 // reset gives r back for another execution.
 func (r *run) reset() {
-	r.parent, r.part, r.outer, r.flight, r.timeout, r.mode = nil, nil, nil, nil, 0, policy.Auto
+	r.parent, r.part, r.outer, r.flight, r.began, r.timeout, r.mode, r.timing = nil, nil, nil, nil, 0, 0, policy.Auto, nil
 	runs.Put(r)
 }
 
@@ -125,7 +136,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
 	x, err := w.admit(ctx, key, asking{call: true})
 	if err != nil {
-		return err
+		return w.counts.refused(ctx, err)
 	}
 	defer w.release(x)
 	return fn(x)
@@ -138,7 +149,7 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
 	x, err := w.admit(ctx, key, asking{call: true, try: true})
 	if err != nil {
-		return err
+		return w.counts.refused(ctx, err)
 	}
 	defer w.release(x)
 	return fn(x)
@@ -184,6 +195,7 @@ type asking struct {
 
 	policy *policy.Policy // of the caller's route; nil for none
 	client uint64         // for whom it asks, see [localmutex.Wait]; 0 for the program itself
+	timing *timing        // gets the request's times; nil if nobody wants them
 }
 
 // admit waits for key and returns the execution that holds it. If the holder of
@@ -220,6 +232,7 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how asking) (Execution, error) {
 	cancels := p.cancels.Load()
 	token, err := p.table.TryLock(key)
+	waited := err != nil
 	if err == nil {
 		err = w.confirm(p, key, token, cancels)
 	}
@@ -230,7 +243,14 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 		if how.try {
 			return Execution{}, w.refuseTry(p, key, err)
 		}
+		came := w.now()
 		token, cancels, err = w.admitSlowly(ctx, p, key, how, err)
+		if token != 0 || err != nil {
+			took := w.noteWait(p, key, came)
+			if how.timing != nil {
+				how.timing.wait = took
+			}
+		}
 		if token == 0 {
 			return Execution{}, err
 		}
@@ -243,6 +263,10 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 	}
 	r := runs.Get().(*run)
 	r.part, r.parent, r.cancels = p, ctx, cancels
+	if p.sampled(token) {
+		r.look(key, waited)
+	}
+	r.timing = how.timing
 	if how.policy != nil {
 		r.mode = how.policy.Mode
 	}
@@ -346,6 +370,9 @@ func (w *Worker) release(x Execution) {
 		return
 	}
 	p, outer := r.part, r.outer
+	if r.began != 0 {
+		w.counts.ran(r)
+	}
 	r.reset()
 	if ctx == nil || !ctx.end() {
 		p.free(x.key, x.token, outer)

@@ -15,12 +15,13 @@ import (
 func TestAnExhaustedTableAsks(t *testing.T) {
 	const old = 9
 	for name, effect := range map[string]handoff.Effect{
-		"opened":   handoff.OpenTable{Epoch: 5, Blocked: []string{"k"}},
+		"opened":   handoff.OpenTable{Epoch: 5, Blocked: []handoff.Residue{{Key: "k"}}},
 		"advanced": handoff.Advance{Epoch: old},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &Worker{parts: make([]partition, 1)}
 			w.shell = &shell{w: w, wake: make(chan struct{}, 1)}
+			w.shell.moves.init(w)
 			p := &w.parts[0]
 			p.worker = w
 			p.table.Close()
@@ -33,7 +34,7 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 			if name == "opened" {
 				p.table.Close()
 			}
-			w.shell.perform(nil, effect)
+			w.shell.perform(new(life), effect)
 			asked := w.shell.take()
 			if len(asked) != 1 || asked[0].input != (handoff.SequenceLow{Epoch: old}) {
 				t.Errorf("asks %v", asked)

@@ -51,7 +51,8 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.mux.ServeHTTP(rw, r)
 		return
 	}
-	if fields.RefuseForm(rw, r) {
+	if kind, refused := fields.RefuseForm(rw, r); refused {
+		h.worker.counts.problems[kind].Add(1)
 		return
 	}
 	how, err := h.worker.askingOf(r)
@@ -64,7 +65,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	case how.unkeyed():
 		key = ""
 	case err != nil:
-		problem.OfKey(err, h.worker.cfg.Keys).ServeHTTP(rw, r)
+		h.worker.refuseKey(rw, r, err)
 		return
 	}
 	baggage, err := how.carried(r.Header.Values("Baggage"), key)
@@ -85,6 +86,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.worker.refuse(rw, r, err)
 		return
 	case x.run == nil:
+		h.worker.counts.shared.Add(1)
 		c.answer.ServeHTTP(rw, r)
 		return
 	}
@@ -126,6 +128,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x Execution, c *collapsible, baggage string) {
 	header := r.Fields.HeaderFor(len(appNames))
 	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}, collapse: c}
+	defer x.run.timing.tell(w)
 	defer a.release()
 	x.carry(baggage)
 	h.worker.takeAnswer(x.Context(), w)
@@ -162,6 +165,7 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 		h.worker.refuseLink(w, r, err)
 		return x, nil, "", false
 	case x.run == nil:
+		h.worker.counts.shared.Add(1)
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer)
 		return x, nil, "", false
 	case !c.leads(x):
@@ -291,7 +295,7 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 		a.refuse()
 		return
 	case !a.wrote && errors.Is(context.Cause(r.Context()), ErrTimeout):
-		problem.Of(problem.TimedOut).ServeHTTP(a, r)
+		a.handler.worker.counts.own(problem.TimedOut).ServeHTTP(a, r)
 	}
 	a.begin()
 	fields.CleanTrailers(a.Header())
@@ -317,7 +321,7 @@ func (a *appWriter) WriteHeader(status int) {
 	a.begin()
 	if status == http.StatusSwitchingProtocols && a.upgrade == "" && !a.wrote {
 		clear(a.Header())
-		problem.Of(problem.Switched).ServeHTTP(a.ResponseWriter, a.request)
+		a.handler.worker.counts.own(problem.Switched).ServeHTTP(a.ResponseWriter, a.request)
 		a.wrote, a.gone = true, true
 		return
 	}

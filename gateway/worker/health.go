@@ -272,7 +272,7 @@ func (w *Worker) askApps(ctx context.Context) error {
 // so that others take its partitions over, and puts it back.
 func (s *shell) followApps() {
 	was := s.appless
-	s.appless = s.w.appTrouble(was == nil || !s.othersServe())
+	s.appless = s.w.appTrouble(was == nil || !s.w.othersServe())
 	switch {
 	case s.appless != nil && was == nil:
 		s.w.settled.Store(false)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"sync"
@@ -33,6 +32,7 @@ type remoteHolds struct {
 // hold is a key that another member holds, or waits for.
 type hold struct {
 	key     string
+	from    string             // address of the member
 	cancel  context.CancelFunc // of the wait; nil once the key is held
 	settled chan struct{}      // closed when the wait is over
 
@@ -42,13 +42,8 @@ type hold struct {
 	timer   *time.Timer // calls expire
 }
 
-// serve answers a call between members.
-func (hs *remoteHolds) serve(w *link.ResponseWriter, r *link.ServerRequest) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, int64(holds.MaxBody)+1))
-	if err != nil {
-		w.Abort()
-		return
-	}
+// serve answers a call about holds.
+func (hs *remoteHolds) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
 	switch r.Method {
 	case holds.Acquire:
 		hs.serveAcquire(w, r, body)
@@ -69,13 +64,6 @@ func (hs *remoteHolds) serve(w *link.ResponseWriter, r *link.ServerRequest) {
 	answerCall(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
 }
 
-// answerCall answers a call. Should it fail, so has the connection.
-func answerCall(w *link.ResponseWriter, status int, body []byte) {
-	if w.WriteHead(status, int64(len(body)), nil) == nil {
-		_, _ = w.Write(body)
-	}
-}
-
 func (hs *remoteHolds) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
 	var grant holds.Grant
 	req, err := holds.ParseRequest(body)
@@ -86,7 +74,10 @@ func (hs *remoteHolds) serveAcquire(w *link.ResponseWriter, r *link.ServerReques
 	if _, held := splitBaggage(fieldValues(r.Fields, "Baggage")); slices.Contains(held, hashOf(r.Key)) {
 		err = fmt.Errorf("%w: %q", ErrNested, r.Key)
 	} else {
-		grant, err = hs.acquire(r.Context(), r.Key, r.Epoch, req, r)
+		grant, err = hs.acquire(r, req)
+	}
+	if err != nil {
+		hs.worker.counts.refused(r.Context(), err)
 	}
 	switch refusal := refusalOf(err); {
 	case err == nil:
@@ -100,15 +91,16 @@ func (hs *remoteHolds) serveAcquire(w *link.ResponseWriter, r *link.ServerReques
 
 // acquire waits for key, and holds it then for who asks. One who repeats himself
 // gets what he has already.
-func (hs *remoteHolds) acquire(ctx context.Context, key string, epoch int64, req holds.Request, share waits) (holds.Grant, error) {
+func (hs *remoteHolds) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant, error) {
+	ctx, key := r.Context(), r.Key
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
-	h, err := hs.enter(wait, cancel, key, req.ID)
+	h, err := hs.enter(wait, cancel, r, req.ID)
 	if err != nil {
 		return holds.Grant{}, err
 	}
 	if h.cancel != nil {
-		if err := hs.await(wait, h, req, epoch, share); err != nil {
+		if err := hs.await(wait, h, req, r); err != nil {
 			return holds.Grant{}, err
 		}
 	}
@@ -131,7 +123,7 @@ func (hs *remoteHolds) acquire(ctx context.Context, key string, epoch int64, req
 
 // enter returns the hold of that id: one that is held already, or a new one, for
 // which the caller has to wait, with cancel set.
-func (hs *remoteHolds) enter(ctx context.Context, cancel context.CancelFunc, key string, id holds.ID) (*hold, error) {
+func (hs *remoteHolds) enter(ctx context.Context, cancel context.CancelFunc, r *link.ServerRequest, id holds.ID) (*hold, error) {
 	for {
 		hs.mu.Lock()
 		h := hs.byID[id]
@@ -143,14 +135,14 @@ func (hs *remoteHolds) enter(ctx context.Context, cancel context.CancelFunc, key
 			hs.mu.Unlock()
 			return nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, hs.worker.cfg.MaxHolds)
 		case h == nil:
-			h = &hold{key: key, cancel: cancel, settled: make(chan struct{})}
+			h = &hold{key: r.Key, from: r.Remote(), cancel: cancel, settled: make(chan struct{})}
 			if hs.byID == nil {
 				hs.byID = make(map[holds.ID]*hold)
 			}
 			hs.byID[id] = h
 			hs.mu.Unlock()
 			return h, nil
-		case h.key != key:
+		case h.key != r.Key:
 			hs.mu.Unlock()
 			return nil, fmt.Errorf("%w: the hold is one of another key", gateway.ErrBadKey)
 		case h.cancel == nil:
@@ -169,9 +161,9 @@ func (hs *remoteHolds) enter(ctx context.Context, cancel context.CancelFunc, key
 }
 
 // await waits for the key of h, which is new.
-func (hs *remoteHolds) await(ctx context.Context, h *hold, req holds.Request, epoch int64, share waits) error {
+func (hs *remoteHolds) await(ctx context.Context, h *hold, req holds.Request, r *link.ServerRequest) error {
 	defer close(h.settled)
-	x, err := hs.worker.admit(ctx, h.key, asking{try: req.Try, epoch: epoch, share: share})
+	x, err := hs.worker.admit(ctx, h.key, asking{try: req.Try, epoch: r.Epoch, share: r})
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if err != nil {

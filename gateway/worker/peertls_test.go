@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -48,6 +49,13 @@ func TestTrapPeerTLS(t *testing.T) {
 	ours, theirs := kit.Must(certs.NewCA(dir, "ours")), kit.Must(certs.NewCA(dir, "theirs"))
 	on := func(t *testing.T) *gateway.PeerTLS { return trust(t, name, ours, ours, named(name)) }
 	off := func(*testing.T) *gateway.PeerTLS { return nil }
+	optional := func(t *testing.T) *gateway.PeerTLS {
+		cert, key, err := ours.Issue(t.TempDir(), "member", named(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kit.Must(gateway.LoadPeerTLS(gateway.PeerTLSConfig{CertFile: cert, KeyFile: key, CAFile: ours.File, Name: name, Optional: true}))
+	}
 	member := func(t *testing.T, own *certs.CA, change func(*x509.Certificate)) *tls.Config {
 		return trust(t, "", own, ours, change).ClientConfig()
 	}
@@ -67,9 +75,12 @@ func TestTrapPeerTLS(t *testing.T) {
 		client       func(*testing.T) *tls.Config
 		says, logged string // at the client, and at the worker; "": the request runs
 	}{
-		"no TLS":   {off, func(*testing.T) *tls.Config { return nil }, "", ""},
-		"TLS":      {on, func(t *testing.T) *tls.Config { return member(t, ours, named("a.example", name)) }, "", ""},
-		"TLS here": {on, func(*testing.T) *tls.Config { return nil }, "TLS between members differs: off here, on at the peer: give all members --peer-cert", "TLS between members differs: on here, off at the peer"},
+		"no TLS":               {off, func(*testing.T) *tls.Config { return nil }, "", ""},
+		"TLS":                  {on, func(t *testing.T) *tls.Config { return member(t, ours, named("a.example", name)) }, "", ""},
+		"optional, without":    {optional, func(*testing.T) *tls.Config { return nil }, "", ""},
+		"optional, with":       {optional, func(t *testing.T) *tls.Config { return member(t, ours, named(name)) }, "", ""},
+		"optional, another CA": {optional, func(t *testing.T) *tls.Config { return member(t, theirs, named(name)) }, notTaken, "unknown authority"},
+		"TLS here":             {on, func(*testing.T) *tls.Config { return nil }, "TLS between members differs: off here, on at the peer: give all members --peer-cert", "TLS between members differs: on here, off at the peer"},
 		"TLS there": {off, func(t *testing.T) *tls.Config { return member(t, ours, named(name)) },
 			"TLS between members differs: on here, off at the peer: give all members --peer-cert", "TLS between members differs: off here, on at the peer"},
 		"another CA": {on, func(t *testing.T) *tls.Config { return member(t, theirs, named(name)) }, notTaken, "unknown authority"},
@@ -101,7 +112,7 @@ func TestTrapPeerTLS(t *testing.T) {
 		for _, direct := range []bool{false, true} {
 			t.Run(title+map[bool]string{true: ", direct"}[direct], func(t *testing.T) {
 				logs, peers := new(kit.Buffer), tc.worker(t)
-				w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: peers != nil}).StartReady(func(cfg *worker.Config) {
+				w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: peers != nil, PeerTLSOptional: peers != nil && peers.Optional()}).StartReady(func(cfg *worker.Config) {
 					cfg.PeerTLS, cfg.Direct, cfg.Logger = peers, direct, slog.New(slog.NewTextHandler(logs, nil))
 				})
 				addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "ran") })))
@@ -184,6 +195,36 @@ func TestTrapStrangersOverTLS(t *testing.T) {
 				t.Errorf("%s, direct %v: %q, want %q", name, direct, got, tc.want[direct])
 			}
 			transport.CloseIdleConnections()
+		}
+	}
+}
+
+// A connection for HTTP/1.1 of a member ends with the worker's next CA, under which the
+// member's certificate is none.
+func TestTrapPeerTLSEndsWithItsCA(t *testing.T) {
+	ours, next := kit.Must(certs.NewCA(t.TempDir(), "ours")), kit.Must(certs.NewCA(t.TempDir(), "next"))
+	atWorker := kit.NewPeerTLSFiles(t, ours)
+	w := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 4}, PeerTLS: true}).StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker.PeerTLS })
+	addr := w.Listen(t, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, "ran") })))
+	settings := w.Member.Settings()
+	client := &link.Client{Addr: addr, TLS: kit.PeerTLS(t, ours, nil).ClientConfig(), Config: link.Config{Cluster: settings.WithDefaults().Cluster, Digest: settings.Digest()}}
+	defer client.Close()
+	conn := kit.Must(client.DialPlain(t.Context()))
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for _, want := range []struct {
+		cas    []*certs.CA
+		status int
+	}{{[]*certs.CA{ours}, 200}, {[]*certs.CA{next, ours}, 200}, {[]*certs.CA{next}, 503}} {
+		atWorker.Use(t, want.cas...)
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nKeyway-Key: k\r\n\r\n")
+		res, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := string(kit.Must(io.ReadAll(res.Body)))
+		if res.StatusCode != want.status || res.Close != (want.status != 200) || (res.Header.Get("Keyway-Refused") == "unavailable") != res.Close {
+			t.Errorf("%d %v %q, want %d", res.StatusCode, res.Header, body, want.status)
 		}
 	}
 }

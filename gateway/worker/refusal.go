@@ -15,15 +15,30 @@ import (
 // refuseLink answers a request that was not admitted, or has not reached the app. If
 // the router has let go of its body meanwhile, the client reads that.
 func (w *Worker) refuseLink(rw *link.ResponseWriter, r *link.ServerRequest, err error) {
+	w.counts.refused(r.Context(), err)
 	if refusal := refusalOf(err); refusal != nil && rw.Refuse(refusal) == nil {
 		return
 	}
-	link.ServeHTTP(r.Context(), rw, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.refuse(rw, r, err) }))
+	link.ServeHTTP(r.Context(), rw, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { w.answerRefusal(rw, r, err) }))
 }
 
-// refuse answers a request that was not admitted. What the error names beside the
-// kind of it, such as keys and addresses, is for the log and for routers.
+// refuseKey answers a request without a usable key: err is the error of where it was
+// looked for.
+func (w *Worker) refuseKey(rw http.ResponseWriter, r *http.Request, err error) {
+	p := problem.OfKey(err, w.cfg.Keys)
+	w.counts.problems[p.Kind].Add(1)
+	p.ServeHTTP(rw, r)
+}
+
+// refuse answers a request that was not admitted.
 func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, err error) {
+	w.counts.refused(r.Context(), err)
+	w.answerRefusal(rw, r, err)
+}
+
+// answerRefusal is refuse for a request that was counted. What the error names beside
+// the kind of it, such as keys and addresses, is for the log and for routers.
+func (w *Worker) answerRefusal(rw http.ResponseWriter, r *http.Request, err error) {
 	requestlog.Failure(r.Context(), w.log, "", "method", r.Method, "path", r.URL.Path, "error", err)
 	if refusal := refusalOf(err); refusal != nil {
 		hop.WriteRefusal(rw.Header(), refusal)

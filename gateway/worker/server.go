@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
@@ -27,7 +28,8 @@ type Server struct {
 	share   int          // connections that may wait for their first bytes, or to be accepted
 	limit   *conns.Limit // of those that the http.Server serves
 	served  conns.Served // of the http.Server
-	members sync.Map     // of the http.Server's connections, those just accepted that are members'
+	members sync.Map     // of the http.Server's connections, those just accepted that are members'; to *membership
+	reloads atomic.Int64 // of Config.PeerTLS, from 1
 	began   time.Time
 }
 
@@ -55,6 +57,7 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 			ErrorLog:          log.New(io.Discard, "", 0),
 		},
 	}
+	s.reloads.Store(1)
 	s.limit = conns.NewLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { conns.EndLongestIdle(s.served.List(), s.now()) })
 	s.http.Handler, s.http.ConnContext, s.http.ConnState = w.guard(h), s.markMembers, s.noteState
 	conns.LetGoOfHijacked(s.http)
@@ -81,11 +84,17 @@ func (s *Server) Serve(l net.Listener) error {
 		return err
 	}
 	s.worker.warnIfOpen(l.Addr())
-	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, TLS: s.worker.serverTLS(), Pending: s.share, Logger: s.worker.log})
+	links, others := link.Split(l, link.SplitConfig{Timeout: hop.ReadHeaderTimeout, TLS: s.worker.serverTLS(), Plain: s.worker.takesPlain(), Pending: s.share, Logger: s.worker.log})
 	s.link.Plain = others
+	if s.worker.cfg.PeerTLS != nil {
+		defer s.worker.cfg.PeerTLS.OnReload(func() {
+			s.reloads.Add(1)
+			s.link.Renew()
+		})()
+	}
 	failed := make(chan error, 2)
 	go func() { failed <- s.link.Serve(links) }()
-	go func() { failed <- s.http.Serve(plainListener{s.limit.Listen(others), &s.members}) }()
+	go func() { failed <- s.http.Serve(plainListener{s.limit.Listen(others), s}) }()
 	err := <-failed
 	if errors.Is(err, link.ErrClosed) {
 		return http.ErrServerClosed
@@ -107,7 +116,7 @@ func (s *Server) Close() error {
 // not speak the link, as [conns.Limit.Listen] admits them.
 type plainListener struct {
 	net.Listener
-	members *sync.Map // takes those that are members'
+	server *Server // knows those that are members'
 }
 
 // Accept implements [net.Listener]. What it returns counts until it is closed;
@@ -121,8 +130,8 @@ func (l plainListener) Accept() (net.Conn, error) {
 		return bare, nil
 	}
 	followed := conns.Follow(conn, nil)
-	if _, ok := conn.(*conns.Admitted).Conn.(*link.Plain); ok {
-		l.members.Store(followed, nil)
+	if p, ok := conn.(*conns.Admitted).Conn.(*link.Plain); ok {
+		l.server.members.Store(followed, l.server.membership(p))
 	}
 	return followed, nil
 }
@@ -141,7 +150,7 @@ func (w *Worker) linkHandler(h http.Handler) link.Handler {
 	}
 	return link.HandlerFunc(func(rw *link.ResponseWriter, r *link.ServerRequest) {
 		if link.IsCall(r.Method) {
-			w.remote.serve(rw, r)
+			w.serveCall(rw, r)
 			return
 		}
 		own.ServeLink(rw, r)

@@ -35,6 +35,9 @@ func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(Execut
 		}
 		result, shared, again, err := w.await(ctx, fl, done, limit)
 		if !again {
+			if shared && err == nil {
+				w.counts.shared.Add(1)
+			}
 			v, _ = result.(T)
 			return v, shared, err
 		}

@@ -31,10 +31,13 @@ type shell struct {
 	registered chan struct{} // closed when the first life's session was confirmed
 
 	wake  chan struct{} // holds one token while inbox is not empty, or run is to look around
-	mu    sync.Mutex    // guards inbox
+	mu    sync.Mutex    // guards inbox and turn
 	inbox []event
+	turn  chan struct{} // closed when run has looked around once more; nil while nobody waits for it
 
-	// What follows belongs to run.
+	calls storeCalls
+
+	// What follows belongs to run, but for a part of moves.
 	view       *ring.View
 	current    *life
 	lives      []*life // current, and lost ones that still have handlers to wait for
@@ -43,6 +46,10 @@ type shell struct {
 	peers      []string // last passed to OnPeers
 	agree      agreement
 	appless    error // why the worker is off the ring because of its app; nil if it is not
+	drained    bool  // it was told to leave the ring, until it is told to come back
+	moves      moves
+	renewals   renewals
+	progress   time.Time // when the progress of leaving is logged next
 
 	highest int64     // epoch that any life knew of
 	floor   int64     // highest epoch that a member of view tells of
@@ -75,6 +82,7 @@ type event struct {
 func startShell(ctx context.Context, w *Worker) (*shell, error) {
 	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
 	s.agree.rivals = make(map[string]time.Time)
+	s.moves.init(w)
 	s.appless = w.appTrouble(false)
 	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
 	if err := s.begin(ctx); err != nil {
@@ -118,10 +126,12 @@ func (s *shell) run() {
 		s.look()
 		s.judge()
 		s.followApps()
+		s.followOrders()
 		s.join()
 		s.settle()
 		s.publish()
-		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now())))
+		s.endTurn()
+		timer.Reset(min(s.untilNext(), s.tellEpoch(time.Now()), s.moves.flush(), s.noteProgress(time.Now())))
 		select {
 		case <-s.ctx.Done():
 			return
@@ -149,7 +159,13 @@ func (s *shell) handle(e event) {
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
 		s.look()
 	}
+	if f, ok := e.input.(handoff.Finished); ok {
+		s.moves.finished(f)
+	}
 	if r, ok := e.input.(handoff.Reply); ok {
+		if e.life == s.current {
+			s.renewals.answered(s.w.now(), r, s.timeout)
+		}
 		if r.Err == nil && len(r.Snapshot.Sessions) > 0 {
 			s.tellPeers(r.Snapshot.Sessions)
 			s.tellWait(e.life, r.Snapshot.Sessions)
@@ -160,6 +176,7 @@ func (s *shell) handle(e event) {
 			e.input = r
 		}
 		s.note(r.Err)
+		s.calls.note(r.Err)
 	}
 	if e.life == nil {
 		s.stepAll(e.input)
@@ -218,7 +235,9 @@ func (s *shell) step(l *life, in handoff.Input) {
 		e := todo[0]
 		todo = todo[1:]
 		if c, ok := e.(handoff.CloseTable); ok {
-			todo = append(todo, s.ask(l, s.closeTable(c.Partition))...)
+			closed := s.closeTable(c.Partition)
+			s.moves.closed(l.incarnation, closed)
+			todo = append(todo, s.ask(l, closed)...)
 			continue
 		}
 		s.perform(l, e)
@@ -262,6 +281,7 @@ func (s *shell) begin(ctx context.Context) error {
 	l := &life{incarnation: id, machine: machine, first: s.current == nil}
 	s.incarnation.Store(&id)
 	s.current, s.view = l, nil
+	s.moves.begin(id)
 	s.w.settled.Store(false)
 	s.lives = append(s.lives, l)
 	s.announce(func(self *ring.Member) { self.Incarnation, self.State = id, ring.StateJoining })
@@ -303,9 +323,11 @@ func (s *shell) look() {
 		return
 	}
 	s.view = view
+	died := s.moves.view(view)
 	in := viewInput(view)
 	s.floor = in.Floor
 	s.stepAll(in)
+	s.announceTakeovers(died)
 	if s.leaving && len(in.Workers) == 0 {
 		s.stepAll(handoff.Leave{Now: true})
 	}
@@ -346,6 +368,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		p := &w.parts[e.Partition]
 		p.table.Open(tokens(e.Epoch, e.Blocked))
 		p.open.Store(true)
+		s.moves.opened(l.incarnation, e)
 		p.announce()
 		p.checkSequence()
 	case handoff.Advance:
@@ -354,9 +377,16 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		w.parts[e.Partition].checkSequence()
 	case handoff.Unblock:
 		w.parts[e.Partition].table.Unblock(e.Key)
+		s.moves.unblocked(e.Partition, e.Key)
 	case handoff.CancelHandlers:
+		if lease := w.lease.Load(); e.All && *lease != (handoff.Lease{}) {
+			w.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", w.name, "cause", s.renewals.blame(w.now()))
+		}
 		s.cancelHandlers(e)
 	case handoff.LeaseChanged:
+		if l == s.current {
+			s.renewals.confirmed(e.Lease, w.settings.TTL)
+		}
 		s.agree.lease = e.Lease
 		if !s.agree.blocked {
 			w.lease.Store(&e.Lease)
@@ -371,15 +401,23 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	case handoff.Owner:
 		p := &w.parts[e.Partition]
 		p.record.Store(&e.Record)
+		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner)
 		p.announce()
 	case handoff.Lost:
-		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.name, "incarnation", l.incarnation, "error", e.Err)
+		w.counts.sessions.Add(1)
+		s.moves.lost(l.incarnation)
+		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
+		s.renewals = renewals{}
 		if l == s.current && !s.leaving {
 			_ = s.begin(s.ctx) // the configuration was good the first time
 			s.look()
 		}
 	case handoff.Done:
+		s.moves.ended(l.incarnation)
 		s.end(l)
+	case handoff.Renew:
+		s.renewals.asked(w.now(), e.ID)
+		s.ended.Go(func() { s.call(l, effect) })
 	case handoff.Register:
 		if l.astray { // its session is in another store
 			s.post(l, handoff.Reply{ID: e.ID, Err: handoff.ErrSessionGone})
@@ -391,8 +429,11 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	}
 }
 
-func tokens(epoch int64, blocked []string) (first, limit int64, _ []string) {
-	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits, blocked
+func tokens(epoch int64, blocked []handoff.Residue) (first, limit int64, keys []string) {
+	for _, r := range blocked {
+		keys = append(keys, r.Key)
+	}
+	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits, keys
 }
 
 func (s *shell) closeTable(partition int) handoff.Closed {
@@ -442,21 +483,56 @@ func (s *shell) tellWait(l *life, sessions []handoff.SessionState) {
 	}
 }
 
+// announceTakeovers says of workers that are gone when their partitions are served
+// again.
+func (s *shell) announceTakeovers(died []string) {
+	for _, incarnation := range died {
+		n := s.moves.owned(incarnation)
+		if n == 0 {
+			continue
+		}
+		wait, obstacle := s.current.machine.Outlook().Claimable(handoff.Record{Owner: incarnation}, s.w.instant(time.Now()).Mono)
+		if wait == 0 && obstacle != handoff.ObstacleNone {
+			wait = s.w.settings.TTL
+		}
+		s.w.cfg.Logger.Warn("a worker is gone: its partitions are served again once its session is over", "worker", s.moves.name(incarnation),
+			"partitions", n, "by", time.Now().Add(wait).Format(time.TimeOnly), "in_at_most", wait.Round(time.Millisecond))
+	}
+}
+
+// progressEvery is how often it is logged what a worker that leaves the ring still has.
+const progressEvery = 5 * time.Second
+
+// noteProgress logs that. It returns after how long it wants to be called again.
+func (s *shell) noteProgress(now time.Time) time.Duration {
+	if !s.leaving && !s.drained {
+		s.progress = time.Time{}
+		return time.Hour
+	}
+	if s.progress.IsZero() {
+		s.progress = now.Add(progressEvery)
+	}
+	if left := s.progress.Sub(now); left > 0 {
+		return left
+	}
+	s.progress = now.Add(progressEvery)
+	if serving, running := s.w.Serving(), s.w.running(); serving+running > 0 {
+		s.w.cfg.Logger.Info("this worker is still leaving the ring", "worker", s.w.name, "partitions", serving, "running", running)
+	}
+	return progressEvery
+}
+
 // join puts the worker on the ring once its session is confirmed. A process
 // whose predecessors died one after the other waits for as long as the store
 // says, if somebody else serves meanwhile.
 func (s *shell) join() {
 	l := s.current
-	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.othersServe() {
+	if l.announced || !l.confirmed || !l.told || s.leaving || l.first && l.wait > 0 && s.w.othersServe() {
 		return
 	}
 	l.announced = true
 	s.announceState()
 	s.look()
-}
-
-func (s *shell) othersServe() bool {
-	return slices.ContainsFunc(ring.ActiveWorkers(s.view.Members), func(m ring.Member) bool { return m.Name != s.w.name })
 }
 
 // settle notes when the worker serves all that the ring gives it.
@@ -469,6 +545,7 @@ func (s *shell) settle() {
 		return
 	}
 	s.w.settled.Store(true)
+	s.w.cfg.Logger.Info("this worker is active: it serves all that the ring gives it", "worker", s.w.name, "partitions", served)
 	if !s.wasSettled {
 		s.wasSettled = true
 		close(s.settled)
@@ -478,6 +555,7 @@ func (s *shell) settle() {
 // publish lets refused calls say what partitions that nobody serves wait for.
 func (s *shell) publish() {
 	if outlook := s.current.machine.Outlook(); !outlook.Same(s.w.outlook.Load()) {
+		s.moves.quarantine = max(s.moves.quarantine, outlook.Quarantine())
 		s.w.outlook.Store(outlook)
 	}
 }
@@ -531,6 +609,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	store := s.w.cfg.Store
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
+	began := s.w.now()
 	var r handoff.Reply
 	var id ring.StoreID
 	switch e := effect.(type) {
@@ -562,6 +641,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		r.ID = e.ID
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
+	s.w.counts.called(effect, s.w.now()-began, r.Err)
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
 		s.w.cfg.Logger.Debug("call to the store failed", "call", effect, "error", r.Err)
 	}

@@ -158,7 +158,7 @@ func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.batch.isOwn(r.URL.RequestURI()) {
-		problem.Of(problem.BatchPath).ServeHTTP(rw, r)
+		s.worker.counts.own(problem.BatchPath).ServeHTTP(rw, r)
 		return
 	}
 	s.keyedHandler.ServeHTTP(rw, r)
@@ -171,7 +171,7 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 		return
 	}
 	if s.batch.isOwn(r.Target) {
-		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), problem.Of(problem.BatchPath))
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), s.worker.counts.own(problem.BatchPath))
 		return
 	}
 	if !s.root || !isSimple(r) {
@@ -194,13 +194,13 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 // serveSimple sends a request on to the app, passes the answer on and releases x.
 // A request that the app has not begun with is not answered: the error says why.
 func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x Execution, baggage string) (unsent error) {
+	defer x.run.timing.tell(w)
 	defer s.worker.release(x)
-	body, err := smallBody(x.Context(), r)
+	ctx := x.Context()
+	body, err := smallBody(ctx, r)
 	switch {
-	case err != nil && x.Context().Err() != nil:
-		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			s.noAnswer(rw, r, err)
-		}))
+	case err != nil && ctx.Err() != nil:
+		s.noAnswerLink(ctx, w, r, err)
 		return nil
 	case err != nil:
 		w.Abort() // the app has seen nothing
@@ -209,26 +209,24 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 	e := s.pool.Begin()
 	defer e.Close()
 	e.Method = r.Method
-	if c, ok := x.Context().(*runContext); ok {
+	if c, ok := ctx.(*runContext); ok {
 		e.Watched = true
 		c.serve(e)
 		defer c.leaveOff() // before e is closed
 	}
 	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
-	err = s.send(e, x)
+	err = s.send(ctx, e)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
 			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer
 		}
 		err = e.Continue()
 	}
-	if unsent := s.unsent(x.Context(), x.key, err); unsent != nil {
+	if unsent := s.unsent(ctx, x.key, err); unsent != nil {
 		return unsent
 	}
 	if err != nil {
-		link.ServeHTTP(x.Context(), w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			s.noAnswer(rw, r, err)
-		}))
+		s.noAnswerLink(ctx, w, r, err)
 		_ = w.Flush() // before the connection to the app is given up, which may take a while
 		return nil
 	}
@@ -239,18 +237,18 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 	if open != nil {
 		defer open.end()
 	} else {
-		s.worker.takeAnswer(x.Context(), w)
+		s.worker.takeAnswer(ctx, w)
 	}
 	answerFromApp(w, e)
 	return nil
 }
 
 // send sends a request to the app, if that answers.
-func (s *sidecar) send(e *hop1.Exchange, x Execution) error {
+func (s *sidecar) send(ctx context.Context, e *hop1.Exchange) error {
 	if err := s.health.refusal(); err != nil {
 		return err
 	}
-	return e.Do(x.Context())
+	return e.Do(ctx)
 }
 
 // unsent returns the [ErrUnavailable] of a request that the app provably has not
@@ -281,7 +279,14 @@ func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 		warning = ""
 	}
 	requestlog.Failure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "error", err)
-	problem.Of(kind).ServeHTTP(rw, r)
+	s.worker.counts.own(kind).ServeHTTP(rw, r)
+}
+
+// noAnswerLink is noAnswer for a request over the link.
+func (s *sidecar) noAnswerLink(ctx context.Context, w *link.ResponseWriter, r *link.ServerRequest, err error) {
+	link.ServeHTTP(ctx, w, r, r.Fields.HeaderFor(0), http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		s.noAnswer(rw, r, err)
+	}))
 }
 
 // viaProxy sends a request to the app with net/http. It returns when the app's
@@ -298,6 +303,7 @@ func (s *sidecar) viaProxy(rw http.ResponseWriter, r *http.Request) {
 // appAnswer is the body of an app's answer to the proxy.
 type appAnswer struct {
 	io.ReadCloser
+	call     *grpcAnswer // nil if it is none
 	brokeOff bool
 }
 
@@ -307,6 +313,9 @@ func (a *appAnswer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	if errors.Is(err, errStreamEnds) { // it ends between two reads of it, for the client in order
 		err = io.EOF
+	}
+	if a.call != nil {
+		err = a.call.follow(p[:n], err)
 	}
 	a.brokeOff = err != nil && err != io.EOF
 	return n, err
@@ -336,7 +345,7 @@ func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
-	a.ReadCloser = res.Body
+	a.ReadCloser, a.call = res.Body, newGRPCAnswer(res)
 	if conn, ok := res.Body.(halfCloser); ok {
 		res.Body = &upgraded{conn, r.Context().Value(runContextKey{}).(*runContext)}
 	} else {

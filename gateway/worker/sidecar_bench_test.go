@@ -1,10 +1,13 @@
 package worker_test
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/internal/policy"
@@ -22,7 +25,33 @@ func BenchmarkSidecarOverLink(b *testing.B) {
 	})
 }
 
+// BenchmarkSidecarHotKey is a request of many that wait for one key.
+func BenchmarkSidecarHotKey(b *testing.B) {
+	do := newSidecarBench(b, nil)
+	b.SetParallelism(256 / runtime.GOMAXPROCS(0))
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := do(b.Context()); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
 func benchmarkSidecar(b *testing.B, asked []byte) {
+	do := newSidecarBench(b, asked)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := do(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// newSidecarBench starts a sidecar before an app and returns what makes a request.
+func newSidecarBench(b *testing.B, asked []byte) func(context.Context) error {
 	c := workertest.New(b, 16)
 	w := c.Start()
 	w.AwaitServing(b, 16)
@@ -46,16 +75,16 @@ func benchmarkSidecar(b *testing.B, asked []byte) {
 	} {
 		fields = link.AppendField(fields, f[0], f[1])
 	}
-	b.ReportAllocs()
-	for b.Loop() {
-		resp, err := client.Do(b.Context(), &link.Request{Method: "GET", Target: "/orders?id=4711", Host: "orders.example", Key: "4711", Fields: fields, Policy: asked})
+	return func(ctx context.Context) error {
+		resp, err := client.Do(ctx, &link.Request{Method: "GET", Target: "/orders?id=4711", Host: "orders.example", Key: "4711", Fields: fields, Policy: asked})
 		if err != nil {
-			b.Fatal(err)
+			return err
 		}
+		defer resp.Body.Close()
 		if n, err := io.Copy(io.Discard, resp.Body); n != 2 || err != nil {
-			b.Fatalf("%d bytes, status %d, %v", n, resp.Status, err)
+			return fmt.Errorf("%d bytes, status %d, %w", n, resp.Status, err)
 		}
-		resp.Body.Close()
+		return nil
 	}
 }
 

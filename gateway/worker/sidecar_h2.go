@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"strings"
 
 	"github.com/keyway-go/keyway/internal/wire/hop2"
 )
@@ -26,7 +25,7 @@ func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error)) *h2Transp
 // given up at once, as gRPC has it; anything else when it is abandoned.
 func (t *h2Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x, _ := r.Context().Value(runContextKey{}).(*runContext)
-	if x == nil || x.client == nil || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+	if x == nil || x.client == nil || !isGRPC(r.Header) {
 		return t.Transport.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())

@@ -54,7 +54,7 @@ func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x Executio
 		if rules.Drops(fields.KindOf(name), name) || strings.EqualFold(name, "Baggage") {
 			continue
 		}
-		b = http1.AppendField(b, name, value)
+		b = http1.AppendValidField(b, name, value) // the link takes no other
 	}
 	b = appendAppFields(b, x, baggage)
 	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
@@ -65,7 +65,7 @@ func appendAppFields(b []byte, x Execution, baggage string) []byte {
 	var numbers [maxNumbers]byte
 	for i, value := range appValues(numbers[:], x, baggage) {
 		if value != "" {
-			b = http1.AppendField(b, appNames[i], value)
+			b = http1.AppendValidField(b, appNames[i], value)
 		}
 	}
 	return b

@@ -25,6 +25,28 @@ type slowKeys struct {
 	closed bool
 	timer  *time.Timer
 	looks  []slowLook // the latest, the oldest first
+	held   map[slowID]slowHold
+}
+
+// slowID is an execution that was found to hold its key for long, and slowHold which key
+// and since when at least.
+type slowID struct {
+	partition int
+	token     int64
+}
+
+type slowHold struct {
+	key   string
+	since time.Time
+}
+
+// forgetLocked forgets the executions that hold their keys no more.
+func (s *slowKeys) forgetLocked() {
+	for id, h := range s.held {
+		if s.worker.parts[id.partition].table.Inspect(h.key).Token != id.token {
+			delete(s.held, id)
+		}
+	}
 }
 
 // slowLook is what a look found.
@@ -68,7 +90,8 @@ func (s *slowKeys) look() {
 	for len(s.looks) > 0 && now.Sub(s.looks[0].at) >= s.worker.cfg.SlowKey {
 		past, s.looks = s.looks[0], s.looks[1:]
 	}
-	next, busy := s.compare(past, now)
+	s.forgetLocked()
+	next, busy := s.compareLocked(past, now)
 	if busy {
 		s.looks = append(s.looks, next)
 		s.arm()
@@ -83,9 +106,9 @@ func (s *slowKeys) look() {
 	}
 }
 
-// compare logs what has been held or waited for since a past look, and returns
+// compareLocked logs what has been held or waited for since a past look, and returns
 // what there is now.
-func (s *slowKeys) compare(past slowLook, now time.Time) (next slowLook, busy bool) {
+func (s *slowKeys) compareLocked(past slowLook, now time.Time) (next slowLook, busy bool) {
 	w := s.worker
 	next = slowLook{now, make([]localmutex.Mark, len(w.parts))}
 	left := slowAtOnce
@@ -102,6 +125,10 @@ func (s *slowKeys) compare(past slowLook, now time.Time) (next slowLook, busy bo
 			args := []any{"key", k.Key, "partition", i, "for", now.Sub(past.at), "waiting", k.Waiters, "holder", k.Token}
 			switch {
 			case k.Held:
+				if s.held == nil {
+					s.held = make(map[slowID]slowHold)
+				}
+				s.held[slowID{i, k.Token}] = slowHold{k.Key, past.at}
 				w.log.Warn("a key is held for long: holder is the token of the execution that holds it", args...)
 			case k.Token == 0:
 				w.log.Warn("a key is waited for for long: an execution at a former owner holds it", args...)

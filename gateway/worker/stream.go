@@ -68,6 +68,9 @@ func (w *Worker) letGo(x Execution) *stream {
 		return nil
 	}
 	p, outer := r.part, r.outer
+	if r.began != 0 {
+		x.run.part.worker.counts.ran(r)
+	}
 	r.reset()
 	s := c.stream()
 	if !c.letGo() {

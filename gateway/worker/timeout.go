@@ -77,13 +77,19 @@ func (p *partition) overdue(now time.Time) (list map[*runContext]error) {
 	return list
 }
 
-// noteEnd logs an execution that was cancelled by its timeout, once it has ended.
+// noteEnd counts an execution that was cancelled, once it has ended, and logs it if that was by
+// its timeout.
 func (c *runContext) noteEnd() {
 	w := c.part.worker
 	c.mu.Lock()
 	inner := c.inner
 	c.mu.Unlock()
-	if inner == nil || context.Cause(inner) != ErrTimeout {
+	if inner == nil {
+		return
+	}
+	cause := context.Cause(inner)
+	w.counts.end(cause)
+	if cause != ErrTimeout {
 		return
 	}
 	w.log.Warn("an execution was cancelled: it had taken as long as it may (Config.Timeout, --timeout)",

@@ -75,6 +75,6 @@ func (w *Worker) refuseBody(rw http.ResponseWriter, r *http.Request, err error, 
 	}
 	requestlog.Failure(r.Context(), w.log, warning, "method", r.Method, "error", err)
 	rw.Header().Set("Connection", "close")
-	problem.Of(kind).ServeHTTP(rw, r)
+	w.counts.own(kind).ServeHTTP(rw, r)
 	_ = http.NewResponseController(rw).SetReadDeadline(time.Now().Add(restTime)) // not every server has it
 }

@@ -13,7 +13,9 @@
 // once, with recorder.go for their answer. policy.go has what a
 // router's route asks for, and rate.go the rates of keys. Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
-// clock, and agreement.go sees that all members use one store. Below are context.go
+// clock, agreement.go sees that all members use one store, place.go has the worker
+// leave the ring and come back, moves.go remembers what moved, renewals.go why a session
+// was lost. status.go says what the worker does, and inquiry.go tells members. Below are context.go
 // and baggage.go, an execution's context and what travels with it; timeout.go, which
 // ends those that take too long; stream.go, answers that go on without their keys;
 // keyless.go, requests that never hold one; worker.go, with
@@ -133,7 +135,8 @@ type Config struct {
 
 	// PeerTLS has a [Server] take connections over TLS only: those of members, who show
 	// a certificate, and with Direct others, who need none. The settings of Members must
-	// say that members speak TLS too. Default: it takes connections without TLS.
+	// say that members speak TLS too. If it is optional, connections without TLS are taken
+	// as by default, when it takes only these.
 	PeerTLS *gateway.PeerTLS
 
 	// Keys find the key in such requests. Default: the header
@@ -303,6 +306,7 @@ type Worker struct {
 	base      time.Time                       // origin of the monotonic clock in handoff.Instant
 	awaiting  atomic.Int64
 	draining  atomic.Bool
+	offRing   atomic.Bool           // it was told to leave the ring, see LeaveRing
 	settled   atomic.Bool           // the present incarnation has served all that the ring gave it
 	trouble   atomic.Pointer[error] // why the worker does not begin, or has stopped
 	flights   flights
@@ -321,6 +325,9 @@ type Worker struct {
 	remote   remoteHolds
 	policies policies
 	rates    rates
+	queue    *localmutex.Queue // of all partitions
+	counts   counts
+	hot      hotKeys
 
 	confirming func() // called between the two comparisons of confirm; nil but in tests
 }
@@ -366,11 +373,11 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
 	w.answers, w.shares, w.answer, w.bodies = answers, answers.Shares(answerShare), w.overflow, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
-	queue := &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
+	w.queue = &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	w.remote.worker, w.rates.most = w, maxBuckets
 	for i := range w.parts {
 		p := &w.parts[i]
-		p.worker, p.number, p.table.Queue = w, i, queue
+		p.worker, p.number, p.table.Queue = w, i, w.queue
 		p.table.Close()
 	}
 	w.slow.worker = w
@@ -422,6 +429,8 @@ func (w *Worker) Ready() error {
 		return fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable)
 	case appDown != nil:
 		return fmt.Errorf("worker: %s takes no keys: %w", w.name, appDown)
+	case w.offRing.Load():
+		return fmt.Errorf("worker: %s was drained: it is off the ring until it is told to come back", w.name)
 	case !w.settled.Load():
 		return w.unsettled()
 	}

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -27,11 +29,14 @@ type Common struct {
 	Redis        string           // URL; "" for none
 	NewCluster   bool
 	DrainTimeout time.Duration
+	AdminToken   string // of --admin-token or its file; "" for none
 
-	keys    []string
-	peer    peerTLS
-	log     logFlags
-	hangups hangups
+	keys []string
+	peer peerTLS
+
+	tokenFile string // of --admin-token-file
+	log       logFlags
+	hangups   hangups
 }
 
 // Define defines the flags, with the defaults of --gossip and --join. The
@@ -42,6 +47,8 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.File()
 	f.List(&c.keys, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client; several, separated by spaces or by repeating the flag, are tried in their order. The same on all routers; a worker needs it for requests that come without a router")
 	f.List(&c.Upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade, which is not passed on with others; none for none. The same on routers and workers")
+	f.String(&c.AdminToken, "admin-token", "", "`token` that requests which change something at --admin need, as the header Authorization: Bearer; empty: they need to come from this machine")
+	f.String(&c.tokenFile, "admin-token-file", "", "`file` with that token, so that no list of processes shows it")
 	f.Group("Cluster")
 	f.String(&settings.Cluster, "cluster", ring.DefaultCluster, "`name` of the cluster; members of another one are refused")
 	f.Address(&c.Gossip.Bind, "gossip", bind, "`address` for gossip, UDP and TCP")
@@ -82,14 +89,35 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	}
 	c.Gossip.Settings.KeySource = c.Keys.String()
 	var err error
+	if c.AdminToken, err = AdminToken(c.AdminToken, c.tokenFile); err != nil {
+		return err
+	}
 	if c.PeerTLS, err = c.peer.load(); err != nil {
 		return err
 	}
-	c.Gossip.Settings.PeerTLS = c.PeerTLS != nil
+	c.Gossip.Settings.PeerTLS, c.Gossip.Settings.PeerTLSOptional = c.PeerTLS != nil, c.peer.config.Optional
 	if err := c.Gossip.Settings.Validate(); err != nil {
 		return Usagef("%v", err)
 	}
 	return nil
+}
+
+// AdminToken returns the token of --admin-token, or of the file of --admin-token-file.
+func AdminToken(token, file string) (string, error) {
+	if file == "" {
+		return token, nil
+	}
+	if token != "" {
+		return "", Usagef("--admin-token and --admin-token-file exclude each other")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", Usagef("--admin-token-file: %v", err)
+	}
+	if token = strings.TrimSpace(string(text)); token == "" {
+		return "", Usagef("--admin-token-file: %s is empty", file)
+	}
+	return token, nil
 }
 
 // Logger returns the logger that the flags ask for, which writes to w. It gets
@@ -111,15 +139,18 @@ type logFlags struct {
 
 // define defines --log and --log-level.
 func (l *logFlags) define(f *Flags) {
-	f.Choice(&l.format, "log", "`format` of the log on standard error: text or json", "text", "json")
+	f.Choice(&l.format, "log", "`format` of the log on standard error: console (for people, in colour on a terminal unless NO_COLOR is set), text (key=value), json, or auto: console on a terminal, else text", "auto", "console", "text", "json")
 	f.Var((*level)(&l.level), "log-level", "lowest `level` that is logged: debug, info, warn or error")
 }
 
 // logger returns the logger that the flags ask for, which writes to w.
 func (l *logFlags) logger(w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: l.level}
-	if l.format == "json" {
+	switch {
+	case l.format == "json":
 		return slog.New(slog.NewJSONHandler(w, options))
+	case l.format == "console", l.format == "auto" && console.IsTerminal(w):
+		return slog.New(console.New(w, console.Options{Level: l.level, Color: console.HasColor(w)}))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
 }

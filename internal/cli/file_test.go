@@ -1,13 +1,14 @@
 package cli
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/yamlfile"
 )
 
 // write writes a file of settings and returns its name.
@@ -82,27 +83,29 @@ func TestFlagBeforeEnvironmentBeforeFile(t *testing.T) {
 
 func TestFileErrors(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{"hold: 1s\nlisen: :1\n", ":2: unknown setting lisen; the nearest one is listen"},
-		{"upstream: http://x\n", ":1: upstream is no setting of router, but of another program"},
-		{"config: x\n", ":1: a file of settings cannot name another one"},
-		{"\n\nhold: soon\n", `:3: hold: "soon" is not a duration`},
-		{"hold:\n", ":1: hold: the value is null"},
-		{"hold: [1s]\n", ":1: hold takes one value, not a list"},
-		{"hold: {a: 1}\n", ":1: hold: the value is"},
-		{"join: [{a: 1}]\n", ":1: join: an item of the list is"},
-		{"join: []\n", ":1: join: empty list"},
-		{"1: x\n", ":1: unknown setting 1"},
-		{"null: x\n", ":1: a setting's name is text"},
-		{"gossip-key: hunter2\n", ":1: gossip-key: not a key of 16, 24 or 32 bytes"},
-		{"partitions: 0\n", ":1: partitions: 0 is below 1"},
-		{"new-cluster: maybe\n", `:1: new-cluster: "maybe" is neither`},
-		{"hold: 1s\nhold: 2s\n", ":2: this is not YAML: mapping key"},
-		{"hold: 1s\n---\nhold: 2s\n", ":3: want settings"},
-		{"just text\n", ":1: want settings"},
-		{"- a\n", ":1: want settings"},
-		{"hold: 'x\n", ":1: this is not YAML"},
-		{"hold: 1s\n\tlisten: x\n", ":2: this is not YAML"},
-		{strings.Repeat("# long\n", maxFile/7+1), "more than 1048576 bytes"},
+		{"hold: 1s\nlisen: :1\n", ":2:1: unknown setting lisen; the nearest one is listen"},
+		{"upstream: http://x\n", ":1:1: upstream is no setting of router, but of another program"},
+		{"config: x\n", ":1:1: a file of settings cannot name another one"},
+		{"\n\nhold: soon\n", `:3:7: hold: "soon" is not a duration`},
+		{"hold:\n", ":1:7: want a value"},
+		{"hold: [1s]\n", ":1:1: hold takes one value, not a list"},
+		{"hold: {a: 1}\n", ":1:8: want a"},
+		{"join: [{a: 1}]\n", ":1:9: want a single value"},
+		{"join: []\n", ":1:1: join: empty list"},
+		{"1: x\n", ":1:1: unknown setting 1"},
+		{"null: x\n", ":1:1: want a value"},
+		{"gossip-key: hunter2\n", ":1:13: gossip-key: not a key of 16, 24 or 32 bytes"},
+		{"partitions: 0\n", ":1:13: partitions: 0 is below 1"},
+		{"new-cluster: maybe\n", `:1:14: new-cluster: "maybe" is neither`},
+		{"hold: 1s\nhold: 2s\n", ":2:1: this is not YAML: mapping key"},
+		{"hold: 1s\n---\nhold: 2s\n", ":3:1: a second document"},
+		{"just text\n", ":1:1: want fields"},
+		{"- a\n", ":1:1: want fields"},
+		{"hold: &a 1s\n", ":1:7: anchors"},
+		{"hold: soon\nlisen: :1\n", "; "},
+		{"hold: 'x\n", ":1:"},
+		{"hold: 1s\n\tlisten: x\n", ":2:"},
+		{strings.Repeat("# long\n", yamlfile.MaxSize/7+1), "at most 1048576"},
 	} {
 		var o options
 		err := defineWithFile(&o).Parse([]string{"--config", write(t, tt.text)}, nil)
@@ -125,16 +128,14 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte("? [a]\n: 1\n"))
 	f.Add([]byte("a: |\n  x\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		settings, err := parseFile(text)
-		if err != nil && strings.Contains(err.Error(), "\n") {
-			t.Errorf("the error has several lines: %v", err)
+		name := filepath.Join(t.TempDir(), "settings.yaml")
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
 		}
-		for _, s := range settings {
-			var o options
-			usage := (*UsageError)(nil)
-			if err := defineWithFile(&o).setFromFile(s); errors.As(err, &usage) || s.line < 1 {
-				t.Errorf("%v at line %d", err, s.line)
-			}
+		var o options
+		err := defineWithFile(&o).Parse([]string{"--config", name}, nil)
+		if err != nil && (strings.Contains(err.Error(), "\n") || ExitCode(err) != 2) {
+			t.Errorf("the error has several lines, or is none of usage: %v", err)
 		}
 	})
 }

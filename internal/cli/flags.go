@@ -167,7 +167,7 @@ func (f *Flags) Parse(args []string, w io.Writer) error {
 		return flag.ErrHelp
 	}
 	if slices.ContainsFunc(args, isVersion) {
-		io.WriteString(w, version(f.name))
+		io.WriteString(w, Version(f.name))
 		return flag.ErrHelp
 	}
 	if err := f.checkEnvironment(os.Environ()); err != nil {

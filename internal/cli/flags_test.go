@@ -6,7 +6,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +70,42 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+func TestLogFormats(t *testing.T) {
+	for format, want := range map[string]string{
+		"":        `^time=\S+ level=INFO msg="it says" a=1\n$`,
+		"auto":    `^time=\S+ level=INFO msg="it says" a=1\n$`,
+		"text":    `^time=\S+ level=INFO msg="it says" a=1\n$`,
+		"json":    `^\{"time":"[^"]+","level":"INFO","msg":"it says","a":1\}\n$`,
+		"console": `^[0-9:.]{12} I it says  a=1\n$`,
+	} {
+		t.Setenv("KEYWAY_LOG", format)
+		var o options
+		if err := define(&o).Parse(nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		l := o.log.logger(&out)
+		l.Debug("unheard")
+		l.Info("it says", "a", 1)
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("%q: %q", format, out.String())
+		}
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	var o options
+	t.Setenv("KEYWAY_LOG", "")
+	if err := define(&o).Parse(nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, text := o.log.logger(terminal).Handler().(*slog.TextHandler); text {
+		t.Error("the log on a terminal is not for people")
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	tests := []struct {
 		args []string
@@ -81,7 +120,7 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--partitions", "0"}, "--partitions: 0 is below 1"},
 		{[]string{"--listen", "8080"}, `--listen: "8080" is not host:port`},
 		{[]string{"--listen", ":http"}, `--listen: ":http": the port is not a number`},
-		{[]string{"--log", "xml"}, `--log: "xml" is none of text, json`},
+		{[]string{"--log", "xml"}, `--log: "xml" is none of auto, console, text, json`},
 		{[]string{"--log-level", "loud"}, `--log-level: "loud" is none of`},
 		{[]string{"--new-cluster=maybe"}, `--new-cluster: "maybe" is neither`},
 		{[]string{"--key", " "}, "--key: empty list"},

@@ -65,7 +65,7 @@ const readyTimeout = 30 * time.Second
 func Start(ctx context.Context, name, program string, out io.Writer, args ...string) (*Process, error) {
 	p := &Process{Name: name, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	w := &lines{out: out, prefix: name + " | ", ready: make(chan []string, 1)}
+	w := &lines{out: out, prefix: name + " | ", ready: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = w, w
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("cluster: starting %s: %w", name, err)
@@ -77,15 +77,18 @@ func Start(ctx context.Context, name, program string, out io.Writer, args ...str
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	select {
-	case m := <-w.ready:
-		p.Listen, p.Admin, p.Gossip = m[1], m[2], m[3]
-		return p, nil
-	case <-p.done:
-		return nil, fmt.Errorf("cluster: %s ended before it was ready: %w\n%s", name, p.err, w.tail())
+	case <-w.ready:
+	case <-p.done: // it may have printed the line all the same
 	case <-ctx.Done():
 		p.Kill()
 		return nil, fmt.Errorf("cluster: %s is not ready: %w\n%s", name, ctx.Err(), w.tail())
 	}
+	m := w.addresses()
+	if m == nil {
+		return nil, fmt.Errorf("cluster: %s ended before it was ready: %v\n%s", name, p.cmd.ProcessState, w.tail())
+	}
+	p.Listen, p.Admin, p.Gossip = m[1], m[2], m[3]
+	return p, nil
 }
 
 // Pid returns the process id.
@@ -143,11 +146,12 @@ var readyLine = regexp.MustCompile(`ready: requests (?:https?://)?([^ ,]+)[^,]*(
 type lines struct {
 	out    io.Writer
 	prefix string
-	ready  chan []string
+	ready  chan struct{} // closed with the ready line
 
-	mu   sync.Mutex
-	part []byte
-	last []string
+	mu    sync.Mutex
+	part  []byte
+	last  []string
+	match []string // of the ready line
 }
 
 func (l *lines) Write(b []byte) (int, error) {
@@ -165,10 +169,9 @@ func (l *lines) Write(b []byte) (int, error) {
 }
 
 func (l *lines) line(s string) {
-	if m := readyLine.FindStringSubmatch(s); m != nil {
-		select {
-		case l.ready <- m:
-		default:
+	if l.match == nil {
+		if l.match = readyLine.FindStringSubmatch(s); l.match != nil {
+			close(l.ready)
 		}
 	}
 	l.last = append(l.last, s)
@@ -178,6 +181,13 @@ func (l *lines) line(s string) {
 	if l.out != nil {
 		_, _ = io.WriteString(l.out, l.prefix+s+"\n")
 	}
+}
+
+// addresses returns the match of the ready line, nil if there was none.
+func (l *lines) addresses() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.match
 }
 
 func (l *lines) tail() string {

@@ -195,7 +195,7 @@ func (d *demo) settle(workers int) {
 		var ring struct {
 			Members []struct{ Role, State string }
 		}
-		d.admin("/ring", &ring)
+		d.admin("/members", &ring)
 		for _, m := range ring.Members {
 			if m.Role == "worker" && m.State == "active" {
 				active++

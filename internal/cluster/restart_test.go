@@ -21,17 +21,29 @@ import (
 	"github.com/keyway-go/keyway/internal/cluster"
 )
 
-// pair is two routers and the workers behind them, with a store of its own.
+// pair is two routers, with a store of their own, and the workers behind them.
 type pair struct {
 	t        *testing.T
 	programs cluster.Programs
 	redis    string
 	routers  [2]*cluster.Process
+	workers  map[string]*cluster.Process
 	sockets  [2]string // on which the routers take requests, too
 	args     []string  // of the routers
 }
 
+// startPair starts routers and workers.
 func startPair(t *testing.T, args ...string) *pair {
+	t.Helper()
+	p := startRouters(t, args...)
+	for _, name := range []string{"w1", "w2"} {
+		p.startWorker(name)
+	}
+	return p
+}
+
+// startRouters starts the routers.
+func startRouters(t *testing.T, args ...string) *pair {
 	t.Helper()
 	programs, err := cluster.Build(t.Context(), t.TempDir())
 	if err != nil {
@@ -42,18 +54,21 @@ func startPair(t *testing.T, args ...string) *pair {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { redis.Close() })
-	p := &pair{t: t, programs: programs, redis: redis.URL(), args: args}
+	p := &pair{t: t, programs: programs, redis: redis.URL(), workers: make(map[string]*cluster.Process), args: args}
 	dir := t.TempDir()
-	var seeds []string
+	join := "127.0.0.1:1" // where nobody is
 	for i := range p.routers {
 		p.sockets[i] = filepath.Join(dir, fmt.Sprint("r", i))
-		p.startRouter(i, "127.0.0.1:0", "127.0.0.1:0", strings.Join(append(seeds, "127.0.0.1:1"), ","))
-		seeds = append(seeds, p.routers[i].Gossip)
-	}
-	for _, name := range []string{"w1", "w2"} {
-		p.start(name, p.programs.Worker, "--name", name, "--redis", p.redis, "--new-cluster", "--join", strings.Join(seeds, ","))
+		p.startRouter(i, "127.0.0.1:0", "127.0.0.1:0", join)
+		join = p.routers[i].Gossip
 	}
 	return p
+}
+
+func (p *pair) startWorker(name string, args ...string) {
+	p.t.Helper()
+	join := p.routers[0].Gossip + "," + p.routers[1].Gossip
+	p.workers[name] = p.start(name, p.programs.Worker, append([]string{"--name", name, "--redis", p.redis, "--new-cluster", "--join", join}, args...)...)
 }
 
 func (p *pair) start(name, program string, args ...string) *cluster.Process {

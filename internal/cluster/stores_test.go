@@ -100,7 +100,7 @@ func (d *demo) incarnations() map[string]string {
 	var ring struct {
 		Members []struct{ Name, Incarnation string }
 	}
-	d.admin("/ring", &ring)
+	d.admin("/members", &ring)
 	all := make(map[string]string)
 	for _, m := range ring.Members {
 		all[m.Name] = m.Incarnation

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -160,6 +162,12 @@ func (s *Store) Close() error {
 
 // Settings is the present store's.
 func (s *Store) Settings() ring.Settings { return s.store().Settings() }
+
+// Describe implements [prometheus.Collector].
+func (s *Store) Describe(ch chan<- *prometheus.Desc) { s.store().Describe(ch) }
+
+// Collect implements [prometheus.Collector].
+func (s *Store) Collect(ch chan<- prometheus.Metric) { s.store().Collect(ch) }
 
 // Exists is the present store's.
 func (s *Store) Exists(ctx context.Context) error { return s.store().Exists(ctx) }

@@ -66,14 +66,13 @@ func listenUnix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// WarnOfAdmin warns if other machines reach the admin address of a process. Whoever does
-// can do there all that everybody can, and this too.
-func WarnOfAdmin(logger *slog.Logger, addr net.Addr, this string) {
+// WarnOfAdmin warns if other machines reach the admin address of a process.
+func WarnOfAdmin(logger *slog.Logger, addr net.Addr) {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() {
 		return
 	}
-	logger.Warn("whoever reaches this address (--admin) can see the members, their addresses and which of them has a key, and "+this+": let nobody reach it but who runs the cluster", "addr", addr)
+	logger.Warn("whoever reaches this address (--admin) can see the members, their addresses, keys and routes, and have profiles made: let nobody reach it but who runs the cluster", "addr", addr)
 }
 
 // URL returns where a listener of Listen takes requests of that scheme.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -30,9 +31,32 @@ func TestListenNamesTheFlag(t *testing.T) {
 func TestAdminForAllIsSaid(t *testing.T) {
 	for addr, want := range map[string]bool{"127.0.0.1": false, "::1": false, "0.0.0.0": true, "192.0.2.1": true} {
 		var log bytes.Buffer
-		process.WarnOfAdmin(slog.New(slog.NewTextHandler(&log, nil)), &net.TCPAddr{IP: net.ParseIP(addr), Port: 1}, "drain this one")
-		if strings.Contains(log.String(), "--admin") != want || strings.Contains(log.String(), "drain this one") != want {
+		process.WarnOfAdmin(slog.New(slog.NewTextHandler(&log, nil)), &net.TCPAddr{IP: net.ParseIP(addr), Port: 1})
+		if strings.Contains(log.String(), "--admin") != want {
 			t.Errorf("%s: %s", addr, &log)
 		}
 	}
+}
+
+// TestKeepHeap: the collector waits for HeapFloor bytes, unless the user says when it runs.
+func TestKeepHeap(t *testing.T) {
+	next := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.NextGC - m.HeapAlloc
+	}
+	t.Setenv("GOGC", "")
+	before := next()
+	release := process.KeepHeap()
+	if with := next(); before >= process.HeapFloor || with < process.HeapFloor {
+		t.Errorf("the collector runs after %d bytes, and with the floor after %d, want less and more than %d", before, with, process.HeapFloor)
+	}
+	release()
+	t.Setenv("GOGC", "100")
+	release = process.KeepHeap()
+	if with := next(); with >= process.HeapFloor {
+		t.Errorf("with GOGC it runs after %d bytes, want less than %d", with, process.HeapFloor)
+	}
+	release()
 }

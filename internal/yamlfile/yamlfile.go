@@ -49,7 +49,7 @@ type Document struct {
 func Parse(name string, data []byte) (d *Document, err error) {
 	defer func() {
 		if v := recover(); v != nil { // the parser's own mistake
-			d, err = nil, &Error{File: name, Text: fmt.Sprintf("not YAML: %v", v)}
+			d, err = nil, &Error{File: name, Text: notYAML + fmt.Sprint(v)}
 		}
 	}()
 	if len(data) > MaxSize {
@@ -64,13 +64,14 @@ func Parse(name string, data []byte) (d *Document, err error) {
 	}
 	d = &Document{name: name}
 	for _, doc := range f.Docs {
-		switch {
-		case doc.Body == nil:
-		case d.root != nil:
-			return nil, d.errorAt(doc.Body, "a second document")
-		default:
-			d.root = doc.Body
+		switch doc.Body.(type) {
+		case nil, *ast.NullNode, *ast.CommentGroupNode:
+			continue
 		}
+		if d.root != nil {
+			return nil, d.errorAt(doc.Body, "a second document")
+		}
+		d.root = doc.Body
 	}
 	return d, nil
 }
@@ -90,16 +91,18 @@ func deepest(data []byte) (most int) {
 	return most
 }
 
+const notYAML = "this is not YAML: "
+
 func syntaxError(name string, err error) error {
 	if e, ok := errors.AsType[yaml.Error](err); ok {
-		out := &Error{File: name, Text: e.GetMessage()}
+		out := &Error{File: name, Text: notYAML + e.GetMessage()}
 		if t := e.GetToken(); t != nil && t.Position != nil {
 			out.Line, out.Column = t.Position.Line, t.Position.Column
 		}
 		return out
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	return &Error{File: name, Text: text}
+	return &Error{File: name, Text: notYAML + text}
 }
 
 func (d *Document) errorAt(n ast.Node, text string) *Error {
@@ -223,9 +226,24 @@ func (n Node) List() (list []Node) {
 	return list
 }
 
-// Text returns a text as it is meant, and any other scalar as it is written. ok is
-// false if it is none, or empty, which is noted.
+// IsList reports whether the value is a list.
+func (n Node) IsList() bool {
+	_, ok := n.node.(*ast.SequenceNode)
+	return ok
+}
+
+// Text is Scalar, but an empty text is none.
 func (n Node) Text() (text string, ok bool) {
+	if text, ok = n.Scalar(); ok && text == "" {
+		n.Errorf("want a value")
+		ok = false
+	}
+	return text, ok
+}
+
+// Scalar returns a text as it is meant, and any other scalar as it is written. ok is
+// false if the value is none, which is noted.
+func (n Node) Scalar() (text string, ok bool) {
 	switch v := n.node.(type) {
 	case *ast.StringNode:
 		text = v.Value
@@ -234,15 +252,13 @@ func (n Node) Text() (text string, ok bool) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		text = written(v.GetToken())
 	case nil, *ast.NullNode:
+		n.Errorf("want a value")
+		return "", false
 	case *ast.AnchorNode, *ast.AliasNode, *ast.TagNode, *ast.MergeKeyNode:
 		n.Errorf("anchors, aliases and tags are not understood here")
 		return "", false
 	default:
 		n.Errorf("want a single value")
-		return "", false
-	}
-	if text == "" {
-		n.Errorf("want a value")
 		return "", false
 	}
 	return text, true

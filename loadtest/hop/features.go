@@ -3,13 +3,20 @@
 package main
 
 import (
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/binary"
 	"encoding/hex"
+	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/keyway-go/keyway/internal/test/certs"
+	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // routes are the routes of routers that are measured.
@@ -32,6 +39,29 @@ func allFeatures(dir string) (features, error) {
 	_, _ = rand.Read(key) // never fails
 	f.gossipKey = hex.EncodeToString(key)
 	return f, os.WriteFile(f.routes, routes, 0o600)
+}
+
+// link returns how to speak to a sidecar of a cluster as a router with these features.
+func (f features) link(cluster string) *load.Link {
+	l := &load.Link{Cluster: cluster, Digest: ring.Settings{Cluster: cluster}.WithDefaults().Digest()}
+	if f.gossipKey != "" {
+		key, _ := hex.DecodeString(f.gossipKey)
+		secret, _ := hkdf.Key(sha256.New, key, nil, "keyway link 3", 32) // never fails, as docs/link.md has it
+		l.Secrets, l.Policy, l.Prefix = [][]byte{secret}, benchPolicy(), "bench:"
+	}
+	return l
+}
+
+// benchPolicy is what routers ask for with requests of the route "bench". A worker that
+// does not understand it refuses them.
+func benchPolicy() []byte {
+	b := binary.AppendUvarint(nil, 0) // mode
+	for _, n := range []uint64{uint64(20 * time.Second), uint64(10 * time.Second), 1000, 100_000} {
+		b = binary.AppendUvarint(b, n) // timeout, max-wait, queue, burst
+	}
+	b = binary.BigEndian.AppendUint64(b, math.Float64bits(100_000)) // per key and second
+	b = append(binary.AppendUvarint(b, uint64(len("bench"))), "bench"...)
+	return binary.AppendUvarint(b, 0) // timed
 }
 
 // memberArgs are flags of any member.

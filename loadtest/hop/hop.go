@@ -41,6 +41,7 @@ type scenario struct {
 	connections int
 	streams     int
 	rate        float64 // requests per second; 0: as many as there are answers to
+	forwarded   bool    // requests come from a proxy
 	path        string
 	field       []string // contestants; the first one is what the others are compared with
 	goal        string
@@ -65,7 +66,7 @@ func scenarios() []scenario {
 		{name: "tls", title: "TLS in front, 64 connections, 100-byte answers", front: frontTLS, connections: 64, path: "/100", field: all},
 		{name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxy, nginx, keywayPlain}, goal: "CPU ≤ 1.05 × HAProxy's"},
 		{name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keyway, keywayHandler}, goal: "CPU ≤ 1.5 × nginx's"},
-		{name: "sidecar", title: "before an app on a Unix socket, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxyApp, sidecar}, goal: "sidecar's CPU ≤ 0.8 × HAProxy's"},
+		{name: "sidecar", title: "before an app on a Unix socket, 64 connections (the sidecar: one link of 64 streams), 100-byte answers", forwarded: true, connections: 64, path: "/100", field: []string{haproxyApp, sidecar}, goal: "sidecar's CPU ≤ 0.8 × HAProxy's"},
 	}
 }
 
@@ -199,10 +200,14 @@ func (h *hop) measure(s scenario) error {
 
 func (h *hop) config(s scenario, p *proxy) load.Config {
 	f := cmp.Or(s.front, frontHTTP)
-	return load.Config{
-		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Connections: s.connections, Streams: s.streams, Rate: s.rate,
+	cfg := load.Config{
+		Addr: p.addr[f], TLS: f == frontTLS, HTTP2: f == frontHTTP2, Forwarded: s.forwarded, Connections: s.connections, Streams: s.streams, Rate: s.rate,
 		Path: s.path, Keys: h.keys, WarmUp: h.warmUp, Time: h.time,
 	}
+	if p.link != nil {
+		cfg.Addr, cfg.Link, cfg.Connections, cfg.Streams = p.addr[frontLink], p.link, 1, s.connections
+	}
+	return cfg
 }
 
 // Names of groups of processes.
@@ -219,15 +224,12 @@ func (h *hop) turn(s scenario, name string, f figures) error {
 	}
 	cfg := h.config(s, p)
 	cfg.Groups = map[string][]int{groupProxy: p.process.Pids(), groupOrigin: h.origins[kindOf(name)].process.Pids()}
-	for _, b := range p.beside {
-		cfg.Groups[groupOrigin] = append(cfg.Groups[groupOrigin], b.Pids()...)
-	}
 	r, err := h.load(cfg)
 	if err != nil {
 		return err
 	}
 	if r.Requests == 0 {
-		return fmt.Errorf("no request was answered with 200: %s", r.Failure)
+		return fmt.Errorf("no request was answered with 200: %s", r.Failures)
 	}
 	seconds, requests := r.Time.Seconds(), float64(r.Requests)
 	f.add(perSecond, requests/seconds)

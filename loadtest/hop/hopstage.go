@@ -111,7 +111,10 @@ func (h *hop) proxy(name string, f front) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f != frontHTTP2 {
+	switch {
+	case p.link != nil:
+		err = h.awaitLink(p)
+	case f != frontHTTP2:
 		err = h.probe(p.addr[f], f == frontTLS)
 	}
 	h.running[id] = p
@@ -165,11 +168,14 @@ func (h *hop) probe(addr string, tls bool) error {
 	if tls {
 		url, transport.TLSClientConfig = "https://"+addr+"/1", insecure()
 	}
-	var names []string
+	return servers.AwaitAnswers(h.ctx, &http.Client{Transport: transport}, url, load.HeaderKey, probedKeys())
+}
+
+func probedKeys() (names []string) {
 	for i := range probeKeys {
 		names = append(names, load.KeyName(i*37))
 	}
-	return servers.AwaitAnswers(h.ctx, &http.Client{Transport: transport}, url, load.HeaderKey, names)
+	return names
 }
 
 // startIdle opens connections that stay until the process is stopped.

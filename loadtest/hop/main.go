@@ -61,6 +61,7 @@ type hop struct {
 	redis   string // host:port
 	with    features
 	env     []string              // of routers and sidecars
+	keep    bool                  // the logs, whatever the outcome
 	running map[string]*proxy     // by contestant and front
 	origins map[string]*upstreams // by kind
 }
@@ -105,10 +106,10 @@ func newHop(ctx context.Context, out io.Writer, f flags, needed ...string) (*hop
 	return h, nil
 }
 
-// close stops everything. The logs stay if there was an error.
+// close stops everything. The logs stay if there was an error, or if they are to be kept.
 func (h *hop) close(err error) {
 	h.stage.Close()
-	if err != nil && h.ctx.Err() == nil {
+	if (err != nil || h.keep) && h.ctx.Err() == nil {
 		fmt.Fprintln(h.out, "logs:", h.dir)
 		return
 	}
@@ -198,6 +199,6 @@ func (h *hop) startRouter(name, program, clusterName string, cpus []int, args ..
 		return nil, err
 	}
 	r := &router{Process: p}
-	r.listen, r.gossip, err = servers.RouterAddrs(p)
+	r.listen, r.gossip, err = servers.Addrs(p)
 	return r, err
 }

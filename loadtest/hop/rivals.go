@@ -18,6 +18,7 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
@@ -26,7 +27,7 @@ import (
 type proxy struct {
 	process *proc.Process
 	addr    map[front]string
-	beside  []*proc.Process // what else works for its requests, on the cores for others
+	link    *load.Link // as which frontLink speaks to it
 }
 
 // front is what a proxy speaks to its clients.
@@ -36,6 +37,7 @@ const (
 	frontHTTP  front = "HTTP/1.1"
 	frontTLS   front = "HTTP/1.1 over TLS"
 	frontHTTP2 front = "HTTP/2"
+	frontLink  front = "link" // of a sidecar, whose clients are routers
 )
 
 // haproxyValues fill the template below.

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"context"
 	"path/filepath"
 
+	"github.com/keyway-go/keyway/loadtest/hop/internal/load"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
 )
@@ -20,17 +22,23 @@ func (h *hop) startSidecar(name, program, cluster, gossip string) (*proc.Process
 	return h.stage.Start(h.ctx, spec)
 }
 
-// sidecarProxy starts a sidecar, alone in a cluster, and a router before it on the others'
-// core.
+// sidecarProxy starts a sidecar, alone in a cluster, to which the load generator speaks
+// as its router does.
 func (h *hop) sidecarProxy(program, cluster string) (*proxy, error) {
-	r, err := h.startRouter("router-"+cluster, h.programs.Router, cluster, h.place.others)
+	p, err := h.startSidecar("worker-"+cluster, program, cluster, "")
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.startSidecar("worker-"+cluster, program, cluster, r.gossip)
+	listen, _, err := servers.Addrs(p)
 	if err != nil {
 		return nil, err
 	}
-	front := routerProxy(r, frontHTTP)
-	return &proxy{process: p, addr: front.addr, beside: []*proc.Process{r.Process}}, nil
+	return &proxy{process: p, addr: map[front]string{frontLink: listen}, link: h.with.link(cluster)}, nil
+}
+
+// awaitLink waits until requests over the link are answered.
+func (h *hop) awaitLink(p *proxy) error {
+	ctx, cancel := context.WithTimeout(h.ctx, servers.AnswerPatience)
+	defer cancel()
+	return load.AwaitLink(ctx, load.Config{Addr: p.addr[frontLink], Link: p.link, Path: "/1"}, probedKeys())
 }

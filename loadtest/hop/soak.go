@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -97,7 +98,8 @@ func (s *soak) start() (err error) {
 	if err != nil {
 		return err
 	}
-	first, err := s.startRouter("router", s.programs.Router, soakCluster, nil)
+	// More than its default, where a process may have few files.
+	first, err := s.startRouter("router", s.programs.Router, soakCluster, nil, "--max-connections", strconv.Itoa(s.connections))
 	if err != nil {
 		return err
 	}
@@ -142,9 +144,13 @@ func (s *soak) loadAll() error {
 	}
 	for i, part := range parts {
 		r := results[i]
-		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed %s\n", part.front, thousands(float64(r.Requests)/r.Time.Seconds()), millis(float64(r.P99)), r.Failed, r.Failure)
+		fmt.Fprintf(s.out, "%s: %s requests/s, p99 %s, %d failed\n", part.front, thousands(float64(r.Requests)/r.Time.Seconds()), millis(float64(r.P99)), r.Failed)
+		s.keep = s.keep || r.Failed > 0
+		for _, f := range r.Failures {
+			fmt.Fprintln(s.out, "  "+f.String())
+		}
 		if r.Requests == 0 {
-			return fmt.Errorf("soak: no request over %s was answered with 200: %s", part.front, r.Failure)
+			return fmt.Errorf("soak: no request over %s was answered with 200: %s", part.front, r.Failures)
 		}
 	}
 	return nil

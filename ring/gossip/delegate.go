@@ -5,8 +5,6 @@ import (
 	"sync"
 
 	"github.com/hashicorp/memberlist"
-
-	"github.com/keyway-go/keyway/ring"
 )
 
 // inbox holds the news since the owner last looked. memberlist calls back with
@@ -20,15 +18,15 @@ type inbox struct {
 
 // news is what memberlist has called back with.
 type news struct {
-	members  map[string]*ring.Member // by node; the latest of each, nil if gone
-	refusals map[string]error        // by node; bounded
-	clashes  map[string]error        // by node; bounded
+	members  map[string]*peer // by node; the latest of each, nil if gone
+	refusals map[string]error // by node; bounded
+	clashes  map[string]error // by node; bounded
 }
 
 const inboxBound = 64 // on entries that strangers can cause
 
 func newNews() news {
-	return news{map[string]*ring.Member{}, map[string]error{}, map[string]error{}}
+	return news{map[string]*peer{}, map[string]error{}, map[string]error{}}
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), news: newNews()} }
@@ -44,7 +42,7 @@ func (in *inbox) put(f func(news)) {
 	}
 }
 
-func (in *inbox) setMember(node string, m *ring.Member) {
+func (in *inbox) setMember(node string, m *peer) {
 	in.put(func(n news) { n.members[node] = m })
 }
 
@@ -68,7 +66,7 @@ type delegate struct{ c *Cluster }
 func (d *delegate) NodeMeta(int) []byte { return *d.c.meta.Load() }
 
 func (d *delegate) admit(n *memberlist.Node) error {
-	err := admit(d.c.identity, d.c.shared(), n.Name, n.Address(), n.Meta)
+	err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
 	if err != nil {
 		d.c.inbox.put(func(news news) { putBounded(news.refusals, n.Name, err) })
 	}
@@ -104,8 +102,7 @@ func (d *delegate) NotifyUpdate(n *memberlist.Node) {
 	if err != nil || n.Name == d.c.node {
 		return
 	}
-	m := md.member(memberName(n.Name), n.Address())
-	d.c.inbox.setMember(n.Name, &m)
+	d.c.inbox.setMember(n.Name, &peer{md.member(memberName(n.Name), n.Address()), keys{md.settings.KeySource, md.since}})
 }
 
 func (d *delegate) NotifyLeave(n *memberlist.Node) {

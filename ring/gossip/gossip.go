@@ -69,7 +69,7 @@ type Config struct {
 	Settings ring.Settings
 
 	// Self describes this member. Name and Role are required; a zero State means
-	// ring.StateJoining. Gossip, StoreID and View are filled in.
+	// ring.StateJoining. Gossip, StoreID, View and TLS are filled in.
 	Self ring.Member
 
 	// Bind is the host:port to listen on, with UDP and TCP. Port 0 takes a free
@@ -109,9 +109,9 @@ type Config struct {
 // by any number of goroutines.
 type Cluster struct {
 	log      *slog.Logger
-	settings ring.Settings          // as they were at the start, without Store
+	settings ring.Settings          // without Store and KeySource
 	store    atomic.Uint64          // Settings' Store
-	source   atomic.Pointer[string] // Settings' KeySource, once that has changed
+	source   atomic.Pointer[string] // Settings' KeySource
 	node     string                 // name in memberlist
 	identity ring.Member
 	keys     [][]byte // of Config.Keyring
@@ -126,6 +126,10 @@ type Cluster struct {
 	ctx      context.Context // ends when the Cluster closes
 	tasks    sync.WaitGroup  // owner and joiner
 	joiner   *joiner
+
+	announcing sync.Mutex // held by AnnounceKeySource
+
+	views, lost atomic.Int64 // changes of the view, and members that did not answer any more
 
 	ending sync.Mutex // held by Leave and Close, so that they follow each other
 	ended  bool
@@ -148,7 +152,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{
 		log:      cfg.Logger.With("component", "gossip"),
-		settings: cfg.Settings,
+		settings: withoutKeys(cfg.Settings),
 		keys:     cfg.Keyring,
 		node:     nodeName(cfg.Self.Name, rand.Text()[:10]),
 		inbox:    newInbox(),
@@ -161,7 +165,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	c.joiner = newJoiner(c, cfg.Seeds)
-	o := newOwner(c, builder, c.identity)
+	o := newOwner(c, builder, c.identity, keys{cfg.Settings.KeySource, notInForce})
 	o.publish()
 	c.tasks.Go(o.run)
 	c.tasks.Go(c.joiner.run)
@@ -170,8 +174,17 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.Close()
 		return nil, err
 	}
-	return c, c.ask(request{})
+	if err := c.ask(request{settle: true}); err != nil {
+		ctx, cancel := context.WithTimeout(ctx, leaveAtStart)
+		defer cancel()
+		_ = c.Leave(ctx) // else the others notice
+		return nil, err
+	}
+	return c, nil
 }
+
+// leaveAtStart bounds leaving a cluster that this member does not belong to.
+const leaveAtStart = 500 * time.Millisecond
 
 // open listens and creates the memberlist node.
 func (c *Cluster) open(ctx context.Context, cfg *Config) error {
@@ -183,7 +196,8 @@ func (c *Cluster) open(ctx context.Context, cfg *Config) error {
 	c.identity = cfg.Self
 	c.store.Store(uint64(cfg.Self.StoreID))
 	c.identity.Gossip = ls.advertise.String()
-	meta, err := newMetadata(c.identity, c.shared()).encode()
+	c.source.Store(&cfg.Settings.KeySource)
+	meta, err := newMetadata(c.identity, keys{cfg.Settings.KeySource, notInForce}, c.settings).encode()
 	if err != nil {
 		ls.transport.Shutdown()
 		return err
@@ -243,7 +257,7 @@ func (cfg Config) withDefaults() Config {
 		cfg.Settings.KeySource = ""
 	}
 	cfg.Self.State = cmp.Or(cfg.Self.State, ring.StateJoining)
-	cfg.Self.StoreID, cfg.Self.View = cfg.Settings.Store, 0
+	cfg.Self.StoreID, cfg.Self.View, cfg.Self.TLS = cfg.Settings.Store, 0, cfg.Settings.PeerTLS
 	cfg.Settings.Store = 0
 	cfg.Bind = cmp.Or(cfg.Bind, "127.0.0.1:0")
 	cfg.Seeds, cfg.Keyring = slices.Clone(cfg.Seeds), slices.Clone(cfg.Keyring)
@@ -291,17 +305,13 @@ func (c *Cluster) View() *ring.View { return c.current.Load().view }
 // Settings returns the settings that this member shares with the others, with
 // their defaults filled in, and the identity of its store as it is known now.
 func (c *Cluster) Settings() ring.Settings {
-	s := c.shared()
-	s.Store = ring.StoreID(c.store.Load())
+	s := c.settings
+	s.Store, s.KeySource = ring.StoreID(c.store.Load()), *c.source.Load()
 	return s
 }
 
-// shared returns the settings without Store.
-func (c *Cluster) shared() ring.Settings {
-	s := c.settings
-	if source := c.source.Load(); source != nil {
-		s.KeySource = *source
-	}
+func withoutKeys(s ring.Settings) ring.Settings {
+	s.KeySource = ""
 	return s
 }
 
@@ -341,14 +351,6 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 // some 400 bytes, and with ErrClosed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
 	return c.ask(request{change: change})
-}
-
-// AnnounceKeySource changes the KeySource of Settings, that of a router. If another router
-// has announced one that does not agree with it the error wraps [ErrRefused], and nothing
-// changes.
-func (c *Cluster) AnnounceKeySource(source string) error {
-	source = shortKeySource(source)
-	return c.ask(request{keySource: &source})
 }
 
 // AddSeeds adds addresses, as in Config.Seeds, of members that were learnt of

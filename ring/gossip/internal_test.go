@@ -212,7 +212,7 @@ func TestNoNewsNoView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive})
+	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive}, keys{})
 	o.publish()
 	before := o.c.current.Load()
 	o.publish()
@@ -228,9 +228,9 @@ func TestRingThatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := newOwner(&Cluster{log: slog.New(slog.NewTextHandler(&out, nil))}, b, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive})
+	o := newOwner(&Cluster{log: slog.New(slog.NewTextHandler(&out, nil))}, b, ring.Member{Name: "a", Role: ring.RoleWorker, State: ring.StateActive}, keys{})
 	o.publish()
-	o.peers["x"] = ring.Member{Role: ring.RoleWorker, State: ring.StateActive} // without a name
+	o.peers["x"] = peer{Member: ring.Member{Role: ring.RoleWorker, State: ring.StateActive}} // without a name
 	o.publish()
 	v := o.c.current.Load().view
 	if len(v.Members) != 2 || len(v.Table.Members()) != 1 || !strings.Contains(out.String(), "keeps its former members") {
@@ -244,8 +244,8 @@ func TestTheHighestEpochIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleRouter, State: ring.StateActive})
-	o.peers["x"] = ring.Member{Name: "x", Role: ring.RoleWorker, State: ring.StateActive, Epoch: 9}
+	o := newOwner(&Cluster{}, b, ring.Member{Name: "a", Role: ring.RoleRouter, State: ring.StateActive}, keys{})
+	o.peers["x"] = peer{Member: ring.Member{Name: "x", Role: ring.RoleWorker, State: ring.StateActive, Epoch: 9}}
 	o.publish()
 	if o.self.Epoch != 0 {
 		t.Errorf("tells of epoch %d, though another member does", o.self.Epoch)

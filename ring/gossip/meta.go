@@ -47,6 +47,7 @@ type metadata struct {
 	incarnation string
 	addr        string
 	store       string
+	since       int64 // when settings.KeySource came in force; see keys
 }
 
 // shortKeySource stands for a key source in what members tell each other: a
@@ -60,8 +61,8 @@ func shortKeySource(s string) string {
 	return fmt.Sprintf("%s…%016x", s[:keySourceLimit-19], h.Sum64())
 }
 
-func newMetadata(m ring.Member, s ring.Settings) metadata {
-	s.Store = m.StoreID
+func newMetadata(m ring.Member, k keys, s ring.Settings) metadata {
+	s.Store, s.KeySource = m.StoreID, k.source
 	return metadata{
 		role:        m.Role,
 		state:       m.State,
@@ -73,6 +74,7 @@ func newMetadata(m ring.Member, s ring.Settings) metadata {
 		incarnation: m.Incarnation,
 		addr:        m.Addr,
 		store:       m.Store,
+		since:       k.since,
 	}
 }
 
@@ -85,6 +87,7 @@ func (md metadata) member(name, gossip string) ring.Member {
 		State:       md.state,
 		Addr:        md.addr,
 		Link:        md.link,
+		TLS:         md.settings.PeerTLS,
 		Gossip:      gossip,
 		Store:       md.store,
 		StoreID:     md.settings.Store,
@@ -97,6 +100,7 @@ func (md metadata) member(name, gossip string) ring.Member {
 const (
 	flagLink = 1 << iota
 	flagTLS
+	flagTLSOptional
 )
 
 func (md metadata) flags() (flags byte) {
@@ -105,6 +109,9 @@ func (md metadata) flags() (flags byte) {
 	}
 	if md.settings.PeerTLS {
 		flags |= flagTLS
+	}
+	if md.settings.PeerTLSOptional {
+		flags |= flagTLSOptional
 	}
 	return flags
 }
@@ -125,6 +132,7 @@ func (md metadata) encode() ([]byte, error) {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
+	b = binary.BigEndian.AppendUint64(b, uint64(md.since))
 	if len(b) > metaLimit {
 		return nil, fmt.Errorf("%w: the member's description has %d bytes, at most %d fit: shorten the incarnation (%d), address (%d), store URL (%d), cluster name (%d) or key source (%d)",
 			ErrConfig, len(b), metaLimit, len(md.incarnation), len(md.addr), len(md.store), len(md.settings.Cluster), len(md.settings.KeySource))
@@ -142,7 +150,7 @@ func decodeMetadata(b []byte) (metadata, error) {
 	r := reader{b: b[2:]}
 	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
 	flags := r.byte()
-	md.link, md.settings.PeerTLS = flags&flagLink != 0, flags&flagTLS != 0
+	md.link, md.settings.PeerTLS, md.settings.PeerTLSOptional = flags&flagLink != 0, flags&flagTLS != 0, flags&flagTLSOptional != 0
 	md.view = r.uint64()
 	md.epoch = int64(r.uint64())
 	md.digest = r.uint64()
@@ -154,6 +162,9 @@ func decodeMetadata(b []byte) (metadata, error) {
 	for _, s := range []*string{&md.incarnation, &md.addr, &md.store, &md.settings.Cluster, &md.settings.KeySource} {
 		*s = r.string()
 	}
+	if len(r.b) > 0 { // not of members that are older than this field
+		md.since = int64(r.uint64())
+	}
 	switch {
 	case r.short:
 		return metadata{}, errors.New("its description is truncated")
@@ -163,6 +174,8 @@ func decodeMetadata(b []byte) (metadata, error) {
 		return metadata{}, fmt.Errorf("has an unknown state (%d)", md.state)
 	case md.epoch < 0 || md.epoch > epochLimit:
 		return metadata{}, fmt.Errorf("knows of an epoch (%d) that there cannot be", md.epoch)
+	case md.since < 0:
+		return metadata{}, fmt.Errorf("has a key source since a time (%d) that there cannot be", md.since)
 	}
 	return md, nil
 }

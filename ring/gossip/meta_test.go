@@ -11,7 +11,7 @@ import (
 )
 
 func fullMetadata() metadata {
-	settings := ring.Settings{Cluster: "shop", Ring: ring.Config{Partitions: 64, ReplicationFactor: 8, Load: 1.5}, TTL: 7 * time.Second, KeySource: "header:X-Key"}
+	settings := ring.Settings{Cluster: "shop", Ring: ring.Config{Partitions: 64, ReplicationFactor: 8, Load: 1.5}, TTL: 7 * time.Second}
 	return newMetadata(ring.Member{
 		Incarnation: "LJ2VRCUYLZPWUYH5ZLXTLBHTNG",
 		Role:        ring.RoleWorker,
@@ -20,7 +20,7 @@ func fullMetadata() metadata {
 		Store:       "redis://10.0.0.9:6379/0",
 		View:        1<<63 + 7,
 		Epoch:       1780000000,
-	}, settings)
+	}, keys{"header:X-Key", 1780000000000}, settings)
 }
 
 func TestMetadataTravels(t *testing.T) {
@@ -36,8 +36,9 @@ func TestMetadataTravels(t *testing.T) {
 			t.Errorf("with tail %q: %+v, %v, want %+v", tail, got, err, want)
 		}
 	}
+	older := len(b) - 8 // as a member describes itself that knows nothing of keys.since
 	for n := range b {
-		if _, err := decodeMetadata(b[:n]); err == nil {
+		if _, err := decodeMetadata(b[:n]); (err == nil) != (n == older) {
 			t.Errorf("the first %d of %d bytes decode", n, len(b))
 		}
 	}

@@ -32,10 +32,12 @@ type publication struct {
 // request asks the owner for a change of this member's description. A request
 // without one only takes the inbox's news into the view.
 type request struct {
-	change    func(*ring.Member)
-	keySource *string       // the new one; nil for none
-	wait      time.Duration // for the change to be spread; 0 for not at all
-	reply     chan error
+	change   func(*ring.Member)
+	wait     time.Duration // for the change to be spread; 0 for not at all
+	propose  *string       // keys that are to come in force; nil for none
+	settle   bool          // whether those that are announced come in force now
+	withdraw bool          // or do not
+	reply    chan error
 }
 
 // ask returns when the owner has done r.
@@ -55,10 +57,12 @@ type owner struct {
 	c           *Cluster
 	builder     *ring.Builder
 	self        ring.Member
-	spreadView  uint64                 // self.View as the peers were last told
-	spreadEpoch int64                  // self.Epoch likewise
-	epoch       int64                  // highest Epoch of any member so far
-	peers       map[string]ring.Member // by node
+	spreadView  uint64          // self.View as the peers were last told
+	spreadEpoch int64           // self.Epoch likewise
+	epoch       int64           // highest Epoch of any member so far
+	inForce     keys            // of this member
+	announced   keys            // as the peers are told
+	peers       map[string]peer // by node
 	table       *ring.Table
 	active      []string             // names in table
 	duplicates  map[string]time.Time // names alive twice, and since when
@@ -66,12 +70,20 @@ type owner struct {
 	throttle    throttle
 }
 
-func newOwner(c *Cluster, builder *ring.Builder, self ring.Member) *owner {
+// peer is another member.
+type peer struct {
+	ring.Member
+	keys keys
+}
+
+func newOwner(c *Cluster, builder *ring.Builder, self ring.Member, k keys) *owner {
 	return &owner{
 		c:          c,
 		builder:    builder,
 		self:       self,
-		peers:      make(map[string]ring.Member),
+		inForce:    k,
+		announced:  k,
+		peers:      make(map[string]peer),
 		duplicates: make(map[string]time.Time),
 	}
 }
@@ -98,6 +110,7 @@ func (o *owner) run() {
 			o.spread(unwaited)
 		case <-second.C:
 			o.warnOfDuplicates(time.Now())
+			o.warnOfKeys(time.Now())
 		case <-o.c.ctx.Done():
 			return
 		}
@@ -109,19 +122,24 @@ func (o *owner) run() {
 
 // do carries out a request.
 func (o *owner) do(r request) error {
-	if r.keySource != nil {
-		return o.setKeySource(*r.keySource)
-	}
-	if r.change == nil {
+	switch {
+	case r.propose != nil:
+		return o.propose(*r.propose)
+	case r.settle:
+		return o.settle()
+	case r.withdraw:
+		o.withdraw()
+		return nil
+	case r.change == nil:
 		return nil
 	}
 	next := o.self
 	r.change(&next)
-	next.Name, next.Role, next.Gossip, next.View = o.self.Name, o.self.Role, o.self.Gossip, o.self.View
+	next.Name, next.Role, next.Gossip, next.View, next.TLS = o.self.Name, o.self.Role, o.self.Gossip, o.self.View, o.self.TLS
 	if err := validMember(next); err != nil {
 		return err
 	}
-	if _, err := newMetadata(next, o.c.shared()).encode(); err != nil {
+	if _, err := newMetadata(next, o.announced, o.c.settings).encode(); err != nil {
 		return err
 	}
 	if next == o.self {
@@ -137,32 +155,13 @@ func (o *owner) do(r request) error {
 	return nil
 }
 
-// setKeySource announces a KeySource, unless a member has announced another one.
-func (o *owner) setKeySource(source string) error {
-	next := o.c.shared()
-	next.KeySource = source
-	if _, err := newMetadata(o.self, next).encode(); err != nil {
-		return err
-	}
-	for _, n := range o.c.list.Members() {
-		if n.Name != o.c.node {
-			if err := admit(o.c.identity, next, n.Name, n.Address(), n.Meta); err != nil {
-				return err
-			}
-		}
-	}
-	o.c.source.Store(&source)
-	o.spread(unwaited)
-	return nil
-}
-
 // unwaited is the shortest time to wait for: memberlist takes 0 for no limit.
 const unwaited = time.Duration(1)
 
 // spread hands this member's description to memberlist. That waits until some
 // peers have been sent it, or until wait has passed: then it goes on by itself.
 func (o *owner) spread(wait time.Duration) {
-	meta, err := newMetadata(o.self, o.c.shared()).encode()
+	meta, err := newMetadata(o.self, o.announced, o.c.settings).encode()
 	if err != nil { // its length was checked with the last change
 		o.c.log.Error("cannot describe this member to its peers", "error", err)
 		return
@@ -198,7 +197,7 @@ func (o *owner) catchUp() {
 	}
 }
 
-func (o *owner) keep(node string, m ring.Member) {
+func (o *owner) keep(node string, m peer) {
 	if _, known := o.peers[node]; !known {
 		o.c.log.Info("member joined", "member", m.Name, "role", m.Role, "state", m.State, "addr", m.Addr, "gossip", m.Gossip)
 	}
@@ -215,6 +214,7 @@ func (o *owner) drop(node string) {
 		o.c.log.Info("member left", "member", m.Name, "role", m.Role, "gossip", m.Gossip)
 		return
 	}
+	o.c.lost.Add(1)
 	o.c.log.Warn("member lost: it does not answer", "member", m.Name, "role", m.Role, "gossip", m.Gossip)
 	o.c.joiner.add([]string{m.Gossip}) // it may be behind a cut that heals
 }
@@ -222,7 +222,11 @@ func (o *owner) drop(node string) {
 // publish computes the view and replaces the current one if they differ.
 func (o *owner) publish() {
 	o.keepEpoch()
-	members, refused := ring.Agreeing(o.self, append(slices.Collect(maps.Values(o.peers)), o.self))
+	all := make([]ring.Member, 0, len(o.peers)+1)
+	for _, p := range o.peers {
+		all = append(all, p.Member)
+	}
+	members, refused := ring.Agreeing(o.self, append(all, o.self))
 	o.retable(ring.ActiveWorkers(members))
 	view := ring.NewView(o.table, members)
 	if view.Digest != o.self.View {
@@ -230,16 +234,24 @@ func (o *owner) publish() {
 		members[len(members)-1] = o.self
 		view = ring.NewView(o.table, members)
 	}
-	view.Refused = refused
+	view.Refused, view.KeyConflict = refused, o.keyConflict()
+	o.c.source.Store(&o.inForce.source)
 	o.warnOfRefused(members, refused)
 	old := o.c.current.Load()
-	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && slices.Equal(old.view.Refused, refused) {
+	if old != nil && old.view.Digest == view.Digest && slices.Equal(old.view.Members, view.Members) && slices.Equal(old.view.Refused, refused) && sameText(old.view.KeyConflict, view.KeyConflict) {
 		return
 	}
 	o.c.current.Store(&publication{o.self, view, make(chan struct{})})
 	if old != nil {
+		o.c.views.Add(1)
 		close(old.replaced)
 	}
+	o.warnOfKeys(time.Now())
+}
+
+// sameText reports whether two errors say the same.
+func sameText(a, b error) bool {
+	return a == b || a != nil && b != nil && a.Error() == b.Error()
 }
 
 // keepEpoch makes this member tell of the highest epoch when the one that did

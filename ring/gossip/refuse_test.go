@@ -182,8 +182,8 @@ func TestOwnAddressIsNoSeed(t *testing.T) {
 	})
 }
 
-// Routers that take keys from different places keep apart even where a worker
-// lets both in, because it has no key source of its own.
+// Of routers that take keys from different places, and meet through a worker that has no
+// key source of its own, the later one is to send no requests.
 func TestRoutersMeetThroughWorker(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		first, second, worker := b.config(0), b.config(0), b.config(1)
@@ -192,15 +192,16 @@ func TestRoutersMeetThroughWorker(t *testing.T) {
 		var log logs
 		first.Logger = log.logger()
 		c := b.start(first, address(0))
-		b.start(second, address(9))
+		time.Sleep(10 * time.Millisecond)
+		d := b.start(second, address(9))
 		worker.Seeds = []string{address(0), address(9)}
 		w := b.start(worker, address(1))
 		time.Sleep(10 * time.Second)
 		if n := len(w.View().Members); n != 3 {
 			t.Errorf("the worker sees %d members, want 3", n)
 		}
-		if _, ok := find(c, "router-2"); ok {
-			t.Error("a router took in another one with another key source")
+		if c.View().KeyConflict != nil || !errors.Is(d.View().KeyConflict, ring.ErrSettings) {
+			t.Errorf("conflict of the first router: %v, of the second: %v", c.View().KeyConflict, d.View().KeyConflict)
 		}
 		if !strings.Contains(log.String(), "key source differs") {
 			t.Error("no word of it")
@@ -364,6 +365,95 @@ func TestAnnounceKeySource(t *testing.T) {
 		third.Self.Name, third.Settings.KeySource, third.Seeds = "router-3", other, []string{address(0)}
 		if _, err := b.listen(third, address(2)); !errors.Is(err, gossip.ErrRefused) {
 			t.Errorf("a router with other routes: %v", err)
+		}
+	})
+}
+
+// routers starts two routers with the same routes, "1", and returns routes that follow on
+// them and do not agree with each other.
+func (b *bed) routers() (c, d *gossip.Cluster, two, other string) {
+	b.t.Helper()
+	first, second := b.config(0), b.config(0)
+	first.Settings.KeySource = ring.RoutesKeySource([]string{"1"})
+	second.Settings.KeySource = first.Settings.KeySource
+	second.Self.Name, second.Seeds = "router-2", []string{address(0)}
+	c, d = b.start(first, address(0)), b.start(second, address(1))
+	return c, d, ring.RoutesKeySource([]string{"1", "2"}), ring.RoutesKeySource([]string{"1", "3"})
+}
+
+// Of two routers that change their routes at one moment, to different ones, one at most does.
+func TestTrapRoutersChangeAtOneMoment(t *testing.T) {
+	for _, later := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
+		bubble(t, func(t *testing.T, b *bed) {
+			c, d, two, other := b.routers()
+			time.Sleep(5 * time.Second)
+			done := make(chan error, 1)
+			go func() { done <- c.AnnounceKeySource(two) }()
+			time.Sleep(later)
+			failed := d.AnnounceKeySource(other)
+			if err := <-done; err == nil && failed == nil {
+				t.Errorf("%v apart, both have changed", later)
+			}
+			for range 300 { // and nobody has to stand aside
+				time.Sleep(10 * time.Millisecond)
+				for _, m := range []*gossip.Cluster{c, d} {
+					if err := m.View().KeyConflict; err != nil {
+						t.Fatalf("%v apart: %v", later, err)
+					}
+				}
+			}
+			if c.Settings().KeySource == two && d.Settings().KeySource == other {
+				t.Errorf("%v apart: both have theirs", later)
+			}
+		})
+	}
+}
+
+// Routers that came to differ while they did not see each other: the one that changed
+// later is to send nothing from when they meet, until the other one has gone.
+func TestTrapRoutersMeetAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		c, d, two, other := b.routers()
+		b.net.Partition([]string{address(0)}, []string{address(1)})
+		b.eventually(10*time.Second, "they lose each other", func() bool { return len(c.View().Members) == 1 && len(d.View().Members) == 1 })
+		if err := d.AnnounceKeySource(other); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := c.AnnounceKeySource(two); err != nil {
+			t.Fatal(err)
+		}
+		b.net.Heal()
+		b.eventually(20*time.Second, "the later one stands aside", func() bool { return c.View().KeyConflict != nil })
+		err := c.View().KeyConflict
+		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), `"router-2"`) || !strings.Contains(err.Error(), "--routes") || d.View().KeyConflict != nil {
+			t.Errorf("conflict of the later one: %v, of the earlier one: %v", err, d.View().KeyConflict)
+		}
+		if err := c.AnnounceKeySource(two); !errors.Is(err, gossip.ErrRefused) {
+			t.Errorf("it announces them again: %v", err)
+		}
+		for _, text := range []string{"this router sends no requests", "it is to send no requests"} {
+			b.eventually(2*time.Second, text, func() bool { return strings.Contains(b.logs.String(), text) })
+		}
+		d.Close()
+		b.eventually(10*time.Second, "it goes on alone", func() bool { return c.View().KeyConflict == nil })
+	})
+}
+
+// Routes do not change while another router is there that cannot be asked.
+func TestRouterThatCannotBeAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		c, d, two, _ := b.routers()
+		b.start(b.config(2), address(2)) // by which they go on seeing each other
+		b.eventually(5*time.Second, "all agree", func() bool { return agree(b.members, 3) })
+		b.net.Cut(address(0), address(1))
+		one := c.Settings().KeySource
+		if err := c.AnnounceKeySource(two); !errors.Is(err, gossip.ErrRefused) || !strings.Contains(err.Error(), "cannot be asked") || c.Settings().KeySource != one {
+			t.Errorf("%v, in force is %q", err, c.Settings().KeySource)
+		}
+		b.net.Heal()
+		if err := c.AnnounceKeySource(two); err != nil || d.View().KeyConflict != nil {
+			t.Errorf("once it can be asked: %v, %v", err, d.View().KeyConflict)
 		}
 	})
 }

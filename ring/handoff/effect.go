@@ -58,11 +58,11 @@ type Release struct {
 }
 
 // OpenTable lets requests of the partition start, with tokens of Epoch. The
-// Blocked keys wait for their Unblock: a previous owner still runs them.
+// keys of Blocked wait for their Unblock: a previous owner still runs them.
 type OpenTable struct {
 	Partition int
 	Epoch     int64
-	Blocked   []string
+	Blocked   []Residue
 }
 
 // CloseTable stops the partition's requests: close its table, bounce the

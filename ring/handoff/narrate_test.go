@@ -21,7 +21,7 @@ func narrate(e Effect) string {
 		return "release the session of " + e.Incarnation
 	case OpenTable:
 		if len(e.Blocked) > 0 {
-			return fmt.Sprintf("open p%d at epoch %d, blocked: %s", e.Partition, e.Epoch, strings.Join(e.Blocked, " "))
+			return fmt.Sprintf("open p%d at epoch %d, blocked: %s", e.Partition, e.Epoch, strings.Join(keysOf(e.Blocked), " "))
 		}
 		return fmt.Sprintf("open p%d at epoch %d", e.Partition, e.Epoch)
 	case CloseTable:
@@ -110,4 +110,11 @@ func changes(cs []Change) string {
 // clockText prints true time in parts of the TTL.
 func clockText(t, ttl time.Duration) string {
 	return fmt.Sprintf("%.2f TTL", float64(t)/float64(ttl))
+}
+
+func keysOf(list []Residue) (keys []string) {
+	for _, r := range list {
+		keys = append(keys, r.Key)
+	}
+	return keys
 }

@@ -53,6 +53,10 @@ func (m *Machine) Outlook() *Outlook {
 	return o
 }
 
+// Quarantine returns when, on the monotonic clock, everything can be claimed that
+// nobody owns, as far as the store's age is concerned.
+func (o *Outlook) Quarantine() time.Duration { return max(o.quarantine, o.stored) }
+
 // Same reports whether two outlooks say the same.
 func (o *Outlook) Same(other *Outlook) bool {
 	return o.live == other.live && o.settled == other.settled && o.quarantine == other.quarantine && o.stored == other.stored &&

@@ -95,19 +95,17 @@ func (m *Machine) takeClear(r Reply) {
 	m.clears = slices.Delete(m.clears, 0, sent)
 }
 
-// block notes the residue that a partition comes with and returns its keys.
-// Keys that still run here need no block: the local mutex holds them.
-func (m *Machine) block(s PartitionState) []string {
+// block notes the residue that a partition comes with and returns it, but for
+// that of keys that still run here: the local mutex holds them.
+func (m *Machine) block(s PartitionState) []Residue {
 	delete(m.inherited, s.Partition)
-	var keys []string
 	for _, r := range s.Residue {
 		if r.Holder == m.me() || !m.on(guardResidue) {
 			continue
 		}
 		m.inherited[s.Partition] = append(m.inherited[s.Partition], r)
-		keys = append(keys, r.Key)
 	}
-	return keys
+	return slices.Clone(m.inherited[s.Partition])
 }
 
 // reblock notes which residue of others a partition that we serve still has,

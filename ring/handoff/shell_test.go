@@ -64,7 +64,7 @@ func (w *world) stepLife(p *proc, m *Machine, in Input) {
 		switch e := e.(type) {
 		case OpenTable:
 			w.serve(p, e.Partition, e.Epoch)
-			p.tables[e.Partition].blocked = e.Blocked
+			p.tables[e.Partition].blocked = keysOf(e.Blocked)
 		case Advance:
 			w.serve(p, e.Partition, e.Epoch)
 		case CloseTable:

@@ -68,6 +68,11 @@ func New(sent Instant, ttl time.Duration) Lease {
 	}
 }
 
+// Sent returns when the call was sent by which a lease of that ttl was renewed.
+func (l Lease) Sent(ttl time.Duration) Instant {
+	return l.Surrender.Add(-(ttl / 100 * surrenderPercent))
+}
+
 // Grace is how long what was cancelled may go on: from Cancel to Surrender.
 func Grace(ttl time.Duration) time.Duration {
 	l := New(Instant{}, ttl)

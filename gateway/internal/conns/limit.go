@@ -46,6 +46,7 @@ type Limit struct {
 	slots    chan struct{} // holds one element for each connection
 	log      *slog.Logger  // limited
 	makeRoom func()        // ends idle connections; called at each tick by who waits for room
+	open     atomic.Int64  // connections that were accepted and are not closed
 
 	mu      sync.Mutex
 	clients map[netip.Addr]int // connections of those that are counted; guarded by mu
@@ -83,6 +84,9 @@ func (l *Limit) admit(leaving <-chan struct{}) bool {
 // Dismiss makes room for another connection.
 func (l *Limit) Dismiss() { <-l.slots }
 
+// Open returns how many connections there are.
+func (l *Limit) Open() int64 { return l.open.Load() }
+
 // Listen returns a listener that takes connections from l, each as an
 // [*Admitted]. Over the bound they wait to be accepted.
 func (l *Limit) Listen(from net.Listener) net.Listener {
@@ -106,6 +110,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		l.limit.Dismiss()
 		return nil, err
 	}
+	l.limit.open.Add(1)
 	return &Admitted{Conn: conn, limit: l.limit}, nil
 }
 
@@ -155,6 +160,7 @@ func (c *Admitted) Close() error {
 	err := c.Conn.Close()
 	if !c.closed.Swap(true) {
 		c.limit.leave(c)
+		c.limit.open.Add(-1)
 		c.limit.Dismiss()
 	}
 	return err

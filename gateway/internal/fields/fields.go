@@ -314,24 +314,25 @@ func CleanTrailers(h http.Header) {
 
 // RefuseForm answers a request that no app is to get, whatever its key: one that
 // would make of the app a proxy or a mirror, or whose target has no path or no host. OPTIONS
-// * does not come here: servers answer it themselves. It reports false for any
-// other request.
-func RefuseForm(w http.ResponseWriter, r *http.Request) bool {
+// * does not come here: servers answer it themselves. It returns what it has answered,
+// and reports false for any other request.
+func RefuseForm(w http.ResponseWriter, r *http.Request) (kind problem.Kind, refused bool) {
 	switch {
 	case r.Method == http.MethodConnect:
-		problem.Of(problem.Connect).ServeHTTP(w, r)
+		kind = problem.Connect
 	case r.Method == http.MethodTrace:
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-		problem.Of(problem.Trace).ServeHTTP(w, r)
+		kind = problem.Trace
 	case link.IsCall(r.Method):
-		problem.Of(problem.BadMethod).ServeHTTP(w, r)
+		kind = problem.BadMethod
 	case r.URL.Opaque != "" || r.URL.Path == "*",
 		r.Host != "" && !http1.IsHost(r.Host): // which net/http takes as it is in an absolute target
-		problem.Of(problem.BadTarget).ServeHTTP(w, r)
+		kind = problem.BadTarget
 	default:
-		return false
+		return 0, false
 	}
-	return true
+	problem.Of(kind).ServeHTTP(w, r)
+	return kind, true
 }
 
 // ConnectionNames returns a function that reports whether a Connection field

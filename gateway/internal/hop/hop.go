@@ -44,10 +44,13 @@ func Streams(r *http.Request) bool {
 // CheckPeerTLS returns an error if a field has TLS between members, and what members
 // tell each other is that they speak none, or the other way round.
 func CheckPeerTLS(field string, t *gateway.PeerTLS, m gateway.Members) error {
-	switch settings := m.Settings().PeerTLS; {
-	case t != nil && !settings:
+	settings := m.Settings()
+	switch {
+	case t != nil && settings.PeerTLS && t.Optional() != settings.PeerTLSOptional:
+		return fmt.Errorf("%s is optional, and the members' settings say that it is not, or the other way round: PeerTLSOptional of ring.Settings must be as PeerTLSConfig.Optional", field)
+	case t != nil && !settings.PeerTLS:
 		return fmt.Errorf("%s is set, and the members' settings say that they speak no TLS: set PeerTLS of ring.Settings too", field)
-	case t == nil && settings:
+	case t == nil && settings.PeerTLS:
 		return fmt.Errorf("%s is missing: the members' settings say that they speak TLS (PeerTLS of ring.Settings)", field)
 	}
 	return nil
@@ -86,6 +89,29 @@ const (
 	HeaderClient = "Keyway-Client" // what ClientID returns, in decimal
 	HeaderPolicy = "Keyway-Policy" // what package policy encodes, in base64url
 )
+
+// TrailerTiming is a trailer of a worker's answer over the link, for routers that ask for
+// it: how long the request has waited for its key, and how long it has held it, in
+// microseconds, with a space between them.
+const TrailerTiming = "Keyway-Timing"
+
+// FormatTiming returns a value of TrailerTiming.
+func FormatTiming(wait, run time.Duration) string {
+	b := strconv.AppendInt(nil, wait.Microseconds(), 10)
+	return string(strconv.AppendInt(append(b, ' '), run.Microseconds(), 10))
+}
+
+// ParseTiming returns what FormatTiming was given, in whole microseconds; -1 for both
+// if it was not.
+func ParseTiming(value string) (wait, run time.Duration) {
+	first, second, _ := strings.Cut(value, " ")
+	w, err1 := strconv.ParseUint(first, 10, 48)
+	r, err2 := strconv.ParseUint(second, 10, 48)
+	if err1 != nil || err2 != nil {
+		return -1, -1
+	}
+	return time.Duration(w) * time.Microsecond, time.Duration(r) * time.Microsecond
+}
 
 // ClientID returns what tells the client at that address, without a port, from
 // others: the xxhash64 of the address in its canonical text, for IPv6 of its /64, of

@@ -3,6 +3,7 @@ package hop
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -59,5 +60,18 @@ func TestClientID(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() { ClientID("2001:db8:0:1::7") }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestTiming(t *testing.T) {
+	for _, d := range [][2]time.Duration{{0, 0}, {time.Microsecond, time.Hour}} {
+		if wait, run := ParseTiming(FormatTiming(d[0], d[1])); wait != d[0] || run != d[1] {
+			t.Errorf("%v come back as %v and %v", d, wait, run)
+		}
+	}
+	for _, bad := range []string{"", "1", "1 ", " 1", "-1 1", "1 1 1", "1 x", "1 99999999999999999999"} {
+		if wait, run := ParseTiming(bad); wait != -1 || run != -1 {
+			t.Errorf("%q is %v and %v", bad, wait, run)
+		}
 	}
 }

@@ -20,7 +20,6 @@ import (
 type Pattern struct {
 	segments []segment
 	open     bool // ends in a slash: matches every path below it
-	lead     string
 }
 
 type segment struct {
@@ -48,7 +47,6 @@ func Parse(text string) (Pattern, error) {
 		p.segments = append(p.segments, parseSegment(part))
 	}
 	p.open = strings.HasSuffix(text, "/")
-	p.lead = p.leading()
 	return p, nil
 }
 
@@ -80,21 +78,18 @@ func checkMux(pattern string) (err error) {
 	return nil
 }
 
-// leading returns the literals before the first wildcard.
-func (p *Pattern) leading() string {
-	var b strings.Builder
+// Literals returns the segments before the first wildcard, decoded: those with which
+// every path begins that the pattern matches.
+func (p *Pattern) Literals() []string {
+	var list []string
 	for _, s := range p.segments {
 		if s.wild || s.end {
 			break
 		}
-		b.WriteString("/" + s.text)
+		list = append(list, s.text)
 	}
-	return b.String()
+	return list
 }
-
-// Lead returns how every path begins that the pattern matches, unless it is
-// percent-encoded. It does not end in a slash.
-func (p *Pattern) Lead() string { return p.lead }
 
 // Wildcards returns the names of the wildcards in their order.
 func (p *Pattern) Wildcards() []string {
@@ -135,12 +130,8 @@ func (p *Pattern) Canonical(name string) string {
 	return b.String()
 }
 
-// Match reports whether the pattern matches the path, which is percent-encoded;
-// encoded says that it has a percent sign.
-func (p *Pattern) Match(path string, encoded bool) bool {
-	if !encoded && !strings.HasPrefix(path, p.lead) {
-		return false
-	}
+// Match reports whether the pattern matches the path, which is percent-encoded.
+func (p *Pattern) Match(path string) bool {
 	_, ok := p.Value(path, "")
 	return ok
 }
@@ -148,40 +139,47 @@ func (p *Pattern) Match(path string, encoded bool) bool {
 // Value returns what the wildcard of that name matches in the path; both are
 // percent-encoded. ok is false if the pattern does not match.
 func (p *Pattern) Value(path, name string) (raw string, ok bool) {
-	rest, ok := strings.CutPrefix(path, "/")
-	if !ok {
-		return "", false
-	}
-	for i := range p.segments {
-		s := &p.segments[i]
+	rest, slash := strings.CutPrefix(path, "/")
+	return p.value(0, rest, slash, name)
+}
+
+// MatchBehind reports whether the pattern matches a path whose first segments, n of
+// them, are the first n of Literals. rest is what stands behind the slash that follows
+// them; slash says whether one does.
+func (p *Pattern) MatchBehind(n int, rest string, slash bool) bool {
+	_, ok := p.value(n, rest, slash, "")
+	return ok
+}
+
+// value is Value from the segment n on.
+func (p *Pattern) value(n int, rest string, slash bool, name string) (raw string, ok bool) {
+	for ; n < len(p.segments) && slash; n++ {
+		s := &p.segments[n]
 		switch {
 		case s.end:
-			return raw, rest == "" && strings.HasSuffix(path, "/")
+			return raw, rest == ""
 		case s.multi:
 			if s.text == name {
 				raw = rest
 			}
 			return raw, true
 		}
-		last := i == len(p.segments)-1
-		part, tail, slash := strings.Cut(rest, "/")
-		if last && tail != "" && !p.open || !last && !slash || part == "" || !s.wild && !equalDecoded(part, s.text) {
+		part, tail, more := strings.Cut(rest, "/")
+		if part == "" || !s.wild && !equalDecoded(part, s.text) {
 			return "", false
 		}
 		if s.wild && s.text == name {
 			raw = part
 		}
-		rest = tail
+		rest, slash = tail, more
 	}
-	return raw, len(p.segments) > 0 || p.open
+	return raw, n == len(p.segments) && (n > 0 || slash) && (rest == "" || p.open)
 }
 
+// equalDecoded reports whether a segment of a path is the literal.
 func equalDecoded(part, text string) bool {
-	if part == text {
-		return true
-	}
 	if strings.IndexByte(part, '%') < 0 {
-		return false
+		return part == text
 	}
 	decoded, err := url.PathUnescape(part)
 	return err == nil && decoded == text
@@ -216,19 +214,11 @@ func (p *Pattern) Covers(q *Pattern) bool {
 // form: no segment is empty or made of dots, encoded or not, and its encoding can be
 // read. An app may take another one for the path of another resource.
 func IsClean(path string) bool {
-	var before byte
-	for i := range len(path) {
-		c := path[i]
-		switch {
-		case c == '%':
-			decoded, err := url.PathUnescape(path)
-			return err == nil && !hasDots(decoded) && !strings.Contains(path, "//")
-		case before == '/' && (c == '/' || c == '.' && hasDots(path[i-1:])):
-			return false
-		}
-		before = c
+	if strings.IndexByte(path, '%') >= 0 {
+		decoded, err := url.PathUnescape(path)
+		return err == nil && !hasDots(decoded) && !strings.Contains(path, "//")
 	}
-	return true
+	return !strings.Contains(path, "//") && !hasDots(path)
 }
 
 // hasDots reports whether a segment of path is . or ..

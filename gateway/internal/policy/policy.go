@@ -20,6 +20,7 @@ type Policy struct {
 	MaxWait     time.Duration // for the key; 0: the worker's
 	QueuePerKey int           // requests that may wait for the key; 0: the worker's
 	Rate        Rate          // executions of the key; zero for no limit
+	Timed       bool          // the router wants to know how long the request waits and runs
 }
 
 // Rate bounds the executions of one key: Burst at once, and PerSecond of them for
@@ -103,7 +104,7 @@ func (p *Policy) Check() error {
 // Append appends the encoding of p, which Check has found good, and nothing for
 // the zero Policy: the mode, Timeout and MaxWait in nanoseconds, QueuePerKey and
 // Rate.Burst as unsigned varints, the bits of Rate.PerSecond in 8 bytes, big endian,
-// and Route with its length in front.
+// Route with its length in front, and a byte that is 1 for Timed and 0 otherwise.
 func (p *Policy) Append(b []byte) []byte {
 	if *p == (Policy{}) {
 		return b
@@ -115,7 +116,11 @@ func (p *Policy) Append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(p.Rate.Burst))
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(p.Rate.PerSecond))
 	b = binary.AppendUvarint(b, uint64(len(p.Route)))
-	return append(b, p.Route...)
+	b = append(b, p.Route...)
+	if p.Timed {
+		return append(b, 1)
+	}
+	return append(b, 0)
 }
 
 // errSkew is the error of an encoding that another version has made.
@@ -133,7 +138,9 @@ func Decode(b []byte) (Policy, error) {
 	p.QueuePerKey, p.Rate.Burst = int(d.uint()), int(d.uint())
 	p.Rate.PerSecond = math.Float64frombits(d.uint64())
 	p.Route = string(d.take(d.uint()))
-	if d.bad || len(d.rest) > 0 || mode >= uint64(modes) {
+	timed := d.uint()
+	p.Timed = timed == 1
+	if d.bad || len(d.rest) > 0 || timed > 1 || mode >= uint64(modes) {
 		return Policy{}, fmt.Errorf("policy: %w", errSkew)
 	}
 	p.Mode = Mode(mode)

@@ -18,7 +18,7 @@ var full = policy.Policy{
 func TestDecodeReturnsWhatWasAppended(t *testing.T) {
 	for _, p := range []policy.Policy{
 		{}, full,
-		{Route: "x"},
+		{Route: "x"}, {Timed: true}, {Route: "x", Timed: true},
 		{Mode: policy.Serialize}, {Mode: policy.Batch}, {Mode: policy.Unkeyed},
 		{Timeout: 1}, {MaxWait: 1}, {QueuePerKey: 1},
 		{Rate: policy.Rate{PerSecond: policy.MinPerSecond, Burst: 1}},

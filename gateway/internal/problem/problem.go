@@ -50,6 +50,9 @@ func OfKey(err error, in gateway.KeySources) Problem {
 	return p
 }
 
+// String returns the name of the kind.
+func (k Kind) String() string { return table[k].name }
+
 // Status returns the answer's status.
 func (p Problem) Status() int { return table[p.Kind].status }
 

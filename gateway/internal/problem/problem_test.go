@@ -15,7 +15,7 @@ import (
 
 func TestTable(t *testing.T) {
 	names := make(map[string]bool)
-	for k := range kinds {
+	for k := range Kinds {
 		e := table[k]
 		if http.StatusText(e.status) == "" || !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(e.name) || names[e.name] || e.title == "" {
 			t.Errorf("kind %d: %+v", k, e)

@@ -25,6 +25,7 @@ const (
 	RateOfKey                 // the key has had as many requests as its route's rate allows
 	OtherVersion              // the router and the worker are of different versions
 	NoOwner                   // nobody who owns the partition could be reached
+	StandsAside               // the router's routes differ from another one's
 	HoldFull                  // too many requests wait for owners
 	BodiesFull                // too many requests with bodies at once
 	WorkerFull                // the links to the worker are full
@@ -48,7 +49,7 @@ const (
 	ItemTooLarge              // its body is too large for that
 	NotDirect                 // the worker takes requests of members only
 
-	kinds
+	Kinds // how many there are
 )
 
 // entry is what a kind of answer says.
@@ -60,7 +61,7 @@ type entry struct {
 }
 
 // table has all answers of Keyway's own.
-var table = [kinds]entry{
+var table = [Kinds]entry{
 	NoKey:         {http.StatusBadRequest, "no-key", "the request has no key", false},
 	BadKey:        {http.StatusBadRequest, "bad-key", "the request's key cannot be one", false},
 	NoRoute:       {http.StatusNotFound, "no-route", "no route takes the request", false},
@@ -79,6 +80,7 @@ var table = [kinds]entry{
 	RateOfKey:     {http.StatusTooManyRequests, "rate-of-key", "the key has had as many requests as it may have, try again", true},
 	OtherVersion:  {http.StatusServiceUnavailable, "other-version", "the request asks for what this version does not know, try again", true},
 	NoOwner:       {http.StatusServiceUnavailable, "no-owner", "nobody takes requests for the key at the moment, try again", true},
+	StandsAside:   {http.StatusServiceUnavailable, "stands-aside", "this router takes no requests at the moment, try another one", true},
 	HoldFull:      {http.StatusServiceUnavailable, "hold-full", "too many requests wait for their workers, try again", true},
 	BodiesFull:    {http.StatusServiceUnavailable, "bodies-full", "too many requests with bodies at once, try again", true},
 	WorkerFull:    {http.StatusServiceUnavailable, "worker-full", "the worker is full, try again", true},

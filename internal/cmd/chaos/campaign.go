@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // config is what the flags say.
@@ -48,7 +50,7 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 			return nil, err
 		}
 	}
-	mix := newMix(rng, cfg.TTL)
+	mix := trial.NewMix(rng, cfg.TTL)
 	fmt.Fprintf(cfg.Out, "chaos: seed %d, %v, session TTL %v, hold %v\nmix: %v\nplan: %s\n",
 		cfg.Seed, cfg.Time, cfg.TTL, cfg.Hold, mix, planned(acts))
 
@@ -60,18 +62,18 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 	if err := s.start(ctx, firstWorkers()); err != nil {
 		return nil, err
 	}
-	l := &load{target: s.router.Listen, now: s.observer.now, clients: cfg.Clients, jobs: func(i int) func() (job, time.Duration) {
+	l := &trial.Load{Dial: trial.To(s.router.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: func(i int) func() (trial.Job, time.Duration) {
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(i)+1))
-		return func() (job, time.Duration) { return mix.next(rng), upTo(rng, mix.Think) }
+		return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 	}}
 	d := &director{stage: s, rng: rng}
-	m := &meter{redis: s.redis, now: s.observer.now, done: l.done.Load}
+	m := &meter{redis: s.redis, now: s.observer.Now, done: l.Done.Load}
 	if err := m.start(); err != nil {
 		return nil, err
 	}
 	var calm traffic
 	var calmErr error
-	begin := s.observer.now()
+	begin := s.observer.Now()
 	during(ctx, s, l, d.lastEvent, func(ctx context.Context) {
 		if s.links != nil {
 			troubled, end := context.WithCancel(ctx)
@@ -81,7 +83,7 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 			defer end()
 		}
 		d.run(ctx, acts, func() { calm, calmErr = m.stop() })
-		sleep(ctx, begin+cfg.Time-s.observer.now())
+		trial.Sleep(ctx, begin+cfg.Time-s.observer.Now())
 	})
 	if err := errors.Join(ctx.Err(), calmErr); err != nil {
 		return nil, err
@@ -91,17 +93,17 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 
 // during runs the load while f runs, and until it is answered, with a line of
 // progress every few seconds.
-func during(ctx context.Context, s *stage, l *load, last func() string, f func(ctx context.Context)) {
+func during(ctx context.Context, s *stage, l *trial.Load, last func() string, f func(ctx context.Context)) {
 	loading, end := context.WithCancel(ctx)
 	defer end()
 	answered := make(chan struct{})
-	go func() { defer close(answered); l.run(loading) }()
+	go func() { defer close(answered); l.Run(loading) }()
 	finished := make(chan struct{})
 	go func() { defer close(finished); f(ctx) }()
 
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
-	begin, before := l.now(), int64(0)
+	begin, before := l.Now(), int64(0)
 	for played := (<-chan struct{})(finished); ; {
 		select {
 		case <-played:
@@ -111,11 +113,11 @@ func during(ctx context.Context, s *stage, l *load, last func() string, f func(c
 			<-finished
 			return
 		case <-tick.C:
-			done := l.done.Load()
-			_, _, found := s.observer.counts()
+			done := l.Done.Load()
+			_, _, found := s.observer.Counts()
 			fmt.Fprintf(s.cfg.Out, "%5.0fs  %7d requests (%5.0f/s)  %d failed, %d under way (oldest %.1fs), %d overlaps, %d regressions  %d workers; %s\n",
-				(l.now() - begin).Seconds(), done, float64(done-before)/2, l.failed.Load(), l.pending.Load(), l.longest().Seconds(),
-				found[overlap], found[regression], len(s.running()), last())
+				(l.Now() - begin).Seconds(), done, float64(done-before)/2, l.Failed.Load(), l.Pending.Load(), l.Longest().Seconds(),
+				found[trial.Overlap], found[trial.Regression], len(s.running()), last())
 			before = done
 		}
 	}

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"sort"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // verdict is what became of a request that was not answered 200.
 type verdict struct {
-	request *request
+	request *trial.Request
 	cause   string
 	event   *event // whose fault it is; nil for none
 	allowed bool
@@ -19,7 +21,7 @@ type verdict struct {
 // judge knows what is needed to say why a request failed.
 type judge struct {
 	events  []*event
-	seen    record
+	seen    trial.Record
 	sent    map[int64]time.Duration // by the request's number; see newJudge
 	rough   bool
 	ttl     time.Duration // of sessions
@@ -28,7 +30,7 @@ type judge struct {
 	cuts    []cut // of links
 }
 
-func newJudge(cfg config, events []*event, seen record, requests []*request, cuts []cut) *judge {
+func newJudge(cfg config, events []*event, seen trial.Record, requests []*trial.Request, cuts []cut) *judge {
 	sent := make(map[int64]time.Duration, len(requests))
 	for _, r := range requests {
 		sent[r.Number] = r.Send
@@ -41,7 +43,7 @@ func newJudge(cfg config, events []*event, seen record, requests []*request, cut
 // 502; so may an execution on a process that was paused. All others have to be
 // held and answered, unless events come so close to each other that the router
 // holds them in vain.
-func (j *judge) classify(r *request) verdict {
+func (j *judge) classify(r *trial.Request) verdict {
 	for _, e := range j.events {
 		if cause := j.allowed(r, e); cause != "" {
 			return verdict{r, cause, e, true}
@@ -61,8 +63,8 @@ func (j *judge) classify(r *request) verdict {
 		return verdict{r, "events too close to each other", e, true}
 	}
 	for _, p := range j.events {
-		last := j.lastRan(r.Key, p.begin)
-		if p.Kind == pause && p.overlaps(r) && r.Status == http.StatusBadGateway && j.seen.requests[r.Number] == nil && (last == p.process || last == "") {
+		last := j.seen.LastRan(r.Key, p.begin)
+		if p.Kind == pause && p.overlaps(r) && r.Status == http.StatusBadGateway && j.seen.Requests[r.Number] == nil && (last == p.process || last == "") {
 			return verdict{r, fmt.Sprintf("status %d, waited at a paused worker, never ran", r.Status), p, false}
 		}
 	}
@@ -77,8 +79,8 @@ const breakTime = 500 * time.Millisecond
 
 // allowed returns the reason for which an event lets a request fail, or
 // nothing.
-func (j *judge) allowed(r *request, e *event) string {
-	x := j.seen.requests[r.Number]
+func (j *judge) allowed(r *trial.Request, e *event) string {
+	x := j.seen.Requests[r.Number]
 	switch {
 	case !e.Kind.takesWorker():
 		return ""
@@ -92,7 +94,7 @@ func (j *judge) allowed(r *request, e *event) string {
 		return ""
 	case x != nil && x.Worker == e.process && x.Begin <= e.end:
 		return "ran on a killed worker"
-	case x == nil && (r.Recv <= e.end+breakTime || j.lastRan(r.Key, e.begin) == e.process):
+	case x == nil && (r.Recv <= e.end+breakTime || j.seen.LastRan(r.Key, e.begin) == e.process):
 		return "was at a killed worker, never ran"
 	}
 	return ""
@@ -100,18 +102,18 @@ func (j *judge) allowed(r *request, e *event) string {
 
 // wasCut reports whether a request failed because a link was cut: that of the
 // worker that ran it, or of any if none did, even if it was sent after that.
-func (j *judge) wasCut(r *request) bool {
+func (j *judge) wasCut(r *trial.Request) bool {
 	if r.Status != http.StatusBadGateway {
 		return false
 	}
-	x := j.seen.requests[r.Number]
+	x := j.seen.Requests[r.Number]
 	return slices.ContainsFunc(j.cuts, func(c cut) bool {
 		return c.at <= r.Recv && r.Recv <= c.at+breakTime && (x == nil || x.Worker == c.worker && r.Send <= c.at)
 	})
 }
 
 // before returns the event that came last before the request failed.
-func (j *judge) before(r *request) (last *event) {
+func (j *judge) before(r *trial.Request) (last *event) {
 	for _, e := range j.events {
 		if e.begin <= r.Recv {
 			last = e
@@ -120,38 +122,17 @@ func (j *judge) before(r *request) (last *event) {
 	return last
 }
 
-// lastRan returns the process that executed a key last before t.
-func (j *judge) lastRan(key string, t time.Duration) string {
-	if x := j.lastRun(key, t); x != nil {
-		return x.Worker
-	}
-	return ""
-}
-
-// lastRun returns the execution of a key that began last before t, or nil.
-func (j *judge) lastRun(key string, t time.Duration) *execution {
-	c := j.seen.keys[key]
-	if c == nil {
-		return nil
-	}
-	i := sort.Search(len(c.history), func(i int) bool { return c.history[i].Begin > t })
-	if i == 0 {
-		return nil
-	}
-	return c.history[i-1]
-}
-
 // moves counts how often a key went from one process to another, and how often
 // it did while it ran at the one and the next request was there already: the
 // handover that needs the store.
 func (j *judge) moves() (all, busy int) {
-	for _, c := range j.seen.keys {
-		for i, x := range c.history {
-			if i == 0 || c.history[i-1].Worker == x.Worker {
+	for _, c := range j.seen.Keys {
+		for i, x := range c.History {
+			if i == 0 || c.History[i-1].Worker == x.Worker {
 				continue
 			}
 			all++
-			if s, ok := j.sent[x.Request]; ok && s < c.history[i-1].End {
+			if s, ok := j.sent[x.Request]; ok && s < c.History[i-1].End {
 				busy++
 			}
 		}
@@ -167,8 +148,8 @@ const lateGrace = 2 * time.Second
 // it when it goes on, whatever has happened meanwhile. The app that compares
 // tokens refuses it. A request that came when the worker was stopped already
 // has no such excuse.
-func (j *judge) excused(f finding) bool {
-	if f.Late == nil || f.Late.Outcome != fenced || f.Kind != overlap && f.Kind != regression {
+func (j *judge) excused(f trial.Finding) bool {
+	if f.Late == nil || f.Late.Outcome != trial.Fenced || f.Kind != trial.Overlap && f.Kind != trial.Regression {
 		return false
 	}
 	for _, e := range j.events {
@@ -181,19 +162,19 @@ func (j *judge) excused(f finding) bool {
 
 // idle returns how long a request waited while nothing ran for its key: the
 // part of its waiting that is Keyway's doing.
-func (j *judge) idle(r *request) time.Duration {
+func (j *judge) idle(r *trial.Request) time.Duration {
 	until := r.Recv
-	if x := j.seen.requests[r.Number]; x != nil {
+	if x := j.seen.Requests[r.Number]; x != nil {
 		until = x.Begin
 	}
 	waited := until - r.Send
-	c := j.seen.keys[r.Key]
+	c := j.seen.Keys[r.Key]
 	if c == nil {
 		return waited
 	}
-	i := sort.Search(len(c.history), func(i int) bool { return c.history[i].End >= r.Send })
-	for ; i < len(c.history) && c.history[i].Begin < until; i++ {
-		waited -= max(0, min(c.history[i].End, until)-max(c.history[i].Begin, r.Send))
+	i := sort.Search(len(c.History), func(i int) bool { return c.History[i].End >= r.Send })
+	for ; i < len(c.History) && c.History[i].Begin < until; i++ {
+		waited -= max(0, min(c.History[i].End, until)-max(c.History[i].Begin, r.Send))
 	}
 	return max(0, waited)
 }
@@ -212,7 +193,7 @@ const heldUp = 500 * time.Millisecond
 // effects attributes the requests to the events. What takes a worker has an
 // effect until the next event that takes one or ends claims, the others until
 // the next event.
-func (j *judge) effects(requests []*request, verdicts []verdict) []effect {
+func (j *judge) effects(requests []*trial.Request, verdicts []verdict) []effect {
 	all := make([]effect, len(j.events))
 	for i, e := range j.events {
 		all[i].event = e
@@ -221,8 +202,8 @@ func (j *judge) effects(requests []*request, verdicts []verdict) []effect {
 			if r.Recv < e.begin || r.Send > until {
 				continue
 			}
-			all[i].slowest = max(all[i].slowest, r.took())
-			if x := j.seen.requests[r.Number]; x != nil && x.Begin > e.begin && j.idle(r) > heldUp {
+			all[i].slowest = max(all[i].slowest, r.Took())
+			if x := j.seen.Requests[r.Number]; x != nil && x.Begin > e.begin && j.idle(r) > heldUp {
 				all[i].served = max(all[i].served, x.Begin-e.begin)
 			}
 		}
@@ -244,5 +225,5 @@ func (j *judge) until(i int) time.Duration {
 			return next.begin
 		}
 	}
-	return never
+	return trial.Never
 }

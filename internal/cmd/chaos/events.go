@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // event is an act that was carried out.
@@ -18,7 +20,7 @@ type event struct {
 }
 
 // overlaps reports whether a request was under way during the event.
-func (e *event) overlaps(r *request) bool { return r.Send <= e.end && r.Recv >= e.begin }
+func (e *event) overlaps(r *trial.Request) bool { return r.Send <= e.end && r.Recv >= e.begin }
 
 // director carries out a plan.
 type director struct {
@@ -35,15 +37,15 @@ type director struct {
 // event has come to its end. Before the first one it calls first.
 func (d *director) run(ctx context.Context, acts []act, first func()) {
 	defer d.busy.Wait()
-	start := d.stage.observer.now()
+	start := d.stage.observer.Now()
 	for i, a := range acts {
-		if !sleep(ctx, start+a.At-d.stage.observer.now()) {
+		if !trial.Sleep(ctx, start+a.At-d.stage.observer.Now()) {
 			return
 		}
 		if i == 0 {
 			first()
 		}
-		e := &event{act: a, begin: d.stage.observer.now()}
+		e := &event{act: a, begin: d.stage.observer.Now()}
 		d.mu.Lock()
 		d.events = append(d.events, e)
 		d.last = a.String()
@@ -67,7 +69,7 @@ func (d *director) later(e *event, f func() error) {
 func (e *event) finish(d *director, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e.end, e.err = d.stage.observer.now(), err
+	e.end, e.err = d.stage.observer.Now(), err
 }
 
 func (d *director) perform(ctx context.Context, e *event) {
@@ -90,7 +92,7 @@ func (d *director) perform(ctx context.Context, e *event) {
 			return
 		}
 		e.process = p.label
-		e.begin = s.observer.now()
+		e.begin = s.observer.Now()
 		d.performOn(ctx, e, p)
 	}
 }
@@ -106,7 +108,7 @@ func (d *director) performOn(ctx context.Context, e *event, p *process) {
 		p.Kill()
 		e.finish(d, nil)
 		if e.Kind == restart {
-			sleep(ctx, upTo(d.rng, restartDelay))
+			trial.Sleep(ctx, trial.UpTo(d.rng, restartDelay))
 			if _, err := s.startWorker(ctx, e.Worker); err != nil {
 				e.finish(d, err)
 			}
@@ -117,7 +119,7 @@ func (d *director) performOn(ctx context.Context, e *event, p *process) {
 			return
 		}
 		d.later(e, func() error {
-			sleep(ctx, pauseTime)
+			trial.Sleep(ctx, pauseTime)
 			return p.Resume()
 		})
 	}
@@ -131,7 +133,7 @@ func (d *director) restartRedis(ctx context.Context, lose bool) error {
 		if lose {
 			redis.Erase()
 		}
-		sleep(ctx, upTo(d.rng, time.Second))
+		trial.Sleep(ctx, trial.UpTo(d.rng, time.Second))
 		redis.Again()
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/test/netproxy"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // links stand between the router and each worker, and trouble the connections
@@ -49,7 +51,7 @@ func (l *links) add(worker string) ([]string, error) {
 // trouble goes on until ctx ends, and leaves every link whole.
 func (l *links) trouble(ctx context.Context, rng *rand.Rand) {
 	for ctx.Err() == nil {
-		sleep(ctx, 100*time.Millisecond+upTo(rng, 400*time.Millisecond))
+		trial.Sleep(ctx, 100*time.Millisecond+trial.UpTo(rng, 400*time.Millisecond))
 		l.mu.Lock()
 		p := l.all[rng.IntN(len(l.all))]
 		l.mu.Unlock()
@@ -64,12 +66,12 @@ func (l *links) trouble(ctx context.Context, rng *rand.Rand) {
 		case 1:
 			l.count(&l.stalls)
 			p.Set(d, netproxy.Fault{Stall: true})
-			sleep(ctx, 50*time.Millisecond+upTo(rng, time.Second))
+			trial.Sleep(ctx, 50*time.Millisecond+trial.UpTo(rng, time.Second))
 			p.Heal()
 		case 2:
 			l.count(&l.delays)
-			p.Set(d, netproxy.Fault{Delay: upTo(rng, 30*time.Millisecond)})
-			sleep(ctx, 100*time.Millisecond+upTo(rng, 500*time.Millisecond))
+			p.Set(d, netproxy.Fault{Delay: trial.UpTo(rng, 30*time.Millisecond)})
+			trial.Sleep(ctx, 100*time.Millisecond+trial.UpTo(rng, 500*time.Millisecond))
 			p.Heal()
 		}
 	}

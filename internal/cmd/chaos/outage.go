@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // outage is a stretch of time for which some partitions may be without an
@@ -106,15 +108,15 @@ func witnessed(events []*event, from, to time.Duration) bool {
 // a worker has come, gone or been taken, or had not long before, so that the key
 // was on its way to another owner. Otherwise its owner serves on, whatever
 // happens to Redis.
-func (j *judge) heldInVain(r *request) bool {
-	if r.Status != http.StatusServiceUnavailable || !r.Retry || r.took() < j.hold {
+func (j *judge) heldInVain(r *trial.Request) bool {
+	if r.Status != http.StatusServiceUnavailable || !r.Retry || r.Took() < j.hold {
 		return false
 	}
 	if !slices.ContainsFunc(j.outages, func(o outage) bool { return o.begin <= r.Recv-j.hold && r.Recv <= o.end }) {
 		return false
 	}
 	last := time.Duration(0)
-	if x := j.lastRun(r.Key, r.Recv); x != nil {
+	if x := j.seen.LastRun(r.Key, r.Recv); x != nil {
 		last = x.Begin
 	}
 	return slices.ContainsFunc(j.events, func(e *event) bool {

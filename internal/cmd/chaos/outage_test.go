@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -61,8 +63,8 @@ func TestClassifyHeldInVain(t *testing.T) {
 	paused, lost := happened(pause, "w1#1", 100, 115), happened(redisLoss, "", 105, 106)
 	both := []*event{paused, lost} // one outage, until 126.5
 	thrice := []*event{lost, happened(redisRestart, "", 110, 111), happened(redisRestart, "", 120, 121)}
-	held := func(send, recv float64) request {
-		return request{Key: "k", Send: seconds(send), Recv: seconds(recv), Status: 503, Retry: true}
+	held := func(send, recv float64) trial.Request {
+		return trial.Request{Key: "k", Send: seconds(send), Recv: seconds(recv), Status: 503, Retry: true}
 	}
 	noRetry := held(101, 117)
 	noRetry.Retry = false
@@ -72,7 +74,7 @@ func TestClassifyHeldInVain(t *testing.T) {
 		name    string
 		events  []*event
 		ran     float64 // when the key last was
-		r       request
+		r       trial.Request
 		allowed bool
 	}{
 		{"for as long as the router holds", both, 99, held(101, 117), true},
@@ -89,7 +91,7 @@ func TestClassifyHeldInVain(t *testing.T) {
 		{"by Redis when all had settled", append([]*event{happened(join, "w2#1", 85, 86)}, thrice...), 104, held(106, 122), false},
 	}
 	for _, tt := range tests {
-		seen := record{keys: map[string]*counter{"k": {history: []*execution{{Request: 1, Worker: "w1#1", Begin: seconds(tt.ran)}}}}}
+		seen := trial.Record{Keys: map[string]*trial.Counter{"k": {History: []*trial.Execution{{Request: 1, Worker: "w1#1", Begin: seconds(tt.ran)}}}}}
 		tt.r.Number = 2
 		j := newJudge(config{TTL: 10 * time.Second, Hold: 15 * time.Second}, tt.events, seen, nil, nil)
 		if v := j.classify(&tt.r); v.allowed != tt.allowed {

@@ -10,21 +10,23 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // report is what a campaign has shown.
 type report struct {
 	links      *links // nil unless they were troubled
-	seen       record
-	requests   []*request
+	seen       trial.Record
+	requests   []*trial.Request
 	verdicts   []verdict
 	effects    []effect
-	excused    []finding // late sends of a paused worker, refused by their token
+	excused    []trial.Finding // late sends of a paused worker, refused by their token
 	violations []string
 	bad        map[string]string // keys whose history is not that of a counter
 	calm       traffic
 	operations int
-	usage      [ways]used
+	usage      [trial.Ways]trial.Used
 	moves      [2]int // of a key between processes: all, and those of busy keys
 	begin      time.Duration
 }
@@ -33,8 +35,8 @@ type report struct {
 // by then is a violation.
 const historyTimeout = 2 * time.Minute
 
-func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped []error) *report {
-	r := &report{seen: s.observer.record(), requests: l.requests(), calm: calm}
+func newReport(cfg config, s *stage, d *director, l *trial.Load, calm traffic, stopped []error) *report {
+	r := &report{seen: s.observer.Record(), requests: l.Requests(), calm: calm}
 	for _, q := range r.requests {
 		if r.begin == 0 || q.Send < r.begin {
 			r.begin = q.Send
@@ -49,14 +51,14 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 		}
 	}
 	for w, u := range r.usage {
-		switch w := way(w); {
-		case w.reachesNobody() && u.executed > 0:
-			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q %d were executed", u.sent, w, u.executed))
-		case !w.reachesNobody() && u.executed == 0:
-			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q none was executed", u.sent, w))
+		switch w := trial.Way(w); {
+		case w.ReachesNobody() && u.Executed > 0:
+			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q %d were executed", u.Sent, w, u.Executed))
+		case !w.ReachesNobody() && u.Executed == 0:
+			r.violations = append(r.violations, fmt.Sprintf("of %d requests of the kind %q none was executed", u.Sent, w))
 		}
 	}
-	if _, running, _ := s.observer.counts(); running != 0 {
+	if _, running, _ := s.observer.Counts(); running != 0 {
 		r.violations = append(r.violations, fmt.Sprintf("%d executions run although everything has ended", running))
 	}
 	return r
@@ -64,29 +66,29 @@ func newReport(cfg config, s *stage, d *director, l *load, calm traffic, stopped
 
 // check draws the conclusions from what clients and observer have seen.
 func (r *report) check(j *judge, timeout time.Duration) {
-	ops, wrong := operations(r.requests, r.seen)
+	ops, wrong := trial.Operations(r.requests, r.seen)
 	r.operations = len(ops)
-	r.usage = usage(r.requests, r.seen)
-	for _, f := range slices.Concat(r.seen.findings, wrong) {
+	r.usage = trial.Usage(r.requests, r.seen)
+	for _, f := range slices.Concat(r.seen.Findings, wrong) {
 		if j.excused(f) {
 			r.excused = append(r.excused, f)
 			continue
 		}
 		r.violations = append(r.violations, fmt.Sprintf("%.3fs %s of %s: %s", f.At.Seconds(), f.Kind, f.Key, f.Detail))
 	}
-	r.bad = linearizable(ops, timeout)
+	r.bad = trial.Linearizable(ops, timeout)
 	for key, why := range r.bad {
 		r.violations = append(r.violations, fmt.Sprintf("the history of %s is not that of a counter: %s", key, why))
 	}
 	for _, q := range r.requests {
-		if q.ok() || q.left() {
+		if q.OK() || q.Left() {
 			continue
 		}
 		v := j.classify(q)
 		r.verdicts = append(r.verdicts, v)
 		if !v.allowed {
 			r.violations = append(r.violations, fmt.Sprintf("%.3fs request %d for %s failed after %.3fs: %s (%s; %s)",
-				q.Send.Seconds(), q.Number, q.Key, q.took().Seconds(), v.cause, v.after(), q.Note))
+				q.Send.Seconds(), q.Number, q.Key, q.Took().Seconds(), v.cause, v.after(), q.Note))
 		}
 	}
 	r.moves[0], r.moves[1] = j.moves()
@@ -105,8 +107,8 @@ func (v verdict) after() string {
 
 // count returns how many findings of a kind there are, and how many of them
 // are excused.
-func (r *report) count(k findingKind) (all, excused int) {
-	for _, f := range r.seen.findings {
+func (r *report) count(k trial.FindingKind) (all, excused int) {
+	for _, f := range r.seen.Findings {
 		if f.Kind == k {
 			all++
 		}
@@ -125,7 +127,7 @@ func (r *report) print(out io.Writer) {
 	r.printRequests(out)
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
-	for k := range kinds {
+	for k := range trial.Kinds {
 		all, excused := r.count(k)
 		fmt.Fprintf(w, "%s\t%d", k, all-excused)
 		if excused > 0 {
@@ -137,7 +139,7 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(w, "links\t%v\n", r.links)
 	}
 	fmt.Fprintf(w, "keys moved\t%d times, %d times while a request ran and another one waited\n", r.moves[0], r.moves[1])
-	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.keys), len(r.bad))
+	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.Keys), len(r.bad))
 	fmt.Fprintf(w, "calm\t%v\n", r.calm)
 }
 
@@ -162,9 +164,9 @@ func (r *report) printRequests(out io.Writer) {
 	ok, left, causes := 0, 0, make(map[string]int)
 	for _, q := range r.requests {
 		switch {
-		case q.left():
+		case q.Left():
 			left++
-		case q.ok():
+		case q.OK():
 			ok++
 		}
 	}
@@ -176,16 +178,16 @@ func (r *report) printRequests(out io.Writer) {
 		causes[fmt.Sprintf("  %d %s (%s)", v.request.Status, v.cause, allowed)]++
 	}
 	executions := 0
-	for _, c := range r.seen.keys {
-		executions += len(c.history)
+	for _, c := range r.seen.Keys {
+		executions += len(c.History)
 	}
 	fmt.Fprintf(w, "requests\t%d\n200\t%d\nfailed\t%d\n", len(r.requests), ok, len(r.requests)-ok-left)
 	for _, cause := range sortedKeys(causes) {
 		fmt.Fprintf(w, "%s\t%d\n", cause, causes[cause])
 	}
 	for i, u := range r.usage {
-		if u.sent > 0 {
-			fmt.Fprintf(w, "%s\t%d sent, %d executed%s\n", way(i), u.sent, u.executed, u.early())
+		if u.Sent > 0 {
+			fmt.Fprintf(w, "%s\t%d sent, %d executed%s\n", trial.Way(i), u.Sent, u.Executed, u.Early())
 		}
 	}
 	fmt.Fprintf(w, "executions\t%d\n", executions)
@@ -229,7 +231,7 @@ func (r *report) printViolations(out io.Writer, dir string) error {
 // suspects are the keys of violations.
 func (r *report) suspects() []string {
 	keys := make(map[string]bool)
-	for _, f := range r.seen.findings {
+	for _, f := range r.seen.Findings {
 		keys[f.Key] = true
 	}
 	for key := range r.bad {
@@ -257,8 +259,8 @@ func (r *report) dump(b *strings.Builder, key string) {
 				line{q.Recv, fmt.Sprintf("client of request %d has %d: value %d, token %d %s", q.Number, q.Status, q.Value, q.Token, q.Note)})
 		}
 	}
-	if c := r.seen.keys[key]; c != nil {
-		for _, x := range c.history {
+	if c := r.seen.Keys[key]; c != nil {
+		for _, x := range c.History {
 			lines = append(lines, line{x.Begin, fmt.Sprintf("  begin  %s, partition %d", x, x.Partition)},
 				line{x.End, fmt.Sprintf("  end    %s: %s, value %d", x, x.Outcome, x.Value)})
 		}

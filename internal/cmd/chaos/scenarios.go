@@ -8,6 +8,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // distinctKeys are the keys of one client in the scenarios without chaos. It
@@ -15,12 +17,12 @@ import (
 // no key is busy twice in a row when its partition moves.
 const distinctKeys = 64
 
-func distinctJobs(cfg config, think time.Duration) func(client int) func() (job, time.Duration) {
-	return func(client int) func() (job, time.Duration) {
+func distinctJobs(cfg config, think time.Duration) func(client int) func() (trial.Job, time.Duration) {
+	return func(client int) func() (trial.Job, time.Duration) {
 		rng, i := rand.New(rand.NewPCG(cfg.Seed, uint64(client))), 0
-		return func() (job, time.Duration) {
+		return func() (trial.Job, time.Duration) {
 			i++
-			return job{key: fmt.Sprintf("c%d-%d", client, i%distinctKeys), work: time.Millisecond}, upTo(rng, think)
+			return trial.Job{Key: fmt.Sprintf("c%d-%d", client, i%distinctKeys), Work: time.Millisecond}, trial.UpTo(rng, think)
 		}
 	}
 }
@@ -37,7 +39,7 @@ func runSteady(ctx context.Context, cfg config, dir string) error {
 	if err := s.start(ctx, firstWorkers()); err != nil {
 		return err
 	}
-	sleep(ctx, cfg.TTL) // until all that the start has set off is over
+	trial.Sleep(ctx, cfg.TTL) // until all that the start has set off is over
 	var seen []traffic
 	for _, clients := range []int{1, cfg.Clients} {
 		t, err := steadily(ctx, s, clients, cfg)
@@ -56,13 +58,13 @@ func runSteady(ctx context.Context, cfg config, dir string) error {
 }
 
 func steadily(ctx context.Context, s *stage, clients int, cfg config) (t traffic, err error) {
-	l := &load{target: s.router.Listen, now: s.observer.now, clients: clients, jobs: distinctJobs(cfg, time.Millisecond)}
-	m := &meter{redis: s.redis, now: s.observer.now, done: l.done.Load}
+	l := &trial.Load{Dial: trial.To(s.router.Listen), Now: s.observer.Now, Clients: clients, Jobs: distinctJobs(cfg, time.Millisecond)}
+	m := &meter{redis: s.redis, now: s.observer.Now, done: l.Done.Load}
 	during(ctx, s, l, func() string { return fmt.Sprint(clients, " clients") }, func(ctx context.Context) {
 		if err = m.start(); err != nil {
 			return
 		}
-		sleep(ctx, cfg.Time/2)
+		trial.Sleep(ctx, cfg.Time/2)
 		t, err = m.stop()
 	})
 	return t, errors.Join(err, ctx.Err())
@@ -80,12 +82,12 @@ func runMove(ctx context.Context, cfg config, dir string) error {
 	if err := s.start(ctx, firstWorkers()[:2]); err != nil {
 		return err
 	}
-	l := &load{target: s.router.Listen, now: s.observer.now, clients: cfg.Clients, jobs: distinctJobs(cfg, 40*time.Millisecond)}
+	l := &trial.Load{Dial: trial.To(s.router.Listen), Now: s.observer.Now, Clients: cfg.Clients, Jobs: distinctJobs(cfg, 40*time.Millisecond)}
 	d := &director{stage: s}
 	third := firstWorkers()[2]
 	during(ctx, s, l, d.lastEvent, func(ctx context.Context) {
 		d.run(ctx, []act{{At: cfg.Time / 2, Kind: join, Worker: third}}, func() {})
-		sleep(ctx, cfg.Time/2)
+		trial.Sleep(ctx, cfg.Time/2)
 	})
 	if err := ctx.Err(); err != nil {
 		return err
@@ -116,30 +118,30 @@ type move struct {
 // begin of the first execution on the new worker to the end of the last
 // execution elsewhere of a key that moved, and half a second on either side.
 func newMove(r *report, to string) *move {
-	m := &move{report: r, begin: never}
+	m := &move{report: r, begin: trial.Never}
 	first := make(map[int64]bool) // requests that were the first after a move
-	for _, c := range r.seen.keys {
-		i := slices.IndexFunc(c.history, func(x *execution) bool { return x.Worker == to+"#1" })
+	for _, c := range r.seen.Keys {
+		i := slices.IndexFunc(c.History, func(x *trial.Execution) bool { return x.Worker == to+"#1" })
 		if i < 0 {
 			continue
 		}
 		m.moved++
-		first[c.history[i].Request] = true
-		m.begin = min(m.begin, c.history[i].Begin-heldUp)
+		first[c.History[i].Request] = true
+		m.begin = min(m.begin, c.History[i].Begin-heldUp)
 		if i > 0 {
-			m.end = max(m.end, c.history[i-1].End)
+			m.end = max(m.end, c.History[i-1].End)
 		}
 	}
 	m.end = max(m.end, m.begin+heldUp) + heldUp
 	for _, q := range r.requests {
-		switch x := r.seen.requests[q.Number]; {
+		switch x := r.seen.Requests[q.Number]; {
 		case x == nil:
 		case q.Recv < m.begin:
-			m.before = append(m.before, q.took()-(x.End-x.Begin))
+			m.before = append(m.before, q.Took()-(x.End-x.Begin))
 		case q.Send <= m.end:
-			m.during = append(m.during, q.took()-(x.End-x.Begin))
+			m.during = append(m.during, q.Took()-(x.End-x.Begin))
 			if first[q.Number] {
-				m.ofMoved = append(m.ofMoved, q.took()-(x.End-x.Begin))
+				m.ofMoved = append(m.ofMoved, q.Took()-(x.End-x.Begin))
 			}
 		}
 	}
@@ -152,7 +154,7 @@ const usual = 50 * time.Millisecond
 func (m *move) print(cfg config) {
 	r := m.report
 	fmt.Fprintf(cfg.Out, "\n%d of %d keys moved within %.2f s; %d requests, %d failed\n",
-		m.moved, len(r.seen.keys), (m.end - m.begin - 2*heldUp).Seconds(), len(r.requests), len(r.verdicts))
+		m.moved, len(r.seen.Keys), (m.end - m.begin - 2*heldUp).Seconds(), len(r.requests), len(r.verdicts))
 	w := tabwriter.NewWriter(cfg.Out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "requests less the app's work\tn\tp50\tp90\tp99\tp99.9\tmax\t")
 	row := func(name string, all []time.Duration) {
@@ -178,7 +180,7 @@ func (m *move) print(cfg config) {
 	}
 	fmt.Fprintf(cfg.Out, "longest extra wait over the usual %v: %v (before the move: %v); more than %v: %d requests during, %d before\n",
 		median.Round(10*time.Microsecond), quantile(m.during, 1)-median, quantile(m.before, 1)-median, usual, slow(m.during), slow(m.before))
-	for k := range kinds {
+	for k := range trial.Kinds {
 		all, _ := r.count(k)
 		fmt.Fprintf(cfg.Out, "%s: %d\n", k, all)
 	}

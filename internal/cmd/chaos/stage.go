@@ -2,18 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // stage is the cluster that is tried: a redis-server, a router, workers as
@@ -25,7 +24,7 @@ type stage struct {
 	programs cluster.Programs
 	redis    *redistest.Server
 	router   *process
-	observer *observer
+	observer *trial.Observer
 	links    *links // nil unless they are troubled
 
 	mu      sync.Mutex
@@ -47,10 +46,10 @@ type process struct {
 
 // newStage builds the programs and starts redis-server.
 func newStage(ctx context.Context, cfg config, dir string) (*stage, error) {
-	s := &stage{cfg: cfg, dir: dir, host: &host{dir: dir}, observer: newObserver(),
+	s := &stage{cfg: cfg, dir: dir, host: &host{dir: dir}, observer: trial.NewObserver(),
 		workers: make(map[string]*process), started: make(map[string]int)}
 	if cfg.Links {
-		s.links = &links{start: s.observer.start}
+		s.links = &links{start: s.observer.Start}
 	}
 	var err error
 	if s.programs, err = cfg.build(ctx, dir); err != nil {
@@ -98,7 +97,7 @@ func (s *stage) start(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	return s.warmUp(ctx)
+	return trial.WarmUp(ctx, trial.To(s.router.Listen))
 }
 
 // startWorker starts a worker; see [process.ready].
@@ -106,7 +105,7 @@ func (s *stage) startWorker(ctx context.Context, name string, args ...string) (*
 	s.mu.Lock()
 	label := fmt.Sprintf("%s#%d", name, s.started[name]+1)
 	s.mu.Unlock()
-	url, err := s.observer.listen(label)
+	url, err := s.observer.Listen(label, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
@@ -202,49 +201,6 @@ func (s *stage) running() []*process {
 	return all
 }
 
-const (
-	warmKeys     = 200
-	warmPatience = 60 * time.Second
-)
-
-// warmUp sends requests for keys of their own until all of them are answered.
-func (s *stage) warmUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, warmPatience)
-	defer cancel()
-	for i := range warmKeys {
-		for {
-			status, err := s.once(ctx, -i-1)
-			if status == http.StatusOK {
-				break
-			}
-			if !sleep(ctx, 50*time.Millisecond) {
-				return fmt.Errorf("the cluster does not answer: %w", errors.Join(ctx.Err(), err))
-			}
-		}
-	}
-	return nil
-}
-
-func (s *stage) once(ctx context.Context, number int) (status int, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.router.Listen+"/warm", nil)
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set(headerKey, "warm"+strconv.Itoa(number))
-	req.Header.Set(headerRequest, strconv.Itoa(number))
-	req.Header.Set(headerWork, "0s")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer res.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(res.Body, 4<<10))
-	if res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", res.Status, body)
-	}
-	return res.StatusCode, err
-}
-
 // exitTimeout is a little more than the grace period of a worker.
 const exitTimeout = 35 * time.Second
 
@@ -296,7 +252,7 @@ func (s *stage) kill() {
 		s.links.close()
 	}
 	s.host.cleanUp()
-	s.observer.close()
+	s.observer.Close()
 }
 
 // host is what redistest needs of a test.

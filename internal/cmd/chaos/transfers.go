@@ -26,6 +26,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
 // The scenario "transfers": nodes, which are processes of package keyway, move money
@@ -185,7 +187,7 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 	fmt.Fprintf(cfg.Out, "transfers: seed %d, %v, session TTL %v, %d nodes with %d callers each, %d accounts\n", cfg.Seed, cfg.Time, cfg.TTL, bankNodes, bankCallers, bankAccounts)
 	end := time.Now().Add(cfg.Time)
 	for kills := 0; time.Now().Before(end) && ctx.Err() == nil; kills++ {
-		if !sleep(ctx, cfg.TTL/2+upTo(rng, cfg.TTL/2)) {
+		if !trial.Sleep(ctx, cfg.TTL/2+trial.UpTo(rng, cfg.TTL/2)) {
 			break
 		}
 		p, signal := nodes.all[rng.IntN(bankNodes)], syscall.SIGKILL
@@ -198,14 +200,14 @@ func runTransfers(ctx context.Context, cfg config, dir string) error {
 		b.mu.Lock()
 		fmt.Fprintf(cfg.Out, "%v %s; %d transfers, %d violations, longest time of an account without one %v\n", signal, p.Name, b.committed, len(b.violations), b.gap.Round(time.Millisecond))
 		b.mu.Unlock()
-		if !sleep(ctx, upTo(rng, 2*cfg.TTL)) {
+		if !trial.Sleep(ctx, trial.UpTo(rng, 2*cfg.TTL)) {
 			break
 		}
 		if err := nodes.start(ctx, p); err != nil {
 			return err
 		}
 	}
-	sleep(ctx, 2*cfg.TTL) // until every account was asked for again
+	trial.Sleep(ctx, 2*cfg.TTL) // until every account was asked for again
 	for _, p := range nodes.all {
 		if err := nodes.stop(p, syscall.SIGTERM); err != nil {
 			return err
@@ -350,7 +352,7 @@ func runBankNode(ctx context.Context, settings string) error {
 			for ctx.Err() == nil {
 				if err := me.transfer(ctx, node.Client()); err != nil && ctx.Err() == nil {
 					fmt.Fprintln(os.Stderr, err)
-					sleep(ctx, 10*time.Millisecond)
+					trial.Sleep(ctx, 10*time.Millisecond)
 				}
 			}
 		})

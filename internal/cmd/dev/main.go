@@ -91,12 +91,12 @@ func (d *demo) start(ctx context.Context, free bool) (err error) {
 			addresses[i] = "127.0.0.1:0"
 		}
 	}
-	if d.router, err = cluster.Start(ctx, "router", d.programs.Router, log, append(addresses, "--new-cluster")...); err != nil {
+	if d.router, err = cluster.Start(ctx, "router", d.programs.Router, log, append(addresses, "--log", "console", "--new-cluster")...); err != nil {
 		return err
 	}
 	for i := range workers {
 		name := fmt.Sprintf("w%d", i+1)
-		w, err := cluster.Start(ctx, name, d.programs.Worker, log, "--name", name, "--join", d.router.Gossip, "--admin", "127.0.0.1:0", "--new-cluster")
+		w, err := cluster.Start(ctx, name, d.programs.Worker, log, "--name", name, "--join", d.router.Gossip, "--admin", "127.0.0.1:0", "--log", "console", "--new-cluster")
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,27 @@ func authorityMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "who changes something at the admin address needs its token",
+			file: "gateway/admin.go",
+			old:  "case a.cfg.Token != \"\" && (!ok",
+			new:  "case false && (!ok",
+			test: "./gateway -run ^TestTrapAdminToken$",
+		},
+		{
+			rule: "without a token only this machine changes something at the admin address",
+			file: "gateway/admin.go",
+			old:  "case a.cfg.Token == \"\" && !fromHere(r.RemoteAddr):",
+			new:  "case a.cfg.Token == \"\" && !fromHere(r.RemoteAddr) && false:",
+			test: "./gateway -run ^TestTrapAdminWithoutToken$",
+		},
+		{
+			rule: "no page of another site changes something at the admin address",
+			file: "gateway/admin.go",
+			old:  "	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func",
+			new:  "	return http.Handler(http.HandlerFunc(func",
+			test: "./gateway -run ^TestTrapAdminToken$",
+		},
+		{
 			rule: "a server looks at the proof of a client's hello before it tells anything",
 			file: "internal/wire/link/handshake.go",
 			old:  "case hs.proves() && !verifies(hs.cfg.Secrets, hello.proof, clientGreets, hs.got[:signed]):",
@@ -94,8 +115,8 @@ func authorityMutations() []mutation {
 		{
 			rule: "only connections with a member's handshake are members'",
 			file: "gateway/worker/server.go",
-			old:  "	if _, ok := conn.(*conns.Admitted).Conn.(*link.Plain); ok {",
-			new:  "	if conn != nil {",
+			old:  "	if p, ok := conn.(*conns.Admitted).Conn.(*link.Plain); ok {",
+			new:  "	if p := new(link.Plain); p != nil {",
 			test: "./gateway/worker -run ^TestTrapStrangersOverHTTP$",
 		},
 		{

@@ -40,6 +40,13 @@ func beginMutations() []mutation {
 			test: begins,
 		},
 		{
+			rule: "frames go out in their order, whoever writes them",
+			file: "internal/wire/link/flush.go",
+			old:  "	if q.now == nil || q.held {",
+			new:  "	if q.now == nil {",
+			test: "./internal/wire/link -run ^TestFlushLeavesAWriteAlone$",
+		},
+		{
 			rule: "what may have begun is lost with its connection",
 			file: "internal/wire/link/clientwait.go",
 			old:  "	return st.told == toldWaits && ",

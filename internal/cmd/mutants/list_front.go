@@ -153,8 +153,8 @@ func frontMutations() []mutation {
 		{
 			rule: "a worker's connections of HTTP are bounded",
 			file: "gateway/worker/server.go",
-			old:  "plainListener{s.limit.Listen(others), &s.members}",
-			new:  "plainListener{conns.NewLimit(1<<20, s.worker.log, nil).Listen(others), &s.members}",
+			old:  "plainListener{s.limit.Listen(others), s}",
+			new:  "plainListener{conns.NewLimit(1<<20, s.worker.log, nil).Listen(others), s}",
 			test: "./gateway/worker -timeout 20s -run ^TestWorkerConnectionsOverTheBoundWait$",
 		},
 		{

@@ -17,6 +17,34 @@ func healthMutations() []mutation {
 			test: follows,
 		},
 		{
+			rule: "a worker that is drained has no place on the ring",
+			file: "gateway/worker/agreement.go",
+			old:  "s.appless != nil || s.drained",
+			new:  "s.appless != nil",
+			test: "./gateway/worker -run ^TestLeaveAndJoinRing$",
+		},
+		{
+			rule: "a worker is drained when nothing runs there any more",
+			file: "gateway/worker/place.go",
+			old:  "case !w.onRing() && w.Serving() == 0 && w.running() == 0:",
+			new:  "case !w.onRing() && w.Serving() == 0:",
+			test: "./gateway/worker -run ^TestLeaveAndJoinRing$",
+		},
+		{
+			rule: "the only worker on the ring cannot be drained",
+			file: "gateway/worker/place.go",
+			old:  "	if !w.othersServe() {",
+			new:  "	if false {",
+			test: "./gateway/worker -run ^TestNobodyToTakeOver$",
+		},
+		{
+			rule: "a worker that is being drained comes back if nobody else is left",
+			file: "gateway/worker/place.go",
+			old:  "case !w.onRing() && !w.othersServe():",
+			new:  "case false:",
+			test: "./gateway/worker -run ^TestNobodyToTakeOver$",
+		},
+		{
 			rule: "an app that is down gets no requests",
 			file: "gateway/worker/sidecar.go",
 			old:  "	if err := t.health.refusal(); err != nil {",
@@ -40,7 +68,7 @@ func healthMutations() []mutation {
 		{
 			rule: "the app of the only worker need not have answered for a while",
 			file: "gateway/worker/health.go",
-			old:  "was == nil || !s.othersServe()",
+			old:  "was == nil || !s.w.othersServe()",
 			new:  "was == nil",
 			test: only,
 		},
@@ -78,13 +106,6 @@ func healthMutations() []mutation {
 			old:  "appRecord{up: !w.cfg.AwaitApp}",
 			new:  "appRecord{up: true}",
 			test: await,
-		},
-		{
-			rule: "a page of another site drains no worker",
-			file: "gateway/admin.go",
-			old:  "http.NewCrossOriginProtection().Handler(http.HandlerFunc(a.drain))",
-			new:  "http.HandlerFunc(a.drain)",
-			test: "./. -run ^TestDrain$",
 		},
 	}
 }

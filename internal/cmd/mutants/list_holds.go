@@ -15,6 +15,13 @@ func holdsMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "who waits for a key at a worker that dies asks on",
+			file: "gateway/router/holds_acquire.go",
+			old:  `return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}`,
+			new:  `return routing.Outcome{Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}`,
+			test: "./gateway/router -run '^TestTrapHoldWaitsAtAWorkerThatDies$'",
+		},
+		{
 			rule: "the link's client sends a call only if it is said to be one",
 			file: "internal/wire/link/client.go",
 			old:  "	if IsCall(req.Method) != req.Call {",

@@ -252,5 +252,33 @@ func linkMutations() []mutation {
 			new:  `c == 0x7f }`,
 			test: "./internal/wire/grammar -run ^TestBytes$",
 		},
+		{
+			rule: "the memory of an answer that was given up is not used again",
+			file: "internal/wire/link/clientstream.go",
+			old:  `unused := st.complete`,
+			new:  `unused := true`,
+			test: "./internal/wire/link -run ^TestReleasedWhileItRuns$",
+		},
+		{
+			rule: "an answer's head waits only for what ends its reader's wait",
+			file: "internal/wire/link/frame.go",
+			old:  `h.stream == stream && (h.length > 0 || h.end) &&`,
+			new:  `h.stream == stream &&`,
+			test: "./internal/wire/link -timeout 20s -run ^TestHeadBeforeNothing$",
+		},
+		{
+			rule: "a request whose client has left ends, whoever watches its context",
+			file: "internal/wire/link/stream.go",
+			old:  `over := ctx.Err() != nil`,
+			new:  `over := false`,
+			test: "./internal/wire/link -timeout 20s -run ^TestWatched$",
+		},
+		{
+			rule: "a request whose client has left is interrupted at its worker",
+			file: "internal/wire/link/request.go",
+			old:  `if st := r.current.Load(); st != nil {`,
+			new:  `if st := r.current.Load(); st != nil && st.answered {`,
+			test: "./internal/wire/link -timeout 20s -run ^TestWatched$",
+		},
 	}
 }

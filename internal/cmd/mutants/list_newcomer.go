@@ -26,8 +26,8 @@ func newcomerMutations() []mutation {
 		{
 			rule: "a path pattern that ends in a slash matches without it",
 			file: "gateway/internal/pattern/pattern.go",
-			old:  `if last && tail != "" && !p.open || !last && !slash ||`,
-			new:  `if last && tail != "" && !p.open || !slash && (!last || p.open) ||`,
+			old:  `(rest == "" || p.open)`,
+			new:  `(rest == "" && !p.open || slash && p.open)`,
 			test: "./gateway -run ^TestKeySources$",
 		},
 		{

@@ -6,6 +6,7 @@ func peerTLSMutations() []mutation {
 		peers     = "./gateway/worker -run ^TestTrapPeerTLS$"
 		strangers = "./gateway/worker -run ^TestTrapStrangersOverTLS$"
 		kept      = "./gateway/router -run ^TestTrapPeerTLSIsNotGivenUp$"
+		ends      = "./gateway/router -run ^TestTrapPeerTLSConnectionsEndWithTheirCA$"
 		proof     = "./internal/wire/link -run ^TestEndProvesNothingUnderTLS$"
 	)
 	return []mutation{
@@ -55,7 +56,7 @@ func peerTLSMutations() []mutation {
 			rule: "a worker with TLS takes no connection without it",
 			file: "internal/wire/link/split.go",
 			old:  "	case secure && begins == preface[0]:\n		return s.refuse(conn, wantsTLS, errTLSHere)\n	case secure:",
-			new:  "	case false:",
+			new:  "	case secure && false:",
 			test: peers,
 		},
 		{
@@ -75,7 +76,7 @@ func peerTLSMutations() []mutation {
 		{
 			rule: "a member with TLS sends nothing to a worker without it",
 			file: "gateway/router/peers.go",
-			old:  "	if !m.Link && ps.tls == nil {",
+			old:  "	if !m.Link && secure == nil {",
 			new:  "	if !m.Link {",
 			test: kept,
 		},
@@ -89,9 +90,44 @@ func peerTLSMutations() []mutation {
 		{
 			rule: "members that speak TLS and those that do not are of no one cluster",
 			file: "ring/settings.go",
-			old:  "	case s.PeerTLS != t.PeerTLS:",
+			old:  "	case s.PeerTLS != t.PeerTLS && !s.PeerTLSOptional && !t.PeerTLSOptional:",
 			new:  "	case false:",
 			test: "./ring/gossip -run '^TestRefusals$/^TLS$'",
+		},
+		{
+			rule: "where TLS is optional a worker that announces it is reached with it",
+			file: "gateway/router/peers.go",
+			old:  "	if ps.plain && !m.TLS {",
+			new:  "	if ps.plain {",
+			test: "./gateway/router -run ^TestTrapOptionalPeerTLS$",
+		},
+		{
+			rule: "where TLS is optional connections without it are taken",
+			file: "gateway/worker/authority.go",
+			old:  "return w.cfg.PeerTLS == nil || w.cfg.PeerTLS.Optional()",
+			new:  "return w.cfg.PeerTLS == nil",
+			test: peers,
+		},
+		{
+			rule: "connections to workers are made anew with other certificates",
+			file: "gateway/router/peers.go",
+			old:  "		if ps.known.CompareAndDelete(incarnation, p) {\n			p.(*peer).close()\n		}\n		return true",
+			new:  "		return true",
+			test: ends,
+		},
+		{
+			rule: "links are made anew with a worker's other certificates",
+			file: "gateway/worker/server.go",
+			old:  "			s.link.Renew()\n",
+			new:  "",
+			test: ends,
+		},
+		{
+			rule: "a connection for HTTP/1.1 of a member ends with its CA",
+			file: "gateway/worker/authority.go",
+			old:  "		case member && !m.lasts():",
+			new:  "		case member && !m.lasts() && false:",
+			test: "./gateway/worker -run ^TestTrapPeerTLSEndsWithItsCA$",
 		},
 		{
 			rule: "bad files of TLS between members replace no good ones",

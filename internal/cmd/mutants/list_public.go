@@ -98,8 +98,8 @@ func publicMutations() []mutation {
 		{
 			rule: "an answer of Keyway's own names nothing of the inside",
 			file: "gateway/worker/sidecar.go",
-			old:  "	problem.Of(kind).ServeHTTP(rw, r)\n",
-			new:  "	problem.Of(kind).With(err.Error()).ServeHTTP(rw, r)\n",
+			old:  "	s.worker.counts.own(kind).ServeHTTP(rw, r)\n",
+			new:  "	s.worker.counts.own(kind).With(err.Error()).ServeHTTP(rw, r)\n",
 			test: "./gateway/router -run ^TestOwnAnswers$",
 		},
 	}

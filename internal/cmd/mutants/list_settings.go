@@ -6,8 +6,8 @@ func settingsMutations() []mutation {
 		{
 			rule: "a name in a file of settings that is no flag of the program is refused",
 			file: "internal/cli/file.go",
-			old:  "	case def == nil:\n		return fmt.Errorf(",
-			new:  "	case def == nil:\n		_ = fmt.Errorf(",
+			old:  "	case def == nil:\n		s.Key.Errorf(\"unknown",
+			new:  "	case def == nil:\n		_ = Usagef(\"unknown",
 			test: "./internal/cli -run ^TestFileErrors$",
 		},
 		{

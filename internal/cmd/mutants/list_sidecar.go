@@ -18,6 +18,20 @@ func sidecarMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "a call of gRPC that takes too long ends with a status",
+			file: "gateway/worker/grpc.go",
+			old:  `!errors.Is(err, ErrTimeout) {`,
+			new:  `!errors.Is(err, io.ErrNoProgress) {`,
+			test: "./gateway/router -run '^TestGRPCTakesTooLong$'",
+		},
+		{
+			rule: "an answer of gRPC that breaks off in a message does not end in order",
+			file: "gateway/worker/grpc.go",
+			old:  `if g.have > 0 || g.left > 0 || `,
+			new:  `if `,
+			test: "./gateway/router -run '^TestGRPCTakesTooLong$'",
+		},
+		{
 			rule: "what a sidecar sends to the app is interrupted when its execution is cancelled",
 			file: "gateway/worker/context.go",
 			old:  "		c.serves.Interrupt()\n",
@@ -209,7 +223,7 @@ func sidecarMutations() []mutation {
 		{
 			rule: "an answer over the link is taken at the app's speed",
 			file: "gateway/worker/sidecar.go",
-			old:  "	s.worker.takeAnswer(x.Context(), w)\n",
+			old:  "	s.worker.takeAnswer(ctx, w)\n",
 			new:  "",
 			test: slowReader,
 		},
@@ -309,6 +323,13 @@ func sidecarMutations() []mutation {
 			file: "internal/wire/hop1/unread.go",
 			old:  `Network() == "unix" || p.isGone(ctx)`,
 			new:  `Network() == "unix" || true`,
+			test: unread,
+		},
+		{
+			rule: "a server whose listener ends while it is dialed has gone",
+			file: "internal/wire/hop1/unread.go",
+			old:  `ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)`,
+			new:  `ECONNREFUSED)`,
 			test: unread,
 		},
 		{

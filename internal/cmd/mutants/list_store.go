@@ -82,14 +82,14 @@ func storeMutations() []mutation {
 		{
 			rule: "a process whose name keeps dying joins the ring later",
 			file: "gateway/worker/shell.go",
-			old:  `|| l.first && l.wait > 0 && s.othersServe()`,
+			old:  `|| l.first && l.wait > 0 && s.w.othersServe()`,
 			new:  ``,
 			test: `./gateway/worker -run '^TestTrapCrashLoop$'`,
 		},
 		{
 			rule: "nobody waits where nobody else serves",
 			file: "gateway/worker/shell.go",
-			old:  ` && s.othersServe()`,
+			old:  ` && s.w.othersServe()`,
 			new:  ``,
 			test: `./gateway/worker -run '^TestTheOnlyWorkerDoesNotWait$'`,
 		},

@@ -37,6 +37,49 @@ func Certificate(t *testing.T) (cert, key string, trusted *x509.CertPool) {
 	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", Must(x509.MarshalPKCS8PrivateKey(private))), trusted
 }
 
+// PeerTLSFiles is TLS between members by files that change.
+type PeerTLSFiles struct {
+	*gateway.PeerTLS
+	dir string
+}
+
+// NewPeerTLSFiles returns TLS by a certificate of a CA.
+func NewPeerTLSFiles(t testing.TB, ca *certs.CA) *PeerTLSFiles {
+	t.Helper()
+	f := &PeerTLSFiles{dir: t.TempDir()}
+	f.write(t, ca, ca)
+	at := func(name string) string { return filepath.Join(f.dir, name) }
+	f.PeerTLS = Must(gateway.LoadPeerTLS(gateway.PeerTLSConfig{CertFile: at("cert"), KeyFile: at("key"), CAFile: at("ca")}))
+	return f
+}
+
+// Use changes to a certificate of the first CA, and to taking those of all, and reads the
+// files again.
+func (f *PeerTLSFiles) Use(t testing.TB, cas ...*certs.CA) {
+	t.Helper()
+	f.write(t, cas[0], cas...)
+	if err := f.Reload(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *PeerTLSFiles) write(t testing.TB, own *certs.CA, cas ...*certs.CA) {
+	t.Helper()
+	cert, key, err := own.Issue(f.dir, "member", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make([]string, len(cas))
+	for i, ca := range cas {
+		files[i] = ca.File
+	}
+	for to, from := range map[string]string{"cert": cert, "key": key, "ca": Join(t, files...)} {
+		if err := os.WriteFile(filepath.Join(f.dir, to), Must(os.ReadFile(from)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // PeerTLS returns TLS between members by a certificate of a CA, to which change is
 // applied unless it is nil.
 func PeerTLS(t testing.TB, ca *certs.CA, change func(*x509.Certificate)) *gateway.PeerTLS {

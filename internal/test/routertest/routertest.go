@@ -62,6 +62,17 @@ func (c *Cluster) Set(t testing.TB, members ...ring.Member) {
 	c.changed = make(chan struct{})
 }
 
+// Conflict sets the KeyConflict of the view, and tells those who wait for a change.
+func (c *Cluster) Conflict(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	view := *c.view
+	view.KeyConflict = err
+	c.view = &view
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
 // Self implements [gateway.Members]; it is nobody.
 func (c *Cluster) Self() ring.Member { return ring.Member{} }
 

@@ -33,7 +33,7 @@ type output struct {
 	woken   int     // how many ever were, of those
 
 	encoder *hpack.Encoder
-	known   map[string]string // value that a field had last
+	known   map[string]Field // as it was last, by name
 }
 
 // Write implements [io.Writer] for the encoder.
@@ -229,17 +229,19 @@ const (
 func (o *output) field(f *Field) {
 	last, known := o.known[f.Name]
 	switch {
-	case known && last == f.Value && f.Name != "set-cookie":
-		_ = o.encoder.WriteField(Field{Name: f.Name, Value: last})
+	case known && last.Value == f.Value && f.Name != "set-cookie":
+		_ = o.encoder.WriteField(last) // which the table keeps, unlike f
 		return
 	case len(f.Value) > maxKnownValue, !known && len(o.known) >= maxKnown:
 	case known:
-		o.known[f.Name] = strings.Clone(f.Value)
+		last.Value = strings.Clone(f.Value)
+		o.known[last.Name] = last
 	default:
 		if o.known == nil {
-			o.known = make(map[string]string)
+			o.known = make(map[string]Field)
 		}
-		o.known[strings.Clone(f.Name)] = strings.Clone(f.Value)
+		name := strings.Clone(f.Name)
+		o.known[name] = Field{Name: name, Value: strings.Clone(f.Value)}
 	}
 	_ = o.encoder.WriteField(Field{Name: f.Name, Value: f.Value, Sensitive: true})
 }

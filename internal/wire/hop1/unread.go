@@ -78,7 +78,7 @@ func (p *Pool) isGone(ctx context.Context) bool {
 	defer cancel()
 	nc, err := p.Dial(ctx)
 	if err != nil {
-		return errors.Is(err, syscall.ECONNREFUSED)
+		return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 	}
 	defer nc.Close()
 	_ = nc.SetReadDeadline(time.Now().Add(goneWait))

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/keyway-go/keyway/internal/wire/sock"
@@ -49,11 +51,14 @@ func newLink(t *testing.T, network string) *link {
 }
 
 // pool returns a pool that has the near end and uses it without a look at it.
-func (l *link) pool(t *testing.T, dialed func(*link)) *Pool {
+func (l *link) pool(t *testing.T, dialed func(*link) error) *Pool {
 	p := &Pool{Conns: 1, idle: []*conn{newConn(l.near)}, Dial: func(ctx context.Context) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, l.Addr().Network(), l.Addr().String())
 		if err == nil && dialed != nil {
-			dialed(l)
+			if err := dialed(l); err != nil {
+				c.Close()
+				return nil, err
+			}
 		}
 		return c, err
 	}}
@@ -132,13 +137,17 @@ func TestTrapWhatHasNotStarted(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before    func(t *testing.T, l *link) // the request is written
 		after     func(t *testing.T, l *link) // it has come
-		dialed    func(l *link)               // another connection is made
+		dialed    func(l *link) error         // another connection is made
 		tcp, unix int
 	}{
 		"closed before":       {before: func(t *testing.T, l *link) { l.Close(); l.far.Close() }, tcp: always, unix: always},
 		"unread, it lives":    {after: func(t *testing.T, l *link) { l.far.Close() }, tcp: never, unix: bodiless},
 		"unread, it has gone": {after: func(t *testing.T, l *link) { l.Close(); l.far.Close() }, tcp: bodiless, unix: bodiless},
-		"unread, it goes":     {after: func(t *testing.T, l *link) { l.far.Close() }, dialed: func(l *link) { l.Close() }, tcp: bodiless, unix: bodiless},
+		"unread, it goes":     {after: func(t *testing.T, l *link) { l.far.Close() }, dialed: func(l *link) error { return l.Close() }, tcp: bodiless, unix: bodiless},
+		"unread, it goes as it is dialed": {after: func(t *testing.T, l *link) { l.far.Close() }, dialed: func(l *link) error {
+			l.Close()
+			return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNRESET)}
+		}, tcp: bodiless, unix: bodiless},
 		"begun to read, it has gone": {after: func(t *testing.T, l *link) {
 			l.far.Read(make([]byte, 10))
 			l.Close()

@@ -53,13 +53,20 @@ func AppendField[S ~string | ~[]byte](b []byte, name, value S) []byte {
 	if !grammar.IsToken(name) || grammar.IsHopField(name) {
 		return b
 	}
-	b = append(b, name...)
-	b = append(b, ": "...)
 	start := len(b)
-	b = append(b, value...)
-	if v := b[start:]; !grammar.IsText(v) {
+	b = AppendValidField(b, name, value)
+	if v := b[start+len(name)+len(": ") : len(b)-len("\r\n")]; !grammar.IsText(v) {
 		grammar.Blank(v)
 	}
+	return b
+}
+
+// AppendValidField is AppendField for a name and a value that would not break the
+// message.
+func AppendValidField[S ~string | ~[]byte](b []byte, name, value S) []byte {
+	b = append(b, name...)
+	b = append(b, ": "...)
+	b = append(b, value...)
 	return append(b, "\r\n"...)
 }
 

@@ -277,6 +277,14 @@ func (c *Client) connect() (*clientConn, error) {
 	return cc, nil
 }
 
+// Open returns how many connections there are.
+func (c *Client) Open() int {
+	c.init()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.conns)
+}
+
 // DialPlain connects to the worker for HTTP/1.1: what is sent on the connection
 // goes to Server.Plain, whose user knows by that that a member has sent it.
 func (c *Client) DialPlain(ctx context.Context) (net.Conn, error) {

@@ -103,9 +103,7 @@ func (cc *clientConn) abort(handed int64, heardAll bool) (lost, unsent int) {
 
 // do sends req and waits for the head of the answer.
 func (cc *clientConn) do(ctx context.Context, req *Request) (*Response, error) {
-	st := &clientStream{cc: cc, account: req.Account}
-	st.c, st.window, st.credit = &cc.conn, initialWindow, initialWindow
-	st.body = Body{st: st, ctx: ctx}
+	st := newClientStream(ctx, cc, req)
 	if err := cc.send(ctx, st, req); err != nil {
 		return nil, err
 	}
@@ -332,7 +330,7 @@ func (cc *clientConn) breach(st *clientStream) {
 
 func (cc *clientConn) data(h header) error {
 	st := cc.lookup(h.stream, false)
-	if st != nil && (h.length > maxData || !st.hasHead()) {
+	if st != nil && (h.length > maxData || !st.answered) {
 		cc.breach(st)
 		st = nil
 	}
@@ -342,7 +340,14 @@ func (cc *clientConn) data(h header) error {
 			return err
 		}
 		left -= len(p)
-		if st != nil && !st.receive(p, left) {
+		switch {
+		case st == nil:
+		case left == 0 && h.end:
+			if !st.receiveLast(p) {
+				cc.breach(st)
+			}
+			return nil
+		case !st.receive(p, left):
 			cc.breach(st)
 			st = nil
 		}

@@ -4,22 +4,63 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 )
 
-// clientStream is a request at the client's end.
+// clientStream is a request at the client's end. Its memory is used again once its
+// answer has been released.
 type clientStream struct {
 	stream
+	clientState
+	fields Fields // memory for those of the answer
+}
+
+// clientState is what changes of a clientStream.
+type clientState struct {
 	cc       *clientConn
 	headEnd  int64 // position in the byte stream behind the head of the request
 	resp     Response
 	body     Body
-	answered bool          // resp is set; under mu
+	answered bool          // resp is set; written under mu by the connection's reader
+	complete bool          // the connection's reader is done with the stream, whose answer has come to its end; under mu
 	told     waitTold      // under mu
 	interims *interimHeads // that have come before resp; under mu
 
 	account   Account
 	abandoned bool   // given up, and the server's last frame has not come; under cc.mu
 	ended     func() // of the account; under cc.mu
+}
+
+var clientStreams = sync.Pool{New: func() any { return new(clientStream) }}
+
+// newClientStream returns a stream for a request on cc that has no number yet.
+func newClientStream(ctx context.Context, cc *clientConn, req *Request) *clientStream {
+	st := clientStreams.Get().(*clientStream)
+	st.c, st.window, st.credit = &cc.conn, initialWindow, initialWindow
+	st.cc, st.account, st.body = cc, req.Account, Body{st: st, ctx: ctx}
+	if req.Watched {
+		st.watched = true
+		req.current.Store(st)
+	}
+	return st
+}
+
+// free makes the stream's memory ready for another one, unless it was given up: then
+// the connection's reader may still come to it.
+func (st *clientStream) free() {
+	st.mu.Lock()
+	unused := st.complete
+	st.mu.Unlock()
+	if !unused {
+		return
+	}
+	select {
+	case <-st.readable: // nobody waited any more
+	default:
+	}
+	st.id, st.streamState, st.clientState = 0, streamState{readable: st.readable}, clientState{}
+	clientStreams.Put(st)
 }
 
 // interimHeads are the heads of a stream's interim answers.
@@ -62,26 +103,33 @@ func (st *clientStream) take(h header, p []byte) bool {
 		return true
 	case kindTrailers:
 		f := Fields(append([]byte(nil), p...))
-		if !f.valid() || !st.hasHead() {
+		if !f.valid() || !st.answered {
 			return false
 		}
 		st.finished(f)
 		return true
 	}
-	head, err := decodeResponse(append([]byte(nil), p...))
-	if err != nil || st.hasHead() {
+	head, err := decodeResponse(p)
+	if err != nil || st.answered {
 		return false
 	}
 	if isInterim(head.status) {
+		head.fields = slices.Clone(head.fields)
 		return !h.end && st.announce(head)
 	}
-	st.mu.Lock()
-	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: head.fields, Body: &st.body}
-	st.answered = true
-	wake(st.readable)
-	st.mu.Unlock()
 	if h.end {
-		st.finished(nil)
+		st.cc.lookup(st.id, true)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.fields = append(st.fields[:0], head.fields...)
+	st.resp = Response{Status: head.status, ContentLength: head.length, Fields: st.fields, Body: &st.body}
+	st.answered = true
+	switch {
+	case h.end:
+		st.finishLocked(nil)
+	case !st.cc.in.follows(kindData, st.id): // else that wakes whoever waits, once for both
+		wake(st.readable)
 	}
 	return true
 }
@@ -101,12 +149,6 @@ func (st *clientStream) announce(head responseHead) bool {
 	return true
 }
 
-func (st *clientStream) hasHead() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	return st.answered
-}
-
 // started reports whether there has been a head, of an interim answer too.
 func (st *clientStream) started() bool {
 	st.mu.Lock()
@@ -114,11 +156,47 @@ func (st *clientStream) started() bool {
 	return st.answered || st.interims != nil
 }
 
+// receiveLast takes the end of the answer's body. It reports whether the peer kept to
+// its window.
+func (st *clientStream) receiveLast(p []byte) bool {
+	st.cc.lookup(st.id, true)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.receiveLocked(p, 0) {
+		return false
+	}
+	st.finishLocked(nil)
+	return true
+}
+
 // finished ends a stream whose answer has come to its end.
 func (st *clientStream) finished(trailer Fields) {
 	st.cc.lookup(st.id, true)
-	st.endReceive(io.EOF, trailer)
-	st.stopSending(ErrClosed)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.finishLocked(trailer)
+}
+
+// finishLocked is the last that the connection's reader does with the stream, which is
+// forgotten.
+func (st *clientStream) finishLocked(trailer Fields) {
+	st.complete = true
+	st.endReceiveLocked(io.EOF, trailer)
+	st.stopSendingLocked(ErrClosed)
+}
+
+// close gives up an answer that has not come to its end, and frees what is there of it.
+func (st *clientStream) close() {
+	st.mu.Lock()
+	complete := st.complete
+	if complete {
+		st.discardLocked()
+	}
+	st.mu.Unlock()
+	if !complete {
+		st.abandon(ErrClosed)
+		st.discard()
+	}
 }
 
 // head waits for the head of the answer, and hands those of interim ones before
@@ -142,12 +220,7 @@ func (st *clientStream) head(ctx context.Context, interims Interims) error {
 			st.mu.Unlock()
 			return err
 		}
-		ready := waiterLocked(&st.readable)
-		st.mu.Unlock()
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			err := context.Cause(ctx)
+		if err := st.sleepLocked(ctx); err != nil {
 			st.abandon(err)
 			return err
 		}

@@ -98,6 +98,9 @@ func (c *conn) init(nc net.Conn, cfg *Config, pool *bufferPool) {
 		c.in.w = copy(c.in.buf, ahead.Ahead) // a few bytes
 	}
 	c.out = newQueue()
+	if s, ok := c.stream.(*sock.Stream); ok {
+		c.out.now = s.WriteNow
+	}
 	c.done = make(chan struct{})
 	c.unwritable = c.fail
 }

@@ -271,3 +271,21 @@ func TestWaitersMakeRoomToo(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// A client's connections can be counted before its first request, and meanwhile.
+func TestOpen(t *testing.T) {
+	p := newPair(t, echo, Config{})
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counting.Go(func() {
+		if n := p.Client.Open(); n > 1 {
+			t.Errorf("%d connections, want at most one", n)
+		}
+	})
+	if _, err := p.get(t, "/"); err != nil {
+		t.Fatal(err)
+	}
+	if n := p.Client.Open(); n != 1 {
+		t.Errorf("%d connections after a request, want 1", n)
+	}
+}

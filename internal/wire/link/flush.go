@@ -25,6 +25,9 @@ type flush struct {
 // the kernel has taken nothing since that happened to another one.
 func (q *queue) flush(ctx context.Context, end int64) error {
 	q.mu.Lock()
+	if q.written < end && q.err == nil {
+		q.writeNowLocked()
+	}
 	if q.written >= end || q.err != nil || q.stuck == q.written {
 		defer q.mu.Unlock()
 		return q.flushErrorLocked(end)
@@ -48,6 +51,33 @@ func (q *queue) flush(ctx context.Context, end int64) error {
 		q.stuck = q.written
 	}
 	return q.flushErrorLocked(end)
+}
+
+// writeNowLocked writes what is queued as far as the kernel takes it at once, unless
+// somebody else writes: so its caller need not wait for the writer, which writes the rest.
+func (q *queue) writeNowLocked() {
+	defer q.wakeLocked()
+	if q.now == nil || q.held {
+		return
+	}
+	b := q.takeLocked()
+	q.mu.Unlock()
+	n := q.now(b)
+	q.mu.Lock()
+	q.written += int64(n)
+	q.putBackLocked(b)
+	if n < len(b) {
+		q.buf = slices.Concat(b[n:], q.buf)
+	}
+	q.flushedLocked()
+}
+
+// wakeLocked wakes the writer if there is something for it.
+func (q *queue) wakeLocked() {
+	if len(q.buf) > 0 && q.idle {
+		q.idle = false
+		q.wake <- struct{}{}
+	}
 }
 
 // flushErrorLocked returns why the kernel has not taken all up to end, nil if it has.

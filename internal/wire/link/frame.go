@@ -159,6 +159,16 @@ func (r *reader) next(n int) ([]byte, error) {
 // begins reports whether what has come and is not taken begins with a text.
 func (r *reader) begins(text string) bool { return bytes.HasPrefix(r.buf[r.r:r.w], []byte(text)) }
 
+// follows reports whether all of the next frame has come, and it is of that kind and
+// stream.
+func (r *reader) follows(k kind, stream uint64) bool {
+	if r.w-r.r < headerLen {
+		return false
+	}
+	h := parseHeader(r.buf[r.r:])
+	return h.kind == k && h.stream == stream && (h.length > 0 || h.end) && r.w-r.r-headerLen >= h.length
+}
+
 // some returns between 1 and n bytes (n > 0), valid until the next call.
 func (r *reader) some(n int) ([]byte, error) {
 	if err := r.fill(1); err != nil {

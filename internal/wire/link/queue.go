@@ -16,13 +16,15 @@ const (
 // writes whatever has been collected with a single system call. It yields to
 // the other goroutines before each write, so that those that are about to
 // queue a frame do so first: a lone frame goes out at once, and under load
-// one write carries the frames of everyone who was ready to run.
+// one write carries the frames of everyone who was ready to run. Who flushes writes
+// for itself if it can.
 type queue struct {
 	mu      sync.Mutex
 	buf     []byte
 	spare   []byte
 	added   int64         // bytes ever queued
 	written int64         // bytes that the kernel took
+	held    bool          // somebody writes what was in buf before
 	idle    bool          // the writer waits for wake
 	wake    chan struct{} // capacity 1
 	room    chan struct{} // closed when buf is taken; nil while nobody waits
@@ -30,6 +32,8 @@ type queue struct {
 	writing uint64        // odd while a write is under way; goes up with each
 	flushes []*flush      // that wait for the kernel
 	stuck   int64         // written when a flush last ran out of patience; -1 for never
+
+	now func([]byte) int // writes what the kernel takes at once, and returns how much that is; nil if there is no such way
 }
 
 func newQueue() *queue {
@@ -40,15 +44,31 @@ func newQueue() *queue {
 // which they end: until written is there, the peer cannot have all of them.
 func (q *queue) add(frames []byte) (end int64, err error) {
 	q.mu.Lock()
-	if q.err != nil {
+	if err := q.refusalLocked(len(frames)); err != nil {
 		defer q.mu.Unlock()
-		return 0, q.err
-	}
-	if len(q.buf)+len(frames) > hardLimit {
-		defer q.mu.Unlock()
-		return 0, ErrTooManyStreams
+		return 0, err
 	}
 	return q.appendLocked(frames, nil), nil
+}
+
+// stage is add for who calls flush then, which sends the frames.
+func (q *queue) stage(frames []byte) (end int64, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.refusalLocked(len(frames)); err != nil {
+		return 0, err
+	}
+	q.buf = append(q.buf, frames...)
+	q.added += int64(len(frames))
+	return q.added, nil
+}
+
+// refusalLocked returns why n bytes cannot be queued at once, nil if they can.
+func (q *queue) refusalLocked(n int) error {
+	if q.err == nil && len(q.buf)+n > hardLimit {
+		return ErrTooManyStreams
+	}
+	return q.err
 }
 
 // push queues a and b back to back as soon as there is room for more body.
@@ -87,25 +107,38 @@ func (q *queue) appendLocked(a, b []byte) (end int64) {
 	return end
 }
 
-// take returns what is queued, nil if there is nothing. last, what it returned
-// before, is filled anew.
+// take returns what is queued, nil if there is nothing, or somebody else writes. last,
+// what it returned before, has been written.
 func (q *queue) take(last []byte) []byte {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if last != nil && cap(last) <= 4*highWater {
-		q.spare = last[:0]
+	if last != nil {
+		q.putBackLocked(last)
 	}
-	if len(q.buf) == 0 {
+	if q.held || len(q.buf) == 0 {
 		q.idle = true
 		return nil
 	}
+	return q.takeLocked()
+}
+
+// takeLocked returns what is queued. Nobody else takes anything until putBackLocked.
+func (q *queue) takeLocked() []byte {
 	b := q.buf
-	q.buf, q.spare = q.spare, nil
+	q.buf, q.spare, q.held = q.spare, nil, true
 	if q.room != nil {
 		close(q.room)
 		q.room = nil
 	}
 	return b
+}
+
+// putBackLocked gives back, to be filled anew, what takeLocked has returned.
+func (q *queue) putBackLocked(b []byte) {
+	q.held = false
+	if cap(b) <= 4*highWater {
+		q.spare = b[:0]
+	}
 }
 
 // run writes to w until a write fails or done is closed.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -87,6 +88,78 @@ func TestOneWriteForMany(t *testing.T) {
 				t.Fatalf("%d bytes in %d reads, %v", sum, reads, err)
 			}
 			sum += n
+		}
+	})
+}
+
+// TestFlushWritesItself: who flushes writes what the kernel takes at once, before what
+// is queued meanwhile; the writer writes the rest.
+func TestFlushWritesItself(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		at     int // bytes that are taken at once
+		writer bool
+	}{{"all", 3, false}, {"some", 2, true}, {"none", 0, true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				near, far := net.Pipe()
+				done := make(chan struct{})
+				defer close(done)
+				var got []byte
+				q.now = func(b []byte) int {
+					if _, err := q.add([]byte{4}); err != nil {
+						t.Error(err)
+					}
+					n := min(tc.at, len(b))
+					got = append(got, b[:n]...)
+					return n
+				}
+				if tc.writer {
+					go q.run(near, done)
+				}
+				end, err := q.stage([]byte{1, 2, 3})
+				if end != 3 || err != nil {
+					t.Fatalf("staged up to %d, %v", end, err)
+				}
+				flushed := make(chan error, 1)
+				go func() { flushed <- q.flush(t.Context(), end) }()
+				rest := make([]byte, 4-tc.at)
+				if tc.writer {
+					io.ReadFull(far, rest)
+					got = append(got, rest...)
+				}
+				if err := <-flushed; err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				if want := []byte{1, 2, 3, 4}[:len(got)]; len(got) < 3 || !bytes.Equal(got, want) || q.handed() != int64(len(got)) {
+					t.Errorf("%v came out, %d bytes handed over", got, q.handed())
+				}
+			})
+		})
+	}
+}
+
+// TestFlushLeavesAWriteAlone: while the writer writes, nobody else does.
+func TestFlushLeavesAWriteAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.now = func([]byte) int { t.Error("two write"); return 0 }
+		near, far := net.Pipe()
+		done := make(chan struct{})
+		defer close(done)
+		go q.run(near, done)
+		q.add([]byte{1})
+		synctest.Wait()
+		end, _ := q.stage([]byte{2})
+		flushed := make(chan error, 1)
+		go func() { flushed <- q.flush(t.Context(), end) }()
+		synctest.Wait()
+		got := make([]byte, 2)
+		io.ReadFull(far, got)
+		if err := <-flushed; err != nil || !bytes.Equal(got, []byte{1, 2}) {
+			t.Errorf("%v, %v", got, err)
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -56,7 +57,20 @@ type Request struct {
 	// Interims, if set, gets the interim answers.
 	Interims Interims
 
-	up upload
+	// Watched says that Interrupt is called whenever the context given to Do ends,
+	// after that: so nobody else has to watch it, which costs less.
+	Watched bool
+
+	up      upload
+	current atomic.Pointer[clientStream] // of a request that is watched
+}
+
+// Interrupt lets a request that is Watched see that its context has ended. It may be
+// called at any time.
+func (r *Request) Interrupt() {
+	if st := r.current.Load(); st != nil {
+		st.poke()
+	}
 }
 
 // Interims takes the interim answers (status 102 to 199) to a request, in their

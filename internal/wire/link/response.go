@@ -13,6 +13,11 @@ type Response struct {
 	Body          *Body // never nil; to be closed
 }
 
+// Release gives the memory of the answer back for others: neither the Response nor
+// anything that it has led to, such as the text of its fields, may be used any more. It may
+// be left out. It comes after Body.Close, and after the end of Request.BodyDone.
+func (r *Response) Release() { r.Body.st.free() }
+
 // Body is the body of a Response. It is for one goroutine at a time. Reading
 // fails once the context given to Do is done.
 type Body struct {
@@ -42,8 +47,7 @@ func (b *Body) Trailer() Fields {
 // which the worker's handler sees as the end of its context. Unlike the other
 // methods it may be called during a Read, which then fails.
 func (b *Body) Close() error {
-	b.st.abandon(ErrClosed)
-	b.st.discard()
+	b.st.close()
 	return nil
 }
 

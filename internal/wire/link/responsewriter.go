@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
@@ -121,6 +122,11 @@ func (w *ResponseWriter) Abort() { w.fail(ErrClosed) }
 
 // SetTrailer sets the trailers, to be sent when the handler returns.
 func (w *ResponseWriter) SetTrailer(f Fields) { w.trailer = f }
+
+// AddTrailer adds a trailer behind those that are set.
+func (w *ResponseWriter) AddTrailer(name, value string) {
+	w.trailer = AppendField(slices.Clip(w.trailer), name, value)
+}
 
 // Write sends p as a part of the body: small pieces are collected until there
 // are 4 KiB of them, Flush is called, or the handler returns. More than the

@@ -207,6 +207,18 @@ func (s *Server) tells(err error) bool {
 	return true
 }
 
+// Renew has the clients that are connected connect again, by which the requests of none
+// fail: within Config.PingInterval they are told that no further one will start on
+// this connection.
+func (s *Server) Renew() {
+	s.init()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for sc := range s.conns {
+		sc.outdated.Store(true)
+	}
+}
+
 // Shutdown stops listening, tells every peer that no further request will
 // start, and waits for the requests that have started. When ctx ends first,
 // it closes what is left and returns ctx's cause.

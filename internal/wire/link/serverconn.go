@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -19,6 +20,8 @@ type serverConn struct {
 	remote string // the peer's address
 
 	besides *sock.Stream // the client's end is a TCP socket of this machine too; nil if it is not
+
+	outdated atomic.Bool // it is to be renewed
 
 	greeting *list.Element // in srv.greeting, until the client's hello has come; guarded by srv.mu
 
@@ -111,11 +114,11 @@ func (sc *serverConn) handed() bool {
 	return may
 }
 
-// recheck drains the connection if the server's store has become another one
-// than the client's, which then gets to know why when it connects again.
+// recheck drains the connection if it is to be renewed, or if the server's store has
+// become another one than the client's, which then gets to know why when it connects again.
 func (sc *serverConn) recheck() {
 	sc.mine.store = sc.cfg.Store()
-	if match(&sc.mine, &sc.peer) != nil {
+	if sc.outdated.Load() || match(&sc.mine, &sc.peer) != nil {
 		sc.drain()
 	}
 }

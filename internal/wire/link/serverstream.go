@@ -45,6 +45,9 @@ type ServerRequest struct {
 // context.Canceled or context.DeadlineExceeded.
 func (r *ServerRequest) Context() context.Context { return &r.st.ctx }
 
+// Remote returns the address of the client's end of the connection.
+func (r *ServerRequest) Remote() string { return r.st.sc.remote }
+
 // RequestBody is the body of a ServerRequest. It is for one goroutine at a
 // time, until the handler returns.
 type RequestBody struct {

@@ -64,7 +64,7 @@ func (r *ServerRequest) EndWait() { r.st.sc.endWait(r.st) }
 
 // NoteBegin sends what Begin waits for, if anything, and does not wait. Whoever
 // begins several requests at once calls it for all of them first.
-func (r *ServerRequest) NoteBegin() { r.st.sc.noteBegin(r.st) }
+func (r *ServerRequest) NoteBegin() { r.st.sc.noteBegin(r.st, r.st.c.out.add) }
 
 // Begin has to be called before a request begins that has waited. If the client was
 // told that it waits, Begin returns when the kernel has taken what tells it
@@ -72,7 +72,7 @@ func (r *ServerRequest) NoteBegin() { r.st.sc.noteBegin(r.st) }
 // begin, and may be refused: the client has left, or takes nothing.
 func (r *ServerRequest) Begin() error {
 	st, sc := r.st, r.st.sc
-	sc.noteBegin(st)
+	sc.noteBegin(st, sc.out.stage)
 	sc.mu.Lock()
 	end := st.wait.begun
 	sc.mu.Unlock()
@@ -154,7 +154,7 @@ func (sc *serverConn) endWait(st *serverStream) {
 	}
 }
 
-func (sc *serverConn) noteBegin(st *serverStream) {
+func (sc *serverConn) noteBegin(st *serverStream, queue func([]byte) (end int64, err error)) {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	switch st.wait.state {
@@ -164,7 +164,7 @@ func (sc *serverConn) noteBegin(st *serverStream) {
 		var frame [headerLen]byte
 		putHeader(frame[:], header{kind: kindBegun, stream: st.id})
 		var err error
-		if st.wait.begun, err = sc.out.add(frame[:]); err != nil {
+		if st.wait.begun, err = queue(frame[:]); err != nil {
 			st.wait.begun = -1
 		}
 	}

@@ -17,6 +17,7 @@ import (
 type SplitConfig struct {
 	Timeout time.Duration // for the first bytes, and for TLS, to come in; 0 means 10 s
 	TLS     *tls.Config   // nil for none. With it connections without TLS are refused, without it those with it
+	Plain   bool          // with TLS, connections without it are taken too
 	Pending int           // connections that may wait at once, for that or to be accepted; 0 means 4096. Another one closes the one that has waited longest, once that has for 1 s
 	Logger  *slog.Logger  // default: discard
 }
@@ -181,9 +182,9 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *Part) {
 		return nil, nil
 	}
 	conn := &netutil.ReadAhead{Conn: nc, Ahead: first[:n]}
-	secure, begins := s.cfg.TLS != nil, first[0]
+	secure, begins := s.cfg.TLS != nil && !s.cfg.Plain, first[0]
 	switch {
-	case secure && begins == tlsHandshake:
+	case s.cfg.TLS != nil && begins == tlsHandshake:
 		return s.shake(tls.Server(conn, s.cfg.TLS))
 	case secure && begins == preface[0]:
 		return s.refuse(conn, wantsTLS, errTLSHere)

@@ -14,22 +14,29 @@ type stream struct {
 	c  *conn
 	id uint64
 
-	mu sync.Mutex
+	mu          sync.Mutex
+	streamState // guarded by mu
+}
 
+// streamState is what changes of a stream.
+type streamState struct {
 	// The body coming in.
-	chunks  []*buffer // received and not yet read
-	off     int       // bytes of chunks[0] that were read
-	lent    *buffer   // the chunk that next gave out
-	window  int       // bytes that the peer may still send
-	owed    int       // bytes read and not yet granted again
-	grown   bool      // the window has grown beyond the initial one
-	short   bool      // all that will come fits into the initial window
-	inErr   error     // what comes after the chunks: io.EOF at the regular end
+	chunks  []*buffer  // received and not yet read
+	first   [1]*buffer // memory of chunks: most bodies are one
+	off     int        // bytes of chunks[0] that were read
+	lent    *buffer    // the chunk that next gave out
+	window  int        // bytes that the peer may still send
+	owed    int        // bytes read and not yet granted again
+	grown   bool       // the window has grown beyond the initial one
+	short   bool       // all that will come fits into the initial window
+	inErr   error      // what comes after the chunks: io.EOF at the regular end
 	trailer Fields
 
 	// The body going out.
 	credit int
 	over   error // why nothing can be sent any more
+
+	watched bool // whoever ends the context of those who wait pokes the stream
 
 	slow *list.Element // of serverConn.slow, under its mutex
 
@@ -62,6 +69,13 @@ func waiterLocked(ch *chan struct{}) chan struct{} {
 func (s *stream) receive(p []byte, left int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	in := s.receiveLocked(p, left)
+	wake(s.readable)
+	return in
+}
+
+// receiveLocked is receive that wakes nobody.
+func (s *stream) receiveLocked(p []byte, left int) bool {
 	if s.inErr != nil {
 		return true // too late; nobody reads it
 	}
@@ -76,13 +90,15 @@ func (s *stream) receive(p []byte, left int) bool {
 		}
 		if tail == nil || len(tail.b) == cap(tail.b) {
 			tail = s.c.pool.get(len(p) + left)
+			if s.chunks == nil {
+				s.chunks = s.first[:0]
+			}
 			s.chunks = append(s.chunks, tail)
 		}
 		n := min(len(p), cap(tail.b)-len(tail.b))
 		tail.b = append(tail.b, p[:n]...)
 		p = p[n:]
 	}
-	wake(s.readable)
 	return true
 }
 
@@ -90,6 +106,10 @@ func (s *stream) receive(p []byte, left int) bool {
 func (s *stream) endReceive(err error, trailer Fields) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endReceiveLocked(err, trailer)
+}
+
+func (s *stream) endReceiveLocked(err error, trailer Fields) {
 	if s.inErr == nil {
 		s.inErr = err
 		s.trailer = trailer
@@ -99,14 +119,20 @@ func (s *stream) endReceive(err error, trailer Fields) {
 
 // stop ends both halves; what was received stays readable.
 func (s *stream) stop(err error) {
-	s.endReceive(err, nil)
-	s.stopSending(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endReceiveLocked(err, nil)
+	s.stopSendingLocked(err)
 }
 
 // stopSending ends the half that goes out.
 func (s *stream) stopSending(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stopSendingLocked(err)
+}
+
+func (s *stream) stopSendingLocked(err error) {
 	if s.over == nil {
 		s.over = err
 	}
@@ -117,6 +143,10 @@ func (s *stream) stopSending(err error) {
 func (s *stream) discard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.discardLocked()
+}
+
+func (s *stream) discardLocked() {
 	if s.inErr == nil || s.inErr == io.EOF {
 		s.inErr = ErrClosed
 	}
@@ -194,14 +224,38 @@ func (s *stream) await(ctx context.Context) error {
 			s.mu.Unlock()
 			return err
 		}
-		ready := waiterLocked(&s.readable)
-		s.mu.Unlock()
-		select {
-		case <-ready:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := s.sleepLocked(ctx); err != nil {
+			return err
 		}
 	}
+}
+
+// sleepLocked waits until something may have come in, or ctx is done. It releases s.mu.
+func (s *stream) sleepLocked(ctx context.Context) error {
+	ready := waiterLocked(&s.readable)
+	if s.watched {
+		over := ctx.Err() != nil
+		s.mu.Unlock()
+		if over {
+			return context.Cause(ctx)
+		}
+		<-ready
+		return nil
+	}
+	s.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// poke lets whoever waits look at his context.
+func (s *stream) poke() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wake(s.readable)
 }
 
 // consumedLocked notes that n bytes were read and returns what to grant the

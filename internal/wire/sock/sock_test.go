@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/sock"
 )
@@ -139,5 +140,28 @@ func TestHungUp(t *testing.T) {
 	}
 	if s := await(t, near, fd); s != sock.Ended || !sock.HungUp(fd) {
 		t.Errorf("%v at the end", s)
+	}
+}
+
+// TestWriteNow: what the socket does not take at once is left, also after a deadline and
+// behind the end.
+func TestWriteNow(t *testing.T) {
+	_, near, far := pair(t)
+	s := sock.Open(near, nil, nil)
+	near.SetDeadline(time.Unix(1, 0))
+	sent := 0
+	for piece := bytes.Repeat([]byte("x"), 32<<10); ; {
+		n := s.WriteNow(piece)
+		if sent += n; n < len(piece) {
+			break
+		}
+	}
+	near.CloseWrite()
+	if got, err := io.Copy(io.Discard, far); int(got) != sent || err != nil {
+		t.Errorf("%d bytes came of %d, %v", got, sent, err)
+	}
+	near.Close()
+	if n := s.WriteNow([]byte("x")); n != 0 {
+		t.Errorf("a closed socket took %d bytes", n)
 	}
 }

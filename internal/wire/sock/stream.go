@@ -31,6 +31,7 @@ type Stream struct {
 
 type side struct {
 	try func(fd uintptr) bool // tryRead or tryWrite, made once
+	now func(fd uintptr)      // likewise, for what is to be done at once
 	b   []byte
 	n   int
 	err error
@@ -45,6 +46,7 @@ func Open(nc net.Conn, room func() []byte, idle func()) *Stream {
 	}
 	s := &Stream{nc: nc, raw: raw, room: room, idle: idle}
 	s.in.try, s.out.try = s.tryRead, s.tryWrite
+	s.in.now, s.out.now = func(fd uintptr) { s.tryRead(fd) }, func(fd uintptr) { s.tryWrite(fd) }
 	return s
 }
 
@@ -75,7 +77,7 @@ func (s *Stream) Fill() (int, error) {
 // a deadline. It returns 0 if nothing has come.
 func (s *Stream) FillNow() int {
 	s.in.n = 0
-	if s.raw.Control(func(fd uintptr) { s.in.try(fd) }) != nil || s.in.err != nil {
+	if s.raw.Control(s.in.now) != nil || s.in.err != nil {
 		return 0
 	}
 	return s.in.n
@@ -122,6 +124,15 @@ func (s *Stream) WriteSome(p []byte) (int, error) {
 		return 0, err
 	}
 	return s.out.n, s.out.err
+}
+
+// WriteNow writes what the socket takes of p at once, also after a deadline, and returns
+// how much that is. It tells of no error: the next Write does.
+func (s *Stream) WriteNow(p []byte) int {
+	s.out.b, s.out.n = p[:min(len(p), longWrite)], 0
+	_ = s.raw.Control(s.out.now) // a closed socket takes nothing
+	s.out.b = nil
+	return s.out.n
 }
 
 func (s *Stream) tryWrite(fd uintptr) bool {

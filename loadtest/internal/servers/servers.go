@@ -33,7 +33,7 @@ func Redis(name, dir string) (proc.Spec, error) {
 
 // Router describes a router of a cluster, the first or another one, with its
 // records in the Redis at host:port. It listens on free addresses; see
-// [RouterAddrs].
+// [Addrs].
 func Router(name, program, cluster, redis string, args ...string) proc.Spec {
 	return proc.Spec{
 		Name: name, Program: program, Ready: "router ready",
@@ -42,37 +42,40 @@ func Router(name, program, cluster, redis string, args ...string) proc.Spec {
 	}
 }
 
-// Worker describes a worker of a cluster, which finds the others at a gossip address,
-// with its records in the Redis at host:port. It listens on free addresses.
+// Worker describes a worker of a cluster, which finds the others at a gossip address, ""
+// for none, with its records in the Redis at host:port. It listens on free addresses.
 func Worker(name, program, cluster, redis, join string, args ...string) proc.Spec {
+	if join != "" {
+		args = append([]string{"--join", join}, args...)
+	}
 	return proc.Spec{
 		Name: name, Program: program, Ready: "worker ready",
-		Args: append([]string{"--name", name, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--join", join,
+		Args: append([]string{"--name", name, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
 			"--redis", "redis://" + redis, "--cluster", cluster, "--new-cluster"}, args...),
 	}
 }
 
-var routerLine = regexp.MustCompile(`ready: requests https?://([^ ,]+)[^,]*, .*gossip ([^ ,]+)`)
+var readyLine = regexp.MustCompile(`ready: requests https?://([^ ,]+)[^,]*, .*gossip ([^ ,]+)`)
 
-// RouterAddrs returns where a router takes requests and gossip, each as
+// Addrs returns where a router or worker takes requests and gossip, each as
 // host:port.
-func RouterAddrs(p *proc.Process) (listen, gossip string, err error) {
-	m := routerLine.FindStringSubmatch(p.ReadyLine())
+func Addrs(p *proc.Process) (listen, gossip string, err error) {
+	m := readyLine.FindStringSubmatch(p.ReadyLine())
 	if m == nil {
 		return "", "", fmt.Errorf("the line of %s is not understood: %q", p.Name(), p.ReadyLine())
 	}
 	return m[1], m[2], nil
 }
 
-// answerPatience is how long [AwaitAnswers] waits.
-const answerPatience = 60 * time.Second
+// AnswerPatience is how long [AwaitAnswers] waits.
+const AnswerPatience = 60 * time.Second
 
-var errNoAnswer = fmt.Errorf("not all keys are answered within %v", answerPatience)
+var errNoAnswer = fmt.Errorf("not all keys are answered within %v", AnswerPatience)
 
 // AwaitAnswers asks url for each of the keys, in the header, until all of them
 // in a row are answered with 200.
 func AwaitAnswers(ctx context.Context, client *http.Client, url, header string, keys []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerPatience, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, AnswerPatience, errNoAnswer)
 	defer cancel()
 	defer client.CloseIdleConnections()
 	poll := time.NewTicker(20 * time.Millisecond)

@@ -26,7 +26,7 @@ func (r *Routes) RouteAny(ctx context.Context, patience time.Duration, attempt A
 	if _, ok := r.join(nowhere); !ok {
 		return ErrHoldFull
 	}
-	defer r.leave(nowhere)
+	defer r.leave(nowhere, time.Now())
 	over := time.NewTimer(patience)
 	defer over.Stop()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -53,7 +53,11 @@ func (r *Routes) RouteAny(ctx context.Context, patience time.Duration, attempt A
 // tryAll makes an attempt at each active worker until one is settled.
 func (r *Routes) tryAll(ctx context.Context, attempt Attempt) (done bool, err error) {
 	err = ErrNoWorker
-	workers := ring.ActiveWorkers(r.members.View().Members)
+	view := r.members.View()
+	if view.KeyConflict != nil {
+		return true, view.KeyConflict
+	}
+	workers := ring.ActiveWorkers(view.Members)
 	if len(workers) == 0 {
 		return false, err
 	}
@@ -67,6 +71,7 @@ func (r *Routes) tryAll(ctx context.Context, attempt Attempt) (done bool, err er
 			return true, context.Cause(ctx)
 		}
 		err = out.Err
+		r.count(out.Verdict)
 	}
 	return false, err
 }

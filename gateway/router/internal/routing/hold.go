@@ -33,6 +33,10 @@ type holding struct {
 
 	jitter func(time.Duration) time.Duration // a random part of a pause
 
+	// Waited is called at the end of each wait, if it is not nil. It is set before the
+	// first call of Route.
+	Waited func(time.Duration)
+
 	Held    atomic.Int64 // waiters so far
 	Holding atomic.Int64 // waiters now
 
@@ -63,8 +67,12 @@ func (h *holding) join(p int) (*waitlist, bool) {
 	return l, true
 }
 
-func (h *holding) leave(p int) {
+// leave ends a wait that has begun at that time.
+func (h *holding) leave(p int, began time.Time) {
 	h.Holding.Add(-1)
+	if h.Waited != nil {
+		h.Waited(time.Since(began))
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.waitlists[p]
@@ -105,7 +113,7 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 	if w.list, ok = r.join(p); !ok {
 		return ErrHoldFull
 	}
-	defer r.leave(p)
+	defer r.leave(p, time.Now())
 	defer func() {
 		if w.probes {
 			<-w.list.prober // another waiter may

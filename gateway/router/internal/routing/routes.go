@@ -43,6 +43,7 @@ type Routes struct {
 	turn atomic.Uint64 // of the worker that RouteAny tries first
 
 	Refusals atomic.Int64 // attempts so far that ended with NotOwner
+	Retries  atomic.Int64 // attempts so far that ended with NotStarted
 	Hops     atomic.Int64 // hints followed so far
 }
 
@@ -92,7 +93,8 @@ type Attempt func(t Target) Outcome
 
 // Route makes attempts for a request of partition p until one is settled, and
 // returns that one's error. If nobody takes the request it waits, see [New]; the
-// error is then an *[UnreachableError], [ErrHoldFull] or the context's cause.
+// error is then an *[UnreachableError], [ErrHoldFull] or the context's cause. With a
+// [ring.View.KeyConflict] it is that, at once.
 func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
 	return r.RouteWithin(ctx, p, r.patience, attempt)
 }
@@ -122,13 +124,16 @@ func (r *Routes) look(p int) look {
 }
 
 // round tries the owner that was learned and the one by the ring, and follows
-// hints. It reports whether the request is settled; if not, the error says why
-// the last attempt failed.
+// hints. It reports whether the request is settled, which it also is if this process must
+// send none; if not, the error says why the last attempt failed.
 func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, err error) {
 	var room [maxHops + 2]Hint // by which its attempts went
 	past, hops := room[:0], 0
 	err = ErrNoWorker
 	for len(past) < cap(past) {
+		if err := r.members.View().KeyConflict; err != nil {
+			return true, err
+		}
 		t, ok := r.next(p, past)
 		if !ok {
 			return false, err
@@ -142,8 +147,8 @@ func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, 
 			return true, context.Cause(ctx)
 		}
 		err = out.Err
+		r.count(out.Verdict)
 		if out.Verdict == NotOwner {
-			r.Refusals.Add(1)
 			if !r.learn(p, out.Hint) {
 				continue
 			}
@@ -154,6 +159,16 @@ func (r *Routes) round(ctx context.Context, p int, attempt Attempt) (done bool, 
 		}
 	}
 	return false, err
+}
+
+// count counts an attempt that was not settled.
+func (r *Routes) count(v Verdict) {
+	switch v {
+	case NotOwner:
+		r.Refusals.Add(1)
+	case NotStarted:
+		r.Retries.Add(1)
+	}
 }
 
 // next returns the worker to try after those of past: the learned owner, which

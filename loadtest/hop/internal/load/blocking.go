@@ -37,26 +37,37 @@ func runBlocking(cfg Config) (Result, error) {
 	for i, conn := range conns {
 		wg.Go(func() { converse(conn, meters[i]) })
 	}
-	sleep(cfg.WarmUp)
+	c.run(&wg, func() {
+		for _, conn := range conns {
+			conn.SetDeadline(time.Now())
+		}
+	})
+	return total(meters), nil
+}
+
+// run goes through the phases, and waits for those who make the load, until drain
+// when interrupt is called.
+func (c *course) run(load *sync.WaitGroup, interrupt func()) {
+	sleep(c.cfg.WarmUp)
 	c.enter(measuring)
-	sleep(cfg.Time)
+	sleep(c.cfg.Time)
 	select {
 	case <-c.answered:
 	case <-time.After(drain):
 	}
 	c.enter(ending)
-	late := time.AfterFunc(drain, func() {
-		for _, conn := range conns {
-			conn.SetDeadline(time.Now())
-		}
-	})
-	wg.Wait()
+	late := time.AfterFunc(drain, interrupt)
+	load.Wait()
 	late.Stop()
+}
+
+// total is the result of all meters together.
+func total(meters []*meter) Result {
 	sum := meters[0]
 	for _, m := range meters[1:] {
 		sum.merge(m)
 	}
-	return sum.result(), nil
+	return sum.result()
 }
 
 func sleep(d time.Duration) { <-time.After(d) }

@@ -14,10 +14,15 @@ type h1 struct {
 	answer  answer.Reader
 	begun   int64
 	waiting bool
+	detail  detail
 }
 
 func h1Request(cfg Config, key string) []byte {
-	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: bench.example\r\nUser-Agent: keyway-hop\r\nAccept: */*\r\n%s: %s\r\n\r\n", cfg.Path, HeaderKey, key)
+	b := fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: %s\r\n", cfg.Path, host)
+	for _, f := range requestFields(&cfg) {
+		b = fmt.Appendf(b, "%s: %s\r\n", f[0], f[1])
+	}
+	return fmt.Appendf(b, "%s: %s\r\n\r\n", HeaderKey, key)
 }
 
 func (s *h1) busy() int {
@@ -38,15 +43,18 @@ func (s *h1) feed(in, out []byte, now int64) ([]byte, error) {
 		if !s.waiting {
 			return out, fmt.Errorf("load: %w", answer.ErrUnasked)
 		}
-		_, rest, whole, err := s.answer.Feed(in)
+		body, rest, whole, err := s.answer.Feed(in)
 		if err != nil {
 			return out, fmt.Errorf("load: %w", err)
+		}
+		if s.answer.Status != 200 {
+			s.detail.add(body)
 		}
 		if !whole {
 			return out, nil
 		}
 		in = rest
-		s.meter.answered(s.begun, now, s.answer.Status, s.answer.Length)
+		s.meter.answered(s.begun, now, s.answer.Status, s.answer.Length, s.detail.take())
 		out = s.begin(out, now)
 	}
 	return out, nil

@@ -6,11 +6,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http2/hpack"
 )
 
 // h2 is several requests at a time over HTTP/2 (RFC 9113). It sends heads that
 // are compressed in advance, without the dynamic table, and of the answers'
-// heads it understands nothing but whether the status is 200.
+// heads it understands nothing but the status.
 type h2 struct {
 	meter    *meter
 	part     []byte // the beginning of a frame whose end has not come
@@ -24,6 +28,7 @@ type stream struct {
 	status int
 	begun  int64
 	bytes  int64
+	detail detail
 }
 
 // Types of frames, and flags.
@@ -56,9 +61,10 @@ func appendFrame(b []byte, kind, flags byte, stream uint32, payload []byte) []by
 func h2Request(cfg Config, key string) []byte {
 	block := []byte{0x82, 0x86} // :method GET, :scheme http
 	block = appendString(append(block, 0x04), cfg.Path)
-	block = appendString(append(block, 0x01), "bench.example")
-	block = appendString(appendString(append(block, 0), "user-agent"), "keyway-hop")
-	block = appendString(appendString(append(block, 0), "accept"), "*/*")
+	block = appendString(append(block, 0x01), host)
+	for _, f := range requestFields(&cfg) {
+		block = appendString(appendString(append(block, 0), strings.ToLower(f[0])), f[1])
+	}
 	block = appendString(appendString(append(block, 0), "x-key"), key)
 	return appendFrame(nil, frameHeaders, flagEndStream|flagEndHeaders, 0, block)
 }
@@ -152,41 +158,46 @@ func (s *h2) streamFrame(kind, flags byte, id uint32, payload, out []byte, now i
 			st.status = headersStatus(flags, payload)
 		}
 	case frameData:
+		if st.status != 200 {
+			st.detail.add(payload)
+		}
 		st.bytes += int64(len(payload))
 		if s.received += int64(len(payload)); s.received > largestWindow/2 {
 			out = appendFrame(out, frameWindowUpdate, 0, 0, binary.BigEndian.AppendUint32(nil, uint32(s.received)))
 			s.received = 0
 		}
 	case frameReset:
-		st.status, flags = 1, flagEndStream
+		st.detail = fmt.Appendf(nil, "stream reset with %x after status %d and %d bytes", payload, st.status, st.bytes)
+		st.status, flags = 0, flagEndStream
 	}
 	if flags&flagEndStream == 0 {
 		return out, nil
 	}
-	s.meter.answered(st.begun, now, st.status, st.bytes)
+	s.meter.answered(st.begun, now, st.status, st.bytes, st.detail.take())
 	s.streams[i] = s.streams[len(s.streams)-1]
 	s.streams = s.streams[:len(s.streams)-1]
 	return s.send(out, now), nil
 }
 
-// headersStatus returns 200 or, for any other status, 599.
-func headersStatus(flags byte, block []byte) int {
-	skip := 0
-	if flags&flagPadded != 0 {
-		skip++
+// headersStatus returns the status, or 0 if it is not understood.
+func headersStatus(flags byte, block []byte) (status int) {
+	if flags&(flagPadded|flagPriority) == 0 && len(block) > 0 && block[0] == 0x88 { // nearly always
+		return 200
+	}
+	skip, padding := 0, 0
+	if flags&flagPadded != 0 && len(block) > 0 {
+		skip, padding = 1, int(block[0])
 	}
 	if flags&flagPriority != 0 {
 		skip += 5
 	}
 	block = block[min(skip, len(block)):]
-	for len(block) > 0 && block[0]&0xe0 == 0x20 { // the size of the dynamic table
-		more := block[0]&0x1f == 0x1f
-		for block = block[1:]; more && len(block) > 0; block = block[1:] {
-			more = block[0]&0x80 != 0
+	block = block[:max(len(block)-padding, 0)]
+	d := hpack.NewDecoder(4096, func(f hpack.HeaderField) {
+		if f.Name == ":status" {
+			status, _ = strconv.Atoi(f.Value) // 0 if it is none
 		}
-	}
-	if len(block) > 0 && block[0] == 0x88 {
-		return 200
-	}
-	return 599
+	})
+	_, _ = d.Write(block) // the status comes first, before what earlier blocks may have defined
+	return status
 }

@@ -23,11 +23,13 @@ type Config struct {
 	Addr        string // host:port
 	TLS         bool   // whatever the certificate
 	HTTP2       bool   // without TLS, with prior knowledge
+	Link        *Link  // nil for HTTP
+	Forwarded   bool   // requests are as a proxy sends them on: they tell of it
 	Connections int
 	Streams     int // requests at once on each connection; HTTP/1.1 has one
 	Path        string
 	Keys        int     // number of different keys
-	Rate        float64 // requests per second in all, at random times, from when on latency counts; 0: each follows an answer. Neither with TLS nor HTTP/2
+	Rate        float64 // requests per second in all, at random times, from when on latency counts; 0: each follows an answer. For HTTP/1.1 without TLS
 	WarmUp      time.Duration
 	Time        time.Duration // that is measured, at least; longer until there is an answer. 0: each connection sends one request and is then left open
 
@@ -45,11 +47,27 @@ type Result struct {
 	P50, P99 time.Duration
 	CPU      map[string]time.Duration // of the groups
 	Own      time.Duration            // CPU time of this process
-	Failure  string                   // the first one
+	Failures Failures                 // by kind, in order of their first
 }
 
 // HeaderKey is the header that carries the key.
 const HeaderKey = "X-Key"
+
+// host is the host that requests are for.
+const host = "bench.example"
+
+// requestFields returns the fields of all requests but for the key.
+func requestFields(cfg *Config) [][2]string {
+	if cfg.Forwarded {
+		return forwardedFields[:]
+	}
+	return forwardedFields[:2]
+}
+
+var forwardedFields = [...][2]string{
+	{"User-Agent", "keyway-hop"}, {"Accept", "*/*"},
+	{"Forwarded", `for="127.0.0.1:40404";host=` + host + ";proto=http"}, {"X-Forwarded-For", "127.0.0.1"}, {"X-Forwarded-Host", host}, {"X-Forwarded-Proto", "http"},
+}
 
 // KeyName returns the key with a number.
 func KeyName(i int) string { return fmt.Sprintf("k%06d", i) }
@@ -72,6 +90,7 @@ type course struct {
 	phase    atomic.Int32
 	answered chan struct{} // closed at the first answer that is measured
 	first    sync.Once
+	made     time.Time
 
 	began, ended time.Time
 	cpu          map[string]time.Duration
@@ -82,7 +101,7 @@ type course struct {
 const sequenceLen = 1 << 16
 
 func newCourse(cfg Config) *course {
-	c := &course{cfg: cfg, sequence: make([]uint32, sequenceLen), answered: make(chan struct{}), cpu: make(map[string]time.Duration)}
+	c := &course{cfg: cfg, sequence: make([]uint32, sequenceLen), answered: make(chan struct{}), cpu: make(map[string]time.Duration), made: time.Now()}
 	for i := range cfg.Keys {
 		c.requests = append(c.requests, newRequest(cfg, KeyName(i)))
 	}
@@ -94,11 +113,17 @@ func newCourse(cfg Config) *course {
 }
 
 func newRequest(cfg Config, key string) []byte {
-	if cfg.HTTP2 {
+	switch {
+	case cfg.Link != nil:
+		return []byte(key)
+	case cfg.HTTP2:
 		return h2Request(cfg, key)
 	}
 	return h1Request(cfg, key)
 }
+
+// since returns for how long the load has been made.
+func (c *course) since() time.Duration { return time.Since(c.made) }
 
 // enter begins a phase.
 func (c *course) enter(phase int32) {
@@ -131,7 +156,7 @@ type meter struct {
 	bytes     int64
 	total     int64
 	failed    int64
-	failure   error
+	failures  Failures
 }
 
 // longest is the longest latency that is told from longer ones.
@@ -168,10 +193,11 @@ func (m *meter) next(now int64) (request []byte, begun int64, ok bool) {
 	return m.course.requests[m.course.sequence[m.position]], begun, true
 }
 
-// answered counts the answer to a request sent at begun.
-func (m *meter) answered(begun, now int64, status int, bytes int64) {
+// answered counts the answer to a request sent at begun. detail says more of one that
+// is none with 200.
+func (m *meter) answered(begun, now int64, status int, bytes int64, detail string) {
 	if status != 200 {
-		m.fail(fmt.Errorf("status %d", status))
+		m.fail(&statusError{status, detail})
 		return
 	}
 	m.total++
@@ -186,9 +212,7 @@ func (m *meter) answered(begun, now int64, status int, bytes int64) {
 
 func (m *meter) fail(err error) {
 	m.failed++
-	if m.failure == nil {
-		m.failure = err
-	}
+	m.failures = m.failures.with(Failure{What: kindOf(err), Count: 1, First: m.course.since(), Last: m.course.since()})
 }
 
 func (m *meter) merge(o *meter) {
@@ -196,22 +220,18 @@ func (m *meter) merge(o *meter) {
 	m.bytes += o.bytes
 	m.total += o.total
 	m.failed += o.failed
-	if m.failure == nil {
-		m.failure = o.failure
+	for _, f := range o.failures {
+		m.failures = m.failures.with(f)
 	}
 	m.latencies.Merge(o.latencies)
 }
 
 func (m *meter) result() Result {
 	c := m.course
-	r := Result{
+	return Result{
 		Requests: m.requests, Failed: m.failed, Total: m.total, Bytes: m.bytes, Time: c.ended.Sub(c.began), CPU: c.cpu, Own: c.own,
-		P50: m.quantile(50), P99: m.quantile(99),
+		P50: m.quantile(50), P99: m.quantile(99), Failures: m.failures,
 	}
-	if m.failure != nil {
-		r.Failure = m.failure.Error()
-	}
-	return r
 }
 
 // session is the client's side of one connection, without the connection.
@@ -244,12 +264,14 @@ func Run(cfg Config, idle func(), release <-chan struct{}) (Result, error) {
 	switch {
 	case cfg.Connections < 1 || cfg.Keys < 1:
 		return Result{}, errors.New("load: there must be connections and keys")
-	case cfg.HTTP2 && (cfg.TLS || cfg.Streams < 1):
-		return Result{}, errors.New("load: HTTP/2 needs streams, and has no TLS here")
-	case cfg.Rate > 0 && (cfg.TLS || cfg.HTTP2 || cfg.Time == 0):
+	case (cfg.HTTP2 || cfg.Link != nil) && (cfg.TLS || cfg.Streams < 1):
+		return Result{}, errors.New("load: HTTP/2 and the link need streams, and have no TLS here")
+	case cfg.Rate > 0 && (cfg.TLS || cfg.HTTP2 || cfg.Link != nil || cfg.Time == 0):
 		return Result{}, errors.New("load: a rate goes with HTTP/1.1 without TLS, for some time")
-	case cfg.TLS && cfg.Time == 0:
-		return Result{}, errors.New("load: idle connections have no TLS here")
+	case (cfg.TLS || cfg.Link != nil) && cfg.Time == 0:
+		return Result{}, errors.New("load: idle connections are of HTTP without TLS here")
+	case cfg.Link != nil:
+		return runLink(cfg)
 	case cfg.TLS:
 		return runBlocking(cfg)
 	}

@@ -260,7 +260,7 @@ func (p *poller) replace(i int, broke error) error {
 	}
 	unix.Close(c.fd)
 	if p.meter.failed > maxFailed {
-		return fmt.Errorf("load: too many failures, the first: %w", p.meter.failure)
+		return fmt.Errorf("load: too many failures: %v", p.meter.failures)
 	}
 	return p.connect(i)
 }

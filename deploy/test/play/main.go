@@ -1,0 +1,113 @@
+// Command play tries what deploy/ describes on a Docker engine, as far as a
+// machine allows, under load: it builds the images, starts compose.yaml, restarts
+// each service, and plays how Kubernetes starts and stops pods with the
+// containers of its manifests.
+//
+//	go run ./play
+//
+// Images that no registry gives are replaced by ones of Debian's packages. It takes
+// away all that it made but for the image that these are made of, prints what it
+// saw, and exits with 1 if a request has failed that should not have.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	imagesTimeout = 15 * time.Minute
+	timeout       = 10 * time.Minute // of the rest
+	loadRate      = 150              // requests a second
+	loadClients   = 16
+	settleAnswers = 3 * loadRate // after each change
+)
+
+// step is one thing that is tried.
+type step struct {
+	name string
+	run  func(ctx context.Context, root string, out io.Writer, undo *undoing) error
+}
+
+func steps() []step {
+	return []step{
+		{"compose", playStack},
+		{"pods", playPods},
+	}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	switch err := play(ctx, os.Args[1:], os.Stdout); {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	default:
+		fmt.Fprintln(os.Stderr, "play:", err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("usage")
+
+func play(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("play", flag.ContinueOnError)
+	only := flags.String("only", "", "`name` of the one thing to try: compose or pods")
+	if err := flags.Parse(args); err != nil {
+		return errors.Join(errUsage, err)
+	}
+	var chosen []step
+	for _, s := range steps() {
+		if *only == "" || *only == s.name {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) == 0 || flags.NArg() > 0 {
+		fmt.Fprintln(flags.Output(), "play: no arguments; -only compose or pods")
+		return errUsage
+	}
+	root, err := repository(ctx)
+	if err != nil {
+		return err
+	}
+	began, undo := time.Now(), new(undoing)
+	defer undo.run(ctx, out)
+	fmt.Fprintln(out, "images:")
+	if err := (&images{root, out, undo}).prepare(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for _, s := range chosen {
+		fmt.Fprintf(out, "%s (after %.0f s):\n", s.name, time.Since(began).Seconds())
+		if err := s.run(ctx, root, out, undo); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	fmt.Fprintln(out, "skipped: Grafana, of which there is no stand-in")
+	return nil
+}
+
+// repository returns the directory that has the main module.
+func repository(ctx context.Context) (string, error) {
+	file, err := run(exec.CommandContext(ctx, "go", "env", "GOMOD"))
+	if err != nil {
+		return "", err
+	}
+	at := strings.TrimSuffix(filepath.Dir(file), filepath.Join("deploy", "test"))
+	if at == filepath.Dir(file) {
+		return "", fmt.Errorf("%s is not the module deploy/test: run it there", file)
+	}
+	return filepath.Clean(at), nil
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/keyway-go/keyway/deploy/test/dashboards"
+)
+
+const lockClient = project + "-locks"
+
+// askPanels sends the queries of all panels of the dashboards to Prometheus, and
+// fails if one gets no data.
+func (s *stack) askPanels(ctx context.Context, undo *undoing) error {
+	undo.docker("rm", "--force", lockClient)
+	if _, err := docker(ctx, "run", "--detach", "--name", lockClient, "--network", project+"_default", "--network-alias", "locks", "--user", "65532:65532",
+		"--volume", project+"_secrets:/run/secrets/keyway:ro", clientImage, "-locks", "/run/secrets/keyway/members.yaml"); err != nil {
+		return err
+	}
+	all, err := dashboards.Load(filepath.Join(s.dir, "grafana", "dashboards"))
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		queries := 0
+		for _, p := range d.Panels {
+			queries += len(p.Targets)
+		}
+		if err := await(ctx, time.Minute, func(ctx context.Context) error { return s.ask(ctx, &d) }); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.out, "  dashboard %q: each of its %d queries gets data\n", d.Title, queries)
+	}
+	return nil
+}
+
+// ask sends the queries of a dashboard. Its error names those that got no data.
+func (s *stack) ask(ctx context.Context, d *dashboards.Dashboard) error {
+	var empty []error
+	for _, p := range d.Panels {
+		for _, t := range p.Targets {
+			n, err := s.query(ctx, t.Query())
+			if err == nil && n == 0 {
+				err = errors.New("no data")
+			}
+			if err != nil {
+				empty = append(empty, fmt.Errorf("dashboard %q, %s: %s: %w", d.Title, p.Title, t.Query(), err))
+			}
+		}
+	}
+	return errors.Join(empty...)
+}
+
+// query returns how many series a query gets from Prometheus.
+func (s *stack) query(ctx context.Context, expr string) (series int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.prometheus+"/api/v1/query?query="+url.QueryEscape(expr), nil)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer answer.Body.Close()
+	var said struct {
+		Status, Error string
+		Data          struct{ Result []json.RawMessage }
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&said); err != nil {
+		return 0, err
+	}
+	if said.Status != "success" {
+		return 0, errors.New(said.Error)
+	}
+	return len(said.Data.Result), nil
+}

@@ -1,0 +1,172 @@
+package test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/lock"
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/internal/test/storetest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+const password = "a password"
+
+// startRedis starts a server with the settings and the users of deploy/redis.
+func startRedis(t *testing.T) (server *redistest.Server, url string) {
+	t.Helper()
+	users := strings.ReplaceAll(read(t, "../redis/users.acl"), "#PASSWORD_SHA256", fmt.Sprintf("#%x", sha256.Sum256([]byte(password))))
+	users = strings.Replace(users, "user default off", "user default on nopass ~* &* +@all", 1) // of redistest
+	acl := filepath.Join(t.TempDir(), "users.acl")
+	if err := os.WriteFile(acl, []byte(users), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var settings []string
+	for line := range strings.Lines(read(t, "../redis/redis.conf")) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] == "#" {
+			continue
+		}
+		if fields[0] == "aclfile" {
+			fields[1] = acl
+		}
+		settings = append(settings, "--"+fields[0], fields[1])
+	}
+	server = redistest.Start(t, append(settings, "--appendfsync", "always")...) // for tests that kill it
+	return server, "redis://keyway:a%20password@" + server.Addr()
+}
+
+// The store does all that it has to as the user of users.acl, which refuses it nothing.
+func TestStoreAsTheUserOfTheACL(t *testing.T) {
+	server, url := startRedis(t)
+	const ttl = time.Second
+	storetest.Conformance(t, func(t *testing.T) storetest.Harness {
+		settings := ring.Settings{Cluster: rand.Text(), TTL: ttl}
+		open := func(t *testing.T, settings ring.Settings, newCluster bool) storetest.Store {
+			s, err := store.New(url, store.Config{Settings: settings, NewCluster: newCluster, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			return s
+		}
+		return storetest.Harness{
+			TTL:    ttl,
+			Elapse: func(d time.Duration) { <-time.After(d) },
+			Now:    time.Now,
+			Open:   func(t *testing.T, newCluster bool) storetest.Store { return open(t, settings, newCluster) },
+			OpenWith: func(t *testing.T, change func(*ring.Settings)) storetest.Store {
+				other := settings
+				change(&other)
+				return open(t, other, false)
+			},
+		}
+	})
+	refusedNothing(t, server)
+}
+
+func refusedNothing(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	if refused := server.CLI("acl", "log"); strings.TrimSpace(refused) != "" {
+		t.Errorf("Redis has refused:\n%s", refused)
+	}
+}
+
+// Each kind of lock, waiters included, does all that it has to as that user.
+func TestLocksAsTheUserOfTheACL(t *testing.T) {
+	server, url := startRedis(t)
+	client, err := fallback.NewClient(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for name, config := range map[string]lock.Config{"any order": {NoHandOver: true}, "FIFO": {FIFO: true, Prefix: "keyway:lock:fifo:"}} {
+		t.Run(name, func(t *testing.T) {
+			var lockers [2]*lock.Locker // of two processes
+			for i := range lockers {
+				if lockers[i], err = lock.New(client, config); err != nil {
+					t.Fatal(err)
+				}
+				defer lockers[i].Close()
+			}
+			tryLocks(t, lockers[0], lockers[1])
+		})
+	}
+	refusedNothing(t, server)
+}
+
+func tryLocks(t *testing.T, a, b *lock.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	must := func(held *lock.Lock, err error) *lock.Lock {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return held
+	}
+	first := must(a.Lock(ctx, "key"))
+	if err := first.Renew(ctx); err != nil {
+		t.Error(err)
+	}
+	waited := make(chan error, 1)
+	go func() {
+		second, err := b.Lock(ctx, "key")
+		if err == nil {
+			err = second.Unlock(ctx)
+		}
+		waited <- err
+	}()
+	if _, err := b.TTL(ctx, "key"); err != nil {
+		t.Error(err)
+	}
+	if err := first.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	both := must(a.LockAll(ctx, "one", "two"))
+	if err := both.Unlock(ctx); err != nil {
+		t.Error(err)
+	}
+	write := must(a.Lock(ctx, "shared"))
+	if err := write.Downgrade(ctx); err != nil {
+		t.Error(err)
+	}
+	read := must(b.RLock(ctx, "shared"))
+	for _, held := range []*lock.Lock{write, read} {
+		if err := held.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Commands that scripts use in rare cases only are allowed too.
+func TestACLAllowsEachCommandOfTheScripts(t *testing.T) {
+	allowed := strings.ToLower(read(t, "../redis/users.acl"))
+	scripts, err := filepath.Glob("../../fallback/*/lua/*.lua")
+	if err != nil || len(scripts) < 10 {
+		t.Fatalf("scripts: %v, %v", scripts, err)
+	}
+	call := regexp.MustCompile(`redis\.p?call\('([A-Za-z]+)'`)
+	for _, script := range scripts {
+		for _, found := range call.FindAllStringSubmatch(read(t, script), -1) {
+			if !strings.Contains(allowed, "+"+strings.ToLower(found[1])+" ") && !strings.HasSuffix(strings.TrimSpace(allowed), "+"+strings.ToLower(found[1])) {
+				t.Errorf("%s calls %s, which users.acl does not allow", script, found[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyway-go/keyway/internal/metrics"
+)
+
+// counts is what a Locker counts.
+type counts struct {
+	events       [happenings]atomic.Int64
+	acquisitions [acquisitions]atomic.Int64
+	releases     [releases]atomic.Int64
+	asking       atomic.Int64 // callers that are about to have a lock, or wait for one
+	held         atomic.Int64
+	waits, holds metrics.Latencies
+}
+
+// acquisition is how an attempt to take a lock has ended.
+type acquisition uint8
+
+const (
+	inRedis    acquisition = iota // acquired
+	handedOver                    // by the caller before, in this process
+	isLocked                      // it was another's
+	callerLeft
+	hasFailed
+	acquisitions
+)
+
+func (a acquisition) String() string {
+	return [acquisitions]string{"acquired", "handed-over", "locked", "left", "failed"}[a]
+}
+
+// outcome returns how an attempt has ended whose event is e, of a caller with ctx.
+func outcome(ctx context.Context, e Event) acquisition {
+	switch {
+	case e.Err == nil && e.Local:
+		return handedOver
+	case e.Err == nil:
+		return inRedis
+	case errors.Is(e.Err, ErrLocked):
+		return isLocked
+	case ctx.Err() != nil:
+		return callerLeft
+	}
+	return hasFailed
+}
+
+// release is how a lock was given back.
+type release uint8
+
+const (
+	asOwner release = iota
+	asAnother
+	perhaps
+	releases
+)
+
+func (r release) String() string { return [releases]string{"released", "not-owner", "unknown"}[r] }
+
+// note counts an event of a caller with ctx.
+func (c *counts) note(ctx context.Context, what happening, e Event) {
+	c.events[what].Add(1)
+	switch what {
+	case acquired:
+		c.acquisitions[outcome(ctx, e)].Add(1)
+		c.waits.Observe(e.Wait)
+	case refused:
+		c.acquisitions[outcome(ctx, e)].Add(1)
+	case released:
+		by := asOwner
+		if errors.Is(e.Err, ErrNotOwner) {
+			by = asAnother
+		} else if e.Err != nil {
+			by = perhaps
+		}
+		c.releases[by].Add(1)
+	}
+}
+
+// ended counts the end of a tenure.
+func (c *counts) ended(held time.Duration) {
+	c.held.Add(-1)
+	c.holds.Observe(held)
+}
+
+// The families of metrics of a Locker; docs/metrics.md describes them.
+const (
+	acquisitionsMetric = iota
+	contendedMetric
+	waitMetric
+	askingMetric
+	heldMetric
+	holdMetric
+	renewalsMetric
+	expiredMetric
+	lostMetric
+	releasesMetric
+)
+
+var families = []metrics.Family{
+	acquisitionsMetric: metrics.Counter("keyway_lock_acquisitions_total", "Attempts to take a lock that have ended: acquired in Redis, handed over by the caller before in this process, locked by another, left by the caller, or failed.", "result"),
+	contendedMetric:    metrics.Counter("keyway_lock_contended_total", "Callers that found the lock taken in Redis and began to wait."),
+	waitMetric:         metrics.Histogram("keyway_lock_wait_seconds", "Time until a lock was acquired."),
+	askingMetric:       metrics.Gauge("keyway_lock_asking", "Callers that ask for a lock, or wait for it."),
+	heldMetric:         metrics.Gauge("keyway_lock_held", "Locks that callers of this process hold."),
+	holdMetric:         metrics.Histogram("keyway_lock_hold_seconds", "Time for which locks were held."),
+	renewalsMetric:     metrics.Counter("keyway_lock_renewals_total", "Renewals of locks that are held: renewed or failed.", "result"),
+	expiredMetric:      metrics.Counter("keyway_lock_expired_total", "Locks whose context has ended because renewals failed."),
+	lostMetric:         metrics.Counter("keyway_lock_lost_total", "Locks that were gone, or another's, while they were held here."),
+	releasesMetric:     metrics.Counter("keyway_lock_releases_total", "Locks given back: released, not-owner if they were not the caller's any more, unknown if no answer came.", "result"),
+}
+
+var _ prometheus.Collector = (*Locker)(nil)
+
+// Describe implements [prometheus.Collector].
+func (l *Locker) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
+
+// Collect implements [prometheus.Collector]. Of several Lockers in one registry each needs
+// a label of its own, such as [prometheus.WrapRegistererWith] adds.
+func (l *Locker) Collect(ch chan<- prometheus.Metric) {
+	c := &l.counts
+	for result := range acquisitions {
+		metrics.Send(ch, families[acquisitionsMetric], c.acquisitions[result].Load(), result.String())
+	}
+	metrics.Send(ch, families[contendedMetric], c.events[waited].Load())
+	metrics.SendHistogram(ch, families[waitMetric], c.waits.Distribution())
+	metrics.Send(ch, families[askingMetric], c.asking.Load())
+	metrics.Send(ch, families[heldMetric], c.held.Load())
+	metrics.SendHistogram(ch, families[holdMetric], c.holds.Distribution())
+	metrics.Send(ch, families[renewalsMetric], c.events[renewed].Load(), "renewed")
+	metrics.Send(ch, families[renewalsMetric], c.events[renewFailed].Load(), "failed")
+	metrics.Send(ch, families[expiredMetric], c.events[expired].Load())
+	metrics.Send(ch, families[lostMetric], c.events[lost].Load())
+	for result := range releases {
+		metrics.Send(ch, families[releasesMetric], c.releases[result].Load(), result.String())
+	}
+}

@@ -1,0 +1,15 @@
+// Package calls is what operators ask of workers by way of routers: calls over the
+// link (docs/link.md), which are taken from members only. All of them may be repeated.
+package calls
+
+// Methods of the calls. Those that do not succeed are answered with a status that is not
+// 200 and a line of text.
+const (
+	Status  = ":status"  // answered with a gateway.WorkerStatus in JSON
+	Explain = ":explain" // for the key of the link's request; answered with a gateway.KeyStatus in JSON
+	Drain   = ":drain"   // answered when the worker is off the ring and nothing runs there
+	Undrain = ":undrain" // answered with nothing
+)
+
+// MaxAnswer is the length of the longest answer, in bytes.
+const MaxAnswer = 256 << 10

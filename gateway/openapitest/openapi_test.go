@@ -1,0 +1,109 @@
+package openapitest
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/gorillamux"
+
+	"github.com/keyway-go/keyway/internal/test/admintest"
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
+
+// Requests and real answers are as the description says, at a router and at a worker.
+func TestAnswersAreAsDescribed(t *testing.T) {
+	site := admintest.New(t, "")
+	w1, w2 := site.Start(), site.Start()
+	kit.Eventually(t, "both serve", func() bool {
+		return w1.Serving() > 0 && w2.Serving() > 0 && w1.Serving()+w2.Serving() == admintest.Partitions
+	})
+	key := site.KeyOf(w1)
+	for range 3 {
+		site.Block(key, 1)
+	}
+	kit.Eventually(t, "two wait", func() bool { return w1.Queued(key) == 2 })
+	_, text := kit.Fetch(t, site.Admin+"/openapi.yaml")
+	doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	doc.Servers = nil
+	find, err := gorillamux.NewRouter(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	openapi3filter.RegisterBodyDecoder("application/yaml", openapi3filter.FileBodyDecoder)
+	checked := make(map[string]bool)
+	for _, tt := range []struct {
+		method, url string
+		status      int
+	}{
+		{"GET", site.Admin + "/healthz", 200}, {"GET", site.Admin + "/readyz", 200}, {"GET", site.Admin + "/members", 200},
+		{"GET", site.Admin + "/ring", 200}, {"GET", site.Admin + "/lookup?key=k", 200}, {"GET", site.Admin + "/explain?key=" + key, 200},
+		{"GET", site.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", site.Admin + "/explain", 400},
+		{"GET", site.Admin + "/workers", 200}, {"GET", site.Admin + "/moves", 200}, {"GET", site.Admin + "/hot", 200}, {"GET", site.Admin + "/hot?n=x", 400}, {"GET", w1.Admin + "/debug/hot?n=5", 200}, {"GET", site.Admin + "/routes", 200},
+		{"GET", site.Admin + "/metrics", 200}, {"GET", site.Admin + "/debug/pprof/heap", 200}, {"GET", site.Admin + "/debug/pprof/goroutine?debug=1", 200},
+		{"GET", site.Admin + "/debug/pprof/nope", 404}, {"GET", site.Admin + "/openapi.yaml", 200},
+		{"POST", site.Admin + "/drain?worker=w2", 200}, {"POST", site.Admin + "/undrain?worker=w2", 200}, {"POST", site.Admin + "/drain?worker=w9", 404}, {"POST", site.Admin + "/drain", 400},
+		{"GET", w1.Admin + "/workers", 200}, {"GET", w1.Admin + "/explain?key=" + key, 200}, {"POST", w2.Admin + "/undrain", 200},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, tt.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != tt.status {
+			t.Errorf("%s %s: %d %s %v, want %d", tt.method, tt.url, res.StatusCode, body, err, tt.status)
+			continue
+		}
+		route, params, err := find.FindRoute(req)
+		if err != nil {
+			t.Errorf("%s %s: %v", tt.method, tt.url, err)
+			continue
+		}
+		checked[route.Method+" "+route.Path] = true
+		if err := asDescribed(t.Context(), req, route, params, res, body); err != nil {
+			t.Errorf("%s %s: %v", tt.method, tt.url, err)
+		}
+	}
+	for path, item := range doc.Paths.Map() {
+		for method := range item.Operations() {
+			if !checked[method+" "+path] {
+				t.Errorf("%s %s was not tried", method, path)
+			}
+		}
+	}
+}
+
+func asDescribed(ctx context.Context, req *http.Request, route *routers.Route, params map[string]string, res *http.Response, body []byte) error {
+	input := &openapi3filter.RequestValidationInput{
+		Request: req, PathParams: params, Route: route,
+		Options: &openapi3filter.Options{AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true},
+	}
+	if res.StatusCode != http.StatusBadRequest {
+		if err := openapi3filter.ValidateRequest(ctx, input); err != nil {
+			return err
+		}
+	}
+	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
+		res.Header.Set("Content-Type", "text/plain") // with its parameters it is none that a description names
+	}
+	return openapi3filter.ValidateResponse(ctx, &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header, Body: io.NopCloser(bytes.NewReader(body)), Options: input.Options,
+	})
+}

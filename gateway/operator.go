@@ -1,0 +1,168 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Errors of an [Operator].
+var (
+	// ErrNoWorker means that no worker of that name is a member.
+	ErrNoWorker = errors.New("gateway: no worker of that name is a member of the cluster")
+
+	// ErrNotAnswered means that a worker has not answered, or not with what was asked for.
+	ErrNotAnswered = errors.New("gateway: the worker does not answer")
+)
+
+// Operator asks the workers of a cluster of themselves, for whoever runs it.
+// router.Operator implements it.
+type Operator interface {
+	// Workers returns a row for each worker that is a member, by name, also for one that
+	// does not answer in time.
+	Workers(ctx context.Context) []WorkerRow
+	// Explain says what becomes of requests for a key.
+	Explain(ctx context.Context, key string) (*Explanation, error)
+	// ExplainRequest says where a request has its key, and what Explain says of that. A
+	// process without routes returns an error that wraps [errors.ErrUnsupported].
+	ExplainRequest(ctx context.Context, r *http.Request) (*Explanation, error)
+	// Drain has the worker of a name leave the ring, see worker.Worker.LeaveRing.
+	Drain(ctx context.Context, name string) error
+	// Undrain has it come back.
+	Undrain(ctx context.Context, name string) error
+}
+
+// WorkerRow is a worker, and what it tells of itself.
+type WorkerRow struct {
+	Name    string        `json:"name"`
+	Address string        `json:"address"`
+	State   string        `json:"state"` // as the other members see it
+	Status  *WorkerStatus `json:"status,omitempty"`
+	Error   string        `json:"error,omitempty"` // why there is no status
+}
+
+// HotKeyAt is a hot key, and which worker has it.
+type HotKeyAt struct {
+	At string `json:"at"`
+	HotKey
+}
+
+// RecentMove is a move, and which worker remembers it.
+type RecentMove struct {
+	At string `json:"at"`
+	Move
+}
+
+// Explanation is what becomes of requests for a key, and why they wait.
+type Explanation struct {
+	Route  string `json:"route,omitempty"`  // that the request takes
+	Mode   string `json:"mode,omitempty"`   // of the route
+	Source string `json:"source,omitempty"` // where the request has its key
+	Key    string `json:"key,omitempty"`    // in its canonical form
+
+	Partition int    `json:"partition"`
+	Wanted    *Place `json:"wanted,omitempty"`   // whom the ring gives the partition
+	Believed  *Place `json:"believed,omitempty"` // where this process sends requests for the key
+	Epoch     int64  `json:"epoch,omitempty"`    // of the partition, as this process knows it
+
+	Worker      *KeyStatus `json:"worker,omitempty"`       // what the worker knows where requests go
+	WorkerError string     `json:"worker_error,omitempty"` // why it has not said that
+	Former      *KeyStatus `json:"former,omitempty"`       // what the former owner knows, where the key runs yet
+	FormerError string     `json:"former_error,omitempty"` // why it has not said that
+
+	Verdict []string `json:"verdict"` // what it comes to, in sentences
+}
+
+// Place is a worker.
+type Place struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}
+
+// Conclude sets the verdict.
+func (e *Explanation) Conclude() {
+	say := func(format string, args ...any) { e.Verdict = append(e.Verdict, fmt.Sprintf(format, args...)) }
+	w := e.Worker
+	switch {
+	case e.Key == "":
+		say("The request has no key, and no worker holds one for it.")
+		return
+	case e.Believed == nil:
+		say("No worker is on the ring, so requests for the key are held by routers until one is, or until their time is over.")
+		return
+	case w == nil:
+		say("Worker %s, to which requests for the key go, has not said what it does: %s.", e.Believed.Name, e.WorkerError)
+		return
+	case !w.Served && w.WaitsFor != "":
+		say("Nobody serves the key's partition %d at the moment: %s. Routers hold requests for it meanwhile.", e.Partition, w.WaitsFor)
+		if w.Owner != "" {
+			say("Worker %s had it before.", w.Owner)
+		}
+		if w.WaitsSeconds > 0 {
+			say("It is served again in %s at most.", seconds(w.WaitsSeconds))
+		}
+		return
+	case !w.Served:
+		say("Worker %s does not serve the key's partition %d, worker %s does; routers learn that with their next request.", w.Worker, e.Partition, w.Owner)
+		return
+	}
+	if e.Wanted != nil && e.Wanted.Name != w.Worker {
+		say("Partition %d is about to move from worker %s to %s.", e.Partition, w.Worker, e.Wanted.Name)
+	}
+	switch h := w.Holder; {
+	case w.Residue != nil:
+		say("An execution at worker %s, the partition's former owner, holds the key: the partition has moved to %s %s ago, while it ran.", w.Residue.Worker, w.Worker, seconds(w.Residue.Seconds))
+		switch {
+		case e.Former != nil && e.Former.Holder != nil:
+			say("It %s.", runs(e.Former.Holder))
+		case e.FormerError != "":
+			say("Worker %s has not said more: %s. When its session is over, the key is free.", w.Residue.Worker, e.FormerError)
+		}
+	case h == nil && w.Waiting == 0:
+		say("The key is free: a request for it runs at once at worker %s.", w.Worker)
+	case h == nil:
+		say("The key is being passed on.")
+	case h.Kind == "hold":
+		say("Another member, at %s, holds the key at worker %s: it %s.", h.HeldBy, w.Worker, runs(h))
+	default:
+		say("An execution at worker %s holds the key: it %s.", w.Worker, runs(h))
+	}
+	switch {
+	case w.Waiting == 0:
+	case w.Clients == 1:
+		say("%d wait for it, of one client.", w.Waiting)
+	default:
+		say("%d wait for it, of %d clients, %d of them of one.", w.Waiting, w.Clients, w.MostOfOne)
+	}
+	for _, r := range w.Rates {
+		if r.Left < 1 {
+			say("The rate of route %q, %v a second and %d at once, is used up.", r.Route, r.PerSecond, r.Burst)
+		}
+	}
+}
+
+// runs says how long an execution has run.
+func runs(h *KeyHolder) string {
+	if h.AtLeast && h.Seconds == 0 {
+		return "has begun in the last few seconds"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "has run for %s", seconds(h.Seconds))
+	if h.AtLeast {
+		b.WriteString(" or longer")
+	}
+	if h.LimitSeconds > 0 {
+		fmt.Fprintf(&b, " of the %s that it may", seconds(h.LimitSeconds))
+	}
+	if h.ClientGone {
+		b.WriteString(", and its client has left")
+	}
+	return b.String()
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+}

@@ -1,0 +1,198 @@
+package router_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/accesslog"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/metrictest"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// accessLog is an access log and what it has written.
+type accessLog struct {
+	*accesslog.Log
+	file string
+	read int
+}
+
+func newAccessLog(t *testing.T) *accessLog {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "log")
+	l := kit.Must(accesslog.New(accesslog.Config{File: file, Keys: true}))
+	if err := l.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close(context.WithoutCancel(t.Context())) })
+	return &accessLog{Log: l, file: file}
+}
+
+// next returns the next line, once it is there.
+func (l *accessLog) next(t *testing.T) (fields map[string]any) {
+	t.Helper()
+	kit.Eventually(t, "the request has a line", func() bool {
+		rest := kit.Must(os.ReadFile(l.file))[l.read:]
+		line, _, whole := bytes.Cut(rest, []byte("\n"))
+		if !whole {
+			return false
+		}
+		l.read += len(line) + 1
+		if err := json.Unmarshal(line, &fields); err != nil {
+			t.Fatalf("%v: %s", err, line)
+		}
+		return true
+	})
+	return fields
+}
+
+const traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+func TestAccessLog(t *testing.T) { routertest.EachWay(t, testAccessLog) }
+
+func testAccessLog(t *testing.T, front routertest.Way) {
+	app := func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, "hello")
+	}
+	log := newAccessLog(t)
+	config := func(c *router.Config) {
+		c.AccessLog, c.Keys = log.Log, nil
+		c.Routes = routertest.Routes(t, "name: orders, match: {path: '/orders/{rest...}'}, key: 'header:X-Key'")
+	}
+	linked, _ := throughLink(t, app, config)
+	second := routertest.NewWorker(t, "second", app)
+	plainConfig := router.Config{Members: routertest.NewCluster(t, second.Member)}
+	config(&plainConfig)
+	plain := routertest.New(t, plainConfig)
+	none := router.Config{Members: routertest.NewCluster(t), Hold: 2 * time.Millisecond}
+	config(&none)
+	deserted := routertest.New(t, none)
+
+	for name, tt := range map[string]struct {
+		rt                  *router.Router
+		method, target, key string
+		body                int
+		trace               string
+		want                map[string]any // nil: there is no such field
+		timed               bool
+	}{
+		"link": {linked, "GET", "/orders/1?secret=2", "k", 0, traceparent, map[string]any{
+			"id": traceparent[3:35], "route": "orders", "method": "GET", "path": "/orders/1", "status": 200., "bytes_in": 0., "bytes_out": 5.,
+			"key": "k", "key_hash": "3c8f0e35f0a7fb4e", "way": "link", "tries": 1., "error": nil,
+		}, true},
+		"body":       {linked, "POST", "/orders/1", "k", 100, "", map[string]any{"status": 200., "bytes_in": 100., "way": "link"}, true},
+		"large body": {linked, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "bytes_in": 100_000., "way": "link"}, true},
+		"HEAD":       {linked, "HEAD", "/orders/1", "k", 0, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, false},
+		"plain":      {plain, "GET", "/orders/1", "k", 0, "", map[string]any{"status": 200., "owner": "second", "way": "http1", "tries": 1.}, false},
+		"relay":      {plain, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "owner": "second", "way": "relay", "bytes_in": 100_000.}, false},
+		"no key": {linked, "GET", "/orders/1", "", 0, "", map[string]any{
+			"route": "orders", "status": 400., "key_hash": nil, "partition": nil, "owner": nil, "way": "router", "tries": 0., "hold_ms": 0., "error": "no-key",
+		}, false},
+		"no route":  {linked, "GET", "/other", "k", 0, "", map[string]any{"route": nil, "status": 404., "error": "no-route"}, false},
+		"no owner":  {deserted, "GET", "/orders/1", "k", 0, "", map[string]any{"status": 503., "owner": nil, "tries": 0., "error": "no-owner"}, false},
+		"bad trace": {linked, "GET", "/orders/1", "k", 0, strings.ToUpper(traceparent), map[string]any{"status": 200.}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := front(t, tt.rt)
+			req := kit.Must(http.NewRequestWithContext(t.Context(), tt.method, s.URL+tt.target, strings.NewReader(strings.Repeat("x", tt.body))))
+			if tt.key != "" {
+				req.Header.Set("X-Key", tt.key)
+			}
+			if tt.trace != "" {
+				req.Header.Set("Traceparent", tt.trace)
+			}
+			res, _ := kit.Do(t, s.Client(), req)
+			if len(res.Trailer) > 0 {
+				t.Errorf("the client gets trailers: %v", res.Trailer)
+			}
+			got := log.next(t)
+			delete(tt.want, "key_hash")
+			for field, want := range tt.want {
+				if got[field] != want {
+					t.Errorf("%s is %v, want %v", field, got[field], want)
+				}
+			}
+			if id, _ := got["id"].(string); len(id) != 32 || tt.trace != traceparent && id == traceparent[3:35] {
+				t.Errorf("id %q", id)
+			}
+			_, waited := got["wait_ms"].(float64)
+			_, ran := got["run_ms"].(float64)
+			if waited != tt.timed || ran != tt.timed {
+				t.Errorf("wait %v, run %v, want both: %t", got["wait_ms"], got["run_ms"], tt.timed)
+			}
+			if hold, _ := got["hold_ms"].(float64); name == "no owner" && hold < 2 {
+				t.Errorf("held for %v ms, want 2 at least", hold)
+			}
+		})
+	}
+}
+
+// A request that a worker has refused, and one that waits for its key, say so.
+func TestAccessLogOfWaits(t *testing.T) {
+	log := newAccessLog(t)
+	first, second := routertest.NewWorker(t, "a", nil), routertest.NewWorker(t, "b", routertest.Answer("b"))
+	first.Set(routertest.NotOwner(second.Member, 2))
+	cluster := routertest.NewCluster(t, first.Member)
+	rt := routertest.New(t, router.Config{Members: cluster, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log})
+	cluster.Set(t, first.Member, second.Member)
+	s := routertest.ThroughServer(t, rt)
+	for key := range strings.SplitSeq("k l m n o p q r s t", " ") { // some of them are a's
+		routertest.Get(t, s, key)
+		got := log.next(t)
+		if got["owner"] != "b" || got["tries"] != 1. && got["tries"] != 2. {
+			t.Errorf("key %s: %v", key, got)
+		}
+	}
+
+	entered, leave := make(chan struct{}), make(chan struct{})
+	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			close(entered)
+			<-leave
+		}
+	}))
+	c := workertest.New(t, 16)
+	w := c.StartReady()
+	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL)))))
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	sidecar := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log}))
+	ended := make(chan struct{}, 2)
+	get := func(path string) {
+		req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", sidecar.URL+path, nil))
+		req.Header.Set("X-Key", "k")
+		if res, err := sidecar.Client().Do(req); err == nil {
+			res.Body.Close()
+		}
+		ended <- struct{}{}
+	}
+	go get("/first")
+	<-entered
+	go get("/second")
+	kit.Eventually(t, "the second request waits", func() bool { return metrictest.Gather(t, w.Worker)[`keyway_worker_waiting{for="key"}`] == 1 })
+	close(leave)
+	<-ended
+	<-ended
+	for range 2 {
+		got := log.next(t)
+		wait, _ := got["wait_ms"].(float64)
+		if run, ok := got["run_ms"].(float64); !ok || run <= 0 || wait > 0 != (got["path"] == "/second") {
+			t.Errorf("%v: wait %v ms, run %v ms", got["path"], got["wait_ms"], got["run_ms"])
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package router
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/metrics"
+)
+
+// Values of the label route for what has no name of its own.
+const (
+	onlyRoute  = "default" // of Config.Keys
+	otherRoute = "other"   // requests that no route takes
+)
+
+// labelOf returns the value of the label route for a route of that name.
+func labelOf(name string) string { return strings.ToValidUTF8(cmp.Or(name, onlyRoute), "\uFFFD") }
+
+// The router's families of metrics; docs/metrics.md describes them.
+const (
+	requestsMetric = iota
+	durationMetric
+	underWayMetric
+	receivedMetric
+	sentMetric
+	problemsMetric
+	heldMetric
+	holdMetric
+	misroutesMetric
+	hintsMetric
+	retriesMetric
+	bodiesMetric
+	connectionsMetric
+	maxConnectionsMetric
+	acceptedMetric
+	surplusMetric
+	tunnelsMetric
+	streamsMetric
+	linksMetric
+)
+
+var families = []metrics.Family{
+	requestsMetric:       metrics.Counter("keyway_router_requests_total", "Requests that were answered, by the class of the status (499: the client did not wait) and by what has carried them to a worker.", "route", "code", "way"),
+	durationMetric:       metrics.Histogram("keyway_router_request_duration_seconds", "Time from a request's head to the end of its answer, or to the change of protocols.", "route"),
+	underWayMetric:       metrics.Gauge("keyway_router_requests_in_flight", "Requests that are not answered yet, tunnels among them."),
+	receivedMetric:       metrics.Counter("keyway_router_received_bytes_total", "Bytes of requests' bodies.", "route"),
+	sentMetric:           metrics.Counter("keyway_router_sent_bytes_total", "Bytes of answers' bodies.", "route"),
+	problemsMetric:       metrics.Counter("keyway_router_problems_total", "Answers of the router's own in place of a worker's, by why.", "kind"),
+	heldMetric:           metrics.Gauge("keyway_router_held_requests", "Requests that wait for a worker that takes them."),
+	holdMetric:           metrics.Histogram("keyway_router_hold_duration_seconds", "How long requests have waited for a worker that takes them, of those that had to."),
+	misroutesMetric:      metrics.Counter("keyway_router_misroutes_total", "Attempts at a worker that did not own the key."),
+	hintsMetric:          metrics.Counter("keyway_router_hints_followed_total", "Attempts at an owner of whom another worker has told."),
+	retriesMetric:        metrics.Counter("keyway_router_retries_total", "Attempts that provably did not start at their worker, so that others could follow."),
+	bodiesMetric:         metrics.Gauge("keyway_router_bodies_bytes", "Bytes of requests' bodies that are kept, in memory or in temporary files.", "place"),
+	connectionsMetric:    metrics.Gauge("keyway_router_connections", "Connections of clients.", "protocol"),
+	maxConnectionsMetric: metrics.Gauge("keyway_router_max_connections", "How many connections of clients each server takes."),
+	acceptedMetric:       metrics.Counter("keyway_router_connections_accepted_total", "Connections of clients that were accepted."),
+	surplusMetric:        metrics.Counter("keyway_router_connections_refused_total", "Connections that were closed at once, because their client had too many."),
+	tunnelsMetric:        metrics.Gauge("keyway_router_tunnels", "Clients and apps that speak another protocol than HTTP through the router, such as WebSocket."),
+	streamsMetric:        metrics.Gauge("keyway_router_link_requests", "Requests on the links to a worker.", "worker"),
+	linksMetric:          metrics.Gauge("keyway_router_links", "Links to a worker.", "worker"),
+}
+
+var _ prometheus.Collector = (*Router)(nil)
+
+// Describe implements [prometheus.Collector].
+func (rt *Router) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
+
+// Collect implements [prometheus.Collector].
+func (rt *Router) Collect(ch chan<- prometheus.Metric) {
+	answered := rt.collectTraffic(ch)
+	for k := range problem.Kinds {
+		if n := rt.counters.problems[k].Load(); n > 0 {
+			metrics.Send(ch, families[problemsMetric], n, k.String())
+		}
+	}
+	stats := rt.Stats()
+	metrics.Send(ch, families[underWayMetric], max(stats.Requests-answered, 0))
+	metrics.Send(ch, families[heldMetric], stats.Holding)
+	metrics.SendHistogram(ch, families[holdMetric], rt.holds.Distribution())
+	metrics.Send(ch, families[misroutesMetric], stats.Refusals)
+	metrics.Send(ch, families[hintsMetric], stats.Hops)
+	metrics.Send(ch, families[retriesMetric], rt.routes.Retries.Load())
+	metrics.Send(ch, families[bodiesMetric], stats.BodyBytes, "memory")
+	metrics.Send(ch, families[bodiesMetric], stats.BodyFiles, "files")
+	rt.collectConnections(ch)
+	rt.collectLinks(ch)
+}
+
+// collectTraffic collects what is counted for each route, and returns how many requests
+// were answered.
+func (rt *Router) collectTraffic(ch chan<- prometheus.Metric) (answered int64) {
+	rt.trafficMu.Lock()
+	all := maps.Clone(rt.traffic)
+	rt.trafficMu.Unlock()
+	for name, t := range all {
+		for by := range ways {
+			for c := range class(classes) {
+				n := int64(0)
+				for i := range t.parts {
+					n += t.parts[i].answered[by][c].Load()
+				}
+				if n > 0 {
+					metrics.Send(ch, families[requestsMetric], n, name, c.String(), by.String())
+				}
+				answered += n
+			}
+		}
+		var took metrics.Distribution
+		var received, sent int64
+		for i := range t.parts {
+			p := &t.parts[i]
+			took.Add(p.took.Distribution())
+			received += p.received.Load()
+			sent += p.sent.Load()
+		}
+		metrics.SendHistogram(ch, families[durationMetric], took, name)
+		metrics.Send(ch, families[receivedMetric], received, name)
+		metrics.Send(ch, families[sentMetric], sent, name)
+	}
+	return answered
+}
+
+// collectConnections collects what is known of clients' connections.
+func (rt *Router) collectConnections(ch chan<- prometheus.Metric) {
+	rt.serversMu.Lock()
+	servers := slices.Collect(maps.Keys(rt.servers))
+	rt.serversMu.Unlock()
+	var open, http2, tunnels int64
+	for _, s := range servers {
+		open += s.limit.Open()
+		s.mu.Lock()
+		for c := range s.conns {
+			switch c.(type) {
+			case *h2Conn:
+				http2++
+			case *tunnel:
+				tunnels++
+			}
+		}
+		s.mu.Unlock()
+	}
+	metrics.Send(ch, families[connectionsMetric], max(open-http2, 0), "http/1.1")
+	metrics.Send(ch, families[connectionsMetric], http2, "http/2")
+	metrics.Send(ch, families[tunnelsMetric], tunnels)
+	metrics.Send(ch, families[maxConnectionsMetric], rt.cfg.MaxConnections)
+	metrics.Send(ch, families[acceptedMetric], rt.counters.accepted.Load())
+	metrics.Send(ch, families[surplusMetric], rt.counters.surplus.Load())
+}
+
+// collectLinks collects what the links to workers carry, those of one name together.
+func (rt *Router) collectLinks(ch chan<- prometheus.Metric) {
+	requests, links := make(map[string]int64), make(map[string]int)
+	for _, known := range rt.peers.known.Range {
+		p := known.(*peer)
+		requests[p.name] += p.users.Load()
+		links[p.name] += p.link.Open()
+	}
+	for name, n := range requests {
+		metrics.Send(ch, families[streamsMetric], n, name)
+		metrics.Send(ch, families[linksMetric], links[name], name)
+	}
+}

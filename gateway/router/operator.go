@@ -1,0 +1,286 @@
+package router
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/calls"
+	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+const (
+	askTimeout = 2 * time.Second // for a worker's answer to a question
+	askAtOnce  = 16              // workers that are asked at one time
+)
+
+// Operator is a [gateway.Operator] that asks workers over the link. [Router.Operator]
+// and [Client.Operator] make one.
+type Operator struct {
+	workers *workers
+	router  *Router // nil for a client's
+	local   LocalWorker
+}
+
+// LocalWorker is the worker of this process, which need not be asked over the link;
+// worker.Worker implements it.
+type LocalWorker interface {
+	Incarnation() string
+	Status() gateway.WorkerStatus
+	Explain(key string) (gateway.KeyStatus, error)
+	LeaveRing(ctx context.Context) error
+	JoinRing() error
+}
+
+// Operator returns an operator that knows the router's routes.
+func (rt *Router) Operator() *Operator { return &Operator{workers: &rt.workers, router: rt} }
+
+// Operator returns an operator that asks a local worker directly, if it is not nil.
+func (c *Client) Operator(local LocalWorker) *Operator {
+	return &Operator{workers: &c.workers, local: local}
+}
+
+// Workers implements [gateway.Operator].
+func (o *Operator) Workers(ctx context.Context) []gateway.WorkerRow {
+	var rows []gateway.WorkerRow
+	var members []ring.Member
+	for _, m := range o.workers.members.View().Members {
+		if m.Role == ring.RoleWorker {
+			members = append(members, m)
+			rows = append(rows, gateway.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()})
+		}
+	}
+	room := make(chan struct{}, askAtOnce)
+	var asking sync.WaitGroup
+	for i, m := range members {
+		room <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-room }()
+			status, err := o.status(ctx, m)
+			if err != nil {
+				rows[i].Error = err.Error()
+				return
+			}
+			rows[i].Status = &status
+		})
+	}
+	asking.Wait()
+	return rows
+}
+
+func (o *Operator) status(ctx context.Context, m ring.Member) (s gateway.WorkerStatus, err error) {
+	if o.isLocal(m) {
+		return o.local.Status(), nil
+	}
+	err = o.ask(ctx, m, calls.Status, "", &s)
+	return s, err
+}
+
+func (o *Operator) isLocal(m ring.Member) bool {
+	return o.local != nil && o.local.Incarnation() == m.Incarnation
+}
+
+// ask makes a call that is answered at once, with JSON.
+func (o *Operator) ask(ctx context.Context, m ring.Member, method, key string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	body, err := o.call(ctx, m, method, key)
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%w within %v: %s at %s: %w", gateway.ErrNotAnswered, askTimeout, m.Name, m.Addr, err)
+	}
+	return nil
+}
+
+// call makes a call to a worker, and returns the body of its answer if that is 200.
+func (o *Operator) call(ctx context.Context, m ring.Member, method, key string) ([]byte, error) {
+	if !m.Link {
+		return nil, errors.New("it does not take the link")
+	}
+	p := o.workers.peers.get(o.workers.members.View(), m)
+	p.users.Add(1)
+	defer p.leave()
+	status, body, err := p.ask(ctx, &link.Request{Method: method, Key: key}, nil, calls.MaxAnswer)
+	switch {
+	case err != nil:
+		return nil, err
+	case status != http.StatusOK:
+		return nil, &answerError{status, string(bytes.TrimSpace(body[:min(len(body), 1024)]))}
+	}
+	return body, nil
+}
+
+// answerError is a worker's answer that is not 200.
+type answerError struct {
+	status int
+	text   string
+}
+
+func (e *answerError) Error() string { return fmt.Sprintf("it answers %d %s", e.status, e.text) }
+
+// Explain implements [gateway.Operator].
+func (o *Operator) Explain(ctx context.Context, key string) (*gateway.Explanation, error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return nil, err
+	}
+	e := &gateway.Explanation{Key: key}
+	o.follow(ctx, e)
+	e.Conclude()
+	return e, nil
+}
+
+// ExplainRequest implements [gateway.Operator]. Of r it uses what key sources do, and
+// its RemoteAddr without a port is the client.
+func (o *Operator) ExplainRequest(ctx context.Context, r *http.Request) (*gateway.Explanation, error) {
+	if o.router == nil {
+		return nil, fmt.Errorf("router: only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
+	}
+	req := gateway.RequestKeyed(r)
+	d, err := o.router.decide(r.Method, req, new([]byte))
+	if err != nil {
+		return nil, err
+	}
+	e := &gateway.Explanation{Route: d.route.Name, Mode: string(cmp.Or(d.route.Mode, routes.Auto)), Key: d.key}
+	if d.key != "" {
+		for _, s := range d.route.Keys {
+			if _, err := (gateway.KeySources{s}).ExtractFrom(req); err == nil {
+				e.Source = s.String()
+				break
+			}
+		}
+		o.follow(ctx, e)
+	}
+	e.Conclude()
+	return e, nil
+}
+
+// follow goes the way of a request with the key of e, and asks whom it meets.
+func (o *Operator) follow(ctx context.Context, e *gateway.Explanation) {
+	view := o.workers.members.View()
+	e.Partition = o.workers.ring.Partition(e.Key)
+	if m, ok := view.Owner(e.Partition); ok {
+		e.Wanted = &gateway.Place{Name: m.Name, Address: m.Addr}
+	}
+	t, ok := o.workers.routes.Owner(e.Partition)
+	if !ok {
+		return
+	}
+	e.Believed, e.Epoch = &gateway.Place{Name: t.Name, Address: t.Addr}, t.Epoch
+	worker := t.Member
+	for range 2 { // it may name another one
+		status, err := o.explain(ctx, worker, e.Key)
+		if err != nil {
+			e.WorkerError = err.Error()
+			return
+		}
+		e.Worker = &status
+		next := slices.IndexFunc(view.Members, func(m ring.Member) bool { return m.Role == ring.RoleWorker && m.Name == status.Owner })
+		if status.Served || next < 0 || status.Owner == worker.Name {
+			break
+		}
+		worker = view.Members[next]
+	}
+	if e.Worker.Residue == nil {
+		return
+	}
+	for _, m := range view.Members {
+		if m.Name == e.Worker.Residue.Worker && m.Role == ring.RoleWorker {
+			status, err := o.explain(ctx, m, e.Key)
+			if err != nil {
+				e.FormerError = err.Error()
+			} else {
+				e.Former = &status
+			}
+			return
+		}
+	}
+	e.FormerError = "it is no member any more"
+}
+
+func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s gateway.KeyStatus, err error) {
+	if o.isLocal(m) {
+		return o.local.Explain(key)
+	}
+	err = o.ask(ctx, m, calls.Explain, key, &s)
+	return s, err
+}
+
+// find returns the worker of a name.
+func (o *Operator) find(name string) (ring.Member, error) {
+	var names []string
+	for _, m := range o.workers.members.View().Members {
+		if m.Role != ring.RoleWorker {
+			continue
+		}
+		if m.Name == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return ring.Member{}, fmt.Errorf("%w: %q; there are %q", gateway.ErrNoWorker, name, names[:min(len(names), 20)])
+}
+
+// Drain implements [gateway.Operator].
+func (o *Operator) Drain(ctx context.Context, name string) error {
+	m, err := o.find(name)
+	switch {
+	case err != nil:
+		return err
+	case o.isLocal(m):
+		return o.local.LeaveRing(ctx)
+	}
+	return o.order(ctx, m, calls.Drain)
+}
+
+// Undrain implements [gateway.Operator].
+func (o *Operator) Undrain(ctx context.Context, name string) error {
+	m, err := o.find(name)
+	switch {
+	case err != nil:
+		return err
+	case o.isLocal(m):
+		return o.local.JoinRing()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return o.order(ctx, m, calls.Undrain)
+}
+
+// order makes a call that changes something.
+func (o *Operator) order(ctx context.Context, m ring.Member, method string) error {
+	_, err := o.call(ctx, m, method, "")
+	if refused, ok := errors.AsType[*answerError](err); ok {
+		return errors.New(refused.text)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s at %s: %w", gateway.ErrNotAnswered, m.Name, m.Addr, err)
+	}
+	return nil
+}
+
+// ask makes a call to the worker, and returns the answer's status and up to that many
+// bytes of its body.
+func (p *peer) ask(ctx context.Context, req *link.Request, body []byte, most int) (status int, answer []byte, err error) {
+	req.Call, req.Target = true, "/"
+	req.Body, req.ContentLength = bytes.NewReader(body), int64(len(body))
+	res, err := p.link.Do(ctx, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(res.Body, int64(most)))
+	return res.Status, answer, err
+}

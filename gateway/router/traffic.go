@@ -1,0 +1,126 @@
+package router
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/internal/metrics"
+)
+
+// way is what has carried a request that was answered.
+type way uint8
+
+const (
+	byRouter   way = iota // nothing: the router has answered it
+	byLink                // the link to a worker
+	byHTTP1               // a connection of HTTP/1.1 to a worker
+	byRelay               // the same in net/http's form: upgrades, and what only that form has
+	byUpstream            // a connection to the route's server for requests without a key
+
+	ways
+)
+
+func (w way) String() string {
+	return [...]string{"router", "link", "http1", "relay", "upstream"}[w]
+}
+
+// class is a class of statuses of answers; 0 for requests whose clients did not wait.
+type class uint8
+
+const classes = 6
+
+func classOf(status int) class {
+	if status < 100 || status > 599 || status == statusClientGone {
+		return 0
+	}
+	return class(status / 100)
+}
+
+func (c class) String() string {
+	return [classes]string{"499", "1xx", "2xx", "3xx", "4xx", "5xx"}[c]
+}
+
+// traffic counts the requests of a route, in parts.
+type traffic struct{ parts [metrics.Stripes]trafficPart }
+
+type trafficPart struct {
+	answered       [ways][classes]atomic.Int64
+	took           metrics.Latencies
+	received, sent atomic.Int64 // bytes of bodies, from clients and to them
+}
+
+// end counts a request that was answered with that status, and has taken so long.
+func (t *trafficPart) end(by way, status int, took time.Duration) {
+	t.answered[by][classOf(status)].Add(1)
+	t.took.Observe(took)
+}
+
+// trafficOf returns what counts the requests of the routes of that name. They are the
+// same through all tables, so that counters go on.
+func (rt *Router) trafficOf(name string) *traffic {
+	rt.trafficMu.Lock()
+	defer rt.trafficMu.Unlock()
+	t := rt.traffic[name]
+	if t == nil {
+		t = new(traffic)
+		rt.traffic[name] = t
+	}
+	return t
+}
+
+// now returns the time since the router's start.
+func (rt *Router) now() time.Duration { return time.Since(rt.base) }
+
+// refused counts an answer of the router's own.
+func (c *counters) refused(k problem.Kind) { c.problems[k].Add(1) }
+
+// sum returns how many answers of these kinds there were.
+func (c *counters) sum(kinds ...problem.Kind) (n int64) {
+	for _, k := range kinds {
+		n += c.problems[k].Load()
+	}
+	return n
+}
+
+// accounting is a request of a clientWriter, to be counted once.
+type accounting struct {
+	part  *trafficPart
+	by    way
+	began time.Duration // since the router's start
+	done  bool
+}
+
+// countSent counts bytes of the answer's body.
+func (x *upstreamRequest) countSent(n int) {
+	x.traffic.sent.Add(int64(n))
+	if x.observed != nil {
+		x.observed.sent += int64(n)
+	}
+}
+
+// account counts the request, which has its answer, or changes protocols now.
+func (w *clientWriter) account() {
+	if a := &w.accounting; !a.done {
+		a.done = true
+		took := w.router.now() - a.began
+		a.part.end(a.by, w.status, took)
+		if w.observed != nil {
+			w.observed.end(w.router, a.by, w.status, took)
+		}
+	}
+}
+
+// countFor counts the request as one of t.
+func (w *clientWriter) countFor(t *traffic) { w.accounting.part = &t.parts[w.stripe] }
+
+// by returns what has carried the request.
+func (x *upstreamRequest) by() way {
+	switch {
+	case x.answer.body == nil:
+		return byRouter
+	case x.peer != nil:
+		return byLink
+	}
+	return byHTTP1
+}

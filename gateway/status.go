@@ -1,0 +1,116 @@
+package gateway
+
+import "time"
+
+// WorkerStatus is what a worker tells of itself.
+type WorkerStatus struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation"`
+	Version     string `json:"version"` // of Keyway
+	State       string `json:"state"`   // joining, active, drained or leaving
+	NotReady    string `json:"not_ready,omitempty"`
+
+	Wanted    int `json:"wanted"`    // partitions that the ring gives it
+	Served    int `json:"served"`    // partitions that it serves
+	Arriving  int `json:"arriving"`  // of those wanted, not served yet
+	Departing int `json:"departing"` // of those served, another one's by the ring
+
+	BusyKeys int `json:"busy_keys"` // that are held or waited for
+	Waiting  int `json:"waiting"`   // requests and calls that wait for keys
+	Queue    int `json:"queue"`     // how many may
+	Awaiting int `json:"awaiting"`  // that wait for a partition to arrive
+	Holds    int `json:"holds"`     // keys that other members hold here, or wait for
+
+	SessionSlackSeconds float64     `json:"session_slack_seconds"` // until nothing may start any more, if the store does not confirm the session before
+	Store               StoreStatus `json:"store"`
+
+	Residue []ResidueStatus `json:"residue,omitempty"` // keys of moved partitions that run on at a former owner
+	Moves   []Move          `json:"moves,omitempty"`   // the latest first
+	Hot     []HotKey        `json:"hot,omitempty"`     // the 20 keys that it was asked for most lately
+	App     *AppStatus      `json:"app,omitempty"`     // behind a sidecar
+}
+
+// StoreStatus says how a worker gets on with the store.
+type StoreStatus struct {
+	ID        string     `json:"id,omitempty"`         // the store's identity
+	Answered  *time.Time `json:"answered,omitempty"`   // when it last did
+	LastError string     `json:"last_error,omitempty"` // of a call that failed
+	FailedAt  *time.Time `json:"failed_at,omitempty"`  // when that was
+}
+
+// ResidueStatus is the keys of partitions which have moved whose executions go on at
+// one former owner. Requests for them wait at the present one.
+type ResidueStatus struct {
+	Worker        string  `json:"worker"` // the former owner
+	Keys          int     `json:"keys"`
+	OldestSeconds float64 `json:"oldest_seconds"`
+}
+
+// AppStatus is the health of the app behind a sidecar.
+type AppStatus struct {
+	Up      bool   `json:"up"`
+	Trouble string `json:"trouble,omitempty"` // why the worker has no place on the ring because of it
+}
+
+// Move is what a worker remembers of partitions that it took over, gave away or lost
+// for one reason and at about one time.
+type Move struct {
+	Direction      string    `json:"direction"`        // taken, given or lost
+	Reason         string    `json:"reason"`           // join, rebalance, leave, drain, app, store, withdrawn, death, restart, session, claimed, unowned or quarantine
+	Because        string    `json:"because"`          // the reason in words
+	Worker         string    `json:"worker,omitempty"` // the other one; "" if there is none
+	Partitions     int       `json:"partitions"`
+	Began          time.Time `json:"began"`           // when the first of them moved
+	Ended          time.Time `json:"ended"`           // when the last of them did
+	LongestSeconds float64   `json:"longest_seconds"` // that one of them took: from when the ring gave it to this worker until it was served, or from when it was closed until it was another one's
+	Residue        int       `json:"residue"`         // keys of them that ran on at their former owner
+	Running        int       `json:"running"`         // of these, those that still do, as far as this worker knows
+}
+
+// KeyStatus is what a worker knows of a key.
+type KeyStatus struct {
+	Worker       string  `json:"worker"`
+	Incarnation  string  `json:"incarnation"`
+	Key          string  `json:"key"`
+	Partition    int     `json:"partition"`
+	Served       bool    `json:"served"`                  // by this worker
+	Epoch        int64   `json:"epoch,omitempty"`         // of the partition's record; 0 if it knows none
+	Owner        string  `json:"owner,omitempty"`         // name of the worker that the record names; its incarnation if that is gone
+	WaitsFor     string  `json:"waits_for,omitempty"`     // what the partition waits for, if no living worker owns it
+	WaitsSeconds float64 `json:"waits_seconds,omitempty"` // how long that takes at most; 0 if it is not known
+
+	Holder  *KeyHolder  `json:"holder,omitempty"`  // who holds the key here
+	Residue *KeyResidue `json:"residue,omitempty"` // who holds it at a former owner
+
+	Waiting     int       `json:"waiting"`               // that wait for the key
+	Clients     int       `json:"clients"`               // for how many clients they do; a call of the program itself counts as one
+	MostOfOne   int       `json:"most_of_one,omitempty"` // how many of one client wait
+	QueuePerKey int       `json:"queue_per_key"`         // how many may wait, unless the route says otherwise
+	Rates       []KeyRate `json:"rates,omitempty"`
+}
+
+// KeyHolder is the execution that holds a key.
+type KeyHolder struct {
+	Token        int64   `json:"token"`
+	Kind         string  `json:"kind"`                    // execution, or hold: another member holds the key
+	Seconds      float64 `json:"seconds"`                 // for how long
+	AtLeast      bool    `json:"at_least,omitempty"`      // or longer: nobody has looked before
+	ClientGone   bool    `json:"client_gone,omitempty"`   // who asked for it has left
+	HeldBy       string  `json:"held_by,omitempty"`       // address of the member, of a hold
+	LimitSeconds float64 `json:"limit_seconds,omitempty"` // for how long it may
+}
+
+// KeyResidue is an execution of a key at a former owner of its partition.
+type KeyResidue struct {
+	Worker  string  `json:"worker"`
+	Token   int64   `json:"token"`
+	Seconds float64 `json:"seconds"` // since the partition has come
+}
+
+// KeyRate is a route's rate for a key.
+type KeyRate struct {
+	Route     string  `json:"route"`
+	PerSecond float64 `json:"per_second"`
+	Burst     int     `json:"burst"`
+	Left      float64 `json:"left"` // executions that may begin now
+}

@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway/internal/calls"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// serveCall answers a call between members.
+func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, int64(holds.MaxBody)+1))
+	if err != nil {
+		rw.Abort()
+		return
+	}
+	switch r.Method {
+	case calls.Status:
+		answerJSON(rw, w.Status())
+	case calls.Explain:
+		if s, err := w.Explain(r.Key); err != nil {
+			answerCall(rw, http.StatusBadRequest, []byte(err.Error()))
+		} else {
+			answerJSON(rw, s)
+		}
+	case calls.Drain:
+		if err := w.LeaveRing(r.Context()); err != nil {
+			answerCall(rw, http.StatusServiceUnavailable, []byte(err.Error()))
+			return
+		}
+		answerCall(rw, http.StatusOK, nil)
+	case calls.Undrain:
+		if err := w.JoinRing(); err != nil {
+			answerCall(rw, http.StatusConflict, []byte(err.Error()))
+			return
+		}
+		answerCall(rw, http.StatusOK, nil)
+	default:
+		w.remote.serve(rw, r, body)
+	}
+}
+
+// answerJSON answers a call with a value that can be encoded.
+func answerJSON(rw *link.ResponseWriter, v any) {
+	body, err := json.Marshal(v)
+	if err != nil || len(body) > calls.MaxAnswer {
+		answerCall(rw, http.StatusInternalServerError, []byte("worker: the answer is too long"))
+		return
+	}
+	answerCall(rw, http.StatusOK, body)
+}
+
+// answerCall answers a call. Should it fail, so has the connection.
+func answerCall(w *link.ResponseWriter, status int, body []byte) {
+	if w.WriteHead(status, int64(len(body)), nil) == nil {
+		_, _ = w.Write(body)
+	}
+}

@@ -1,0 +1,186 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/internal/metrics"
+)
+
+// The worker's families of metrics; docs/metrics.md describes them.
+const (
+	executionsMetric = iota
+	cancelledMetric
+	problemsMetric
+	waitingMetric
+	waitMetric
+	runMetric
+	busyKeysMetric
+	partitionsMetric
+	movesMetric
+	moveDurationMetric
+	residueKeysMetric
+	residueAgeMetric
+	slackMetric
+	sessionsLostMetric
+	storeCallMetric
+	storeErrorsMetric
+	batchItemsMetric
+	sharedMetric
+	remoteHoldsMetric
+	appUpMetric
+	answersMetric
+	readyMetric
+)
+
+var families = []metrics.Family{
+	executionsMetric:   metrics.Counter("keyway_worker_executions_total", "Executions that have got their key, a batch counting once."),
+	cancelledMetric:    metrics.Counter("keyway_worker_executions_cancelled_total", "Executions whose context was cancelled by the worker, once they have ended.", "reason"),
+	problemsMetric:     metrics.Counter("keyway_worker_problems_total", "Requests and calls that were refused, or answered in place of the app, by why.", "kind"),
+	waitingMetric:      metrics.Gauge("keyway_worker_waiting", "Requests and calls that wait for a key, or for a partition to arrive.", "for"),
+	waitMetric:         metrics.Histogram("keyway_worker_wait_seconds", "How long requests and calls have waited for their key, of those that had to."),
+	runMetric:          metrics.Histogram("keyway_worker_run_seconds", "How long executions have held their key: of all requests, and of 1 in 127 calls of the program itself.", "of"),
+	busyKeysMetric:     metrics.Gauge("keyway_worker_busy_keys", "Keys that executions hold."),
+	partitionsMetric:   metrics.Gauge("keyway_worker_partitions", "Partitions: serving those that the ring gives to the worker, arriving those of them that it does not serve yet, departing those that it serves and the ring gives to another.", "state"),
+	movesMetric:        metrics.Counter("keyway_worker_moves_total", "Partitions that the worker has taken over, given away or lost, and why.", "direction", "reason"),
+	moveDurationMetric: metrics.Histogram("keyway_worker_move_duration_seconds", "Time of a partition's move: until it is served here since the ring gives it to the worker, or until another one owns it since it was closed here.", "direction"),
+	residueKeysMetric:  metrics.Gauge("keyway_worker_residue_keys", "Keys of partitions served here that executions at former owners still hold."),
+	residueAgeMetric:   metrics.Gauge("keyway_worker_residue_oldest_seconds", "For how long the oldest of these is waited for."),
+	slackMetric:        metrics.Gauge("keyway_worker_session_slack_seconds", "Time until the worker stops admitting unless its session is renewed."),
+	sessionsLostMetric: metrics.Counter("keyway_worker_sessions_lost_total", "Sessions that were lost, so that a new incarnation began."),
+	storeCallMetric:    metrics.Histogram("keyway_worker_store_call_duration_seconds", "Time of calls to the store.", "call"),
+	storeErrorsMetric:  metrics.Counter("keyway_worker_store_errors_total", "Calls to the store that failed.", "call"),
+	batchItemsMetric:   metrics.Histogram("keyway_worker_batch_items", "Requests and calls that were handled together in a batch."),
+	sharedMetric:       metrics.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run, as they got the answer to an equal one."),
+	remoteHoldsMetric:  metrics.Gauge("keyway_worker_remote_holds", "Keys that other members hold here, or wait for."),
+	appUpMetric:        metrics.Gauge("keyway_worker_app_up", "Whether the app behind the sidecar answers; missing where there is none."),
+	answersMetric:      metrics.Gauge("keyway_worker_answers_bytes", "Bytes of answers that clients have not read yet, in memory or in temporary files.", "place"),
+	readyMetric:        metrics.Gauge("keyway_worker_ready", "Whether the worker admits requests."),
+}
+
+var _ prometheus.Collector = (*Worker)(nil)
+
+// Describe implements [prometheus.Collector].
+func (w *Worker) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
+
+// Collect implements [prometheus.Collector].
+func (w *Worker) Collect(ch chan<- prometheus.Metric) {
+	w.collectExecutions(ch)
+	w.collectOwnership(ch)
+	w.collectStore(ch)
+	c := &w.counts
+	metrics.SendHistogram(ch, families[batchItemsMetric], c.batches.Distribution())
+	metrics.Send(ch, families[sharedMetric], c.shared.Load())
+	metrics.Send(ch, families[remoteHoldsMetric], w.remote.count())
+	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Memory), "memory")
+	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Disk), "files")
+	if up, watched := w.appUp(); watched {
+		metrics.Send(ch, families[appUpMetric], number(up))
+	}
+}
+
+// number returns 1 for true.
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// collectExecutions collects what concerns executions and those who wait.
+func (w *Worker) collectExecutions(ch chan<- prometheus.Metric) {
+	c := &w.counts
+	for k := range problem.Kinds {
+		if n := c.problems[k].Load(); n > 0 {
+			metrics.Send(ch, families[problemsMetric], n, k.String())
+		}
+	}
+	metrics.Send(ch, families[problemsMetric], c.left.Load(), "left")
+	for cause := range cancelCauses {
+		metrics.Send(ch, families[cancelledMetric], c.cancelled[cause].Load(), cause.String())
+	}
+	metrics.Send(ch, families[waitingMetric], w.queue.Waiting(), "key")
+	metrics.Send(ch, families[waitingMetric], w.awaiting.Load(), "partition")
+	var waits metrics.Distribution
+	for i := range c.waits {
+		waits.Add(c.waits[i].Distribution())
+	}
+	metrics.SendHistogram(ch, families[waitMetric], waits)
+	for kind := range runKinds {
+		var runs metrics.Distribution
+		for i := range c.runs[kind] {
+			runs.Add(c.runs[kind][i].Distribution())
+		}
+		metrics.SendHistogram(ch, families[runMetric], runs, kind.String())
+	}
+}
+
+// collectOwnership collects what concerns partitions and the session.
+func (w *Worker) collectOwnership(ch chan<- prometheus.Metric) {
+	var executions int64
+	var busy, residue, serving, arriving, departing int
+	view, incarnation := w.cfg.Members.View(), w.Incarnation()
+	for i := range w.parts {
+		p := &w.parts[i]
+		s := p.table.Stats()
+		executions += s.Granted
+		busy += s.Held
+		residue += s.Blocked
+		owner, _ := view.Owner(i)
+		given := owner.Incarnation == incarnation
+		switch open := p.open.Load(); {
+		case open && given:
+			serving++
+		case open:
+			departing++
+		case given:
+			arriving++
+		}
+	}
+	metrics.Send(ch, families[executionsMetric], executions)
+	metrics.Send(ch, families[busyKeysMetric], busy)
+	metrics.Send(ch, families[partitionsMetric], serving, "serving")
+	metrics.Send(ch, families[partitionsMetric], arriving, "arriving")
+	metrics.Send(ch, families[partitionsMetric], departing, "departing")
+	metrics.Send(ch, families[residueKeysMetric], residue)
+	metrics.Send(ch, families[residueAgeMetric], w.shell.moves.oldest().Seconds())
+	w.shell.moves.collect(ch)
+	metrics.Send(ch, families[slackMetric], w.lease.Load().Admit.Left(w.instant(time.Now())).Seconds())
+	metrics.Send(ch, families[sessionsLostMetric], w.counts.sessions.Load())
+	metrics.Send(ch, families[readyMetric], number(w.Ready() == nil))
+}
+
+// collect collects how partitions have moved.
+func (m *moves) collect(ch chan<- prometheus.Metric) {
+	for d := range directions {
+		for why := range reasons {
+			if n := m.counts[d][why].Load(); n > 0 {
+				metrics.Send(ch, families[movesMetric], n, directionNames[d], reasonNames[why])
+			}
+		}
+		metrics.SendHistogram(ch, families[moveDurationMetric], m.took[d].Distribution(), directionNames[d])
+	}
+}
+
+// collectStore collects what concerns calls to the store.
+func (w *Worker) collectStore(ch chan<- prometheus.Metric) {
+	for call := range storeCallKinds {
+		metrics.SendHistogram(ch, families[storeCallMetric], w.counts.stored[call].Distribution(), call.String())
+		metrics.Send(ch, families[storeErrorsMetric], w.counts.failed[call].Load(), call.String())
+	}
+}
+
+// appUp reports whether all apps behind sidecars of the worker answer, and whether there
+// are any.
+func (w *Worker) appUp() (up, watched bool) {
+	w.apps.mu.Lock()
+	defer w.apps.mu.Unlock()
+	up = true
+	for _, h := range w.apps.list {
+		up = up && h.state.Load().down == nil
+	}
+	return up, len(w.apps.list) > 0
+}

@@ -1,0 +1,212 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+)
+
+func explain(t *testing.T, w *workertest.Worker, key string) gateway.KeyStatus {
+	t.Helper()
+	return kit.Must(w.Explain(key))
+}
+
+// Explain tells who holds a key and for how long, and how many wait for how many
+// clients.
+func TestExplainAHotKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).StartReady()
+		release := make(chan struct{})
+		var token int64
+		h := w.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			token, _ = worker.TokenFrom(r.Context())
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		}))
+		var wg sync.WaitGroup
+		send := func(client int) {
+			wg.Go(func() {
+				r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+				r.Header.Set(gateway.HeaderKey, "k")
+				r.Header.Set(hop.HeaderClient, fmt.Sprint(client))
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			})
+			synctest.Wait()
+		}
+		if s := explain(t, w, "k"); !s.Served || s.Holder != nil || s.Waiting != 0 || s.Epoch == 0 || s.Owner != "w1" || s.WaitsFor != "" {
+			t.Errorf("an idle key: %+v", s)
+		}
+		for _, client := range []int{1, 2, 2, 2, 3} {
+			send(client)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		s := explain(t, w, "k")
+		if s.Waiting != 4 || s.Clients != 2 || s.MostOfOne != 3 || s.QueuePerKey != 1000 || s.Residue != nil {
+			t.Errorf("a key that is waited for: %+v", s)
+		}
+		if x := s.Holder; x == nil || x.Token != token || x.Kind != "execution" || x.Seconds != 1.5 || x.AtLeast || x.LimitSeconds != 60 {
+			t.Errorf("holder: %+v", x)
+		}
+		if s := w.Status(); s.BusyKeys != 1 || s.Waiting != 4 || s.Queue != 100_000 || s.State != "active" || s.NotReady != "" || s.Served != 16 || s.Wanted != 16 {
+			t.Errorf("status: %+v", s)
+		}
+		if s := w.Status(); s.SessionSlackSeconds <= 0 || s.SessionSlackSeconds > 7 || s.Store.Answered == nil || s.Store.LastError != "" || s.App != nil {
+			t.Errorf("status: %+v", s)
+		}
+		close(release)
+		wg.Wait()
+	})
+}
+
+// An execution without a limit in time is known to have held its key at least as long
+// as somebody has looked.
+func TestExplainACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).StartReady()
+		release := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = w.Do(t.Context(), "k", func(worker.Execution) error { <-release; return nil }) })
+		time.Sleep(8 * time.Second)
+		if x := explain(t, w, "k").Holder; x == nil || !x.AtLeast || x.Seconds < 5 || x.Seconds > 8 {
+			t.Errorf("holder after 8s: %+v", x)
+		}
+		time.Sleep(time.Minute)
+		if x := explain(t, w, "k").Holder; x == nil || !x.AtLeast || x.Seconds < 65 || x.Seconds > 68 {
+			t.Errorf("holder after 68s: %+v", x)
+		}
+		close(release)
+		wg.Wait()
+	})
+}
+
+// Explain names the former owner where a key runs, and what a partition waits for that
+// nobody serves.
+func TestExplainResidueAndAbsence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		a := c.StartReady()
+		var wg sync.WaitGroup
+		var tokens sync.Map
+		release := make(chan struct{})
+		for p := range 16 {
+			wg.Go(func() {
+				_ = a.Do(t.Context(), keyIn(c.Ring, p), func(x worker.Execution) error {
+					tokens.Store(p, x.Token())
+					<-release
+					return nil
+				})
+			})
+		}
+		synctest.Wait()
+		b := c.Start()
+		together(t, a, b)
+		for p := range 16 {
+			key := keyIn(c.Ring, p)
+			m, _ := b.Member.View().Owner(p)
+			if m.Name != "w2" {
+				continue
+			}
+			token, _ := tokens.Load(p)
+			s := explain(t, b, key)
+			if s.Residue == nil || s.Residue.Worker != "w1" || s.Residue.Token != token || s.Residue.Seconds < 1 || s.Holder != nil || !s.Served {
+				t.Errorf("partition %d: %+v, residue %+v, want token %v at w1", p, s, s.Residue, token)
+			}
+			if s := explain(t, a, key); s.Served || s.Owner != "w2" || s.Holder == nil || s.Holder.Token != token || s.WaitsFor != "" {
+				t.Errorf("partition %d at its former owner: %+v", p, s)
+			}
+		}
+		close(release)
+		wg.Wait()
+		a.Close()
+		_ = a.Member.Vanish()
+		time.Sleep(time.Second)
+		absent := 0
+		for p := range 16 {
+			if s := explain(t, b, keyIn(c.Ring, p)); !s.Served {
+				absent++
+				if !strings.Contains(s.WaitsFor, "the session of its last owner, which is gone, is not over") {
+					t.Errorf("partition %d waits for %q", p, s.WaitsFor)
+				}
+			}
+		}
+		if absent == 0 {
+			t.Error("nothing was missing")
+		}
+	})
+}
+
+// Explain names the member that holds a key, and the rates of routes.
+func TestExplainHoldsAndRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).StartReady()
+		m := newCaller(t, w)
+		id := holds.NewID()
+		grant := m.acquire("held", id)
+		if x := explain(t, w, "held").Holder; x == nil || x.Kind != "hold" || x.Token != grant.Token || x.HeldBy == "" {
+			t.Errorf("holder: %+v", x)
+		}
+		if n := w.Status().Holds; n != 1 {
+			t.Errorf("%d holds", n)
+		}
+		m.release(id)
+
+		h := w.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		asks := policy.Policy{Route: "orders", Rate: policy.Rate{PerSecond: 2, Burst: 5}}
+		for range 3 {
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+			r.Header.Set(gateway.HeaderKey, "rated")
+			r.Header.Set(hop.HeaderPolicy, policy.Text(asks.Append(nil)))
+			rec := httptest.NewRecorder()
+			if h.ServeHTTP(rec, r); rec.Code != http.StatusOK {
+				t.Fatalf("%d %s", rec.Code, rec.Body)
+			}
+		}
+		if r := explain(t, w, "rated").Rates; len(r) != 1 || r[0] != (gateway.KeyRate{Route: "orders", PerSecond: 2, Burst: 5, Left: 2}) {
+			t.Errorf("rates: %+v", r)
+		}
+		if r := explain(t, w, "other").Rates; len(r) != 0 {
+			t.Errorf("rates of a key without requests: %+v", r)
+		}
+	})
+}
+
+// Status tells of trouble with the store and with the app.
+func TestStatusOfTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		cut := &cutStore{Store: c.Store}
+		w := c.StartReady(func(cfg *worker.Config) { cfg.Store = cut })
+		app := newSwitchedApp()
+		w.SidecarOver(app.dial)
+		time.Sleep(2 * time.Second)
+		if s := w.Status(); s.App == nil || !s.App.Up {
+			t.Errorf("app: %+v", s.App)
+		}
+		app.set(errNoListener)
+		cut.set(true)
+		time.Sleep(5 * time.Second)
+		s := w.Status()
+		if s.App == nil || s.App.Up || !strings.Contains(s.App.Trouble, "connection refused") {
+			t.Errorf("app: %+v", s.App)
+		}
+		if s.Store.LastError != context.DeadlineExceeded.Error() || s.Store.FailedAt == nil || s.Store.FailedAt.Before(*s.Store.Answered) || s.SessionSlackSeconds > 4 {
+			t.Errorf("store: %+v, slack %v", s.Store, s.SessionSlackSeconds)
+		}
+	})
+}

@@ -1,0 +1,440 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/fabric"
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+)
+
+// hit returns the program on the fault's host.
+func (f *fault) hit(c *cast) (*program, error) {
+	for _, p := range append(c.workers[:len(c.workers):len(c.workers)], c.routers...) {
+		if p.name == f.host {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no program on host %q", f.host)
+}
+
+// hold lets a fault last. It ends early with ctx.
+func (f *fault) hold(ctx context.Context) { trial.Sleep(ctx, f.lasts) }
+
+func killProgram(ctx context.Context, c *cast, f *fault) error {
+	p, err := f.hit(c)
+	if err != nil {
+		return err
+	}
+	l, err := p.kill()
+	if err != nil {
+		return err
+	}
+	f.process = l.label
+	f.broke = c.observer.Now()
+	f.hold(ctx)
+	return p.start(context.WithoutCancel(ctx))
+}
+
+func pauseProgram(ctx context.Context, c *cast, f *fault) error {
+	p, err := f.hit(c)
+	if err != nil {
+		return err
+	}
+	l, err := p.alive()
+	if err != nil {
+		return err
+	}
+	f.process = l.label
+	if err := l.Pause(); err != nil {
+		return err
+	}
+	f.hold(ctx)
+	return l.Resume()
+}
+
+func restartProgram(ctx context.Context, c *cast, f *fault) error {
+	p, err := f.hit(c)
+	if err != nil {
+		return err
+	}
+	if err := p.stop(); err != nil {
+		return err
+	}
+	f.hold(ctx)
+	return p.start(context.WithoutCancel(ctx))
+}
+
+// squeeze lets a worker run with so little memory that it collects garbage all
+// the time.
+func squeeze(ctx context.Context, c *cast, f *fault) error {
+	p, err := f.hit(c)
+	if err != nil {
+		return err
+	}
+	p.setLimit("12MiB")
+	err = restartProgram(ctx, c, f)
+	f.hold(ctx)
+	p.setLimit("")
+	return errors.Join(err, p.stop(), p.start(context.WithoutCancel(ctx)))
+}
+
+func (p *program) setLimit(limit string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = limit
+}
+
+// upgrade restarts everything, one after the other: replicas, the master after
+// another one has taken its place, Sentinels, workers and routers.
+func upgrade(ctx context.Context, c *cast, f *fault) error {
+	ctx = context.WithoutCancel(ctx)
+	old, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	renew := func(n *redisNode) error {
+		n.server.end(syscall.SIGTERM)
+		n.sentinel.end(syscall.SIGTERM)
+		if err := errors.Join(n.server.start(), n.sentinel.start()); err != nil {
+			return err
+		}
+		return c.await(ctx, "all replicas follow after "+n.name+" was upgraded", c.whole)
+	}
+	for _, n := range c.redis {
+		if n != old {
+			if err := renew(n); err != nil {
+				return err
+			}
+		}
+	}
+	if err := switchMaster(ctx, c, f); err != nil {
+		return err
+	}
+	if err := renew(old); err != nil {
+		return err
+	}
+	for _, p := range append(c.workers[:len(c.workers):len(c.workers)], c.routers...) {
+		if err := errors.Join(p.stop(), p.start(ctx)); err != nil {
+			return err
+		}
+		trial.Sleep(ctx, time.Second)
+	}
+	return nil
+}
+
+func killMaster(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.process = n.name
+	n.server.end(syscall.SIGKILL)
+	f.hold(ctx)
+	return c.back(ctx, n)
+}
+
+// back starts a node's server again and waits until all is as before. A server
+// that does not take its append-only file gets it mended, as an operator would.
+func (c *cast) back(ctx context.Context, n *redisNode) error {
+	if !n.server.runs() {
+		if err := n.server.start(); err != nil {
+			return err
+		}
+	}
+	return c.await(context.WithoutCancel(ctx), "a master has all replicas after "+n.name+" is back", func() bool {
+		if !n.server.runs() {
+			n.mend()
+			_ = n.server.start() // or the next time
+		}
+		return c.whole()
+	})
+}
+
+func pauseMaster(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.process = n.name
+	n.server.signal(syscall.SIGSTOP)
+	f.hold(ctx)
+	n.server.signal(syscall.SIGCONT)
+	return c.back(ctx, n)
+}
+
+// loseWrites cuts the replicas off from the master, which goes on acknowledging
+// writes for a moment, and kills it.
+func loseWrites(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.process = n.name
+	heal := c.apply(pairs([]string{n.name}, c.others(n), bothWays), fabric.Rule{Cut: true})
+	trial.Sleep(ctx, time.Second+time.Duration(f.amount*float64(time.Second)/2))
+	n.server.end(syscall.SIGKILL)
+	heal()
+	f.hold(ctx)
+	return c.back(ctx, n)
+}
+
+func (c *cast) others(n *redisNode) (names []string) {
+	for _, name := range c.names("r") {
+		if name != n.name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func switchMaster(ctx context.Context, c *cast, f *fault) error {
+	old, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.process = old.name
+	return errors.Join(c.await(ctx, "Sentinels let another master take over", func() bool {
+		_, _ = old.cli(sentinelPort, "sentinel", "failover", masterName)
+		now, err := c.elected()
+		return err == nil && now != old
+	}), c.await(context.WithoutCancel(ctx), "the new master has all replicas", c.whole))
+}
+
+func killReplica(ctx context.Context, c *cast, f *fault) error {
+	m, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	names := c.others(m)
+	f.process = names[int(f.amount*float64(len(names)))]
+	for _, n := range c.redis {
+		if n.name == f.process {
+			n.server.end(syscall.SIGKILL)
+			f.hold(ctx)
+			return c.back(ctx, n)
+		}
+	}
+	return nil
+}
+
+func killSentinel(ctx context.Context, c *cast, f *fault) error {
+	for _, n := range c.redis {
+		if n.name == f.host {
+			n.sentinel.end(syscall.SIGKILL)
+			f.hold(ctx)
+			return n.sentinel.start()
+		}
+	}
+	return nil
+}
+
+// cutFrom cuts the host off from one host of those letters, or from all.
+func cutFrom(letters string, one bool) func(ctx context.Context, c *cast, f *fault) error {
+	return func(ctx context.Context, c *cast, f *fault) error {
+		var far []string
+		for _, name := range c.names(letters) {
+			if name != f.host {
+				far = append(far, name)
+			}
+		}
+		if one {
+			far = far[int(f.amount*float64(len(far))):][:1]
+		}
+		f.note = "from " + strings.Join(far, ",")
+		defer c.apply(pairs([]string{f.host}, far, f.way), fabric.Rule{Cut: true})()
+		f.hold(ctx)
+		return nil
+	}
+}
+
+func cutMaster(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.process = n.name
+	return c.cutGroup(ctx, f, n, []string{n.name})
+}
+
+// cutMasterAndWorker leaves a worker alone with the master, which acknowledges
+// its writes as long as min-replicas-max-lag lets it.
+func cutMasterAndWorker(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.way = bothWays
+	f.note = "with master " + n.name
+	return c.cutGroup(ctx, f, n, []string{n.name, f.host})
+}
+
+func (c *cast) cutGroup(ctx context.Context, f *fault, n *redisNode, near []string) error {
+	var far []string
+	for _, name := range c.names("rpwc") {
+		if name != near[0] && name != near[len(near)-1] {
+			far = append(far, name)
+		}
+	}
+	heal := c.apply(pairs(near, far, f.way), fabric.Rule{Cut: true})
+	f.hold(ctx)
+	heal()
+	return c.back(ctx, n)
+}
+
+// trouble makes the network of a host bad, in both directions.
+func trouble(ctx context.Context, c *cast, f *fault) error {
+	worst := map[string]fabric.Rule{
+		"delay":     {Delay: 30 * time.Millisecond, Jitter: 20 * time.Millisecond},
+		"loss":      {Loss: 0.04},
+		"reorder":   {Reorder: 0.1, Duplicate: 0.1, Jitter: 5 * time.Millisecond},
+		"bandwidth": {Rate: 2 << 20, Queue: 128 << 10},
+	}[f.kind.name]
+	share := 0.3 + 0.7*f.amount
+	r := fabric.Rule{
+		Delay: scale(worst.Delay, share), Jitter: scale(worst.Jitter, share),
+		Loss: worst.Loss * share, Reorder: worst.Reorder * share, Duplicate: worst.Duplicate * share, Queue: worst.Queue,
+	}
+	if worst.Rate > 0 {
+		r.Rate = int(float64(worst.Rate) * (1.1 - share))
+	}
+	f.note = fmt.Sprintf("%+v", r)
+	var far []string
+	for _, name := range c.names("rpwc") {
+		if name != f.host {
+			far = append(far, name)
+		}
+	}
+	defer c.apply(pairs([]string{f.host}, far, bothWays), r)()
+	f.hold(ctx)
+	return nil
+}
+
+func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }
+
+// stepClock sets a worker's wall clock ahead or back by up to three TTLs, and
+// right again.
+func stepClock(ctx context.Context, c *cast, f *fault) error {
+	p, err := f.hit(c)
+	if err != nil {
+		return err
+	}
+	by := scale(6*c.cfg.TTL, f.amount-0.5).Round(time.Millisecond)
+	f.note = by.String()
+	p.clock.Step(by)
+	f.hold(ctx)
+	p.clock.Step(-by)
+	return nil
+}
+
+// slowClock lets a worker's clocks run slower or faster: by 2 %, or beyond the
+// margin by 10 to 60 %.
+func slowClock(ctx context.Context, c *cast, f *fault) error {
+	p, err := f.hit(c)
+	if err != nil {
+		return err
+	}
+	by := 0.04*f.amount - 0.02
+	if f.kind.beyond {
+		by = f.amount - 0.5 + math.Copysign(0.1, f.amount-0.5)
+	}
+	if l, err := p.alive(); err == nil {
+		f.process = l.label
+	}
+	f.note = fmt.Sprintf("%+.1f %%", 100*by)
+	p.clock.Rate(1 + by)
+	f.hold(ctx)
+	p.clock.Rate(1)
+	return nil
+}
+
+// stepRedis sets the wall clock of the master ahead or back by up to three TTLs,
+// and right again.
+func stepRedis(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	by := scale(6*c.cfg.TTL, f.amount-0.5).Round(time.Millisecond)
+	f.process, f.note = n.name, by.String()
+	n.clock.Step(by)
+	f.hold(ctx)
+	n.clock.Step(-by)
+	return c.await(context.WithoutCancel(ctx), "all replicas follow", c.whole)
+}
+
+// slowRedis lets the clocks of the master run slower or faster by up to 2 %.
+func slowRedis(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	by := 0.04*f.amount - 0.02
+	f.process, f.note = n.name, fmt.Sprintf("%+.1f %%", 100*by)
+	n.clock.Rate(1 + by)
+	f.hold(ctx)
+	n.clock.Rate(1)
+	return nil
+}
+
+// fill fills the disk of a directory until the returned function is called.
+func fill(dir string) (empty func() error, err error) {
+	name := filepath.Join(dir, "filler")
+	out, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	for block := make([]byte, 64<<10); ; {
+		if _, err := out.Write(block); errors.Is(err, syscall.ENOSPC) {
+			return func() error { return os.Remove(name) }, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func fillRedis(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.process = n.name
+	empty, err := fill(n.dir)
+	if err != nil {
+		return err
+	}
+	f.hold(ctx)
+	return errors.Join(empty(), c.back(ctx, n))
+}
+
+func fillBodies(ctx context.Context, c *cast, f *fault) error {
+	empty, err := fill(filepath.Join(c.dir, f.host, "bodies"))
+	if err != nil {
+		return err
+	}
+	f.hold(ctx)
+	return empty()
+}
+
+// boundRedis leaves the master no memory for more.
+func boundRedis(ctx context.Context, c *cast, f *fault) error {
+	n, err := c.master(ctx)
+	if err != nil {
+		return err
+	}
+	f.process = n.name
+	if _, err := n.cli(redisPort, "config", "set", "maxmemory", "1"); err != nil {
+		return err
+	}
+	f.hold(ctx)
+	_, err = n.cli(redisPort, "config", "set", "maxmemory", "0")
+	return err
+}

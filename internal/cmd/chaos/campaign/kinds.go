@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// noAnswer is the status of a request whose connection broke.
+const noAnswer = 0
+
+// kind is a kind of fault: what it breaks, how, and what a request may suffer.
+// From its begin until a while after it has healed requests may fail with the
+// statuses that stand here, and with no others; two faults at a time allow what
+// either does.
+type kind struct {
+	name   string
+	target string  // letter of the hosts that it may hit: one of them; "" for none in particular
+	lasts  [2]int  // tenths of the session TTL, at least and at most
+	fails  []int   // statuses; none: not a request may fail
+	ran    bool    // only requests that ran at the program, or never ran and were answered when it broke
+	settle float64 // TTLs from its healing on, in which requests may still fail
+	beside bool    // it may come beside another one
+	late   bool    // the program may send what it had admitted when it goes on; the token refuses it
+	beyond bool    // it lies outside of the conditions of exclusion (S1); tokens must still rise (S2)
+	play   func(ctx context.Context, c *cast, f *fault) error
+}
+
+var (
+	held    = []int{http.StatusServiceUnavailable}
+	broken  = []int{http.StatusBadGateway}
+	severed = []int{http.StatusBadGateway, http.StatusServiceUnavailable}
+	lost    = []int{noAnswer}
+	unknown = []int{noAnswer, http.StatusBadGateway, http.StatusServiceUnavailable}
+	resumed = []int{http.StatusBadGateway, http.StatusConflict}
+	unsafe  = []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusConflict}
+)
+
+// kinds are all of them; docs/guarantees.md says why.
+var kinds []*kind
+
+func init() {
+	kinds = []*kind{
+		{name: "kill-worker", target: "w", lasts: [2]int{0, 14}, fails: broken, ran: true, play: killProgram},
+		{name: "pause-worker", target: "w", lasts: [2]int{3, 16}, fails: resumed, ran: true, settle: 0.5, late: true, play: pauseProgram},
+		{name: "restart-worker", target: "w", lasts: [2]int{0, 10}, play: restartProgram},
+		{name: "kill-router", target: "p", lasts: [2]int{0, 10}, fails: lost, play: killProgram},
+		{name: "pause-router", target: "p", lasts: [2]int{2, 12}, fails: []int{noAnswer, http.StatusBadGateway}, settle: 0.5, play: pauseProgram},
+		{name: "restart-router", target: "p", lasts: [2]int{0, 5}, play: restartProgram},
+
+		{name: "kill-redis-master", lasts: [2]int{8, 14}, fails: held, settle: 1, play: killMaster},
+		{name: "pause-redis-master", lasts: [2]int{8, 14}, fails: held, settle: 1, play: pauseMaster},
+		{name: "lose-writes", lasts: [2]int{8, 14}, fails: held, settle: 1, play: loseWrites},
+		{name: "switch-redis-master", play: switchMaster},
+		{name: "kill-redis-replica", lasts: [2]int{3, 12}, beside: true, play: killReplica},
+		{name: "kill-sentinel", target: "r", lasts: [2]int{3, 12}, beside: true, play: killSentinel},
+
+		{name: "cut-worker-router", target: "w", lasts: [2]int{2, 14}, fails: unknown, settle: 1, play: cutFrom("p", true)},
+		{name: "cut-worker-redis", target: "w", lasts: [2]int{2, 16}, fails: severed, settle: 1, play: cutFrom("r", false)},
+		{name: "cut-worker-worker", target: "w", lasts: [2]int{2, 14}, beside: true, play: cutFrom("w", true)},
+		{name: "cut-router-redis", target: "p", lasts: [2]int{2, 14}, beside: true, play: cutFrom("r", false)},
+		{name: "cut-client-router", target: "c", lasts: [2]int{2, 10}, fails: lost, settle: 1, play: cutFrom("p", true)},
+		{name: "cut-redis-master", lasts: [2]int{8, 14}, fails: held, settle: 1, play: cutMaster},
+		{name: "isolate-worker", target: "w", lasts: [2]int{2, 16}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
+		{name: "isolate-router", target: "p", lasts: [2]int{2, 14}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
+		{name: "cut-master-and-worker", target: "w", lasts: [2]int{8, 16}, fails: unknown, settle: 2, play: cutMasterAndWorker},
+
+		{name: "delay", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
+		{name: "loss", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
+		{name: "reorder", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
+		{name: "bandwidth", target: "rpwc", lasts: [2]int{5, 12}, beside: true, play: trouble},
+
+		{name: "clock-step-worker", target: "w", lasts: [2]int{5, 12}, fails: severed, settle: 1, play: stepClock},
+		{name: "clock-rate-worker", target: "w", lasts: [2]int{10, 20}, beside: true, play: slowClock},
+		{name: "clock-rate-beyond", target: "w", lasts: [2]int{10, 20}, fails: unsafe, settle: 1, beyond: true, play: slowClock},
+		{name: "clock-step-redis", lasts: [2]int{5, 12}, fails: severed, settle: 2, play: stepRedis},
+		{name: "clock-rate-redis", lasts: [2]int{5, 12}, play: slowRedis},
+
+		{name: "disk-full-redis", lasts: [2]int{3, 10}, fails: held, settle: 1, play: fillRedis},
+		{name: "memory-full-redis", lasts: [2]int{3, 10}, play: boundRedis},
+		{name: "disk-full-bodies", target: "p", lasts: [2]int{3, 10}, beside: true, play: fillBodies},
+		{name: "memory-worker", target: "w", lasts: [2]int{5, 10}, play: squeeze},
+
+		{name: "upgrade", fails: nil, play: upgrade},
+	}
+}
+
+// starved is what happens to all of them when the machine itself is too busy. It
+// is in no plan.
+var starved = &kind{name: "starved-machine", fails: []int{noAnswer, http.StatusBadGateway, http.StatusServiceUnavailable}, settle: 3}
+
+func kindOf(name string) *kind {
+	i := slices.IndexFunc(kinds, func(k *kind) bool { return k.name == name })
+	if i < 0 {
+		return nil
+	}
+	return kinds[i]
+}
+
+func kindNames() string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// slack is how much longer than what a promise says it may take until all of
+// its requests are answered.
+const slack = 1500 * time.Millisecond
+
+// over returns how long after a fault has healed requests may fail. Connections
+// that a cut has silenced are tried again by TCP after up to as long as it lasted.
+func (k *kind) over(lasted, ttl time.Duration) time.Duration {
+	if len(k.fails) == 0 {
+		return 0
+	}
+	after := time.Duration(k.settle * float64(ttl))
+	if strings.HasPrefix(k.name, "cut-") || strings.HasPrefix(k.name, "isolate-") {
+		after = max(after, lasted)
+	}
+	return after + slack
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/clock"
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+)
+
+const (
+	masterName = "keyway"
+	redisDisk  = 48 << 20        // bytes
+	downAfter  = 3 * time.Second // until Sentinels take a silent master for dead
+	maxLag     = 2               // seconds for which a master without replicas acknowledges writes
+)
+
+// redisNode is a redis-server and a Sentinel on one host.
+type redisNode struct {
+	cast     *cast
+	name     string       // of the host
+	dir      string       // on a disk of its own
+	clock    *clock.Clock // of the server
+	server   *daemon
+	sentinel *daemon
+}
+
+// redisURL is what the programs get.
+func (c *cast) redisURL() string {
+	names := c.names("r")
+	parts := []string{fmt.Sprintf("redis-sentinel://%s?master=%s", c.at(names[0], sentinelPort), masterName)}
+	for _, name := range names[1:] {
+		parts = append(parts, c.at(name, sentinelPort))
+	}
+	return strings.Join(parts, "&addr=")
+}
+
+// startRedis starts a master on r1, replicas on the others and a Sentinel beside
+// each, and returns when all replicas follow.
+func (c *cast) startRedis(ctx context.Context) error {
+	preload, err := clock.Preload(c.dir)
+	if err != nil {
+		return err
+	}
+	master := c.hosts["r1"].Addr
+	for _, name := range c.names("r") {
+		n := &redisNode{cast: c, name: name, dir: filepath.Join(c.dir, name, "data")}
+		if err := c.mountTmpfs(n.dir, redisDisk); err != nil {
+			return err
+		}
+		server := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\nsave \"\"\nappendonly yes\nappendfsync everysec\n"+
+			"maxmemory-policy noeviction\nmin-replicas-to-write 1\nmin-replicas-max-lag %d\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\nrepl-timeout 10\n",
+			redisPort, c.hosts[name].Addr, n.dir, maxLag)
+		if name != "r1" {
+			server += fmt.Sprintf("replicaof %s %d\n", master, redisPort)
+		}
+		sentinel := fmt.Sprintf("port %d\nbind %s\nprotected-mode no\ndir %s\nsentinel monitor %s %s %d 2\nsentinel down-after-milliseconds %s %d\n"+
+			"sentinel failover-timeout %s 10000\nsentinel parallel-syncs %s 2\n",
+			sentinelPort, c.hosts[name].Addr, filepath.Join(c.dir, name), masterName, master, redisPort, masterName, downAfter.Milliseconds(), masterName, masterName)
+		for file, text := range map[string]string{"redis.conf": server, "sentinel.conf": sentinel} {
+			if err := os.WriteFile(n.file(file), []byte(text), 0o600); err != nil {
+				return err
+			}
+		}
+		if n.clock, err = clock.New(n.file("clock")); err != nil {
+			return err
+		}
+		c.redis = append(c.redis, n)
+		n.server = &daemon{node: n, log: n.file("redis.log"), args: []string{"LD_PRELOAD=" + preload, clock.Env + "=" + n.file("clock"), "redis-server", n.file("redis.conf")}}
+		n.sentinel = &daemon{node: n, log: n.file("sentinel.log"), args: []string{"redis-sentinel", n.file("sentinel.conf")}}
+		if err := n.server.start(); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.redis {
+		if err := n.sentinel.start(); err != nil {
+			return err
+		}
+	}
+	return c.await(ctx, "the replicas follow and the Sentinels know each other", func() bool {
+		for _, n := range c.redis {
+			info, _ := n.cli(sentinelPort, "sentinel", "master", masterName)
+			if !strings.Contains(info, "num-other-sentinels\n2") || !strings.Contains(info, "num-slaves\n2") {
+				return false
+			}
+		}
+		info, _ := c.redis[0].cli(redisPort, "info", "replication")
+		return strings.Count(info, "state=online") == redisHosts-1
+	})
+}
+
+// await waits until something holds, for a minute at most.
+func (c *cast) await(ctx context.Context, what string, holds func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for !holds() {
+		if !trial.Sleep(ctx, 100*time.Millisecond) {
+			return fmt.Errorf("in a minute it does not come about that %s", what)
+		}
+	}
+	return nil
+}
+
+func (n *redisNode) file(name string) string { return filepath.Join(n.cast.dir, n.name, name) }
+
+// cli asks the server or the Sentinel, on its host.
+func (n *redisNode) cli(port int, args ...string) (out string, err error) {
+	err = n.cast.hosts[n.name].Do(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		b, err := exec.CommandContext(ctx, "redis-cli", append([]string{"-h", n.cast.hosts[n.name].Addr.String(), "-p", fmt.Sprint(port)}, args...)...).Output()
+		out = strings.TrimSpace(string(b))
+		return err
+	})
+	return out, err
+}
+
+var errNoMaster = errors.New("no two Sentinels agree on a master that runs")
+
+// master returns the node that most Sentinels take for the master, once there
+// is one.
+func (c *cast) master(ctx context.Context) (n *redisNode, err error) {
+	err = c.await(ctx, "two Sentinels agree on a master", func() bool { n, err = c.elected(); return err == nil })
+	return n, err
+}
+
+func (c *cast) elected() (*redisNode, error) {
+	votes := make(map[string]int)
+	for _, n := range c.redis {
+		out, err := n.cli(sentinelPort, "sentinel", "get-master-addr-by-name", masterName)
+		if err == nil {
+			addr, _, _ := strings.Cut(out, "\n")
+			votes[addr]++
+		}
+	}
+	for _, n := range c.redis {
+		if votes[c.hosts[n.name].Addr.String()] >= 2 {
+			return n, nil
+		}
+	}
+	return nil, errNoMaster
+}
+
+// whole reports whether a master has all other nodes as replicas.
+func (c *cast) whole() bool {
+	m, err := c.elected()
+	if err != nil {
+		return false
+	}
+	info, err := m.cli(redisPort, "info", "replication")
+	return err == nil && strings.Contains(info, "role:master") && strings.Count(info, "state=online") == redisHosts-1
+}
+
+// mend cuts off what a full disk has left of the last write.
+func (n *redisNode) mend() {
+	cmd := exec.Command("redis-check-aof", "--fix", filepath.Join(n.dir, "appendonlydir", "appendonly.aof.manifest"))
+	cmd.Stdin = strings.NewReader("y\ny\n")
+	_ = cmd.Run()
+}
+
+func (n *redisNode) close() {
+	for _, d := range []*daemon{n.server, n.sentinel} {
+		if d != nil {
+			d.end(syscall.SIGKILL)
+		}
+	}
+	_ = n.clock.Close()
+}
+
+// daemon is a process that is started again and again.
+type daemon struct {
+	node *redisNode
+	args []string // for env
+	log  string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func (d *daemon) start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd, done := exec.Command("env", d.args...), make(chan struct{})
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := d.node.cast.hosts[d.node.name].Do(cmd.Start); err != nil {
+		return err
+	}
+	d.cmd, d.done = cmd, done
+	go func() { defer close(done); _ = cmd.Wait() }()
+	return nil
+}
+
+// runs reports whether the process has not ended.
+func (d *daemon) runs() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	select {
+	case <-d.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (d *daemon) signal(s syscall.Signal) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.cmd != nil {
+		_ = d.cmd.Process.Signal(s)
+	}
+}
+
+// end ends the process and waits for it.
+func (d *daemon) end(s syscall.Signal) {
+	d.signal(s)
+	if d.done == nil {
+		return
+	}
+	select {
+	case <-d.done:
+	case <-time.After(10 * time.Second):
+		d.signal(syscall.SIGKILL)
+		<-d.done
+	}
+}

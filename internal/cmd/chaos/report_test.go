@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+)
+
+// fake stands for router and workers. Without exclusion it is what hashing by
+// a stale view would be.
+type fake struct {
+	exclusive bool
+	apps      []http.Handler
+	tokens    atomic.Int64
+	keys      sync.Map // of *sync.Mutex
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := r.Header.Get(trial.HeaderKey)
+	if f.exclusive {
+		mu, _ := f.keys.LoadOrStore(key, new(sync.Mutex))
+		mu.(*sync.Mutex).Lock()
+		defer mu.(*sync.Mutex).Unlock()
+	}
+	r.Header.Set("Keyway-Key", url.PathEscape(key))
+	r.Header.Set("Keyway-Token", strconv.FormatInt(f.tokens.Add(1), 10))
+	r.Header.Set("Keyway-Partition", "1")
+	f.apps[rand.IntN(len(f.apps))].ServeHTTP(w, r)
+}
+
+// tryFake runs a load against a fake until enough is true of the observer.
+func tryFake(t *testing.T, exclusive bool, enough func(total int, found [trial.Kinds]int) bool) *report {
+	t.Helper()
+	o := trial.NewObserver()
+	server := httptest.NewServer(&fake{exclusive: exclusive, apps: []http.Handler{o.App("w1#1"), o.App("w2#1")}})
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	m := trial.Mix{Keys: 50, Hot: 2, HotShare: 0.5, Work: 2 * time.Millisecond, Long: 5 * time.Millisecond, LongShare: 0.01, Posts: 0.5}
+	l := &trial.Load{Dial: trial.To(strings.TrimPrefix(server.URL, "http://")), Now: o.Now, Clients: 16, Jobs: func(i int) func() (trial.Job, time.Duration) {
+		rng := rand.New(rand.NewPCG(1, uint64(i)))
+		return func() (trial.Job, time.Duration) {
+			if total, _, found := o.Counts(); enough(total, found) {
+				cancel()
+			}
+			return m.Next(rng), 0
+		}
+	}}
+	l.Run(ctx)
+	r := &report{seen: o.Record(), requests: l.Requests()}
+	r.check(newJudge(config{}, nil, r.seen, r.requests, nil), time.Minute)
+	return r
+}
+
+func TestExclusionPasses(t *testing.T) {
+	r := tryFake(t, true, func(total int, _ [trial.Kinds]int) bool { return total >= 3000 })
+	for _, v := range r.violations {
+		t.Error(v)
+	}
+	if r.operations < 2000 {
+		t.Errorf("only %d operations", r.operations)
+	}
+}
+
+func TestMissingExclusionIsCaught(t *testing.T) {
+	r := tryFake(t, false, func(_ int, found [trial.Kinds]int) bool {
+		return found[trial.Overlap] > 0 && found[trial.LostUpdate] > 0
+	})
+	for _, k := range []trial.FindingKind{trial.Overlap, trial.LostUpdate} {
+		if n, _ := r.count(k); n == 0 {
+			t.Errorf("no %s found", k)
+		}
+	}
+	porcupineToo := false
+	for _, why := range r.bad {
+		porcupineToo = porcupineToo || strings.HasPrefix(why, "porcupine: Illegal")
+	}
+	if !porcupineToo {
+		t.Errorf("porcupine found nothing: %v", r.bad)
+	}
+	var b strings.Builder
+	r.dump(&b, r.suspects()[0])
+	if !strings.Contains(b.String(), "begin") || !strings.Contains(b.String(), "client sends") {
+		t.Errorf("the dump is %q", b.String())
+	}
+}

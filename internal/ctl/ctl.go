@@ -1,0 +1,280 @@
+// Package ctl is the command ctl of the programs: it asks an admin address what a
+// cluster does, and shows that to people as tables, or as it came with --json.
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/nearest"
+)
+
+const about = `Ctl asks a running router or worker about the cluster, at its admin address.
+
+  members           the members of the cluster
+  ring              how many partitions the ring gives each worker
+  workers           what each worker tells of itself
+  moves             partitions that moved lately, and why
+  hot               the keys that workers were asked for most lately
+  explain KEY       what becomes of requests for a key, and why they wait
+  explain --request 'POST http://shop.example/orders/42'
+                    the same of a request, with the key that routes find in it
+  drain NAME        take a worker off the ring; returns when it is empty
+  undrain NAME      put it back
+  health            exit with 0 if the process is up, with --ready if it is ready
+  version           the version
+
+It exits with 0, with 1 if what was asked for failed, and with 2 for a mistake in the
+arguments.`
+
+// ask is one call of ctl.
+type ask struct {
+	admin   string
+	token   string
+	asJSON  bool
+	ready   bool
+	timeout time.Duration
+	request string
+	header  []string
+	body    string
+	client  string
+
+	name   string // of the program, as in "router ctl"
+	ctx    context.Context
+	stdout io.Writer
+	bold   func(string) string
+}
+
+// command is a command of ctl.
+type command struct {
+	name string
+	args int // how many it takes
+	run  func(a *ask, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"members", 0, (*ask).members}, {"ring", 0, (*ask).ring}, {"workers", 0, (*ask).workers}, {"moves", 0, (*ask).moves}, {"hot", 0, (*ask).hot},
+		{"explain", 1, (*ask).explain}, {"drain", 1, (*ask).drain}, {"undrain", 1, (*ask).undrain}, {"health", 0, (*ask).health},
+		{"version", 0, (*ask).version},
+	}
+}
+
+// Run is the command ctl of a program whose admin address is at admin by default.
+func Run(ctx context.Context, program, admin string, args []string, stdout io.Writer) error {
+	a := &ask{name: program + " ctl", ctx: ctx, stdout: stdout}
+	var tokenFile string
+	f := cli.NewFlags(a.name, about)
+	f.Group("Where")
+	f.Address(&a.admin, "admin", admin, "`address` of a process, as --admin says there")
+	f.String(&a.token, "admin-token", "", "`token` that --admin-token says there, for drain and undrain")
+	f.String(&tokenFile, "admin-token-file", "", "`file` with that token")
+	f.Group("Command")
+	f.Duration(&a.timeout, "wait", 10*time.Second, time.Millisecond, "`time` for the answer; that of drain is waited for as long as it takes")
+	f.Bool(&a.asJSON, "json", "show the answer as it came")
+	f.Bool(&a.ready, "ready", "health: ask whether the process is ready, not only up")
+	f.String(&a.request, "request", "", "explain: `request`, such as 'POST http://shop.example/orders/42', in place of a key")
+	f.List(&a.header, "header", "\n", nil, "explain: `field` of --request, such as 'X-Key: 7'; may be repeated")
+	f.String(&a.body, "body", "", "explain: `body` of --request")
+	f.String(&a.client, "client", "", "explain: `address` from which --request comes")
+	words, flags := split(args)
+	if err := f.Parse(flags, stdout); err != nil {
+		return err
+	}
+	var err error
+	if a.token, err = cli.AdminToken(a.token, tokenFile); err != nil {
+		return err
+	}
+	a.bold = func(s string) string { return s }
+	if isTerminal(stdout) && os.Getenv("NO_COLOR") == "" {
+		a.bold = func(s string) string { return "\x1b[1m" + s + "\x1b[0m" }
+	}
+	return a.dispatch(words)
+}
+
+// split tells words from flags, which may stand before, between and behind them. All that
+// follows -- is words.
+func split(args []string) (words, flags []string) {
+	alone := []string{"json", "ready", "help", "h", "version"} // flags without a value
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		name := strings.TrimLeft(arg, "-")
+		switch {
+		case arg == "--":
+			return append(words, args...), flags
+		case !strings.HasPrefix(arg, "-"):
+			words = append(words, arg)
+		case strings.Contains(arg, "=") || slices.Contains(alone, name) || len(args) == 0:
+			flags = append(flags, arg)
+		default:
+			flags = append(flags, arg, args[0])
+			args = args[1:]
+		}
+	}
+	return words, flags
+}
+
+func (a *ask) dispatch(words []string) error {
+	var names []string
+	for _, c := range commands() {
+		names = append(names, c.name)
+	}
+	if len(words) == 0 {
+		return cli.Usagef("%s needs a command: %s (%s --help says more)", a.name, strings.Join(names, ", "), a.name)
+	}
+	i := slices.Index(names, words[0])
+	if i < 0 {
+		return cli.Usagef("%s has no command %q; the nearest one is %s (%s --help lists them)", a.name, words[0], nearest.Name(words[0], names), a.name)
+	}
+	c, args := commands()[i], words[1:]
+	want := c.args
+	if c.name == "explain" && a.request != "" {
+		want = 0
+	}
+	if len(args) != want {
+		return cli.Usagef("%s %s takes %d words, and has %q", a.name, c.name, want, args)
+	}
+	return c.run(a, args)
+}
+
+// base returns the URL of the admin address. One that stands for all addresses of a
+// machine is reached at the loopback's.
+func (a *ask) base() string {
+	host, port, _ := net.SplitHostPort(a.admin)
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+		if ip != nil && ip.To4() == nil {
+			host = "::1"
+		}
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}
+
+// maxAnswer is how many bytes of an answer are read.
+const maxAnswer = 64 << 20
+
+// call sends a request, and returns the body of its answer if that is 200.
+func (a *ask) call(method, path string, query url.Values) ([]byte, error) {
+	ctx := a.ctx
+	if path != "/drain" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.timeout)
+		defer cancel()
+	}
+	target := a.base() + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, nil)
+	if err != nil {
+		return nil, err
+	}
+	if a.token != "" && method == http.MethodPost {
+		req.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil
+	defer transport.CloseIdleConnections()
+	res, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("nobody answers at %s: %w; say with --admin where a router or a worker has its admin address", a.admin, unwrapped(err))
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	text := strings.TrimSpace(string(body))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the answer of %s broke off: %w", a.admin, err)
+	case res.StatusCode == http.StatusUnauthorized:
+		return nil, fmt.Errorf("%s wants a token: give --admin-token or --admin-token-file, with what the process at that address has", a.admin)
+	case res.StatusCode == http.StatusNotFound && path != "/drain" && path != "/undrain":
+		return nil, fmt.Errorf("%s has no %s: is it the admin address (--admin) of a router or worker of this version?", a.admin, path)
+	case res.StatusCode != http.StatusOK:
+		return nil, errors.New(cmp.Or(text, res.Status))
+	}
+	return body, nil
+}
+
+// unwrapped returns err without the request that an [url.Error] names.
+func unwrapped(err error) error {
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// get asks for a page and decodes it. With --json it shows it, and reports that it did.
+func (a *ask) get(path string, query url.Values, into any) (shown bool, err error) {
+	body, err := a.call(http.MethodGet, path, query)
+	if err != nil {
+		return false, err
+	}
+	if a.asJSON {
+		_, err = a.stdout.Write(body)
+		return true, err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return false, fmt.Errorf("%s answers what is no JSON of %s: %w", a.admin, path, err)
+	}
+	return false, nil
+}
+
+func (a *ask) drain(args []string) error { return a.order("/drain", args[0]) }
+
+func (a *ask) undrain(args []string) error { return a.order("/undrain", args[0]) }
+
+func (a *ask) order(path, worker string) error {
+	body, err := a.call(http.MethodPost, path, url.Values{"worker": {worker}})
+	if err != nil {
+		return err
+	}
+	if a.asJSON {
+		return json.NewEncoder(a.stdout).Encode(map[string]string{"worker": worker, "done": strings.TrimSpace(string(body))})
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: %s", worker, body)
+	return err
+}
+
+func (a *ask) health([]string) error {
+	path := "/healthz"
+	if a.ready {
+		path = "/readyz"
+	}
+	body, err := a.call(http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	if a.asJSON {
+		return json.NewEncoder(a.stdout).Encode(map[string]string{"health": strings.TrimSpace(string(body))})
+	}
+	_, err = a.stdout.Write(body)
+	return err
+}
+
+func (a *ask) version([]string) error {
+	_, err := io.WriteString(a.stdout, cli.Version(a.name))
+	return err
+}
+
+// isTerminal reports whether w is a terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,235 @@
+package ctl_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/test/admintest"
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
+
+// run runs ctl against an admin address, and returns what it shows.
+func run(t *testing.T, admin string, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	at := append([]string{"--admin", strings.TrimPrefix(admin, "http://")}, args...)
+	err := ctl.Run(t.Context(), "router", "127.0.0.1:1", at, &out)
+	return out.String(), err
+}
+
+// shows fails the test unless a command succeeds and shows what matches.
+func shows(t *testing.T, admin string, pattern string, args ...string) {
+	t.Helper()
+	out, err := run(t, admin, args...)
+	if err != nil || !regexp.MustCompile(pattern).MatchString(out) {
+		t.Errorf("%q: %v\n%s\nwant what matches %s", args, err, out, pattern)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	site := admintest.New(t, "")
+	w1 := site.Start()
+	w2 := site.Start()
+	together(t, w1, w2)
+	for _, admin := range []string{site.Admin, w1.Admin} {
+		shows(t, admin, `(?m)^NAME +ROLE +STATE .*\n(.*\n)*w1 +worker +active +w1:80`, "members")
+		shows(t, admin, `(?m)^WORKER .*\nw1 +\d+ +[\d.]+ % .*\nw2 .*\n\n16 partitions, ring [0-9a-f]{16}$`, "ring")
+		shows(t, admin, `(?m)^NAME .*\nw1 +active +\d+ +\d+ +0 +0 +\S+s +ok `, "workers")
+		shows(t, admin, `(?m)taken +\d+ +w1 +this worker joined the ring`, "moves")
+		shows(t, admin, `^KEY +WORKER +A SECOND`, "hot")
+		shows(t, admin, `(?s)key +"k".*The key is free: a request for it runs at once at worker w[12]\.`, "explain", "k")
+		shows(t, admin, `^ok\n$`, "health")
+		shows(t, admin, `^ready\n$`, "health", "--ready")
+		for _, command := range []string{"members", "ring", "workers", "moves", "hot", "explain k", "health"} {
+			out, err := run(t, admin, append(strings.Fields(command), "--json")...)
+			if err != nil || !json.Valid([]byte(out)) {
+				t.Errorf("%s --json: %v %s", command, err, out)
+			}
+		}
+	}
+	shows(t, site.Admin, `(?s)source +path:/orders/\{key\}, by the route "orders" \(auto\).*key +"42"`, "explain", "--request", "POST http://shop.example/orders/42")
+	shows(t, site.Admin, `(?s)source +header:X-Key, by the route "rest".*key +"7"`, "explain", "--request", "GET /", "--header", "X-Key: 7")
+	shows(t, site.Admin, `keyway router ctl`, "version")
+
+	shows(t, site.Admin, `^w1: drained\n$`, "drain", "w1")
+	shows(t, site.Admin, `(?m)^w1 +drained +0 +0 (.*\n)+\nw1: not ready: .*drained`, "workers")
+	kit.Eventually(t, "the other one serves all", func() bool { return w2.Serving() == admintest.Partitions })
+	shows(t, site.Admin, `^w1: undrained\n$`, "undrain", "w1")
+	together(t, w1, w2)
+	shows(t, w2.Admin, `drained`, "drain", "w1") // one worker by another's address
+	shows(t, w2.Admin, `undrained`, "undrain", "w1")
+}
+
+// together waits until both serve, and all partitions are.
+func together(t *testing.T, a, b *admintest.Worker) {
+	t.Helper()
+	kit.Eventually(t, "both serve", func() bool {
+		return a.Serving() > 0 && b.Serving() > 0 && a.Serving()+b.Serving() == admintest.Partitions && a.Ready() == nil && b.Ready() == nil
+	})
+}
+
+// What goes wrong is said in a sentence: 2 for mistakes in the arguments, 1 for the rest.
+func TestMistakes(t *testing.T) {
+	site := admintest.New(t, "secret")
+	w := site.Start()
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nobody := kit.FreeAddr(t)
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	for _, tt := range []struct {
+		admin string
+		args  string
+		code  int
+		want  string
+	}{
+		{site.Admin, "", 2, "needs a command: members,"},
+		{site.Admin, "membres", 2, "the nearest one is members"},
+		{site.Admin, "members now", 2, "takes 0 words"},
+		{site.Admin, "explain", 2, "takes 1 words"},
+		{site.Admin, "explain --request POST", 2, "want METHOD URL"},
+		{site.Admin, "members --nope", 2, "unknown flag --nope"},
+		{site.Admin, "members --admin x", 2, "host:port"},
+		{site.Admin, "drain w1 --admin-token a --admin-token-file b", 2, "exclude each other"},
+		{site.Admin, "drain w1 --admin-token-file " + empty, 2, "is empty"},
+		{site.Admin, "drain w1", 1, "wants a token"},
+		{site.Admin, "drain w1 --admin-token wrong", 1, "wants a token"},
+		{site.Admin, "drain w9 --admin-token secret", 1, `no worker of that name is a member of the cluster: "w9"; there are ["w1"]`},
+		{site.Admin, "drain w1 --admin-token secret", 1, "no other worker is on the ring"},
+		{w.Admin, "explain --request GET\x00/", 1, "only a router has routes"},
+		{site.Admin, "explain --request GET\x00/", 1, "header:X-Key"},
+		{nobody, "members", 1, "nobody answers at " + nobody},
+		{nobody, "health", 1, "nobody answers at " + nobody},
+		{other.URL, "members", 1, "is it the admin address"},
+	} {
+		args := strings.Fields(tt.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "\x00", " ")
+		}
+		out, err := run(t, tt.admin, args...)
+		if err == nil || cli.ExitCode(err) != tt.code || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v %s, want exit %d with %q", tt.args, err, out, tt.code, tt.want)
+		}
+	}
+	if _, err := run(t, site.Admin, "--help"); err == nil || errors.Is(err, nil) || cli.ExitCode(err) != 0 {
+		t.Errorf("help: %v", err)
+	}
+}
+
+// ctl health is for containers: the address may be given as the process has it, one that
+// stands for all of the machine's.
+func TestHealthOfAllAddresses(t *testing.T) {
+	site := admintest.New(t, "")
+	port := site.Admin[strings.LastIndex(site.Admin, ":"):]
+	t.Setenv("KEYWAY_ADMIN", "0.0.0.0"+port)
+	var out bytes.Buffer
+	if err := ctl.Run(t.Context(), "worker", "127.0.0.1:1", []string{"health"}, &out); err != nil || out.String() != "ok\n" {
+		t.Errorf("%v %q", err, &out)
+	}
+	if err := ctl.Run(t.Context(), "worker", "127.0.0.1:1", []string{"health", "--ready"}, &out); err == nil || !strings.Contains(err.Error(), "not ready") {
+		t.Errorf("ready without a worker: %v", err)
+	}
+}
+
+// A worker that does not answer is a row that says so.
+func TestSilentWorker(t *testing.T) {
+	site := admintest.New(t, "")
+	w1, w2 := site.Start(), site.Start()
+	together(t, w1, w2)
+	site.Cut(w2)
+	shows(t, site.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
+	shows(t, site.Admin, `w2 did not answer`, "moves")
+	shows(t, site.Admin, `Worker w2, to which requests for the key go, has not said what it does`, "explain", site.KeyOf(w2))
+}
+
+// soon has a worker see sooner than by default that keys are held for long.
+func soon(cfg *worker.Config) { cfg.SlowKey = 400 * time.Millisecond }
+
+// What docs/operations.md shows of keys that are slow is what explain says of them, but
+// for numbers.
+func TestWhyIsAKeySlow(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		stage func(t *testing.T, site *admintest.Site) (key string)
+	}{
+		{"a hot key", func(t *testing.T, site *admintest.Site) string {
+			w := site.Start(soon)
+			key := site.KeyOf(w)
+			for i := range 30 {
+				site.Block(key, 1+i%3)
+			}
+			kit.Eventually(t, "29 wait", func() bool { return w.Queued(key) == 29 })
+			return key
+		}},
+		{"residue on a slow worker", func(t *testing.T, site *admintest.Site) string {
+			slow := site.Start(soon)
+			for i := range 200 {
+				site.Block("order-"+string(rune('a'+i%26))+string(rune('a'+i/26)), 1)
+			}
+			kit.Eventually(t, "all run", func() bool { return site.Running() == 200 })
+			next := site.Start()
+			together(t, slow, next)
+			key := ""
+			for i := 0; key == ""; i++ {
+				k := "order-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
+				if m, _ := next.Member.View().Owner(site.Cluster.Ring.Partition(k)); m.Name == "w2" {
+					key = k
+				}
+			}
+			site.Block(key, 2)
+			kit.Eventually(t, "one waits", func() bool { return next.Queued(key) == 1 })
+			return key
+		}},
+		{"a dead worker", func(t *testing.T, site *admintest.Site) string {
+			alive, dead := site.Start(), site.Start()
+			together(t, alive, dead)
+			key := site.KeyOf(dead)
+			site.Kill(dead)
+			kit.Eventually(t, "the other one is to have it", func() bool {
+				s, err := alive.Explain(key)
+				return err == nil && strings.Contains(s.WaitsFor, "session of its last owner")
+			})
+			return key
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			site := admintest.New(t, "")
+			key := tt.stage(t, site)
+			time.Sleep(time.Second) // that it is slow takes time
+			out, err := run(t, site.Admin, "explain", key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			docs := string(kit.Must(os.ReadFile("../../docs/operations.md")))
+			if !strings.Contains(meaning(docs), meaning(out)) {
+				t.Errorf("docs/operations.md does not show this, but for numbers:\n%s", out)
+			}
+		})
+	}
+}
+
+var (
+	numbers = regexp.MustCompile(`\d+(\.\d+)?(ms|s|m)?`)
+	keys    = regexp.MustCompile(`order-\w+`)
+	spaces  = regexp.MustCompile(` +`)
+)
+
+// meaning returns a text without its numbers and its layout.
+func meaning(s string) string {
+	s = keys.ReplaceAllString(s, "order")
+	return spaces.ReplaceAllString(numbers.ReplaceAllString(s, "0"), " ")
+}

@@ -1,0 +1,298 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/internal/cli"
+)
+
+// table writes rows in columns; the first row is the heads.
+func (a *ask) table(rows [][]string) error {
+	var b strings.Builder
+	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = printable(row[i])
+		}
+		fmt.Fprintln(out, strings.Join(row, "\t"))
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	for i, line := range slices.Collect(strings.Lines(b.String())) {
+		line = strings.TrimRight(line, " \n")
+		if i == 0 {
+			line = a.bold(line)
+		}
+		if _, err := fmt.Fprintln(a.stdout, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printable returns s without what would disturb a terminal or a table.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func (a *ask) members([]string) error {
+	var page struct {
+		Members []struct {
+			Name, Role, State, Address, Gossip, Incarnation, View string
+			Partitions                                            int
+		}
+	}
+	if shown, err := a.get("/members", nil, &page); err != nil || shown {
+		return err
+	}
+	rows := [][]string{{"NAME", "ROLE", "STATE", "ADDRESS", "GOSSIP", "PARTITIONS", "VIEW"}}
+	for _, m := range page.Members {
+		partitions := "-"
+		if m.Role == "worker" {
+			partitions = fmt.Sprint(m.Partitions)
+		}
+		rows = append(rows, []string{m.Name, m.Role, m.State, m.Address, m.Gossip, partitions, m.View})
+	}
+	return a.table(rows)
+}
+
+func (a *ask) ring([]string) error {
+	var page struct {
+		Digest     string
+		Partitions int
+		Workers    []struct {
+			Name, Incarnation string
+			Partitions        int
+		}
+		Owners []int
+	}
+	if shown, err := a.get("/ring", nil, &page); err != nil || shown {
+		return err
+	}
+	rows := [][]string{{"WORKER", "PARTITIONS", "SHARE", "INCARNATION"}}
+	left := page.Partitions
+	for _, w := range page.Workers {
+		left -= w.Partitions
+		rows = append(rows, []string{w.Name, fmt.Sprint(w.Partitions), share(w.Partitions, page.Partitions), w.Incarnation})
+	}
+	if left > 0 {
+		rows = append(rows, []string{"(nobody)", fmt.Sprint(left), share(left, page.Partitions), ""})
+	}
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(a.stdout, "\n%d partitions, ring %s\n", page.Partitions, printable(page.Digest))
+	return err
+}
+
+func share(n, of int) string {
+	return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(max(of, 1)))
+}
+
+func (a *ask) workers([]string) error {
+	var page struct{ Workers []gateway.WorkerRow }
+	if shown, err := a.get("/workers", nil, &page); err != nil || shown {
+		return err
+	}
+	rows := [][]string{{"NAME", "STATE", "SERVED", "WANTED", "BUSY KEYS", "WAITING", "SLACK", "STORE", "RESIDUE", "VERSION"}}
+	var notes []string
+	for _, w := range page.Workers {
+		s := w.Status
+		if s == nil {
+			rows = append(rows, []string{w.Name, w.State, "?", "?", "?", "?", "?", "?", "?", "?"})
+			notes = append(notes, w.Name+": "+w.Error)
+			continue
+		}
+		keys := 0
+		for _, r := range s.Residue {
+			keys += r.Keys
+			notes = append(notes, fmt.Sprintf("%s: %d keys of partitions that moved still run at %s, the oldest for %s", w.Name, r.Keys, r.Worker, seconds(r.OldestSeconds)))
+		}
+		rows = append(rows, []string{
+			w.Name, s.State, fmt.Sprint(s.Served), fmt.Sprint(s.Wanted), fmt.Sprint(s.BusyKeys), fmt.Sprint(s.Waiting),
+			seconds(s.SessionSlackSeconds), storeText(s.Store), fmt.Sprint(keys), s.Version,
+		})
+		if s.NotReady != "" {
+			notes = append(notes, w.Name+": not ready: "+s.NotReady)
+		}
+		if s.Store.LastError != "" {
+			notes = append(notes, fmt.Sprintf("%s: the store last failed at %s: %s", w.Name, s.Store.FailedAt.Local().Format(time.DateTime), s.Store.LastError))
+		}
+	}
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	return a.lines(notes)
+}
+
+// lines writes lines below a table.
+func (a *ask) lines(lines []string) error {
+	for i, line := range lines {
+		if i == 0 {
+			line = "\n" + printable(line)
+		} else {
+			line = printable(line)
+		}
+		if _, err := io.WriteString(a.stdout, line+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// storeText says whether a worker's last call to the store was answered.
+func storeText(s gateway.StoreStatus) string {
+	switch {
+	case s.Answered == nil:
+		return "never"
+	case s.FailedAt != nil && s.FailedAt.After(*s.Answered):
+		return "fails"
+	}
+	return "ok"
+}
+
+func (a *ask) moves([]string) error {
+	var page struct {
+		Moves  []gateway.RecentMove
+		Silent []string
+	}
+	if shown, err := a.get("/moves", nil, &page); err != nil || shown {
+		return err
+	}
+	rows := [][]string{{"WHEN", "WORKER", "WHAT", "PARTITIONS", "FROM/TO", "BECAUSE", "TOOK", "STILL RUNNING"}}
+	for _, m := range page.Moves {
+		rows = append(rows, []string{
+			m.Ended.Local().Format(time.DateTime), m.At, m.Direction, fmt.Sprint(m.Partitions), cmp.Or(m.Worker, "-"),
+			m.Because, seconds(m.LongestSeconds), fmt.Sprint(m.Running),
+		})
+	}
+	return a.showSilent(rows, page.Silent)
+}
+
+func (a *ask) hot([]string) error {
+	var page struct {
+		Keys   []gateway.HotKeyAt
+		Silent []string
+	}
+	if shown, err := a.get("/hot", nil, &page); err != nil || shown {
+		return err
+	}
+	rows := [][]string{{"KEY", "WORKER", "A SECOND", "TOO HIGH BY", "WAITING"}}
+	for _, k := range page.Keys {
+		rows = append(rows, []string{strconv.Quote(k.Key), k.At, fmt.Sprintf("%.1f", k.PerSecond), fmt.Sprintf("%.1f", k.Error), fmt.Sprint(k.Waiting)})
+	}
+	return a.showSilent(rows, page.Silent)
+}
+
+// showSilent shows a table, and names the workers that did not answer.
+func (a *ask) showSilent(rows [][]string, silent []string) error {
+	if err := a.table(rows); err != nil {
+		return err
+	}
+	var notes []string
+	for _, name := range silent {
+		notes = append(notes, name+" did not answer")
+	}
+	return a.lines(notes)
+}
+
+func (a *ask) explain(args []string) error {
+	query := url.Values{}
+	if a.request == "" {
+		query.Set("key", args[0])
+	} else {
+		method, target, ok := strings.Cut(a.request, " ")
+		if !ok {
+			return cli.Usagef("--request is %q, want METHOD URL, such as 'POST http://shop.example/orders/42'", a.request)
+		}
+		query = url.Values{"method": {method}, "url": {strings.TrimSpace(target)}, "header": a.header, "body": {a.body}, "client": {a.client}}
+	}
+	var e gateway.Explanation
+	if shown, err := a.get("/explain", query, &e); err != nil || shown {
+		return err
+	}
+	return a.showExplanation(&e)
+}
+
+func (a *ask) showExplanation(e *gateway.Explanation) error {
+	var rows [][]string
+	add := func(name, format string, args ...any) {
+		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
+	}
+	if e.Source != "" {
+		add("source", "%s, by the route %q (%s)", e.Source, e.Route, e.Mode)
+	}
+	add("key", "%q", e.Key)
+	if e.Key != "" {
+		add("partition", "%d", e.Partition)
+		add("the ring wants", "%s", placeText(e.Wanted))
+		add("requests go to", "%s", placeText(e.Believed))
+	}
+	if w := e.Worker; w != nil {
+		served := "no"
+		if w.Served {
+			served = "yes"
+		}
+		add("worker "+w.Worker, "serves it: %s; epoch %d, owner %s", served, w.Epoch, cmp.Or(w.Owner, "nobody"))
+		add("held by", "%s", holderText(w))
+		add("waiting", "%d of %d that may, clients: %d", w.Waiting, w.QueuePerKey, w.Clients)
+		for _, r := range w.Rates {
+			add("rate of "+r.Route, "%.1f of %d left, %v a second", r.Left, r.Burst, r.PerSecond)
+		}
+	}
+	var b strings.Builder
+	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(out, printable(row[0])+"\t"+printable(row[1]))
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(a.stdout, b.String()); err != nil {
+		return err
+	}
+	return a.lines(e.Verdict)
+}
+
+func placeText(p *gateway.Place) string {
+	if p == nil {
+		return "nobody"
+	}
+	return p.Name + " at " + p.Address
+}
+
+func holderText(w *gateway.KeyStatus) string {
+	switch h := w.Holder; {
+	case w.Residue != nil:
+		return fmt.Sprintf("worker %s, which had it before, token %d", w.Residue.Worker, w.Residue.Token)
+	case h == nil:
+		return "nobody"
+	case h.Kind == "hold":
+		return fmt.Sprintf("the member at %s, token %d", h.HeldBy, h.Token)
+	default:
+		return fmt.Sprintf("an execution, token %d", h.Token)
+	}
+}
+
+func seconds(s float64) string {
+	d := time.Duration(s * float64(time.Second))
+	if d >= time.Second {
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}

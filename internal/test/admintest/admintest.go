@@ -1,0 +1,168 @@
+// Package admintest has a router, workers and their admin addresses in one process, for
+// tests of what operators see.
+package admintest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/routes"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Partitions is how many a [Site] has.
+const Partitions = 16
+
+// Site is a router and workers.
+type Site struct {
+	T       *testing.T
+	Cluster *workertest.Cluster
+	Router  *router.Router
+	Member  *hub.Handle // of the router
+	Admin   string      // URL of the router's admin address
+
+	blocked sync.WaitGroup
+	release sync.Once
+	app     *kit.Blocking
+
+	mu    sync.Mutex
+	addrs map[string]string     // of workers, by what they announce
+	conns map[string][]net.Conn // to workers, likewise
+}
+
+// Worker is a worker of a [Site], with an app whose requests for /block run until
+// [Site.Release].
+type Worker struct {
+	*workertest.Worker
+	Admin string // URL of its admin address
+}
+
+// New starts a router without workers, whose admin address wants the token if it is not "".
+func New(t *testing.T, token string) *Site {
+	t.Helper()
+	c := workertest.New(t, Partitions)
+	s := &Site{T: t, Cluster: c, app: &kit.Blocking{Release: make(chan struct{})}, addrs: make(map[string]string), conns: make(map[string][]net.Conn)}
+	var err error
+	s.Member, err = c.Hub.Join(ring.Member{Name: "router-1", Role: ring.RoleRouter, State: ring.StateActive, Addr: "router:80"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := kit.Must(routes.Parse("routes.yaml", []byte("routes:\n  - name: orders\n    match: {path: \"/orders/{key}\"}\n    key: path:/orders/{key}\n  - name: rest\n    key: [header:X-Key, query:k]\n")))
+	s.Router, err = router.New(router.Config{Members: s.Member, Routes: table, Dial: s.dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Router.Close() })
+	s.Admin = s.serve(gateway.AdminConfig{
+		Members: s.Member, Ready: s.Router.Ready, Lookup: s.Router.Lookup, Operator: s.Router.Operator(), Token: token,
+		Routes: func() gateway.RoutesStatus {
+			return gateway.RoutesStatus{Loaded: time.Now(), Names: []string{"orders", "rest"}}
+		},
+		Metrics: metrics.NewRegistry([]prometheus.Collector{s.Router}...),
+	})
+	t.Cleanup(s.Release)
+	return s
+}
+
+func (s *Site) serve(cfg gateway.AdminConfig) string {
+	server := httptest.NewServer(gateway.NewAdmin(cfg))
+	s.T.Cleanup(server.Close)
+	return server.URL
+}
+
+func (s *Site) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	s.mu.Lock()
+	at := s.addrs[addr]
+	s.mu.Unlock()
+	if at == "" {
+		return nil, fmt.Errorf("admintest: nobody has the address %s", addr)
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, network, at)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[addr] = append(s.conns[addr], conn)
+	return conn, nil
+}
+
+// Start starts a worker, and waits until it serves what the ring gives it.
+func (s *Site) Start(change ...func(*worker.Config)) *Worker {
+	s.T.Helper()
+	w := &Worker{Worker: s.Cluster.Start(change...)}
+	at := w.Listen(s.T, w.Handler(s.app))
+	s.mu.Lock()
+	s.addrs[w.Member.Self().Addr] = at
+	s.mu.Unlock()
+	kit.Eventually(s.T, "the worker is ready", func() bool { return w.Ready() == nil })
+	client := kit.Must(router.NewClient(router.ClientConfig{Members: w.Member, Dial: s.dial}))
+	s.T.Cleanup(func() { client.Close() })
+	s.T.Cleanup(s.Release) // before the worker ends
+	w.Admin = s.serve(gateway.AdminConfig{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: client.Operator(w)})
+	return w
+}
+
+// Cut takes a worker's address away from who would connect to it anew, and ends the
+// connections that there are.
+func (s *Site) Cut(w *Worker) {
+	s.mu.Lock()
+	delete(s.addrs, w.Member.Self().Addr)
+	for _, conn := range s.conns[w.Member.Self().Addr] {
+		conn.Close()
+	}
+	s.mu.Unlock()
+}
+
+// Kill ends a worker as if its machine were gone.
+func (s *Site) Kill(w *Worker) {
+	s.Cut(w)
+	w.Close()
+	_ = w.Member.Vanish()
+}
+
+// Block sends a request for a key that runs until [Site.Release], if it gets the key. It
+// comes from one of several clients.
+func (s *Site) Block(key string, client int) {
+	s.blocked.Go(func() {
+		r := httptest.NewRequest(http.MethodGet, "http://shop.example/block", nil)
+		r.RemoteAddr = net.JoinHostPort("192.0.2."+strconv.Itoa(client), "4711")
+		r.Header.Set("X-Key", key)
+		s.Router.ServeHTTP(httptest.NewRecorder(), r)
+	})
+}
+
+// Running returns how many requests of [Site.Block] run.
+func (s *Site) Running() int { return int(s.app.Running.Load()) }
+
+// Release lets all requests of [Site.Block] end.
+func (s *Site) Release() {
+	s.release.Do(func() { close(s.app.Release) })
+	s.blocked.Wait()
+}
+
+// KeyOf returns a key that the ring gives a worker.
+func (s *Site) KeyOf(w *Worker) string {
+	for i := 0; ; i++ {
+		key := fmt.Sprint("order-", i)
+		if m, ok := w.Member.View().Owner(s.Cluster.Ring.Partition(key)); ok && m.Name == w.Member.Self().Name {
+			return key
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package keyway_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/metrictest"
+)
+
+// A node collects the metrics of its parts, serves them at its admin address, and
+// can be registered in the program's own registry, several times with labels.
+func TestMetrics(t *testing.T) {
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.NewCluster, cfg.Admin = true, "127.0.0.1:0"
+	node := start(t, cfg)
+	if err := node.Do(t.Context(), "k", func(keyway.Execution) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	all := metrictest.Gather(t, node)
+	for name, want := range map[string]float64{
+		"keyway_worker_executions_total":                      1,
+		"keyway_worker_ready":                                 1,
+		`keyway_gossip_members{role="worker",state="active"}`: 1,
+	} {
+		if all[name] != want {
+			t.Errorf("%s is %v, want %v", name, all[name], want)
+		}
+	}
+	if _, there := all[`keyway_store_connections{pool="calls",state="idle"}`]; !there {
+		t.Errorf("nothing of the store: %v", all)
+	}
+	res, text := kit.Fetch(t, "http://"+node.AdminAddr()+"/metrics")
+	for _, want := range []string{"keyway_build_info{", "keyway_worker_executions_total 1", "go_goroutines", "process_open_fds", "keyway_gossip_members{", "keyway_store_connections{"} {
+		if res.StatusCode != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("/metrics: %d, %q is missing", res.StatusCode, want)
+		}
+	}
+	if res, _ := kit.Fetch(t, "http://"+node.AdminAddr()+"/metrics", "Accept", "application/openmetrics-text"); !strings.HasPrefix(res.Header.Get("Content-Type"), "application/openmetrics-text") {
+		t.Errorf("OpenMetrics: %v", res.Header)
+	}
+	if res, _ := kit.Fetch(t, "http://"+node.AdminAddr()+"/metrics", "Accept-Encoding", "gzip"); res.Header.Get("Content-Encoding") != "gzip" {
+		t.Errorf("compressed: %v", res.Header)
+	}
+	if res, text := kit.Fetch(t, "http://"+node.AdminAddr()+"/debug/hot?n=3"); res.StatusCode != http.StatusOK || strings.TrimSpace(text) != "[]" {
+		t.Errorf("/debug/hot: %d %s", res.StatusCode, text)
+	}
+	if res, text := kit.Fetch(t, "http://"+node.AdminAddr()+"/debug/hot?n=none"); res.StatusCode != http.StatusBadRequest || !strings.Contains(text, "n=20") {
+		t.Errorf("/debug/hot?n=none: %d %s", res.StatusCode, text)
+	}
+	registry := prometheus.NewRegistry()
+	for _, name := range []string{"a", "b"} {
+		if err := prometheus.WrapRegistererWith(prometheus.Labels{"node": name}, registry).Register(node); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := registry.Gather(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,179 @@
+package gossip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Routers of a cluster must take one key from each request. Each announces where it
+// takes keys from, and since when. Before other ones come in force at a router, they are
+// announced as not in force yet, and then every other router is asked: of two that change
+// at one moment one at least sees the other's. Routers that could not see each other may
+// come to differ nevertheless. When they meet, the one whose keys came in force later
+// must send no requests, see [ring.View.KeyConflict]. It does not matter for that
+// whether their clocks agree: both compare the same two numbers.
+
+// keys are the Settings.KeySource of a router, as it announces it. The zero value is of
+// others.
+type keys struct {
+	source string
+	since  int64 // when it came in force, in Unix milliseconds, or notInForce
+}
+
+// notInForce is later than all times.
+const notInForce = math.MaxInt64
+
+// before reports whether k comes before o if the two do not agree.
+func (k keys) before(o keys) bool {
+	return k.since < o.since || k.since == o.since && k.source < o.source
+}
+
+// difference returns how the keys of a peer do not agree with k.
+func (k keys) difference(of keys) (d ring.Difference, differ bool) {
+	return ring.Settings{KeySource: k.source}.Compare(ring.Settings{KeySource: of.source})
+}
+
+// Limits on asking the other routers.
+const (
+	askPatience = 5 * time.Second
+	askAgain    = 250 * time.Millisecond
+)
+
+// AnnounceKeySource changes the KeySource of Settings, that of a router, if every other
+// router agrees. If one does not, or cannot be asked for 5 s, or the Cluster
+// is closed meanwhile, nothing changes; the error wraps [ErrRefused] or is [ErrClosed].
+func (c *Cluster) AnnounceKeySource(source string) error {
+	c.announcing.Lock()
+	defer c.announcing.Unlock()
+	source = shortKeySource(source)
+	if err := c.ask(request{propose: &source}); err != nil {
+		return err
+	}
+	if err := c.askRouters(); err != nil {
+		return errors.Join(err, c.ask(request{withdraw: true}))
+	}
+	return c.ask(request{settle: true})
+}
+
+// askRouters exchanges all news with each other router.
+func (c *Cluster) askRouters() error {
+	ctx, cancel := context.WithTimeout(c.ctx, askPatience)
+	defer cancel()
+	var all sync.WaitGroup
+	var mu sync.Mutex // guards failed
+	var failed []error
+	for _, m := range c.View().Members {
+		if m.Role != ring.RoleRouter || m.Gossip == c.identity.Gossip {
+			continue
+		}
+		all.Go(func() {
+			if err := c.askRouter(ctx, m); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(failed...)
+}
+
+// askRouter exchanges all news with m, unless m goes meanwhile.
+func (c *Cluster) askRouter(ctx context.Context, m ring.Member) error {
+	for {
+		_, err := c.list.Join([]string{m.Gossip})
+		if err == nil || !c.sees(m) {
+			return nil
+		}
+		select {
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: router %q (%s) cannot be asked whether it takes keys from there too, try again when it answers or has gone: %w", ErrRefused, m.Name, m.Gossip, explain(m.Gossip, err))
+		}
+	}
+}
+
+func (c *Cluster) sees(m ring.Member) bool {
+	for _, other := range c.View().Members {
+		if other.Name == m.Name && other.Gossip == m.Gossip {
+			return true
+		}
+	}
+	return false
+}
+
+// propose announces keys that are not in force.
+func (o *owner) propose(source string) error {
+	next := keys{source, notInForce}
+	if _, err := newMetadata(o.self, next, o.c.settings).encode(); err != nil {
+		return err
+	}
+	o.announced = next
+	o.spread(unwaited)
+	return nil
+}
+
+// withdraw announces the keys in force again.
+func (o *owner) withdraw() {
+	o.announced = o.inForce
+	o.spread(unwaited)
+}
+
+// settle puts the keys that are announced in force, unless those of a peer do not agree.
+func (o *owner) settle() error {
+	if o.announced.source == "" {
+		return nil
+	}
+	for _, p := range o.peers {
+		if d, differ := o.announced.difference(p.keys); differ {
+			o.withdraw()
+			return refusal(d, o.self, p.Member)
+		}
+	}
+	o.announced.since = time.Now().UnixMilli()
+	for _, p := range o.peers {
+		if p.keys.since != notInForce {
+			o.announced.since = max(o.announced.since, p.keys.since+1)
+		}
+	}
+	o.inForce = o.announced
+	o.publish()
+	o.spread(unwaited)
+	return nil
+}
+
+// keyConflict returns what View.KeyConflict is to be.
+func (o *owner) keyConflict() error {
+	var first *peer // of those that do not agree, so that the text stays
+	var how ring.Difference
+	for _, p := range o.peers {
+		if d, differ := o.inForce.difference(p.keys); differ && p.keys.before(o.inForce) && (first == nil || p.keys.before(first.keys)) {
+			first, how = &p, d
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: this router sends no requests, since another one takes keys from elsewhere, and came first: %w; start this one again with the same",
+		ring.ErrSettings, refusal(how, o.self, first.Member))
+}
+
+// warnOfKeys says which routers take keys from elsewhere, if any is to send no requests.
+func (o *owner) warnOfKeys(now time.Time) {
+	if err := o.c.View().KeyConflict; err != nil && o.throttle.pass(err.Error(), now) {
+		o.c.log.Error("this router sends no requests", "error", err)
+	}
+	for _, p := range o.peers {
+		if d, differ := o.inForce.difference(p.keys); differ && o.inForce.before(p.keys) {
+			if err := refusal(d, o.self, p.Member); o.throttle.pass(err.Error(), now) {
+				o.c.log.Error("another router takes keys from elsewhere: it is to send no requests", "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package gossip
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// The families of metrics of a membership; docs/metrics.md describes them.
+const (
+	membersMetric = iota
+	refusedMetric
+	disagreeingMetric
+	viewsMetric
+	lostMetric
+	healthMetric
+)
+
+var families = []metrics.Family{
+	membersMetric:     metrics.Gauge("keyway_gossip_members", "Members that are seen, this one included.", "role", "state"),
+	refusedMetric:     metrics.Gauge("keyway_gossip_refused_members", "Members that are kept out of the view, as they use another store."),
+	disagreeingMetric: metrics.Gauge("keyway_gossip_disagreeing_members", "Active workers that see other active workers than this member does."),
+	viewsMetric:       metrics.Counter("keyway_gossip_view_changes_total", "Changes of the view of the cluster."),
+	lostMetric:        metrics.Counter("keyway_gossip_members_lost_total", "Members that did not answer any more and had not left in order."),
+	healthMetric:      metrics.Gauge("keyway_gossip_health_score", "How badly this member keeps up with the protocol: 0 is well; it rises while probes go unanswered, as of a process without CPU."),
+}
+
+var _ prometheus.Collector = (*Cluster)(nil)
+
+// Describe implements [prometheus.Collector].
+func (c *Cluster) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, families) }
+
+// Collect implements [prometheus.Collector].
+func (c *Cluster) Collect(ch chan<- prometheus.Metric) {
+	view := c.View()
+	type kind struct {
+		role  ring.Role
+		state ring.State
+	}
+	count := make(map[kind]int)
+	for _, m := range view.Members {
+		count[kind{m.Role, m.State}]++
+	}
+	for _, role := range []ring.Role{ring.RoleWorker, ring.RoleRouter} {
+		for state := ring.StateJoining; state <= ring.StateLeaving; state++ {
+			metrics.Send(ch, families[membersMetric], count[kind{role, state}], role.String(), state.String())
+		}
+	}
+	disagreeing := 0
+	for _, m := range ring.ActiveWorkers(view.Members) {
+		if m.View != view.Digest {
+			disagreeing++
+		}
+	}
+	metrics.Send(ch, families[disagreeingMetric], disagreeing)
+	metrics.Send(ch, families[refusedMetric], len(view.Refused))
+	metrics.Send(ch, families[viewsMetric], c.views.Load())
+	metrics.Send(ch, families[lostMetric], c.lost.Load())
+	metrics.Send(ch, families[healthMetric], c.list.GetHealthScore())
+}
