@@ -43,7 +43,7 @@ type client interface {
 	Settings() ring.Settings
 	Exists(ctx context.Context) error
 	Generation(ctx context.Context) (string, error)
-	Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error)
+	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
 	Close() error
 }
 
@@ -202,7 +202,7 @@ func (s *backend) ready() error {
 // of the workers must be within sight: where none is, the store may be another
 // cluster's, and two clusters that meet are two stores under one ring.
 func (s *backend) addPeers(ctx context.Context, members *gossip.Cluster, generation string) {
-	snapshot, err := s.client.Observe(ctx, generation, s.seen)
+	snapshot, err := s.client.Observe(ctx, generation, "", s.seen)
 	if err != nil {
 		s.logger.Debug("cannot ask the store for members", "error", err)
 		return

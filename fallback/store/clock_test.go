@@ -64,7 +64,7 @@ func (c *clocked) register(inc string) {
 
 func (c *clocked) observe() handoff.Snapshot {
 	c.Helper()
-	s, err := c.store.Observe(c.Context(), c.gen, 0)
+	s, err := c.store.Observe(c.Context(), c.gen, "", 0)
 	if err != nil {
 		c.Fatal(err)
 	}

@@ -196,7 +196,7 @@ func (m *Memory) Clear(ctx context.Context, gen string, partition int, residue [
 }
 
 // Observe is Store.Observe.
-func (m *Memory) Observe(ctx context.Context, gen string, since int64) (s handoff.Snapshot, err error) {
+func (m *Memory) Observe(ctx context.Context, gen, incarnation string, since int64) (s handoff.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
 		s = handoff.Snapshot{

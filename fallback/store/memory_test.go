@@ -41,7 +41,7 @@ func (m *memoryTest) register(holdings ...handoff.Holding) []handoff.PartitionSt
 
 func (m *memoryTest) observe() handoff.Snapshot {
 	m.Helper()
-	s, err := m.store.Observe(m.Context(), m.gen, 0)
+	s, err := m.store.Observe(m.Context(), m.gen, "", 0)
 	if err != nil {
 		m.Fatal(err)
 	}

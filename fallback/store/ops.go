@@ -131,9 +131,9 @@ func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []
 
 // Observe returns the sessions, the tombstones, and the partitions that
 // changed after a version; all of them if that is 0 or of an earlier
-// generation.
-func (s *Store) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
-	values, err := s.run(ctx, s.client, "observe", gen, since)
+// generation. Of the locks it returns those of the incarnation's partitions.
+func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64) (handoff.Snapshot, error) {
+	values, err := s.run(ctx, s.client, "observe", gen, incarnation, since)
 	if err != nil {
 		return handoff.Snapshot{}, err
 	}

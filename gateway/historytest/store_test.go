@@ -67,6 +67,6 @@ func (s *farStore) Clear(ctx context.Context, generation string, partition int, 
 	return err
 }
 
-func (s *farStore) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
-	return far(s, func() (handoff.Snapshot, error) { return s.Store.Observe(ctx, generation, since) })
+func (s *farStore) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
+	return far(s, func() (handoff.Snapshot, error) { return s.Store.Observe(ctx, generation, incarnation, since) })
 }

@@ -252,7 +252,7 @@ func TestTrapStoreBecomesAnother(t *testing.T) {
 		if id := w.Member.Settings().Store; id != 7 {
 			t.Errorf("the members see store %v", id)
 		}
-		snapshot, err := after.Observe(t.Context(), "", 0)
+		snapshot, err := after.Observe(t.Context(), "", "", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +290,7 @@ func (b *becoming) Apply(ctx context.Context, gen, inc string, c []handoff.Chang
 func (b *becoming) Clear(ctx context.Context, gen string, p int, r []handoff.Residue) error {
 	return b.now.Load().Clear(ctx, gen, p, r)
 }
-func (b *becoming) Observe(ctx context.Context, gen string, since int64) (handoff.Snapshot, error) {
-	return b.now.Load().Observe(ctx, gen, since)
+func (b *becoming) Observe(ctx context.Context, gen, incarnation string, since int64) (handoff.Snapshot, error) {
+	return b.now.Load().Observe(ctx, gen, incarnation, since)
 }
 func (b *becoming) Watch(ctx context.Context) <-chan struct{} { return b.now.Load().Watch(ctx) }

@@ -630,7 +630,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.settings.TTL)
 	case handoff.Observe:
 		r.ID = e.ID
-		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Since)
+		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since)
 	case handoff.Apply:
 		r.ID = e.ID
 		r.States, r.Err = store.Apply(ctx, e.Generation, e.Incarnation, e.Changes)

@@ -203,8 +203,8 @@ func (s *Store) Clear(ctx context.Context, generation string, partition int, res
 }
 
 // Observe is the present store's.
-func (s *Store) Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error) {
-	return s.store().Observe(ctx, generation, since)
+func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
+	return s.store().Observe(ctx, generation, incarnation, since)
 }
 
 // Watch passes on the hints of whichever store is current.

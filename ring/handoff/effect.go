@@ -27,11 +27,12 @@ type Renew struct {
 	Incarnation string
 }
 
-// Observe reads what changed since a Snapshot's Version.
+// Observe reads what changed since a Snapshot's Version, for Incarnation.
 type Observe struct {
-	ID         uint64
-	Generation string
-	Since      int64
+	ID          uint64
+	Generation  string
+	Incarnation string
+	Since       int64
 }
 
 // Apply makes changes of records.
@@ -50,6 +51,14 @@ type Clear struct {
 	Residue    []Residue
 }
 
+// ClearLocks removes locks that moves have written, which no successor of the
+// partitions' owners needs to know of any more.
+type ClearLocks struct {
+	ID         uint64
+	Generation string
+	Moves      []Move
+}
+
 // Release gives a session up for good: the incarnation's own, or that of one
 // which is certainly dead.
 type Release struct {
@@ -59,16 +68,34 @@ type Release struct {
 
 // OpenTable lets requests of the partition start, with tokens of Epoch. The
 // keys of Blocked wait for their Unblock: a previous owner still runs them.
+//
+// With Resumed nobody has served the partition since this process closed its
+// table: the locks that are frozen there go on, with what is left of their
+// leases. Otherwise they are no locks any more, and dropped.
+//
+// Each lock of Locks, which a Closed listed, keeps its key from all others for
+// what was left of its lease then, counted from now. With Renewable it came here
+// straight from there, and goes on for its holder with its token. Otherwise an
+// owner in between has died, who may have ended the lock and granted the key
+// again: nobody may renew it or ask for its token. A key may be both blocked and
+// locked.
 type OpenTable struct {
 	Partition int
 	Epoch     int64
 	Blocked   []Residue
+	Resumed   bool
+	Locks     string
+	Renewable bool
 }
 
 // CloseTable stops the partition's requests: close its table, bounce the
 // waiters and list the running executions in one critical section, and step
 // the machine with the Closed at once.
 type CloseTable struct{ Partition int }
+
+// LocksMoved says that the locks that are frozen in the partition's table have
+// gone to its next owner: they are dropped here.
+type LocksMoved struct{ Partition int }
 
 // Advance makes the partition's next tokens be of Epoch.
 type Advance struct {
@@ -113,9 +140,11 @@ func (Renew) effect()           {}
 func (Observe) effect()         {}
 func (Apply) effect()           {}
 func (Clear) effect()           {}
+func (ClearLocks) effect()      {}
 func (Release) effect()         {}
 func (OpenTable) effect()       {}
 func (CloseTable) effect()      {}
+func (LocksMoved) effect()      {}
 func (Advance) effect()         {}
 func (Unblock) effect()         {}
 func (CancelHandlers) effect()  {}

@@ -1,7 +1,8 @@
 package handoff
 
 // Input is something that happened, to be passed to Machine.Step: a Tick, a
-// View, a Changed, a Reply, a Closed, a Finished, a SequenceLow or a Leave.
+// View, a Changed, a Reply, a Closed, a Finished, a LocksEnded, a SequenceLow
+// or a Leave.
 type Input interface{ input() }
 
 // Tick is an input that says nothing but the time.
@@ -42,9 +43,15 @@ type Reply struct {
 // Closed answers CloseTable, before any other input: the partition's table
 // has been closed, its waiters bounced, and Running are the executions that
 // it listed in the same critical section.
+//
+// Locks are the keys that it holds for holders elsewhere, in the shell's own
+// encoding, with what is left of their leases; empty if there are none. They
+// are not in Running. From here on they are frozen: nobody may renew or release
+// them here, until an OpenTable resumes them. They travel with the partition.
 type Closed struct {
 	Partition int
 	Running   []Execution
+	Locks     string
 }
 
 // Execution is a handler that runs, or is about to, under a key's mutex.
@@ -59,6 +66,10 @@ type Finished struct {
 	Key       string
 	Token     int64
 }
+
+// LocksEnded says that none of the frozen locks of a partition is left: their
+// leases have ended.
+type LocksEnded struct{ Partition int }
 
 // SequenceLow says that the partition's tokens run out at its epoch.
 type SequenceLow struct {
@@ -82,5 +93,6 @@ func (Changed) input()     {}
 func (Reply) input()       {}
 func (Closed) input()      {}
 func (Finished) input()    {}
+func (LocksEnded) input()  {}
 func (SequenceLow) input() {}
 func (Leave) input()       {}

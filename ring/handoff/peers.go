@@ -43,7 +43,7 @@ func (m *Machine) lookAfter() time.Duration { return m.cfg.TTL / 100 * lookPerce
 // look observes the store when that is due.
 func (m *Machine) look() {
 	if m.observe.id == 0 && m.now.Mono >= m.nextLook() {
-		m.emit(Observe{ID: m.begin(&m.observe), Generation: m.generation, Since: m.snapshot.Version})
+		m.emit(Observe{ID: m.begin(&m.observe), Generation: m.generation, Incarnation: m.me(), Since: m.snapshot.Version})
 		m.again = false
 	}
 }

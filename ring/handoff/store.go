@@ -50,8 +50,9 @@ const (
 	OpClaim Op = iota + 1
 
 	// OpMove gives the caller's partition to To and writes Residue with it, in
-	// one step. It needs From to be the record, From.Owner to be the caller,
-	// and To to have a session.
+	// one step; and Locks in place of those that are there, unless a move has
+	// brought these after the epoch Served. It needs From to be the record,
+	// From.Owner to be the caller, and To to have a session.
 	OpMove
 
 	// OpAdvance raises the epoch of the caller's partition. It needs From to
@@ -68,6 +69,8 @@ type Change struct {
 	To        string    // OpMove: the new owner's incarnation
 	Floor     int64     // lowest epoch that the change may write
 	Residue   []Residue // OpMove: the caller's running keys; each replaces the entry of its key
+	Locks     string    // OpMove: the locks that the caller's table lists
+	Served    int64     // OpMove: latest epoch at which the caller served the partition in this generation, or 0
 }
 
 // Holding is a partition that a worker serves and re-asserts, or (with
@@ -79,11 +82,20 @@ type Holding struct {
 	Residue   []Residue
 }
 
-// PartitionState is a partition as the store has it.
+// PartitionState is a partition as the store has it. Locks are told to the
+// record's owner alone, and forgotten when a generation ends.
 type PartitionState struct {
 	Partition int
 	Record    Record
 	Residue   []Residue
+	Moved     int64  // epoch of the latest move that wrote locks, or that there are none; 0 for no move
+	Locks     string // that it wrote, until they are cleared
+}
+
+// Move identifies the locks that a move has written.
+type Move struct {
+	Partition int
+	Epoch     int64 // PartitionState.Moved
 }
 
 // SessionState is a live session as the store has it.

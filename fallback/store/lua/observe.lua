@@ -1,5 +1,5 @@
--- ARGV: version after which to report changes
-local since = tonumber(take())
+-- ARGV: incarnation that asks, version after which to report changes
+local inc, since = take(), tonumber(take())
 if since < floor then
   since = 0
 end

@@ -75,7 +75,7 @@ func (r *run) calls(gen string) map[string]func() error {
 		},
 		"Clear": func() error { return r.store.Clear(ctx, gen, 1, entry) },
 		"Observe": func() error {
-			_, err := r.store.Observe(ctx, gen, 0)
+			_, err := r.store.Observe(ctx, gen, "", 0)
 			return err
 		},
 	}

@@ -282,7 +282,7 @@ func contextEnds(r *run) {
 	_, err := r.store.Apply(ctx, r.gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}})
 	r.wantErr("Apply", err, context.Canceled)
 	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), context.Canceled)
-	_, err = r.store.Observe(ctx, r.gen, 0)
+	_, err = r.store.Observe(ctx, r.gen, "", 0)
 	r.wantErr("Observe", err, context.Canceled)
 	r.wantRecord(1, handoff.Record{})
 }

@@ -24,7 +24,7 @@ type Store interface {
 	Release(ctx context.Context, incarnation string) error
 	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
 	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
-	Observe(ctx context.Context, generation string, since int64) (handoff.Snapshot, error)
+	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
 }
@@ -185,7 +185,7 @@ func (r *run) hasSession(inc string) bool {
 
 func (r *run) observe(since int64) handoff.Snapshot {
 	r.Helper()
-	s, err := r.store.Observe(r.Context(), r.gen, since)
+	s, err := r.store.Observe(r.Context(), r.gen, "", since)
 	r.must(err)
 	if s.Generation != r.gen {
 		r.Fatalf("the snapshot is of generation %q, want %q", s.Generation, r.gen)
