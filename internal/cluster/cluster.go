@@ -57,11 +57,12 @@ type Process struct {
 	err  error // set before done is closed
 }
 
-// readyTimeout bounds how long a process may take until it prints its line.
+// readyTimeout bounds how long a process may take until it prints its line, unless
+// the context of its start has a deadline.
 const readyTimeout = 30 * time.Second
 
-// Start starts program and waits until it has printed that it is ready. What it
-// prints goes to out, each line behind the name.
+// Start starts program and waits until it has printed that it is ready: until ctx ends,
+// and for 30 s if that has no deadline. What it prints goes to out, each line behind the name.
 func Start(ctx context.Context, name, program string, out io.Writer, args ...string) (*Process, error) {
 	p := &Process{Name: name, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -74,8 +75,11 @@ func Start(ctx context.Context, name, program string, out io.Writer, args ...str
 		p.err = p.cmd.Wait()
 		close(p.done)
 	}()
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, readyTimeout)
+		defer cancel()
+	}
 	select {
 	case <-w.ready:
 	case <-p.done: // it may have printed the line all the same

@@ -197,6 +197,10 @@ func (p *program) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A worker whose name has died several times in a row stays off the ring for up to
+	// 10 TTLs.
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second+11*p.cast.cfg.TTL)
+	defer cancel()
 	l := &life{label: label}
 	err = p.cast.hosts[p.name].Do(func() (err error) {
 		l.Process, err = cluster.Start(ctx, label, "env", stamped{log, p.cast.observer.Now}, args...)

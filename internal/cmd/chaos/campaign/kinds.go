@@ -29,7 +29,6 @@ type kind struct {
 }
 
 var (
-	held    = []int{http.StatusServiceUnavailable}
 	broken  = []int{http.StatusBadGateway}
 	severed = []int{http.StatusBadGateway, http.StatusServiceUnavailable}
 	lost    = []int{noAnswer}
@@ -50,9 +49,9 @@ func init() {
 		{name: "pause-router", target: "p", lasts: [2]int{2, 12}, fails: []int{noAnswer, http.StatusBadGateway}, settle: 0.5, play: pauseProgram},
 		{name: "restart-router", target: "p", lasts: [2]int{0, 5}, play: restartProgram},
 
-		{name: "kill-redis-master", lasts: [2]int{8, 14}, fails: held, settle: 1, play: killMaster},
-		{name: "pause-redis-master", lasts: [2]int{8, 14}, fails: held, settle: 1, play: pauseMaster},
-		{name: "lose-writes", lasts: [2]int{8, 14}, fails: held, settle: 1, play: loseWrites},
+		{name: "kill-redis-master", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: killMaster},
+		{name: "pause-redis-master", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: pauseMaster},
+		{name: "lose-writes", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: loseWrites},
 		{name: "switch-redis-master", play: switchMaster},
 		{name: "kill-redis-replica", lasts: [2]int{3, 12}, beside: true, play: killReplica},
 		{name: "kill-sentinel", target: "r", lasts: [2]int{3, 12}, beside: true, play: killSentinel},
@@ -62,7 +61,7 @@ func init() {
 		{name: "cut-worker-worker", target: "w", lasts: [2]int{2, 14}, beside: true, play: cutFrom("w", true)},
 		{name: "cut-router-redis", target: "p", lasts: [2]int{2, 14}, beside: true, play: cutFrom("r", false)},
 		{name: "cut-client-router", target: "c", lasts: [2]int{2, 10}, fails: lost, settle: 1, play: cutFrom("p", true)},
-		{name: "cut-redis-master", lasts: [2]int{8, 14}, fails: held, settle: 1, play: cutMaster},
+		{name: "cut-redis-master", lasts: [2]int{8, 14}, fails: severed, settle: 1, play: cutMaster},
 		{name: "isolate-worker", target: "w", lasts: [2]int{2, 16}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
 		{name: "isolate-router", target: "p", lasts: [2]int{2, 14}, fails: unknown, settle: 1, play: cutFrom("rpwc", false)},
 		{name: "cut-master-and-worker", target: "w", lasts: [2]int{8, 16}, fails: unknown, settle: 2, play: cutMasterAndWorker},
@@ -78,7 +77,7 @@ func init() {
 		{name: "clock-step-redis", lasts: [2]int{5, 12}, fails: severed, settle: 2, play: stepRedis},
 		{name: "clock-rate-redis", lasts: [2]int{5, 12}, play: slowRedis},
 
-		{name: "disk-full-redis", lasts: [2]int{3, 10}, fails: held, settle: 1, play: fillRedis},
+		{name: "disk-full-redis", lasts: [2]int{3, 10}, fails: severed, settle: 1, play: fillRedis},
 		{name: "memory-full-redis", lasts: [2]int{3, 10}, play: boundRedis},
 		{name: "disk-full-bodies", target: "p", lasts: [2]int{3, 10}, beside: true, play: fillBodies},
 		{name: "memory-worker", target: "w", lasts: [2]int{5, 10}, play: squeeze},
