@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/keyway-go/keyway/gateway/internal/live"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -35,7 +36,8 @@ type AdminConfig struct {
 	Lookup func(key string) (Route, error)
 
 	// Operator asks workers, of themselves and of keys. Default: there are no pages
-	// /workers, /moves and /explain, and no worker can be drained by its name.
+	// /workers, /moves and /explain, the page / shows of workers only that they are members,
+	// and no worker can be drained by its name.
 	Operator Operator
 
 	// Drain has the worker of this process leave the ring, and returns nil when nothing
@@ -56,7 +58,8 @@ type AdminConfig struct {
 	Routes func() RoutesStatus
 
 	// Metrics are what GET /metrics tells Prometheus, such as a registry of the
-	// process's parts. Default: there is no page /metrics.
+	// process's parts. While somebody watches the page /, they are gathered once a second.
+	// Default: there is no page /metrics, and no rates at /.
 	Metrics prometheus.Gatherer
 
 	// Hot returns the n keys that a worker was asked for most lately, as its HotKeys does.
@@ -75,6 +78,8 @@ type RoutesStatus struct {
 
 // NewAdmin returns the handler of a process's admin address:
 //
+//	GET /                     a page for people that shows all this as it is, and as it changes
+//	GET /events               what that page shows, once a second, as server-sent events
 //	GET /healthz              200 as long as the process answers
 //	GET /readyz               200, or 503 with the reason
 //	GET /members              the members
@@ -93,7 +98,8 @@ type RoutesStatus struct {
 //	GET /debug/pprof/         profiles of the process, for go tool pprof
 //	GET /openapi.yaml         a description of all of this
 //
-// What they answer is JSON where openapi.yaml says so. Pages that the process has nothing
+// What they answer is JSON where openapi.yaml says so. /events goes on until its client
+// leaves or the server is closed; http.Server.Shutdown would wait for that. Pages that the process has nothing
 // for are not there. It is not for the public: it shows addresses and ends work. Web pages
 // of other sites cannot have a browser send a POST request.
 func NewAdmin(cfg AdminConfig) http.Handler {
@@ -127,6 +133,8 @@ func (a *admin) pages() []page {
 	cfg := &a.cfg
 	asks := cfg.Operator != nil
 	list := []page{
+		{"GET /{$}", serveLivePage(), true},
+		{"GET /events", live.New(a.watch), true},
 		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true},
 		{"GET /readyz", http.HandlerFunc(a.ready), true},
 		{"GET /members", http.HandlerFunc(a.members), true},

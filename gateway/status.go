@@ -15,6 +15,10 @@ type WorkerStatus struct {
 	Arriving  int `json:"arriving"`  // of those wanted, not served yet
 	Departing int `json:"departing"` // of those served, another one's by the ring
 
+	Missing []MissingStatus `json:"missing,omitempty"` // those that arrive, by what they are waited for; of the most partitions first
+
+	Executions int64 `json:"executions"` // that have got their key since the worker's start
+
 	BusyKeys int `json:"busy_keys"` // that are held or waited for
 	Waiting  int `json:"waiting"`   // requests and calls that wait for keys
 	Queue    int `json:"queue"`     // how many may
@@ -28,6 +32,16 @@ type WorkerStatus struct {
 	Moves   []Move          `json:"moves,omitempty"`   // the latest first
 	Hot     []HotKey        `json:"hot,omitempty"`     // the 20 keys that it was asked for most lately
 	App     *AppStatus      `json:"app,omitempty"`     // behind a sidecar
+}
+
+// MissingStatus is partitions that the ring gives a worker and that it does not serve
+// yet, all from one worker.
+type MissingStatus struct {
+	Worker       string  `json:"worker,omitempty"` // that had them; "" if none is known to
+	Gone         bool    `json:"gone,omitempty"`   // that is no member any more, at least not in the life in which it had them
+	Partitions   int     `json:"partitions"`
+	WaitsFor     string  `json:"waits_for,omitempty"`     // what they wait for, if no living worker owns them
+	WaitsSeconds float64 `json:"waits_seconds,omitempty"` // how long that takes at most; 0 if it is not known
 }
 
 // StoreStatus says how a worker gets on with the store.

@@ -1,8 +1,10 @@
 package openapitest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -42,13 +44,15 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	openapi3filter.RegisterBodyDecoder("application/yaml", openapi3filter.FileBodyDecoder)
+	for _, kind := range []string{"application/yaml", "text/event-stream", "text/html"} {
+		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
+	}
 	checked := make(map[string]bool)
 	for _, tt := range []struct {
 		method, url string
 		status      int
 	}{
-		{"GET", site.Admin + "/healthz", 200}, {"GET", site.Admin + "/readyz", 200}, {"GET", site.Admin + "/members", 200},
+		{"GET", site.Admin + "/", 200}, {"GET", site.Admin + "/events", 200}, {"GET", site.Admin + "/healthz", 200}, {"GET", site.Admin + "/readyz", 200}, {"GET", site.Admin + "/members", 200},
 		{"GET", site.Admin + "/ring", 200}, {"GET", site.Admin + "/lookup?key=k", 200}, {"GET", site.Admin + "/explain?key=" + key, 200},
 		{"GET", site.Admin + "/explain?url=http://h/orders/1&method=POST&header=A:%20b&client=192.0.2.1", 200}, {"GET", site.Admin + "/explain", 400},
 		{"GET", site.Admin + "/workers", 200}, {"GET", site.Admin + "/moves", 200}, {"GET", site.Admin + "/hot", 200}, {"GET", site.Admin + "/hot?n=x", 400}, {"GET", w1.Admin + "/debug/hot?n=5", 200}, {"GET", site.Admin + "/routes", 200},
@@ -65,8 +69,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := io.ReadAll(res.Body)
-		res.Body.Close()
+		body, err := readAll(res)
 		if err != nil || res.StatusCode != tt.status {
 			t.Errorf("%s %s: %d %s %v, want %d", tt.method, tt.url, res.StatusCode, body, err, tt.status)
 			continue
@@ -77,6 +80,15 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 			continue
 		}
 		checked[route.Method+" "+route.Path] = true
+		if strings.HasSuffix(tt.url, "/events") {
+			var event any
+			if err := json.Unmarshal(body, &event); err != nil {
+				t.Fatal(err)
+			}
+			if err := doc.Components.Schemas["Live"].Value.VisitJSON(event); err != nil {
+				t.Errorf("an event: %v", err)
+			}
+		}
 		if err := asDescribed(t.Context(), req, route, params, res, body); err != nil {
 			t.Errorf("%s %s: %v", tt.method, tt.url, err)
 		}
@@ -86,6 +98,21 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 			if !checked[method+" "+path] {
 				t.Errorf("%s %s was not tried", method, path)
 			}
+		}
+	}
+}
+
+// readAll reads an answer to its end, and of events the data of the first one.
+func readAll(res *http.Response) ([]byte, error) {
+	defer res.Body.Close()
+	if res.Header.Get("Content-Type") != "text/event-stream" {
+		return io.ReadAll(res.Body)
+	}
+	lines := bufio.NewReader(res.Body)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if data, ok := bytes.CutPrefix(line, []byte("data: ")); ok || err != nil {
+			return data, err
 		}
 	}
 }
@@ -100,8 +127,8 @@ func asDescribed(ctx context.Context, req *http.Request, route *routers.Route, p
 			return err
 		}
 	}
-	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/plain") {
-		res.Header.Set("Content-Type", "text/plain") // with its parameters it is none that a description names
+	if kind, _, found := strings.Cut(res.Header.Get("Content-Type"), ";"); found {
+		res.Header.Set("Content-Type", kind) // with its parameters it is none that a description names
 	}
 	return openapi3filter.ValidateResponse(ctx, &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: input, Status: res.StatusCode, Header: res.Header, Body: io.NopCloser(bytes.NewReader(body)), Options: input.Options,

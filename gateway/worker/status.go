@@ -12,8 +12,8 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// maxResidue is how many former owners [Worker.Status] names, and maxHot how many keys.
-const maxResidue, maxHot = 16, 20
+// maxFormer is how many former owners [Worker.Status] names, and maxHot how many keys.
+const maxFormer, maxHot = 16, 20
 
 // Status returns what the worker does at the moment.
 func (w *Worker) Status() gateway.WorkerStatus {
@@ -33,7 +33,9 @@ func (w *Worker) Status() gateway.WorkerStatus {
 		s.Store.ID = id.String()
 	}
 	view := w.cfg.Members.View()
+	missing := make(map[formerOwner]*gateway.MissingStatus)
 	for i := range w.parts {
+		s.Executions += w.parts[i].table.Stats().Granted
 		m, _ := view.Owner(i)
 		wanted, served := m.Incarnation == s.Incarnation, w.parts[i].open.Load()
 		switch {
@@ -43,12 +45,48 @@ func (w *Worker) Status() gateway.WorkerStatus {
 		case wanted:
 			s.Wanted++
 			s.Arriving++
+			w.parts[i].addMissing(missing)
 		case served:
 			s.Served++
 			s.Departing++
 		}
 	}
+	for _, m := range missing {
+		s.Missing = append(s.Missing, *m)
+	}
+	slices.SortFunc(s.Missing, func(a, b gateway.MissingStatus) int {
+		return cmp.Or(cmp.Compare(b.Partitions, a.Partitions), cmp.Compare(a.Worker, b.Worker))
+	})
+	s.Missing = s.Missing[:min(len(s.Missing), maxFormer)]
 	return s
+}
+
+// formerOwner is a worker that had partitions, "" for none.
+type formerOwner struct {
+	name string
+	gone bool
+}
+
+// addMissing adds the partition, which the ring gives to this worker and which it does
+// not serve.
+func (p *partition) addMissing(missing map[formerOwner]*gateway.MissingStatus) {
+	record, owner, owned := p.owner()
+	former := formerOwner{name: owner.Name}
+	if !owned && record != nil && record.Owner != "" && record.Owner != p.worker.Incarnation() {
+		former = formerOwner{p.worker.shell.moves.name(record.Owner), true}
+	}
+	m := missing[former]
+	if m == nil {
+		m = &gateway.MissingStatus{Worker: former.name, Gone: former.gone}
+		missing[former] = m
+	}
+	m.Partitions++
+	if owned {
+		return
+	}
+	if wait, what := p.waiting(record); m.WaitsFor == "" || wait.Seconds() > m.WaitsSeconds {
+		m.WaitsFor, m.WaitsSeconds = what, wait.Seconds()
+	}
 }
 
 // stateName says where the worker stands with the ring.
@@ -87,7 +125,7 @@ func (m *moves) residue(now time.Time) (list []gateway.ResidueStatus) {
 	slices.SortFunc(list, func(a, b gateway.ResidueStatus) int {
 		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Worker, b.Worker))
 	})
-	return list[:min(len(list), maxResidue)]
+	return list[:min(len(list), maxFormer)]
 }
 
 // Explain returns what the worker knows of a key. It returns the error of

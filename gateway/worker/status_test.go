@@ -115,7 +115,14 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 		}
 		synctest.Wait()
 		b := c.Start()
+		kit.Eventually(t, "it is said from whom partitions come", func() bool {
+			m := b.Status().Missing
+			return len(m) == 1 && m[0].Partitions > 0 && m[0] == gateway.MissingStatus{Worker: "w1", Partitions: b.Status().Arriving}
+		})
 		together(t, a, b)
+		if s := b.Status(); s.Missing != nil || s.Executions != 0 || a.Status().Executions != 16 {
+			t.Errorf("missing where all is served: %+v; executions: %d and %d", s.Missing, s.Executions, a.Status().Executions)
+		}
 		for p := range 16 {
 			key := keyIn(c.Ring, p)
 			m, _ := b.Member.View().Owner(p)
@@ -147,6 +154,10 @@ func TestExplainResidueAndAbsence(t *testing.T) {
 		}
 		if absent == 0 {
 			t.Error("nothing was missing")
+		}
+		m := b.Status().Missing
+		if len(m) != 1 || m[0].Worker != "w1" || !m[0].Gone || m[0].Partitions != absent || !strings.Contains(m[0].WaitsFor, "the session of its last owner") || m[0].WaitsSeconds <= 0 || m[0].WaitsSeconds > 10 {
+			t.Errorf("missing: %+v, want %d partitions of w1, which is gone", m, absent)
 		}
 	})
 }

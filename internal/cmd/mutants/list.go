@@ -42,6 +42,7 @@ func mutations() []mutation {
 		authorityMutations(),
 		uploadMutations(),
 		collapseMutations(),
+		liveMutations(),
 	} {
 		all = append(all, list...)
 	}

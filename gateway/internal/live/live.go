@@ -1,0 +1,166 @@
+// Package live shows what one goroutine gathers to all who watch, as server-sent events.
+//
+// The goroutine runs while somebody watches, and gathers once a second. All viewers get
+// the same bytes. None is waited for: one that does not read what it is sent is dropped.
+package live
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// MaxViewers is how many may watch at once; others get 503.
+	MaxViewers = 32
+
+	// Every is how often is gathered.
+	Every = time.Second
+
+	// Heartbeat is after how long a viewer gets a comment, if there is nothing else.
+	Heartbeat = 5 * time.Second
+
+	// WriteTimeout is how long one write to a viewer may take.
+	WriteTimeout = 5 * time.Second
+
+	backlog = 4 // events that a viewer has not been sent yet; with one more it is dropped
+)
+
+// Gather returns what is so at the moment, without a line break in it.
+type Gather func(ctx context.Context) []byte
+
+// Stream is an [http.Handler] that shows what is gathered until the client leaves or the
+// server is closed. It has a goroutine while somebody watches; the last viewer to leave
+// waits for its end.
+type Stream struct {
+	begin func() Gather
+
+	mu      sync.Mutex // guards what follows
+	present int        // requests that are answered
+	viewers map[*viewer]bool
+	last    []byte             // event, nil before the first one
+	stop    context.CancelFunc // ends the goroutine
+	ended   chan struct{}      // is closed when it has
+}
+
+// viewer is a client that has not been dropped.
+type viewer struct {
+	events chan []byte // is closed when it is
+}
+
+// New returns a stream of what begin's result gathers. Begin is called each time that
+// somebody begins to watch while nobody did; no two of its results are in use at once.
+func New(begin func() Gather) *Stream {
+	return &Stream{begin: begin, viewers: make(map[*viewer]bool)}
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Stream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	v := s.join()
+	if v == nil {
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, fmt.Sprintf("%d watch already", MaxViewers), http.StatusServiceUnavailable)
+		return
+	}
+	defer s.leave(v)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // of nginx
+	w.Header().Set("Connection", "close")     // which has a deadline from here on
+	out := http.NewResponseController(w)
+	heartbeat := time.NewTicker(Heartbeat)
+	defer heartbeat.Stop()
+	for event := []byte("retry: 2000\n\n"); ; {
+		_ = out.SetWriteDeadline(time.Now().Add(WriteTimeout)) // where there are deadlines
+		if _, err := w.Write(event); err != nil || out.Flush() != nil {
+			return
+		}
+		heartbeat.Reset(Heartbeat)
+		var open bool
+		select {
+		case event, open = <-v.events:
+			if !open {
+				return
+			}
+		case <-heartbeat.C:
+			event = []byte(":\n\n")
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// join lets another viewer watch, and returns nil if there are too many.
+func (s *Stream) join() *viewer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.present == MaxViewers {
+		return nil
+	}
+	if s.present++; s.present == 1 {
+		ctx, cancel := context.WithCancel(context.Background())
+		before, ended := s.ended, make(chan struct{})
+		s.last, s.stop, s.ended = nil, cancel, ended
+		go s.run(ctx, before, ended)
+	}
+	v := &viewer{make(chan []byte, backlog)}
+	if s.viewers[v] = true; s.last != nil {
+		v.events <- s.last
+	}
+	return v
+}
+
+// leave ends a viewer's watching, and the goroutine with that of the last one.
+func (s *Stream) leave(v *viewer) {
+	s.mu.Lock()
+	delete(s.viewers, v)
+	s.present--
+	last, ended := s.present == 0, s.ended
+	if last {
+		s.stop()
+	}
+	s.mu.Unlock()
+	if last {
+		<-ended
+	}
+}
+
+// run gathers until ctx ends. It begins when the run before, if there was one, has
+// ended.
+func (s *Stream) run(ctx context.Context, before <-chan struct{}, ended chan<- struct{}) {
+	defer close(ended)
+	if before != nil {
+		<-before
+	}
+	gather := s.begin()
+	tick := time.NewTicker(Every)
+	defer tick.Stop()
+	for {
+		s.publish(ctx, fmt.Appendf(nil, "data: %s\n\n", gather(ctx)))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// publish gives all viewers an event of a run, unless that is to end.
+func (s *Stream) publish(ctx context.Context, event []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	s.last = event
+	for v := range s.viewers {
+		select {
+		case v.events <- event:
+		default:
+			delete(s.viewers, v)
+			close(v.events)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/live"
+	"github.com/keyway-go/keyway/ring"
+)
+
+//go:embed live.html
+var livePage []byte
+
+// The live page shows that many of the hottest keys and of the latest moves.
+const liveHot, liveMoves = 12, 24
+
+// serveLivePage returns the handler of the page. Its policy lets a browser run and style
+// nothing but what the page has in it, and reach nothing but this address.
+func serveLivePage() http.HandlerFunc {
+	policy := "default-src 'none'; script-src " + hashOf("script") + "; style-src " + hashOf("style") +
+		"; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return func(w http.ResponseWriter, _ *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Cache-Control", "no-store")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(livePage) // the client may have left
+	}
+}
+
+// hashOf returns what a Content-Security-Policy calls the page's only element of a name.
+func hashOf(element string) string {
+	_, rest, _ := bytes.Cut(livePage, []byte("<"+element+">"))
+	text, _, _ := bytes.Cut(rest, []byte("</"+element+">"))
+	sum := sha256.Sum256(text)
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// liveJSON is what the live page shows, an event of /events.
+type liveJSON struct {
+	Time       time.Time    `json:"time"`
+	Self       liveSelf     `json:"self"`
+	Says       []sentence   `json:"says"` // what is to be said, the most urgent first; at least one
+	Partitions int          `json:"partitions"`
+	TTLSeconds float64      `json:"ttl_seconds"`
+	Workers    []liveWorker `json:"workers"` // by name
+	Hot        []HotKeyAt   `json:"hot"`     // the hottest first
+	Moves      []RecentMove `json:"moves"`   // the latest first
+	Traffic    *liveTraffic `json:"traffic,omitempty"`
+}
+
+// liveSelf is the process that shows the page.
+type liveSelf struct {
+	Name     string `json:"name"`
+	Role     string `json:"role"`
+	Asks     bool   `json:"asks"`                // workers, and /explain is there
+	NotReady string `json:"not_ready,omitempty"` // why
+}
+
+// liveWorker is a worker, without what the page shows elsewhere.
+type liveWorker struct {
+	WorkerRow
+	Wanted    int      `json:"wanted"`               // partitions that the ring gives it
+	PerSecond *float64 `json:"per_second,omitempty"` // executions that began, as far as that is known
+}
+
+// collector gathers what the live page shows.
+type collector struct {
+	cfg     *AdminConfig
+	history history
+}
+
+func (a *admin) watch() live.Gather {
+	return (&collector{cfg: &a.cfg}).collect
+}
+
+// collect returns a liveJSON.
+func (c *collector) collect(ctx context.Context) []byte {
+	view, self := c.cfg.Members.View(), c.cfg.Members.Self()
+	s := liveJSON{
+		Self: liveSelf{Name: self.Name, Role: self.Role.String(), Asks: c.cfg.Operator != nil}, Partitions: view.Table.Partitions(),
+		TTLSeconds: c.cfg.Members.Settings().WithDefaults().TTL.Seconds(), Workers: []liveWorker{}, Hot: []HotKeyAt{}, Moves: []RecentMove{},
+	}
+	if c.cfg.Ready != nil {
+		if err := c.cfg.Ready(); err != nil {
+			s.Self.NotReady = err.Error()
+		}
+	}
+	var rows []WorkerRow
+	if c.cfg.Operator != nil {
+		rows = c.cfg.Operator.Workers(ctx)
+	} else {
+		rows = rowsOf(view)
+	}
+	s.Time = time.Now()
+	c.history.add(s.Time, c.cfg.Metrics, rows)
+	s.Traffic = c.history.traffic()
+	shares := sharesOf(view)
+	for _, row := range rows {
+		w := liveWorker{WorkerRow: row, Wanted: shares[row.Name]}
+		if row.Status != nil {
+			for _, k := range row.Status.Hot {
+				s.Hot = append(s.Hot, HotKeyAt{row.Name, k})
+			}
+			for _, m := range row.Status.Moves {
+				s.Moves = append(s.Moves, RecentMove{row.Name, m})
+			}
+			w.PerSecond = c.history.executions(row.Status.Incarnation)
+			status := *row.Status
+			status.Hot, status.Moves = nil, nil
+			w.Status = &status
+		}
+		s.Workers = append(s.Workers, w)
+	}
+	slices.SortStableFunc(s.Hot, func(a, b HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+	slices.SortStableFunc(s.Moves, func(a, b RecentMove) int { return b.Ended.Compare(a.Ended) })
+	s.Says = say(&s)
+	s.Hot = s.Hot[:min(len(s.Hot), liveHot)]
+	s.Moves = withoutMirrors(s.Moves)
+	s.Moves = s.Moves[:min(len(s.Moves), liveMoves)]
+	text, err := json.Marshal(s)
+	if err != nil { // no value of it can fail
+		text = []byte("null")
+	}
+	return text
+}
+
+// rowsOf returns the workers of a view, none of which was asked.
+func rowsOf(view *ring.View) (rows []WorkerRow) {
+	for _, m := range view.Members {
+		if m.Role == ring.RoleWorker {
+			rows = append(rows, WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()})
+		}
+	}
+	return rows
+}
+
+// sharesOf returns how many partitions the ring gives each worker, by name.
+func sharesOf(view *ring.View) map[string]int {
+	shares := make(map[string]int)
+	for p := range view.Table.Partitions() {
+		if m, ok := view.Owner(p); ok {
+			shares[m.Name]++
+		}
+	}
+	return shares
+}
+
+// withoutMirrors returns the moves without those given away that another worker tells of
+// as taken over.
+func withoutMirrors(moves []RecentMove) []RecentMove {
+	taken := make(map[[2]string]bool)
+	for _, m := range moves {
+		if m.Direction == "taken" {
+			taken[[2]string{m.Worker, m.At}] = true
+		}
+	}
+	return slices.DeleteFunc(moves, func(m RecentMove) bool {
+		return m.Direction == "given" && taken[[2]string{m.At, m.Worker}]
+	})
+}

@@ -1,0 +1,172 @@
+package gateway
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// liveTraffic is what this process does: a router with requests, a worker with executions.
+type liveTraffic struct {
+	Of              string   `json:"of"`                          // requests or executions
+	PerSecond       *float64 `json:"per_second,omitempty"`        // that have ended; of the last 10 s, as all rates
+	FailedPerSecond *float64 `json:"failed_per_second,omitempty"` // answered with 5xx
+	P99Seconds      *float64 `json:"p99_seconds,omitempty"`       // as histograms tell it; nothing if nothing has ended
+	Beyond          bool     `json:"beyond,omitempty"`            // P99Seconds is the least that it may be
+	Held            int      `json:"held"`                        // requests that wait for a worker that takes them
+	InFlight        int      `json:"in_flight"`                   // requests that are not answered yet
+}
+
+// sampleSpan is the time of which rates are.
+const sampleSpan = 10 * time.Second
+
+// history is what the last samples were. The zero value has none.
+type history struct {
+	samples []sample // the oldest first
+}
+
+// sample is what was counted until a moment.
+type sample struct {
+	at         time.Time
+	measured   map[string]float64 // counters and gauges, those of all labels together
+	failed     float64            // of requests
+	took       []bucket           // of requests or executions, without the last bucket
+	ended      float64            // of these, in all buckets
+	executions map[string]int64   // of workers, by incarnation
+}
+
+// bucket is how many took that long at most.
+type bucket struct {
+	seconds, count float64
+}
+
+// The metrics that are looked at; docs/metrics.md describes them.
+const (
+	routerRequests = "keyway_router_requests_total"
+	routerDuration = "keyway_router_request_duration_seconds"
+	routerHeld     = "keyway_router_held_requests"
+	routerInFlight = "keyway_router_requests_in_flight"
+	workerRuns     = "keyway_worker_run_seconds"
+	workerCount    = "keyway_worker_executions_total"
+)
+
+// add adds what a process's metrics, if it has any, and workers tell.
+func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []WorkerRow) {
+	s := sample{at: now, executions: make(map[string]int64)}
+	if metrics != nil {
+		families, _ := metrics.Gather() // what one part cannot tell is missing
+		s.read(families)
+	}
+	for _, row := range rows {
+		if row.Status != nil {
+			s.executions[row.Status.Incarnation] = row.Status.Executions
+		}
+	}
+	old := slices.IndexFunc(h.samples, func(s sample) bool { return now.Sub(s.at) <= sampleSpan })
+	if old < 0 {
+		old = len(h.samples)
+	}
+	h.samples = append(slices.Delete(h.samples, 0, old), s)
+}
+
+// read adds up what the metrics of families are.
+func (s *sample) read(families []*dto.MetricFamily) {
+	s.measured = make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch name := f.GetName(); name {
+			case routerRequests:
+				s.measured[name] += m.GetCounter().GetValue()
+				if labelled(m, "code", "5xx") {
+					s.failed += m.GetCounter().GetValue()
+				}
+			case workerCount:
+				s.measured[name] += m.GetCounter().GetValue()
+			case routerHeld, routerInFlight:
+				s.measured[name] += m.GetGauge().GetValue()
+			case routerDuration, workerRuns:
+				s.ended += float64(m.GetHistogram().GetSampleCount())
+				s.spread(m.GetHistogram().GetBucket())
+			}
+		}
+	}
+}
+
+func labelled(m *dto.Metric, name, value string) bool {
+	return slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == name && l.GetValue() == value })
+}
+
+// spread adds a histogram, whose buckets are those of the ones before.
+func (s *sample) spread(buckets []*dto.Bucket) {
+	for i, b := range buckets {
+		if math.IsInf(b.GetUpperBound(), 1) {
+			break
+		}
+		if i == len(s.took) {
+			s.took = append(s.took, bucket{seconds: b.GetUpperBound()})
+		}
+		s.took[i].count += float64(b.GetCumulativeCount())
+	}
+}
+
+// traffic returns what the process does, nil if its metrics do not tell.
+func (h *history) traffic() *liveTraffic {
+	first, last := &h.samples[0], &h.samples[len(h.samples)-1]
+	t, total := &liveTraffic{Of: "requests"}, routerRequests
+	_, routes := last.measured[routerInFlight]
+	_, works := last.measured[workerCount]
+	switch {
+	case works && !routes:
+		t.Of, total = "executions", workerCount
+	case !routes:
+		return nil
+	}
+	t.Held, t.InFlight = int(last.measured[routerHeld]), int(last.measured[routerInFlight])
+	span := last.at.Sub(first.at).Seconds()
+	if span <= 0 {
+		return t
+	}
+	t.PerSecond = new((last.measured[total] - first.measured[total]) / span)
+	if routes {
+		t.FailedPerSecond = new((last.failed - first.failed) / span)
+	}
+	t.P99Seconds, t.Beyond = quantile(0.99, first, last)
+	return t
+}
+
+// quantile returns how long a share of what has ended between two samples took at most,
+// in its bucket as if all of that were spread evenly, or nil for nothing. Beyond is true
+// if it is in the last bucket, which has no bound.
+func quantile(share float64, first, last *sample) (seconds *float64, beyond bool) {
+	rank := share * (last.ended - first.ended)
+	if rank <= 0 {
+		return nil, false
+	}
+	var lower bucket
+	for i, b := range last.took {
+		if i < len(first.took) {
+			b.count -= first.took[i].count
+		}
+		if b.count >= rank {
+			return new(lower.seconds + (b.seconds-lower.seconds)*(rank-lower.count)/(b.count-lower.count)), false
+		}
+		lower = b
+	}
+	return new(lower.seconds), true
+}
+
+// executions returns how many a worker begins in a second, nil if that is not known.
+func (h *history) executions(incarnation string) *float64 {
+	last := &h.samples[len(h.samples)-1]
+	for i := range h.samples {
+		s := &h.samples[i]
+		n, ok := s.executions[incarnation]
+		if span := last.at.Sub(s.at).Seconds(); ok && span > 0 {
+			return new(float64(last.executions[incarnation]-n) / span)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,337 @@
+package gateway
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// level is how urgent a sentence is.
+type level int
+
+// The levels.
+const (
+	levelGood level = iota // as it should be
+	levelMove              // something changes, as it was told to
+	levelWarn              // somebody should look at it
+	levelBad               // requests wait for it
+)
+
+// MarshalText returns good, move, warn or bad.
+func (l level) MarshalText() ([]byte, error) {
+	return []byte([...]string{"good", "move", "warn", "bad"}[l]), nil
+}
+
+// sentence is something that is so.
+type sentence struct {
+	Level level  `json:"level"`
+	About string `json:"about"` // stays the same while only numbers of the text change
+	Text  string `json:"text"`
+}
+
+// Bounds of what is said.
+const (
+	lowSlack    = 0.35             // of the TTL: sessions have 0.5 to 0.7 left in good times
+	longResidue = 10.0             // seconds
+	fullQueue   = 0.8              // of what may wait
+	recentDeath = 10 * time.Minute // that is still told of
+	spelledOut  = 3                // moves between two workers that are told one by one
+)
+
+// speech is what is to be said.
+type speech struct {
+	live *liveJSON
+	list []sentence
+}
+
+func (s *speech) say(l level, about, format string, args ...any) {
+	s.list = append(s.list, sentence{l, about, fmt.Sprintf(format, args...)})
+}
+
+// say puts in words what is so, the most urgent first. It does so of all the moves, be
+// they shown or not.
+func say(v *liveJSON) []sentence {
+	s := &speech{live: v}
+	s.gone()
+	s.silent()
+	s.sessions()
+	s.places()
+	s.moving()
+	s.residue()
+	s.queues()
+	if v.Self.NotReady != "" && v.Self.Role != "worker" {
+		s.say(levelWarn, "ready", "This %s is not ready: %s.", v.Self.Role, v.Self.NotReady)
+	}
+	s.serving()
+	s.died()
+	slices.SortStableFunc(s.list, func(a, b sentence) int { return int(b.Level) - int(a.Level) })
+	return s.list
+}
+
+// missing is partitions that are not served, at all of their takers together.
+type missing struct {
+	former     string
+	partitions int
+	seconds    float64
+	why        string
+}
+
+// lost adds up the partitions that no living worker owns, by who had them.
+func (s *speech) lost() (all []missing) {
+	for _, w := range s.live.Workers {
+		if w.Status == nil {
+			continue
+		}
+		for _, m := range w.Status.Missing {
+			if m.Worker != "" && !m.Gone {
+				continue
+			}
+			i := slices.IndexFunc(all, func(l missing) bool { return l.former == m.Worker })
+			if i < 0 {
+				i, all = len(all), append(all, missing{former: m.Worker})
+			}
+			all[i].partitions += m.Partitions
+			if m.WaitsSeconds >= all[i].seconds {
+				all[i].seconds, all[i].why = m.WaitsSeconds, m.WaitsFor
+			}
+		}
+	}
+	return all
+}
+
+// gone tells of partitions that nobody serves.
+func (s *speech) gone() {
+	if s.live.Self.Asks && !slices.ContainsFunc(s.live.Workers, func(w liveWorker) bool { return w.Wanted > 0 }) {
+		s.say(levelBad, "nobody", "No worker is on the ring: routers hold requests until one is.")
+	}
+	for _, l := range s.lost() {
+		again := "as soon as its session is over"
+		if l.seconds > 0 {
+			again = fmt.Sprintf("in about %.0f s", math.Ceil(l.seconds))
+		}
+		switch {
+		case l.former == "":
+			s.say(levelBad, "unowned", "%s not served yet: %s.", areMany(l.partitions, "partition"), l.why)
+		case slices.ContainsFunc(s.live.Workers, func(w liveWorker) bool { return w.Name == l.former }):
+			s.say(levelBad, "gone "+l.former, "%s was started again: %s of its former life %s served again %s.", l.former, plural(l.partitions, "partition"), form(l.partitions, "is", "are"), again)
+		default:
+			s.say(levelBad, "gone "+l.former, "%s is gone: its %s %s served again %s.", l.former, plural(l.partitions, "partition"), form(l.partitions, "is", "are"), again)
+		}
+	}
+}
+
+// silent tells of workers that do not answer.
+func (s *speech) silent() {
+	for _, w := range s.live.Workers {
+		if w.Error != "" {
+			s.say(levelBad, "silent "+w.Name, "%s does not answer: if it is gone, its %s wait until its session is over.", w.Name, plural(w.Wanted, "partition"))
+		}
+	}
+}
+
+// sessions tells of workers whose sessions are not confirmed.
+func (s *speech) sessions() {
+	var names []string
+	least := math.Inf(1)
+	for _, w := range s.live.Workers {
+		if w.Status == nil || w.Status.State != "active" || w.Status.SessionSlackSeconds >= lowSlack*s.live.TTLSeconds {
+			continue
+		}
+		names = append(names, w.Name)
+		least = min(least, w.Status.SessionSlackSeconds)
+	}
+	switch {
+	case len(names) == 0:
+	case least > 0:
+		s.say(levelWarn, "sessions", "The store has not confirmed lately that %s %s: serving ends in %.1f s unless it does.", listed(names), form(len(names), "lives", "live"), least)
+	default:
+		s.say(levelBad, "sessions", "The store does not confirm that %s %s.", listed(names), form(len(names), "lives", "live"))
+	}
+}
+
+// places tells of workers that are not on the ring, or not as they should be.
+func (s *speech) places() {
+	for _, w := range s.live.Workers {
+		t := w.Status
+		if t == nil {
+			continue
+		}
+		left := ""
+		if t.Served+t.BusyKeys > 0 {
+			left = fmt.Sprintf(" %s and %s are left.", plural(t.Served, "partition"), plural(t.BusyKeys, "busy key"))
+		}
+		switch {
+		case t.App != nil && !t.App.Up:
+			s.say(levelWarn, "app "+w.Name, "%s is off the ring, since its app does not answer: %s.%s", w.Name, t.App.Trouble, left)
+		case t.State == "drained" && left != "":
+			s.say(levelMove, "draining "+w.Name, "%s is being drained.%s", w.Name, left)
+		case t.State == "drained":
+			s.say(levelMove, "drained "+w.Name, "%s is drained.", w.Name)
+		case t.State == "leaving":
+			s.say(levelMove, "leaving "+w.Name, "%s is leaving.%s", w.Name, left)
+		case t.State == "joining" && t.NotReady != "":
+			s.say(levelMove, "joining "+w.Name, "%s is not on the ring yet: %s.", w.Name, t.NotReady)
+		case t.NotReady != "" && t.Arriving == 0 && t.SessionSlackSeconds > 0:
+			s.say(levelWarn, "ready "+w.Name, "%s is not ready: %s.", w.Name, t.NotReady)
+		}
+	}
+}
+
+// moving tells of partitions that move from one living worker to another.
+func (s *speech) moving() {
+	type pair struct{ from, to string }
+	var pairs []pair
+	counts, sum := make(map[pair]int), 0
+	for _, w := range s.live.Workers {
+		if w.Status == nil {
+			continue
+		}
+		for _, m := range w.Status.Missing {
+			if m.Worker != "" && !m.Gone {
+				p := pair{m.Worker, w.Name}
+				pairs, counts[p], sum = append(pairs, p), m.Partitions, sum+m.Partitions
+			}
+		}
+	}
+	if len(pairs) > spelledOut {
+		s.say(levelMove, "moving", "%s moving, between %d pairs of workers.", areMany(sum, "partition"), len(pairs))
+		return
+	}
+	for _, p := range pairs {
+		s.say(levelMove, "moving "+p.from+" "+p.to, "%s moving from %s to %s.", areMany(counts[p], "partition"), p.from, p.to)
+	}
+}
+
+// residue tells of keys that run on at former owners.
+func (s *speech) residue() {
+	type lingering struct {
+		own, others int // keys, as the former owner and as the present ones tell
+		oldest      float64
+	}
+	var names []string
+	all := make(map[string]*lingering)
+	for _, w := range s.live.Workers {
+		if w.Status == nil {
+			continue
+		}
+		for _, r := range w.Status.Residue {
+			l := all[r.Worker]
+			if l == nil {
+				l = new(lingering)
+				names, all[r.Worker] = append(names, r.Worker), l
+			}
+			if r.Worker == w.Name {
+				l.own += r.Keys
+			} else {
+				l.others += r.Keys
+			}
+			l.oldest = max(l.oldest, r.OldestSeconds)
+		}
+	}
+	for _, name := range names {
+		l, urgency := all[name], levelMove
+		if l.oldest >= longResidue {
+			urgency = levelWarn
+		}
+		n := max(l.own, l.others)
+		s.say(urgency, "residue "+name, "%s of partitions that have moved still %s at %s, for %.0f s: requests for %s wait.",
+			plural(n, "key"), form(n, "runs", "run"), name, l.oldest, form(n, "it", "them"))
+	}
+}
+
+// queues tells of workers where nearly as many wait as may.
+func (s *speech) queues() {
+	for _, w := range s.live.Workers {
+		if t := w.Status; t != nil && float64(t.Waiting) >= fullQueue*float64(t.Queue) && t.Queue > 0 {
+			s.say(levelWarn, "queue "+w.Name, "%s %s for keys of %s, and %s may.", plural(t.Waiting, "request"), form(t.Waiting, "waits", "wait"), w.Name, grouped(t.Queue))
+		}
+	}
+}
+
+// serving tells how many serve.
+func (s *speech) serving() {
+	var names []string
+	for _, w := range s.live.Workers {
+		if t := w.Status; w.Wanted > 0 && (t == nil && !s.live.Self.Asks || t != nil && t.Served > 0 && t.State == "active") {
+			names = append(names, w.Name)
+		}
+	}
+	still := ""
+	if !slices.ContainsFunc(s.list, func(t sentence) bool { return t.Level >= levelMove && !strings.HasPrefix(t.About, "drained ") }) {
+		still = "; nothing is moving"
+	}
+	n, all := len(names), len(s.live.Workers)
+	about := fmt.Sprint("serving ", n, " of ", all)
+	switch {
+	case n == 0:
+	case n < all:
+		s.say(levelGood, about, "%d of %d workers %s%s.", n, all, form(n, "serves", "serve"), still)
+	case n == 1:
+		s.say(levelGood, about, "The only worker, %s, serves%s.", names[0], still)
+	case n == 2:
+		s.say(levelGood, about, "Both workers serve%s.", still)
+	default:
+		s.say(levelGood, about, "All %d workers serve%s.", n, still)
+	}
+}
+
+// died tells of workers that have died lately and whose partitions are served again.
+func (s *speech) died() {
+	type death struct {
+		name       string
+		partitions int
+		ended      time.Time
+		longest    float64
+	}
+	var deaths []death
+	for _, m := range s.live.Moves {
+		if m.Reason != "death" || m.Direction != "taken" || s.live.Time.Sub(m.Ended) > recentDeath || slices.ContainsFunc(s.list, func(t sentence) bool { return t.About == "gone "+m.Worker }) {
+			continue
+		}
+		i := slices.IndexFunc(deaths, func(d death) bool { return d.name == m.Worker && d.ended.Sub(m.Ended) < time.Minute })
+		if i < 0 {
+			i, deaths = len(deaths), append(deaths, death{name: m.Worker, ended: m.Ended})
+		}
+		deaths[i].partitions += m.Partitions
+		deaths[i].longest = max(deaths[i].longest, m.LongestSeconds)
+	}
+	for _, d := range deaths[:min(len(deaths), spelledOut)] {
+		s.say(levelGood, "died "+d.name, "%s died: its %s %s taken over %v ago, after %.1f s.", d.name, plural(d.partitions, "partition"), form(d.partitions, "was", "were"),
+			s.live.Time.Sub(d.ended).Round(time.Second), d.longest)
+	}
+}
+
+// plural returns a number with a noun.
+func plural(n int, noun string) string { return grouped(n) + " " + form(n, noun, noun+"s") }
+
+// areMany returns a number with a noun and a verb: 3 partitions are.
+func areMany(n int, noun string) string { return plural(n, noun) + " " + form(n, "is", "are") }
+
+// form returns the form of a word for that number.
+func form(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// grouped returns a number with a comma before each three digits.
+func grouped(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
+}
+
+// listed returns names as a list in words.
+func listed(names []string) string {
+	if len(names) > spelledOut {
+		return fmt.Sprintf("%s and %d others", strings.Join(names[:spelledOut], ", "), len(names)-spelledOut)
+	}
+	if n := len(names); n > 1 {
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1]
+	}
+	return names[0]
+}
