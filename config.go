@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/ring"
@@ -109,9 +111,14 @@ type Config struct {
 	DrainTimeout time.Duration
 
 	// Worker holds further limits. What Config or the node itself says must be left
-	// out: Members, Store, NewCluster, Direct, PeerTLS, Keys, OnPeers, AwaitApp, Logger, and with LockFile also
+	// out: Members, Store, NewCluster, Direct, PeerTLS, Keys, OnPeers, AwaitApp, TracerProvider, Logger, and with LockFile also
 	// Previous, PreviousApp, OnIncarnation and OnHold.
 	Worker worker.Config
+
+	// TracerProvider makes spans of the node's executions and of its Client's requests, see
+	// worker.Config and router.ClientConfig; Worker.TraceKeys is for both. It is the caller's to
+	// shut down. Default: none.
+	TracerProvider trace.TracerProvider
 
 	// Logger gets what an operator should know. The Redis library has a log of its
 	// own, which fallback.LogRedis sets. Default: discard.
@@ -156,8 +163,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Settings.Store is not known before the store is opened: leave it out")
 	case w.Members != nil || w.Store != nil || w.OnPeers != nil || w.AwaitApp:
 		return c, bad("Config.Worker has Members, Store, OnPeers or AwaitApp, which the node brings itself: leave them out")
-	case w.NewCluster || w.Direct || w.PeerTLS != nil || w.Keys != nil || w.Logger != nil:
-		return c, bad("Config.Worker has NewCluster, Direct, PeerTLS, Keys or Logger: say them in Config")
+	case w.NewCluster || w.Direct || w.PeerTLS != nil || w.Keys != nil || w.TracerProvider != nil || w.Logger != nil:
+		return c, bad("Config.Worker has NewCluster, Direct, PeerTLS, Keys, TracerProvider or Logger: say them in Config")
 	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil || w.OnHold != nil):
 		return c, bad("Config.Worker has Previous, PreviousApp, OnIncarnation or OnHold, which Config.LockFile (--lock-file) brings: leave them out")
 	}

@@ -162,7 +162,7 @@ func (n *Node) openStore(ctx context.Context) error {
 
 func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	config := n.cfg.Worker
-	config.Members, config.Store, config.Logger = n.members, n.store, n.log
+	config.Members, config.Store, config.TracerProvider, config.Logger = n.members, n.store, n.cfg.TracerProvider, n.log
 	config.Direct, config.PeerTLS, config.Keys, config.OnPeers, config.AwaitApp = n.cfg.Direct, n.cfg.PeerTLS, n.cfg.Keys, n.members.AddSeeds, n.cfg.Upstream != nil
 	// The store that a process of this machine keeps was begun when it was started,
 	// so that its own quarantine is enough.
@@ -185,7 +185,7 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 		}
 		n.handler.set(n.worker, sidecar)
 	}
-	client, err := router.NewClient(router.ClientConfig{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), Logger: n.log})
+	client, err := router.NewClient(router.ClientConfig{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.Worker.TraceKeys, Logger: n.log})
 	if err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}

@@ -95,6 +95,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer closeAccessLog(config.AccessLog)
+	traces := o.Traces.Start(stdout, logger)
+	defer traces.Close()
+	config.TracerProvider, config.TraceKeys = traces.TracerProvider(), o.TraceKeys
 	router, err := router.New(config)
 	if err != nil {
 		return err

@@ -51,6 +51,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	config.Settings.KeySource, config.Settings.PeerTLS, config.Settings.PeerTLSOptional = "", false, false // of routers; said by PeerTLS
 	config.Worker.ServeWithoutStore, config.Worker.Upgrades = o.onRedisLoss == "serve", o.Upgrades
+	traces := o.Traces.Start(stdout, logger)
+	defer traces.Close()
+	config.TracerProvider, config.Worker.TraceKeys = traces.TracerProvider(), o.TraceKeys
 	if o.upstream == nil {
 		config.Handler = &demo{worker: o.name}
 	}

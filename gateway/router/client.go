@@ -10,9 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
@@ -62,6 +65,12 @@ type ClientConfig struct {
 	// Local is the worker of this process, which takes calls for its keys without
 	// a connection. Default: none.
 	Local Local
+
+	// TracerProvider makes spans of calls of RoundTrip, as parts of the spans of their contexts, or else
+	// of those that are named in the field Traceparent of the requests. TraceKeys puts
+	// keys into them, and not only their hashes. Default: none.
+	TracerProvider trace.TracerProvider
+	TraceKeys      bool
 
 	Logger *slog.Logger // default: discard
 }
@@ -114,6 +123,7 @@ type Client struct {
 	log    *slog.Logger
 	closed atomic.Bool
 	holder holder
+	spans  *spans.Maker // nil for none
 }
 
 // NewClient returns a client, or an error that names the field of ClientConfig
@@ -138,7 +148,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, shares: spools.Shares(1)}, log: cfg.Logger}
+	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, shares: spools.Shares(1)}, log: cfg.Logger, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
 	c.workers.init(&Config{
 		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS,
 		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
@@ -176,6 +186,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := &call{client: c, in: req}
 	res, err := x.roundTrip()
 	if err != nil {
+		x.endSpans(err)
 		x.finish()
 		return nil, x.failure(err)
 	}

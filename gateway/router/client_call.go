@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -45,6 +46,9 @@ type call struct {
 
 	out   http.Response
 	reply reply
+
+	way  string      // what has carried the answer, for spans
+	told atomic.Bool // these have ended
 }
 
 func (x *call) roundTrip() (*http.Response, error) {
@@ -73,10 +77,10 @@ func (x *call) roundTrip() (*http.Response, error) {
 		return x.relay()
 	}
 	x.watch()
-	err := x.workers.routes.Route(x.ctx, x.partition, x.attempt)
+	err := x.workers.find(x.ctx, &x.destination, x.attempt)
 	if errors.Is(err, errOtherWay) && x.request.Body != nil { // there was no memory for it
 		if err = x.keep(x.data); err == nil {
-			err = x.workers.routes.Route(x.ctx, x.partition, x.attempt)
+			err = x.workers.find(x.ctx, &x.destination, x.attempt)
 		}
 	}
 	switch {
@@ -116,7 +120,8 @@ func (x *call) prepare() (err error) {
 	if to.Key, err = x.key(); err != nil {
 		return err
 	}
-	x.partition = x.workers.ring.Partition(to.Key)
+	x.partition, x.hold = x.workers.ring.Partition(to.Key), x.workers.routes.Patience()
+	x.observeCall()
 	for name, value := range fieldsOf(r.Header) {
 		if !grammar.IsToken(name) || !grammar.IsText(value) {
 			return fmt.Errorf("router: the request's header has a bad name or value at %q", name)
@@ -268,7 +273,7 @@ func (x *call) fields() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		c := x.client
 		for name, value := range fieldsOf(x.in.Header) {
-			if c.fields.Drops(fields.KindOf(name), name) || c.local != nil && name == "Baggage" {
+			if c.fields.Drops(fields.KindOf(name), name) || c.local != nil && name == "Baggage" || x.traces() != nil && spans.IsField(name) {
 				continue
 			}
 			if !yield(name, grammar.Trim(value)) {
@@ -314,6 +319,7 @@ func (x *call) trailer() http.Header {
 // respond makes the caller's response of the answer.
 func (x *call) respond() (*http.Response, error) {
 	a, res := &x.answer, &x.out
+	x.way = x.by()
 	h := a.fields.HeaderFor(1)
 	if a.status == http.StatusTooManyRequests && hop.IsBusy(h.Get) {
 		return nil, errBusy
@@ -361,6 +367,17 @@ func (x *call) respond() (*http.Response, error) {
 	return res, nil
 }
 
+// by returns what has carried the answer.
+func (x *call) by() string {
+	switch {
+	case x.answer.body == nil:
+		return "local"
+	case x.peer != nil:
+		return byLink.String()
+	}
+	return byHTTP1.String()
+}
+
 // announced returns a header with the names of trailers, nil if there are none.
 func announced(values []string) http.Header {
 	var h http.Header
@@ -401,6 +418,7 @@ func (x *call) finish() {
 		return
 	}
 	x.ended = true
+	x.endSpans(x.reply.failed())
 	if x.cancel != nil {
 		x.cancel(nil)
 	}

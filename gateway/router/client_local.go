@@ -16,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/httphandler"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -41,7 +42,7 @@ func (x *call) attemptLocal(t routing.Target) routing.Outcome {
 		body = opened
 	}
 	s := &localStream{call: x, body: body, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
-	s.ctx, s.cancel = context.WithCancelCause(x.ctx)
+	s.ctx, s.cancel = context.WithCancelCause(x.traces().context(x.ctx))
 	go s.run(x.localRequest(s.ctx, t.Epoch, body), x.client.local, x.client.log)
 	reply := (*localReply)(s)
 	if err := s.await(x.ctx); err != nil {
@@ -78,6 +79,9 @@ func (x *call) localRequest(ctx context.Context, epoch int64, body io.Reader) *h
 		h.Add(name, value)
 	}
 	x.setOwn(h, epoch)
+	if s := x.traces(); s != nil {
+		spans.SetFields(h, s.onward)
+	}
 	r := &http.Request{
 		Method: to.Method, URL: u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
 		Host: to.Host, RemoteAddr: localAddr + ":0", RequestURI: to.Target,

@@ -12,7 +12,8 @@ import (
 
 // relay sends a request that only net/http's form of HTTP/1.1 carries.
 func (x *call) relay() (*http.Response, error) {
-	to := relay{workers: x.workers, destination: destination{partition: x.partition, hold: x.workers.routes.Patience()}}
+	to := relay{workers: x.workers, destination: x.destination}
+	x.way = byRelay.String()
 	out := x.in.WithContext(x.in.Context())
 	out.Header = x.in.Header.Clone()
 	x.client.fields.Clean(out.Header, true)
@@ -42,9 +43,10 @@ func (x *call) relay() (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	res.Request = x.in
+	res.Request, x.out.StatusCode = x.in, res.StatusCode
 	cleanResponse(res)
 	if res.StatusCode == http.StatusSwitchingProtocols {
+		x.endSpans(nil)
 		x.endBody()
 		return res, nil
 	}
@@ -89,11 +91,13 @@ type relayedReply struct {
 
 func (b *relayedReply) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.end()
-	}
 	if err != nil && err != io.EOF {
-		err = b.call.failure(fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err))
+		err = fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err)
+		b.end(err)
+		return n, b.call.failure(err)
+	}
+	if err != nil {
+		b.end(nil)
 	}
 	return n, err
 }
@@ -101,11 +105,13 @@ func (b *relayedReply) Read(p []byte) (int, error) {
 // Close implements [io.Closer].
 func (b *relayedReply) Close() error {
 	err := b.ReadCloser.Close()
-	b.end()
+	b.end(nil)
 	return err
 }
 
-func (b *relayedReply) end() {
+// end ends the call, which has failed with err or has its answer.
+func (b *relayedReply) end(err error) {
+	b.call.endSpans(err)
 	b.unread()
 	if b.call.unwatch != nil {
 		b.call.unwatch()

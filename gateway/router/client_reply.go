@@ -69,6 +69,14 @@ func (r *reply) end(err error) {
 	r.call.finish()
 }
 
+// failed returns why the body has ended before its end, nil if its reader has left it or it has not.
+func (r *reply) failed() error {
+	if r.err == io.EOF || r.err == http.ErrBodyReadAfterClose {
+		return nil
+	}
+	return r.err
+}
+
 // Close implements [io.Closer].
 func (r *reply) Close() error {
 	r.giveUp(http.ErrBodyReadAfterClose)

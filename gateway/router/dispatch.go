@@ -35,6 +35,7 @@ type dispatch struct {
 	response *link.Response // that answer is made of; nil if it came another way
 	peer     *peer          // that answers over the link, or may yet
 	memory   link.Fields    // for the answer's
+	untraced link.Fields    // the request's, without the Trace Context of an attempt; nil before one
 }
 
 // carrying is told what carries a request.
@@ -58,6 +59,7 @@ func (d *dispatch) takesLink() bool {
 
 // attempt sends the request to a worker, whose connections p has.
 func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
+	d.request.Fields = d.tracedFields()
 	if !t.Link {
 		return d.attemptPlain(t, p)
 	}

@@ -52,8 +52,8 @@ func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *client
 	}
 	out.stripe, out.accounting.began = metrics.Stripe(), rt.now()
 	out.countFor(rt.other)
-	if rt.cfg.AccessLog != nil {
-		out.observed = &observation{method: r.Method, path: r.URL.EscapedPath(), trace: traceOf(r.Header["Traceparent"])}
+	if rt.observes {
+		out.observed = rt.observe(r.Context(), out.source, r.TLS != nil, r.Method, r.URL.EscapedPath(), func(name string) []string { return r.Header[name] })
 	}
 	return out
 }

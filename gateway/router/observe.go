@@ -2,7 +2,6 @@ package router
 
 import (
 	"errors"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -10,19 +9,23 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/ring"
 )
 
-// observation is what is noted of a request on its way, if there is an access log: the
+// observation is what is noted of a request on its way, if there is an access log, or traces: the
 // methods of a nil one do nothing where they may be called without. Its
 // texts are those of the request, which must be there until it is logged.
 type observation struct {
 	trace, method, path, key, route string
 	partition                       int
+	spans                           *requestSpans // nil if the request has none
 
-	sought time.Time // when a worker was first asked for; zero if none was
-	asked  time.Time // when the last attempt at one began
-	tries  int
-	worker string // of the last attempt
+	sought  time.Time // when a worker was first asked for; zero if none was
+	asked   time.Time // when the last attempt at one began
+	refused time.Time // when it ended, if it was not settled; zero otherwise
+	held    time.Time // when the wait for an owner began; zero if there was none
+	tries   int
+	worker  string // of the last attempt
 
 	received atomic.Int64 // bytes of the body
 	sent     int64
@@ -36,6 +39,7 @@ func (o *observation) decided(d *decision, partition int) {
 		return
 	}
 	o.route, o.key, o.partition = labelOf(d.route.Name), d.key, partition
+	o.spans.setRoute(o.method, o.route)
 }
 
 // seek has attempts noted that are made from now on.
@@ -45,16 +49,31 @@ func (o *observation) seek(attempt routing.Attempt) routing.Attempt {
 		o.asked = o.sought
 	}
 	return func(t routing.Target) routing.Outcome {
+		o.worker, o.asked, o.refused = t.Name, time.Now(), time.Time{}
+		if o.held.IsZero() {
+			o.held = t.Held
+		}
+		o.spans.attempt(o, t.Member)
 		o.tries++
-		o.worker, o.asked = t.Name, time.Now()
-		return attempt(t)
+		out := attempt(t)
+		if out.Verdict != routing.Settled {
+			o.refused = time.Now()
+		}
+		o.spans.attempted(out)
+		return out
 	}
 }
 
-// untaken notes that no worker takes the request.
-func (o *observation) untaken(err error) {
-	if _, held := errors.AsType[*routing.UnreachableError](err); held || o.tries == 0 {
-		o.asked = time.Now()
+// untaken notes that no worker takes the request, because of err.
+func (o *observation) untaken(err error, to *destination) {
+	if _, held := errors.AsType[*routing.UnreachableError](err); err == nil || !held && o.tries > 0 && o.refused.IsZero() {
+		return
+	}
+	o.asked = time.Now()
+	if o.held.IsZero() && to.hold >= time.Millisecond && !errors.Is(err, routing.ErrHoldFull) && !errors.Is(err, ring.ErrSettings) {
+		if o.held = o.refused; o.tries == 0 {
+			o.held = o.sought
+		}
 	}
 }
 
@@ -77,13 +96,14 @@ func (o *observation) answered(a *answer) {
 	}
 }
 
-// end has a line written about the request, which has come so long ago.
+// end ends the request's spans and has a line written about it. It has come so long ago.
 func (o *observation) end(rt *Router, by way, status int, took time.Duration) {
 	log := rt.cfg.AccessLog
 	if status == 0 {
 		status = statusClientGone
 	}
-	if !log.Wants(status, took) {
+	o.spans.end(o, by.String(), status)
+	if log == nil || !log.Wants(status, took) {
 		return
 	}
 	wait, run := hop.ParseTiming(o.timing)
@@ -100,24 +120,4 @@ func (w *clientWriter) noteProblem(k problem.Kind) {
 	if w.observed != nil {
 		w.observed.problem = k.String()
 	}
-}
-
-// traceOf returns the trace of a request with these values of the field Traceparent
-// (https://www.w3.org/TR/trace-context), "" if there is no good one.
-func traceOf(values []string) string {
-	if len(values) != 1 {
-		return ""
-	}
-	parts := strings.SplitN(values[0], "-", 5)
-	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || parts[0] == "00" && len(parts) > 4 ||
-		len(parts[1]) != 32 || len(parts[2]) != 16 || len(parts[3]) != 2 {
-		return ""
-	}
-	for i, part := range parts[:4] {
-		zero := strings.Trim(part, "0") == ""
-		if strings.Trim(part, "0123456789abcdef") != "" || zero && (i == 1 || i == 2) {
-			return ""
-		}
-	}
-	return parts[1]
 }

@@ -9,7 +9,10 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // newUpstream returns connections to a plain server, for requests without a key.
@@ -38,9 +41,15 @@ func (x *upstreamTrip) RoundTrip(out *http.Request) (*http.Response, error) {
 		out.Body = io.NopCloser(body)
 	}
 	out.Header.Del("Expect")
+	s := x.relay.traces()
+	if s != nil {
+		s.attempt(x.relay.observed, ring.Member{Addr: url.Host})
+		spans.SetFields(out.Header, s.onward)
+	}
 	res, err := x.route.upstream.RoundTrip(out)
 	if errors.Is(err, hop1.ErrNotStarted) && out.Context().Err() == nil {
-		return nil, fmt.Errorf("%w: %s: %w", errNoUpstream, x.route.WithoutKey.Upstream, err)
+		err = fmt.Errorf("%w: %s: %w", errNoUpstream, x.route.WithoutKey.Upstream, err)
 	}
+	s.attempted(routing.Outcome{Err: err})
 	return res, err
 }

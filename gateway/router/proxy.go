@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 )
 
@@ -175,6 +176,9 @@ func (x *relay) address(out *http.Request, t routing.Target) *http.Request {
 	req.Header = maps.Clone(out.Header) // a former attempt may still be reading its own
 	if t.Epoch > 0 {
 		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.Epoch, 10))
+	}
+	if s := x.traces(); s != nil {
+		spans.SetFields(req.Header, s.onward)
 	}
 	return req
 }

@@ -15,7 +15,8 @@
 // connections, proxyheader.go and perclient.go say whose they are and how many a
 // client has, router.go is the rest of what users see, workers.go and peers.go have
 // the workers and the connections to them; abandoned.go and budget.go bound what
-// clients may take. The package internal/routing says which worker, and waits for one.
+// clients may take. observe.go notes what a request meets on its way, for the access log and, in
+// spans.go, for traces. The package internal/routing says which worker, and waits for one.
 package router
 
 import (
@@ -32,6 +33,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
@@ -39,6 +42,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/gateway/routes"
@@ -165,6 +169,13 @@ type Config struct {
 	// closes it. Default: none.
 	AccessLog *accesslog.Log
 
+	// TracerProvider makes spans of requests (docs/observability.md), as parts of the traces
+	// that clients name in the field Traceparent. It is the caller's to shut down. Default: none.
+	TracerProvider trace.TracerProvider
+
+	// TraceKeys puts keys into spans, and not only their hashes.
+	TraceKeys bool
+
 	Logger *slog.Logger // default: discard
 }
 
@@ -223,6 +234,8 @@ type Router struct {
 	base     time.Time         // the router's start
 	holds    metrics.Latencies // of requests that waited for an owner
 	other    *traffic          // of requests that no route takes
+	spans    *spans.Maker      // nil for none
+	observes bool              // there is an access log, or spans
 
 	changing sync.Mutex // guards lineage, and the table's changes
 	lineage  routes.Lineage
@@ -267,7 +280,9 @@ func New(cfg Config) (*Router, error) {
 		base:     time.Now(),
 		traffic:  make(map[string]*traffic),
 		servers:  make(map[*Server]struct{}),
+		spans:    spans.New(cfg.TracerProvider, cfg.TraceKeys),
 	}
+	rt.observes = cfg.AccessLog != nil || rt.spans != nil
 	rt.other = rt.trafficOf(otherRoute)
 	rt.workers.init(&cfg)
 	rt.workers.routes.Waited = rt.holds.Observe

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -129,8 +130,8 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt.counters.requests.Add(x.stripe, 1)
 	x.traffic = &d.route.traffic.parts[x.stripe]
 	x.follow(&d)
-	if rt.cfg.AccessLog != nil {
-		x.observed = &observation{method: r.Method, path: x.KeyPath(), trace: traceOf(x.KeyHeader("Traceparent"))}
+	if rt.observes {
+		x.observed = rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader)
 		x.observed.decided(&d, x.partition)
 	}
 	x.appendFields()
@@ -186,7 +187,7 @@ func (x *upstreamRequest) appendFields() {
 	for i := range x.fields {
 		size += len(x.fields[i].Name) + len(x.fields[i].Value) + 4
 	}
-	f, rules, trusted := slices.Grow(x.memory.request[:0], size), &x.route.rules, x.source.trusted
+	f, rules, trusted, traced := slices.Grow(x.memory.request[:0], size), &x.route.rules, x.source.trusted, x.traces() != nil
 	var prior []h2.Field
 	for i := range x.fields {
 		name := x.fields[i].Name
@@ -196,7 +197,7 @@ func (x *upstreamRequest) appendFields() {
 				prior = x.fields
 			}
 			continue
-		case kind == fields.Proxy && !trusted, rules.Drops(kind, name):
+		case kind == fields.Proxy && !trusted, rules.Drops(kind, name), traced && spans.IsField(name):
 			continue
 		}
 		f = link.AppendField(f, name, x.fields[i].Value)

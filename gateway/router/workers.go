@@ -43,7 +43,7 @@ type destination struct {
 func (ws *workers) find(ctx context.Context, to *destination, attempt routing.Attempt) (err error) {
 	if o := to.observed; o != nil {
 		attempt = o.seek(attempt)
-		defer func() { o.untaken(err) }()
+		defer func() { o.untaken(err, to) }()
 	}
 	if to.anyWorker {
 		return ws.routes.RouteAny(ctx, to.hold, attempt)

@@ -88,7 +88,7 @@ func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x Executio
 // so it does when the handler panics (with a [*PanicError]), and when it returns an
 // error after the ownership of the key was lost (with [ErrOwnershipLost]).
 func (b *Batcher[In, Out]) Do(ctx context.Context, key string, in In) (out Out, err error) {
-	item, err := b.submit(ctx, key, asking{call: true}, in)
+	item, err := b.submit(ctx, key, asking{call: true, timing: b.worker.timingOfCall(ctx)}, in)
 	if err != nil && !errors.Is(err, ErrMayHaveRun) {
 		b.worker.counts.refused(ctx, err)
 	}
@@ -112,7 +112,8 @@ type call[In, Out any] struct {
 	wait    localmutex.Item // what it waits with in the queue of its key
 	batcher *Batcher[In, Out]
 	ctx     context.Context
-	share   waits // of how it asks for the key
+	share   waits   // of how it asks for the key
+	timing  *timing // likewise
 	item    *Item[In, Out]
 	size    int
 	state   atomic.Int32
@@ -126,7 +127,7 @@ type call[In, Out any] struct {
 // error if there is no result, and the item otherwise.
 func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, in In) (*Item[In, Out], error) {
 	c, came := b.newCall(ctx, in), b.worker.now()
-	c.share, how.item = how.share, &c.wait
+	c.share, c.timing, how.item = how.share, how.timing, &c.wait
 	x, err := b.worker.admit(ctx, key, how)
 	leads := x.run != nil
 	if leads {
@@ -156,6 +157,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 	}
 	if !leads {
 		b.worker.counts.waited(c.batch.part, c.batch.began-came)
+		c.timing.waitedFor(c.batch, key, came)
 		b.worker.hot.add(key, 1, c.batch.began)
 	}
 	item, failed := c.item, c.failed
@@ -177,7 +179,7 @@ func (b *Batcher[In, Out]) newCall(ctx context.Context, in In) *call[In, Out] {
 
 // keep keeps c for reuse. Neither its key nor a batch may refer to it any more.
 func (b *Batcher[In, Out]) keep(c *call[In, Out]) {
-	c.ctx, c.share, c.item, c.batch, c.failed = nil, nil, nil, nil, nil
+	c.ctx, c.share, c.timing, c.item, c.batch, c.failed = nil, nil, nil, nil, nil, nil
 	c.state.Store(queued)
 	b.calls.Put(c)
 }
@@ -276,10 +278,24 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 	}
 	ba := &batch{x: x, part: x.run.part, began: b.worker.now(), detached: b.detach}
 	if items := begin(ba, calls); len(items) > 0 {
+		if b.worker.spans != nil && len(calls) > 1 {
+			linkCalls(x, calls)
+		}
 		b.worker.counts.batches.Observe(len(items))
 		err = b.handler(x, items)
 	}
 	returned = true
+}
+
+// linkCalls has the span of a batch's execution say of whom it is.
+func linkCalls[In, Out any](x Execution, calls []*call[In, Out]) {
+	var others []*timing
+	for _, c := range calls[1:] {
+		if c.state.Load() == begun {
+			others = append(others, c.timing)
+		}
+	}
+	x.run.timing.link(others)
 }
 
 // failure returns why the calls of a batch have no result: the handler has not

@@ -103,7 +103,9 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	refuse := func(err error) { h.worker.refuse(rw, r, err) }
 	var how asking
+	way := "http"
 	if over, ok := rw.(*linkWriter); ok {
+		way = "link"
 		how, err = h.worker.askingOfLink(over.r)
 		refuse = func(err error) { over.refuse(h.worker, r, err) }
 	} else {
@@ -126,6 +128,7 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	r.Header.Del("Upgrade") // what is handled with others is no tunnel
 	h.worker.fields.Clean(r.Header, true)
 	r.Header[gateway.HeaderKey], r.Header["Baggage"] = []string{url.PathEscape(key)}, []string{baggage}
+	h.worker.observeHTTP(r, &how, way)
 	answer, err := h.submit(rw, r, key, how)
 	if err != nil {
 		refuse(err)

@@ -94,15 +94,23 @@ func (c cancelCause) String() string {
 	return [cancelCauses]string{"timeout", "ownership-lost", "abandoned"}[c]
 }
 
-// end counts an execution that has ended, if it was cancelled with one of the causes.
-func (c *counts) end(cause error) {
-	switch cause {
+// cancelCauseOf returns what an execution was cancelled with.
+func cancelCauseOf(err error) (c cancelCause, cancelled bool) {
+	switch err {
 	case ErrTimeout:
-		c.cancelled[cancelTimeout].Add(1)
+		return cancelTimeout, true
 	case ErrOwnershipLost:
-		c.cancelled[cancelOwnership].Add(1)
+		return cancelOwnership, true
 	case errAbandoned, errAllLeft:
-		c.cancelled[cancelAbandoned].Add(1)
+		return cancelAbandoned, true
+	}
+	return 0, false
+}
+
+// end counts an execution that has ended, if it was cancelled with one of the causes.
+func (c *counts) end(err error) {
+	if cause, cancelled := cancelCauseOf(err); cancelled {
+		c.cancelled[cause].Add(1)
 	}
 }
 

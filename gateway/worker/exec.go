@@ -78,7 +78,7 @@ type run struct {
 	began   time.Duration // since the worker's start; set if there is a timeout, or to time the execution
 	timeout time.Duration // how long the execution may take; 0 for no bound
 	mode    policy.Mode   // of the request's route
-	timing  *timing       // gets the times of the request; nil if nobody wants them
+	timing  *timing       // gets the times of the execution; nil if nobody wants them
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -134,7 +134,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // [ErrUnavailable], a [*DeadlockError] or a [*NotOwnerError]. While no live worker owns the key it
 // waits, for at most Config.MaxWait: then the error is an [*UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, asking{call: true})
+	x, err := w.admit(ctx, key, asking{call: true, timing: w.timingOfCall(ctx)})
 	if err != nil {
 		return w.counts.refused(ctx, err)
 	}
@@ -147,7 +147,7 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 // [*NotOwnerError] or [*UnownedError] if this worker does not serve key, and one
 // that wraps [ErrUnavailable] if it admits nothing.
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, asking{call: true, try: true})
+	x, err := w.admit(ctx, key, asking{call: true, try: true, timing: w.timingOfCall(ctx)})
 	if err != nil {
 		return w.counts.refused(ctx, err)
 	}
@@ -195,7 +195,7 @@ type asking struct {
 
 	policy *policy.Policy // of the caller's route; nil for none
 	client uint64         // for whom it asks, see [localmutex.Wait]; 0 for the program itself
-	timing *timing        // gets the request's times; nil if nobody wants them
+	timing *timing        // gets the times of the request or call; nil if nobody wants them
 }
 
 // admit waits for key and returns the execution that holds it. If the holder of
@@ -245,11 +245,11 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 		}
 		came := w.now()
 		token, cancels, err = w.admitSlowly(ctx, p, key, how, err)
-		if token != 0 || err != nil {
-			took := w.noteWait(p, key, came)
-			if how.timing != nil {
-				how.timing.wait = took
-			}
+		switch {
+		case token != 0 || err != nil:
+			how.timing.waited(p, key, w.noteWait(p, key, came), err)
+		case how.collapse != nil:
+			how.timing.waited(p, key, w.now()-came, nil)
 		}
 		if token == 0 {
 			return Execution{}, err
@@ -266,7 +266,9 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 	if p.sampled(token) {
 		r.look(key, waited)
 	}
-	r.timing = how.timing
+	if r.timing = how.timing; r.timing != nil {
+		r.parent = r.timing.begin(ctx, p, key, token)
+	}
 	if how.policy != nil {
 		r.mode = how.policy.Mode
 	}
@@ -369,7 +371,7 @@ func (w *Worker) release(x Execution) {
 	if !ok {
 		return
 	}
-	p, outer := r.part, r.outer
+	p, outer, timing := r.part, r.outer, r.timing
 	if r.began != 0 {
 		w.counts.ran(r)
 	}
@@ -379,5 +381,8 @@ func (w *Worker) release(x Execution) {
 	}
 	if ctx != nil {
 		ctx.noteEnd()
+	}
+	if timing != nil {
+		timing.end(ctx)
 	}
 }

@@ -79,6 +79,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	c := h.collapsible(r, &how)
+	h.worker.observeHTTP(r, &how, "http")
 	x, err := h.worker.admit(r.Context(), key, how)
 	switch {
 	case err != nil:
@@ -157,6 +158,7 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.Target, r.Fields.HeaderFor(0))
 	}
 	if err == nil {
+		h.worker.observeLink(r, &how)
 		x, err = h.worker.admit(r.Context(), r.Key, how)
 	}
 	switch {
@@ -212,6 +214,7 @@ func setAppHeader(h http.Header, x Execution, baggage string) {
 			h[name] = values[i : i+1 : i+1]
 		}
 	}
+	x.run.timing.setFields(h)
 }
 
 func (w *Worker) requestKey(r *http.Request) (string, error) {
@@ -253,6 +256,7 @@ func (a *appWriter) release() {
 
 // refuse refuses a request that the app has not begun with, once its key is free.
 func (a *appWriter) refuse() {
+	a.timing().noteFailure("unavailable")
 	a.release()
 	if a.link.w == nil {
 		a.handler.worker.refuse(a.ResponseWriter, a.request, a.unsent)
@@ -289,7 +293,10 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 		rules.StripTrailer(r.Trailer)
 		r.Body = &trailedBody{r.Body, r, rules}
 	}
+	t := a.timing()
+	t.noteFailure("aborted") // unless the handler returns
 	a.handler.next.ServeHTTP(a, r)
+	t.noteFailure("")
 	switch {
 	case a.unsent != nil:
 		a.refuse()
@@ -298,7 +305,16 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 		a.handler.worker.counts.own(problem.TimedOut).ServeHTTP(a, r)
 	}
 	a.begin()
+	t.note(http.StatusOK) // of an answer that the handler has not begun
 	fields.CleanTrailers(a.Header())
+}
+
+// timing returns the times of the request, nil if nobody wants them.
+func (a *appWriter) timing() *timing {
+	if a.held == (Execution{}) {
+		return nil
+	}
+	return a.held.run.timing
 }
 
 // trailedBody is a request's body. At its end it removes those trailers that may

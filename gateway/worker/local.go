@@ -50,7 +50,7 @@ func chain(ctx context.Context) func(yield func(*runContext) bool) {
 // held, and calls release then. The error of a worker that does not serve the key
 // wraps a refusal that says who does.
 func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool) (held context.Context, token int64, release func(), err error) {
-	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try})
+	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try, timing: l.worker.timingOfCall(ctx)})
 	if err != nil {
 		if refusal := refusalOf(err); refusal != nil {
 			err = fmt.Errorf("%w: %w", refusal, err)

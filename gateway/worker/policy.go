@@ -69,23 +69,7 @@ func (w *Worker) askingOf(r *http.Request) (how asking, err error) {
 func (w *Worker) askingOfLink(r *link.ServerRequest) (how asking, err error) {
 	how.epoch, how.share, how.client = r.Epoch, r, r.Client
 	how.policy, err = w.policies.get(r.Policy)
-	if how.policy != nil && how.policy.Timed {
-		how.timing = new(timing)
-	}
 	return how, w.policyError(err)
-}
-
-// timing is the times of a request for the router that has sent it.
-type timing struct {
-	wait time.Duration // for the key
-	run  time.Duration // with the key held; 0 while it is
-}
-
-// tell adds the times to the answer, whose execution has ended. t may be nil.
-func (t *timing) tell(w *link.ResponseWriter) {
-	if t != nil {
-		w.AddTrailer(hop.TrailerTiming, hop.FormatTiming(t.wait, t.run))
-	}
 }
 
 // policyError logs an error of a request's policy and returns that of the request.

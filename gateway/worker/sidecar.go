@@ -223,13 +223,16 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 		err = e.Continue()
 	}
 	if unsent := s.unsent(ctx, x.key, err); unsent != nil {
+		x.run.timing.noteFailure("unavailable")
 		return unsent
 	}
 	if err != nil {
+		x.run.timing.noteFailure("no-answer")
 		s.noAnswerLink(ctx, w, r, err)
 		_ = w.Flush() // before the connection to the app is given up, which may take a while
 		return nil
 	}
+	x.run.timing.note(e.Status)
 	var open *stream
 	if hasEventStream(e.Fields) {
 		open = s.worker.letGo(x)

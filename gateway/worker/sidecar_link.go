@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -50,8 +51,9 @@ func smallBody(ctx context.Context, r *link.ServerRequest) ([]byte, error) {
 // appMessage appends the head of the request as the app gets to see it.
 func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x Execution, baggage string) []byte {
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
+	traced := x.run.timing.hasFields()
 	for name, value := range r.Fields.All() {
-		if rules.Drops(fields.KindOf(name), name) || strings.EqualFold(name, "Baggage") {
+		if rules.Drops(fields.KindOf(name), name) || strings.EqualFold(name, "Baggage") || traced && spans.IsField(name) {
 			continue
 		}
 		b = http1.AppendValidField(b, name, value) // the link takes no other
@@ -66,6 +68,11 @@ func appendAppFields(b []byte, x Execution, baggage string) []byte {
 	for i, value := range appValues(numbers[:], x, baggage) {
 		if value != "" {
 			b = http1.AppendValidField(b, appNames[i], value)
+		}
+	}
+	if t := x.run.timing; t.hasFields() {
+		for name, value := range spans.Fields(t.onward) {
+			b = http1.AppendValidField(b, name, value)
 		}
 	}
 	return b

@@ -67,7 +67,7 @@ func (w *Worker) letGo(x Execution) *stream {
 	if _, ok := r.end(x.life); !ok {
 		return nil
 	}
-	p, outer := r.part, r.outer
+	p, outer, timing := r.part, r.outer, r.timing
 	if r.began != 0 {
 		x.run.part.worker.counts.ran(r)
 	}
@@ -76,6 +76,8 @@ func (w *Worker) letGo(x Execution) *stream {
 	if !c.letGo() {
 		p.free(x.key, x.token, outer)
 	}
+	timing.noteFailure("") // whatever becomes of the stream
+	timing.end(nil)
 	return s
 }
 
@@ -172,9 +174,13 @@ func (p *partition) endStreams() {
 	}
 }
 
-// letGo frees the key of an answer that begins, if it is a stream.
+// letGo frees the key of an answer that begins with that status, if it is a stream.
 func (a *appWriter) letGo(status int) {
-	if a.wrote || a.held == (Execution{}) || status != http.StatusSwitchingProtocols && !isEventStream(a.Header().Get("Content-Type")) {
+	if a.wrote || a.held == (Execution{}) {
+		return
+	}
+	a.held.run.timing.note(status)
+	if status != http.StatusSwitchingProtocols && !isEventStream(a.Header().Get("Content-Type")) {
 		return
 	}
 	if a.stream = a.handler.worker.letGo(a.held); a.stream != nil {

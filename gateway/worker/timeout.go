@@ -77,17 +77,35 @@ func (p *partition) overdue(now time.Time) (list map[*runContext]error) {
 	return list
 }
 
-// noteEnd counts an execution that was cancelled, once it has ended, and logs it if that was by
-// its timeout.
-func (c *runContext) noteEnd() {
-	w := c.part.worker
+// cause returns why the execution of c was cancelled, if it was; perhaps that it has ended.
+func (c *runContext) cause() error {
 	c.mu.Lock()
 	inner := c.inner
 	c.mu.Unlock()
 	if inner == nil {
+		return nil
+	}
+	return context.Cause(inner)
+}
+
+// cancelled returns the name of why the execution of c was cancelled, "" if it was not. c may be nil.
+func (c *runContext) cancelled() string {
+	if c == nil {
+		return ""
+	}
+	if cause, ok := cancelCauseOf(c.cause()); ok {
+		return cause.String()
+	}
+	return ""
+}
+
+// noteEnd counts an execution that was cancelled, once it has ended, and logs it if that was by
+// its timeout.
+func (c *runContext) noteEnd() {
+	w, cause := c.part.worker, c.cause()
+	if cause == nil {
 		return
 	}
-	cause := context.Cause(inner)
 	w.counts.end(cause)
 	if cause != ErrTimeout {
 		return

@@ -15,7 +15,8 @@
 // shell.go moves the machine of ring/handoff with the store, the members and the
 // clock, agreement.go sees that all members use one store, place.go has the worker
 // leave the ring and come back, moves.go remembers what moved, renewals.go why a session
-// was lost. status.go says what the worker does, and inquiry.go tells members. Below are context.go
+// was lost. status.go says what the worker does, and inquiry.go tells members; spans.go has the times of executions for routers and
+// traces. Below are context.go
 // and baggage.go, an execution's context and what travels with it; timeout.go, which
 // ends those that take too long; stream.go, answers that go on without their keys;
 // keyless.go, requests that never hold one; worker.go, with
@@ -34,11 +35,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex"
@@ -256,6 +260,13 @@ type Config struct {
 	Batch   string
 	Batches BatchConfig
 
+	// TracerProvider makes spans of executions (docs/observability.md), as parts of the
+	// traces that requests name in the field Traceparent, or of the spans of callers' contexts. It
+	// is the caller's to shut down. TraceKeys puts keys into spans, and not only their hashes.
+	// Default: none.
+	TracerProvider trace.TracerProvider
+	TraceKeys      bool
+
 	Logger *slog.Logger // default: discard
 }
 
@@ -327,6 +338,7 @@ type Worker struct {
 	rates    rates
 	queue    *localmutex.Queue // of all partitions
 	counts   counts
+	spans    *spans.Maker // nil for none
 	hot      hotKeys
 
 	confirming func() // called between the two comparisons of confirm; nil but in tests
@@ -370,7 +382,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: Config.BodyDir: %w", err)
 	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
-	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions)}
+	w := &Worker{cfg: cfg, name: self.Name, settings: settings, fields: fields, base: time.Now(), parts: make([]partition, settings.Ring.Partitions), spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
 	w.answers, w.shares, w.answer, w.bodies = answers, answers.Shares(answerShare), w.overflow, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.queue = &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}

@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/console"
+	"github.com/keyway-go/keyway/internal/tracing"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -29,7 +30,9 @@ type Common struct {
 	Redis        string           // URL; "" for none
 	NewCluster   bool
 	DrainTimeout time.Duration
-	AdminToken   string // of --admin-token or its file; "" for none
+	AdminToken   string          // of --admin-token or its file; "" for none
+	Traces       *tracing.Config // of the environment; nil for none
+	TraceKeys    bool
 
 	keys []string
 	peer peerTLS
@@ -65,6 +68,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.Duration(&c.DrainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for finishing requests on SIGTERM, and for handing partitions over")
 	f.Group("Log")
 	c.log.define(f)
+	f.Bool(&c.TraceKeys, "trace-keys", "put keys into spans, and not only their hashes. Spans are made if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_TRACES_EXPORTER is set in the environment (docs/observability.md)")
 }
 
 // Parse parses the arguments as Flags.Parse does, and checks the values.
@@ -89,6 +93,9 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	}
 	c.Gossip.Settings.KeySource = c.Keys.String()
 	var err error
+	if c.Traces, err = tracing.Environment("keyway-"+f.name, os.Getenv); err != nil {
+		return Usagef("%v", err)
+	}
 	if c.AdminToken, err = AdminToken(c.AdminToken, c.tokenFile); err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ func mutations() []mutation {
 		storeMutations(),
 		crossingMutations(),
 		sidecarMutations(),
+		spansMutations(),
 		healthMutations(),
 		linkMutations(),
 		routingMutations(),

@@ -105,8 +105,8 @@ func policyMutations() []mutation {
 		{
 			rule: "workers are told of clients by the router, not by themselves",
 			file: "gateway/router/upstream.go",
-			old:  "		case kind == fields.Proxy && !trusted, rules.Drops(kind, name):",
-			new:  "		case kind == fields.Proxy && !trusted, kind != fields.Keyway && rules.Drops(kind, name):",
+			old:  "		case kind == fields.Proxy && !trusted, rules.Drops(kind, name), ",
+			new:  "		case kind == fields.Proxy && !trusted, kind != fields.Keyway && rules.Drops(kind, name), ",
 			test: "./gateway/router -run ^TestWorkersTellClientsApart$",
 		},
 	}

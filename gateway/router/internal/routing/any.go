@@ -26,7 +26,9 @@ func (r *Routes) RouteAny(ctx context.Context, patience time.Duration, attempt A
 	if _, ok := r.join(nowhere); !ok {
 		return ErrHoldFull
 	}
-	defer r.leave(nowhere, time.Now())
+	began := time.Now()
+	defer r.leave(nowhere, began)
+	attempt = attempt.since(began)
 	over := time.NewTimer(patience)
 	defer over.Stop()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {

@@ -113,7 +113,9 @@ func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt
 	if w.list, ok = r.join(p); !ok {
 		return ErrHoldFull
 	}
-	defer r.leave(p, time.Now())
+	began := time.Now()
+	defer r.leave(p, began)
+	attempt = attempt.since(began)
 	defer func() {
 		if w.probes {
 			<-w.list.prober // another waiter may

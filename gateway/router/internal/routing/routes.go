@@ -68,7 +68,8 @@ type Hint struct {
 // Target is the worker that an attempt is made at.
 type Target struct {
 	ring.Member
-	Epoch int64 // highest one known of the partition, 0 for none
+	Epoch int64     // highest one known of the partition, 0 for none
+	Held  time.Time // when the request began to wait for an owner; zero if it has not waited
 }
 
 // Verdict says how an attempt ended.
@@ -90,6 +91,14 @@ type Outcome struct {
 
 // Attempt sends the request to a worker.
 type Attempt func(t Target) Outcome
+
+// since returns attempts of a request that has waited since then.
+func (a Attempt) since(held time.Time) Attempt {
+	return func(t Target) Outcome {
+		t.Held = held
+		return a(t)
+	}
+}
 
 // Route makes attempts for a request of partition p until one is settled, and
 // returns that one's error. If nobody takes the request it waits, see [New]; the
@@ -181,14 +190,14 @@ func (r *Routes) next(p int, past []Hint) (Target, bool) {
 		epoch = now.hint.Epoch
 		m, ok := now.view.Find(now.hint.Owner)
 		if ok && m.Role == ring.RoleWorker && !wasTried(past, m.Incarnation, epoch) {
-			return Target{m, epoch}, true
+			return Target{Member: m, Epoch: epoch}, true
 		}
 	}
 	m, ok := now.view.Owner(p)
 	if !ok || wasTried(past, m.Incarnation, 0) {
 		return Target{}, false
 	}
-	return Target{m, epoch}, true
+	return Target{Member: m, Epoch: epoch}, true
 }
 
 func wasTried(past []Hint, incarnation string, since int64) bool {

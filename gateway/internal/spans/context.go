@@ -1,0 +1,116 @@
+// Package spans has what routers, clients and workers have in common for traces
+// (OpenTelemetry): context.go the form in which requests carry them from one process to the next,
+// the Trace Context of W3C (https://www.w3.org/TR/trace-context), spans.go how spans
+// are made, and what they say.
+package spans
+
+import (
+	"context"
+	"encoding/hex"
+	"iter"
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/otel/trace"
+)
+
+// The fields of the Trace Context.
+const (
+	parentField = "Traceparent"
+	stateField  = "Tracestate"
+)
+
+// IsField reports whether a field of that name, in any case, is one of the Trace Context.
+func IsField(name string) bool {
+	return len(name) == len(parentField) && strings.EqualFold(name, parentField) ||
+		len(name) == len(stateField) && strings.EqualFold(name, stateField)
+}
+
+// Parse returns the span whose process has sent a request, as its fields say; not
+// valid if there is no good one. values returns the values of a field, whose memory Parse
+// does not keep.
+func Parse(values func(name string) []string) trace.SpanContext {
+	id, span, flags, ok := parseParent(values(parentField))
+	if !ok {
+		return trace.SpanContext{}
+	}
+	cfg := trace.SpanContextConfig{TraceFlags: trace.TraceFlags(flags[0]) & trace.FlagsSampled, Remote: true}
+	copy(cfg.TraceID[:], id[:])
+	copy(cfg.SpanID[:], span[:])
+	if list := values(stateField); len(list) > 0 {
+		if state, err := trace.ParseTraceState(strings.Clone(strings.Join(list, ","))); err == nil {
+			cfg.TraceState = state
+		}
+	}
+	return trace.NewSpanContext(cfg)
+}
+
+// TraceID returns the trace of a request with these values of the field Traceparent, as a part of
+// them; "" if there is no good one.
+func TraceID(values []string) string {
+	if _, _, _, ok := parseParent(values); !ok {
+		return ""
+	}
+	return values[0][3:35]
+}
+
+// parseParent returns what a Traceparent with these values says.
+func parseParent(values []string) (id [16]byte, span [8]byte, flags [1]byte, ok bool) {
+	if len(values) != 1 {
+		return id, span, flags, false
+	}
+	parts := strings.SplitN(values[0], "-", 5)
+	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || parts[0] == "00" && len(parts) > 4 {
+		return id, span, flags, false
+	}
+	var version [1]byte
+	for i, into := range [...][]byte{version[:], id[:], span[:], flags[:]} {
+		text := parts[i]
+		if len(text) != 2*len(into) || strings.Trim(text, "0123456789abcdef") != "" {
+			return id, span, flags, false
+		}
+		_, _ = hex.Decode(into, []byte(text)) // it is of digits
+	}
+	return id, span, flags, id != [16]byte{} && span != [8]byte{}
+}
+
+// Fields yields the fields with which a request is sent along sc.
+func Fields(sc trace.SpanContext) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		if !sc.IsValid() {
+			return
+		}
+		id, span := sc.TraceID(), sc.SpanID()
+		var memory [55]byte
+		b := hex.AppendEncode(append(memory[:0], "00-"...), id[:])
+		b = hex.AppendEncode(append(b, '-'), span[:])
+		b = hex.AppendEncode(append(b, '-'), []byte{byte(sc.TraceFlags() & trace.FlagsSampled)})
+		if !yield(parentField, string(b)) {
+			return
+		}
+		if state := sc.TraceState().String(); state != "" {
+			yield(stateField, state)
+		}
+	}
+}
+
+// SetFields gives a header the fields of sc in place of others.
+func SetFields(h http.Header, sc trace.SpanContext) {
+	delete(h, parentField)
+	delete(h, stateField)
+	for name, value := range Fields(sc) {
+		h[name] = []string{value}
+	}
+}
+
+// Within returns the context of which a request's spans are children: ctx itself if it has
+// a span, as under a server that makes some, or else that of the request's sender.
+func Within(ctx context.Context, values func(name string) []string) context.Context {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx
+	}
+	if sc := Parse(values); sc.IsValid() {
+		return trace.ContextWithRemoteSpanContext(ctx, sc)
+	}
+	return ctx
+}

@@ -1,0 +1,164 @@
+package spans
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scope is the name under which Keyway makes spans.
+const scope = "github.com/keyway-go/keyway"
+
+// The names of spans that are not those of a request.
+const (
+	Hold      = "hold"       // a request waits at a router, or a client, for an owner
+	QueueWait = "queue wait" // a request waits at a worker for its key
+	Execution = "execution"  // a request has its key
+)
+
+// Attributes of Keyway's own.
+const (
+	Partition = attribute.Key("keyway.partition")
+	Worker    = attribute.Key("keyway.worker")
+	Token     = attribute.Key("keyway.token")
+	Way       = attribute.Key("keyway.way")
+	Batch     = attribute.Key("keyway.batch.size")
+	keyHash   = attribute.Key("keyway.key_hash")
+	wholeKey  = attribute.Key("keyway.key")
+)
+
+// Attributes of the semantic conventions for HTTP.
+const (
+	Method       = attribute.Key("http.request.method")
+	methodAsSent = attribute.Key("http.request.method_original")
+	Status       = attribute.Key("http.response.status_code")
+	Route        = attribute.Key("http.route")
+	Resend       = attribute.Key("http.request.resend_count")
+	Path         = attribute.Key("url.path")
+	Scheme       = attribute.Key("url.scheme")
+	Protocol     = attribute.Key("network.protocol.version")
+	address      = attribute.Key("server.address")
+	port         = attribute.Key("server.port")
+	errorType    = attribute.Key("error.type")
+)
+
+// Maker makes spans. A nil one makes none.
+type Maker struct {
+	tracer trace.Tracer
+	keys   bool // spans have the keys themselves
+}
+
+// New returns what makes spans by p, nil if that is nil. With keys set, spans have keys
+// themselves, and not only their hashes.
+func New(p trace.TracerProvider, keys bool) *Maker {
+	if p == nil {
+		return nil
+	}
+	return &Maker{p.Tracer(scope), keys}
+}
+
+// Start begins a span within that of ctx. Its strings must not be in memory that is used again.
+func (m *Maker) Start(ctx context.Context, name string, kind trace.SpanKind, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
+	return m.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
+}
+
+// Add adds a span within that of ctx which is over.
+func (m *Maker) Add(ctx context.Context, name string, began, ended time.Time, failed string, attrs ...attribute.KeyValue) {
+	_, span := m.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrs...), trace.WithTimestamp(began))
+	Fail(span, failed)
+	span.End(trace.WithTimestamp(ended))
+}
+
+// ServerAttributes returns what spans say of a server at host:port.
+func ServerAttributes(addr string) []attribute.KeyValue {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return []attribute.KeyValue{address.String(addr)}
+	}
+	list := []attribute.KeyValue{address.String(host)}
+	if n, err := strconv.Atoi(service); err == nil {
+		list = append(list, port.Int(n))
+	}
+	return list
+}
+
+// Fail says that what a span is about has failed: kind is a word for how; "" for that it
+// has not.
+func Fail(span trace.Span, kind string) {
+	if kind != "" {
+		span.SetStatus(codes.Error, kind)
+		span.SetAttributes(errorType.String(kind))
+	}
+}
+
+// FailStatus says how an answer's status of 500 or above has failed, if nothing else does.
+func FailStatus(span trace.Span, status int) {
+	if status >= http.StatusInternalServerError {
+		Fail(span, strconv.Itoa(status))
+	}
+}
+
+// KeyAttributes returns what spans say of a key, nothing for "".
+func (m *Maker) KeyAttributes(key string) []attribute.KeyValue {
+	if key == "" {
+		return nil
+	}
+	const digits = "0123456789abcdef"
+	var hash [16]byte
+	for i, sum := len(hash)-1, xxhash.Sum64String(key); i >= 0; i, sum = i-1, sum>>4 {
+		hash[i] = digits[sum&15]
+	}
+	list := []attribute.KeyValue{keyHash.String(string(hash[:]))}
+	if m.keys {
+		list = append(list, wholeKey.String(strings.Clone(key)))
+	}
+	return list
+}
+
+// MethodName returns a request's method as the names of spans have it: HTTP for one that is
+// not of those which HTTP knows, of which clients could make any number.
+func MethodName(method string) string {
+	if known := knownMethod(method); known != "" {
+		return known
+	}
+	return "HTTP"
+}
+
+// knownMethod returns "" for a method that is none of RFC 9110 and RFC 5789.
+func knownMethod(method string) string {
+	for _, known := range [...]string{"GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "CONNECT", "TRACE"} {
+		if method == known {
+			return known
+		}
+	}
+	return ""
+}
+
+// maxMethod and maxPath are how many bytes of these spans have at most.
+const (
+	maxMethod = 64
+	maxPath   = 1024
+)
+
+// part returns a copy of a text, of which spans have so many bytes at most.
+func part(text string, most int) string { return strings.Clone(text[:min(len(text), most)]) }
+
+// RequestAttributes returns what spans say of a request with that method and path. It keeps
+// nothing of them.
+func RequestAttributes(method, path string) []attribute.KeyValue {
+	list := make([]attribute.KeyValue, 0, 8)
+	if known := knownMethod(method); known != "" {
+		list = append(list, Method.String(known))
+	} else {
+		list = append(list, Method.String("_OTHER"), methodAsSent.String(part(method, maxMethod)))
+	}
+	return append(list, Path.String(part(path, maxPath)))
+}

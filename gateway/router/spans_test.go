@@ -1,0 +1,406 @@
+package router_test
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/metrictest"
+	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/spantest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// tracedSite is a router and a worker whose spans are kept in one place.
+type tracedSite struct {
+	*spantest.Spans
+	app    chan http.Header // of requests as the app gets them
+	worker *workertest.Worker
+	addr   string // the worker's
+	router *router.Router
+	log    *accessLog
+}
+
+// newTracedSite makes a router in front of a worker that takes the link, or only plain HTTP.
+func newTracedSite(t *testing.T, linked, keys bool, answer http.HandlerFunc) *tracedSite {
+	s := &tracedSite{Spans: spantest.New(t), app: make(chan http.Header, 8)}
+	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.app <- r.Header.Clone()
+		answer(w, r)
+	}))
+	c := workertest.New(t, 16)
+	s.worker = c.StartReady(func(cfg *worker.Config) {
+		cfg.TracerProvider, cfg.TraceKeys, cfg.Direct = s.Spans, keys, !linked
+	})
+	s.addr = s.worker.Listen(t, kit.Must(s.worker.Sidecar(kit.Must(url.Parse(app.URL)))))
+	if err := s.worker.Member.Announce(func(self *ring.Member) { self.Addr = s.addr }); err != nil {
+		t.Fatal(err)
+	}
+	var members gateway.Members = kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	if !linked {
+		members = routertest.NewCluster(t, routertest.Member("w1", s.addr))
+	}
+	s.log = newAccessLog(t)
+	s.router = routertest.New(t, router.Config{
+		Members: members, AccessLog: s.log.Log, TracerProvider: s.Spans, TraceKeys: keys,
+		Routes: routertest.Routes(t, "name: orders, match: {path: '/orders/{rest...}'}, key: 'header:X-Key'"),
+	})
+	return s
+}
+
+// sendTraced sends a request of the trace that traceparent names.
+func sendTraced(t *testing.T, s *routertest.Site, method, target, key, trace string, body int) *http.Response {
+	t.Helper()
+	req := kit.Must(http.NewRequestWithContext(t.Context(), method, s.URL+target, strings.NewReader(strings.Repeat("x", body))))
+	req.Header.Set("X-Key", key)
+	if trace != "" {
+		req.Header.Set("Traceparent", trace)
+		req.Header.Set("Tracestate", "vendor=value")
+	}
+	res, _ := kit.Do(t, s.Client(), req)
+	return res
+}
+
+// expectSpan compares attributes of a span; nil stands for none.
+func expectSpan(t *testing.T, s spantest.Span, want map[string]any) {
+	t.Helper()
+	for name, v := range want {
+		if got := s.Get(name); got != v {
+			t.Errorf("%s of %q is %v (%T), want %v", name, s.Name, got, got, v)
+		}
+	}
+}
+
+func TestSpans(t *testing.T) { routertest.EachWay(t, testSpans) }
+
+func testSpans(t *testing.T, front routertest.Way) {
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, "hello")
+	}
+	linked, plain := newTracedSite(t, true, false, answer), newTracedSite(t, false, true, answer)
+	for name, tt := range map[string]struct {
+		*tracedSite
+		body       int
+		way, hop   string
+		traceState bool
+	}{
+		"link":                 {linked, 0, "link", "link", true},
+		"link with a body":     {linked, 100, "link", "link", true},
+		"link with large body": {linked, 100_000, "link", "link", true},
+		"HTTP":                 {plain, 0, "http1", "http", true},
+		"relay":                {plain, 100_000, "relay", "http", true},
+		"of its own":           {linked, 0, "link", "link", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, sent := front(t, tt.router), ""
+			if tt.traceState {
+				sent = traceparent
+			}
+			if res := sendTraced(t, s, "POST", "/orders/1?secret=2", "k", sent, tt.body); res.StatusCode != 200 {
+				t.Fatal(res.Status)
+			}
+			header := <-tt.app
+			spans := tt.Await(t, "server POST orders", "client POST", "server execution")
+			request, attempt, execution := spans[0], spans[1], spans[2]
+			if !attempt.Is(request) || !execution.Is(attempt) {
+				t.Errorf("the spans do not belong to each other: %+v", spans)
+			}
+			line := tt.log.next(t)
+			if got, want := line["id"], request.SpanContext.TraceID().String(); got != want {
+				t.Errorf("the access log names the trace %v, want %s", got, want)
+			}
+			if got := line["key_hash"]; got != request.Get("keyway.key_hash") {
+				t.Errorf("the access log has the key's hash %v", got)
+			}
+			if got := request.Parent.SpanID().String(); tt.traceState != (got == traceparent[36:52]) {
+				t.Errorf("the request's span is a part of %s", got)
+			}
+			app := spantest.ParentOf(header.Get("Traceparent"))
+			if len(header["Traceparent"]) != 1 || app.SpanID() != execution.SpanContext.SpanID() || app.TraceID() != execution.SpanContext.TraceID() || !strings.HasSuffix(header.Get("Traceparent"), "-01") {
+				t.Errorf("the app gets Traceparent %q, want the execution's", header["Traceparent"])
+			}
+			if got := header.Get("Tracestate"); (got == "vendor=value") != tt.traceState {
+				t.Errorf("the app gets Tracestate %q", got)
+			}
+			token := header.Get(gateway.HeaderToken)
+			var key any
+			if tt.tracedSite == plain {
+				key = "k"
+			}
+			expectSpan(t, request, map[string]any{
+				"http.request.method": "POST", "url.path": "/orders/1", "url.scheme": "http", "http.route": "orders", "http.response.status_code": int64(200),
+				"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": key, "keyway.worker": "w1", "keyway.way": tt.way, "error.type": nil,
+			})
+			expectSpan(t, attempt, map[string]any{"http.request.method": "POST", "server.address": "127.0.0.1", "keyway.worker": "w1", "http.response.status_code": int64(200)})
+			if got, ok := attempt.Get("server.port").(int64); !ok || tt.addr != "127.0.0.1:"+decimal(got) {
+				t.Errorf("the attempt was made at port %v of %s", attempt.Get("server.port"), tt.addr)
+			}
+			expectSpan(t, execution, map[string]any{
+				"http.request.method": "POST", "url.path": "/orders/1", "http.response.status_code": int64(200),
+				"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": key, "keyway.worker": "w1", "keyway.way": tt.hop,
+			})
+			if got, ok := execution.Get("keyway.token").(int64); !ok || token != decimal(got) {
+				t.Errorf("the token is %v, want %s", execution.Get("keyway.token"), token)
+			}
+			if got, ok := execution.Get("keyway.partition").(int64); !ok || header.Get(gateway.HeaderPartition) != decimal(got) {
+				t.Errorf("the partition is %v, want %s", execution.Get("keyway.partition"), header.Get(gateway.HeaderPartition))
+			}
+		})
+	}
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// A trace of which the client keeps no spans has none here, and says so to the app.
+func TestSpansOfUnsampledTraces(t *testing.T) {
+	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+		for name, linked := range map[string]bool{"link": true, "HTTP": false} {
+			t.Run(name, func(t *testing.T) {
+				site := newTracedSite(t, linked, false, routertest.Answer("hello"))
+				s := front(t, site.router)
+				unsampled := strings.TrimSuffix(traceparent, "01") + "00"
+				for _, body := range []int{0, 100_000} {
+					sendTraced(t, s, "POST", "/orders/1", "k", unsampled, body)
+					got := (<-site.app).Get("Traceparent")
+					if !strings.HasPrefix(got, unsampled[:36]) || !strings.HasSuffix(got, "-00") {
+						t.Errorf("the app gets Traceparent %q, want one of the trace %s", got, unsampled)
+					}
+				}
+				sendTraced(t, s, "POST", "/orders/1", "k", traceparent, 0)
+				<-site.app
+				site.Await(t, "server POST orders", "client POST", "server execution") // and no other
+			})
+		}
+	})
+}
+
+// Without a provider of spans the Trace Context goes from the client to the app as it is.
+func TestTraceContextWithoutSpans(t *testing.T) {
+	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Header.Get("Traceparent")+" "+r.Header.Get("Tracestate"))
+	}))
+	s, _ := routertest.InFrontOf(t, app.URL)
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "GET", s.URL, nil))
+	req.Header.Set("X-Key", "k")
+	req.Header.Set("Traceparent", traceparent)
+	req.Header.Set("Tracestate", "vendor=value")
+	if _, text := kit.Do(t, s.Client(), req); text != traceparent+" vendor=value" {
+		t.Errorf("the app gets %q", text)
+	}
+}
+
+// Each attempt is a span of its own, and the wait for an owner is one.
+func TestSpansOfAttempts(t *testing.T) {
+	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+		kept := spantest.New(t)
+		first, second := routertest.NewWorker(t, "a", nil), routertest.NewWorker(t, "b", routertest.Answer("b"))
+		first.Set(routertest.NotOwner(second.Member, 2))
+		cluster := routertest.NewCluster(t, first.Member)
+		rt := routertest.New(t, router.Config{Members: cluster, TracerProvider: kept})
+		cluster.Set(t, first.Member, second.Member)
+		key := ""
+		for i := 0; key == ""; i++ {
+			if m, _ := cluster.View().Owner(kit.Must(rt.Lookup(decimal(int64(i)))).Partition); m.Name == "a" {
+				key = decimal(int64(i))
+			}
+		}
+		s := front(t, rt)
+		routertest.Get(t, s, key)
+		spans := kept.Await(t, "server GET default", "client GET", "client GET")
+		request, refused, taken := spans[0], spans[1], spans[2]
+		if !refused.Is(request) || !taken.Is(request) {
+			t.Errorf("the spans do not belong to each other: %+v", spans)
+		}
+		expectSpan(t, request, map[string]any{"keyway.worker": "b", "error.type": nil})
+		expectSpan(t, refused, map[string]any{"keyway.worker": "a", "error.type": "not-owner", "http.request.resend_count": nil})
+		expectSpan(t, taken, map[string]any{"keyway.worker": "b", "error.type": nil, "http.request.resend_count": int64(1)})
+		if refused.Status.Code != codes.Error || taken.Status.Code != codes.Unset || request.Status.Code != codes.Unset {
+			t.Errorf("the statuses are %v, %v and %v", refused.Status, taken.Status, request.Status)
+		}
+
+		cluster.Set(t)
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			routertest.Get(t, s, key)
+		}()
+		kit.Eventually(t, "the request is held", func() bool { return rt.Stats().Holding == 1 })
+		cluster.Set(t, second.Member)
+		<-answered
+		spans = kept.Await(t, "server GET default", "internal hold", "client GET")
+		request, hold, taken := spans[0], spans[1], spans[2]
+		if !hold.Is(request) || !taken.Is(request) {
+			t.Errorf("the spans do not belong to each other: %+v", spans)
+		}
+		if hold.StartTime.Before(request.StartTime) || !hold.EndTime.After(hold.StartTime) || taken.EndTime.Before(hold.EndTime) {
+			t.Errorf("the hold is from %v to %v, the request from %v", hold.StartTime, hold.EndTime, request.StartTime)
+		}
+	})
+}
+
+// A span that waits to be sent has nothing of the memory of its request, in which the next one stands.
+func TestSpansKeepWhatTheySay(t *testing.T) {
+	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+		site := newTracedSite(t, true, true, routertest.Answer("hello"))
+		s := front(t, site.router)
+		const requests = 20
+		var names []string
+		for i := range requests {
+			n := decimal(int64(i + 10))
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "X"+n, s.URL+"/orders/"+n, nil))
+			req.Header.Set("X-Key", "key-"+n)
+			req.Header.Set("Traceparent", traceparent)
+			req.Header.Set("Tracestate", "n="+n)
+			kit.Do(t, s.Client(), req)
+			<-site.app
+			names = append(names, "server HTTP orders", "client HTTP", "server execution")
+		}
+		for i, span := range site.Await(t, names...) {
+			n := decimal(int64(i/3 + 10))
+			if got := span.SpanContext.TraceState().String(); got != "n="+n {
+				t.Errorf("%q, number %s: the trace's state is %s", span.Name, n, got)
+			}
+			if i%3 != 1 {
+				expectSpan(t, span, map[string]any{"url.path": "/orders/" + n, "keyway.key": "key-" + n, "http.request.method_original": "X" + n})
+			}
+		}
+	})
+}
+
+// What fails says how.
+func TestSpansOfFailures(t *testing.T) {
+	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
+		kept := spantest.New(t)
+		broken := routertest.NewWorker(t, "a", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		failing := routertest.NewWorker(t, "a", routertest.Refuse("", http.StatusInternalServerError))
+		through := func(cfg router.Config) *routertest.Site {
+			cfg.TracerProvider = kept
+			return front(t, routertest.New(t, cfg))
+		}
+		for name, tt := range map[string]struct {
+			site     *routertest.Site
+			key      string
+			status   int
+			names    []string
+			failures []any
+		}{
+			"502":     {through(router.Config{Members: routertest.NewCluster(t, broken.Member)}), "k", 502, []string{"server GET default", "client GET"}, []any{"may-have-run", "may-have-run"}},
+			"503":     {through(router.Config{Members: routertest.NewCluster(t), Hold: 2 * time.Millisecond}), "k", 503, []string{"server GET default", "internal hold"}, []any{"no-owner", nil}},
+			"at once": {through(router.Config{Members: routertest.NewCluster(t), Hold: 1}), "k", 503, []string{"server GET default"}, []any{"no-owner"}},
+			"500":     {through(router.Config{Members: routertest.NewCluster(t, failing.Member)}), "k", 500, []string{"server GET default", "client GET"}, []any{"500", "500"}},
+			"no key":  {through(router.Config{Members: routertest.NewCluster(t)}), "", 400, []string{"server GET default"}, []any{nil}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				res, _ := routertest.Get(t, tt.site, tt.key)
+				if res.StatusCode != tt.status {
+					t.Errorf("status %d, want %d", res.StatusCode, tt.status)
+				}
+				for i, span := range kept.Await(t, tt.names...) {
+					expectSpan(t, span, map[string]any{"error.type": tt.failures[i]})
+					if failed := tt.failures[i] != nil; failed != (span.Status.Code == codes.Error) {
+						t.Errorf("the status of %q is %v", span.Name, span.Status)
+					}
+					if i == 0 {
+						expectSpan(t, span, map[string]any{"http.response.status_code": int64(tt.status)})
+					}
+				}
+			})
+		}
+	})
+}
+
+// Calls of a client are parts of their callers' spans.
+func TestSpansOfClients(t *testing.T) {
+	for _, way := range []string{"link", "HTTP", "local"} {
+		t.Run(way, func(t *testing.T) {
+			got := make(chan *http.Request, 1)
+			cfg := clientWay(t, way, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				got <- r
+				io.WriteString(w, "hello")
+			})
+			kept := spantest.New(t)
+			cfg.TracerProvider = kept
+			c := newClient(t, cfg)
+			ctx, caller := kept.Tracer("test").Start(t.Context(), "caller")
+			for _, body := range []int{0, 100_000} {
+				req := keyed(t, "POST", "/orders/1", strings.NewReader(strings.Repeat("x", body)))
+				req.Header.Set("Traceparent", traceparent) // which is not the caller's
+				res, err := c.RoundTrip(req.WithContext(ctx))
+				if err != nil {
+					t.Fatal(err)
+				}
+				kit.Must(io.ReadAll(res.Body))
+				res.Body.Close()
+				spans := kept.Await(t, "internal POST", "client POST")
+				call, attempt := spans[0], spans[1]
+				if call.Parent.SpanID() != caller.SpanContext().SpanID() || !attempt.Is(call) {
+					t.Errorf("the spans do not belong to each other: %+v", spans)
+				}
+				expectSpan(t, call, map[string]any{"url.path": "/orders/1", "http.response.status_code": int64(200), "keyway.worker": "w1", "error.type": nil})
+				r := <-got
+				if sc := spantest.ParentOf(r.Header.Get("Traceparent")); len(r.Header["Traceparent"]) != 1 || sc.SpanID() != attempt.SpanContext.SpanID() {
+					t.Errorf("the worker gets Traceparent %q", r.Header["Traceparent"])
+				}
+				if sc := trace.SpanContextFromContext(r.Context()); way == "local" && sc.SpanID() != attempt.SpanContext.SpanID() {
+					t.Errorf("the worker's context has the span %v", sc)
+				}
+			}
+			caller.End()
+			kept.Await(t, "internal caller")
+		})
+	}
+	kept := spantest.New(t)
+	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t), Hold: time.Millisecond, TracerProvider: kept})
+	if _, err := c.RoundTrip(keyed(t, "GET", "/", nil)); err == nil {
+		t.Fatal("a call without workers has an answer")
+	}
+	spans := kept.Await(t, "internal GET", "internal hold")
+	expectSpan(t, spans[0], map[string]any{"error.type": "unavailable", "http.response.status_code": nil})
+}
+
+// The wait for a key at the worker is a span, beside the execution.
+func TestSpansOfWaits(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	site := newTracedSite(t, true, false, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/orders/first" {
+			close(entered)
+			<-leave
+		}
+	})
+	s := routertest.ThroughServer(t, site.router)
+	done := make(chan struct{}, 2)
+	get := func(path string) {
+		sendTraced(t, s, "GET", path, "k", "", 0)
+		done <- struct{}{}
+	}
+	go get("/orders/first")
+	<-entered
+	go get("/orders/second")
+	kit.Eventually(t, "the second request waits", func() bool { return metrictest.Gather(t, site.worker.Worker)[`keyway_worker_waiting{for="key"}`] == 1 })
+	close(leave)
+	<-done
+	<-done
+	spans := site.Await(t, "server GET orders", "client GET", "server execution", "server GET orders", "client GET", "internal queue wait", "server execution")
+	wait, execution := spans[5], spans[6]
+	if !wait.Is(spans[4]) || !execution.Is(spans[4]) {
+		t.Errorf("the spans do not belong to each other: %+v", spans)
+	}
+	if !wait.EndTime.After(wait.StartTime) || execution.EndTime.Before(wait.EndTime) {
+		t.Errorf("the wait is from %v to %v", wait.StartTime, wait.EndTime)
+	}
+	expectSpan(t, wait, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.worker": "w1", "error.type": nil})
+}

@@ -1,0 +1,186 @@
+package worker
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// timing is the times of a request, or a call, for the router that has sent it, and for its
+// spans. The methods of a nil one do nothing.
+type timing struct {
+	wait  time.Duration // for the key
+	run   time.Duration // with the key held; 0 while it is
+	timed bool          // the router wants to know
+
+	spans  *spans.Maker         // nil for no spans
+	ctx    context.Context      // with the span that has brought the request, if there is one
+	kind   trace.SpanKind       // of the execution
+	said   []attribute.KeyValue // of the execution
+	span   trace.Span           // of the execution, until it ends; nil if there is none
+	onward trace.SpanContext    // of the execution
+	status int                  // of the answer; 0 if it is not known
+	failed string               // why there is none of the app
+}
+
+// observe has the times of a request noted, if its router wants to know or there are spans. values returns
+// those of the request's fields.
+func (w *Worker) observe(ctx context.Context, how *asking, way, method, path string, values func(name string) []string) {
+	timed := how.policy != nil && how.policy.Timed
+	if !timed && w.spans == nil {
+		return
+	}
+	t := &timing{timed: timed}
+	if how.timing = t; w.spans != nil {
+		t.spans, t.kind, t.ctx = w.spans, trace.SpanKindServer, spans.Within(ctx, values)
+		t.said = append(spans.RequestAttributes(method, path), spans.Way.String(way))
+	}
+}
+
+// observeLink is observe for a request over the link.
+func (w *Worker) observeLink(r *link.ServerRequest, how *asking) {
+	path, _, _ := strings.Cut(r.Target, "?")
+	w.observe(r.Context(), how, "link", r.Method, path, func(name string) []string { return fieldValues(r.Fields, name) })
+}
+
+// observeHTTP is observe for a request in net/http's form, which has come that way.
+func (w *Worker) observeHTTP(r *http.Request, how *asking, way string) {
+	w.observe(r.Context(), how, way, r.Method, r.URL.EscapedPath(), func(name string) []string { return r.Header[name] })
+}
+
+// timingOfCall is observe for a call of this program.
+func (w *Worker) timingOfCall(ctx context.Context) *timing {
+	if w.spans == nil {
+		return nil
+	}
+	return &timing{spans: w.spans, kind: trace.SpanKindInternal, ctx: ctx, said: []attribute.KeyValue{spans.Way.String("call")}}
+}
+
+// waited notes a wait for key that has ended now, with err if the key was not had.
+func (t *timing) waited(p *partition, key string, took time.Duration, err error) {
+	if t == nil {
+		return
+	}
+	t.wait = took
+	if t.spans == nil {
+		return
+	}
+	failed := ""
+	switch {
+	case t.ctx.Err() != nil && err != nil:
+		failed = "client-gone"
+	case err != nil:
+		failed = problemOf(err).Kind.String()
+	}
+	now := time.Now()
+	t.spans.Add(t.ctx, spans.QueueWait, now.Add(-took), now, failed, t.attributes(p, key)...)
+}
+
+// waitedFor notes the wait of a batch's item that has come at that time.
+func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
+	if t != nil && t.spans != nil {
+		base := b.part.worker.base
+		t.spans.Add(t.ctx, spans.QueueWait, base.Add(came), base.Add(b.began), "", t.attributes(b.part, key)...)
+	}
+}
+
+// attributes returns what spans say of a key at the worker.
+func (t *timing) attributes(p *partition, name string) []attribute.KeyValue {
+	list := t.spans.KeyAttributes(keyOf(name))
+	if keyOf(name) != "" {
+		list = append(list, spans.Partition.Int(p.number))
+	}
+	return append(list, spans.Worker.String(p.worker.name))
+}
+
+// begin begins the span of an execution, and returns ctx with it.
+func (t *timing) begin(ctx context.Context, p *partition, key string, token int64) context.Context {
+	if t == nil || t.spans == nil {
+		return ctx
+	}
+	attrs := append(t.said, t.attributes(p, key)...)
+	if !isKeyless(key) {
+		attrs = append(attrs, spans.Token.Int64(token))
+	}
+	_, t.span = t.spans.Start(t.ctx, spans.Execution, t.kind, attrs...)
+	t.onward = t.span.SpanContext()
+	return trace.ContextWithSpan(ctx, t.span)
+}
+
+// note notes the status of the execution's answer.
+func (t *timing) note(status int) {
+	if t != nil && t.status == 0 {
+		t.status = status
+	}
+}
+
+// noteFailure notes why the app has not answered.
+func (t *timing) noteFailure(kind string) {
+	if t != nil {
+		t.failed = kind
+	}
+}
+
+// link has the execution's span say that it is about other requests too.
+func (t *timing) link(others []*timing) {
+	if t == nil || t.span == nil || !t.span.IsRecording() {
+		return
+	}
+	for _, other := range others {
+		if other == nil {
+			continue
+		}
+		if sc := trace.SpanContextFromContext(other.ctx); sc.IsValid() {
+			t.span.AddLink(trace.Link{SpanContext: sc})
+		}
+	}
+	t.span.SetAttributes(spans.Batch.Int(len(others) + 1))
+}
+
+// end ends the span of the execution, whose context is ctx, nil for none.
+func (t *timing) end(ctx *runContext) {
+	if t == nil || t.span == nil {
+		return
+	}
+	span := t.span
+	t.span = nil
+	if span.IsRecording() {
+		if t.status != 0 {
+			span.SetAttributes(spans.Status.Int(t.status))
+		}
+		switch cause := ctx.cancelled(); {
+		case cause != "":
+			spans.Fail(span, cause)
+		case t.failed != "":
+			spans.Fail(span, t.failed)
+		default:
+			spans.FailStatus(span, t.status)
+		}
+	}
+	span.End()
+}
+
+// hasFields reports whether the request goes on with other fields of the Trace Context.
+func (t *timing) hasFields() bool { return t != nil && t.onward.IsValid() }
+
+// setFields gives the app's request the fields of the execution's span.
+func (t *timing) setFields(h http.Header) {
+	if t.hasFields() {
+		spans.SetFields(h, t.onward)
+	}
+}
+
+// tell adds the times to the answer, whose execution has ended.
+func (t *timing) tell(w *link.ResponseWriter) {
+	if t != nil && t.timed {
+		w.AddTrailer(hop.TrailerTiming, hop.FormatTiming(t.wait, t.run))
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+// spansMutations are about traces: what they cost those that serve requests, and what they tell.
+func spansMutations() []mutation {
+	const (
+		lost   = "./internal/tracing -timeout 1m -run '^TestUnreachableCollectorCostsNobodyAnything$'"
+		minute = "./internal/tracing -run '^TestLostSpansAreLoggedOnceAMinute$'"
+		keep   = "./gateway/router -run '^TestSpansKeepWhatTheySay$'"
+		whole  = "./gateway/router -run '^TestSpans$'"
+		parsed = "./gateway/internal/spans -run '^TestParse$'"
+	)
+	return []mutation{
+		{
+			rule: "no span waits for room",
+			file: "internal/tracing/queue.go",
+			old:  "	default:\n		q.lost.Add(1)\n",
+			new:  "",
+			test: lost,
+		},
+		{
+			rule: "the end waits for a collector for a while only",
+			file: "internal/tracing/queue.go",
+			old:  "	unhook := context.AfterFunc(ctx, q.cancel)\n",
+			new:  "	unhook := context.AfterFunc(ctx, func() {})\n",
+			test: lost,
+		},
+		{
+			rule: "what is lost is logged once a minute at most",
+			file: "internal/tracing/queue.go",
+			old:  "time.Since(q.saidAt) >= sayEvery {",
+			new:  "q.lost.Load() >= 0 {",
+			test: minute,
+		},
+		{
+			rule: "a span keeps nothing of a request's memory",
+			file: "gateway/internal/spans/spans.go",
+			old:  "strings.Clone(text[:min(len(text), most)])",
+			new:  "text[:min(len(text), most)]",
+			test: keep,
+		},
+		{
+			rule: "a span has the key's hash, and not the key, unless it is to have that",
+			file: "gateway/internal/spans/spans.go",
+			old:  "	if m.keys {\n",
+			new:  "	if key != \"\" {\n",
+			test: whole,
+		},
+		{
+			rule: "one attempt's Trace Context does not stand beside the client's",
+			file: "gateway/router/upstream.go",
+			old:  ", traced && spans.IsField(name):",
+			new:  ", traced && name == spans.MethodName(\"\"):",
+			test: whole,
+		},
+		{
+			rule: "a trace of the id 0 is none",
+			file: "gateway/internal/spans/context.go",
+			old:  "id != [16]byte{} && span != [8]byte{}",
+			new:  "span != [8]byte{}",
+			test: parsed,
+		},
+	}
+}
