@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -147,10 +149,21 @@ func tryLocks(t *testing.T, a, b *lock.Locker) {
 		t.Error(err)
 	}
 	read := must(b.RLock(ctx, "shared"))
-	for _, held := range []*lock.Lock{write, read} {
+	handle, err := must(a.Lock(ctx, "moved")).Detach(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, held := range []*lock.Lock{write, read, must(b.Attach(ctx, handle))} {
 		if err := held.Unlock(ctx); err != nil {
 			t.Error(err)
 		}
+	}
+	must(a.Lock(ctx, "taken"))
+	if _, err := b.ForceUnlock(ctx, "taken", "ops", "test"); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.TryLock(ctx, "alone", locking.Replicas(1, 10*time.Millisecond)); !errors.Is(err, lock.ErrReplicas) {
+		t.Errorf("without replicas: %v", err)
 	}
 }
 

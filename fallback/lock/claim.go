@@ -16,22 +16,28 @@ type claim struct {
 	waits   bool // for the locks to be free
 	reserve int64
 	fifo    bool
-	prefix  string
+	naming  naming
+	ttl     time.Duration
+	label   string
 	locks   []string // the keys that are the locks; also the channels
 
-	owner     string      // a letter for the mode, then 130 random bits
-	queued    atomic.Bool // may be in a waiting room
-	unsettled atomic.Bool // a call that takes the lock may still be on its way
+	owner     string                 // a letter for the mode, then 130 random bits, then a colon and the label if there is one
+	queued    atomic.Bool            // may be in a waiting room
+	unsettled atomic.Bool            // a call that takes the lock may still be on its way
+	forced    atomic.Pointer[string] // by whom and why it was released by force, once that is known
 }
+
+// ownerLen is the length of an owner without its label.
+const ownerLen = 1 + 26
 
 // claim makes a claim on the named locks.
 func (l *Locker) claim(w want) *claim {
 	c := &claim{
 		names: w.names, read: w.read, waits: w.wait, reserve: l.reserve(len(w.names), w.read),
-		fifo: l.opts.FIFO, prefix: l.opts.Prefix, locks: make([]string, len(w.names)),
+		fifo: l.opts.FIFO, naming: l.opts.naming(), ttl: w.opts.TTL, label: w.opts.Label, locks: make([]string, len(w.names)),
 	}
 	for i, name := range w.names {
-		c.locks[i] = lockKey(c.prefix, "", name)
+		c.locks[i] = c.naming.key("", name)
 	}
 	c.renew()
 	return c
@@ -43,6 +49,9 @@ func (c *claim) renew() {
 	if c.read {
 		c.owner = "r" + c.owner[1:]
 	}
+	if c.label != "" {
+		c.owner += ":" + c.label
+	}
 	c.unsettled.Store(false)
 	c.queued.Store(false)
 }
@@ -51,8 +60,10 @@ func (c *claim) renew() {
 func (c *claim) plain() bool { return !c.read && !c.fifo && len(c.names) == 1 }
 
 // gone is the owner's tombstone.
-func (c *claim) gone() string {
-	return lockKey(c.prefix, "gone:", c.names[0]) + ":" + c.owner[1:]
+func (c *claim) gone() string { return c.goneOf(c.owner) }
+
+func (c *claim) goneOf(owner string) string {
+	return c.naming.key("gone:", c.names[0]) + ":" + owner[1:ownerLen]
 }
 
 // keys are those of the scripts that acquire and release.
@@ -64,16 +75,16 @@ func (c *claim) keys() []string {
 	keys := append(make([]string, 0, 1+4*len(c.names)), c.gone())
 	for i, name := range c.names {
 		keys = append(keys, c.locks[i],
-			lockKey(c.prefix, "fence:", name), lockKey(c.prefix, "waiting:", name), lockKey(c.prefix, last, name))
+			c.naming.key("fence:", name), c.naming.key("waiting:", name), c.naming.key(last, name))
 	}
 	return keys
 }
 
 // fenced are the keys of the script that renews.
 func (c *claim) fenced() []string {
-	keys := make([]string, 0, 2*len(c.names))
+	keys := make([]string, 0, 3*len(c.names))
 	for i, name := range c.names {
-		keys = append(keys, c.locks[i], lockKey(c.prefix, "fence:", name))
+		keys = append(keys, c.locks[i], c.naming.key("fence:", name), c.naming.key("forced:", name))
 	}
 	return keys
 }
@@ -82,7 +93,7 @@ func (c *claim) fenced() []string {
 func (c *claim) copy() *claim {
 	d := &claim{
 		names: c.names, read: c.read, waits: c.waits, reserve: c.reserve,
-		fifo: c.fifo, prefix: c.prefix, locks: c.locks, owner: c.owner,
+		fifo: c.fifo, naming: c.naming, ttl: c.ttl, label: c.label, locks: c.locks, owner: c.owner,
 	}
 	d.unsettled.Store(c.unsettled.Load())
 	d.queued.Store(c.queued.Load())
@@ -94,6 +105,45 @@ func (c *claim) reader() *claim {
 	d := c.copy()
 	d.read, d.reserve, d.owner = true, 0, "r"+c.owner[1:]
 	return d
+}
+
+// lasting is the same claim with another TTL.
+func (c *claim) lasting(ttl time.Duration) *claim {
+	d := c.copy()
+	d.ttl = ttl
+	return d
+}
+
+// naming makes Redis keys of names.
+type naming struct {
+	prefix string
+	bare   bool // names are the locks' keys
+}
+
+func (o Config) naming() naming { return naming{o.Prefix, o.NoPrefix} }
+
+// key is the Redis key of a lock, or of what goes with it, in the same slot.
+func (n naming) key(kind, name string) string {
+	switch {
+	case !n.bare:
+		return lockKey(n.prefix, kind, name)
+	case kind == "":
+		return name
+	}
+	if tag := hashTag(name); tag != "" && !strings.Contains(tag, "}") {
+		return n.prefix + "key:" + kind + "{" + tag + "}" + name
+	}
+	return n.prefix + "key:" + kind + "~{-}" + name
+}
+
+// hashTag is the part of a key that decides its slot.
+func hashTag(key string) string {
+	if _, after, found := strings.Cut(key, "{"); found {
+		if tag, _, closed := strings.Cut(after, "}"); closed && tag != "" {
+			return tag
+		}
+	}
+	return key
 }
 
 // lockKey is the Redis key of a lock or of what goes with it. The name is the
@@ -131,6 +181,14 @@ func (l *Locker) now() instant {
 }
 
 func (i instant) add(d time.Duration) instant { return instant{i.mono.Add(d), i.wall.Add(d)} }
+
+// later is the one of two instants that the monotonic clock reaches last.
+func later(i, j instant) instant {
+	if i.mono.After(j.mono) {
+		return i
+	}
+	return j
+}
 
 // left is the time from now until i on the clock that reaches it first.
 func (i instant) left(now instant) time.Duration {

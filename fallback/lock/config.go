@@ -6,21 +6,23 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Errors of locks. Those that end the context of a held lock are found with
 // context.Cause.
 var (
 	// ErrLocked means that the lock is held, or others are waiting for it.
-	ErrLocked = errors.New("lock: locked")
+	ErrLocked = locking.ErrLocked
 
 	// ErrNotOwner means that the lock was no longer the caller's when it was to
 	// be unlocked or renewed, so others may have held it meanwhile.
-	ErrNotOwner = errors.New("lock: not the owner of the lock")
+	ErrNotOwner = locking.ErrNotOwner
 
 	// ErrUnlockUnknown means that no answer says whether the lock was released
 	// while it was the caller's. It is free at the end of its TTL at the latest.
-	ErrUnlockUnknown = errors.New("lock: unknown whether the lock was released")
+	ErrUnlockUnknown = locking.ErrUnlockUnknown
 
 	// ErrExpired is the cause of a held lock's context when it could not
 	// be renewed in time.
@@ -30,8 +32,22 @@ var (
 	// that the lock is gone or another's.
 	ErrLost = errors.New("lock: lost")
 
+	// ErrForced is the cause of a held lock's context when ForceUnlock has
+	// taken the lock away; the cause also says who asked for it, and why.
+	ErrForced = errors.New("lock: released by force")
+
 	// ErrUnlocked is the cause of a held lock's context after its Unlock.
 	ErrUnlocked = errors.New("lock: unlocked")
+
+	// ErrDetached is the cause of a held lock's context after its Detach.
+	ErrDetached = errors.New("lock: detached")
+
+	// ErrReplicas means that too few replicas have acknowledged the lock, so
+	// that it was released again.
+	ErrReplicas = errors.New("lock: too few replicas have it")
+
+	// ErrOrder means that other Lockers of the same Prefix disagree about FIFO.
+	ErrOrder = errors.New("lock: lockers of one prefix disagree about FIFO")
 
 	// ErrNested means that the context already holds a lock with which the
 	// caller would wait for itself.
@@ -53,6 +69,15 @@ var (
 type Config struct {
 	// Prefix of every Redis key. Default "keyway:lock:".
 	Prefix string
+
+	// NoPrefix makes the name of a lock the Redis key that is the lock, without
+	// prefix and braces. Prefix is then that of the keys beside it alone. In a
+	// cluster, a name with a closing brace needs a hash tag of its own.
+	NoPrefix bool
+
+	// Label says who holds the locks, to those who ask for the State of a key:
+	// such as a host and a job. UTF-8, at most 128 bytes. Default: none.
+	Label string
 
 	// TTL after which a lock that is not renewed is free. Default 10s, at
 	// least 10ms.
@@ -120,6 +145,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// lockShortestTTL is the shortest TTL of a lock.
+const lockShortestTTL = 10 * time.Millisecond
+
 // lockLongestWait is the longest that a waiter waits between tries.
 const lockLongestWait = time.Second
 
@@ -150,8 +178,12 @@ func (o Config) withDefaults() (Config, error) {
 	if o.FIFO || o.NoHandOver {
 		o.HandOvers = 0
 	}
-	if o.TTL < 10*time.Millisecond {
-		return o, fmt.Errorf("%w: TTL is %v, want at least 10ms", ErrConfig, o.TTL)
+	if o.TTL < lockShortestTTL {
+		return o, fmt.Errorf("%w: TTL is %v, want at least %v", ErrConfig, o.TTL, lockShortestTTL)
+	}
+	o.TTL = o.TTL.Truncate(time.Millisecond) // as Redis counts
+	if err := checkLabel(o.Label); err != nil {
+		return o, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	if o.Margin >= o.TTL {
 		return o, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", ErrConfig, o.Margin, o.TTL)

@@ -1,5 +1,22 @@
 // Package lock takes locks of keys in Redis, for callers outside of the ring.
 //
+//	client, err := fallback.NewClient(url) // redis://127.0.0.1:6379
+//	if err != nil {
+//		return err
+//	}
+//	defer client.Close()
+//	locker, err := lock.New(client, lock.Config{Label: "billing"})
+//	if err != nil {
+//		return err
+//	}
+//	defer locker.Close()
+//	held, err := locker.Lock(ctx, "order:42", locking.TTL(time.Minute), locking.Wait(5*time.Second))
+//	if err != nil {
+//		return err
+//	}
+//	defer held.Unlock(context.WithoutCancel(ctx))
+//	return ship(held.Context(), held.Token())
+//
 // A Locker takes locks of keys: Lock waits, TryLock does not; RLock and
 // TryRLock share a lock among readers; LockAll takes several at once. The
 // lock that is held renews itself until Unlock. Its Context ends before
@@ -8,6 +25,9 @@
 // The callers of one process queue locally: one of them contends in Redis,
 // and passes the lock on to the next within bounds that leave other processes
 // their turn. [NewQuorum] spreads locks over several independent servers.
+// A lock goes on in another process by Detach and Attach, State says who holds
+// it, and ForceUnlock takes it away. Package localmutex/locking has the
+// options of one call, and an interface that code without Redis can use.
 //
 // # What such a lock can promise, and what not
 //

@@ -11,10 +11,13 @@ import (
 type Event struct {
 	Keys  []string // must not be changed
 	Read  bool
+	Label string        // of the holder, or of who wants to be
 	Token int64         // fencing token, if granted
 	Wait  time.Duration // from the call until granted
 	Held  time.Duration // since granted
 	Local bool          // granted by the caller before, without asking Redis
+	By    string        // who has asked for the release by force
+	Why   string        // and for what reason
 	Err   error         // what failed
 }
 
@@ -29,6 +32,9 @@ type Hooks struct {
 	Expired     func(Event) // the context ended because renewals failed, with Held and Err
 	Lost        func(Event) // the lock was gone or another's, with Held and Err
 	Released    func(Event) // unlocked, with Held; Err is nil, ErrNotOwner or ErrUnlockUnknown
+	Forced      func(Event) // ForceUnlock has freed a lock, or may have if Err is not nil; Label is of the former holder
+	Detached    func(Event) // the lock was handed to another process, with Held
+	Attached    func(Event) // and was taken over from one
 }
 
 // happening is a kind of event.
@@ -43,16 +49,19 @@ const (
 	expired
 	lost
 	released
+	forced
+	detached
+	attached
 	happenings
 )
 
 func (h happening) String() string {
-	return [happenings]string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released"}[h]
+	return [happenings]string{"waited for", "acquired", "refused", "renewed", "not renewed", "expired", "lost", "released", "forced", "detached", "attached"}[h]
 }
 
 // of returns the hook for a kind of event.
 func (h *Hooks) of(what happening) func(Event) {
-	return [happenings]func(Event){h.Waited, h.Acquired, h.Refused, h.Renewed, h.RenewFailed, h.Expired, h.Lost, h.Released}[what]
+	return [happenings]func(Event){h.Waited, h.Acquired, h.Refused, h.Renewed, h.RenewFailed, h.Expired, h.Lost, h.Released, h.Forced, h.Detached, h.Attached}[what]
 }
 
 // emit counts an event of a caller with ctx, tells the hook for it, and logs it.
@@ -65,6 +74,12 @@ func (l *Locker) emit(ctx context.Context, what happening, level slog.Level, e E
 		return
 	}
 	attrs := []slog.Attr{slog.String("keys", strings.Join(e.Keys, " ")), slog.Bool("read", e.Read)}
+	if e.Label != "" {
+		attrs = append(attrs, slog.String("label", e.Label))
+	}
+	if e.By != "" {
+		attrs = append(attrs, slog.String("by", e.By), slog.String("why", e.Why))
+	}
 	if e.Token != 0 {
 		attrs = append(attrs, slog.Int64("token", e.Token))
 	}

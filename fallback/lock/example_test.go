@@ -2,10 +2,14 @@ package lock_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
+	"os"
+	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // startRedis starts a Redis in this process; use a server of its own where it
@@ -38,6 +43,123 @@ func newLocker(url string, o lock.Config) (*lock.Locker, func()) {
 		_ = locker.Close()
 		_ = client.Close()
 	}
+}
+
+// charge is what the package's comment begins with.
+func charge(ctx context.Context, url string) error {
+	client, err := fallback.NewClient(url) // redis://127.0.0.1:6379
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	locker, err := lock.New(client, lock.Config{Label: "billing"})
+	if err != nil {
+		return err
+	}
+	defer locker.Close()
+	held, err := locker.Lock(ctx, "order:42", locking.TTL(time.Minute), locking.Wait(5*time.Second))
+	if err != nil {
+		return err
+	}
+	defer held.Unlock(context.WithoutCancel(ctx))
+	return ship(held.Context(), held.Token())
+}
+
+func ship(ctx context.Context, token int64) error {
+	fmt.Println("shipped, with a token:", token > 0)
+	return ctx.Err()
+}
+
+func Example() {
+	url, stop := startRedis()
+	defer stop()
+	fmt.Println(charge(context.Background(), url))
+	// Output:
+	// shipped, with a token: true
+	// <nil>
+}
+
+// The package's comment begins with lines that this file compiles and runs.
+func TestPageBeginsWithAnExample(t *testing.T) {
+	var texts [2]string
+	for i, file := range []string{"doc.go", "example_test.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	var lines strings.Builder
+	for line := range strings.Lines(texts[0]) {
+		if code, ok := strings.CutPrefix(line, "//\t"); ok {
+			lines.WriteString("\t" + code)
+		}
+	}
+	if code := lines.String(); strings.Count(code, "\n") < 10 || !strings.Contains(texts[1], "{\n"+code+"}\n") {
+		t.Errorf("no function has this body:\n%s", code)
+	}
+}
+
+// A lock goes on in another process, by a handle that travels as JSON.
+func ExampleLock_Detach() {
+	url, stop := startRedis()
+	defer stop()
+	here, done := newLocker(url, lock.Config{})
+	defer done()
+	there, done := newLocker(url, lock.Config{}) // another process
+	defer done()
+	ctx := context.Background()
+
+	upload, err := here.Lock(ctx, "upload:7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	handle, err := upload.Detach(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, _ := json.Marshal(handle)
+	fmt.Println("here:", context.Cause(upload.Context()))
+
+	var received lock.Handle
+	_ = json.Unmarshal(text, &received)
+	goesOn, err := there.Attach(ctx, received)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("there, with the same token:", goesOn.Token() == upload.Token())
+	_, err = here.Attach(ctx, received)
+	fmt.Println("once only:", errors.Is(err, lock.ErrNotOwner))
+	_ = goesOn.Unlock(ctx)
+	// Output:
+	// here: lock: detached
+	// there, with the same token: true
+	// once only: true
+}
+
+// An operator sees who holds a lock, and takes it away.
+func ExampleLocker_ForceUnlock() {
+	url, stop := startRedis()
+	defer stop()
+	worker, done := newLocker(url, lock.Config{Label: "host-7 nightly"})
+	defer done()
+	operator, done := newLocker(url, lock.Config{})
+	defer done()
+	ctx := context.Background()
+
+	if _, err := worker.Lock(ctx, "report"); err != nil {
+		log.Fatal(err)
+	}
+	state, _ := operator.State(ctx, "report")
+	fmt.Println("held by:", state.Label)
+	if _, err := operator.ForceUnlock(ctx, "report", "alice", "host-7 is on fire"); err != nil {
+		log.Fatal(err)
+	}
+	state, _ = operator.State(ctx, "report")
+	fmt.Println("held:", state.Held)
+	// Output:
+	// held by: host-7 nightly
+	// held: false
 }
 
 func Example_lock() {

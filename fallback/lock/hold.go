@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // hold is a claim that was granted, until it is released or lost. It renews
@@ -25,6 +27,7 @@ type hold struct {
 	token    int64     // last used
 	reserved int64     // last that may be used
 	tenure   *tenure   // of the caller who has it
+	opts     locking.Options
 	renewing bool
 	over     bool // released, lost or expired: nothing more happens by itself
 }
@@ -48,8 +51,8 @@ func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now 
 	h := &hold{
 		l: l, names: c.names, io: make(chan struct{}, 1),
 		claim: c, line: line, until: until, taken: now.mono,
-		token: token, reserved: token + c.reserve,
-		renewAt: l.renewAfter(until),
+		token: token, reserved: token + c.reserve, opts: w.opts,
+		renewAt: l.renewAfter(until, c.ttl),
 	}
 	k := h.beginLocked(w, now.mono)
 	if line != nil {
@@ -60,13 +63,12 @@ func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now 
 	h.mu.Lock()
 	h.wakeLocked(now)
 	h.mu.Unlock()
-	l.acquired(w, k, false)
 	return k
 }
 
 func (l *Locker) acquired(w want, k *Lock, local bool) {
 	l.emit(w.parent, acquired, slog.LevelDebug, Event{
-		Keys: w.names, Read: w.read, Token: k.tenure.token, Wait: k.tenure.since.Sub(w.began), Local: local,
+		Keys: w.names, Read: w.read, Label: w.opts.Label, Token: k.tenure.token, Wait: k.tenure.since.Sub(w.began), Local: local,
 	})
 }
 
@@ -78,12 +80,12 @@ func (l *Locker) reserve(names int, read bool) int64 {
 	return int64(l.opts.HandOvers)
 }
 
-// renewAfter is when to renew a lock that lasts until then.
-func (l *Locker) renewAfter(until instant) time.Time {
+// renewAfter is when to renew a lock with this TTL that lasts until then.
+func (l *Locker) renewAfter(until instant, ttl time.Duration) time.Time {
 	if l.opts.NoRenewal {
-		return until.mono.Add(l.opts.TTL)
+		return until.mono.Add(ttl)
 	}
-	return until.mono.Add(l.opts.Margin - l.opts.TTL + l.opts.RenewEvery)
+	return until.mono.Add(l.opts.renewEvery(ttl) - l.opts.lease(ttl))
 }
 
 // beginLocked makes the tenure of a caller. A hold that is not shared yet need
@@ -102,8 +104,9 @@ func (h *hold) pass(w want) *Lock {
 	now := h.l.now()
 	switch {
 	case h.over, h.token >= h.reserved,
+		!alike(w.opts, h.opts, h.claim.ttl),
 		now.mono.Sub(h.taken) > h.l.opts.HandOverFor,
-		h.until.left(now) < h.l.opts.TTL/3:
+		h.until.left(now) < h.claim.ttl/3:
 		return nil
 	}
 	h.token++
@@ -116,7 +119,7 @@ func (h *hold) wakeLocked(now instant) {
 	if h.over {
 		return
 	}
-	d := h.l.opts.TTL / 6
+	d := h.claim.ttl / 6
 	if left := h.until.left(now); left > 0 || !h.l.opts.ContinueOnFailure {
 		d = min(d, left)
 	}
@@ -165,43 +168,69 @@ func (h *hold) autoRenew() {
 		return
 	}
 	if err != nil { // a success has moved renewAt
-		h.renewAt = time.Now().Add(min(h.l.opts.TTL/20, 250*time.Millisecond))
+		h.renewAt = time.Now().Add(min(h.claim.ttl/20, 250*time.Millisecond))
 	}
 	h.wakeLocked(h.l.now())
 }
 
 // renew extends the hold in Redis. It ends the hold if it is lost.
-func (h *hold) renew(ctx context.Context) error {
+func (h *hold) renew(ctx context.Context) error { return h.extend(ctx, 0) }
+
+// extend is renew with another TTL, if it is above 0.
+func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	select {
 	case h.io <- struct{}{}:
 		defer func() { <-h.io }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	return h.extendAlone(ctx, ttl)
+}
+
+// extendAlone is extend for who has io.
+func (h *hold) extendAlone(ctx context.Context, ttl time.Duration) error {
 	h.mu.Lock()
+	if ttl > 0 && ttl != h.claim.ttl {
+		h.claim = h.claim.lasting(ttl)
+	}
 	c := h.claim
 	h.mu.Unlock()
 	sent := h.l.now()
 	state, err := h.l.server.renew(ctx, c)
+	retaken := false
 	if err == nil && state == renewGone && h.l.opts.ContinueOnFailure {
 		state, err = h.retake(ctx, c)
+		retaken = true
 	}
-	e := Event{Keys: h.names, Read: c.read, Held: time.Since(h.taken), Err: err}
+	e := Event{Keys: h.names, Read: c.read, Label: c.label, Held: time.Since(h.taken), Err: err}
 	if err != nil {
 		h.l.emit(ctx, renewFailed, slog.LevelWarn, e)
 		return fmt.Errorf("lock: renewing %q: %w", h.names, err)
+	}
+	if state == renewForced {
+		cause := forcedError(c)
+		h.end(cause)
+		return fmt.Errorf("%w: %q: %w", ErrNotOwner, h.names, cause)
 	}
 	if state != renewOK {
 		h.end(ErrLost)
 		return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
 	}
-	until := sent.add(h.l.opts.TTL - h.l.opts.Margin)
+	until := sent.add(h.l.opts.lease(c.ttl))
 	h.mu.Lock()
-	h.until, h.renewAt = until, h.l.renewAfter(until)
+	h.renewAt = h.l.renewAfter(until, c.ttl)
+	if !retaken { // a shorter TTL has taken nothing away
+		until = later(until, h.until)
+	}
+	h.until = until
+	h.wakeLocked(h.l.now())
 	h.mu.Unlock()
 	h.l.emit(ctx, renewed, slog.LevelDebug, e)
 	return nil
 }
+
+// forcedError says by whom and why a claim was released by force.
+func forcedError(c *claim) error { return fmt.Errorf("%w %s", ErrForced, *c.forced.Load()) }
 
 // retake takes a lock again that is gone. The tenure keeps its token, so a
 // resource that has seen a later one refuses it. A release that comes
@@ -237,7 +266,7 @@ func (h *hold) end(cause error) {
 	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
 
-	e := Event{Keys: h.names, Read: c.read, Token: t.token, Held: time.Since(t.since), Err: cause}
+	e := Event{Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since), Err: cause}
 	if cause == ErrExpired {
 		h.l.emit(t.parent, expired, slog.LevelWarn, e)
 	} else {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Lock is a held lock, from the call that took it to Unlock.
@@ -86,18 +88,29 @@ func (k *Lock) TTL() time.Duration {
 	return max(h.until.left(h.l.now()), 0)
 }
 
+// Until is when the time of TTL is over: the lock is surely the caller's before,
+// without a further renewal. It is in the past if the lock may be another's already.
+func (k *Lock) Until() time.Time { return time.Now().Add(k.TTL()) }
+
 // Renew extends the lock to a full TTL now, beside the renewals that happen
 // by themselves. It returns ErrNotOwner if the lock is gone or another's; after
 // any other error it may be tried again.
-func (k *Lock) Renew(ctx context.Context) error {
+func (k *Lock) Renew(ctx context.Context) error { return k.Extend(ctx, 0) }
+
+// Extend is Renew with another TTL, at least 10ms, which further renewals keep; 0 is the
+// TTL that the lock has. It never shortens the time that is left.
+func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	h := k.tenure.hold
+	if ttl != 0 && ttl < lockShortestTTL {
+		return fmt.Errorf("%w: extending %q: TTL is %v, want at least %v", locking.ErrOption, h.names, ttl, lockShortestTTL)
+	}
 	h.mu.Lock()
 	cause := k.tenure.cause
 	h.mu.Unlock()
 	if cause != nil {
 		return fmt.Errorf("%w: %w", ErrNotOwner, cause)
 	}
-	return h.renew(ctx)
+	return h.extend(ctx, ttl.Truncate(time.Millisecond))
 }
 
 // Unlock gives the lock back. It returns nil if it was the caller's up to
@@ -136,7 +149,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		level = slog.LevelWarn
 	}
 	h.l.emit(ctx, released, level, Event{
-		Keys: h.names, Read: c.read, Token: t.token, Held: now.Sub(t.since), Local: local, Err: err,
+		Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: now.Sub(t.since), Local: local, Err: err,
 	})
 	return err
 }
@@ -151,6 +164,7 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	h.stopLocked()
 	t.finishLocked(ErrUnlocked)
 	c, until, used := h.claim, h.until, h.usedLocked()
+	cause := t.cause
 	h.mu.Unlock()
 
 	f, err := h.l.server.release(ctx, c, used)
@@ -163,7 +177,7 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	}
 	result := make(chan error, 1)
 	h.l.spawn(func() {
-		result <- h.releaseLate(c, used, until, err)
+		result <- h.releaseLate(c, used, until, cause, err)
 		h.l.yield(line, false, now)
 	})
 	select {
@@ -174,18 +188,38 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	}
 }
 
-// releaseLate repeats a release of which one try got no answer.
-func (h *hold) releaseLate(c *claim, used int64, until instant, first error) error {
-	err := h.l.free(c, used, until.mono.Add(h.l.opts.Margin))
+// releaseLate repeats a release of which one try got no answer, of a tenure that
+// has ended with a cause.
+func (h *hold) releaseLate(c *claim, used int64, until instant, cause, first error) error {
+	err := h.l.free(c, used, until.mono.Add(h.l.opts.margin(c.ttl)))
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errNotHeld) && until.left(h.l.now()) > 0:
-		return nil // nobody else can have taken it yet, so the first try freed it
-	case errors.Is(err, errNotHeld):
-		err = first
+	case !errors.Is(err, errNotHeld):
+		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, err)
+	case errors.Is(cause, ErrLost), errors.Is(cause, ErrForced):
+		return fmt.Errorf("%w: %q: %w", ErrNotOwner, h.names, cause)
+	case until.left(h.l.now()) <= 0:
+		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, first)
 	}
-	return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, err)
+	return h.freedOrForced(c, first)
+}
+
+// freedOrForced tells who has freed a lock before its time was over: it was the
+// first try to release it, or somebody by force, for nobody can have taken it.
+func (h *hold) freedOrForced(c *claim, first error) error {
+	var state int64
+	err := h.l.repeat(context.Background(), func() (err error) {
+		state, err = h.l.server.renew(context.Background(), c)
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, first)
+	case state == renewForced:
+		return fmt.Errorf("%w: %q: %w", ErrNotOwner, h.names, forcedError(c))
+	}
+	return nil
 }
 
 // usedLocked is the last fencing token used if the reserved ones must be given

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // lockClient is a client of its own, as another process would have.
@@ -42,7 +43,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-func mustLock(t testing.TB, take func(context.Context, string) (*Lock, error), key string) *Lock {
+func mustLock(t testing.TB, take func(context.Context, string, ...locking.Option) (*Lock, error), key string) *Lock {
 	t.Helper()
 	k, err := take(within(t, 10*time.Second), key)
 	if err != nil {

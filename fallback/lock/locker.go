@@ -7,9 +7,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Locker takes locks in Redis for the goroutines of one process. It is safe
@@ -19,6 +22,9 @@ type Locker struct {
 	server lockServer
 	alarm  lockAlarm
 	counts counts
+
+	orderDue  atomic.Int64 // Unix ns from when the order of granting is to be compared again
+	disagrees atomic.Bool  // as it was compared last
 
 	closing chan struct{} // closed by Close
 	shut    sync.Once     // the server's close
@@ -113,9 +119,9 @@ func (l *Locker) spawn(f func()) {
 
 // TryLock takes the lock of a key if it is free, else returns ErrLocked. A
 // try whose answer is lost is repeated; the error after three that fail is
-// the last one's.
-func (l *Locker) TryLock(ctx context.Context, key string) (*Lock, error) {
-	return l.take(ctx, []string{key}, false, false)
+// the last one's. Of opts, see Lock.
+func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return l.take(ctx, []string{key}, false, false, opts)
 }
 
 // Lock takes the lock of a key and waits for it until ctx ends; it then
@@ -125,26 +131,26 @@ func (l *Locker) TryLock(ctx context.Context, key string) (*Lock, error) {
 //
 // The held lock's Context descends from ctx; Config.MaxWait bounds the
 // wait alone.
-func (l *Locker) Lock(ctx context.Context, key string) (*Lock, error) {
-	return l.take(ctx, []string{key}, false, true)
-}
-
-// IsLocked says whether anyone holds the lock of a key, also for reading.
-func (l *Locker) IsLocked(ctx context.Context, key string) (bool, error) {
-	held, _, err := l.server.state(ctx, key)
-	return held, err
-}
-
-// TTL returns how long the lock of a key stays held if nobody renews or
-// unlocks it; 0 if it is free.
-func (l *Locker) TTL(ctx context.Context, key string) (time.Duration, error) {
-	_, left, err := l.server.state(ctx, key)
-	return left, err
+//
+// The options TTL, Wait and Label of package locking stand in place of those of
+// the Config for this one call; Margin and RenewEvery change in proportion to
+// the TTL. A reentrant call has none of its own: it is the lock that is
+// held. Replicas waits with Redis' WAIT until so many replicas have the lock; with fewer it is
+// released, and the error is ErrReplicas. A failover to one of those replicas
+// then does not lose it, which one to another may.
+//
+// It returns ErrOrder if other Lockers of the same Prefix disagree about FIFO.
+func (l *Locker) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return l.take(ctx, []string{key}, false, true, opts)
 }
 
 // take is every way to acquire: names are sorted and distinct.
-func (l *Locker) take(ctx context.Context, names []string, read, wait bool) (*Lock, error) {
+func (l *Locker) take(ctx context.Context, names []string, read, wait bool, opts []locking.Option) (*Lock, error) {
 	began := time.Now()
+	o, err := l.options(opts)
+	if err != nil {
+		return nil, fmt.Errorf("lock: locking %q: %w", names, err)
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -157,14 +163,16 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool) (*Lo
 	defer l.leave()
 	l.counts.asking.Add(1)
 	defer l.counts.asking.Add(-1)
-	w := want{ctx: ctx, parent: ctx, names: names, read: read, wait: wait, began: began}
-	if wait && l.opts.MaxWait > 0 {
+	if err := l.agree(ctx); err != nil {
+		return nil, err
+	}
+	w := want{ctx: ctx, parent: ctx, names: names, read: read, wait: wait, began: began, opts: o}
+	if wait && o.Wait > 0 {
 		var cancel context.CancelFunc
-		w.ctx, cancel = context.WithTimeoutCause(ctx, l.opts.MaxWait, fmt.Errorf("%w: %q, after %v", ErrLocked, names, l.opts.MaxWait))
+		w.ctx, cancel = context.WithTimeoutCause(ctx, o.Wait, fmt.Errorf("%w: %q, after %v", ErrLocked, names, o.Wait))
 		defer cancel()
 	}
 	var k *Lock
-	var err error
 	if w.queues(l.opts.FIFO) {
 		k, err = l.queue(w)
 	} else {
@@ -172,7 +180,7 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool) (*Lo
 	}
 	if err != nil {
 		l.emit(ctx, refused, slog.LevelDebug,
-			Event{Keys: names, Read: read, Wait: time.Since(began), Err: err})
+			Event{Keys: names, Read: read, Label: o.Label, Wait: time.Since(began), Err: err})
 		return nil, err
 	}
 	return k, nil
@@ -186,6 +194,7 @@ type want struct {
 	read   bool
 	wait   bool
 	began  time.Time
+	opts   locking.Options // with defaults
 }
 
 // queues says whether callers of one process queue up for it, one of them
@@ -214,10 +223,17 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 		case err == nil && g.token > 0:
 			until := g.until
 			if until.mono.IsZero() {
-				until = sent.add(l.opts.TTL - l.opts.Margin)
+				until = sent.add(l.opts.lease(c.ttl))
+			}
+			if w.opts.Replicas > 0 {
+				if err := l.replicate(ctx, w, c); err != nil {
+					return nil, err
+				}
 			}
 			if now := l.now(); until.left(now) > 0 {
-				return l.hold(w, c, line, g.token, until, now), nil
+				k := l.hold(w, c, line, g.token, until, now)
+				l.acquired(w, k, false)
+				return k, nil
 			}
 			err = fmt.Errorf("the answer took until the lock's end: %w", errLockTimeout)
 		case err == nil && !c.waits:
@@ -231,7 +247,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 		if err == nil {
 			failing, failures = time.Time{}, 0
 			if bell == nil {
-				l.emit(ctx, waited, slog.LevelDebug, Event{Keys: c.names, Read: c.read, Wait: time.Since(w.began)})
+				l.emit(ctx, waited, slog.LevelDebug, Event{Keys: c.names, Read: c.read, Label: c.label, Wait: time.Since(w.began)})
 				bell = l.bell(c)
 			}
 		} else {
@@ -310,8 +326,36 @@ func (l *Locker) abandon(c *claim, granted bool) {
 	if !granted && !c.queued.Load() && !c.unsettled.Load() {
 		return
 	}
-	until := time.Now().Add(l.opts.TTL)
+	until := time.Now().Add(max(c.ttl, l.opts.TTL))
 	l.spawn(func() { _ = l.free(c, 0, until) })
+}
+
+// replicate returns nil once as many replicas have the lock as the caller wants.
+// Else the lock is released, of which an answer is awaited while ctx lasts.
+func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
+	n, err := l.server.replicate(ctx, c, w.opts.Replicas, w.opts.ReplicasWithin)
+	switch {
+	case ctx.Err() != nil: // a done context always loses
+		err = context.Cause(ctx)
+	case err != nil:
+		err = fmt.Errorf("%w: %q: %w", ErrReplicas, c.names, err)
+	case n < w.opts.Replicas:
+		err = fmt.Errorf("%w: %q: %d of %d acknowledged it within %v", ErrReplicas, c.names, n, w.opts.Replicas, w.opts.ReplicasWithin)
+	default:
+		return nil
+	}
+	c.unsettled.Store(true) // the renewal may still be on its way
+	done := make(chan struct{})
+	l.spawn(func() {
+		defer close(done)
+		_ = l.free(c, 0, time.Now().Add(c.ttl))
+	})
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-l.closing:
+	}
+	return err
 }
 
 // errNotHeld: nothing of the claim was there to release.

@@ -102,6 +102,8 @@ const (
 	expiredMetric
 	lostMetric
 	releasesMetric
+	forcedMetric
+	movedMetric
 )
 
 var families = []metrics.Family{
@@ -115,6 +117,8 @@ var families = []metrics.Family{
 	expiredMetric:      metrics.Counter("keyway_lock_expired_total", "Locks whose context has ended because renewals failed."),
 	lostMetric:         metrics.Counter("keyway_lock_lost_total", "Locks that were gone, or another's, while they were held here."),
 	releasesMetric:     metrics.Counter("keyway_lock_releases_total", "Locks given back: released, not-owner if they were not the caller's any more, unknown if no answer came.", "result"),
+	forcedMetric:       metrics.Counter("keyway_lock_forced_total", "Calls of ForceUnlock that have freed a lock, or may have."),
+	movedMetric:        metrics.Counter("keyway_lock_moved_total", "Locks that went on in another process: detached here, or attached here.", "direction"),
 }
 
 var _ prometheus.Collector = (*Locker)(nil)
@@ -141,4 +145,7 @@ func (l *Locker) Collect(ch chan<- prometheus.Metric) {
 	for result := range releases {
 		metrics.Send(ch, families[releasesMetric], c.releases[result].Load(), result.String())
 	}
+	metrics.Send(ch, families[forcedMetric], c.events[forced].Load())
+	metrics.Send(ch, families[movedMetric], c.events[detached].Load(), "detached")
+	metrics.Send(ch, families[movedMetric], c.events[attached].Load(), "attached")
 }

@@ -25,5 +25,5 @@ func (l *Locker) takeAll(ctx context.Context, keys []string, wait bool) (*Lock, 
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: no key to lock", ErrConfig)
 	}
-	return l.take(ctx, distinct(keys), false, wait)
+	return l.take(ctx, distinct(keys), false, wait, nil)
 }

@@ -19,7 +19,8 @@ type lockServer interface {
 	// lockWaiterLease.
 	acquire(ctx context.Context, c *claim, first bool) (grant, error)
 
-	// renew returns renewOK, renewGone or renewTaken.
+	// renew returns renewOK, renewGone, renewTaken or renewForced; with the last,
+	// the claim's forced is set.
 	renew(ctx context.Context, c *claim) (int64, error)
 
 	// release frees what the claim holds and leaves its queues. With used
@@ -29,8 +30,26 @@ type lockServer interface {
 	// downgrade turns the claim, which must be of one lock, into a reader's.
 	downgrade(ctx context.Context, c *claim) (int64, error)
 
-	// state says whether a lock is held and for how long yet.
-	state(ctx context.Context, name string) (held bool, left time.Duration, err error)
+	// adopt gives the claim what another owner holds, and returns renewOK,
+	// renewGone or renewTaken.
+	adopt(ctx context.Context, c *claim, from string) (int64, error)
+
+	// replicates says whether replicate can be asked at all.
+	replicates() bool
+
+	// replicate renews the claim and returns how many replicas have that
+	// within the time; it waits for no more than n.
+	replicate(ctx context.Context, c *claim, n int, within time.Duration) (acknowledged int, err error)
+
+	// force frees a lock, whoever holds it, and returns from how many owners;
+	// with the same id, which is random, it does so once.
+	force(ctx context.Context, name, id, why string) (int64, error)
+
+	// state says who has a lock. What it says of waiters is of FIFO alone.
+	state(ctx context.Context, name string) (State, error)
+
+	// agrees says whether no other Locker says another order of granting.
+	agrees(ctx context.Context) (bool, error)
 
 	// listen tells of releases of the claim's locks, or returns nil if the
 	// server cannot. What it returns must be closed.
@@ -44,9 +63,10 @@ type lockServer interface {
 const lockWaiterLease = 2 * time.Second
 
 const (
-	renewOK    = 1
-	renewGone  = 0
-	renewTaken = -1
+	renewOK     = 1
+	renewGone   = 0
+	renewTaken  = -1
+	renewForced = -2
 )
 
 // grant is the answer to one try.
@@ -94,7 +114,7 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	if c.waits {
 		stay = lockWaiterLease.Milliseconds()
 	}
-	ttl := n.opts.TTL.Milliseconds()
+	ttl := c.ttl.Milliseconds()
 	var reply any
 	var sent bool
 	var err error
@@ -131,7 +151,7 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 // take is the first try of a claim on one lock.
 func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
 	reply, sent, err := n.wire.call(ctx, &n.scripts.take, []any{
-		nil, nil, 3, c.gone(), c.locks[0], lockKey(c.prefix, "fence:", c.names[0]), c.owner, n.opts.TTL.Milliseconds(), c.reserve + 1,
+		nil, nil, 3, c.gone(), c.locks[0], c.naming.key("fence:", c.names[0]), c.owner, c.ttl.Milliseconds(), c.reserve + 1,
 	})
 	if sent {
 		c.unsettled.Store(true)
@@ -156,9 +176,13 @@ func (n *lockNode) renew(ctx context.Context, c *claim) (int64, error) {
 
 // renewAbove renews and raises the fences to at least floor.
 func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64, error) {
-	reply, _, err := n.wire.call(ctx, &n.scripts.renew, scriptArgs(c.fenced(), c.owner, n.opts.TTL.Milliseconds(), floor))
+	reply, _, err := n.wire.call(ctx, &n.scripts.renew, scriptArgs(c.fenced(), c.owner, c.ttl.Milliseconds(), floor))
 	if err != nil {
 		return 0, err
+	}
+	if why, ok := reply.(string); ok {
+		c.forced.Store(&why)
+		return renewForced, nil
 	}
 	return intReply(reply)
 }
@@ -169,7 +193,7 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 	}
 	gone := int64(0)
 	if c.unsettled.Load() {
-		gone = max(n.opts.TTL, 30*time.Second).Milliseconds()
+		gone = tombstone(c.ttl).Milliseconds()
 	}
 	reply, _, err := n.wire.call(ctx, &n.scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo)))
 	if err != nil {
@@ -182,10 +206,13 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 	return freeing{freed: freed == int64(len(c.names)), others: n.others(c, told)}, nil
 }
 
+// tombstone is how long an owner's tombstone stays.
+func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second) }
+
 // give releases what take took, if nothing went wrong in between.
 func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
 	reply, _, err := n.wire.call(ctx, &n.scripts.give, []any{
-		nil, nil, 2, c.locks[0], lockKey(c.prefix, "bell:", c.names[0]), c.owner, n.publish,
+		nil, nil, 2, c.locks[0], c.naming.key("bell:", c.names[0]), c.owner, n.publish,
 	})
 	if err != nil {
 		return freeing{}, err
@@ -201,7 +228,7 @@ func (n *lockNode) others(c *claim, told int64) bool {
 
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
 	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade,
-		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], n.opts.TTL.Milliseconds(), n.publish))
+		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], c.ttl.Milliseconds(), n.publish))
 	if sent {
 		c.unsettled.Store(true)
 	}
@@ -209,14 +236,6 @@ func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
 		return 0, err
 	}
 	return intReply(reply)
-}
-
-func (n *lockNode) state(ctx context.Context, name string) (bool, time.Duration, error) {
-	left, err := n.wire.client.PTTL(ctx, lockKey(n.opts.Prefix, "", name)).Result()
-	if err != nil {
-		return false, 0, err
-	}
-	return left != -2, max(left, 0), nil // -2: go-redis' and Redis' word for no such key
 }
 
 func (n *lockNode) listen(c *claim) *lockBell {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -166,7 +165,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 		q.cancel(ctx, round, votes)
 		return grant{}, q.missed(ctx, votes)
 	}
-	g := grant{until: sent.add(q.opts.TTL - q.opts.Margin)}
+	g := grant{until: sent.add(q.opts.lease(c.ttl))}
 	for _, v := range votes {
 		g.token = max(g.token, v.value)
 	}
@@ -221,7 +220,7 @@ func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 // 0 if the claim held the lock there. Until the node answers it goes on in the
 // background, for a TTL at most.
 func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
-	until := time.Now().Add(q.opts.TTL)
+	until := time.Now().Add(c.ttl)
 	f, err := n.release(context.Background(), c, used)
 	if err != nil {
 		q.running.Go(func() {
@@ -266,37 +265,13 @@ func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, err
 	if !q.refused(votes) {
 		return 0, q.silence(ctx, votes)
 	}
+	verdict := int64(renewGone)
 	for _, v := range votes {
-		if v.err == nil && v.value == renewTaken {
-			return renewTaken, nil
+		if v.err == nil {
+			verdict = min(verdict, v.value) // by force, or another's
 		}
 	}
-	return renewGone, nil
-}
-
-// state says for how long a majority has the lock held.
-func (q *quorum) state(ctx context.Context, name string) (bool, time.Duration, error) {
-	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
-		held, left, err := n.state(ctx, name)
-		if !held {
-			return 0, err
-		}
-		return max(int64(left), 1), err
-	})
-	if yes < q.need {
-		if !q.refused(votes) {
-			return false, 0, q.silence(ctx, votes)
-		}
-		return false, 0, nil
-	}
-	var times []int64
-	for _, v := range votes {
-		if v.err == nil && v.value > 0 {
-			times = append(times, v.value)
-		}
-	}
-	slices.Sort(times)
-	return true, time.Duration(times[len(times)-q.need]), nil
+	return verdict, nil
 }
 
 func (q *quorum) listen(*claim) *lockBell { return nil }

@@ -3,18 +3,20 @@ package lock
 import (
 	"context"
 	"fmt"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // TryRLock takes the lock of a key for reading, beside other readers, or
 // returns ErrLocked if a writer holds it or waits for it.
-func (l *Locker) TryRLock(ctx context.Context, key string) (*Lock, error) {
-	return l.take(ctx, []string{key}, true, false)
+func (l *Locker) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return l.take(ctx, []string{key}, true, false, opts)
 }
 
 // RLock takes the lock of a key for reading, as Lock does for writing. A
 // writer that waits keeps readers who come later out.
-func (l *Locker) RLock(ctx context.Context, key string) (*Lock, error) {
-	return l.take(ctx, []string{key}, true, true)
+func (l *Locker) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return l.take(ctx, []string{key}, true, true, opts)
 }
 
 // Downgrade turns a lock that Lock or TryLock took into one for reading,
@@ -51,7 +53,7 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 		h.end(ErrLost)
 		return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
 	}
-	h.becomeReader(c.reader(), sent.add(h.l.opts.TTL-h.l.opts.Margin))
+	h.becomeReader(c.reader(), sent.add(h.l.opts.lease(c.ttl)))
 	return nil
 }
 
@@ -61,7 +63,7 @@ func (h *hold) becomeReader(c *claim, until instant) {
 	line := h.line
 	h.line = nil
 	h.claim = c
-	h.until, h.renewAt = until, h.l.renewAfter(until)
+	h.until, h.renewAt = until, h.l.renewAfter(until, c.ttl)
 	if h.over {
 		line = nil
 	}

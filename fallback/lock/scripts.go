@@ -18,7 +18,7 @@ type lockScript struct {
 
 // lockScripts are the scripts of the lock.
 type lockScripts struct {
-	take, acquire, read, fifo, give, release, renew, downgrade lockScript
+	take, acquire, read, fifo, give, release, renew, downgrade, adopt, force, state, order lockScript
 }
 
 func loadLockScripts() (*lockScripts, error) {
@@ -40,6 +40,10 @@ func loadLockScripts() (*lockScripts, error) {
 		{"release", nil, &s.release},
 		{"renew", library, &s.renew},
 		{"downgrade", library, &s.downgrade},
+		{"adopt", library, &s.adopt},
+		{"force", nil, &s.force},
+		{"state", library, &s.state},
+		{"order", nil, &s.order},
 	} {
 		body, err := fs.ReadFile(lockSources, "lua/"+f.name+".lua")
 		if err != nil {

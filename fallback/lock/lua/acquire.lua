@@ -8,19 +8,19 @@
 -- Returns {1, token}, {0, ms after which to try again at the latest}, or
 --      {-1, 0} when the owner has given up: this call was overtaken.
 
-local owner, ttl, reserve, stay = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local owner, ttl, reserve, stay = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if redis.call('EXISTS', KEYS[1]) == 1 then return {-1, 0} end
 
 local got, fences, mine, busy, left = {}, {}, 0, false, 0
 for i = 2, #KEYS, 4 do
   local lock = KEYS[i]
   fences[#fences + 1] = KEYS[i + 1]
-  if redis.call('SET', lock, owner, 'NX', 'PX', ttl) then
+  if redis.call('SET', lock, owner, 'NX', 'PX', int(ttl)) then
     got[#got + 1] = lock
   else
     local holder = redis.pcall('GET', lock)
     if holder == owner then
-      redis.call('PEXPIRE', lock, ttl)
+      extend(lock, ttl)
       got[#got + 1] = lock
       mine = mine + 1
     else

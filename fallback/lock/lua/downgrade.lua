@@ -11,7 +11,7 @@ if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
 local holder = redis.pcall('GET', KEYS[2])
 if not holder then return 0 end
 if type(holder) == 'table' then
-  return redis.call('ZSCORE', KEYS[2], ARGV[2]) and 1 or -1
+  return type(redis.pcall('ZSCORE', KEYS[2], ARGV[2])) == 'string' and 1 or -1
 end
 if holder ~= ARGV[1] then return -1 end
 redis.call('DEL', KEYS[2])

@@ -37,7 +37,7 @@ for i = 2, #KEYS, 4 do
   fences[#fences + 1] = KEYS[i + 1]
   forget_dead(lock, room, queue)
   local holder = redis.pcall('GET', lock)
-  local readers = type(holder) == 'table'
+  local readers = type(holder) == 'table' and redis.call('TYPE', lock)['ok'] == 'zset'
   if readers then
     redis.call('ZREMRANGEBYSCORE', lock, '-inf', int(now))
     if redis.call('EXISTS', lock) == 0 then holder, readers = false, false end
@@ -73,7 +73,7 @@ for i = 2, #KEYS, 4 do
   redis.call('ZREM', KEYS[i + 2], owner)
   redis.call('ZREM', KEYS[i + 3], owner)
   if writes then
-    redis.call('SET', KEYS[i], owner, 'PX', int(ttl))
+    if not redis.call('SET', KEYS[i], owner, 'NX', 'PX', int(ttl)) then extend(KEYS[i], ttl) end
   else
     read(KEYS[i], owner, ttl)
   end

@@ -24,8 +24,15 @@ local function mint(fences, reserve)
   return token
 end
 
--- read adds a reader, or gives one more time.
+-- extend has a key end no sooner than in so many ms: an earlier call that comes
+-- late takes nothing away.
+local function extend(key, ttl)
+  if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, int(ttl)) end
+end
+
+-- read adds a reader, or gives one more time, and takes none away.
 local function read(lock, owner, ttl)
-  redis.call('ZADD', lock, int(now + ttl), owner)
+  local ends = math.max(now + ttl, tonumber(redis.call('ZSCORE', lock, owner) or 0))
+  redis.call('ZADD', lock, int(ends), owner)
   redis.call('PEXPIREAT', lock, redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')[2])
 end

@@ -8,7 +8,7 @@ local owner, ttl = ARGV[1], tonumber(ARGV[2])
 if redis.call('EXISTS', KEYS[1]) == 1 then return {-1, 0} end
 
 local kind = redis.call('TYPE', KEYS[2])['ok']
-if kind == 'string' then
+if kind ~= 'zset' and kind ~= 'none' then
   if ARGV[3] ~= '0' then redis.call('SET', KEYS[5], '1', 'PX', ARGV[3]) end
   return {0, redis.call('PTTL', KEYS[2])}
 end

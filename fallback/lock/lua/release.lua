@@ -22,7 +22,7 @@ local function free(lock, fence)
     if ARGV[3] ~= '0' then redis.call('SET', fence, ARGV[3], 'EX', 86400) end
     return true, true
   end
-  if type(holder) ~= 'table' or redis.call('ZREM', lock, reader) == 0 then return false, false end
+  if type(holder) ~= 'table' or redis.pcall('ZREM', lock, reader) ~= 1 then return false, false end
   local last = redis.call('ZRANGE', lock, -1, -1, 'WITHSCORES')
   if not last[2] then return true, true end
   redis.call('PEXPIREAT', lock, last[2])

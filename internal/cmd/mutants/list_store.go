@@ -298,5 +298,108 @@ func storeMutations() []mutation {
 			new:  ``,
 			test: `./fallback/lock -run '^TestDeadWaiterDoesNotBlockTheQueue$'`,
 		},
+		{
+			rule: "the lock: its holder counts on the TTL of its call and no other",
+			file: "fallback/lock/locker.go",
+			old:  `until = sent.add(l.opts.lease(c.ttl))`,
+			new:  `until = sent.add(l.opts.lease(l.opts.TTL))`,
+			test: `./fallback/lock -run '^TestTTLOfOneCall$'`,
+		},
+		{
+			rule: "the lock: the bound of a wait is none of the lock",
+			file: "fallback/lock/locker.go",
+			old: `		defer cancel()
+	}
+	var k *Lock
+`,
+			new: `		defer cancel()
+		w.parent = w.ctx
+	}
+	var k *Lock
+`,
+			test: `./fallback/lock -run '^TestWaitOfOneCallBoundsTheWaitAlone$'`,
+		},
+		{
+			rule: "the lock: who wants another TTL takes it anew",
+			file: "fallback/lock/hold.go",
+			old: `		!alike(w.opts, h.opts, h.claim.ttl),
+`,
+			new:  ``,
+			test: `./fallback/lock -run '^TestLocksAreHandedOverAmongAlikeCallersAlone$'`,
+		},
+		{
+			rule: "the lock: a renewal takes no time away",
+			file: "fallback/lock/lua/lib.lua",
+			old:  `if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, int(ttl)) end`,
+			new:  `redis.call('PEXPIRE', key, int(ttl))`,
+			test: `./fallback/lock -run '^TestExtend$'`,
+		},
+		{
+			rule: "the lock: of all who have a handle one goes on",
+			file: "fallback/lock/lua/adopt.lua",
+			old: `  if not held(KEYS[i], old) and not held(KEYS[i], new) then return -1 end
+`,
+			new:  ``,
+			test: `./fallback/lock -run '^TestHandleIsGoodForOne$'`,
+		},
+		{
+			rule: "the lock: what was detached is held here no more",
+			file: "fallback/lock/handle.go",
+			old: `	t.finishLocked(ErrDetached)
+`,
+			new:  ``,
+			test: `./fallback/lock -run '^TestLockGoesOnInAnotherProcess$'`,
+		},
+		{
+			rule: "the lock: what was taken by force is not taken again",
+			file: "fallback/lock/lua/renew.lua",
+			old: `  if forced then return forced end
+`,
+			new:  ``,
+			test: `./fallback/lock -run '^TestLockTakenByForceIsNotTakenAgain$'`,
+		},
+		{
+			rule: "the lock: an unlock without an answer does not take the release by force for its own",
+			file: "fallback/lock/lock.go",
+			old:  `	case state == renewForced:`,
+			new:  `	case state == renewForced && err != nil:`,
+			test: `./fallback/lock -run '^TestUnlockOfWhatWasTakenByForceIsNotOwner$'`,
+		},
+		{
+			rule: "the lock: an unlock without an answer of what was lost says so",
+			file: "fallback/lock/lock.go",
+			old:  `	case errors.Is(cause, ErrLost), errors.Is(cause, ErrForced):`,
+			new:  `	case false:`,
+			test: `./fallback/lock -run '^TestUnlockOfWhatWasTakenByForceIsNotOwner$'`,
+		},
+		{
+			rule: "the lock: too few replicas, no lock",
+			file: "fallback/lock/locker.go",
+			old:  `case n < w.opts.Replicas:`,
+			new:  `case n < 0:`,
+			test: `./fallback/lock -run '^TestReplicasOfWhatHasNone$'`,
+		},
+		{
+			rule: "the lock: what too few replicas have is released",
+			file: "fallback/lock/locker.go",
+			old: `		_ = l.free(c, 0, time.Now().Add(c.ttl))
+`,
+			new:  ``,
+			test: `./fallback/lock -run '^TestReplicasOfWhatHasNone$'`,
+		},
+		{
+			rule: "the lock: lockers that disagree about FIFO are refused",
+			file: "fallback/lock/lua/order.lua",
+			old:  `if said and said ~= ARGV[1] then return 0 end`,
+			new:  ``,
+			test: `./fallback/lock -run '^TestLockersThatDisagreeAboutFIFO$'`,
+		},
+		{
+			rule: "the lock: a reader of ours does not share what is another program's",
+			file: "fallback/lock/lua/read.lua",
+			old:  `if kind ~= 'zset' and kind ~= 'none' then`,
+			new:  `if kind == 'string' then`,
+			test: `./fallback/lock -run '^TestStateAndForceUnlockOfOthersLocks$'`,
+		},
 	}
 }

@@ -1,0 +1,319 @@
+package lock
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// State is who has the lock of a key.
+type State struct {
+	Held    bool
+	Readers int           // who share it; 0 if it is held exclusively, or free
+	Label   string        // of the holder, or of one of the readers; "" if it has none, or is another program
+	Left    time.Duration // until the lock is free if nobody renews or unlocks it
+	Token   int64         // the highest fencing token that a holder up to now can have; 0 if none is known
+
+	// Waiting is how many callers wait: with FIFO those of all processes, else
+	// those of this Locker that queue for the key.
+	Waiting int
+}
+
+// State says who has the lock of a key, in whichever mode.
+func (l *Locker) State(ctx context.Context, key string) (State, error) {
+	var s State
+	err := l.repeat(ctx, func() (err error) {
+		s, err = l.server.state(ctx, key)
+		return err
+	})
+	if err != nil {
+		return State{}, fmt.Errorf("lock: asking for the state of %q: %w", key, err)
+	}
+	if !l.opts.FIFO {
+		s.Waiting = l.queued(key)
+	}
+	return s, nil
+}
+
+// repeat makes a call that may be repeated, up to three times.
+func (l *Locker) repeat(ctx context.Context, call func() error) error {
+	for failures := 1; ; failures++ {
+		err := call()
+		if err == nil || failures == 3 || !passing(err) || l.wait(ctx, nil, l.backOff(failures)) != nil {
+			return err
+		}
+	}
+}
+
+// queued is how many callers of this process queue for a key.
+func (l *Locker) queued(key string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line := l.lines[key]
+	switch {
+	case line == nil:
+		return 0
+	case line.held == nil:
+		return len(line.waiters) + 1 // and one who contends
+	}
+	return len(line.waiters)
+}
+
+// IsLocked says whether anyone holds the lock of a key, also for reading.
+func (l *Locker) IsLocked(ctx context.Context, key string) (bool, error) {
+	s, err := l.State(ctx, key)
+	return s.Held, err
+}
+
+// TTL returns how long the lock of a key stays held if nobody renews or
+// unlocks it; 0 if it is free.
+func (l *Locker) TTL(ctx context.Context, key string) (time.Duration, error) {
+	s, err := l.State(ctx, key)
+	return s.Left, err
+}
+
+// lockLongestReason is how long what is said to ForceUnlock may be, in bytes.
+const lockLongestReason = 256
+
+// ForceUnlock frees the lock of a key, whoever holds it, in either mode and from
+// any program, and returns what its State was. It is for an operator who knows
+// that the holder is gone, or that its work does not matter: a holder that is
+// alive learns of it at its next renewal, and until then two may hold the lock,
+// which only fencing tokens make harmless. Its Context then ends with the cause
+// ErrForced, which says by whom and why; both must be given, with at most 256
+// bytes each.
+//
+// Each call that frees a lock, or may have, is an event Forced, which is logged
+// as a warning. After an error it is unknown whether the lock was freed.
+func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, error) {
+	for what, text := range map[string]string{"by": by, "why": why} {
+		if text == "" || len(text) > lockLongestReason {
+			return State{}, fmt.Errorf("%w: ForceUnlock of %q: %s has %d bytes, want 1 to %d", locking.ErrOption, key, what, len(text), lockLongestReason)
+		}
+	}
+	if !l.enter() {
+		return State{}, ErrClosed
+	}
+	defer l.leave()
+	before, err := l.State(ctx, key)
+	if err != nil {
+		return State{}, err
+	}
+	id, n := rand.Text(), int64(0)
+	err = l.repeat(ctx, func() (err error) {
+		n, err = l.server.force(ctx, key, id, fmt.Sprintf("by %q: %q", by, why))
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("lock: releasing %q by force: %w", key, err)
+	}
+	if err != nil || n > 0 {
+		l.emit(ctx, forced, slog.LevelWarn, Event{Keys: []string{key}, Read: before.Readers > 0, Label: before.Label, By: by, Why: why, Err: err})
+	}
+	for _, h := range l.alarm.all() { // our own need not wait
+		if slices.Contains(h.names, key) {
+			l.spawn(func() { _ = l.repeat(context.Background(), func() error { return h.renew(context.Background()) }) })
+		}
+	}
+	return before, err
+}
+
+func (n *lockNode) state(ctx context.Context, name string) (State, error) {
+	names := n.opts.naming()
+	keys := []string{names.key("", name), names.key("fence:", name), names.key("waiting:", name)}
+	reply, _, err := n.wire.call(ctx, &n.scripts.state, scriptArgs(keys, flag(n.opts.FIFO)))
+	if err != nil {
+		return State{}, err
+	}
+	return parseState(reply)
+}
+
+func parseState(reply any) (State, error) {
+	values, ok := reply.([]any)
+	if !ok || len(values) != 6 {
+		return State{}, fmt.Errorf("%w: %v, want six values", errUnexpected, reply)
+	}
+	var numbers [4]int64
+	for i, at := range []int{0, 2, 3, 5} {
+		n, err := intReply(values[at])
+		if err != nil {
+			return State{}, err
+		}
+		numbers[i] = n
+	}
+	owner, isOwner := values[1].(string)
+	fence, isFence := values[4].(string)
+	if !isOwner || !isFence {
+		return State{}, fmt.Errorf("%w: %v, want an owner and a fence", errUnexpected, reply)
+	}
+	s := State{Held: numbers[0] == 1, Waiting: int(numbers[3]), Label: labelOf(owner)}
+	s.Token, _ = strconv.ParseInt(fence, 10, 64) // 0 if it was never minted
+	if s.Held {
+		s.Readers, s.Left = int(numbers[1]), time.Duration(max(numbers[2], 0))*time.Millisecond
+	}
+	return s, nil
+}
+
+// labelOf is the label in an owner; "" if it has none or is another program's.
+func labelOf(owner string) string {
+	if len(owner) <= ownerLen || owner[0] != 'w' && owner[0] != 'r' || owner[ownerLen] != ':' {
+		return ""
+	}
+	return strings.ToValidUTF8(owner[ownerLen+1:], "?")
+}
+
+func (n *lockNode) force(ctx context.Context, name, id, why string) (int64, error) {
+	names := n.opts.naming()
+	keys := []string{names.key("", name), names.key("forced:", name), names.key("bell:", name), names.key("queue:", name)}
+	reply, _, err := n.wire.call(ctx, &n.scripts.force, scriptArgs(keys, why, n.publish, "#"+id))
+	if err != nil {
+		return 0, err
+	}
+	return intReply(reply)
+}
+
+// lockOrderLasts is for how long what a Locker says of FIFO counts. It says so
+// again at an acquisition after lockOrderEvery, or lockOrderSoon if others
+// disagreed or no answer came.
+const (
+	lockOrderLasts = 2 * time.Minute
+	lockOrderEvery = 30 * time.Second
+	lockOrderSoon  = time.Second
+)
+
+// agree returns ErrOrder if the Lockers of this prefix disagree about FIFO. It
+// asks the server from time to time.
+func (l *Locker) agree(ctx context.Context) error {
+	due := l.orderDue.Load()
+	if now := time.Now(); now.UnixNano() >= due && l.orderDue.CompareAndSwap(due, now.Add(lockOrderEvery).UnixNano()) {
+		same, err := l.server.agrees(ctx)
+		if err == nil {
+			l.disagrees.Store(!same)
+		}
+		if err != nil || !same {
+			l.orderDue.Store(now.Add(lockOrderSoon).UnixNano())
+		}
+	}
+	if !l.disagrees.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: prefix %q, and FIFO is %t here: make all alike, or give one kind another Prefix; what others said counts for %v after their latest lock",
+		ErrOrder, l.opts.Prefix, l.opts.FIFO, lockOrderLasts)
+}
+
+func (n *lockNode) agrees(ctx context.Context) (bool, error) {
+	said := "any"
+	if n.opts.FIFO {
+		said = "fifo"
+	}
+	key := n.opts.Prefix + "order"
+	if n.opts.NoPrefix {
+		key = n.opts.Prefix + "key:order"
+	}
+	reply, _, err := n.wire.call(ctx, &n.scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds()))
+	if err != nil {
+		return false, err
+	}
+	same, err := intReply(reply)
+	return same == 1, err
+}
+
+func (n *lockNode) replicates() bool {
+	switch n.wire.client.(type) {
+	case *redis.Client, *redis.ClusterClient:
+		return true
+	}
+	return false
+}
+
+// replicate makes both calls on one connection, since WAIT is about the writes
+// of its own connection, and all that was written before them.
+func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within time.Duration) (int, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, within+n.opts.Timeout, errLockTimeout)
+	defer cancel()
+	var server *redis.Client
+	switch client := n.wire.client.(type) {
+	case *redis.Client:
+		server = client
+	case *redis.ClusterClient:
+		var err error
+		if server, err = client.MasterForKey(ctx, c.locks[0]); err != nil {
+			return 0, err
+		}
+	}
+	conn := server.Conn()
+	defer func() { _ = conn.Close() }()
+	state, err := conn.Eval(ctx, n.scripts.renew.source, c.fenced(), c.owner, c.ttl.Milliseconds(), 0).Int64()
+	if err != nil {
+		return 0, err
+	}
+	if state != renewOK {
+		return 0, ErrNotOwner
+	}
+	acknowledged, err := conn.Wait(ctx, want, within).Result()
+	return int(acknowledged), err
+}
+
+func (q *quorum) replicates() bool { return false }
+
+func (q *quorum) replicate(context.Context, *claim, int, time.Duration) (int, error) {
+	return 0, locking.ErrOption
+}
+
+// agrees: a quorum refuses FIFO.
+func (q *quorum) agrees(context.Context) (bool, error) { return true, nil }
+
+func (q *quorum) adopt(ctx context.Context, c *claim, from string) (int64, error) {
+	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, from) })
+	return q.verdict(ctx, votes, yes)
+}
+
+// force frees a lock wherever it is held; a majority must have answered.
+func (q *quorum) force(ctx context.Context, name, id, why string) (int64, error) {
+	votes, yes := q.poll(ctx, true, func(ctx context.Context, n *lockNode) (int64, error) { return n.force(ctx, name, id, why) })
+	if yes < q.need && !q.refused(votes) {
+		return 0, q.silence(ctx, votes)
+	}
+	return int64(yes), nil
+}
+
+// state is that of a majority: for how long it has the lock held, and the
+// highest token that any has seen.
+func (q *quorum) state(ctx context.Context, name string) (State, error) {
+	var mu sync.Mutex
+	var held []State
+	token := int64(0)
+	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
+		s, err := n.state(ctx, name)
+		mu.Lock()
+		defer mu.Unlock()
+		token = max(token, s.Token)
+		if !s.Held {
+			return 0, err
+		}
+		held = append(held, s)
+		return 1, err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	switch {
+	case yes < q.need && !q.refused(votes):
+		return State{}, q.silence(ctx, votes)
+	case yes < q.need:
+		return State{Token: token}, nil
+	}
+	slices.SortFunc(held, func(a, b State) int { return int(a.Left - b.Left) })
+	s := held[len(held)-q.need]
+	s.Token = token
+	return s, nil
+}

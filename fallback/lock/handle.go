@@ -1,0 +1,158 @@
+package lock
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// Handle is a held lock on its way to another process, as JSON or in whatever form.
+// Whoever has it can take the lock over, so it is a secret as long as the lock is held.
+type Handle struct {
+	Prefix string        `json:"prefix"`
+	Keys   []string      `json:"keys"`  // sorted, each once
+	Owner  string        `json:"owner"` // what is in Redis
+	Token  int64         `json:"token"` // the fencing token, which stays
+	TTL    time.Duration `json:"ttl"`   // in ns in JSON; of the renewals to come
+}
+
+// Detach hands the lock to whoever calls Attach with the handle: here its
+// Context ends with the cause ErrDetached, and it is no longer renewed. It is
+// renewed once more before, so that it lasts a full TTL. It returns
+// ErrNotOwner if the lock is gone or another's; after any other error the lock is
+// held as before. It must not run beside the lock's Unlock, and a lock that is
+// held reentrantly cannot be detached.
+func (k *Lock) Detach(ctx context.Context) (Handle, error) {
+	t := k.tenure
+	h := t.hold
+	select {
+	case h.io <- struct{}{}:
+		defer func() { <-h.io }()
+	case <-ctx.Done():
+		return Handle{}, context.Cause(ctx)
+	}
+	h.mu.Lock()
+	cause, count := t.cause, t.count
+	h.mu.Unlock()
+	switch {
+	case cause != nil:
+		return Handle{}, fmt.Errorf("%w: %w", ErrNotOwner, cause)
+	case count > 1:
+		return Handle{}, fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
+	}
+	if err := h.extendAlone(ctx, 0); err != nil {
+		return Handle{}, err
+	}
+	return k.leave()
+}
+
+// leave ends this process's part in a lock that was renewed just now.
+func (k *Lock) leave() (Handle, error) {
+	t := k.tenure
+	h := t.hold
+	h.mu.Lock()
+	if h.over || t.cause != nil || !k.unlocked.CompareAndSwap(false, true) {
+		h.mu.Unlock()
+		return Handle{}, fmt.Errorf("%w: %q", ErrNotOwner, h.names)
+	}
+	h.stopLocked()
+	t.finishLocked(ErrDetached)
+	c, line := h.claim, h.line
+	h.mu.Unlock()
+	h.l.emit(t.parent, detached, slog.LevelDebug, Event{
+		Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since),
+	})
+	if line != nil {
+		h.l.next(line)
+	}
+	return Handle{Prefix: c.naming.prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.ttl}, nil
+}
+
+// Attach goes on with a lock that another process has detached, with its
+// token and TTL. The Locker must be of the same Redis and settings. It returns
+// ErrNotOwner if the lock is gone by then, or was attached before: of several
+// that try, one succeeds. After any other error it may be tried again, which returns
+// ErrNotOwner if the try that failed had an effect; the lock is then free, at
+// the end of its TTL at the latest.
+//
+// The lock's Context descends from ctx.
+func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
+	if err := l.checkHandle(handle); err != nil {
+		return nil, fmt.Errorf("%w: %w", locking.ErrOption, err)
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if !l.enter() {
+		return nil, ErrClosed
+	}
+	defer l.leave()
+	w := want{ctx: ctx, parent: ctx, names: slices.Clone(handle.Keys), read: handle.Owner[0] == 'r', opts: locking.Options{
+		TTL: handle.TTL.Truncate(time.Millisecond), Label: l.opts.Label,
+	}}
+	if w.opts.Label == "" {
+		w.opts.Label = labelOf(handle.Owner)
+	}
+	c := l.claim(w)
+	c.reserve = 0 // the others are the former holder's
+	for failures := 1; ; failures++ {
+		sent := l.now()
+		state, err := l.server.adopt(ctx, c, handle.Owner)
+		until := sent.add(l.opts.lease(c.ttl))
+		now := l.now()
+		switch {
+		case ctx.Err() != nil:
+			l.abandon(c, true)
+			return nil, context.Cause(ctx)
+		case err == nil && state != renewOK:
+			return nil, fmt.Errorf("%w: %q, which was to be attached", ErrNotOwner, handle.Keys)
+		case err == nil && until.left(now) > 0:
+			k := l.hold(w, c, nil, handle.Token, until, now)
+			l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
+			return k, nil
+		case err == nil:
+			err = errLockTimeout
+		}
+		if !passing(err) || failures == 3 {
+			l.abandon(c, true)
+			return nil, fmt.Errorf("lock: attaching %q: %w", handle.Keys, err)
+		}
+		if err := l.wait(ctx, nil, l.backOff(failures)); err != nil {
+			l.abandon(c, true)
+			return nil, err
+		}
+	}
+}
+
+// lockMostKeys bounds what a handle may ask one script to do.
+const lockMostKeys = 1000
+
+func (l *Locker) checkHandle(h Handle) error {
+	switch {
+	case len(h.Keys) == 0 || len(h.Keys) > lockMostKeys || !slices.Equal(h.Keys, distinct(h.Keys)):
+		return fmt.Errorf("a handle of %d keys, want 1 to %d, sorted, each once", len(h.Keys), lockMostKeys)
+	case len(h.Owner) < ownerLen || len(h.Owner) > ownerLen+1+lockLongestLabel || h.Owner[0] != 'w' && h.Owner[0] != 'r':
+		return fmt.Errorf("a handle of %q whose owner is none of this package", h.Keys)
+	case h.Token <= 0:
+		return fmt.Errorf("a handle of %q with the token %d, want more than 0", h.Keys, h.Token)
+	case h.TTL < lockShortestTTL:
+		return fmt.Errorf("a handle of %q with a TTL of %v, want at least %v", h.Keys, h.TTL, lockShortestTTL)
+	case h.Prefix != l.opts.Prefix:
+		return fmt.Errorf("a handle of %q with prefix %q at a Locker with prefix %q", h.Keys, h.Prefix, l.opts.Prefix)
+	}
+	return nil
+}
+
+func (n *lockNode) adopt(ctx context.Context, c *claim, from string) (int64, error) {
+	keys := append([]string{c.gone(), c.goneOf(from)}, c.locks...)
+	reply, _, err := n.wire.call(ctx, &n.scripts.adopt, scriptArgs(keys, from, c.owner, c.ttl.Milliseconds(), tombstone(c.ttl).Milliseconds()))
+	c.unsettled.Store(true) // a call may still be on its way
+	if err != nil {
+		return 0, err
+	}
+	return intReply(reply)
+}

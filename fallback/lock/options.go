@@ -1,0 +1,86 @@
+package lock
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// options are what the options of one call say, with the Locker's own in place
+// of what they leave out.
+func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
+	o := locking.Options{TTL: l.opts.TTL, Wait: l.opts.MaxWait, Label: l.opts.Label}
+	if len(opts) == 0 {
+		return o, nil
+	}
+	said := locking.Apply(opts)
+	if err := l.checkOptions(said); err != nil {
+		return o, fmt.Errorf("%w: %w", locking.ErrOption, err)
+	}
+	if said.TTL > 0 {
+		o.TTL = said.TTL.Truncate(time.Millisecond)
+	}
+	if said.Wait > 0 {
+		o.Wait = said.Wait
+	}
+	if said.Label != "" {
+		o.Label = said.Label
+	}
+	o.Replicas, o.ReplicasWithin = said.Replicas, said.ReplicasWithin
+	if o.ReplicasWithin == 0 {
+		o.ReplicasWithin = l.opts.Timeout
+	}
+	return o, nil
+}
+
+func (l *Locker) checkOptions(said locking.Options) error {
+	switch {
+	case said.TTL < 0, said.TTL > 0 && said.TTL < lockShortestTTL:
+		return fmt.Errorf("option TTL is %v, want at least %v", said.TTL, lockShortestTTL)
+	case said.Wait < 0:
+		return fmt.Errorf("option Wait is %v, want 0 or more", said.Wait)
+	case said.Replicas < 0 || said.ReplicasWithin < 0:
+		return fmt.Errorf("option Replicas is %d within %v, want 0 or more", said.Replicas, said.ReplicasWithin)
+	case said.Replicas > 0 && said.ReplicasWithin > 0 && said.ReplicasWithin < time.Millisecond:
+		return fmt.Errorf("option Replicas within %v, want at least 1ms", said.ReplicasWithin)
+	case said.Replicas > 0 && !l.server.replicates():
+		return errors.New("option Replicas is for one server or a cluster, not for a quorum or a ring")
+	}
+	return checkLabel(said.Label)
+}
+
+// lockLongestLabel is how long a label may be, in bytes.
+const lockLongestLabel = 128
+
+func checkLabel(label string) error {
+	if len(label) > lockLongestLabel || !utf8.ValidString(label) {
+		return fmt.Errorf("label %.*q, want UTF-8 of at most %d bytes", lockLongestLabel, label, lockLongestLabel)
+	}
+	return nil
+}
+
+// margin is that of a lock with this TTL: the Locker's in proportion.
+func (o Config) margin(ttl time.Duration) time.Duration { return o.scaled(o.Margin, ttl) }
+
+// renewEvery is the time between renewals of a lock with this TTL.
+func (o Config) renewEvery(ttl time.Duration) time.Duration { return o.scaled(o.RenewEvery, ttl) }
+
+func (o Config) scaled(d, ttl time.Duration) time.Duration {
+	if ttl == o.TTL {
+		return d
+	}
+	return time.Duration(float64(d) * (float64(ttl) / float64(o.TTL)))
+}
+
+// lease is for how long after a call a lock surely lasts that the call has
+// given this TTL.
+func (o Config) lease(ttl time.Duration) time.Duration { return ttl - o.margin(ttl) }
+
+// alike says whether a lock that was taken with some options, and has this TTL
+// now, is what a caller with others wants.
+func alike(want, taken locking.Options, ttl time.Duration) bool {
+	return want.TTL == ttl && want.Label == taken.Label && want.Replicas <= taken.Replicas
+}

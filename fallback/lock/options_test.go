@@ -1,0 +1,345 @@
+package lock
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// eachServer runs a test over a real Redis and over the embedded one.
+func eachServer(t *testing.T, test func(t *testing.T, addr string)) {
+	t.Run("redis", func(t *testing.T) { test(t, redistest.Start(t).Addr()) })
+	t.Run("embedded", func(t *testing.T) {
+		server, err := store.StartEmbedded("127.0.0.1:0", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = server.Close() })
+		test(t, strings.TrimPrefix(server.URL(), "redis://"))
+	})
+}
+
+// patientLocker is a Locker whose calls are answered in time on a machine that is busy.
+func patientLocker(t testing.TB, addr string, o Config) *Locker {
+	t.Helper()
+	o.Timeout = 20 * time.Second
+	return testLocker(t, addr, o)
+}
+
+// insist repeats what may be, until it was answered, however slow the machine is.
+func insist(t testing.TB, call func() error) error {
+	t.Helper()
+	var err error
+	eventually(t, 20*time.Second, "an answer", func() bool {
+		err = call()
+		return err == nil || errors.Is(err, ErrNotOwner)
+	})
+	return err
+}
+
+func renew(t testing.TB, k *Lock) error {
+	t.Helper()
+	return insist(t, func() error { return k.Renew(t.Context()) })
+}
+
+func state(t testing.TB, l *Locker, key string) State {
+	t.Helper()
+	var s State
+	if err := insist(t, func() (err error) {
+		s, err = l.State(t.Context(), key)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTTLOfOneCall(t *testing.T) {
+	eachServer(t, func(t *testing.T, addr string) {
+		l, other := patientLocker(t, addr, Config{NoRenewal: true}), patientLocker(t, addr, Config{})
+		for ttl, took := range map[time.Duration]*Lock{
+			10 * time.Second:       mustTake(t, l, "default"),
+			time.Hour:              mustTake(t, l, "long", locking.TTL(time.Hour)),
+			500 * time.Millisecond: mustTake(t, l, "short", locking.TTL(500*time.Millisecond)),
+		} {
+			if left := took.TTL(); left > ttl-ttl/20 {
+				t.Errorf("a holder's TTL is %v, want %v less the margin", left, ttl)
+			}
+			if left := state(t, other, took.Keys()[0]).Left; left > ttl || ttl == time.Hour && left < 50*time.Minute {
+				t.Errorf("%v are left in Redis, want about %v", left, ttl)
+			}
+			if ttl < time.Second {
+				<-took.Context().Done()
+				wantErr(t, context.Cause(took.Context()), ErrExpired)
+				mustUnlock(t, mustTake(t, other, "short"))
+			}
+		}
+	})
+}
+
+func mustTake(t testing.TB, l *Locker, key string, opts ...locking.Option) *Lock {
+	t.Helper()
+	k, err := l.Lock(within(t, time.Minute), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func TestRenewalsKeepTheTTLOfTheCall(t *testing.T) {
+	server := redistest.Start(t)
+	renewed := make(chan struct{}, 100)
+	l := patientLocker(t, server.Addr(), Config{TTL: time.Hour, Hooks: Hooks{Renewed: func(Event) { renewed <- struct{}{} }}})
+	k := mustTake(t, l, "key", locking.TTL(4*time.Second))
+	for range 2 { // after 1.3 s each
+		<-renewed
+	}
+	if err := k.Context().Err(); err != nil {
+		t.Fatal(err)
+	}
+	if left := state(t, l, "key").Left; left == 0 || left > 4*time.Second {
+		t.Errorf("%v are left, want up to 4s", left)
+	}
+	mustUnlock(t, k)
+}
+
+func TestWaitOfOneCallBoundsTheWaitAlone(t *testing.T) {
+	eachServer(t, func(t *testing.T, addr string) {
+		waits := make(chan struct{}, 1)
+		a := patientLocker(t, addr, Config{})
+		b := patientLocker(t, addr, Config{Hooks: Hooks{Waited: func(Event) {
+			select {
+			case waits <- struct{}{}:
+			default:
+			}
+		}}})
+		k := mustTake(t, a, "key")
+		for _, l := range []*Locker{a, b} {
+			_, err := l.Lock(t.Context(), "key", locking.Wait(30*time.Millisecond))
+			wantErr(t, err, ErrLocked)
+		}
+		<-waits
+		got := make(chan *Lock, 1)
+		go func() {
+			k, err := b.Lock(t.Context(), "key", locking.Wait(time.Minute))
+			if err != nil {
+				t.Error(err)
+			}
+			got <- k
+		}()
+		<-waits
+		mustUnlock(t, k)
+		k = <-got
+		if _, bounded := k.Context().Deadline(); bounded {
+			t.Error("the bound of the wait is one of the lock's context")
+		}
+		mustUnlock(t, k)
+	})
+}
+
+// A caller of this process who wants another TTL takes the lock anew.
+func TestLocksAreHandedOverAmongAlikeCallersAlone(t *testing.T) {
+	server := redistest.Start(t)
+	l := patientLocker(t, server.Addr(), Config{HandOverFor: time.Hour})
+	for name, c := range map[string]struct {
+		opts  []locking.Option
+		state State
+	}{
+		"TTL":   {[]locking.Option{locking.TTL(time.Hour)}, State{Held: true, Left: time.Hour}},
+		"label": {[]locking.Option{locking.Label("second")}, State{Held: true, Left: 10 * time.Second, Label: "second"}},
+	} {
+		k := mustTake(t, l, name)
+		got := make(chan *Lock)
+		go func() {
+			k, err := l.Lock(t.Context(), name, c.opts...)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- k
+		}()
+		eventually(t, time.Minute, "it waits", func() bool { return state(t, l, name).Waiting == 1 })
+		mustUnlock(t, k)
+		k = <-got
+		if s := state(t, l, name); s.Label != c.state.Label || s.Left < c.state.Left/2 {
+			t.Errorf("%s: %+v, want about %+v", name, s, c.state)
+		}
+		mustUnlock(t, k)
+	}
+}
+
+func TestExtend(t *testing.T) {
+	eachServer(t, func(t *testing.T, addr string) {
+		l := patientLocker(t, addr, Config{})
+		for name, take := range map[string]func() (*Lock, error){
+			"exclusive": func() (*Lock, error) { return l.Lock(t.Context(), "exclusive") },
+			"shared":    func() (*Lock, error) { return l.RLock(t.Context(), "shared") },
+		} {
+			k, err := take()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ttl := range []time.Duration{time.Hour, 0, time.Minute} { // none of which takes time away
+				if err := insist(t, func() error { return k.Extend(t.Context(), ttl) }); err != nil {
+					t.Fatal(err)
+				}
+				if left := k.TTL(); left < 50*time.Minute || left > time.Hour-time.Hour/20 {
+					t.Errorf("%s: the holder's TTL is %v after Extend of %v", name, left, ttl)
+				}
+				if left := time.Until(k.Until()); left < 50*time.Minute || left > time.Hour-time.Hour/20 {
+					t.Errorf("%s: Until is in %v after Extend of %v", name, left, ttl)
+				}
+				if left := state(t, l, name).Left; left < 50*time.Minute || left > time.Hour {
+					t.Errorf("%s: %v are left in Redis after Extend of %v", name, left, ttl)
+				}
+			}
+			wantErr(t, k.Extend(t.Context(), time.Millisecond), locking.ErrOption)
+			wantErr(t, k.Extend(t.Context(), -time.Hour), locking.ErrOption)
+			mustUnlock(t, k)
+			wantErr(t, k.Extend(t.Context(), time.Hour), ErrNotOwner)
+			if !k.Until().Before(time.Now()) {
+				t.Error("Until is to come after Unlock")
+			}
+		}
+	})
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	l := testLocker(t, "127.0.0.1:1", Config{})
+	quorum := quorumOf(t, Config{}, "127.0.0.1:1")
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	t.Cleanup(func() { _ = ring.Close() })
+	onRing, err := New(ring, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = onRing.Close() })
+	for _, c := range []struct {
+		l    *Locker
+		opt  locking.Option
+		want string
+	}{
+		{l, locking.TTL(-1), "TTL is -1ns"},
+		{l, locking.TTL(time.Millisecond), "TTL is 1ms"},
+		{l, locking.Wait(-1), "Wait is -1ns"},
+		{l, locking.Label("\xff"), "label"},
+		{l, locking.Label(strings.Repeat("x", 129)), "label"},
+		{l, locking.Replicas(-1, 0), "Replicas is -1"},
+		{l, locking.Replicas(1, -1), "Replicas is 1 within -1ns"},
+		{l, locking.Replicas(1, 1), "at least 1ms"},
+		{quorum, locking.Replicas(1, 0), "not for a quorum"},
+		{onRing, locking.Replicas(1, 0), "a ring"},
+	} {
+		_, err := c.l.TryLock(t.Context(), "key", c.opt)
+		if wantErr(t, err, locking.ErrOption); !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error is %v, want %s", err, c.want)
+		}
+	}
+	_, err = New(lockClient(t, "127.0.0.1:1"), Config{Label: strings.Repeat("x", 129)})
+	wantErr(t, err, ErrConfig)
+}
+
+func TestReplicas(t *testing.T) {
+	server := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	host, port, _ := strings.Cut(server.Addr(), ":")
+	redistest.Start(t, "--replicaof", host+" "+port)
+	eventually(t, time.Minute, "the replica has come", func() bool { return strings.Contains(server.CLI("info", "replication"), "state=online") })
+	l := patientLocker(t, server.Addr(), Config{TTL: time.Minute})
+	mustUnlock(t, mustTake(t, l, "key", locking.Replicas(1, 20*time.Second)))
+	_, err := l.Lock(t.Context(), "key", locking.Replicas(2, 2*time.Second))
+	if wantErr(t, err, ErrReplicas); !strings.Contains(err.Error(), "1 of 2 acknowledged it within 2s") {
+		t.Errorf("error is %v", err)
+	}
+	if held(server, "key") {
+		t.Error("it stays locked")
+	}
+	mustUnlock(t, mustTake(t, l, "key"))
+}
+
+func TestReplicasOfWhatHasNone(t *testing.T) {
+	eachServer(t, func(t *testing.T, addr string) {
+		l := patientLocker(t, addr, Config{})
+		_, err := l.TryLock(t.Context(), "key", locking.Replicas(1, 10*time.Millisecond))
+		if wantErr(t, err, ErrReplicas); !strings.Contains(err.Error(), "0 of 1") {
+			t.Errorf("error is %v", err)
+		}
+		if state(t, l, "key").Held {
+			t.Error("it stays locked")
+		}
+	})
+}
+
+func TestNoPrefix(t *testing.T) {
+	eachServer(t, func(t *testing.T, addr string) {
+		client := lockClient(t, addr)
+		for name, o := range map[string]Config{"plain": {NoPrefix: true}, "fifo": {NoPrefix: true, FIFO: true, Prefix: "f:"}} {
+			t.Run(name, func(t *testing.T) {
+				a, b := patientLocker(t, addr, o), patientLocker(t, addr, o)
+				for _, key := range []string{"order", "order:{42}", "{}x", "a}b", "-", "\x00\xff"} {
+					k := mustTake(t, a, key)
+					if owner, err := client.Get(t.Context(), key).Result(); err != nil || owner == "" {
+						t.Errorf("%q is not the Redis key: %v", key, err)
+					}
+					_, err := b.TryRLock(t.Context(), key)
+					wantErr(t, err, ErrLocked)
+					if !state(t, b, key).Held {
+						t.Errorf("%q is free", key)
+					}
+					if err := insist(t, func() error { return k.Downgrade(t.Context()) }); err != nil {
+						t.Error(err)
+					}
+					mustUnlock(t, k)
+					if n, err := client.Exists(t.Context(), key).Result(); n != 0 || err != nil {
+						t.Errorf("%q is there: %v", key, err)
+					}
+				}
+			})
+		}
+	})
+}
+
+// Names of any bytes share none of the keys beside the locks, and have them in one slot if they can.
+func TestKeysBesideLocksWithoutPrefix(t *testing.T) {
+	names := naming{"keyway:lock:", true}
+	seen := map[string]string{}
+	for _, name := range []string{"", "}", "}a", "{", "{a}", "a", "{a}a", "{a}{a}", "a}b", "{}", "{}a", "x{a}", "x{{a}}", "{-}", "-"} {
+		for _, kind := range []string{"fence:", "waiting:", "queue:", "bell:", "gone:", "forced:"} {
+			key := names.key(kind, name)
+			if of, dup := seen[key]; dup {
+				t.Errorf("%q is of %q and of %q", key, of, name)
+			}
+			seen[key] = name
+			if tag := hashTag(name); tag != "" && !strings.Contains(tag, "}") && hashTag(key) != tag {
+				t.Errorf("%q is not in the slot of %q", key, name)
+			}
+		}
+	}
+}
+
+func TestLockerAsTheInterface(t *testing.T) {
+	eachServer(t, func(t *testing.T, addr string) {
+		locker := locking.Of(patientLocker(t, addr, Config{}))
+		lease, err := locker.Lock(t.Context(), "key", locking.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := locker.TryLock(t.Context(), "key")
+		if second != nil || !errors.Is(err, locking.ErrLocked) {
+			t.Errorf("a second lock: %v, %v", second, err)
+		}
+		if err := insist(t, func() error { return lease.Extend(t.Context(), time.Hour) }); err != nil || lease.Token() <= 0 || time.Until(lease.Until()) < 50*time.Minute {
+			t.Errorf("the lease: token %d, until %v, %v", lease.Token(), lease.Until(), err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil || lease.Context().Err() == nil {
+			t.Errorf("after Unlock: %v, and its context %v", err, lease.Context().Err())
+		}
+		wantErr(t, lease.Unlock(t.Context()), locking.ErrNotOwner)
+	})
+}

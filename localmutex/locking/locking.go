@@ -1,0 +1,134 @@
+// Package locking is the one interface of locks of keys, whoever keeps them, so that a program
+// may change that without changing the code that locks. It imports the standard library alone.
+//
+// A type with concrete results, such as [github.com/keyway-go/keyway/fallback/lock.Locker], becomes a
+// [Locker] by [Of]:
+//
+//	var locker locking.Locker = locking.Of(redisLocker)
+//	lease, err := locker.Lock(ctx, "order:42", locking.TTL(time.Minute), locking.Wait(5*time.Second))
+//
+// # What whoever implements it keeps to
+//
+// A done context always loses, and leaves nothing locked. Wait bounds the wait alone and never ends the
+// lease. A token is above all earlier ones of its key. A lease renews itself until Unlock, and its Context
+// ends before another can have the lock. An option that an implementation cannot keep is refused
+// with an error that wraps [ErrOption], never ignored.
+package locking
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Errors of all implementations.
+var (
+	// ErrLocked means that the lock is held, or others are waiting for it.
+	ErrLocked = errors.New("locking: locked")
+
+	// ErrNotOwner means that the lock was no longer the caller's when it was to be unlocked or
+	// extended, so others may have held it meanwhile.
+	ErrNotOwner = errors.New("locking: not the owner of the lock")
+
+	// ErrUnlockUnknown means that no answer says whether the lock was released while it was the
+	// caller's. It is free at the end of its TTL at the latest.
+	ErrUnlockUnknown = errors.New("locking: unknown whether the lock was released")
+
+	// ErrOption means that an option is wrong, or more than the implementation can do.
+	ErrOption = errors.New("locking: bad option")
+)
+
+// Locker takes locks of keys. It is safe for concurrent use.
+type Locker interface {
+	// Lock takes the lock of a key and waits for it until ctx ends, and then returns ctx's cause; or
+	// ErrLocked when the wait has a bound that is over. The lease's Context descends from ctx.
+	Lock(ctx context.Context, key string, opts ...Option) (Lease, error)
+
+	// TryLock takes the lock of a key if it is free, else returns ErrLocked.
+	TryLock(ctx context.Context, key string, opts ...Option) (Lease, error)
+}
+
+// Lease is a held lock. It is safe for concurrent use.
+type Lease interface {
+	// Context ends at the latest before another can get the lock, and with Unlock; context.Cause says why.
+	Context() context.Context
+
+	// Token is the fencing token, above 0 and above those of all earlier holders of the key.
+	Token() int64
+
+	// Until is when the lock may be another's unless it is extended before; in the past if it
+	// may be already. It asks nobody.
+	Until() time.Time
+
+	// Extend has the lock last for at least ttl from now, and sets the TTL of the renewals that follow;
+	// 0 is the TTL that it has. It never shortens the time that is left. It returns ErrNotOwner if the
+	// lock is gone or another's.
+	Extend(ctx context.Context, ttl time.Duration) error
+
+	// Unlock gives the lock back. It returns nil if it was the caller's up to then, ErrNotOwner if
+	// not, and ErrUnlockUnknown if no answer says so.
+	Unlock(ctx context.Context) error
+}
+
+// Options are what the options of one call say. Implementations get them from [Apply].
+type Options struct {
+	TTL            time.Duration // 0: the implementation's
+	Wait           time.Duration // 0: the implementation's
+	Label          string        // "": the implementation's
+	Replicas       int
+	ReplicasWithin time.Duration // 0: the implementation's
+}
+
+// Option changes one call of Lock or TryLock.
+type Option func(*Options)
+
+// Apply returns what the options say; of two that say the same, the last one counts.
+func Apply(opts []Option) Options {
+	var o Options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o
+}
+
+// TTL is the time after which the lock is free unless it is renewed, in place of the implementation's.
+func TTL(d time.Duration) Option { return func(o *Options) { o.TTL = d } }
+
+// Wait bounds the wait of Lock, which then returns ErrLocked. TryLock does not wait, whatever this says.
+func Wait(d time.Duration) Option { return func(o *Options) { o.Wait = d } }
+
+// Label names the holder for those who ask who has the lock, such as a host and a job: UTF-8, at most 128 bytes.
+func Label(s string) Option { return func(o *Options) { o.Label = s } }
+
+// Replicas has the lock count as taken only when n replicas of its store have acknowledged it within that
+// time (0: the implementation's own). With fewer it is released again, and the error says how many did.
+func Replicas(n int, within time.Duration) Option {
+	return func(o *Options) { o.Replicas, o.ReplicasWithin = n, within }
+}
+
+// Maker is a Locker but for the type of its leases.
+type Maker[L Lease] interface {
+	Lock(ctx context.Context, key string, opts ...Option) (L, error)
+	TryLock(ctx context.Context, key string, opts ...Option) (L, error)
+}
+
+// Of makes a Locker of what has leases of a type of its own.
+func Of[L Lease](m Maker[L]) Locker { return of[L]{m} }
+
+type of[L Lease] struct{ maker Maker[L] }
+
+func (o of[L]) Lock(ctx context.Context, key string, opts ...Option) (Lease, error) {
+	return lease(o.maker.Lock(ctx, key, opts...))
+}
+
+func (o of[L]) TryLock(ctx context.Context, key string, opts ...Option) (Lease, error) {
+	return lease(o.maker.TryLock(ctx, key, opts...))
+}
+
+// lease keeps a nil pointer from becoming a Lease that is not nil.
+func lease[L Lease](l L, err error) (Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
