@@ -182,15 +182,12 @@ func TestHoldersContextEndsBeforeAnotherGetsTheLock(t *testing.T) {
 	proxy.Set(netproxy.ToClient, netproxy.Fault{Stall: true})
 	proxy.Set(netproxy.ToServer, netproxy.Fault{Drop: true})
 	var running sync.WaitGroup
-	var ended, taken [keys]time.Time
 	for i, k := range locks {
 		running.Go(func() {
-			<-k.Context().Done()
-			ended[i] = time.Now()
-		})
-		running.Go(func() {
 			next, err := other.Lock(t.Context(), fmt.Sprint(i))
-			taken[i] = time.Now()
+			if k.Context().Err() == nil {
+				t.Error("another has got the lock, and the context goes on")
+			}
 			if err != nil {
 				t.Error(err)
 				return
@@ -201,11 +198,9 @@ func TestHoldersContextEndsBeforeAnotherGetsTheLock(t *testing.T) {
 		})
 	}
 	running.Wait()
-	for i, k := range locks {
+	for _, k := range locks {
+		<-k.Context().Done()
 		wantErr(t, context.Cause(k.Context()), ErrExpired)
-		if lead := taken[i].Sub(ended[i]); lead <= 0 || lead > 400*time.Millisecond {
-			t.Errorf("the context ended %v before another got the lock", lead)
-		}
 	}
 	proxy.Heal()
 	for _, k := range locks {
