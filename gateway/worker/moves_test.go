@@ -39,10 +39,11 @@ func loggedAs(t *testing.T, logs *kit.Buffer, message string) (found []map[strin
 	return found
 }
 
-// moved returns the moves of a worker of that kind, and fails the test if there are
-// more or fewer than one.
+// moved returns the moves of a worker of that kind once all workers have noted theirs, and
+// fails the test if there are more or fewer than one. It is for a bubble.
 func moved(t *testing.T, w *workertest.Worker, direction, reason string) gateway.Move {
 	t.Helper()
+	synctest.Wait()
 	all := w.Status().Moves
 	found := slices.DeleteFunc(slices.Clone(all), func(m gateway.Move) bool { return m.Direction != direction || m.Reason != reason })
 	if len(found) != 1 {
