@@ -59,7 +59,9 @@ type memoryData struct {
 type memoryPartition struct {
 	record  handoff.Record
 	residue []handoff.Residue
-	version int64 // of the last change
+	moved   int64  // epoch of the latest move that wrote locks, or that there are none
+	locks   string // that it wrote
+	version int64  // of the last change
 }
 
 type memorySession struct {
@@ -145,7 +147,9 @@ func (m *Memory) Restart(b MemoryBackup) {
 }
 
 // MemoryKeys are the names that LoseKey takes.
-func MemoryKeys() []string { return []string{"partitions", "sessions", "released", "gone", "starts"} }
+func MemoryKeys() []string {
+	return []string{"partitions", "locks", "sessions", "released", "gone", "starts"}
+}
 
 // LoseKey deletes the data that a Store keeps under a key, as an eviction does.
 func (m *Memory) LoseKey(key string) {
@@ -154,12 +158,19 @@ func (m *Memory) LoseKey(key string) {
 	d := &m.data
 	map[string]func(){
 		"partitions": func() { clear(d.partitions) },
+		"locks":      d.clearLocks,
 		"sessions":   func() { clear(d.sessions) },
 		"released":   func() { clear(d.released) },
 		"gone":       func() { clear(d.gone) },
 		"starts":     func() { clear(d.starts) },
 	}[key]()
 	d.lost = true
+}
+
+func (d *memoryData) clearLocks() {
+	for _, p := range d.partitions {
+		p.locks = ""
+	}
 }
 
 // Settings returns the settings that the store was made with, with their
@@ -254,6 +265,7 @@ func (m *Memory) beginLocked(now time.Time) {
 	d.version = max(d.version+1, now.UnixMicro())
 	d.floor = d.version
 	d.lost = false
+	d.clearLocks()
 	clear(d.sessions)
 	clear(d.gone)
 	m.publishLocked()
@@ -302,11 +314,16 @@ func (p *memoryPartition) find(key string) int {
 	return slices.IndexFunc(p.residue, func(r handoff.Residue) bool { return r.Key == key })
 }
 
-func (c *change) state(p int) handoff.PartitionState {
+// state is what an incarnation is told of a partition: of its locks only the owner.
+func (c *change) state(inc string, p int) handoff.PartitionState {
 	s := handoff.PartitionState{Partition: p}
 	if state := c.data.partitions[p]; state != nil {
 		s.Record = state.record
 		s.Residue = slices.Clone(state.residue)
+		s.Moved = state.moved
+		if inc != "" && inc == state.record.Owner {
+			s.Locks = state.locks
+		}
 	}
 	return s
 }

@@ -46,7 +46,7 @@ func (m *Memory) Register(ctx context.Context, gen string, s handoff.Session, tt
 		}
 		m.publishLocked()
 		for _, h := range holdings {
-			states = append(states, c.state(h.Partition))
+			states = append(states, c.state(s.Incarnation, h.Partition))
 		}
 		return nil
 	})
@@ -143,7 +143,7 @@ func (m *Memory) Apply(ctx context.Context, gen, incarnation string, changes []h
 			c.apply(incarnation, ch)
 		}
 		for _, ch := range changes {
-			states = append(states, c.state(ch.Partition))
+			states = append(states, c.state(incarnation, ch.Partition))
 		}
 		return nil
 	})
@@ -163,6 +163,9 @@ func (c *change) apply(inc string, ch handoff.Change) {
 		}
 	}
 	c.own(p, max(ch.From.Epoch+1, ch.Floor), owner)
+	if ch.Op == handoff.OpMove && ch.Served >= p.moved {
+		p.moved, p.locks = p.record.Epoch, ch.Locks
+	}
 }
 
 func (c *change) allowed(inc string, ch handoff.Change) bool {
@@ -195,6 +198,18 @@ func (m *Memory) Clear(ctx context.Context, gen string, partition int, residue [
 	})
 }
 
+// ClearLocks is Store.ClearLocks.
+func (m *Memory) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+	return m.step(ctx, "clear locks", gen, func(c *change) error {
+		for _, move := range moves {
+			if p := c.data.partitions[move.Partition]; p != nil && p.moved == move.Epoch {
+				p.locks = ""
+			}
+		}
+		return nil
+	})
+}
+
 // Observe is Store.Observe.
 func (m *Memory) Observe(ctx context.Context, gen, incarnation string, since int64) (s handoff.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
@@ -221,7 +236,7 @@ func (m *Memory) Observe(ctx context.Context, gen, incarnation string, since int
 		}
 		for p, state := range d.partitions {
 			if state.version > since {
-				s.Partitions = append(s.Partitions, c.state(p))
+				s.Partitions = append(s.Partitions, c.state(incarnation, p))
 			}
 		}
 		slices.SortFunc(s.Partitions, func(a, b handoff.PartitionState) int { return cmp.Compare(a.Partition, b.Partition) })

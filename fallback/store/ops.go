@@ -118,6 +118,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 	for _, c := range changes {
 		args = append(args, int(c.Op), c.From.Epoch, c.From.Owner, c.To, c.Floor)
 		args = appendResidue(args, c.Residue)
+		args = append(args, c.Locks, c.Served)
 	}
 	return s.states(ctx, "apply", gen, args)
 }
@@ -126,6 +127,20 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 func (s *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
 	args := appendResidue([]any{1, partition}, residue)
 	_, err := s.run(ctx, s.client, "clear", gen, args...)
+	return err
+}
+
+// ClearLocks forgets locks that moves have written, unless a later move has
+// written others.
+func (s *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+	args := []any{len(moves)}
+	for _, m := range moves {
+		args = append(args, m.Partition)
+	}
+	for _, m := range moves {
+		args = append(args, m.Epoch)
+	}
+	_, err := s.run(ctx, s.client, "clear_locks", gen, args...)
 	return err
 }
 

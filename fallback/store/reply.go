@@ -87,7 +87,7 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// partitions are pairs: a partition and what the store keeps for it.
+// partitions are threes: a partition, what the store keeps for it, and its locks.
 func (d *decoder) partitions() []handoff.PartitionState {
 	states := []handoff.PartitionState{}
 	d.each(func(list *decoder) { states = append(states, list.partition()) })
@@ -97,12 +97,14 @@ func (d *decoder) partitions() []handoff.PartitionState {
 func (d *decoder) partition() handoff.PartitionState {
 	p := handoff.PartitionState{Partition: int(d.number())}
 	fields := d.split(d.text())
-	if len(fields) < 2 || len(fields)%3 != 2 {
+	if len(fields) < 3 || len(fields)%3 != 0 {
 		d.fail("partition %d has %d fields", p.Partition, len(fields))
 		return p
 	}
 	p.Record = handoff.Record{Epoch: d.parse(fields[0]), Owner: fields[1]}
-	for f := fields[2:]; len(f) > 0; f = f[3:] {
+	p.Moved = d.parse(fields[2])
+	p.Locks = d.text()
+	for f := fields[3:]; len(f) > 0; f = f[3:] {
 		p.Residue = append(p.Residue, handoff.Residue{Key: f[0], Holder: f[1], Token: d.parse(f[2])})
 	}
 	return p

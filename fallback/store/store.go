@@ -50,7 +50,7 @@ type Config struct {
 	Client []func(*redis.UniversalOptions)
 }
 
-// Store keeps sessions, records and residue in Redis. Each call is one Lua
+// Store keeps sessions, records, residue and locks in Redis. Each call is one Lua
 // script, hence atomic, and means the same when it is carried out twice,
 // because go-redis repeats a command whose reply was lost.
 //
@@ -129,7 +129,7 @@ func New(url string, o Config) (*Store, error) {
 // ownershipKeys are the keys of a cluster as prelude.lua takes them.
 func ownershipKeys(cluster string) []string {
 	var keys []string
-	for _, name := range []string{"meta", "partitions", "changes", "sessions", "details", "renewals", "released", "gone", "starts"} {
+	for _, name := range []string{"meta", "partitions", "locks", "changes", "sessions", "details", "renewals", "released", "gone", "starts"} {
 		keys = append(keys, "{keyway:"+cluster+"}:"+name)
 	}
 	return keys
@@ -150,7 +150,7 @@ func loadOwnershipScripts() (map[string]*redis.Script, error) {
 		return nil, err
 	}
 	scripts := map[string]*redis.Script{}
-	for _, name := range []string{"generation", "register", "renew", "release", "apply", "clear", "observe", "advice"} {
+	for _, name := range []string{"generation", "register", "renew", "release", "apply", "clear", "clear_locks", "observe", "advice"} {
 		body, err := ownershipScripts.ReadFile(dir + name + ".lua")
 		if err != nil {
 			return nil, err

@@ -67,6 +67,11 @@ func (s *farStore) Clear(ctx context.Context, generation string, partition int, 
 	return err
 }
 
+func (s *farStore) ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error {
+	_, err := far(s, func() (any, error) { return nil, s.Store.ClearLocks(ctx, generation, moves) })
+	return err
+}
+
 func (s *farStore) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
 	return far(s, func() (handoff.Snapshot, error) { return s.Store.Observe(ctx, generation, incarnation, since) })
 }

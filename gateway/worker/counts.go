@@ -124,12 +124,13 @@ const (
 	callObserve
 	callApply
 	callClear
+	callClearLocks
 	callRelease
 	storeCallKinds
 )
 
 func (c storeCall) String() string {
-	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "release"}[c]
+	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "release"}[c]
 }
 
 func storeCallOf(e handoff.Effect) storeCall {
@@ -146,6 +147,8 @@ func storeCallOf(e handoff.Effect) storeCall {
 		return callApply
 	case handoff.Clear:
 		return callClear
+	case handoff.ClearLocks:
+		return callClearLocks
 	}
 	return callRelease
 }

@@ -637,13 +637,16 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	case handoff.Clear:
 		r.ID = e.ID
 		r.Err = store.Clear(ctx, e.Generation, e.Partition, e.Residue)
+	case handoff.ClearLocks:
+		r.ID = e.ID
+		r.Err = store.ClearLocks(ctx, e.Generation, e.Moves)
 	case handoff.Release:
 		r.ID = e.ID
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
 	s.w.counts.called(effect, s.w.now()-began, r.Err)
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
-		s.w.cfg.Logger.Debug("call to the store failed", "call", effect, "error", r.Err)
+		s.w.cfg.Logger.Debug("call to the store failed", "call", storeCallOf(effect).String(), "error", r.Err)
 	}
 	s.postEvent(event{life: l, input: r, store: id})
 }

@@ -81,6 +81,7 @@ type Store interface {
 	// Clear removes exactly these entries of the partition's residue.
 	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
 	// Observe reads what has changed since a version, in one step.
+	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
 	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
 	// Watch returns a channel that receives when there is something to
 	// observe, and perhaps when there is not. It is closed when ctx ends.

@@ -202,6 +202,11 @@ func (s *Store) Clear(ctx context.Context, generation string, partition int, res
 	return s.store().Clear(ctx, generation, partition, residue)
 }
 
+// ClearLocks is the present store's.
+func (s *Store) ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error {
+	return s.store().ClearLocks(ctx, generation, moves)
+}
+
 // Observe is the present store's.
 func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
 	return s.store().Observe(ctx, generation, incarnation, since)

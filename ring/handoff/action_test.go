@@ -39,6 +39,9 @@ const (
 	actBlind                       // worker a's reads fail from here on
 	actSight                       // worker a's reads work again
 	actFail                        // message a, a read, fails
+	actHold                        // worker a locks key b for a holder elsewhere
+	actRenew                       // worker a renews its lock b
+	actFree                        // worker a releases its lock b
 )
 
 type action struct {
@@ -191,6 +194,7 @@ func (w *world) procActions(as []action, i int8, p *proc) []action {
 			}
 		}
 	}
+	as = w.lockActions(as, i, p)
 	if w.can(evCrash) {
 		add(actCrash, 0)
 	}
@@ -213,6 +217,28 @@ func (w *world) procActions(as []action, i int8, p *proc) []action {
 			if p.tables[part].open {
 				add(actAdvance, part)
 			}
+		}
+	}
+	return as
+}
+
+func (w *world) lockActions(as []action, i int8, p *proc) []action {
+	if w.can(evHold) {
+		for k, part := range w.sc.keys {
+			if p.tables[part].open && w.admits(p) && p.lockOf(k) < 0 {
+				as = append(as, action{kind: actHold, a: i, b: int8(k)})
+			}
+		}
+	}
+	for j, l := range p.locks {
+		if !w.reaches(p, l) || p.lease == (Lease{}) || p.lease.Surrender.Passed(w.instant(p)) {
+			continue
+		}
+		if w.can(evRenew) {
+			as = append(as, action{kind: actRenew, a: i, b: int8(j)})
+		}
+		if w.can(evFree) && !l.frozen {
+			as = append(as, action{kind: actFree, a: i, b: int8(j)})
 		}
 	}
 	return as
@@ -355,6 +381,19 @@ func (w *world) doProc(a action, p *proc) {
 	case actShut:
 		w.say("%s: the table of p%d closes, after it was listed", p.name(), a.b)
 		p.tables[a.b].open, p.tables[a.b].closing = false, false
+	case actHold:
+		w.spend(evHold)
+		if w.hold(p, int(a.b)) {
+			w.say("%s: %s is locked, token %s", p.name(), keyName(int(a.b)), token(w.held[a.b].token))
+		}
+	case actRenew:
+		w.spend(evRenew)
+		w.say("%s: the lock of %s is renewed", p.name(), keyName(p.locks[a.b].key))
+		w.renew(p, int(a.b))
+	case actFree:
+		w.spend(evFree)
+		w.say("%s: the lock of %s is released", p.name(), keyName(p.locks[a.b].key))
+		w.free(p, int(a.b))
 	case actCrash:
 		w.spend(evCrash)
 		w.say("%s crashes", p.name())
@@ -404,11 +443,11 @@ func (w *world) doProc(a action, p *proc) {
 
 // respawn starts a worker's next life in place of one that is over.
 func (w *world) respawn(p *proc) {
-	old := p.name()
+	old, promised := p.name(), p.promised
 	if p.up {
 		w.endProcess(p)
 	}
-	if w.sc.proof && p.life > 0 {
+	if w.sc.proof && p.life > 0 && !promised {
 		w.ownStore()
 		w.store.call(w.now+w.skew, Release{Incarnation: old})
 	}

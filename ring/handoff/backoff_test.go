@@ -84,7 +84,7 @@ func TestAWaitForAChangeIsNoSpin(t *testing.T) {
 	m := testMachine(t, Config{Partitions: 2, NewCluster: true})
 	s := newModelStore(2, m.cfg.TTL)
 	s.generation = "g0"
-	s.parts[0] = modelPartition{Record{4, "me"}, []Residue{{"k", "old", 7}}, 1} // until old is dead, a TTL from now
+	s.parts[0] = modelPartition{record: Record{4, "me"}, residue: []Residue{{"k", "old", 7}}, version: 1} // until old is dead, a TTL from now
 	s.version = 1
 	now := Instant{Mono: time.Second, Wall: time.Hour}
 	queue := m.Step(now, all(m, "me"))

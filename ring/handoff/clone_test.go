@@ -13,6 +13,8 @@ func (m *Machine) clone() *Machine {
 	c.running = cloneLists(m.running)
 	c.inherited = cloneLists(m.inherited)
 	c.clears = slices.Clone(m.clears)
+	c.frozen = maps.Clone(m.frozen)
+	c.moves = slices.Clone(m.moves)
 	return &c // views, snapshots and changes are never changed
 }
 

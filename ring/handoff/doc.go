@@ -29,6 +29,12 @@
 // list, the residue: keys that the next owner must not run yet. Each residue
 // entry is cleared when its handler returns, or dies with its holder.
 //
+// Keys that a worker holds for holders elsewhere, its locks, end by themselves at
+// the end of their leases. They move with their partition, in the same step as
+// the record, and go on at the next owner. The store keeps what a move has
+// written of them for a TTL more, for whoever claims the partition if that owner
+// dies.
+//
 // What a worker has closed it never opens again at that epoch, for a move that
 // it sent may still be made. It goes forward: it moves the partition on, or
 // claims it back at a higher epoch, whichever compare-and-set comes first.

@@ -47,6 +47,12 @@ func (w *world) fingerprint(f *fingerprinter, budget bool) uint64 {
 	for p, e := range w.served {
 		f.epoch(p, e)
 	}
+	if w.sc.locks() {
+		for k, b := range w.held {
+			f.token(w.sc.keys[k], b.token)
+			f.span(b.until-w.now, 0)
+		}
+	}
 	for _, p := range w.procs {
 		f.proc(p)
 	}
@@ -115,6 +121,25 @@ func (f *fingerprinter) residues(m map[int][]Residue) {
 	f.int(-1)
 }
 
+// locks writes a list of locks, and what move brought it.
+func (f *fingerprinter) locks(p int, moved int64, list string) {
+	if !f.w.sc.locks() {
+		return
+	}
+	f.epoch(p, moved)
+	f.lockList(p, listedLocks(list), 0)
+}
+
+func (f *fingerprinter) lockList(p int, list []lock, now time.Duration) {
+	f.int(len(list))
+	for _, l := range list {
+		f.int(l.key)
+		f.token(p, l.token)
+		f.span(l.ends-now, 0)
+		f.bools(l.frozen, l.renewable)
+	}
+}
+
 func (f *fingerprinter) generation(g string) {
 	f.bools(g == f.w.store.generation, g == "")
 }
@@ -139,6 +164,7 @@ func (f *fingerprinter) store(s *modelStore) {
 	for p := range s.parts {
 		f.record(p, s.parts[p].record)
 		f.residue(p, s.parts[p].residue)
+		f.locks(p, s.parts[p].moved, s.parts[p].locks)
 		if s.second > 0 && s == f.w.store {
 			f.buf = binary.AppendVarint(f.buf, min(max(int64(now/s.second)-s.parts[p].record.Epoch, -4), 4))
 		}
@@ -178,7 +204,16 @@ func (f *fingerprinter) proc(p *proc) {
 			f.span(e.endBy-f.w.now, 0)
 		}
 	}
-	f.bools(p.lease == p.m.lease)
+	for i := range p.tables {
+		var list []lock
+		for _, l := range p.locks {
+			if f.w.sc.keys[l.key] == i {
+				list = append(list, l)
+			}
+		}
+		f.lockList(i, list, f.w.instant(p).Mono)
+	}
+	f.bools(p.lease == p.m.lease, p.promised && f.w.sc.proof)
 	for _, m := range p.lives() {
 		f.string(m.me())
 		f.machine(m)
@@ -207,7 +242,7 @@ func (f *fingerprinter) machine(m *Machine) {
 	f.mono(m.doneAt, 0)
 	f.mono(m.settled, 0)
 	f.mono(m.scanAt, 0)
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.release, &m.releasePeer} {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.release, &m.releasePeer} {
 		f.bools(c.id != 0)
 		f.mono(c.next, 0)
 		if c.id != 0 {
@@ -239,6 +274,15 @@ func (f *fingerprinter) machine(m *Machine) {
 		f.int(c.partition)
 		f.residue(c.partition, []Residue{c.residue})
 	}
+	for _, p := range slices.Sorted(maps.Keys(m.frozen)) {
+		f.locks(p, 0, m.frozen[p])
+	}
+	f.int(len(m.moves))
+	for _, w := range m.moves {
+		f.epoch(w.move.Partition, w.move.Epoch)
+		f.mono(w.until, 0)
+	}
+	f.int(m.movesSent)
 }
 
 // jump writes by how much the store's clock is to run ahead of the machine's
@@ -257,6 +301,9 @@ func (f *fingerprinter) jump(m *Machine) {
 
 // jumps reports whether the store's clock and a worker's may jump apart.
 func (sc *scope) jumps() bool { return sc.limit[evStoreStep]+sc.limit[evPause] > 0 }
+
+// locks reports whether there are any.
+func (sc *scope) locks() bool { return sc.limit[evHold] > 0 }
 
 func (f *fingerprinter) peers(m *Machine) {
 	floor := time.Duration(0)
@@ -287,7 +334,7 @@ func (f *fingerprinter) part(m *Machine, p int) {
 	f.bools(part.here, part.advance, m.snapshot.Version < f.w.store.parts[p].version)
 	f.record(p, part.record)
 	f.epoch(p, part.known)
-	if part.state == stateServing {
+	if part.state == stateServing || f.w.sc.locks() {
 		f.epoch(p, part.epoch)
 	}
 }
@@ -299,6 +346,7 @@ func (f *fingerprinter) change(c Change) {
 	f.string(c.To)
 	f.epoch(c.Partition, c.Floor)
 	f.residue(c.Partition, c.Residue)
+	f.locks(c.Partition, c.Served, c.Locks)
 }
 
 func (f *fingerprinter) messages() {
@@ -346,6 +394,12 @@ func (f *fingerprinter) call(e Effect) {
 		f.generation(e.Generation)
 		f.int(e.Partition)
 		f.residue(e.Partition, e.Residue)
+	case ClearLocks:
+		f.string("K")
+		f.generation(e.Generation)
+		for _, m := range e.Moves {
+			f.epoch(m.Partition, m.Epoch)
+		}
 	case Release:
 		f.string("L" + e.Incarnation)
 	}
@@ -365,6 +419,7 @@ func (f *fingerprinter) reply(r Reply) {
 		f.int(s.Partition)
 		f.record(s.Partition, s.Record)
 		f.residue(s.Partition, s.Residue)
+		f.locks(s.Partition, s.Moved, s.Locks)
 	}
 	for _, s := range r.Snapshot.Sessions {
 		f.string(s.Incarnation)

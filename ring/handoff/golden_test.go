@@ -262,6 +262,8 @@ func (s *script) proc(what, who, arg string) error {
 		return s.lock(p, arg)
 	case "end": // the handler of a key ends
 		return s.end(p, arg)
+	case "hold", "renew", "free": // a holder elsewhere locks a key, renews or releases the lock
+		return s.holder(what, p, arg)
 	case "expire": // its session expires early
 		w.store.sessions = slices.DeleteFunc(w.store.sessions, func(m modelSession) bool { return m.Incarnation == p.name() })
 	case "low": // the tokens of a partition run low
@@ -302,6 +304,35 @@ func (s *script) end(p *proc, key string) error {
 	return nil
 }
 
+// holder lets the holder of a key's lock make a call.
+func (s *script) holder(what string, p *proc, key string) error {
+	w := s.w
+	k, err := strconv.Atoi(strings.TrimPrefix(key, "k"))
+	if err != nil {
+		return err
+	}
+	i := p.lockOf(k)
+	switch {
+	case what == "hold" && w.hold(p, k):
+		w.say("%s: %s is locked with token %s", p.name(), key, token(w.held[k].token))
+	case what == "hold":
+		w.say("%s: not admitted", p.name())
+	case i < 0:
+		w.say("%s: not held", p.name())
+	case p.locks[i].frozen:
+		w.say("%s: elsewhere", p.name())
+	case !w.reaches(p, p.locks[i]):
+		w.say("%s: not held, though kept from others", p.name())
+	case what == "renew":
+		w.renew(p, i)
+		w.say("%s: %s is renewed with token %s", p.name(), key, token(w.held[k].token))
+	default:
+		w.free(p, i)
+		w.say("%s: %s is released", p.name(), key)
+	}
+	return nil
+}
+
 func (s *script) state() {
 	for i, part := range s.w.store.parts {
 		fmt.Fprintf(&s.out, "p%d %s", i, record(part.record))
@@ -315,6 +346,9 @@ func (s *script) state() {
 		}
 		if len(part.residue) > 0 {
 			fmt.Fprintf(&s.out, " residue %s", residue(part.residue))
+		}
+		if part.locks != "" {
+			fmt.Fprintf(&s.out, " locks %s", lockList(part.locks))
 		}
 		s.out.WriteByte('\n')
 	}

@@ -2,7 +2,7 @@ package handoff
 
 // guard is a set of rules of the protocol. Tests switch single ones off, to
 // see that the explorer then finds what the rule is there to prevent.
-type guard uint32
+type guard uint64
 
 const (
 	guardFence           guard = 1 << iota // a closed table opens at a higher epoch only
@@ -30,6 +30,14 @@ const (
 	guardSettle                            // moves need a settled view
 	guardForward                           // a parked partition that nobody takes comes back to us
 	guardOwnSession                        // a snapshot without our own session means that it is gone
+	guardFrozen                            // no release while a lock of ours is left that has not moved
+	guardResumed                           // frozen locks go on only if nobody has served their partition since
+	guardRenewable                         // locks that come by a claim are not renewed
+	guardSuccessor                         // the store keeps locks for a TTL, for whoever comes after us
+	guardFreeze                            // of the request path: a lock is not renewed after its table has listed it
+	guardInstall                           // of the request path: locks that come with a partition hold their keys
+	guardPromise                           // of the request path: a lock is promised for no longer than the owner's own lease
+	guardPromised                          // of the shell: no restart releases an incarnation that has made promises
 	guardRecheck                           // of the request path: the lease is compared again after winning the mutex
 	guardCloseList                         // of the request path: a table is closed and listed in one critical section
 	guardConfirm                           // of the request path: the lease is compared before what cancels

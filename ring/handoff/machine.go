@@ -75,7 +75,7 @@ type Machine struct {
 	confirmed  uint64 // digest of the View when the session was last renewed
 	doneAt     time.Duration
 
-	fetch, register, renew, observe, apply, clear, release, releasePeer call
+	fetch, register, renew, observe, apply, clear, clearLocks, release, releasePeer call
 
 	view    View
 	settled time.Duration // Mono from which the View counts as settled
@@ -107,6 +107,10 @@ type Machine struct {
 	deadPeer  string            // incarnation that others are to be told is dead; empty for none
 	clears    []clearing        // residue to be removed from the store
 	sent      int               // how many of clears are in the clear under way
+
+	frozen    map[int]string // by partition that is closed: its locks, as its Closed listed them
+	moves     []writtenLocks // locks in the store that successors of ours may need, the oldest first
+	movesSent int            // how many of moves are in the clearLocks under way
 }
 
 // partition is what the machine knows of one partition.
@@ -116,7 +120,7 @@ type partition struct {
 	advance bool   // its tokens run low
 	record  Record // as last read in this generation
 	known   int64  // highest epoch that it ever had, as far as we know
-	epoch   int64  // at which we serve it
+	epoch   int64  // at which we serve it, or served it last
 }
 
 // call is a store call of one kind: at most one is under way at a time.
@@ -150,6 +154,7 @@ func New(cfg Config) (*Machine, error) {
 		parts:      make([]partition, cfg.Partitions),
 		running:    make(map[int][]Residue),
 		inherited:  make(map[int][]Residue),
+		frozen:     make(map[int]string),
 		floor:      cfg.Floor,
 		highest:    cfg.Floor,
 	}
@@ -188,6 +193,8 @@ func (m *Machine) take(in Input) {
 		m.takeClosed(in)
 	case Finished:
 		m.takeFinished(in)
+	case LocksEnded:
+		delete(m.frozen, in.Partition)
 	case SequenceLow:
 		m.takeSequenceLow(in)
 	case Leave:
@@ -212,6 +219,7 @@ func (m *Machine) act() {
 		m.scan()
 		m.releaseDead()
 		m.sweep()
+		m.sweepLocks()
 		m.finish()
 	case phaseReasserting:
 		m.join()
@@ -239,6 +247,9 @@ func (m *Machine) Next(now Instant) time.Duration {
 		}
 		if len(m.clears) > 0 {
 			due(&m.clear)
+		}
+		if len(m.moves) > 0 && m.clearLocks.id == 0 {
+			soon(max(m.clearLocks.next, m.moves[0].until))
 		}
 		if m.deadPeer != "" {
 			due(&m.releasePeer)

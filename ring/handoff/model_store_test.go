@@ -29,6 +29,8 @@ type modelSession struct {
 type modelPartition struct {
 	record  Record
 	residue []Residue
+	moved   int64
+	locks   string
 	version int64
 }
 
@@ -47,6 +49,9 @@ const (
 	storeQuarantine                        // no claims in quarantine
 	storeRenewOnly                         // a renewal does not bring a session back
 	storeCompare                           // a claim needs the record that it starts from
+	storeLocks                             // a move writes the locks with the record
+	storeServed                            // a move by who has not served the partition leaves its locks
+	storeLocksEnd                          // locks end with their generation
 )
 
 func newModelStore(partitions int, ttl time.Duration) *modelStore {
@@ -67,6 +72,12 @@ func (s *modelStore) clone() *modelStore {
 func (s *modelStore) restart() {
 	s.life++
 	s.generation = ""
+	s.parts = slices.Clone(s.parts)
+	for p := range s.parts {
+		if s.on(storeLocksEnd) {
+			s.parts[p].locks = ""
+		}
+	}
 }
 
 // expire drops the sessions that were not renewed.
@@ -103,6 +114,8 @@ func (s *modelStore) call(now time.Duration, e Effect) Reply {
 	case Apply:
 		states, err := s.apply(now, e)
 		return Reply{ID: e.ID, Err: err, States: states}
+	case ClearLocks:
+		return Reply{ID: e.ID, Err: s.clearLocks(e)}
 	case Clear:
 		return Reply{ID: e.ID, Err: s.clear(e)}
 	case Release:
@@ -145,7 +158,7 @@ func (s *modelStore) register(now time.Duration, e Register) ([]PartitionState, 
 		for _, entry := range h.Residue {
 			s.addResidue(h.Partition, entry)
 		}
-		states = append(states, s.state(h.Partition))
+		states = append(states, s.state(h.Partition, e.Session.Incarnation))
 	}
 	return states, nil
 }
@@ -183,7 +196,7 @@ func (s *modelStore) observe(now time.Duration, e Observe) (Snapshot, error) {
 	}
 	for p := range s.parts {
 		if s.parts[p].version > e.Since {
-			snap.Partitions = append(snap.Partitions, s.state(p))
+			snap.Partitions = append(snap.Partitions, s.state(p, e.Incarnation))
 		}
 	}
 	return snap, nil
@@ -208,8 +221,11 @@ func (s *modelStore) apply(now time.Duration, e Apply) ([]PartitionState, error)
 				s.dropResidue(c.Partition, func(r Residue) bool { return r.Key == entry.Key })
 				s.addResidue(c.Partition, entry)
 			}
+			if c.Op == OpMove {
+				s.moveLocks(c)
+			}
 		}
-		states = append(states, s.state(c.Partition))
+		states = append(states, s.state(c.Partition, e.Incarnation))
 	}
 	return states, nil
 }
@@ -241,6 +257,29 @@ func (s *modelStore) clear(e Clear) error {
 		s.dropResidue(e.Partition, func(r Residue) bool {
 			return r == entry || r.Key == entry.Key && !s.on(storeClearToken)
 		})
+	}
+	return nil
+}
+
+func (s *modelStore) moveLocks(c Change) {
+	p := &s.parts[c.Partition]
+	if c.Served < p.moved && s.on(storeServed) {
+		return
+	}
+	p.moved, p.locks = p.record.Epoch, ""
+	if s.on(storeLocks) {
+		p.locks = c.Locks
+	}
+}
+
+func (s *modelStore) clearLocks(e ClearLocks) error {
+	if err := s.check(e.Generation); err != nil {
+		return err
+	}
+	for _, m := range e.Moves {
+		if s.parts[m.Partition].moved == m.Epoch {
+			s.parts[m.Partition].locks = ""
+		}
 	}
 	return nil
 }
@@ -278,6 +317,12 @@ func (s *modelStore) touch(p int) {
 	s.parts[p].version = s.version
 }
 
-func (s *modelStore) state(p int) PartitionState {
-	return PartitionState{Partition: p, Record: s.parts[p].record, Residue: s.parts[p].residue}
+// state is a partition as it is told to an incarnation.
+func (s *modelStore) state(p int, to string) PartitionState {
+	part := &s.parts[p]
+	state := PartitionState{Partition: p, Record: part.record, Residue: part.residue, Moved: part.moved}
+	if to == part.record.Owner {
+		state.Locks = part.locks
+	}
+	return state
 }

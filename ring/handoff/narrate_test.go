@@ -19,11 +19,26 @@ func narrate(e Effect) string {
 		return fmt.Sprintf("clear p%d %s", e.Partition, residue(e.Residue))
 	case Release:
 		return "release the session of " + e.Incarnation
-	case OpenTable:
-		if len(e.Blocked) > 0 {
-			return fmt.Sprintf("open p%d at epoch %d, blocked: %s", e.Partition, e.Epoch, strings.Join(keysOf(e.Blocked), " "))
+	case ClearLocks:
+		s := "clear the locks of"
+		for _, m := range e.Moves {
+			s += fmt.Sprintf(" p%d at epoch %d", m.Partition, m.Epoch)
 		}
-		return fmt.Sprintf("open p%d at epoch %d", e.Partition, e.Epoch)
+		return s
+	case OpenTable:
+		s := fmt.Sprintf("open p%d at epoch %d", e.Partition, e.Epoch)
+		if len(e.Blocked) > 0 {
+			s += ", blocked: " + strings.Join(keysOf(e.Blocked), " ")
+		}
+		switch {
+		case e.Locks != "" && e.Renewable:
+			s += ", locked: " + lockList(e.Locks)
+		case e.Locks != "":
+			s += ", kept from others: " + lockList(e.Locks)
+		}
+		return s
+	case LocksMoved:
+		return fmt.Sprintf("drop the locks of p%d: they have moved", e.Partition)
 	case CloseTable:
 		return fmt.Sprintf("close p%d", e.Partition)
 	case Advance:
@@ -78,6 +93,14 @@ func residue(rs []Residue) string {
 	return strings.Join(s, " ")
 }
 
+func lockList(text string) string {
+	var s []string
+	for _, l := range listedLocks(text) {
+		s = append(s, fmt.Sprintf("%s:%s", keyName(l.key), token(l.token)))
+	}
+	return strings.Join(s, " ")
+}
+
 func holdings(hs []Holding) string {
 	var s strings.Builder
 	for _, h := range hs {
@@ -101,6 +124,9 @@ func changes(cs []Change) string {
 		}
 		if len(c.Residue) > 0 {
 			d += " residue " + residue(c.Residue)
+		}
+		if c.Locks != "" {
+			d += " locks " + lockList(c.Locks)
 		}
 		s = append(s, d)
 	}

@@ -65,6 +65,7 @@ func (m *Machine) takeState(s PartitionState) {
 		m.recheck = true
 		m.emit(Owner{Partition: s.Partition, Record: s.Record})
 	}
+	m.takeMoved(s)
 	m.clearStale(s)
 	if s.Record.Owner == m.me() {
 		m.takeOurs(s, s.Record.Epoch > known || !m.on(guardFence))
@@ -128,10 +129,12 @@ func (m *Machine) from(p int) Record {
 func (m *Machine) open(s PartitionState) {
 	part := &m.parts[s.Partition]
 	m.setState(s.Partition, stateServing)
+	o := OpenTable{Partition: s.Partition, Epoch: s.Record.Epoch, Blocked: m.block(s)}
+	m.openLocks(s, &o)
 	part.here = true
 	part.epoch = s.Record.Epoch
 	part.advance = false
-	m.emit(OpenTable{Partition: s.Partition, Epoch: part.epoch, Blocked: m.block(s)})
+	m.emit(o)
 }
 
 // close stops to serve a partition.
@@ -146,6 +149,7 @@ func (m *Machine) takeClosed(in Closed) {
 		return
 	}
 	m.list(in)
+	m.freeze(in)
 	part := &m.parts[in.Partition]
 	if m.phase == phaseLive && part.record.Owner == m.me() {
 		m.setState(in.Partition, stateParked)
@@ -168,7 +172,7 @@ func (m *Machine) scan() {
 	m.unblock()
 	var leave []int
 	for p := range m.parts {
-		if len(m.changes) == m.cfg.Batch {
+		if m.full() {
 			break
 		}
 		if m.parts[p].state == stateServing {
@@ -188,6 +192,18 @@ func (m *Machine) scan() {
 	for _, p := range leave[:min(len(leave), m.cfg.Batch)] {
 		m.close(p)
 	}
+}
+
+// maxLocks is about how many bytes of locks one Apply may move.
+const maxLocks = 4 << 20
+
+// full reports whether an Apply can take no more changes.
+func (m *Machine) full() bool {
+	locks := 0
+	for _, c := range m.changes {
+		locks += len(c.Locks)
+	}
+	return len(m.changes) == m.cfg.Batch || locks >= maxLocks
 }
 
 // goes reports whether a partition that we serve is to be given away now.
@@ -249,7 +265,9 @@ func (m *Machine) goForward(p int) {
 	switch {
 	case m.takes(to):
 		m.setState(p, stateMoving)
-		epoch := m.change(Change{Op: OpMove, Partition: p, From: part.record, To: to, Residue: slices.Clone(m.running[p])})
+		c := Change{Op: OpMove, Partition: p, From: part.record, To: to, Residue: slices.Clone(m.running[p])}
+		m.moveLocks(&c)
+		epoch := m.change(c)
 		if m.on(guardKnown) {
 			part.known = epoch
 		}

@@ -13,7 +13,7 @@ func absent(t *testing.T) (*Machine, *modelStore, Instant) {
 	m := testMachine(t, Config{Partitions: 1, NewCluster: true})
 	s := newModelStore(1, m.cfg.TTL)
 	s.generation = "g0"
-	s.parts[0] = modelPartition{Record{4, "me"}, []Residue{{"k", "old", 7}}, 1}
+	s.parts[0] = modelPartition{record: Record{4, "me"}, residue: []Residue{{"k", "old", 7}}, version: 1}
 	s.version = 1
 	now := Instant{Mono: time.Second, Wall: time.Hour}
 	feed(m, s, now, all(m, "me"))

@@ -1,6 +1,9 @@
 package handoff
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Views of the ring: by partition, the workers in order of preference.
 var (
@@ -60,6 +63,80 @@ func draining(sc *scope) {
 		w.do(action{kind: actView})
 		w.settle(ttl / 5)
 		w.do(action{kind: actRestart})
+	}
+}
+
+// locked lets a key be locked for a holder elsewhere, which asks for it so many
+// times more and releases it so many times.
+func locked(renews, frees int) func(*scope) {
+	return func(sc *scope) { sc.limit[evHold], sc.limit[evRenew], sc.limit[evFree] = 1, renews, frees }
+}
+
+// held begins with k0 locked at worker a.
+func held(sc *scope) {
+	sc.begin = func(w *world) { w.do(action{kind: actHold}) }
+}
+
+// travelled begins with k0 locked at worker a, and moved to b a while later.
+func travelled(sc *scope) {
+	sc.begin = func(w *world) {
+		w.do(action{kind: actHold})
+		w.settle(ttl * 3 / 10)
+		w.do(action{kind: actView})
+		w.settle(ttl / 10)
+	}
+}
+
+// justMoved begins with k0 locked at worker a just after a renewed its session,
+// and moved to b, whose latest renewal was before that and seen at once.
+func justMoved(sc *scope) {
+	slowTiming(30, 15)(sc)
+	sc.warm = []int{0}
+	sc.begin = func(w *world) {
+		w.passUntil(w.now + ttl*14/100)
+		w.spawn(1)
+		w.settle(ttl)
+		for a := w.procs[0]; a.m.renew.sent != w.instant(a); w.drain() {
+			w.pass()
+		}
+		w.do(action{kind: actHold})
+		w.do(action{kind: actView})
+		for w.drain(); !w.procs[1].tables[0].open; w.drain() {
+			w.pass()
+		}
+	}
+}
+
+// lateMove begins with k0 locked at worker a and moved to b by a request that a
+// had given up, after which it had made another.
+func lateMove(sc *scope) {
+	sc.begin = func(w *world) {
+		w.do(action{kind: actHold})
+		w.do(action{kind: actView})
+		pending := func() int {
+			return slices.IndexFunc(w.msgs, func(m message) bool { _, ok := m.call.(Apply); return ok && !m.stray })
+		}
+		for range 2 {
+			for pending() < 0 {
+				for _, p := range w.procs {
+					w.tell(p)
+				}
+				for i := len(w.msgs) - 1; i >= 0; i = len(w.msgs) - 1 {
+					if w.msgs[i].stray || pending() >= 0 {
+						break
+					}
+					w.carryOut(i)
+					w.answer(i)
+				}
+				if pending() < 0 {
+					w.pass()
+				}
+			}
+			if len(w.msgs) == 1 {
+				w.timeout(pending())
+			}
+		}
+		w.settle(ttl / 10)
 	}
 }
 
@@ -179,6 +256,23 @@ func scopes() []*scope {
 		newScope("first start, late claim", 2, 2, 1, limits{evDuplicate: 1}, ringA, ringB).with(cold).with(only[Apply]),
 		newScope("a new store, a worker joins that trusts its quarantine", 2, 2, 1, limits{evFlush: 1, evSpawn: 1, evTimeout: 1}, ringB).with(aAlone).with(trust),
 		newScope("a new store, restart that trusts its quarantine", 2, 1, 2, limits{evFlush: 1, evCrash: 1, evSpawn: 1}, ringA).with(seconds).with(trust),
+		newScope("locks, move, calls lost or late", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(locked(1, 1)).with(only[Apply]),
+		newScope("locks, crash in a move", 2, 1, 1, limits{evCrash: 1}, ringA, ringB).with(locked(0, 0)).with(held),
+		newScope("locks, crash", 2, 1, 1, limits{evCrash: 1}, ringA).with(locked(0, 0)).with(slowTiming(30, 15)),
+		newScope("locks, crash just after a move", 2, 1, 1, limits{evCrash: 1}, ringA, ringB).with(locked(0, 0)).with(justMoved),
+		newScope("locks, crash after a move", 2, 1, 1, limits{evCrash: 1}, ringA, ringB).with(locked(1, 1)).with(travelled),
+		newScope("locks, crash after a move, restart with proof", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA, ringB).with(locked(1, 0)).with(travelled).with(proof),
+		newScope("locks, flap, late calls", 2, 1, 1, limits{evTimeout: 1}, ringA, ringB, ringA).with(locked(0, 0)).with(held).with(only[Apply]),
+		newScope("locks, flap twice, late move", 2, 1, 1, limits{evTimeout: 1}, ringA, ringB, ringA, ringB).with(locked(0, 0)).with(lateMove).with(only[Apply]),
+		newScope("locks, A to B to C", 3, 1, 0, limits{}, ringA, ringB, ringC).with(locked(1, 0)),
+		newScope("locks, session expires early", 2, 1, 1, limits{evExpire: 1}, ringA, ringB).with(locked(1, 0)),
+		newScope("locks, two lives in a move", 2, 1, 1, limits{evExpire: 1}, ringA, ringB).with(locked(0, 0)).with(held).with(lives),
+		newScope("locks, leave", 2, 1, 1, limits{evLeave: 1, evTimeout: 1}, ringA).with(locked(1, 0)).with(only[Apply]),
+		newScope("locks, leave at once", 2, 1, 0, limits{evLeave: 1}, ringA).with(locked(1, 0)).with(atOnce),
+		newScope("locks, suspended worker", 2, 1, 1, limits{evPause: 1}, ringA, ringB).with(locked(0, 0)).with(held),
+		newScope("locks, store restarts", 2, 1, 1, limits{evRestart: 1}, ringA, ringB).with(locked(1, 0)),
+		newScope("locks, lost writes", 2, 1, 1, limits{evRollback: 1}, ringA, ringB).with(locked(1, 0)),
+		newScope("locks, everything lost", 2, 1, 1, limits{evFlush: 1}, ringA, ringB).with(locked(0, 0)),
 		newScope("no clock at all", 2, 1, 2, limits{evStoreStep: 2, evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA).with(untimed).with(only[Apply]),
 	}
 }

@@ -221,6 +221,8 @@ func (w *world) well() string {
 			return p.before[0].me() + " has not been released"
 		case len(p.m.running)+len(p.m.inherited)+len(p.m.clears) > 0:
 			return p.name() + " waits for residue"
+		case len(p.locks)+len(p.m.frozen)+len(p.m.moves) > 0:
+			return p.name() + " has locks"
 		default:
 			active++
 		}
@@ -231,6 +233,9 @@ func (w *world) well() string {
 		}
 		if active == 0 {
 			continue
+		}
+		if s := w.store.parts[part].locks; s != "" {
+			return fmt.Sprintf("locks are left in partition %d: %s", part, lockList(s))
 		}
 		for _, slot := range w.sc.views[w.ring][part] {
 			if p := w.procs[slot]; p.up && !p.leaving {

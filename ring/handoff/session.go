@@ -92,6 +92,8 @@ func (m *Machine) takeReply(r Reply) {
 		m.takeApply(r)
 	case m.answered(&m.clear, r, 0):
 		m.takeClear(r)
+	case m.answered(&m.clearLocks, r, 0):
+		m.takeClearLocks(r)
 	case m.answered(&m.releasePeer, r, m.retryEvery):
 		if r.Err == nil {
 			m.deadPeer = ""
@@ -205,12 +207,13 @@ func (m *Machine) reassert() {
 
 // forget drops every call under way.
 func (m *Machine) forget() {
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.releasePeer} {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.releasePeer} {
 		*c = call{}
 	}
 	m.failed = false
 	m.jumped = false
 	m.sent = 0
+	m.moves, m.movesSent = nil, 0 // they end with their generation
 	m.changes = nil
 	m.deadPeer = ""
 	for p := range m.parts {
@@ -256,10 +259,10 @@ func (m *Machine) end() {
 	m.giveUp()
 }
 
-// drained reports whether we are to go and no handler of ours runs or can
-// start.
+// drained reports whether we are to go, no handler of ours runs or can start,
+// and no lock of ours is left that has not moved.
 func (m *Machine) drained() bool {
-	if m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain) {
+	if m.serving+m.closing > 0 || len(m.running) > 0 && m.on(guardDrain) || len(m.frozen) > 0 && m.on(guardFrozen) {
 		return false
 	}
 	return m.phase == phaseLost || m.phase == phaseLive && m.leaving && m.busy == 0 && len(m.clears) == 0 && m.unclaimed()

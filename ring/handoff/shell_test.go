@@ -56,7 +56,7 @@ func (w *world) stepLife(p *proc, m *Machine, in Input) {
 		p.m, p.shared = m, false
 	}
 	effects := m.Step(w.instant(p), in)
-	var closed []Closed
+	var inputs []Input
 	for _, e := range effects {
 		if s := narrate(e); s != "" {
 			w.say("    %s: %s", m.me(), s)
@@ -65,10 +65,13 @@ func (w *world) stepLife(p *proc, m *Machine, in Input) {
 		case OpenTable:
 			w.serve(p, e.Partition, e.Epoch)
 			p.tables[e.Partition].blocked = keysOf(e.Blocked)
+			w.openLocks(p, e)
 		case Advance:
 			w.serve(p, e.Partition, e.Epoch)
 		case CloseTable:
-			closed = append(closed, w.closeTable(p, m, e.Partition))
+			inputs = append(inputs, w.closeTable(p, m, e.Partition))
+		case LocksMoved:
+			w.dropFrozen(p, e.Partition)
 		case Unblock:
 			t := &p.tables[e.Partition]
 			t.blocked = slices.DeleteFunc(slices.Clone(t.blocked), func(k string) bool { return k == e.Key })
@@ -112,8 +115,8 @@ func (w *world) stepLife(p *proc, m *Machine, in Input) {
 			w.msgs = append(w.msgs, message{from: p.slot, by: m.me(), call: e})
 		}
 	}
-	for _, c := range closed {
-		w.stepLife(p, m, c)
+	for _, in := range inputs {
+		w.stepLife(p, m, in)
 	}
 }
 
@@ -139,6 +142,7 @@ func (w *world) closeTable(p *proc, m *Machine, partition int) Closed {
 			c.Running = append(c.Running, Execution{Key: keyName(p.execs[i].key), Token: p.execs[i].token})
 		}
 	}
+	c.Locks = w.freezeLocks(p, partition)
 	w.checkMove(p, m, partition)
 	return c
 }
@@ -168,7 +172,7 @@ func (w *world) lock(p *proc, key int) bool {
 	if !t.open || slices.Contains(t.blocked, keyName(key)) || !w.admits(p) {
 		return false
 	}
-	if slices.ContainsFunc(p.execs, func(e exec) bool { return e.key == key }) {
+	if slices.ContainsFunc(p.execs, func(e exec) bool { return e.key == key }) || p.lockOf(key) >= 0 {
 		return false
 	}
 	t.seq++
@@ -213,6 +217,7 @@ func (w *world) start(p *proc, i int, recheck bool) {
 	}
 	e := &p.execs[i]
 	e.running = true
+	w.checkHeld(p, e.key)
 	for _, q := range w.procs {
 		for _, o := range q.execs {
 			if q != p && o.key == e.key && o.running && !o.void && w.counts(q) {
@@ -263,6 +268,7 @@ func (w *world) endProcess(p *proc) {
 	p.up = false
 	p.paused = -1
 	p.execs = nil
+	p.locks = nil
 	p.before = nil
 	clear(p.tables)
 	for i := range w.msgs {

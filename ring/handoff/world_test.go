@@ -64,6 +64,9 @@ const (
 	evLeave   // a worker is told to leave
 	evSpawn   // a worker starts again
 	evAdvance // a worker's tokens run low
+	evHold    // a key is locked for a holder elsewhere
+	evRenew   // a holder asks for its lock, for the first time or again
+	evFree    // a holder releases its lock
 	eventKinds
 )
 
@@ -82,6 +85,7 @@ type world struct {
 	faults int
 	starts int
 	last   []int64 // by key: token of its latest start
+	held   []belief
 	served []int64 // by partition: highest epoch that anybody served
 	log    func(format string, args ...any)
 	bad    error
@@ -110,6 +114,8 @@ type proc struct {
 	cancels   []int // by partition: cancellations so far
 	highest   int64 // epoch that the lives before knew of
 	execs     []exec
+	locks     []lock
+	promised  bool          // this life has made promises to holders
 	surrender time.Duration // true time at which its handlers have ended, if cancelled
 	lost      bool
 	done      bool
@@ -168,6 +174,7 @@ func newWorld(sc *scope, ttl time.Duration, off guard, storeOff storeGuard) *wor
 	w.off = off
 	w.store.second = sc.second
 	w.last = make([]int64, len(sc.keys))
+	w.held = make([]belief, len(sc.keys))
 	w.served = make([]int64, len(sc.views[0]))
 	for i := range sc.procs {
 		w.procs = append(w.procs, &proc{slot: i, paused: -1, noticed: true})
@@ -187,6 +194,7 @@ func (w *world) clone() *world {
 	}
 	c.msgs = slices.Clone(w.msgs)
 	c.last = slices.Clone(w.last)
+	c.held = slices.Clone(w.held)
 	c.served = slices.Clone(w.served)
 	return &c
 }
@@ -201,6 +209,7 @@ func (p *proc) clone() *proc {
 		c.before[i] = m.clone()
 	}
 	c.execs = slices.Clone(p.execs)
+	c.locks = slices.Clone(p.locks)
 	return &c
 }
 
@@ -364,6 +373,8 @@ func callID(e Effect) uint64 {
 		return e.ID
 	case Clear:
 		return e.ID
+	case ClearLocks:
+		return e.ID
 	case Release:
 		return e.ID
 	}
@@ -443,6 +454,9 @@ func (w *world) passUntil(end time.Duration) time.Duration {
 				d = min(d, max(e.endBy-w.now, 0))
 			}
 		}
+		for _, l := range p.locks {
+			d = min(d, max(w.when(p, l.ends)-w.now, 0))
+		}
 	}
 	w.now += d
 	for _, p := range w.procs {
@@ -454,6 +468,7 @@ func (w *world) passUntil(end time.Duration) time.Duration {
 				w.end(p, i)
 			}
 		}
+		w.endLocks(p, func(l lock) bool { return w.instant(p).Mono >= l.ends })
 	}
 	for _, p := range w.procs {
 		if !p.up || p.paused >= 0 {

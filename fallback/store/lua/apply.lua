@@ -1,5 +1,6 @@
 -- ARGV: incarnation, the changes' partitions, then of each change: op, epoch
--- and owner that it is from, to, floor, residue.
+-- and owner that it is from, to, floor, residue, locks, and the epoch at which
+-- the caller served it.
 local CLAIM, MOVE, ADVANCE = '1', '2', '3'
 
 local inc = take()
@@ -30,6 +31,11 @@ for _, p in ipairs(partitions) do
       put(p, key, holder, token)
     end
   end)
+  local locks, served = take(), tonumber(take())
+  if apply and op == MOVE and served >= state.moved then
+    state.moved = state.epoch
+    put_locks(p, locks)
+  end
 end
 save()
-return {'ok', states(partitions)}
+return {'ok', states(inc, partitions)}

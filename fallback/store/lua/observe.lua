@@ -11,18 +11,16 @@ for _, inc in ipairs(redis.call('ZRANGEBYSCORE', SESSIONS, 0, '+inf')) do
   sessions[#sessions + 1] = redis.call('HGET', DETAILS, inc)
 end
 
-local partitions = {}
+local changed, values = {}, {}
 if since < version then
-  local changed = redis.call('ZRANGEBYSCORE', CHANGES, '(' .. int(since), '+inf')
+  changed = redis.call('ZRANGEBYSCORE', CHANGES, '(' .. int(since), '+inf')
   for from = 1, #changed, BATCH do
     local to = math.min(from + BATCH - 1, #changed)
-    local values = redis.call('HMGET', PARTITIONS, unpack(changed, from, to))
-    for i = from, to do
-      partitions[#partitions + 1] = changed[i]
-      partitions[#partitions + 1] = values[i - from + 1]
+    for i, value in ipairs(redis.call('HMGET', PARTITIONS, unpack(changed, from, to))) do
+      values[from + i - 1] = value
     end
   end
 end
 
 return {'ok', generation, int(math.max(0, quarantine - now)), int(version), int(now), sessions,
-  redis.call('ZRANGEBYSCORE', RELEASED, '(' .. int(math.max(0, now - HOUR)), '+inf'), partitions}
+  redis.call('ZRANGEBYSCORE', RELEASED, '(' .. int(math.max(0, now - HOUR)), '+inf'), tell(inc, changed, values)}

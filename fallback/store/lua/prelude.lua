@@ -6,7 +6,9 @@
 --               floor (version at which the generation began), quarantine (its end, ms),
 --               clock (when a session or a quarantine last began, ms), lag (by how
 --               much the server's clock was set back since it said so, ms)
---   partitions  partition -> netstrings: epoch, owner, then key, holder, token of each residue
+--   partitions  partition -> netstrings: epoch, owner, epoch of the latest move that
+--               wrote locks (or that there are none), then key, holder, token of each residue
+--   locks       partition -> what that move wrote
 --   changes     partition, scored by the version of its last change
 --   sessions    incarnation, scored by the end of its session (ms)
 --   details     incarnation -> netstrings: name, addr, gossip, when it may join
@@ -22,7 +24,7 @@
 --
 -- Every script takes the generation that the caller knows, changes nothing if
 -- it is another one, and means the same when it is run twice.
-local META, PARTITIONS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE, STARTS = unpack(KEYS)
+local META, PARTITIONS, LOCKS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE, STARTS = unpack(KEYS)
 local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS = unpack(ARGV, 1, 9)
 local FIRST = 10 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
@@ -108,7 +110,7 @@ local function begin()
   redis.call('HSET', META, 'settings', settings, 'ttl', int(length),
     'generation', generation, 'server', server, 'version', int(version),
     'floor', int(floor), 'quarantine', int(quarantine), 'clock', int(now))
-  redis.call('DEL', CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
+  redis.call('DEL', LOCKS, CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
   local partitions = redis.call('HKEYS', PARTITIONS)
   for from = 1, #partitions, BATCH do
     local scores = {}
@@ -118,7 +120,7 @@ local function begin()
     end
     redis.call('ZADD', CHANGES, unpack(scores))
   end
-  for _, key in ipairs({PARTITIONS, DETAILS, RENEWALS, STARTS}) do
+  for _, key in ipairs({PARTITIONS, LOCKS, DETAILS, RENEWALS, STARTS}) do
     redis.call('HSET', key, '', '')
   end
   for _, key in ipairs({CHANGES, SESSIONS, RELEASED, GONE}) do
@@ -181,9 +183,9 @@ local loaded, dirty = {}, {}
 
 local function decode(value)
   local fields = split(value or '')
-  local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', residue = {}, value = value}
-  for i = 3, #fields do
-    state.residue[i - 2] = fields[i]
+  local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', moved = tonumber(fields[3] or 0), residue = {}, value = value}
+  for i = 4, #fields do
+    state.residue[i - 3] = fields[i]
   end
   return state
 end
@@ -230,9 +232,9 @@ end
 
 local function encode(state)
   if not state.value then
-    local fields = {int(state.epoch), state.owner}
+    local fields = {int(state.epoch), state.owner, int(state.moved)}
     for i, s in ipairs(state.residue) do
-      fields[i + 2] = s
+      fields[i + 3] = s
     end
     state.value = join(fields)
   end
@@ -259,13 +261,44 @@ local function save()
   publish()
 end
 
-local function states(partitions)
-  local out = {}
-  for _, p in ipairs(partitions) do
-    out[#out + 1] = p
-    out[#out + 1] = encode(loaded[p])
+-- Takes the locks of a partition's latest move in place of those of the one before.
+local function put_locks(p, locks)
+  if locks == '' then
+    redis.call('HDEL', LOCKS, p)
+  else
+    redis.call('HSET', LOCKS, p, locks)
+  end
+end
+
+-- What an incarnation is told of partitions: a partition, its value and its locks
+-- each. Locks are told to the owner alone.
+local function tell(inc, partitions, values)
+  local out, owned = {}, {}
+  for i, p in ipairs(partitions) do
+    out[3 * i - 2], out[3 * i - 1], out[3 * i] = p, values[i], ''
+    local from, to = string.find(values[i], '^%d+:%d+,%d+:')
+    if inc ~= '' and from and string.sub(values[i], to + 1, to + #inc + 1) == inc .. ',' then
+      owned[#owned + 1] = i
+    end
+  end
+  for from = 1, #owned, BATCH do
+    local fields = {}
+    for i = from, math.min(from + BATCH - 1, #owned) do
+      fields[#fields + 1] = partitions[owned[i]]
+    end
+    for i, locks in ipairs(redis.call('HMGET', LOCKS, unpack(fields))) do
+      out[3 * owned[from + i - 1]] = locks or ''
+    end
   end
   return out
+end
+
+local function states(inc, partitions)
+  local values = {}
+  for i, p in ipairs(partitions) do
+    values[i] = encode(loaded[p])
+  end
+  return tell(inc, partitions, values)
 end
 
 local argument = FIRST - 1

@@ -78,4 +78,4 @@ save()
 if #dirty == 0 then
   publish()
 end
-return {'ok', states(partitions)}
+return {'ok', states(inc, partitions)}

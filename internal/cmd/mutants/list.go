@@ -22,6 +22,7 @@ func mutations() []mutation {
 		newcomerMutations(),
 		machineMutations(),
 		storeMutations(),
+		travelMutations(),
 		crossingMutations(),
 		sidecarMutations(),
 		spansMutations(),

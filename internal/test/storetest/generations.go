@@ -73,7 +73,8 @@ func (r *run) calls(gen string) map[string]func() error {
 			_, err := r.store.Apply(ctx, gen, "a", []handoff.Change{claim(8, handoff.Record{})})
 			return err
 		},
-		"Clear": func() error { return r.store.Clear(ctx, gen, 1, entry) },
+		"Clear":      func() error { return r.store.Clear(ctx, gen, 1, entry) },
+		"ClearLocks": func() error { return r.store.ClearLocks(ctx, gen, []handoff.Move{{Partition: 1, Epoch: 1}}) },
 		"Observe": func() error {
 			_, err := r.store.Observe(ctx, gen, "", 0)
 			return err
@@ -100,7 +101,7 @@ func lossIsSeen(r *run)    { r.isSeen(r.h.Lose) }
 
 func (r *run) isSeen(event func()) {
 	r.begin()
-	names := []string{"Register", "Renew", "Apply", "Clear", "Observe"}
+	names := []string{"Register", "Renew", "Apply", "Clear", "ClearLocks", "Observe"}
 	for _, name := range names {
 		r.register("a-" + name)
 		old := r.gen

@@ -24,6 +24,7 @@ type Store interface {
 	Release(ctx context.Context, incarnation string) error
 	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
 	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
+	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
 	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
@@ -62,12 +63,12 @@ type Harness struct {
 // Conformance runs every test that any store can, each with a harness of its
 // own.
 func Conformance(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, sessionTests(), changeTests(), observeTests(), generationTests(), settingsTests())
+	runAll(t, open, sessionTests(), changeTests(), lockTests(), observeTests(), generationTests(), settingsTests())
 }
 
 // Restarts runs those that need Harness.Restart, Lose and LoseKey.
 func Restarts(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, restartTests(), identityTests())
+	runAll(t, open, restartTests(), lockRestartTests(), identityTests())
 }
 
 // Handles runs those that need Harness.OpenWith.
@@ -242,7 +243,7 @@ func (r *run) refused(inc string, c handoff.Change) {
 }
 
 func same(a, b handoff.PartitionState) bool {
-	return a.Partition == b.Partition && a.Record == b.Record && sameResidue(a.Residue, b.Residue)
+	return a.Partition == b.Partition && a.Record == b.Record && a.Moved == b.Moved && sameResidue(a.Residue, b.Residue)
 }
 
 // sameResidue ignores the order, which has no meaning.

@@ -1,0 +1,193 @@
+package storetest
+
+import (
+	"strings"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func lockTests() []test {
+	return []test{
+		{name: "LocksMove", run: locksMove},
+		{name: "TrapReplyLostAfterMoveOfLocks", run: locksMoveTwice},
+		{name: "LocksAreReplaced", run: locksAreReplaced},
+		{name: "TrapMoveByWhoHasNotServed", run: locksOfNobody},
+		{name: "ClaimAndAdvanceKeepLocks", run: locksStay},
+		{name: "ClearLocks", run: clearLocks},
+		{name: "TrapLateClearOfLocks", run: lateClearOfLocks},
+		{name: "LocksOfManyPartitions", run: locksOfManyPartitions},
+	}
+}
+
+// lockRestartTests need Harness.Restart.
+func lockRestartTests() []test {
+	return []test{{name: "LocksEndWithTheirGeneration", run: locksEnd}}
+}
+
+// moveLocks moves a partition with locks, by a caller that has served it.
+func moveLocks(p int, from handoff.Record, to, locks string) handoff.Change {
+	c := move(p, from, to)
+	c.Locks, c.Served = locks, from.Epoch
+	return c
+}
+
+// told is what an incarnation is told of a partition.
+func (r *run) told(inc string, p int) handoff.PartitionState {
+	r.Helper()
+	s, err := r.store.Observe(r.Context(), r.gen, inc, 0)
+	r.must(err)
+	for _, state := range s.Partitions {
+		if state.Partition == p {
+			return state
+		}
+	}
+	return handoff.PartitionState{}
+}
+
+// wantLocks wants the owner, and nobody else, to be told of locks that a move has
+// written.
+func (r *run) wantLocks(p int, owner string, moved int64, locks string) {
+	r.Helper()
+	for _, inc := range []string{"", "a", "b", "c"} {
+		want := ""
+		if inc == owner {
+			want = locks
+		}
+		if got := r.told(inc, p); got.Moved != moved || got.Locks != want {
+			r.Errorf("%q is told of locks %.40q of a move at epoch %d, want %.40q and %d", inc, got.Locks, got.Moved, want, moved)
+		}
+	}
+}
+
+// locked lets a serve partition 1, while b and c live.
+func (r *run) locked() handoff.Record {
+	r.Helper()
+	r.begin().register("b")
+	r.register("c")
+	return r.register("a", handoff.Holding{Partition: 1, Epoch: 1})[0].Record
+}
+
+func locksMove(r *run) {
+	record := r.locked()
+	r.wantLocks(1, "a", 0, "")
+	text := "any \x00 bytes \xff 3:a,"
+	r.refused("a", moveLocks(1, record, "nobody", text))
+	r.refused("b", moveLocks(1, record, "b", text))
+	r.wantLocks(1, "a", 0, "")
+	got := r.apply("a", moveLocks(1, record, "b", text))[0]
+	if got.Record.Owner != "b" || got.Moved != got.Record.Epoch || got.Locks != "" {
+		r.Errorf("the move is answered with %v", got)
+	}
+	r.wantLocks(1, "b", got.Record.Epoch, text)
+}
+
+func locksMoveTwice(r *run) {
+	record := r.locked()
+	there := r.applied("a", moveLocks(1, record, "b", "text"), "b")
+	r.refused("a", moveLocks(1, record, "b", "other"))
+	r.wantLocks(1, "b", there.Epoch, "text")
+}
+
+func locksAreReplaced(r *run) {
+	record := r.locked()
+	record = r.applied("a", moveLocks(1, record, "b", "first"), "b")
+	record = r.applied("b", moveLocks(1, record, "c", "second"), "c")
+	r.wantLocks(1, "c", record.Epoch, "second")
+	record = r.applied("c", moveLocks(1, record, "a", ""), "a")
+	r.wantLocks(1, "a", record.Epoch, "")
+}
+
+func locksOfNobody(r *run) {
+	first := r.locked()
+	there := r.applied("a", moveLocks(1, first, "b", "text"), "b")
+	late := moveLocks(1, there, "c", "")
+	late.Served = first.Epoch
+	on := r.applied("b", late, "c")
+	r.wantLocks(1, "c", there.Epoch, "text")
+	back := r.applied("c", moveLocks(1, on, "a", ""), "a")
+	r.wantLocks(1, "a", back.Epoch, "")
+}
+
+func locksStay(r *run) {
+	record := r.locked()
+	there := r.applied("a", moveLocks(1, record, "b", "text"), "b")
+	record = r.applied("b", handoff.Change{Op: handoff.OpAdvance, Partition: 1, From: there, Locks: "none", Served: there.Epoch}, "b")
+	r.wantLocks(1, "b", there.Epoch, "text")
+	r.must(r.store.Release(r.Context(), "b"))
+	c := claim(1, record)
+	c.Locks, c.Served = "none", record.Epoch
+	got := r.apply("c", c)[0]
+	if got.Record.Owner != "c" || got.Moved != there.Epoch || got.Locks != "text" {
+		r.Errorf("the claim is answered with %v", got)
+	}
+	r.wantLocks(1, "c", there.Epoch, "text")
+	if got := r.register("c", handoff.Holding{Partition: 1, Epoch: got.Record.Epoch})[0]; got.Locks != "text" || got.Moved != there.Epoch {
+		r.Errorf("the registration is answered with %v", got)
+	}
+}
+
+func clearLocks(r *run) {
+	record := r.locked()
+	there := r.applied("a", moveLocks(1, record, "b", "text"), "b")
+	version := r.observe(0).Version
+	for _, other := range []handoff.Move{{Partition: 1, Epoch: there.Epoch - 1}, {Partition: 1, Epoch: there.Epoch + 1}, {Partition: 2, Epoch: there.Epoch}} {
+		r.must(r.store.ClearLocks(r.Context(), r.gen, []handoff.Move{other}))
+		r.wantLocks(1, "b", there.Epoch, "text")
+	}
+	for range 2 {
+		r.must(r.store.ClearLocks(r.Context(), r.gen, []handoff.Move{{Partition: 2}, {Partition: 1, Epoch: there.Epoch}}))
+		r.wantLocks(1, "b", there.Epoch, "")
+	}
+	if now := r.observe(version); len(now.Partitions) > 0 {
+		r.Errorf("clearing locks changed %v, which nobody needs to look at", now.Partitions)
+	}
+	r.must(r.store.ClearLocks(r.Context(), r.gen, nil))
+}
+
+func lateClearOfLocks(r *run) {
+	record := r.locked()
+	first := r.applied("a", moveLocks(1, record, "b", "first"), "b")
+	second := r.applied("b", moveLocks(1, first, "a", "second"), "a")
+	r.must(r.store.ClearLocks(r.Context(), r.gen, []handoff.Move{{Partition: 1, Epoch: first.Epoch}}))
+	r.wantLocks(1, "a", second.Epoch, "second")
+}
+
+// locksOfManyPartitions moves more partitions than one command reads, half of them
+// with long locks.
+func locksOfManyPartitions(r *run) {
+	const partitions = 1100
+	r.begin().register("b")
+	var holdings []handoff.Holding
+	for p := range partitions {
+		holdings = append(holdings, handoff.Holding{Partition: p, Epoch: 1})
+	}
+	long := strings.Repeat("x", 1000)
+	var changes []handoff.Change
+	for _, s := range r.register("a", holdings...) {
+		c := moveLocks(s.Partition, s.Record, "b", "")
+		if s.Partition%2 == 0 {
+			c.Locks = long
+		}
+		changes = append(changes, c)
+	}
+	r.apply("a", changes...)
+	s, err := r.store.Observe(r.Context(), r.gen, "b", 0)
+	r.must(err)
+	if len(s.Partitions) != partitions {
+		r.Fatalf("%d partitions, want %d", len(s.Partitions), partitions)
+	}
+	for _, state := range s.Partitions {
+		if want := changes[state.Partition].Locks; state.Locks != want || state.Moved != state.Record.Epoch {
+			r.Fatalf("partition %d of %v has locks %.20q of epoch %d, want %.20q", state.Partition, state.Record, state.Locks, state.Moved, want)
+		}
+	}
+}
+
+func locksEnd(r *run) {
+	record := r.locked()
+	there := r.applied("a", moveLocks(1, record, "b", "text"), "b")
+	r.h.Restart()
+	r.refresh()
+	r.wantLocks(1, "b", there.Epoch, "")
+	r.wantRecord(1, there)
+}
