@@ -20,11 +20,12 @@ func narrate(e Effect) string {
 	case Release:
 		return "release the session of " + e.Incarnation
 	case ClearLocks:
-		s := "clear the locks of"
+		var s strings.Builder
+		s.WriteString("clear the locks of")
 		for _, m := range e.Moves {
-			s += fmt.Sprintf(" p%d at epoch %d", m.Partition, m.Epoch)
+			s.WriteString(fmt.Sprintf(" p%d at epoch %d", m.Partition, m.Epoch))
 		}
-		return s
+		return s.String()
 	case OpenTable:
 		s := fmt.Sprintf("open p%d at epoch %d", e.Partition, e.Epoch)
 		if len(e.Blocked) > 0 {
