@@ -15,6 +15,7 @@ func TestExplore(t *testing.T) {
 	opening := func(blocked ...string) func(*world) {
 		return func(w *world) { w.table.Open(10, 0, blocked) }
 	}
+	installing := func(key string, token int64) func(*world) { return func(w *world) { w.install(key, token) } }
 	unblocking := func(key string) func(*world) { return func(w *world) { w.table.Unblock(key) } }
 	advancing := func(first, limit int64) func(*world) {
 		return func(w *world) { w.table.Advance(first, limit) }
@@ -22,7 +23,8 @@ func TestExplore(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// A letter for each, its key; a capital may be cancelled; after a + it waits with
-		// an item, after a ! for a limited time, and a digit behind it is its client.
+		// an item, after a ! for a limited time, after a * it may become remote, and a digit
+		// behind it is its client.
 		callers string
 		limit   int64
 		perKey  int
@@ -42,6 +44,10 @@ func TestExplore(t *testing.T) {
 		{name: "block and close", callers: "aA", owner: []func(*world){opening("a"), closing, opening()}},
 		{name: "exhaust", callers: "aAb", limit: 2, owner: []func(*world){advancing(1, 3), advancing(10, 20)}},
 		{name: "exhaust and close", callers: "aAb", limit: 2, owner: []func(*world){closing, opening()}},
+		{name: "remote", callers: "*aA", owner: []func(*world){closing, opening(), closing}},
+		{name: "install", callers: "*aA", owner: []func(*world){closing, installing("a", 7), opening()}},
+		{name: "install, two keys", callers: "abB", owner: []func(*world){closing, installing("b", 7), opening(), closing}},
+		{name: "install and block", callers: "aA", owner: []func(*world){closing, installing("a", 7), opening("a"), unblocking("a")}},
 		{name: "items", callers: "a+A+aA"},
 		{name: "items around a Lock", callers: "+aa+A"},
 		{name: "items, two keys", callers: "a+Ab"},

@@ -44,16 +44,17 @@ var fuzzKeys = []string{"a", "b", "c"}
 
 // pair is a table and its model.
 type pair struct {
-	t        *testing.T
-	table    Table
-	requests []*request // all that wait or hold, or were taken along
-	along    []*request // taken along and not finished
-	turns    turns
-	closed   bool
-	minted   int64
-	limit    int64
-	blocked  []string
-	floor    int64 // minted before this call
+	t         *testing.T
+	table     Table
+	requests  []*request // all that wait or hold, or were taken along
+	along     []*request // taken along and not finished
+	turns     turns
+	closed    bool
+	minted    int64
+	installed int64 // the last token of another table: all are lower than those minted here
+	limit     int64
+	blocked   []string
+	floor     int64 // minted before this call
 }
 
 // request is a call of Lock or LockItem: what the model says of it and what came
@@ -64,6 +65,7 @@ type request struct {
 	cancel context.CancelFunc
 	holds  bool
 	listed bool
+	remote bool
 	taken  bool  // along, and not finished
 	ends   bool  // without an error, since it was finished
 	want   error // if it is to fail
@@ -129,8 +131,18 @@ func (p *pair) call(what, arg int) {
 	case 4:
 		p.close()
 	case 5:
+		if p.closed {
+			p.install(key)
+		}
 		p.open(arg)
 	case 6:
+		if r := p.holder(key); r != nil && r.seen && arg/3%2 == 1 {
+			if listed := p.table.SetRemote(key, r.token); listed != r.listed {
+				p.t.Fatalf("SetRemote(%q): listed %v, want %v", key, listed, r.listed)
+			}
+			r.remote = r.remote || !r.listed
+			return
+		}
 		p.table.Unblock(key)
 		p.blocked = slices.DeleteFunc(p.blocked, func(k string) bool { return k == key })
 	case 7:
@@ -263,7 +275,7 @@ func (p *pair) close() {
 	for _, r := range p.requests {
 		if r.holds {
 			r.listed = true
-			want = append(want, Held{r.key, r.token})
+			want = append(want, Held{r.key, r.token, r.remote})
 		} else if !r.taken {
 			r.want = ErrClosed
 		}
@@ -301,6 +313,17 @@ func (p *pair) open(arg int) {
 		p.closed, p.limit = false, limit
 	}
 	p.raise(first, limit)
+}
+
+// install has somebody hold a key with a token of another table.
+func (p *pair) install(key string) {
+	p.installed--
+	refused := p.table.Install([]Held{{Key: key, Token: p.installed}})
+	if want := p.holder(key) != nil; (len(refused) > 0) != want {
+		p.t.Fatalf("Install(%q): refused %v, want %v", key, refused, want)
+	} else if !want {
+		p.requests = append(p.requests, &request{place: place{key: key}, cancel: func() {}, holds: true, remote: true, returned: true, seen: true, token: p.installed})
+	}
 }
 
 func (p *pair) raise(first, limit int64) {

@@ -167,6 +167,7 @@ type entry struct {
 	blocked     bool  // held by an execution elsewhere
 	slowWait    bool  // Slow has returned that it is waited for
 	listed      bool  // Close has listed the execution that holds the key
+	remote      bool  // it is none of this process's
 	slowToken   int64 // of the last execution that Slow has returned
 }
 

@@ -16,14 +16,14 @@ type Slow struct {
 }
 
 // Slow returns which keys have been held or waited for since before a moment:
-// each execution that holds one, and each key that is waited for, once as long as it is
-// busy, and at most limit of them. It returns the present moment and whether any
-// key is busy too.
+// each execution that holds one, unless it is remote ([Table.SetRemote]), and each key that
+// is waited for, once as long as it is busy, and at most limit of them. It returns the
+// present moment and whether any key is busy too.
 func (t *Table) Slow(since Mark, limit int) (found []Slow, now Mark, busy bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for e := range t.keys.all {
-		held := e.token != 0 && e.token <= since.token && e.token != e.slowToken
+		held := e.token != 0 && !e.remote && e.token <= since.token && e.token != e.slowToken
 		waited := e.first != nil && e.first.arrival <= since.arrival && !e.slowWait
 		if held || waited {
 			if len(found) == limit {

@@ -33,8 +33,9 @@ var (
 
 // Held is an execution that holds a key.
 type Held struct {
-	Key   string
-	Token int64
+	Key    string
+	Token  int64
+	Remote bool // SetRemote was called for it
 }
 
 // Table is a keyed mutex that can be closed, and that mints a fencing token
@@ -357,7 +358,7 @@ func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bo
 		e.holder = nil
 	}
 	e.gathered()
-	e.token, e.listed = 0, false
+	e.token, e.listed, e.remote = 0, false, false
 	next = t.passLocked(e)
 	t.mu.Unlock()
 	return listed, next, true
@@ -382,7 +383,7 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 		}
 		if e.token != 0 {
 			e.listed = true
-			held = append(held, Held{e.key, e.token})
+			held = append(held, Held{e.key, e.token, e.remote})
 		} else {
 			t.keys.drop(e)
 		}

@@ -170,7 +170,7 @@ func TestTable(t *testing.T) {
 			}
 			waiter := lock(t, table, "c")
 			table.Unlock("d", 1)
-			want := []Held{{"c", 2}, {"b", 3}, {"a", 4}}
+			want := []Held{{Key: "c", Token: 2}, {Key: "b", Token: 3}, {Key: "a", Token: 4}}
 			if held := table.Close(); !slices.Equal(held, want) {
 				t.Errorf("Close: %v, want %v", held, want)
 			}

@@ -67,7 +67,7 @@ func TestPromotionRace(t *testing.T) {
 			if err != nil {
 				token = 0
 			}
-			granted <- Held{"k", token}
+			granted <- Held{Key: "k", Token: token}
 		}()
 		listed := table.Close()
 		switch got := <-granted; {
@@ -101,7 +101,7 @@ func TestPromotionRaceOfACrowd(t *testing.T) {
 					if err != nil {
 						return
 					}
-					held[i] = append(held[i], Held{key, token})
+					held[i] = append(held[i], Held{Key: key, Token: token})
 				}
 			})
 		}

@@ -16,6 +16,8 @@ type caller struct {
 	fickle    bool      // its context may end
 	cancelled bool
 	limited   bool   // it may have waited for too long
+	leaves    bool   // it may become remote
+	remote    bool   // it has
 	granted   bool   // and that has been looked at
 	phase     string // "", "waits", "holds" or "ended"
 	w         *waiter
@@ -44,6 +46,8 @@ func newWorld(callers string, owner []func(*world)) *world {
 			next.item = &Item{Value: next}
 		case letter == '!':
 			next.limited = true
+		case letter == '*':
+			next.leaves = true
 		case letter >= '0' && letter <= '9':
 			w.callers[len(w.callers)-1].client = uint64(letter - '0')
 		default:
@@ -69,6 +73,9 @@ func (w *world) steps() (names []string) {
 			add("enter")
 		case c.phase == "holds":
 			add("unlock")
+			if c.leaves {
+				add("remote")
+			}
 			if !c.took && slices.ContainsFunc(w.callers, func(c *caller) bool { return c.item != nil }) {
 				add("take")
 				add("take-one")
@@ -129,6 +136,14 @@ func (w *world) step(name string) {
 		w.timeOut(w.callers[i])
 	case "unlock":
 		w.unlock(w.callers[i])
+	case "remote":
+		c := w.callers[i]
+		c.leaves = false
+		listed := w.table.SetRemote(c.key, c.token)
+		if listed != w.closed[c.token] {
+			w.fault("%q: SetRemote says listed %v, Close said %v", c.key, listed, w.closed[c.token])
+		}
+		c.remote = !listed
 	case "take", "take-one", "take-second":
 		w.take(w.callers[i], what)
 	case "finish":
@@ -251,6 +266,18 @@ func (w *world) hold(c *caller, token int64) {
 	c.phase, c.token = "holds", token
 }
 
+// install has somebody hold a key whom nobody here has granted it.
+func (w *world) install(key string, token int64) {
+	c := &caller{place: place{key: key}, took: true, remote: true}
+	held := slices.ContainsFunc(w.callers, func(c *caller) bool { return c.key == key && c.phase == "holds" })
+	if refused := len(w.table.Install([]Held{{Key: key, Token: token}})) > 0; refused != held {
+		w.fault("%q: Install refused %v, while an execution here holds the key: %v", key, refused, held)
+	} else if !refused {
+		w.callers = append(w.callers, c)
+		w.hold(c, token)
+	}
+}
+
 func (w *world) unlock(c *caller) {
 	listed, next, ok := w.table.leave(c.key, c.token)
 	if !ok {
@@ -269,7 +296,7 @@ func (w *world) close() {
 	var want []Held
 	for _, c := range w.callers {
 		if c.phase == "holds" {
-			want = append(want, Held{c.key, c.token})
+			want = append(want, Held{c.key, c.token, c.remote})
 		}
 	}
 	slices.SortFunc(want, func(a, b Held) int { return int(a.Token - b.Token) })
@@ -322,7 +349,7 @@ func (w *world) fingerprint() string {
 		}
 	}
 	for _, c := range w.callers {
-		fmt.Fprintf(&b, "%s %v %v %q %d ", c.key, c.cancelled, c.limited, c.phase, c.token)
+		fmt.Fprintf(&b, "%s %v %v %v %v %q %d ", c.key, c.cancelled, c.limited, c.leaves, c.remote, c.phase, c.token)
 		name(c.w)
 	}
 	for _, x := range w.wakeups {
@@ -339,7 +366,7 @@ func (w *world) fingerprint() string {
 	fmt.Fprintf(&b, "closed %v %d %d %v %d ", t.closed, t.minted, t.limit, w.closed, len(w.owner))
 	entries := slices.SortedFunc(t.keys.all, func(x, y *entry) int { return strings.Compare(x.key, y.key) })
 	for _, e := range entries {
-		fmt.Fprintf(&b, "%s %d %v %v ", e.key, e.token, e.blocked, e.listed)
+		fmt.Fprintf(&b, "%s %d %v %v %v ", e.key, e.token, e.blocked, e.listed, e.remote)
 		name(e.holder)
 		for x := range e.all {
 			name(x)
