@@ -126,7 +126,7 @@ func (e *Explanation) Conclude() {
 	case h == nil:
 		say("The key is being passed on.")
 	case h.Kind == "hold":
-		say("Another member, at %s, holds the key at worker %s: it %s.", h.HeldBy, w.Worker, runs(h))
+		say("Another member, at %s%s, holds the key at worker %s: it %s.", h.HeldBy, callsItself(h), w.Worker, runs(h))
 	default:
 		say("An execution at worker %s holds the key: it %s.", w.Worker, runs(h))
 	}
@@ -160,7 +160,18 @@ func runs(h *KeyHolder) string {
 	if h.ClientGone {
 		b.WriteString(", and its client has left")
 	}
+	if h.LeaseSeconds > 0 {
+		fmt.Fprintf(&b, ", and loses the key in %s unless the member is heard of", seconds(h.LeaseSeconds))
+	}
 	return b.String()
+}
+
+// callsItself returns what the member that holds a key calls itself.
+func callsItself(h *KeyHolder) string {
+	if h.Label == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%q)", h.Label)
 }
 
 func seconds(s float64) string {

@@ -178,7 +178,7 @@ func testDoAll(t *testing.T) {
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	var done, ran, unsure, gaveUp atomic.Int64
+	var done, ran, unsure, gaveUp, moves, moved atomic.Int64
 	var events, all sync.WaitGroup
 	events.Go(func() {
 		random := rand.New(rand.NewPCG(seed, 1000))
@@ -187,10 +187,17 @@ func testDoAll(t *testing.T) {
 			time.Sleep(time.Duration(random.IntN(3000)) * time.Millisecond)
 			nodes := w.nodes()
 			victim := nodes[random.IntN(len(nodes))]
-			switch random.IntN(5) {
+			switch random.IntN(6) {
 			case 0:
 				w.start()
 				w.stop(victim)
+				moves.Add(1)
+			case 5: // what is held moves on and on
+				for range 4 {
+					w.start()
+					w.stop(w.nodes()[0])
+					moves.Add(1)
+				}
 			case 1:
 				n.crash(w, victim)
 				w.start()
@@ -220,8 +227,12 @@ func testDoAll(t *testing.T) {
 					time.AfterFunc(time.Duration(random.IntN(200))*time.Millisecond, cancel)
 				}
 				op := porcupine.Operation{ClientId: id, Input: in, Call: w.clock.Add(1)}
+				before := moves.Load()
 				out, err := r.ask(ctx, c, in)
 				cancel()
+				if err == nil && in.from != in.to && moves.Load() > before+1 {
+					moved.Add(1)
+				}
 				op.Return, op.Output = w.clock.Add(1), out
 				_, mayHaveRun := errors.AsType[*pending](err)
 				switch {
@@ -245,7 +256,7 @@ func testDoAll(t *testing.T) {
 	for _, node := range w.nodes() {
 		w.stop(node)
 	}
-	t.Logf("%d calls, %d that may have run, and %d that gave up", ran.Load(), unsure.Load(), gaveUp.Load())
+	t.Logf("%d calls, %d that may have run, and %d that gave up; %d lasted over several moves", ran.Load(), unsure.Load(), gaveUp.Load(), moved.Load())
 	if ran.Load() < clients*calls/2 {
 		t.Errorf("only %d calls of %d have run", ran.Load(), clients*calls)
 	}

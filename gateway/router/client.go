@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
@@ -121,6 +122,7 @@ type Client struct {
 	fields fields.Rules
 	budget budget
 	log    *slog.Logger
+	label  string // of holds, for people
 	closed atomic.Bool
 	holder holder
 	spans  *spans.Maker // nil for none
@@ -149,11 +151,14 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, shares: spools.Shares(1)}, log: cfg.Logger, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
+	if name := cfg.Members.Self().Name; holds.IsLabel(name) {
+		c.label = name
+	}
 	c.workers.init(&Config{
 		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS,
 		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
 	})
-	c.holder.init(cfg.Members.Settings().WithDefaults().TTL)
+	c.holder.init(c, cfg.Members.Settings().WithDefaults().TTL)
 	return c, nil
 }
 

@@ -70,7 +70,7 @@ func (c *Client) hold(ctx context.Context, key string, try bool, fn func(ctx con
 			defer c.holder.end(a.held)
 			return fn(held, a.held.token)
 		}
-		c.holder.release(a.held.peer, a.id)
+		c.holder.release(a.held.peer, a.letGo())
 		if ctx.Err() != nil {
 			return failedCall(key, context.Cause(ctx))
 		}

@@ -18,8 +18,9 @@ import (
 // holder is the keys that a [Client] holds at other members. While there are any, a
 // timer runs tick, which renews what is due and cancels what is overdue.
 type holder struct {
-	base time.Time // origin of the monotonic clock in lease.Instant
-	ttl  time.Duration
+	client *Client
+	base   time.Time // origin of the monotonic clock in lease.Instant
+	ttl    time.Duration
 
 	ctx  context.Context // of calls to owners; ends with close
 	stop context.CancelFunc
@@ -28,30 +29,36 @@ type holder struct {
 	mu        sync.Mutex // guards what follows, and the holds' own
 	closed    bool
 	all       map[*held]struct{}
-	timer     *time.Timer            // of tick; nil while there is nothing to do
-	releasing map[*peer]*releaseList // those with a goroutine
+	timer     *time.Timer                 // of tick; nil while there is nothing to do
+	following map[int]struct{}            // partitions whose owner is asked for, to renew holds there
+	releasing map[releaseWay]*releaseList // those with a goroutine
 }
 
 // held is a key that is held at another member.
 type held struct {
-	id     holds.ID
-	key    string
-	token  int64
-	owner  ring.Member
-	peer   *peer // in use by this hold
-	holder *holder
-	cancel context.CancelCauseFunc
+	id        holds.ID
+	key       string
+	partition int
+	token     int64
+	term      time.Duration // of its lease, from each renewal on
+	holder    *holder
+	cancel    context.CancelCauseFunc
 
 	// Guarded by holder.mu.
+	owner    ring.Member
+	peer     *peer         // the owner, in use by this hold
 	sent     lease.Instant // before the last call was sent that the owner has confirmed
 	lease    lease.Lease
+	works    bool // a function works with it
 	renewing bool
+	away     bool // its partition is to be looked for at another owner
 	lost     bool
+	ended    bool
 }
 
-func (hs *holder) init(ttl time.Duration) {
-	hs.base, hs.ttl = time.Now(), ttl
-	hs.all, hs.releasing = make(map[*held]struct{}), make(map[*peer]*releaseList)
+func (hs *holder) init(c *Client, ttl time.Duration) {
+	hs.client, hs.base, hs.ttl = c, time.Now(), ttl
+	hs.all, hs.following, hs.releasing = make(map[*held]struct{}), make(map[int]struct{}), make(map[releaseWay]*releaseList)
 	hs.ctx, hs.stop = context.WithCancel(context.Background())
 }
 
@@ -66,7 +73,7 @@ func (hs *holder) due() time.Duration { return hs.ttl / 5 }
 
 // extend notes that the owner has confirmed h when asked by a call sent at sent.
 func (h *held) extend(sent lease.Instant, p holds.Promise) {
-	h.sent, h.lease = sent, lease.New(sent, h.holder.ttl).Within(sent, p.Cancel, p.Surrender)
+	h.sent, h.lease = sent, lease.New(sent, h.term).Within(sent, p.Cancel, p.Surrender)
 }
 
 // errClosedHolder is the cause with which what a client's function works for is
@@ -78,7 +85,7 @@ func (hs *holder) start(ctx context.Context, h *held) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	h.cancel = cancel
+	h.cancel, h.works = cancel, true
 	if hs.closed {
 		cancel(errClosedHolder)
 	}
@@ -93,9 +100,10 @@ func (hs *holder) start(ctx context.Context, h *held) context.Context {
 func (hs *holder) end(h *held) {
 	h.cancel(nil)
 	hs.mu.Lock()
+	h.ended = true
 	delete(hs.all, h)
 	hs.mu.Unlock()
-	hs.release(h.peer, h.id)
+	hs.release(h.peer, letGo{h.ref(), h.key}) // which is not changed any more
 }
 
 // heldContext is the context of a function that works with a key held elsewhere.
@@ -169,112 +177,83 @@ func (hs *holder) tick() {
 		return
 	}
 	now := hs.now()
-	due := make(map[*peer][]*held)
+	due, moved := make(map[*peer][]*held), make(map[int][]*held)
 	for h := range hs.all {
 		h.checkLocked(now)
-		if !h.lost && !h.renewing && now.Mono-h.sent.Mono >= hs.due() {
-			h.renewing = true
+		_, following := hs.following[h.partition]
+		if h.lost || h.renewing || now.Mono-h.sent.Mono < hs.due() || h.away && following {
+			continue
+		}
+		h.renewing = true
+		if h.away {
+			moved[h.partition] = append(moved[h.partition], h)
+		} else {
 			due[h.peer] = append(due[h.peer], h)
 		}
 	}
 	for p, list := range due {
-		for part := range slices.Chunk(list, holds.MaxIDs) {
+		for part := range slices.Chunk(list, holds.MaxRefs) {
 			hs.wg.Go(func() { _ = hs.renew(p, part) })
 		}
+	}
+	for partition, list := range moved {
+		hs.following[partition] = struct{}{}
+		hs.wg.Go(func() { hs.follow(partition, list) })
 	}
 	hs.timer.Reset(hs.every())
 }
 
 // renew asks an owner to let its holds go on.
 func (hs *holder) renew(p *peer, list []*held) error {
-	ids := make([]holds.ID, 0, len(list))
-	for _, h := range list {
-		ids = append(ids, h.id)
-	}
 	sent := hs.now()
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.due())
 	defer cancel()
-	status, body, err := p.call(ctx, &link.Request{Method: holds.Renew}, holds.AppendIDs(nil, ids))
+	status, body, err := p.call(ctx, &link.Request{Method: holds.Renew}, holds.AppendRefs(nil, refsOf(list)))
 	var answer holds.Renewal
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("router: renewing holds: %d %s", status, body)
 	}
 	if err == nil {
-		answer, err = holds.ParseRenewal(body, len(ids))
+		answer, err = holds.ParseRenewal(body, len(list))
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for i, h := range list {
 		h.renewing = false
-		switch {
-		case err != nil: // again at the next tick
-		case answer.Held[i]:
-			h.extend(sent, answer.Promise)
-		default:
-			h.loseLocked("does not hold it any more")
+		if err != nil { // again at the next tick
+			h.away = hs.isAway(h.partition, p)
+			continue
 		}
+		h.takeLocked(answer.States[i], sent, answer.Promise)
 	}
 	return err
 }
 
-// releaseList is the holds of one owner that are to be released.
-type releaseList struct{ ids []holds.ID }
-
-// release lets an owner end a hold, sooner or later: nobody waits for it. It ends
-// one use of p.
-func (hs *holder) release(p *peer, id holds.ID) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	if hs.closed {
-		p.leave() // the owner frees it after a TTL
-		return
+// takeLocked takes what the owner of h answers to a renewal that was sent at sent.
+func (h *held) takeLocked(state holds.State, sent lease.Instant, p holds.Promise) {
+	if h.works { // a renewal that comes too late may be that of another owner, after others had the key
+		h.checkLocked(h.holder.now())
 	}
-	if l := hs.releasing[p]; l != nil {
-		l.ids = append(l.ids, id)
-		return
-	}
-	l := &releaseList{ids: []holds.ID{id}}
-	hs.releasing[p] = l
-	hs.wg.Go(func() { hs.sendReleases(p, l) })
-}
-
-// sendReleases sends what is on the list until it is empty.
-func (hs *holder) sendReleases(p *peer, l *releaseList) {
-	for {
-		hs.mu.Lock()
-		n := min(len(l.ids), holds.MaxIDs)
-		ids := l.ids[:n:n]
-		if l.ids = l.ids[n:]; n == 0 {
-			delete(hs.releasing, p)
-			hs.mu.Unlock()
-			return
-		}
-		hs.mu.Unlock()
-		hs.sendRelease(p, ids)
-		for range ids {
-			p.leave()
-		}
+	switch {
+	case h.lost || h.ended:
+	case state == holds.Held:
+		h.extend(sent, p)
+	case state == holds.Elsewhere:
+		h.away = true
+	default:
+		h.loseLocked("does not hold it any more")
 	}
 }
 
-// sendRelease sends one call for as long as its owner may still hold the keys.
-func (hs *holder) sendRelease(p *peer, ids []holds.ID) {
-	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
-	defer cancel()
-	for {
-		attempt, done := context.WithTimeout(ctx, hs.due())
-		_, _, err := p.call(attempt, &link.Request{Method: holds.Release}, holds.AppendIDs(nil, ids))
-		done()
-		if err == nil {
-			return
-		}
-		select {
-		case <-time.After(hs.every()):
-		case <-ctx.Done():
-			return
-		}
+func refsOf(list []*held) []holds.Ref {
+	refs := make([]holds.Ref, 0, len(list))
+	for _, h := range list {
+		refs = append(refs, h.ref())
 	}
+	return refs
 }
+
+func (h *held) ref() holds.Ref { return holds.Ref{ID: h.id, Partition: h.partition} }
 
 // close cancels what works with keys that are held, and waits until those that have
 // been let go are free, for as long as cancelled work may go on at most.

@@ -37,7 +37,7 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	case c.local != nil && c.local.Incarnation() == t.Incarnation:
 		return a.attemptLocal(t)
 	case !t.Link:
-		return routing.Outcome{Err: fmt.Errorf("router: worker %s at %s does not take the link, which a hold needs", t.Name, t.Addr)}
+		return routing.Outcome{Err: noLink(t)}
 	}
 	req := &link.Request{Method: holds.Acquire, Key: a.key, Epoch: t.Epoch}
 	if c.local != nil {
@@ -48,7 +48,7 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	p := c.peer(t)
 	p.users.Add(1)
 	sent := c.holder.now()
-	status, body, err := p.call(a.ctx, req, holds.Request{ID: a.id, Try: a.try}.Append(nil))
+	status, body, err := p.call(a.ctx, req, holds.Request{ID: a.id, Try: a.try, Label: c.label}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}
@@ -60,7 +60,10 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	case err != nil:
 		return a.failed(t, p, err)
 	}
-	a.held = &held{id: a.id, key: a.key, token: grant.Token, owner: t.Member, peer: p, holder: &c.holder, cancel: func(error) {}}
+	a.held = &held{
+		id: a.id, key: a.key, partition: c.ring.Partition(a.key), token: grant.Token, term: min(grant.Lease, c.holder.ttl),
+		owner: t.Member, peer: p, holder: &c.holder, cancel: func(error) {},
+	}
 	a.held.extend(sent, grant.Promise)
 	return routing.Outcome{}
 }
@@ -68,20 +71,12 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 // failed says what it means that a call has failed: it can be repeated, since what
 // the worker may hold for it is found by its id, or freed.
 func (a *acquisition) failed(t routing.Target, p *peer, err error) routing.Outcome {
-	out := outcomeOf(a.ctx, t.Member, err, nil)
-	if errors.Is(err, link.ErrNotStarted) {
-		p.leave()
-		return out
-	}
-	if slices.Contains(a.unsure, p) {
+	if errors.Is(err, link.ErrNotStarted) || slices.Contains(a.unsure, p) {
 		p.leave()
 	} else {
 		a.unsure = append(a.unsure, p)
 	}
-	if a.ctx.Err() != nil {
-		return routing.Outcome{Err: context.Cause(a.ctx)}
-	}
-	return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+	return repeatable(a.ctx, t, err)
 }
 
 // refusedHold returns the error of a worker's answer that does not hold the key.
@@ -116,17 +111,23 @@ func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
 	return routing.Outcome{Err: err}
 }
 
-// settle ends the uncertainty about workers that may hold the key, but for the one
-// that does.
+// settle ends the uncertainty about workers that may hold the key. If one does, the others
+// do not, as it is the same hold that goes along with its partition: to release it anywhere
+// would end it, even later.
 func (a *acquisition) settle() {
 	for _, p := range a.unsure {
-		if a.held != nil && a.held.peer == p {
+		if a.held != nil {
 			p.leave()
-			continue
+		} else {
+			a.client.holder.release(p, a.letGo())
 		}
-		a.client.holder.release(p, a.id)
 	}
 	a.unsure = nil
+}
+
+// letGo returns the hold, to be released where it may be.
+func (a *acquisition) letGo() letGo {
+	return letGo{holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key)}, a.key}
 }
 
 // confirm makes sure that the key is still held, if it was waited for: the lease runs
@@ -138,7 +139,7 @@ func (a *acquisition) confirm() bool {
 		if hs.isFresh(h) {
 			return true
 		}
-		if hs.renew(h.peer, []*held{h}) == nil && hs.isFresh(h) {
+		if hs.renewNow(h) == nil && hs.isFresh(h) {
 			return true
 		}
 		if hs.isLost(h) || hs.now().Mono-began.Mono >= hs.ttl {
@@ -150,6 +151,17 @@ func (a *acquisition) confirm() bool {
 			return false
 		}
 	}
+}
+
+// renewNow renews one hold, with which nobody works yet.
+func (hs *holder) renewNow(h *held) error {
+	hs.mu.Lock()
+	away, p := h.away, h.peer
+	hs.mu.Unlock()
+	if away {
+		return hs.renewAtOwner([]*held{h})
+	}
+	return hs.renew(p, []*held{h})
 }
 
 // isFresh reports whether work may start with h held.

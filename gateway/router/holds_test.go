@@ -275,22 +275,26 @@ func TestHoldAfterALongWait(t *testing.T) {
 	})
 }
 
-// A key that is held moves to another worker with its partition only when it is
-// released: nobody else gets it meanwhile.
-func TestHoldWhileItsKeyMoves(t *testing.T) {
+// Keys that are held move with their partitions, under their holders' hands: nobody else
+// gets one meanwhile, and a worker that leaves does not wait for them.
+func TestTrapHoldsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		a := s.start()
+		w := s.start()
 		c := s.client()
 		var wg sync.WaitGroup
 		var holding [64]atomic.Int32
+		var last [len(holding)]atomic.Int64
 		for i := range holding {
 			key := fmt.Sprint("key", i)
 			for range 2 {
 				wg.Go(func() {
-					err := c.Hold(t.Context(), key, func(ctx context.Context, _ int64) error {
+					err := c.Hold(t.Context(), key, func(ctx context.Context, token int64) error {
 						if holding[i].Add(1) > 1 {
 							t.Errorf("%s is held twice", key)
+						}
+						if before := last[i].Swap(token); before >= token {
+							t.Errorf("%s: token %d after %d", key, token, before)
 						}
 						time.Sleep(2 * ttl)
 						holding[i].Add(-1)
@@ -302,23 +306,28 @@ func TestHoldWhileItsKeyMoves(t *testing.T) {
 				})
 			}
 		}
-		time.Sleep(time.Second)
-		b := s.start()
-		time.Sleep(ttl / 2)
-		drained := make(chan error, 1)
-		go func() { drained <- a.Drain(t.Context()) }()
-		time.Sleep(ttl)
-		select {
-		case err := <-drained:
-			t.Errorf("the worker has drained while keys of it are held: %v", err)
-		default:
+		for range 3 {
+			time.Sleep(time.Second)
+			next := s.start()
+			began := time.Now()
+			if err := w.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(began); d > 2*time.Second {
+				t.Errorf("it took %v to leave", d)
+			}
+			s.sever(w, true)
+			w.Close()
+			_ = w.Member.Vanish()
+			next.AwaitServing(t, 16)
+			if w = next; w.Status().Holds < len(holding) {
+				t.Errorf("%d holds have moved", w.Status().Holds)
+			}
 		}
 		wg.Wait()
-		if err := <-drained; err != nil {
-			t.Error(err)
-		}
-		if b.Serving() != 16 {
-			t.Errorf("%d partitions at the other worker", b.Serving())
+		time.Sleep(ttl / 10)
+		if n := w.Status(); n.BusyKeys != 0 || n.Holds != 0 {
+			t.Errorf("%d keys are busy in the end, %d holds", n.BusyKeys, n.Holds)
 		}
 	})
 }

@@ -185,11 +185,12 @@ type waits interface {
 
 // asking is how a caller asks for a key.
 type asking struct {
-	call  bool             // a call of this program, which cannot be sent elsewhere; not a request
-	try   bool             // without waiting
-	epoch int64            // the highest that the caller knows for the key's partition, or 0
-	share waits            // where the request comes from; nil for no bound but the worker's own
-	item  *localmutex.Item // what the holder of the key may take along, or nil
+	call    bool             // a call of this program, which cannot be sent elsewhere; not a request
+	try     bool             // without waiting
+	maxWait time.Duration    // of a caller without a policy: how long it may wait, at most Config.MaxWait; 0 for that long
+	epoch   int64            // the highest that the caller knows for the key's partition, or 0
+	share   waits            // where the request comes from; nil for no bound but the worker's own
+	item    *localmutex.Item // what the holder of the key may take along, or nil
 
 	collapse *collapsible // whose item it is, if that is of an equal request; or nil
 
@@ -230,37 +231,18 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 // admitTo is admit for a key that has been checked, of that partition, and where no
 // rate speaks against it.
 func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how asking) (Execution, error) {
-	cancels := p.cancels.Load()
-	token, err := p.table.TryLock(key)
+	token, cancels, err := w.tryKey(p, key)
 	waited := err != nil
-	if err == nil {
-		err = w.confirm(p, key, token, cancels)
-	}
-	if err != nil {
+	if waited {
 		if x, nested, err := w.nest(ctx, key, how.call); nested {
 			return x, err
 		}
-		if how.try {
-			return Execution{}, w.refuseTry(p, key, err)
-		}
-		came := w.now()
-		token, cancels, err = w.admitSlowly(ctx, p, key, how, err)
-		switch {
-		case token != 0 || err != nil:
-			how.timing.waited(p, key, w.noteWait(p, key, came), err)
-		case how.collapse != nil:
-			how.timing.waited(p, key, w.now()-came, nil)
-		}
+		token, cancels, err = w.awaitKey(ctx, p, key, how, err)
 		if token == 0 {
 			return Execution{}, err
 		}
 	}
-	if !w.slow.on.Load() {
-		w.slow.begin()
-	}
-	if token&(1<<sequenceBits-1) >= sequenceLow {
-		p.sequenceLow(token >> sequenceBits)
-	}
+	w.won(p, token)
 	r := runs.Get().(*run)
 	r.part, r.parent, r.cancels = p, ctx, cancels
 	if p.sampled(token) {
@@ -273,6 +255,57 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 		r.mode = how.policy.Mode
 	}
 	return Execution{run: r, life: r.state.Load(), key: key, token: token}, nil
+}
+
+// win waits for key, for something that holds it without an execution of this
+// process: it returns the token, and p.cancels as it was when the key was asked for.
+func (w *Worker) win(ctx context.Context, p *partition, key string, how asking) (token int64, cancels uint64, err error) {
+	token, cancels, err = w.tryKey(p, key)
+	if waited := err != nil; waited {
+		token, cancels, err = w.awaitKey(ctx, p, key, how, err)
+	} else if p.sampled(token) {
+		w.hot.add(key, sampleEvery, w.now())
+	}
+	if err == nil {
+		w.won(p, token)
+	}
+	return token, cancels, err
+}
+
+// tryKey returns the token of key if that is free, and p.cancels as it was before.
+func (w *Worker) tryKey(p *partition, key string) (token int64, cancels uint64, err error) {
+	cancels = p.cancels.Load()
+	if token, err = p.table.TryLock(key); err == nil {
+		err = w.confirm(p, key, token, cancels)
+	}
+	return token, cancels, err
+}
+
+// awaitKey goes on where tryKey has failed with err. The token is 0 unless the caller
+// holds the key.
+func (w *Worker) awaitKey(ctx context.Context, p *partition, key string, how asking, err error) (token int64, cancels uint64, _ error) {
+	if how.try {
+		return 0, 0, w.refuseTry(p, key, err)
+	}
+	came := w.now()
+	token, cancels, err = w.admitSlowly(ctx, p, key, how, err)
+	switch {
+	case token != 0 || err != nil:
+		how.timing.waited(p, key, w.noteWait(p, key, came), err)
+	case how.collapse != nil:
+		how.timing.waited(p, key, w.now()-came, nil)
+	}
+	return token, cancels, err
+}
+
+// won does what there is to do when a key is held from now on.
+func (w *Worker) won(p *partition, token int64) {
+	if !w.slow.on.Load() {
+		w.slow.begin()
+	}
+	if token&(1<<sequenceBits-1) >= sequenceLow {
+		p.sequenceLow(token >> sequenceBits)
+	}
 }
 
 // errCancelled: all that the partition had admitted was cancelled while a key

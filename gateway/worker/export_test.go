@@ -1,6 +1,11 @@
 package worker
 
-import "github.com/keyway-go/keyway/gateway/internal/spool"
+import (
+	"context"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
+)
 
 // OnConfirming has f called between winning a key and starting with it, once
 // the lease was compared: the moment at which a process must be able to stop
@@ -13,4 +18,14 @@ func (w *Worker) LooksForSlowKeys() bool { return w.slow.on.Load() }
 // AnswersKept returns how many bytes of answers are kept for their clients.
 func (w *Worker) AnswersKept() int64 {
 	return w.answers.InUse(spool.Memory) + w.answers.InUse(spool.Disk)
+}
+
+// HoldFor holds a key as for a member at that address, for a session TTL.
+func (w *Worker) HoldFor(ctx context.Context, key, label, from string) error {
+	how := asking{}
+	p, key, err := w.placeOf(key, &how)
+	if err == nil {
+		_, _, err = w.locks.get(ctx, p, &lock{id: holds.NewID(), key: key, label: label, from: from, lease: w.settings.TTL}, how)
+	}
+	return err
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,12 +21,16 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // caller makes calls to a worker as another member does, in a bubble.
 type caller struct {
 	t *testing.T
 	link.Client
+	ring  ring.Config
+	epoch int64               // that it knows of all partitions
+	key   map[holds.ID]string // asked for
 }
 
 // newCaller connects to a server of w whose app must get nothing.
@@ -36,7 +42,7 @@ func newCaller(t *testing.T, w *workertest.Worker) *caller {
 		defer close(ended)
 		_ = s.Serve(&l)
 	}()
-	c := &caller{t: t}
+	c := &caller{t: t, ring: w.Ring, key: make(map[holds.ID]string)}
 	c.Config = hop.LinkConfig(w.Member, hop.MaxHeaderBytes, nil)
 	c.Dial = func(context.Context) (net.Conn, error) {
 		near, far := net.Pipe()
@@ -75,7 +81,7 @@ func (l *oneListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // call makes a call and returns the answer.
 func (c *caller) call(ctx context.Context, method, key string, body []byte, baggage ...string) (status int, answer []byte, err error) {
-	req := &link.Request{Method: method, Call: true, Target: "/", Key: key, Body: bytes.NewReader(body), ContentLength: int64(len(body))}
+	req := &link.Request{Method: method, Call: true, Target: "/", Key: key, Epoch: c.epoch, Body: bytes.NewReader(body), ContentLength: int64(len(body))}
 	for _, value := range baggage {
 		req.Fields = link.AppendField(req.Fields, "Baggage", value)
 	}
@@ -91,7 +97,13 @@ func (c *caller) call(ctx context.Context, method, key string, body []byte, bagg
 // acquire asks for a key, and returns the grant or fails the test.
 func (c *caller) acquire(key string, id holds.ID) holds.Grant {
 	c.t.Helper()
-	status, body, err := c.call(c.t.Context(), holds.Acquire, key, holds.Request{ID: id}.Append(nil))
+	return c.acquireAs(key, holds.Request{ID: id})
+}
+
+func (c *caller) acquireAs(key string, req holds.Request) holds.Grant {
+	c.t.Helper()
+	c.key[req.ID] = key
+	status, body, err := c.call(c.t.Context(), holds.Acquire, key, req.Append(nil))
 	if err != nil || status != http.StatusOK {
 		c.t.Fatalf("%d %s %v", status, body, err)
 	}
@@ -104,7 +116,7 @@ func (c *caller) acquire(key string, id holds.ID) holds.Grant {
 
 func (c *caller) renew(ids ...holds.ID) holds.Renewal {
 	c.t.Helper()
-	_, body, err := c.call(c.t.Context(), holds.Renew, "", holds.AppendIDs(nil, ids))
+	_, body, err := c.call(c.t.Context(), holds.Renew, "", c.refs(ids))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -115,10 +127,38 @@ func (c *caller) renew(ids ...holds.ID) holds.Renewal {
 	return r
 }
 
-func (c *caller) release(ids ...holds.ID) {
+func (c *caller) release(ids ...holds.ID) []holds.State {
 	c.t.Helper()
-	if status, body, err := c.call(c.t.Context(), holds.Release, "", holds.AppendIDs(nil, ids)); err != nil || status != http.StatusOK {
+	status, body, err := c.call(c.t.Context(), holds.Release, "", c.refs(ids))
+	if err != nil || status != http.StatusOK {
 		c.t.Fatal(status, string(body), err)
+	}
+	states, err := holds.ParseStates(body, len(ids))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return states
+}
+
+// refs returns the body of a call about holds of keys that were asked for.
+func (c *caller) refs(ids []holds.ID) []byte {
+	var refs []holds.Ref
+	for _, id := range ids {
+		ref := holds.Ref{ID: id}
+		if key, ok := c.key[id]; ok {
+			ref.Partition = c.ring.Partition(key)
+		}
+		refs = append(refs, ref)
+	}
+	return holds.AppendRefs(nil, refs)
+}
+
+// sameAs returns another key of the partition of key.
+func sameAs(c ring.Config, key string) string {
+	for i := 0; ; i++ {
+		if other := fmt.Sprint("other", i); c.Partition(other) == c.Partition(key) {
+			return other
+		}
 	}
 }
 
@@ -139,15 +179,15 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		if again := c.acquire("k", id); again.Token != first.Token {
 			t.Errorf("token %d, and %d when asked again", first.Token, again.Token)
 		}
-		if status, body, _ := c.call(t.Context(), holds.Acquire, "other", holds.Request{ID: id}.Append(nil)); status != http.StatusBadRequest {
+		if status, body, _ := c.call(t.Context(), holds.Acquire, sameAs(c.ring, "k"), holds.Request{ID: id}.Append(nil)); status != http.StatusBadRequest {
 			t.Errorf("another key for the same hold: %d %s", status, body)
 		}
-		if r := c.renew(id, other); !r.Held[0] || r.Held[1] {
-			t.Errorf("renewed: %v", r.Held)
+		if r := c.renew(id, other); !slices.Equal(r.States, []holds.State{holds.Held, holds.Gone}) {
+			t.Errorf("renewed: %v", r.States)
 		}
 		c.release(id, id, other)
 		c.release(id)
-		if r := c.renew(id); r.Held[0] {
+		if r := c.renew(id); r.States[0] == holds.Held {
 			t.Error("what was released is renewed")
 		}
 		if !free(t, w, "k") {
@@ -171,7 +211,7 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		if a, b := <-done, <-done; max(a, b) == http.StatusOK && min(a, b) == http.StatusOK {
 			t.Error("both calls were granted the key")
 		}
-		if !c.renew(id).Held[0] {
+		if c.renew(id).States[0] != holds.Held {
 			t.Error("the key is not held")
 		}
 		c.release(id)
@@ -218,11 +258,13 @@ func TestCallsAreRefused(t *testing.T) {
 		}{
 			{"unknown", ":other", "k", nil, "", http.StatusNotImplemented},
 			{"no id", holds.Acquire, "k", nil, "", http.StatusBadRequest},
-			{"too long", holds.Acquire, "k", bytes.Repeat([]byte{1}, holds.MaxBody), "", http.StatusBadRequest},
+			{"too long", holds.Acquire, "k", bytes.Repeat([]byte{1}, 17+2+holds.MaxLabel+1), "", http.StatusBadRequest},
 			{"no key", holds.Acquire, "", ask(), "", http.StatusBadRequest},
 			{"bad key", holds.Acquire, "a\x00", ask(), "", http.StatusBadRequest},
 			{"half an id", holds.Renew, "", make([]byte, 24), "", http.StatusBadRequest},
-			{"many ids", holds.Release, "", make([]byte, holds.MaxBody+16), "", http.StatusBadRequest},
+			{"no such partition", holds.Renew, "", holds.AppendRefs(nil, []holds.Ref{{Partition: 16}}), "", http.StatusBadRequest},
+			{"another partition than the key's", holds.Renew, "k", holds.AppendRefs(nil, []holds.Ref{{Partition: c.ring.Partition("k") ^ 1}}), "", http.StatusBadRequest},
+			{"many ids", holds.Release, "", make([]byte, 17*(holds.MaxRefs+1)), "", http.StatusBadRequest},
 			{"held", holds.Acquire, "k", holds.Request{ID: holds.NewID(), Try: true}.Append(nil), "", http.StatusConflict},
 			{"nested", holds.Acquire, "nested", ask(), chain, http.StatusLoopDetected},
 		} {
@@ -280,14 +322,14 @@ func TestTrapPromisesEndWithTheLease(t *testing.T) {
 			select {
 			case <-ended:
 				over = true
-				if r.Held[0] {
+				if r.States[0] == holds.Held {
 					t.Error("a hold of a lost partition is renewed")
 				}
 			default:
 				if last != 0 && r.Cancel > last-490*time.Millisecond {
 					t.Errorf("promised %v, and half a second before %v", r.Cancel, last)
 				}
-				if last = r.Cancel; !r.Held[0] {
+				if last = r.Cancel; r.States[0] != holds.Held {
 					t.Error("the hold has ended before the lease")
 				}
 			}
@@ -357,7 +399,7 @@ func TestCloseEndsHolds(t *testing.T) {
 		}()
 		synctest.Wait()
 		w.Close()
-		if r := c.renew(id); r.Held[0] || r.Cancel > 0 {
+		if r := c.renew(id); r.States[0] == holds.Held || r.Cancel > 0 {
 			t.Errorf("renewed by a worker that is closed: %+v", r)
 		}
 		<-done

@@ -39,7 +39,7 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 		}
 		answerCall(rw, http.StatusOK, nil)
 	default:
-		w.remote.serve(rw, r, body)
+		w.locks.serve(rw, r, body)
 	}
 }
 

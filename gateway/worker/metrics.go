@@ -30,7 +30,8 @@ const (
 	storeErrorsMetric
 	batchItemsMetric
 	sharedMetric
-	remoteHoldsMetric
+	locksMetric
+	lockEventsMetric
 	appUpMetric
 	answersMetric
 	readyMetric
@@ -55,7 +56,8 @@ var families = []metrics.Family{
 	storeErrorsMetric:  metrics.Counter("keyway_worker_store_errors_total", "Calls to the store that failed.", "call"),
 	batchItemsMetric:   metrics.Histogram("keyway_worker_batch_items", "Requests and calls that were handled together in a batch."),
 	sharedMetric:       metrics.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run, as they got the answer to an equal one."),
-	remoteHoldsMetric:  metrics.Gauge("keyway_worker_remote_holds", "Keys that other members hold here, or wait for."),
+	locksMetric:        metrics.Gauge("keyway_worker_locks", "Keys that other members hold here."),
+	lockEventsMetric:   metrics.Counter("keyway_worker_lock_events_total", "What has happened to keys that other members hold here.", "event"),
 	appUpMetric:        metrics.Gauge("keyway_worker_app_up", "Whether the app behind the sidecar answers; missing where there is none."),
 	answersMetric:      metrics.Gauge("keyway_worker_answers_bytes", "Bytes of answers that clients have not read yet, in memory or in temporary files.", "place"),
 	readyMetric:        metrics.Gauge("keyway_worker_ready", "Whether the worker admits requests."),
@@ -74,7 +76,10 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	c := &w.counts
 	metrics.SendHistogram(ch, families[batchItemsMetric], c.batches.Distribution())
 	metrics.Send(ch, families[sharedMetric], c.shared.Load())
-	metrics.Send(ch, families[remoteHoldsMetric], w.remote.count())
+	metrics.Send(ch, families[locksMetric], w.locks.held.Load())
+	for e := range lockEvents {
+		metrics.Send(ch, families[lockEventsMetric], w.locks.events[e].Load(), e.String())
+	}
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Memory), "memory")
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Disk), "files")
 	if up, watched := w.appUp(); watched {

@@ -388,7 +388,7 @@ func TestMetricsOfHoldsAndApps(t *testing.T) {
 		if status, _, err := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil)); status != http.StatusOK {
 			t.Fatal(status, err)
 		}
-		expectMetrics(t, w, metrictest.Values{"keyway_worker_remote_holds": 1, "keyway_worker_busy_keys": 1})
+		expectMetrics(t, w, metrictest.Values{"keyway_worker_locks": 1, `keyway_worker_lock_events_total{event="granted"}`: 1, "keyway_worker_busy_keys": 1})
 		app := newSwitchedApp()
 		w.SidecarOver(app.dial)
 		time.Sleep(time.Second)

@@ -33,6 +33,7 @@ type partition struct {
 	record atomic.Pointer[handoff.Record] // the last one known; for refused requests
 	asked  atomic.Int64                   // the epoch whose successor was asked for
 	term   atomic.Uint64                  // goes up each time the partition is given away
+	locks  lockTable
 
 	cancels atomic.Uint64            // goes up with each cancellation of running executions
 	mu      sync.Mutex               // guards what follows

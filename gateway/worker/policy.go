@@ -92,14 +92,14 @@ func (w *Worker) timeoutOf(p *policy.Policy) time.Duration {
 // maxWait returns how long the caller may wait for its key.
 func (w *Worker) maxWait(how asking) time.Duration {
 	if how.policy == nil {
-		return w.cfg.MaxWait
+		return cmp.Or(how.maxWait, w.cfg.MaxWait)
 	}
 	return cmp.Or(how.policy.MaxWait, w.cfg.MaxWait)
 }
 
 // wait returns how the caller waits in the queue of its key.
 func (how *asking) wait() localmutex.Wait {
-	wait := localmutex.Wait{Client: how.client}
+	wait := localmutex.Wait{Client: how.client, MaxWait: how.maxWait}
 	if how.policy != nil {
 		wait.PerKey, wait.MaxWait = how.policy.QueuePerKey, how.policy.MaxWait
 	}

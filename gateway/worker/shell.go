@@ -159,6 +159,9 @@ func (s *shell) handle(e event) {
 		s.announce(func(self *ring.Member) { self.State = ring.StateLeaving })
 		s.look()
 	}
+	if l, ok := e.input.(handoff.LocksEnded); ok && s.w.parts[l.Partition].lingers() {
+		return // it was served again meanwhile, and closed with other locks
+	}
 	if f, ok := e.input.(handoff.Finished); ok {
 		s.moves.finished(f)
 	}
@@ -366,11 +369,13 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 	switch e := effect.(type) {
 	case handoff.OpenTable:
 		p := &w.parts[e.Partition]
-		p.table.Open(tokens(e.Epoch, e.Blocked))
+		p.openTable(e)
 		p.open.Store(true)
 		s.moves.opened(l.incarnation, e)
 		p.announce()
 		p.checkSequence()
+	case handoff.LocksMoved:
+		w.parts[e.Partition].dropLocks()
 	case handoff.Advance:
 		first, limit, _ := tokens(e.Epoch, nil)
 		w.parts[e.Partition].table.Advance(first, limit)
@@ -440,10 +445,7 @@ func (s *shell) closeTable(partition int) handoff.Closed {
 	p := &s.w.parts[partition]
 	p.open.Store(false)
 	p.term.Add(1)
-	closed := handoff.Closed{Partition: partition}
-	for _, h := range p.table.Close() {
-		closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
-	}
+	closed := p.closeTable()
 	p.announce()
 	p.endStreams()
 	return closed

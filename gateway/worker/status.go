@@ -21,7 +21,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	s := gateway.WorkerStatus{
 		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.stateName(),
 		BusyKeys: w.running(), Waiting: w.queue.Waiting(), Queue: w.cfg.Queue,
-		Awaiting: int(w.awaiting.Load()), Holds: w.remote.count(),
+		Awaiting: int(w.awaiting.Load()), Holds: int(w.locks.count.Load()),
 		SessionSlackSeconds: w.lease.Load().Admit.Left(w.instant(now)).Seconds(),
 		Store:               w.shell.calls.status(),
 		Residue:             w.shell.moves.residue(now), Moves: w.shell.moves.recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(),
@@ -161,8 +161,9 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 // explainHolder says who holds a key here.
 func (w *Worker) explainHolder(p *partition, key string, token int64, now time.Time) *gateway.KeyHolder {
 	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.slow.heldFor(p.number, token, now).Seconds(), AtLeast: true}
-	if from, ok := w.remote.holderOf(key, token); ok {
-		h.Kind, h.HeldBy = "hold", from
+	if l, ok := p.holderOf(key, token); ok {
+		h.Kind, h.HeldBy, h.Label = "hold", l.from, l.label
+		h.LeaseSeconds = max(l.expires-now.Sub(w.base), 0).Seconds()
 		return h
 	}
 	p.mu.Lock()
@@ -233,23 +234,4 @@ func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, 
 		list = append(list, gateway.KeyRate{Route: route, PerSecond: rate.PerSecond, Burst: rate.Burst, Left: max(float64(rate.Burst)-used, 0)})
 	}
 	return list
-}
-
-// count returns how many keys are held or waited for.
-func (hs *remoteHolds) count() int {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return len(hs.byID)
-}
-
-// holderOf returns the address of the member that holds a key with that token.
-func (hs *remoteHolds) holderOf(key string, token int64) (from string, ok bool) {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	for _, h := range hs.byID {
-		if h.cancel == nil && h.key == key && h.x.token == token {
-			return h.from, true
-		}
-	}
-	return "", false
 }

@@ -163,7 +163,8 @@ type Config struct {
 	MaxWait time.Duration
 
 	// MaxHolds bounds the keys that are held here for other members, or that these
-	// wait for. What exceeds it fails with [ErrBusy]. Default 1,000,000.
+	// wait for. What exceeds it fails with [ErrBusy], and so does what exceeds about 1 MiB of
+	// keys and labels in one partition, with which they move. Default 1,000,000.
 	MaxHolds int
 
 	// SlowKey is how long a key may be held, or waited for, until that is logged
@@ -334,7 +335,7 @@ type Worker struct {
 	}
 	shell    *shell
 	watching sync.Once // starts cancelOverdue
-	remote   remoteHolds
+	locks    locks
 	policies policies
 	rates    rates
 	queue    *localmutex.Queue // of all partitions
@@ -387,7 +388,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w.answers, w.shares, w.answer, w.bodies = answers, answers.Shares(answerShare), w.overflow, bodies
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.queue = &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
-	w.remote.worker, w.rates.most = w, maxBuckets
+	w.locks.worker, w.rates.most = w, maxBuckets
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.worker, p.number, p.table.Queue = w, i, w.queue
@@ -544,7 +545,7 @@ func (w *Worker) Close() error {
 		p.cancelRunning()
 		p.announce()
 	}
-	w.remote.close()
+	w.locks.close()
 	w.slow.close()
 	w.flushLog()
 	return nil

@@ -283,7 +283,7 @@ func holderText(w *gateway.KeyStatus) string {
 	case h == nil:
 		return "nobody"
 	case h.Kind == "hold":
-		return fmt.Sprintf("the member at %s, token %d", h.HeldBy, h.Token)
+		return strings.Join(slices.DeleteFunc([]string{"the member at " + h.HeldBy, h.Label, fmt.Sprintf("token %d", h.Token)}, func(s string) bool { return s == "" }), ", ")
 	default:
 		return fmt.Sprintf("an execution, token %d", h.Token)
 	}

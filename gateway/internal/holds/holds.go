@@ -9,14 +9,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
-// Methods of the calls.
+// Methods of the calls. Renew and Release come in two forms: to a worker that has granted
+// keys, of any partitions; and, with a key and an epoch in the link's request, to whoever
+// owns the key's partition, of that one alone, when it waits and is refused as any request.
 const (
 	Acquire = ":acquire" // a Request, for the key of the link's request; answered with a Grant, or a status
-	Renew   = ":renew"   // IDs; answered with a Renewal
-	Release = ":release" // IDs; answered with nothing
+	Renew   = ":renew"   // Refs; answered with a Renewal
+	Release = ":release" // Refs; answered with States
 )
 
 // ID names a hold. Its holder draws it.
@@ -28,18 +33,33 @@ func NewID() (id ID) {
 	return id
 }
 
-// MaxIDs is how many holds one call may name.
-const MaxIDs = 2048
+// Ref is a hold, with the partition of its key.
+type Ref struct {
+	ID        ID
+	Partition int
+}
+
+// MaxRefs is how many holds one call may name.
+const MaxRefs = 2048
+
+// maxRef is the length of the longest Ref, in bytes.
+const maxRef = len(ID{}) + binary.MaxVarintLen32
 
 // MaxBody is the length of the longest body of a call, in bytes.
-const MaxBody = MaxIDs * len(ID{})
+const MaxBody = MaxRefs * maxRef
+
+// MaxLabel is the length of the longest label, in bytes.
+const MaxLabel = 64
 
 var errMalformed = errors.New("holds: malformed call between members")
 
 // Request asks for a key.
 type Request struct {
-	ID  ID
-	Try bool // do not wait
+	ID    ID
+	Try   bool          // do not wait
+	Lease time.Duration // for how long it is held without a renewal; 0, and what is more, stand for the session TTL
+	Wait  time.Duration // how long to wait at most; 0, and what is more, stand for as long as the worker lets anybody wait
+	Label string        // who asks, for people; up to MaxLabel bytes of text in UTF-8
 }
 
 // Append appends the request to b.
@@ -48,15 +68,45 @@ func (r Request) Append(b []byte) []byte {
 	if r.Try {
 		try = 1
 	}
-	return append(append(b, r.ID[:]...), try)
+	b = append(append(b, r.ID[:]...), try)
+	b = appendDuration(appendDuration(b, r.Lease), r.Wait)
+	return append(b, r.Label...)
 }
 
 // ParseRequest parses what [Request.Append] has made.
 func ParseRequest(b []byte) (r Request, err error) {
-	if len(b) != len(r.ID)+1 || b[len(r.ID)] > 1 {
-		return r, fmt.Errorf("%w: %d bytes ask for a key", errMalformed, len(b))
+	n := copy(r.ID[:], b)
+	if len(b) <= n || b[n] > 1 {
+		return Request{}, fmt.Errorf("%w: %d bytes ask for a key", errMalformed, len(b))
 	}
-	return Request{ID: ID(b), Try: b[len(r.ID)] == 1}, nil
+	r.Try, b = b[n] == 1, b[n+1:]
+	for _, d := range []*time.Duration{&r.Lease, &r.Wait} {
+		var ok bool
+		if *d, b, ok = cutDuration(b); !ok {
+			return Request{}, fmt.Errorf("%w: a request with bad times", errMalformed)
+		}
+	}
+	if r.Label = string(b); !IsLabel(r.Label) {
+		return Request{}, fmt.Errorf("%w: a label of %d bytes that is too long or no text", errMalformed, len(b))
+	}
+	return r, nil
+}
+
+// IsLabel reports whether a label may be that of a request.
+func IsLabel(label string) bool {
+	return len(label) <= MaxLabel && utf8.ValidString(label) && !strings.ContainsFunc(label, unicode.IsControl)
+}
+
+func appendDuration(b []byte, d time.Duration) []byte {
+	return binary.AppendUvarint(b, uint64(max(d, 0)))
+}
+
+func cutDuration(b []byte) (d time.Duration, rest []byte, ok bool) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 || time.Duration(v) < 0 {
+		return 0, nil, false
+	}
+	return time.Duration(v), b[n:], true
 }
 
 // Promise says how much longer the owner of a key can vouch for it, without
@@ -67,31 +117,31 @@ type Promise struct {
 }
 
 func (p Promise) append(b []byte) []byte {
-	b = binary.AppendUvarint(b, uint64(max(p.Cancel, 0)))
-	return binary.AppendUvarint(b, uint64(max(p.Surrender, 0)))
+	return appendDuration(appendDuration(b, p.Cancel), p.Surrender)
 }
 
 // cutPromise takes a promise from the front of b.
 func cutPromise(b []byte) (p Promise, rest []byte, err error) {
+	rest = b
 	for _, d := range []*time.Duration{&p.Cancel, &p.Surrender} {
-		v, n := binary.Uvarint(b)
-		if n <= 0 || time.Duration(v) < 0 {
+		var ok bool
+		if *d, rest, ok = cutDuration(rest); !ok {
 			return Promise{}, nil, fmt.Errorf("%w: %d bytes begin with no promise", errMalformed, len(b))
 		}
-		*d, b = time.Duration(v), b[n:]
 	}
-	return p, b, nil
+	return p, rest, nil
 }
 
 // Grant says that a key is held.
 type Grant struct {
 	Token int64
+	Lease time.Duration // for how long without a renewal
 	Promise
 }
 
 // Append appends the grant to b.
 func (g Grant) Append(b []byte) []byte {
-	return g.append(binary.AppendUvarint(b, uint64(g.Token)))
+	return g.append(appendDuration(binary.AppendUvarint(b, uint64(g.Token)), g.Lease))
 }
 
 // ParseGrant parses what [Grant.Append] has made.
@@ -101,62 +151,89 @@ func ParseGrant(b []byte) (g Grant, err error) {
 		return Grant{}, fmt.Errorf("%w: a grant without a token", errMalformed)
 	}
 	g.Token = int64(token)
-	g.Promise, b, err = cutPromise(b[n:])
+	var ok bool
+	if g.Lease, b, ok = cutDuration(b[n:]); !ok || g.Lease == 0 {
+		return Grant{}, fmt.Errorf("%w: a grant without a lease", errMalformed)
+	}
+	g.Promise, b, err = cutPromise(b)
 	if err != nil || len(b) > 0 {
 		return Grant{}, fmt.Errorf("%w: a grant with a bad promise", errMalformed)
 	}
 	return g, nil
 }
 
-// AppendIDs appends holds to b.
-func AppendIDs(b []byte, ids []ID) []byte {
-	b = slices.Grow(b, len(ids)*len(ID{}))
-	for i := range ids {
-		b = append(b, ids[i][:]...)
+// AppendRefs appends holds to b.
+func AppendRefs(b []byte, refs []Ref) []byte {
+	b = slices.Grow(b, len(refs)*maxRef)
+	for i := range refs {
+		b = binary.AppendUvarint(append(b, refs[i].ID[:]...), uint64(refs[i].Partition))
 	}
 	return b
 }
 
-// ParseIDs parses what [AppendIDs] has made.
-func ParseIDs(b []byte) ([]ID, error) {
-	const size = len(ID{})
-	if len(b)%size != 0 || len(b) > MaxBody {
-		return nil, fmt.Errorf("%w: %d bytes name no holds", errMalformed, len(b))
+// ParseRefs parses what [AppendRefs] has made, for a ring of that many partitions.
+func ParseRefs(b []byte, partitions int) ([]Ref, error) {
+	refs := make([]Ref, 0, min(len(b)/len(ID{}), MaxRefs))
+	for len(b) > 0 {
+		var r Ref
+		n := copy(r.ID[:], b)
+		p, width := binary.Uvarint(b[n:])
+		if n < len(r.ID) || width <= 0 || p >= uint64(partitions) || len(refs) == MaxRefs {
+			return nil, fmt.Errorf("%w: bytes that name no holds, or more than %d, or partitions of another ring", errMalformed, MaxRefs)
+		}
+		r.Partition = int(p)
+		refs, b = append(refs, r), b[n+width:]
 	}
-	ids := make([]ID, 0, len(b)/size)
-	for part := range slices.Chunk(b, size) {
-		ids = append(ids, ID(part))
+	return refs, nil
+}
+
+// State is what a worker says of a hold.
+type State byte
+
+// States.
+const (
+	Gone      State = iota // it does not hold the key
+	Held                   // it holds the key, and goes on; or has released it
+	Elsewhere              // it does not serve the key's partition, whose holds go along with it
+	states
+)
+
+// AppendStates appends the states of holds to b.
+func AppendStates(b []byte, list []State) []byte {
+	for _, s := range list {
+		b = append(b, byte(s))
 	}
-	return ids, nil
+	return b
+}
+
+// ParseStates parses what [AppendStates] has made, for that many holds.
+func ParseStates(b []byte, n int) ([]State, error) {
+	list := make([]State, 0, len(b))
+	for _, s := range b {
+		list = append(list, State(s))
+	}
+	if len(b) != n || slices.ContainsFunc(list, func(s State) bool { return s >= states }) {
+		return nil, fmt.Errorf("%w: bad states of %d holds", errMalformed, n)
+	}
+	return list, nil
 }
 
 // Renewal answers Renew.
 type Renewal struct {
-	Promise        // for all that are held
-	Held    []bool // for each hold: whether it goes on
+	Promise         // for all that are held
+	States  []State // of each hold
 }
 
 // Append appends the renewal to b.
-func (r Renewal) Append(b []byte) []byte {
-	b = r.append(b)
-	for _, held := range r.Held {
-		if held {
-			b = append(b, 1)
-		} else {
-			b = append(b, 0)
-		}
-	}
-	return b
-}
+func (r Renewal) Append(b []byte) []byte { return AppendStates(r.append(b), r.States) }
 
 // ParseRenewal parses what [Renewal.Append] has made, for that many holds.
 func ParseRenewal(b []byte, n int) (r Renewal, err error) {
-	r.Promise, b, err = cutPromise(b)
-	if err != nil || len(b) != n || slices.ContainsFunc(b, func(held byte) bool { return held > 1 }) {
-		return Renewal{}, fmt.Errorf("%w: a bad renewal of %d holds", errMalformed, n)
+	if r.Promise, b, err = cutPromise(b); err == nil {
+		r.States, err = ParseStates(b, n)
 	}
-	for _, held := range b {
-		r.Held = append(r.Held, held == 1)
+	if err != nil {
+		return Renewal{}, err
 	}
 	return r, nil
 }

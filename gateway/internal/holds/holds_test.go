@@ -3,6 +3,7 @@ package holds_test
 import (
 	"bytes"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,37 +11,63 @@ import (
 )
 
 func TestCodec(t *testing.T) {
-	for _, try := range []bool{false, true} {
-		r := holds.Request{ID: holds.NewID(), Try: try}
+	for _, r := range []holds.Request{
+		{ID: holds.NewID()},
+		{ID: holds.NewID(), Try: true},
+		{ID: holds.NewID(), Lease: time.Second, Wait: time.Minute, Label: "größer als eins, host-7"},
+	} {
 		if got, err := holds.ParseRequest(r.Append(nil)); got != r || err != nil {
 			t.Errorf("%v became %v, %v", r, got, err)
 		}
 	}
+	for _, label := range []string{strings.Repeat("x", holds.MaxLabel+1), "a\nb", "\xff"} {
+		if _, err := holds.ParseRequest(holds.Request{Label: label}.Append(nil)); err == nil {
+			t.Errorf("label %q is taken", label)
+		}
+	}
 	for _, g := range []holds.Grant{
-		{Token: 1},
-		{Token: 1 << 62, Promise: holds.Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}},
+		{Token: 1, Lease: 1},
+		{Token: 1 << 62, Lease: 10 * time.Second, Promise: holds.Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}},
 	} {
 		if got, err := holds.ParseGrant(g.Append(nil)); got != g || err != nil {
 			t.Errorf("%v became %v, %v", g, got, err)
 		}
 	}
-	late := holds.Grant{Token: 1, Promise: holds.Promise{Cancel: -1, Surrender: -1}}
-	if got, err := holds.ParseGrant(late.Append(nil)); got != (holds.Grant{Token: 1}) || err != nil {
+	late := holds.Grant{Token: 1, Lease: 1, Promise: holds.Promise{Cancel: -1, Surrender: -1}}
+	if got, err := holds.ParseGrant(late.Append(nil)); got != (holds.Grant{Token: 1, Lease: 1}) || err != nil {
 		t.Errorf("a promise that is over became %v, %v", got, err)
 	}
-	ids := []holds.ID{holds.NewID(), holds.NewID(), {}}
-	if got, err := holds.ParseIDs(holds.AppendIDs(nil, ids)); !reflect.DeepEqual(got, ids) || err != nil {
-		t.Errorf("%v became %v, %v", ids, got, err)
+	if _, err := holds.ParseGrant(holds.Grant{Token: 1}.Append(nil)); err == nil {
+		t.Error("a grant without a lease is taken")
 	}
-	renewal := holds.Renewal{Promise: holds.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, Held: []bool{true, false, true}}
+	refs := []holds.Ref{{ID: holds.NewID()}, {ID: holds.NewID(), Partition: 4095}, {Partition: 7}}
+	if got, err := holds.ParseRefs(holds.AppendRefs(nil, refs), 4096); !reflect.DeepEqual(got, refs) || err != nil {
+		t.Errorf("%v became %v, %v", refs, got, err)
+	}
+	if _, err := holds.ParseRefs(holds.AppendRefs(nil, refs), 4095); err == nil {
+		t.Error("a partition of another ring is taken")
+	}
+	most := make([]holds.Ref, holds.MaxRefs)
+	for i := range most {
+		most[i].Partition = 1<<31 - 1
+	}
+	if b := holds.AppendRefs(nil, most); len(b) != holds.MaxBody {
+		t.Errorf("the longest body has %d bytes, want %d", len(b), holds.MaxBody)
+	} else if _, err := holds.ParseRefs(b, 1<<31); err != nil {
+		t.Error(err)
+	}
+	if _, err := holds.ParseRefs(holds.AppendRefs(nil, append(most, holds.Ref{})), 1<<31); err == nil {
+		t.Error("too many holds are taken")
+	}
+	renewal := holds.Renewal{Promise: holds.Promise{Cancel: time.Second, Surrender: 2 * time.Second}, States: []holds.State{holds.Held, holds.Gone, holds.Elsewhere}}
 	if got, err := holds.ParseRenewal(renewal.Append(nil), 3); !reflect.DeepEqual(got, renewal) || err != nil {
 		t.Errorf("%v became %v, %v", renewal, got, err)
 	}
 	if _, err := holds.ParseRenewal(renewal.Append(nil), 2); err == nil {
 		t.Error("a renewal of 3 holds is taken for one of 2")
 	}
-	if _, err := holds.ParseIDs(make([]byte, holds.MaxBody+16)); err == nil {
-		t.Error("too many holds are taken")
+	if _, err := holds.ParseStates([]byte{3}, 1); err == nil {
+		t.Error("an unknown state is taken")
 	}
 }
 
@@ -48,18 +75,24 @@ func TestCodec(t *testing.T) {
 // was read, but for numbers that are longer than they need to be.
 func FuzzParse(f *testing.F) {
 	f.Add(holds.Request{ID: holds.NewID()}.Append(nil), 0)
-	f.Add(holds.Grant{Token: 77, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
-	f.Add(holds.Renewal{Held: []bool{true, false}}.Append(nil), 2)
+	f.Add(holds.Request{ID: holds.NewID(), Lease: 1, Wait: 300, Label: "x"}.Append(nil), 0)
+	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
+	f.Add(holds.Renewal{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
+	f.Add(holds.AppendRefs(nil, []holds.Ref{{Partition: 1}, {Partition: 300}}), 4096)
 	f.Add(bytes.Repeat([]byte{0xff}, 40), 1)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
-		if r, err := holds.ParseRequest(b); err == nil && !bytes.Equal(r.Append(nil), b) {
-			t.Errorf("request %x became %x", b, r.Append(nil))
+		if r, err := holds.ParseRequest(b); err == nil {
+			if again, err := holds.ParseRequest(r.Append(nil)); again != r || err != nil || r.Lease < 0 || r.Wait < 0 || len(r.Label) > holds.MaxLabel {
+				t.Errorf("request %+v became %+v, %v", r, again, err)
+			}
 		}
-		if ids, err := holds.ParseIDs(b); err == nil && !bytes.Equal(holds.AppendIDs(nil, ids), b) {
-			t.Errorf("holds %x became %x", b, holds.AppendIDs(nil, ids))
+		if refs, err := holds.ParseRefs(b, n); err == nil {
+			if again, err := holds.ParseRefs(holds.AppendRefs(nil, refs), n); !reflect.DeepEqual(again, refs) || err != nil {
+				t.Errorf("holds %v became %v, %v", refs, again, err)
+			}
 		}
 		if g, err := holds.ParseGrant(b); err == nil {
-			if again, err := holds.ParseGrant(g.Append(nil)); again != g || err != nil || g.Token <= 0 || g.Cancel < 0 || g.Surrender < 0 {
+			if again, err := holds.ParseGrant(g.Append(nil)); again != g || err != nil || g.Token <= 0 || g.Cancel < 0 || g.Surrender < 0 || g.Lease <= 0 {
 				t.Errorf("grant %+v became %+v, %v", g, again, err)
 			}
 		}

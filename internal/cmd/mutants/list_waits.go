@@ -152,7 +152,7 @@ func waitsMutations() []mutation {
 		{
 			rule: "TryDo waits for nothing",
 			file: "gateway/worker/exec.go",
-			old:  "		if how.try {",
+			old:  "	if how.try {",
 			new:  "		if false {",
 			test: "./gateway/worker -timeout 20s -run ^TestTryDo$",
 		},

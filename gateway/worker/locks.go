@@ -1,0 +1,209 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// locks are the keys that this worker holds for members elsewhere: for Client.Hold and
+// Client.DoAll of package router. A lock is an admission to its key, which lasts until
+// its holder releases it or its lease ends, as this process's monotonic clock counts: the
+// holder, which counts from before it asked, has ended by then. It is an entry of its
+// partition's table and nothing else: it has no goroutine, timer or context. It is made
+// by a call (locks_calls.go), ends by another one or by its lease (locks_expire.go), and
+// goes along with its partition (locks_move.go).
+type locks struct {
+	worker *Worker
+	count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
+	held   atomic.Int64 // locks
+	events [lockEvents]atomic.Int64
+	sweeps sweeps
+
+	noting sync.Mutex // guards noted
+	noted  string     // the incarnation that Config.OnHold was called with last
+}
+
+// lockEvent is something that happens to a lock, and is counted.
+type lockEvent uint8
+
+const (
+	lockGranted lockEvent = iota
+	lockRenewed
+	lockReleased
+	lockExpired
+	lockMovedIn
+	lockMovedOut
+	lockLost // with its partition
+	lockEvents
+)
+
+func (e lockEvent) String() string {
+	return [lockEvents]string{"granted", "renewed", "released", "expired", "moved-in", "moved-out", "lost"}[e]
+}
+
+// lock is a key that is held for a member elsewhere. There may be a million.
+type lock struct {
+	id      holds.ID
+	key     string
+	label   string // for people
+	from    string // address of the member that asked for it
+	token   int64
+	cancels uint64        // partition.cancels when the key was asked for, or when the lock has come
+	lease   time.Duration // from each renewal on
+	expires time.Duration // since the worker's start
+	due     time.Duration // when it is looked at next, since then; not after expires
+	place   int32         // in lockTable.order
+	blocks  bool          // it keeps its key from others, and that is all: nobody may renew it
+	lost    bool          // it is of a life before, though its table is open
+}
+
+// lockTable is the locks of one partition. While the partition is not served they are
+// frozen: nobody is granted one, and none is renewed or released.
+type lockTable struct {
+	mu    sync.Mutex // guards what follows, and the locks; locked before the partition's localmutex.Table is
+	open  bool       // the partition is served, as its localmutex.Table knows too
+	byID  map[holds.ID]*lock
+	order []*lock                // a heap by due
+	big   bool                   // both have had more than keepLocks
+	size  int                    // of the text of all, at most
+	lost  int                    // that are lost
+	waits map[holds.ID]*lockWait // for locks
+	next  atomic.Int64           // order[0].due, 0 if there is none
+}
+
+// lockWait is a call that waits for its key.
+type lockWait struct {
+	key     string
+	giveUp  func()
+	settled chan struct{} // closed when the wait is over
+}
+
+const (
+	keepLocks   = 8       // for which a table without locks keeps room
+	maxLockText = 1 << 20 // bytes of the text with which the locks of a partition travel
+)
+
+// vouches reports whether the holder of l may be told that it holds its key: nothing
+// that the partition had admitted by then was cancelled. The lease that vouches for that
+// has to be read before, since it may be that of the worker's next incarnation.
+func (p *partition) vouches(l *lock) bool { return !l.blocks && l.cancels == p.cancels.Load() }
+
+// promise returns how much longer this worker can vouch for those locks of which
+// [partition.vouches], called after that, says that they go on.
+func (ls *locks) promise() holds.Promise {
+	now, lease := ls.worker.instant(time.Now()), ls.worker.lease.Load()
+	return holds.Promise{Cancel: lease.Cancel.Left(now), Surrender: lease.Surrender.Left(now)}
+}
+
+// note tells Config.OnHold of the incarnation, once.
+func (ls *locks) note() error {
+	cfg, id := &ls.worker.cfg, ls.worker.Incarnation()
+	ls.noting.Lock()
+	defer ls.noting.Unlock()
+	if ls.noted == id {
+		return nil
+	}
+	switch {
+	case cfg.OnHold != nil:
+		if err := cfg.OnHold(id); err != nil {
+			return fmt.Errorf("%w: writing down that keys are held for other members: %w", ErrUnavailable, err)
+		}
+	case cfg.OnIncarnation != nil:
+		return errors.New("worker: keys are not held for other members: Config.OnIncarnation is set, and Config.OnHold is not")
+	}
+	ls.noted = id
+	return nil
+}
+
+// addLocked adds a lock, whose key is held with its token.
+func (p *partition) addLocked(l *lock, event lockEvent) {
+	ls, t := &p.worker.locks, &p.locks
+	if t.byID == nil {
+		t.byID = make(map[holds.ID]*lock)
+	}
+	t.byID[l.id] = l
+	t.size += l.size()
+	t.big = t.big || len(t.byID) > keepLocks
+	l.due = l.expires
+	t.push(l)
+	ls.held.Add(1)
+	ls.events[event].Add(1)
+	ls.sweeps.wantBy(p.worker, l.due)
+}
+
+// removeLocked removes a lock, and frees its key.
+func (p *partition) removeLocked(l *lock, event lockEvent) {
+	ls, t := &p.worker.locks, &p.locks
+	delete(t.byID, l.id)
+	t.size -= l.size()
+	if t.remove(l); t.big && len(t.order) == 0 {
+		t.byID, t.order, t.big = nil, nil, false
+	}
+	ls.held.Add(-1)
+	ls.count.Add(-1)
+	ls.events[event].Add(1)
+	p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
+	if l.lost {
+		t.lost--
+	}
+	if !t.open && len(t.order) == 0 || l.lost && t.lost == 0 {
+		p.worker.shell.post(nil, handoff.LocksEnded{Partition: p.number})
+	}
+}
+
+// renewLock lets a lock go on, from now on for its lease.
+func (p *partition) renewLock(id holds.ID, now time.Duration) holds.State {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.byID[id]
+	switch {
+	case l == nil && t.open, l != nil && !p.vouches(l):
+		return holds.Gone
+	case !t.open:
+		return holds.Elsewhere
+	}
+	l.expires = max(l.expires, now+l.lease)
+	p.worker.locks.events[lockRenewed].Add(1)
+	return holds.Held
+}
+
+// releaseLock ends a lock, or the wait for it.
+func (p *partition) releaseLock(id holds.ID) holds.State {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, wait := t.byID[id], t.waits[id]
+	if wait != nil {
+		wait.giveUp()
+	}
+	switch {
+	case l == nil && wait != nil:
+	case l == nil && t.open:
+		return holds.Gone
+	case !t.open && (l == nil || p.vouches(l)):
+		return holds.Elsewhere
+	default:
+		p.removeLocked(l, lockReleased)
+	}
+	return holds.Held
+}
+
+// holderOf returns the lock that holds a key with that token.
+func (p *partition) holderOf(key string, token int64) (l lock, ok bool) {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.byID {
+		if l.token == token && l.key == key {
+			return *l, true
+		}
+	}
+	return lock{}, false
+}

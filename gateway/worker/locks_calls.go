@@ -1,0 +1,258 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// serve answers a call about locks.
+func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+	switch r.Method {
+	case holds.Acquire:
+		ls.serveAcquire(w, r, body)
+	case holds.Renew, holds.Release:
+		ls.serveRefs(w, r, body)
+	default:
+		answerCall(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
+	}
+}
+
+func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+	var grant holds.Grant
+	req, err := holds.ParseRequest(body)
+	if err != nil {
+		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
+		return
+	}
+	if _, held := splitBaggage(fieldValues(r.Fields, "Baggage")); slices.Contains(held, hashOf(r.Key)) {
+		err = fmt.Errorf("%w: %q", ErrNested, r.Key)
+	} else {
+		grant, err = ls.acquire(r, req)
+	}
+	if err != nil {
+		ls.refuse(w, r, err)
+		return
+	}
+	answerCall(w, http.StatusOK, grant.Append(nil))
+}
+
+// refuse answers a call that was not admitted.
+func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
+	ls.worker.counts.refused(r.Context(), err)
+	if refusal := refusalOf(err); refusal != nil {
+		_ = w.Refuse(refusal) // nothing of the body is left to read, so it can only fail with the connection
+		return
+	}
+	answerCall(w, problemOf(err).Status(), []byte(err.Error()))
+}
+
+// serveRefs renews or releases locks. With a key it waits for the partition to be
+// served here, and is refused by who does not serve it.
+func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+	refs, err := holds.ParseRefs(body, len(ls.worker.parts))
+	if err != nil {
+		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
+		return
+	}
+	var p *partition
+	if r.Key != "" {
+		if p, err = ls.awaitPartition(r, refs); err != nil {
+			ls.refuse(w, r, err)
+			return
+		}
+	}
+	var answer holds.Renewal
+	if r.Method == holds.Release {
+		answer.States = ls.release(refs)
+	} else if answer, err = ls.renew(refs); err != nil {
+		ls.refuse(w, r, err)
+		return
+	}
+	switch {
+	case p != nil && slices.Contains(answer.States, holds.Elsewhere): // it has just been closed
+		ls.refuse(w, r, p.elsewhere(r.Key))
+	case r.Method == holds.Renew:
+		answerCall(w, http.StatusOK, answer.Append(nil))
+	default:
+		answerCall(w, http.StatusOK, holds.AppendStates(nil, answer.States))
+	}
+}
+
+// awaitPartition waits until the partition of the call's key, which has to be that of
+// all the locks, is served here.
+func (ls *locks) awaitPartition(r *link.ServerRequest, refs []holds.Ref) (*partition, error) {
+	w := ls.worker
+	how := asking{epoch: r.Epoch}
+	p, _, err := w.placeOf(r.Key, &how)
+	if err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ref.Partition != p.number }) {
+		return nil, fmt.Errorf("%w: the call names locks of other partitions than that of its key", gateway.ErrBadKey)
+	}
+	if p.open.Load() {
+		return p, nil
+	}
+	if !r.BeginWait() {
+		return nil, errLinkFull
+	}
+	defer r.EndWait()
+	return p, p.awaitOwnership(r.Context(), r.Key, how, time.Now().Add(w.cfg.MaxWait))
+}
+
+// renew lets those locks go on that have not ended, and whose keys this worker has
+// not lost. It may be the first that this incarnation promises of them.
+func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
+	if err := ls.note(); err != nil {
+		return holds.Renewal{}, err
+	}
+	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
+	now := ls.worker.now()
+	for _, ref := range refs {
+		r.States = append(r.States, ls.worker.parts[ref.Partition].renewLock(ref.ID, now))
+	}
+	return r, nil
+}
+
+// release ends locks, and the waits for them.
+func (ls *locks) release(refs []holds.Ref) []holds.State {
+	states := make([]holds.State, 0, len(refs))
+	for _, ref := range refs {
+		states = append(states, ls.worker.parts[ref.Partition].releaseLock(ref.ID))
+	}
+	return states
+}
+
+// acquire waits for a key, and holds it then for who asks. One who repeats himself
+// gets what he has already.
+func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant, error) {
+	w := ls.worker
+	how := asking{try: req.Try, epoch: r.Epoch, share: r, maxWait: min(req.Wait, w.cfg.MaxWait)}
+	p, key, err := w.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
+	if err != nil {
+		return holds.Grant{}, err
+	}
+	ctx, end := context.WithCancel(r.Context())
+	defer end()
+	l, gaveUp, err := ls.get(ctx, p, &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease)}, how)
+	if err != nil {
+		return holds.Grant{}, err
+	}
+	if err := ls.note(); err != nil {
+		p.releaseLock(l.id)
+		return holds.Grant{}, err
+	}
+	promise := ls.promise()
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	over := gaveUp() || !p.vouches(l) // meanwhile
+	if over && t.byID[l.id] == l && (t.open || !p.vouches(l)) {
+		p.removeLocked(l, lockReleased)
+	}
+	if over || t.byID[l.id] != l {
+		return holds.Grant{}, fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
+	}
+	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, nil
+}
+
+// lockLease returns the lease of a lock for which that much is wanted.
+func (w *Worker) lockLease(wanted time.Duration) time.Duration {
+	if ttl := w.settings.TTL; wanted == 0 || wanted > ttl {
+		return ttl
+	}
+	return wanted
+}
+
+// get returns the lock with the id of l: one that is held already, or l once its key is
+// won. gaveUp reports whether the call has ended meanwhile, or another one has ended its
+// wait.
+func (ls *locks) get(ctx context.Context, p *partition, l *lock, how asking) (_ *lock, gaveUp func() bool, err error) {
+	for {
+		wait, giveUp := context.WithCancel(ctx)                               // until the call ends
+		gaveUp = func() bool { return wait.Err() != nil || ctx.Err() != nil } // wait follows ctx a little later
+		held, before, err := ls.enter(giveUp, p, l)
+		if held != nil || err != nil {
+			return held, gaveUp, err
+		}
+		if before != nil {
+			select {
+			case <-before:
+				continue
+			case <-ctx.Done():
+				return nil, nil, context.Cause(ctx)
+			}
+		}
+		if again, err := ls.await(wait, p, l, how); !again || ctx.Err() != nil {
+			return l, gaveUp, err
+		}
+	}
+}
+
+// enter returns the lock with the id of l if it is held already; otherwise, unless a call
+// before this one waits for it, which is given up, and after which this one is to try
+// again, this one waits from now on.
+func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before <-chan struct{}, err error) {
+	w, t := ls.worker, &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held, wait := t.byID[l.id], t.waits[l.id]
+	switch {
+	case ls.sweeps.closed.Load():
+		return nil, nil, ErrUnavailable
+	case held != nil && held.key != l.key, wait != nil && wait.key != l.key:
+		return nil, nil, fmt.Errorf("%w: the lock is one of another key", gateway.ErrBadKey)
+	case held != nil && !p.vouches(held):
+		return nil, nil, fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, l.key)
+	case held != nil && !t.open:
+		return nil, nil, p.elsewhere(l.key)
+	case held != nil:
+		held.expires = max(held.expires, w.now()+held.lease)
+		return held, nil, nil
+	case wait != nil:
+		wait.giveUp()
+		return nil, wait.settled, nil
+	case t.size+l.size() > maxLockText:
+		return nil, nil, fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, len(t.order), p.number)
+	case ls.count.Add(1) > int64(w.cfg.MaxHolds):
+		ls.count.Add(-1)
+		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, w.cfg.MaxHolds)
+	}
+	if t.waits == nil {
+		t.waits = make(map[holds.ID]*lockWait)
+	}
+	t.waits[l.id] = &lockWait{key: l.key, giveUp: giveUp, settled: make(chan struct{})}
+	return nil, nil, nil
+}
+
+// await waits for the key of l, and makes it a lock then. It reports true if a lock of
+// that id has come with the partition meanwhile.
+func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (again bool, err error) {
+	token, cancels, err := ls.worker.win(ctx, p, l.key, how)
+	t := &p.locks
+	t.mu.Lock()
+	close(t.waits[l.id].settled)
+	delete(t.waits, l.id)
+	closed := err == nil && p.table.SetRemote(l.key, token)
+	if err == nil && !closed {
+		l.token, l.cancels, l.expires = token, cancels, ls.worker.now()+l.lease
+		p.addLocked(l, lockGranted)
+	} else {
+		ls.count.Add(-1)
+	}
+	again = err != nil && t.byID[l.id] != nil
+	t.mu.Unlock()
+	if closed { // with the key won, and not a lock yet: an execution for those who have listed it
+		p.unlock(l.key, token)
+		err = p.elsewhere(l.key)
+	}
+	return again, err
+}

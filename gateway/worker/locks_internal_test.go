@@ -1,0 +1,95 @@
+package worker
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+)
+
+func TestLockText(t *testing.T) {
+	const now = time.Hour
+	list := []*lock{
+		{id: holds.NewID(), key: "k", token: 1, lease: time.Second, expires: now + 300*time.Millisecond},
+		{id: holds.NewID(), key: "größer", label: "job 7", from: "[::1]:80", token: 1<<62 + 5, lease: 10 * time.Second, expires: now - 1, blocks: true},
+		{id: holds.NewID(), key: "x", token: 7, lease: time.Microsecond, expires: now + 1},
+	}
+	text := lockText(list, now)
+	if got, err := parseLocks(lockText(nil, now), time.Minute); len(got) != 0 || err != nil {
+		t.Errorf("no locks became %v, %v", got, err)
+	}
+	got, err := parseLocks(text, 10*time.Second)
+	if err != nil || len(got) != len(list) {
+		t.Fatalf("%d locks, %v", len(got), err)
+	}
+	size := 2
+	for i, l := range list {
+		want := *l
+		size += l.size()
+		want.expires = max(l.expires-now, 0)
+		want.expires = (want.expires + time.Millisecond - 1).Truncate(time.Millisecond) // never earlier
+		want.lease = (want.lease + time.Millisecond - 1).Truncate(time.Millisecond)
+		if !reflect.DeepEqual(*got[i], want) {
+			t.Errorf("%+v became %+v", want, *got[i])
+		}
+	}
+	if len(text) > size {
+		t.Errorf("the text has %d bytes, at most %d were expected", len(text), size)
+	}
+	if _, err := parseLocks(text, 9*time.Second); err == nil {
+		t.Error("a lease that is longer than the session TTL is taken")
+	}
+	if _, err := parseLocks("B"+text[1:], 10*time.Second); err == nil {
+		t.Error("a text of another form is taken")
+	}
+}
+
+// FuzzLockText sees that no text makes the parser panic, and that what it takes comes
+// back the same.
+func FuzzLockText(f *testing.F) {
+	f.Add(lockText([]*lock{{id: holds.NewID(), key: "k", label: "l", from: "f", token: 1, lease: time.Second, expires: time.Second}}, 0))
+	f.Add("AQ")
+	f.Fuzz(func(t *testing.T, text string) {
+		list, err := parseLocks(text, time.Minute)
+		if err != nil || len(list) == 0 {
+			return
+		}
+		again, err := parseLocks(lockText(list, 0), time.Minute)
+		if err != nil || !reflect.DeepEqual(again, list) {
+			t.Errorf("%+v became %+v, %v", list, again, err)
+		}
+	})
+}
+
+// Locks come out of a table's order by when they are due, whatever was removed before.
+func TestLockOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		var table lockTable
+		var all []*lock
+		for range random.IntN(100) {
+			l := &lock{due: time.Duration(1 + random.IntN(50))}
+			all = append(all, l)
+			table.push(l)
+			if i := random.IntN(len(all)); random.IntN(3) == 0 {
+				table.remove(all[i])
+				all[i] = all[len(all)-1]
+				all = all[:len(all)-1]
+			}
+		}
+		var last time.Duration
+		for len(table.order) > 0 {
+			first := table.order[0]
+			if int64(first.due) != table.next.Load() || first.due < last {
+				t.Fatalf("due at %v after %v, noted %v", first.due, last, table.next.Load())
+			}
+			last = first.due
+			table.remove(first)
+		}
+		if table.next.Load() != 0 {
+			t.Error("an empty table is to be looked at")
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package worker
+
+import (
+	"slices"
+
+	"github.com/keyway-go/keyway/localmutex"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// closeTable closes the partition's table, freezes its locks, and lists what runs: all
+// of that at one moment. A key that has been won, and is no lock yet, is among what runs.
+func (p *partition) closeTable() handoff.Closed {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.open = false
+	closed := handoff.Closed{Partition: p.number}
+	for _, h := range p.table.Close() {
+		if !h.Remote {
+			closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
+		}
+	}
+	closed.Locks = lockText(t.order, p.worker.now())
+	return closed
+}
+
+// openTable opens the partition's table, with the locks that come along. Those that are
+// frozen go on if it is resumed; otherwise they have ended elsewhere, or are among these,
+// but for those of a life that has lost its session: they block their keys until they end.
+func (p *partition) openTable(e handoff.OpenTable) {
+	w, t := p.worker, &p.locks
+	came, err := parseLocks(e.Locks, w.settings.TTL)
+	if err != nil {
+		w.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !e.Resumed {
+		p.loseLocked()
+	}
+	now, cancels := w.now(), p.cancels.Load()
+	for _, l := range came {
+		if t.byID[l.id] != nil {
+			continue
+		}
+		if !p.installLocked(l) {
+			continue
+		}
+		l.cancels, l.expires, l.blocks = cancels, now+l.expires, l.blocks || !e.Renewable
+		w.locks.count.Add(1)
+		p.addLocked(l, lockMovedIn)
+		if wait := t.waits[l.id]; wait != nil { // which would be for the lock itself
+			wait.giveUp()
+		}
+	}
+	t.open = true
+	p.table.Open(tokens(e.Epoch, e.Blocked))
+}
+
+// installLocked has a lock hold its key that has come along, and reports whether it does.
+func (p *partition) installLocked(l *lock) bool {
+	install := func() bool { return len(p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})) == 0 }
+	if install() {
+		return true
+	}
+	holder := p.table.Inspect(l.key).Token
+	if holder > l.token {
+		return false // it had ended before
+	}
+	for _, before := range p.locks.byID {
+		if before.token == holder && before.key == l.key {
+			p.removeLocked(before, lockLost) // as l shows, which was granted after it
+			return install()
+		}
+	}
+	p.worker.log.Warn("a key that another member holds runs here already: its hold is lost", "key", l.key, "token", l.token, "holder", holder)
+	return false
+}
+
+// loseLocked drops the frozen locks of a table that others have served meanwhile.
+func (p *partition) loseLocked() {
+	t := &p.locks
+	for _, l := range slices.Clone(t.order) {
+		switch {
+		case p.vouches(l), l.blocks && !l.lost:
+			p.removeLocked(l, lockLost)
+		case !l.lost:
+			l.lost, l.blocks = true, true
+			t.lost++
+		}
+	}
+}
+
+// dropLocks drops the locks that are frozen: they are their next owner's.
+func (p *partition) dropLocks() {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.open {
+		for len(t.order) > 0 {
+			p.removeLocked(t.order[len(t.order)-1], lockMovedOut)
+		}
+	}
+}
+
+// lingers reports whether there are locks in a partition that is not served, or of a life
+// before.
+func (p *partition) lingers() bool {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.open && len(t.order) > 0 || t.lost > 0
+}

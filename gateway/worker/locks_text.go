@@ -1,0 +1,103 @@
+package worker
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+)
+
+// Locks travel as a text: base64 of a byte for the form, and for each lock its id, its
+// token, what is left of its lease, its lease, 1 if it only blocks its key, and its key,
+// its label and the address that asked for it, each with its length in front. Numbers are
+// uvarints, times are milliseconds, rounded up.
+const lockForm = 1
+
+// size returns how many bytes a lock has in a text, at most.
+func (l *lock) size() int {
+	const others = len(holds.ID{}) + 3*binary.MaxVarintLen64 + 4*binary.MaxVarintLen16
+	return (others + len(l.key) + len(l.label) + len(l.from)) * 4 / 3
+}
+
+var errLockText = errors.New("worker: malformed text of locks")
+
+// lockText returns the text of locks at now, since the worker's start; "" for none.
+func lockText(list []*lock, now time.Duration) string {
+	if len(list) == 0 {
+		return ""
+	}
+	b := append(make([]byte, 0, 1+64*len(list)), lockForm)
+	for _, l := range list {
+		b = binary.AppendUvarint(append(b, l.id[:]...), uint64(l.token))
+		for _, d := range []time.Duration{l.expires - now, l.lease} {
+			b = binary.AppendUvarint(b, uint64((max(d, 0)+time.Millisecond-1)/time.Millisecond))
+		}
+		b = binary.AppendUvarint(b, uint64(number(l.blocks)))
+		for _, s := range []string{l.key, l.label, l.from} {
+			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+		}
+	}
+	return base64.RawStdEncoding.EncodeToString(b)
+}
+
+// parseLocks returns the locks of a text, with what was left of their leases as expires.
+func parseLocks(text string, ttl time.Duration) (list []*lock, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	b, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil || len(b) == 0 || b[0] != lockForm {
+		return nil, fmt.Errorf("%w: %d bytes of another form", errLockText, len(text))
+	}
+	d := lockDecoder{rest: b[1:]}
+	for len(d.rest) > 0 && !d.bad {
+		l := &lock{id: holds.ID(d.bytes(len(holds.ID{})))}
+		l.token = int64(d.number(1<<63 - 1))
+		l.expires = time.Duration(d.number(uint64(ttl/time.Millisecond)+1)) * time.Millisecond
+		l.lease = time.Duration(d.number(uint64(ttl/time.Millisecond)+1)) * time.Millisecond
+		l.blocks = d.number(1) == 1
+		for _, s := range []*string{&l.key, &l.label, &l.from} {
+			*s = string(d.bytes(int(d.number(uint64(len(d.rest))))))
+		}
+		if l.token <= 0 || l.lease <= 0 || gateway.CheckKey(l.key) != nil {
+			d.bad = true
+		}
+		list = append(list, l)
+	}
+	if d.bad {
+		return nil, fmt.Errorf("%w: lock %d of it", errLockText, len(list))
+	}
+	return list, nil
+}
+
+// lockDecoder takes what a text consists of, until it is bad.
+type lockDecoder struct {
+	rest []byte
+	bad  bool
+}
+
+// number takes a number that may be most.
+func (d *lockDecoder) number(most uint64) uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 || v > most {
+		d.bad = true
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+// bytes takes n bytes; zeros if there are fewer.
+func (d *lockDecoder) bytes(n int) []byte {
+	if len(d.rest) < n {
+		d.bad = true
+		return make([]byte, n)
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}
