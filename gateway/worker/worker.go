@@ -13,8 +13,8 @@
 // once, with recorder.go for their answer. policy.go has what a
 // router's route asks for, and rate.go the rates of keys. Beside them
 // shell.go moves the machine of ring/handoff with the store, the members and the
-// clock, agreement.go sees that all members use one store, place.go has the worker
-// leave the ring and come back, moves.go remembers what moved, renewals.go why a session
+// clock, effects.go does what it orders, agreement.go sees that all members use one
+// store, place.go has the worker leave the ring and come back, moves.go remembers what moved, renewals.go why a session
 // was lost. status.go says what the worker does, and inquiry.go tells members; spans.go has the times of executions for routers and
 // traces. Below are context.go
 // and baggage.go, an execution's context and what travels with it; timeout.go, which

@@ -97,7 +97,7 @@ func policyMutations() []mutation {
 		},
 		{
 			rule: "streams end when their partition is given away",
-			file: "gateway/worker/shell.go",
+			file: "gateway/worker/effects.go",
 			old:  "	p.endStreams()\n",
 			new:  "",
 			test: "./gateway/router -run ^TestStreamsEndWhenTheirPartitionMoves$",

@@ -54,7 +54,7 @@ func settingsMutations() []mutation {
 		},
 		{
 			rule: "an incarnation takes nothing along into another store",
-			file: "gateway/worker/shell.go",
+			file: "gateway/worker/effects.go",
 			old:  `if l.astray {`,
 			new:  `if false {`,
 			test: "./gateway/worker -run '^TestTrapStoreBecomesAnother$'",

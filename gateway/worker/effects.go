@@ -1,0 +1,155 @@
+package worker
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// perform carries out an effect on the request path or the cluster; calls to
+// the store are made by call.
+func (s *shell) perform(l *life, effect handoff.Effect) {
+	w := s.w
+	switch e := effect.(type) {
+	case handoff.OpenTable:
+		p := &w.parts[e.Partition]
+		p.openTable(e)
+		p.open.Store(true)
+		s.moves.opened(l.incarnation, e)
+		p.announce()
+		p.checkSequence()
+	case handoff.LocksMoved:
+		w.parts[e.Partition].dropLocks()
+	case handoff.Advance:
+		first, limit, _ := tokens(e.Epoch, nil)
+		w.parts[e.Partition].table.Advance(first, limit)
+		w.parts[e.Partition].checkSequence()
+	case handoff.Unblock:
+		w.parts[e.Partition].table.Unblock(e.Key)
+		s.moves.unblocked(e.Partition, e.Key)
+	case handoff.CancelHandlers:
+		if lease := w.lease.Load(); e.All && *lease != (handoff.Lease{}) {
+			w.cfg.Logger.Warn("the session was not confirmed in time: what runs is cancelled", "worker", w.name, "cause", s.renewals.blame(w.now()))
+		}
+		s.cancelHandlers(e)
+	case handoff.LeaseChanged:
+		if l == s.current {
+			s.renewals.confirmed(e.Lease, w.settings.TTL)
+		}
+		s.agree.lease = e.Lease
+		if !s.agree.blocked {
+			w.lease.Store(&e.Lease)
+		}
+		if e.Lease != (handoff.Lease{}) {
+			s.agree.began, s.agree.trouble = true, nil
+			if !s.agree.blocked {
+				w.trouble.Store(nil)
+			}
+		}
+		s.confirm(l, e.Lease)
+	case handoff.Owner:
+		p := &w.parts[e.Partition]
+		p.record.Store(&e.Record)
+		s.moves.owner(l.incarnation, e.Partition, e.Record.Owner)
+		p.announce()
+	case handoff.Lost:
+		w.counts.sessions.Add(1)
+		s.moves.lost(l.incarnation)
+		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
+		s.renewals = renewals{}
+		if l == s.current && !s.leaving {
+			_ = s.begin(s.ctx) // the configuration was good the first time
+			s.look()
+		}
+	case handoff.Done:
+		s.moves.ended(l.incarnation)
+		s.end(l)
+	case handoff.Renew:
+		s.renewals.asked(w.now(), e.ID)
+		s.ended.Go(func() { s.call(l, effect) })
+	case handoff.Register:
+		if l.astray { // its session is in another store
+			s.post(l, handoff.Reply{ID: e.ID, Err: handoff.ErrSessionGone})
+			return
+		}
+		s.ended.Go(func() { s.call(l, effect) })
+	default:
+		s.ended.Go(func() { s.call(l, effect) })
+	}
+}
+
+func tokens(epoch int64, blocked []handoff.Residue) (first, limit int64, keys []string) {
+	for _, r := range blocked {
+		keys = append(keys, r.Key)
+	}
+	return epoch<<sequenceBits + 1, (epoch + 1) << sequenceBits, keys
+}
+
+func (s *shell) closeTable(partition int) handoff.Closed {
+	p := &s.w.parts[partition]
+	p.open.Store(false)
+	p.term.Add(1)
+	closed := p.closeTable()
+	p.announce()
+	p.endStreams()
+	return closed
+}
+
+func (s *shell) cancelHandlers(e handoff.CancelHandlers) {
+	if !e.All {
+		s.w.parts[e.Partition].cancelRunning()
+		return
+	}
+	for i := range s.w.parts {
+		s.w.parts[i].cancelRunning()
+	}
+}
+
+// call makes a call to the store and posts the reply.
+func (s *shell) call(l *life, effect handoff.Effect) {
+	store := s.w.cfg.Store
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
+	defer cancel()
+	began := s.w.now()
+	var r handoff.Reply
+	var id ring.StoreID
+	switch e := effect.(type) {
+	case handoff.FetchGeneration:
+		r.ID = e.ID
+		if s.used() {
+			r.Err = store.Exists(ctx)
+		}
+		if r.Err == nil {
+			r.Generation, r.Err = store.Generation(ctx)
+			id = store.Settings().Store
+		}
+	case handoff.Register:
+		r.ID = e.ID
+		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.settings.TTL, e.Holdings)
+	case handoff.Renew:
+		r.ID = e.ID
+		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.settings.TTL)
+	case handoff.Observe:
+		r.ID = e.ID
+		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since)
+	case handoff.Apply:
+		r.ID = e.ID
+		r.States, r.Err = store.Apply(ctx, e.Generation, e.Incarnation, e.Changes)
+	case handoff.Clear:
+		r.ID = e.ID
+		r.Err = store.Clear(ctx, e.Generation, e.Partition, e.Residue)
+	case handoff.ClearLocks:
+		r.ID = e.ID
+		r.Err = store.ClearLocks(ctx, e.Generation, e.Moves)
+	case handoff.Release:
+		r.ID = e.ID
+		r.Err = store.Release(ctx, e.Incarnation)
+	}
+	s.w.counts.called(effect, s.w.now()-began, r.Err)
+	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
+		s.w.cfg.Logger.Debug("call to the store failed", "call", storeCallOf(effect).String(), "error", r.Err)
+	}
+	s.postEvent(event{life: l, input: r, store: id})
+}
