@@ -37,7 +37,7 @@ func (c *Client) secure(ctx context.Context, nc net.Conn, addr string) (net.Conn
 			cfg.ServerName = host
 		}
 	}
-	t := tls.Client(nc, cfg)
+	t := tls.Client(carry(nc, nil), cfg)
 	err := t.HandshakeContext(ctx)
 	if p := t.ConnectionState().NegotiatedProtocol; err == nil && p != "" && p != ALPN {
 		err = fmt.Errorf("%w: it chose %q in TLS", ErrNoLink, p)

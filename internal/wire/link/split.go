@@ -185,7 +185,7 @@ func (s *splitter) classify(nc net.Conn) (net.Conn, *Part) {
 	secure, begins := s.cfg.TLS != nil && !s.cfg.Plain, first[0]
 	switch {
 	case s.cfg.TLS != nil && begins == tlsHandshake:
-		return s.shake(tls.Server(conn, s.cfg.TLS))
+		return s.shake(tls.Server(carry(nc, first[:n]), s.cfg.TLS))
 	case secure && begins == preface[0]:
 		return s.refuse(conn, wantsTLS, errTLSHere)
 	case secure:
