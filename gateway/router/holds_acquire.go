@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -56,7 +57,7 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	switch {
 	case status != http.StatusOK:
 		p.leave()
-		return routing.Outcome{Err: refusedHold(t, status, body)}
+		return routing.Outcome{Err: refusedHold(t, a.try, status, body)}
 	case err != nil:
 		return a.failed(t, p, err)
 	}
@@ -79,16 +80,36 @@ func (a *acquisition) failed(t routing.Target, p *peer, err error) routing.Outco
 	return repeatable(a.ctx, t, err)
 }
 
-// refusedHold returns the error of a worker's answer that does not hold the key.
-func refusedHold(t routing.Target, status int, body []byte) error {
-	err := fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, bytes.TrimSpace(body[:min(len(body), 1024)]))
-	switch status {
-	case http.StatusConflict:
-		return fmt.Errorf("%w: %w", gateway.ErrHeld, err)
-	case http.StatusServiceUnavailable:
-		return fmt.Errorf("%w: %w", gateway.ErrWaited, err)
+// refusedHold returns the error of a worker's answer that does not hold the key. With try
+// the worker was not to wait.
+func refusedHold(t routing.Target, try bool, status int, body []byte) error {
+	o, err := holds.ParseOccupancy(body)
+	switch {
+	case status != http.StatusConflict || err != nil:
+		return fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, bytes.TrimSpace(body[:min(len(body), 1024)]))
+	case try:
+		err = gateway.ErrHeld
+	default:
+		err = gateway.ErrWaited
 	}
-	return err
+	return &occupiedError{err, t.Name, t.Addr, o}
+}
+
+// occupiedError is the answer of a worker at which others have the key.
+type occupiedError struct {
+	why          error
+	worker, addr string
+	by           holds.Occupancy
+}
+
+func (e *occupiedError) Unwrap() error { return e.why }
+
+func (e *occupiedError) Error() string {
+	holder := "an execution"
+	if e.by.Lock {
+		holder = strconv.Quote(e.by.Label)
+	}
+	return fmt.Sprintf("%v: %s has it at worker %s (%s) with token %d, and %d wait", e.why, holder, e.worker, e.addr, e.by.Token, e.by.Waiting)
 }
 
 // localHold is a key that is held at the worker of this process.

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -20,6 +21,8 @@ func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 		ls.serveAcquire(w, r, body)
 	case holds.Renew, holds.Release:
 		ls.serveRefs(w, r, body)
+	case holds.Inspect:
+		ls.serveInspect(w, r)
 	default:
 		answerCall(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
 	}
@@ -37,11 +40,16 @@ func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, bod
 	} else {
 		grant, err = ls.acquire(r, req)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		answerCall(w, http.StatusOK, grant.Append(nil))
+	case errors.Is(err, ErrHeld), errors.Is(err, ErrWaited):
+		ls.worker.counts.refused(r.Context(), err)
+		o, _ := ls.worker.parts[ls.worker.settings.Ring.Partition(r.Key)].inspect(r.Key)
+		answerCall(w, http.StatusConflict, o.Append(nil))
+	default:
 		ls.refuse(w, r, err)
-		return
 	}
-	answerCall(w, http.StatusOK, grant.Append(nil))
 }
 
 // refuse answers a call that was not admitted.

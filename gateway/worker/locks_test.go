@@ -55,7 +55,7 @@ func TestLockLeases(t *testing.T) {
 		for _, wait := range []time.Duration{time.Second, 2 * time.Second} {
 			began := time.Now()
 			status, _, err := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: holds.NewID(), Wait: wait}.Append(nil))
-			if d := time.Since(began); status != http.StatusServiceUnavailable || err != nil || d != wait {
+			if d := time.Since(began); status != http.StatusConflict || err != nil || d != wait {
 				t.Errorf("waited %v, want %v: %d %v", d, wait, status, err)
 			}
 		}

@@ -19,9 +19,10 @@ import (
 // keys, of any partitions; and, with a key and an epoch in the link's request, to whoever
 // owns the key's partition, of that one alone, when it waits and is refused as any request.
 const (
-	Acquire = ":acquire" // a Request, for the key of the link's request; answered with a Grant, or a status
+	Acquire = ":acquire" // a Request, for the key of the link's request; answered with a Grant, an Occupancy (409), or another status
 	Renew   = ":renew"   // Refs; answered with a Renewal
 	Release = ":release" // Refs; answered with States
+	Inspect = ":inspect" // nothing, for the key of the link's request, which is routed as one; answered with an Occupancy
 )
 
 // ID names a hold. Its holder draws it.

@@ -40,6 +40,19 @@ func TestCodec(t *testing.T) {
 	if _, err := holds.ParseGrant(holds.Grant{Token: 1}.Append(nil)); err == nil {
 		t.Error("a grant without a lease is taken")
 	}
+	for _, o := range []holds.Occupancy{
+		{},
+		{Waiting: 3},
+		{Held: true, Token: 1 << 62},
+		{Held: true, Lock: true, Token: 7, Left: time.Second, Label: "größer", Waiting: 1},
+	} {
+		if got, err := holds.ParseOccupancy(o.Append(nil)); got != o || err != nil {
+			t.Errorf("%v became %v, %v", o, got, err)
+		}
+	}
+	if _, err := holds.ParseOccupancy(holds.Occupancy{Label: "a\nb"}.Append(nil)); err == nil {
+		t.Error("an occupancy with a bad label is taken")
+	}
 	refs := []holds.Ref{{ID: holds.NewID()}, {ID: holds.NewID(), Partition: 4095}, {Partition: 7}}
 	if got, err := holds.ParseRefs(holds.AppendRefs(nil, refs), 4096); !reflect.DeepEqual(got, refs) || err != nil {
 		t.Errorf("%v became %v, %v", refs, got, err)
@@ -79,6 +92,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
 	f.Add(holds.Renewal{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
 	f.Add(holds.AppendRefs(nil, []holds.Ref{{Partition: 1}, {Partition: 300}}), 4096)
+	f.Add(holds.Occupancy{Held: true, Lock: true, Token: 7, Left: 9, Label: "x", Waiting: 2}.Append(nil), 0)
 	f.Add(bytes.Repeat([]byte{0xff}, 40), 1)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		if r, err := holds.ParseRequest(b); err == nil {
@@ -94,6 +108,11 @@ func FuzzParse(f *testing.F) {
 		if g, err := holds.ParseGrant(b); err == nil {
 			if again, err := holds.ParseGrant(g.Append(nil)); again != g || err != nil || g.Token <= 0 || g.Cancel < 0 || g.Surrender < 0 || g.Lease <= 0 {
 				t.Errorf("grant %+v became %+v, %v", g, again, err)
+			}
+		}
+		if o, err := holds.ParseOccupancy(b); err == nil {
+			if again, err := holds.ParseOccupancy(o.Append(nil)); again != o || err != nil || o.Token < 0 || o.Left < 0 || o.Waiting < 0 {
+				t.Errorf("occupancy %+v became %+v, %v", o, again, err)
 			}
 		}
 		if r, err := holds.ParseRenewal(b, n); err == nil {

@@ -1,0 +1,66 @@
+package holds
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Occupancy says who has a key at its owner.
+type Occupancy struct {
+	Held    bool
+	Lock    bool          // a hold has it; otherwise an execution, here or at a former owner
+	Token   int64         // of who has it, 0 if that is not known
+	Label   string        // of the hold
+	Left    time.Duration // of the hold's lease
+	Waiting int           // who wait for the key
+}
+
+// Flags of an Occupancy.
+const (
+	isHeld = 1 << iota
+	isLock
+	occupancyFlags
+)
+
+// Append appends the occupancy to b.
+func (o Occupancy) Append(b []byte) []byte {
+	flags := byte(0)
+	if o.Held {
+		flags |= isHeld
+	}
+	if o.Lock {
+		flags |= isLock
+	}
+	b = binary.AppendUvarint(append(b, flags), uint64(o.Token))
+	b = binary.AppendUvarint(appendDuration(b, o.Left), uint64(o.Waiting))
+	return append(b, o.Label...)
+}
+
+// ParseOccupancy parses what [Occupancy.Append] has made.
+func ParseOccupancy(b []byte) (o Occupancy, err error) {
+	bad := fmt.Errorf("%w: %d bytes do not say who has a key", errMalformed, len(b))
+	if len(b) == 0 || b[0] >= occupancyFlags {
+		return Occupancy{}, bad
+	}
+	o.Held, o.Lock, b = b[0]&isHeld != 0, b[0]&isLock != 0, b[1:]
+	token, n := binary.Uvarint(b)
+	if n <= 0 || int64(token) < 0 {
+		return Occupancy{}, bad
+	}
+	o.Token = int64(token)
+	var ok bool
+	if o.Left, b, ok = cutDuration(b[n:]); !ok {
+		return Occupancy{}, bad
+	}
+	waiting, n := binary.Uvarint(b)
+	if n <= 0 || waiting > math.MaxInt32 {
+		return Occupancy{}, bad
+	}
+	o.Waiting, o.Label = int(waiting), string(b[n:])
+	if !IsLabel(o.Label) {
+		return Occupancy{}, bad
+	}
+	return o, nil
+}

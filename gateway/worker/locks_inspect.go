@@ -1,0 +1,36 @@
+package worker
+
+import (
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// serveInspect says who has a key, once this worker serves it.
+func (ls *locks) serveInspect(w *link.ResponseWriter, r *link.ServerRequest) {
+	p, err := ls.awaitPartition(r, nil)
+	if err != nil {
+		ls.refuse(w, r, err)
+		return
+	}
+	o, served := p.inspect(r.Key)
+	if !served { // it has just been closed
+		ls.refuse(w, r, p.elsewhere(r.Key))
+		return
+	}
+	answerCall(w, http.StatusOK, o.Append(nil))
+}
+
+// inspect says who has a key of the partition, and whether the partition is served here.
+func (p *partition) inspect(key string) (o holds.Occupancy, served bool) {
+	p.locks.mu.Lock()
+	served = p.locks.open
+	p.locks.mu.Unlock()
+	state := p.table.Inspect(key)
+	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
+	if l, ok := p.holderOf(key, state.Token); ok && state.Token != 0 {
+		o.Lock, o.Label, o.Left = true, l.label, max(l.expires-p.worker.now(), 0)
+	}
+	return o, served
+}
