@@ -23,6 +23,8 @@ func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 		ls.serveRefs(w, r, body)
 	case holds.Inspect:
 		ls.serveInspect(w, r)
+	case holds.Extend:
+		ls.serveExtend(w, r, body)
 	default:
 		answerCall(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
 	}
@@ -72,7 +74,10 @@ func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body [
 	}
 	var p *partition
 	if r.Key != "" {
-		if p, err = ls.awaitPartition(r, refs); err != nil {
+		if p, err = ls.awaitPartition(r); err == nil && slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ref.Partition != p.number }) {
+			err = fmt.Errorf("%w: the call names locks of other partitions than that of its key", gateway.ErrBadKey)
+		}
+		if err != nil {
 			ls.refuse(w, r, err)
 			return
 		}
@@ -94,17 +99,31 @@ func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body [
 	}
 }
 
-// awaitPartition waits until the partition of the call's key, which has to be that of
-// all the locks, is served here.
-func (ls *locks) awaitPartition(r *link.ServerRequest, refs []holds.Ref) (*partition, error) {
+// serveExtend gives a lock a longer lease.
+func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+	req, err := holds.ParseExtension(body)
+	if err != nil {
+		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
+		return
+	}
+	grant, err := ls.extend(r, req)
+	switch {
+	case errors.Is(err, errNotHeld):
+		answerCall(w, http.StatusGone, []byte(err.Error()))
+	case err != nil:
+		ls.refuse(w, r, err)
+	default:
+		answerCall(w, http.StatusOK, grant.Append(nil))
+	}
+}
+
+// awaitPartition waits until the partition of the call's key is served here.
+func (ls *locks) awaitPartition(r *link.ServerRequest) (*partition, error) {
 	w := ls.worker
 	how := asking{epoch: r.Epoch}
 	p, _, err := w.placeOf(r.Key, &how)
 	if err != nil {
 		return nil, err
-	}
-	if slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ref.Partition != p.number }) {
-		return nil, fmt.Errorf("%w: the call names locks of other partitions than that of its key", gateway.ErrBadKey)
 	}
 	if p.open.Load() {
 		return p, nil
@@ -128,6 +147,37 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 		r.States = append(r.States, ls.worker.parts[ref.Partition].renewLock(ref.ID, now))
 	}
 	return r, nil
+}
+
+// errNotHeld means that a lock that was to be extended is none.
+var errNotHeld = errors.New("worker: the key is not held for who asks")
+
+// extend lets a lock go on for that lease, which it has from then on. It may be the first
+// that this incarnation promises of it.
+func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, error) {
+	p, err := ls.awaitPartition(r)
+	if err != nil {
+		return holds.Grant{}, err
+	}
+	if err := ls.note(); err != nil {
+		return holds.Grant{}, err
+	}
+	promise, lease := ls.promise(), ls.worker.lockLease(e.Lease)
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.byID[e.ID]
+	switch {
+	case l == nil && t.open, l != nil && !p.vouches(l):
+		return holds.Grant{}, fmt.Errorf("%w: %q", errNotHeld, r.Key)
+	case !t.open: // it has just been closed
+		return holds.Grant{}, p.elsewhere(r.Key)
+	case l.key != r.Key:
+		return holds.Grant{}, errOtherKey
+	}
+	l.lease, l.expires = lease, max(l.expires, ls.worker.now()+lease)
+	ls.events[lockRenewed].Add(1)
+	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, nil
 }
 
 // release ends locks, and the waits for them.
@@ -205,6 +255,9 @@ func (ls *locks) get(ctx context.Context, p *partition, l *lock, how asking) (_ 
 	}
 }
 
+// errOtherKey means that a call about a lock names another key than the one that it holds.
+var errOtherKey = fmt.Errorf("%w: the lock is one of another key", gateway.ErrBadKey)
+
 // enter returns the lock with the id of l if it is held already; otherwise, unless a call
 // before this one waits for it, which is given up, and after which this one is to try
 // again, this one waits from now on.
@@ -217,7 +270,7 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before
 	case ls.sweeps.closed.Load():
 		return nil, nil, ErrUnavailable
 	case held != nil && held.key != l.key, wait != nil && wait.key != l.key:
-		return nil, nil, fmt.Errorf("%w: the lock is one of another key", gateway.ErrBadKey)
+		return nil, nil, errOtherKey
 	case held != nil && !p.vouches(held):
 		return nil, nil, fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, l.key)
 	case held != nil && !t.open:

@@ -9,7 +9,7 @@ import (
 
 // serveInspect says who has a key, once this worker serves it.
 func (ls *locks) serveInspect(w *link.ResponseWriter, r *link.ServerRequest) {
-	p, err := ls.awaitPartition(r, nil)
+	p, err := ls.awaitPartition(r)
 	if err != nil {
 		ls.refuse(w, r, err)
 		return

@@ -15,14 +15,16 @@ import (
 	"unicode/utf8"
 )
 
-// Methods of the calls. Renew and Release come in two forms: to a worker that has granted
-// keys, of any partitions; and, with a key and an epoch in the link's request, to whoever
+// Methods of the calls. Acquire and Extend are for the key of the link's request, and wait and
+// are refused as any request for it. Renew and Release come in two forms: to a worker that has
+// granted keys, of any partitions; and, with a key and an epoch in the link's request, to whoever
 // owns the key's partition, of that one alone, when it waits and is refused as any request.
 const (
 	Acquire = ":acquire" // a Request, for the key of the link's request; answered with a Grant, an Occupancy (409), or another status
 	Renew   = ":renew"   // Refs; answered with a Renewal
 	Release = ":release" // Refs; answered with States
 	Inspect = ":inspect" // nothing, for the key of the link's request, which is routed as one; answered with an Occupancy
+	Extend  = ":extend"  // an Extension; answered with a Grant, or 410 if the key is not held for that ID
 )
 
 // ID names a hold. Its holder draws it.
@@ -58,6 +60,7 @@ var errMalformed = errors.New("holds: malformed call between members")
 type Request struct {
 	ID    ID
 	Try   bool          // do not wait
+	Firm  bool          // whoever asks does not renew by itself
 	Lease time.Duration // for how long it is held without a renewal; 0, and what is more, stand for the session TTL
 	Wait  time.Duration // how long to wait at most; 0, and what is more, stand for as long as the worker lets anybody wait
 	Label string        // who asks, for people; up to MaxLabel bytes of text in UTF-8
@@ -65,24 +68,18 @@ type Request struct {
 
 // Append appends the request to b.
 func (r Request) Append(b []byte) []byte {
-	try := byte(0)
-	if r.Try {
-		try = 1
-	}
-	b = append(append(b, r.ID[:]...), try)
+	b = append(append(b, r.ID[:]...), flagByte(r.Try, r.Firm))
 	b = appendDuration(appendDuration(b, r.Lease), r.Wait)
 	return append(b, r.Label...)
 }
 
 // ParseRequest parses what [Request.Append] has made.
 func ParseRequest(b []byte) (r Request, err error) {
-	n := copy(r.ID[:], b)
-	if len(b) <= n || b[n] > 1 {
-		return Request{}, fmt.Errorf("%w: %d bytes ask for a key", errMalformed, len(b))
+	b, ok := cutHead(b, &r.ID, &r.Try, &r.Firm)
+	if !ok {
+		return Request{}, fmt.Errorf("%w: no request for a key", errMalformed)
 	}
-	r.Try, b = b[n] == 1, b[n+1:]
 	for _, d := range []*time.Duration{&r.Lease, &r.Wait} {
-		var ok bool
 		if *d, b, ok = cutDuration(b); !ok {
 			return Request{}, fmt.Errorf("%w: a request with bad times", errMalformed)
 		}
@@ -108,6 +105,58 @@ func cutDuration(b []byte) (d time.Duration, rest []byte, ok bool) {
 		return 0, nil, false
 	}
 	return time.Duration(v), b[n:], true
+}
+
+// Extension asks for a longer lease of a key that is held. It never shortens what is left.
+type Extension struct {
+	ID    ID
+	Firm  bool          // as in a Request
+	Lease time.Duration // from now on, and from each renewal on; 0 as in a Request
+}
+
+// Append appends the extension to b.
+func (e Extension) Append(b []byte) []byte {
+	return appendDuration(append(append(b, e.ID[:]...), flagByte(false, e.Firm)), e.Lease)
+}
+
+// ParseExtension parses what [Extension.Append] has made.
+func ParseExtension(b []byte) (e Extension, err error) {
+	var try bool
+	b, ok := cutHead(b, &e.ID, &try, &e.Firm)
+	if ok {
+		e.Lease, b, ok = cutDuration(b)
+	}
+	if !ok || try || len(b) > 0 {
+		return Extension{}, fmt.Errorf("%w: no extension of a lease", errMalformed)
+	}
+	return e, nil
+}
+
+// Flags of a Request and of an Extension.
+const (
+	flagTry byte = 1 << iota
+	flagFirm
+	flags
+)
+
+func flagByte(try, firm bool) (b byte) {
+	if try {
+		b |= flagTry
+	}
+	if firm {
+		b |= flagFirm
+	}
+	return b
+}
+
+// cutHead takes the id and the flags from the front of b.
+func cutHead(b []byte, id *ID, try, firm *bool) (rest []byte, ok bool) {
+	n := copy(id[:], b)
+	if len(b) <= n || b[n] >= flags {
+		return nil, false
+	}
+	*try, *firm = b[n]&flagTry != 0, b[n]&flagFirm != 0
+	return b[n+1:], true
 }
 
 // Promise says how much longer the owner of a key can vouch for it, without

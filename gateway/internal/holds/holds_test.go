@@ -14,6 +14,7 @@ func TestCodec(t *testing.T) {
 	for _, r := range []holds.Request{
 		{ID: holds.NewID()},
 		{ID: holds.NewID(), Try: true},
+		{ID: holds.NewID(), Firm: true, Lease: time.Hour},
 		{ID: holds.NewID(), Lease: time.Second, Wait: time.Minute, Label: "größer als eins, host-7"},
 	} {
 		if got, err := holds.ParseRequest(r.Append(nil)); got != r || err != nil {
@@ -23,6 +24,15 @@ func TestCodec(t *testing.T) {
 	for _, label := range []string{strings.Repeat("x", holds.MaxLabel+1), "a\nb", "\xff"} {
 		if _, err := holds.ParseRequest(holds.Request{Label: label}.Append(nil)); err == nil {
 			t.Errorf("label %q is taken", label)
+		}
+	}
+	extension := holds.Extension{ID: holds.NewID(), Firm: true, Lease: time.Hour}
+	if got, err := holds.ParseExtension(extension.Append(nil)); got != extension || err != nil {
+		t.Errorf("%v became %v, %v", extension, got, err)
+	}
+	for _, bad := range [][]byte{nil, holds.Request{Try: true}.Append(nil), append(extension.Append(nil), 0), make([]byte, len(holds.ID{})+1)} {
+		if got, err := holds.ParseExtension(bad); err == nil {
+			t.Errorf("%x is taken for %v", bad, got)
 		}
 	}
 	for _, g := range []holds.Grant{
@@ -89,6 +99,7 @@ func TestCodec(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(holds.Request{ID: holds.NewID()}.Append(nil), 0)
 	f.Add(holds.Request{ID: holds.NewID(), Lease: 1, Wait: 300, Label: "x"}.Append(nil), 0)
+	f.Add(holds.Extension{ID: holds.NewID(), Lease: 300}.Append(nil), 0)
 	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
 	f.Add(holds.Renewal{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
 	f.Add(holds.AppendRefs(nil, []holds.Ref{{Partition: 1}, {Partition: 300}}), 4096)
@@ -98,6 +109,11 @@ func FuzzParse(f *testing.F) {
 		if r, err := holds.ParseRequest(b); err == nil {
 			if again, err := holds.ParseRequest(r.Append(nil)); again != r || err != nil || r.Lease < 0 || r.Wait < 0 || len(r.Label) > holds.MaxLabel {
 				t.Errorf("request %+v became %+v, %v", r, again, err)
+			}
+		}
+		if e, err := holds.ParseExtension(b); err == nil {
+			if again, err := holds.ParseExtension(e.Append(nil)); again != e || err != nil || e.Lease < 0 {
+				t.Errorf("extension %+v became %+v, %v", e, again, err)
 			}
 		}
 		if refs, err := holds.ParseRefs(b, n); err == nil {

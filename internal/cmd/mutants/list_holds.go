@@ -122,6 +122,20 @@ func holdsMutations() []mutation {
 			test: "./gateway/worker -run '^TestTrapGivenUpWhenGranted$'",
 		},
 		{
+			rule: "an extension does not shorten what is left of a lease",
+			file: "gateway/worker/locks_calls.go",
+			old:  "l.lease, l.expires = lease, max(l.expires, ls.worker.now()+lease)",
+			new:  "l.lease, l.expires = lease, ls.worker.now()+lease",
+			test: "./gateway/worker -run '^TestExtend$'",
+		},
+		{
+			rule: "an extended lease is that of renewals",
+			file: "gateway/worker/locks_calls.go",
+			old:  "l.lease, l.expires = lease, max(l.expires, ls.worker.now()+lease)",
+			new:  "l.expires = max(l.expires, ls.worker.now()+lease)",
+			test: "./gateway/worker -run '^TestExtend$'",
+		},
+		{
 			rule: "a release while the key is waited for ends the wait",
 			file: "gateway/worker/locks.go",
 			old:  "	if wait != nil {\n		wait.giveUp()\n	}\n	switch {\n	case l == nil && wait",
