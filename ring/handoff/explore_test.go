@@ -3,6 +3,7 @@ package handoff
 import (
 	"flag"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -47,7 +48,11 @@ func TestExplore(t *testing.T) {
 }
 
 // inParallel calls f for 0 to n-1, as many at a time as there are processors.
+// Meanwhile the heap grows to up to 2 GB before garbage is collected, which
+// would take a third of the time: a search keeps most of what it makes.
 func inParallel(n int, f func(i int)) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(2 << 30))
 	var wg sync.WaitGroup
 	next := make(chan int)
 	for range runtime.GOMAXPROCS(0) {

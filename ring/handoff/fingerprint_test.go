@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"maps"
@@ -16,6 +17,9 @@ type fingerprinter struct {
 	w   *world
 	buf []byte
 	p   *proc // whose clocks count
+
+	partitions []int    // of a map, in order
+	names      []string // likewise
 }
 
 var fingerprintSeed = maphash.MakeSeed()
@@ -58,6 +62,13 @@ func (w *world) fingerprint(f *fingerprinter, budget bool) uint64 {
 	}
 	f.messages()
 	return maphash.Bytes(fingerprintSeed, f.buf)
+}
+
+// sortedKeys returns the keys of a map in order, in place of those in buf.
+func sortedKeys[K cmp.Ordered, V any](buf []K, m map[K]V) []K {
+	buf = slices.AppendSeq(buf[:0], maps.Keys(m))
+	slices.Sort(buf)
+	return buf
 }
 
 func (f *fingerprinter) int(n int)       { f.buf = binary.AppendVarint(f.buf, int64(n)) }
@@ -114,7 +125,8 @@ func (f *fingerprinter) residue(p int, rs []Residue) {
 }
 
 func (f *fingerprinter) residues(m map[int][]Residue) {
-	for _, p := range slices.Sorted(maps.Keys(m)) {
+	f.partitions = sortedKeys(f.partitions, m)
+	for _, p := range f.partitions {
 		f.int(p)
 		f.residue(p, m[p])
 	}
@@ -274,7 +286,8 @@ func (f *fingerprinter) machine(m *Machine) {
 		f.int(c.partition)
 		f.residue(c.partition, []Residue{c.residue})
 	}
-	for _, p := range slices.Sorted(maps.Keys(m.frozen)) {
+	f.partitions = sortedKeys(f.partitions, m.frozen)
+	for _, p := range f.partitions {
 		f.locks(p, 0, m.frozen[p])
 	}
 	f.int(len(m.moves))
@@ -310,7 +323,8 @@ func (f *fingerprinter) peers(m *Machine) {
 	if m.failed { // a failed look that was due is not repeated at once
 		floor = -m.cfg.TTL
 	}
-	for _, inc := range slices.Sorted(maps.Keys(m.peers)) {
+	f.names = sortedKeys(f.names, m.peers)
+	for _, inc := range f.names {
 		p := m.peers[inc]
 		f.string(inc)
 		f.bools(p.present)
