@@ -258,7 +258,8 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 }
 
 // win waits for key, for something that holds it without an execution of this
-// process: it returns the token, and p.cancels as it was when the key was asked for.
+// process: it returns the token, and p.cancels as it was when the key was asked for. The token
+// is 0 without an error if somebody has taken the caller's item along.
 func (w *Worker) win(ctx context.Context, p *partition, key string, how asking) (token int64, cancels uint64, err error) {
 	token, cancels, err = w.tryKey(p, key)
 	if waited := err != nil; waited {
@@ -266,7 +267,7 @@ func (w *Worker) win(ctx context.Context, p *partition, key string, how asking) 
 	} else if p.sampled(token) {
 		w.hot.add(key, sampleEvery, w.now())
 	}
-	if err == nil {
+	if token != 0 {
 		w.won(p, token)
 	}
 	return token, cancels, err

@@ -61,20 +61,22 @@ type lock struct {
 	place   int32         // in lockTable.order
 	blocks  bool          // it keeps its key from others, and that is all: nobody may renew it
 	lost    bool          // it is of a life before, though its table is open
+	shared  bool          // it holds its key together with other shared locks
 }
 
 // lockTable is the locks of one partition. While the partition is not served they are
 // frozen: nobody is granted one, and none is renewed or released.
 type lockTable struct {
-	mu    sync.Mutex // guards what follows, and the locks; locked before the partition's localmutex.Table is
-	open  bool       // the partition is served, as its localmutex.Table knows too
-	byID  map[holds.ID]*lock
-	order []*lock                // a heap by due
-	big   bool                   // both have had more than keepLocks
-	size  int                    // of the text of all, at most
-	lost  int                    // that are lost
-	waits map[holds.ID]*lockWait // for locks
-	next  atomic.Int64           // order[0].due, 0 if there is none
+	mu     sync.Mutex // guards what follows, and the locks; locked before the partition's localmutex.Table is
+	open   bool       // the partition is served, as its localmutex.Table knows too
+	byID   map[holds.ID]*lock
+	shared map[string]*sharing    // by key; nil if there are none
+	order  []*lock                // a heap by due
+	big    bool                   // both have had more than keepLocks
+	size   int                    // of the text of all, at most
+	lost   int                    // that are lost
+	waits  map[holds.ID]*lockWait // for locks
+	next   atomic.Int64           // order[0].due, 0 if there is none
 }
 
 // lockWait is a call that waits for its key.
@@ -121,6 +123,12 @@ func (ls *locks) note() error {
 	return nil
 }
 
+// grantLocked makes l a lock, whose key was admitted to with that token.
+func (p *partition) grantLocked(l *lock, token int64, cancels uint64) {
+	l.token, l.cancels, l.expires = token, cancels, p.worker.now()+l.lease
+	p.addLocked(l, lockGranted)
+}
+
 // addLocked adds a lock, whose key is held with its token.
 func (p *partition) addLocked(l *lock, event lockEvent) {
 	ls, t := &p.worker.locks, &p.locks
@@ -132,6 +140,9 @@ func (p *partition) addLocked(l *lock, event lockEvent) {
 	t.big = t.big || len(t.byID) > keepLocks
 	l.due = l.expires
 	t.push(l)
+	if l.shared {
+		t.shareLocked(l)
+	}
 	ls.held.Add(1)
 	ls.events[event].Add(1)
 	ls.sweeps.wantBy(p.worker, l.due)
@@ -148,7 +159,9 @@ func (p *partition) removeLocked(l *lock, event lockEvent) {
 	ls.held.Add(-1)
 	ls.count.Add(-1)
 	ls.events[event].Add(1)
-	p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
+	if !l.shared || t.leaveLocked(l) {
+		p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
+	}
 	if l.lost {
 		t.lost--
 	}

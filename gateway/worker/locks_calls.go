@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex"
 )
 
 // serve answers a call about locks.
@@ -200,7 +201,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant,
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	l, gaveUp, err := ls.get(ctx, p, &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease)}, how)
+	l, gaveUp, err := ls.get(ctx, p, &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared}, how)
 	if err != nil {
 		return holds.Grant{}, err
 	}
@@ -286,6 +287,8 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before
 	case ls.count.Add(1) > int64(w.cfg.MaxHolds):
 		ls.count.Add(-1)
 		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, w.cfg.MaxHolds)
+	case l.shared && p.joinLocked(l):
+		return l, nil, nil
 	}
 	if t.waits == nil {
 		t.waits = make(map[holds.ID]*lockWait)
@@ -294,18 +297,27 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before
 	return nil, nil, nil
 }
 
-// await waits for the key of l, and makes it a lock then. It reports true if a lock of
-// that id has come with the partition meanwhile.
+// await waits for the key of l, and makes it a lock then, unless another shared lock has
+// taken it along. It reports true if a lock of that id has come with the partition meanwhile.
 func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (again bool, err error) {
+	if l.shared {
+		how.item = &localmutex.Item{Value: l}
+	}
 	token, cancels, err := ls.worker.win(ctx, p, l.key, how)
 	t := &p.locks
 	t.mu.Lock()
 	close(t.waits[l.id].settled)
 	delete(t.waits, l.id)
+	if l.shared && how.item.Taken() {
+		t.mu.Unlock()
+		return false, nil
+	}
 	closed := err == nil && p.table.SetRemote(l.key, token)
 	if err == nil && !closed {
-		l.token, l.cancels, l.expires = token, cancels, ls.worker.now()+l.lease
-		p.addLocked(l, lockGranted)
+		p.grantLocked(l, token, cancels)
+		if l.shared {
+			p.takeAlongLocked(l)
+		}
 	} else {
 		ls.count.Add(-1)
 	}

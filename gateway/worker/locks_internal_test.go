@@ -13,7 +13,8 @@ func TestLockText(t *testing.T) {
 	const now = time.Hour
 	list := []*lock{
 		{id: holds.NewID(), key: "k", token: 1, lease: time.Second, expires: now + 300*time.Millisecond},
-		{id: holds.NewID(), key: "größer", label: "job 7", from: "[::1]:80", token: 1<<62 + 5, lease: 10 * time.Second, expires: now - 1, blocks: true},
+		{id: holds.NewID(), key: "größer", label: "job 7", from: "[::1]:80", token: 1<<62 + 5, lease: 10 * time.Second, expires: now - 1, blocks: true, shared: true},
+		{id: holds.NewID(), key: "y", token: 8, lease: time.Second, expires: now + 1, shared: true},
 		{id: holds.NewID(), key: "x", token: 7, lease: time.Microsecond, expires: now + 1},
 	}
 	text := lockText(list, now)

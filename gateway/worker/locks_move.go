@@ -60,7 +60,7 @@ func (p *partition) openTable(e handoff.OpenTable) {
 // installLocked has a lock hold its key that has come along, and reports whether it does.
 func (p *partition) installLocked(l *lock) bool {
 	install := func() bool { return len(p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})) == 0 }
-	if install() {
+	if s := p.locks.shared[l.key]; l.shared && s != nil && s.token == l.token || install() {
 		return true
 	}
 	holder := p.table.Inspect(l.key).Token
@@ -70,8 +70,10 @@ func (p *partition) installLocked(l *lock) bool {
 	for _, before := range p.locks.byID {
 		if before.token == holder && before.key == l.key {
 			p.removeLocked(before, lockLost) // as l shows, which was granted after it
-			return install()
 		}
+	}
+	if install() {
+		return true
 	}
 	p.worker.log.Warn("a key that another member holds runs here already: its hold is lost", "key", l.key, "token", l.token, "holder", holder)
 	return false

@@ -12,10 +12,17 @@ import (
 )
 
 // Locks travel as a text: base64 of a byte for the form, and for each lock its id, its
-// token, what is left of its lease, its lease, 1 if it only blocks its key, and its key,
+// token, what is left of its lease, its lease, its flags, and its key,
 // its label and the address that asked for it, each with its length in front. Numbers are
 // uvarints, times are milliseconds, rounded up.
 const lockForm = 1
+
+// Flags of a lock in a text.
+const (
+	lockBlocks = 1 << iota // it only blocks its key
+	lockShared
+	lockFlags
+)
 
 // size returns how many bytes a lock has in a text, at most.
 func (l *lock) size() int {
@@ -36,7 +43,7 @@ func lockText(list []*lock, now time.Duration) string {
 		for _, d := range []time.Duration{l.expires - now, l.lease} {
 			b = binary.AppendUvarint(b, uint64((max(d, 0)+time.Millisecond-1)/time.Millisecond))
 		}
-		b = binary.AppendUvarint(b, uint64(number(l.blocks)))
+		b = binary.AppendUvarint(b, uint64(number(l.blocks)*lockBlocks|number(l.shared)*lockShared))
 		for _, s := range []string{l.key, l.label, l.from} {
 			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 		}
@@ -59,7 +66,8 @@ func parseLocks(text string, ttl time.Duration) (list []*lock, err error) {
 		l.token = int64(d.number(1<<63 - 1))
 		l.expires = time.Duration(d.number(uint64(ttl/time.Millisecond)+1)) * time.Millisecond
 		l.lease = time.Duration(d.number(uint64(ttl/time.Millisecond)+1)) * time.Millisecond
-		l.blocks = d.number(1) == 1
+		flags := d.number(lockFlags - 1)
+		l.blocks, l.shared = flags&lockBlocks != 0, flags&lockShared != 0
 		for _, s := range []*string{&l.key, &l.label, &l.from} {
 			*s = string(d.bytes(int(d.number(uint64(len(d.rest))))))
 		}

@@ -58,24 +58,25 @@ var errMalformed = errors.New("holds: malformed call between members")
 
 // Request asks for a key.
 type Request struct {
-	ID    ID
-	Try   bool          // do not wait
-	Firm  bool          // whoever asks does not renew by itself
-	Lease time.Duration // for how long it is held without a renewal; 0, and what is more, stand for the session TTL
-	Wait  time.Duration // how long to wait at most; 0, and what is more, stand for as long as the worker lets anybody wait
-	Label string        // who asks, for people; up to MaxLabel bytes of text in UTF-8
+	ID     ID
+	Try    bool          // do not wait
+	Firm   bool          // whoever asks does not renew by itself
+	Shared bool          // others may hold the key shared at the same time, with the same token
+	Lease  time.Duration // for how long it is held without a renewal; 0, and what is more, stand for the session TTL
+	Wait   time.Duration // how long to wait at most; 0, and what is more, stand for as long as the worker lets anybody wait
+	Label  string        // who asks, for people; up to MaxLabel bytes of text in UTF-8
 }
 
 // Append appends the request to b.
 func (r Request) Append(b []byte) []byte {
-	b = append(append(b, r.ID[:]...), flagByte(r.Try, r.Firm))
+	b = append(append(b, r.ID[:]...), flagByte(r.Try, r.Firm, r.Shared))
 	b = appendDuration(appendDuration(b, r.Lease), r.Wait)
 	return append(b, r.Label...)
 }
 
 // ParseRequest parses what [Request.Append] has made.
 func ParseRequest(b []byte) (r Request, err error) {
-	b, ok := cutHead(b, &r.ID, &r.Try, &r.Firm)
+	b, ok := cutHead(b, &r.ID, &r.Try, &r.Firm, &r.Shared)
 	if !ok {
 		return Request{}, fmt.Errorf("%w: no request for a key", errMalformed)
 	}
@@ -121,41 +122,36 @@ func (e Extension) Append(b []byte) []byte {
 
 // ParseExtension parses what [Extension.Append] has made.
 func ParseExtension(b []byte) (e Extension, err error) {
-	var try bool
-	b, ok := cutHead(b, &e.ID, &try, &e.Firm)
+	var never bool
+	b, ok := cutHead(b, &e.ID, &never, &e.Firm)
 	if ok {
 		e.Lease, b, ok = cutDuration(b)
 	}
-	if !ok || try || len(b) > 0 {
+	if !ok || never || len(b) > 0 {
 		return Extension{}, fmt.Errorf("%w: no extension of a lease", errMalformed)
 	}
 	return e, nil
 }
 
-// Flags of a Request and of an Extension.
-const (
-	flagTry byte = 1 << iota
-	flagFirm
-	flags
-)
-
-func flagByte(try, firm bool) (b byte) {
-	if try {
-		b |= flagTry
-	}
-	if firm {
-		b |= flagFirm
+// flagByte returns the byte with those flags, the first of which is bit 0.
+func flagByte(flags ...bool) (b byte) {
+	for i, set := range flags {
+		if set {
+			b |= 1 << i
+		}
 	}
 	return b
 }
 
-// cutHead takes the id and the flags from the front of b.
-func cutHead(b []byte, id *ID, try, firm *bool) (rest []byte, ok bool) {
+// cutHead takes the id and those flags from the front of b. There must be no others.
+func cutHead(b []byte, id *ID, flags ...*bool) (rest []byte, ok bool) {
 	n := copy(id[:], b)
-	if len(b) <= n || b[n] >= flags {
+	if len(b) <= n || b[n]>>len(flags) != 0 {
 		return nil, false
 	}
-	*try, *firm = b[n]&flagTry != 0, b[n]&flagFirm != 0
+	for i, flag := range flags {
+		*flag = b[n]>>i&1 != 0
+	}
 	return b[n+1:], true
 }
 

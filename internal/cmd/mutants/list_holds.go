@@ -13,9 +13,46 @@ func holdsMutations() []mutation {
 		repeats = "./gateway/worker -run '^TestCallsMayBeRepeated$'"
 		moves   = "./gateway/worker -run '^TestTrapLocksMove$'"
 		follows = "./gateway/router -run '^TestTrapHoldsMove$'"
+		shared  = "./gateway/worker -run '^TestSharedLocks$'"
+		joined  = "./gateway/worker -run '^TestTrapNobodyJoinsLostLocks$'"
 		noted   = "./gateway/worker -run '^TestTrapHoldsAreNoted$'"
 	)
 	return []mutation{
+		{
+			rule: "who asks for a shared lock does not pass those who wait",
+			file: "gateway/worker/locks_shared.go",
+			old:  "!t.open || p.table.Queued(l.key) > 0 ||",
+			new:  "!t.open ||",
+			test: shared,
+		},
+		{
+			rule: "the last of those that share a key frees it",
+			file: "gateway/worker/locks.go",
+			old:  "if !l.shared || t.leaveLocked(l) {",
+			new:  "if !l.shared || t.leaveLocked(l) || l.shared {",
+			test: shared,
+		},
+		{
+			rule: "nobody joins shared locks that only block their key",
+			file: "gateway/worker/locks_shared.go",
+			old:  "if s == nil || s.blocks ||",
+			new:  "if s == nil ||",
+			test: joined,
+		},
+		{
+			rule: "nobody joins shared locks of a life before",
+			file: "gateway/worker/locks_shared.go",
+			old:  " || s.cancels != p.cancels.Load() {",
+			new:  " {",
+			test: joined,
+		},
+		{
+			rule: "shared locks move together",
+			file: "gateway/worker/locks_move.go",
+			old:  "l.shared && s != nil && s.token == l.token || install()",
+			new:  "install()",
+			test: "./gateway/worker -run '^TestTrapSharedLocksMove$'",
+		},
 		{
 			rule: "who waits for a key at a worker that dies asks on",
 			file: "gateway/router/holds_follow.go",
