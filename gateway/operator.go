@@ -125,6 +125,8 @@ func (e *Explanation) Conclude() {
 		say("The key is free: a request for it runs at once at worker %s.", w.Worker)
 	case h == nil:
 		say("The key is being passed on.")
+	case h.Shared > 0:
+		say("%d share the key at worker %s; the longest lease has another member, at %s%s.", h.Shared, w.Worker, h.HeldBy, callsItself(h))
 	case h.Kind == "hold":
 		say("Another member, at %s%s, holds the key at worker %s: it %s.", h.HeldBy, callsItself(h), w.Worker, runs(h))
 	default:

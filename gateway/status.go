@@ -112,6 +112,7 @@ type KeyHolder struct {
 	ClientGone   bool    `json:"client_gone,omitempty"`   // who asked for it has left
 	HeldBy       string  `json:"held_by,omitempty"`       // address of the member, of a hold
 	Label        string  `json:"label,omitempty"`         // that the member has given it, of a hold
+	Shared       int     `json:"shared,omitempty"`        // how many holds share the key, of which this is the one with the most left
 	LeaseSeconds float64 `json:"lease_seconds,omitempty"` // until it is free, if the member is not heard of, of a hold
 	LimitSeconds float64 `json:"limit_seconds,omitempty"` // for how long it may
 }

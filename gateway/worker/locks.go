@@ -208,15 +208,22 @@ func (p *partition) releaseLock(id holds.ID) holds.State {
 	return holds.Held
 }
 
-// holderOf returns the lock that holds a key with that token.
-func (p *partition) holderOf(key string, token int64) (l lock, ok bool) {
+// holderOf returns the lock that holds a key with that token, the one with the longest rest
+// of those that share it, and how many these are.
+func (p *partition) holderOf(key string, token int64) (l lock, shared int, ok bool) {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range t.byID {
-		if l.token == token && l.key == key {
-			return *l, true
+	for _, other := range t.byID {
+		if other.token != token || other.key != key {
+			continue
+		}
+		if other.shared {
+			shared++
+		}
+		if l.expires < other.expires {
+			l, ok = *other, true
 		}
 	}
-	return lock{}, false
+	return l, shared, ok
 }

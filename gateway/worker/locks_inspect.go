@@ -29,8 +29,8 @@ func (p *partition) inspect(key string) (o holds.Occupancy, served bool) {
 	p.locks.mu.Unlock()
 	state := p.table.Inspect(key)
 	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
-	if l, ok := p.holderOf(key, state.Token); ok && state.Token != 0 {
-		o.Lock, o.Label, o.Left = true, l.label, max(l.expires-p.worker.now(), 0)
+	if l, shared, ok := p.holderOf(key, state.Token); ok && state.Token != 0 {
+		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.label, max(l.expires-p.worker.now(), 0)
 	}
 	return o, served
 }

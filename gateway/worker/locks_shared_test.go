@@ -95,6 +95,9 @@ func TestSharedLocks(t *testing.T) {
 		if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrHeld) {
 			t.Errorf("beside shared locks: %v", err)
 		}
+		if o, h := c.inspect("k"), explain(t, w, "k").Holder; o.Shared != 2 || !o.Lock || o.Token != r1.granted() || h == nil || h.Shared != 2 {
+			t.Errorf("two share the key: %+v, %+v", o, h)
+		}
 		w1 := ask("w1", false)
 		r3 := ask("r3", true)
 		r4 := ask("r4", true)

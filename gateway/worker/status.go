@@ -161,8 +161,8 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 // explainHolder says who holds a key here.
 func (w *Worker) explainHolder(p *partition, key string, token int64, now time.Time) *gateway.KeyHolder {
 	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.slow.heldFor(p.number, token, now).Seconds(), AtLeast: true}
-	if l, ok := p.holderOf(key, token); ok {
-		h.Kind, h.HeldBy, h.Label = "hold", l.from, l.label
+	if l, shared, ok := p.holderOf(key, token); ok {
+		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.from, l.label, shared
 		h.LeaseSeconds = max(l.expires-now.Sub(w.base), 0).Seconds()
 		return h
 	}

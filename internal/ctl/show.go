@@ -283,7 +283,11 @@ func holderText(w *gateway.KeyStatus) string {
 	case h == nil:
 		return "nobody"
 	case h.Kind == "hold":
-		return strings.Join(slices.DeleteFunc([]string{"the member at " + h.HeldBy, h.Label, fmt.Sprintf("token %d", h.Token)}, func(s string) bool { return s == "" }), ", ")
+		text := []string{"the member at " + h.HeldBy, h.Label, fmt.Sprintf("token %d", h.Token)}
+		if h.Shared > 1 {
+			text = append(text, fmt.Sprintf("shared with %d others", h.Shared-1))
+		}
+		return strings.Join(slices.DeleteFunc(text, func(s string) bool { return s == "" }), ", ")
 	default:
 		return fmt.Sprintf("an execution, token %d", h.Token)
 	}

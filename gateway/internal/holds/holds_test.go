@@ -14,6 +14,7 @@ func TestCodec(t *testing.T) {
 	for _, r := range []holds.Request{
 		{ID: holds.NewID()},
 		{ID: holds.NewID(), Try: true},
+		{ID: holds.NewID(), Shared: true},
 		{ID: holds.NewID(), Firm: true, Lease: time.Hour},
 		{ID: holds.NewID(), Lease: time.Second, Wait: time.Minute, Label: "größer als eins, host-7"},
 	} {
@@ -55,6 +56,7 @@ func TestCodec(t *testing.T) {
 		{Waiting: 3},
 		{Held: true, Token: 1 << 62},
 		{Held: true, Lock: true, Token: 7, Left: time.Second, Label: "größer", Waiting: 1},
+		{Held: true, Lock: true, Token: 7, Left: time.Second, Shared: 3},
 	} {
 		if got, err := holds.ParseOccupancy(o.Append(nil)); got != o || err != nil {
 			t.Errorf("%v became %v, %v", o, got, err)

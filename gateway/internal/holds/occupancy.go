@@ -12,8 +12,9 @@ type Occupancy struct {
 	Held    bool
 	Lock    bool          // a hold has it; otherwise an execution, here or at a former owner
 	Token   int64         // of who has it, 0 if that is not known
-	Label   string        // of the hold
-	Left    time.Duration // of the hold's lease
+	Shared  int           // how many shared holds have it; 0 if one has it alone
+	Label   string        // of the hold; of those that share the key, the one with the most left
+	Left    time.Duration // of its lease
 	Waiting int           // who wait for the key
 }
 
@@ -34,7 +35,10 @@ func (o Occupancy) Append(b []byte) []byte {
 		flags |= isLock
 	}
 	b = binary.AppendUvarint(append(b, flags), uint64(o.Token))
-	b = binary.AppendUvarint(appendDuration(b, o.Left), uint64(o.Waiting))
+	b = appendDuration(b, o.Left)
+	for _, n := range []int{o.Waiting, o.Shared} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
 	return append(b, o.Label...)
 }
 
@@ -54,12 +58,14 @@ func ParseOccupancy(b []byte) (o Occupancy, err error) {
 	if o.Left, b, ok = cutDuration(b[n:]); !ok {
 		return Occupancy{}, bad
 	}
-	waiting, n := binary.Uvarint(b)
-	if n <= 0 || waiting > math.MaxInt32 {
-		return Occupancy{}, bad
+	for _, field := range []*int{&o.Waiting, &o.Shared} {
+		v, n := binary.Uvarint(b)
+		if n <= 0 || v > math.MaxInt32 {
+			return Occupancy{}, bad
+		}
+		*field, b = int(v), b[n:]
 	}
-	o.Waiting, o.Label = int(waiting), string(b[n:])
-	if !IsLabel(o.Label) {
+	if o.Label = string(b); !IsLabel(o.Label) {
 		return Occupancy{}, bad
 	}
 	return o, nil
