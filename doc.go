@@ -26,6 +26,10 @@
 // rises with each execution of a key, on whichever node: a resource that refuses
 // lower ones is safe even from a node that was stopped for an hour.
 //
+// Where the critical section is no function, [Node.Lock], [Node.TryLock] and [Node.NewMutex] lock a key
+// from anywhere, and so do those of a [Client]. locking.Of(node), or of a client, is a [locking.Locker] in the place
+// of one of Redis locks.
+//
 // # Errors
 //
 // A call that has not run, and may be made again:

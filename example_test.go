@@ -2,6 +2,7 @@ package keyway_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -9,12 +10,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // alone is a configuration for examples: of a node that is a new cluster of its
@@ -87,6 +90,52 @@ func ExampleNode_Serve() {
 	fmt.Println(<-served)
 	// Output:
 	// 200 POST of order-42, one at a time
+	// <nil>
+}
+
+// A mutex in the shape of those of Redis libraries excludes executions of its key as well.
+func ExampleNode_NewMutex() {
+	ctx := context.Background()
+	node, err := keyway.Start(ctx, alone())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close(ctx)
+	mutex := node.NewMutex("order:42", locking.Wait(10*time.Second))
+	if err := mutex.Lock(ctx); err != nil {
+		log.Fatal(err)
+	}
+	_ = ship(mutex.Context(), mutex.Key(), mutex.Token()) // the context ends before another can have the lock
+	err = node.TryDo(ctx, "order:42", func(keyway.Execution) error { return nil })
+	fmt.Println(errors.Is(err, keyway.ErrHeld))
+	fmt.Println(mutex.Unlock(ctx))
+	// Output:
+	// shipping order:42 true
+	// true
+	// <nil>
+}
+
+// Code that locks by the interface takes locks of Redis, or those of a node: one line changes.
+func ExampleNode_Lock() {
+	ctx := context.Background()
+	node, err := keyway.Start(ctx, alone())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close(ctx)
+	locker := locking.Of(node) // it was locking.Of(redisLocker)
+
+	held, err := locker.Lock(ctx, "order:42", locking.TTL(30*time.Second), locking.Wait(10*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = ship(held.Context(), "order:42", held.Token())
+	_, err = locker.TryLock(ctx, "order:42")
+	fmt.Println(errors.Is(err, locking.ErrLocked))
+	fmt.Println(held.Unlock(ctx))
+	// Output:
+	// shipping order:42 true
+	// true
 	// <nil>
 }
 

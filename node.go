@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/offered"
+	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -26,6 +27,12 @@ type Execution = worker.Execution
 
 // Executions are keys that [Node.DoAll] holds together, each with its token.
 type Executions = router.Executions
+
+// Lock is a key that is held by [Node.Lock], or a [Client], until it is unlocked.
+type Lock = router.Lock
+
+// Mutex is the lock of one key for one caller.
+type Mutex = router.Mutex
 
 // Node is this process's place in a cluster: it owns a share of the keys. Start
 // one with [Start]. Its methods may be called by any number of goroutines.
@@ -97,6 +104,23 @@ func (n *Node) TryDo(ctx context.Context, key string, fn func(Execution) error) 
 // done when it fails stays done. See router.Client.DoAll.
 func (n *Node) DoAll(ctx context.Context, keys []string, fn func(Executions) error) error {
 	return n.client.DoAll(ctx, keys, fn)
+}
+
+// Lock takes the lock of key, whichever node owns it, and waits for it until ctx ends: for work that is no
+// function, or goes on elsewhere. While it is held no execution of key runs. See router.Client.Lock.
+func (n *Node) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return n.client.Lock(ctx, key, opts...)
+}
+
+// TryLock takes the lock of key if it is free, else returns locking.ErrLocked. See router.Client.TryLock.
+func (n *Node) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return n.client.TryLock(ctx, key, opts...)
+}
+
+// NewMutex returns a mutex of key for one caller, in the shape of those of Redis libraries. See
+// router.Client.NewMutex.
+func (n *Node) NewMutex(key string, opts ...locking.Option) *Mutex {
+	return n.client.NewMutex(key, opts...)
 }
 
 // Share runs fn as [Node.Do] does, once for equal reads: calls with the same key, op

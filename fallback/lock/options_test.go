@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/test/lockingtest"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -323,23 +324,9 @@ func TestKeysBesideLocksWithoutPrefix(t *testing.T) {
 	}
 }
 
-func TestLockerAsTheInterface(t *testing.T) {
+// It is a locking.Locker as others are.
+func TestLocker(t *testing.T) {
 	eachServer(t, func(t *testing.T, addr string) {
-		locker := locking.Of(patientLocker(t, addr, Config{}))
-		lease, err := locker.Lock(t.Context(), "key", locking.TTL(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := locker.TryLock(t.Context(), "key")
-		if second != nil || !errors.Is(err, locking.ErrLocked) {
-			t.Errorf("a second lock: %v, %v", second, err)
-		}
-		if err := insist(t, func() error { return lease.Extend(t.Context(), time.Hour) }); err != nil || lease.Token() <= 0 || time.Until(lease.Until()) < 50*time.Minute {
-			t.Errorf("the lease: token %d, until %v, %v", lease.Token(), lease.Until(), err)
-		}
-		if err := lease.Unlock(t.Context()); err != nil || lease.Context().Err() == nil {
-			t.Errorf("after Unlock: %v, and its context %v", err, lease.Context().Err())
-		}
-		wantErr(t, lease.Unlock(t.Context()), locking.ErrNotOwner)
+		lockingtest.Run(t, locking.Of(patientLocker(t, addr, Config{})), locking.Of(patientLocker(t, addr, Config{})))
 	})
 }

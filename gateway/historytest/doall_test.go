@@ -19,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -159,6 +160,9 @@ func (n *wires) crash(w *world, victim *node) {
 	w.crash(victim)
 }
 
+// lock is the way of one key at which the client takes its lock.
+const lock = "Lock"
+
 // Transfers and reads that hold several keys of several workers, and calls at one of
 // them, while workers come, go and die, connections are lost and callers leave,
 // are as if each had happened at one moment between its call and its return.
@@ -221,7 +225,7 @@ func testDoAll(t *testing.T) {
 			defer done.Add(1)
 			defer c.Close()
 			for range calls {
-				in := transfer{from: random.IntN(accounts), to: random.IntN(accounts), read: random.IntN(4) == 0, way: []string{"Do", "TryDo", "Batch", "Batch", "Batch"}[random.IntN(5)]}
+				in := transfer{from: random.IntN(accounts), to: random.IntN(accounts), read: random.IntN(4) == 0, way: []string{"Do", "TryDo", "Batch", "Batch", "Batch", lock, lock}[random.IntN(7)]}
 				ctx, cancel := context.WithCancel(t.Context())
 				if random.IntN(4) == 0 {
 					time.AfterFunc(time.Duration(random.IntN(200))*time.Millisecond, cancel)
@@ -267,6 +271,10 @@ func testDoAll(t *testing.T) {
 
 // ask makes a call of the bank. An error means that nothing was written.
 func (r *run) ask(ctx context.Context, c *router.Client, in transfer) (out balances, err error) {
+	if in.from == in.to && !in.read && in.way == lock {
+		out[in.to], err = r.lock(ctx, c, in.to)
+		return out, err
+	}
 	if in.from == in.to && !in.read { // at its owner, among the others
 		out[in.to], err = r.at(ctx, input{in.to, in.way})
 		return out, err
@@ -305,4 +313,39 @@ func (r *run) ask(ctx context.Context, c *router.Client, in transfer) (out balan
 		r.t.Errorf("%+v has happened, but says %v", in, err)
 	}
 	return out, err
+}
+
+// lock adds one with the lock of a key taken, for a session TTL or more.
+func (r *run) lock(ctx context.Context, c *router.Client, key int) (n int64, err error) {
+	name := keyName(key)
+	take := c.Lock
+	if rand.IntN(4) == 0 {
+		take = c.TryLock
+	}
+	l, err := take(ctx, name, locking.TTL(time.Duration(rand.IntN(3))*ttl))
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		last := r.tokens[key].Load()
+		ctx, cancel := context.WithTimeout(r.t.Context(), 4*ttl)
+		defer cancel()
+		if unlocked := l.Unlock(ctx); unlocked == nil && last != l.Token() {
+			r.t.Errorf("%s: unlocked with token %d after %d", name, l.Token(), last)
+		}
+	}()
+	if before := r.tokens[key].Swap(l.Token()); before >= l.Token() {
+		r.t.Errorf("%s: token %d after %d", name, l.Token(), before)
+	}
+	n = r.values[key].Load() + 1
+	if rand.IntN(4) == 0 {
+		if err := l.Extend(ctx, 0); errors.Is(err, locking.ErrNotOwner) {
+			return 0, err
+		}
+	}
+	if !r.work(l.Context()) {
+		return 0, errGivenUp
+	}
+	r.values[key].Store(n)
+	return n, nil
 }

@@ -85,10 +85,14 @@ type Local interface {
 	// refuses a request for a key that its own baggage names.
 	Baggage(ctx context.Context, baggage []string) []string
 	// Acquire waits until key is held, as worker.Worker.Do does, with try set as
-	// TryDo does. epoch is the highest one known of its partition. The caller works
+	// TryDo does. epoch is the highest one known of its partition. wait bounds the
+	// wait, unless it is 0: then it ends with [gateway.ErrWaited]. The caller works
 	// under the context that it gets, and calls release then. If nobody holds key
 	// the error may be a refusal of the worker's, a [link.RefusedError].
-	Acquire(ctx context.Context, key string, epoch int64, try bool) (held context.Context, token int64, release func(), err error)
+	Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error)
+	// Left returns for how long the worker may yet work with the keys that it holds,
+	// unless it hears of its store again.
+	Left() time.Duration
 	// Token returns the token of the execution along ctx that holds key.
 	Token(ctx context.Context, key string) (token int64, ok bool)
 	// ServeHTTP runs a request with its key held, as worker.Worker.Handler does.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/holds"
 )
 
 // Hold runs fn while key is held at its owner, wherever that is: no other execution
@@ -39,54 +38,13 @@ func (c *Client) TryHold(ctx context.Context, key string, fn func(ctx context.Co
 	return c.hold(ctx, key, true, fn)
 }
 
-// holdRounds is how often a key is asked for anew that was lost before fn ran.
-const holdRounds = 3
-
 func (c *Client) hold(ctx context.Context, key string, try bool, fn func(ctx context.Context, token int64) error) error {
-	if err := gateway.CheckKey(key); err != nil {
+	l, err := c.take(ctx, ctx, key, want{try: try})
+	if err != nil {
 		return err
 	}
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case c.closed.Load():
-		return failedCall(key, errClientClosed)
-	}
-	if token, ok := c.tokenAlong(ctx, key); ok {
-		return fn(ctx, token)
-	}
-	for range holdRounds {
-		a := &acquisition{client: c, ctx: ctx, key: key, try: try, id: holds.NewID()}
-		err := c.routes.Route(ctx, c.ring.Partition(key), a.attempt)
-		a.settle()
-		switch {
-		case err != nil:
-			return failedCall(key, err)
-		case a.local != nil:
-			defer a.local.release()
-			return fn(a.local.ctx, a.local.token)
-		case a.confirm():
-			held := c.holder.start(ctx, a.held)
-			defer c.holder.end(a.held)
-			return fn(held, a.held.token)
-		}
-		c.holder.release(a.held.peer, a.letGo())
-		if ctx.Err() != nil {
-			return failedCall(key, context.Cause(ctx))
-		}
-	}
-	return failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
-}
-
-// tokenAlong returns the token of key if it is held along ctx.
-func (c *Client) tokenAlong(ctx context.Context, key string) (int64, bool) {
-	if h := c.holder.heldAlong(ctx, key); h != nil {
-		return h.token, true
-	}
-	if c.local == nil {
-		return 0, false
-	}
-	return c.local.Token(ctx, key)
+	defer l.end(nil)
+	return fn(l.ctx, l.token)
 }
 
 // maxKeys bounds how many keys one call of DoAll holds.

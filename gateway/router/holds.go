@@ -30,6 +30,7 @@ type holder struct {
 	closed    bool
 	all       map[*held]struct{}
 	timer     *time.Timer                 // of tick; nil while there is nothing to do
+	pause     time.Duration               // until the timer runs tick again
 	following map[int]struct{}            // partitions whose owner is asked for, to renew holds there
 	releasing map[releaseWay]*releaseList // those with a goroutine
 }
@@ -40,20 +41,23 @@ type held struct {
 	key       string
 	partition int
 	token     int64
-	term      time.Duration // of its lease, from each renewal on
 	holder    *holder
 	cancel    context.CancelCauseFunc
 
 	// Guarded by holder.mu.
-	owner    ring.Member
-	peer     *peer         // the owner, in use by this hold
-	sent     lease.Instant // before the last call was sent that the owner has confirmed
-	lease    lease.Lease
-	works    bool // a function works with it
-	renewing bool
-	away     bool // its partition is to be looked for at another owner
-	lost     bool
-	ended    bool
+	term      time.Duration // of its lease, from each renewal on, at least
+	shortest  time.Duration // that calls have asked for which may yet have their effect
+	extending chan struct{} // is full while the owner is asked for another lease; nil if that has never been
+	owner     ring.Member
+	peer      *peer         // the owner, in use by this hold
+	sent      lease.Instant // before the last call was sent that the owner has confirmed
+	own       lease.Lease   // of the lock
+	lease     lease.Lease   // own, as far as the owner vouches for it
+	works     bool          // a caller works with it
+	renewing  bool
+	away      bool // its partition is to be looked for at another owner
+	lost      bool
+	ended     bool
 }
 
 func (hs *holder) init(c *Client, ttl time.Duration) {
@@ -64,23 +68,38 @@ func (hs *holder) init(c *Client, ttl time.Duration) {
 
 func (hs *holder) now() lease.Instant { return lease.At(hs.base, time.Now()) }
 
-// every is how often holds are looked at, and how soon a renewal that has failed is
-// tried again.
-func (hs *holder) every() time.Duration { return max(hs.ttl/50, 1) }
+// every is how soon a call to an owner that has failed is tried again, and how often holds
+// are looked at that are renewed once in due.
+func (hs *holder) every() time.Duration { return pauseOf(hs.ttl) }
 
-// due is the age at which a hold is renewed.
+// due is the age at which a hold of the session TTL is renewed.
 func (hs *holder) due() time.Duration { return hs.ttl / 5 }
 
-// extend notes that the owner has confirmed h when asked by a call sent at sent.
-func (h *held) extend(sent lease.Instant, p holds.Promise) {
-	h.sent, h.lease = sent, lease.New(sent, h.term).Within(sent, p.Cancel, p.Surrender)
+// pauseOf returns how often holds with a lease of that length are looked at.
+func pauseOf(term time.Duration) time.Duration { return max(term/50, time.Millisecond) }
+
+// pauseLocked returns how often h is looked at.
+func (h *held) pauseLocked() time.Duration { return pauseOf(min(h.term, h.holder.ttl)) }
+
+// dueLocked is the age at which h is renewed.
+func (h *held) dueLocked() time.Duration { return h.term / 5 }
+
+// extendLocked notes that the owner has confirmed h for a lease of that length when asked by a call sent at sent.
+func (h *held) extendLocked(sent lease.Instant, term time.Duration, p holds.Promise) {
+	if own := lease.New(sent, term); own.Cancel.Mono > h.own.Cancel.Mono { // the owner never shortens it
+		h.own = own
+	}
+	h.sent, h.lease = sent, h.own.Within(sent, p.Cancel, p.Surrender)
 }
 
 // errClosedHolder is the cause with which what a client's function works for is
 // cancelled by [Client.Close].
 var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)
 
-// start returns the context in which a function works with h held.
+// errLetGo is the cause with which the context of a hold ends that is over.
+var errLetGo = fmt.Errorf("router: the key was unlocked: %w", context.Canceled)
+
+// start returns the context in which a caller works with h held.
 func (hs *holder) start(ctx context.Context, h *held) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
 	hs.mu.Lock()
@@ -90,20 +109,41 @@ func (hs *holder) start(ctx context.Context, h *held) context.Context {
 		cancel(errClosedHolder)
 	}
 	hs.all[h] = struct{}{}
-	if hs.timer == nil && !hs.closed {
-		hs.timer = time.AfterFunc(hs.every(), hs.tick)
-	}
+	hs.lookLocked(h.pauseLocked())
 	return &heldContext{inner, h}
 }
 
-// end ends h, and tells its owner.
-func (hs *holder) end(h *held) {
-	h.cancel(nil)
+// lookLocked has holds looked at after a pause, if not earlier.
+func (hs *holder) lookLocked(pause time.Duration) {
+	switch {
+	case hs.closed:
+	case hs.timer == nil:
+		hs.pause, hs.timer = pause, time.AfterFunc(pause, hs.tick)
+	case pause < hs.pause:
+		hs.pause = pause
+		hs.timer.Reset(pause)
+	}
+}
+
+// end ends h, and tells its owner, whose answer told gets, unless it is nil.
+func (hs *holder) end(h *held, told chan<- error) {
+	h.cancel(errLetGo)
 	hs.mu.Lock()
 	h.ended = true
 	delete(hs.all, h)
 	hs.mu.Unlock()
-	hs.release(h.peer, letGo{h.ref(), h.key}) // which is not changed any more
+	hs.release(h.peer, letGo{Ref: h.ref(), key: h.key, until: h.lease.Surrender, told: told}) // none of which changes any more
+}
+
+// left returns for how long h lasts without another renewal.
+func (h *held) left() time.Duration {
+	h.holder.mu.Lock()
+	defer h.holder.mu.Unlock()
+	now := h.holder.now()
+	if h.checkLocked(now); h.lost || h.ended {
+		return 0
+	}
+	return h.lease.Surrender.Left(now)
 }
 
 // heldContext is the context of a function that works with a key held elsewhere.
@@ -178,10 +218,12 @@ func (hs *holder) tick() {
 	}
 	now := hs.now()
 	due, moved := make(map[*peer][]*held), make(map[int][]*held)
+	hs.pause = hs.every()
 	for h := range hs.all {
+		hs.pause = min(hs.pause, h.pauseLocked())
 		h.checkLocked(now)
 		_, following := hs.following[h.partition]
-		if h.lost || h.renewing || now.Mono-h.sent.Mono < hs.due() || h.away && following {
+		if h.lost || h.renewing || now.Mono-h.sent.Mono < h.dueLocked() || h.away && following {
 			continue
 		}
 		h.renewing = true
@@ -200,7 +242,7 @@ func (hs *holder) tick() {
 		hs.following[partition] = struct{}{}
 		hs.wg.Go(func() { hs.follow(partition, list) })
 	}
-	hs.timer.Reset(hs.every())
+	hs.timer.Reset(hs.pause)
 }
 
 // renew asks an owner to let its holds go on.
@@ -224,20 +266,21 @@ func (hs *holder) renew(p *peer, list []*held) error {
 			h.away = hs.isAway(h.partition, p)
 			continue
 		}
-		h.takeLocked(answer.States[i], sent, answer.Promise)
+		h.takeLocked(answer.States[i], sent, h.term, answer.Promise)
 	}
 	return err
 }
 
-// takeLocked takes what the owner of h answers to a renewal that was sent at sent.
-func (h *held) takeLocked(state holds.State, sent lease.Instant, p holds.Promise) {
+// takeLocked takes what the owner of h answers to a call by which h was renewed, for a lease of that
+// length, and which was sent at sent.
+func (h *held) takeLocked(state holds.State, sent lease.Instant, term time.Duration, p holds.Promise) {
 	if h.works { // a renewal that comes too late may be that of another owner, after others had the key
 		h.checkLocked(h.holder.now())
 	}
 	switch {
 	case h.lost || h.ended:
 	case state == holds.Held:
-		h.extend(sent, p)
+		h.extendLocked(sent, term, p)
 	case state == holds.Elsewhere:
 		h.away = true
 	default:

@@ -2,9 +2,11 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -18,10 +20,11 @@ import (
 
 // acquisition is the way to a key at its owner, for one call.
 type acquisition struct {
+	want
 	client *Client
-	ctx    context.Context
+	ctx    context.Context // of the wait
+	caller context.Context // of the work
 	key    string
-	try    bool
 
 	id     holds.ID
 	held   *held      // once the key is held elsewhere
@@ -35,8 +38,8 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	switch {
 	case c.closed.Load():
 		return routing.Outcome{Err: errClientClosed}
-	case c.local != nil && c.local.Incarnation() == t.Incarnation:
-		return a.attemptLocal(t)
+	case c.local != nil && c.local.Incarnation() == t.Incarnation && a.ttl <= c.holder.ttl:
+		return a.attemptLocal(t) // which lasts for as long as this process's session, a TTL at most
 	case !t.Link:
 		return routing.Outcome{Err: noLink(t)}
 	}
@@ -49,7 +52,7 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	p := c.peer(t)
 	p.users.Add(1)
 	sent := c.holder.now()
-	status, body, err := p.call(a.ctx, req, holds.Request{ID: a.id, Try: a.try, Label: c.label}.Append(nil))
+	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Lease: a.ttl, Label: cmp.Or(a.label, c.label)}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}
@@ -62,12 +65,19 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 		return a.failed(t, p, err)
 	}
 	a.held = &held{
-		id: a.id, key: a.key, partition: c.ring.Partition(a.key), token: grant.Token, term: min(grant.Lease, c.holder.ttl),
+		id: a.id, key: a.key, partition: c.ring.Partition(a.key), token: grant.Token, term: grant.Lease, shortest: math.MaxInt64,
 		owner: t.Member, peer: p, holder: &c.holder, cancel: func(error) {},
 	}
-	a.held.extend(sent, grant.Promise)
+	a.held.extendLocked(sent, grant.Lease, grant.Promise) // which nobody else knows yet
 	return routing.Outcome{}
 }
+
+// undated is a context whose deadline is not told: a worker that sees it pass before its caller does
+// would answer that.
+type undated struct{ context.Context }
+
+// Deadline implements [context.Context].
+func (undated) Deadline() (end time.Time, ok bool) { return time.Time{}, false }
 
 // failed says what it means that a call has failed: it can be repeated, since what
 // the worker may hold for it is found by its id, or freed.
@@ -121,7 +131,11 @@ type localHold struct {
 
 // attemptLocal asks the worker of this process.
 func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
-	ctx, token, release, err := a.client.local.Acquire(a.ctx, a.key, t.Epoch, a.try)
+	wait := time.Duration(0)
+	if end, _ := a.ctx.Deadline(); a.wait > 0 {
+		wait = max(time.Until(end), 1)
+	}
+	ctx, token, release, err := a.client.local.Acquire(a.caller, a.key, t.Epoch, a.try, wait)
 	if err == nil {
 		a.local = &localHold{ctx, token, release}
 		return routing.Outcome{}
@@ -148,7 +162,33 @@ func (a *acquisition) settle() {
 
 // letGo returns the hold, to be released where it may be.
 func (a *acquisition) letGo() letGo {
-	return letGo{holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key)}, a.key}
+	hs := &a.client.holder
+	return letGo{
+		Ref: holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key)}, key: a.key, until: hs.now().Add(max(a.ttl, hs.ttl)),
+	}
+}
+
+// confirmed reports whether the key is held, after a wait however long.
+func (a *acquisition) confirmed() bool { return a.local != nil || a.confirm() }
+
+// lock gives the key to the caller.
+func (a *acquisition) lock() *Lock {
+	l := &Lock{client: a.client, key: a.key}
+	if a.local != nil {
+		l.ctx, l.token, l.free = a.local.ctx, a.local.token, a.local.release
+		return l
+	}
+	l.ctx, l.token, l.held = a.client.holder.start(a.caller, a.held), a.held.token, a.held
+	return l
+}
+
+// giveBack frees the key, with which nobody has worked.
+func (a *acquisition) giveBack() {
+	if a.local != nil {
+		a.local.release()
+		return
+	}
+	a.client.holder.release(a.held.peer, a.letGo())
 }
 
 // confirm makes sure that the key is still held, if it was waited for: the lease runs
@@ -163,7 +203,7 @@ func (a *acquisition) confirm() bool {
 		if hs.renewNow(h) == nil && hs.isFresh(h) {
 			return true
 		}
-		if hs.isLost(h) || hs.now().Mono-began.Mono >= hs.ttl {
+		if hs.isLost(h) || hs.now().Mono-began.Mono >= max(hs.ttl, a.ttl) {
 			return false
 		}
 		select {
@@ -190,7 +230,7 @@ func (hs *holder) isFresh(h *held) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	now := hs.now()
-	return !h.lost && h.lease.Admits(now) && now.Mono-h.sent.Mono < hs.due()
+	return !h.lost && h.lease.Admits(now) && now.Mono-h.sent.Mono < h.dueLocked()
 }
 
 func (hs *holder) isLost(h *held) bool {

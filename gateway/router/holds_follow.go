@@ -11,6 +11,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
@@ -37,20 +39,16 @@ func (hs *holder) renewAtOwner(list []*held) error {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
 	refs := refsOf(list)
-	err := hs.askOwner(ctx, holds.Renew, list[0].key, refs, func(t routing.Target, p *peer, sent lease.Instant, body []byte) error {
-		answer, err := holds.ParseRenewal(body, len(list))
+	err := hs.askOwner(ctx, holds.Renew, list[0].key, refs[0].Partition, holds.AppendRefs(nil, refs), func(a ownerAnswer) error {
+		answer, err := holds.ParseRenewal(a.body, len(list))
 		if err != nil {
 			return err
 		}
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
 		for i, h := range list {
-			if h.away = false; h.peer != p && !h.ended {
-				p.users.Add(1)
-				h.peer.leave()
-				h.peer, h.owner = p, t.Member
-			}
-			h.takeLocked(answer.States[i], sent, answer.Promise)
+			h.settleLocked(a)
+			h.takeLocked(answer.States[i], a.sent, h.term, answer.Promise)
 		}
 		return nil
 	})
@@ -62,11 +60,29 @@ func (hs *holder) renewAtOwner(list []*held) error {
 	return err
 }
 
+// settleLocked has h kept at the owner that has answered a call about it.
+func (h *held) settleLocked(a ownerAnswer) {
+	if h.away = false; h.peer != a.peer && !h.ended {
+		a.peer.users.Add(1)
+		h.peer.leave()
+		h.peer, h.owner = a.peer, a.owner
+	}
+}
+
+// ownerAnswer is what an owner answers to a call about holds.
+type ownerAnswer struct {
+	owner    ring.Member
+	peer     *peer
+	sent     lease.Instant // before the call was
+	body     []byte
+	repeated bool // a call before it may have had its effect
+}
+
 // askOwner makes a call about holds of one partition to its owner: it waits, and follows
-// it, as a request for the key does. take gets the owner's answer, and when the call was
-// sent at the earliest.
-func (hs *holder) askOwner(ctx context.Context, method, key string, refs []holds.Ref, take func(t routing.Target, p *peer, sent lease.Instant, body []byte) error) error {
-	return hs.client.routes.Route(ctx, refs[0].Partition, func(t routing.Target) routing.Outcome {
+// it, as a request for the key does. take gets the owner's answer.
+func (hs *holder) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(ownerAnswer) error) error {
+	repeated := false
+	return hs.client.routes.Route(ctx, partition, func(t routing.Target) routing.Outcome {
 		if !t.Link {
 			return routing.Outcome{Err: noLink(t)}
 		}
@@ -76,14 +92,17 @@ func (hs *holder) askOwner(ctx context.Context, method, key string, refs []holds
 		attempt, cancel := context.WithTimeout(ctx, hs.due())
 		defer cancel()
 		sent := hs.now()
-		status, body, err := p.call(attempt, &link.Request{Method: method, Key: key, Epoch: t.Epoch}, holds.AppendRefs(nil, refs))
+		status, body, err := p.call(attempt, &link.Request{Method: method, Key: key, Epoch: t.Epoch}, request)
 		switch {
 		case err != nil:
+			repeated = repeated || !errors.Is(err, link.ErrNotStarted)
 			return repeatable(ctx, t, err)
+		case status == http.StatusGone:
+			return routing.Outcome{Err: fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, t.Name, t.Addr)}
 		case status != http.StatusOK:
 			return routing.Outcome{Err: fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, body)}
 		}
-		return routing.Outcome{Err: take(t, p, sent, body)}
+		return routing.Outcome{Err: take(ownerAnswer{t.Member, p, sent, body, repeated})}
 	})
 }
 
@@ -107,7 +126,25 @@ func repeatable(ctx context.Context, t routing.Target, err error) routing.Outcom
 // letGo is a hold that is to be released.
 type letGo struct {
 	holds.Ref
-	key string
+	key      string
+	until    lease.Instant // when its lease ends
+	told     chan<- error  // gets what [Lock.Unlock] returns; nil if nobody waits for it
+	repeated bool          // a call may have released it before
+}
+
+// tell says what has become of a hold: state, unless there is an error.
+func (l *letGo) tell(state holds.State, err error) {
+	switch {
+	case l.told == nil:
+		return
+	case err != nil:
+		err = fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, l.key, err)
+	case state == holds.Gone && l.repeated:
+		err = fmt.Errorf("%w: %q: its owner does not hold it any more, and has not answered before", locking.ErrUnlockUnknown, l.key)
+	case state == holds.Gone:
+		err = fmt.Errorf("%w: %q: its owner does not hold it any more", locking.ErrNotOwner, l.key)
+	}
+	l.told <- err // which has room
 }
 
 // releaseWay is where holds are released: at a worker, or without one at the owner of a
@@ -120,13 +157,13 @@ type releaseWay struct {
 // releaseList is what is to be released on one way.
 type releaseList struct{ list []letGo }
 
-// release lets an owner end a hold, sooner or later: nobody waits for it. It ends
-// one use of p.
+// release lets an owner end a hold, sooner or later. It ends one use of p.
 func (hs *holder) release(p *peer, l letGo) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if hs.closed {
-		p.leave() // the owner frees it at the end of its lease
+		p.leave()
+		l.tell(0, errClientClosed) // the owner frees it at the end of its lease
 		return
 	}
 	hs.releaseLocked(releaseWay{peer: p}, l)
@@ -175,11 +212,14 @@ func (hs *holder) sendRelease(p *peer, list []letGo) {
 		hs.mu.Lock()
 		var again []letGo
 		for i, l := range list {
+			l.repeated = l.repeated || err != nil && !errors.Is(err, link.ErrNotStarted)
 			switch {
 			case err == nil && states[i] == holds.Elsewhere, err != nil && hs.isAway(l.Partition, p):
 				hs.releaseLocked(releaseWay{partition: l.Partition}, l)
 			case err != nil:
 				again = append(again, l)
+			default:
+				l.tell(states[i], nil)
 			}
 		}
 		list = again
@@ -190,7 +230,22 @@ func (hs *holder) sendRelease(p *peer, list []letGo) {
 		select {
 		case <-time.After(hs.every()):
 		case <-ctx.Done():
+			hs.releaseLater(list, err)
 			return
+		}
+	}
+}
+
+// releaseLater lets those holds that may still be there be released at their partitions'
+// owners, of which one error is known.
+func (hs *holder) releaseLater(list []letGo, err error) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, l := range list {
+		if hs.ctx.Err() != nil || l.until.Passed(hs.now()) {
+			l.tell(0, err)
+		} else {
+			hs.releaseLocked(releaseWay{partition: l.Partition}, l)
 		}
 	}
 }
@@ -208,12 +263,26 @@ func (hs *holder) tryRelease(ctx context.Context, p *peer, list []letGo) ([]hold
 	return holds.ParseStates(body, len(list))
 }
 
-// releaseAtOwner asks whoever owns the partition of holds, once. Should that fail, they
-// end with their leases.
+// releaseAtOwner asks whoever owns the partition of holds, for as long as they may be there.
 func (hs *holder) releaseAtOwner(list []letGo) {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
-	_ = hs.askOwner(ctx, holds.Release, list[0].key, released(list), func(routing.Target, *peer, lease.Instant, []byte) error { return nil })
+	err := hs.askOwner(ctx, holds.Release, list[0].key, list[0].Partition, holds.AppendRefs(nil, released(list)), func(a ownerAnswer) error {
+		states, err := holds.ParseStates(a.body, len(list))
+		for i := range states {
+			list[i].repeated = list[i].repeated || a.repeated
+			list[i].tell(states[i], nil)
+		}
+		return err
+	})
+	if err == nil {
+		return
+	}
+	select {
+	case <-time.After(hs.every()): // for an error that has come at once
+	case <-hs.ctx.Done():
+	}
+	hs.releaseLater(list, err)
 }
 
 func released(list []letGo) []holds.Ref {

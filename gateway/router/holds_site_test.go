@@ -79,6 +79,14 @@ func (s *site) mute(w *workertest.Worker) {
 	s.deaf[w.Member.Self().Addr] = true
 }
 
+// unmute lets clients hear a worker again, by other connections.
+func (s *site) unmute(w *workertest.Worker) {
+	s.mu.Lock()
+	s.deaf[w.Member.Self().Addr] = false
+	s.mu.Unlock()
+	s.sever(w, false)
+}
+
 func newSite(t *testing.T) *site {
 	return &site{Cluster: workertest.New(t, 16), t: t, at: make(map[string]*pipeListener), conn: make(map[string][]net.Conn), cut: make(map[string]bool), deaf: make(map[string]bool)}
 }

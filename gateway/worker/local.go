@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 )
 
 // Local is a worker as a router.Client of the same process reaches it, without a
@@ -35,6 +36,12 @@ func (l *Local) Token(ctx context.Context, key string) (token int64, ok bool) {
 	return 0, false
 }
 
+// Left returns for how long the worker may yet work with the keys that it holds, without
+// another renewal of its session; 0 if that is over.
+func (l *Local) Left() time.Duration {
+	return l.worker.lease.Load().Surrender.Left(l.worker.instant(time.Now()))
+}
+
 // chain yields the contexts of the executions that ctx belongs to, the innermost
 // first.
 func chain(ctx context.Context) func(yield func(*runContext) bool) {
@@ -46,11 +53,12 @@ func chain(ctx context.Context) func(yield func(*runContext) bool) {
 }
 
 // Acquire waits until key is held, as Do does, with try set as TryDo does. epoch is
-// the highest one that the caller knows of its partition. The caller works under
+// the highest one that the caller knows of its partition. wait bounds the wait, which
+// then ends with [ErrWaited]; 0 stands for Config.MaxWait, which more of it does too. The caller works under
 // held, and calls release then. The error of a worker that does not serve the key
 // wraps a refusal that says who does.
-func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool) (held context.Context, token int64, release func(), err error) {
-	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try, timing: l.worker.timingOfCall(ctx)})
+func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
+	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try, maxWait: min(wait, l.worker.cfg.MaxWait), timing: l.worker.timingOfCall(ctx)})
 	if err != nil {
 		if refusal := refusalOf(err); refusal != nil {
 			err = fmt.Errorf("%w: %w", refusal, err)

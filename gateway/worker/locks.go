@@ -203,7 +203,10 @@ func (p *partition) releaseLock(id holds.ID) holds.State {
 	case !t.open && (l == nil || p.vouches(l)):
 		return holds.Elsewhere
 	default:
-		p.removeLocked(l, lockReleased)
+		lost := !p.vouches(l)
+		if p.removeLocked(l, lockReleased); lost {
+			return holds.Gone
+		}
 	}
 	return holds.Held
 }

@@ -1,0 +1,251 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// Lock is a key that is held for its caller, from the call that took it to Unlock. It is a
+// [locking.Lease]. Background renewals keep it, those of all locks at one owner together, and there is
+// no goroutine for each.
+type Lock struct {
+	client *Client
+	key    string
+	token  int64
+	ctx    context.Context
+	held   *held  // at another member; nil if it is held at this process's worker
+	free   func() // frees it at this process's worker; nil if it is not for this Lock to free
+
+	within   bool // of what holds the key along the caller's context
+	unlocked atomic.Bool
+}
+
+// Lock takes the lock of key and waits for it until ctx ends; it then returns ctx's cause.
+// Callers get it in the order in which they came, and before none of the executions that
+// came earlier: Do, Hold and requests exclude each other and the lock. The worker's Config.MaxWait
+// costs one who waits longer his place.
+//
+// Options, of package locking: TTL, at least 10ms and by default the session TTL, is for how long
+// the key stays locked when this process has died. It may be more than the session TTL. Wait bounds
+// the wait, also that for a reachable owner, and returns [locking.ErrLocked] then. Label is what
+// operators read: at most 64 bytes of text without control characters, by default the name of this
+// member. Replicas is refused.
+//
+// The Context of the Lock descends from ctx. If ctx descends from the Context of a Lock of key, or an
+// execution that holds key, that one's token and lease are this one's: it ends with the outer one, and
+// its Unlock frees nothing.
+//
+// The errors are those of [Client.Hold], and those of package locking that are said here.
+func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	w, err := wanted(opts)
+	if err != nil {
+		return nil, fmt.Errorf("router: locking %q: %w", key, err)
+	}
+	wait := ctx
+	if w.wait > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeoutCause(ctx, w.wait, fmt.Errorf("%w: within %v", locking.ErrLocked, w.wait))
+		defer cancel()
+	}
+	for {
+		l, err := c.take(wait, ctx, key, w)
+		switch {
+		case !errors.Is(err, gateway.ErrWaited):
+			return l, err
+		case wait.Err() != nil:
+			return nil, failedCall(key, context.Cause(wait))
+		}
+	}
+}
+
+// TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
+// [locking.ErrLocked]. The options are those of [Client.Lock]; Wait is of no account.
+func (c *Client) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	w, err := wanted(opts)
+	if err != nil {
+		return nil, fmt.Errorf("router: locking %q: %w", key, err)
+	}
+	w.try, w.wait = true, 0
+	l, err := c.take(ctx, ctx, key, w)
+	if errors.Is(err, gateway.ErrHeld) {
+		err = fmt.Errorf("%w: %w", locking.ErrLocked, err)
+	}
+	return l, err
+}
+
+// shortestTTL is that of a lock, at least.
+const shortestTTL = 10 * time.Millisecond
+
+// want is how a caller asks for a key.
+type want struct {
+	try   bool
+	ttl   time.Duration // of the lease; 0 for the session TTL
+	wait  time.Duration // within which it has to come; 0 for no bound but the owner's
+	label string        // "" for the client's
+}
+
+// wanted returns what options say.
+func wanted(opts []locking.Option) (want, error) {
+	o := locking.Apply(opts)
+	switch {
+	case o.TTL < 0, o.TTL > 0 && o.TTL < shortestTTL:
+		return want{}, fmt.Errorf("%w: TTL is %v, want at least %v", locking.ErrOption, o.TTL, shortestTTL)
+	case o.Wait < 0:
+		return want{}, fmt.Errorf("%w: Wait is %v, want 0 or more", locking.ErrOption, o.Wait)
+	case !holds.IsLabel(o.Label):
+		return want{}, fmt.Errorf("%w: Label is %.*q, want at most %d bytes of text without control characters", locking.ErrOption, holds.MaxLabel, o.Label, holds.MaxLabel)
+	case o.Replicas != 0 || o.ReplicasWithin != 0:
+		return want{}, fmt.Errorf("%w: Replicas is for locks that are kept in Redis", locking.ErrOption)
+	}
+	return want{ttl: o.TTL, wait: o.Wait, label: o.Label}, nil
+}
+
+// takeRounds is how often a key is asked for anew that was lost before it was taken.
+const takeRounds = 3
+
+// take holds key for a caller, who waits under the context wait, and works under one that descends
+// from ctx.
+func (c *Client) take(wait, ctx context.Context, key string, w want) (*Lock, error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return nil, err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case c.closed.Load():
+		return nil, failedCall(key, errClientClosed)
+	}
+	if l := c.lockAlong(ctx, key); l != nil {
+		return l, nil
+	}
+	for range takeRounds {
+		a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, key: key, id: holds.NewID()}
+		err := c.routes.Route(wait, c.ring.Partition(key), a.attempt)
+		a.settle()
+		switch {
+		case err != nil:
+			return nil, failedCall(key, err)
+		case a.confirmed() && wait.Err() == nil:
+			return a.lock(), nil
+		}
+		a.giveBack()
+		if wait.Err() != nil {
+			return nil, failedCall(key, context.Cause(wait))
+		}
+	}
+	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
+}
+
+// lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
+func (c *Client) lockAlong(ctx context.Context, key string) *Lock {
+	if h := c.holder.heldAlong(ctx, key); h != nil {
+		return &Lock{client: c, key: key, token: h.token, ctx: ctx, held: h, within: true}
+	}
+	if c.local == nil {
+		return nil
+	}
+	if token, ok := c.local.Token(ctx, key); ok {
+		return &Lock{client: c, key: key, token: token, ctx: ctx, within: true}
+	}
+	return nil
+}
+
+// Key returns the key.
+func (l *Lock) Key() string { return l.key }
+
+// Token implements [locking.Lease].
+func (l *Lock) Token() int64 { return l.token }
+
+// Context implements [locking.Lease]. Its cause wraps [gateway.ErrOwnershipLost] if the lock is lost: at 0.8
+// of its lease, of which 0.95 are left to end the work, or at once when the owner says so.
+func (l *Lock) Context() context.Context { return l.ctx }
+
+// Until implements [locking.Lease].
+func (l *Lock) Until() time.Time {
+	left := time.Duration(0)
+	switch {
+	case l.unlocked.Load():
+	case l.held != nil:
+		left = l.held.left()
+	case l.ctx.Err() == nil:
+		left = l.client.local.Left()
+	}
+	return time.Now().Add(left)
+}
+
+// Extend implements [locking.Lease]. A lock at this process's own worker lasts a session TTL after each renewal of
+// that one's session; more of it has to be asked for when the lock is taken.
+func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	switch {
+	case ttl != 0 && ttl < shortestTTL:
+		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at least %v", locking.ErrOption, l.key, ttl, shortestTTL)
+	case l.unlocked.Load():
+		return l.unlockedBefore()
+	case l.lost() != nil:
+		return l.lost()
+	case l.held != nil:
+		return l.client.holder.extend(ctx, l.held, ttl)
+	case ttl > l.client.holder.ttl:
+		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, and at this process's own worker at most %v unless it is taken for longer", locking.ErrOption, l.key, ttl, l.client.holder.ttl)
+	}
+	return nil
+}
+
+// Unlock implements [locking.Lease]. It waits for the owner's answer. Until that has come, or the lock's lease is
+// over, the release is repeated in the background, whatever becomes of ctx.
+func (l *Lock) Unlock(ctx context.Context) error {
+	if !l.unlocked.CompareAndSwap(false, true) {
+		return l.unlockedBefore()
+	}
+	if l.held == nil || l.within {
+		lost := l.lost()
+		l.end(nil)
+		return lost
+	}
+	told := make(chan error, 1)
+	l.end(told)
+	select {
+	case err := <-told:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, l.key, context.Cause(ctx))
+	}
+}
+
+func (l *Lock) unlockedBefore() error {
+	return fmt.Errorf("%w: %q was unlocked before", locking.ErrNotOwner, l.key)
+}
+
+// lost returns an error if the lock is known to be no longer the caller's, without asking an owner elsewhere.
+func (l *Lock) lost() error {
+	holds := false
+	if l.held != nil {
+		holds = l.held.left() > 0
+	} else {
+		_, holds = l.client.local.Token(l.ctx, l.key)
+	}
+	cause := context.Cause(l.ctx)
+	if holds && !errors.Is(cause, gateway.ErrOwnershipLost) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)
+}
+
+// end frees the key, unless it is held by somebody beside l. told gets the answer of an owner elsewhere,
+// unless it is nil.
+func (l *Lock) end(told chan<- error) {
+	switch {
+	case l.within:
+	case l.held != nil:
+		l.client.holder.end(l.held, told)
+	default:
+		l.free()
+	}
+}

@@ -1,0 +1,382 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/lockingtest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Locks of clients elsewhere, and of the owner's own process, are as all locks are.
+func TestLocker(t *testing.T) {
+	c := workertest.New(t, 16)
+	w := c.StartReady()
+	h := w.Handler(nil)
+	addr := w.Listen(t, h)
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(t, "it takes the link", func() bool {
+		m, _ := w.Member.View().Find(w.Incarnation())
+		return m.Link && m.Addr == addr
+	})
+	locker := func(local router.Local) locking.Locker {
+		return locking.Of(newClient(t, router.ClientConfig{Members: w.Member, Local: local}))
+	}
+	for name, two := range map[string][2]locking.Locker{
+		"elsewhere":            {locker(nil), locker(nil)},
+		"at one's own worker":  {locker(w.Local(h)), locker(w.Local(h))},
+		"there, and elsewhere": {locker(w.Local(h)), locker(nil)},
+	} {
+		t.Run(name, func(t *testing.T) { lockingtest.Run(t, two[0], two[1]) })
+	}
+}
+
+// A lock is renewed until it is unlocked, and free at its owner when Unlock returns.
+func TestLock(t *testing.T) {
+	for _, term := range []time.Duration{0, ttl / 10} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t)
+			w := s.start()
+			l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(term)))
+			time.Sleep(3 * ttl)
+			if err := l.Context().Err(); err != nil || isFree(t, w, "k") {
+				t.Errorf("TTL %v: after a while: %v", term, context.Cause(l.Context()))
+			}
+			if err := l.Unlock(t.Context()); err != nil || !isFree(t, w, "k") {
+				t.Errorf("TTL %v: Unlock: %v", term, err)
+			}
+		})
+	}
+}
+
+// A TTL that is shorter than the session's is kept: its lock ends in that time without its
+// holder, whose work has ended before.
+func TestTrapShortLeaseEnds(t *testing.T) {
+	const term = ttl / 10
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(term)))
+		time.Sleep(ttl)
+		s.sever(w, true)
+		cut := time.Now()
+		_ = w.Do(t.Context(), "k", func(worker.Execution) error { return nil })
+		if d := time.Since(cut); d > term || d < term*7/10 || l.Context().Err() == nil || l.Until().After(time.Now()) {
+			t.Errorf("free after %v, with the holder at work: %v, until %v", d, l.Context().Err() == nil, time.Until(l.Until()))
+		}
+	})
+}
+
+// Whoever waits longer than a worker lets him goes on to wait.
+func TestLockWaitsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start(func(cfg *worker.Config) { cfg.MaxWait = time.Second })
+		c := s.client()
+		var all sync.WaitGroup
+		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+			all.Go(func() {
+				l, err := c.Lock(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			all.Go(func() {
+				if _, err := c.Lock(t.Context(), "k", locking.Wait(3*time.Second)); !errors.Is(err, locking.ErrLocked) {
+					t.Errorf("a bounded wait: %v", err)
+				}
+			})
+			time.Sleep(5 * time.Second)
+			return nil
+		})
+		all.Wait()
+		if !isFree(t, w, "k") {
+			t.Error("the key is held")
+		}
+	})
+}
+
+// Unlock says whether the lock was the caller's up to then, or that nobody knows.
+func TestTrapUnlockTellsTheTruth(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before func(s *site, w *workertest.Worker, l *router.Lock)
+		want   error
+	}{
+		"held":                   {func(*site, *workertest.Worker, *router.Lock) {}, nil},
+		"its connection is lost": {func(s *site, w *workertest.Worker, _ *router.Lock) { s.sever(w, false) }, nil},
+		"it has expired": {func(s *site, w *workertest.Worker, l *router.Lock) {
+			s.sever(w, true)
+			<-l.Context().Done()
+			time.Sleep(ttl)
+			s.sever(w, false)
+		}, locking.ErrNotOwner},
+		"its owner has lost its session": {func(s *site, w *workertest.Worker, l *router.Lock) {
+			_ = s.Store.Release(s.t.Context(), w.Incarnation())
+			<-l.Context().Done()
+		}, locking.ErrNotOwner},
+		"its owner cannot be reached": {func(s *site, w *workertest.Worker, _ *router.Lock) { s.sever(w, true) }, locking.ErrUnlockUnknown},
+		"the answer is lost": {func(s *site, w *workertest.Worker, _ *router.Lock) {
+			s.mute(w)
+			time.AfterFunc(ttl/4, func() { s.unmute(w) })
+		}, locking.ErrUnlockUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				w := s.start()
+				l := kit.Must(s.client().Lock(t.Context(), "k"))
+				tt.before(s, w, l)
+				err := l.Unlock(t.Context())
+				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
+					t.Errorf("%v, want %v", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A lock is released in the background when its caller does not wait for that.
+func TestUnlockGoesOnInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		c := s.client()
+		l := kit.Must(c.Lock(t.Context(), "k"))
+		s.sever(w, true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Unlock(ctx); !errors.Is(err, locking.ErrUnlockUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		s.sever(w, false)
+		time.Sleep(ttl / 5)
+		if !isFree(t, w, "k") {
+			t.Error("the key is held though its owner can be reached again")
+		}
+	})
+}
+
+// A call for a key that is held along the context is a part of what holds it.
+func TestNestedLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		c := s.client()
+		outer := kit.Must(c.Lock(t.Context(), "k"))
+		inner := kit.Must(c.TryLock(outer.Context(), "k"))
+		if inner.Token() != outer.Token() || time.Until(inner.Until()) <= 0 {
+			t.Errorf("tokens %d and %d, until %v", inner.Token(), outer.Token(), inner.Until())
+		}
+		if err := inner.Unlock(t.Context()); err != nil || isFree(t, w, "k") || outer.Context().Err() != nil {
+			t.Errorf("the inner Unlock: %v", err)
+		}
+		late := kit.Must(c.Lock(outer.Context(), "k"))
+		if err := outer.Unlock(t.Context()); err != nil || !isFree(t, w, "k") || late.Context().Err() == nil {
+			t.Errorf("the outer Unlock: %v, with the inner one at work: %v", err, late.Context().Err() == nil)
+		}
+		if err := late.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
+			t.Errorf("an Unlock after the outer one: %v", err)
+		}
+	})
+}
+
+// Who extends a lock to a shorter TTL counts on no more than its owner gives it from then on, also
+// if he has not heard of that.
+func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
+	const short = ttl / 5
+	for _, answered := range []bool{true, false} {
+		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				w := s.start()
+				l := kit.Must(s.client().Lock(t.Context(), "k"))
+				if !answered {
+					s.mute(w)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), ttl/20)
+				defer cancel()
+				if err := l.Extend(ctx, short); (err == nil) != answered {
+					t.Errorf("Extend: %v", err)
+				}
+				s.unmute(w)
+				time.Sleep(2 * ttl)
+				if l.Context().Err() != nil {
+					t.Fatal("the lock is lost")
+				}
+				s.sever(w, true)
+				_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+					if l.Context().Err() == nil || l.Until().After(time.Now()) {
+						t.Errorf("the key is another's, and its holder has it for %v", time.Until(l.Until()))
+					}
+					return nil
+				})
+			})
+		})
+	}
+}
+
+// A lock whose extension had no answer can be extended again.
+func TestExtendAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(ttl/5)))
+		s.mute(w)
+		ctx, cancel := context.WithTimeout(t.Context(), ttl/50)
+		defer cancel()
+		if err := l.Extend(ctx, ttl/2); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without an answer: %v", err)
+		}
+		s.unmute(w)
+		if err := l.Extend(t.Context(), ttl); err != nil || time.Until(l.Until()) < ttl*7/10 {
+			t.Errorf("again: %v, %v left", err, time.Until(l.Until()))
+		}
+		time.Sleep(2 * ttl)
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A lock at the process's own worker that is to outlast it is one of its owner, as elsewhere.
+func TestLockAtOnesOwnWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		c := s.client(func(cfg *router.ClientConfig) { cfg.Local = w.Local(w.Handler(nil)) })
+		for term, holds := range map[time.Duration]int{0: 0, ttl: 0, 2 * ttl: 1} {
+			l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(term)))
+			if got := w.Status().Holds; got != holds {
+				t.Errorf("TTL %v: %d holds, want %d", term, got, holds)
+			}
+			if err := l.Extend(t.Context(), ttl+1); (err == nil) != (holds == 1) || err != nil && !errors.Is(err, locking.ErrOption) {
+				t.Errorf("TTL %v: Extend: %v", term, err)
+			}
+			if err := l.Unlock(t.Context()); err != nil || !isFree(t, w, "k") {
+				t.Errorf("TTL %v: Unlock: %v", term, err)
+			}
+		}
+		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
+			l := kit.Must(c.Lock(x.Context(), "k"))
+			if l.Token() != x.Token() {
+				t.Errorf("token %d in an execution with token %d", l.Token(), x.Token())
+			}
+			return l.Unlock(t.Context())
+		})
+		l := kit.Must(c.Lock(t.Context(), "k"))
+		_ = s.Store.Release(s.t.Context(), w.Incarnation())
+		<-l.Context().Done()
+		if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) || !errors.Is(err, gateway.ErrOwnershipLost) {
+			t.Errorf("a lock that was lost: %v", err)
+		}
+	})
+}
+
+// late is a worker that grants keys at the very moment at which their callers give up.
+type late struct {
+	router.Local
+	giveUp func()
+}
+
+func (l late) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (context.Context, int64, func(), error) {
+	defer l.giveUp()
+	return l.Local.Acquire(ctx, key, epoch, try, wait)
+}
+
+// A context that is done loses against a grant, and leaves nothing locked.
+func TestTrapGrantedWhenGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		reason := errors.New("reason")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		c := s.client(func(cfg *router.ClientConfig) {
+			cfg.Local = late{w.Local(w.Handler(nil)), func() { cancel(reason) }}
+		})
+		if l, err := c.Lock(ctx, "k"); l != nil || !errors.Is(err, reason) || !isFree(t, w, "k") {
+			t.Errorf("%v, %v", l, err)
+		}
+	})
+}
+
+func TestLockOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start()
+		c := s.client()
+		for what, opt := range map[string]locking.Option{
+			"replicas":                              locking.Replicas(1, 0),
+			"a label that is too long for the wire": locking.Label(strings.Repeat("x", 65)),
+			"a label with control characters":       locking.Label("a\nb"),
+		} {
+			if l, err := c.Lock(t.Context(), "k", opt); l != nil || !errors.Is(err, locking.ErrOption) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		l := kit.Must(c.Lock(t.Context(), "k", locking.Label("shop 7")))
+		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, locking.ErrLocked) || !strings.Contains(err.Error(), "shop 7") {
+			t.Errorf("%v, which does not name the holder", err)
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestMutex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		c := s.client()
+		m, other := c.NewMutex("k", locking.TTL(ttl/2)), c.NewMutex("k")
+		unlocked := func(m *router.Mutex) {
+			t.Helper()
+			if m.Token() != 0 || !m.Until().IsZero() || m.Context().Err() == nil {
+				t.Errorf("token %d, until %v, context %v", m.Token(), m.Until(), m.Context().Err())
+			}
+			for what, err := range map[string]error{"Unlock": m.Unlock(t.Context()), "Extend": m.Extend(t.Context(), 0)} {
+				if !errors.Is(err, locking.ErrNotOwner) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+		unlocked(m)
+		last := int64(0)
+		for _, lock := range []func(context.Context) error{m.Lock, m.TryLock} {
+			if err := lock(t.Context()); err != nil || m.Token() <= last || m.Context().Err() != nil || time.Until(m.Until()) <= 0 {
+				t.Fatalf("%v, token %d after %d", err, m.Token(), last)
+			}
+			last = m.Token()
+			for what, err := range map[string]error{"itself": m.Lock(t.Context()), "another": other.TryLock(t.Context())} {
+				if !errors.Is(err, locking.ErrLocked) {
+					t.Errorf("locked by %s: %v", what, err)
+				}
+			}
+			if err := m.Extend(t.Context(), ttl); err != nil || time.Until(m.Until()) < ttl/2 {
+				t.Errorf("Extend: %v, until %v", err, time.Until(m.Until()))
+			}
+			if err := m.Unlock(t.Context()); err != nil || !isFree(t, w, m.Key()) {
+				t.Errorf("Unlock: %v", err)
+			}
+			unlocked(m)
+		}
+	})
+}
