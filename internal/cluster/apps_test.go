@@ -32,7 +32,27 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	dir, err := os.MkdirTemp("", "keyway-cluster-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	built = sync.OnceValues(func() (cluster.Programs, error) { return cluster.Build(context.Background(), dir) })
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// built returns the programs, built once for all tests.
+var built func() (cluster.Programs, error)
+
+func programs(t *testing.T) cluster.Programs {
+	t.Helper()
+	p, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // runApp is an app that works on each request for some milliseconds. SIGTERM ends it

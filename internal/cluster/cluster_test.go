@@ -44,10 +44,7 @@ func startDemo(t *testing.T, names ...string) *demo {
 // startDemoWith starts one with that session TTL.
 func startDemoWith(t *testing.T, ttl string, names ...string) *demo {
 	t.Helper()
-	programs, err := cluster.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs := programs(t)
 	d := &demo{t: t, programs: programs, ttl: ttl, workers: make(map[string]*cluster.Process)}
 	d.router = d.start("router", programs.Router, "--new-cluster", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--session-ttl", ttl)
 	for _, name := range names {

@@ -45,10 +45,7 @@ func startPair(t *testing.T, args ...string) *pair {
 // startRouters starts the routers.
 func startRouters(t *testing.T, args ...string) *pair {
 	t.Helper()
-	programs, err := cluster.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs := programs(t)
 	redis, err := store.StartEmbedded("127.0.0.1:0", "")
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +132,7 @@ func (p *pair) load(clients int) *load {
 					if err := l.send(way.transport, way.hosts, n); err != nil {
 						l.failed <- err
 					}
-					time.Sleep(time.Millisecond) // so that connections are idle now and then
+					time.Sleep(5 * time.Millisecond) // so that connections are idle now and then
 				}
 			})
 		}

@@ -15,10 +15,7 @@ import (
 // A worker that was given another --redis than the active ones does not become
 // ready, and says so.
 func TestTwoStores(t *testing.T) {
-	programs, err := cluster.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs := programs(t)
 	d := &demo{t: t, programs: programs}
 	var join string
 	for i, name := range []string{"w1", "w2"} {
@@ -46,10 +43,7 @@ func TestTwoStores(t *testing.T) {
 // Routers with a --redis of another cluster, or with none, are not ready beside
 // workers that have one, and say why; neither cluster takes notice of the other.
 func TestRouterOfAnotherStore(t *testing.T) {
-	programs, err := cluster.Build(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs := programs(t)
 	d := &demo{t: t, programs: programs}
 	var urls []string
 	var workers []*cluster.Process
