@@ -35,6 +35,12 @@ type contender struct {
 // keyway reports whether it is one.
 func (c contender) keyway() bool { return c.front == frontRouter || c.front == frontSidecar }
 
+// programs reports whether it needs Keyway's programs.
+func (c contender) programs() bool { return c.keyway() || c.guard == guardService }
+
+// lockService is the id of the contender whose locks are kept by a Keyway worker.
+const lockService = "lock-service"
+
 // localSuffix asks for a contender with a mutex in the process before its lock.
 const localSuffix = "+local"
 
@@ -55,6 +61,7 @@ func contenders() []contender {
 		{id: "mariadb", title: "nginx + MariaDB named lock", front: frontAny, guard: guardNamed, servers: 1, store: storeMariaDB},
 		{id: "etcd", title: "nginx + etcd lock", front: frontAny, guard: guardEtcd, servers: 1, store: storeEtcd},
 		{id: "zookeeper", title: "nginx + ZooKeeper lock", front: frontAny, guard: guardZooKeeper, servers: 1, store: storeZooKeeper},
+		{id: lockService, title: "nginx + Keyway's lock service", front: frontAny, guard: guardService, servers: 1},
 		{id: "streams", title: "nginx + Redis Streams, a consumer per partition", front: frontAny, guard: guardStreams, servers: 1, fixed: true},
 		{id: "hash", title: "nginx by key + local mutex", front: frontHash, guard: guardLocal, servers: 1, caveat: "right here, wrong when members change"},
 		{id: "keyway", title: "Keyway, embedded", front: frontRouter, guard: guardMember, servers: 1},
@@ -88,7 +95,7 @@ func choose(names []string) (chosen []contender, err error) {
 		c := all[i]
 		if local {
 			switch c.guard {
-			case guardPlain, guardLock, guardLockPolling, guardRedsync, guardRedislock, guardRueidislock, guardQuorum, guardNamed, guardEtcd, guardZooKeeper:
+			case guardPlain, guardLock, guardLockPolling, guardRedsync, guardRedislock, guardRueidislock, guardQuorum, guardNamed, guardEtcd, guardZooKeeper, guardService:
 			default:
 				return nil, cli.Usagef("--contenders: %s has no lock to put a local mutex before", id)
 			}

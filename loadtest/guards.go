@@ -43,6 +43,7 @@ const (
 	guardNamed       = "mariadb"
 	guardEtcd        = "etcd"
 	guardZooKeeper   = "zookeeper"
+	guardService     = "service" // locks of a Keyway worker, taken by its client
 	guardStreams     = "streams"
 )
 
@@ -83,6 +84,8 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 		e, stop, err = a.etcd()
 	case guardZooKeeper:
 		e, stop, err = a.zookeeper()
+	case guardService:
+		e, stop, err = a.service(ctx)
 	case guardStreams:
 		return a.streams(ctx)
 	default:

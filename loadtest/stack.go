@@ -124,6 +124,11 @@ func (s *stack) startAll(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.guard == guardService {
+		if err := s.startService(); err != nil {
+			return err
+		}
+	}
 	for range s.instances {
 		if _, err := s.addMember(); err != nil {
 			return err
@@ -214,6 +219,21 @@ func (s *stack) startRouter() error {
 		return err
 	}
 	s.addr, s.gossip, err = servers.Addrs(p)
+	return err
+}
+
+// startService starts the worker that keeps the apps' locks.
+func (s *stack) startService() error {
+	listen, reached, err := s.place()
+	if err != nil {
+		return err
+	}
+	p, err := s.start(groupStore, servers.Worker("locks-"+s.name, s.built.Worker, s.cluster, s.remote.redis[0], "",
+		"--listen", listen, "--advertise", reached, "--session-ttl", s.ttl.String(), "--log-level", "warn"))
+	if err != nil {
+		return err
+	}
+	_, s.gossip, err = servers.Addrs(p)
 	return err
 }
 
