@@ -117,6 +117,16 @@ func (n *Node) TryLock(ctx context.Context, key string, opts ...locking.Option) 
 	return n.client.TryLock(ctx, key, opts...)
 }
 
+// RLock takes the lock of key for reading, beside others who do. See router.Client.RLock.
+func (n *Node) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return n.client.RLock(ctx, key, opts...)
+}
+
+// TryRLock is [Node.TryLock] for reading.
+func (n *Node) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return n.client.TryRLock(ctx, key, opts...)
+}
+
 // NewMutex returns a mutex of key for one caller, in the shape of those of Redis libraries. See
 // router.Client.NewMutex.
 func (n *Node) NewMutex(key string, opts ...locking.Option) *Mutex {

@@ -41,6 +41,7 @@ type held struct {
 	key       string
 	partition int
 	token     int64
+	shared    bool
 	holder    *holder
 	cancel    context.CancelCauseFunc
 

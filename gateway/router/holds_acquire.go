@@ -38,8 +38,8 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	switch {
 	case c.closed.Load():
 		return routing.Outcome{Err: errClientClosed}
-	case c.local != nil && c.local.Incarnation() == t.Incarnation && a.ttl <= c.holder.ttl:
-		return a.attemptLocal(t) // which lasts for as long as this process's session, a TTL at most
+	case c.local != nil && c.local.Incarnation() == t.Incarnation && a.ttl <= c.holder.ttl && !a.shared:
+		return a.attemptLocal(t) // an execution, which lasts for as long as this process's session, a TTL at most
 	case !t.Link:
 		return routing.Outcome{Err: noLink(t)}
 	}
@@ -52,7 +52,7 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 	p := c.peer(t)
 	p.users.Add(1)
 	sent := c.holder.now()
-	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Lease: a.ttl, Label: cmp.Or(a.label, c.label)}.Append(nil))
+	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Label: cmp.Or(a.label, c.label)}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}
@@ -65,7 +65,7 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 		return a.failed(t, p, err)
 	}
 	a.held = &held{
-		id: a.id, key: a.key, partition: c.ring.Partition(a.key), token: grant.Token, term: grant.Lease, shortest: math.MaxInt64,
+		id: a.id, key: a.key, partition: c.ring.Partition(a.key), token: grant.Token, shared: a.shared, term: grant.Lease, shortest: math.MaxInt64,
 		owner: t.Member, peer: p, holder: &c.holder, cancel: func(error) {},
 	}
 	a.held.extendLocked(sent, grant.Lease, grant.Promise) // which nobody else knows yet

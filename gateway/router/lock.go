@@ -44,10 +44,15 @@ type Lock struct {
 //
 // The errors are those of [Client.Hold], and those of package locking that are said here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.lock(ctx, key, false, opts)
+}
+
+func (c *Client) lock(ctx context.Context, key string, shared bool, opts []locking.Option) (*Lock, error) {
 	w, err := wanted(opts)
 	if err != nil {
 		return nil, fmt.Errorf("router: locking %q: %w", key, err)
 	}
+	w.shared = shared
 	wait := ctx
 	if w.wait > 0 {
 		var cancel context.CancelFunc
@@ -65,14 +70,29 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (
 	}
 }
 
+// RLock takes the lock of key for reading, as Lock does for writing: beside others who read, with one token. Who
+// waits to write keeps readers who come later out. Within a lock for reading the key cannot be locked for writing.
+func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.lock(ctx, key, true, opts)
+}
+
 // TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
 // [locking.ErrLocked]. The options are those of [Client.Lock]; Wait is of no account.
 func (c *Client) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.tryLock(ctx, key, false, opts)
+}
+
+// TryRLock is TryLock for reading, see [Client.RLock].
+func (c *Client) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.tryLock(ctx, key, true, opts)
+}
+
+func (c *Client) tryLock(ctx context.Context, key string, shared bool, opts []locking.Option) (*Lock, error) {
 	w, err := wanted(opts)
 	if err != nil {
 		return nil, fmt.Errorf("router: locking %q: %w", key, err)
 	}
-	w.try, w.wait = true, 0
+	w.try, w.wait, w.shared = true, 0, shared
 	l, err := c.take(ctx, ctx, key, w)
 	if errors.Is(err, gateway.ErrHeld) {
 		err = fmt.Errorf("%w: %w", locking.ErrLocked, err)
@@ -85,10 +105,11 @@ const shortestTTL = 10 * time.Millisecond
 
 // want is how a caller asks for a key.
 type want struct {
-	try   bool
-	ttl   time.Duration // of the lease; 0 for the session TTL
-	wait  time.Duration // within which it has to come; 0 for no bound but the owner's
-	label string        // "" for the client's
+	try    bool
+	shared bool          // with others who say so
+	ttl    time.Duration // of the lease; 0 for the session TTL
+	wait   time.Duration // within which it has to come; 0 for no bound but the owner's
+	label  string        // "" for the client's
 }
 
 // wanted returns what options say.
@@ -122,7 +143,11 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (*Lock, err
 	case c.closed.Load():
 		return nil, failedCall(key, errClientClosed)
 	}
-	if l := c.lockAlong(ctx, key); l != nil {
+	switch l := c.lockAlong(ctx, key); {
+	case l == nil:
+	case l.held != nil && l.held.shared && !w.shared:
+		return nil, failedCall(key, errSharedAlong)
+	default:
 		return l, nil
 	}
 	for range takeRounds {
@@ -142,6 +167,9 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (*Lock, err
 	}
 	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
 }
+
+// errSharedAlong means that the caller would wait for itself.
+var errSharedAlong = fmt.Errorf("%w: by the caller, for reading: unlock that before it is taken for writing", gateway.ErrHeld)
 
 // lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
 func (c *Client) lockAlong(ctx context.Context, key string) *Lock {

@@ -380,3 +380,51 @@ func TestMutex(t *testing.T) {
 		}
 	})
 }
+
+// Readers have a key together, also at their own worker and over a move, and no writer beside
+// them or within one of their locks.
+func TestRLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		h := w.Handler(nil)
+		a, b := s.client(), s.client(func(cfg *router.ClientConfig) { cfg.Local = w.Local(h) })
+		first := kit.Must(a.RLock(t.Context(), "k"))
+		second := kit.Must(b.TryRLock(t.Context(), "k"))
+		if first.Token() != second.Token() {
+			t.Errorf("tokens %d and %d", first.Token(), second.Token())
+		}
+		if l, err := b.TryLock(t.Context(), "k"); !errors.Is(err, locking.ErrLocked) {
+			t.Errorf("beside readers: %v, %v", l, err)
+		}
+		within := kit.Must(a.RLock(first.Context(), "k"))
+		for _, lock := range []func(context.Context, string, ...locking.Option) (*router.Lock, error){a.Lock, a.TryLock} {
+			if l, err := lock(within.Context(), "k"); !errors.Is(err, gateway.ErrHeld) {
+				t.Errorf("within a reader's lock: %v, %v", l, err)
+			}
+		}
+		if err := within.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		next := s.start()
+		if err := w.LeaveRing(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ttl)
+		third := kit.Must(a.RLock(t.Context(), "k"))
+		if third.Token() != first.Token() || first.Context().Err() != nil || second.Context().Err() != nil {
+			t.Errorf("after a move: token %d became %d; %v %v", first.Token(), third.Token(), context.Cause(first.Context()), context.Cause(second.Context()))
+		}
+		for _, l := range []*router.Lock{first, second, third} {
+			if isFree(t, next, "k") {
+				t.Error("free beside readers")
+			}
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if !isFree(t, next, "k") {
+			t.Error("held after the last reader")
+		}
+	})
+}

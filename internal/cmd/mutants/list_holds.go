@@ -47,6 +47,20 @@ func holdsMutations() []mutation {
 			test: joined,
 		},
 		{
+			rule: "nobody writes within his own lock for reading",
+			file: "gateway/router/lock.go",
+			old:  "case l.held != nil && l.held.shared && !w.shared:",
+			new:  "case l.held != nil && l.held.shared && !w.shared && false:",
+			test: "./gateway/router -run '^TestRLock$'",
+		},
+		{
+			rule: "a reader's lock at the own worker is no execution",
+			file: "gateway/router/holds_acquire.go",
+			old:  "a.ttl <= c.holder.ttl && !a.shared:",
+			new:  "a.ttl <= c.holder.ttl:",
+			test: "./gateway/router -run '^TestRLock$'",
+		},
+		{
 			rule: "shared locks move together",
 			file: "gateway/worker/locks_move.go",
 			old:  "l.shared && s != nil && s.token == l.token || install()",
