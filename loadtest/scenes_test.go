@@ -86,7 +86,7 @@ func TestMembers(t *testing.T) {
 // every decrement is still counted once and has an answer of its own.
 func TestBatch(t *testing.T) {
 	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "keyway,keyway-batch", "--workloads", "hot-stock-postgres,hot-stock,read-mostly,hot-wait",
-		"--rounds", "1", "--time", "500ms", "--keys", "20", "--clients", "16")
+		"--rounds", "1", "--time", "1s", "--keys", "20", "--clients", "16")
 	if err != nil {
 		t.Fatal(err)
 	}
