@@ -31,6 +31,11 @@ bench-hop: ## measure the router against HAProxy and nginx (make bench-hop ARGS=
 	scripts/deps haproxy nginx redis-server
 	go -C loadtest run ./hop $(ARGS)
 
+.PHONY: bench-locks
+bench-locks: ## measure what a lock costs in the worker that keeps it (make bench-locks ARGS=--help)
+	scripts/deps redis-server
+	go -C loadtest run ./locks $(ARGS)
+
 .PHONY: soak
 soak: T = 10m
 soak: ## load routers and sidecars with 10,000 connections for T and look whether they grow (make soak T=10m)

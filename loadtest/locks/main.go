@@ -1,0 +1,218 @@
+//go:build linux
+
+// Command locks measures what a lock costs in the worker that keeps it, for clients that
+// take locks with [keyway.Client.TryLock] and give them back:
+//
+//	go run ./locks
+//
+// A worker and a Redis are processes of their own; the callers are goroutines of this one. At first they
+// do what they can, then half as much, at random times. No two callers want a key at once.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/loadtest/internal/proc"
+	"github.com/keyway-go/keyway/loadtest/internal/servers"
+	"github.com/keyway-go/keyway/ring"
+)
+
+func main() { os.Exit(cli.Main("locks", run)) }
+
+const (
+	clusterName = "locks"
+	warmUp      = time.Second
+	about       = `Usage: locks [flags]
+
+Locks measures how many locks a worker takes and gives back for clients elsewhere, what
+that costs it, and how long a call takes at half of that rate.
+`
+)
+
+// bench is the measurement.
+type bench struct {
+	time    time.Duration
+	callers int
+	keys    int
+	worker  string // program
+
+	out    io.Writer
+	server []*proc.Process // the worker, and its store
+	client *keyway.Client
+}
+
+func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
+	b := &bench{out: stdout}
+	f := cli.NewFlags("locks", about)
+	f.Duration(&b.time, "t", 5*time.Second, time.Millisecond, "how `long` each of the two parts lasts, after a second")
+	f.Int(&b.callers, "callers", 256, 1, "`number` of callers at once")
+	f.Int(&b.keys, "keys", 100, 1, "`number` of keys of each caller")
+	f.String(&b.worker, "worker", "", "`program` to use; by default it is built")
+	if err := f.Parse(args, stdout); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "keyway-locks-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	stage := proc.NewStage(dir)
+	defer stage.Close()
+	if err := b.start(ctx, stage, dir); err != nil {
+		return err
+	}
+	defer b.client.Close()
+	return b.measure(ctx)
+}
+
+// start starts the worker, and joins its cluster.
+func (b *bench) start(ctx context.Context, stage *proc.Stage, dir string) error {
+	if b.worker == "" {
+		programs, err := cluster.Build(ctx, dir)
+		if err != nil {
+			return err
+		}
+		b.worker = programs.Worker
+	}
+	spec, err := servers.Redis("redis", dir)
+	if err != nil {
+		return err
+	}
+	redis, err := stage.Start(ctx, spec)
+	if err != nil {
+		return err
+	}
+	worker, err := stage.Start(ctx, servers.Worker("worker", b.worker, clusterName, spec.Dial, "", "--log-level", "warn"))
+	if err != nil {
+		return err
+	}
+	_, gossip, err := servers.Addrs(worker)
+	if err != nil {
+		return err
+	}
+	b.server = []*proc.Process{redis, worker}
+	b.client, err = keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{gossip}, Settings: ring.Settings{Cluster: clusterName}})
+	return err
+}
+
+func (b *bench) measure(ctx context.Context) error {
+	if _, err := b.part(ctx, warmUp, 0); err != nil {
+		return err
+	}
+	full, err := b.part(ctx, b.time, 0)
+	if err != nil {
+		return err
+	}
+	b.print("as fast as they can", full)
+	half, err := b.part(ctx, b.time, full.rate()/2)
+	if err != nil {
+		return err
+	}
+	b.print("half of that", half)
+	return nil
+}
+
+// outcome is what a part has come to. An operation is a lock that is taken, or one that is given back.
+type outcome struct {
+	time           time.Duration
+	operations     atomic.Int64
+	server, client time.Duration // of CPU time
+
+	mu            sync.Mutex // guards what follows
+	taken, unlock *hdrhistogram.Histogram
+}
+
+func (o *outcome) rate() float64 { return float64(o.operations.Load()) / o.time.Seconds() }
+
+func (b *bench) print(what string, o *outcome) {
+	each := func(d time.Duration) time.Duration { return d / time.Duration(max(o.operations.Load(), 1)) }
+	fmt.Fprintf(b.out, "%d callers, %s: %.0f operations/s; server: %v of CPU time each, %.2f cores, %.0f operations/s and core; clients: %v each\n",
+		b.callers, what, o.rate(), each(o.server), o.server.Seconds()/o.time.Seconds(), float64(o.operations.Load())/o.server.Seconds(), each(o.client))
+	for _, h := range []struct {
+		call string
+		*hdrhistogram.Histogram
+	}{{"TryLock", o.taken}, {"Unlock", o.unlock}} {
+		fmt.Fprintf(b.out, "  %-8s p50 %v  p99 %v  p99.9 %v\n", h.call, at(h.Histogram, 50), at(h.Histogram, 99), at(h.Histogram, 99.9))
+	}
+}
+
+func at(h *hdrhistogram.Histogram, quantile float64) time.Duration {
+	return time.Duration(h.ValueAtQuantile(quantile)).Round(10 * time.Microsecond)
+}
+
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(int64(time.Microsecond), int64(time.Minute), 3)
+}
+
+// part lets all callers work for a while: at so many operations a second, which
+// count from when they were due, or 0 for as many as they can.
+func (b *bench) part(ctx context.Context, d time.Duration, rate float64) (*outcome, error) {
+	o := &outcome{taken: newHistogram(), unlock: newHistogram()}
+	before, own, began := b.cpu(), proc.CPUTime(os.Getpid()), time.Now()
+	failed := make(chan error, b.callers)
+	var all sync.WaitGroup
+	for i := range b.callers {
+		all.Go(func() {
+			if err := b.call(ctx, o, i, began.Add(d), rate/float64(b.callers)); err != nil {
+				failed <- err
+			}
+		})
+	}
+	all.Wait()
+	o.time, o.server, o.client = time.Since(began), b.cpu()-before, proc.CPUTime(os.Getpid())-own
+	select {
+	case err := <-failed:
+		return nil, err
+	default:
+		return o, nil
+	}
+}
+
+func (b *bench) cpu() (sum time.Duration) {
+	for _, p := range b.server {
+		sum += p.CPU()
+	}
+	return sum
+}
+
+// call is one caller: it takes a lock and gives it back, again and again.
+func (b *bench) call(ctx context.Context, o *outcome, id int, end time.Time, rate float64) error {
+	taken, unlock := newHistogram(), newHistogram()
+	due := time.Now()
+	for n := 0; time.Now().Before(end) && ctx.Err() == nil; n++ {
+		if rate > 0 {
+			due = due.Add(time.Duration(rand.ExpFloat64() * 2 / rate * float64(time.Second)))
+			time.Sleep(time.Until(due))
+		} else {
+			due = time.Now()
+		}
+		lock, err := b.client.TryLock(ctx, fmt.Sprintf("caller-%d-%d", id, n%b.keys))
+		if err != nil {
+			return err
+		}
+		locked := time.Now()
+		if err := lock.Unlock(ctx); err != nil {
+			return err
+		}
+		o.operations.Add(2)
+		_ = taken.RecordValue(int64(locked.Sub(due)))     // fails beyond a minute, which
+		_ = unlock.RecordValue(int64(time.Since(locked))) // no call takes
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taken.Merge(taken)
+	o.unlock.Merge(unlock)
+	return context.Cause(ctx)
+}
