@@ -62,6 +62,7 @@ type lock struct {
 	blocks  bool          // it keeps its key from others, and that is all: nobody may renew it
 	lost    bool          // it is of a life before, though its table is open
 	shared  bool          // it holds its key together with other shared locks
+	found   bool          // by another call than the one that has made it
 }
 
 // lockTable is the locks of one partition. While the partition is not served they are

@@ -201,12 +201,13 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant,
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
-	l, gaveUp, err := ls.get(ctx, p, &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared}, how)
+	own := &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared}
+	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
 		return holds.Grant{}, err
 	}
 	if err := ls.note(); err != nil {
-		p.releaseLock(l.id)
+		p.abandonLock(own)
 		return holds.Grant{}, err
 	}
 	promise := ls.promise()
@@ -214,13 +215,28 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	over := gaveUp() || !p.vouches(l) // meanwhile
-	if over && t.byID[l.id] == l && (t.open || !p.vouches(l)) {
-		p.removeLocked(l, lockReleased)
+	if over {
+		p.abandonLocked(own)
 	}
 	if over || t.byID[l.id] != l {
 		return holds.Grant{}, fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
 	}
 	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, nil
+}
+
+// abandonLock ends a lock that nobody was told of by the call that has made it.
+func (p *partition) abandonLock(own *lock) {
+	p.locks.mu.Lock()
+	defer p.locks.mu.Unlock()
+	p.abandonLocked(own)
+}
+
+// abandonLocked is abandonLock. A lock that another call has found stays: that one may have told
+// of it. So does one that is frozen, which may be at its next owner by now.
+func (p *partition) abandonLocked(own *lock) {
+	if t := &p.locks; t.byID[own.id] == own && !own.found && (t.open || !p.vouches(own)) {
+		p.removeLocked(own, lockReleased)
+	}
 }
 
 // lockLease returns the lease of a lock for which that much is wanted.
@@ -277,6 +293,7 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before
 	case held != nil && !t.open:
 		return nil, nil, p.elsewhere(l.key)
 	case held != nil:
+		held.found = true
 		held.expires = max(held.expires, w.now()+held.lease)
 		return held, nil, nil
 	case wait != nil:

@@ -94,3 +94,29 @@ func TestLockOrder(t *testing.T) {
 		}
 	}
 }
+
+// A call that gives up ends the lock that it has made, unless another call with the same id has
+// found that, and may have told its holder.
+func TestTrapLockThatAnotherCallHasFound(t *testing.T) {
+	for _, found := range []bool{false, true} {
+		w := &Worker{base: time.Now()}
+		p := &partition{worker: w}
+		p.locks.open = true
+		own := &lock{id: holds.NewID(), key: "k", lease: time.Hour, expires: time.Hour}
+		own.token, _ = p.table.TryLock("k")
+		w.locks.worker = w
+		p.locks.mu.Lock()
+		p.addLocked(own, lockGranted)
+		p.locks.mu.Unlock()
+		defer w.locks.sweeps.timer.Stop()
+		if found {
+			if held, _, err := w.locks.enter(func() {}, p, &lock{id: own.id, key: "k"}); held != own || err != nil {
+				t.Fatalf("another call gets %v, %v", held, err)
+			}
+		}
+		p.abandonLock(own)
+		if held := p.table.Inspect("k").Token != 0; held != found {
+			t.Errorf("found by another call: %v, and then held: %v", found, held)
+		}
+	}
+}

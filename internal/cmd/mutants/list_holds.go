@@ -238,7 +238,7 @@ func holdsMutations() []mutation {
 		{
 			rule: "a call that is repeated finds what it holds",
 			file: "gateway/worker/locks_calls.go",
-			old:  "	case held != nil:\n		held.expires = max(held.expires, w.now()+held.lease)\n		return held, nil, nil\n",
+			old:  "	case held != nil:\n		held.found = true\n		held.expires = max(held.expires, w.now()+held.lease)\n		return held, nil, nil\n",
 			new:  "",
 			test: repeats + " -timeout 20s",
 		},
@@ -367,6 +367,13 @@ func holdsMutations() []mutation {
 			old:  "slices.Sorted(maps.Keys(set))",
 			new:  "slices.Collect(maps.Keys(set))",
 			test: "./gateway/router -run '^TestDoAll'",
+		},
+		{
+			rule: "a call that gives up leaves a lock to another call that has found it",
+			file: "gateway/worker/locks_calls.go",
+			old:  "t.byID[own.id] == own && !own.found &&",
+			new:  "t.byID[own.id] == own &&",
+			test: "./gateway/worker -run '^TestTrapLockThatAnotherCallHasFound$'",
 		},
 		{
 			rule: "an incarnation that was struck off is not released early",
