@@ -3,13 +3,11 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/keyway-go/keyway/gateway/internal/access"
 	"github.com/keyway-go/keyway/gateway/internal/live"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -163,24 +162,19 @@ func (a *admin) pages() []page {
 
 // write returns a handler of requests that change something.
 func (a *admin) write(h http.HandlerFunc) http.Handler {
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		switch {
-		case a.cfg.Token == "" && !fromHere(r.RemoteAddr):
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch access.Of(r, a.cfg.Token) {
+		case access.OtherSite:
+			http.Error(w, "a page of another site has sent this", http.StatusForbidden)
+		case access.NotHere:
 			http.Error(w, "without --admin-token this is done for requests from this machine alone", http.StatusForbidden)
-		case a.cfg.Token != "" && (!ok || subtle.ConstantTimeCompare([]byte(given), []byte(a.cfg.Token)) == 0):
+		case access.NoToken:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "this needs the header Authorization with Bearer and the token of --admin-token", http.StatusUnauthorized)
 		default:
 			h(w, r)
 		}
-	}))
-}
-
-// fromHere reports whether a client's address is of loopback, or of a Unix socket.
-func fromHere(remote string) bool {
-	addr, err := netip.ParseAddrPort(remote)
-	return err != nil || addr.Addr().Unmap().IsLoopback()
+	})
 }
 
 // ask returns a handler of requests for which workers are asked.

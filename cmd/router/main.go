@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,11 +47,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer stopLog()
 	stopPeers := o.FollowPeerTLS(logger)
 	defer stopPeers()
-	listeners, err := listen(o.listen)
+	listeners, err := listen("listen", o.listen)
 	if err != nil {
 		return err
 	}
 	defer closeAll(listeners)
+	locks, err := listen("locks", o.locks)
+	if err != nil {
+		return err
+	}
+	defer closeAll(locks)
 	admin, err := process.Listen("admin", o.admin)
 	if err != nil {
 		return err
@@ -106,14 +112,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	stopRoutes := o.followRoutes(router, logger)
 	defer stopRoutes()
 	p := &running{o: o, logger: logger, store: store, members: members, router: router}
-	return p.serve(ctx, stdout, listeners, admin)
+	return p.serve(ctx, stdout, listeners, locks, admin)
 }
 
-// listen listens on all of the addresses, or on none.
-func listen(addrs []string) ([]net.Listener, error) {
+// listen listens on all of the addresses that a flag holds, or on none.
+func listen(flagName string, addrs []string) ([]net.Listener, error) {
 	var all []net.Listener
 	for _, addr := range addrs {
-		l, err := process.Listen("listen", addr)
+		l, err := process.Listen(flagName, addr)
 		if err != nil {
 			closeAll(all)
 			return nil, err
@@ -151,8 +157,8 @@ type running struct {
 }
 
 // serve takes requests until ctx ends, and then finishes those that run.
-func (p *running) serve(ctx context.Context, stdout io.Writer, listeners []net.Listener, admin net.Listener) error {
-	failed := make(chan error, len(listeners)+1)
+func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks []net.Listener, admin net.Listener) error {
+	failed := make(chan error, len(listeners)+len(locks)+1)
 	general, scheme := process.NewServer(p.router, p.logger), "http"
 	if p.o.public.given() {
 		general.TLSConfig, scheme = p.o.public.serverConfig(), "https"
@@ -170,6 +176,11 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners []net.L
 		urls = append(urls, process.URL(l, scheme))
 		go func() { failed <- serve(l) }()
 	}
+	locksServer := p.newLocksServer(locks)
+	defer locksServer.Close()
+	for _, l := range locks {
+		go func() { failed <- locksServer.Serve(l) }()
+	}
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
 		Routes:  func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
@@ -185,10 +196,10 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners []net.L
 		return fmt.Errorf("the server ended: %w", err)
 	case <-ctx.Done():
 	}
-	return p.leave(context.WithoutCancel(ctx), requests)
+	return p.leave(context.WithoutCancel(ctx), requests, locksServer)
 }
 
-func (p *running) leave(ctx context.Context, requests *router.Server) error {
+func (p *running) leave(ctx context.Context, requests *router.Server, locks *router.LockServer) error {
 	p.leaving.Store(true)
 	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {
@@ -201,7 +212,9 @@ func (p *running) leave(ctx context.Context, requests *router.Server) error {
 	case <-time.After(p.o.notice):
 	case <-drain.Done():
 	}
-	err := requests.Shutdown(drain)
+	locksEnded := make(chan error, 1)
+	go func() { locksEnded <- locks.Shutdown(drain) }()
+	err := cmp.Or(requests.Shutdown(drain), <-locksEnded)
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.logger.Warn("requests still ran when the grace period ended; --drain-timeout makes it longer", "grace", p.o.DrainTimeout)
 		err = nil

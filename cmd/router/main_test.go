@@ -273,6 +273,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--gossip-key short", "--gossip-key"},
 		{"--gossip 0.0.0.0:0", "--gossip-open"},
 		{"--tls-cert x", "need each other"},
+		{"--locks 8090", "is not host:port"},
+		{"--locks-token a --locks-token-file b", "--locks-token and --locks-token-file exclude each other"},
 		{"--peer-cert x", "--peer-cert, --peer-key and --peer-ca need each other"},
 		{"--peer-name x", "--peer-cert, --peer-key and --peer-ca need each other"},
 		{"--peer-cert /absent --peer-key /absent --peer-ca /absent", "/absent: no such file"},
@@ -325,7 +327,7 @@ func TestHelp(t *testing.T) {
 	if err := run(t.Context(), []string{"--help"}, &out, io.Discard); !errors.Is(err, flag.ErrHelp) {
 		t.Fatal(err)
 	}
-	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key gossip-open partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes max-body body-files body-dir min-body-rate drain-timeout drain-notice tls-cert tls-key peer-cert peer-key peer-ca peer-name peer-tls-optional log log-level") {
+	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key gossip-open partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes max-body body-files body-dir min-body-rate drain-timeout drain-notice locks locks-token locks-token-file tls-cert tls-key peer-cert peer-key peer-ca peer-name peer-tls-optional log log-level") {
 		if !strings.Contains(out.String(), "\n  --"+name) {
 			t.Errorf("--%s is not explained", name)
 		}

@@ -19,6 +19,8 @@ type options struct {
 	cli.Common
 	listen       []string
 	admin        string
+	locks        []string    // of --locks; none for no lock service
+	locksToken   string      // of --locks-token or its file; "" for none
 	public       certificate // of --tls-cert
 	trustedSpecs []string
 	proxySpecs   []string
@@ -52,6 +54,10 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.public.certFile, "tls-cert", "", "`file` with the certificate chain in PEM, for HTTPS; needs --tls-key. Both are read again when they change, and on SIGHUP")
 	f.String(&o.public.keyFile, "tls-key", "", "`file` with the certificate's private key in PEM")
 	f.Address(&o.admin, "admin", defaultAdmin, "`address` at which those who run the cluster ask what it does, also by router ctl; not for the public")
+	f.Addresses(&o.locks, "locks", nil, "`addresses` of the lock service, by which clients in any language hold keys (docs/lock-service.md): host:port or unix:///path, several separated by commas; over TLS with --tls-cert. None: there is no lock service")
+	f.String(&o.locksToken, "locks-token", "", "`token` that requests to --locks need, as the header Authorization: Bearer; empty: they need to come from this machine")
+	var tokenFile string
+	f.String(&tokenFile, "locks-token-file", "", "`file` with that token, so that no list of processes shows it")
 	f.Group("Ownership")
 	f.Duration(&o.notice, "drain-notice", time.Second, 0, "`time` of --drain-timeout, from SIGTERM on, in which connections and requests are still taken: /readyz says 503, and clients are told to connect anew. Give it longer than your load balancer needs to see that")
 	f.Group("Log")
@@ -63,6 +69,10 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		return nil, err
 	}
 	if err := o.readRoutes(f); err != nil {
+		return nil, err
+	}
+	var err error
+	if o.locksToken, err = cli.Token("locks-token", o.locksToken, tokenFile); err != nil {
 		return nil, err
 	}
 	return o, o.check()

@@ -31,23 +31,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		site.Block(key, 1)
 	}
 	kit.Eventually(t, "two wait", func() bool { return w1.Queued(key) == 2 })
-	_, text := kit.Fetch(t, site.Admin+"/openapi.yaml")
-	doc, err := openapi3.NewLoader().LoadFromData([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := doc.Validate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	doc.Servers = nil
-	find, err := gorillamux.NewRouter(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kind := range []string{"application/yaml", "text/event-stream", "text/html"} {
-		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
-	}
-	checked := make(map[string]bool)
+	d := describedAt(t, site.Admin+"/openapi.yaml")
 	for _, tt := range []struct {
 		method, url string
 		status      int
@@ -74,28 +58,68 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 			t.Errorf("%s %s: %d %s %v, want %d", tt.method, tt.url, res.StatusCode, body, err, tt.status)
 			continue
 		}
-		route, params, err := find.FindRoute(req)
-		if err != nil {
-			t.Errorf("%s %s: %v", tt.method, tt.url, err)
-			continue
-		}
-		checked[route.Method+" "+route.Path] = true
 		if strings.HasSuffix(tt.url, "/events") {
 			var event any
 			if err := json.Unmarshal(body, &event); err != nil {
 				t.Fatal(err)
 			}
-			if err := doc.Components.Schemas["Live"].Value.VisitJSON(event); err != nil {
+			if err := d.doc.Components.Schemas["Live"].Value.VisitJSON(event); err != nil {
 				t.Errorf("an event: %v", err)
 			}
 		}
-		if err := asDescribed(t.Context(), req, route, params, res, body); err != nil {
-			t.Errorf("%s %s: %v", tt.method, tt.url, err)
-		}
+		d.check(t, req, res, body)
 	}
-	for path, item := range doc.Paths.Map() {
+	d.checkAll(t)
+}
+
+// description is an OpenAPI description, and what of it was tried.
+type description struct {
+	doc   *openapi3.T
+	find  routers.Router
+	tried map[string]bool // methods and paths
+}
+
+// describedAt reads a description.
+func describedAt(t *testing.T, url string) *description {
+	t.Helper()
+	_, text := kit.Fetch(t, url)
+	d := &description{tried: make(map[string]bool)}
+	var err error
+	if d.doc, err = openapi3.NewLoader().LoadFromData([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.doc.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.doc.Servers = nil
+	if d.find, err = gorillamux.NewRouter(d.doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"application/yaml", "text/event-stream", "text/html"} {
+		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.FileBodyDecoder)
+	}
+	return d
+}
+
+// check sees that a request, unless it was to be refused, and its answer are as described.
+func (d *description) check(t *testing.T, req *http.Request, res *http.Response, body []byte) {
+	t.Helper()
+	route, params, err := d.find.FindRoute(req)
+	if err == nil {
+		d.tried[route.Method+" "+route.Path] = true
+		err = asDescribed(t.Context(), req, route, params, res, body)
+	}
+	if err != nil {
+		t.Errorf("%s %s: %v", req.Method, req.URL, err)
+	}
+}
+
+// checkAll sees that everything described was tried.
+func (d *description) checkAll(t *testing.T) {
+	t.Helper()
+	for path, item := range d.doc.Paths.Map() {
 		for method := range item.Operations() {
-			if !checked[method+" "+path] {
+			if !d.tried[method+" "+path] {
 				t.Errorf("%s %s was not tried", method, path)
 			}
 		}

@@ -17,41 +17,31 @@ import (
 // returns what the client reads instead, which takes content as accept says. late
 // says that the client has sent too little of the body for too long.
 func failed(ctx context.Context, rt *Router, partition int, method string, accept []string, err error, late bool) answer {
-	kind, warning, gone := problem.MayHaveRun, "the worker did not answer", false
-	_, isUnreachable := errors.AsType[*routing.UnreachableError](err)
+	var kind problem.Kind
+	warning, gone := "", false
 	rate, isRate := errors.AsType[*rateError](err)
 	switch {
 	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
-		kind, warning = problem.BodyTooSlow, ""
+		kind = problem.BodyTooSlow
 	case errors.Is(err, errBodyTooLarge):
-		kind, warning = problem.BodyTooLarge, ""
+		kind = problem.BodyTooLarge
 	case errors.Is(err, errClientBody):
-		kind, warning = problem.BodyBroken, ""
+		kind = problem.BodyBroken
 	case ctx.Err() != nil:
-		gone, warning = true, ""
-	case isUnreachable:
-		kind, warning = problem.NoOwner, "no owner can be reached"
-	case errors.Is(err, ring.ErrSettings):
-		kind, warning = problem.StandsAside, "this router sends no requests"
-	case errors.Is(err, routing.ErrHoldFull):
-		kind, warning = problem.HoldFull, ""
+		gone = true
 	case errors.Is(err, errBodiesFull):
-		kind, warning = problem.BodiesFull, ""
+		kind = problem.BodiesFull
 		if _, disk := errors.AsType[*fs.PathError](err); disk {
 			warning = "a request's body cannot be written to a temporary file"
 		}
 	case isRate:
-		kind, warning = problem.RouteRate, ""
+		kind = problem.RouteRate
 	case errors.Is(err, errNoUpstream):
 		kind, warning = problem.NoUpstream, "the server for requests without a key cannot be reached"
-	case errors.Is(err, errWorkerFull):
-		kind, warning = problem.WorkerFull, ""
 	case errors.Is(err, errAbandons):
-		kind, warning = problem.GivenUp, ""
-	case errors.Is(err, errBusy):
-		kind, warning = problem.TooManyWait, ""
-	case errors.Is(err, link.ErrHeaderTooLarge):
-		kind, warning = problem.HeadTooLarge, ""
+		kind = problem.GivenUp
+	default:
+		kind, warning = unansweredKind(err)
 	}
 	requestlog.Failure(ctx, rt.log, warning, "partition", partition, "method", method, "error", err)
 	if gone {
@@ -64,6 +54,27 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 		own.RetryAfter = rate.retryAfter()
 	}
 	return ownAnswer(own, accept)
+}
+
+// unansweredKind returns what a client reads where err is why no worker has answered, and what is
+// logged as a warning, "" for none.
+func unansweredKind(err error) (kind problem.Kind, warning string) {
+	_, isUnreachable := errors.AsType[*routing.UnreachableError](err)
+	switch {
+	case isUnreachable:
+		return problem.NoOwner, "no owner can be reached"
+	case errors.Is(err, ring.ErrSettings):
+		return problem.StandsAside, "this router sends no requests"
+	case errors.Is(err, routing.ErrHoldFull):
+		return problem.HoldFull, ""
+	case errors.Is(err, errWorkerFull):
+		return problem.WorkerFull, ""
+	case errors.Is(err, errBusy):
+		return problem.TooManyWait, ""
+	case errors.Is(err, link.ErrHeaderTooLarge):
+		return problem.HeadTooLarge, ""
+	}
+	return problem.MayHaveRun, "the worker did not answer"
 }
 
 // ownAnswer returns the router's own answer to a request with these values of the

@@ -16,7 +16,8 @@
 // client has, router.go is the rest of what users see, workers.go and peers.go have
 // the workers and the connections to them; abandoned.go and budget.go bound what
 // clients may take. observe.go notes what a request meets on its way, for the access log and, in
-// spans.go, for traces. The package internal/routing says which worker, and waits for one.
+// spans.go, for traces. lockapi.go and lockapi_*.go are the lock service, which uses what
+// keys held for other processes do, holds_*.go. The package internal/routing says which worker, and waits for one.
 package router
 
 import (
@@ -235,7 +236,8 @@ type Router struct {
 	holds    metrics.Latencies // of requests that waited for an owner
 	other    *traffic          // of requests that no route takes
 	spans    *spans.Maker      // nil for none
-	observes bool              // there is an access log, or spans
+	locks    lockCounters
+	observes bool // there is an access log, or spans
 
 	changing sync.Mutex // guards lineage, and the table's changes
 	lineage  routes.Lineage

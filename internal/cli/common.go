@@ -96,7 +96,7 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	if c.Traces, err = tracing.Environment("keyway-"+f.name, os.Getenv); err != nil {
 		return Usagef("%v", err)
 	}
-	if c.AdminToken, err = AdminToken(c.AdminToken, c.tokenFile); err != nil {
+	if c.AdminToken, err = Token("admin-token", c.AdminToken, c.tokenFile); err != nil {
 		return err
 	}
 	if c.PeerTLS, err = c.peer.load(); err != nil {
@@ -109,20 +109,21 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	return nil
 }
 
-// AdminToken returns the token of --admin-token, or of the file of --admin-token-file.
-func AdminToken(token, file string) (string, error) {
+// Token returns the token of the flag of that name, or of the file of the flag with -file
+// behind it.
+func Token(name, token, file string) (string, error) {
 	if file == "" {
 		return token, nil
 	}
 	if token != "" {
-		return "", Usagef("--admin-token and --admin-token-file exclude each other")
+		return "", Usagef("--%s and --%s-file exclude each other", name, name)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", Usagef("--admin-token-file: %v", err)
+		return "", Usagef("--%s-file: %v", name, err)
 	}
 	if token = strings.TrimSpace(string(text)); token == "" {
-		return "", Usagef("--admin-token-file: %s is empty", file)
+		return "", Usagef("--%s-file: %s is empty", name, file)
 	}
 	return token, nil
 }

@@ -94,7 +94,7 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 		return err
 	}
 	var err error
-	if a.token, err = cli.AdminToken(a.token, tokenFile); err != nil {
+	if a.token, err = cli.Token("admin-token", a.token, tokenFile); err != nil {
 		return err
 	}
 	a.bold = func(s string) string { return s }

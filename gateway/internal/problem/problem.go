@@ -21,6 +21,16 @@ type Problem struct {
 	Detail     string             // about this request; may be ""
 	Keys       gateway.KeySources // where a key is looked for, if that is what is missing
 	RetryAfter int                // seconds; 0 for none
+	Holder     *Holder            // of the key, for who wanted it; nil where nobody is told
+}
+
+// Holder says who has a key.
+type Holder struct {
+	Key     string `json:"key"`
+	Kind    string `json:"kind"`   // "lock" or "request"
+	Holder  string `json:"holder"` // what it calls itself, "" for a request
+	TTL     int64  `json:"ttl_ms"` // until it loses the key unless it renews, in ms; 0 for a request
+	Waiting int    `json:"waiting"`
 }
 
 // Of returns the answer of that kind.
@@ -78,6 +88,7 @@ type document struct {
 	Detail     string   `json:"detail,omitempty"`
 	KeySources []string `json:"key_sources,omitempty"`
 	RetryAfter int      `json:"retry_after,omitempty"` // seconds
+	*Holder
 }
 
 // Body returns the answer's content and the type of it, for a request with these
@@ -87,7 +98,7 @@ func (p Problem) Body(accept []string) (contentType, body string) {
 		return textType, p.String() + "\n"
 	}
 	e := &table[p.Kind]
-	d := document{Type: "urn:keyway:problem:" + e.name, Title: e.title, Status: e.status, Detail: p.Detail, RetryAfter: p.RetryAfter}
+	d := document{Type: "urn:keyway:problem:" + e.name, Title: e.title, Status: e.status, Detail: p.Detail, RetryAfter: p.RetryAfter, Holder: p.Holder}
 	for i := range p.Keys {
 		d.KeySources = append(d.KeySources, p.Keys[i].String())
 	}
@@ -108,10 +119,15 @@ func (p Problem) Fields(contentType string) func(yield func(name, value string) 
 	}
 }
 
+// ServeJSON is ServeHTTP for a client that takes JSON, whatever it says.
+func (p Problem) ServeJSON(w http.ResponseWriter) { p.serve(w, []string{jsonType}) }
+
 // ServeHTTP answers r, to which nothing has been written yet. What stands in the
 // answer's header remains, but for what tells of other content.
-func (p Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	contentType, body := p.Body(r.Header["Accept"])
+func (p Problem) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.serve(w, r.Header["Accept"]) }
+
+func (p Problem) serve(w http.ResponseWriter, accept []string) {
+	contentType, body := p.Body(accept)
 	h := w.Header()
 	for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Cache-Control"} {
 		h.Del(name)

@@ -21,7 +21,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("kind %d: %+v", k, e)
 		}
 		names[e.name] = true
-		later := e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable
+		later := e.status == http.StatusTooManyRequests || e.status == http.StatusServiceUnavailable || e.status == http.StatusLocked
 		if e.retry != later || (Of(k).RetryAfter > 0) != later {
 			t.Errorf("%s: status %d, to be repeated later: %v", e.name, e.status, e.retry)
 		}
@@ -77,7 +77,7 @@ func TestServeHTTP(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
 		t.Fatal(err)
 	}
-	const want = "{urn:keyway:problem:no-key the request has no key 400 send it in header:X-Key or query:k [header:X-Key query:k] 0}"
+	const want = "{urn:keyway:problem:no-key the request has no key 400 send it in header:X-Key or query:k [header:X-Key query:k] 0 <nil>}"
 	if w.Header().Get("Content-Type") != "application/problem+json" || fmt.Sprint(d) != want {
 		t.Errorf("%v, %v", w.Header(), d)
 	}

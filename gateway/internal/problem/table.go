@@ -48,6 +48,14 @@ const (
 	BadItem                   // the request cannot be part of a batch
 	ItemTooLarge              // its body is too large for that
 	NotDirect                 // the worker takes requests of members only
+	BadLock                   // the request for a lock cannot be understood
+	LockHeld                  // others have the key that was to be locked
+	LockGone                  // the key is not locked by whoever names the lock
+	OtherMethod               // the resource does not have the request's method
+	NotFromHere               // only this machine may ask for locks
+	NoToken                   // the request lacks the token
+	OtherSite                 // a page of another site has sent it
+	Leaving                   // the router ends
 
 	Kinds // how many there are
 )
@@ -103,4 +111,12 @@ var table = [Kinds]entry{
 	BadItem:       {http.StatusBadRequest, "bad-item", "the request cannot be handled", false},
 	ItemTooLarge:  {http.StatusRequestEntityTooLarge, "item-too-large", "the request's body is too large", false},
 	NotDirect:     {http.StatusForbidden, "not-direct", "requests are taken here from a router only: send them there, or start the worker with --direct", false},
+	BadLock:       {http.StatusBadRequest, "bad-lock", "the request for a lock cannot be understood", false},
+	LockHeld:      {http.StatusLocked, "lock-held", "others have the key", true},
+	LockGone:      {http.StatusGone, "lock-gone", "the key is not locked with this lease any more: it was unlocked, or others may have had it since", false},
+	OtherMethod:   {http.StatusMethodNotAllowed, "other-method", "this has no such method", false},
+	NotFromHere:   {http.StatusForbidden, "not-from-here", "without --locks-token only requests from this machine are answered", false},
+	NoToken:       {http.StatusUnauthorized, "no-token", "this needs the header Authorization with Bearer and the token of --locks-token", false},
+	OtherSite:     {http.StatusForbidden, "other-site", "a page of another site has sent the request", false},
+	Leaving:       {http.StatusServiceUnavailable, "leaving", "this router ends, try another one", true},
 }

@@ -35,6 +35,7 @@ func mutations() []mutation {
 		peerTLSMutations(),
 		clientMutations(),
 		holdsMutations(),
+		lockAPIMutations(),
 		waitsMutations(),
 		policyMutations(),
 		beginMutations(),

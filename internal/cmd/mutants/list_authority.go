@@ -9,23 +9,23 @@ func authorityMutations() []mutation {
 	return []mutation{
 		{
 			rule: "who changes something at the admin address needs its token",
-			file: "gateway/admin.go",
-			old:  "case a.cfg.Token != \"\" && (!ok",
+			file: "gateway/internal/access/access.go",
+			old:  "case token != \"\" && (!ok",
 			new:  "case false && (!ok",
 			test: "./gateway -run ^TestTrapAdminToken$",
 		},
 		{
 			rule: "without a token only this machine changes something at the admin address",
-			file: "gateway/admin.go",
-			old:  "case a.cfg.Token == \"\" && !fromHere(r.RemoteAddr):",
-			new:  "case a.cfg.Token == \"\" && !fromHere(r.RemoteAddr) && false:",
+			file: "gateway/internal/access/access.go",
+			old:  "case token == \"\" && !fromHere(r.RemoteAddr):",
+			new:  "case token == \"\" && !fromHere(r.RemoteAddr) && false:",
 			test: "./gateway -run ^TestTrapAdminWithoutToken$",
 		},
 		{
 			rule: "no page of another site changes something at the admin address",
-			file: "gateway/admin.go",
-			old:  "	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func",
-			new:  "	return http.Handler(http.HandlerFunc(func",
+			file: "gateway/internal/access/access.go",
+			old:  "	case new(http.CrossOriginProtection).Check(r) != nil:",
+			new:  "	case new(http.CrossOriginProtection).Check(r) != nil && false:",
 			test: "./gateway -run ^TestTrapAdminToken$",
 		},
 		{

@@ -1,0 +1,345 @@
+package router
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/access"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+// LocksConfig configures a [LockService].
+type LocksConfig struct {
+	// Token has requests need the header Authorization with Bearer and Token. Default:
+	// they need to come from this machine, over a loopback address or a Unix socket.
+	Token string
+}
+
+// LockService is an [http.Handler] by which clients in any language hold keys, for as long as
+// they say: docs/lock-service.md tells how, and openapi.yaml of the handler what all of it is.
+//
+//	POST /v1/locks/KEY?ttl=30s&wait=5s&label=cron-7   lock the key
+//	PUT /v1/locks/KEY?lease=LEASE&ttl=30s             go on holding it
+//	DELETE /v1/locks/KEY?lease=LEASE                  unlock it
+//	GET /v1/locks/KEY                                 who has it
+//	POST, PUT, DELETE /v1/locks?key=KEY&key=KEY       several keys together
+//	GET /openapi.yaml                                 a description of all of this
+//
+// A lock keeps requests for its key out, and they it; all wait in one queue. The key's owner
+// holds the lock, and ends it when its time is over. The LockService keeps nothing between two
+// requests and renews nothing, so each may go to another router. Make one with
+// [Router.LockService].
+type LockService struct {
+	router  *Router
+	cfg     LocksConfig
+	leaving context.Context // of requests for locks; ends with Leave
+	leave   context.CancelCauseFunc
+}
+
+// errLeaving is the cause with which requests for locks end with [LockService.Leave].
+var errLeaving = errors.New("router: this router ends")
+
+// LockService returns the lock service of the router's cluster. At most Config.MaxHeld
+// requests wait for their keys at one time.
+func (rt *Router) LockService(cfg LocksConfig) *LockService {
+	s := &LockService{router: rt, cfg: cfg}
+	s.leaving, s.leave = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Leave has requests for locks answered with 503, those that wait and those that come later.
+// Locks are renewed and unlocked as before. It may be called more than once.
+func (s *LockService) Leave() { s.leave(errLeaving) }
+
+// lockOperation is what a request for a lock wants.
+type lockOperation uint8
+
+const (
+	opLock lockOperation = iota
+	opExtend
+	opUnlock
+	opInspect
+	opOther // none of these
+	lockOperations
+)
+
+func (o lockOperation) String() string {
+	return [lockOperations]string{"lock", "extend", "unlock", "inspect", "other"}[o]
+}
+
+// lockCounters count requests of a router's lock services.
+type lockCounters struct {
+	waiting  atomic.Int64 // may wait for their keys
+	answered [lockOperations][len(lockCodes)]atomic.Int64
+}
+
+// lockCodes are the statuses of answers of a lock service; the last one stands for all others.
+var lockCodes = [...]int{200, 204, 400, 401, 403, 404, 405, 410, 423, 429, statusClientGone, 503, 508, 502}
+
+func (c *lockCounters) count(op lockOperation, status int) {
+	i := 0
+	for i < len(lockCodes)-1 && lockCodes[i] != status {
+		i++
+	}
+	c.answered[op][i].Add(1)
+}
+
+//go:embed lockapi.yaml
+var lockAPI []byte
+
+// lockPath is where keys are. The key of a single lock stands behind it.
+const lockPath = "/v1/locks"
+
+// ServeHTTP implements [http.Handler].
+func (s *LockService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+	op := opOther
+	defer func() { s.router.locks.count(op, rw.status) }()
+	path := r.URL.EscapedPath()
+	switch verdict := access.Of(r, s.cfg.Token); {
+	case path == "/openapi.yaml" && r.Method == http.MethodGet:
+		rw.Header().Set("Content-Type", "application/yaml")
+		_, _ = rw.Write(lockAPI) // the client may have left
+	case verdict == access.OtherSite:
+		problem.Of(problem.OtherSite).ServeJSON(rw)
+	case verdict == access.NotHere:
+		problem.Of(problem.NotFromHere).ServeJSON(rw)
+	case verdict == access.NoToken:
+		rw.Header().Set("WWW-Authenticate", "Bearer")
+		problem.Of(problem.NoToken).ServeJSON(rw)
+	case path != lockPath && !strings.HasPrefix(path, lockPath+"/"):
+		problem.Of(problem.NoRoute).With("locks are at " + lockPath + "/KEY, their description at /openapi.yaml").ServeJSON(rw)
+	default:
+		op = s.serve(rw, r, path != lockPath)
+	}
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// serve answers a request about one key, or about several.
+func (s *LockService) serve(rw *statusWriter, r *http.Request, single bool) lockOperation {
+	op, allowed := opOther, "DELETE, POST, PUT"
+	switch {
+	case r.Method == http.MethodPost:
+		op = opLock
+	case r.Method == http.MethodPut:
+		op = opExtend
+	case r.Method == http.MethodDelete:
+		op = opUnlock
+	case r.Method == http.MethodGet && single:
+		op = opInspect
+	default:
+		if single {
+			allowed = "DELETE, GET, POST, PUT"
+		}
+		rw.Header().Set("Allow", allowed)
+		problem.Of(problem.OtherMethod).ServeJSON(rw)
+		return op
+	}
+	q, err := parseLockRequest(r, op, single)
+	if err != nil {
+		if r.ContentLength != 0 {
+			rw.Header().Set("Connection", "close") // nothing of a body is read
+		}
+		lockProblem(err).ServeJSON(rw)
+		return op
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	if op == opLock {
+		defer context.AfterFunc(s.leaving, func() { cancel(errLeaving) })()
+	}
+	answer, err := s.do(ctx, op, q)
+	switch {
+	case r.Context().Err() != nil:
+		rw.status = statusClientGone
+	case err != nil:
+		requestlog.Failure(ctx, s.router.log, "", "operation", op, "keys", len(q.keys), "error", err)
+		lockProblem(err).ServeJSON(rw)
+		return op
+	case rw.send(answer) == nil:
+		return op
+	}
+	if op == opLock && err == nil {
+		s.giveUp(q, q.keys) // nobody can be told of them
+	}
+	return op
+}
+
+// send sends an answer, nil for one without content.
+func (w *statusWriter) send(answer any) error {
+	w.Header().Set("Cache-Control", "no-store")
+	if answer == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
+}
+
+// lockAnswer says that keys are locked.
+type lockAnswer struct {
+	Key    string           `json:"key,omitempty"` // of one key
+	Lease  string           `json:"lease"`
+	Token  int64            `json:"token,omitempty"`  // of one key
+	Tokens map[string]int64 `json:"tokens,omitempty"` // of several, by key
+	TTL    int64            `json:"ttl_ms"`           // for how long yet, in ms
+}
+
+// stateAnswer says who has a key.
+type stateAnswer struct {
+	problem.Holder
+	Held  bool  `json:"held"`
+	Token int64 `json:"token"`
+}
+
+// do does what a request wants, and returns what it is answered with.
+func (s *LockService) do(ctx context.Context, op lockOperation, q *lockRequest) (any, error) {
+	switch op {
+	case opLock:
+		if s.leaving.Err() != nil {
+			return nil, errLeaving
+		}
+		defer s.router.locks.waiting.Add(-1)
+		if s.router.locks.waiting.Add(1) > int64(s.router.cfg.MaxHeld) {
+			return nil, errBusy
+		}
+		return s.lock(ctx, q)
+	case opExtend:
+		return s.extend(ctx, q)
+	case opUnlock:
+		return nil, s.unlock(ctx, q)
+	}
+	o, err := s.inspect(ctx, q.keys[0])
+	if err != nil {
+		return nil, err
+	}
+	return stateAnswer{holderOf(q.keys[0], o), o.Held, o.Token}, nil
+}
+
+// holderOf tells clients what a worker has said.
+func holderOf(key string, o holds.Occupancy) problem.Holder {
+	h := problem.Holder{Key: key, Holder: o.Label, TTL: o.Left.Milliseconds(), Waiting: o.Waiting}
+	switch {
+	case o.Lock:
+		h.Kind = "lock"
+	case o.Held:
+		h.Kind = "request"
+	}
+	return h
+}
+
+// lockRounds is how often a key is asked for again that took long to come.
+const lockRounds = 3
+
+// lock locks all keys of q, one after the other in their order, or none. What took long to come,
+// or has come long before the last one, is asked for again, which finds it, so that the answer
+// says truly for how long the locks hold.
+func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
+	grants := make([]lockGrant, 0, len(q.keys))
+	for range lockRounds {
+		for i, key := range q.keys {
+			if i < len(grants) && s.isFresh(grants[i]) {
+				continue
+			}
+			g, err := s.acquire(ctx, q, key)
+			if err != nil {
+				_, isHeld := errors.AsType[*lockHeldError](err)
+				asked := q.keys[:max(len(grants), i+1)]
+				s.giveUp(q, slices.DeleteFunc(slices.Clone(asked), func(k string) bool { return isHeld && k == key }))
+				return nil, err
+			}
+			if i == len(grants) {
+				grants = append(grants, g)
+			}
+			grants[i] = g
+		}
+	}
+	return s.answer(q, grants)
+}
+
+// isFresh reports whether what a grant says is nearly as true as when it came.
+func (s *LockService) isFresh(g lockGrant) bool {
+	age := s.now().Mono - g.sent.Mono
+	return age < g.lasts/5
+}
+
+// answer says what is locked.
+func (s *LockService) answer(q *lockRequest, grants []lockGrant) (any, error) {
+	a := lockAnswer{Lease: q.lease.String()}
+	left := grants[0].left(s.now())
+	for i, g := range grants {
+		left = min(left, g.left(s.now()))
+		if q.single {
+			a.Key, a.Token = q.keys[i], g.token
+			continue
+		}
+		if a.Tokens == nil {
+			a.Tokens = make(map[string]int64)
+		}
+		a.Tokens[q.keys[i]] = g.token
+	}
+	if a.TTL = left.Milliseconds(); a.TTL <= 0 {
+		return nil, errLockGone
+	}
+	return a, nil
+}
+
+// now returns the time on both clocks.
+func (s *LockService) now() lease.Instant { return lease.At(s.router.base, time.Now()) }
+
+// errLockGone says that a key is not held for who asks.
+var errLockGone = errors.New("router: the key is not locked with this lease")
+
+// lockProblem returns what a client reads of an error.
+func lockProblem(err error) problem.Problem {
+	held, isHeld := errors.AsType[*lockHeldError](err)
+	bad, isBad := errors.AsType[*badLockError](err)
+	switch {
+	case isHeld:
+		p := problem.Of(problem.LockHeld)
+		h := holderOf(held.key, held.by)
+		p.Holder = &h
+		return p
+	case isBad:
+		return problem.Of(problem.BadLock).With(bad.text)
+	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
+		return problem.OfKey(err, nil)
+	case errors.Is(err, errLockGone):
+		return problem.Of(problem.LockGone)
+	case errors.Is(err, errNestedLock):
+		return problem.Of(problem.Nested)
+	case errors.Is(err, errNotNow):
+		return problem.Of(problem.Unavailable)
+	case errors.Is(err, errLeaving):
+		return problem.Of(problem.Leaving)
+	}
+	kind, _ := unansweredKind(err)
+	return problem.Of(kind)
+}
