@@ -11,11 +11,12 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
 // What the lock service takes and answers is as its description says.
 func TestLocksAreAsDescribed(t *testing.T) {
-	front, _ := routertest.InFrontOf(t, "http://127.0.0.1:1")
+	front, _ := routertest.InFrontOf(t, workertest.Serve(t, http.NotFoundHandler()).URL)
 	site := httptest.NewServer(front.Router.LockService(router.LocksConfig{}))
 	defer site.Close()
 	secret := httptest.NewServer(front.Router.LockService(router.LocksConfig{Token: "s3cret"}))
