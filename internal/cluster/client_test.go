@@ -39,7 +39,7 @@ func TestClientsOfWorkersThatDie(t *testing.T) {
 	args := []string{"--session-ttl", ttl.String(), "--upstream", app.URL}
 	members, err := gossip.Start(t.Context(), gossip.Config{
 		Self:     ring.Member{Name: "client", Role: ring.RoleRouter, State: ring.StateActive},
-		Settings: ring.Settings{TTL: ttl}, Seeds: []string{p.routers[0].Gossip},
+		Settings: ring.Settings{Ring: ring.Config{Partitions: partitions}, TTL: ttl}, Seeds: []string{p.routers[0].Gossip},
 	})
 	if err != nil {
 		t.Fatal(err)

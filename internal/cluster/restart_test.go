@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,10 @@ type pair struct {
 	sockets  [2]string // on which the routers take requests, too
 	args     []string  // of the routers
 }
+
+// partitions of a pair, so few that its store, which runs in the test, has little
+// to do when all of them change hands.
+const partitions = 256
 
 // startPair starts routers and workers.
 func startPair(t *testing.T, args ...string) *pair {
@@ -70,6 +75,7 @@ func (p *pair) startWorker(name string, args ...string) {
 
 func (p *pair) start(name, program string, args ...string) *cluster.Process {
 	p.t.Helper()
+	args = append(args, "--partitions", strconv.Itoa(partitions))
 	started, err := cluster.Start(p.t.Context(), name, program, p.t.Output(), args...)
 	if err != nil {
 		p.t.Fatal(err)

@@ -24,7 +24,7 @@ func TestTwoStores(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer redis.Close()
-		args := []string{"--new-cluster", "--name", name, "--redis", redis.URL(), "--session-ttl", "2s"}
+		args := []string{"--new-cluster", "--name", name, "--redis", redis.URL(), "--session-ttl", "2s", "--partitions", "256"}
 		if i == 0 {
 			join = d.start(name, programs.Worker, append(args, "--join", "127.0.0.1:1")...).Gossip
 			continue
@@ -54,11 +54,11 @@ func TestRouterOfAnotherStore(t *testing.T) {
 		}
 		defer redis.Close()
 		urls = append(urls, redis.URL())
-		workers = append(workers, d.start(name, programs.Worker, "--new-cluster", "--name", name, "--redis", redis.URL(), "--join", "127.0.0.1:1", "--admin", "127.0.0.1:0", "--session-ttl", "2s"))
+		workers = append(workers, d.start(name, programs.Worker, "--new-cluster", "--name", name, "--redis", redis.URL(), "--join", "127.0.0.1:1", "--admin", "127.0.0.1:0", "--session-ttl", "2s", "--partitions", "256"))
 	}
 	for i, worker := range workers {
 		for name, args := range map[string][]string{"right": {"--redis", urls[i]}, "wrong": {"--redis", urls[1-i]}, "without": nil} {
-			router := d.start(name, programs.Router, append(args, "--join", worker.Gossip, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--session-ttl", "2s")...)
+			router := d.start(name, programs.Router, append(args, "--join", worker.Gossip, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--session-ttl", "2s", "--partitions", "256")...)
 			if name == "right" {
 				awaitReadyz(t, router, http.StatusOK)
 			} else {
