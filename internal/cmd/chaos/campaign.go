@@ -66,6 +66,11 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(i)+1))
 		return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 	}}
+	locks, stopLocks, err := s.startLocks(ctx, cfg.Seed)
+	if err != nil {
+		return nil, err
+	}
+	defer stopLocks()
 	d := &director{stage: s, rng: rng}
 	m := &meter{redis: s.redis, now: s.observer.Now, done: l.Done.Load}
 	if err := m.start(); err != nil {
@@ -84,11 +89,18 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		}
 		d.run(ctx, acts, func() { calm, calmErr = m.stop() })
 		trial.Sleep(ctx, begin+cfg.Time-s.observer.Now())
+		stopLocks()
 	})
 	if err := errors.Join(ctx.Err(), calmErr); err != nil {
 		return nil, err
 	}
-	return newReport(cfg, s, d, l, calm, s.stop()), nil
+	r := newReport(cfg, s, d, l, calm, s.stop())
+	without := outages(d.events, cfg.TTL)
+	if cfg.Links {
+		without = []outage{{0, trial.Never / 2}}
+	}
+	r.locks, r.violations = locks, append(r.violations, locks.violations(without, cfg.TTL)...)
+	return r, nil
 }
 
 // during runs the load while f runs, and until it is answered, with a line of

@@ -3,7 +3,8 @@
 // of which break uploads, tunnels and event streams off while the app works,
 // while workers join, leave, are killed and paused, and redis-server is
 // restarted with and without its data. The app behind the sidecars sees every
-// execution, and judges.
+// execution, and judges; two clients lock keys of the same workers, of which this
+// process sees when they are held, lost and let go.
 //
 //	go run . -t 60s -seed 1
 //
