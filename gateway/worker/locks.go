@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -23,28 +24,11 @@ type locks struct {
 	count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
 	held   atomic.Int64 // locks
 	events [lockEvents]atomic.Int64
+	waits  metrics.Latencies // of those who got their keys, until then
 	sweeps sweeps
 
 	noting sync.Mutex // guards noted
 	noted  string     // the incarnation that Config.OnHold was called with last
-}
-
-// lockEvent is something that happens to a lock, and is counted.
-type lockEvent uint8
-
-const (
-	lockGranted lockEvent = iota
-	lockRenewed
-	lockReleased
-	lockExpired
-	lockMovedIn
-	lockMovedOut
-	lockLost // with its partition
-	lockEvents
-)
-
-func (e lockEvent) String() string {
-	return [lockEvents]string{"granted", "renewed", "released", "expired", "moved-in", "moved-out", "lost"}[e]
 }
 
 // lock is a key that is held for a member elsewhere. There may be a million.
@@ -145,7 +129,7 @@ func (p *partition) addLocked(l *lock, event lockEvent) {
 		t.shareLocked(l)
 	}
 	ls.held.Add(1)
-	ls.events[event].Add(1)
+	ls.tell(l, event)
 	ls.sweeps.wantBy(p.worker, l.due)
 }
 
@@ -159,7 +143,7 @@ func (p *partition) removeLocked(l *lock, event lockEvent) {
 	}
 	ls.held.Add(-1)
 	ls.count.Add(-1)
-	ls.events[event].Add(1)
+	ls.tell(l, event)
 	if !l.shared || t.leaveLocked(l) {
 		p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
 	}
@@ -184,7 +168,7 @@ func (p *partition) renewLock(id holds.ID, now time.Duration) holds.State {
 		return holds.Elsewhere
 	}
 	l.expires = max(l.expires, now+l.lease)
-	p.worker.locks.events[lockRenewed].Add(1)
+	p.worker.locks.tell(l, lockRenewed)
 	return holds.Held
 }
 

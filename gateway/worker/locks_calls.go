@@ -177,7 +177,7 @@ func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, 
 		return holds.Grant{}, errOtherKey
 	}
 	l.lease, l.expires = lease, max(l.expires, ls.worker.now()+lease)
-	ls.events[lockRenewed].Add(1)
+	ls.tell(l, lockRenewed)
 	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, nil
 }
 
@@ -201,6 +201,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant,
 	}
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
+	came := w.now()
 	own := &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared}
 	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
@@ -220,6 +221,9 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant,
 	}
 	if over || t.byID[l.id] != l {
 		return holds.Grant{}, fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
+	}
+	if l == own {
+		ls.waits.Observe(w.now() - came)
 	}
 	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, nil
 }

@@ -82,7 +82,6 @@ func (p *partition) expireLocks(now time.Duration) {
 			t.noteNext()
 			continue
 		}
-		p.worker.log.Warn("a key was held for another member that has not been heard of for the time of its lease: it is free again", "key", l.key, "token", l.token, "label", l.label)
 		p.removeLocked(l, lockExpired)
 	}
 }

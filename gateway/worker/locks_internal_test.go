@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -99,7 +100,7 @@ func TestLockOrder(t *testing.T) {
 // found that, and may have told its holder.
 func TestTrapLockThatAnotherCallHasFound(t *testing.T) {
 	for _, found := range []bool{false, true} {
-		w := &Worker{base: time.Now()}
+		w := &Worker{base: time.Now(), log: slog.New(slog.DiscardHandler)}
 		p := &partition{worker: w}
 		p.locks.open = true
 		own := &lock{id: holds.NewID(), key: "k", lease: time.Hour, expires: time.Hour}

@@ -32,6 +32,7 @@ const (
 	sharedMetric
 	locksMetric
 	lockEventsMetric
+	lockWaitMetric
 	appUpMetric
 	answersMetric
 	readyMetric
@@ -58,6 +59,7 @@ var families = []metrics.Family{
 	sharedMetric:       metrics.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run, as they got the answer to an equal one."),
 	locksMetric:        metrics.Gauge("keyway_worker_locks", "Keys that other members hold here."),
 	lockEventsMetric:   metrics.Counter("keyway_worker_lock_events_total", "What has happened to keys that other members hold here.", "event"),
+	lockWaitMetric:     metrics.Histogram("keyway_worker_lock_wait_seconds", "How long those have waited for their keys who hold them here from elsewhere."),
 	appUpMetric:        metrics.Gauge("keyway_worker_app_up", "Whether the app behind the sidecar answers; missing where there is none."),
 	answersMetric:      metrics.Gauge("keyway_worker_answers_bytes", "Bytes of answers that clients have not read yet, in memory or in temporary files.", "place"),
 	readyMetric:        metrics.Gauge("keyway_worker_ready", "Whether the worker admits requests."),
@@ -80,6 +82,7 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	for e := range lockEvents {
 		metrics.Send(ch, families[lockEventsMetric], w.locks.events[e].Load(), e.String())
 	}
+	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.waits.Distribution())
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Memory), "memory")
 	metrics.Send(ch, families[answersMetric], w.answers.InUse(spool.Disk), "files")
 	if up, watched := w.appUp(); watched {
