@@ -29,7 +29,7 @@ type LocksConfig struct {
 // LockService is an [http.Handler] by which clients in any language hold keys, for as long as
 // they say: docs/lock-service.md tells how, and openapi.yaml of the handler what all of it is.
 //
-//	POST /v1/locks/KEY?ttl=30s&wait=5s&label=cron-7   lock the key
+//	POST /v1/locks/KEY?ttl=30s&wait=5s&label=cron-7   lock the key; with mode=read, together with others who read
 //	PUT /v1/locks/KEY?lease=LEASE&ttl=30s             go on holding it
 //	DELETE /v1/locks/KEY?lease=LEASE                  unlock it
 //	GET /v1/locks/KEY                                 who has it
@@ -245,7 +245,7 @@ func (s *LockService) do(ctx context.Context, op lockOperation, q *lockRequest) 
 
 // holderOf tells clients what a worker has said.
 func holderOf(key string, o holds.Occupancy) problem.Holder {
-	h := problem.Holder{Key: key, Holder: o.Label, TTL: o.Left.Milliseconds(), Waiting: o.Waiting}
+	h := problem.Holder{Key: key, Holder: o.Label, Readers: o.Shared, TTL: o.Left.Milliseconds(), Waiting: o.Waiting}
 	switch {
 	case o.Lock:
 		h.Kind = "lock"

@@ -79,7 +79,7 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 		},
 		body: func() []byte {
 			g.sent = s.now()
-			return holds.Request{ID: q.lease.id(key), Try: wait == 0, Firm: true, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
+			return holds.Request{ID: q.lease.id(key), Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
 		},
 		take: func(t routing.Target, status int, body []byte) error {
 			if status != http.StatusOK {

@@ -26,6 +26,7 @@ type lockRequest struct {
 	ttl     time.Duration // 0 for the session TTL
 	until   time.Time     // when the wait is over
 	label   string
+	shared  bool     // for reading
 	baggage []string // the request's
 }
 
@@ -52,7 +53,7 @@ func badLock(format string, args ...any) error {
 
 // lockParameters are the parameters that operations know, beside key.
 var lockParameters = [lockOperations][]string{
-	opLock: {"ttl", "wait", "label"}, opExtend: {"ttl", "lease"}, opUnlock: {"lease"},
+	opLock: {"ttl", "wait", "label", "mode"}, opExtend: {"ttl", "lease"}, opUnlock: {"lease"},
 }
 
 // parseLockRequest reads a request. Nothing that it says is overlooked: who misspells wait would
@@ -91,6 +92,13 @@ func parseLockRequest(r *http.Request, op lockOperation, single bool) (*lockRequ
 	}
 	if q.label = values.Get("label"); !holds.IsLabel(q.label) {
 		return nil, badLock("label has %d bytes: want %d at most, of text in UTF-8 without control characters", len(q.label), holds.MaxLabel)
+	}
+	switch mode := values.Get("mode"); mode {
+	case "", "write":
+	case "read":
+		q.shared = true
+	default:
+		return nil, badLock("mode=%.64q: want read, to share the key with others who read, or write", mode)
 	}
 	if op == opInspect {
 		return q, nil

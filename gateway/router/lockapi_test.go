@@ -52,6 +52,7 @@ type lockReply struct {
 	Kind    string
 	Held    bool
 	Waiting int
+	Readers int
 	Type    string
 }
 
@@ -417,6 +418,32 @@ func TestLockServiceSeveralKeys(t *testing.T) {
 		if n := free(); n != 0 || lock.TTL < 4500 {
 			t.Errorf("%d of %d keys are free: %s", n, len(keys), lock.body)
 		}
+	})
+}
+
+// Readers have a key together, and no writer beside them.
+func TestLockServiceReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		w := s.start()
+		first := s.must(200, "POST", "/v1/locks/k?mode=read&label=one&ttl=2s")
+		second := s.must(200, "POST", "/v1/locks/k?mode=read&label=two&ttl=4s")
+		if first.Token != second.Token || first.Lease == second.Lease {
+			t.Errorf("two who read: %s %s", first.body, second.body)
+		}
+		if a := s.must(423, "POST", "/v1/locks/k?mode=write"); a.Readers != 2 || a.Holder != "two" || a.TTL != 4000 {
+			t.Errorf("beside them: %s", a.body)
+		}
+		s.must(204, "DELETE", "/v1/locks/k?lease="+second.Lease)
+		if a := s.must(200, "GET", "/v1/locks/k"); a.Readers != 1 || a.Holder != "one" {
+			t.Errorf("one is left: %s", a.body)
+		}
+		s.must(204, "DELETE", "/v1/locks/k?lease="+first.Lease)
+		if !isFree(t, w, "k") {
+			t.Error("held after both have unlocked it")
+		}
+		s.must(400, "POST", "/v1/locks/k?mode=shared")
+		s.must(400, "GET", "/v1/locks/k?mode=read")
 	})
 }
 

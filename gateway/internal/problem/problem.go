@@ -27,9 +27,10 @@ type Problem struct {
 // Holder says who has a key.
 type Holder struct {
 	Key     string `json:"key"`
-	Kind    string `json:"kind"`   // "lock" or "request"
-	Holder  string `json:"holder"` // what it calls itself, "" for a request
-	TTL     int64  `json:"ttl_ms"` // until it loses the key unless it renews, in ms; 0 for a request
+	Kind    string `json:"kind"`              // "lock" or "request"
+	Holder  string `json:"holder"`            // what it calls itself, "" for a request; the one with the most left of those that read
+	Readers int    `json:"readers,omitempty"` // how many have it together, for reading
+	TTL     int64  `json:"ttl_ms"`            // until it loses the key unless it renews, in ms; 0 for a request
 	Waiting int    `json:"waiting"`
 }
 
