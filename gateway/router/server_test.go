@@ -314,6 +314,7 @@ func TestTrapRequestsMeetTheEnd(t *testing.T) {
 	const clients = 8
 	for range 20 {
 		base, f := frontOf(t, rt)
+		kit.Fetch(t, base, "X-Key", "k", "Connection", "close") // it has begun: else it refuses all
 		var asking sync.WaitGroup
 		for range clients {
 			conn := kit.Must(dialHTTP(base))
