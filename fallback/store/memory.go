@@ -59,9 +59,11 @@ type memoryData struct {
 type memoryPartition struct {
 	record  handoff.Record
 	residue []handoff.Residue
-	moved   int64  // epoch of the latest move that wrote locks, or that there are none
-	locks   string // that it wrote
-	version int64  // of the last change
+	moved   int64               // epoch of the latest move that wrote locks, or that there are none
+	locks   string              // that it wrote
+	written map[string]string   // by id: text of the locks that are kept
+	wrote   handoff.WriteNumber // of the latest write of those
+	version int64               // of the last change
 }
 
 type memorySession struct {
@@ -108,7 +110,7 @@ func (d memoryData) clone() memoryData {
 	d.partitions = maps.Clone(d.partitions)
 	for p, state := range d.partitions {
 		c := *state
-		c.residue = slices.Clone(c.residue)
+		c.residue, c.written = slices.Clone(c.residue), maps.Clone(c.written)
 		d.partitions[p] = &c
 	}
 	d.sessions = maps.Clone(d.sessions)
@@ -148,7 +150,7 @@ func (m *Memory) Restart(b MemoryBackup) {
 
 // MemoryKeys are the names that LoseKey takes.
 func MemoryKeys() []string {
-	return []string{"partitions", "locks", "sessions", "released", "gone", "starts"}
+	return []string{"partitions", "locks", "written", "writes", "sessions", "released", "gone", "starts"}
 }
 
 // LoseKey deletes the data that a Store keeps under a key, as an eviction does.
@@ -159,6 +161,8 @@ func (m *Memory) LoseKey(key string) {
 	map[string]func(){
 		"partitions": func() { clear(d.partitions) },
 		"locks":      d.clearLocks,
+		"written":    d.clearLocks,
+		"writes":     d.clearLocks,
 		"sessions":   func() { clear(d.sessions) },
 		"released":   func() { clear(d.released) },
 		"gone":       func() { clear(d.gone) },
@@ -169,7 +173,7 @@ func (m *Memory) LoseKey(key string) {
 
 func (d *memoryData) clearLocks() {
 	for _, p := range d.partitions {
-		p.locks = ""
+		p.locks, p.written, p.wrote = "", nil, handoff.WriteNumber{}
 	}
 }
 
@@ -323,6 +327,9 @@ func (c *change) state(inc string, p int) handoff.PartitionState {
 		s.Moved = state.moved
 		if inc != "" && inc == state.record.Owner {
 			s.Locks = state.locks
+			for _, id := range slices.Sorted(maps.Keys(state.written)) {
+				s.Written = append(s.Written, handoff.WrittenLock{ID: id, Text: state.written[id]})
+			}
 		}
 	}
 	return s

@@ -210,6 +210,39 @@ func (m *Memory) ClearLocks(ctx context.Context, gen string, moves []handoff.Mov
 	})
 }
 
+// WriteLocks is Store.WriteLocks.
+func (m *Memory) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) (wrote []handoff.WriteNumber, err error) {
+	err = m.step(ctx, "write locks", gen, func(c *change) error {
+		if !c.live(incarnation) {
+			return handoff.ErrSessionGone
+		}
+		for _, w := range writes {
+			p := c.partition(w.Partition)
+			later := p.wrote.Epoch != w.Number.Epoch || p.wrote.Number < w.Number.Number
+			if later && p.record == (handoff.Record{Epoch: w.Number.Epoch, Owner: incarnation}) {
+				p.write(w)
+			}
+			wrote = append(wrote, p.wrote)
+		}
+		return nil
+	})
+	return wrote, err
+}
+
+func (p *memoryPartition) write(w handoff.LockWrite) {
+	p.wrote = w.Number
+	if p.written == nil {
+		p.written = make(map[string]string)
+	}
+	for _, l := range w.Locks {
+		if l.Text == "" {
+			delete(p.written, l.ID)
+		} else {
+			p.written[l.ID] = l.Text
+		}
+	}
+}
+
 // Observe is Store.Observe.
 func (m *Memory) Observe(ctx context.Context, gen, incarnation string, since int64) (s handoff.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {

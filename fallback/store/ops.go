@@ -144,6 +144,32 @@ func (s *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move
 	return err
 }
 
+// WriteLocks writes and removes locks, each partition's if its record and its latest
+// write allow it, and all in one step. It returns the number of each one's latest
+// write that was made, in order. ErrSessionGone: the caller has no session.
+func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+	args := []any{incarnation, len(writes)}
+	for _, w := range writes {
+		args = append(args, w.Partition)
+	}
+	for _, w := range writes {
+		args = append(args, w.Number.Epoch, w.Number.Number, len(w.Locks))
+		for _, l := range w.Locks {
+			args = append(args, l.ID, l.Text)
+		}
+	}
+	values, err := s.run(ctx, s.client, "write_locks", gen, args...)
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{values: values}
+	wrote := d.writeNumbers()
+	if err := d.end(); err != nil {
+		return nil, s.failed("write_locks", err)
+	}
+	return wrote, nil
+}
+
 // Observe returns the sessions, the tombstones, and the partitions that
 // changed after a version; all of them if that is 0 or of an earlier
 // generation. Of the locks it returns those of the incarnation's partitions.

@@ -87,7 +87,8 @@ func (d *decoder) end() error {
 	return d.err
 }
 
-// partitions are threes: a partition, what the store keeps for it, and its locks.
+// partitions are fours: a partition, what the store keeps for it, and its locks: those
+// of a move, and those that are kept.
 func (d *decoder) partitions() []handoff.PartitionState {
 	states := []handoff.PartitionState{}
 	d.each(func(list *decoder) { states = append(states, list.partition()) })
@@ -104,10 +105,21 @@ func (d *decoder) partition() handoff.PartitionState {
 	p.Record = handoff.Record{Epoch: d.parse(fields[0]), Owner: fields[1]}
 	p.Moved = d.parse(fields[2])
 	p.Locks = d.text()
+	d.each(func(list *decoder) {
+		p.Written = append(p.Written, handoff.WrittenLock{ID: list.text(), Text: list.text()})
+	})
 	for f := fields[3:]; len(f) > 0; f = f[3:] {
 		p.Residue = append(p.Residue, handoff.Residue{Key: f[0], Holder: f[1], Token: d.parse(f[2])})
 	}
 	return p
+}
+
+// writeNumbers are pairs: epoch and number.
+func (d *decoder) writeNumbers() (numbers []handoff.WriteNumber) {
+	d.each(func(list *decoder) {
+		numbers = append(numbers, handoff.WriteNumber{Epoch: list.number(), Number: list.number()})
+	})
+	return numbers
 }
 
 // session is one as of a time of the store's clock, in ms.

@@ -30,18 +30,19 @@ func TestDecodeSnapshot(t *testing.T) {
 		return []any{"gen", "1500", "42", "1000",
 			[]any{"a", "7", "1:n,1:h,1:g,4:3000,"},
 			[]any{"r"},
-			[]any{"3", "1:9,1:a,1:8,1:k,1:b,2:12,", "text"}}
+			[]any{"3", "1:9,1:a,1:8,1:k,1:b,2:12,", "text", []any{"id", "lock"}}}
 	}
 	s, err := decodeSnapshot(reply())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := handoff.PartitionState{Partition: 3, Record: handoff.Record{Epoch: 9, Owner: "a"}, Moved: 8, Locks: "text", Residue: []handoff.Residue{{Key: "k", Holder: "b", Token: 12}}}
+	want := handoff.PartitionState{Partition: 3, Record: handoff.Record{Epoch: 9, Owner: "a"}, Moved: 8, Locks: "text", Written: []handoff.WrittenLock{{ID: "id", Text: "lock"}}, Residue: []handoff.Residue{{Key: "k", Holder: "b", Token: 12}}}
 	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Released, []string{"r"}) ||
 		len(s.Sessions) != 1 || s.Sessions[0].Gossip != "g" || s.Sessions[0].Renewals != 7 || s.Sessions[0].Wait != 2*time.Second ||
-		len(s.Partitions) != 1 || s.Partitions[0].Moved != want.Moved || s.Partitions[0].Locks != want.Locks || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
+		len(s.Partitions) != 1 || s.Partitions[0].Moved != want.Moved || s.Partitions[0].Locks != want.Locks || !slices.Equal(s.Partitions[0].Written, want.Written) || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
 		t.Errorf("got %+v", s)
 	}
+	none := []any{}
 	for i, broken := range [][]any{
 		{nil, int64(5), []any{}},
 		{nil, "", "x", "1.5", []any{}},
@@ -49,9 +50,10 @@ func TestDecodeSnapshot(t *testing.T) {
 		{nil, "", "x"},
 		{nil, "x", []any{"a"}, []any{"a", "x", "1:n,1:h,1:g,1:1,"}, []any{"a", "7", "1:n,1:h,1:g,"}, []any{"a", "7", "1:n,1:h,1:g,1:x,"}, []any{"a", "7", "1:n"}, []any{nil, nil, nil}},
 		{nil, "x", []any{nil}, []any{[]any{}}},
-		{nil, "x", []any{"3"}, []any{"x", "1:9,1:a,1:8,", ""}, []any{"3", "1:9,1:a,", ""}, []any{"3", "1:x,1:a,1:8,", ""}, []any{"3", "1:9,1:a,1:x,", ""},
-			[]any{"3", "1:9,1:a,1:8,1:k,", ""}, []any{"3", "1:9,1:a,1:8,1:k,1:b,1:x,", ""}, []any{"3", "-1:9,", ""}, []any{"3", "1:9,1:a,1:8", ""},
-			[]any{"3", nil, ""}, []any{"3", "1:9,1:a,1:8,"}, []any{"3", "1:9,1:a,1:8,", nil}},
+		{nil, "x", []any{"3"}, []any{"x", "1:9,1:a,1:8,", "", none}, []any{"3", "1:9,1:a,", "", none}, []any{"3", "1:x,1:a,1:8,", "", none}, []any{"3", "1:9,1:a,1:x,", "", none},
+			[]any{"3", "1:9,1:a,1:8,1:k,", "", none}, []any{"3", "1:9,1:a,1:8,1:k,1:b,1:x,", "", none}, []any{"3", "-1:9,", "", none}, []any{"3", "1:9,1:a,1:8", "", none},
+			[]any{"3", nil, "", none}, []any{"3", "1:9,1:a,1:8,"}, []any{"3", "1:9,1:a,1:8,", nil, none}, []any{"3", "1:9,1:a,1:8,", ""},
+			[]any{"3", "1:9,1:a,1:8,", "", ""}, []any{"3", "1:9,1:a,1:8,", "", []any{"id"}}, []any{"3", "1:9,1:a,1:8,", "", []any{"id", nil}}},
 	} {
 		for _, bad := range broken {
 			values := reply()
@@ -74,7 +76,7 @@ func FuzzDecodePartition(f *testing.F) {
 	f.Add("", "1:", "")
 	f.Add("0", "99999999999999999999:x,", "")
 	f.Fuzz(func(t *testing.T, p, value, locks string) {
-		d := decoder{values: []any{[]any{p, value, locks}, "rest"}}
+		d := decoder{values: []any{[]any{p, value, locks, []any{}}, "rest"}}
 		states := d.partitions()
 		if d.err == nil && len(states) != 1 {
 			t.Errorf("%q %q gave %v without an error", p, value, states)
@@ -85,7 +87,7 @@ func FuzzDecodePartition(f *testing.F) {
 func FuzzDecodeSnapshot(f *testing.F) {
 	f.Add("gen", "0", "1", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,1:0,", "text")
 	f.Fuzz(func(t *testing.T, gen, quarantine, version, now, inc, renewals, details, p, value, locks string) {
-		s, err := decodeSnapshot([]any{gen, quarantine, version, now, []any{inc, renewals, details}, []any{inc}, []any{p, value, locks}})
+		s, err := decodeSnapshot([]any{gen, quarantine, version, now, []any{inc, renewals, details}, []any{inc}, []any{p, value, locks, []any{p, value}}})
 		if err == nil && (len(s.Sessions) != 1 || len(s.Partitions) != 1 || s.Generation != gen) {
 			t.Errorf("got %+v without an error", s)
 		}

@@ -129,7 +129,7 @@ func New(url string, o Config) (*Store, error) {
 // ownershipKeys are the keys of a cluster as prelude.lua takes them.
 func ownershipKeys(cluster string) []string {
 	var keys []string
-	for _, name := range []string{"meta", "partitions", "locks", "changes", "sessions", "details", "renewals", "released", "gone", "starts"} {
+	for _, name := range []string{"meta", "partitions", "locks", "written", "writes", "changes", "sessions", "details", "renewals", "released", "gone", "starts"} {
 		keys = append(keys, "{keyway:"+cluster+"}:"+name)
 	}
 	return keys
@@ -150,7 +150,7 @@ func loadOwnershipScripts() (map[string]*redis.Script, error) {
 		return nil, err
 	}
 	scripts := map[string]*redis.Script{}
-	for _, name := range []string{"generation", "register", "renew", "release", "apply", "clear", "clear_locks", "observe", "advice"} {
+	for _, name := range []string{"generation", "register", "renew", "release", "apply", "clear", "clear_locks", "write_locks", "observe", "advice"} {
 		body, err := ownershipScripts.ReadFile(dir + name + ".lua")
 		if err != nil {
 			return nil, err

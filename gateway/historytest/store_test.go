@@ -72,6 +72,12 @@ func (s *farStore) ClearLocks(ctx context.Context, generation string, moves []ha
 	return err
 }
 
+func (s *farStore) WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+	return far(s, func() ([]handoff.WriteNumber, error) {
+		return s.Store.WriteLocks(ctx, generation, incarnation, writes)
+	})
+}
+
 func (s *farStore) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
 	return far(s, func() (handoff.Snapshot, error) { return s.Store.Observe(ctx, generation, incarnation, since) })
 }

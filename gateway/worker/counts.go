@@ -125,12 +125,13 @@ const (
 	callApply
 	callClear
 	callClearLocks
+	callWriteLocks
 	callRelease
 	storeCallKinds
 )
 
 func (c storeCall) String() string {
-	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "release"}[c]
+	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "write_locks", "release"}[c]
 }
 
 func storeCallOf(e handoff.Effect) storeCall {
@@ -149,6 +150,8 @@ func storeCallOf(e handoff.Effect) storeCall {
 		return callClear
 	case handoff.ClearLocks:
 		return callClearLocks
+	case handoff.WriteLocks:
+		return callWriteLocks
 	}
 	return callRelease
 }

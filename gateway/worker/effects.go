@@ -20,6 +20,12 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		s.moves.opened(l.incarnation, e)
 		p.announce()
 		p.checkSequence()
+	case handoff.LocksWritten:
+		w.parts[e.Partition].locksWritten(e.Locks)
+	case handoff.LocksForgotten:
+		for i := range w.parts {
+			w.parts[i].writeLocksAgain()
+		}
 	case handoff.LocksMoved:
 		w.parts[e.Partition].dropLocks()
 	case handoff.Advance:
@@ -143,6 +149,9 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	case handoff.ClearLocks:
 		r.ID = e.ID
 		r.Err = store.ClearLocks(ctx, e.Generation, e.Moves)
+	case handoff.WriteLocks:
+		r.ID = e.ID
+		r.Wrote, r.Err = store.WriteLocks(ctx, e.Generation, e.Incarnation, e.Writes)
 	case handoff.Release:
 		r.ID = e.ID
 		r.Err = store.Release(ctx, e.Incarnation)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/ring/handoff"
 )
 
 // OnConfirming has f called between winning a key and starting with it, once
@@ -29,3 +30,6 @@ func (w *Worker) HoldFor(ctx context.Context, key, label, from string) error {
 	}
 	return err
 }
+
+// EndLease makes the worker's session one that may be over.
+func (w *Worker) EndLease() { w.lease.Store(new(handoff.Lease)) }

@@ -18,7 +18,8 @@ import (
 // holder, which counts from before it asked, has ended by then. It is an entry of its
 // partition's table and nothing else: it has no goroutine, timer or context. It is made
 // by a call (locks_calls.go), ends by another one or by its lease (locks_expire.go), and
-// goes along with its partition (locks_move.go).
+// goes along with its partition (locks_move.go). One whose lease is longer than what this
+// worker can promise is written to the store as well (locks_written.go), and outlives it.
 type locks struct {
 	worker *Worker
 	count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
@@ -47,6 +48,11 @@ type lock struct {
 	lost    bool          // it is of a life before, though its table is open
 	shared  bool          // it holds its key together with other shared locks
 	found   bool          // by another call than the one that has made it
+	ending  bool          // it ends when the store does not keep it any more
+	end     lockEvent     // with this event
+	written bool          // of one that a move has listed: the store kept it then
+	stored  time.Duration // lease with which the store keeps it; 0 if it does not
+	write   *lockWrite    // the change of that under way; nil for none
 }
 
 // lockTable is the locks of one partition. While the partition is not served they are
@@ -76,10 +82,12 @@ const (
 	maxLockText = 1 << 20 // bytes of the text with which the locks of a partition travel
 )
 
-// vouches reports whether the holder of l may be told that it holds its key: nothing
-// that the partition had admitted by then was cancelled. The lease that vouches for that
-// has to be read before, since it may be that of the worker's next incarnation.
-func (p *partition) vouches(l *lock) bool { return !l.blocks && l.cancels == p.cancels.Load() }
+// vouches reports whether the holder of l may be told that it holds its key: the store
+// keeps it, or nothing that the partition had admitted by then was cancelled. The lease that
+// vouches for that has to be read before, since it may be that of the worker's next incarnation.
+func (p *partition) vouches(l *lock) bool {
+	return !l.blocks && !l.ending && (l.stored > 0 || l.cancels == p.cancels.Load())
+}
 
 // promise returns how much longer this worker can vouch for those locks of which
 // [partition.vouches], called after that, says that they go on.
@@ -172,8 +180,9 @@ func (p *partition) renewLock(id holds.ID, now time.Duration) holds.State {
 	return holds.Held
 }
 
-// releaseLock ends a lock, or the wait for it.
-func (p *partition) releaseLock(id holds.ID) holds.State {
+// releaseLock ends a lock, or the wait for it. A lock that the store keeps is released
+// when removal is made.
+func (p *partition) releaseLock(id holds.ID) (s holds.State, removal *lockWrite) {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,16 +193,16 @@ func (p *partition) releaseLock(id holds.ID) holds.State {
 	switch {
 	case l == nil && wait != nil:
 	case l == nil && t.open:
-		return holds.Gone
+		return holds.Gone, nil
 	case !t.open && (l == nil || p.vouches(l)):
-		return holds.Elsewhere
+		return holds.Elsewhere, nil
 	default:
-		lost := !p.vouches(l)
-		if p.removeLocked(l, lockReleased); lost {
-			return holds.Gone
+		lost := !p.vouches(l) && !(l.ending && l.end == lockReleased)
+		if removal = p.endLocked(l, lockReleased); lost {
+			return holds.Gone, removal
 		}
 	}
-	return holds.Held
+	return holds.Held, removal
 }
 
 // holderOf returns the lock that holds a key with that token, the one with the longest rest

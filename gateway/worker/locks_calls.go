@@ -34,6 +34,9 @@ func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
 	var grant holds.Grant
 	req, err := holds.ParseRequest(body)
+	if err == nil {
+		err = ls.worker.checkLease(req.Lease)
+	}
 	if err != nil {
 		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
 		return
@@ -85,7 +88,7 @@ func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body [
 	}
 	var answer holds.Renewal
 	if r.Method == holds.Release {
-		answer.States = ls.release(refs)
+		answer.States = ls.release(r.Context(), refs)
 	} else if answer, err = ls.renew(refs); err != nil {
 		ls.refuse(w, r, err)
 		return
@@ -103,6 +106,9 @@ func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body [
 // serveExtend gives a lock a longer lease.
 func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
 	req, err := holds.ParseExtension(body)
+	if err == nil {
+		err = ls.worker.checkLease(req.Lease)
+	}
 	if err != nil {
 		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
 		return
@@ -116,6 +122,14 @@ func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body
 	default:
 		answerCall(w, http.StatusOK, grant.Append(nil))
 	}
+}
+
+// checkLease returns an error if a lease is longer than may be.
+func (w *Worker) checkLease(lease time.Duration) error {
+	if most := max(w.cfg.MaxLease, w.settings.TTL); lease > most {
+		return fmt.Errorf("worker: a lease of %v is more than the %v that this worker gives (Config.MaxLease)", lease, most)
+	}
+	return nil
 }
 
 // awaitPartition waits until the partition of the call's key is served here.
@@ -163,36 +177,82 @@ func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, 
 	if err := ls.note(); err != nil {
 		return holds.Grant{}, err
 	}
-	promise, lease := ls.promise(), ls.worker.lockLease(e.Lease)
+	grant, err := ls.prolong(r.Context(), p, r.Key, e)
+	if err != nil {
+		return holds.Grant{}, err
+	}
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l := t.byID[e.ID]; l != nil {
+		ls.tell(l, lockRenewed)
+	}
+	return grant, nil
+}
+
+// prolong gives a lock a lease from now on, without making what is left shorter. The store
+// has to keep one whose lease is longer than a session's, or than what this worker can
+// promise now to a holder that does not renew by itself.
+func (ls *locks) prolong(ctx context.Context, p *partition, key string, e holds.Extension) (holds.Grant, error) {
+	if e.Lease == 0 {
+		e.Lease = ls.worker.settings.TTL
+	}
+	for {
+		grant, ok, err := ls.tryProlong(p, key, e)
+		if ok || err != nil {
+			return grant, err
+		}
+		if err := p.keep(ctx, e.ID, e.Lease); err != nil {
+			return holds.Grant{}, err
+		}
+	}
+}
+
+// tryProlong is prolong, and reports false if the store has to keep the lock first.
+func (ls *locks) tryProlong(p *partition, key string, e holds.Extension) (g holds.Grant, ok bool, err error) {
+	promise := ls.promise()
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.byID[e.ID]
 	switch {
 	case l == nil && t.open, l != nil && !p.vouches(l):
-		return holds.Grant{}, fmt.Errorf("%w: %q", errNotHeld, r.Key)
+		return g, false, fmt.Errorf("%w: %q", errNotHeld, key)
 	case !t.open: // it has just been closed
-		return holds.Grant{}, p.elsewhere(r.Key)
-	case l.key != r.Key:
-		return holds.Grant{}, errOtherKey
+		return g, false, p.elsewhere(key)
+	case l.key != key:
+		return g, false, errOtherKey
+	case l.stored < e.Lease && (e.Lease > ls.worker.settings.TTL || e.Firm && e.Lease > promise.Surrender):
+		return g, false, nil
+	case promise.Surrender == 0: // others may have it
+		return g, false, fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, ls.worker.name)
+	case l.stored > 0 || e.Firm:
+		promise = holds.Promise{Cancel: e.Lease, Surrender: e.Lease}
 	}
-	l.lease, l.expires = lease, max(l.expires, ls.worker.now()+lease)
-	ls.tell(l, lockRenewed)
-	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, nil
+	l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)
+	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, true, nil
 }
 
-// release ends locks, and the waits for them.
-func (ls *locks) release(refs []holds.Ref) []holds.State {
-	states := make([]holds.State, 0, len(refs))
-	for _, ref := range refs {
-		states = append(states, ls.worker.parts[ref.Partition].releaseLock(ref.ID))
+// release ends locks, and the waits for them. Of one that the store may go on to keep it
+// says that it is elsewhere.
+func (ls *locks) release(ctx context.Context, refs []holds.Ref) []holds.State {
+	ctx, cancel := context.WithTimeout(ctx, ls.worker.settings.TTL)
+	defer cancel()
+	states, removals := make([]holds.State, len(refs)), make([]*lockWrite, len(refs))
+	for i, ref := range refs {
+		states[i], removals[i] = ls.worker.parts[ref.Partition].releaseLock(ref.ID)
+	}
+	for i, removal := range removals {
+		if removal != nil && !removal.await(ctx) {
+			states[i] = holds.Elsewhere
+		}
 	}
 	return states
 }
 
 // acquire waits for a key, and holds it then for who asks. One who repeats himself
 // gets what he has already.
-func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant, error) {
+func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
 	w := ls.worker
 	how := asking{try: req.Try, epoch: r.Epoch, share: r, maxWait: min(req.Wait, w.cfg.MaxWait)}
 	p, key, err := w.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
@@ -207,43 +267,36 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (holds.Grant,
 	if err != nil {
 		return holds.Grant{}, err
 	}
-	if err := ls.note(); err != nil {
+	if err = ls.note(); err == nil {
+		grant, err = ls.prolong(ctx, p, key, holds.Extension{ID: l.id, Firm: req.Firm, Lease: req.Lease})
+	}
+	if gaveUp() || errors.Is(err, errNotHeld) {
+		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
+	}
+	if err != nil {
 		p.abandonLock(own)
 		return holds.Grant{}, err
-	}
-	promise := ls.promise()
-	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	over := gaveUp() || !p.vouches(l) // meanwhile
-	if over {
-		p.abandonLocked(own)
-	}
-	if over || t.byID[l.id] != l {
-		return holds.Grant{}, fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
 	}
 	if l == own {
 		ls.waits.Observe(w.now() - came)
 	}
-	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, nil
+	return grant, nil
 }
 
-// abandonLock ends a lock that nobody was told of by the call that has made it.
+// abandonLock ends a lock that nobody was told of by the call that has made it. A lock that
+// another call has found stays: that one may have told of it. So does one that is frozen, which
+// may be at its next owner by now.
 func (p *partition) abandonLock(own *lock) {
-	p.locks.mu.Lock()
-	defer p.locks.mu.Unlock()
-	p.abandonLocked(own)
-}
-
-// abandonLocked is abandonLock. A lock that another call has found stays: that one may have told
-// of it. So does one that is frozen, which may be at its next owner by now.
-func (p *partition) abandonLocked(own *lock) {
-	if t := &p.locks; t.byID[own.id] == own && !own.found && (t.open || !p.vouches(own)) {
-		p.removeLocked(own, lockReleased)
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byID[own.id] == own && !own.found && (t.open || !p.vouches(own)) {
+		p.endLocked(own, lockReleased)
 	}
 }
 
-// lockLease returns the lease of a lock for which that much is wanted.
+// lockLease returns the lease with which a lock begins for which that much is wanted: a
+// longer one it has once the store keeps it.
 func (w *Worker) lockLease(wanted time.Duration) time.Duration {
 	if ttl := w.settings.TTL; wanted == 0 || wanted > ttl {
 		return ttl

@@ -82,7 +82,7 @@ func (p *partition) expireLocks(now time.Duration) {
 			t.noteNext()
 			continue
 		}
-		p.removeLocked(l, lockExpired)
+		p.endLocked(l, lockExpired)
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// closeTable closes the partition's table, freezes its locks, and lists what runs: all
-// of that at one moment. A key that has been won, and is no lock yet, is among what runs.
+// closeTable closes the partition's table, freezes its locks, or drops those that the store
+// keeps, and lists what runs: all of that at one moment. A key that has been won, and is no
+// lock yet, is among what runs.
 func (p *partition) closeTable() handoff.Closed {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.open = false
 	closed := handoff.Closed{Partition: p.number}
 	for _, h := range p.table.Close() {
 		if !h.Remote {
@@ -21,15 +21,19 @@ func (p *partition) closeTable() handoff.Closed {
 		}
 	}
 	closed.Locks = lockText(t.order, p.worker.now())
+	p.dropWrittenLocked()
+	t.open = false
+	closed.Frozen = len(t.order) > 0
 	return closed
 }
 
 // openTable opens the partition's table, with the locks that come along. Those that are
 // frozen go on if it is resumed; otherwise they have ended elsewhere, or are among these,
 // but for those of a life that has lost its session: they block their keys until they end.
+// Those that the store keeps go on in any case.
 func (p *partition) openTable(e handoff.OpenTable) {
 	w, t := p.worker, &p.locks
-	came, err := parseLocks(e.Locks, w.settings.TTL)
+	listed, err := parseLocks(e.Locks, w.settings.TTL)
 	if err != nil {
 		w.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
 	}
@@ -39,14 +43,17 @@ func (p *partition) openTable(e handoff.OpenTable) {
 		p.loseLocked()
 	}
 	now, cancels := w.now(), p.cancels.Load()
-	for _, l := range came {
+	for _, l := range p.takeWrittenLocked(e, listed) {
 		if t.byID[l.id] != nil {
 			continue
 		}
 		if !p.installLocked(l) {
+			if l.stored > 0 {
+				w.shell.post(nil, handoff.Write{Partition: p.number, Locks: []handoff.WrittenLock{l.kept(0)}})
+			}
 			continue
 		}
-		l.cancels, l.expires, l.blocks = cancels, now+l.expires, l.blocks || !e.Renewable
+		l.cancels, l.expires = cancels, now+l.expires
 		w.locks.count.Add(1)
 		p.addLocked(l, lockMovedIn)
 		if wait := t.waits[l.id]; wait != nil { // which would be for the lock itself

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -21,6 +22,7 @@ const lockForm = 1
 const (
 	lockBlocks = 1 << iota // it only blocks its key
 	lockShared
+	lockWritten // the store keeps it
 	lockFlags
 )
 
@@ -32,7 +34,8 @@ func (l *lock) size() int {
 
 var errLockText = errors.New("worker: malformed text of locks")
 
-// lockText returns the text of locks at now, since the worker's start; "" for none.
+// lockText returns the text of locks at now, since the worker's start; "" for none. Of one
+// that ends nothing is left.
 func lockText(list []*lock, now time.Duration) string {
 	if len(list) == 0 {
 		return ""
@@ -40,10 +43,14 @@ func lockText(list []*lock, now time.Duration) string {
 	b := append(make([]byte, 0, 1+64*len(list)), lockForm)
 	for _, l := range list {
 		b = binary.AppendUvarint(append(b, l.id[:]...), uint64(l.token))
-		for _, d := range []time.Duration{l.expires - now, l.lease} {
+		left := l.expires - now
+		if l.ending {
+			left = 0
+		}
+		for _, d := range []time.Duration{left, l.lease} {
 			b = binary.AppendUvarint(b, uint64((max(d, 0)+time.Millisecond-1)/time.Millisecond))
 		}
-		b = binary.AppendUvarint(b, uint64(number(l.blocks)*lockBlocks|number(l.shared)*lockShared))
+		b = binary.AppendUvarint(b, uint64(number(l.blocks)*lockBlocks|number(l.shared)*lockShared|number(l.stored > 0)*lockWritten))
 		for _, s := range []string{l.key, l.label, l.from} {
 			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 		}
@@ -51,7 +58,8 @@ func lockText(list []*lock, now time.Duration) string {
 	return base64.RawStdEncoding.EncodeToString(b)
 }
 
-// parseLocks returns the locks of a text, with what was left of their leases as expires.
+// parseLocks returns the locks of a text, with what was left of their leases as expires. The
+// leases of those that the store does not keep are up to ttl, if that is not 0.
 func parseLocks(text string, ttl time.Duration) (list []*lock, err error) {
 	if text == "" {
 		return nil, nil
@@ -64,14 +72,15 @@ func parseLocks(text string, ttl time.Duration) (list []*lock, err error) {
 	for len(d.rest) > 0 && !d.bad {
 		l := &lock{id: holds.ID(d.bytes(len(holds.ID{})))}
 		l.token = int64(d.number(1<<63 - 1))
-		l.expires = time.Duration(d.number(uint64(ttl/time.Millisecond)+1)) * time.Millisecond
-		l.lease = time.Duration(d.number(uint64(ttl/time.Millisecond)+1)) * time.Millisecond
+		l.expires = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+		l.lease = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
 		flags := d.number(lockFlags - 1)
-		l.blocks, l.shared = flags&lockBlocks != 0, flags&lockShared != 0
+		l.blocks, l.shared, l.written = flags&lockBlocks != 0, flags&lockShared != 0, flags&lockWritten != 0
 		for _, s := range []*string{&l.key, &l.label, &l.from} {
 			*s = string(d.bytes(int(d.number(uint64(len(d.rest))))))
 		}
-		if l.token <= 0 || l.lease <= 0 || gateway.CheckKey(l.key) != nil {
+		tooLong := ttl > 0 && !l.written && max(l.expires, l.lease) > ttl+time.Millisecond
+		if l.token <= 0 || l.lease <= 0 || tooLong || gateway.CheckKey(l.key) != nil {
 			d.bad = true
 		}
 		list = append(list, l)

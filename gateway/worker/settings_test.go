@@ -290,6 +290,10 @@ func (b *becoming) Apply(ctx context.Context, gen, inc string, c []handoff.Chang
 func (b *becoming) Clear(ctx context.Context, gen string, p int, r []handoff.Residue) error {
 	return b.now.Load().Clear(ctx, gen, p, r)
 }
+func (b *becoming) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+	return b.now.Load().WriteLocks(ctx, gen, incarnation, writes)
+}
+
 func (b *becoming) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
 	return b.now.Load().ClearLocks(ctx, gen, moves)
 }

@@ -80,8 +80,12 @@ type Store interface {
 	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
 	// Clear removes exactly these entries of the partition's residue.
 	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
-	// Observe reads what has changed since a version, in one step.
+	// ClearLocks forgets locks that moves have written.
 	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
+	// WriteLocks writes and removes locks that the store keeps, and returns the number
+	// of each partition's latest write that was made.
+	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
+	// Observe reads what has changed since a version, in one step.
 	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
 	// Watch returns a channel that receives when there is something to
 	// observe, and perhaps when there is not. It is closed when ctx ends.
@@ -166,6 +170,11 @@ type Config struct {
 	// wait for. What exceeds it fails with [ErrBusy], and so does what exceeds about 1 MiB of
 	// keys and labels in one partition, with which they move. Default 1,000,000.
 	MaxHolds int
+
+	// MaxLease bounds the lease for which a member may hold a key without renewing it. One
+	// that is longer than the session TTL is written to the store, and outlives this worker.
+	// More is refused. Default 24 h, or the session TTL if that is longer.
+	MaxLease time.Duration
 
 	// SlowKey is how long a key may be held, or waited for, until that is logged
 	// once, with the token of the execution that holds it: within a half more of
@@ -286,6 +295,7 @@ func (c Config) complete() (_ Config, err error) {
 	hop.Default(&err, "worker: Config.AwaitTimeout", &c.AwaitTimeout, 2*time.Second)
 	hop.Default(&err, "worker: Config.MaxWait", &c.MaxWait, 30*time.Second)
 	hop.Default(&err, "worker: Config.MaxHolds", &c.MaxHolds, 1_000_000)
+	hop.Default(&err, "worker: Config.MaxLease", &c.MaxLease, 24*time.Hour)
 	hop.Default(&err, "worker: Config.SlowKey", &c.SlowKey, 10*time.Second)
 	hop.Default(&err, "worker: Config.StreamsPerLink", &c.StreamsPerLink, 4096)
 	hop.Default(&err, "worker: Config.AppConnections", &c.AppConnections, 4096)

@@ -207,6 +207,11 @@ func (s *Store) ClearLocks(ctx context.Context, generation string, moves []hando
 	return s.store().ClearLocks(ctx, generation, moves)
 }
 
+// WriteLocks is the present store's.
+func (s *Store) WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+	return s.store().WriteLocks(ctx, generation, incarnation, writes)
+}
+
 // Observe is the present store's.
 func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
 	return s.store().Observe(ctx, generation, incarnation, since)

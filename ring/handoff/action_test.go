@@ -237,7 +237,7 @@ func (w *world) lockActions(as []action, i int8, p *proc) []action {
 		if w.can(evRenew) {
 			as = append(as, action{kind: actRenew, a: i, b: int8(j)})
 		}
-		if w.can(evFree) && !l.frozen {
+		if w.can(evFree) && !l.frozen && !l.ending {
 			as = append(as, action{kind: actFree, a: i, b: int8(j)})
 		}
 	}
@@ -384,7 +384,7 @@ func (w *world) doProc(a action, p *proc) {
 	case actHold:
 		w.spend(evHold)
 		if w.hold(p, int(a.b)) {
-			w.say("%s: %s is locked, token %s", p.name(), keyName(int(a.b)), token(w.held[a.b].token))
+			w.say("%s: %s is locked, token %s", p.name(), keyName(int(a.b)), token(p.locks[p.lockOf(int(a.b))].token))
 		}
 	case actRenew:
 		w.spend(evRenew)

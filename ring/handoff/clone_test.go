@@ -13,9 +13,9 @@ func (m *Machine) clone() *Machine {
 	c.running = cloneLists(m.running)
 	c.inherited = cloneLists(m.inherited)
 	c.clears = slices.Clone(m.clears)
-	c.frozen = maps.Clone(m.frozen)
+	c.listed, c.frozen = maps.Clone(m.listed), maps.Clone(m.frozen)
 	c.moves = slices.Clone(m.moves)
-	return &c // views, snapshots and changes are never changed
+	return &c // views, snapshots, changes and writes are never changed
 }
 
 func cloneLists(m map[int][]Residue) map[int][]Residue {

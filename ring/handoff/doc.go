@@ -35,6 +35,10 @@
 // written of them for a TTL more, for whoever claims the partition if that owner
 // dies.
 //
+// A lock whose lease is longer than a session's the worker has the store keep
+// before it is granted, and not keep any more before its key is free. So whoever
+// serves the partition next goes on with it, whatever has become of the owner.
+//
 // What a worker has closed it never opens again at that epoch, for a move that
 // it sent may still be made. It goes forward: it moves the partition on, or
 // claims it back at a higher epoch, whichever compare-and-set comes first.

@@ -59,6 +59,14 @@ type ClearLocks struct {
 	Moves      []Move
 }
 
+// WriteLocks writes and removes locks of the incarnation's partitions.
+type WriteLocks struct {
+	ID          uint64
+	Generation  string
+	Incarnation string
+	Writes      []LockWrite
+}
+
 // Release gives a session up for good: the incarnation's own, or that of one
 // which is certainly dead.
 type Release struct {
@@ -79,6 +87,12 @@ type Release struct {
 // owner in between has died, who may have ended the lock and granted the key
 // again: nobody may renew it or ask for its token. A key may be both blocked and
 // locked.
+//
+// Written are the locks that the store keeps for the partition. Nobody else has had
+// the key of one since it was written, so each goes on for its holder with its token:
+// with what was left of its lease if it is frozen or came with Renewable, and otherwise
+// for its whole lease from now. One that Locks tells to be written, and is not here, has
+// ended.
 type OpenTable struct {
 	Partition int
 	Epoch     int64
@@ -86,6 +100,7 @@ type OpenTable struct {
 	Resumed   bool
 	Locks     string
 	Renewable bool
+	Written   []WrittenLock
 }
 
 // CloseTable stops the partition's requests: close its table, bounce the
@@ -96,6 +111,18 @@ type CloseTable struct{ Partition int }
 // LocksMoved says that the locks that are frozen in the partition's table have
 // gone to its next owner: they are dropped here.
 type LocksMoved struct{ Partition int }
+
+// LocksWritten says that the store keeps these locks of the partition from now on, or,
+// of those without a Text, that it does not keep them any more.
+type LocksWritten struct {
+	Partition int
+	Locks     []WrittenLock
+}
+
+// LocksForgotten says that the store keeps no locks any more, since its data is of
+// another generation: what is to be kept of the partitions that are open here has to be
+// asked for again.
+type LocksForgotten struct{}
 
 // Advance makes the partition's next tokens be of Epoch.
 type Advance struct {
@@ -141,6 +168,9 @@ func (Observe) effect()         {}
 func (Apply) effect()           {}
 func (Clear) effect()           {}
 func (ClearLocks) effect()      {}
+func (WriteLocks) effect()      {}
+func (LocksWritten) effect()    {}
+func (LocksForgotten) effect()  {}
 func (Release) effect()         {}
 func (OpenTable) effect()       {}
 func (CloseTable) effect()      {}

@@ -148,8 +148,55 @@ func (f *fingerprinter) lockList(p int, list []lock, now time.Duration) {
 		f.int(l.key)
 		f.token(p, l.token)
 		f.span(l.ends-now, 0)
-		f.bools(l.frozen, l.renewable)
+		f.bools(l.frozen, l.renewable, l.pending, l.written, l.ending)
+		if l.pending {
+			f.span(l.asked-f.w.now, -2*f.w.store.ttl)
+		}
 	}
+}
+
+func (f *fingerprinter) written(p int, written map[string]string, wrote WriteNumber) {
+	if !f.w.sc.long {
+		return
+	}
+	f.number(p, wrote)
+	for _, id := range slices.Sorted(maps.Keys(written)) {
+		f.string(id)
+	}
+	f.int(len(written))
+}
+
+func (f *fingerprinter) writtenList(locks []WrittenLock) {
+	for _, l := range locks {
+		f.string(l.ID)
+		f.bools(l.Text == "")
+	}
+	f.int(len(locks))
+}
+
+func (f *fingerprinter) writes(list []LockWrite) {
+	for _, w := range list {
+		f.int(w.Partition)
+		f.number(w.Partition, w.Number)
+		f.writtenList(w.Locks)
+	}
+	f.int(len(list))
+}
+
+// number writes the number of a write, less the one that the owner's next write has.
+func (f *fingerprinter) number(p int, n WriteNumber) {
+	f.epoch(p, n.Epoch)
+	if n == (WriteNumber{}) {
+		return
+	}
+	owner := f.w.store.parts[p].record.Owner
+	for _, q := range f.w.procs {
+		if q.up && q.m.me() == owner {
+			f.int(int(q.m.number - n.Number))
+			return
+		}
+	}
+	f.int(int(n.Number))
 }
 
 func (f *fingerprinter) generation(g string) {
@@ -177,6 +224,7 @@ func (f *fingerprinter) store(s *modelStore) {
 		f.record(p, s.parts[p].record)
 		f.residue(p, s.parts[p].residue)
 		f.locks(p, s.parts[p].moved, s.parts[p].locks)
+		f.written(p, s.parts[p].written, s.parts[p].wrote)
 		if s.second > 0 && s == f.w.store {
 			f.buf = binary.AppendVarint(f.buf, min(max(int64(now/s.second)-s.parts[p].record.Epoch, -4), 4))
 		}
@@ -286,10 +334,15 @@ func (f *fingerprinter) machine(m *Machine) {
 		f.int(c.partition)
 		f.residue(c.partition, []Residue{c.residue})
 	}
-	f.partitions = sortedKeys(f.partitions, m.frozen)
+	f.partitions = sortedKeys(f.partitions, m.listed)
 	for _, p := range f.partitions {
-		f.locks(p, 0, m.frozen[p])
+		_, frozen := m.frozen[p]
+		f.bools(frozen)
+		f.locks(p, 0, m.listed[p])
 	}
+	f.bools(m.writeLocks.id != 0)
+	f.writes(m.queue)
+	f.writes(m.writing)
 	f.int(len(m.moves))
 	for _, w := range m.moves {
 		f.epoch(w.move.Partition, w.move.Epoch)
@@ -414,6 +467,10 @@ func (f *fingerprinter) call(e Effect) {
 		for _, m := range e.Moves {
 			f.epoch(m.Partition, m.Epoch)
 		}
+	case WriteLocks:
+		f.string("W" + e.Incarnation)
+		f.generation(e.Generation)
+		f.writes(e.Writes)
 	case Release:
 		f.string("L" + e.Incarnation)
 	}
@@ -434,6 +491,10 @@ func (f *fingerprinter) reply(r Reply) {
 		f.record(s.Partition, s.Record)
 		f.residue(s.Partition, s.Residue)
 		f.locks(s.Partition, s.Moved, s.Locks)
+		f.writtenList(s.Written)
+	}
+	for i, n := range r.Wrote {
+		f.number(i, n)
 	}
 	for _, s := range r.Snapshot.Sessions {
 		f.string(s.Incarnation)

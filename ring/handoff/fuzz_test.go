@@ -66,7 +66,7 @@ func (z *fuzzer) step() {
 }
 
 func (z *fuzzer) input() Input {
-	switch z.int(9) {
+	switch z.int(10) {
 	case 0:
 		return View{
 			Digest:  uint64(z.int(3)),
@@ -86,13 +86,18 @@ func (z *fuzzer) input() Input {
 			return Leave{Now: z.int(2) == 0}
 		}
 		return Tick{}
+	case 6:
+		return Write{Partition: z.int(5) - 1, Locks: []WrittenLock{{ID: z.name(), Text: z.name()}}}
 	}
 	return z.reply()
 }
 
 func (z *fuzzer) reply() Reply {
-	calls := []*call{&z.m.fetch, &z.m.register, &z.m.renew, &z.m.observe, &z.m.apply, &z.m.clear, &z.m.release}
+	calls := []*call{&z.m.fetch, &z.m.register, &z.m.renew, &z.m.observe, &z.m.apply, &z.m.clear, &z.m.writeLocks, &z.m.release}
 	r := Reply{ID: calls[z.int(len(calls))].id, Err: z.err(), Generation: []string{"g0", "g1"}[z.int(2)]}
+	if len(z.m.writing) > 0 && z.int(2) == 0 {
+		r.Wrote = []WriteNumber{z.m.writing[0].Number}
+	}
 	for range z.int(3) {
 		r.States = append(r.States, z.state())
 	}

@@ -1,8 +1,8 @@
 package handoff
 
 // Input is something that happened, to be passed to Machine.Step: a Tick, a
-// View, a Changed, a Reply, a Closed, a Finished, a LocksEnded, a SequenceLow
-// or a Leave.
+// View, a Changed, a Reply, a Closed, a Finished, a LocksEnded, a Write, a
+// SequenceLow or a Leave.
 type Input interface{ input() }
 
 // Tick is an input that says nothing but the time.
@@ -38,6 +38,7 @@ type Reply struct {
 	Generation string           // of FetchGeneration
 	States     []PartitionState // of Register and Apply
 	Snapshot   Snapshot         // of Observe
+	Wrote      []WriteNumber    // of WriteLocks: of each partition, the latest write that was made
 }
 
 // Closed answers CloseTable, before any other input: the partition's table
@@ -48,10 +49,13 @@ type Reply struct {
 // encoding, with what is left of their leases; empty if there are none. They
 // are not in Running. From here on they are frozen: nobody may renew or release
 // them here, until an OpenTable resumes them. They travel with the partition.
+// Those that the store keeps (LocksWritten) are listed too, and are not frozen but
+// dropped: whoever opens the partition next finds them in OpenTable.Written.
 type Closed struct {
 	Partition int
 	Running   []Execution
 	Locks     string
+	Frozen    bool // locks are frozen, so that nothing is to be released before they have ended or moved
 }
 
 // Execution is a handler that runs, or is about to, under a key's mutex.
@@ -70,6 +74,14 @@ type Finished struct {
 // LocksEnded says that none of the frozen locks of a partition is left: their
 // leases have ended.
 type LocksEnded struct{ Partition int }
+
+// Write asks for locks of a partition that is open here to be kept in the store, so that
+// they outlive this incarnation, or to be removed from it: in the order in which they are
+// asked for. A LocksWritten answers, unless the partition is closed before.
+type Write struct {
+	Partition int
+	Locks     []WrittenLock
+}
 
 // SequenceLow says that the partition's tokens run out at its epoch.
 type SequenceLow struct {
@@ -94,5 +106,6 @@ func (Reply) input()       {}
 func (Closed) input()      {}
 func (Finished) input()    {}
 func (LocksEnded) input()  {}
+func (Write) input()       {}
 func (SequenceLow) input() {}
 func (Leave) input()       {}

@@ -10,18 +10,26 @@ type writtenLocks struct {
 
 // freeze notes the locks that a table listed when it was closed.
 func (m *Machine) freeze(in Closed) {
-	if in.Locks == "" {
-		delete(m.frozen, in.Partition)
-	} else {
-		m.frozen[in.Partition] = in.Locks
+	m.thaw(in.Partition)
+	if in.Locks != "" {
+		m.listed[in.Partition] = in.Locks
 	}
+	if in.Frozen {
+		m.frozen[in.Partition] = struct{}{}
+	}
+}
+
+// thaw forgets the locks that a table has listed.
+func (m *Machine) thaw(p int) {
+	delete(m.listed, p)
+	delete(m.frozen, p)
 }
 
 // moveLocks lets a move take along the locks that are frozen here. Those from
 // before the store lost data have no holders any more: we waited for a TTL.
 func (m *Machine) moveLocks(c *Change) {
 	if c.Served = m.servedAt(c.Partition); c.Served > 0 {
-		c.Locks = m.frozen[c.Partition]
+		c.Locks = m.listed[c.Partition]
 	}
 }
 
@@ -36,11 +44,16 @@ func (m *Machine) servedAt(p int) int64 {
 }
 
 // takeMoved drops frozen locks of ours that have moved: a move at a higher epoch
-// than that at which we served their partition has taken them along.
+// than that at which we served their partition has taken them along. Without any that
+// are frozen, the list is of no use once the partition is another one's.
 func (m *Machine) takeMoved(s PartitionState) {
-	if _, frozen := m.frozen[s.Partition]; frozen && s.Moved > m.parts[s.Partition].epoch {
-		delete(m.frozen, s.Partition)
+	_, frozen := m.frozen[s.Partition]
+	switch {
+	case frozen && s.Moved > m.parts[s.Partition].epoch:
+		m.thaw(s.Partition)
 		m.emit(LocksMoved{Partition: s.Partition})
+	case !frozen && s.Record.Owner != m.me():
+		m.thaw(s.Partition)
 	}
 }
 
@@ -50,7 +63,8 @@ func (m *Machine) takeMoved(s PartitionState) {
 // that, our successor may be here sooner, since our session may have been renewed
 // last before the partition came.
 func (m *Machine) openLocks(s PartitionState, o *OpenTable) {
-	delete(m.frozen, s.Partition)
+	m.thaw(s.Partition)
+	o.Written = s.Written
 	served := m.servedAt(s.Partition)
 	o.Resumed = served > 0 && (s.Moved <= served || !m.on(guardResumed))
 	if s.Locks == "" || s.Moved <= served {

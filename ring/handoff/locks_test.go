@@ -15,7 +15,20 @@ type lock struct {
 	ends      time.Duration // on its worker's monotonic clock, if it is not renewed
 	frozen    bool          // its table has been closed since
 	renewable bool
+
+	// Of one with a long lease:
+	id      string
+	asked   time.Duration // true time at which its holder asked for it
+	pending bool          // it is being written
+	written bool          // the store keeps it
+	ending  bool          // it is being removed from the store
 }
+
+// kept reports whether the store may keep a lock.
+func (l lock) kept() bool { return l.pending || l.written || l.ending }
+
+// longLease is that of locks that are written to the store.
+func (w *world) longLease() time.Duration { return 2 * w.store.ttl }
 
 // belief is what the holder of a key's latest lock takes for true: that it has
 // the key, until a true time.
@@ -36,11 +49,84 @@ func (w *world) hold(p *proc, key int) bool {
 	e := p.execs[len(p.execs)-1]
 	p.execs = p.execs[:len(p.execs)-1]
 	w.checkHeld(p, key)
-	p.locks = append(p.locks, lock{key: key, token: e.token, renewable: true})
-	p.promised = true
+	l := lock{key: key, token: e.token, renewable: true}
+	if !w.sc.long {
+		p.locks = append(p.locks, l)
+		p.promised = true
+		w.held[key] = belief{}
+		w.promise(p, len(p.locks)-1)
+		return true
+	}
+	l.id, l.asked, l.pending = fmt.Sprint("l", w.left[evHold]), w.now, true
+	l.ends = w.instant(p).Mono + w.store.ttl
+	p.locks = append(p.locks, l)
 	w.held[key] = belief{}
-	w.promise(p, len(p.locks)-1)
+	if w.off&guardWriteFirst != 0 {
+		w.promise(p, len(p.locks)-1)
+	}
+	w.write(p, l)
 	return true
+}
+
+// write asks for a lock to be written, or to be removed if it ends.
+func (w *world) write(p *proc, l lock) {
+	w.step(p, Write{Partition: w.sc.keys[l.key], Locks: []WrittenLock{l.text()}})
+}
+
+func (l lock) text() WrittenLock {
+	if l.ending {
+		return WrittenLock{ID: l.id}
+	}
+	return WrittenLock{ID: l.id, Text: fmt.Sprint(l.key, " ", l.token)}
+}
+
+// locksWritten does what follows when locks have been written or removed.
+func (w *world) locksWritten(p *proc, e LocksWritten) {
+	for _, change := range e.Locks {
+		i := slices.IndexFunc(p.locks, func(l lock) bool { return l.id == change.ID && l.ending == (change.Text == "") })
+		switch {
+		case i < 0:
+		case p.locks[i].ending:
+			p.locks = slices.Delete(p.locks, i, i+1)
+		case p.locks[i].pending:
+			l := &p.locks[i]
+			l.pending, l.written = false, true
+			l.ends = w.instant(p).Mono + w.longLease()
+			if w.off&guardWriteFirst == 0 {
+				w.promise(p, i)
+			}
+		}
+	}
+}
+
+// writeAgain asks for all that the store is to keep, or not to keep.
+func (w *world) writeAgain(p *proc) (inputs []Input) {
+	for _, l := range p.locks {
+		if part := w.sc.keys[l.key]; l.kept() && p.tables[part].open {
+			inputs = append(inputs, Write{Partition: part, Locks: []WrittenLock{l.text()}})
+		}
+	}
+	return inputs
+}
+
+// remove ends a lock that the store may keep: its key is free once the store does not.
+func (w *world) remove(p *proc, i int) {
+	l := &p.locks[i]
+	l.ending, l.pending = true, false
+	gone := *l
+	if w.off&guardRemoveFirst != 0 {
+		p.locks = slices.Delete(p.locks, i, i+1)
+	}
+	w.write(p, gone)
+}
+
+// expireWritten ends the locks whose long leases are over.
+func (w *world) expireWritten(p *proc) {
+	for i := len(p.locks) - 1; i >= 0; i-- {
+		if l := p.locks[i]; l.kept() && !l.ending && w.instant(p).Mono >= l.ends {
+			w.remove(p, i)
+		}
+	}
 }
 
 // reaches reports whether a holder can renew or release its lock at a worker.
@@ -48,7 +134,7 @@ func (w *world) reaches(p *proc, l lock) bool {
 	if l.frozen {
 		return w.off&guardFreeze != 0
 	}
-	return l.renewable && p.tables[w.sc.keys[l.key]].open
+	return l.renewable && p.tables[w.sc.keys[l.key]].open && !l.pending && !l.ending
 }
 
 // renew lets a holder ask for the lock that a worker holds for it.
@@ -56,6 +142,7 @@ func (w *world) renew(p *proc, i int) {
 	if w.off&guardPromised == 0 {
 		p.promised = true
 	}
+	p.locks[i].asked = w.now
 	w.promise(p, i)
 }
 
@@ -63,9 +150,13 @@ func (w *world) renew(p *proc, i int) {
 // before it asked, and no longer than the worker's own lease.
 func (w *world) promise(p *proc, i int) {
 	l := &p.locks[i]
-	l.ends = w.instant(p).Mono + w.store.ttl
-	until := w.now + w.store.ttl*95/100
-	if w.off&guardPromise == 0 {
+	lease, asked := w.store.ttl, w.now
+	if l.kept() {
+		lease, asked = w.longLease(), l.asked
+	}
+	l.ends = w.instant(p).Mono + lease
+	until := asked + lease*95/100
+	if w.off&guardPromise == 0 && !l.kept() {
 		until = min(until, p.surrender)
 	}
 	for _, q := range w.procs {
@@ -93,6 +184,10 @@ func (w *world) checkHeld(p *proc, key int) {
 // free lets a holder release its lock at a worker.
 func (w *world) free(p *proc, i int) {
 	w.held[p.locks[i].key] = belief{}
+	if p.locks[i].kept() {
+		w.remove(p, i)
+		return
+	}
 	p.locks = slices.Delete(p.locks, i, i+1)
 }
 
@@ -121,16 +216,23 @@ func (w *world) dropFrozen(p *proc, partition int) bool {
 	return len(p.locks) < before
 }
 
-// freezeLocks freezes the locks of a partition whose table closes, and lists them.
-func (w *world) freezeLocks(p *proc, partition int) string {
+// freezeLocks lists the locks of a partition whose table closes. It freezes those that the
+// store does not keep, and drops the others.
+func (w *world) freezeLocks(p *proc, partition int) (list string, frozen bool) {
 	var entries []string
 	for i := range p.locks {
 		if l := &p.locks[i]; w.sc.keys[l.key] == partition {
-			l.frozen = true
-			entries = append(entries, fmt.Sprintf("%d %d %d %t", l.key, l.token, l.ends-w.instant(p).Mono, l.renewable))
+			left := max(l.ends-w.instant(p).Mono, 0)
+			if l.ending {
+				left = 0
+			}
+			entries = append(entries, fmt.Sprintf("%d %d %d %t %t", l.key, l.token, left, l.renewable, l.written)+" "+l.id)
+			l.frozen, l.pending = true, false
 		}
 	}
-	return strings.Join(entries, ";")
+	p.locks = slices.DeleteFunc(p.locks, func(l lock) bool { return l.frozen && (l.written || l.ending) })
+	frozen = slices.ContainsFunc(p.locks, func(l lock) bool { return l.frozen && w.sc.keys[l.key] == partition })
+	return strings.Join(entries, ";"), frozen
 }
 
 // listed takes a list of locks apart. Where they end it has how long they last.
@@ -140,7 +242,7 @@ func listedLocks(text string) (list []lock) {
 	}
 	for entry := range strings.SplitSeq(text, ";") {
 		var l lock
-		if _, err := fmt.Sscan(entry, &l.key, &l.token, &l.ends, &l.renewable); err != nil {
+		if n, err := fmt.Sscan(entry, &l.key, &l.token, &l.ends, &l.renewable, &l.written, &l.id); n < 5 {
 			panic(err)
 		}
 		list = append(list, l)
@@ -165,8 +267,24 @@ func (w *world) openLocks(p *proc, o OpenTable) {
 		return
 	}
 	for _, l := range listedLocks(o.Locks) {
+		written := slices.ContainsFunc(o.Written, func(k WrittenLock) bool { return k.ID == l.id })
+		if l.written && !written || written && !o.Renewable {
+			continue // it has ended, or counts as it is written
+		}
 		l.ends += w.instant(p).Mono
 		l.renewable = l.renewable && o.Renewable
 		p.locks = append(p.locks, l)
+	}
+	for _, k := range o.Written {
+		i := slices.IndexFunc(p.locks, func(l lock) bool { return l.id == k.ID && w.sc.keys[l.key] == o.Partition })
+		if i < 0 {
+			l := lock{id: k.ID, renewable: true, ends: w.instant(p).Mono + w.longLease()}
+			if _, err := fmt.Sscan(k.Text, &l.key, &l.token); err != nil {
+				panic(err)
+			}
+			p.locks = append(p.locks, l)
+			i = len(p.locks) - 1
+		}
+		p.locks[i].written = true
 	}
 }

@@ -75,7 +75,7 @@ type Machine struct {
 	confirmed  uint64 // digest of the View when the session was last renewed
 	doneAt     time.Duration
 
-	fetch, register, renew, observe, apply, clear, clearLocks, release, releasePeer call
+	fetch, register, renew, observe, apply, clear, clearLocks, writeLocks, release, releasePeer call
 
 	view    View
 	settled time.Duration // Mono from which the View counts as settled
@@ -108,9 +108,14 @@ type Machine struct {
 	clears    []clearing        // residue to be removed from the store
 	sent      int               // how many of clears are in the clear under way
 
-	frozen    map[int]string // by partition that is closed: its locks, as its Closed listed them
-	moves     []writtenLocks // locks in the store that successors of ours may need, the oldest first
-	movesSent int            // how many of moves are in the clearLocks under way
+	listed    map[int]string   // by partition that is closed: its locks, as its Closed listed them
+	frozen    map[int]struct{} // those of them of which locks are frozen
+	moves     []writtenLocks   // locks in the store that successors of ours may need, the oldest first
+	movesSent int              // how many of moves are in the clearLocks under way
+
+	queue   []LockWrite // what is to be written of locks, without numbers
+	writing []LockWrite // what is being written, until that is known to be done
+	number  int64       // of the latest of them
 }
 
 // partition is what the machine knows of one partition.
@@ -120,6 +125,7 @@ type partition struct {
 	advance bool   // its tokens run low
 	record  Record // as last read in this generation
 	known   int64  // highest epoch that it ever had, as far as we know
+	opened  int64  // epoch at which we opened it last
 	epoch   int64  // at which we serve it, or served it last
 }
 
@@ -154,7 +160,8 @@ func New(cfg Config) (*Machine, error) {
 		parts:      make([]partition, cfg.Partitions),
 		running:    make(map[int][]Residue),
 		inherited:  make(map[int][]Residue),
-		frozen:     make(map[int]string),
+		listed:     make(map[int]string),
+		frozen:     make(map[int]struct{}),
 		floor:      cfg.Floor,
 		highest:    cfg.Floor,
 	}
@@ -194,7 +201,9 @@ func (m *Machine) take(in Input) {
 	case Finished:
 		m.takeFinished(in)
 	case LocksEnded:
-		delete(m.frozen, in.Partition)
+		m.thaw(in.Partition)
+	case Write:
+		m.takeWrite(in)
 	case SequenceLow:
 		m.takeSequenceLow(in)
 	case Leave:
@@ -220,6 +229,7 @@ func (m *Machine) act() {
 		m.releaseDead()
 		m.sweep()
 		m.sweepLocks()
+		m.sendWrites()
 		m.finish()
 	case phaseReasserting:
 		m.join()
@@ -250,6 +260,9 @@ func (m *Machine) Next(now Instant) time.Duration {
 		}
 		if len(m.moves) > 0 && m.clearLocks.id == 0 {
 			soon(max(m.clearLocks.next, m.moves[0].until))
+		}
+		if len(m.writing)+len(m.queue) > 0 {
+			due(&m.writeLocks)
 		}
 		if m.deadPeer != "" {
 			due(&m.releasePeer)

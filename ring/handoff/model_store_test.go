@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -31,6 +32,8 @@ type modelPartition struct {
 	residue []Residue
 	moved   int64
 	locks   string
+	written map[string]string // replaced, never changed
+	wrote   WriteNumber
 	version int64
 }
 
@@ -38,20 +41,22 @@ type modelPartition struct {
 type storeGuard uint32
 
 const (
-	storeClearToken storeGuard = 1 << iota // Clear compares holder and token
-	storeMoveLive                          // a move needs the new owner's session
-	storeOlderToken                        // re-asserted residue does not replace a newer token
-	storeClaimLive                         // a claim needs the owner to have no session
-	storeRefuse                            // a holding is refused if the record went on
-	storeEpoch                             // changes compare the record they start from
-	storeTombstone                         // a released incarnation cannot register
-	storeGeneration                        // calls compare the generation
-	storeQuarantine                        // no claims in quarantine
-	storeRenewOnly                         // a renewal does not bring a session back
-	storeCompare                           // a claim needs the record that it starts from
-	storeLocks                             // a move writes the locks with the record
-	storeServed                            // a move by who has not served the partition leaves its locks
-	storeLocksEnd                          // locks end with their generation
+	storeClearToken  storeGuard = 1 << iota // Clear compares holder and token
+	storeMoveLive                           // a move needs the new owner's session
+	storeOlderToken                         // re-asserted residue does not replace a newer token
+	storeClaimLive                          // a claim needs the owner to have no session
+	storeRefuse                             // a holding is refused if the record went on
+	storeEpoch                              // changes compare the record they start from
+	storeTombstone                          // a released incarnation cannot register
+	storeGeneration                         // calls compare the generation
+	storeQuarantine                         // no claims in quarantine
+	storeRenewOnly                          // a renewal does not bring a session back
+	storeCompare                            // a claim needs the record that it starts from
+	storeLocks                              // a move writes the locks with the record
+	storeServed                             // a move by who has not served the partition leaves its locks
+	storeLocksEnd                           // locks end with their generation
+	storeWriteRecord                        // a write of locks needs the record that it names
+	storeWriteNumber                        // a write of locks is made once, and none before it after it
 )
 
 func newModelStore(partitions int, ttl time.Duration) *modelStore {
@@ -77,6 +82,7 @@ func (s *modelStore) restart() {
 		if s.on(storeLocksEnd) {
 			s.parts[p].locks = ""
 		}
+		s.parts[p].written, s.parts[p].wrote = nil, WriteNumber{}
 	}
 }
 
@@ -116,6 +122,9 @@ func (s *modelStore) call(now time.Duration, e Effect) Reply {
 		return Reply{ID: e.ID, Err: err, States: states}
 	case ClearLocks:
 		return Reply{ID: e.ID, Err: s.clearLocks(e)}
+	case WriteLocks:
+		wrote, err := s.writeLocks(e)
+		return Reply{ID: e.ID, Err: err, Wrote: wrote}
 	case Clear:
 		return Reply{ID: e.ID, Err: s.clear(e)}
 	case Release:
@@ -284,6 +293,32 @@ func (s *modelStore) clearLocks(e ClearLocks) error {
 	return nil
 }
 
+func (s *modelStore) writeLocks(e WriteLocks) (wrote []WriteNumber, err error) {
+	if err := s.check(e.Generation); err != nil {
+		return nil, err
+	}
+	if s.session(e.Incarnation) == nil {
+		return nil, ErrSessionGone
+	}
+	for _, w := range e.Writes {
+		p := &s.parts[w.Partition]
+		ours := p.record == Record{w.Number.Epoch, e.Incarnation} || !s.on(storeWriteRecord)
+		if ours && (p.wrote.Epoch != w.Number.Epoch || p.wrote.Number < w.Number.Number || !s.on(storeWriteNumber)) {
+			p.wrote, p.written = w.Number, maps.Clone(p.written)
+			for _, l := range w.Locks {
+				if delete(p.written, l.ID); l.Text != "" {
+					if p.written == nil {
+						p.written = make(map[string]string)
+					}
+					p.written[l.ID] = l.Text
+				}
+			}
+		}
+		wrote = append(wrote, p.wrote)
+	}
+	return wrote, nil
+}
+
 func (s *modelStore) write(now time.Duration, p int, r Record) {
 	if s.second > 0 {
 		r.Epoch = max(r.Epoch, int64(now/s.second))
@@ -323,6 +358,9 @@ func (s *modelStore) state(p int, to string) PartitionState {
 	state := PartitionState{Partition: p, Record: part.record, Residue: part.residue, Moved: part.moved}
 	if to == part.record.Owner {
 		state.Locks = part.locks
+		for _, id := range slices.Sorted(maps.Keys(part.written)) {
+			state.Written = append(state.Written, WrittenLock{id, part.written[id]})
+		}
 	}
 	return state
 }

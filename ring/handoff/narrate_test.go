@@ -26,6 +26,15 @@ func narrate(e Effect) string {
 			s.WriteString(fmt.Sprintf(" p%d at epoch %d", m.Partition, m.Epoch))
 		}
 		return s.String()
+	case WriteLocks:
+		var s strings.Builder
+		s.WriteString("write locks:")
+		for _, w := range e.Writes {
+			fmt.Fprintf(&s, " p%d at epoch %d, number %d:%s", w.Partition, w.Number.Epoch, w.Number.Number, writtenList(w.Locks))
+		}
+		return s.String()
+	case LocksWritten:
+		return fmt.Sprintf("written in p%d:%s", e.Partition, writtenList(e.Locks))
 	case OpenTable:
 		s := fmt.Sprintf("open p%d at epoch %d", e.Partition, e.Epoch)
 		if len(e.Blocked) > 0 {
@@ -36,6 +45,9 @@ func narrate(e Effect) string {
 			s += ", locked: " + lockList(e.Locks)
 		case e.Locks != "":
 			s += ", kept from others: " + lockList(e.Locks)
+		}
+		if len(e.Written) > 0 {
+			s += ", written:" + writtenList(e.Written)
 		}
 		return s
 	case LocksMoved:
@@ -100,6 +112,17 @@ func lockList(text string) string {
 		s = append(s, fmt.Sprintf("%s:%s", keyName(l.key), token(l.token)))
 	}
 	return strings.Join(s, " ")
+}
+
+func writtenList(locks []WrittenLock) string {
+	var s strings.Builder
+	for _, l := range locks {
+		if s.WriteString(" "); l.Text == "" {
+			s.WriteString("not ")
+		}
+		s.WriteString(l.ID)
+	}
+	return s.String()
 }
 
 func holdings(hs []Holding) string {

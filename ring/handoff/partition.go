@@ -132,7 +132,7 @@ func (m *Machine) open(s PartitionState) {
 	o := OpenTable{Partition: s.Partition, Epoch: s.Record.Epoch, Blocked: m.block(s)}
 	m.openLocks(s, &o)
 	part.here = true
-	part.epoch = s.Record.Epoch
+	part.opened, part.epoch = s.Record.Epoch, s.Record.Epoch
 	part.advance = false
 	m.emit(o)
 }

@@ -77,6 +77,26 @@ func held(sc *scope) {
 	sc.begin = func(w *world) { w.do(action{kind: actHold}) }
 }
 
+// kept begins with k0 locked at worker a, and written.
+func kept(sc *scope) {
+	sc.begin = func(w *world) {
+		w.do(action{kind: actHold})
+		w.settle(ttl / 10)
+	}
+}
+
+// lostAll begins with k0 locked at worker a, written again after the store lost its data,
+// and renewed.
+func lostAll(sc *scope) {
+	sc.begin = func(w *world) {
+		w.do(action{kind: actHold})
+		w.settle(ttl / 10)
+		w.do(action{kind: actFlush})
+		w.settle(ttl / 2)
+		w.do(action{kind: actRenew})
+	}
+}
+
 // travelled begins with k0 locked at worker a, and moved to b a while later.
 func travelled(sc *scope) {
 	sc.begin = func(w *world) {
@@ -187,6 +207,8 @@ func scopes() []*scope {
 	poll := func(sc *scope) { sc.poll = true }
 	proof := func(sc *scope) { sc.proof = true }
 	trust := func(sc *scope) { sc.trust = true }
+	long := func(sc *scope) { sc.long = true }
+	twoHolds := func(sc *scope) { sc.limit[evHold] = 2 }
 	atOnce := func(sc *scope) { sc.atOnce = true }
 	one := func(sc *scope) { sc.batch = 1 }
 	twoKeys := func(sc *scope) { sc.keys = []int{0, 0} }
@@ -273,6 +295,21 @@ func scopes() []*scope {
 		newScope("locks, store restarts", 2, 1, 1, limits{evRestart: 1}, ringA, ringB).with(locked(1, 0)),
 		newScope("locks, lost writes", 2, 1, 1, limits{evRollback: 1}, ringA, ringB).with(locked(1, 0)),
 		newScope("locks, everything lost", 2, 1, 1, limits{evFlush: 1}, ringA, ringB).with(locked(0, 0)),
+		newScope("long locks, crash", 2, 1, 1, limits{evCrash: 1}, ringA).with(locked(1, 1)).with(long),
+		newScope("long locks, crash, calls lost or late", 2, 1, 2, limits{evCrash: 1, evTimeout: 1, evDuplicate: 1}, ringA).with(locked(0, 1)).with(long).with(only[WriteLocks]),
+		newScope("long locks, two holders, calls lost or late", 2, 0, 2, limits{evCrash: 1, evDuplicate: 1}, ringA).with(locked(0, 1)).with(twoHolds).with(long).with(only[WriteLocks]),
+		newScope("long locks, move, calls lost or late", 2, 0, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(locked(0, 1)).with(long).with(only[WriteLocks]),
+		newScope("long locks, move lost or late", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(locked(0, 0)).with(kept).with(long).with(only[Apply]),
+		newScope("long locks, flap, late writes", 2, 0, 1, limits{evDuplicate: 1}, ringA, ringB, ringA).with(locked(0, 1)).with(long).with(only[WriteLocks]),
+		newScope("long locks, crash in a move", 2, 1, 1, limits{evCrash: 1}, ringA, ringB).with(locked(0, 0)).with(kept).with(long),
+		newScope("long locks, session expires early", 2, 1, 1, limits{evExpire: 1}, ringA, ringB).with(locked(1, 0)).with(long),
+		newScope("long locks, two lives", 2, 1, 1, limits{evExpire: 1}, ringA).with(locked(0, 1)).with(long).with(lives),
+		newScope("long locks, leave at once", 2, 1, 1, limits{evLeave: 1}, ringA).with(locked(1, 0)).with(long).with(atOnce),
+		newScope("long locks, suspended worker", 2, 1, 1, limits{evPause: 1}, ringA).with(locked(0, 1)).with(long),
+		newScope("long locks, restart with proof", 2, 1, 1, limits{evCrash: 1, evSpawn: 1}, ringA).with(locked(0, 0)).with(kept).with(long).with(proof),
+		newScope("long locks, tokens run low", 2, 1, 1, limits{evAdvance: 1, evTimeout: 1}, ringA).with(locked(0, 1)).with(long),
+		newScope("long locks, everything lost", 2, 1, 1, limits{evFlush: 1}, ringA).with(locked(0, 1)).with(long),
+		newScope("long locks, everything lost, then a crash", 2, 1, 2, limits{evFlush: 1, evCrash: 1}, ringA).with(locked(1, 0)).with(long).with(lostAll),
 		newScope("no clock at all", 2, 1, 2, limits{evStoreStep: 2, evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA).with(untimed).with(only[Apply]),
 	}
 }

@@ -221,7 +221,7 @@ func (w *world) well() string {
 			return p.before[0].me() + " has not been released"
 		case len(p.m.running)+len(p.m.inherited)+len(p.m.clears) > 0:
 			return p.name() + " waits for residue"
-		case len(p.locks)+len(p.m.frozen)+len(p.m.moves) > 0:
+		case len(p.locks)+len(p.m.listed)+len(p.m.moves) > 0:
 			return p.name() + " has locks"
 		default:
 			active++
@@ -236,6 +236,9 @@ func (w *world) well() string {
 		}
 		if s := w.store.parts[part].locks; s != "" {
 			return fmt.Sprintf("locks are left in partition %d: %s", part, lockList(s))
+		}
+		if n := len(w.store.parts[part].written); n > 0 {
+			return fmt.Sprintf("%d written locks are left in partition %d", n, part)
 		}
 		for _, slot := range w.sc.views[w.ring][part] {
 			if p := w.procs[slot]; p.up && !p.leaving {

@@ -94,6 +94,8 @@ func (m *Machine) takeReply(r Reply) {
 		m.takeClear(r)
 	case m.answered(&m.clearLocks, r, 0):
 		m.takeClearLocks(r)
+	case m.answered(&m.writeLocks, r, 0):
+		m.takeWriteLocks(r)
 	case m.answered(&m.releasePeer, r, m.retryEvery):
 		if r.Err == nil {
 			m.deadPeer = ""
@@ -169,6 +171,9 @@ func (m *Machine) takeRegister(r Reply) {
 		m.takeState(s)
 		m.track(s)
 	}
+	if m.on(guardForgotten) {
+		m.emit(LocksForgotten{})
+	}
 }
 
 func (m *Machine) takeRenew(r Reply) {
@@ -207,7 +212,7 @@ func (m *Machine) reassert() {
 
 // forget drops every call under way.
 func (m *Machine) forget() {
-	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.releasePeer} {
+	for _, c := range []*call{&m.fetch, &m.register, &m.renew, &m.observe, &m.apply, &m.clear, &m.clearLocks, &m.writeLocks, &m.releasePeer} {
 		*c = call{}
 	}
 	m.failed = false
@@ -215,6 +220,7 @@ func (m *Machine) forget() {
 	m.sent = 0
 	m.moves, m.movesSent = nil, 0 // they end with their generation
 	m.changes = nil
+	m.queue, m.writing = nil, nil // in another generation all is asked for again
 	m.deadPeer = ""
 	for p := range m.parts {
 		switch m.parts[p].state {

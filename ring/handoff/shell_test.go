@@ -70,6 +70,10 @@ func (w *world) stepLife(p *proc, m *Machine, in Input) {
 			w.serve(p, e.Partition, e.Epoch)
 		case CloseTable:
 			inputs = append(inputs, w.closeTable(p, m, e.Partition))
+		case LocksWritten:
+			w.locksWritten(p, e)
+		case LocksForgotten:
+			inputs = append(inputs, w.writeAgain(p)...)
 		case LocksMoved:
 			w.dropFrozen(p, e.Partition)
 		case Unblock:
@@ -142,7 +146,7 @@ func (w *world) closeTable(p *proc, m *Machine, partition int) Closed {
 			c.Running = append(c.Running, Execution{Key: keyName(p.execs[i].key), Token: p.execs[i].token})
 		}
 	}
-	c.Locks = w.freezeLocks(p, partition)
+	c.Locks, c.Frozen = w.freezeLocks(p, partition)
 	w.checkMove(p, m, partition)
 	return c
 }

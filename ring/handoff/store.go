@@ -31,6 +31,29 @@ type Residue struct {
 	Token  int64  // fencing token of the execution that still runs
 }
 
+// WrittenLock is a lock that the store keeps until it is removed.
+type WrittenLock struct {
+	ID   string // names it within its partition
+	Text string // in the shell's own encoding; empty in a write that removes it
+}
+
+// WriteNumber tells a write of a partition's locks from all others. Those of one epoch
+// are by one incarnation, whose numbers go up.
+type WriteNumber struct {
+	Epoch  int64 // at which the writer serves the partition
+	Number int64 // greater than 0
+}
+
+// LockWrite changes the locks that the store keeps for a partition of the caller: each of
+// Locks takes the place of the one with its ID. It needs the record to be the caller's at
+// Number.Epoch, and the latest write that was made to be of another epoch, or of a lower
+// number: so one that arrives late or again changes nothing.
+type LockWrite struct {
+	Partition int
+	Number    WriteNumber
+	Locks     []WrittenLock
+}
+
 // Session is an incarnation's registration in the store.
 type Session struct {
 	Incarnation string
@@ -82,14 +105,15 @@ type Holding struct {
 	Residue   []Residue
 }
 
-// PartitionState is a partition as the store has it. Locks are told to the
-// record's owner alone, and forgotten when a generation ends.
+// PartitionState is a partition as the store has it. Locks and Written are told
+// to the record's owner alone, and forgotten when a generation ends.
 type PartitionState struct {
 	Partition int
 	Record    Record
 	Residue   []Residue
 	Moved     int64  // epoch of the latest move that wrote locks, or that there are none; 0 for no move
 	Locks     string // that it wrote, until they are cleared
+	Written   []WrittenLock
 }
 
 // Move identifies the locks that a move has written.

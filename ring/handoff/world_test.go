@@ -31,6 +31,7 @@ type scope struct {
 	untimed bool  // nothing keeps to any time: leases are ignored, only S2 is checked
 	lives   bool  // a process that loses its session goes on in a new life, and requests may stop anywhere
 	atOnce  bool  // who leaves does not wait for others to take over
+	long    bool  // locks have leases of two TTLs, for which they are written to the store
 	batch   int   // partitions moved at once; 0 for all
 	off     guard // rules that do not hold in this scope
 	second  time.Duration
@@ -375,6 +376,8 @@ func callID(e Effect) uint64 {
 		return e.ID
 	case ClearLocks:
 		return e.ID
+	case WriteLocks:
+		return e.ID
 	case Release:
 		return e.ID
 	}
@@ -455,7 +458,9 @@ func (w *world) passUntil(end time.Duration) time.Duration {
 			}
 		}
 		for _, l := range p.locks {
-			d = min(d, max(w.when(p, l.ends)-w.now, 0))
+			if !l.ending {
+				d = min(d, max(w.when(p, l.ends)-w.now, 0))
+			}
 		}
 	}
 	w.now += d
@@ -468,7 +473,8 @@ func (w *world) passUntil(end time.Duration) time.Duration {
 				w.end(p, i)
 			}
 		}
-		w.endLocks(p, func(l lock) bool { return w.instant(p).Mono >= l.ends })
+		w.expireWritten(p)
+		w.endLocks(p, func(l lock) bool { return !l.kept() && w.instant(p).Mono >= l.ends })
 	}
 	for _, p := range w.procs {
 		if !p.up || p.paused >= 0 {

@@ -9,6 +9,9 @@
 --   partitions  partition -> netstrings: epoch, owner, epoch of the latest move that
 --               wrote locks (or that there are none), then key, holder, token of each residue
 --   locks       partition -> what that move wrote
+--   written     partition, id and text of each lock that is kept until it is removed,
+--               all with the same score
+--   writes      partition -> netstrings: epoch and number of the latest write of those
 --   changes     partition, scored by the version of its last change
 --   sessions    incarnation, scored by the end of its session (ms)
 --   details     incarnation -> netstrings: name, addr, gossip, when it may join
@@ -19,12 +22,12 @@
 --   starts      name -> netstrings: its latest incarnation, how many before that one
 --               in a row did not leave in order, when that one registered (ms)
 --
--- Each of them but meta also holds the empty member, scored -1, from the
+-- Each of them but meta also holds the empty member, scored below all others, from the
 -- generation's beginning to its end. So a key that is not there was lost.
 --
 -- Every script takes the generation that the caller knows, changes nothing if
 -- it is another one, and means the same when it is run twice.
-local META, PARTITIONS, LOCKS, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE, STARTS = unpack(KEYS)
+local META, PARTITIONS, LOCKS, WRITTEN, WRITES, CHANGES, SESSIONS, DETAILS, RENEWALS, RELEASED, GONE, STARTS = unpack(KEYS)
 local EXPECTED, LEFT, FRESH, TTL, CHANNEL, PUBLISH, NEW, IDENTITY, SETTINGS = unpack(ARGV, 1, 9)
 local FIRST = 10 -- of the script's own arguments
 local BATCH = 500 -- values handed to one command
@@ -110,7 +113,7 @@ local function begin()
   redis.call('HSET', META, 'settings', settings, 'ttl', int(length),
     'generation', generation, 'server', server, 'version', int(version),
     'floor', int(floor), 'quarantine', int(quarantine), 'clock', int(now))
-  redis.call('DEL', LOCKS, CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
+  redis.call('DEL', LOCKS, WRITTEN, WRITES, CHANGES, SESSIONS, DETAILS, RENEWALS, GONE)
   local partitions = redis.call('HKEYS', PARTITIONS)
   for from = 1, #partitions, BATCH do
     local scores = {}
@@ -120,12 +123,13 @@ local function begin()
     end
     redis.call('ZADD', CHANGES, unpack(scores))
   end
-  for _, key in ipairs({PARTITIONS, LOCKS, DETAILS, RENEWALS, STARTS}) do
+  for _, key in ipairs({PARTITIONS, LOCKS, WRITES, DETAILS, RENEWALS, STARTS}) do
     redis.call('HSET', key, '', '')
   end
   for _, key in ipairs({CHANGES, SESSIONS, RELEASED, GONE}) do
     redis.call('ZADD', key, -1, '')
   end
+  redis.call('ZADD', WRITTEN, 0, '') -- members of one score are in the order of their bytes
   publish()
 end
 
@@ -270,15 +274,40 @@ local function put_locks(p, locks)
   end
 end
 
--- What an incarnation is told of partitions: a partition, its value and its locks
--- each. Locks are told to the owner alone.
+-- Members of WRITTEN begin with their partition, and the length of an id and the id.
+local function write_lock(p, id, text)
+  local lock = p .. ':' .. #id .. ':' .. id
+  redis.call('ZREMRANGEBYLEX', WRITTEN, '[' .. lock .. ':', '(' .. lock .. ';')
+  if text ~= '' then
+    redis.call('ZADD', WRITTEN, 0, lock .. ':' .. text)
+  end
+end
+
+local function written_locks(p)
+  local locks = {}
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', WRITTEN, '[' .. p .. ':', '(' .. p .. ';')) do
+    local from, to = string.find(member, '%d+:', #p + 2)
+    local length = tonumber(string.sub(member, from, to - 1))
+    locks[#locks + 1] = string.sub(member, to + 1, to + length)
+    locks[#locks + 1] = string.sub(member, to + length + 2)
+  end
+  return locks
+end
+
+-- What an incarnation is told of partitions: a partition, its value, and its locks that
+-- a move has written, and those that are kept, each. Locks are told to the owner alone.
 local function tell(inc, partitions, values)
   local out, owned = {}, {}
   for i, p in ipairs(partitions) do
-    out[3 * i - 2], out[3 * i - 1], out[3 * i] = p, values[i], ''
+    out[4 * i - 3], out[4 * i - 2], out[4 * i - 1], out[4 * i] = p, values[i], '', {}
     local from, to = string.find(values[i], '^%d+:%d+,%d+:')
     if inc ~= '' and from and string.sub(values[i], to + 1, to + #inc + 1) == inc .. ',' then
       owned[#owned + 1] = i
+    end
+  end
+  if redis.call('ZCARD', WRITTEN) > 1 then
+    for _, i in ipairs(owned) do
+      out[4 * i] = written_locks(partitions[i])
     end
   end
   for from = 1, #owned, BATCH do
@@ -287,7 +316,7 @@ local function tell(inc, partitions, values)
       fields[#fields + 1] = partitions[owned[i]]
     end
     for i, locks in ipairs(redis.call('HMGET', LOCKS, unpack(fields))) do
-      out[3 * owned[from + i - 1]] = locks or ''
+      out[4 * owned[from + i - 1] - 1] = locks or ''
     end
   end
   return out

@@ -23,6 +23,7 @@ func mutations() []mutation {
 		machineMutations(),
 		storeMutations(),
 		travelMutations(),
+		writtenMutations(),
 		crossingMutations(),
 		sidecarMutations(),
 		spansMutations(),

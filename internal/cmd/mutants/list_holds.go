@@ -175,8 +175,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a lock that was lost is not said to have been unlocked",
 			file: "gateway/worker/locks.go",
-			old:  "		if p.removeLocked(l, lockReleased); lost {",
-			new:  "		if p.removeLocked(l, lockReleased); lost && false {",
+			old:  "		if removal = p.endLocked(l, lockReleased); lost {",
+			new:  "		if removal = p.endLocked(l, lockReleased); lost && false {",
 			test: "./gateway/router -run '^TestTrapUnlockTellsTheTruth$'",
 		},
 		{
@@ -210,22 +210,22 @@ func holdsMutations() []mutation {
 		{
 			rule: "what was given up when its key was granted holds nothing",
 			file: "gateway/worker/locks_calls.go",
-			old:  "	over := gaveUp() || ",
-			new:  "	over := gaveUp() && false || ",
+			old:  "	if gaveUp() || ",
+			new:  "	if gaveUp() && false || ",
 			test: "./gateway/worker -run '^TestTrapGivenUpWhenGranted$'",
 		},
 		{
 			rule: "an extension does not shorten what is left of a lease",
 			file: "gateway/worker/locks_calls.go",
-			old:  "l.lease, l.expires = lease, max(l.expires, ls.worker.now()+lease)",
-			new:  "l.lease, l.expires = lease, ls.worker.now()+lease",
+			old:  "l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)",
+			new:  "l.lease, l.expires = e.Lease, ls.worker.now()+e.Lease",
 			test: "./gateway/worker -run '^TestExtend$'",
 		},
 		{
 			rule: "an extended lease is that of renewals",
 			file: "gateway/worker/locks_calls.go",
-			old:  "l.lease, l.expires = lease, max(l.expires, ls.worker.now()+lease)",
-			new:  "l.expires = max(l.expires, ls.worker.now()+lease)",
+			old:  "l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)",
+			new:  "l.expires = max(l.expires, ls.worker.now()+e.Lease)",
 			test: "./gateway/worker -run '^TestExtend$'",
 		},
 		{
@@ -265,7 +265,7 @@ func holdsMutations() []mutation {
 		},
 		{
 			rule: "locks that have come from the dead are not renewed",
-			file: "gateway/worker/locks_move.go",
+			file: "gateway/worker/locks_written.go",
 			old:  "l.blocks || !e.Renewable",
 			new:  "l.blocks",
 			test: "./gateway/worker -run '^TestTrapLocksOfTheDeadOnlyBlock$'",
@@ -343,8 +343,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a hold whose partition was lost is not renewed",
 			file: "gateway/worker/locks.go",
-			old:  "!l.blocks && l.cancels == p.cancels.Load()",
-			new:  "!l.blocks",
+			old:  " && (l.stored > 0 || l.cancels == p.cancels.Load())",
+			new:  "",
 			test: promise,
 		},
 		{

@@ -13,8 +13,8 @@ func travelMutations() []mutation {
 		{
 			rule: "locks that have moved keep nobody from leaving",
 			file: "ring/handoff/locks.go",
-			old:  `frozen && s.Moved > m.parts[s.Partition].epoch {`,
-			new:  `frozen && s.Moved > s.Record.Epoch {`,
+			old:  `frozen && s.Moved > m.parts[s.Partition].epoch:`,
+			new:  `frozen && s.Moved > s.Record.Epoch:`,
 			test: `./ring/handoff -run '^TestTranscripts$/^29-'`,
 		},
 		{
@@ -55,8 +55,8 @@ func travelMutations() []mutation {
 		{
 			rule: "locks in the store end with their generation",
 			file: "fallback/store/lua/prelude.lua",
-			old:  `redis.call('DEL', LOCKS, CHANGES,`,
-			new:  `redis.call('DEL', CHANGES,`,
+			old:  `redis.call('DEL', LOCKS, WRITTEN, WRITES, CHANGES,`,
+			new:  `redis.call('DEL', WRITTEN, WRITES, CHANGES,`,
 			test: `./fallback/store -run '^TestConformanceEmbedded$/^LocksEndWithTheirGeneration$'`,
 		},
 		{

@@ -75,6 +75,10 @@ func (r *run) calls(gen string) map[string]func() error {
 		},
 		"Clear":      func() error { return r.store.Clear(ctx, gen, 1, entry) },
 		"ClearLocks": func() error { return r.store.ClearLocks(ctx, gen, []handoff.Move{{Partition: 1, Epoch: 1}}) },
+		"WriteLocks": func() error {
+			_, err := r.store.WriteLocks(ctx, gen, "a", []handoff.LockWrite{lockWrite(1, 1, 1, "id", "text")})
+			return err
+		},
 		"Observe": func() error {
 			_, err := r.store.Observe(ctx, gen, "", 0)
 			return err
@@ -101,7 +105,7 @@ func lossIsSeen(r *run)    { r.isSeen(r.h.Lose) }
 
 func (r *run) isSeen(event func()) {
 	r.begin()
-	names := []string{"Register", "Renew", "Apply", "Clear", "ClearLocks", "Observe"}
+	names := []string{"Register", "Renew", "Apply", "Clear", "ClearLocks", "WriteLocks", "Observe"}
 	for _, name := range names {
 		r.register("a-" + name)
 		old := r.gen

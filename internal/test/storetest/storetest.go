@@ -25,6 +25,7 @@ type Store interface {
 	Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error)
 	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
 	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
+	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
 	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
@@ -63,12 +64,12 @@ type Harness struct {
 // Conformance runs every test that any store can, each with a harness of its
 // own.
 func Conformance(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, sessionTests(), changeTests(), lockTests(), observeTests(), generationTests(), settingsTests())
+	runAll(t, open, sessionTests(), changeTests(), lockTests(), writeTests(), observeTests(), generationTests(), settingsTests())
 }
 
 // Restarts runs those that need Harness.Restart, Lose and LoseKey.
 func Restarts(t *testing.T, open func(t *testing.T) Harness) {
-	runAll(t, open, restartTests(), lockRestartTests(), identityTests())
+	runAll(t, open, restartTests(), lockRestartTests(), writeRestartTests(), identityTests())
 }
 
 // Handles runs those that need Harness.OpenWith.

@@ -1,0 +1,135 @@
+package main
+
+import "fmt"
+
+// writtenMutations are of locks that the store keeps.
+func writtenMutations() []mutation {
+	const (
+		first  = "./gateway/worker -run '^TestTrapLongLocksAreWrittenFirst$'"
+		moves  = "./gateway/worker -run '^TestLongLocksMove$'"
+		life   = "./gateway/worker -run '^TestLongLocksOutliveALife$'"
+		redis  = "./fallback/store -run '^TestConformanceEmbedded$/^%s$'"
+		memory = "./fallback/store -run '^TestConformanceMemory$/^%s$'"
+	)
+	return []mutation{
+		{
+			rule: "a long lease is granted when the store keeps the lock",
+			file: "gateway/worker/locks_calls.go",
+			old:  "case l.stored < e.Lease && (e.Lease > ls.worker.settings.TTL ||",
+			new:  "case l.stored < e.Lease && (false ||",
+			test: "./gateway/worker -run '^TestTrapLongLocksOutliveTheirOwner$'",
+		},
+		{
+			rule: "a holder that does not renew is promised no more than the session vouches for, unless the store keeps its lock",
+			file: "gateway/worker/locks_calls.go",
+			old:  " || e.Firm && e.Lease > promise.Surrender):",
+			new:  "):",
+			test: first,
+		},
+		{
+			rule: "the key of a long lock is free when the store does not keep it any more",
+			file: "gateway/worker/locks_written.go",
+			old:  "	if l.stored == 0 && l.write == nil {",
+			new:  "	if true {",
+			test: first,
+		},
+		{
+			rule: "the release of a long lock is answered when it is made",
+			file: "gateway/worker/locks_calls.go",
+			old:  "removal != nil && !removal.await(ctx)",
+			new:  "removal != nil && false",
+			test: first,
+		},
+		{
+			rule: "a long lock outlives the session of its owner",
+			file: "gateway/worker/locks_move.go",
+			old:  "	for _, l := range p.takeWrittenLocked(e, listed) {",
+			new:  "	for _, l := range listed {",
+			test: life,
+		},
+		{
+			rule: "nobody waits for a long lock to release a session",
+			file: "gateway/worker/locks_move.go",
+			old:  "	p.dropWrittenLocked()\n",
+			new:  "",
+			test: "./gateway/worker -run '^TestTrapLongLocksKeepNobodyFromLeaving$'",
+		},
+		{
+			rule: "what is left of a long lock moves along",
+			file: "gateway/worker/locks_written.go",
+			old:  "			l.expires, l.lease = move.expires, move.lease\n",
+			new:  "",
+			test: moves,
+		},
+		{
+			rule: "of a long lock that is being removed nothing is left",
+			file: "gateway/worker/locks_text.go",
+			old:  "		if l.ending {",
+			new:  "		if false {",
+			test: moves,
+		},
+		{
+			rule: "long locks are written again where the store has lost them",
+			file: "gateway/worker/effects.go",
+			old:  "			w.parts[i].writeLocksAgain()\n",
+			new:  "			_ = i\n",
+			test: "./gateway/worker -run '^TestTrapLongLocksAreWrittenAgain$'",
+		},
+		{
+			rule: "who may have lost his session promises nothing of a long lock",
+			file: "gateway/worker/locks_calls.go",
+			old:  "	case promise.Surrender == 0:",
+			new:  "	case promise.Surrender < 0:",
+			test: "./gateway/worker -run '^TestTrapLongLocksNeedASession$'",
+		},
+		{
+			rule: "leases are bounded",
+			file: "gateway/worker/locks_calls.go",
+			old:  "; lease > most {",
+			new:  "; lease > 2*most {",
+			test: "./gateway/worker -run '^TestMaxLease$'",
+		},
+		{
+			rule: "the store writes locks for the owner of their partition alone",
+			file: "fallback/store/lua/write_locks.lua",
+			old:  "state.owner == inc and ",
+			new:  "",
+			test: fmt.Sprintf(redis, "TrapWriteByAnother"),
+		},
+		{
+			rule: "the store writes locks at the epoch of their partition alone",
+			file: "fallback/store/lua/write_locks.lua",
+			old:  "state.epoch == tonumber(epoch) and ",
+			new:  "",
+			test: fmt.Sprintf(redis, "TrapWriteByAnother"),
+		},
+		{
+			rule: "written locks in the store end with their generation",
+			file: "fallback/store/lua/prelude.lua",
+			old:  "redis.call('DEL', LOCKS, WRITTEN, WRITES, CHANGES,",
+			new:  "redis.call('DEL', LOCKS, WRITES, CHANGES,",
+			test: fmt.Sprintf(redis, "WrittenLocksEndWithTheirGeneration"),
+		},
+		{
+			rule: "a write of locks that is late changes nothing",
+			file: "fallback/store/lua/write_locks.lua",
+			old:  " and later",
+			new:  "",
+			test: fmt.Sprintf(redis, "TrapLateWrite"),
+		},
+		{
+			rule: "the memory store: locks are written for the owner of their partition alone, at its epoch",
+			file: "fallback/store/memory_ops.go",
+			old:  "			if later && p.record == (handoff.Record{Epoch: w.Number.Epoch, Owner: incarnation}) {",
+			new:  "			if later {",
+			test: fmt.Sprintf(memory, "TrapWriteByAnother"),
+		},
+		{
+			rule: "the memory store: a write of locks that is late changes nothing",
+			file: "fallback/store/memory_ops.go",
+			old:  "			if later && p.record",
+			new:  "			if p.record",
+			test: fmt.Sprintf(memory, "TrapLateWrite"),
+		},
+	}
+}
