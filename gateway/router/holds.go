@@ -82,11 +82,15 @@ func pauseOf(term time.Duration) time.Duration { return max(term/50, time.Millis
 // pauseLocked returns how often h is looked at.
 func (h *held) pauseLocked() time.Duration { return pauseOf(min(h.term, h.holder.ttl)) }
 
-// dueLocked is the age at which h is renewed.
-func (h *held) dueLocked() time.Duration { return h.term / 5 }
+// dueLocked is the age at which h is renewed. A long lease is renewed as often as one of the
+// session TTL, so that its loss is soon known.
+func (h *held) dueLocked() time.Duration { return min(h.term, h.holder.ttl) / 5 }
 
 // extendLocked notes that the owner has confirmed h for a lease of that length when asked by a call sent at sent.
 func (h *held) extendLocked(sent lease.Instant, term time.Duration, p holds.Promise) {
+	if term > h.holder.ttl && p.Surrender > 0 { // it is written, and outlives its owner's session
+		p = holds.Promise{Cancel: term, Surrender: term}
+	}
 	if own := lease.New(sent, term); own.Cancel.Mono > h.own.Cancel.Mono { // the owner never shortens it
 		h.own = own
 	}
