@@ -28,6 +28,7 @@ type lockNet struct {
 }
 
 func newLockNet(t *testing.T, app http.Handler) *lockNet {
+	kit.NoLeaks(t)
 	n := &lockNet{t: t}
 	n.front, n.worker = routertest.InFrontOf(t, workertest.Serve(t, app).URL)
 	server := n.front.Router.LockService(router.LocksConfig{}).NewServer(routertest.NetServer())
