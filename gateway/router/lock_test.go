@@ -81,6 +81,28 @@ func TestTrapShortLeaseEnds(t *testing.T) {
 	})
 }
 
+// A lock that lasts longer than a session outlives its owner: its holder goes on, and nobody else has it.
+func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		a := s.start()
+		l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(6*ttl)))
+		time.Sleep(ttl) // it has been renewed
+		b := s.start()
+		s.kill(a)
+		b.AwaitServing(t, 16)
+		for range 4 {
+			if l.Context().Err() != nil || isFree(t, b, "k") {
+				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), isFree(t, b, "k"))
+			}
+			time.Sleep(2 * ttl)
+		}
+		if err := l.Unlock(t.Context()); err != nil || !isFree(t, b, "k") {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+}
+
 // Whoever waits longer than a worker lets him goes on to wait.
 func TestLockWaitsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -159,6 +159,13 @@ func holdsMutations() []mutation {
 			test: "./gateway/router -run '^TestLock$'",
 		},
 		{
+			rule: "a lock that is written is its holder's though its owner dies",
+			file: "gateway/router/holds.go",
+			old:  "	if term > h.holder.ttl && p.Surrender > 0 {",
+			new:  "	if false {",
+			test: "./gateway/router -run '^TestTrapLongLockOutlivesItsOwner$'",
+		},
+		{
 			rule: "a holder counts on no more than the lease that it has",
 			file: "gateway/router/holds.go",
 			old:  "own := lease.New(sent, term)",
