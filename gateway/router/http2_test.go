@@ -156,7 +156,7 @@ func TestFrontAnswersHTTP2AsServerDoes(t *testing.T) {
 		"short body":          {post("content-length", "9") + h2Data(true, "body"), malformed},
 		"long body":           {post("content-length", "2") + h2Data(true, "body"), malformed},
 		"length without body": {h2Head(true, request("POST", "content-length", "4")...), malformed},
-		"bad length":          {post("content-length", "+4") + h2Data(true, "body"), ""},
+		"bad length":          {post("content-length", "+4") + h2Data(true, "body"), malformed},
 		"two lengths":         {post("content-length", "4", "content-length", "5") + h2Data(true, "body"), malformed},
 		"expect":              {post("content-length", "4", "expect", "100-continue") + h2Data(true, "body"), ""},
 		"trailer":             {post("trailer", "x-sum") + h2Data(false, "body") + h2Head(true, "x-sum", "1"), ""},

@@ -23,6 +23,8 @@ func (w *Worker) AnswersKept() int64 {
 
 // HoldFor holds a key as for a member at that address, for a session TTL.
 func (w *Worker) HoldFor(ctx context.Context, key, label, from string) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	how := asking{}
 	p, key, err := w.placeOf(key, &how)
 	if err == nil {
