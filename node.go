@@ -50,6 +50,7 @@ type Node struct {
 	handler  *handler
 	server   *worker.Server
 	web      *http.Server // of admin
+	pages    admin
 	client   *Client
 
 	serving sync.WaitGroup

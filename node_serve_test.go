@@ -75,6 +75,47 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// A node that still starts tells at Config.Admin what it waits for, and that it lives: a probe of its
+// liveness must not end it.
+func TestAdminFromTheBegin(t *testing.T) {
+	cfg := config(t, "a", kit.FreeAddr(t)) // where nobody is
+	cfg.Admin, cfg.Offered = kit.FreeAddr(t), true
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan error, 1)
+	go func() {
+		node, err := keyway.Start(ctx, cfg)
+		if err == nil {
+			node.Close(t.Context())
+		}
+		started <- err
+	}()
+	kit.Eventually(t, "the admin address answers", func() bool {
+		c, err := net.Dial("tcp", cfg.Admin)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+	if res, body := kit.Fetch(t, "http://"+cfg.Admin+"/healthz"); res.StatusCode != http.StatusOK {
+		t.Errorf("/healthz: %d %s", res.StatusCode, body)
+	}
+	kit.Eventually(t, "it waits for a store", func() bool {
+		res, body := kit.Fetch(t, "http://"+cfg.Admin+"/readyz")
+		return res.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "offers a store") && strings.Contains(body, "--join")
+	})
+	if res, _ := kit.Fetch(t, "http://"+cfg.Admin+"/metrics"); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+		t.Errorf("/metrics: %d %v", res.StatusCode, res.Header)
+	}
+	cancel()
+	if err := <-started; !errors.Is(err, context.Canceled) {
+		t.Errorf("Start: %v", err)
+	}
+	if c, err := net.Dial("tcp", cfg.Admin); err == nil {
+		c.Close()
+		t.Error("the admin address is open after Start has failed")
+	}
+}
+
 // Config.Handler serves before Start returns; a handler of the worker's own is
 // not asked for the key twice.
 // A POST request empties a node and lets it be: what runs is finished, and the other node

@@ -43,8 +43,14 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.listen(); err != nil {
 		return err
 	}
+	n.pages.waitsFor("its place in gossip at Config.Gossip (--gossip)")
 	if err := n.join(ctx); err != nil {
 		return gossipError(err)
+	}
+	if n.cfg.Redis != "" {
+		n.pages.waitsFor("the store at Config.Redis (--redis)")
+	} else {
+		n.pages.waitsFor("a member that offers a store: start one at Config.Join (--join), or set Config.Redis (--redis)")
 	}
 	if err := n.openStore(ctx); err != nil {
 		return err
@@ -91,6 +97,8 @@ func (n *Node) listen() (err error) {
 			return fmt.Errorf("keyway: Config.Admin: %w", err)
 		}
 		process.WarnOfAdmin(n.log, n.admin.Addr())
+		n.web = process.NewServer(&n.pages, n.log)
+		n.serving.Go(func() { n.fail(n.admin, n.web.Serve(n.admin)) })
 	}
 	return nil
 }
@@ -198,11 +206,10 @@ func (n *Node) serve() {
 	n.server = n.worker.NewServer(n.handler)
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	if n.admin != nil {
-		n.web = process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
+		n.pages.set(gateway.NewAdmin(gateway.AdminConfig{
 			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.client.Operator(n.worker), Token: n.cfg.AdminToken,
 			Metrics: metrics.NewRegistry(n), Hot: n.worker.HotKeys,
-		}), n.log)
-		n.serving.Go(func() { n.fail(n.admin, n.web.Serve(n.admin)) })
+		}))
 	}
 }
 
