@@ -14,17 +14,20 @@ import (
 )
 
 // The numbers of fields in messages of OTLP 1.7 (opentelemetry/proto/trace/v1/trace.proto,
-// common/v1/common.proto, resource/v1/resource.proto): those that spans of this program need.
+// common/v1/common.proto, resource/v1/resource.proto) that spans of the library can fill.
 const (
 	requestResourceSpans = 1 // ExportTraceServiceRequest
 
 	resourceSpansResource   = 1 // ResourceSpans
 	resourceSpansScopeSpans = 2
+	resourceSpansSchema     = 3
 	resourceAttributes      = 1 // Resource
 	scopeSpansScope         = 1 // ScopeSpans
 	scopeSpansSpans         = 2
+	scopeSpansSchema        = 3
 	scopeName               = 1 // InstrumentationScope
 	scopeVersion            = 2
+	scopeAttributes         = 3
 
 	spanTraceID           = 1 // Span
 	spanSpanID            = 2
@@ -36,15 +39,24 @@ const (
 	spanEnd               = 8
 	spanAttributes        = 9
 	spanDroppedAttributes = 10
+	spanEvents            = 11
+	spanDroppedEvents     = 12
 	spanLinks             = 13
 	spanDroppedLinks      = 14
 	spanStatus            = 15
 	spanFlags             = 16
 
-	linkTraceID    = 1 // Span.Link
-	linkSpanID     = 2
-	linkTraceState = 3
-	linkFlags      = 6
+	eventTime              = 1 // Span.Event
+	eventName              = 2
+	eventAttributes        = 3
+	eventDroppedAttributes = 4
+
+	linkTraceID           = 1 // Span.Link
+	linkSpanID            = 2
+	linkTraceState        = 3
+	linkAttributes        = 4
+	linkDroppedAttributes = 5
+	linkFlags             = 6
 
 	statusMessage = 2 // Status
 	statusCode    = 3
@@ -55,6 +67,8 @@ const (
 	valueBool   = 2
 	valueInt    = 3
 	valueDouble = 4
+	valueArray  = 5
+	arrayValues = 1 // ArrayValue
 )
 
 // Bits of flags beside those of the Trace Context: whether a span's parent, or a link's span, is known
@@ -69,27 +83,29 @@ var otlpStatus = map[codes.Code]uint64{codes.Ok: 1, codes.Error: 2}
 
 // appendRequest appends an ExportTraceServiceRequest with spans, which are all of one resource.
 func appendRequest(b []byte, spans []sdk.ReadOnlySpan) []byte {
+	attrs, schema := spans[0].Resource().Attributes(), spans[0].Resource().SchemaURL()
 	return appendMessage(b, requestResourceSpans, func(b []byte) []byte {
 		b = appendMessage(b, resourceSpansResource, func(b []byte) []byte {
-			return appendAttributes(b, resourceAttributes, spans[0].Resource().Attributes())
+			return appendAttributes(b, resourceAttributes, attrs)
 		})
 		for len(spans) > 0 { // those of one scope that stand together
 			scope, n := spans[0].InstrumentationScope(), 1
-			for n < len(spans) && spans[n].InstrumentationScope().Name == scope.Name && spans[n].InstrumentationScope().Version == scope.Version {
+			for n < len(spans) && spans[n].InstrumentationScope() == scope {
 				n++
 			}
 			b = appendMessage(b, resourceSpansScopeSpans, func(b []byte) []byte {
 				b = appendMessage(b, scopeSpansScope, func(b []byte) []byte {
-					return appendText(appendText(b, scopeName, scope.Name), scopeVersion, scope.Version)
+					b = appendText(appendText(b, scopeName, scope.Name), scopeVersion, scope.Version)
+					return appendAttributes(b, scopeAttributes, scope.Attributes.ToSlice())
 				})
 				for _, s := range spans[:n] {
 					b = appendMessage(b, scopeSpansSpans, func(b []byte) []byte { return appendSpan(b, s) })
 				}
-				return b
+				return appendText(b, scopeSpansSchema, scope.SchemaURL)
 			})
 			spans = spans[n:]
 		}
-		return b
+		return appendText(b, resourceSpansSchema, schema)
 	})
 }
 
@@ -105,9 +121,19 @@ func appendSpan(b []byte, s sdk.ReadOnlySpan) []byte {
 	b = appendTime(b, spanEnd, s.EndTime())
 	b = appendAttributes(b, spanAttributes, s.Attributes())
 	b = appendUint(b, spanDroppedAttributes, uint64(s.DroppedAttributes()))
+	for _, e := range s.Events() {
+		b = appendMessage(b, spanEvents, func(b []byte) []byte {
+			b = appendText(appendTime(b, eventTime, e.Time), eventName, e.Name)
+			b = appendAttributes(b, eventAttributes, e.Attributes)
+			return appendUint(b, eventDroppedAttributes, uint64(e.DroppedAttributeCount))
+		})
+	}
+	b = appendUint(b, spanDroppedEvents, uint64(s.DroppedEvents()))
 	for _, l := range s.Links() {
 		b = appendMessage(b, spanLinks, func(b []byte) []byte {
 			b = appendSpanContext(b, l.SpanContext, linkTraceID, linkSpanID, linkTraceState)
+			b = appendAttributes(b, linkAttributes, l.Attributes)
+			b = appendUint(b, linkDroppedAttributes, uint64(l.DroppedAttributeCount))
 			return appendFlags(b, linkFlags, l.SpanContext, l.SpanContext.IsRemote())
 		})
 	}
@@ -144,8 +170,7 @@ func appendAttributes(b []byte, field protowire.Number, attrs []attribute.KeyVal
 	return b
 }
 
-// appendValue appends the content of an AnyValue, in which a zero counts. A kind of value that Keyway's spans have
-// not is written as its text.
+// appendValue appends the content of an AnyValue, in which a zero counts.
 func appendValue(b []byte, v attribute.Value) []byte {
 	switch v.Type() {
 	case attribute.BOOL:
@@ -154,8 +179,26 @@ func appendValue(b []byte, v attribute.Value) []byte {
 		return protowire.AppendVarint(protowire.AppendTag(b, valueInt, protowire.VarintType), uint64(v.AsInt64()))
 	case attribute.FLOAT64:
 		return protowire.AppendFixed64(protowire.AppendTag(b, valueDouble, protowire.Fixed64Type), math.Float64bits(v.AsFloat64()))
+	case attribute.BOOLSLICE:
+		return appendArray(b, v.AsBoolSlice(), attribute.BoolValue)
+	case attribute.INT64SLICE:
+		return appendArray(b, v.AsInt64Slice(), attribute.Int64Value)
+	case attribute.FLOAT64SLICE:
+		return appendArray(b, v.AsFloat64Slice(), attribute.Float64Value)
+	case attribute.STRINGSLICE:
+		return appendArray(b, v.AsStringSlice(), attribute.StringValue)
 	}
 	return appendBytes(b, valueString, []byte(strings.ToValidUTF8(v.Emit(), "\uFFFD")))
+}
+
+// appendArray appends the content of an AnyValue that has several.
+func appendArray[T any](b []byte, list []T, value func(T) attribute.Value) []byte {
+	return appendMessage(b, valueArray, func(b []byte) []byte {
+		for _, one := range list {
+			b = appendMessage(b, arrayValues, func(b []byte) []byte { return appendValue(b, value(one)) })
+		}
+		return b
+	})
 }
 
 // appendMessage appends a message whose content fill appends.
