@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -105,6 +106,9 @@ type Config struct {
 	// Serve.
 	Handler  http.Handler
 	Upstream *url.URL
+
+	// Metrics are further ones, which Admin has beside the node's own. Default: none.
+	Metrics []prometheus.Collector
 
 	// DrainTimeout bounds handing over and finishing what runs in [Node.Close], in
 	// [Node.Drain] and at the end of [Node.Serve]. Default 30 s.

@@ -1,6 +1,7 @@
 package keyway_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -60,5 +61,21 @@ func TestMetrics(t *testing.T) {
 	}
 	if _, err := registry.Gather(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Metrics of the program's own stand beside the node's, and cannot take their place.
+func TestFurtherMetrics(t *testing.T) {
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.NewCluster, cfg.Admin = true, "127.0.0.1:0"
+	own := prometheus.NewCounter(prometheus.CounterOpts{Name: "own_total"})
+	cfg.Metrics = []prometheus.Collector{own}
+	node := start(t, cfg)
+	if _, text := kit.Fetch(t, "http://"+node.AdminAddr()+"/metrics"); !strings.Contains(text, "own_total 0") || !strings.Contains(text, "keyway_worker_ready 1") {
+		t.Errorf("/metrics: %s", text)
+	}
+	cfg.Name, cfg.Metrics = "b", []prometheus.Collector{own, node}
+	if _, err := keyway.Start(t.Context(), cfg); !errors.Is(err, keyway.ErrConfig) || !strings.Contains(err.Error(), "Config.Metrics") {
+		t.Errorf("%v, want ErrConfig about Config.Metrics", err)
 	}
 }

@@ -58,7 +58,9 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.startWorker(ctx, previous); err != nil {
 		return err
 	}
-	n.serve()
+	if err := n.serve(); err != nil {
+		return err
+	}
 	return n.await(ctx)
 }
 
@@ -202,15 +204,22 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 }
 
 // serve takes requests.
-func (n *Node) serve() {
+func (n *Node) serve() error {
+	registry := metrics.NewRegistry(n)
+	for _, part := range n.cfg.Metrics {
+		if err := registry.Register(part); err != nil {
+			return bad("Config.Metrics: %w", err)
+		}
+	}
 	n.server = n.worker.NewServer(n.handler)
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	if n.admin != nil {
 		n.pages.set(gateway.NewAdmin(gateway.AdminConfig{
 			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.client.Operator(n.worker), Token: n.cfg.AdminToken,
-			Metrics: metrics.NewRegistry(n), Hot: n.worker.HotKeys,
+			Metrics: registry, Hot: n.worker.HotKeys,
 		}))
 	}
+	return nil
 }
 
 // await waits until the worker serves what the ring gives it, or until it waits for

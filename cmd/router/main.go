@@ -21,6 +21,7 @@ import (
 	"github.com/keyway-go/keyway/internal/ctl"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/process"
+	"github.com/keyway-go/keyway/internal/tracing"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -111,7 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer router.Close()
 	stopRoutes := o.followRoutes(router, logger)
 	defer stopRoutes()
-	p := &running{o: o, logger: logger, store: store, members: members, router: router}
+	p := &running{o: o, logger: logger, store: store, members: members, router: router, traces: traces}
 	return p.serve(ctx, stdout, listeners, locks, admin)
 }
 
@@ -153,6 +154,7 @@ type running struct {
 	store   *backend
 	members *gossip.Cluster
 	router  *router.Router
+	traces  *tracing.Tracing
 	leaving atomic.Bool
 }
 
@@ -184,7 +186,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
 		Routes:  func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
-		Metrics: metrics.NewRegistry(p.router, p.members), Operator: p.router.Operator(), Token: p.o.AdminToken,
+		Metrics: metrics.NewRegistry(p.router, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken,
 	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()

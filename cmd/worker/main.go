@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
@@ -56,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	config.Worker.ServeWithoutStore, config.Worker.Upgrades = o.onRedisLoss == "serve", o.Upgrades
 	traces := o.Traces.Start(stdout, logger)
 	defer traces.Close()
-	config.TracerProvider, config.Worker.TraceKeys = traces.TracerProvider(), o.TraceKeys
+	config.TracerProvider, config.Worker.TraceKeys, config.Metrics = traces.TracerProvider(), o.TraceKeys, []prometheus.Collector{traces}
 	if o.upstream == nil {
 		config.Handler = &demo{worker: o.name}
 	}

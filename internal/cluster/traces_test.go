@@ -1,8 +1,11 @@
 package cluster_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/spantest"
 )
 
@@ -22,6 +25,11 @@ func TestTracesOfPrograms(t *testing.T) {
 	request, attempt, execution := byName["keyway-router: GET default"], byName["keyway-router: GET"], byName["keyway-worker: execution"]
 	if request.ID == "" || attempt.Parent != request.ID || execution.Parent != attempt.ID || execution.Trace != request.Trace {
 		t.Errorf("the collector has %+v", byName)
+	}
+	for _, p := range []*cluster.Process{d.router, d.workers["w1"]} {
+		if _, text := kit.Fetch(t, "http://"+p.Admin+"/metrics"); !strings.Contains(text, `keyway_trace_spans_dropped_total{reason="not-taken"} 0`) {
+			t.Errorf("the metrics of %s do not say how many spans were lost", p.Name)
+		}
 	}
 	if err := d.workers["w1"].Stop(t.Context()); err != nil {
 		t.Error(err)

@@ -9,14 +9,18 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/keyway-go/keyway/internal/metrics"
 )
 
 // Tracing makes the spans of a program and sends them. A nil one makes none.
 type Tracing struct {
 	provider *sdk.TracerProvider
+	queue    *queue
 }
 
 // Start makes spans from now on; nil for a nil c. They are written to stdout, or sent, and what is
@@ -34,7 +38,7 @@ func (c *Config) Start(stdout io.Writer, logger *slog.Logger) *Tracing {
 	}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	go q.run()
-	return &Tracing{sdk.NewTracerProvider(sdk.WithResource(c.resource), sdk.WithSampler(c.sampler), sdk.WithRawSpanLimits(limits), sdk.WithSpanProcessor(q))}
+	return &Tracing{sdk.NewTracerProvider(sdk.WithResource(c.resource), sdk.WithSampler(c.sampler), sdk.WithRawSpanLimits(limits), sdk.WithSpanProcessor(q)), q}
 }
 
 // maxValue is how many characters of an attribute's value are kept.
@@ -46,6 +50,23 @@ func (t *Tracing) TracerProvider() trace.TracerProvider {
 		return nil
 	}
 	return t.provider
+}
+
+var dropped = metrics.Counter("keyway_trace_spans_dropped_total", "Spans of traces that were lost, by why.", "reason")
+
+// Describe implements [prometheus.Collector].
+func (t *Tracing) Describe(ch chan<- *prometheus.Desc) {
+	metrics.Describe(ch, []metrics.Family{dropped})
+}
+
+// Collect implements [prometheus.Collector]. A nil t has no metrics.
+func (t *Tracing) Collect(ch chan<- prometheus.Metric) {
+	if t == nil {
+		return
+	}
+	for i, reason := range reasons {
+		metrics.Send(ch, dropped, t.queue.lost[i].Load(), reason)
+	}
 }
 
 // closeTimeout is how long the spans that are left may take to be sent.
@@ -71,6 +92,14 @@ func (c *Config) exporter(stdout io.Writer) exporter {
 	return newSender(c).export
 }
 
+// Why spans are lost.
+const (
+	queueFull = iota
+	notTaken
+)
+
+var reasons = [...]string{queueFull: "queue-full", notTaken: "not-taken"}
+
 // queue is an [sdk.SpanProcessor] that hands spans to an exporter in batches. No span waits
 // for room: what comes while there is none is lost, counted, and logged once a minute at most.
 type queue struct {
@@ -86,7 +115,7 @@ type queue struct {
 	ctx    context.Context    // ends with the time for Shutdown
 	cancel context.CancelFunc
 
-	lost atomic.Int64 // spans so far
+	lost [len(reasons)]atomic.Int64 // spans so far
 
 	// The goroutine's.
 	batch  []sdk.ReadOnlySpan
@@ -106,7 +135,7 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	select {
 	case q.spans <- s:
 	default:
-		q.lost.Add(1)
+		q.lost[queueFull].Add(1)
 	}
 }
 
@@ -189,7 +218,7 @@ func (q *queue) send() {
 	defer cancel()
 	if err := q.export(ctx, q.batch); err != nil {
 		q.failed = err
-		q.lost.Add(int64(len(q.batch)))
+		q.lost[notTaken].Add(int64(len(q.batch)))
 	}
 	clear(q.batch)
 	q.batch = q.batch[:0]
@@ -208,7 +237,7 @@ func (q *queue) say() {
 
 // sayNow logs what was lost since it was last said.
 func (q *queue) sayNow() {
-	n := q.lost.Load()
+	n := q.lost[queueFull].Load() + q.lost[notTaken].Load()
 	if n == q.said {
 		return
 	}

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/spantest"
 	"github.com/keyway-go/keyway/internal/tracing"
 )
@@ -106,6 +107,9 @@ func TestOff(t *testing.T) {
 	if p := tr.TracerProvider(); p != nil {
 		t.Errorf("without a configuration spans are made by %v", p)
 	}
+	if all := metrictest.Gather(t, tr); len(all) > 0 {
+		t.Errorf("without spans there are metrics: %v", all)
+	}
 	tr.Close()
 }
 
@@ -157,7 +161,14 @@ func TestUnreachableCollectorCostsNobodyAnything(t *testing.T) {
 	for range 1000 { // which would not end if one of them waited
 		span(t, tr, "lost")
 	}
+	const full, notTaken = `keyway_trace_spans_dropped_total{reason="queue-full"}`, `keyway_trace_spans_dropped_total{reason="not-taken"}`
+	if lost := metrictest.Gather(t, tr); lost[full] < 1000-4-4 || lost[notTaken] != 0 { // but those in the queue and in a batch
+		t.Errorf("while the collector hangs, the metrics are %v", lost)
+	}
 	tr.Close()
+	if lost := metrictest.Gather(t, tr); lost[full]+lost[notTaken] != 1000 || lost[notTaken] == 0 {
+		t.Errorf("in the end the metrics are %v", lost)
+	}
 	if text := log.String(); !strings.Contains(text, "spans of traces were lost") || !strings.Contains(text, "spans=") {
 		t.Errorf("the log: %s", text)
 	}

@@ -13,7 +13,7 @@ func spansMutations() []mutation {
 		{
 			rule: "no span waits for room",
 			file: "internal/tracing/queue.go",
-			old:  "	default:\n		q.lost.Add(1)\n",
+			old:  "	default:\n		q.lost[queueFull].Add(1)\n",
 			new:  "",
 			test: lost,
 		},
@@ -28,7 +28,7 @@ func spansMutations() []mutation {
 			rule: "what is lost is logged once a minute at most",
 			file: "internal/tracing/queue.go",
 			old:  "time.Since(q.saidAt) >= sayEvery {",
-			new:  "q.lost.Load() >= 0 {",
+			new:  "q.cfg != nil {",
 			test: minute,
 		},
 		{

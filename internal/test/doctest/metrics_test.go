@@ -1,6 +1,8 @@
 package doctest
 
 import (
+	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/tracing"
 )
 
 // family is what a document says of the metrics of one name, or what there is.
@@ -71,7 +74,9 @@ func described(t *testing.T) map[string]family {
 	defer client.Close()
 	locker := kit.Must(lock.New(client, lock.Config{}))
 	defer locker.Close()
-	parts := []prometheus.Collector{node, rt, locker}
+	traces := kit.Must(tracing.Environment("doctest", func(name string) string { return map[string]string{"OTEL_TRACES_EXPORTER": "console"}[name] })).Start(io.Discard, slog.New(slog.DiscardHandler))
+	defer traces.Close()
+	parts := []prometheus.Collector{node, rt, locker, traces}
 	all := make(map[string]family)
 	for _, p := range parts {
 		ch := make(chan *prometheus.Desc)
