@@ -39,9 +39,8 @@ var needs = []need{
 
 // growth is samples of what processes need.
 type growth struct {
-	began  time.Time
-	window time.Duration // at each end, from which medians are taken
-	rows   []growthRow
+	began time.Time
+	rows  []growthRow
 }
 
 // growthRow is the samples of one need of one process.
@@ -101,43 +100,33 @@ func collected(log string) (heap, stacks float64) {
 	return heap * (1 << 20), stacks * (1 << 20)
 }
 
-// ends returns the values within the window at each end.
-func (r *growthRow) ends(window time.Duration) (first, last series) {
-	for i, at := range r.at {
-		if at-r.at[0] <= window {
-			first = append(first, r.values[i])
-		}
-		if r.at[len(r.at)-1]-at <= window {
-			last = append(last, r.values[i])
-		}
-	}
-	return first, last
-}
-
-// noise is by how much the last median may exceed the first one: by a tenth, by what the
-// values of the first window differ, or by the need's floor, whichever is most.
+// noise is by how much the median of the second half may exceed that of the first one: by a tenth, by what the
+// middle half of the first one's values differ, or by the need's floor, whichever is most.
 func (r *growthRow) noise(first series) float64 {
-	return max(first.median()/10, slices.Max(first)-slices.Min(first), r.need.floor)
+	sorted := slices.Sorted(slices.Values(first))
+	quarter := len(sorted) / 4
+	return max(first.median()/10, sorted[len(sorted)-1-quarter]-sorted[quarter], r.need.floor)
 }
 
 // judge prints the growth of each process, and returns errGrows if one is more than noise.
 func judge(out io.Writer, g *growth) error {
-	if len(g.rows) == 0 {
-		return fmt.Errorf("soak: the load ended before there was a sample")
+	if len(g.rows) == 0 || len(g.rows[0].values) < 2 {
+		return fmt.Errorf("soak: the load ended before there were samples")
 	}
-	lines := [][]string{{"", "", "first", "last", "growth a minute", "noise", ""}}
+	lines := [][]string{{"", "", "before", "after", "growth a minute", "noise", ""}}
 	var grown error
 	for i := range g.rows {
 		r := &g.rows[i]
-		first, last := r.ends(g.window)
-		growth, noise, verdict := last.median()-first.median(), r.noise(first), ""
+		half := len(r.values) / 2
+		before, after := r.values[:half], r.values[half:]
+		growth, noise, verdict := after.median()-before.median(), r.noise(before), ""
 		if growth > noise {
 			verdict = "GROWS"
 			grown = errGrows
 		}
-		minutes := max(r.at[len(r.at)-1]-r.at[0]-g.window, time.Second).Minutes() // between the middles of the windows
-		lines = append(lines, []string{r.process, r.need.name, r.need.unit(first.median()), r.need.unit(last.median()), r.need.unit(growth / minutes), r.need.unit(noise), verdict})
+		minutes := max(r.at[len(r.at)-1]-r.at[0], time.Second).Minutes() / 2 // between the middles of the halves
+		lines = append(lines, []string{r.process, r.need.name, r.need.unit(before.median()), r.need.unit(after.median()), r.need.unit(growth / minutes), r.need.unit(noise), verdict})
 	}
-	table(out, fmt.Sprintf("medians of the first and the last %v; a process grows if they differ by more than noise: a tenth, or what the first %v differ by, or a floor", g.window, g.window), lines)
+	table(out, "medians of the second third of the time and of the last; a process grows if they differ by more than noise: a tenth, or what the middle half of the former differ by, or a floor", lines)
 	return grown
 }

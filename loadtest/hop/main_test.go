@@ -120,11 +120,13 @@ func TestGrowth(t *testing.T) {
 		{"same", series{100e6, 101e6, 99e6, 100e6, 100e6, 100e6}, false},
 		{"by less than a tenth", series{200e6, 200e6, 203e6, 212e6, 218e6, 219e6}, false},
 		{"by less than the floor", series{10e6, 10e6, 15e6, 20e6, 25e6, 25e6}, false},
-		{"by what it differs anyway", series{50e6, 100e6, 100e6, 120e6, 120e6, 115e6}, false},
+		{"by what it differs anyway", series{50e6, 60e6, 110e6, 120e6, 120e6, 120e6, 115e6, 120e6}, false},
+		{"but for a moment", series{100e6, 100e6, 100e6, 190e6, 100e6, 102e6, 190e6, 101e6}, false},
 		{"grows", series{100e6, 101e6, 110e6, 120e6, 130e6, 140e6}, true},
+		{"grows beside a moment", series{100e6, 190e6, 102e6, 104e6, 106e6, 125e6, 127e6, 128e6, 129e6, 130e6}, true},
 		{"shrinks", series{140e6, 139e6, 110e6, 100e6, 100e6, 90e6}, false},
 	} {
-		g := &growth{window: time.Minute}
+		g := new(growth)
 		for i, v := range tt.values {
 			r := g.row("p", needs[0])
 			r.at, r.values = append(r.at, time.Duration(i)*time.Minute), append(r.values, v)

@@ -157,9 +157,9 @@ func (s *soak) loadAll() error {
 }
 
 // sample takes samples of the processes until ctx ends, from when the connections have
-// been there for a tenth of the time.
+// been there for a third of the time: until then what each of them needs grows, such as its tables of HTTP/2.
 func (s *soak) sample(ctx context.Context) *growth {
-	g := &growth{window: min(time.Minute, s.time/4), began: time.Now()}
+	g := &growth{began: time.Now()}
 	tick := time.NewTicker(min(10*time.Second, max(s.time/40, 100*time.Millisecond)))
 	defer tick.Stop()
 	var open time.Time // since when they are there
@@ -171,7 +171,7 @@ func (s *soak) sample(ctx context.Context) *growth {
 			if open.IsZero() && openFiles(s.measured[0].Pids()[0]) >= s.connections*8/10 { // 9 of 10 are the first router's
 				open = time.Now()
 			}
-			if open.IsZero() || time.Since(open) < s.time/10 {
+			if open.IsZero() || time.Since(open) < s.time/3 {
 				continue
 			}
 			for _, p := range s.measured {
