@@ -130,6 +130,7 @@ type letGo struct {
 	until    lease.Instant // when its lease ends
 	told     chan<- error  // gets what [Lock.Unlock] returns; nil if nobody waits for it
 	repeated bool          // a call may have released it before
+	released bool          // a call has, if it is not there any more
 }
 
 // tell says what has become of a hold: state, unless there is an error.
@@ -139,12 +140,19 @@ func (l *letGo) tell(state holds.State, err error) {
 		return
 	case err != nil:
 		err = fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, l.key, err)
+	case state == holds.Gone && l.released:
 	case state == holds.Gone && l.repeated:
 		err = fmt.Errorf("%w: %q: its owner does not hold it any more, and has not answered before", locking.ErrUnlockUnknown, l.key)
 	case state == holds.Gone:
 		err = fmt.Errorf("%w: %q: its owner does not hold it any more", locking.ErrNotOwner, l.key)
 	}
 	l.told <- err // which has room
+}
+
+// goesOn notes what a worker says of a hold, and reports whether its owner is to be asked next.
+func (l *letGo) goesOn(state holds.State) bool {
+	l.released = l.released || state == holds.Released
+	return state == holds.Elsewhere || state == holds.Released
 }
 
 // releaseWay is where holds are released: at a worker, or without one at the owner of a
@@ -214,7 +222,7 @@ func (hs *holder) sendRelease(p *peer, list []letGo) {
 		for i, l := range list {
 			l.repeated = l.repeated || err != nil && !errors.Is(err, link.ErrNotStarted)
 			switch {
-			case err == nil && states[i] == holds.Elsewhere, err != nil && hs.isAway(l.Partition, p):
+			case err == nil && l.goesOn(states[i]), err != nil && hs.isAway(l.Partition, p):
 				hs.releaseLocked(releaseWay{partition: l.Partition}, l)
 			case err != nil:
 				again = append(again, l)
@@ -269,9 +277,15 @@ func (hs *holder) releaseAtOwner(list []letGo) {
 	defer cancel()
 	err := hs.askOwner(ctx, holds.Release, list[0].key, list[0].Partition, holds.AppendRefs(nil, released(list)), func(a ownerAnswer) error {
 		states, err := holds.ParseStates(a.body, len(list))
-		for i := range states {
-			list[i].repeated = list[i].repeated || a.repeated
-			list[i].tell(states[i], nil)
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		for i, state := range states {
+			l := list[i]
+			if l.repeated = l.repeated || a.repeated; l.goesOn(state) {
+				hs.releaseLocked(releaseWay{partition: l.Partition}, l)
+			} else {
+				l.tell(state, nil)
+			}
 		}
 		return err
 	})

@@ -169,20 +169,33 @@ func (s *LockService) unlock(ctx context.Context, q *lockRequest) error {
 // release frees a key. The error is errLockGone if it was not held.
 func (s *LockService) release(ctx context.Context, l lockLease, key string) error {
 	ref := holds.Ref{ID: l.id(key), Partition: s.router.ring.Partition(key)}
-	return s.call(ctx, &lockCall{
-		method: holds.Release, key: key,
-		body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
-		take: func(t routing.Target, status int, body []byte) error {
-			if status != http.StatusOK {
-				return lockRefusal(t, key, status, body)
-			}
-			states, err := holds.ParseStates(body, 1)
-			if err == nil && states[0] != holds.Held {
-				err = errLockGone
-			}
+	for released := false; ; {
+		var state holds.State
+		err := s.call(ctx, &lockCall{
+			method: holds.Release, key: key,
+			body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
+			take: func(t routing.Target, status int, body []byte) error {
+				if status != http.StatusOK {
+					return lockRefusal(t, key, status, body)
+				}
+				states, err := holds.ParseStates(body, 1)
+				if err == nil {
+					state = states[0]
+				}
+				return err
+			},
+		})
+		switch {
+		case err != nil:
 			return err
-		},
-	})
+		case state == holds.Released:
+			released = true
+		case state == holds.Held, released:
+			return nil
+		default:
+			return errLockGone
+		}
+	}
 }
 
 // giveUp frees what may be held of keys for a request that is not told of it. It leaves alone

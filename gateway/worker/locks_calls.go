@@ -94,7 +94,7 @@ func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body [
 		return
 	}
 	switch {
-	case p != nil && slices.Contains(answer.States, holds.Elsewhere): // it has just been closed
+	case p != nil && slices.Contains(answer.States, holds.Elsewhere) && !slices.Contains(answer.States, holds.Released): // it has just been closed
 		ls.refuse(w, r, p.elsewhere(r.Key))
 	case r.Method == holds.Renew:
 		answerCall(w, http.StatusOK, answer.Append(nil))
@@ -234,7 +234,7 @@ func (ls *locks) tryProlong(p *partition, key string, e holds.Extension) (g hold
 }
 
 // release ends locks, and the waits for them. Of one that the store may go on to keep it
-// says that it is elsewhere.
+// says that it is released, and to be asked for again.
 func (ls *locks) release(ctx context.Context, refs []holds.Ref) []holds.State {
 	ctx, cancel := context.WithTimeout(ctx, ls.worker.settings.TTL)
 	defer cancel()
@@ -243,7 +243,11 @@ func (ls *locks) release(ctx context.Context, refs []holds.Ref) []holds.State {
 		states[i], removals[i] = ls.worker.parts[ref.Partition].releaseLock(ref.ID)
 	}
 	for i, removal := range removals {
-		if removal != nil && !removal.await(ctx) {
+		switch {
+		case removal == nil || removal.await(ctx):
+		case states[i] == holds.Held:
+			states[i] = holds.Released
+		default:
 			states[i] = holds.Elsewhere
 		}
 	}

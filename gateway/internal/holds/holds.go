@@ -241,6 +241,7 @@ const (
 	Gone      State = iota // it does not hold the key
 	Held                   // it holds the key, and goes on; or has released it
 	Elsewhere              // it does not serve the key's partition, whose holds go along with it
+	Released               // it has released what was held until then, and does not know whether the store has taken it: the owner is to be asked again, who does not hold it or releases it
 	states
 )
 

@@ -91,7 +91,7 @@ func TestCodec(t *testing.T) {
 	if _, err := holds.ParseRenewal(renewal.Append(nil), 2); err == nil {
 		t.Error("a renewal of 3 holds is taken for one of 2")
 	}
-	if _, err := holds.ParseStates([]byte{3}, 1); err == nil {
+	if _, err := holds.ParseStates([]byte{4}, 1); err == nil {
 		t.Error("an unknown state is taken")
 	}
 }

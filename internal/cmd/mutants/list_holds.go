@@ -315,8 +315,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a holder releases holds that are elsewhere at their partitions' owners",
 			file: "gateway/router/holds_follow.go",
-			old:  "states[i] == holds.Elsewhere,",
-			new:  "states[i] == holds.Elsewhere && false,",
+			old:  "l.goesOn(states[i]),",
+			new:  "l.goesOn(states[i]) && false,",
 			test: follows,
 		},
 		{

@@ -8,6 +8,7 @@ func writtenMutations() []mutation {
 		first  = "./gateway/worker -run '^TestTrapLongLocksAreWrittenFirst$'"
 		moves  = "./gateway/worker -run '^TestLongLocksMove$'"
 		life   = "./gateway/worker -run '^TestLongLocksOutliveALife$'"
+		unlock = "./gateway/router -run '^TestTrapUnlockOfALongLockThatMoves$'"
 		redis  = "./fallback/store -run '^TestConformanceEmbedded$/^%s$'"
 		memory = "./fallback/store -run '^TestConformanceMemory$/^%s$'"
 	)
@@ -36,8 +37,8 @@ func writtenMutations() []mutation {
 		{
 			rule: "the release of a long lock is answered when it is made",
 			file: "gateway/worker/locks_calls.go",
-			old:  "removal != nil && !removal.await(ctx)",
-			new:  "removal != nil && false",
+			old:  "removal == nil || removal.await(ctx)",
+			new:  "removal == nil || true",
 			test: first,
 		},
 		{
@@ -67,6 +68,27 @@ func writtenMutations() []mutation {
 			old:  "		if l.ending {",
 			new:  "		if false {",
 			test: moves,
+		},
+		{
+			rule: "who releases a long lock while it moves is told that it was his",
+			file: "gateway/worker/locks_calls.go",
+			old:  "			states[i] = holds.Released\n",
+			new:  "			states[i] = holds.Elsewhere\n",
+			test: unlock,
+		},
+		{
+			rule: "a client knows of a long lock that moves that it has released it",
+			file: "gateway/router/holds_follow.go",
+			old:  "	l.released = l.released || state == holds.Released\n",
+			new:  "",
+			test: unlock,
+		},
+		{
+			rule: "the lock service knows of a long lock that moves that it has released it",
+			file: "gateway/router/lockapi_calls.go",
+			old:  "			released = true\n",
+			new:  "			released = false\n",
+			test: unlock,
 		},
 		{
 			rule: "long locks are written again where the store has lost them",

@@ -1,0 +1,68 @@
+package router_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// slowStore is a store whose answers to writes of locks take a while.
+type slowStore struct {
+	worker.Store
+	slow time.Duration
+}
+
+func (s *slowStore) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error) {
+	numbers, err := s.Store.WriteLocks(ctx, gen, incarnation, writes)
+	time.Sleep(s.slow)
+	return numbers, err
+}
+
+// Who unlocks a long lock while its partition moves is told that it was his, though the store
+// has it removed by the owner before, and the next one does not know it.
+func TestTrapUnlockOfALongLockThatMoves(t *testing.T) {
+	for name, lock := range map[string]func(s *lockSite, key string) (unlock func()){
+		"client": func(s *lockSite, key string) func() {
+			l := kit.Must(s.client().Lock(s.t.Context(), key, locking.TTL(10*ttl)))
+			return func() {
+				if err := l.Unlock(s.t.Context()); err != nil {
+					s.t.Error(err)
+				}
+			}
+		},
+		"lock service": func(s *lockSite, key string) func() {
+			s.must(200, "POST", "/v1/locks/"+key+"?ttl=100s", "Idempotency-Key", "x")
+			return func() { s.must(204, "DELETE", "/v1/locks/"+key, "Idempotency-Key", "x") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLockSite(t)
+				store := &slowStore{}
+				a := s.start(func(cfg *worker.Config) {
+					store.Store = cfg.Store
+					cfg.Store = store
+				})
+				s.start()
+				unlock := lock(s, s.keyOf(a, "k"))
+				store.slow = 2 * time.Second
+				unlocked := make(chan struct{})
+				go func() {
+					defer close(unlocked)
+					unlock()
+				}()
+				time.Sleep(time.Millisecond)
+				if err := a.LeaveRing(t.Context()); err != nil {
+					t.Error(err)
+				}
+				<-unlocked
+			})
+		})
+	}
+}
