@@ -179,7 +179,11 @@ func TestDrain(t *testing.T) {
 	close(release)
 	for range 3 {
 		running.Go(func() {
-			if status, body := post(); status != http.StatusOK {
+			status, body := post()
+			for try := 1; status == http.StatusServiceUnavailable && try < 100; try++ { // a busy machine may need longer
+				status, body = post()
+			}
+			if status != http.StatusOK {
 				t.Errorf("%d %s", status, body)
 			}
 		})
@@ -192,8 +196,9 @@ func TestDrain(t *testing.T) {
 		t.Errorf("undrain: %v %v", err, res)
 	}
 	kit.Eventually(t, "it has its keys back", func() bool { return do(t, key, a, b) == "a" })
-	if err := a.Drain(t.Context()); err != nil || do(t, key, a, b) != "b" {
-		t.Errorf("drained for good: %v", err)
+	kit.Eventually(t, "it is drained for good", func() bool { return a.Drain(t.Context()) == nil })
+	if do(t, key, a, b) != "b" {
+		t.Error("the other node has not got the key again")
 	}
 	if res, _ := kit.Fetch(t, admin+"/healthz"); res.StatusCode != http.StatusOK {
 		t.Errorf("the process: %d", res.StatusCode)

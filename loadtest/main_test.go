@@ -122,7 +122,7 @@ func parse(t *testing.T, args ...string) *options {
 // TestSmoke runs a little of everything on real processes.
 func TestSmoke(t *testing.T) {
 	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,lock+local,hash,keyway,sidecar,none", "--workloads", "hot,read-mostly",
-		"--work", "none,stock", "--rounds", "1", "--time", "150ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
+		"--work", "none,stock", "--rounds", "1", "--time", "300ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestSmoke(t *testing.T) {
 		}
 	}
 	plain, keyway := r.Scene("hot").Row("plain").Turns[0], r.Scene("hot").Row("keyway").Turns[0]
-	if plain.Commands < 3 || keyway.Commands > 0.5 {
+	if plain.Commands < 3 || keyway.Commands > 1 { // a few by the clock, however few requests there are
 		t.Errorf("commands per request: %.2f with a lock, %.2f of Keyway", plain.Commands, keyway.Commands)
 	}
 }
