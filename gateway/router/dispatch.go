@@ -72,7 +72,9 @@ func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
 		p.leave()
 		d.peer = nil
 		if d.request.Whole && errors.Is(err, link.ErrNotKept) {
-			d.sent, d.data = false, d.request.Taken()
+			if d.sent = false; !d.kept {
+				d.data = d.request.Taken()
+			}
 			return routing.Outcome{Err: errOtherWay}
 		}
 		return outcomeOf(d.ctx, t.Member, err, d.body.failed.Load())

@@ -3,9 +3,11 @@ package router_test
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
 )
 
 func echoKey(w http.ResponseWriter, r *http.Request) {
@@ -100,4 +104,53 @@ func TestABodyWithAKeyThatDoesNotCome(t *testing.T) {
 			t.Error("the request reached a worker")
 		}
 	})
+}
+
+// A request whose key stands in its body needs nothing of net/http, in front of whichever worker,
+// nor do those that follow on its connection. It is sent as it came, and again if it was refused.
+func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
+	overLink := func(t *testing.T, refusals int64) ring.Member {
+		var asked atomic.Int64
+		return linkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+			if asked.Add(1) <= refusals {
+				w.Refuse(&link.RefusedError{Reason: link.Unavailable})
+				return
+			}
+			body, err := io.ReadAll(r.Body)
+			fmt.Fprintf(w, "%s %d %v", r.Key, len(body), err)
+		})
+	}
+	for _, tt := range []struct {
+		name   string
+		worker func(*testing.T) ring.Member
+		memory int
+		fast   bool
+	}{
+		{"HTTP/1.1", func(t *testing.T) ring.Member { return routertest.NewWorker(t, "w", echoKey).Member }, 0, true},
+		{"link", func(t *testing.T) ring.Member { return overLink(t, 0) }, 0, true},
+		{"refused", func(t *testing.T) ring.Member { return overLink(t, 2) }, 0, true},
+		{"no memory", func(t *testing.T) ring.Member { return overLink(t, 1) }, 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var handed atomic.Int64
+			general := routertest.NetServer()
+			general.ConnState = func(net.Conn, http.ConnState) { handed.Add(1) }
+			rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, tt.worker(t)), Keys: kit.KeySources(t, "json:/id"), ReplayBytes: tt.memory})
+			s := router.NewServer(rt, general)
+			l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+			go s.Serve(l)
+			defer s.Close()
+			for i, body := range []string{`{"id":"a"}`, `{"id":"b"}` + strings.Repeat(" ", 60_000), `{"id":"c"}`} {
+				req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", "http://"+l.Addr().String(), strings.NewReader(body)))
+				req.Header.Set("Content-Type", "application/json")
+				want := fmt.Sprintf("%c %d <nil>", 'a'+i, len(body))
+				if _, got := kit.Do(t, http.DefaultClient, req); got != want {
+					t.Errorf("%.100q, want %q", got, want)
+				}
+			}
+			if n := handed.Load(); tt.fast == (n > 0) {
+				t.Errorf("net/http was told %d times of connections", n)
+			}
+		})
+	}
 }

@@ -1,12 +1,14 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
@@ -24,6 +26,7 @@ type upstreamRequest struct {
 	route  *route
 	tls    bool       // between the client and the router
 	fields []h2.Field // as the client has sent them
+	coming io.Reader  // the body as it comes from the client
 	pace   *pacedBody // bounds the wait for the body; nil if something else does
 	stream bool       // the body goes to the worker as it comes
 
@@ -105,16 +108,21 @@ func (x *upstreamRequest) KeyClient() string {
 	return x.source.keyClient(x.router, appendValues(nil, x.fields, forwardedFor))
 }
 
-// KeyBody implements [gateway.Keyed]. A request whose key is in its body goes by way
-// of net/http.
+// KeyBody implements [gateway.Keyed]. It waits for the client as for any body, and keeps it.
 func (x *upstreamRequest) KeyBody() ([]byte, error) {
-	if x.request.ContentLength == 0 {
-		return nil, nil
+	switch n := x.request.ContentLength; {
+	case n == 0 || x.kept:
+		return x.data, nil
+	case n > gateway.MaxKeyBody:
+		return nil, gateway.ErrBodyOfKey
 	}
-	return nil, errKeyInBody
+	body, err := gateway.ReadKeyBody(x.coming)
+	if err != nil {
+		return nil, errors.Join(errClientBody, err)
+	}
+	x.data, x.kept = body, true
+	return body, nil
 }
-
-var errKeyInBody = errors.New("router: the key is in the body")
 
 // serve sends a request to its worker and answers it, if its form is simple: it
 // has a key, and needs nothing of net/http. It reports false, before anything was
@@ -122,8 +130,10 @@ var errKeyInBody = errors.New("router: the key is in the body")
 // body then stands in x.data.
 func (x *upstreamRequest) serve(body io.Reader) bool {
 	rt, r := x.router, &x.request
+	x.coming = body
 	d, err := rt.decide(r.Method, x, &x.memory.key)
-	if err != nil || d.upstream || r.ContentLength > d.route.smallBody() || !isSimplePath(x.KeyPath()) {
+	broken := errors.Is(err, errClientBody)
+	if err != nil && !broken || d.upstream || r.ContentLength > d.route.smallBody() || !isSimplePath(x.KeyPath()) {
 		return false
 	}
 	began := rt.now()
@@ -135,13 +145,20 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		x.observed.decided(&d, x.partition)
 	}
 	x.appendFields()
-	if r.ContentLength > 0 {
+	switch {
+	case r.ContentLength == 0:
+	case x.kept:
+		r.Body, r.Whole = bytes.NewReader(x.data), true
+	default:
 		x.body.reader, r.Body, r.Whole = body, &x.body, true
 		if s, ok := body.(*h2.Stream); ok {
 			s.Keep(&x.reserved)
 		}
 	}
-	if err := d.admit(rt, began); err != nil {
+	if !broken {
+		err = d.admit(rt, began)
+	}
+	if err != nil {
 		x.refuse(err)
 	} else if !x.send() {
 		rt.counters.requests.Add(x.stripe, -1) // the router will count it
