@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -200,7 +201,7 @@ func (s *LockService) release(ctx context.Context, l lockLease, key string) erro
 
 // giveUp frees what may be held of keys for a request that is not told of it. It leaves alone
 // what has a lease that the client has chosen: the same request may have come another time, and
-// have been told. That ends with its time.
+// have been told.
 func (s *LockService) giveUp(q *lockRequest, keys []string) {
 	if q.chosen {
 		return
@@ -208,6 +209,25 @@ func (s *LockService) giveUp(q *lockRequest, keys []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
 	_, _ = forEach(keys, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
+}
+
+// giveBack frees what a request with a lease that the client has chosen has made of locks, and is
+// not told of, but for what the same request has found that came another time. That ends with
+// its time.
+func (s *LockService) giveBack(q *lockRequest, grants []lockGrant) {
+	if !q.chosen {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
+	defer cancel()
+	_, _ = forEach(q.keys[:len(grants)], func(key string) (struct{}, error) {
+		token := grants[slices.Index(q.keys, key)].token
+		return struct{}{}, s.call(ctx, &lockCall{
+			method: holds.Abandon, key: key,
+			body: func() []byte { return holds.Made{ID: q.lease.id(key), Token: token}.Append(nil) },
+			take: func(routing.Target, int, []byte) error { return nil },
+		})
+	})
 }
 
 // inspect asks who has a key.

@@ -339,6 +339,63 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 	})
 }
 
+// A request for several keys, one of which it does not get, gives those back that it has made locks of,
+// also where the client may come back, but not what the same request has found that came another time.
+func TestTrapLockServiceGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		w := s.start()
+		last := s.must(200, "POST", "/v1/locks/c")
+		try := func(code int, wait string) {
+			s.must(code, "POST", "/v1/locks?key=a&key=b&key=c&wait="+wait, "Idempotency-Key", "x")
+		}
+		if try(423, "0s"); !isFree(t, w, "a") || !isFree(t, w, "b") {
+			t.Error("keys are held for a request that has not got all of them")
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			try(503, "8s") // which the next one takes the place of
+		}()
+		synctest.Wait()
+		go func() {
+			time.Sleep(time.Second)
+			s.must(204, "DELETE", "/v1/locks/c?lease="+last.Lease)
+		}()
+		try(200, "8s")
+		if <-done; isFree(t, w, "a") || isFree(t, w, "b") || isFree(t, w, "c") {
+			t.Error("the request that came first has freed what the other one has found")
+		}
+		s.must(204, "DELETE", "/v1/locks?key=a&key=b&key=c", "Idempotency-Key", "x")
+	})
+}
+
+// What a request has made a lock of is not given back where it may have been found before its partition has moved.
+func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		a := s.start()
+		b := s.start()
+		key := s.keyOf(a, "a")
+		last := s.must(200, "POST", "/v1/locks/z")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.must(423, "POST", "/v1/locks?key="+key+"&key=z&wait=8s", "Idempotency-Key", "x")
+		}()
+		synctest.Wait()
+		s.must(200, "POST", "/v1/locks/"+key, "Idempotency-Key", "x")
+		if err := a.LeaveRing(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-done
+		if isFree(t, b, key) {
+			t.Error("a lock that a client was told of is gone")
+		}
+		s.must(204, "DELETE", "/v1/locks/z?lease="+last.Lease)
+	})
+}
+
 // Requests that carry the same Idempotency-Key are for the same lock.
 func TestLockServiceIdempotencyKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

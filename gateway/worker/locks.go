@@ -47,7 +47,7 @@ type lock struct {
 	blocks  bool          // it keeps its key from others, and that is all: nobody may renew it
 	lost    bool          // it is of a life before, though its table is open
 	shared  bool          // it holds its key together with other shared locks
-	found   bool          // by another call than the one that has made it
+	found   bool          // by another call than the one that has made it; or it may have been, elsewhere
 	ending  bool          // it ends when the store does not keep it any more
 	end     lockEvent     // with this event
 	written bool          // of one that a move has listed: the store kept it then

@@ -26,6 +26,8 @@ func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byt
 		ls.serveInspect(w, r)
 	case holds.Extend:
 		ls.serveExtend(w, r, body)
+	case holds.Abandon:
+		ls.serveAbandon(w, r, body)
 	default:
 		answerCall(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
 	}
@@ -122,6 +124,22 @@ func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body
 	default:
 		answerCall(w, http.StatusOK, grant.Append(nil))
 	}
+}
+
+// serveAbandon ends a lock of which nobody has been told.
+func (ls *locks) serveAbandon(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+	made, err := holds.ParseMade(body)
+	if err != nil {
+		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
+		return
+	}
+	p, err := ls.awaitPartition(r)
+	if err != nil {
+		ls.refuse(w, r, err)
+		return
+	}
+	p.abandonLock(made)
+	answerCall(w, http.StatusOK, nil)
 }
 
 // checkLease returns an error if a lease is longer than may be.
@@ -278,7 +296,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
 	}
 	if err != nil {
-		p.abandonLock(own)
+		p.abandonLock(holds.Made{ID: own.id, Token: own.token})
 		return holds.Grant{}, err
 	}
 	if l == own {
@@ -290,12 +308,13 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 // abandonLock ends a lock that nobody was told of by the call that has made it. A lock that
 // another call has found stays: that one may have told of it. So does one that is frozen, which
 // may be at its next owner by now.
-func (p *partition) abandonLock(own *lock) {
+func (p *partition) abandonLock(made holds.Made) {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.byID[own.id] == own && !own.found && (t.open || !p.vouches(own)) {
-		p.endLocked(own, lockReleased)
+	l := t.byID[made.ID]
+	if l != nil && l.token == made.Token && !l.found && (t.open || !p.vouches(l)) {
+		p.endLocked(l, lockReleased)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestTrapLockThatAnotherCallHasFound(t *testing.T) {
 				t.Fatalf("another call gets %v, %v", held, err)
 			}
 		}
-		p.abandonLock(own)
+		p.abandonLock(holds.Made{ID: own.id, Token: own.token})
 		if held := p.table.Inspect("k").Token != 0; held != found {
 			t.Errorf("found by another call: %v, and then held: %v", found, held)
 		}

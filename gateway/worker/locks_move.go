@@ -53,7 +53,7 @@ func (p *partition) openTable(e handoff.OpenTable) {
 			}
 			continue
 		}
-		l.cancels, l.expires = cancels, now+l.expires
+		l.cancels, l.expires, l.found = cancels, now+l.expires, true
 		w.locks.count.Add(1)
 		p.addLocked(l, lockMovedIn)
 		if wait := t.waits[l.id]; wait != nil { // which would be for the lock itself

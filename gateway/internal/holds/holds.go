@@ -25,6 +25,7 @@ const (
 	Release = ":release" // Refs; answered with States
 	Inspect = ":inspect" // nothing, for the key of the link's request, which is routed as one; answered with an Occupancy
 	Extend  = ":extend"  // an Extension; answered with a Grant, or 410 if the key is not held for that ID
+	Abandon = ":abandon" // a Made, for the key of the link's request, which is routed as one; answered with 200 whatever has become of it
 )
 
 // ID names a hold. Its holder draws it.
@@ -131,6 +132,28 @@ func ParseExtension(b []byte) (e Extension, err error) {
 		return Extension{}, fmt.Errorf("%w: no extension of a lease", errMalformed)
 	}
 	return e, nil
+}
+
+// Made is a hold that a call has made, which ends unless another call has found it.
+type Made struct {
+	ID    ID
+	Token int64
+}
+
+// Append appends the hold to b.
+func (m Made) Append(b []byte) []byte {
+	return binary.AppendUvarint(append(b, m.ID[:]...), uint64(m.Token))
+}
+
+// ParseMade parses what [Made.Append] has made.
+func ParseMade(b []byte) (m Made, err error) {
+	n := copy(m.ID[:], b)
+	token, width := binary.Uvarint(b[n:])
+	if n < len(m.ID) || width <= 0 || n+width != len(b) || int64(token) <= 0 {
+		return Made{}, fmt.Errorf("%w: no hold with a token", errMalformed)
+	}
+	m.Token = int64(token)
+	return m, nil
 }
 
 // flagByte returns the byte with those flags, the first of which is bit 0.

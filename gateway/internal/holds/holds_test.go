@@ -36,6 +36,15 @@ func TestCodec(t *testing.T) {
 			t.Errorf("%x is taken for %v", bad, got)
 		}
 	}
+	made := holds.Made{ID: holds.NewID(), Token: 1 << 62}
+	if got, err := holds.ParseMade(made.Append(nil)); got != made || err != nil {
+		t.Errorf("%v became %v, %v", made, got, err)
+	}
+	for _, bad := range [][]byte{nil, made.ID[:], holds.Made{ID: made.ID}.Append(nil), append(made.Append(nil), 0)} {
+		if got, err := holds.ParseMade(bad); err == nil {
+			t.Errorf("%x is taken for %v", bad, got)
+		}
+	}
 	for _, g := range []holds.Grant{
 		{Token: 1, Lease: 1},
 		{Token: 1 << 62, Lease: 10 * time.Second, Promise: holds.Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}},
@@ -116,6 +125,11 @@ func FuzzParse(f *testing.F) {
 		if e, err := holds.ParseExtension(b); err == nil {
 			if again, err := holds.ParseExtension(e.Append(nil)); again != e || err != nil || e.Lease < 0 {
 				t.Errorf("extension %+v became %+v, %v", e, again, err)
+			}
+		}
+		if m, err := holds.ParseMade(b); err == nil {
+			if again, err := holds.ParseMade(m.Append(nil)); again != m || err != nil || m.Token <= 0 {
+				t.Errorf("hold %+v became %+v, %v", m, again, err)
 			}
 		}
 		if refs, err := holds.ParseRefs(b, n); err == nil {

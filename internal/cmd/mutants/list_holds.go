@@ -378,8 +378,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a call that gives up leaves a lock to another call that has found it",
 			file: "gateway/worker/locks_calls.go",
-			old:  "t.byID[own.id] == own && !own.found &&",
-			new:  "t.byID[own.id] == own &&",
+			old:  "l.token == made.Token && !l.found &&",
+			new:  "l.token == made.Token &&",
 			test: "./gateway/worker -run '^TestTrapLockThatAnotherCallHasFound$'",
 		},
 		{

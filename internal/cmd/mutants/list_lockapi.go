@@ -2,7 +2,10 @@ package main
 
 // lockAPIMutations take away what makes the lock service safe to use.
 func lockAPIMutations() []mutation {
-	const nobody = "./gateway/router -run '^TestTrapLockServiceGrantForNobody$'"
+	const (
+		nobody = "./gateway/router -run '^TestTrapLockServiceGrantForNobody$'"
+		back   = "./gateway/router -run '^TestTrapLockServiceGivesBack(NothingThatMoved)?$'"
+	)
 	return []mutation{
 		{
 			rule: "a lock of which nobody can be told is released",
@@ -17,6 +20,20 @@ func lockAPIMutations() []mutation {
 			old:  "	if q.chosen {\n",
 			new:  "	if q.chosen && !q.single {\n",
 			test: nobody,
+		},
+		{
+			rule: "a request that gets some of its keys gives them back",
+			file: "gateway/router/lockapi.go",
+			old:  "				s.giveBack(q, grants)\n",
+			new:  "",
+			test: back,
+		},
+		{
+			rule: "what has moved may have been found before",
+			file: "gateway/worker/locks_move.go",
+			old:  ", l.found = cancels, now+l.expires, true",
+			new:  " = cancels, now+l.expires",
+			test: back,
 		},
 		{
 			rule: "keys are locked in one order",
