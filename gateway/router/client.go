@@ -68,7 +68,7 @@ type ClientConfig struct {
 	Local Local
 
 	// TracerProvider makes spans of calls of RoundTrip, as parts of the spans of their contexts, or else
-	// of those that are named in the field Traceparent of the requests. TraceKeys puts
+	// of those that are named in the field Traceparent of the requests, and of calls that ask for locks. TraceKeys puts
 	// keys into them, and not only their hashes. Default: none.
 	TracerProvider trace.TracerProvider
 	TraceKeys      bool

@@ -24,6 +24,7 @@ type acquisition struct {
 	client *Client
 	ctx    context.Context // of the wait
 	caller context.Context // of the work
+	traced context.Context // caller with the span of the call, if it has one
 	key    string
 
 	id     holds.ID
@@ -33,7 +34,7 @@ type acquisition struct {
 }
 
 // attempt asks a worker for the key.
-func (a *acquisition) attempt(t routing.Target) routing.Outcome {
+func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	c := a.client
 	switch {
 	case c.closed.Load():
@@ -48,6 +49,9 @@ func (a *acquisition) attempt(t routing.Target) routing.Outcome {
 		for _, value := range c.local.Baggage(a.ctx, nil) {
 			req.Fields = link.AppendField(req.Fields, "Baggage", value)
 		}
+	}
+	if span := beginLockAttempt(a.traced, c.spans, c.ring, req, t.Member); span != nil {
+		defer func() { endLockAttempt(span, out) }()
 	}
 	p := c.peer(t)
 	p.users.Add(1)
@@ -135,7 +139,7 @@ func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
 	if end, _ := a.ctx.Deadline(); a.wait > 0 {
 		wait = max(time.Until(end), 1)
 	}
-	ctx, token, release, err := a.client.local.Acquire(a.caller, a.key, t.Epoch, a.try, wait)
+	ctx, token, release, err := a.client.local.Acquire(a.traced, a.key, t.Epoch, a.try, wait)
 	if err == nil {
 		a.local = &localHold{ctx, token, release}
 		return routing.Outcome{}

@@ -7,8 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -133,7 +136,7 @@ const takeRounds = 3
 
 // take holds key for a caller, who waits under the context wait, and works under one that descends
 // from ctx.
-func (c *Client) take(wait, ctx context.Context, key string, w want) (*Lock, error) {
+func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
 	if err := gateway.CheckKey(key); err != nil {
 		return nil, err
 	}
@@ -150,8 +153,14 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (*Lock, err
 	default:
 		return l, nil
 	}
+	traced := ctx
+	if c.spans != nil {
+		var span trace.Span
+		traced, span = c.spans.Start(ctx, spans.Lock, trace.SpanKindInternal, keyAttributes(c.spans, c.ring, key)...)
+		defer func() { endLockCall(span, lock, err) }()
+	}
 	for range takeRounds {
-		a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, key: key, id: holds.NewID()}
+		a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
 		err := c.routes.Route(wait, c.ring.Partition(key), a.attempt)
 		a.settle()
 		switch {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/access"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
@@ -106,6 +108,11 @@ func (s *LockService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 	op := opOther
 	defer func() { s.router.locks.count(op, rw.status) }()
+	if s.router.spans != nil {
+		var span trace.Span
+		r, span = s.beginLockRequest(r)
+		defer func() { endLockRequest(span, rw.status) }()
+	}
 	path := r.URL.EscapedPath()
 	switch verdict := access.Of(r, s.cfg.Token); {
 	case path == "/openapi.yaml" && r.Method == http.MethodGet:

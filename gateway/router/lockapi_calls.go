@@ -29,9 +29,13 @@ type lockCall struct {
 // All calls may be repeated, so it is made anew if its connection breaks.
 func (s *LockService) call(ctx context.Context, c *lockCall) error {
 	ws := &s.router.workers
-	return ws.routes.Route(ctx, ws.ring.Partition(c.key), func(t routing.Target) routing.Outcome {
+	return ws.routes.Route(ctx, ws.ring.Partition(c.key), func(t routing.Target) (out routing.Outcome) {
 		if !t.Link { // it may take it in a moment, when it has just started
 			return routing.Outcome{Verdict: routing.NotStarted, Err: noLink(t)}
+		}
+		req := &link.Request{Method: c.method, Key: c.key, Epoch: t.Epoch, Fields: c.fields}
+		if span := beginLockAttempt(ctx, s.router.spans, ws.ring, req, t.Member); span != nil {
+			defer func() { endLockAttempt(span, out) }()
 		}
 		p := ws.peer(t)
 		p.users.Add(1)
@@ -42,7 +46,7 @@ func (s *LockService) call(ctx context.Context, c *lockCall) error {
 		}
 		attempt, cancel := context.WithTimeout(ctx, bound)
 		defer cancel()
-		status, body, err := p.call(attempt, &link.Request{Method: c.method, Key: c.key, Epoch: t.Epoch, Fields: c.fields}, c.body())
+		status, body, err := p.call(attempt, req, c.body())
 		if err != nil {
 			return repeatable(ctx, t, err)
 		}

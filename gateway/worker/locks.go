@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -53,6 +54,7 @@ type lock struct {
 	written bool          // of one that a move has listed: the store kept it then
 	stored  time.Duration // lease with which the store keeps it; 0 if it does not
 	write   *lockWrite    // the change of that under way; nil for none
+	timing  *timing       // with its span; nil for none
 }
 
 // lockTable is the locks of one partition. While the partition is not served they are
@@ -119,6 +121,7 @@ func (ls *locks) note() error {
 // grantLocked makes l a lock, whose key was admitted to with that token.
 func (p *partition) grantLocked(l *lock, token int64, cancels uint64) {
 	l.token, l.cancels, l.expires = token, cancels, p.worker.now()+l.lease
+	l.timing.begin(context.Background(), p, l.key, token)
 	p.addLocked(l, lockGranted)
 }
 
@@ -152,6 +155,7 @@ func (p *partition) removeLocked(l *lock, event lockEvent) {
 	ls.held.Add(-1)
 	ls.count.Add(-1)
 	ls.tell(l, event)
+	l.timing.endLock(event)
 	if !l.shared || t.leaveLocked(l) {
 		p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
 	}

@@ -276,7 +276,7 @@ func (ls *locks) release(ctx context.Context, refs []holds.Ref) []holds.State {
 // gets what he has already.
 func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
 	w := ls.worker
-	how := asking{try: req.Try, epoch: r.Epoch, share: r, maxWait: min(req.Wait, w.cfg.MaxWait)}
+	how := asking{try: req.Try, epoch: r.Epoch, share: r, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
 	p, key, err := w.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
 	if err != nil {
 		return holds.Grant{}, err
@@ -284,7 +284,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
 	came := w.now()
-	own := &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared}
+	own := &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared, timing: how.timing}
 	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
 		return holds.Grant{}, err

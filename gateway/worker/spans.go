@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -64,6 +65,15 @@ func (w *Worker) timingOfCall(ctx context.Context) *timing {
 	return &timing{spans: w.spans, kind: trace.SpanKindInternal, ctx: ctx, said: []attribute.KeyValue{spans.Way.String("call")}}
 }
 
+// timingOfLock is observe for a call that asks for a lock. It keeps nothing of the call, which the lock outlives.
+func (w *Worker) timingOfLock(r *link.ServerRequest) *timing {
+	if w.spans == nil {
+		return nil
+	}
+	ctx := spans.Within(context.Background(), func(name string) []string { return fieldValues(r.Fields, name) })
+	return &timing{spans: w.spans, kind: trace.SpanKindServer, ctx: ctx, said: []attribute.KeyValue{spans.Way.String("lock")}}
+}
+
 // waited notes a wait for key that has ended now, with err if the key was not had.
 func (t *timing) waited(p *partition, key string, took time.Duration, err error) {
 	if t == nil {
@@ -75,7 +85,7 @@ func (t *timing) waited(p *partition, key string, took time.Duration, err error)
 	}
 	failed := ""
 	switch {
-	case t.ctx.Err() != nil && err != nil:
+	case t.ctx.Err() != nil && err != nil, errors.Is(err, context.Canceled):
 		failed = "client-gone"
 	case err != nil:
 		failed = problemOf(err).Kind.String()
@@ -166,6 +176,21 @@ func (t *timing) end(ctx *runContext) {
 		}
 	}
 	span.End()
+}
+
+// endLock ends the span of a lock, as event says.
+func (t *timing) endLock(event lockEvent) {
+	if t == nil || t.span == nil {
+		return
+	}
+	switch event {
+	case lockExpired:
+		spans.Fail(t.span, "expired")
+	case lockLost:
+		spans.Fail(t.span, "ownership-lost")
+	}
+	t.span.End()
+	t.span = nil
 }
 
 // hasFields reports whether the request goes on with other fields of the Trace Context.

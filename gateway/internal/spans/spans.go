@@ -21,7 +21,8 @@ const scope = "github.com/keyway-go/keyway"
 const (
 	Hold      = "hold"       // a request waits at a router, or a client, for an owner
 	QueueWait = "queue wait" // a request waits at a worker for its key
-	Execution = "execution"  // a request has its key
+	Execution = "execution"  // a request, or a lock, has its key
+	Lock      = "lock"       // a key is asked for, until it is held
 )
 
 // Attributes of Keyway's own.

@@ -8,8 +8,23 @@ func spansMutations() []mutation {
 		keep   = "./gateway/router -run '^TestSpansKeepWhatTheySay$'"
 		whole  = "./gateway/router -run '^TestSpans$'"
 		parsed = "./gateway/internal/spans -run '^TestParse$'"
+		locks  = "./gateway/router -run '^TestSpansOf(Locks|TheLockService)$'"
 	)
 	return []mutation{
+		{
+			rule: "of a trace that is not sampled the owner of a lock has no spans",
+			file: "gateway/router/spans_locks.go",
+			old:  "	sc := trace.SpanContextFromContext(ctx)\n",
+			new:  "	var sc trace.SpanContext\n",
+			test: locks,
+		},
+		{
+			rule: "the span of a lock ends with the lock",
+			file: "gateway/worker/locks.go",
+			old:  "	l.timing.endLock(event)\n",
+			new:  "",
+			test: locks,
+		},
 		{
 			rule: "no span waits for room",
 			file: "internal/tracing/queue.go",

@@ -1,0 +1,184 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/spantest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// tracedLocks is a worker, a client and a lock service whose spans are kept, in a bubble.
+type tracedLocks struct {
+	*lockSite
+	*spantest.Spans
+	worker *workertest.Worker
+	client *router.Client
+}
+
+func newTracedLocks(t *testing.T) *tracedLocks {
+	kept := spantest.New(t)
+	s := &tracedLocks{Spans: kept, lockSite: newLockSite(t, func(cfg *router.Config) { cfg.TracerProvider = kept })}
+	s.worker = s.start(func(cfg *worker.Config) { cfg.TracerProvider = kept })
+	s.client = s.lockSite.client(func(cfg *router.ClientConfig) { cfg.TracerProvider = kept })
+	return s
+}
+
+// expectLock looks at the spans of a lock: the call's, the attempt's and that of the time with the key held.
+func expectLock(t *testing.T, call, attempt, execution spantest.Span, token int64) {
+	t.Helper()
+	if !attempt.Is(call) || !execution.Is(attempt) {
+		t.Errorf("the spans do not belong to each other: %+v, %+v, %+v", call, attempt, execution)
+	}
+	expectSpan(t, attempt, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "keyway.worker": "w1", "error.type": nil})
+	expectSpan(t, execution, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "keyway.worker": "w1", "keyway.way": "lock", "keyway.token": token, "error.type": nil})
+}
+
+// A key of another node is asked for within the caller's span, and held there in one that ends with its release.
+func TestSpansOfLocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTracedLocks(t)
+		ctx, caller := s.Tracer("test").Start(t.Context(), "caller")
+		var token int64
+		hold := func(ctx context.Context, fencing int64) error {
+			if trace.SpanFromContext(ctx) != caller {
+				t.Error("what runs with the key is not a part of its caller's span")
+			}
+			token = fencing
+			return s.client.Hold(ctx, "k", func(context.Context, int64) error { return nil }) // a part of it, without spans
+		}
+		if err := s.client.Hold(ctx, "k", hold); err != nil {
+			t.Fatal(err)
+		}
+		spans := s.Await(t, "internal lock", "client acquire", "server execution")
+		if spans[0].Parent.SpanID() != caller.SpanContext().SpanID() {
+			t.Error("the call is not a part of its caller's span")
+		}
+		expectLock(t, spans[0], spans[1], spans[2], token)
+		expectSpan(t, spans[0], map[string]any{"keyway.token": token, "keyway.key_hash": "c3d31922c50b1b63", "error.type": nil})
+
+		first := kit.Must(s.client.Lock(ctx, "k"))
+		if _, err := s.client.TryLock(ctx, "k"); !errors.Is(err, locking.ErrLocked) {
+			t.Fatal(err)
+		}
+		for _, span := range s.Await(t, "internal lock", "client acquire", "internal lock", "client acquire")[2:] {
+			expectSpan(t, span, map[string]any{"error.type": "key-held", "keyway.token": nil})
+		}
+		all := make(chan error)
+		go func() {
+			all <- s.client.DoAll(ctx, []string{"k", "l"}, func(router.Executions) error { return nil })
+		}()
+		synctest.Wait()
+		time.Sleep(time.Second) // of the bubble's clock
+		if err := first.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-all; err != nil {
+			t.Fatal(err)
+		}
+		spans = s.Await(t, "server execution", "internal lock", "client acquire", "internal queue wait", "server execution", "internal lock", "client acquire", "server execution")
+		if spans[4].Is(spans[6]) { // those of the two keys begin at one time
+			spans[4], spans[7] = spans[7], spans[4]
+		}
+		if !spans[3].Is(spans[2]) || !spans[4].Is(spans[2]) || !spans[7].Is(spans[6]) {
+			t.Errorf("the spans of DoAll do not belong to each other: %+v", spans)
+		}
+		caller.End()
+		s.Await(t, "internal caller")
+	})
+}
+
+// What ends a lock but its holder is in its span.
+func TestSpanOfALockThatExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTracedLocks(t)
+		if a := s.ask(t.Context(), "POST", "/v1/locks/k?ttl=1s"); a.code != 200 {
+			t.Fatal(a.body)
+		}
+		s.Await(t, "server POST /v1/locks/{key}", "client acquire")
+		time.Sleep(2 * time.Second)
+		expectSpan(t, s.Await(t, "server execution")[0], map[string]any{"error.type": "expired"})
+	})
+}
+
+// A key of the node's own has the spans of an execution within that of the call.
+func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
+	kept := spantest.New(t)
+	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.TracerProvider = kept })
+	c := newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
+	if err := c.Hold(t.Context(), "k", func(context.Context, int64) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	spans := kept.Await(t, "internal lock", "internal execution")
+	if !spans[1].Is(spans[0]) || spans[0].Get("keyway.token") != spans[1].Get("keyway.token") {
+		t.Errorf("the spans do not belong to each other: %+v", spans)
+	}
+	if err := newClient(t, router.ClientConfig{Members: w.Member, Hold: time.Millisecond, TracerProvider: kept}).Hold(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
+		t.Fatal(err)
+	}
+	if all := kept.Ended(); len(all) > 0 {
+		t.Errorf("what is refused before anybody is asked has spans: %v", all)
+	}
+}
+
+// Each request to the lock service is a span of its client's trace, which goes on at the owner. No span has the key.
+func TestSpansOfTheLockService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTracedLocks(t)
+		const key = "secret"
+		a := s.ask(t.Context(), "POST", "/v1/locks/"+key, "Traceparent", traceparent)
+		if a.code != 200 {
+			t.Fatal(a.body)
+		}
+		spans := s.Await(t, "server POST /v1/locks/{key}", "client acquire")
+		request, attempt := spans[0], spans[1]
+		if request.Parent.SpanID().String() != traceparent[36:52] || !attempt.Is(request) {
+			t.Errorf("the spans do not belong to each other: %+v", spans)
+		}
+		expectSpan(t, request, map[string]any{"http.route": "/v1/locks/{key}", "http.request.method": "POST", "http.response.status_code": int64(200)})
+		held := s.ask(t.Context(), "POST", "/v1/locks?key="+key+"&key=z")
+		renewed := s.ask(t.Context(), "PUT", "/v1/locks/"+key+"?lease="+a.Lease)
+		freed := s.ask(t.Context(), "DELETE", "/v1/locks/"+key+"?lease="+a.Lease)
+		gone := s.ask(t.Context(), "PUT", "/v1/locks/"+key+"?lease="+a.Lease)
+		if held.code != 423 || renewed.code != 200 || freed.code != 204 || gone.code != 410 {
+			t.Fatal(held.code, renewed.code, freed.code, gone.code)
+		}
+		all := append(spans, s.Await(t, "server POST /v1/locks", "client acquire", "server PUT /v1/locks/{key}", "client extend", "server DELETE /v1/locks/{key}", "client release", "server PUT /v1/locks/{key}", "client extend", "server execution")...)
+		execution := all[10]
+		if !execution.Is(attempt) {
+			t.Errorf("the time with the key held is a part of %v", execution.Parent)
+		}
+		expectSpan(t, execution, map[string]any{"keyway.token": a.Token, "keyway.way": "lock", "error.type": nil})
+		expectSpan(t, all[2], map[string]any{"http.response.status_code": int64(423), "error.type": nil})
+		expectSpan(t, all[3], map[string]any{"error.type": "key-held"})
+		expectSpan(t, all[9], map[string]any{"error.type": "lock-gone"})
+		for _, span := range all {
+			for _, attr := range append(span.Attributes, attribute.String("name", span.Name)) {
+				if strings.Contains(attr.Value.Emit(), key) {
+					t.Errorf("%s of %q has the key: %s", attr.Key, span.Name, attr.Value.Emit())
+				}
+			}
+		}
+
+		unsampled := strings.TrimSuffix(traceparent, "01") + "00"
+		if a := s.ask(t.Context(), "POST", "/v1/locks/k?ttl=1s", "Traceparent", unsampled); a.code != 200 {
+			t.Fatal(a.body)
+		}
+		time.Sleep(2 * time.Second)
+		if all := s.Ended(); len(all) > 0 {
+			t.Errorf("of an unsampled trace there are spans: %v", all)
+		}
+	})
+}
