@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type config struct {
 	TTL      time.Duration // of sessions; 0 chooses one that fits Time
 	Hold     time.Duration
 	Clients  int
+	Lockers  int
 	Rough    bool
 	Plan     string // what parsePlan reads; empty makes one by the seed
 	Links    bool   // trouble the links
@@ -66,11 +68,11 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(i)+1))
 		return func() (trial.Job, time.Duration) { return mix.Next(rng), trial.UpTo(rng, mix.Think) }
 	}}
-	locks, stopLocks, err := s.startLocks(ctx, cfg.Seed)
+	locks, err := newLockStage(ctx, s, cfg.Seed)
 	if err != nil {
 		return nil, err
 	}
-	defer stopLocks()
+	defer locks.close()
 	d := &director{stage: s, rng: rng}
 	m := &meter{redis: s.redis, now: s.observer.Now, done: l.Done.Load}
 	if err := m.start(); err != nil {
@@ -87,19 +89,27 @@ func campaign(ctx context.Context, cfg config, dir string) (*report, error) {
 			defer wg.Wait()
 			defer end()
 		}
-		d.run(ctx, acts, func() { calm, calmErr = m.stop() })
+		locking, stopLocking := context.WithCancel(ctx)
+		var callers sync.WaitGroup
+		defer callers.Wait()
+		defer stopLocking()
+		d.run(ctx, acts, func() {
+			calm, calmErr = m.stop()
+			callers.Go(func() { locks.run(locking) }) // the store keeps some of their locks
+		})
 		trial.Sleep(ctx, begin+cfg.Time-s.observer.Now())
-		stopLocks()
 	})
 	if err := errors.Join(ctx.Err(), calmErr); err != nil {
 		return nil, err
 	}
 	r := newReport(cfg, s, d, l, calm, s.stop())
-	without := outages(d.events, cfg.TTL)
+	without, forgotten := outages(d.events, cfg.TTL), losses(d.events, cfg.TTL)
 	if cfg.Links {
 		without = []outage{{0, trial.Never / 2}}
+		forgotten = without
 	}
-	r.locks, r.violations = locks, append(r.violations, locks.violations(without, cfg.TTL)...)
+	r.locks = locks.conclude(without, forgotten, cfg.TTL)
+	r.violations = slices.Concat(r.violations, r.locks.violations, locks.errs)
 	return r, nil
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/keyway-go/keyway/internal/test/redistest"
 )
 
-// TestMain makes the nodes of the scenario "transfers" of this program.
+// TestMain makes the other processes of the scenarios of this program.
 func TestMain(m *testing.M) {
-	if node := os.Getenv(bankEnv); node != "" {
+	if part := partOf(os.Getenv); part != nil {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		defer stop()
-		if err := runBankNode(ctx, node); err != nil {
+		if err := part(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -38,7 +38,7 @@ func TestTransfers(t *testing.T) {
 // CHAOS_TIME makes it longer, CHAOS_SEED repeats one.
 func TestChaos(t *testing.T) {
 	redistest.Require(t)
-	args := []string{"-t", cmp.Or(os.Getenv("CHAOS_TIME"), "20s")}
+	args := []string{"-lockers", "200", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "20s")}
 	if seed := os.Getenv("CHAOS_SEED"); seed != "" {
 		args = append(args, "-seed", seed)
 	}

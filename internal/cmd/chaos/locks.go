@@ -2,64 +2,285 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
-// Clients that lock keys of the workers while these come, go and die.
+// step is what a caller has come to with a lock.
+type step string
+
 const (
-	lockClients = 2
-	lockCallers = 8 // of each client
-	lockKeys    = 8
+	asks     step = "asks"
+	has      step = "has"
+	holds    step = "holds"   // still
+	letsGo   step = "lets go" // is about to unlock: nobody may rely on it from now on
+	unlocked step = "unlocked"
+	forgets  step = "forgets" // neither unlocks nor renews it
+	fails    step = "fails"   // got no lock
 )
 
-// tenure is a lock, by the clock of the observer.
-type tenure struct {
-	key        int
-	token      int64
-	begin, end time.Duration
-	lease      locking.Lease
-	lost       bool // before it was unlocked
+// said is what a caller says to the judge, and waits for it to be heard, before it goes on.
+type said struct {
+	Life  string // of the process
+	Call  int64  // of the life
+	Step  step
+	Key   int
+	Lease time.Duration // asks: for how long the key stays locked if nobody unlocks it
+	Token int64         // has
+	Until time.Time     // has, holds: until when the caller's lease holds at least, by the wall clock of all
+	Lost  bool          // lets go, unlocked: before that
+	Err   string        // fails: unless the caller has just given up; unlocked: nobody knows whether it is
+}
+
+// call is a call for a lock, by the clock of the observer.
+type call struct {
+	said
+	begin, end time.Duration // from then on it was asked for, and held; until then held
+	until      time.Duration // see said
+	unlocks    bool          // and not forgets it
+	doubts     []*doubt
+}
+
+// doubt is that something may not be if those who hold locks hold them rightly: they have lost them, or say
+// after it arose that they still have them.
+type doubt struct {
+	at    time.Duration
+	text  string
+	sure  map[*call]bool // whom it takes, and who has said so
+	count int            // that have
 }
 
 // idle is a time for which a key that somebody waited for was nobody's.
 type idle struct {
 	key        int
-	begin, end time.Duration
+	free       time.Duration // since when its last holder had let it go, or was dead
+	begin, end time.Duration // begin is later than free if there may have been a lock for nobody until then
+	extra      time.Duration // lease of that
+	unlocked   bool          // by its last holder
 }
 
-// failedLock is a call that got no lock.
-type failedLock struct {
-	key        int
-	begin, end time.Duration
-	err        error
+// lockKey is what the judge knows of a key.
+type lockKey struct {
+	held    *call // by whom at last
+	token   int64
+	waiting int
+	freed   *call         // who let it go while somebody waited; nil if it is not known to be free
+	free    time.Duration // when
+	busy    time.Duration // until then there may be a lock for nobody
+	lease   time.Duration // of that
 }
 
-// lockJudge sees all locks, and judges.
+// lockJudge hears of all locks, and judges.
 type lockJudge struct {
 	now func() time.Duration
 
 	mu       sync.Mutex // guards what follows
-	held     [lockKeys]*tenure
-	token    [lockKeys]int64
-	waiting  [lockKeys]int
-	free     [lockKeys]time.Duration // since when the key is nobody's and waited for; 0 if that is not known
-	ended    []*tenure
+	keys     map[int]*lockKey
+	open     map[string]map[int64]*call // by life
+	ended    []*call
 	idle     []idle
-	failed   []failedLock
-	unknown  int // unlocked, or not
+	failed   []*call
 	findings []string
-	starved  []outage
+	busy     []outage // when the machine was
+	unknown  int      // unlocked, or not
+	deaths   int      // of processes
+	orphans  int      // locks of dead ones
+	vanished int      // waits of dead ones
+}
+
+func newLockJudge(now func() time.Duration) *lockJudge {
+	return &lockJudge{now: now, keys: make(map[int]*lockKey), open: make(map[string]map[int64]*call)}
+}
+
+// born has the judge hear what a process says.
+func (j *lockJudge) born(life string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.open[life] = make(map[int64]*call)
+}
+
+// hear takes what a caller says. Nobody hears the dead.
+func (j *lockJudge) hear(s said) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	calls, now := j.open[s.Life], j.now()
+	if calls == nil {
+		return
+	}
+	c := calls[s.Call]
+	if s.Step == asks {
+		if j.keys[s.Key] == nil {
+			j.keys[s.Key] = &lockKey{}
+		}
+		calls[s.Call] = &call{said: s, begin: now}
+		j.keys[s.Key].waiting++
+		return
+	}
+	k, until := j.keys[c.Key], now+time.Until(s.Until)
+	switch s.Step {
+	case has:
+		c.Token, c.begin, c.until = s.Token, now, until
+		j.begin(c, k, now)
+	case holds:
+		c.until = until
+		j.confirm(c)
+	case letsGo, forgets:
+		if c.Lost = s.Lost; !s.Lost {
+			j.confirm(c)
+		}
+		j.letGo(c, k, s.Step == letsGo && !s.Lost, now)
+	case unlocked:
+		c.Lost = c.Lost || s.Lost
+		if c.Err = s.Err; c.Lost || s.Err != "" {
+			k.unsure(now, c)
+		}
+		if s.Err != "" && !c.Lost {
+			j.unknown++
+		}
+	case fails:
+		c.end, c.Err = now, s.Err
+		k.leave()
+		k.unsure(now, c)
+		if s.Err != "" {
+			j.failed = append(j.failed, c)
+		}
+	}
+	if c.Step = s.Step; s.Step == unlocked || s.Step == forgets {
+		j.ended = append(j.ended, c)
+	}
+	if s.Step == unlocked || s.Step == forgets || s.Step == fails {
+		delete(calls, s.Call)
+	}
+}
+
+// begin notes that a caller has a lock. It may have lost it before the judge hears of it.
+func (j *lockJudge) begin(c *call, k *lockKey, now time.Duration) {
+	k.waiting--
+	if before := k.held; before != nil {
+		d := j.doubt(c, now, fmt.Sprintf("lock-%d is held with token %d, and with %d", c.Key, before.Token, c.Token), before)
+		if before.Step == forgets && now < before.until {
+			j.sure(d, before)
+		}
+	}
+	if c.Token <= k.token {
+		j.doubt(c, now, fmt.Sprintf("lock-%d: token %d after %d", c.Key, c.Token, k.token))
+	}
+	if k.freed != nil {
+		j.idle = append(j.idle, k.idle(now))
+	}
+	k.held, k.token, k.freed = c, max(k.token, c.Token), nil
+}
+
+// leave notes that a caller waits no more.
+func (k *lockKey) leave() {
+	if k.waiting--; k.waiting == 0 {
+		k.freed = nil
+	}
+}
+
+// letGo notes that a lock is its holder's no more. Unless it is about to be unlocked, it may go on without him.
+func (j *lockJudge) letGo(c *call, k *lockKey, unlocks bool, now time.Duration) {
+	if c.end, c.unlocks = now, unlocks; !unlocks {
+		k.unsure(now, c)
+	}
+	if k.held != c {
+		return
+	}
+	if unlocks || c.Lost {
+		k.held = nil
+	}
+	if k.waiting > 0 {
+		k.freed, k.free = c, now
+	}
+}
+
+// unsure notes that there may be a lock for nobody.
+func (k *lockKey) unsure(now time.Duration, c *call) {
+	if until := now + c.Lease; until > k.busy {
+		k.busy, k.lease = until, c.Lease
+	}
+}
+
+// idle returns for how long the key has been nobody's.
+func (k *lockKey) idle(now time.Duration) idle {
+	i := idle{key: k.freed.Key, free: k.free, begin: k.free, end: now, unlocked: k.freed.unlocks}
+	if k.busy > k.free {
+		i.begin, i.extra = k.busy, k.lease
+	}
+	return i
+}
+
+// doubt notes what is wrong if c still holds its lock, and others theirs.
+func (j *lockJudge) doubt(c *call, now time.Duration, text string, others ...*call) *doubt {
+	d := &doubt{at: now, text: text, sure: make(map[*call]bool)}
+	for _, who := range append(others, c) {
+		d.sure[who] = false
+		who.doubts = append(who.doubts, d)
+	}
+	return d
+}
+
+// confirm notes that c still holds its lock.
+func (j *lockJudge) confirm(c *call) {
+	for _, d := range c.doubts {
+		j.sure(d, c)
+	}
+	c.doubts = nil
+}
+
+func (j *lockJudge) sure(d *doubt, c *call) {
+	if d.sure[c] {
+		return
+	}
+	d.sure[c] = true
+	if d.count++; d.count == len(d.sure) {
+		j.findings = append(j.findings, fmt.Sprintf("%.3fs %s", d.at.Seconds(), d.text))
+	}
+}
+
+// died notes that a process has been killed. Its waits vanish, and its locks end with their leases.
+func (j *lockJudge) died(life string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	calls, now := j.open[life], j.now()
+	delete(j.open, life)
+	j.deaths++
+	for _, c := range calls {
+		k := j.keys[c.Key]
+		switch c.Step {
+		case asks:
+			j.vanished++
+			k.leave()
+			k.unsure(now, c)
+		case has, holds:
+			j.orphans++
+			j.letGo(c, k, false, now)
+			c.Step = forgets
+			for _, d := range c.doubts {
+				if d.at < c.until {
+					j.sure(d, c)
+				}
+			}
+		case letsGo:
+			k.unsure(now, c)
+		}
+	}
+}
+
+// finish has the judge hear no more.
+func (j *lockJudge) finish() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	now := j.now()
+	for _, k := range j.keys {
+		if k.freed != nil {
+			j.idle = append(j.idle, k.idle(now))
+		}
+	}
+	clear(j.open)
 }
 
 // watch notes when the machine is so busy that this process does not run for half a second: locks may be lost
@@ -69,179 +290,8 @@ func (j *lockJudge) watch(ctx context.Context) {
 	for last := j.now(); trial.Sleep(ctx, look); last = j.now() {
 		if now := j.now(); now-last > starving {
 			j.mu.Lock()
-			j.starved = append(j.starved, outage{last, now})
+			j.busy = append(j.busy, outage{last, now})
 			j.mu.Unlock()
 		}
-	}
-}
-
-// wait notes that a caller waits for a key, or no longer does.
-func (j *lockJudge) wait(key, callers int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.waiting[key] += callers; j.waiting[key] == 0 {
-		j.free[key] = 0
-	}
-}
-
-// begin notes that a caller has a lock.
-func (j *lockJudge) begin(key int, lease locking.Lease) *tenure {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	t := &tenure{key: key, token: lease.Token(), begin: j.now(), lease: lease}
-	holds := lease.Context().Err() == nil // it may have been lost before its caller came here
-	if other := j.held[key]; holds && other != nil && other.lease.Context().Err() == nil {
-		j.findings = append(j.findings, fmt.Sprintf("%.3fs lock-%d is held with token %d, and with %d", t.begin.Seconds(), key, other.token, t.token))
-	}
-	if holds && t.token <= j.token[key] {
-		j.findings = append(j.findings, fmt.Sprintf("%.3fs lock-%d: token %d after %d", t.begin.Seconds(), key, t.token, j.token[key]))
-	}
-	if j.free[key] != 0 {
-		j.idle = append(j.idle, idle{key, j.free[key], t.begin})
-	}
-	j.held[key], j.token[key], j.free[key] = t, max(t.token, j.token[key]), 0
-	return t
-}
-
-// fail notes that a call that began then got no lock.
-func (j *lockJudge) fail(key int, begin time.Duration, err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.failed = append(j.failed, failedLock{key, begin, j.now(), err})
-}
-
-// letGo notes that a lock is about to be unlocked, and so no longer its holder's.
-func (j *lockJudge) letGo(t *tenure) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	t.end, t.lost = j.now(), t.lease.Context().Err() != nil && errors.Is(context.Cause(t.lease.Context()), keyway.ErrOwnershipLost)
-	if j.held[t.key] == t {
-		j.held[t.key] = nil
-	}
-}
-
-// end notes what Unlock has said.
-func (j *lockJudge) end(t *tenure, err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	t.lost = t.lost || errors.Is(err, locking.ErrNotOwner)
-	j.ended = append(j.ended, t)
-	switch {
-	case err != nil && !t.lost:
-		j.unknown++
-	case err == nil && j.token[t.key] == t.token && j.waiting[t.key] > 0:
-		j.free[t.key] = j.now()
-	}
-}
-
-// grantTime is how long a key that is free, and has an owner, may be kept from who waits for it.
-const grantTime = 5 * time.Second
-
-// violations returns what may not be. A lock may be lost only with its owner, and a call may fail or wait
-// for a key that is nobody's only while it has none: within one of the outages, or a TTL later. So it is where the
-// machine was too busy.
-func (j *lockJudge) violations(outages []outage, ttl time.Duration) []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	all, outages := j.findings, slices.Concat(outages, j.starved)
-	within := func(begin, end time.Duration) bool {
-		return slices.ContainsFunc(outages, func(o outage) bool { return o.begin <= end && begin <= o.end+ttl })
-	}
-	for _, f := range j.failed {
-		if !within(f.begin, f.end) {
-			all = append(all, fmt.Sprintf("%.3fs lock-%d, asked for since %.3fs: %v", f.end.Seconds(), f.key, f.begin.Seconds(), f.err))
-		}
-	}
-	for _, t := range j.ended {
-		if t.lost && !within(t.end-ttl, t.end) {
-			all = append(all, fmt.Sprintf("%.3fs lock-%d with token %d, held since %.3fs, was lost though its owner was there", t.end.Seconds(), t.key, t.token, t.begin.Seconds()))
-		}
-	}
-	for _, i := range j.idle {
-		left := i.end - i.begin
-		for _, o := range outages {
-			left -= max(0, min(i.end, o.end+ttl)-max(i.begin, o.begin))
-		}
-		if left > grantTime {
-			all = append(all, fmt.Sprintf("%.3fs lock-%d was free and waited for since %.3fs", i.end.Seconds(), i.key, i.begin.Seconds()))
-		}
-	}
-	if len(j.ended) == 0 {
-		all = append(all, "nothing was locked")
-	}
-	return all
-}
-
-func (j *lockJudge) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	lost, longest := 0, time.Duration(0)
-	for _, t := range j.ended {
-		if t.lost {
-			lost++
-		}
-	}
-	for _, i := range j.idle {
-		longest = max(longest, i.end-i.begin)
-	}
-	return fmt.Sprintf("%d taken, %d lost, %d of which nobody knows whether they were unlocked, %d calls failed; longest time from an unlock to the next holder %v",
-		len(j.ended), lost, j.unknown, len(j.failed), longest.Round(time.Millisecond))
-}
-
-// startLocks lets clients lock keys until stop is called.
-func (s *stage) startLocks(ctx context.Context, seed uint64) (j *lockJudge, stop func(), err error) {
-	j = &lockJudge{now: s.observer.Now}
-	ctx, cancel := context.WithCancel(ctx)
-	var callers sync.WaitGroup
-	callers.Go(func() { j.watch(ctx) })
-	var clients []*keyway.Client
-	stop = func() {
-		cancel()
-		callers.Wait()
-		for _, c := range clients {
-			_ = c.Close()
-		}
-	}
-	for i := range uint64(lockClients) {
-		client, err := keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{s.router.Gossip}, Settings: ring.Settings{TTL: s.cfg.TTL}})
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		clients = append(clients, client)
-		for k := range uint64(lockCallers) {
-			rng := rand.New(rand.NewPCG(seed, 1<<33+i<<16+k))
-			callers.Go(func() { j.call(ctx, client, rng, s.cfg.TTL) })
-		}
-	}
-	return j, stop, nil
-}
-
-// call is a caller. He holds most locks for a moment, and some over several moves.
-func (j *lockJudge) call(ctx context.Context, client *keyway.Client, rng *rand.Rand, ttl time.Duration) {
-	for ctx.Err() == nil {
-		key := rng.IntN(lockKeys)
-		j.wait(key, 1)
-		asked := j.now()
-		lease, err := client.Lock(ctx, fmt.Sprint("lock-", key), locking.TTL(time.Duration(rng.IntN(3))*ttl/2))
-		if err != nil {
-			j.wait(key, -1)
-			if ctx.Err() == nil {
-				j.fail(key, asked, err)
-			}
-			trial.Sleep(ctx, trial.UpTo(rng, ttl/10))
-			continue
-		}
-		t := j.begin(key, lease)
-		j.wait(key, -1)
-		length := trial.UpTo(rng, 20*time.Millisecond)
-		if rng.IntN(100) == 0 {
-			length = trial.UpTo(rng, 2*ttl)
-		}
-		trial.Sleep(lease.Context(), length)
-		j.letGo(t)
-		unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*ttl)
-		j.end(t, lease.Unlock(unlocking))
-		cancel()
 	}
 }

@@ -1,121 +1,251 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// fakeLease is a lock that nobody keeps.
-type fakeLease struct {
-	locking.Lease
-	ctx   context.Context
-	lose  context.CancelCauseFunc
-	token int64
+// lockPlay is what callers of two processes say to a judge.
+type lockPlay struct {
+	*lockJudge
+	calls int64
 }
 
-func newLease(token int64) *fakeLease {
-	ctx, lose := context.WithCancelCause(context.Background())
-	return &fakeLease{ctx: ctx, lose: lose, token: token}
+// asks has a caller ask for the lock of key 1, of a process that may die, or not.
+func (p *lockPlay) asks(life string, lease time.Duration) *said {
+	p.calls++
+	s := &said{Life: life, Call: p.calls, Key: 1, Lease: lease}
+	p.says(s, asks)
+	return s
 }
 
-func (l *fakeLease) Context() context.Context { return l.ctx }
-func (l *fakeLease) Token() int64             { return l.token }
+func (p *lockPlay) says(s *said, step step) {
+	s.Step = step
+	p.hear(*s)
+}
+
+// has gives the caller the lock.
+func (p *lockPlay) has(s *said, token int64) *said {
+	s.Token, s.Until = token, time.Now().Add(s.Lease)
+	p.says(s, has)
+	return s
+}
+
+func (p *lockPlay) takes(token int64) *said { return p.has(p.asks("lives", 4*time.Second), token) }
+
+func (p *lockPlay) unlocks(s *said) {
+	p.says(s, letsGo)
+	p.says(s, unlocked)
+}
+
+func (p *lockPlay) loses(s *said) {
+	s.Lost = true
+	p.unlocks(s)
+}
 
 // What may not be with locks is found, and what may be is not.
 func TestLockJudge(t *testing.T) {
 	const ttl = 4 * time.Second
-	away := []outage{{100 * time.Second, 110 * time.Second}}
-	lose := func(j *lockJudge, x *tenure) {
-		x.lease.(*fakeLease).lose(fmt.Errorf("%w: in a test", keyway.ErrOwnershipLost))
-		j.letGo(x)
-		j.end(x, locking.ErrNotOwner)
-	}
-	unlock := func(j *lockJudge, x *tenure) {
-		j.letGo(x)
-		j.end(x, nil)
-	}
+	away := []outage{{100 * time.Second, 110 * time.Second}, {200 * time.Second, 210 * time.Second}}
+	forgotten := away[1:]
 	for _, tt := range []struct {
 		name, want string
-		play       func(j *lockJudge, at *time.Duration)
+		play       func(*lockPlay)
 	}{
-		{"one after the other", "", func(j *lockJudge, _ *time.Duration) {
-			unlock(j, j.begin(1, newLease(7)))
-			unlock(j, j.begin(1, newLease(8)))
+		{"one after the other", "", func(p *lockPlay) {
+			p.unlocks(p.takes(7))
+			p.unlocks(p.takes(8))
 		}},
-		{"two at once", "is held with token 7, and with 8", func(j *lockJudge, _ *time.Duration) {
-			first := j.begin(1, newLease(7))
-			unlock(j, j.begin(1, newLease(8)))
-			unlock(j, first)
+		{"two at once", "is held with token 7, and with 8", func(p *lockPlay) {
+			first := p.takes(7)
+			p.unlocks(p.takes(8))
+			p.unlocks(first)
 		}},
-		{"one after another has lost it", "", func(j *lockJudge, at *time.Duration) {
-			*at = 105 * time.Second
-			first := j.begin(1, newLease(7))
-			first.lease.(*fakeLease).lose(keyway.ErrOwnershipLost)
-			unlock(j, j.begin(1, newLease(8)))
-			lose(j, first)
+		{"two at once, one of which is lost later", "is held with token 7, and with 8", func(p *lockPlay) {
+			time.Sleep(101 * time.Second)
+			first := p.takes(7)
+			second := p.takes(8)
+			p.says(first, holds)
+			p.says(second, holds)
+			p.loses(first)
+			p.unlocks(second)
 		}},
-		{"a token falls", "token 7 after 8", func(j *lockJudge, _ *time.Duration) {
-			unlock(j, j.begin(1, newLease(8)))
-			unlock(j, j.begin(1, newLease(7)))
+		{"one after another has lost it", "", func(p *lockPlay) {
+			time.Sleep(101 * time.Second)
+			first := p.takes(7)
+			p.unlocks(p.takes(8))
+			p.loses(first)
 		}},
-		{"lost with its owner", "", func(j *lockJudge, at *time.Duration) {
-			*at = 99 * time.Second
-			x := j.begin(1, newLease(7))
-			*at = 103 * time.Second
-			lose(j, x)
+		{"a token falls", "token 7 after 8", func(p *lockPlay) {
+			p.unlocks(p.takes(8))
+			p.unlocks(p.takes(7))
 		}},
-		{"lost in a planned move", "was lost though its owner was there", func(j *lockJudge, at *time.Duration) {
-			*at = 50 * time.Second
-			lose(j, j.begin(1, newLease(7)))
+		{"lost with its owner", "", func(p *lockPlay) {
+			time.Sleep(99 * time.Second)
+			x := p.takes(7)
+			time.Sleep(4 * time.Second)
+			p.loses(x)
 		}},
-		{"granted late, without an owner", "", func(j *lockJudge, at *time.Duration) {
-			*at = 99 * time.Second
-			x := j.begin(1, newLease(7))
-			j.wait(1, 1)
-			unlock(j, x)
-			*at = 113 * time.Second
-			unlock(j, j.begin(1, newLease(8)))
+		{"lost in a planned move", "was lost though nothing that kept it was", func(p *lockPlay) {
+			time.Sleep(50 * time.Second)
+			p.loses(p.takes(7))
 		}},
-		{"granted late", "was free and waited for since 50.000s", func(j *lockJudge, at *time.Duration) {
-			*at = 50 * time.Second
-			x := j.begin(1, newLease(7))
-			j.wait(1, 1)
-			unlock(j, x)
-			*at += grantTime + 1
-			unlock(j, j.begin(1, newLease(8)))
+		{"a long one lost with its owner", "was lost though nothing that kept it was", func(p *lockPlay) {
+			time.Sleep(105 * time.Second)
+			p.loses(p.has(p.asks("lives", longTTLs*ttl), 7))
 		}},
-		{"granted late to one who came late", "", func(j *lockJudge, at *time.Duration) {
-			unlock(j, j.begin(1, newLease(7)))
-			*at += grantTime + 1
-			j.wait(1, 1)
-			unlock(j, j.begin(1, newLease(8)))
+		{"a long one lost with the store", "", func(p *lockPlay) {
+			time.Sleep(205 * time.Second)
+			p.loses(p.has(p.asks("lives", longTTLs*ttl), 7))
 		}},
-		{"lost on a machine that was too busy", "", func(j *lockJudge, at *time.Duration) {
-			j.starved = []outage{{48 * time.Second, 49 * time.Second}}
-			*at = 50 * time.Second
-			lose(j, j.begin(1, newLease(7)))
+		{"granted late, without an owner", "", func(p *lockPlay) {
+			time.Sleep(99 * time.Second)
+			x, next := p.takes(7), p.asks("lives", ttl)
+			p.unlocks(x)
+			time.Sleep(14 * time.Second)
+			p.unlocks(p.has(next, 8))
 		}},
-		{"refused", "asked for since 1.000s", func(j *lockJudge, at *time.Duration) {
-			unlock(j, j.begin(1, newLease(7)))
-			*at = 50 * time.Second
-			j.fail(1, time.Second, keyway.ErrUnavailable)
+		{"granted late", "was free and waited for since 50.000s", func(p *lockPlay) {
+			time.Sleep(50 * time.Second)
+			x, next := p.takes(7), p.asks("lives", ttl)
+			p.unlocks(x)
+			time.Sleep(grantTime + 1)
+			p.unlocks(p.has(next, 8))
 		}},
-		{"nothing", "nothing was locked", func(*lockJudge, *time.Duration) {}},
+		{"never granted", "was free and waited for since 50.000s", func(p *lockPlay) {
+			time.Sleep(50 * time.Second)
+			x := p.takes(7)
+			p.asks("lives", ttl)
+			p.unlocks(x)
+			time.Sleep(grantTime + 1)
+		}},
+		{"granted late to one who came late", "", func(p *lockPlay) {
+			p.unlocks(p.takes(7))
+			time.Sleep(grantTime + 1)
+			p.unlocks(p.takes(8))
+		}},
+		{"lost on a machine that was too busy", "", func(p *lockPlay) {
+			p.busy = []outage{{48 * time.Second, 49 * time.Second}}
+			time.Sleep(50 * time.Second)
+			p.loses(p.takes(7))
+		}},
+		{"refused", "asked for since 0.000s (lives): unavailable", func(p *lockPlay) {
+			p.unlocks(p.takes(7))
+			x := p.asks("lives", ttl)
+			time.Sleep(50 * time.Second)
+			x.Err = "unavailable"
+			p.says(x, fails)
+		}},
+		{"given up", "", func(p *lockPlay) {
+			p.unlocks(p.takes(7))
+			p.says(p.asks("lives", ttl), fails)
+		}},
+		{"a killed holder's lock ends with its lease", "", func(p *lockPlay) {
+			p.has(p.asks("dies", ttl), 7)
+			next := p.asks("lives", ttl)
+			time.Sleep(time.Second)
+			p.died("dies")
+			time.Sleep(ttl)
+			p.unlocks(p.has(next, 8))
+		}},
+		{"a killed holder's lock ends before its lease", "is held with token 7, and with 8", func(p *lockPlay) {
+			p.has(p.asks("dies", ttl), 7)
+			next := p.asks("lives", ttl)
+			p.died("dies")
+			time.Sleep(ttl - 1)
+			p.unlocks(p.has(next, 8))
+		}},
+		{"a lock that was another's before its holder was killed", "is held with token 7, and with 8", func(p *lockPlay) {
+			p.has(p.asks("dies", ttl), 7)
+			next := p.takes(8)
+			p.died("dies")
+			p.unlocks(next)
+		}},
+		{"a killed holder's lock does not end", "was free and waited for since 5.000s", func(p *lockPlay) {
+			p.has(p.asks("dies", ttl), 7)
+			next := p.asks("lives", ttl)
+			time.Sleep(time.Second)
+			p.died("dies")
+			time.Sleep(ttl + grantTime + 1)
+			p.unlocks(p.has(next, 8))
+		}},
+		{"a lock may have been granted to one who is dead", "", func(p *lockPlay) {
+			x := p.takes(7)
+			p.asks("dies", ttl)
+			next := p.asks("lives", ttl)
+			p.unlocks(x)
+			p.died("dies")
+			time.Sleep(ttl + grantTime)
+			p.unlocks(p.has(next, 9))
+		}},
+		{"a killed caller waits on", "was free and waited for since 4.000s", func(p *lockPlay) {
+			x := p.takes(7)
+			p.asks("dies", ttl)
+			next := p.asks("lives", ttl)
+			p.unlocks(x)
+			p.died("dies")
+			time.Sleep(ttl + grantTime + 1)
+			p.unlocks(p.has(next, 9))
+		}},
+		{"nobody hears the dead", "", func(p *lockPlay) {
+			p.unlocks(p.takes(7))
+			x := p.asks("dies", ttl)
+			p.died("dies")
+			p.has(x, 6)
+			p.unlocks(x)
+		}},
+		{"forgotten", "", func(p *lockPlay) {
+			x, next := p.takes(7), p.asks("lives", ttl)
+			p.says(x, forgets)
+			time.Sleep(ttl + grantTime)
+			p.unlocks(p.has(next, 8))
+		}},
+		{"forgotten, and ends before its lease", "is held with token 7, and with 8", func(p *lockPlay) {
+			p.says(p.takes(7), forgets)
+			p.unlocks(p.takes(8))
+		}},
+		{"nothing", "nothing was locked", func(*lockPlay) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			at := time.Second
-			j := &lockJudge{now: func() time.Duration { return at }}
-			tt.play(j, &at)
-			got := strings.Join(j.violations(away, ttl), "\n")
-			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
-				t.Errorf("%q, want %q", got, tt.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				p := &lockPlay{lockJudge: newLockJudge(func() time.Duration { return time.Since(begin) })}
+				p.born("lives")
+				p.born("dies")
+				tt.play(p)
+				p.finish()
+				got := strings.Join(p.conclude(away, forgotten, ttl).violations, "\n")
+				if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+					t.Errorf("%q, want %q", got, tt.want)
+				}
+			})
 		})
 	}
+}
+
+// How long keys take from an unlock to their next holders is counted where they have owners.
+func TestLockReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		p := &lockPlay{lockJudge: newLockJudge(func() time.Duration { return time.Since(begin) })}
+		p.born("lives")
+		x := p.takes(1)
+		for i, took := range []time.Duration{time.Millisecond, 3 * time.Millisecond, promptly + 1, 30 * time.Second} { // the last one in an outage
+			next := p.asks("lives", time.Second)
+			p.unlocks(x)
+			time.Sleep(took)
+			x = p.has(next, int64(i)+2)
+		}
+		p.unlocks(x)
+		r := p.conclude([]outage{{time.Second, 27 * time.Second}}, nil, time.Second)
+		var b strings.Builder
+		r.print(&b)
+		if want := "p50 3ms, p99 100ms, longest 100ms; 1 of 3 took more than 100ms"; !strings.Contains(b.String(), want) || len(r.violations) > 0 {
+			t.Errorf("%s%q, want %s", &b, r.violations, want)
+		}
+		fmt.Fprint(t.Output(), &b)
+	})
 }

@@ -3,8 +3,9 @@
 // of which break uploads, tunnels and event streams off while the app works,
 // while workers join, leave, are killed and paused, and redis-server is
 // restarted with and without its data. The app behind the sidecars sees every
-// execution, and judges; two clients lock keys of the same workers, of which this
-// process sees when they are held, lost and let go.
+// execution, and judges. A thousand callers lock keys of the same workers, in this process,
+// over HTTP, and in client processes that are killed: they tell this one when
+// locks are held, lost and let go.
 //
 //	go run . -t 60s -seed 1
 //
@@ -30,8 +31,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if node := os.Getenv(bankEnv); node != "" {
-		err = runBankNode(ctx, node)
+	if part := partOf(os.Getenv); part != nil {
+		err = part(ctx)
 	} else {
 		err = run(ctx, os.Args[1:], os.Stdout)
 	}
@@ -43,6 +44,16 @@ func main() {
 	}
 	fmt.Fprintln(os.Stderr, "chaos:", err)
 	os.Exit(1)
+}
+
+// partOf returns what this process does in a scenario of another one, nil for nothing.
+func partOf(env func(string) string) func(context.Context) error {
+	for name, run := range map[string]func(context.Context, string) error{bankEnv: runBankNode, lockEnv: runLockClient} {
+		if settings := env(name); settings != "" {
+			return func(ctx context.Context) error { return run(ctx, settings) }
+		}
+	}
+	return nil
 }
 
 var (
@@ -58,6 +69,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.DurationVar(&cfg.TTL, "session-ttl", 0, "session TTL of the workers; 0 chooses one that fits -t, 10s at most")
 	flags.DurationVar(&cfg.Hold, "hold", 15*time.Second, "how long the router holds a request")
 	flags.IntVar(&cfg.Clients, "clients", 64, "number of clients")
+	flags.IntVar(&cfg.Lockers, "lockers", 1000, "number of callers that lock keys")
 	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that requests may fail, with 502 or 503; all else must hold")
 	flags.StringVar(&cfg.Plan, "plan", "", "`events` instead of those by the seed, such as \"2s join w4, 3.5s kill w1, 5s redis-data-loss\"")
 	flags.BoolVar(&cfg.Links, "links", false, "cut, stall and delay the connections between router and workers at random")
@@ -69,8 +81,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return errors.Join(errUsage, err)
 	}
 	play, ok := map[string]func(context.Context, config, string) error{"chaos": runChaos, "move": runMove, "steady": runSteady, "transfers": runTransfers}[cfg.Scenario]
-	if !ok || flags.NArg() > 0 || cfg.Clients < 1 || cfg.Time < 10*time.Second {
-		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos, move, steady or transfers; -t 10s or more; -clients 1 or more")
+	if !ok || flags.NArg() > 0 || cfg.Clients < 1 || cfg.Lockers < leastLockers || cfg.Time < 10*time.Second {
+		fmt.Fprintln(flags.Output(), "chaos: no arguments; -scenario chaos, move, steady or transfers; -t 10s or more; -clients 1 or more; -lockers 20 or more")
 		return errUsage
 	}
 	dir, err := os.MkdirTemp("", "keyway-chaos-")

@@ -59,6 +59,18 @@ func outages(events []*event, ttl time.Duration) []outage {
 	return merged
 }
 
+// losses returns the stretches in which locks may be lost that the store keeps: it has restarted, maybe without
+// what it kept, while their owner is dead or a partition is on its way. That shows when the partition is claimed, two TTLs
+// later at the latest.
+func losses(events []*event, ttl time.Duration) (all []outage) {
+	for _, e := range events {
+		if e.Kind.endsClaims() {
+			all = append(all, outage{e.begin, e.end + 2*(ttl+slack)})
+		}
+	}
+	return all
+}
+
 // starts returns between which moments a new incarnation begins by an event.
 func (e *event) starts() (begin, end time.Duration, ok bool) {
 	switch e.Kind {

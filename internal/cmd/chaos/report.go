@@ -17,7 +17,7 @@ import (
 // report is what a campaign has shown.
 type report struct {
 	links      *links // nil unless they were troubled
-	locks      *lockJudge
+	locks      *lockReport
 	seen       trial.Record
 	requests   []*trial.Request
 	verdicts   []verdict
@@ -140,7 +140,7 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(w, "links\t%v\n", r.links)
 	}
 	fmt.Fprintf(w, "keys moved\t%d times, %d times while a request ran and another one waited\n", r.moves[0], r.moves[1])
-	fmt.Fprintf(w, "locks\t%v\n", r.locks)
+	r.locks.print(w)
 	fmt.Fprintf(w, "histories\t%d operations of %d keys, %d keys not linearizable\n", r.operations, len(r.seen.Keys), len(r.bad))
 	fmt.Fprintf(w, "calm\t%v\n", r.calm)
 }

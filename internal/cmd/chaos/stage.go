@@ -78,7 +78,8 @@ func (c config) build(ctx context.Context, dir string) (cluster.Programs, error)
 func (s *stage) start(ctx context.Context, names []string) error {
 	router, err := s.launch(ctx, "router", s.programs.Router,
 		"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
-		"--redis", s.redis.URL(), "--session-ttl", s.cfg.TTL.String(), "--hold", s.cfg.Hold.String())
+		"--redis", s.redis.URL(), "--session-ttl", s.cfg.TTL.String(), "--hold", s.cfg.Hold.String(),
+		"--locks", "unix://"+s.locks())
 	if err != nil {
 		return err
 	}
@@ -99,6 +100,9 @@ func (s *stage) start(ctx context.Context, names []string) error {
 	}
 	return trial.WarmUp(ctx, trial.To(s.router.Listen))
 }
+
+// locks is the socket of the router's lock service.
+func (s *stage) locks() string { return filepath.Join(s.dir, "locks") }
 
 // startWorker starts a worker; see [process.ready].
 func (s *stage) startWorker(ctx context.Context, name string, args ...string) (*process, error) {

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"time"
+)
+
+// grantTime is how long a key that is free, and has an owner, may be kept from who waits for it, on a machine however
+// busy; promptly is how long it takes at most where there is time.
+const (
+	grantTime = 5 * time.Second
+	promptly  = 100 * time.Millisecond
+)
+
+// touches reports whether something lies within the outage, or a while later.
+func (o outage) touches(begin, end, later time.Duration) bool {
+	return o.begin <= end && begin <= o.end+later
+}
+
+// conclude finds what may not be. A lock may be lost only with its owner, and a call may fail or wait for a key that
+// is nobody's only while it has none: within one of the outages, or a TTL later. So it is where the machine was
+// too busy. A lock that the store keeps may be lost only with what the store has lost, in one of forgotten.
+func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lockReport {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r := &lockReport{violations: slices.Clone(j.findings), taken: len(j.ended), failed: len(j.failed), unknown: j.unknown,
+		deaths: j.deaths, orphans: j.orphans, vanished: j.vanished}
+	within := func(all []outage, begin, end time.Duration) bool {
+		return slices.ContainsFunc(all, func(o outage) bool { return o.touches(begin, end, ttl) })
+	}
+	violated := func(at time.Duration, format string, args ...any) {
+		r.violations = append(r.violations, fmt.Sprintf("%.3fs "+format, append([]any{at.Seconds()}, args...)...))
+	}
+	for _, c := range j.failed {
+		if !within(outages, c.begin, c.end) && !within(j.busy, c.begin, c.end) {
+			violated(c.end, "lock-%d, asked for since %.3fs (%s): %s", c.Key, c.begin.Seconds(), c.Life, c.Err)
+		}
+	}
+	for _, c := range j.ended {
+		why := outages
+		if c.Lease > ttl {
+			r.long++
+			why = forgotten
+		}
+		switch {
+		case !c.Lost:
+		case within(why, c.end-ttl, c.end):
+			r.lost++
+		case within(j.busy, c.end-ttl, c.end):
+			r.starved++
+		default:
+			violated(c.end, "lock-%d with token %d and a lease of %v, held since %.3fs (%s), was lost though nothing that kept it was: %s", c.Key, c.Token, c.Lease, c.begin.Seconds(), c.Life, cmp.Or(c.Err, "known before it was unlocked"))
+		}
+	}
+	without := slices.Concat(outages, j.busy)
+	for _, i := range j.idle {
+		left := i.end - i.begin
+		for _, o := range without {
+			left -= max(0, min(i.end, o.end+ttl+i.extra)-max(i.begin, o.begin))
+		}
+		if left > grantTime {
+			violated(i.end, "lock-%d was free and waited for since %.3fs", i.key, i.begin.Seconds())
+		}
+		switch took := i.end - i.free; {
+		case slices.ContainsFunc(without, func(o outage) bool { return o.touches(i.free, i.end, 0) }):
+		case i.unlocked && (i.begin == i.free || took <= promptly):
+			r.grants = append(r.grants, took)
+		default:
+			r.left = append(r.left, max(0, i.end-i.begin))
+		}
+	}
+	if r.taken == 0 {
+		r.violations = append(r.violations, "nothing was locked")
+	}
+	slices.Sort(r.grants)
+	slices.Sort(r.left)
+	return r
+}
+
+// lockReport is what became of all locks.
+type lockReport struct {
+	violations                []string
+	taken, long               int // of all, those that the store kept as their leases were long
+	lost, starved             int // with their owners, or with what the store had; while the machine was too busy
+	unknown, failed           int // nobody knows whether they were unlocked; calls
+	deaths, orphans, vanished int // of client processes; locks and waits of theirs
+
+	grants []time.Duration // from an unlock to the next holder, where keys had owners and the machine time; sorted
+	left   []time.Duration // from when a lease was over that nobody had ended to the next holder; sorted
+}
+
+func (r *lockReport) print(w io.Writer) {
+	late := len(r.grants) - sort.Search(len(r.grants), func(i int) bool { return r.grants[i] > promptly })
+	fmt.Fprintf(w, "locks\t%d taken, %d of them with a long lease; %d lost with their owner, %d on a machine that was too busy; %d of which nobody knows whether they were unlocked, %d calls failed\n",
+		r.taken, r.long, r.lost, r.starved, r.unknown, r.failed)
+	fmt.Fprintf(w, "from an unlock to the next holder\tp50 %v, p99 %v, longest %v; %d of %d took more than %v\n",
+		short(quantile(r.grants, 0.5)), short(quantile(r.grants, 0.99)), short(quantile(r.grants, 1)), late, len(r.grants), promptly)
+	fmt.Fprintf(w, "clients killed\t%d processes, with %d locks and %d waits; from the end of a lease that nobody had ended to the next holder: %d times, longest %v\n",
+		r.deaths, r.orphans, r.vanished, len(r.left), short(quantile(r.left, 1)))
+}
+
+func short(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
