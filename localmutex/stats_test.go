@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Each grant is counted, and no token that was passed over.
+// Each grant is counted, and no token that was passed over or reserved.
 func TestStats(t *testing.T) {
 	var table Table
 	expect := func(want Stats) {
@@ -30,6 +30,7 @@ func TestStats(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	table.Reserve(7)
 	expect(Stats{Granted: 3, Held: 1})
 	table.Close()
 	expect(Stats{Granted: 3, Held: 1})

@@ -54,7 +54,7 @@ type Table struct {
 	mu       sync.Mutex // protects all that follows, and what it leads to
 	closed   bool
 	minted   int64 // highest token so far, or one below the lowest allowed
-	skipped  int64 // tokens up to minted that were never minted
+	skipped  int64 // tokens up to minted that no grant has minted
 	limit    int64 // tokens stay below it; 0: no limit
 	keys     keys
 	arrivals int64 // callers that ever had to wait
@@ -223,6 +223,25 @@ func (t *Table) Queued(key string) int {
 		return int(e.waiters)
 	}
 	return 0
+}
+
+// Reserve mints up to n tokens for who has been granted a key here, and hands it on to others without
+// an Unlock in between: they are above all that the table has minted, and below all that it will mint.
+// It returns the first and how many there are, the others follow it: fewer than n where the range of tokens
+// ends, and none if the table is closed.
+func (t *Table) Reserve(n int) (first int64, reserved int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.limit != 0 {
+		n = int(min(int64(n), t.limit-1-t.minted))
+	}
+	if t.closed || n <= 0 {
+		return 0, 0
+	}
+	first = t.minted + 1
+	t.minted += int64(n)
+	t.skipped += int64(n)
+	return first, n
 }
 
 // Len returns how many keys are held, blocked or waited for.

@@ -413,3 +413,36 @@ func TestQueueDefaults(t *testing.T) {
 		}
 	}
 }
+
+// Tokens that are reserved are nobody else's, and those of the range.
+func TestReserve(t *testing.T) {
+	var table Table
+	table.Close()
+	table.Open(100, 110, nil)
+	held, err := table.TryLock("k")
+	if err != nil || held != 100 {
+		t.Fatal(held, err)
+	}
+	for _, tt := range []struct {
+		want, reserved int
+		first          int64
+	}{
+		{3, 3, 101}, {0, 0, 0}, {-1, 0, 0}, {2, 2, 104}, {64, 4, 106}, {1, 0, 0},
+	} {
+		if first, n := table.Reserve(tt.want); first != tt.first || n != tt.reserved {
+			t.Errorf("of %d: %d from %d on, want %d from %d on", tt.want, n, first, tt.reserved, tt.first)
+		}
+	}
+	if last, exhausted := table.Exhausted(); last != 109 || !exhausted {
+		t.Errorf("the last token is %d, exhausted: %v", last, exhausted)
+	}
+	table.Unlock("k", held)
+	table.Advance(200, 300)
+	if next, err := table.TryLock("k"); err != nil || next != 200 {
+		t.Errorf("then %d, %v", next, err)
+	}
+	table.Close()
+	if first, n := table.Reserve(1); n != 0 {
+		t.Errorf("a closed table reserves %d from %d on", n, first)
+	}
+}

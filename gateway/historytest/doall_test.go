@@ -226,32 +226,42 @@ func testDoAll(t *testing.T) {
 			defer c.Close()
 			for range calls {
 				in := transfer{from: random.IntN(accounts), to: random.IntN(accounts), read: random.IntN(4) == 0, way: []string{"Do", "TryDo", "Batch", "Batch", "Batch", lock, lock}[random.IntN(7)]}
-				ctx, cancel := context.WithCancel(t.Context())
-				if random.IntN(4) == 0 {
-					time.AfterFunc(time.Duration(random.IntN(200))*time.Millisecond, cancel)
+				together := 1
+				if in.way == lock && in.from == in.to && !in.read {
+					together = 5 // who take turns
 				}
-				op := porcupine.Operation{ClientId: id, Input: in, Call: w.clock.Add(1)}
-				before := moves.Load()
-				out, err := r.ask(ctx, c, in)
-				cancel()
-				if err == nil && in.from != in.to && moves.Load() > before+1 {
-					moved.Add(1)
+				var askers sync.WaitGroup
+				for range together {
+					ctx, cancel := context.WithCancel(t.Context())
+					if random.IntN(4) == 0 {
+						time.AfterFunc(time.Duration(random.IntN(200))*time.Millisecond, cancel)
+					}
+					askers.Go(func() {
+						defer cancel()
+						op := porcupine.Operation{ClientId: id, Input: in, Call: w.clock.Add(1)}
+						before := moves.Load()
+						out, err := r.ask(ctx, c, in)
+						if err == nil && in.from != in.to && moves.Load() > before+1 {
+							moved.Add(1)
+						}
+						op.Return, op.Output = w.clock.Add(1), out
+						_, mayHaveRun := errors.AsType[*pending](err)
+						switch {
+						case mayHaveRun:
+							unsure.Add(1)
+							op.Return, op.Output = math.MaxInt64, unknown
+						case err != nil: // it has not written
+							gaveUp.Add(1)
+							return
+						default:
+							ran.Add(1)
+						}
+						r.historyMu.Lock()
+						defer r.historyMu.Unlock()
+						r.history = append(r.history, op)
+					})
 				}
-				op.Return, op.Output = w.clock.Add(1), out
-				_, mayHaveRun := errors.AsType[*pending](err)
-				switch {
-				case mayHaveRun:
-					unsure.Add(1)
-					op.Return, op.Output = math.MaxInt64, unknown
-				case err != nil: // it has not written
-					gaveUp.Add(1)
-					continue
-				default:
-					ran.Add(1)
-				}
-				r.historyMu.Lock()
-				r.history = append(r.history, op)
-				r.historyMu.Unlock()
+				askers.Wait()
 			}
 		})
 	}
@@ -322,7 +332,7 @@ func (r *run) lock(ctx context.Context, c *router.Client, key int) (n int64, err
 	if rand.IntN(4) == 0 {
 		take = c.TryLock
 	}
-	l, err := take(ctx, name, locking.TTL(time.Duration(rand.IntN(3))*ttl))
+	l, err := take(ctx, name, locking.TTL(time.Duration(max(rand.IntN(6)-3, 0))*ttl))
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"net/http"
@@ -24,13 +25,16 @@ type holder struct {
 
 	ctx  context.Context // of calls to owners; ends with close
 	stop context.CancelFunc
-	wg   sync.WaitGroup // goroutines
+
+	closing chan struct{}  // closed by close
+	wg      sync.WaitGroup // goroutines
 
 	mu        sync.Mutex // guards what follows, and the holds' own
 	closed    bool
 	all       map[*held]struct{}
 	timer     *time.Timer                 // of tick; nil while there is nothing to do
 	pause     time.Duration               // until the timer runs tick again
+	lines     map[lineKey]*line           // those with a call under way
 	following map[int]struct{}            // partitions whose owner is asked for, to renew holds there
 	releasing map[releaseWay]*releaseList // those with a goroutine
 }
@@ -40,12 +44,16 @@ type held struct {
 	id        holds.ID
 	key       string
 	partition int
-	token     int64
 	shared    bool
 	holder    *holder
-	cancel    context.CancelCauseFunc
+	line      *line // of those who have it by turns; nil if it was asked for by one alone
 
 	// Guarded by holder.mu.
+	cancel    context.CancelCauseFunc
+	token     int64         // of who has it now
+	turns     *list.List    // who have it after him; may be nil
+	next      int64         // token of the first of these
+	left      int           // tokens there are for them
 	term      time.Duration // of its lease, from each renewal on, at least
 	shortest  time.Duration // that calls have asked for which may yet have their effect
 	extending chan struct{} // is full while the owner is asked for another lease; nil if that has never been
@@ -63,6 +71,7 @@ type held struct {
 
 func (hs *holder) init(c *Client, ttl time.Duration) {
 	hs.client, hs.base, hs.ttl = c, time.Now(), ttl
+	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*line)
 	hs.all, hs.following, hs.releasing = make(map[*held]struct{}), make(map[int]struct{}), make(map[releaseWay]*releaseList)
 	hs.ctx, hs.stop = context.WithCancel(context.Background())
 }
@@ -104,8 +113,8 @@ var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnersh
 // errLetGo is the cause with which the context of a hold ends that is over.
 var errLetGo = fmt.Errorf("router: the key was unlocked: %w", context.Canceled)
 
-// start returns the context in which a caller works with h held.
-func (hs *holder) start(ctx context.Context, h *held) context.Context {
+// start returns the context in which a caller works with h held, with that token.
+func (hs *holder) start(ctx context.Context, h *held, token int64) context.Context {
 	inner, cancel := context.WithCancelCause(ctx)
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -115,7 +124,7 @@ func (hs *holder) start(ctx context.Context, h *held) context.Context {
 	}
 	hs.all[h] = struct{}{}
 	hs.lookLocked(h.pauseLocked())
-	return &heldContext{inner, h}
+	return &heldContext{inner, h, token}
 }
 
 // lookLocked has holds looked at after a pause, if not earlier.
@@ -130,31 +139,50 @@ func (hs *holder) lookLocked(pause time.Duration) {
 	}
 }
 
-// end ends h, and tells its owner, whose answer told gets, unless it is nil.
+// end ends the work of h's caller. Another one goes on with h, or its owner is told to end it, whose answer told gets,
+// unless it is nil.
 func (hs *holder) end(h *held, told chan<- error) {
-	h.cancel(errLetGo)
 	hs.mu.Lock()
+	h.cancel(errLetGo)
+	if hs.passLocked(h) {
+		hs.mu.Unlock()
+		if told != nil {
+			told <- nil // which has room
+		}
+		return
+	}
 	h.ended = true
 	delete(hs.all, h)
+	hs.disbandLocked(h)
 	hs.mu.Unlock()
 	hs.release(h.peer, letGo{Ref: h.ref(), key: h.key, until: h.lease.Surrender, told: told}) // none of which changes any more
 }
 
-// left returns for how long h lasts without another renewal.
-func (h *held) left() time.Duration {
+// remains returns for how long h lasts for its caller with that token without another renewal.
+func (h *held) remains(token int64) time.Duration {
 	h.holder.mu.Lock()
 	defer h.holder.mu.Unlock()
 	now := h.holder.now()
-	if h.checkLocked(now); h.lost || h.ended {
+	if h.checkLocked(now); h.lost || !h.isWithLocked(token) {
 		return 0
 	}
 	return h.lease.Surrender.Left(now)
 }
 
+// isWithLocked reports whether the caller with that token has not ended.
+func (h *held) isWithLocked(token int64) bool { return !h.ended && h.token == token }
+
+func (h *held) isWith(token int64) bool {
+	h.holder.mu.Lock()
+	defer h.holder.mu.Unlock()
+	return h.isWithLocked(token)
+}
+
 // heldContext is the context of a function that works with a key held elsewhere.
 type heldContext struct {
 	context.Context
-	held *held
+	held  *held
+	token int64
 }
 
 type heldKey struct{}
@@ -179,15 +207,15 @@ func (c *heldContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// heldAlong returns the hold of key by hs that ctx belongs to, nil if there is none.
-func (hs *holder) heldAlong(ctx context.Context, key string) *held {
+// heldAlong returns the hold of key by hs that ctx belongs to, with the token of who has it there, nil if there is none.
+func (hs *holder) heldAlong(ctx context.Context, key string) (*held, int64) {
 	for {
 		c, ok := ctx.Value(heldKey{}).(*heldContext)
 		if !ok {
-			return nil
+			return nil, 0
 		}
-		if c.held.key == key && c.held.holder == hs {
-			return c.held
+		if c.held.key == key && c.held.holder == hs && c.held.isWith(c.token) {
+			return c.held, c.token
 		}
 		ctx = c.Context
 	}
@@ -209,6 +237,7 @@ func (h *held) checkLocked(now lease.Instant) {
 func (h *held) loseLocked(why string) {
 	if !h.lost {
 		h.lost = true
+		h.holder.disbandLocked(h)
 		h.cancel(fmt.Errorf("%w: key %q was held at worker %s (%s), which %s", gateway.ErrOwnershipLost, h.key, h.owner.Name, h.owner.Addr, why))
 	}
 }
@@ -307,6 +336,9 @@ func (h *held) ref() holds.Ref { return holds.Ref{ID: h.id, Partition: h.partiti
 // been let go are free, for as long as cancelled work may go on at most.
 func (hs *holder) close() {
 	hs.mu.Lock()
+	if !hs.closed {
+		close(hs.closing)
+	}
 	hs.closed = true
 	for h := range hs.all {
 		h.cancel(errClosedHolder)

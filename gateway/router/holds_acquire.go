@@ -26,6 +26,8 @@ type acquisition struct {
 	caller context.Context // of the work
 	traced context.Context // caller with the span of the call, if it has one
 	key    string
+	line   *line // of those for whom it asks; nil for the caller alone
+	turns  int   // how many they are, without the first
 
 	id     holds.ID
 	held   *held      // once the key is held elsewhere
@@ -39,8 +41,10 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	switch {
 	case c.closed.Load():
 		return routing.Outcome{Err: errClientClosed}
-	case c.local != nil && c.local.Incarnation() == t.Incarnation && a.ttl <= c.holder.ttl && !a.shared:
-		return a.attemptLocal(t) // an execution, which lasts for as long as this process's session, a TTL at most
+	case c.isOwn(t, a.want) && a.line != nil:
+		return routing.Outcome{Err: errAskAgain}
+	case c.isOwn(t, a.want):
+		return a.attemptLocal(t)
 	case !t.Link:
 		return routing.Outcome{Err: noLink(t)}
 	}
@@ -56,7 +60,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	p := c.peer(t)
 	p.users.Add(1)
 	sent := c.holder.now()
-	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Label: cmp.Or(a.label, c.label)}.Append(nil))
+	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: cmp.Or(a.label, c.label)}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}
@@ -69,11 +73,17 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 		return a.failed(t, p, err)
 	}
 	a.held = &held{
-		id: a.id, key: a.key, partition: c.ring.Partition(a.key), token: grant.Token, shared: a.shared, term: grant.Lease, shortest: math.MaxInt64,
+		id: a.id, key: a.key, partition: c.ring.Partition(a.key), line: a.line, token: grant.Token, next: grant.Next, left: grant.Turns, shared: a.shared, term: grant.Lease, shortest: math.MaxInt64,
 		owner: t.Member, peer: p, holder: &c.holder, cancel: func(error) {},
 	}
 	a.held.extendLocked(sent, grant.Lease, grant.Promise) // which nobody else knows yet
 	return routing.Outcome{}
+}
+
+// isOwn reports whether a key is held by an execution at this process's worker, which lasts for as long as its
+// session, a TTL at most.
+func (c *Client) isOwn(t routing.Target, w want) bool {
+	return c.isLocal(t) && w.ttl <= c.holder.ttl && !w.shared
 }
 
 // undated is a context whose deadline is not told: a worker that sees it pass before its caller does
@@ -182,7 +192,7 @@ func (a *acquisition) lock() *Lock {
 		l.ctx, l.token, l.free = a.local.ctx, a.local.token, a.local.release
 		return l
 	}
-	l.ctx, l.token, l.held = a.client.holder.start(a.caller, a.held), a.held.token, a.held
+	l.ctx, l.token, l.held = a.client.holder.start(a.caller, a.held, a.held.token), a.held.token, a.held
 	return l
 }
 

@@ -14,8 +14,12 @@ import (
 // extend asks the owner of h for a lease of ttl from now on, 0 for that which h has. Which one a
 // renewal gives that is sent meanwhile nobody knows but the owner, and also later ones if a call has
 // had no answer, which may yet have its effect after others have had theirs: the shortest counts.
-func (hs *holder) extend(ctx context.Context, h *held, ttl time.Duration) error {
+func (hs *holder) extend(ctx context.Context, h *held, token int64, ttl time.Duration) error {
 	hs.mu.Lock()
+	if !h.isWithLocked(token) {
+		hs.mu.Unlock()
+		return h.endedMeanwhile()
+	}
 	if h.extending == nil {
 		h.extending = make(chan struct{}, 1)
 	}
@@ -56,9 +60,13 @@ func (hs *holder) extend(ctx context.Context, h *held, ttl time.Duration) error 
 	case errors.Is(err, locking.ErrNotOwner):
 		h.loseLocked("does not hold it any more")
 	case err == nil && (h.lost || h.ended):
-		return fmt.Errorf("%w: %q was lost or unlocked meanwhile", locking.ErrNotOwner, h.key)
+		return h.endedMeanwhile()
 	case err != nil:
 		return fmt.Errorf("router: extending the lock of %q: %w", h.key, err)
 	}
 	return err
+}
+
+func (h *held) endedMeanwhile() error {
+	return fmt.Errorf("%w: %q was lost or unlocked meanwhile", locking.ErrNotOwner, h.key)
 }

@@ -33,7 +33,9 @@ type Lock struct {
 // Lock takes the lock of key and waits for it until ctx ends; it then returns ctx's cause.
 // Callers get it in the order in which they came, and before none of the executions that
 // came earlier: Do, Hold and requests exclude each other and the lock. The worker's Config.MaxWait
-// costs one who waits longer his place.
+// costs one who waits longer his place. Callers of one Client who want the same key, TTL and Label take turns:
+// while a call for one is under way the others wait for that, and then one call asks for up to 64 of them,
+// who pass the lock on among themselves. So of two processes that one is first which has asked first.
 //
 // Options, of package locking: TTL, at least 10ms and by default the session TTL, is for how long
 // the key stays locked when this process has died. It may be more than the session TTL. Wait bounds
@@ -55,7 +57,7 @@ func (c *Client) lock(ctx context.Context, key string, shared bool, opts []locki
 	if err != nil {
 		return nil, fmt.Errorf("router: locking %q: %w", key, err)
 	}
-	w.shared = shared
+	w.shared, w.inLine = shared, !shared
 	wait := ctx
 	if w.wait > 0 {
 		var cancel context.CancelFunc
@@ -110,6 +112,7 @@ const shortestTTL = 10 * time.Millisecond
 type want struct {
 	try    bool
 	shared bool          // with others who say so
+	inLine bool          // by turns with others of this process who wait for it
 	ttl    time.Duration // of the lease; 0 for the session TTL
 	wait   time.Duration // within which it has to come; 0 for no bound but the owner's
 	label  string        // "" for the client's
@@ -160,21 +163,42 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 		defer func() { endLockCall(span, lock, err) }()
 	}
 	for range takeRounds {
-		a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
-		err := c.routes.Route(wait, c.ring.Partition(key), a.attempt)
-		a.settle()
+		l, err := c.takeOnce(wait, ctx, traced, key, w)
 		switch {
-		case err != nil:
+		case err == nil:
+			return l, nil
+		case !errors.Is(err, errAskAgain) && !errors.Is(err, errAskAlone):
 			return nil, failedCall(key, err)
-		case a.confirmed() && wait.Err() == nil:
-			return a.lock(), nil
-		}
-		a.giveBack()
-		if wait.Err() != nil {
+		case wait.Err() != nil:
 			return nil, failedCall(key, context.Cause(wait))
 		}
+		w.inLine = w.inLine && !errors.Is(err, errAskAlone)
 	}
 	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
+}
+
+// takeOnce takes part in one call for key, or makes it. traced is ctx with the span of the caller's call.
+func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want) (_ *Lock, err error) {
+	if c.standsInLine(ctx, key, w) {
+		l, t := c.holder.enter(traced, lineKey{key, w.ttl, w.label})
+		switch {
+		case t != nil:
+			return c.takeTurn(wait, ctx, key, t)
+		case l != nil:
+			defer func() { c.holder.leave(l, err) }()
+		}
+	}
+	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
+	err = c.routes.Route(wait, c.ring.Partition(key), a.attempt)
+	a.settle()
+	switch {
+	case err != nil:
+		return nil, err
+	case a.confirmed() && wait.Err() == nil:
+		return a.lock(), nil
+	}
+	a.giveBack()
+	return nil, errAskAgain
 }
 
 // errSharedAlong means that the caller would wait for itself.
@@ -182,8 +206,8 @@ var errSharedAlong = fmt.Errorf("%w: by the caller, for reading: unlock that bef
 
 // lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
 func (c *Client) lockAlong(ctx context.Context, key string) *Lock {
-	if h := c.holder.heldAlong(ctx, key); h != nil {
-		return &Lock{client: c, key: key, token: h.token, ctx: ctx, held: h, within: true}
+	if h, token := c.holder.heldAlong(ctx, key); h != nil {
+		return &Lock{client: c, key: key, token: token, ctx: ctx, held: h, within: true}
 	}
 	if c.local == nil {
 		return nil
@@ -210,7 +234,7 @@ func (l *Lock) Until() time.Time {
 	switch {
 	case l.unlocked.Load():
 	case l.held != nil:
-		left = l.held.left()
+		left = l.held.remains(l.token)
 	case l.ctx.Err() == nil:
 		left = l.client.local.Left()
 	}
@@ -228,14 +252,14 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	case l.lost() != nil:
 		return l.lost()
 	case l.held != nil:
-		return l.client.holder.extend(ctx, l.held, ttl)
+		return l.client.holder.extend(ctx, l.held, l.token, ttl)
 	case ttl > l.client.holder.ttl:
 		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, and at this process's own worker at most %v unless it is taken for longer", locking.ErrOption, l.key, ttl, l.client.holder.ttl)
 	}
 	return nil
 }
 
-// Unlock implements [locking.Lease]. It waits for the owner's answer. Until that has come, or the lock's lease is
+// Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the Client. Until that has come, or the lock's lease is
 // over, the release is repeated in the background, whatever becomes of ctx.
 func (l *Lock) Unlock(ctx context.Context) error {
 	if !l.unlocked.CompareAndSwap(false, true) {
@@ -264,7 +288,7 @@ func (l *Lock) unlockedBefore() error {
 func (l *Lock) lost() error {
 	holds := false
 	if l.held != nil {
-		holds = l.held.left() > 0
+		holds = l.held.remains(l.token) > 0
 	} else {
 		_, holds = l.client.local.Token(l.ctx, l.key)
 	}

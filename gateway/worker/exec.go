@@ -304,9 +304,7 @@ func (w *Worker) won(p *partition, token int64) {
 	if !w.slow.on.Load() {
 		w.slow.begin()
 	}
-	if token&(1<<sequenceBits-1) >= sequenceLow {
-		p.sequenceLow(token >> sequenceBits)
-	}
+	p.minted(token)
 }
 
 // errCancelled: all that the partition had admitted was cancelled while a key

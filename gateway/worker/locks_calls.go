@@ -302,7 +302,24 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	if l == own {
 		ls.waits.Observe(w.now() - came)
 	}
+	grant.Next, grant.Turns = p.reserveTurns(l, req.Turns)
 	return grant, nil
+}
+
+// reserveTurns reserves tokens for who asks for l and passes it on, by which each turn has one that
+// is above those of all others who have had the key, and below those of all who will: nobody else
+// gets it before l ends. What is asked for again has other tokens, and those of before are not used.
+func (p *partition) reserveTurns(l *lock, turns int) (next int64, reserved int) {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if turns == 0 || !t.open || t.byID[l.id] != l {
+		return 0, 0
+	}
+	if next, reserved = p.table.Reserve(turns); reserved > 0 {
+		p.minted(next + int64(reserved) - 1)
+	}
+	return next, reserved
 }
 
 // abandonLock ends a lock that nobody was told of by the call that has made it. A lock that

@@ -116,6 +116,13 @@ func (p *partition) unlock(key string, token int64) {
 	}
 }
 
+// minted asks for another epoch if this one, of which token is, has few tokens left.
+func (p *partition) minted(token int64) {
+	if token&(1<<sequenceBits-1) >= sequenceLow {
+		p.sequenceLow(token >> sequenceBits)
+	}
+}
+
 // sequenceLow asks for the epoch after this one, once.
 func (p *partition) sequenceLow(epoch int64) {
 	if p.asked.Load() != epoch && p.asked.Swap(epoch) != epoch {

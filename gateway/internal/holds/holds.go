@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -55,6 +56,9 @@ const MaxBody = MaxRefs * maxRef
 // MaxLabel is the length of the longest label, in bytes.
 const MaxLabel = 64
 
+// MaxTurns is how many callers may have a key one after the other by one hold.
+const MaxTurns = 64
+
 var errMalformed = errors.New("holds: malformed call between members")
 
 // Request asks for a key.
@@ -65,6 +69,7 @@ type Request struct {
 	Shared bool          // others may hold the key shared at the same time, with the same token
 	Lease  time.Duration // for how long it is held without a renewal; 0, and what is more, stand for the session TTL
 	Wait   time.Duration // how long to wait at most; 0, and what is more, stand for as long as the worker lets anybody wait
+	Turns  int           // how many more are to have the key by the hold, one after the other; less than MaxTurns
 	Label  string        // who asks, for people; up to MaxLabel bytes of text in UTF-8
 }
 
@@ -72,6 +77,7 @@ type Request struct {
 func (r Request) Append(b []byte) []byte {
 	b = append(append(b, r.ID[:]...), flagByte(r.Try, r.Firm, r.Shared))
 	b = appendDuration(appendDuration(b, r.Lease), r.Wait)
+	b = binary.AppendUvarint(b, uint64(r.Turns))
 	return append(b, r.Label...)
 }
 
@@ -85,6 +91,9 @@ func ParseRequest(b []byte) (r Request, err error) {
 		if *d, b, ok = cutDuration(b); !ok {
 			return Request{}, fmt.Errorf("%w: a request with bad times", errMalformed)
 		}
+	}
+	if r.Turns, b, ok = cutTurns(b); !ok {
+		return Request{}, fmt.Errorf("%w: a request for more than %d turns", errMalformed, MaxTurns)
 	}
 	if r.Label = string(b); !IsLabel(r.Label) {
 		return Request{}, fmt.Errorf("%w: a label of %d bytes that is too long or no text", errMalformed, len(b))
@@ -107,6 +116,15 @@ func cutDuration(b []byte) (d time.Duration, rest []byte, ok bool) {
 		return 0, nil, false
 	}
 	return time.Duration(v), b[n:], true
+}
+
+// cutTurns takes a number of turns after the first from the front of b.
+func cutTurns(b []byte) (turns int, rest []byte, ok bool) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 || v >= MaxTurns {
+		return 0, nil, false
+	}
+	return int(v), b[n:], true
 }
 
 // Extension asks for a longer lease of a key that is held. It never shortens what is left.
@@ -206,11 +224,17 @@ type Grant struct {
 	Token int64
 	Lease time.Duration // for how long without a renewal
 	Promise
+	Turns int   // how many more may have the key by the hold
+	Next  int64 // token of the first of these, above Token, which those of the others follow; 0 if there are none
 }
 
 // Append appends the grant to b.
 func (g Grant) Append(b []byte) []byte {
-	return g.append(appendDuration(binary.AppendUvarint(b, uint64(g.Token)), g.Lease))
+	b = g.append(appendDuration(binary.AppendUvarint(b, uint64(g.Token)), g.Lease))
+	if g.Turns == 0 {
+		return b
+	}
+	return binary.AppendUvarint(binary.AppendUvarint(b, uint64(g.Turns)), uint64(g.Next))
 }
 
 // ParseGrant parses what [Grant.Append] has made.
@@ -224,9 +248,18 @@ func ParseGrant(b []byte) (g Grant, err error) {
 	if g.Lease, b, ok = cutDuration(b[n:]); !ok || g.Lease == 0 {
 		return Grant{}, fmt.Errorf("%w: a grant without a lease", errMalformed)
 	}
-	g.Promise, b, err = cutPromise(b)
-	if err != nil || len(b) > 0 {
+	if g.Promise, b, err = cutPromise(b); err != nil {
 		return Grant{}, fmt.Errorf("%w: a grant with a bad promise", errMalformed)
+	}
+	if len(b) == 0 {
+		return g, nil
+	}
+	if g.Turns, b, ok = cutTurns(b); ok {
+		token, n = binary.Uvarint(b)
+		g.Next = int64(token)
+	}
+	if !ok || g.Turns == 0 || n != len(b) || g.Next <= g.Token || g.Next > math.MaxInt64-MaxTurns {
+		return Grant{}, fmt.Errorf("%w: a grant with bad turns", errMalformed)
 	}
 	return g, nil
 }

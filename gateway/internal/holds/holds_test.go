@@ -2,6 +2,7 @@ package holds_test
 
 import (
 	"bytes"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -17,10 +18,14 @@ func TestCodec(t *testing.T) {
 		{ID: holds.NewID(), Shared: true},
 		{ID: holds.NewID(), Firm: true, Lease: time.Hour},
 		{ID: holds.NewID(), Lease: time.Second, Wait: time.Minute, Label: "größer als eins, host-7"},
+		{ID: holds.NewID(), Turns: holds.MaxTurns - 1, Label: "x"},
 	} {
 		if got, err := holds.ParseRequest(r.Append(nil)); got != r || err != nil {
 			t.Errorf("%v became %v, %v", r, got, err)
 		}
+	}
+	if _, err := holds.ParseRequest(holds.Request{Turns: holds.MaxTurns}.Append(nil)); err == nil {
+		t.Error("a request for too many turns is taken")
 	}
 	for _, label := range []string{strings.Repeat("x", holds.MaxLabel+1), "a\nb", "\xff"} {
 		if _, err := holds.ParseRequest(holds.Request{Label: label}.Append(nil)); err == nil {
@@ -48,6 +53,7 @@ func TestCodec(t *testing.T) {
 	for _, g := range []holds.Grant{
 		{Token: 1, Lease: 1},
 		{Token: 1 << 62, Lease: 10 * time.Second, Promise: holds.Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}},
+		{Token: 7, Lease: 1, Turns: holds.MaxTurns - 1, Next: 9},
 	} {
 		if got, err := holds.ParseGrant(g.Append(nil)); got != g || err != nil {
 			t.Errorf("%v became %v, %v", g, got, err)
@@ -73,6 +79,15 @@ func TestCodec(t *testing.T) {
 	}
 	if _, err := holds.ParseOccupancy(holds.Occupancy{Label: "a\nb"}.Append(nil)); err == nil {
 		t.Error("an occupancy with a bad label is taken")
+	}
+	for _, g := range []holds.Grant{
+		{Token: 7, Lease: 1, Turns: holds.MaxTurns, Next: 8},
+		{Token: 7, Lease: 1, Turns: 1, Next: 7},
+		{Token: 7, Lease: 1, Turns: 2, Next: math.MaxInt64},
+	} {
+		if _, err := holds.ParseGrant(g.Append(nil)); err == nil {
+			t.Errorf("%+v is taken", g)
+		}
 	}
 	refs := []holds.Ref{{ID: holds.NewID()}, {ID: holds.NewID(), Partition: 4095}, {Partition: 7}}
 	if got, err := holds.ParseRefs(holds.AppendRefs(nil, refs), 4096); !reflect.DeepEqual(got, refs) || err != nil {
@@ -110,6 +125,8 @@ func TestCodec(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(holds.Request{ID: holds.NewID()}.Append(nil), 0)
 	f.Add(holds.Request{ID: holds.NewID(), Lease: 1, Wait: 300, Label: "x"}.Append(nil), 0)
+	f.Add(holds.Request{ID: holds.NewID(), Turns: 63, Label: "x"}.Append(nil), 0)
+	f.Add(holds.Grant{Token: 77, Lease: 9, Turns: 63, Next: 300}.Append(nil), 0)
 	f.Add(holds.Extension{ID: holds.NewID(), Lease: 300}.Append(nil), 0)
 	f.Add(holds.Grant{Token: 77, Lease: 9, Promise: holds.Promise{Cancel: 1, Surrender: 2}}.Append(nil), 0)
 	f.Add(holds.Renewal{States: []holds.State{holds.Held, holds.Elsewhere}}.Append(nil), 2)
@@ -118,7 +135,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0xff}, 40), 1)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		if r, err := holds.ParseRequest(b); err == nil {
-			if again, err := holds.ParseRequest(r.Append(nil)); again != r || err != nil || r.Lease < 0 || r.Wait < 0 || len(r.Label) > holds.MaxLabel {
+			if again, err := holds.ParseRequest(r.Append(nil)); again != r || err != nil || r.Lease < 0 || r.Wait < 0 || r.Turns < 0 || r.Turns >= holds.MaxTurns || len(r.Label) > holds.MaxLabel {
 				t.Errorf("request %+v became %+v, %v", r, again, err)
 			}
 		}
@@ -138,7 +155,8 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if g, err := holds.ParseGrant(b); err == nil {
-			if again, err := holds.ParseGrant(g.Append(nil)); again != g || err != nil || g.Token <= 0 || g.Cancel < 0 || g.Surrender < 0 || g.Lease <= 0 {
+			if again, err := holds.ParseGrant(g.Append(nil)); again != g || err != nil || g.Token <= 0 || g.Cancel < 0 || g.Surrender < 0 || g.Lease <= 0 ||
+				(g.Turns == 0) != (g.Next == 0) || g.Turns > 0 && (g.Next <= g.Token || g.Next+int64(g.Turns) < 0) {
 				t.Errorf("grant %+v became %+v, %v", g, again, err)
 			}
 		}

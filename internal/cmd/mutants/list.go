@@ -36,6 +36,7 @@ func mutations() []mutation {
 		peerTLSMutations(),
 		clientMutations(),
 		holdsMutations(),
+		turnsMutations(),
 		lockAPIMutations(),
 		waitsMutations(),
 		policyMutations(),

@@ -56,8 +56,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a reader's lock at the own worker is no execution",
 			file: "gateway/router/holds_acquire.go",
-			old:  "a.ttl <= c.holder.ttl && !a.shared:",
-			new:  "a.ttl <= c.holder.ttl:",
+			old:  "w.ttl <= c.holder.ttl && !w.shared",
+			new:  "w.ttl <= c.holder.ttl",
 			test: "./gateway/router -run '^TestRLock$'",
 		},
 		{

@@ -1,0 +1,258 @@
+package router
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+)
+
+// line is the callers of one process that wait for a lock at a member elsewhere, while a
+// call for one of them, or for several together, is under way. When that has ended, one call asks
+// for those who have come meanwhile: the owner reserves a token for each, and they have the key one
+// after the other by one hold, which passes from Unlock to the next without a call.
+//
+// A call takes its place in the owner's queue after all for whom it asks have come. So nobody else
+// who came before one of them is behind him.
+type line struct {
+	lineKey
+	waiting list.List // of *turn
+}
+
+// lineKey is what those of a line want.
+type lineKey struct {
+	key   string
+	ttl   time.Duration
+	label string
+}
+
+// mostInLine bounds a line: who comes when it is that long asks for himself.
+const mostInLine = 1024
+
+// turn is the place of a caller: in a line, then in the call that asks for him and others, then
+// behind the one who has the key by their hold.
+type turn struct {
+	traced  context.Context // with the span of his call, if it has one
+	settled chan struct{}   // closed when the key is his, or err is set
+
+	// Guarded by holder.mu.
+	at    *list.List // that he waits in; nil once it is settled
+	place *list.Element
+	left  func() // is called when at becomes empty because he leaves; may be nil
+	held  *held  // by which he has the key
+	token int64
+	err   error
+}
+
+// moveLocked moves t to another list, at its end or its front.
+func (t *turn) moveLocked(to *list.List, front bool, left func()) {
+	if t.at != nil {
+		t.at.Remove(t.place)
+	}
+	if t.at, t.left = to, left; front {
+		t.place = to.PushFront(t)
+	} else {
+		t.place = to.PushBack(t)
+	}
+}
+
+// settleLocked ends the wait of t, with an error or, if h is not nil, with the key.
+func (t *turn) settleLocked(h *held, err error) {
+	t.at.Remove(t.place)
+	t.at, t.place, t.left = nil, nil, nil
+	if t.held, t.err = h, err; h != nil {
+		t.token, h.cancel = h.token, func(error) {}
+	}
+	close(t.settled)
+}
+
+func settleAllLocked(waiting *list.List, err error) {
+	for waiting.Len() > 0 {
+		waiting.Front().Value.(*turn).settleLocked(nil, err)
+	}
+}
+
+// standsInLine reports whether a caller waits together with others here.
+func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
+	if !w.inLine || c.local == nil {
+		return w.inLine
+	}
+	t, ok := c.routes.Owner(c.ring.Partition(key))
+	own := ok && c.isOwn(t, w)
+	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner looks whether who holds keys would wait for himself
+}
+
+// enter returns a new line for a call of the caller's own, at the end of which [holder.leave] is called; or
+// the place of the caller in one that is there; or neither for who asks for himself.
+func (hs *holder) enter(traced context.Context, k lineKey) (l *line, t *turn) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	switch l = hs.lines[k]; {
+	case hs.closed, l != nil && l.waiting.Len() >= mostInLine:
+		return nil, nil
+	case l == nil:
+		l = &line{lineKey: k}
+		hs.lines[k] = l
+		return l, nil
+	}
+	t = &turn{traced: traced, settled: make(chan struct{})}
+	t.moveLocked(&l.waiting, false, nil)
+	return nil, t
+}
+
+// leave ends the call of a line, with an error or nil.
+func (hs *holder) leave(l *line, err error) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.leaveLocked(l, err)
+}
+
+// leaveLocked is leave. Those who wait are asked for now, unless nobody can be asked: then each of them tries for as
+// long as he may.
+func (hs *holder) leaveLocked(l *line, err error) {
+	if _, unreachable := errors.AsType[*routing.UnreachableError](err); unreachable {
+		settleAllLocked(&l.waiting, errAskAlone)
+	}
+	if l.waiting.Len() == 0 || hs.closed {
+		delete(hs.lines, l.lineKey)
+		return
+	}
+	ctx, cancel := context.WithCancel(hs.ctx)
+	together, traced := new(list.List), l.waiting.Front().Value.(*turn).traced
+	for l.waiting.Len() > 0 && together.Len() < holds.MaxTurns {
+		l.waiting.Front().Value.(*turn).moveLocked(together, false, cancel)
+	}
+	turns := together.Len() - 1
+	hs.wg.Go(func() {
+		defer cancel()
+		hs.askTogether(ctx, traced, l, together, turns)
+	})
+}
+
+// Errors of callers that go on to ask.
+var (
+	errAskAgain = errors.New("router: a call for a key was in vain")
+	errAskAlone = errors.New("router: a call for others has found nobody")
+)
+
+// askTogether asks the owner for some who wait, within the span of the first, and gives the first of them the key.
+func (hs *holder) askTogether(ctx, traced context.Context, l *line, together *list.List, turns int) {
+	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
+	err := hs.client.routes.Route(ctx, hs.client.ring.Partition(l.key), a.attempt)
+	a.settle()
+	if err == nil && !a.confirmed() {
+		a.giveBack()
+		err = errAskAgain
+	}
+	hs.mu.Lock()
+	if err != nil {
+		settleAllLocked(together, err)
+	} else {
+		a.held.turns = together
+	}
+	leftAll := err == nil && !a.held.giveLocked(a.held.token)
+	hs.leaveLocked(l, err)
+	hs.mu.Unlock()
+	if leftAll {
+		a.giveBack()
+	}
+}
+
+// giveLocked gives the key to the first that waits for a turn of h, with that token.
+func (h *held) giveLocked(token int64) bool {
+	if h.turns == nil || h.turns.Len() == 0 {
+		return false
+	}
+	h.token = token
+	h.turns.Front().Value.(*turn).settleLocked(h, nil)
+	return true
+}
+
+// passLocked passes h, whose caller has ended, on to the next one, if there is one for whom it was asked, and
+// it is as good as another hold would be.
+func (hs *holder) passLocked(h *held) bool {
+	if h.left == 0 || !hs.isPassableLocked(h) || !h.giveLocked(h.next) {
+		return false
+	}
+	h.left, h.next = h.left-1, h.next+1
+	return true
+}
+
+// isPassableLocked reports whether another caller may begin to work with h: it has not been extended for the one
+// before, and no renewal of it has failed.
+func (hs *holder) isPassableLocked(h *held) bool {
+	now := hs.now()
+	h.checkLocked(now)
+	return !h.lost && !h.ended && !hs.closed && h.extending == nil && h.lease.Admits(now) && now.Mono-h.sent.Mono < 2*h.dueLocked()
+}
+
+// disbandLocked has those who wait for a turn of h, which gives none any more, asked for anew, before those who
+// came after them.
+func (hs *holder) disbandLocked(h *held) {
+	if h.turns == nil || h.turns.Len() == 0 {
+		return
+	}
+	l, waits := hs.lines[h.line.lineKey]
+	if !waits {
+		l = h.line
+		hs.lines[l.lineKey] = l
+	}
+	for h.turns.Len() > 0 {
+		h.turns.Back().Value.(*turn).moveLocked(&l.waiting, true, nil)
+	}
+	if !waits {
+		hs.leaveLocked(l, nil)
+	}
+}
+
+// takeTurn waits for the turn of a caller, and begins it.
+func (c *Client) takeTurn(wait, ctx context.Context, key string, t *turn) (*Lock, error) {
+	hs := &c.holder
+	select {
+	case <-t.settled:
+	case <-wait.Done():
+	case <-hs.closing:
+		hs.giveUp(t)
+		return nil, errClientClosed
+	}
+	switch {
+	case wait.Err() != nil:
+		hs.giveUp(t)
+		return nil, context.Cause(wait)
+	case t.err != nil: // it is settled: nothing of it changes any more
+		return nil, t.err
+	}
+	l := &Lock{client: c, key: key, token: t.token, held: t.held}
+	l.ctx = hs.start(ctx, t.held, t.token)
+	if !hs.isPassable(t.held) {
+		hs.end(t.held, nil)
+		return nil, errAskAgain
+	}
+	return l, nil
+}
+
+func (hs *holder) isPassable(h *held) bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return hs.isPassableLocked(h)
+}
+
+// giveUp ends the wait of a caller.
+func (hs *holder) giveUp(t *turn) {
+	hs.mu.Lock()
+	h := t.held
+	if t.at != nil {
+		at, left := t.at, t.left
+		at.Remove(t.place)
+		if t.at = nil; at.Len() == 0 && left != nil {
+			left()
+		}
+	}
+	hs.mu.Unlock()
+	if h != nil {
+		hs.end(h, nil)
+	}
+}
