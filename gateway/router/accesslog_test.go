@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,6 +138,58 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 				t.Errorf("held for %v ms, want 2 at least", hold)
 			}
 		})
+	}
+}
+
+// A request that got an equal one's answer says how long it waited, and that it did not run.
+func TestAccessLogOfSharedAnswers(t *testing.T) {
+	log := newAccessLog(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	app := workertest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			close(entered)
+			<-leave
+		}
+		io.WriteString(w, "hello")
+	}))
+	c := workertest.New(t, 16)
+	w := c.StartReady()
+	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL)))))
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	s := routertest.ThroughServer(t, routertest.New(t, router.Config{
+		Members: gate, AccessLog: log.Log, Routes: routertest.Routes(t, "name: reads, match: {path: '/{rest...}'}, key: 'header:X-Key', mode: share"),
+	}))
+	var all sync.WaitGroup
+	send := func(method string) {
+		all.Go(func() {
+			req := kit.Must(http.NewRequestWithContext(t.Context(), method, s.URL, nil))
+			req.Header.Set("X-Key", "k")
+			if res, err := s.Client().Do(req); err == nil {
+				res.Body.Close()
+			}
+		})
+	}
+	send("POST")
+	<-entered
+	send("GET")
+	send("GET")
+	kit.Eventually(t, "two requests wait", func() bool { return metrictest.Gather(t, w.Worker)[`keyway_worker_waiting{for="key"}`] == 2 })
+	close(leave)
+	all.Wait()
+	ran := make(map[bool]int)
+	for range 3 {
+		got := log.next(t)
+		run, ok := got["run_ms"].(float64)
+		if wait, _ := got["wait_ms"].(float64); !ok || wait > 0 != (got["method"] == "GET") {
+			t.Errorf("%v: wait %v ms, run %v ms", got["method"], got["wait_ms"], got["run_ms"])
+		}
+		ran[run > 0]++
+	}
+	if shared := metrictest.Gather(t, w.Worker)["keyway_worker_shared_answers_total"]; shared != 1 || ran[false] != 1 {
+		t.Errorf("%v requests got another one's answer, %d have not run", shared, ran[false])
 	}
 }
 

@@ -169,6 +169,7 @@ func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) 
 	case x.run == nil:
 		h.worker.counts.shared.Add(1)
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), c.answer)
+		how.timing.tell(w)
 		return x, nil, "", false
 	case !c.leads(x):
 		c = nil
