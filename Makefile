@@ -32,8 +32,8 @@ bench-hop: ## measure the router against HAProxy and nginx (make bench-hop ARGS=
 	go -C loadtest run ./hop $(ARGS)
 
 .PHONY: bench-locks
-bench-locks: ## measure what a lock costs in the worker that keeps it (make bench-locks ARGS=--help)
-	scripts/deps redis-server
+bench-locks: ## measure what a lock costs in the worker that keeps it, and beside others (make bench-locks ARGS=--help)
+	scripts/deps redis-server $(if $(findstring etcd,$(ARGS)),etcd-server)
 	go -C loadtest run ./locks $(ARGS)
 
 .PHONY: soak

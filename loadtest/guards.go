@@ -8,18 +8,16 @@ import (
 	"fmt"
 	"math"
 	mathrand "math/rand/v2"
+	"strings"
 	"time"
 
-	"github.com/bsm/redislock"
-	"github.com/go-redsync/redsync/v4"
-	redsyncredis "github.com/go-redsync/redsync/v4/redis"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/lock"
+	"github.com/keyway-go/keyway/loadtest/internal/lockers"
 	"github.com/keyway-go/keyway/localmutex"
 )
 
@@ -47,9 +45,8 @@ const (
 	guardStreams     = "streams"
 )
 
-// enter excludes others from a key, and returns how to end that. Its token is
-// 0 if it has none; the work is done under its context.
-type enter func(ctx context.Context, key string) (held context.Context, token int64, leave func(), err error)
+// enter excludes others from a key, and returns how to end that.
+type enter = lockers.Enter
 
 // newGuard makes the app's guard, nil for one that excludes before the handler.
 func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
@@ -67,9 +64,13 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 	case guardLock, guardLockPolling, guardQuorum:
 		e, stop, err = a.keywayLock()
 	case guardRedsync:
-		e = a.redsync()
+		var clients []*redis.Client
+		for i := range a.Redis {
+			clients = append(clients, a.client(i))
+		}
+		e = a.underName(lockers.Redsync(clients, a.TTL))
 	case guardRedislock:
-		e = a.redislock()
+		e = a.underName(lockers.Redislock(a.client(0), a.TTL, a.Poll))
 	case guardRueidislock:
 		e, stop, err = a.rueidislock()
 	case guardRow:
@@ -81,7 +82,9 @@ func (a *app) newGuard(ctx context.Context) (g guard, stop func(), err error) {
 	case guardNamed:
 		e, stop, err = a.named()
 	case guardEtcd:
-		e, stop, err = a.etcd()
+		if e, stop, err = lockers.Etcd(strings.Split(a.Stores[storeEtcd], ","), a.TTL); err == nil {
+			e = a.underName(e)
+		}
 	case guardZooKeeper:
 		e, stop, err = a.zookeeper()
 	case guardService:
@@ -125,6 +128,13 @@ func locally(e enter) enter {
 
 // lockName is what a key's lock is called in a store.
 func (a *app) lockName(key string) string { return a.Cluster + ":lock:" + key }
+
+// underName takes the lock of a key by that name.
+func (a *app) underName(e enter) enter {
+	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
+		return e(ctx, a.lockName(key))
+	}
+}
 
 // lockPatience bounds the wait for a lock that has to be told.
 const lockPatience = time.Minute
@@ -200,43 +210,6 @@ func (a *app) plain() enter {
 		}
 	}
 }
-
-// redsync has its own delays between tries, and as many of these as it takes;
-// over several servers it is Redlock.
-func (a *app) redsync() enter {
-	var pools []redsyncredis.Pool
-	for i := range a.Redis {
-		pools = append(pools, goredis.NewPool(a.client(i)))
-	}
-	rs := redsync.New(pools...)
-	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
-		m := rs.NewMutex(a.lockName(key), redsync.WithExpiry(a.TTL), redsync.WithTries(100_000))
-		if err := m.LockContext(ctx); err != nil {
-			return nil, 0, nil, err
-		}
-		return ctx, 0, func() { _, _ = m.UnlockContext(context.WithoutCancel(ctx)) }, nil
-	}
-}
-
-// redislock has no delay of its own: it polls as plain does.
-func (a *app) redislock() enter {
-	client := redislock.New(a.client(0))
-	options := &redislock.Options{RetryStrategy: jitter(a.Poll)}
-	return func(ctx context.Context, key string) (context.Context, int64, func(), error) {
-		wait, cancel := context.WithTimeout(ctx, time.Hour) // without a deadline it would wait no longer than the TTL
-		lock, err := client.Obtain(wait, a.lockName(key), a.TTL, options)
-		cancel()
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		return ctx, 0, func() { _ = lock.Release(context.WithoutCancel(ctx)) }, nil
-	}
-}
-
-// jitter is a redislock.RetryStrategy with a mean.
-type jitter time.Duration
-
-func (j jitter) NextBackoff() time.Duration { return time.Duration(j/2) + mathrand.N(time.Duration(j)) }
 
 // rueidislock waits for invalidations of its client-side cache.
 func (a *app) rueidislock() (enter, func(), error) {

@@ -7,6 +7,9 @@
 //
 // A worker and a Redis are processes of their own; the callers are goroutines of this one. At first they
 // do what they can, then half as much, at random times. No two callers want a key at once.
+//
+// With -peers it compares [keyway.Client.Lock] with the locks of others instead, of keys that one caller wants and of
+// a key that all want.
 package main
 
 import (
@@ -46,20 +49,25 @@ type bench struct {
 	time    time.Duration
 	callers int
 	keys    int
-	worker  string // program
+	worker  string   // program
+	peers   []string // to compare with; nil for none
+	rounds  int      // of the comparison
 
 	out    io.Writer
 	server []*proc.Process // the worker, and its store
+	gossip string          // address of the worker
 	client *keyway.Client
 }
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	b := &bench{out: stdout}
 	f := cli.NewFlags("locks", about)
-	f.Duration(&b.time, "t", 5*time.Second, time.Millisecond, "how `long` each of the two parts lasts, after a second")
-	f.Int(&b.callers, "callers", 256, 1, "`number` of callers at once")
+	f.Duration(&b.time, "t", 5*time.Second, time.Millisecond, "how `long` each part lasts, after a second, or each turn of a comparison")
+	f.Int(&b.callers, "callers", 256, 1, "`number` of callers at once, 64 at most in a comparison")
 	f.Int(&b.keys, "keys", 100, 1, "`number` of keys of each caller")
 	f.String(&b.worker, "worker", "", "`program` to use; by default it is built")
+	f.List(&b.peers, "peers", ",", nil, "`locks` to compare with, with commas between: etcd, redislock, redsync")
+	f.Int(&b.rounds, "rounds", 3, 1, "`number` of turns that each has in a comparison")
 	if err := f.Parse(args, stdout); err != nil {
 		return err
 	}
@@ -73,11 +81,26 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	if err := b.start(ctx, stage, dir); err != nil {
 		return err
 	}
+	if b.peers != nil {
+		all, stop, err := b.startPeers(ctx, stage, dir)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		return b.compare(ctx, all)
+	}
+	if b.client, err = b.newClient(ctx); err != nil {
+		return err
+	}
 	defer b.client.Close()
 	return b.measure(ctx)
 }
 
-// start starts the worker, and joins its cluster.
+func (b *bench) newClient(ctx context.Context) (*keyway.Client, error) {
+	return keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{b.gossip}, Settings: ring.Settings{Cluster: clusterName}})
+}
+
+// start starts the worker.
 func (b *bench) start(ctx context.Context, stage *proc.Stage, dir string) error {
 	if b.worker == "" {
 		programs, err := cluster.Build(ctx, dir)
@@ -98,12 +121,8 @@ func (b *bench) start(ctx context.Context, stage *proc.Stage, dir string) error 
 	if err != nil {
 		return err
 	}
-	_, gossip, err := servers.Addrs(worker)
-	if err != nil {
-		return err
-	}
 	b.server = []*proc.Process{redis, worker}
-	b.client, err = keyway.NewClient(ctx, keyway.ClientConfig{Join: []string{gossip}, Settings: ring.Settings{Cluster: clusterName}})
+	_, b.gossip, err = servers.Addrs(worker)
 	return err
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -18,5 +19,23 @@ func TestLocks(t *testing.T) {
 	call := `\n  TryLock  p50 .*s  p99 .*\n  Unlock   p50 .*s  p99 .*\n`
 	if !regexp.MustCompile(`^4 callers, as fast as they can: [1-9]\d* operations/s; server: .*` + call + `4 callers, half of that: [1-9].*` + call + `$`).Match(out.Bytes()) {
 		t.Errorf("%q", &out)
+	}
+}
+
+// Locks of others are measured beside those of a worker, and what they do a second is said.
+func TestPeers(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-t", "100ms", "-callers", "4", "-rounds", "1", "-peers", "etcd,redislock,redsync"}, &out, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s", &out)
+	const line = ` +\d+ pairs/s  fairness \d\.\d\d`
+	const other = line + `  keyway is (\d+\.\d|\+Inf|NaN) × .*\n`
+	scene := `contended: 4 callers.*\n  keyway` + line + `\n  etcd` + other + `  redislock` + other + `  redsync` + other
+	if !regexp.MustCompile(`^un` + scene + scene + scene + `$`).Match(out.Bytes()) {
+		t.Errorf("%q", &out)
+	}
+	if err := run(t.Context(), []string{"-peers", "other"}, &out, nil); err == nil || !strings.Contains(err.Error(), `no "other"`) {
+		t.Errorf("another peer: %v", err)
 	}
 }

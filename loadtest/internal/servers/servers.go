@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -29,6 +30,16 @@ func Redis(name, dir string) (proc.Spec, error) {
 		Name: name, Program: proc.Find("redis-server"), Dial: addr,
 		Args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"},
 	}, nil
+}
+
+// Etcd describes an etcd, a cluster of one, that keeps its data below dir and listens for clients and for peers, each
+// at host:port.
+func Etcd(dir, client, peer string) proc.Spec {
+	client, peer = "http://"+client, "http://"+peer
+	return proc.Spec{Program: proc.Find("etcd"), Args: []string{
+		"--name", "one", "--data-dir", filepath.Join(dir, "data"), "--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "one=" + peer, "--logger", "zap",
+	}}
 }
 
 // Router describes a router of a cluster, the first or another one, with its
