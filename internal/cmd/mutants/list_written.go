@@ -63,6 +63,13 @@ func writtenMutations() []mutation {
 			test: moves,
 		},
 		{
+			rule: "a lock that has moved keeps its key from others",
+			file: "gateway/worker/locks_move.go",
+			old:  "p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})",
+			new:  "p.table.Install([]localmutex.Held(nil))",
+			test: moves,
+		},
+		{
 			rule: "of a long lock that is being removed nothing is left",
 			file: "gateway/worker/locks_text.go",
 			old:  "		if l.ending {",
@@ -131,6 +138,13 @@ func writtenMutations() []mutation {
 			old:  "redis.call('DEL', LOCKS, WRITTEN, WRITES, CHANGES,",
 			new:  "redis.call('DEL', LOCKS, WRITES, CHANGES,",
 			test: fmt.Sprintf(redis, "WrittenLocksEndWithTheirGeneration"),
+		},
+		{
+			rule: "the memory store: written locks end with their generation",
+			file: "fallback/store/memory.go",
+			old:  "p.locks, p.written, p.wrote = \"\", nil, handoff.WriteNumber{}",
+			new:  "p.locks, p.wrote = \"\", handoff.WriteNumber{}",
+			test: fmt.Sprintf(memory, "WrittenLocksEndWithTheirGeneration"),
 		},
 		{
 			rule: "a write of locks that is late changes nothing",
