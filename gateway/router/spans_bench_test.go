@@ -1,0 +1,54 @@
+package router_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/tracing"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// BenchmarkTraces is a request through a router, over the link, and through a worker: without spans, with
+// three of them that are sent to a collector, and with one request of a hundred that has them.
+func BenchmarkTraces(b *testing.B) {
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	b.Cleanup(collector.Close)
+	for _, bench := range []struct {
+		name string
+		env  map[string]string
+	}{
+		{"off", nil},
+		{"unsampled", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL, "OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}},
+		{"sampled", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": collector.URL}},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			spans := kit.Must(tracing.Environment("bench", func(name string) string { return bench.env[name] })).Start(io.Discard, slog.New(slog.DiscardHandler))
+			b.Cleanup(spans.Close)
+			c := workertest.New(b, 16)
+			w := c.StartReady(func(cfg *worker.Config) { cfg.TracerProvider = spans.TracerProvider() })
+			addr := w.Listen(b, w.Handler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(rw, "hello") })))
+			if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+				b.Fatal(err)
+			}
+			gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+			rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(b, "header:X-Key"), TracerProvider: spans.TracerProvider()}))
+			b.Cleanup(func() { rt.Close() })
+			b.ReportAllocs()
+			for b.Loop() {
+				r := httptest.NewRequest("GET", "/orders/1", nil)
+				r.Header.Set("X-Key", "k")
+				answer := httptest.NewRecorder()
+				if rt.ServeHTTP(answer, r); answer.Code != http.StatusOK {
+					b.Fatal(answer.Code, answer.Body)
+				}
+			}
+		})
+	}
+}
