@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -86,11 +85,7 @@ func startRole(b *testing.B, role string) (pid int, addr string) {
 func cpuOf(b *testing.B, pid int) time.Duration {
 	b.Helper()
 	if pid == os.Getpid() {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		return kit.CPU(b)
 	}
 	text := string(kit.Must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))))
 	f := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

@@ -158,7 +158,6 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 	if !leads {
 		b.worker.counts.waited(c.batch.part, c.batch.began-came)
 		c.timing.waitedFor(c.batch, key, came)
-		b.worker.hot.add(key, 1, c.batch.began)
 	}
 	item, failed := c.item, c.failed
 	if err == nil && (!leads || c.alone) {

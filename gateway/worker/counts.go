@@ -42,15 +42,6 @@ func (c *counts) waited(p *partition, d time.Duration) {
 	c.waits[p.number%metrics.Stripes].Observe(d)
 }
 
-// noteWait counts a wait for a key of p that has begun at came, and returns how long it
-// was.
-func (w *Worker) noteWait(p *partition, key string, came time.Duration) time.Duration {
-	now := w.now()
-	w.counts.waited(p, now-came)
-	w.hot.add(key, 1, now)
-	return now - came
-}
-
 // ran counts an execution that has begun at r.began.
 func (c *counts) ran(r *run) {
 	kind := runCall

@@ -285,16 +285,19 @@ func (w *Worker) tryKey(p *partition, key string) (token int64, cancels uint64, 
 // awaitKey goes on where tryKey has failed with err. The token is 0 unless the caller
 // holds the key.
 func (w *Worker) awaitKey(ctx context.Context, p *partition, key string, how asking, err error) (token int64, cancels uint64, _ error) {
+	came := w.now()
+	w.hot.add(key, 1, came)
 	if how.try {
 		return 0, 0, w.refuseTry(p, key, err)
 	}
-	came := w.now()
 	token, cancels, err = w.admitSlowly(ctx, p, key, how, err)
-	switch {
-	case token != 0 || err != nil:
-		how.timing.waited(p, key, w.noteWait(p, key, came), err)
-	case how.collapse != nil:
-		how.timing.waited(p, key, w.now()-came, nil)
+	took := w.now() - came
+	ended := token != 0 || err != nil // by itself, and not with the execution that has taken it along
+	if ended {
+		w.counts.waited(p, took)
+	}
+	if ended || how.collapse != nil {
+		how.timing.waited(p, key, took, err)
 	}
 	return token, cancels, err
 }

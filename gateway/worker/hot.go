@@ -11,12 +11,18 @@ import (
 // hotWindow is how long a sketch counts until the next one takes its place.
 const hotWindow = 10 * time.Second
 
-// hotKeys counts which keys are asked for: each request and call that waits, and of those
-// that need not one of sampleEvery. Times are since the worker's start.
+// hotKeys counts which keys are asked for: each request and call that has to wait, when it
+// begins to, or may not, and of those that need not one of sampleEvery. Times are since the worker's start.
 type hotKeys struct {
+	queued func(key string) int // how many wait for it
+
 	mu            sync.Mutex // guards what follows
 	now, before   *hotkeys.Sketch
 	began, former time.Duration // when they did
+}
+
+func (h *hotKeys) init(queued func(key string) int) {
+	h.queued, h.now, h.before = queued, new(hotkeys.Sketch), new(hotkeys.Sketch)
 }
 
 // add counts a key n times.
@@ -30,17 +36,27 @@ func (h *hotKeys) add(key string, n int64, at time.Duration) {
 	h.now.Add(key, n)
 }
 
-// turnLocked begins another sketch if the present one has counted for long enough.
+// turnLocked begins another sketch if the present one has counted for long enough. Keys that
+// would be forgotten are counted anew with those who still wait for them.
 func (h *hotKeys) turnLocked(at time.Duration) {
+	forgotten := []*hotkeys.Sketch{h.before}
 	switch age := at - h.began; {
-	case h.now == nil || age >= 2*hotWindow: // nothing has come since
-		h.before, h.former = new(hotkeys.Sketch), max(at-hotWindow, 0)
+	case age >= 2*hotWindow: // nothing has come since
+		forgotten = append(forgotten, h.now)
+		h.before, h.former = new(hotkeys.Sketch), at-hotWindow
 	case age >= hotWindow:
 		h.before, h.former = h.now, h.began
 	default:
 		return
 	}
 	h.now, h.began = new(hotkeys.Sketch), at
+	for _, s := range forgotten {
+		for key := range s.Keys() {
+			if n := h.queued(key); n > 0 && !h.before.Has(key) && !h.now.Has(key) {
+				h.now.Add(key, int64(n))
+			}
+		}
+	}
 }
 
 // sampleEvery is of how many executions that need not wait one is looked at: to look costs
@@ -54,7 +70,7 @@ func (p *partition) sampled(token int64) bool {
 }
 
 // HotKeys returns the n keys that this worker was asked for most in the last 10 to 20
-// seconds, at most 512. A key that comes more than once a second on average is missing
+// seconds, at most 512, among them those that are still waited for since longer ago. A key that comes more than once a second on average is missing
 // only if hundreds of others come as often; rates of keys that never have to wait are known
 // from 1 in 127 executions.
 func (w *Worker) HotKeys(n int) []gateway.HotKey {

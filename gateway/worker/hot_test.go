@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -22,7 +23,7 @@ func hotOf(w *workertest.Worker, key string) (h gateway.HotKey, rank int) {
 	return h, -1
 }
 
-// Keys that have to be waited for are counted each time, with who waits now.
+// Requests and calls for a key that is taken are counted each, as they come, with who waits now.
 func TestHotKeysOfThoseWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := workertest.New(t, 16).Start()
@@ -37,25 +38,73 @@ func TestHotKeysOfThoseWhoWait(t *testing.T) {
 			calls.Go(func() { _ = w.Do(t.Context(), "sold out", ok) })
 		}
 		synctest.Wait()
+		time.Sleep(10 * time.Second)
+		if hot := w.HotKeys(10); len(hot) != 1 || hot[0].Key != "sold out" || math.Abs(hot[0].PerSecond-10) > 1 || hot[0].Error != 0 || hot[0].Waiting != 100 {
+			t.Errorf("%+v while they wait, want 100 of one key in 10 s", hot)
+		}
+		release()
+		calls.Wait()
+		if hot := w.HotKeys(10); len(hot) != 1 || math.Abs(hot[0].PerSecond-10) > 1 || hot[0].Waiting != 0 {
+			t.Errorf("%+v once they have run, want 100 of one key in 10 s", hot)
+		}
+		time.Sleep(time.Minute)
 		if hot := w.HotKeys(10); len(hot) != 0 {
-			t.Errorf("%+v while they wait yet", hot)
+			t.Errorf("%+v a minute later", hot)
+		}
+	})
+}
+
+// Those count, too, who are told that the key is taken, or that too many wait for it.
+func TestHotKeysOfThoseWhoAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
+		w.AwaitServing(t, 16)
+		time.Sleep(time.Minute)
+		release := occupy(t, w, "k")
+		var waits sync.WaitGroup
+		waits.Go(func() { _ = w.Do(t.Context(), "k", ok) })
+		synctest.Wait()
+		for range 10 {
+			if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrHeld) {
+				t.Errorf("TryDo: %v", err)
+			}
+			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, worker.ErrBusy) {
+				t.Errorf("Do: %v", err)
+			}
 		}
 		time.Sleep(time.Second)
-		release()
-		calls.Wait()
-		calls.Go(func() { occupy(t, w, "sold out")() })
-		calls.Wait()
-		hot := w.HotKeys(10)
-		if len(hot) != 1 || hot[0].Key != "sold out" || math.Abs(hot[0].PerSecond-10) > 1 || hot[0].Error != 0 {
-			t.Errorf("%+v, want 100 of one key in 10 s", hot)
-		}
-		release = occupy(t, w, "sold out")
-		calls.Go(func() { _ = w.Do(t.Context(), "sold out", ok) })
-		synctest.Wait()
-		if h, _ := hotOf(w, "sold out"); h.Waiting != 1 {
-			t.Errorf("%+v, and one waits", h)
+		if h, _ := hotOf(w, "k"); math.Abs(h.PerSecond-21.0/11) > 0.1 || h.Waiting != 1 {
+			t.Errorf("%+v, want 21 in 11 s, of which one waits", h)
 		}
 		release()
+		waits.Wait()
+	})
+}
+
+// A key that nobody asks for any more stays among the hot ones while somebody waits for it.
+func TestHotKeysWhoseHolderIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.MaxWait = time.Hour })
+		w.AwaitServing(t, 16)
+		release, releaseOther := occupy(t, w, "stuck"), occupy(t, w, "other")
+		var calls sync.WaitGroup
+		for range 5 {
+			calls.Go(func() { _ = w.Do(t.Context(), "stuck", ok) })
+		}
+		for second := range 300 {
+			if second < 100 { // later nothing comes
+				_ = w.TryDo(t.Context(), "other", ok)
+			}
+			time.Sleep(time.Second)
+			if second > 200 && second%45 != 0 { // and nobody looks for long
+				continue
+			}
+			if h, _ := hotOf(w, "stuck"); h.Waiting != 5 || h.PerSecond < 5.0/20 || h.PerSecond > 5 {
+				t.Fatalf("after %d s: %+v, and 5 wait", second, h)
+			}
+		}
+		release()
+		releaseOther()
 		calls.Wait()
 		time.Sleep(time.Minute)
 		if hot := w.HotKeys(10); len(hot) != 0 {

@@ -399,6 +399,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w.log, w.flushLog = requestlog.New(cfg.Logger)
 	w.queue = &localmutex.Queue{PerKey: cfg.QueuePerKey, Total: cfg.Queue, MaxWait: cfg.MaxWait}
 	w.locks.worker, w.rates.most = w, maxBuckets
+	w.hot.init(w.Queued)
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.worker, p.number, p.table.Queue = w, i, w.queue

@@ -48,6 +48,7 @@ func mutations() []mutation {
 		uploadMutations(),
 		collapseMutations(),
 		liveMutations(),
+		operatorMutations(),
 	} {
 		all = append(all, list...)
 	}

@@ -5,6 +5,8 @@ package hotkeys
 
 import (
 	"cmp"
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -23,48 +25,59 @@ type Count struct {
 // counts, whatever the others are. The zero Sketch is empty. It is not safe for concurrent
 // use.
 type Sketch struct {
-	counts []Count        // a heap, the lowest first
-	places map[string]int // of keys in counts
+	heap  []*entry          // the lowest count first
+	known map[string]*entry // by key
+}
+
+// entry is a key that is counted.
+type entry struct {
+	Count
+	place int // in the heap
 }
 
 // Add counts a key n times. The memory of key may be used again.
 func (s *Sketch) Add(key string, n int64) {
-	place, known := s.places[key]
+	e := s.known[key]
 	switch {
-	case known:
-		s.counts[place].Count += n
-	case len(s.counts) < Size:
-		if s.places == nil {
-			s.places = make(map[string]int, Size)
+	case e != nil:
+		e.Count.Count += n
+	case len(s.heap) < Size:
+		if s.known == nil {
+			s.known = make(map[string]*entry, Size)
 		}
 		key = strings.Clone(key)
-		place = len(s.counts)
-		s.counts = append(s.counts, Count{Key: key, Count: n})
-		s.places[key] = place
-		s.up(place)
+		e = &entry{Count{Key: key, Count: n}, len(s.heap)}
+		s.heap = append(s.heap, e)
+		s.known[key] = e
+		s.up(e)
 		return
 	default: // it takes the place, and the count, of the lowest
-		key, place = strings.Clone(key), 0
-		low := &s.counts[0]
-		delete(s.places, low.Key)
-		*low = Count{Key: key, Count: low.Count + n, Error: low.Count}
-		s.places[key] = 0
+		key, e = strings.Clone(key), s.heap[0]
+		delete(s.known, e.Key)
+		e.Count = Count{Key: key, Count: e.Count.Count + n, Error: e.Count.Count}
+		s.known[key] = e
 	}
-	s.down(place)
+	s.down(e)
 }
 
 // Unseen returns how often, at most, a key has come that is not among the counts.
 func (s *Sketch) Unseen() int64 {
-	if len(s.counts) < Size {
+	if len(s.heap) < Size {
 		return 0
 	}
-	return s.counts[0].Count
+	return s.heap[0].Count.Count
 }
+
+// Keys returns the keys among the counts.
+func (s *Sketch) Keys() iter.Seq[string] { return maps.Keys(s.known) }
+
+// Has reports whether a key is among the counts.
+func (s *Sketch) Has(key string) bool { return s.known[key] != nil }
 
 // Get returns what is known of a key.
 func (s *Sketch) Get(key string) Count {
-	if place, known := s.places[key]; known {
-		return s.counts[place]
+	if e := s.known[key]; e != nil {
+		return e.Count
 	}
 	return Count{Key: key, Count: s.Unseen(), Error: s.Unseen()}
 }
@@ -74,14 +87,14 @@ func Top(n int, sketches ...*Sketch) []Count {
 	seen := make(map[string]bool)
 	var all []Count
 	for _, s := range sketches {
-		for _, c := range s.counts {
-			if seen[c.Key] {
+		for key := range s.Keys() {
+			if seen[key] {
 				continue
 			}
-			seen[c.Key] = true
-			sum := Count{Key: c.Key}
+			seen[key] = true
+			sum := Count{Key: key}
 			for _, each := range sketches {
-				part := each.Get(c.Key)
+				part := each.Get(key)
 				sum.Count += part.Count
 				sum.Error += part.Error
 			}
@@ -94,34 +107,32 @@ func Top(n int, sketches ...*Sketch) []Count {
 	return all[:min(max(n, 0), len(all))]
 }
 
-func (s *Sketch) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if s.counts[parent].Count <= s.counts[i].Count {
+func (s *Sketch) up(e *entry) {
+	for e.place > 0 {
+		parent := s.heap[(e.place-1)/2]
+		if parent.Count.Count <= e.Count.Count {
 			return
 		}
-		s.swap(i, parent)
-		i = parent
+		s.swap(e, parent)
 	}
 }
 
-func (s *Sketch) down(i int) {
+func (s *Sketch) down(e *entry) {
 	for {
-		low := i
-		for _, child := range [...]int{2*i + 1, 2*i + 2} {
-			if child < len(s.counts) && s.counts[child].Count < s.counts[low].Count {
-				low = child
+		low := e
+		for i := 2*e.place + 1; i <= 2*e.place+2 && i < len(s.heap); i++ {
+			if s.heap[i].Count.Count < low.Count.Count {
+				low = s.heap[i]
 			}
 		}
-		if low == i {
+		if low == e {
 			return
 		}
-		s.swap(i, low)
-		i = low
+		s.swap(e, low)
 	}
 }
 
-func (s *Sketch) swap(i, j int) {
-	s.counts[i], s.counts[j] = s.counts[j], s.counts[i]
-	s.places[s.counts[i].Key], s.places[s.counts[j].Key] = i, j
+func (s *Sketch) swap(a, b *entry) {
+	a.place, b.place = b.place, a.place
+	s.heap[a.place], s.heap[b.place] = a, b
 }
