@@ -24,6 +24,7 @@ type WorkerStatus struct {
 	Queue    int `json:"queue"`     // how many may
 	Awaiting int `json:"awaiting"`  // that wait for a partition to arrive
 	Holds    int `json:"holds"`     // keys that other members hold here, or wait for
+	Locks    int `json:"locks"`     // those of them that they hold
 
 	SessionSlackSeconds float64     `json:"session_slack_seconds"` // until nothing may start any more, if the store does not confirm the session before
 	Store               StoreStatus `json:"store"`

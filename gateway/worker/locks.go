@@ -84,6 +84,12 @@ const (
 	maxLockText = 1 << 20 // bytes of the text with which the locks of a partition travel
 )
 
+// waiting returns how many calls wait for their keys.
+func (ls *locks) waiting() int64 {
+	held := ls.held.Load() // before those that wait meanwhile
+	return max(ls.count.Load()-held, 0)
+}
+
 // vouches reports whether the holder of l may be told that it holds its key: the store
 // keeps it, or nothing that the partition had admitted by then was cancelled. The lease that
 // vouches for that has to be read before, since it may be that of the worker's next incarnation.

@@ -384,11 +384,22 @@ func TestMetricsOfHoldsAndApps(t *testing.T) {
 			t.Error("there is no app, and a metric says whether it is up")
 		}
 		c := newCaller(t, w)
-		id := holds.NewID()
-		if status, _, err := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil)); status != http.StatusOK {
-			t.Fatal(status, err)
+		c.acquire("k", holds.NewID())
+		leaving, leave := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			_, _, _ = c.call(leaving, holds.Acquire, "k", holds.Request{ID: holds.NewID()}.Append(nil))
+		}()
+		synctest.Wait()
+		if s := w.Status(); s.Locks != 1 || s.Holds != 2 {
+			t.Errorf("%d locks, %d with those who wait; want 1 and 2", s.Locks, s.Holds)
 		}
-		expectMetrics(t, w, metrictest.Values{"keyway_worker_locks": 1, `keyway_worker_lock_events_total{event="granted"}`: 1, "keyway_worker_busy_keys": 1})
+		expectMetrics(t, w, metrictest.Values{"keyway_worker_locks": 1, "keyway_worker_locks_waiting": 1})
+		leave()
+		<-left
+		synctest.Wait()
+		expectMetrics(t, w, metrictest.Values{"keyway_worker_locks": 1, "keyway_worker_locks_waiting": 0, `keyway_worker_lock_events_total{event="granted"}`: 1, "keyway_worker_busy_keys": 1})
 		app := newSwitchedApp()
 		w.SidecarOver(app.dial)
 		time.Sleep(time.Second)

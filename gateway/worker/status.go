@@ -21,7 +21,7 @@ func (w *Worker) Status() gateway.WorkerStatus {
 	s := gateway.WorkerStatus{
 		Name: w.name, Incarnation: w.Incarnation(), Version: metrics.ReadBuild().Version, State: w.stateName(),
 		BusyKeys: w.running(), Waiting: w.queue.Waiting(), Queue: w.cfg.Queue,
-		Awaiting: int(w.awaiting.Load()), Holds: int(w.locks.count.Load()),
+		Awaiting: int(w.awaiting.Load()), Holds: int(w.locks.count.Load()), Locks: int(w.locks.held.Load()),
 		SessionSlackSeconds: w.lease.Load().Admit.Left(w.instant(now)).Seconds(),
 		Store:               w.shell.calls.status(),
 		Residue:             w.shell.moves.residue(now), Moves: w.shell.moves.recent(), Hot: w.HotKeys(maxHot), App: w.appStatus(),

@@ -1,6 +1,6 @@
 // Command client sends requests to routers while their cluster is changed
 // under it, until SIGTERM. Each second it prints a line in JSON, a [Second]. With
-// -locks it takes locks instead.
+// -locks it takes locks of Redis instead, and with -service those of a lock service.
 //
 // It does what a load balancer does: when no connection to a router can be made
 // it takes the next one. Nothing else is repeated, so each request that fails
@@ -54,11 +54,16 @@ func run() error {
 	clients := flag.Int("clients", 16, "requests at one time at most")
 	rate := flag.Int("rate", 150, "requests a second")
 	locks := flag.String("locks", "", "`file` of members' settings, to take locks in its Redis in place of sending requests")
+	service := flag.String("service", "", "`URL` of a lock service, to take its locks in place of sending requests")
+	token := flag.String("token", "", "`file` with the token of the lock service")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if *locks != "" {
 		return takeLocks(ctx, *locks)
+	}
+	if *service != "" {
+		return useService(ctx, *service, *token)
 	}
 	if *routers == "" || *clients < 1 || *rate < 1 {
 		return errors.New("want -routers URL,…, and -clients and -rate of 1 at least")

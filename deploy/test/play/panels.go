@@ -8,20 +8,29 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/deploy/test/dashboards"
 )
 
-const lockClient = project + "-locks"
+const (
+	lockClient    = project + "-locks"
+	serviceClient = project + "-service"
+)
 
 // askPanels sends the queries of all panels of the dashboards to Prometheus, and
 // fails if one gets no data.
 func (s *stack) askPanels(ctx context.Context, undo *undoing) error {
-	undo.docker("rm", "--force", lockClient)
-	if _, err := docker(ctx, "run", "--detach", "--name", lockClient, "--network", project+"_default", "--network-alias", "locks", "--user", "65532:65532",
-		"--volume", project+"_secrets:/run/secrets/keyway:ro", clientImage, "-locks", "/run/secrets/keyway/members.yaml"); err != nil {
-		return err
+	for name, args := range map[string][]string{
+		lockClient:    {"-locks", "/run/secrets/keyway/members.yaml"},
+		serviceClient: {"-service", "http://router-2:8090", "-token", "/run/secrets/keyway/locks-token"},
+	} {
+		undo.docker("rm", "--force", name)
+		if _, err := docker(ctx, append([]string{"run", "--detach", "--name", name, "--network", project + "_default", "--network-alias", strings.TrimPrefix(name, project+"-"),
+			"--user", "65532:65532", "--volume", project + "_secrets:/run/secrets/keyway:ro", clientImage}, args...)...); err != nil {
+			return err
+		}
 	}
 	all, err := dashboards.Load(filepath.Join(s.dir, "grafana", "dashboards"))
 	if err != nil {

@@ -58,7 +58,7 @@ func playStack(ctx context.Context, root string, out io.Writer, undo *undoing) e
 // choosePorts chooses free ports of this machine for those that are published.
 func (s *stack) choosePorts() error {
 	s.env = append(os.Environ(), "COMPOSE_PROJECT_NAME="+project, "KEYWAY_TAG="+tag)
-	for _, name := range []string{"KEYWAY_PORT", "KEYWAY_ADMIN_PORT", "KEYWAY_PORT_2", "PROMETHEUS_PORT", "GRAFANA_PORT"} {
+	for _, name := range []string{"KEYWAY_PORT", "KEYWAY_ADMIN_PORT", "KEYWAY_LOCKS_PORT", "KEYWAY_PORT_2", "PROMETHEUS_PORT", "GRAFANA_PORT"} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return err
