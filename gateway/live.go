@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -89,7 +88,7 @@ func (c *collector) collect(ctx context.Context) []byte {
 	view, self := c.cfg.Members.View(), c.cfg.Members.Self()
 	s := liveJSON{
 		Self: liveSelf{Name: self.Name, Role: self.Role.String(), Asks: c.cfg.Operator != nil}, Partitions: view.Table.Partitions(),
-		TTLSeconds: c.cfg.Members.Settings().WithDefaults().TTL.Seconds(), Workers: []liveWorker{}, Hot: []HotKeyAt{}, Moves: []RecentMove{},
+		TTLSeconds: c.cfg.Members.Settings().WithDefaults().TTL.Seconds(), Workers: []liveWorker{},
 	}
 	if c.cfg.Ready != nil {
 		if err := c.cfg.Ready(); err != nil {
@@ -109,12 +108,6 @@ func (c *collector) collect(ctx context.Context) []byte {
 	for _, row := range rows {
 		w := liveWorker{WorkerRow: row, Wanted: shares[row.Name]}
 		if row.Status != nil {
-			for _, k := range row.Status.Hot {
-				s.Hot = append(s.Hot, HotKeyAt{row.Name, k})
-			}
-			for _, m := range row.Status.Moves {
-				s.Moves = append(s.Moves, RecentMove{row.Name, m})
-			}
 			w.PerSecond = c.history.executions(row.Status.Incarnation)
 			status := *row.Status
 			status.Hot, status.Moves = nil, nil
@@ -122,8 +115,10 @@ func (c *collector) collect(ctx context.Context) []byte {
 		}
 		s.Workers = append(s.Workers, w)
 	}
-	slices.SortStableFunc(s.Hot, func(a, b HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
-	slices.SortStableFunc(s.Moves, func(a, b RecentMove) int { return b.Ended.Compare(a.Ended) })
+	s.Hot, _ = gather(rows, hotOf)
+	s.Moves, _ = gather(rows, movesOf)
+	sortHot(s.Hot)
+	sortMoves(s.Moves)
 	s.Says = say(&s)
 	s.Hot = s.Hot[:min(len(s.Hot), liveHot)]
 	s.Moves = withoutMirrors(s.Moves)

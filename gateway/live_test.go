@@ -237,8 +237,8 @@ func TestSays(t *testing.T) {
 			s[0].Missing = []gateway.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1000, WaitsFor: "x", WaitsSeconds: 6.5}}
 			s[1].Missing = []gateway.MissingStatus{{Worker: "w9", Gone: true, Partitions: 365, WaitsFor: "x", WaitsSeconds: 7.2}}
 		}},
-		{`bad w9 is gone: its 1 partition is served again as soon as its session is over\.`, func(s []*gateway.WorkerStatus) {
-			s[0].Missing = []gateway.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1}}
+		{`bad w9 is gone: its 1 partition is not served again yet: nobody has claimed it\.`, func(s []*gateway.WorkerStatus) {
+			s[0].Missing = []gateway.MissingStatus{{Worker: "w9", Gone: true, Partitions: 1, WaitsFor: "nobody has claimed it"}}
 		}},
 		{`bad w2 was started again: 5 partitions of its former life are served again in about 1 s\.`, func(s []*gateway.WorkerStatus) {
 			s[1].Missing = []gateway.MissingStatus{{Worker: "w2", Gone: true, Partitions: 5, WaitsSeconds: 0.1}}

@@ -107,17 +107,18 @@ func (s *speech) gone() {
 		s.say(levelBad, "nobody", "No worker is on the ring: routers hold requests until one is.")
 	}
 	for _, l := range s.lost() {
-		again := "as soon as its session is over"
-		if l.seconds > 0 {
-			again = fmt.Sprintf("in about %.0f s", math.Ceil(l.seconds))
+		be := form(l.partitions, "is", "are")
+		again := fmt.Sprintf("%s served again in about %.0f s", be, math.Ceil(l.seconds))
+		if l.seconds <= 0 {
+			again = fmt.Sprintf("%s not served again yet: %s", be, l.why)
 		}
 		switch {
 		case l.former == "":
 			s.say(levelBad, "unowned", "%s not served yet: %s.", areMany(l.partitions, "partition"), l.why)
 		case slices.ContainsFunc(s.live.Workers, func(w liveWorker) bool { return w.Name == l.former }):
-			s.say(levelBad, "gone "+l.former, "%s was started again: %s of its former life %s served again %s.", l.former, plural(l.partitions, "partition"), form(l.partitions, "is", "are"), again)
+			s.say(levelBad, "gone "+l.former, "%s was started again: %s of its former life %s.", l.former, plural(l.partitions, "partition"), again)
 		default:
-			s.say(levelBad, "gone "+l.former, "%s is gone: its %s %s served again %s.", l.former, plural(l.partitions, "partition"), form(l.partitions, "is", "are"), again)
+			s.say(levelBad, "gone "+l.former, "%s is gone: its %s %s.", l.former, plural(l.partitions, "partition"), again)
 		}
 	}
 }

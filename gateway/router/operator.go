@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -187,27 +186,25 @@ func (o *Operator) follow(ctx context.Context, e *gateway.Explanation) {
 			return
 		}
 		e.Worker = &status
-		next := slices.IndexFunc(view.Members, func(m ring.Member) bool { return m.Role == ring.RoleWorker && m.Name == status.Owner })
-		if status.Served || next < 0 || status.Owner == worker.Name {
+		next, err := o.find(status.Owner)
+		if status.Served || err != nil || status.Owner == worker.Name {
 			break
 		}
-		worker = view.Members[next]
+		worker = next
 	}
 	if e.Worker.Residue == nil {
 		return
 	}
-	for _, m := range view.Members {
-		if m.Name == e.Worker.Residue.Worker && m.Role == ring.RoleWorker {
-			status, err := o.explain(ctx, m, e.Key)
-			if err != nil {
-				e.FormerError = err.Error()
-			} else {
-				e.Former = &status
-			}
-			return
-		}
+	former, err := o.find(e.Worker.Residue.Worker)
+	if err != nil {
+		e.FormerError = "it is no member any more"
+		return
 	}
-	e.FormerError = "it is no member any more"
+	if status, err := o.explain(ctx, former, e.Key); err != nil {
+		e.FormerError = err.Error()
+	} else {
+		e.Former = &status
+	}
 }
 
 func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s gateway.KeyStatus, err error) {

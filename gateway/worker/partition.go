@@ -266,10 +266,6 @@ func (p *partition) waiting(record *handoff.Record) (wait time.Duration, what st
 	if !ok {
 		return 0, "no active worker is known yet"
 	}
-	taker := "this worker"
-	if target.Name != w.name {
-		taker = "worker " + target.Name
-	}
 	if record == nil {
 		record = new(handoff.Record)
 	} else if record.Owner != "" && record.Owner == w.Incarnation() {
@@ -286,7 +282,7 @@ func (p *partition) waiting(record *handoff.Record) (wait time.Duration, what st
 	case handoff.ObstacleOwner:
 		what = "the session of its last owner, which is gone, is not over"
 	default:
-		return 0, fmt.Sprintf("the ring gives it to %s, which has not claimed it yet", taker)
+		return 0, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet", target.Name)
 	}
-	return wait, fmt.Sprintf("the ring gives it to %s, which has not claimed it yet: %s", taker, what)
+	return wait, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet: %s", target.Name, what)
 }

@@ -21,7 +21,8 @@ type rates struct {
 	mu      sync.Mutex // guards what follows
 	buckets map[bucketID]*bucket
 	byFull  bucketHeap
-	most    int // buckets; maxBuckets but in tests
+	most    int           // buckets; maxBuckets but in tests
+	latest  time.Duration // time at which a token was asked for
 }
 
 // bucketID tells buckets apart.
@@ -53,12 +54,14 @@ func (e *rateError) Error() string {
 func (e *rateError) retryAfter() int { return max(int(math.Ceil(e.wait.Seconds())), 1) }
 
 // take takes a token for an execution of key, in that term of its partition, at now
-// since the worker's start. It returns a *rateError if there is none.
+// since the worker's start, or later if others have come by a later time. It returns a *rateError if there is none.
 func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duration) error {
 	interval := p.Rate.Interval()
 	size := time.Duration(min(float64(interval)*float64(p.Rate.Burst), math.MaxInt64/4))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now = max(now, r.latest) // who has read the clock before others may come after them
+	r.latest = now
 	id := bucketID{p.Route, key}
 	b := r.buckets[id]
 	full := now

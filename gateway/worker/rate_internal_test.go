@@ -24,8 +24,8 @@ func TestRateIsExact(t *testing.T) {
 				ran++
 			} else if wait := err.(*rateError).wait; r.take(p, "k", 0, now+wait-1) == nil {
 				t.Fatalf("%+v: a token is there before the %v that were said", p.Rate, wait)
-			} else if rng.IntN(2) == 0 {
-				if now += wait; r.take(p, "k", 0, now) != nil {
+			} else if now += wait - 1; rng.IntN(2) == 0 {
+				if now++; r.take(p, "k", 0, now) != nil {
 					t.Fatalf("%+v: no token is there after the %v that were said", p.Rate, wait)
 				}
 				ran++
@@ -83,5 +83,25 @@ func TestRateChanges(t *testing.T) {
 	}
 	if err := r.take(fast, "k", 0, 100*time.Millisecond); err != nil {
 		t.Errorf("once it was said that another one may run: %v", err)
+	}
+}
+
+// Who has read the clock before others and comes after them gets, and leaves, no more than the
+// rate allows.
+func TestTrapRateOfOneWhoComesLate(t *testing.T) {
+	r := rates{most: maxBuckets}
+	p := &policy.Policy{Rate: policy.Rate{PerSecond: 1, Burst: 5}}
+	ran := 0
+	for i := range 100 {
+		now := time.Minute
+		if i%2 == 1 {
+			now -= 10 * time.Second
+		}
+		if r.take(p, "k", 0, now) == nil {
+			ran++
+		}
+	}
+	if ran != p.Rate.Burst {
+		t.Errorf("%d ran at once, want %d", ran, p.Rate.Burst)
 	}
 }

@@ -115,19 +115,6 @@ func (w *Worker) appStatus() *gateway.AppStatus {
 	return &gateway.AppStatus{Up: true}
 }
 
-// residue returns the residue, that of the most keys first.
-func (m *moves) residue(now time.Time) (list []gateway.ResidueStatus) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for holder, h := range m.residueLocked() {
-		list = append(list, gateway.ResidueStatus{Worker: m.nameLocked(holder), Keys: h.keys, OldestSeconds: now.Sub(h.oldest).Seconds()})
-	}
-	slices.SortFunc(list, func(a, b gateway.ResidueStatus) int {
-		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Worker, b.Worker))
-	})
-	return list[:min(len(list), maxFormer)]
-}
-
 // Explain returns what the worker knows of a key. It returns the error of
 // [gateway.CheckKey].
 func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
@@ -193,18 +180,6 @@ func (s *slowKeys) heldFor(partition int, token int64, now time.Time) (d time.Du
 		}
 	}
 	return 0
-}
-
-// residueOfKey returns the execution at a former owner for which a key waits, nil for none.
-func (m *moves) residueOfKey(p int, key string, now time.Time) *gateway.KeyResidue {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, l := range m.inherited[p] {
-		if l.Key == key {
-			return &gateway.KeyResidue{Worker: m.nameLocked(l.Holder), Token: l.Token, Seconds: now.Sub(l.since).Seconds()}
-		}
-	}
-	return nil
 }
 
 // limits returns the policies with a rate, one for each route.

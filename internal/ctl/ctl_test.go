@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
@@ -203,6 +204,22 @@ func TestWhyIsAKeySlow(t *testing.T) {
 				s, err := alive.Explain(key)
 				return err == nil && strings.Contains(s.WaitsFor, "session of its last owner")
 			})
+			return key
+		}},
+		{"a lock of a script that is dead", func(t *testing.T, site *admintest.Site) string {
+			w := site.Start(soon)
+			key := site.KeyOf(w)
+			lock := httptest.NewRequest(http.MethodPost, "http://locks.example/v1/locks/"+key+"?ttl=20s&label=nightly-import", nil)
+			lock.RemoteAddr = "127.0.0.1:4711"
+			answer := httptest.NewRecorder()
+			site.Router.LockService(router.LocksConfig{}).ServeHTTP(answer, lock)
+			if answer.Code != http.StatusOK {
+				t.Fatalf("the lock: %d %s", answer.Code, answer.Body)
+			}
+			for range 2 {
+				site.Block(key, 1)
+			}
+			kit.Eventually(t, "two wait", func() bool { return w.Queued(key) == 2 })
 			return key
 		}},
 	} {

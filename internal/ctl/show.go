@@ -283,7 +283,7 @@ func holderText(w *gateway.KeyStatus) string {
 	case h == nil:
 		return "nobody"
 	case h.Kind == "hold":
-		text := []string{"the member at " + h.HeldBy, h.Label, fmt.Sprintf("token %d", h.Token)}
+		text := []string{"the member at " + h.HeldBy, h.Label, "for " + seconds(h.LeaseSeconds) + " more", fmt.Sprintf("token %d", h.Token)}
 		if h.Shared > 1 {
 			text = append(text, fmt.Sprintf("shared with %d others", h.Shared-1))
 		}

@@ -1,0 +1,177 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/keyway-go/keyway/ring"
+)
+
+type membersJSON struct {
+	Members []memberJSON `json:"members"`
+}
+
+type ringJSON struct {
+	Digest     string      `json:"digest"` // of the configuration and the active workers
+	Partitions int         `json:"partitions"`
+	Workers    []shareJSON `json:"workers"` // on the ring
+	Owners     []int       `json:"owners"`  // of each partition, as an index of Workers; -1 for none
+}
+
+type shareJSON struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation"`
+	Partitions  int    `json:"partitions"` // that the ring gives it
+}
+
+type memberJSON struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation,omitempty"`
+	Role        string `json:"role"`
+	State       string `json:"state"`
+	Address     string `json:"address"`
+	Gossip      string `json:"gossip"`
+	Partitions  int    `json:"partitions"` // that the ring gives it
+	View        string `json:"view"`       // digest of what it sees
+}
+
+// ringOf returns who should own which partition in a view.
+func ringOf(view *ring.View) ringJSON {
+	out := ringJSON{Digest: digestText(view.Digest), Partitions: view.Table.Partitions(), Workers: []shareJSON{}, Owners: []int{}}
+	index := make(map[string]int)
+	for _, m := range ring.ActiveWorkers(view.Members) {
+		index[m.Incarnation] = len(out.Workers)
+		out.Workers = append(out.Workers, shareJSON{Name: m.Name, Incarnation: m.Incarnation})
+	}
+	for p := range out.Partitions {
+		i := -1
+		if m, ok := view.Owner(p); ok {
+			i = index[m.Incarnation]
+			out.Workers[i].Partitions++
+		}
+		out.Owners = append(out.Owners, i)
+	}
+	return out
+}
+
+func (a *admin) ring(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, ringOf(a.cfg.Members.View()))
+}
+
+func (a *admin) members(w http.ResponseWriter, _ *http.Request) {
+	view := a.cfg.Members.View()
+	shares := make(map[string]int)
+	for _, share := range ringOf(view).Workers {
+		shares[share.Incarnation] = share.Partitions
+	}
+	out := membersJSON{make([]memberJSON, len(view.Members))}
+	for i, m := range view.Members {
+		out.Members[i] = memberJSON{
+			Name: m.Name, Incarnation: m.Incarnation, Role: m.Role.String(), State: m.State.String(),
+			Address: m.Addr, Gossip: m.Gossip, Partitions: shares[m.Incarnation], View: digestText(m.View),
+		}
+	}
+	writeJSON(w, out)
+}
+
+type workersJSON struct {
+	Workers []WorkerRow `json:"workers"`
+}
+
+func (a *admin) workers(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, workersJSON{append([]WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
+}
+
+type movesJSON struct {
+	Moves  []RecentMove `json:"moves"`  // the latest first
+	Silent []string     `json:"silent"` // workers that did not tell
+}
+
+func (a *admin) moves(w http.ResponseWriter, r *http.Request) {
+	list, silent := gather(a.cfg.Operator.Workers(r.Context()), movesOf)
+	sortMoves(list)
+	writeJSON(w, movesJSON{list, silent})
+}
+
+type hotJSON struct {
+	Keys   []HotKeyAt `json:"keys"`   // the hottest first
+	Silent []string   `json:"silent"` // workers that did not tell
+}
+
+func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
+	n, err := hotNumber(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	list, silent := gather(a.cfg.Operator.Workers(r.Context()), hotOf)
+	sortHot(list)
+	writeJSON(w, hotJSON{list[:min(n, len(list))], silent})
+}
+
+func (a *admin) ownHot(w http.ResponseWriter, r *http.Request) {
+	n, err := hotNumber(r)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	writeJSON(w, a.cfg.Hot(n))
+}
+
+// hotDefault is how many keys /hot and /debug/hot show.
+const hotDefault = 20
+
+// hotNumber returns how many keys a request wants to see.
+func hotNumber(r *http.Request) (int, error) {
+	text := r.URL.Query().Get("n")
+	if text == "" {
+		return hotDefault, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("n is %q, want a number of keys (use %s?n=20)", text, r.URL.Path)
+	}
+	return n, nil
+}
+
+// gather returns what workers tell of, and the names of those that did not tell.
+func gather[T any](rows []WorkerRow, of func(WorkerRow) []T) (list []T, silent []string) {
+	list, silent = []T{}, []string{}
+	for _, row := range rows {
+		if row.Status == nil {
+			silent = append(silent, row.Name)
+			continue
+		}
+		list = append(list, of(row)...)
+	}
+	return list, silent
+}
+
+// movesOf returns the moves that a worker tells of.
+func movesOf(row WorkerRow) (list []RecentMove) {
+	for _, m := range row.Status.Moves {
+		list = append(list, RecentMove{row.Name, m})
+	}
+	return list
+}
+
+// sortMoves sorts moves, the latest first.
+func sortMoves(list []RecentMove) {
+	slices.SortStableFunc(list, func(a, b RecentMove) int { return b.Ended.Compare(a.Ended) })
+}
+
+// hotOf returns the hot keys that a worker tells of.
+func hotOf(row WorkerRow) (list []HotKeyAt) {
+	for _, k := range row.Status.Hot {
+		list = append(list, HotKeyAt{row.Name, k})
+	}
+	return list
+}
+
+// sortHot sorts keys, the hottest first.
+func sortHot(list []HotKeyAt) {
+	slices.SortStableFunc(list, func(a, b HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+}
