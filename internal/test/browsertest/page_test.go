@@ -79,7 +79,7 @@ func says(pattern string) string { return "/" + pattern + "/.test(" + sentence +
 func TestLivePage(t *testing.T) {
 	b := openTab(t)
 	s := newSite(t)
-	s.add("w1")
+	w1 := s.add("w1")
 	s.add("w2")
 	do(b, chromedp.Navigate("http://"+s.router.Admin+"/"))
 	b.await("both serve", says("^Both workers serve; nothing is moving"))
@@ -95,6 +95,12 @@ func TestLivePage(t *testing.T) {
 
 	explained(b, s)
 	forEverybody(b)
+	do(b, chromedp.Navigate("http://"+w1.Admin+"/"))
+	b.await("a worker's own page tells of all three", says("^All 3 workers serve")+` && document.getElementById("self").innerText === "w1, a worker"`)
+	b.await("it shows its executions, and explains keys", `document.querySelector("#rate dt").innerText.startsWith("Executions") && !document.getElementById("why").hidden && !document.getElementById("hot-section").hidden`)
+	b.picture("worker")
+	do(b, chromedp.Navigate("http://"+s.router.Admin+"/"))
+	b.await("the router's page is there again", says("^All 3 workers serve"))
 	if c := b.complaints(); c != "" {
 		t.Errorf("the console says:\n%s", c)
 	}
