@@ -88,6 +88,7 @@ func (s *site) unmute(w *workertest.Worker) {
 }
 
 func newSite(t *testing.T) *site {
+	kit.EmptyPools(t)
 	return &site{Cluster: workertest.New(t, 16), t: t, at: make(map[string]*pipeListener), conn: make(map[string][]net.Conn), cut: make(map[string]bool), deaf: make(map[string]bool)}
 }
 

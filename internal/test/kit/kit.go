@@ -203,3 +203,14 @@ func Must[T any](v T, err error) T {
 	}
 	return v
 }
+
+// EmptyPools drops what lies in the program's [sync.Pool]s, now and at the end of a test in a bubble of
+// [testing/synctest]: a wait at a pooled channel from outside of the bubble would not count as one.
+func EmptyPools(t testing.TB) {
+	empty := func() {
+		runtime.GC() // moves it aside
+		runtime.GC()
+	}
+	empty()
+	t.Cleanup(empty)
+}
