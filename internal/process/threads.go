@@ -6,17 +6,20 @@ import (
 	"time"
 )
 
-// How SpareThreads decides, by the share of a core's time that the process takes between two looks.
+// How SpareThreads decides, by the share of a core's time that the process takes between two looks, and by how
+// late a look is: goroutines wait then, gossip's and the session's among them.
 const (
 	threadsLook = 100 * time.Millisecond
+	threadsLate = 20 * time.Millisecond
 	enoughOne   = 0.4 // at most, for calmLooks in a row: one thread does it
 	tooMuchOne  = 0.6 // and more: one thread is not enough
 	calmLooks   = 20
+	afterLate   = 80 // looks more, after a late one
 )
 
 // SpareThreads lets goroutines run on one thread at a time for as long as the process needs
-// less than 0.6 of a core's time, until stop is called; from then on, or at more, on as many as Go
-// chooses by itself. Whenever a goroutine becomes ready Go wakes a thread more that looks for work, even if
+// less than 0.6 of a core's time and none of them waits for long, until stop is called; from then on, and otherwise, on as many
+// as Go chooses by itself. Whenever a goroutine becomes ready Go wakes a thread more that looks for work, even if
 // the running one is about to wait: in a process that takes requests from one process and passes them on to
 // another, most of these find none (docs/benchmarks.md counts what that costs). With GOMAXPROCS in the
 // environment, and where the time that the process takes is not known, SpareThreads does nothing.
@@ -49,18 +52,23 @@ func spareThreads(done <-chan struct{}) {
 		}
 		lastAt, lastTook := at, took
 		at, took = time.Now(), cpuTime()
-		switch share := float64(took-lastTook) / float64(at.Sub(lastAt)); {
-		case one && share > tooMuchOne:
-			one, calm = false, 0
+		late := at.Sub(lastAt) > threadsLook+threadsLate
+		share := float64(took-lastTook) / float64(at.Sub(lastAt))
+		if one && (late || share > tooMuchOne) {
+			one = false
 			runtime.SetDefaultGOMAXPROCS()
-		case one:
+		}
+		switch {
+		case late:
+			calm = -afterLate
 		case share > enoughOne:
-			calm = 0
+			calm = min(calm, 0)
 		default:
-			if calm++; calm == calmLooks {
-				one = true
-				runtime.GOMAXPROCS(1)
-			}
+			calm++
+		}
+		if !one && calm >= calmLooks {
+			one = true
+			runtime.GOMAXPROCS(1)
 		}
 	}
 }

@@ -55,6 +55,40 @@ func TestSpareThreads(t *testing.T) {
 	})
 }
 
+// TestSpareThreadsOfAStarvedProcess: while goroutines wait to run there are all threads, and for ten seconds after.
+func TestSpareThreadsOfAStarvedProcess(t *testing.T) {
+	defer runtime.SetDefaultGOMAXPROCS()
+	runtime.SetDefaultGOMAXPROCS()
+	all := runtime.GOMAXPROCS(0)
+	synctest.Test(t, func(t *testing.T) {
+		var starved atomic.Bool
+		defer process.SetCPUTime(func() time.Duration {
+			if starved.Swap(false) {
+				time.Sleep(125 * time.Millisecond)
+			}
+			return 0
+		})()
+		defer process.SpareThreads()()
+		for i, step := range []struct {
+			starved bool
+			time    time.Duration
+			want    int
+		}{
+			{false, 50 * time.Millisecond, 1},
+			{true, 200 * time.Millisecond, all}, // the look at 100 ms takes until 225 ms
+			{false, 9600 * time.Millisecond, all},
+			{false, 600 * time.Millisecond, 1},
+		} {
+			starved.Store(step.starved)
+			time.Sleep(step.time)
+			synctest.Wait()
+			if got := runtime.GOMAXPROCS(0); got != step.want {
+				t.Errorf("step %d: %d threads, want %d", i, got, step.want)
+			}
+		}
+	})
+}
+
 // TestSpareThreadsHeeds: the user's word goes before.
 func TestSpareThreadsHeeds(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "3")
