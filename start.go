@@ -40,10 +40,10 @@ func (n *Node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.pages.waitsFor("its place in gossip at Config.Gossip (--gossip)")
 	if err := n.listen(); err != nil {
 		return err
 	}
-	n.pages.waitsFor("its place in gossip at Config.Gossip (--gossip)")
 	if err := n.join(ctx); err != nil {
 		return gossipError(err)
 	}

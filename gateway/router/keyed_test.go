@@ -154,3 +154,27 @@ func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
 		})
 	}
 }
+
+// A body that breaks off before its key is known is given up there and then, on a route that streams bodies too:
+// what was read of it is not there for anybody else.
+func TestABodyThatBreaksOffBeforeItsKey(t *testing.T) {
+	var handed atomic.Int64
+	general := routertest.NetServer()
+	general.ConnState = func(net.Conn, http.ConnState) { handed.Add(1) }
+	w := routertest.NewWorker(t, "w", echoKey)
+	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, w.Member), Routes: routertest.Routes(t, `name: a, key: "json:/id", body: {buffer: false}`), ClientTimeout: 100 * time.Millisecond})
+	s := router.NewServer(rt, general)
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	go s.Serve(l)
+	defer s.Close()
+	c := kit.Must(net.Dial("tcp", l.Addr().String()))
+	defer c.Close()
+	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n{\"id\":")
+	answer, err := io.ReadAll(c)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") {
+		t.Errorf("%q, %v", answer, err)
+	}
+	if handed.Load() > 0 || w.Hits.Load() > 0 {
+		t.Errorf("net/http was told %d times of the connection, the worker has %d requests", handed.Load(), w.Hits.Load())
+	}
+}
