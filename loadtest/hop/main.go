@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -191,7 +192,9 @@ type router struct {
 }
 
 // startRouter starts the first router of a cluster, or another one, on the cores.
+// It takes as many connections as its rivals.
 func (h *hop) startRouter(name, program, clusterName string, cpus []int, args ...string) (*router, error) {
+	args = append([]string{"--max-connections", strconv.FormatUint(maxConnections(), 10)}, args...)
 	spec := servers.Router(name, program, clusterName, h.redis, append(args, h.with.routerArgs()...)...)
 	spec.CPUs, spec.Env = cpus, h.env
 	p, err := h.stage.Start(h.ctx, spec)
