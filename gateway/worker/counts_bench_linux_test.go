@@ -34,7 +34,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 					key := keys[token%c.keys]
 					if c.waited {
 						came := w.now()
-						w.hot.add(key, 1, came)
+						w.hot.taken(key, came)
 						w.counts.waited(p, w.now()-came)
 					}
 					if p.sampled(token) {

@@ -112,7 +112,7 @@ func (r *run) look(key string, waited bool) {
 	w := r.part.worker
 	r.began = w.now()
 	if !waited {
-		w.hot.add(key, sampleEvery, r.began)
+		w.hot.looked(key, r.began)
 	}
 }
 
@@ -265,7 +265,7 @@ func (w *Worker) win(ctx context.Context, p *partition, key string, how asking) 
 	if waited := err != nil; waited {
 		token, cancels, err = w.awaitKey(ctx, p, key, how, err)
 	} else if p.sampled(token) {
-		w.hot.add(key, sampleEvery, w.now())
+		w.hot.looked(key, w.now())
 	}
 	if token != 0 {
 		w.won(p, token)
@@ -286,7 +286,7 @@ func (w *Worker) tryKey(p *partition, key string) (token int64, cancels uint64, 
 // holds the key.
 func (w *Worker) awaitKey(ctx context.Context, p *partition, key string, how asking, err error) (token int64, cancels uint64, _ error) {
 	came := w.now()
-	w.hot.add(key, 1, came)
+	w.hot.taken(key, came)
 	if how.try {
 		return 0, 0, w.refuseTry(p, key, err)
 	}

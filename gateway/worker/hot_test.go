@@ -113,6 +113,39 @@ func TestHotKeysWhoseHolderIsStuck(t *testing.T) {
 	})
 }
 
+// Where thousands wait, some of them stand for the others, until the next window.
+func TestHotKeysOfVeryMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).Start()
+		w.AwaitServing(t, 16)
+		time.Sleep(time.Minute)
+		release, releaseOther := occupy(t, w, "hot"), occupy(t, w, "warm")
+		const n = 20_000
+		for i := range n {
+			_ = w.TryDo(t.Context(), "hot", ok)
+			if i%4 == 0 {
+				_ = w.TryDo(t.Context(), "warm", ok)
+			}
+		}
+		time.Sleep(time.Second)
+		for key, want := range map[string]float64{"hot": n / 11, "warm": n / 4 / 11} {
+			if h, _ := hotOf(w, key); math.Abs(h.PerSecond-want) > want/5 {
+				t.Errorf("%s: %+v, want about %.0f a second", key, h, want)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		for range 10 {
+			_ = w.TryDo(t.Context(), "hot", ok)
+		}
+		time.Sleep(time.Second)
+		if h, _ := hotOf(w, "hot"); math.Abs(h.PerSecond*11-10) > 0.5 {
+			t.Errorf("%+v of 10 in a later window", h)
+		}
+		release()
+		releaseOther()
+	})
+}
+
 // Keys that nobody waits for are found by samples, also where they take turns in a
 // partition.
 func TestHotKeysAreSampled(t *testing.T) {

@@ -6,9 +6,23 @@ func operatorMutations() []mutation {
 		{
 			rule: "who has to wait for a key is counted among the hot keys as it comes",
 			file: "gateway/worker/exec.go",
-			old:  "	w.hot.add(key, 1, came)\n",
+			old:  "	w.hot.taken(key, came)\n",
 			new:  "",
 			test: "./gateway/worker -run ^TestHotKeysOfThoseWhoWait$",
+		},
+		{
+			rule: "one of many who have to wait counts for those that are not counted",
+			file: "gateway/worker/hot.go",
+			old:  "n = hotThinned",
+			new:  "n = 1",
+			test: "./gateway/worker -run ^TestHotKeysOfVeryMany$",
+		},
+		{
+			rule: "who has to wait is counted each in a new window",
+			file: "gateway/worker/hot.go",
+			old:  "h.thin.Store(int64(h.began + hotWindow))",
+			new:  "h.thin.Store(int64(h.began + 100*hotWindow))",
+			test: "./gateway/worker -run ^TestHotKeysOfVeryMany$",
 		},
 		{
 			rule: "a key stays among the hot ones while somebody waits for it",
