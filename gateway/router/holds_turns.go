@@ -13,14 +13,22 @@ import (
 // line is the callers of one process that wait for a lock at a member elsewhere, while a
 // call for one of them, or for several together, is under way. When that has ended, one call asks
 // for those who have come meanwhile: the owner reserves a token for each, and they have the key one
-// after the other by one hold, which passes from Unlock to the next without a call.
+// after the other by one hold, which passes from Unlock to the next without a call. The next call is made
+// when the last of these begins: then it also asks for those who come again. But they are
+// not waited for longer than gather.
 //
 // A call takes its place in the owner's queue after all for whom it asks have come. So nobody else
 // who came before one of them is behind him.
 type line struct {
 	lineKey
-	waiting list.List // of *turn
+	waiting list.List   // of *turn
+	after   *held       // whose turns are waited for before the next call; nil while one is under way
+	gather  *time.Timer // of that wait
 }
+
+// gather is for how long a call waits for more callers while others have the key. It is longer than a call to an owner
+// takes, and shorter than what people call waiting.
+const gather = time.Millisecond
 
 // lineKey is what those of a line want.
 type lineKey struct {
@@ -154,11 +162,36 @@ func (hs *holder) askTogether(ctx, traced context.Context, l *line, together *li
 		a.held.turns = together
 	}
 	leftAll := err == nil && !a.held.giveLocked(a.held.token)
-	hs.leaveLocked(l, err)
+	if err == nil && a.held.turns.Len() > 0 {
+		hs.gatherLocked(l, a.held)
+	} else {
+		hs.leaveLocked(l, err)
+	}
 	hs.mu.Unlock()
 	if leftAll {
 		a.giveBack()
 	}
+}
+
+// gatherLocked has the next call for l made when the last turn of h begins, or soon.
+func (hs *holder) gatherLocked(l *line, h *held) {
+	l.after = h
+	l.gather = time.AfterFunc(gather, func() {
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		hs.gatheredLocked(h)
+	})
+}
+
+// gatheredLocked has the call made that waits for the turns of h, if there is one.
+func (hs *holder) gatheredLocked(h *held) {
+	l := h.line
+	if l == nil || l.after != h {
+		return
+	}
+	l.gather.Stop()
+	l.after, l.gather = nil, nil
+	hs.leaveLocked(l, nil)
 }
 
 // giveLocked gives the key to the first that waits for a turn of h, with that token.
@@ -168,6 +201,9 @@ func (h *held) giveLocked(token int64) bool {
 	}
 	h.token = token
 	h.turns.Front().Value.(*turn).settleLocked(h, nil)
+	if h.turns.Len() == 0 {
+		h.holder.gatheredLocked(h)
+	}
 	return true
 }
 
@@ -192,6 +228,7 @@ func (hs *holder) isPassableLocked(h *held) bool {
 // disbandLocked has those who wait for a turn of h, which gives none any more, asked for anew, before those who
 // came after them.
 func (hs *holder) disbandLocked(h *held) {
+	defer hs.gatheredLocked(h)
 	if h.turns == nil || h.turns.Len() == 0 {
 		return
 	}

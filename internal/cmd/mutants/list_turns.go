@@ -73,6 +73,27 @@ func turnsMutations() []mutation {
 			test: "./gateway/router -run '^TestTrapPassedLockIsGone$'",
 		},
 		{
+			rule: "a call for several waits for those who come again, until the last before them has the key",
+			file: file,
+			old:  "err == nil && a.held.turns.Len() > 0 {",
+			new:  "false {",
+			test: "./gateway/router -run '^TestTurnsGather$'",
+		},
+		{
+			rule: "who waits does not wait long for others to be asked for with him",
+			file: file,
+			old:  "time.AfterFunc(gather, ",
+			new:  "time.AfterFunc(1000*gather, ",
+			test: "./gateway/router -run '^TestTurnsGather$'",
+		},
+		{
+			rule: "nobody waits for turns that were given up",
+			file: file,
+			old:  "	defer hs.gatheredLocked(h)\n",
+			new:  "",
+			test: "./gateway/router -run '^TestTurnsGatherForNobody$'",
+		},
+		{
 			rule: "a call for callers who have all given up ends",
 			file: file,
 			old:  "at.Len() == 0 && left != nil",
