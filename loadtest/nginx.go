@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
@@ -17,13 +18,17 @@ type balancer struct {
 	process *proc.Process
 }
 
+// balancerWorkers is how many processes nginx has: few, as they share the clients' connections unevenly, and
+// what is fair to clients would be theirs to say.
+func balancerWorkers() string { return strconv.Itoa(max(1, cores()/4)) }
+
 // balancerConnections are enough for clients and upstreams of any run.
 const balancerConnections = 8192
 
 // startBalancer starts nginx in front of the upstreams.
 func (s *stack) startBalancer(upstreams []string) (err error) {
 	b := &balancer{Nginx: servers.Nginx{
-		Dir: filepath.Join(s.dir, "nginx-"+s.name), Workers: "auto", Connections: balancerConnections, Hash: s.front == frontHash, Upstreams: upstreams,
+		Dir: filepath.Join(s.dir, "nginx-"+s.name), Workers: balancerWorkers(), Connections: balancerConnections, Hash: s.front == frontHash, Upstreams: upstreams,
 	}}
 	if b.HTTP, err = proc.FreeAddr(); err != nil {
 		return err

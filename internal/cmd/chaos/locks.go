@@ -38,6 +38,7 @@ type said struct {
 // call is a call for a lock, by the clock of the observer.
 type call struct {
 	said
+	asked      time.Duration
 	begin, end time.Duration // from then on it was asked for, and held; until then held
 	until      time.Duration // see said
 	unlocks    bool          // and not forgets it
@@ -60,6 +61,7 @@ type idle struct {
 	begin, end time.Duration // begin is later than free if there may have been a lock for nobody until then
 	extra      time.Duration // lease of that
 	unlocked   bool          // by its last holder
+	next       string        // who has got it, or waits still
 }
 
 // lockKey is what the judge knows of a key.
@@ -115,7 +117,7 @@ func (j *lockJudge) hear(s said) {
 		if j.keys[s.Key] == nil {
 			j.keys[s.Key] = &lockKey{}
 		}
-		calls[s.Call] = &call{said: s, begin: now}
+		calls[s.Call] = &call{said: s, asked: now, begin: now}
 		j.keys[s.Key].waiting++
 		return
 	}
@@ -169,7 +171,7 @@ func (j *lockJudge) begin(c *call, k *lockKey, now time.Duration) {
 		j.doubt(c, now, fmt.Sprintf("lock-%d: token %d after %d", c.Key, c.Token, k.token))
 	}
 	if k.freed != nil {
-		j.idle = append(j.idle, k.idle(now))
+		j.idle = append(j.idle, k.idle(now, fmt.Sprintf("%s, who had asked for it %v before, with a lease of %v", c.Life, short(now-c.asked), c.Lease)))
 	}
 	k.held, k.token, k.freed = c, max(k.token, c.Token), nil
 }
@@ -205,8 +207,8 @@ func (k *lockKey) unsure(now time.Duration, c *call) {
 }
 
 // idle returns for how long the key has been nobody's.
-func (k *lockKey) idle(now time.Duration) idle {
-	i := idle{key: k.freed.Key, free: k.free, begin: k.free, end: now, unlocked: k.freed.unlocks}
+func (k *lockKey) idle(now time.Duration, next string) idle {
+	i := idle{next: next, key: k.freed.Key, free: k.free, begin: k.free, end: now, unlocked: k.freed.unlocks}
 	if k.busy > k.free {
 		i.begin, i.extra = k.busy, k.lease
 	}
@@ -277,7 +279,7 @@ func (j *lockJudge) finish() {
 	now := j.now()
 	for _, k := range j.keys {
 		if k.freed != nil {
-			j.idle = append(j.idle, k.idle(now))
+			j.idle = append(j.idle, k.idle(now, "nobody until the end"))
 		}
 	}
 	clear(j.open)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sort"
 	"time"
 )
 
@@ -14,6 +13,7 @@ import (
 const (
 	grantTime = 5 * time.Second
 	promptly  = 100 * time.Millisecond
+	shownLate = 50 // grants, at most
 )
 
 // touches reports whether something lies within the outage, or a while later.
@@ -68,7 +68,9 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 		switch took := i.end - i.free; {
 		case slices.ContainsFunc(without, func(o outage) bool { return o.touches(i.free, i.end, 0) }):
 		case i.unlocked && (i.begin == i.free || took <= promptly):
-			r.grants = append(r.grants, took)
+			if r.grants = append(r.grants, took); took > promptly {
+				r.late = append(r.late, fmt.Sprintf("%.3fs lock-%d, unlocked %v before, by %s", i.end.Seconds(), i.key, short(took), i.next))
+			}
 		default:
 			r.left = append(r.left, max(0, i.end-i.begin))
 		}
@@ -90,15 +92,18 @@ type lockReport struct {
 	deaths, orphans, vanished int // of client processes; locks and waits of theirs
 
 	grants []time.Duration // from an unlock to the next holder, where keys had owners and the machine time; sorted
+	late   []string        // grants that took longer than promptly
 	left   []time.Duration // from when a lease was over that nobody had ended to the next holder; sorted
 }
 
 func (r *lockReport) print(w io.Writer) {
-	late := len(r.grants) - sort.Search(len(r.grants), func(i int) bool { return r.grants[i] > promptly })
 	fmt.Fprintf(w, "locks\t%d taken, %d of them with a long lease; %d lost with their owner, %d on a machine that was too busy; %d of which nobody knows whether they were unlocked, %d calls failed\n",
 		r.taken, r.long, r.lost, r.starved, r.unknown, r.failed)
 	fmt.Fprintf(w, "from an unlock to the next holder\tp50 %v, p99 %v, longest %v; %d of %d took more than %v\n",
-		short(quantile(r.grants, 0.5)), short(quantile(r.grants, 0.99)), short(quantile(r.grants, 1)), late, len(r.grants), promptly)
+		short(quantile(r.grants, 0.5)), short(quantile(r.grants, 0.99)), short(quantile(r.grants, 1)), len(r.late), len(r.grants), promptly)
+	for _, late := range r.late[:min(len(r.late), shownLate)] {
+		fmt.Fprintf(w, "  late\t%s\n", late)
+	}
 	fmt.Fprintf(w, "clients killed\t%d processes, with %d locks and %d waits; from the end of a lease that nobody had ended to the next holder: %d times, longest %v\n",
 		r.deaths, r.orphans, r.vanished, len(r.left), short(quantile(r.left, 1)))
 }
