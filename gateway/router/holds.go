@@ -353,7 +353,8 @@ func (hs *holder) close() {
 	hs.stop()
 }
 
-// call makes a call about holds to the worker, and returns the answer's status and body.
+// call makes a call about holds to the worker, and returns the answer's status and body. All of these may be made again.
 func (p *peer) call(ctx context.Context, req *link.Request, body []byte) (status int, answer []byte, err error) {
+	req.Repeatable = true
 	return p.ask(ctx, req, body, holds.MaxBody)
 }

@@ -66,3 +66,49 @@ func TestTrapUnlockOfALongLockThatMoves(t *testing.T) {
 		})
 	}
 }
+
+// Who waits for a lock at a worker that has stopped, and is not gone, has it from the next owner.
+func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
+	for name, lock := range map[string]func(s *lockSite, key string){
+		"client": func(s *lockSite, key string) {
+			kit.Must(s.client().Lock(s.t.Context(), key))
+		},
+		"lock service": func(s *lockSite, key string) {
+			s.must(200, "POST", "/v1/locks/"+key+"?wait=60s")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLockSite(t)
+				store := &cutStore{}
+				a := s.start(func(cfg *worker.Config) {
+					store.Store = cfg.Store
+					cfg.Store = store
+				})
+				key := s.keyOf(a, "k")
+				release := make(chan struct{})
+				go a.Do(t.Context(), key, func(worker.Execution) error {
+					<-release
+					return nil
+				})
+				synctest.Wait()
+				locked, stopped := make(chan struct{}), time.Now()
+				go func() {
+					defer close(locked)
+					lock(s, key)
+				}()
+				synctest.Wait()
+				s.mute(a)
+				store.cut.Store(true)
+				_ = a.Member.Vanish()
+				b := s.start()
+				b.AwaitServing(t, 16)
+				<-locked
+				if took := time.Since(stopped); took > 5*ttl/2 {
+					t.Errorf("the lock was got %v after its owner has stopped, whose session was over after %v, and what it ran as long after that", took, ttl)
+				}
+				close(release)
+			})
+		})
+	}
+}

@@ -19,6 +19,20 @@ func holdsMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "who waits for a lock at a worker that has stopped asks its next owner",
+			file: "gateway/router/holds.go",
+			old:  "	req.Repeatable = true\n",
+			new:  "",
+			test: "./gateway/router -run '^TestTrapWaitAtAWorkerThatHasStopped$'",
+		},
+		{
+			rule: "what may not be repeated waits for a stalled peer",
+			file: "internal/wire/link/clientconn.go",
+			old:  "if st.repeatable && cc",
+			new:  "if cc",
+			test: "./internal/wire/link -run '^TestTrapRepeatableOnStalledPeer$'",
+		},
+		{
 			rule: "who asks for a shared lock does not pass those who wait",
 			file: "gateway/worker/locks_shared.go",
 			old:  "!t.open || p.table.Queued(l.key) > 0 ||",

@@ -268,7 +268,7 @@ func (c *Client) connect() (*clientConn, error) {
 	}
 	cc := &clientConn{streams: map[uint64]*clientStream{}}
 	cc.init(nc, &c.cfg, &c.pool)
-	cc.unwritable = cc.readOut
+	cc.unwritable, cc.stall = cc.readOut, cc.giveUpRepeatable
 	if err := cc.handshake(ctx); err != nil {
 		nc.Close()
 		return nil, fmt.Errorf("link: connecting to %s: %w", c.Addr, err)

@@ -241,6 +241,10 @@ func (cc *clientConn) lookup(id uint64, last bool) *clientStream {
 func (cc *clientConn) abandon(st *clientStream) bool {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
+	return cc.abandonLocked(st)
+}
+
+func (cc *clientConn) abandonLocked(st *clientStream) bool {
 	if cc.streams[st.id] != st || st.abandoned {
 		return false
 	}
@@ -249,6 +253,18 @@ func (cc *clientConn) abandon(st *clientStream) bool {
 		st.ended = st.account.Abandon(int(cc.peer.streams))
 	}
 	return true
+}
+
+// giveUpRepeatable ends the requests that their callers repeat, for which nobody has to wait until the peer answers again.
+func (cc *clientConn) giveUpRepeatable() {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	for id, st := range cc.streams {
+		if st.repeatable && cc.abandonLocked(st) {
+			cc.control(kindReset, id, uint64(CodeCancel))
+			st.stop(fmt.Errorf("%w: %w", ErrLost, ErrStalled))
+		}
+	}
 }
 
 // forgetLocked drops a stream; the last one of a draining connection ends it.

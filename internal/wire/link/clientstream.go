@@ -27,6 +27,8 @@ type clientState struct {
 	told     waitTold      // under mu
 	interims *interimHeads // that have come before resp; under mu
 
+	repeatable bool // as the request
+
 	account   Account
 	abandoned bool   // given up, and the server's last frame has not come; under cc.mu
 	ended     func() // of the account; under cc.mu
@@ -38,7 +40,7 @@ var clientStreams = sync.Pool{New: func() any { return new(clientStream) }}
 func newClientStream(ctx context.Context, cc *clientConn, req *Request) *clientStream {
 	st := clientStreams.Get().(*clientStream)
 	st.c, st.window, st.credit = &cc.conn, initialWindow, initialWindow
-	st.cc, st.account, st.body = cc, req.Account, Body{st: st, ctx: ctx}
+	st.cc, st.account, st.repeatable, st.body = cc, req.Account, req.Repeatable, Body{st: st, ctx: ctx}
 	if req.Watched {
 		st.watched = true
 		req.current.Store(st)

@@ -75,6 +75,7 @@ type conn struct {
 	heard   atomic.Bool                 // something else than a ping has come in since the last look
 	stalled atomic.Bool                 // nothing has for PingTimeout
 	tick    func()                      // called by watch every PingInterval; nil for nothing
+	stall   func()                      // called by watch every PingInterval while it is stalled; nil for nothing
 	unread  func(s *stream, waits bool) // called when s begins to wait for credit, and when it ends; nil for nothing
 
 	unwritable func(error) // called when a write has failed; fail by default
@@ -166,10 +167,14 @@ func (c *conn) watch() {
 		} else {
 			silent++
 		}
-		c.stalled.Store(silent > patience || stuck > patience)
+		stalled := silent > patience || stuck > patience
+		c.stalled.Store(stalled)
 		if silent > giveUp || stuck > giveUp {
 			c.fail(ErrStalled)
 			return
+		}
+		if stalled && c.stall != nil {
+			c.stall()
 		}
 		if !heard {
 			c.control(kindPing, 0, 0)

@@ -324,6 +324,43 @@ func TestStalledPeer(t *testing.T) {
 	})
 }
 
+// TestTrapRepeatableOnStalledPeer: what its caller repeats does not wait for a peer that may come back, and what may not
+// be repeated does.
+func TestTrapRepeatableOnStalledPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		p := newPair(t, func(w *ResponseWriter, r *ServerRequest) {
+			<-goOn
+			text(w, "ok")
+		}, Config{})
+		type end struct {
+			err  error
+			took time.Duration
+		}
+		start, once, again := time.Now(), make(chan end, 1), make(chan end, 1)
+		for ended, repeatable := range map[chan end]bool{once: false, again: true} {
+			go func() {
+				_, err := fetch(t.Context(), &p.Client, &Request{Method: "GET", Target: "/", Host: "h", Repeatable: repeatable})
+				ended <- end{err, time.Since(start)}
+			}()
+		}
+		synctest.Wait()
+		hole := p.last().hole
+		hole.Store(true)
+		e := <-again
+		want(t, e.err, ErrLost)
+		want(t, e.err, ErrStalled)
+		if errors.Is(e.err, ErrNotStarted) || e.took > 7*time.Second {
+			t.Errorf("after %v: %v", e.took, e.err)
+		}
+		hole.Store(false)
+		close(goOn)
+		if e := <-once; e.err != nil {
+			t.Errorf("the other request: %v", e.err)
+		}
+	})
+}
+
 // TestStalledConnectionIsReplaced: if only the connection was lost on its way,
 // another one takes the new requests, while the old one may still come back
 // with its answers.

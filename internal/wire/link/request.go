@@ -54,6 +54,10 @@ type Request struct {
 	// once it was given up.
 	Account Account
 
+	// Repeatable says that the caller makes the request again if it fails, whether it has run or not. It
+	// is given up with ErrLost as soon as the peer is taken for stalled, see Config.PingTimeout.
+	Repeatable bool
+
 	// Interims, if set, gets the interim answers.
 	Interims Interims
 
