@@ -66,7 +66,15 @@ func TestAccessLog(t *testing.T) { routertest.EachWay(t, testAccessLog) }
 func testAccessLog(t *testing.T, front routertest.Way) {
 	app := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
-		io.WriteString(w, "hello")
+		switch r.URL.Path {
+		case "/orders/204":
+			w.WriteHeader(http.StatusNoContent)
+		case "/orders/304":
+			w.WriteHeader(http.StatusNotModified)
+		case "/orders/empty":
+		default:
+			io.WriteString(w, "hello")
+		}
 	}
 	log := newAccessLog(t)
 	config := func(c *router.Config) {
@@ -96,7 +104,10 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 		}, true},
 		"body":       {linked, "POST", "/orders/1", "k", 100, "", map[string]any{"status": 200., "bytes_in": 100., "way": "link"}, true},
 		"large body": {linked, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "bytes_in": 100_000., "way": "link"}, true},
-		"HEAD":       {linked, "HEAD", "/orders/1", "k", 0, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, false},
+		"HEAD":       {linked, "HEAD", "/orders/1", "k", 0, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, true},
+		"204":        {linked, "GET", "/orders/204", "k", 0, "", map[string]any{"status": 204., "bytes_out": 0., "way": "link"}, true},
+		"304":        {linked, "GET", "/orders/304", "k", 0, "", map[string]any{"status": 304., "bytes_out": 0., "way": "link"}, true},
+		"empty":      {linked, "POST", "/orders/empty", "k", 100, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, true},
 		"plain":      {plain, "GET", "/orders/1", "k", 0, "", map[string]any{"status": 200., "owner": "second", "way": "http1", "tries": 1.}, false},
 		"relay":      {plain, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "owner": "second", "way": "relay", "bytes_in": 100_000.}, false},
 		"no key": {linked, "GET", "/orders/1", "", 0, "", map[string]any{
@@ -118,6 +129,9 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 			res, _ := kit.Do(t, s.Client(), req)
 			if len(res.Trailer) > 0 {
 				t.Errorf("the client gets trailers: %v", res.Trailer)
+			}
+			if told := res.Header["Keyway-Timing"]; told != nil {
+				t.Errorf("the client gets the worker's times: %v", told)
 			}
 			got := log.next(t)
 			delete(tt.want, "key_hash")

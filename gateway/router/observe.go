@@ -9,6 +9,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -27,10 +28,10 @@ type observation struct {
 	tries   int
 	worker  string // of the last attempt
 
-	received atomic.Int64 // bytes of the body
-	sent     int64
-	timing   string // what the worker has told, see [hop.TrailerTiming]
-	problem  string // of the router's own answer
+	received  atomic.Int64 // bytes of the body
+	sent      int64
+	wait, run time.Duration // at the worker, see [hop.FieldTiming]; -1 while they are not known
+	problem   string        // of the router's own answer
 }
 
 // decided notes what becomes of the request.
@@ -86,12 +87,17 @@ func (o *observation) answered(a *answer) {
 	if a.body == nil {
 		return
 	}
-	if n, last := a.body.Buffered(); n > 0 || !last {
-		return
+	o.timed(a.fields)
+	if n, last := a.body.Buffered(); n == 0 && last {
+		o.timed(a.body.Trailer())
 	}
-	for name, value := range a.body.Trailer().All() {
-		if name == hop.TrailerTiming {
-			o.timing = value
+}
+
+// timed notes the times that the worker has told, if they are among these fields.
+func (o *observation) timed(list link.Fields) {
+	for name, value := range list.All() {
+		if name == hop.FieldTiming {
+			o.wait, o.run = hop.ParseTiming(value)
 		}
 	}
 }
@@ -106,12 +112,11 @@ func (o *observation) end(rt *Router, by way, status int, took time.Duration) {
 	if log == nil || !log.Wants(status, took) {
 		return
 	}
-	wait, run := hop.ParseTiming(o.timing)
 	log.Add(&accesslog.Entry{
 		Time: time.Now().Add(-took), ID: o.trace, Route: o.route, Method: o.method, Path: o.path, Status: status,
 		BytesIn: o.received.Load(), BytesOut: o.sent, Key: o.key, Partition: o.partition,
 		Owner: o.worker, Way: by.String(), Tries: o.tries, Hold: o.asked.Sub(o.sought),
-		Wait: wait, Run: run, Total: took, Error: o.problem,
+		Wait: o.wait, Run: o.run, Total: took, Error: o.problem,
 	})
 }
 

@@ -206,6 +206,6 @@ func (t *timing) setFields(h http.Header) {
 // tell adds the times to the answer, whose execution has ended.
 func (t *timing) tell(w *link.ResponseWriter) {
 	if t != nil && t.timed {
-		w.AddTrailer(hop.TrailerTiming, hop.FormatTiming(t.wait, t.run))
+		w.AddLast(hop.FieldTiming, hop.FormatTiming(t.wait, t.run))
 	}
 }

@@ -90,12 +90,12 @@ const (
 	HeaderPolicy = "Keyway-Policy" // what package policy encodes, in base64url
 )
 
-// TrailerTiming is a trailer of a worker's answer over the link, for routers that ask for
+// FieldTiming is a field of a worker's answer over the link, for routers that ask for
 // it: how long the request has waited for its key, and how long it has held it, in
-// microseconds, with a space between them.
-const TrailerTiming = "Keyway-Timing"
+// microseconds, with a space between them. It is a trailer of an answer with a body.
+const FieldTiming = "Keyway-Timing"
 
-// FormatTiming returns a value of TrailerTiming.
+// FormatTiming returns a value of FieldTiming.
 func FormatTiming(wait, run time.Duration) string {
 	b := strconv.AppendInt(nil, wait.Microseconds(), 10)
 	return string(strconv.AppendInt(append(b, ' '), run.Microseconds(), 10))

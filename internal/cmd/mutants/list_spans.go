@@ -9,6 +9,8 @@ func spansMutations() []mutation {
 		whole  = "./gateway/router -run '^TestSpans$'"
 		parsed = "./gateway/internal/spans -run '^TestParse$'"
 		locks  = "./gateway/router -run '^TestSpansOf(Locks|TheLockService)$'"
+		access = "./gateway/router -run '^TestAccessLog$'"
+		last   = "./internal/wire/link -run '^TestAddLast$'"
 	)
 	return []mutation{
 		{
@@ -24,6 +26,27 @@ func spansMutations() []mutation {
 			old:  "	l.timing.endLock(event)\n",
 			new:  "",
 			test: locks,
+		},
+		{
+			rule: "the times of an answer without a body go with its head",
+			file: "internal/wire/link/responsewriter.go",
+			old:  "	case w.wrote > 0 || len(w.out.b) == 0:\n",
+			new:  "	case w.answered:\n",
+			test: last,
+		},
+		{
+			rule: "what does not fit into a head costs no answer",
+			file: "internal/wire/link/responsewriter.go",
+			old:  "int64(len(head)-headerLen) <= w.st.c.peer.header",
+			new:  "len(head) > headerLen",
+			test: last,
+		},
+		{
+			rule: "the router notes times that stand in the head",
+			file: "gateway/router/observe.go",
+			old:  "	o.timed(a.fields)\n",
+			new:  "",
+			test: access,
 		},
 		{
 			rule: "no span waits for room",

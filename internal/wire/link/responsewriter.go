@@ -123,9 +123,24 @@ func (w *ResponseWriter) Abort() { w.fail(ErrClosed) }
 // SetTrailer sets the trailers, to be sent when the handler returns.
 func (w *ResponseWriter) SetTrailer(f Fields) { w.trailer = f }
 
-// AddTrailer adds a trailer behind those that are set.
-func (w *ResponseWriter) AddTrailer(name, value string) {
-	w.trailer = AppendField(slices.Clip(w.trailer), name, value)
+// AddLast adds a field that is known at the end of the answer, for which nothing waits: to the
+// head of an answer without a body if that is not sent yet and has room, else a trailer behind those that are
+// set.
+func (w *ResponseWriter) AddLast(name, value string) {
+	if !w.answered {
+		_ = w.WriteHead(http.StatusOK, 0, nil) // should it fail, so does the answer
+	}
+	switch {
+	case w.failed != nil:
+	case w.wrote > 0 || len(w.out.b) == 0:
+		w.trailer = AppendField(slices.Clip(w.trailer), name, value)
+	default:
+		head := AppendField(Fields(w.out.b), name, value)
+		if int64(len(head)-headerLen) <= w.st.c.peer.header {
+			w.out.b = head
+			closeFrame(w.out.b, 0, header{kind: kindResponse, stream: w.st.id})
+		}
+	}
 }
 
 // Write sends p as a part of the body: small pieces are collected until there
