@@ -24,8 +24,11 @@ import (
 // takes the call in time, [gateway.ErrBusy] or [gateway.ErrWaited] if too many or
 // too long have waited for the key, or the cause of ctx's end.
 //
-// A key of another worker costs one round trip over the link before fn runs; its
-// release is not waited for. Longer work renews the holds of each owner together,
+// Callers of one Client who want the same key take turns, as those of [Client.Lock] do, and with them. Who has waited half a
+// minute for his turn asks the owner for himself, whose worker's Config.MaxWait bounds that wait.
+//
+// A key of another worker costs one round trip over the link before fn runs, or part of one that serves up to 64
+// callers; its release is not waited for. Longer work renews the holds of each owner together,
 // every fifth of the TTL. A key of this process's worker (ClientConfig.Local) costs
 // what its Do does.
 func (c *Client) Hold(ctx context.Context, key string, fn func(ctx context.Context, token int64) error) error {
@@ -39,7 +42,7 @@ func (c *Client) TryHold(ctx context.Context, key string, fn func(ctx context.Co
 }
 
 func (c *Client) hold(ctx context.Context, key string, try bool, fn func(ctx context.Context, token int64) error) error {
-	l, err := c.take(ctx, ctx, key, want{try: try})
+	l, err := c.take(ctx, ctx, key, want{try: try, inLine: !try, impatient: true})
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,8 @@ func TestHoldErrors(t *testing.T) {
 			if err != nil || !nested {
 				t.Errorf("nested: %v, with the same token: %v", err, nested)
 			}
-			go func() { _ = c.Hold(t.Context(), "k", func(context.Context, int64) error { return nil }) }()
+			other := s.client() // callers of one client wait by turns
+			go func() { _ = other.Hold(t.Context(), "k", func(context.Context, int64) error { return nil }) }()
 			synctest.Wait()
 			if err := c.Hold(t.Context(), "k", never); !errors.Is(err, gateway.ErrBusy) {
 				t.Errorf("a full queue: %v", err)

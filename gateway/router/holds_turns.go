@@ -40,6 +40,10 @@ type lineKey struct {
 // mostInLine bounds a line: who comes when it is that long asks for himself.
 const mostInLine = 1024
 
+// longestInLine bounds the wait for a turn of a caller for whom the owner's bound of waits counts. Only the owner knows
+// that one.
+const longestInLine = 30 * time.Second
+
 // turn is the place of a caller: in a line, then in the call that asks for him and others, then
 // behind the one who has the key by their hold.
 type turn struct {
@@ -246,11 +250,18 @@ func (hs *holder) disbandLocked(h *held) {
 }
 
 // takeTurn waits for the turn of a caller, and begins it.
-func (c *Client) takeTurn(wait, ctx context.Context, key string, t *turn) (*Lock, error) {
+func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *turn) (*Lock, error) {
 	hs := &c.holder
+	var tooLong <-chan time.Time
+	if w.impatient {
+		tooLong = time.After(longestInLine)
+	}
 	select {
 	case <-t.settled:
 	case <-wait.Done():
+	case <-tooLong:
+		hs.giveUp(t)
+		return nil, errAskAlone
 	case <-hs.closing:
 		hs.giveUp(t)
 		return nil, errClientClosed

@@ -110,12 +110,13 @@ const shortestTTL = 10 * time.Millisecond
 
 // want is how a caller asks for a key.
 type want struct {
-	try    bool
-	shared bool          // with others who say so
-	inLine bool          // by turns with others of this process who wait for it
-	ttl    time.Duration // of the lease; 0 for the session TTL
-	wait   time.Duration // within which it has to come; 0 for no bound but the owner's
-	label  string        // "" for the client's
+	try       bool
+	shared    bool          // with others who say so
+	inLine    bool          // by turns with others of this process who wait for it
+	impatient bool          // asks for himself when that takes longer than longestInLine
+	ttl       time.Duration // of the lease; 0 for the session TTL
+	wait      time.Duration // within which it has to come; 0 for no bound but the owner's
+	label     string        // "" for the client's
 }
 
 // wanted returns what options say.
@@ -183,7 +184,7 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		l, t := c.holder.enter(traced, lineKey{key, w.ttl, w.label})
 		switch {
 		case t != nil:
-			return c.takeTurn(wait, ctx, key, t)
+			return c.takeTurn(wait, ctx, key, w, t)
 		case l != nil:
 			defer func() { c.holder.leave(l, err) }()
 		}

@@ -122,6 +122,20 @@ func turnsMutations() []mutation {
 			test: "./gateway/router -run '^TestTurnsWhenNobodyIsThere$'",
 		},
 		{
+			rule: "nobody waits longer for his turn to hold a key than he is told",
+			file: "gateway/router/doall.go",
+			old:  ", impatient: true",
+			new:  "",
+			test: "./gateway/router -run '^TestTrapTurnsOfHoldsEnd$'",
+		},
+		{
+			rule: "functions that hold a key take turns",
+			file: "gateway/router/doall.go",
+			old:  ", inLine: !try",
+			new:  "",
+			test: "./gateway/router -run '^TestHoldsTakeTurns$'",
+		},
+		{
 			rule: "who waits for his turn hears that the client is closed",
 			file: file,
 			old:  "	case <-hs.closing:\n		hs.giveUp(t)\n		return nil, errClientClosed\n",
