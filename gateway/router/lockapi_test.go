@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -467,14 +468,16 @@ func TestLockServiceSeveralKeys(t *testing.T) {
 		}
 		// What is locked first does not end while the last one is waited for.
 		one = s.must(200, "POST", "/v1/locks/k05?ttl=8s")
-		go func() {
+		var unlocked sync.WaitGroup
+		unlocked.Go(func() {
 			time.Sleep(7 * time.Second)
 			s.must(204, "DELETE", "/v1/locks/k05?lease="+one.Lease)
-		}()
+		})
 		lock = s.must(200, "POST", "/v1/locks?"+all+"&ttl=5s&wait=10s")
 		if n := free(); n != 0 || lock.TTL < 4500 {
 			t.Errorf("%d of %d keys are free: %s", n, len(keys), lock.body)
 		}
+		unlocked.Wait()
 	})
 }
 
