@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -260,6 +262,72 @@ func TestAccessLogOfWaits(t *testing.T) {
 		wait, _ := got["wait_ms"].(float64)
 		if run, ok := got["run_ms"].(float64); !ok || run <= 0 || wait > 0 != (got["path"] == "/second") {
 			t.Errorf("%v: wait %v ms, run %v ms", got["path"], got["wait_ms"], got["run_ms"])
+		}
+	}
+}
+
+// A request that a worker answers along with others has the times of their batch, and its own wait for it; one of
+// which no item can be made has none.
+func TestAccessLogOfBatches(t *testing.T) {
+	log := newAccessLog(t)
+	const work = 5 * time.Millisecond
+	c := workertest.New(t, 16)
+	w := c.StartReady()
+	first := make(chan struct{})
+	batcher := kit.Must(worker.NewBatcher(w.Worker, worker.BatchConfig{}, func(_ worker.Execution, items []*worker.Item[string, int]) error {
+		if items[0].In == "first" {
+			close(first)
+			kit.Eventually(t, "the others wait", func() bool { return w.Queued("k") == 3 })
+		}
+		time.Sleep(work)
+		return nil
+	}))
+	mux := http.NewServeMux()
+	mux.Handle("/", worker.BatchHandler(batcher, func(r *http.Request) (string, error) {
+		if r.URL.Path == "/bad" {
+			return "", errors.New("no item")
+		}
+		return r.URL.Path[1:], nil
+	}, func(rw http.ResponseWriter, _ int, _ error) { rw.WriteHeader(http.StatusNoContent) }))
+	addr := w.Listen(t, w.Handler(mux))
+	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
+		t.Fatal(err)
+	}
+	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
+	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), AccessLog: log.Log}))
+	var all sync.WaitGroup
+	send := func(path string) {
+		all.Go(func() {
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL+path, nil))
+			req.Header.Set("X-Key", "k")
+			if res, err := s.Client().Do(req); err == nil {
+				res.Body.Close()
+			}
+		})
+	}
+	send("/bad")
+	all.Wait()
+	if got := log.next(t); got["status"] != 400. || got["wait_ms"] != nil || got["run_ms"] != nil {
+		t.Errorf("no item: %v", got)
+	}
+	send("/first")
+	<-first
+	for range 3 {
+		send("/other")
+	}
+	all.Wait()
+	for range 4 {
+		got := log.next(t)
+		wait, waited := got["wait_ms"].(float64)
+		run, ran := got["run_ms"].(float64)
+		if !waited || !ran || got["status"] != 204. {
+			t.Errorf("%v: wait %v ms, run %v ms, status %v", got["path"], got["wait_ms"], got["run_ms"], got["status"])
+		}
+		if least := work.Seconds() * 1e3; run < least || got["path"] == "/other" && wait < least {
+			t.Errorf("%v: wait %v ms, run %v ms, want %v for the others' wait, and for each run, at least", got["path"], wait, run, least)
+		}
+		if total := got["total_ms"].(float64); wait+run > total {
+			t.Errorf("%v: wait %v ms, run %v ms, of %v ms", got["path"], wait, run, total)
 		}
 	}
 }

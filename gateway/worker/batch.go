@@ -159,6 +159,7 @@ func (b *Batcher[In, Out]) submit(ctx context.Context, key string, how asking, i
 		b.worker.counts.waited(c.batch.part, c.batch.began-came)
 		c.timing.waitedFor(c.batch, key, came)
 	}
+	c.timing.ranIn(c.batch, came)
 	item, failed := c.item, c.failed
 	if err == nil && (!leads || c.alone) {
 		b.keep(c)
@@ -200,7 +201,8 @@ func (b *Batcher[In, Out]) size(in In) int {
 type batch struct {
 	x       Execution
 	part    *partition
-	began   time.Duration // since the worker's start
+	began   time.Duration // since the worker's start, as ended
+	ended   time.Duration // set before its calls are answered
 	callers atomic.Int32  // that have not left, and one while the batch is put together
 
 	detached bool // goes on without callers
@@ -238,10 +240,12 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 		x.Context().(*runContext).client = context.Background() // whether there is one, callers says
 	}
 	calls := append(make([]*call[In, Out], 0, 8), first)
+	ba := &batch{x: x, part: x.run.part, detached: b.detach}
 	var err error
 	returned := false
 	defer func() {
 		failed := x.failure(recover(), returned, err)
+		ba.ended = b.worker.now()
 		for _, c := range calls {
 			if c.state.Load() != begun {
 				continue
@@ -275,7 +279,7 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 			calls = b.gather(x, calls)
 		}
 	}
-	ba := &batch{x: x, part: x.run.part, began: b.worker.now(), detached: b.detach}
+	ba.began = b.worker.now()
 	if items := begin(ba, calls); len(items) > 0 {
 		if b.worker.spans != nil && len(calls) > 1 {
 			linkCalls(x, calls)

@@ -104,7 +104,8 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	refuse := func(err error) { h.worker.refuse(rw, r, err) }
 	var how asking
 	way := "http"
-	if over, ok := rw.(*linkWriter); ok {
+	over, ok := rw.(*linkWriter)
+	if ok {
 		way = "link"
 		how, err = h.worker.askingOfLink(over.r)
 		refuse = func(err error) { over.refuse(h.worker, r, err) }
@@ -129,10 +130,14 @@ func (h *submitHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	h.worker.fields.Clean(r.Header, true)
 	r.Header[gateway.HeaderKey], r.Header["Baggage"] = []string{url.PathEscape(key)}, []string{baggage}
 	h.worker.observeHTTP(r, &how, way)
+	how.timing.joinBatch()
 	answer, err := h.submit(rw, r, key, how)
 	if err != nil {
 		refuse(err)
 		return
+	}
+	if over != nil {
+		over.timing = how.timing
 	}
 	a := &appWriter{handler: &keyedHandler{worker: h.worker, detach: h.detach, next: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { answer(rw) })}}
 	a.ServeHTTP(rw, r)
@@ -147,16 +152,20 @@ func submitLink(h http.Handler, w *link.ResponseWriter, r *link.ServerRequest) {
 	header := r.Fields.HeaderFor(2)
 	header[gateway.HeaderKey] = []string{url.PathEscape(r.Key)}
 	header[gateway.HeaderEpoch] = []string{strconv.FormatInt(r.Epoch, 10)}
+	over := &linkWriter{w: w, r: r}
 	link.ServeHTTP(r.Context(), w, r, header, http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-		h.ServeHTTP(&linkWriter{rw, w, r}, req)
+		over.ResponseWriter = rw
+		h.ServeHTTP(over, req)
 	}))
+	over.timing.tell(w)
 }
 
 // linkWriter answers a request that came over the link.
 type linkWriter struct {
 	http.ResponseWriter
-	w *link.ResponseWriter
-	r *link.ServerRequest
+	w      *link.ResponseWriter
+	r      *link.ServerRequest
+	timing *timing // of a request that runs in a batch; nil if nobody wants them
 }
 
 // Unwrap lets [http.ResponseController] reach the writer.

@@ -50,9 +50,7 @@ func (c *counts) ran(r *run) {
 	}
 	took := r.part.worker.now() - r.began
 	c.runs[kind][r.part.number%metrics.Stripes].Observe(took)
-	if r.timing != nil {
-		r.timing.run = took
-	}
+	r.timing.ran(took)
 }
 
 // refused counts err, for which a caller with ctx was not admitted, and returns it.

@@ -18,9 +18,10 @@ import (
 // timing is the times of a request, or a call, for the router that has sent it, and for its
 // spans. The methods of a nil one do nothing.
 type timing struct {
-	wait  time.Duration // for the key
-	run   time.Duration // with the key held; 0 while it is
-	timed bool          // the router wants to know
+	wait    time.Duration // for the key; -1 until the batch of the request has ended, if it has one
+	run     time.Duration // with the key held; 0 while it is
+	timed   bool          // the router wants to know
+	batched bool          // the request runs in a batch, whose times it has
 
 	spans  *spans.Maker         // nil for no spans
 	ctx    context.Context      // with the span that has brought the request, if there is one
@@ -92,6 +93,28 @@ func (t *timing) waited(p *partition, key string, took time.Duration, err error)
 	}
 	now := time.Now()
 	t.spans.Add(t.ctx, spans.QueueWait, now.Add(-took), now, failed, t.attributes(p, key)...)
+}
+
+// ran notes how long the execution has held the key, unless it was one of a batch: that goes on when its requests
+// have been answered.
+func (t *timing) ran(took time.Duration) {
+	if t != nil && !t.batched {
+		t.run = took
+	}
+}
+
+// joinBatch has the times of a batch be those of the request.
+func (t *timing) joinBatch() {
+	if t != nil {
+		t.batched, t.wait = true, -1
+	}
+}
+
+// ranIn notes the times of a request that has come at that time, and is answered by the batch.
+func (t *timing) ranIn(b *batch, came time.Duration) {
+	if t != nil && t.batched {
+		t.wait, t.run = b.began-came, b.ended-b.began
+	}
 }
 
 // waitedFor notes the wait of a batch's item that has come at that time.
@@ -205,7 +228,7 @@ func (t *timing) setFields(h http.Header) {
 
 // tell adds the times to the answer, whose execution has ended.
 func (t *timing) tell(w *link.ResponseWriter) {
-	if t != nil && t.timed {
+	if t != nil && t.timed && t.wait >= 0 {
 		w.AddLast(hop.FieldTiming, hop.FormatTiming(t.wait, t.run))
 	}
 }

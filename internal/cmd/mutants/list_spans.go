@@ -9,7 +9,7 @@ func spansMutations() []mutation {
 		whole  = "./gateway/router -run '^TestSpans$'"
 		parsed = "./gateway/internal/spans -run '^TestParse$'"
 		locks  = "./gateway/router -run '^TestSpansOf(Locks|TheLockService)$'"
-		access = "./gateway/router -run '^TestAccessLog$'"
+		access = "./gateway/router -run '^TestAccessLog(OfBatches)?$'"
 		last   = "./internal/wire/link -run '^TestAddLast$'"
 	)
 	return []mutation{
@@ -46,6 +46,27 @@ func spansMutations() []mutation {
 			file: "gateway/router/observe.go",
 			old:  "	o.timed(a.fields)\n",
 			new:  "",
+			test: access,
+		},
+		{
+			rule: "a request that ran in a batch has the times of that",
+			file: "gateway/worker/batch_http.go",
+			old:  "		over.timing = how.timing\n",
+			new:  "",
+			test: access,
+		},
+		{
+			rule: "a request of which no item could be made has not run",
+			file: "gateway/worker/spans.go",
+			old:  " && t.wait >= 0 {\n",
+			new:  " {\n",
+			test: access,
+		},
+		{
+			rule: "a request's wait for its batch began when it came",
+			file: "gateway/worker/spans.go",
+			old:  "b.began-came, b.ended-b.began",
+			new:  "0, b.ended-b.began",
 			test: access,
 		},
 		{
