@@ -87,10 +87,10 @@ func TestIdleSize(t *testing.T) {
 	for _, held := range table.Close() {
 		table.Unlock(held.Key, held.Token)
 	}
-	if n, m := len(table.spares), len(table.keys.free); n > maxSpares || m > maxSpares {
+	if n, m := table.spares.len, table.keys.free.len; n > maxSpares || m > maxSpares {
 		t.Errorf("%d waiters and %d entries are kept", n, m)
 	}
-	for _, e := range append(table.keys.free, &table.keys.slot) {
+	for _, e := range append(table.keys.free.list[:table.keys.free.len], &table.keys.slot) {
 		if e.key != "" || e.first != nil || e.last != nil || e.holder != nil {
 			t.Errorf("a spare entry keeps %+v alive", e)
 		}

@@ -47,6 +47,7 @@ func TestExplore(t *testing.T) {
 		{name: "remote", callers: "*aA", owner: []func(*world){closing, opening(), closing}},
 		{name: "install", callers: "*aA", owner: []func(*world){closing, installing("a", 7), opening()}},
 		{name: "install, two keys", callers: "abB", owner: []func(*world){closing, installing("b", 7), opening(), closing}},
+		{name: "install, and again", callers: "*aA", owner: []func(*world){closing, installing("a", 7), installing("a", 8), opening(), closing, installing("a", 9), opening()}},
 		{name: "install and block", callers: "aA", owner: []func(*world){closing, installing("a", 7), opening("a"), unblocking("a")}},
 		{name: "items", callers: "a+A+aA"},
 		{name: "items around a Lock", callers: "+aa+A"},

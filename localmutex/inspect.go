@@ -3,6 +3,7 @@ package localmutex
 // KeyState is what a table knows of a key at one moment.
 type KeyState struct {
 	Token   int64 // of the execution that holds the key; 0 if none here does
+	Former  int64 // of one that has not left the key yet though Token's has been installed ([Table.Install]); 0 for none
 	Blocked bool  // an execution elsewhere holds it
 	Waiters int   // that wait
 	Clients int   // for how many clients; a caller of none counts as one
@@ -18,6 +19,9 @@ func (t *Table) Inspect(key string) (s KeyState) {
 		return s
 	}
 	s.Token, s.Blocked, s.Waiters = e.token, e.blocked, int(e.waiters)
+	if h, ok := t.heirs[key]; ok {
+		s.Token, s.Former = h.token, e.token
+	}
 	for first := e.first; first != nil; first = first.line.behind {
 		s.Clients++
 		s.Longest = max(s.Longest, first.line.len)

@@ -96,24 +96,31 @@ func (k *keys) len() int {
 }
 
 // spares are a few values for reuse.
-type spares[T any] []*T
+type spares[T any] struct {
+	list *[maxSpares]*T // nil until there is one
+	len  int
+}
 
 const maxSpares = 4
 
 // get returns a spare, or nil if there is none.
 func (s *spares[T]) get() *T {
-	last := len(*s) - 1
-	if last < 0 {
+	if s.len == 0 {
 		return nil
 	}
-	x := (*s)[last]
-	(*s)[last] = nil
-	*s = (*s)[:last]
+	s.len--
+	x := s.list[s.len]
+	s.list[s.len] = nil
 	return x
 }
 
 func (s *spares[T]) put(x *T) {
-	if len(*s) < maxSpares {
-		*s = append(*s, x)
+	if s.len == maxSpares {
+		return
 	}
+	if s.list == nil {
+		s.list = new([maxSpares]*T)
+	}
+	s.list[s.len] = x
+	s.len++
 }

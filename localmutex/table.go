@@ -57,7 +57,8 @@ type Table struct {
 	skipped  int64 // tokens up to minted that no grant has minted
 	limit    int64 // tokens stay below it; 0: no limit
 	keys     keys
-	arrivals int64 // callers that ever had to wait
+	heirs    map[string]heir // by key, see Install; nil for none
+	arrivals int64           // callers that ever had to wait
 	spares   spares[waiter]
 }
 
@@ -368,8 +369,12 @@ func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bo
 	t.mu.Lock()
 	e := t.keys.find(key)
 	if e == nil || !e.claimed() || (e.token != token && token != anyToken) {
+		h := t.heirs[key]
+		if ok = h.token != 0 && h.token == token; ok {
+			t.disinheritLocked(key)
+		}
 		t.mu.Unlock()
-		return false, nil, false
+		return h.listed, nil, ok
 	}
 	listed = e.listed
 	if e.holder != nil {
@@ -378,6 +383,9 @@ func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bo
 	}
 	e.gathered()
 	e.token, e.listed, e.remote = 0, false, false
+	if len(t.heirs) > 0 {
+		t.inheritLocked(e)
+	}
 	next = t.passLocked(e)
 	t.mu.Unlock()
 	return listed, next, true
@@ -403,6 +411,10 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 		if e.token != 0 {
 			e.listed = true
 			held = append(held, Held{e.key, e.token, e.remote})
+			if h, ok := t.heirs[e.key]; ok {
+				t.heirs[e.key] = heir{h.token, true}
+				held = append(held, Held{e.key, h.token, true})
+			}
 		} else {
 			t.keys.drop(e)
 		}

@@ -339,7 +339,7 @@ func TestTable(t *testing.T) {
 			if table.keys.more != nil {
 				t.Error("the map is kept")
 			}
-			if n := len(table.keys.free); n > maxSpares {
+			if n := table.keys.free.len; n > maxSpares {
 				t.Errorf("%d spare entries are kept", n)
 			}
 		}},

@@ -64,26 +64,25 @@ func (p *partition) openTable(e handoff.OpenTable) {
 	p.table.Open(tokens(e.Epoch, e.Blocked))
 }
 
-// installLocked has a lock hold its key that has come along, and reports whether it does.
+// installLocked has a lock hold its key that has come along, and reports whether it does. An
+// execution of this worker may hold that key still: one that had been given up when the lock was granted
+// elsewhere. Nobody else gets the key before both have ended.
 func (p *partition) installLocked(l *lock) bool {
-	install := func() bool { return len(p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})) == 0 }
-	if s := p.locks.shared[l.key]; l.shared && s != nil && s.token == l.token || install() {
+	if s := p.locks.shared[l.key]; l.shared && s != nil && s.token == l.token {
 		return true
 	}
 	holder := p.table.Inspect(l.key).Token
 	if holder > l.token {
 		return false // it had ended before
 	}
-	for _, before := range p.locks.byID {
-		if before.token == holder && before.key == l.key {
-			p.removeLocked(before, lockLost) // as l shows, which was granted after it
+	if holder != 0 {
+		for _, before := range p.locks.byID {
+			if before.token == holder && before.key == l.key {
+				p.removeLocked(before, lockLost) // as l shows, which was granted after it
+			}
 		}
 	}
-	if install() {
-		return true
-	}
-	p.worker.log.Warn("a key that another member holds runs here already: its hold is lost", "key", l.key, "token", l.token, "holder", holder)
-	return false
+	return len(p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})) == 0
 }
 
 // loseLocked drops the frozen locks of a table that others have served meanwhile.

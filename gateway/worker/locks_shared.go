@@ -17,12 +17,15 @@ type sharing struct {
 }
 
 // joinLocked has l hold its key with the shared locks that hold it already, if there are
-// any and nobody waits behind them, and reports whether it does. It compares the lease and
+// any, nobody waits behind them and nothing else runs with the key, and reports whether it does. It compares the lease and
 // then what cancels, as for an admission.
 func (p *partition) joinLocked(l *lock) bool {
 	t := &p.locks
 	s := t.shared[l.key]
-	if s == nil || s.blocks || !t.open || p.table.Queued(l.key) > 0 || !p.worker.admits(time.Now()) || s.cancels != p.cancels.Load() {
+	if s == nil || s.blocks || !t.open || !p.worker.admits(time.Now()) || s.cancels != p.cancels.Load() {
+		return false
+	}
+	if k := p.table.Inspect(l.key); k.Waiters > 0 || k.Former != 0 || k.Blocked {
 		return false
 	}
 	p.grantLocked(l, s.token, s.cancels)

@@ -25,11 +25,11 @@ type asked struct {
 	grant  chan holds.Grant // gets one value
 }
 
-// ask asks for k in the background.
-func (c *caller) ask(name string, shared bool) *asked {
+// ask asks for a key in the background.
+func (c *caller) ask(key, name string, shared bool) *asked {
 	a := &asked{name: name, shared: shared, id: holds.NewID(), grant: make(chan holds.Grant, 1)}
 	go func() {
-		if _, body, err := c.call(c.t.Context(), holds.Acquire, "k", holds.Request{ID: a.id, Shared: shared}.Append(nil)); err == nil {
+		if _, body, err := c.call(c.t.Context(), holds.Acquire, key, holds.Request{ID: a.id, Shared: shared}.Append(nil)); err == nil {
 			g, _ := holds.ParseGrant(body)
 			a.grant <- g
 		}
@@ -60,7 +60,7 @@ func TestSharedLocks(t *testing.T) {
 		c.key = nil
 		var all []*asked
 		ask := func(name string, shared bool) *asked {
-			a := c.ask(name, shared)
+			a := c.ask("k", name, shared)
 			all = append(all, a)
 			return a
 		}

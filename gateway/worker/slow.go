@@ -43,7 +43,7 @@ type slowHold struct {
 // forgetLocked forgets the executions that hold their keys no more.
 func (s *slowKeys) forgetLocked() {
 	for id, h := range s.held {
-		if s.worker.parts[id.partition].table.Inspect(h.key).Token != id.token {
+		if state := s.worker.parts[id.partition].table.Inspect(h.key); state.Token != id.token && state.Former != id.token {
 			delete(s.held, id)
 		}
 	}

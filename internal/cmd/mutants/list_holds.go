@@ -35,8 +35,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "who asks for a shared lock does not pass those who wait",
 			file: "gateway/worker/locks_shared.go",
-			old:  "!t.open || p.table.Queued(l.key) > 0 ||",
-			new:  "!t.open ||",
+			old:  "k.Waiters > 0 || ",
+			new:  "",
 			test: shared,
 		},
 		{
@@ -77,8 +77,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "shared locks move together",
 			file: "gateway/worker/locks_move.go",
-			old:  "l.shared && s != nil && s.token == l.token || install()",
-			new:  "l.shared && s != nil && s.token == 0 || install()",
+			old:  "l.shared && s != nil && s.token == l.token {",
+			new:  "l.shared && s != nil && s.token == 0 {",
 			test: "./gateway/worker -run '^TestTrapSharedLocksMove$'",
 		},
 		{

@@ -5,12 +5,13 @@ import "fmt"
 // writtenMutations are of locks that the store keeps.
 func writtenMutations() []mutation {
 	const (
-		first  = "./gateway/worker -run '^TestTrapLongLocksAreWrittenFirst$'"
-		moves  = "./gateway/worker -run '^TestLongLocksMove$'"
-		life   = "./gateway/worker -run '^TestLongLocksOutliveALife$'"
-		unlock = "./gateway/router -run '^TestTrapUnlockOfALongLockThatMoves$'"
-		redis  = "./fallback/store -run '^TestConformanceEmbedded$/^%s$'"
-		memory = "./fallback/store -run '^TestConformanceMemory$/^%s$'"
+		first   = "./gateway/worker -run '^TestTrapLongLocksAreWrittenFirst$'"
+		moves   = "./gateway/worker -run '^TestLongLocksMove$'"
+		life    = "./gateway/worker -run '^TestLongLocksOutliveALife$'"
+		overrun = "./gateway/worker -run '^TestTrapLocksComeBesideAnOverrun$'"
+		unlock  = "./gateway/router -run '^TestTrapUnlockOfALongLockThatMoves$'"
+		redis   = "./fallback/store -run '^TestConformanceEmbedded$/^%s$'"
+		memory  = "./fallback/store -run '^TestConformanceMemory$/^%s$'"
 	)
 	return []mutation{
 		{
@@ -68,6 +69,34 @@ func writtenMutations() []mutation {
 			old:  "p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})",
 			new:  "p.table.Install([]localmutex.Held(nil))",
 			test: moves,
+		},
+		{
+			rule: "a lock that comes to where an execution overruns is a lock as any other",
+			file: "localmutex/remote.go",
+			old:  "		case e.listed && !e.remote &&",
+			new:  "		case e.listed && e.remote &&",
+			test: overrun,
+		},
+		{
+			rule: "an execution that overruns frees no lock's key",
+			file: "localmutex/table.go",
+			old:  "	if len(t.heirs) > 0 {",
+			new:  "	if false {",
+			test: overrun,
+		},
+		{
+			rule: "a lock that comes to where an execution overruns holds its key",
+			file: "gateway/worker/locks_move.go",
+			old:  "	if holder > l.token {",
+			new:  "	if holder != 0 {",
+			test: overrun,
+		},
+		{
+			rule: "nobody joins a lock while an execution overruns",
+			file: "gateway/worker/locks_shared.go",
+			old:  " || k.Former != 0",
+			new:  "",
+			test: "./gateway/worker -run '^TestTrapNobodyJoinsBesideAnOverrun$'",
 		},
 		{
 			rule: "of a long lock that is being removed nothing is left",
