@@ -148,16 +148,17 @@ func (e *Explanation) Conclude() {
 
 // runs says how long an execution has run.
 func runs(h *KeyHolder) string {
-	if h.AtLeast && h.Seconds == 0 {
-		return "has begun in the last few seconds"
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "has run for %s", seconds(h.Seconds))
-	if h.AtLeast {
-		b.WriteString(" or longer")
-	}
-	if h.LimitSeconds > 0 {
-		fmt.Fprintf(&b, " of the %s that it may", seconds(h.LimitSeconds))
+	if h.AtLeast && h.Seconds == 0 {
+		b.WriteString("has begun in the last few seconds")
+	} else {
+		fmt.Fprintf(&b, "has run for %s", seconds(h.Seconds))
+		if h.AtLeast {
+			b.WriteString(" or longer")
+		}
+		if h.LimitSeconds > 0 {
+			fmt.Fprintf(&b, " of the %s that it may", seconds(h.LimitSeconds))
+		}
 	}
 	if h.ClientGone {
 		b.WriteString(", and its client has left")
@@ -176,6 +177,14 @@ func callsItself(h *KeyHolder) string {
 	return fmt.Sprintf(" (%q)", h.Label)
 }
 
+// seconds returns a time as precisely as people want it.
 func seconds(s float64) string {
-	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
+	d, precision := time.Duration(s*float64(time.Second)), time.Millisecond
+	switch {
+	case d >= time.Minute:
+		precision = time.Second
+	case d >= 10*time.Second:
+		precision = 100 * time.Millisecond
+	}
+	return d.Round(precision).String()
 }

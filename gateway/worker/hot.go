@@ -102,18 +102,25 @@ func (p *partition) sampled(token int64) bool {
 // HotKeys returns the n keys that this worker was asked for most in the last 10 to 20
 // seconds, at most 512, among them those that are still waited for since longer ago. A key that comes more than once a second on average is missing
 // only if hundreds of others come as often; rates of keys that never have to wait are known
-// from 1 in 127 executions, and of those that wait from 1 in 8 if there are more than 4096 in 10 seconds.
+// from 1 in 127 executions, at least two of them, and of those that wait from 1 in 8 if there are more than 4096 in 10 seconds.
 func (w *Worker) HotKeys(n int) []gateway.HotKey {
 	h, now := &w.hot, w.now()
 	h.mu.Lock()
 	h.turnLocked(now)
-	top, span := hotkeys.Top(n, h.now, h.before), max(now-h.former, time.Second)
+	top, span := hotkeys.Top(2*hotkeys.Size, h.now, h.before), max(now-h.former, time.Second)
 	h.mu.Unlock()
-	list := make([]gateway.HotKey, len(top))
-	for i, c := range top {
-		list[i] = gateway.HotKey{
-			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: w.Queued(c.Key),
+	list := make([]gateway.HotKey, 0, min(max(n, 0), len(top)))
+	for _, c := range top {
+		if len(list) >= n {
+			break
 		}
+		waiting := w.Queued(c.Key)
+		if c.Count-c.Error == sampleEvery && waiting == 0 {
+			continue // one look does not tell how often it comes
+		}
+		list = append(list, gateway.HotKey{
+			Key: c.Key, PerSecond: float64(c.Count) / span.Seconds(), Error: float64(c.Error) / span.Seconds(), Waiting: waiting,
+		})
 	}
 	return list
 }

@@ -167,6 +167,9 @@ func TestHotKeysAreSampled(t *testing.T) {
 				t.Errorf("%s: place %d, %+v, want about %d a second", key, rank, h, rate)
 			}
 		}
+		if hot := w.HotKeys(100); len(hot) != 2 {
+			t.Errorf("%+v: there are keys that have come once", hot)
+		}
 	})
 }
 

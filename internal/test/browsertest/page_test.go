@@ -3,7 +3,9 @@ package browsertest
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +25,7 @@ type site struct {
 	t        *testing.T
 	programs cluster.Programs
 	router   *cluster.Process
+	locks    string // socket of the lock service
 }
 
 func newSite(t *testing.T) *site {
@@ -32,7 +35,8 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s := &site{t: t, programs: programs}
-	s.router = s.start("router", programs.Router, "--listen", "127.0.0.1:0")
+	s.locks = filepath.Join(t.TempDir(), "locks")
+	s.router = s.start("router", programs.Router, "--listen", "127.0.0.1:0", "--locks", "unix://"+s.locks)
 	return s
 }
 
@@ -65,6 +69,27 @@ func (s *site) send(ctx context.Context, method, url, key string) {
 	}
 }
 
+// lock makes a request to the lock service.
+func (s *site) lock(method, key, query string) {
+	s.t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.locks)
+	}}}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, "http://locks/v1/locks/"+key+query, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	res, err := client.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= 300 {
+		s.t.Errorf("%s of the lock of %s: %s", method, key, res.Status)
+	}
+}
+
 const (
 	headline = `document.getElementById("headline").innerText`
 	sentence = `[headline, ...document.querySelectorAll("#more li")].map(e => e.innerText).join(" ")`
@@ -94,6 +119,7 @@ func TestLivePage(t *testing.T) {
 	b.await("a screen reader was told", `document.getElementById("announcement").innerText.startsWith("All 3 workers serve")`)
 
 	explained(b, s)
+	locked(b, s)
 	forEverybody(b)
 	do(b, chromedp.Navigate("http://"+w1.Admin+"/"))
 	b.await("a worker's own page tells of all three", says("^All 3 workers serve")+` && document.getElementById("self").innerText === "w1, a worker"`)
@@ -108,7 +134,12 @@ func TestLivePage(t *testing.T) {
 	s.send(t.Context(), http.MethodPost, s.router.Admin+"/drain?worker=w2", "")
 	b.await("w2 is drained", says("w2 is drained"))
 	b.await("w2's row says so", rows+`.some(r => r.cells[0].innerText.startsWith("w2") && r.cells[1].innerText === "drained" && r.cells[2].querySelector(".main").innerText === "0")`)
+	b.await("its locks are others'", `!`+rows+`.some(r => r.cells[0].innerText.startsWith("w2") && /locked/.test(r.cells[4].innerText)) && `+locks+` === 30`)
 	b.picture("drained")
+	for i := range 30 {
+		s.lock(http.MethodDelete, fmt.Sprint("stock-", i), "")
+	}
+	b.await("no key is locked", locks+` === 0`)
 	s.send(t.Context(), http.MethodPost, s.router.Admin+"/undrain?worker=w2", "")
 	b.await("all three serve again", says("^All 3 workers serve; nothing is moving"))
 
@@ -157,6 +188,22 @@ func explained(b *tab, s *site) {
 	if n := eval[int](b, `document.querySelectorAll("img").length`); n > 0 {
 		b.t.Errorf("a key has made %d elements", n)
 	}
+}
+
+// locks is how many keys are locked, as the rows of workers say.
+const locks = rows + `.map(r => Number((r.cells[4].innerText.match(/(\d+) locked/) || [0, 0])[1])).reduce((a, b) => a + b)`
+
+// locked sees locks of others, 30 of which stay, and who has one.
+func locked(b *tab, s *site) {
+	b.t.Helper()
+	for i := range 30 {
+		s.lock(http.MethodPost, fmt.Sprint("stock-", i), "?ttl=1h&label=stocktaking")
+	}
+	b.await("each worker has locks", rows+`.every(r => /\d locked/.test(r.cells[4].innerText)) && `+locks+` === 30`)
+	eval[bool](b, `document.getElementById("verdict").replaceChildren(), document.getElementById("key").value = "", true`)
+	do(b, chromedp.SendKeys("#key", "stock-7"+kb.Enter))
+	b.await("who has the lock is said", `/Another member, at .* \("stocktaking"\), holds the key at worker w\d: it has .*, and loses the key in .* unless the member is heard of/.test(document.getElementById("verdict").innerText.replaceAll("\n", " "))`)
+	b.picture("locked")
 }
 
 // forEverybody looks at the page on a phone and on a desk, by day and by night, without
