@@ -36,7 +36,7 @@ func (c *Client) Hold(ctx context.Context, key string, fn func(ctx context.Conte
 }
 
 // TryHold is Hold without waiting for others: if the key is held or waited for, the
-// error wraps [gateway.ErrHeld].
+// error wraps [gateway.ErrHeld], as [Client.TryLock] has it.
 func (c *Client) TryHold(ctx context.Context, key string, fn func(ctx context.Context, token int64) error) error {
 	return c.hold(ctx, key, true, fn)
 }

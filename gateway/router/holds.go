@@ -32,6 +32,7 @@ type holder struct {
 	mu        sync.Mutex // guards what follows, and the holds' own
 	closed    bool
 	all       map[*held]struct{}
+	byKey     map[string]*held            // of those of a key that was taken last, if it is one of all
 	timer     *time.Timer                 // of tick; nil while there is nothing to do
 	pause     time.Duration               // until the timer runs tick again
 	lines     map[lineKey]*line           // those with a call under way
@@ -45,6 +46,7 @@ type held struct {
 	key       string
 	partition int
 	shared    bool
+	label     string
 	holder    *holder
 	line      *line // of those who have it by turns; nil if it was asked for by one alone
 
@@ -72,7 +74,8 @@ type held struct {
 func (hs *holder) init(c *Client, ttl time.Duration) {
 	hs.client, hs.base, hs.ttl = c, time.Now(), ttl
 	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*line)
-	hs.all, hs.following, hs.releasing = make(map[*held]struct{}), make(map[int]struct{}), make(map[releaseWay]*releaseList)
+	hs.all, hs.byKey = make(map[*held]struct{}), make(map[string]*held)
+	hs.following, hs.releasing = make(map[int]struct{}), make(map[releaseWay]*releaseList)
 	hs.ctx, hs.stop = context.WithCancel(context.Background())
 }
 
@@ -122,7 +125,7 @@ func (hs *holder) start(ctx context.Context, h *held, token int64) context.Conte
 	if hs.closed {
 		cancel(errClosedHolder)
 	}
-	hs.all[h] = struct{}{}
+	hs.all[h], hs.byKey[h.key] = struct{}{}, h
 	hs.lookLocked(h.pauseLocked())
 	return &heldContext{inner, h, token}
 }
@@ -152,7 +155,9 @@ func (hs *holder) end(h *held, told chan<- error) {
 		return
 	}
 	h.ended = true
-	delete(hs.all, h)
+	if delete(hs.all, h); hs.byKey[h.key] == h {
+		delete(hs.byKey, h.key)
+	}
 	hs.disbandLocked(h)
 	hs.mu.Unlock()
 	hs.release(h.peer, letGo{Ref: h.ref(), key: h.key, until: h.lease.Surrender, told: told}) // none of which changes any more

@@ -2,7 +2,6 @@ package router
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +59,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	p := c.peer(t)
 	p.users.Add(1)
 	sent := c.holder.now()
-	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: cmp.Or(a.label, c.label)}.Append(nil))
+	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}
@@ -73,7 +72,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 		return a.failed(t, p, err)
 	}
 	a.held = &held{
-		id: a.id, key: a.key, partition: c.ring.Partition(a.key), line: a.line, token: grant.Token, next: grant.Next, left: grant.Turns, shared: a.shared, term: grant.Lease, shortest: math.MaxInt64,
+		id: a.id, key: a.key, partition: c.ring.Partition(a.key), line: a.line, token: grant.Token, next: grant.Next, left: grant.Turns, shared: a.shared, label: a.label, term: grant.Lease, shortest: math.MaxInt64,
 		owner: t.Member, peer: p, holder: &c.holder, cancel: func(error) {},
 	}
 	a.held.extendLocked(sent, grant.Lease, grant.Promise) // which nobody else knows yet
@@ -117,6 +116,18 @@ func refusedHold(t routing.Target, try bool, status int, body []byte) error {
 		err = gateway.ErrWaited
 	}
 	return &occupiedError{err, t.Name, t.Addr, o}
+}
+
+// refusal returns the error of a key that another caller of the Client has, so that its owner would refuse one who does not
+// wait; nil if only the owner knows.
+func (hs *holder) refusal(key string, w want) error {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h := hs.byKey[key]
+	if h == nil || h.shared && w.shared || !hs.isSureLocked(h) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q has it, another caller of this client, at worker %s (%s) with token %d", gateway.ErrHeld, h.label, h.owner.Name, h.owner.Addr, h.token)
 }
 
 // occupiedError is the answer of a worker at which others have the key.

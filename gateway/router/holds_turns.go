@@ -221,12 +221,15 @@ func (hs *holder) passLocked(h *held) bool {
 	return true
 }
 
-// isPassableLocked reports whether another caller may begin to work with h: it has not been extended for the one
-// before, and no renewal of it has failed.
-func (hs *holder) isPassableLocked(h *held) bool {
+// isPassableLocked reports whether another caller may begin to work with h: it is sure, and has not been extended for
+// the one before.
+func (hs *holder) isPassableLocked(h *held) bool { return hs.isSureLocked(h) && h.extending == nil }
+
+// isSureLocked reports whether h is held at its owner: no renewal of it has failed.
+func (hs *holder) isSureLocked(h *held) bool {
 	now := hs.now()
 	h.checkLocked(now)
-	return !h.lost && !h.ended && !hs.closed && h.extending == nil && h.lease.Admits(now) && now.Mono-h.sent.Mono < 2*h.dueLocked()
+	return !h.lost && !h.ended && !hs.closed && h.lease.Admits(now) && now.Mono-h.sent.Mono < 2*h.dueLocked()
 }
 
 // disbandLocked has those who wait for a turn of h, which gives none any more, asked for anew, before those who

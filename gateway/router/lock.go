@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,8 @@ func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) 
 }
 
 // TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
-// [locking.ErrLocked]. The options are those of [Client.Lock]; Wait is of no account.
+// [locking.ErrLocked], at once if another caller of the Client has it at another member. The options are those of
+// [Client.Lock]; Wait is of no account.
 func (c *Client) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return c.tryLock(ctx, key, false, opts)
 }
@@ -163,6 +165,7 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 		traced, span = c.spans.Start(ctx, spans.Lock, trace.SpanKindInternal, keyAttributes(c.spans, c.ring, key)...)
 		defer func() { endLockCall(span, lock, err) }()
 	}
+	w.label = cmp.Or(w.label, c.label)
 	for range takeRounds {
 		l, err := c.takeOnce(wait, ctx, traced, key, w)
 		switch {
@@ -180,6 +183,11 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 
 // takeOnce takes part in one call for key, or makes it. traced is ctx with the span of the caller's call.
 func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want) (_ *Lock, err error) {
+	if w.try {
+		if err := c.holder.refusal(key, w); err != nil {
+			return nil, err
+		}
+	}
 	if c.standsInLine(ctx, key, w) {
 		l, t := c.holder.enter(traced, lineKey{key, w.ttl, w.label})
 		switch {

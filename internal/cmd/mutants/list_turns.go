@@ -129,6 +129,13 @@ func turnsMutations() []mutation {
 			test: "./gateway/router -run '^TestTrapTurnsOfHoldsEnd$'",
 		},
 		{
+			rule: "nobody is refused a key for a lock that may be over",
+			file: "gateway/router/holds_acquire.go",
+			old:  " || !hs.isSureLocked(h) {",
+			new:  " {",
+			test: "./gateway/router -run '^TestTrapTryLockOfWhatIsNotHeldHere$'",
+		},
+		{
 			rule: "functions that hold a key take turns",
 			file: "gateway/router/doall.go",
 			old:  ", inLine: !try",

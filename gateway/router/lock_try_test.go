@@ -1,0 +1,121 @@
+package router_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// asks reports whether try asks an owner, whose answers are late.
+func (s *site) asks(try func()) bool {
+	s.delay(holds.Acquire, ttl/100)
+	defer s.delay("", 0)
+	began := time.Now()
+	try()
+	return time.Since(began) > 0
+}
+
+// Who does not wait for a key that another caller of the same client has is told so without a call, and by whom.
+func TestTryLockOfWhatIsHeldHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start()
+		c, other := s.client(), s.client()
+		refused := func(c *router.Client, asks bool) {
+			t.Helper()
+			for what, try := range map[string]func() error{
+				"TryLock": func() error {
+					_, err := c.TryLock(t.Context(), "k")
+					return err
+				},
+				"a mutex": func() error { return c.NewMutex("k").TryLock(t.Context()) },
+				"TryHold": func() error {
+					return c.TryHold(t.Context(), "k", func(context.Context, int64) error { return nil })
+				},
+			} {
+				var err error
+				if asked := s.asks(func() { err = try() }); asked != asks {
+					t.Errorf("%s asks the owner: %v", what, asked)
+				}
+				if !errors.Is(err, gateway.ErrHeld) || errors.Is(err, locking.ErrLocked) != (what != "TryHold") || !strings.Contains(err.Error(), "shop 7") {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+		l := kit.Must(c.Lock(t.Context(), "k", locking.Label("shop 7")))
+		refused(c, false)
+		refused(other, true)
+		time.Sleep(3 * ttl)
+		refused(c, false)
+		within := kit.Must(c.TryLock(l.Context(), "k"))
+		for _, l := range []*router.Lock{within, l} {
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		reader := kit.Must(c.TryRLock(t.Context(), "k", locking.Label("shop 7")))
+		refused(c, false)
+		second := kit.Must(c.TryRLock(t.Context(), "k"))
+		for _, l := range []*router.Lock{reader, second} {
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := kit.Must(c.TryLock(t.Context(), "k")).Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Only the owner refuses a key that the client may have held for the last time.
+func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
+	for name, tt := range map[string]struct {
+		term   time.Duration // of the lock
+		before func(s *site, w *workertest.Worker, l *router.Lock)
+		free   bool
+	}{
+		"it was unlocked": {ttl, func(s *site, _ *workertest.Worker, l *router.Lock) { _ = l.Unlock(s.t.Context()) }, true},
+		"it is lost": {ttl, func(s *site, w *workertest.Worker, l *router.Lock) {
+			_ = s.Store.Release(s.t.Context(), w.Incarnation())
+			<-l.Context().Done()
+		}, false},
+		"its time is over": {ttl, func(s *site, w *workertest.Worker, _ *router.Lock) {
+			s.sever(w, true)
+			time.Sleep(ttl)
+			s.sever(w, false)
+		}, true},
+		"its last renewals have failed": {6 * ttl, func(s *site, w *workertest.Worker, _ *router.Lock) {
+			s.sever(w, true)
+			time.Sleep(ttl/2 + time.Millisecond) // between two attempts
+			s.sever(w, false)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				w := s.start()
+				c := s.client()
+				l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(tt.term)))
+				tt.before(s, w, l)
+				var got *router.Lock
+				var err error
+				if !s.asks(func() { got, err = c.TryLock(t.Context(), "k") }) || (err == nil) != tt.free {
+					t.Errorf("without asking the owner, or its answer is %v", err)
+				}
+				if got != nil {
+					_ = got.Unlock(t.Context())
+				}
+			})
+		})
+	}
+}
