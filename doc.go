@@ -27,7 +27,7 @@
 // lower ones is safe even from a node that was stopped for an hour.
 //
 // Where the critical section is no function, [Node.Lock], [Node.TryLock] and [Node.NewMutex] lock a key
-// from anywhere, and so do those of a [Client]. locking.Of(node), or of a client, is a [locking.Locker] in the place
+// from anywhere, [Node.LockAll] several keys, and so do those of a [Client]. locking.Of(node), or of a client, is a [locking.Locker] in the place
 // of one of Redis locks.
 //
 // # Errors

@@ -139,6 +139,28 @@ func ExampleNode_Lock() {
 	// <nil>
 }
 
+// Several keys are locked at once, or none, for work that is no function.
+func ExampleNode_LockAll() {
+	ctx := context.Background()
+	node, err := keyway.Start(ctx, alone())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer node.Close(ctx)
+	locks, err := node.LockAll(ctx, []string{"bob", "alice"}, locking.TTL(time.Minute), locking.Wait(10*time.Second), locking.Label("transfer 7"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, key := range locks.Keys() {
+		_ = ship(locks.Context(), key, locks.Token(key)) // the context ends when any of the locks is lost
+	}
+	fmt.Println(locks.Unlock(ctx))
+	// Output:
+	// shipping alice true
+	// shipping bob true
+	// <nil>
+}
+
 // Two keys are held at once, wherever they are owned.
 func ExampleNode_DoAll() {
 	ctx := context.Background()

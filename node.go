@@ -31,6 +31,9 @@ type Executions = router.Executions
 // Lock is a key that is held by [Node.Lock], or a [Client], until it is unlocked.
 type Lock = router.Lock
 
+// Locks are keys that are locked together by [Node.LockAll], or a [Client], until they are unlocked.
+type Locks = router.Locks
+
 // Mutex is the lock of one key for one caller.
 type Mutex = router.Mutex
 
@@ -111,6 +114,12 @@ func (n *Node) DoAll(ctx context.Context, keys []string, fn func(Executions) err
 // function, or goes on elsewhere. While it is held no execution of key runs. See router.Client.Lock.
 func (n *Node) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return n.client.Lock(ctx, key, opts...)
+}
+
+// LockAll takes the locks of all keys, whichever nodes own them, or of none: in the order of their bytes, so that calls of
+// LockAll and [Node.DoAll] never wait for each other in a circle. See router.Client.LockAll.
+func (n *Node) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Locks, error) {
+	return n.client.LockAll(ctx, keys, opts...)
 }
 
 // TryLock takes the lock of key if it is free, else returns locking.ErrLocked. See router.Client.TryLock.

@@ -1,13 +1,6 @@
 package router
 
-import (
-	"context"
-	"fmt"
-	"maps"
-	"slices"
-
-	"github.com/keyway-go/keyway/gateway"
-)
+import "context"
 
 // Hold runs fn while key is held at its owner, wherever that is: no other execution
 // of the key runs at the same time, on any worker. token is the fencing token. At a
@@ -32,17 +25,20 @@ import (
 // every fifth of the TTL. A key of this process's worker (ClientConfig.Local) costs
 // what its Do does.
 func (c *Client) Hold(ctx context.Context, key string, fn func(ctx context.Context, token int64) error) error {
-	return c.hold(ctx, key, false, fn)
+	return c.hold(ctx, key, untilHeld, fn)
 }
 
 // TryHold is Hold without waiting for others: if the key is held or waited for, the
 // error wraps [gateway.ErrHeld], as [Client.TryLock] has it.
 func (c *Client) TryHold(ctx context.Context, key string, fn func(ctx context.Context, token int64) error) error {
-	return c.hold(ctx, key, true, fn)
+	return c.hold(ctx, key, want{try: true}, fn)
 }
 
-func (c *Client) hold(ctx context.Context, key string, try bool, fn func(ctx context.Context, token int64) error) error {
-	l, err := c.take(ctx, ctx, key, want{try: try, inLine: !try, impatient: true})
+// untilHeld is how Hold and DoAll ask for a key.
+var untilHeld = want{inLine: true, impatient: true}
+
+func (c *Client) hold(ctx context.Context, key string, w want, fn func(ctx context.Context, token int64) error) error {
+	l, err := c.take(ctx, ctx, key, w)
 	if err != nil {
 		return err
 	}
@@ -50,31 +46,8 @@ func (c *Client) hold(ctx context.Context, key string, try bool, fn func(ctx con
 	return fn(l.ctx, l.token)
 }
 
-// maxKeys bounds how many keys one call of DoAll holds.
-const maxKeys = 64
-
-// Executions are keys that are held together.
-type Executions struct {
-	ctx    context.Context
-	keys   []string // sorted
-	tokens []int64
-}
-
-// Context returns the context to work under, as [Client.Hold] has it: it is cancelled
-// when any of the keys is lost.
-func (xs Executions) Context() context.Context { return xs.ctx }
-
-// Keys returns the keys, sorted, each once.
-func (xs Executions) Keys() []string { return slices.Clone(xs.keys) }
-
-// Token returns the fencing token of key, 0 if it is none of Keys.
-func (xs Executions) Token(key string) int64 {
-	i, found := slices.BinarySearch(xs.keys, key)
-	if !found {
-		return 0
-	}
-	return xs.tokens[i]
-}
+// Executions are keys that are held together by [Client.DoAll].
+type Executions struct{ together }
 
 // DoAll runs fn while all keys are held, as [Client.Hold] holds each: one after the
 // other in the order of their bytes, so that calls of DoAll never wait for each
@@ -91,31 +64,10 @@ func (xs Executions) Token(key string) int64 {
 // the other; a key that is held is held while the next ones are waited for. DoAll
 // returns fn's error, or the error of Hold for the key that could not be held.
 func (c *Client) DoAll(ctx context.Context, keys []string, fn func(Executions) error) error {
-	set := make(map[string]struct{}, len(keys))
-	for _, key := range keys {
-		if err := gateway.CheckKey(key); err != nil {
-			return fmt.Errorf("router: DoAll: key %.64q: %w", key, err)
-		}
-		set[key] = struct{}{}
+	all, err := takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.take(ctx, ctx, key, untilHeld) })
+	if err != nil {
+		return err
 	}
-	switch {
-	case len(set) == 0:
-		return fmt.Errorf("router: DoAll: %w", gateway.ErrNoKey)
-	case len(set) > maxKeys:
-		return fmt.Errorf("router: DoAll: %d keys, the limit is %d", len(set), maxKeys)
-	}
-	xs := Executions{keys: slices.Sorted(maps.Keys(set)), tokens: make([]int64, len(set))}
-	return c.doAll(ctx, xs, 0, fn)
-}
-
-// doAll holds the keys from the i-th on, and runs fn then.
-func (c *Client) doAll(ctx context.Context, xs Executions, i int, fn func(Executions) error) error {
-	if i == len(xs.keys) {
-		xs.ctx = ctx
-		return fn(xs)
-	}
-	return c.hold(ctx, xs.keys[i], false, func(ctx context.Context, token int64) error {
-		xs.tokens[i] = token
-		return c.doAll(ctx, xs, i+1, fn)
-	})
+	defer all.end()
+	return fn(Executions{all})
 }

@@ -50,19 +50,20 @@ type Lock struct {
 //
 // The errors are those of [Client.Hold], and those of package locking that are said here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return c.lock(ctx, key, false, opts)
+	w, err := wantedOf(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	w.inLine = true
+	return c.lock(ctx, key, w, time.Now().Add(w.wait))
 }
 
-func (c *Client) lock(ctx context.Context, key string, shared bool, opts []locking.Option) (*Lock, error) {
-	w, err := wanted(opts)
-	if err != nil {
-		return nil, fmt.Errorf("router: locking %q: %w", key, err)
-	}
-	w.shared, w.inLine = shared, !shared
+// lock waits for a key, to the end of the wait if that has a bound.
+func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) (*Lock, error) {
 	wait := ctx
 	if w.wait > 0 {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeoutCause(ctx, w.wait, fmt.Errorf("%w: within %v", locking.ErrLocked, w.wait))
+		wait, cancel = context.WithDeadlineCause(ctx, until, fmt.Errorf("%w: within %v", locking.ErrLocked, w.wait))
 		defer cancel()
 	}
 	for {
@@ -79,7 +80,12 @@ func (c *Client) lock(ctx context.Context, key string, shared bool, opts []locki
 // RLock takes the lock of key for reading, as Lock does for writing: beside others who read, with one token. Who
 // waits to write keeps readers who come later out. Within a lock for reading the key cannot be locked for writing.
 func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return c.lock(ctx, key, true, opts)
+	w, err := wantedOf(key, opts)
+	if err != nil {
+		return nil, err
+	}
+	w.shared = true
+	return c.lock(ctx, key, w, time.Now().Add(w.wait))
 }
 
 // TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
@@ -95,9 +101,9 @@ func (c *Client) TryRLock(ctx context.Context, key string, opts ...locking.Optio
 }
 
 func (c *Client) tryLock(ctx context.Context, key string, shared bool, opts []locking.Option) (*Lock, error) {
-	w, err := wanted(opts)
+	w, err := wantedOf(key, opts)
 	if err != nil {
-		return nil, fmt.Errorf("router: locking %q: %w", key, err)
+		return nil, err
 	}
 	w.try, w.wait, w.shared = true, 0, shared
 	l, err := c.take(ctx, ctx, key, w)
@@ -119,6 +125,15 @@ type want struct {
 	ttl       time.Duration // of the lease; 0 for the session TTL
 	wait      time.Duration // within which it has to come; 0 for no bound but the owner's
 	label     string        // "" for the client's
+}
+
+// wantedOf returns what options say of a lock of key.
+func wantedOf(key string, opts []locking.Option) (want, error) {
+	w, err := wanted(opts)
+	if err != nil {
+		return want{}, fmt.Errorf("router: locking %q: %w", key, err)
+	}
+	return w, nil
 }
 
 // wanted returns what options say.
@@ -270,17 +285,30 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the Client. Until that has come, or the lock's lease is
 // over, the release is repeated in the background, whatever becomes of ctx.
-func (l *Lock) Unlock(ctx context.Context) error {
-	if !l.unlocked.CompareAndSwap(false, true) {
-		return l.unlockedBefore()
-	}
-	if l.held == nil || l.within {
-		lost := l.lost()
-		l.end(nil)
-		return lost
-	}
+func (l *Lock) Unlock(ctx context.Context) error { return l.unlockAnswer(ctx, l.beginUnlock()) }
+
+// beginUnlock unlocks l, and returns what gets the answer.
+func (l *Lock) beginUnlock() <-chan error {
 	told := make(chan error, 1)
-	l.end(told)
+	switch {
+	case !l.unlocked.CompareAndSwap(false, true):
+		told <- l.unlockedBefore()
+	case l.held == nil || l.within:
+		told <- l.lost()
+		l.end(nil)
+	default:
+		l.end(told)
+	}
+	return told
+}
+
+// unlockAnswer waits for the answer to an unlock, if it is not there yet, until ctx ends.
+func (l *Lock) unlockAnswer(ctx context.Context, told <-chan error) error {
+	select {
+	case err := <-told:
+		return err
+	default:
+	}
 	select {
 	case err := <-told:
 		return err

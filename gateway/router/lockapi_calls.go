@@ -250,13 +250,13 @@ func (s *LockService) inspect(ctx context.Context, key string) (o holds.Occupanc
 	return o, err
 }
 
-// forEach calls f with all keys at once, and returns what it returns, with the first error in
-// the keys' order.
-func forEach[T any](keys []string, f func(key string) (T, error)) ([]T, error) {
-	list, errs := make([]T, len(keys)), make([]error, len(keys))
+// forEach calls f with all of one list at once, and returns what it returns, with the first error in
+// the list's order.
+func forEach[E, T any](of []E, f func(E) (T, error)) ([]T, error) {
+	list, errs := make([]T, len(of)), make([]error, len(of))
 	var all sync.WaitGroup
-	for i, key := range keys {
-		all.Go(func() { list[i], errs[i] = f(key) })
+	for i, e := range of {
+		all.Go(func() { list[i], errs[i] = f(e) })
 	}
 	all.Wait()
 	for _, err := range errs {

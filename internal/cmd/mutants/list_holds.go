@@ -384,10 +384,24 @@ func holdsMutations() []mutation {
 		},
 		{
 			rule: "keys are held in one order",
-			file: "gateway/router/doall.go",
-			old:  "slices.Sorted(maps.Keys(set))",
-			new:  "slices.Collect(maps.Keys(set))",
-			test: "./gateway/router -run '^TestDoAll'",
+			file: "gateway/router/together.go",
+			old:  "slices.Compact(slices.Sorted(slices.Values(keys)))",
+			new:  "slices.Compact(slices.Clone(keys))",
+			test: "./gateway/router -run '^TestTrapLockAllOrNone$'",
+		},
+		{
+			rule: "who does not get one of several keys gives up those that he has",
+			file: "gateway/router/together.go",
+			old:  "			all.end()\n",
+			new:  "",
+			test: "./gateway/router -run '^TestTrapLockAllOrNone$'",
+		},
+		{
+			rule: "who locks several keys waits for all of them as long as he says, and not for each",
+			file: "gateway/router/together.go",
+			old:  "c.lock(ctx, key, w, until)",
+			new:  "c.lock(ctx, key, w, until.Add(time.Since(until.Add(-w.wait))))",
+			test: "./gateway/router -run '^TestTrapLockAllOrNone$'",
 		},
 		{
 			rule: "a call that gives up leaves a lock to another call that has found it",

@@ -47,7 +47,7 @@ func turnsMutations() []mutation {
 		{
 			rule: "a lock that was extended is not passed on",
 			file: file,
-			old:  "h.extending == nil && ",
+			old:  " && h.extending == nil",
 			new:  "",
 			test: not,
 		},
@@ -124,8 +124,8 @@ func turnsMutations() []mutation {
 		{
 			rule: "nobody waits longer for his turn to hold a key than he is told",
 			file: "gateway/router/doall.go",
-			old:  ", impatient: true",
-			new:  "",
+			old:  ", impatient: true}",
+			new:  "}",
 			test: "./gateway/router -run '^TestTrapTurnsOfHoldsEnd$'",
 		},
 		{
@@ -138,7 +138,7 @@ func turnsMutations() []mutation {
 		{
 			rule: "functions that hold a key take turns",
 			file: "gateway/router/doall.go",
-			old:  ", inLine: !try",
+			old:  "inLine: true, ",
 			new:  "",
 			test: "./gateway/router -run '^TestHoldsTakeTurns$'",
 		},
