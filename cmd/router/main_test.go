@@ -274,6 +274,7 @@ func TestUsageErrors(t *testing.T) {
 		{"--gossip 0.0.0.0:0", "--gossip-open"},
 		{"--tls-cert x", "need each other"},
 		{"--locks 8090", "is not host:port"},
+		{"--locks unix:/locks", "unix:///path"},
 		{"--locks-token a --locks-token-file b", "--locks-token and --locks-token-file exclude each other"},
 		{"--peer-cert x", "--peer-cert, --peer-key and --peer-ca need each other"},
 		{"--peer-name x", "--peer-cert, --peer-key and --peer-ca need each other"},

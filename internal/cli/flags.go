@@ -140,11 +140,10 @@ func checkAddress(s string) error {
 func (f *Flags) Addresses(p *[]string, name string, def []string, usage string) {
 	*p = def
 	f.Var(&list{p: p, separators: ", ", check: func(s string) error {
-		path, isUnix := strings.CutPrefix(s, "unix://")
 		switch {
-		case !isUnix:
+		case !strings.HasPrefix(s, "unix:"):
 			return checkAddress(s)
-		case !strings.HasPrefix(path, "/"):
+		case !strings.HasPrefix(s, "unix:///"):
 			return fmt.Errorf("%q is not unix:///path", s)
 		}
 		return nil
