@@ -22,12 +22,13 @@ import (
 // goes along with its partition (locks_move.go). One whose lease is longer than what this
 // worker can promise is written to the store as well (locks_written.go), and outlives it.
 type locks struct {
-	worker *Worker
-	count  atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
-	held   atomic.Int64 // locks
-	events [lockEvents]atomic.Int64
-	waits  metrics.Latencies // of those who got their keys, until then
-	sweeps sweeps
+	worker  *Worker
+	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
+	held    atomic.Int64 // locks
+	written atomic.Int64 // those of them that the store keeps
+	events  [lockEvents]atomic.Int64
+	waits   metrics.Latencies // of those who got their keys, until then
+	sweeps  sweeps
 
 	noting sync.Mutex // guards noted
 	noted  string     // the incarnation that Config.OnHold was called with last
@@ -146,6 +147,7 @@ func (p *partition) addLocked(l *lock, event lockEvent) {
 		t.shareLocked(l)
 	}
 	ls.held.Add(1)
+	ls.written.Add(int64(number(l.stored > 0)))
 	ls.tell(l, event)
 	ls.sweeps.wantBy(p.worker, l.due)
 }
@@ -159,6 +161,7 @@ func (p *partition) removeLocked(l *lock, event lockEvent) {
 		t.byID, t.order, t.big = nil, nil, false
 	}
 	ls.held.Add(-1)
+	ls.written.Add(-int64(number(l.stored > 0)))
 	ls.count.Add(-1)
 	ls.tell(l, event)
 	l.timing.endLock(event)

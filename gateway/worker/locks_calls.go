@@ -244,7 +244,7 @@ func (ls *locks) tryProlong(p *partition, key string, e holds.Extension) (g hold
 		return g, false, nil
 	case promise.Surrender == 0: // others may have it
 		return g, false, fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, ls.worker.name)
-	case l.stored > 0 || e.Firm:
+	case l.stored >= e.Lease || e.Firm:
 		promise = holds.Promise{Cancel: e.Lease, Surrender: e.Lease}
 	}
 	l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)

@@ -46,6 +46,12 @@ func (l *lock) kept(lease time.Duration) handoff.WrittenLock {
 	return k
 }
 
+// storeLocked notes with which lease the store keeps a lock of the table.
+func (p *partition) storeLocked(l *lock, lease time.Duration) {
+	p.worker.locks.written.Add(int64(number(lease > 0) - number(l.stored > 0)))
+	l.stored = lease
+}
+
 // writeLocked asks the store to keep l with a lease, or not to keep it. Who waits for an
 // earlier change looks again.
 func (p *partition) writeLocked(l *lock, lease time.Duration) {
@@ -116,7 +122,7 @@ func (p *partition) locksWritten(list []handoff.WrittenLock) {
 		}
 		w := l.write
 		if l.write = nil; w.lease > 0 {
-			l.stored = w.lease
+			p.storeLocked(l, w.lease)
 		} else {
 			p.removeLocked(l, l.end)
 		}
@@ -175,7 +181,7 @@ func (p *partition) takeWrittenLocked(e handoff.OpenTable, listed []*lock) (came
 		}
 		delete(left, l.id)
 		if before != nil && !before.blocks {
-			before.stored = l.stored
+			p.storeLocked(before, l.stored)
 			continue
 		}
 		if before != nil {

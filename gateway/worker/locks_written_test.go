@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -336,5 +337,49 @@ func TestMaxLease(t *testing.T) {
 				t.Errorf("%s with a longer lease: %d %s %v", method, status, body, err)
 			}
 		}
+	})
+}
+
+// What the store keeps vouches for no longer lease than it keeps.
+func TestTrapWrittenLeaseIsShorter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, _, keys, toA, _ := heldPair(t)
+		id := holds.NewID()
+		toA.acquireAs(keys[0], holds.Request{ID: id, Firm: true, Lease: 9600 * time.Millisecond})
+		if s.kept(t, a, keys[0]) != 1 {
+			t.Fatal("a lease that the session does not vouch for is not written")
+		}
+		if g := toA.extend(keys[0], holds.Extension{ID: id, Lease: 10 * time.Second}); g.Lease != 10*time.Second || g.Surrender > 9500*time.Millisecond {
+			t.Errorf("extended to %+v, want a promise of the session's", g)
+		}
+	})
+}
+
+// How many locks the store keeps is said, whatever becomes of them.
+func TestWrittenLocksAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, a, b, keys, toA, toB := heldPair(t)
+		counted := func(w *workertest.Worker, locks, written int) {
+			t.Helper()
+			expectMetrics(t, w, metrictest.Values{"keyway_worker_locks": float64(locks), "keyway_worker_locks_written": float64(written)})
+		}
+		ids := []holds.ID{holds.NewID(), holds.NewID(), holds.NewID()}
+		toA.acquire(keys[0], ids[0])
+		toA.acquireAs(keys[1], holds.Request{ID: ids[1], Lease: longLease})
+		toA.acquireAs(keys[2], holds.Request{ID: ids[2], Lease: longLease})
+		counted(a, 3, 2)
+		toA.extend(keys[0], holds.Extension{ID: ids[0], Lease: longLease})
+		toA.extend(keys[1], holds.Extension{ID: ids[1], Lease: 2 * longLease})
+		counted(a, 3, 3)
+		toA.release(ids[1])
+		counted(a, 2, 2)
+		s.Store.(*store.Memory).Restart(store.MemoryBackup{})
+		time.Sleep(15 * time.Second)
+		counted(a, 2, 2)
+		leave(t, a, b)
+		counted(a, 0, 0)
+		counted(b, 2, 2)
+		toB.release(ids[0], ids[2])
+		counted(b, 0, 0)
 	})
 }

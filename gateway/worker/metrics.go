@@ -31,6 +31,7 @@ const (
 	batchItemsMetric
 	sharedMetric
 	locksMetric
+	locksWrittenMetric
 	locksWaitingMetric
 	lockEventsMetric
 	lockWaitMetric
@@ -59,6 +60,7 @@ var families = []metrics.Family{
 	batchItemsMetric:   metrics.Histogram("keyway_worker_batch_items", "Requests and calls that were handled together in a batch."),
 	sharedMetric:       metrics.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run, as they got the answer to an equal one."),
 	locksMetric:        metrics.Gauge("keyway_worker_locks", "Keys that other members hold here."),
+	locksWrittenMetric: metrics.Gauge("keyway_worker_locks_written", "Keys that other members hold here which the store keeps too, so that they outlive the worker."),
 	locksWaitingMetric: metrics.Gauge("keyway_worker_locks_waiting", "Calls of other members that wait for keys to hold here."),
 	lockEventsMetric:   metrics.Counter("keyway_worker_lock_events_total", "What has happened to keys that other members hold here.", "event"),
 	lockWaitMetric:     metrics.Histogram("keyway_worker_lock_wait_seconds", "How long those have waited for their keys who hold them here from elsewhere."),
@@ -81,6 +83,7 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	metrics.SendHistogram(ch, families[batchItemsMetric], c.batches.Distribution())
 	metrics.Send(ch, families[sharedMetric], c.shared.Load())
 	metrics.Send(ch, families[locksMetric], w.locks.held.Load())
+	metrics.Send(ch, families[locksWrittenMetric], w.locks.written.Load())
 	metrics.Send(ch, families[locksWaitingMetric], w.locks.waiting())
 	for e := range lockEvents {
 		metrics.Send(ch, families[lockEventsMetric], w.locks.events[e].Load(), e.String())

@@ -141,6 +141,20 @@ func writtenMutations() []mutation {
 			test: "./gateway/worker -run '^TestTrapLongLocksNeedASession$'",
 		},
 		{
+			rule: "the store vouches for no longer lease than it keeps",
+			file: "gateway/worker/locks_calls.go",
+			old:  "case l.stored >= e.Lease || e.Firm:",
+			new:  "case l.stored > 0 || e.Firm:",
+			test: "./gateway/worker -run '^TestTrapWrittenLeaseIsShorter$'",
+		},
+		{
+			rule: "how many locks the store keeps is counted as they go",
+			file: "gateway/worker/locks.go",
+			old:  "	ls.written.Add(-int64(number(l.stored > 0)))\n",
+			new:  "",
+			test: "./gateway/worker -run '^TestWrittenLocksAreCounted$'",
+		},
+		{
 			rule: "leases are bounded",
 			file: "gateway/worker/locks_calls.go",
 			old:  "; lease > most {",
