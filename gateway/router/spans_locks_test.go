@@ -73,9 +73,20 @@ func TestSpansOfLocks(t *testing.T) {
 		if _, err := s.client.TryLock(ctx, "k"); !errors.Is(err, locking.ErrLocked) {
 			t.Fatal(err)
 		}
-		for _, span := range s.Await(t, "internal lock", "client acquire", "internal lock", "client acquire")[2:] {
-			expectSpan(t, span, map[string]any{"error.type": "key-held", "keyway.token": nil})
+		refused := map[string]any{"error.type": "key-held", "keyway.token": nil}
+		expectSpan(t, s.Await(t, "internal lock", "client acquire", "internal lock")[2], refused) // without a call
+		elsewhere := s.site.client()
+		second := kit.Must(elsewhere.Lock(t.Context(), "k2"))
+		if _, err := s.client.TryLock(ctx, "k2"); !errors.Is(err, locking.ErrLocked) {
+			t.Fatal(err)
 		}
+		for _, span := range s.Await(t, "internal lock", "client acquire") {
+			expectSpan(t, span, refused)
+		}
+		if err := second.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s.Await(t, "server execution")
 		all := make(chan error)
 		go func() {
 			all <- s.client.DoAll(ctx, []string{"k", "l"}, func(router.Executions) error { return nil })
