@@ -86,7 +86,7 @@ func TestTrapLockAllOrNone(t *testing.T) {
 		}
 		synctest.Wait()
 		if !isFree(t, a, ka) {
-			t.Error("the first key is held")
+			t.Fatal("the first key is held")
 		}
 		first := kit.Must(c.Lock(t.Context(), ka))
 		time.AfterFunc(ttl, func() { _ = first.Unlock(t.Context()) })
