@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // extend asks the owner of h for a lease of ttl from now on, 0 for that which h has. Which one a
@@ -46,7 +47,7 @@ func (hs *holder) extend(ctx context.Context, h *held, token int64, ttl time.Dur
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
 		h.settleLocked(a)
-		h.takeLocked(holds.Held, a.sent, grant.Lease, grant.Promise)
+		h.takeLocked(holds.Held, lease.At(hs.base, a.sent), grant.Lease, grant.Promise)
 		if !a.repeated {
 			h.shortest = before
 		}

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
@@ -48,7 +46,7 @@ func (hs *holder) renewAtOwner(list []*held) error {
 		defer hs.mu.Unlock()
 		for i, h := range list {
 			h.settleLocked(a)
-			h.takeLocked(answer.States[i], a.sent, h.term, answer.Promise)
+			h.takeLocked(answer.States[i], lease.At(hs.base, a.sent), h.term, answer.Promise)
 		}
 		return nil
 	})
@@ -65,62 +63,26 @@ func (h *held) settleLocked(a ownerAnswer) {
 	if h.away = false; h.peer != a.peer && !h.ended {
 		a.peer.users.Add(1)
 		h.peer.leave()
-		h.peer, h.owner = a.peer, a.owner
+		h.peer, h.owner = a.peer, a.Member
 	}
-}
-
-// ownerAnswer is what an owner answers to a call about holds.
-type ownerAnswer struct {
-	owner    ring.Member
-	peer     *peer
-	sent     lease.Instant // before the call was
-	body     []byte
-	repeated bool // a call before it may have had its effect
 }
 
 // askOwner makes a call about holds of one partition to its owner: it waits, and follows
-// it, as a request for the key does. take gets the owner's answer.
+// it, as a request for the key does. take gets the answer of an owner that does what the call says.
 func (hs *holder) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(ownerAnswer) error) error {
-	repeated := false
-	return hs.client.routes.Route(ctx, partition, func(t routing.Target) routing.Outcome {
-		if !t.Link {
-			return routing.Outcome{Err: noLink(t)}
-		}
-		p := hs.client.peer(t)
-		p.users.Add(1)
-		defer p.leave()
-		attempt, cancel := context.WithTimeout(ctx, hs.due())
-		defer cancel()
-		sent := hs.now()
-		status, body, err := p.call(attempt, &link.Request{Method: method, Key: key, Epoch: t.Epoch}, request)
-		switch {
-		case err != nil:
-			repeated = repeated || !errors.Is(err, link.ErrNotStarted)
-			return repeatable(ctx, t, err)
-		case status == http.StatusGone:
-			return routing.Outcome{Err: fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, t.Name, t.Addr)}
-		case status != http.StatusOK:
-			return routing.Outcome{Err: fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, body)}
-		}
-		return routing.Outcome{Err: take(ownerAnswer{t.Member, p, sent, body, repeated})}
+	return hs.client.ask(ctx, &ownerCall{
+		method: method, key: key, partition: partition,
+		body: func() []byte { return request },
+		take: func(a ownerAnswer) error {
+			switch a.status {
+			case http.StatusOK:
+				return take(a)
+			case http.StatusGone:
+				return fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, a.Name, a.Addr)
+			}
+			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.status, a.body)
+		},
 	})
-}
-
-// noLink is the error of a worker that does not take calls.
-func noLink(t routing.Target) error {
-	return fmt.Errorf("router: worker %s at %s does not take the link, which a hold needs", t.Name, t.Addr)
-}
-
-// repeatable returns the outcome of a call about holds that has failed: another one may
-// follow, whatever has become of it.
-func repeatable(ctx context.Context, t routing.Target, err error) routing.Outcome {
-	switch {
-	case errors.Is(err, link.ErrNotStarted):
-		return outcomeOf(ctx, t.Member, err, nil)
-	case ctx.Err() != nil:
-		return routing.Outcome{Err: context.Cause(ctx)}
-	}
-	return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
 }
 
 // letGo is a hold that is to be released.

@@ -11,51 +11,21 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-// lockCall is a call about a key to its owner.
-type lockCall struct {
-	method, key string
-	fields      link.Fields
-	body        func() []byte                                         // of the next attempt
-	wait        func() time.Duration                                  // how long the owner may let the next attempt wait
-	take        func(t routing.Target, status int, body []byte) error // takes the answer
+// call makes a call about a key to its owner. take gets the answer of an owner that does what the call says.
+func (s *LockService) call(ctx context.Context, c *ownerCall, take func(ownerAnswer) error) error {
+	c.partition, c.spans = s.router.ring.Partition(c.key), s.router.spans
+	c.take = func(a ownerAnswer) error {
+		if a.status != http.StatusOK {
+			return lockRefusal(c.key, a)
+		}
+		return take(a)
+	}
+	return s.router.workers.ask(ctx, c)
 }
-
-// call makes a call to the owner of its key, wherever that is, as a request for the key finds it.
-// All calls may be repeated, so it is made anew if its connection breaks.
-func (s *LockService) call(ctx context.Context, c *lockCall) error {
-	ws := &s.router.workers
-	return ws.routes.Route(ctx, ws.ring.Partition(c.key), func(t routing.Target) (out routing.Outcome) {
-		if !t.Link { // it may take it in a moment, when it has just started
-			return routing.Outcome{Verdict: routing.NotStarted, Err: noLink(t)}
-		}
-		req := &link.Request{Method: c.method, Key: c.key, Epoch: t.Epoch, Fields: c.fields}
-		if span := beginLockAttempt(ctx, s.router.spans, ws.ring, req, t.Member); span != nil {
-			defer func() { endLockAttempt(span, out) }()
-		}
-		p := ws.peer(t)
-		p.users.Add(1)
-		defer p.leave()
-		bound := s.patience()
-		if c.wait != nil {
-			bound += c.wait()
-		}
-		attempt, cancel := context.WithTimeout(ctx, bound)
-		defer cancel()
-		status, body, err := p.call(attempt, req, c.body())
-		if err != nil {
-			return repeatable(ctx, t, err)
-		}
-		return routing.Outcome{Err: c.take(t, status, body)}
-	})
-}
-
-// patience is how long a worker may take for an answer for which nobody has to wait.
-func (s *LockService) patience() time.Duration { return s.ttl() / 5 }
 
 func (s *LockService) ttl() time.Duration { return s.router.members.Settings().WithDefaults().TTL }
 
@@ -76,42 +46,34 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 		fields = link.AppendField(fields, "Baggage", value)
 	}
 	var wait time.Duration
-	err = s.call(ctx, &lockCall{
+	err = s.call(ctx, &ownerCall{
 		method: holds.Acquire, key: key, fields: fields,
 		wait: func() time.Duration {
 			wait = max(time.Until(q.until), 0)
 			return wait
 		},
 		body: func() []byte {
-			g.sent = s.now()
 			return holds.Request{ID: q.lease.id(key), Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
 		},
-		take: func(t routing.Target, status int, body []byte) error {
-			if status != http.StatusOK {
-				return lockRefusal(t, key, status, body)
-			}
-			return g.take(body)
-		},
+	}, func(a ownerAnswer) (err error) {
+		g, err = s.grant(a)
+		return err
 	})
 	return g, err
 }
 
-// take takes what the owner grants.
-func (g *lockGrant) take(body []byte) error {
-	grant, err := holds.ParseGrant(body)
-	if err != nil {
-		return err
-	}
-	g.token, g.lasts = grant.Token, min(grant.Lease, grant.Surrender)
-	return nil
+// grant returns what an owner grants.
+func (s *LockService) grant(a ownerAnswer) (lockGrant, error) {
+	grant, err := holds.ParseGrant(a.body)
+	return lockGrant{grant.Token, lease.At(s.router.base, a.sent), min(grant.Lease, grant.Surrender)}, err
 }
 
-// lockRefusal returns the error of a worker's answer.
-func lockRefusal(t routing.Target, key string, status int, body []byte) error {
-	text := bytes.TrimSpace(body[:min(len(body), 1024)])
-	switch status {
+// lockRefusal returns the error of a worker's answer about a key.
+func lockRefusal(key string, a ownerAnswer) error {
+	text := bytes.TrimSpace(a.body[:min(len(a.body), 1024)])
+	switch a.status {
 	case http.StatusConflict:
-		o, err := holds.ParseOccupancy(body)
+		o, err := holds.ParseOccupancy(a.body)
 		if err != nil {
 			return err
 		}
@@ -123,9 +85,9 @@ func lockRefusal(t routing.Target, key string, status int, body []byte) error {
 	case http.StatusLoopDetected:
 		return fmt.Errorf("%w: %s", errNestedLock, text)
 	case http.StatusServiceUnavailable:
-		return fmt.Errorf("%w: worker %s at %s: %s", errNotNow, t.Name, t.Addr, text)
+		return fmt.Errorf("%w: worker %s at %s: %s", errNotNow, a.Name, a.Addr, text)
 	}
-	return fmt.Errorf("router: worker %s at %s answers %d %s", t.Name, t.Addr, status, text)
+	return fmt.Errorf("router: worker %s at %s answers %d %s", a.Name, a.Addr, a.status, text)
 }
 
 // lockHeldError says that others have a key.
@@ -144,18 +106,12 @@ var (
 // extend has the locks of all keys of q go on, for its time from now on at least.
 func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
 	grants, err := forEach(q.keys, func(key string) (g lockGrant, err error) {
-		err = s.call(ctx, &lockCall{
+		err = s.call(ctx, &ownerCall{
 			method: holds.Extend, key: key,
-			body: func() []byte {
-				g.sent = s.now()
-				return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil)
-			},
-			take: func(t routing.Target, status int, body []byte) error {
-				if status != http.StatusOK {
-					return lockRefusal(t, key, status, body)
-				}
-				return g.take(body)
-			},
+			body: func() []byte { return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
+		}, func(a ownerAnswer) (err error) {
+			g, err = s.grant(a)
+			return err
 		})
 		return g, err
 	})
@@ -176,19 +132,15 @@ func (s *LockService) release(ctx context.Context, l lockLease, key string) erro
 	ref := holds.Ref{ID: l.id(key), Partition: s.router.ring.Partition(key)}
 	for released := false; ; {
 		var state holds.State
-		err := s.call(ctx, &lockCall{
+		err := s.call(ctx, &ownerCall{
 			method: holds.Release, key: key,
 			body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
-			take: func(t routing.Target, status int, body []byte) error {
-				if status != http.StatusOK {
-					return lockRefusal(t, key, status, body)
-				}
-				states, err := holds.ParseStates(body, 1)
-				if err == nil {
-					state = states[0]
-				}
-				return err
-			},
+		}, func(a ownerAnswer) error {
+			states, err := holds.ParseStates(a.body, 1)
+			if err == nil {
+				state = states[0]
+			}
+			return err
 		})
 		switch {
 		case err != nil:
@@ -226,26 +178,21 @@ func (s *LockService) giveBack(q *lockRequest, grants []lockGrant) {
 	defer cancel()
 	_, _ = forEach(q.keys[:len(grants)], func(key string) (struct{}, error) {
 		token := grants[slices.Index(q.keys, key)].token
-		return struct{}{}, s.call(ctx, &lockCall{
+		return struct{}{}, s.call(ctx, &ownerCall{
 			method: holds.Abandon, key: key,
 			body: func() []byte { return holds.Made{ID: q.lease.id(key), Token: token}.Append(nil) },
-			take: func(routing.Target, int, []byte) error { return nil },
-		})
+		}, func(ownerAnswer) error { return nil })
 	})
 }
 
 // inspect asks who has a key.
 func (s *LockService) inspect(ctx context.Context, key string) (o holds.Occupancy, err error) {
-	err = s.call(ctx, &lockCall{
+	err = s.call(ctx, &ownerCall{
 		method: holds.Inspect, key: key,
 		body: func() []byte { return nil },
-		take: func(t routing.Target, status int, body []byte) (err error) {
-			if status != http.StatusOK {
-				return lockRefusal(t, key, status, body)
-			}
-			o, err = holds.ParseOccupancy(body)
-			return err
-		},
+	}, func(a ownerAnswer) (err error) {
+		o, err = holds.ParseOccupancy(a.body)
+		return err
 	})
 	return o, err
 }

@@ -83,7 +83,7 @@ func holdsMutations() []mutation {
 		},
 		{
 			rule: "who waits for a key at a worker that dies asks on",
-			file: "gateway/router/holds_follow.go",
+			file: "gateway/router/owner_call.go",
 			old:  `return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}`,
 			new:  `return routing.Outcome{Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}`,
 			test: "./gateway/router -run '^TestTrapHoldWaitsAtAWorkerThatDies$'",
