@@ -188,7 +188,7 @@ func appendValue(b []byte, v attribute.Value) []byte {
 	case attribute.STRINGSLICE:
 		return appendArray(b, v.AsStringSlice(), attribute.StringValue)
 	}
-	return appendBytes(b, valueString, []byte(strings.ToValidUTF8(v.Emit(), "\uFFFD")))
+	return appendString(b, valueString, v.Emit())
 }
 
 // appendArray appends the content of an AnyValue that has several.
@@ -201,9 +201,19 @@ func appendArray[T any](b []byte, list []T, value func(T) attribute.Value) []byt
 	})
 }
 
-// appendMessage appends a message whose content fill appends.
+// appendMessage appends a message whose content fill appends. Most have less than 128 bytes, whose number is one byte;
+// the content of others is moved behind theirs.
 func appendMessage(b []byte, field protowire.Number, fill func([]byte) []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), fill(nil))
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	start := len(b)
+	b = fill(append(b, 0))
+	size := uint64(len(b) - start - 1)
+	if more := protowire.SizeVarint(size) - 1; more > 0 {
+		b = append(b, make([]byte, more)...)
+		copy(b[start+1+more:], b[start+1:])
+	}
+	protowire.AppendVarint(b[:start], size)
+	return b
 }
 
 func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
@@ -215,7 +225,12 @@ func appendText(b []byte, field protowire.Number, text string) []byte {
 	if text == "" {
 		return b
 	}
-	return appendBytes(b, field, []byte(strings.ToValidUTF8(text, "\uFFFD")))
+	return appendString(b, field, text)
+}
+
+// appendString is appendText for one in which "" counts.
+func appendString(b []byte, field protowire.Number, text string) []byte {
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), strings.ToValidUTF8(text, "\uFFFD"))
 }
 
 // appendUint appends a number, nothing for 0.
