@@ -12,7 +12,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -177,7 +176,7 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 	traced := ctx
 	if c.spans != nil {
 		var span trace.Span
-		traced, span = c.spans.Start(ctx, spans.Lock, trace.SpanKindInternal, keyAttributes(c.spans, c.ring, key)...)
+		traced, span = beginLockCall(ctx, c.spans, c.ring, key)
 		defer func() { endLockCall(span, lock, err) }()
 	}
 	w.label = cmp.Or(w.label, c.label)

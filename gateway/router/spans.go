@@ -38,20 +38,23 @@ func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, p
 		o.trace = spans.TraceID(values("Traceparent"))
 		return o
 	}
-	scheme := "http"
-	if tls {
-		scheme = "https"
+	o.begin(rt.spans, ctx, trace.SpanKindServer, values, func() []attribute.KeyValue {
+		scheme := "http"
+		if tls {
+			scheme = "https"
+		}
+		return append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(from.version, ".0")))
+	})
+	if rt.cfg.AccessLog != nil {
+		o.trace = o.spans.onward.TraceID().String()
 	}
-	attrs := append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(from.version, ".0")))
-	o.begin(rt.spans, ctx, trace.SpanKindServer, values, attrs)
-	o.trace = o.spans.span.SpanContext().TraceID().String()
 	return o
 }
 
 // begin begins the request's span.
-func (o *observation) begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs []attribute.KeyValue) {
+func (o *observation) begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs func() []attribute.KeyValue) {
 	s := &requestSpans{maker: maker}
-	s.ctx, s.span = maker.Start(spans.Within(ctx, values), spans.MethodName(o.method), kind, attrs...)
+	s.ctx, s.span = maker.Start(spans.Within(ctx, values), spans.MethodName(o.method), kind, attrs)
 	s.onward = s.span.SpanContext()
 	o.spans = s
 }
@@ -71,14 +74,16 @@ func (s *requestSpans) attempt(o *observation, to ring.Member) {
 		return
 	}
 	method := spans.MethodName(o.method)
-	attrs := append(spans.ServerAttributes(to.Addr), spans.Method.String(method))
-	if to.Name != "" {
-		attrs = append(attrs, spans.Worker.String(to.Name))
-	}
-	if o.tries > 0 {
-		attrs = append(attrs, spans.Resend.Int(o.tries))
-	}
-	_, s.last = s.maker.Start(s.ctx, method, trace.SpanKindClient, attrs...)
+	_, s.last = s.maker.Start(s.ctx, method, trace.SpanKindClient, func() []attribute.KeyValue {
+		attrs := append(spans.ServerAttributes(to.Addr), spans.Method.String(method))
+		if to.Name != "" {
+			attrs = append(attrs, spans.Worker.String(to.Name))
+		}
+		if o.tries > 0 {
+			attrs = append(attrs, spans.Resend.Int(o.tries))
+		}
+		return attrs
+	})
 	s.onward = s.last.SpanContext()
 }
 
@@ -137,7 +142,7 @@ func (s *requestSpans) end(o *observation, way string, status int) {
 		return
 	}
 	if !o.held.IsZero() {
-		s.maker.Add(s.ctx, spans.Hold, o.held, o.asked, "", spans.Partition.Int(o.partition))
+		s.maker.Add(s.ctx, spans.Hold, o.held, o.asked, "", func() []attribute.KeyValue { return []attribute.KeyValue{spans.Partition.Int(o.partition)} })
 	}
 	attrs := append(s.maker.KeyAttributes(o.key), spans.Way.String(way))
 	if o.key != "" {
@@ -185,7 +190,9 @@ func (x *call) observeCall() {
 	}
 	x.observed = &observation{method: x.request.Method, key: x.request.Key, partition: x.partition}
 	values := func(name string) []string { return x.in.Header[name] }
-	x.observed.begin(c.spans, x.ctx, trace.SpanKindInternal, values, spans.RequestAttributes(x.request.Method, x.in.URL.EscapedPath()))
+	x.observed.begin(c.spans, x.ctx, trace.SpanKindInternal, values, func() []attribute.KeyValue {
+		return spans.RequestAttributes(x.request.Method, x.in.URL.EscapedPath())
+	})
 }
 
 // endSpans ends the spans of a call that has ended with err, or with its answer.
@@ -217,7 +224,7 @@ func (d *dispatch) tracedFields() link.Fields {
 		return d.request.Fields
 	}
 	if d.untraced == nil {
-		d.untraced = d.request.Fields[:len(d.request.Fields):len(d.request.Fields)]
+		d.untraced = d.request.Fields
 	}
 	f := d.untraced
 	for name, value := range spans.Fields(s.onward) {

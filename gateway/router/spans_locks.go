@@ -22,6 +22,11 @@ func keyAttributes(m *spans.Maker, keys ring.Config, key string) []attribute.Key
 	return append(m.KeyAttributes(key), spans.Partition.Int(keys.Partition(key)))
 }
 
+// beginLockCall begins the span of a call that asks for a lock, which endLockCall ends.
+func beginLockCall(ctx context.Context, m *spans.Maker, keys ring.Config, key string) (context.Context, trace.Span) {
+	return m.Start(ctx, spans.Lock, trace.SpanKindInternal, func() []attribute.KeyValue { return keyAttributes(m, keys, key) })
+}
+
 // beginLockAttempt begins the span of a call to a worker about a lock, within that of ctx, and has the call
 // carry it. It returns nil if there is none. Without a span that is kept the call carries that of ctx.
 func beginLockAttempt(ctx context.Context, m *spans.Maker, keys ring.Config, req *link.Request, to ring.Member) (span trace.Span) {
@@ -30,8 +35,9 @@ func beginLockAttempt(ctx context.Context, m *spans.Maker, keys ring.Config, req
 	}
 	sc := trace.SpanContextFromContext(ctx)
 	if trace.SpanFromContext(ctx).IsRecording() {
-		attrs := append(keyAttributes(m, keys, req.Key), spans.Worker.String(to.Name))
-		_, span = m.Start(ctx, strings.TrimPrefix(req.Method, ":"), trace.SpanKindClient, append(attrs, spans.ServerAttributes(to.Addr)...)...)
+		_, span = m.Start(ctx, strings.TrimPrefix(req.Method, ":"), trace.SpanKindClient, func() []attribute.KeyValue {
+			return append(append(keyAttributes(m, keys, req.Key), spans.Worker.String(to.Name)), spans.ServerAttributes(to.Addr)...)
+		})
 		sc = span.SpanContext()
 	}
 	req.Fields = req.Fields[:len(req.Fields):len(req.Fields)] // of which there may be another attempt
@@ -89,7 +95,9 @@ func (s *LockService) beginLockRequest(r *http.Request) (*http.Request, trace.Sp
 	}
 	method := spans.MethodName(r.Method)
 	within := spans.Within(r.Context(), func(name string) []string { return r.Header[name] })
-	ctx, span := s.router.spans.Start(within, strings.TrimSpace(method+" "+route), trace.SpanKindServer, spans.Method.String(method), spans.Route.String(route))
+	ctx, span := s.router.spans.Start(within, strings.TrimSpace(method+" "+route), trace.SpanKindServer, func() []attribute.KeyValue {
+		return []attribute.KeyValue{spans.Method.String(method), spans.Route.String(route)}
+	})
 	return r.WithContext(ctx), span
 }
 

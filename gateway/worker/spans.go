@@ -23,14 +23,16 @@ type timing struct {
 	timed   bool          // the router wants to know
 	batched bool          // the request runs in a batch, whose times it has
 
-	spans  *spans.Maker         // nil for no spans
-	ctx    context.Context      // with the span that has brought the request, if there is one
-	kind   trace.SpanKind       // of the execution
-	said   []attribute.KeyValue // of the execution
-	span   trace.Span           // of the execution, until it ends; nil if there is none
-	onward trace.SpanContext    // of the execution
-	status int                  // of the answer; 0 if it is not known
-	failed string               // why there is none of the app
+	spans  *spans.Maker      // nil for no spans
+	ctx    context.Context   // the caller's, with the span that has brought the request, if there is one
+	kind   trace.SpanKind    // of the execution
+	way    string            // by which the request or call has come
+	method string            // of a request; "" for a call
+	path   string            // of a request
+	span   trace.Span        // of the execution, until it ends; nil if there is none
+	onward trace.SpanContext // of the execution
+	status int               // of the answer; 0 if it is not known
+	failed string            // why there is none of the app
 }
 
 // observe has the times of a request noted, if its router wants to know or there are spans. values returns
@@ -43,7 +45,7 @@ func (w *Worker) observe(ctx context.Context, how *asking, way, method, path str
 	t := &timing{timed: timed}
 	if how.timing = t; w.spans != nil {
 		t.spans, t.kind, t.ctx = w.spans, trace.SpanKindServer, spans.Within(ctx, values)
-		t.said = append(spans.RequestAttributes(method, path), spans.Way.String(way))
+		t.way, t.method, t.path = way, method, path
 	}
 }
 
@@ -63,7 +65,7 @@ func (w *Worker) timingOfCall(ctx context.Context) *timing {
 	if w.spans == nil {
 		return nil
 	}
-	return &timing{spans: w.spans, kind: trace.SpanKindInternal, ctx: ctx, said: []attribute.KeyValue{spans.Way.String("call")}}
+	return &timing{spans: w.spans, kind: trace.SpanKindInternal, ctx: ctx, way: "call"}
 }
 
 // timingOfLock is observe for a call that asks for a lock. It keeps nothing of the call, which the lock outlives.
@@ -72,7 +74,7 @@ func (w *Worker) timingOfLock(r *link.ServerRequest) *timing {
 		return nil
 	}
 	ctx := spans.Within(context.Background(), func(name string) []string { return fieldValues(r.Fields, name) })
-	return &timing{spans: w.spans, kind: trace.SpanKindServer, ctx: ctx, said: []attribute.KeyValue{spans.Way.String("lock")}}
+	return &timing{spans: w.spans, kind: trace.SpanKindServer, ctx: ctx, way: "lock"}
 }
 
 // waited notes a wait for key that has ended now, with err if the key was not had.
@@ -92,7 +94,7 @@ func (t *timing) waited(p *partition, key string, took time.Duration, err error)
 		failed = problemOf(err).Kind.String()
 	}
 	now := time.Now()
-	t.spans.Add(t.ctx, spans.QueueWait, now.Add(-took), now, failed, t.attributes(p, key)...)
+	t.spans.Add(t.ctx, spans.QueueWait, now.Add(-took), now, failed, func() []attribute.KeyValue { return t.attributes(p, key) })
 }
 
 // ran notes how long the execution has held the key, unless it was one of a batch: that goes on when its requests
@@ -121,7 +123,7 @@ func (t *timing) ranIn(b *batch, came time.Duration) {
 func (t *timing) waitedFor(b *batch, key string, came time.Duration) {
 	if t != nil && t.spans != nil {
 		base := b.part.worker.base
-		t.spans.Add(t.ctx, spans.QueueWait, base.Add(came), base.Add(b.began), "", t.attributes(b.part, key)...)
+		t.spans.Add(t.ctx, spans.QueueWait, base.Add(came), base.Add(b.began), "", func() []attribute.KeyValue { return t.attributes(b.part, key) })
 	}
 }
 
@@ -134,18 +136,23 @@ func (t *timing) attributes(p *partition, name string) []attribute.KeyValue {
 	return append(list, spans.Worker.String(p.worker.name))
 }
 
-// begin begins the span of an execution, and returns ctx with it.
+// begin begins the span of an execution, and returns the caller's ctx with it.
 func (t *timing) begin(ctx context.Context, p *partition, key string, token int64) context.Context {
 	if t == nil || t.spans == nil {
 		return ctx
 	}
-	attrs := append(t.said, t.attributes(p, key)...)
-	if !isKeyless(key) {
-		attrs = append(attrs, spans.Token.Int64(token))
-	}
-	_, t.span = t.spans.Start(t.ctx, spans.Execution, t.kind, attrs...)
+	ctx, t.span = t.spans.Start(t.ctx, spans.Execution, t.kind, func() []attribute.KeyValue {
+		attrs := append(t.attributes(p, key), spans.Way.String(t.way))
+		if t.method != "" {
+			attrs = append(attrs, spans.RequestAttributes(t.method, t.path)...)
+		}
+		if !isKeyless(key) {
+			attrs = append(attrs, spans.Token.Int64(token))
+		}
+		return attrs
+	})
 	t.onward = t.span.SpanContext()
-	return trace.ContextWithSpan(ctx, t.span)
+	return ctx
 }
 
 // note notes the status of the execution's answer.

@@ -59,19 +59,17 @@ func parseParent(values []string) (id [16]byte, span [8]byte, flags [1]byte, ok 
 	if len(values) != 1 {
 		return id, span, flags, false
 	}
-	parts := strings.SplitN(values[0], "-", 5)
-	if len(parts) < 4 || len(parts[0]) != 2 || parts[0] == "ff" || parts[0] == "00" && len(parts) > 4 {
-		return id, span, flags, false
-	}
 	var version [1]byte
-	for i, into := range [...][]byte{version[:], id[:], span[:], flags[:]} {
-		text := parts[i]
-		if len(text) != 2*len(into) || strings.Trim(text, "0123456789abcdef") != "" {
+	rest, more := values[0], true
+	for _, into := range [...][]byte{version[:], id[:], span[:], flags[:]} {
+		var text string
+		if text, rest, more = strings.Cut(rest, "-"); len(text) != 2*len(into) || strings.Trim(text, "0123456789abcdef") != "" {
 			return id, span, flags, false
 		}
 		_, _ = hex.Decode(into, []byte(text)) // it is of digits
 	}
-	return id, span, flags, id != [16]byte{} && span != [8]byte{}
+	good := version[0] != 0xff && (version[0] != 0 || !more)
+	return id, span, flags, good && id != [16]byte{} && span != [8]byte{}
 }
 
 // Fields yields the fields with which a request is sent along sc.

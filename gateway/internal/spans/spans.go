@@ -66,15 +66,30 @@ func New(p trace.TracerProvider, keys bool) *Maker {
 	return &Maker{p.Tracer(scope), keys}
 }
 
-// Start begins a span within that of ctx. Its strings must not be in memory that is used again.
-func (m *Maker) Start(ctx context.Context, name string, kind trace.SpanKind, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	return m.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
+// startOptions are those of spans of each kind, made once.
+var startOptions = [...][]trace.SpanStartOption{
+	trace.SpanKindInternal: {trace.WithSpanKind(trace.SpanKindInternal)},
+	trace.SpanKindServer:   {trace.WithSpanKind(trace.SpanKindServer)},
+	trace.SpanKindClient:   {trace.WithSpanKind(trace.SpanKindClient)},
 }
 
-// Add adds a span within that of ctx which is over.
-func (m *Maker) Add(ctx context.Context, name string, began, ended time.Time, failed string, attrs ...attribute.KeyValue) {
-	_, span := m.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrs...), trace.WithTimestamp(began))
-	Fail(span, failed)
+// Start begins a span within that of ctx. What attrs returns it says if it is recorded, and attrs is called only then: of
+// most requests nothing is. Its strings must not be in memory that is used again.
+func (m *Maker) Start(ctx context.Context, name string, kind trace.SpanKind, attrs func() []attribute.KeyValue) (context.Context, trace.Span) {
+	ctx, span := m.tracer.Start(ctx, name, startOptions[kind]...)
+	if span.IsRecording() {
+		span.SetAttributes(attrs()...)
+	}
+	return ctx, span
+}
+
+// Add adds a span within that of ctx which is over, with attrs as for Start.
+func (m *Maker) Add(ctx context.Context, name string, began, ended time.Time, failed string, attrs func() []attribute.KeyValue) {
+	_, span := m.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(began))
+	if span.IsRecording() {
+		span.SetAttributes(attrs()...)
+		Fail(span, failed)
+	}
 	span.End(trace.WithTimestamp(ended))
 }
 
@@ -117,7 +132,7 @@ func (m *Maker) KeyAttributes(key string) []attribute.KeyValue {
 	for i, sum := len(hash)-1, xxhash.Sum64String(key); i >= 0; i, sum = i-1, sum>>4 {
 		hash[i] = digits[sum&15]
 	}
-	list := []attribute.KeyValue{keyHash.String(string(hash[:]))}
+	list := append(make([]attribute.KeyValue, 0, 6), keyHash.String(string(hash[:])))
 	if m.keys {
 		list = append(list, wholeKey.String(strings.Clone(key)))
 	}

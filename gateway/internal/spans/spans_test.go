@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway/internal/spans"
@@ -100,6 +102,32 @@ func TestWithin(t *testing.T) {
 	ctx, span := kept.Tracer("test").Start(context.Background(), "server")
 	if sc := trace.SpanContextFromContext(spans.Within(ctx, values)); !sc.Equal(span.SpanContext()) {
 		t.Errorf("within a span: %+v", sc)
+	}
+}
+
+// Of a span that is not recorded nobody is asked what it says; its context goes on all the same.
+func TestStart(t *testing.T) {
+	kept := spantest.New(t)
+	m := spans.New(kept, false)
+	says := func() []attribute.KeyValue { return []attribute.KeyValue{spans.Worker.String("w1")} }
+	silent := func() []attribute.KeyValue {
+		t.Error("attributes are made of a span that is not recorded")
+		return nil
+	}
+	now := time.Now()
+	for flags, attrs := range map[string]func() []attribute.KeyValue{"00": silent, "01": says} {
+		within := spans.Within(t.Context(), valuesOf(http.Header{"Traceparent": {"00-" + traceID + "-" + spanID + "-" + flags}}))
+		_, span := m.Start(within, "started", trace.SpanKindClient, attrs)
+		if sc := span.SpanContext(); sc.TraceID().String() != traceID || sc.SpanID().String() == spanID || sc.IsSampled() != (flags == "01") {
+			t.Errorf("flags %s: the span is %+v", flags, sc)
+		}
+		span.End()
+		m.Add(within, "added", now.Add(-time.Second), now, "failed", attrs)
+	}
+	for i, span := range kept.Await(t, "client started", "internal added") {
+		if failed := span.Get("error.type") != nil; span.Get("keyway.worker") != "w1" || failed != (i == 1) {
+			t.Errorf("%s says %v", span.Name, span.Attributes)
+		}
 	}
 }
 

@@ -3,14 +3,15 @@ package main
 // spansMutations are about traces: what they cost those that serve requests, and what they tell.
 func spansMutations() []mutation {
 	const (
-		lost   = "./internal/tracing -timeout 1m -run '^TestUnreachableCollectorCostsNobodyAnything$'"
-		minute = "./internal/tracing -run '^TestLostSpansAreLoggedOnceAMinute$'"
-		keep   = "./gateway/router -run '^TestSpansKeepWhatTheySay$'"
-		whole  = "./gateway/router -run '^TestSpans$'"
-		parsed = "./gateway/internal/spans -run '^TestParse$'"
-		locks  = "./gateway/router -run '^TestSpansOf(Locks|TheLockService)$'"
-		access = "./gateway/router -run '^TestAccessLog(OfBatches)?$'"
-		last   = "./internal/wire/link -run '^TestAddLast$'"
+		lost    = "./internal/tracing -timeout 1m -run '^TestUnreachableCollectorCostsNobodyAnything$'"
+		minute  = "./internal/tracing -run '^TestLostSpansAreLoggedOnceAMinute$'"
+		keep    = "./gateway/router -run '^TestSpansKeepWhatTheySay$'"
+		whole   = "./gateway/router -run '^TestSpans$'"
+		started = "./gateway/internal/spans -run '^TestStart$'"
+		parsed  = "./gateway/internal/spans -run '^TestParse$'"
+		locks   = "./gateway/router -run '^TestSpansOf(Locks|TheLockService)$'"
+		access  = "./gateway/router -run '^TestAccessLog(OfBatches)?$'"
+		last    = "./internal/wire/link -run '^TestAddLast$'"
 	)
 	return []mutation{
 		{
@@ -110,6 +111,20 @@ func spansMutations() []mutation {
 			old:  ", traced && spans.IsField(name):",
 			new:  ", traced && name == spans.MethodName(\"\"):",
 			test: whole,
+		},
+		{
+			rule: "a span that is not recorded makes no attributes",
+			file: "gateway/internal/spans/spans.go",
+			old:  "startOptions[kind]...)\n	if span.IsRecording() {",
+			new:  "startOptions[kind]...)\n	if span != nil {",
+			test: started,
+		},
+		{
+			rule: "nor does one that is added when it is over",
+			file: "gateway/internal/spans/spans.go",
+			old:  "trace.WithTimestamp(began))\n	if span.IsRecording() {",
+			new:  "trace.WithTimestamp(began))\n	if span != nil {",
+			test: started,
 		},
 		{
 			rule: "a trace of the id 0 is none",
