@@ -6,7 +6,8 @@
 //	go run ./locks
 //
 // A worker and a Redis are processes of their own; the callers are goroutines of this one. At first they
-// do what they can, then half as much, at random times. No two callers want a key at once.
+// do what they can, then half as much, at random times: with locks that live in the worker's memory, and then with locks
+// of a minute, which it writes to the store as well. No two callers want a key at once.
 //
 // With -peers it compares [keyway.Client.Lock] with the locks of others instead, of keys that one caller wants and of
 // a key that all want.
@@ -18,17 +19,21 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/loadtest/internal/proc"
 	"github.com/keyway-go/keyway/loadtest/internal/servers"
+	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -37,10 +42,12 @@ func main() { os.Exit(cli.Main("locks", run)) }
 const (
 	clusterName = "locks"
 	warmUp      = time.Second
+	longLease   = time.Minute // longer than the session TTL
 	about       = `Usage: locks [flags]
 
 Locks measures how many locks a worker takes and gives back for clients elsewhere, what
-that costs it, and how long a call takes at half of that rate.
+that costs it, and how long a call takes at half of that rate; for locks in its memory and
+for locks of a minute, which are written to the store.
 `
 )
 
@@ -53,10 +60,12 @@ type bench struct {
 	peers   []string // to compare with; nil for none
 	rounds  int      // of the comparison
 
-	out    io.Writer
-	server []*proc.Process // the worker, and its store
-	gossip string          // address of the worker
-	client *keyway.Client
+	out     io.Writer
+	server  []*proc.Process // the worker, and its store
+	store   *redis.Client
+	gossip  string // address of the worker
+	client  *keyway.Client
+	options []locking.Option // of the locks that are measured
 }
 
 func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
@@ -81,6 +90,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	if err := b.start(ctx, stage, dir); err != nil {
 		return err
 	}
+	defer b.store.Close()
 	if b.peers != nil {
 		all, stop, err := b.startPeers(ctx, stage, dir)
 		if err != nil {
@@ -113,40 +123,62 @@ func (b *bench) start(ctx context.Context, stage *proc.Stage, dir string) error 
 	if err != nil {
 		return err
 	}
-	redis, err := stage.Start(ctx, spec)
+	store, err := stage.Start(ctx, spec)
 	if err != nil {
 		return err
 	}
+	b.store = redis.NewClient(&redis.Options{Addr: spec.Dial})
 	worker, err := stage.Start(ctx, servers.Worker("worker", b.worker, clusterName, spec.Dial, "", "--log-level", "warn"))
 	if err != nil {
 		return err
 	}
-	b.server = []*proc.Process{redis, worker}
+	b.server = []*proc.Process{store, worker}
 	_, b.gossip, err = servers.Addrs(worker)
 	return err
 }
 
 func (b *bench) measure(ctx context.Context) error {
-	if _, err := b.part(ctx, warmUp, 0); err != nil {
-		return err
+	for _, locks := range []struct {
+		kind    string
+		options []locking.Option
+	}{
+		{"locks in memory", nil},
+		{fmt.Sprint("locks of ", longLease), []locking.Option{locking.TTL(longLease)}},
+	} {
+		b.options = locks.options
+		if _, err := b.part(ctx, warmUp, 0); err != nil {
+			return err
+		}
+		full, err := b.part(ctx, b.time, 0)
+		if err != nil {
+			return err
+		}
+		b.print(locks.kind+", as fast as they can", full)
+		half, err := b.part(ctx, b.time, full.rate()/2)
+		if err != nil {
+			return err
+		}
+		b.print(locks.kind+", half of that", half)
 	}
-	full, err := b.part(ctx, b.time, 0)
-	if err != nil {
-		return err
-	}
-	b.print("as fast as they can", full)
-	half, err := b.part(ctx, b.time, full.rate()/2)
-	if err != nil {
-		return err
-	}
-	b.print("half of that", half)
 	return nil
+}
+
+// scripts returns how many scripts the store has run.
+func (b *bench) scripts(ctx context.Context) (n int64, err error) {
+	stats, err := b.store.Info(ctx, "commandstats").Result()
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(stats, "cmdstat_evalsha:calls=")
+	calls, _, _ := strings.Cut(rest, ",")
+	return strconv.ParseInt(calls, 10, 64)
 }
 
 // outcome is what a part has come to. An operation is a lock that is taken, or one that is given back.
 type outcome struct {
 	time           time.Duration
 	operations     atomic.Int64
+	scripts        int64         // that the store has run
 	server, client time.Duration // of CPU time
 
 	mu            sync.Mutex // guards what follows
@@ -165,6 +197,7 @@ func (b *bench) print(what string, o *outcome) {
 	}{{"TryLock", o.taken}, {"Unlock", o.unlock}} {
 		fmt.Fprintf(b.out, "  %-8s p50 %v  p99 %v  p99.9 %v\n", h.call, at(h.Histogram, 50), at(h.Histogram, 99), at(h.Histogram, 99.9))
 	}
+	fmt.Fprintf(b.out, "  %-8s %.3f scripts for each lock\n", "store", float64(o.scripts)/float64(max(o.operations.Load()/2, 1)))
 }
 
 func at(h *hdrhistogram.Histogram, quantile float64) time.Duration {
@@ -179,6 +212,10 @@ func newHistogram() *hdrhistogram.Histogram {
 // count from when they were due, or 0 for as many as they can.
 func (b *bench) part(ctx context.Context, d time.Duration, rate float64) (*outcome, error) {
 	o := &outcome{taken: newHistogram(), unlock: newHistogram()}
+	scripts, err := b.scripts(ctx)
+	if err != nil {
+		return nil, err
+	}
 	before, own, began := b.cpu(), proc.CPUTime(os.Getpid()), time.Now()
 	failed := make(chan error, b.callers)
 	var all sync.WaitGroup
@@ -195,8 +232,10 @@ func (b *bench) part(ctx context.Context, d time.Duration, rate float64) (*outco
 	case err := <-failed:
 		return nil, err
 	default:
-		return o, nil
 	}
+	o.scripts, err = b.scripts(ctx)
+	o.scripts -= scripts
+	return o, err
 }
 
 func (b *bench) cpu() (sum time.Duration) {
@@ -217,7 +256,7 @@ func (b *bench) call(ctx context.Context, o *outcome, id int, end time.Time, rat
 		} else {
 			due = time.Now()
 		}
-		lock, err := b.client.TryLock(ctx, fmt.Sprintf("caller-%d-%d", id, n%b.keys))
+		lock, err := b.client.TryLock(ctx, fmt.Sprintf("caller-%d-%d", id, n%b.keys), b.options...)
 		if err != nil {
 			return err
 		}

@@ -9,15 +9,17 @@ import (
 	"testing"
 )
 
-// Both parts are measured, and each call.
+// Both parts are measured, of both kinds of locks, and each call.
 func TestLocks(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), []string{"-t", "200ms", "-callers", "4"}, &out, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%s", &out)
-	call := `\n  TryLock  p50 .*s  p99 .*\n  Unlock   p50 .*s  p99 .*\n`
-	if !regexp.MustCompile(`^4 callers, as fast as they can: [1-9]\d* operations/s; server: .*` + call + `4 callers, half of that: [1-9].*` + call + `$`).Match(out.Bytes()) {
+	call := `\n  TryLock  p50 .*s  p99 .*\n  Unlock   p50 .*s  p99 .*\n  store    \d+\.\d+ scripts for each lock\n`
+	rates := ` as fast as they can: [1-9]\d* operations/s; server: .*` + call
+	half := ` half of that: [1-9].*` + call
+	if !regexp.MustCompile(`^4 callers, locks in memory,` + rates + `4 callers, locks in memory,` + half + `4 callers, locks of 1m0s,` + rates + `4 callers, locks of 1m0s,` + half + `$`).Match(out.Bytes()) {
 		t.Errorf("%q", &out)
 	}
 }
