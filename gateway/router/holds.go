@@ -142,17 +142,14 @@ func (hs *holder) lookLocked(pause time.Duration) {
 	}
 }
 
-// end ends the work of h's caller. Another one goes on with h, or its owner is told to end it, whose answer told gets,
-// unless it is nil.
-func (hs *holder) end(h *held, told chan<- error) {
+// end ends the work of h's caller. Another one goes on with h, which it reports, or its owner is told to end it, whose
+// answer told gets, unless it is nil.
+func (hs *holder) end(h *held, told chan<- error) (passed bool) {
 	hs.mu.Lock()
 	h.cancel(errLetGo)
 	if hs.passLocked(h) {
 		hs.mu.Unlock()
-		if told != nil {
-			told <- nil // which has room
-		}
-		return
+		return true
 	}
 	h.ended = true
 	if delete(hs.all, h); hs.byKey[h.key] == h {
@@ -161,6 +158,7 @@ func (hs *holder) end(h *held, told chan<- error) {
 	hs.disbandLocked(h)
 	hs.mu.Unlock()
 	hs.release(h.peer, letGo{Ref: h.ref(), key: h.key, until: h.lease.Surrender, told: told}) // none of which changes any more
+	return false
 }
 
 // remains returns for how long h lasts for its caller with that token without another renewal.

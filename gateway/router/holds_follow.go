@@ -71,7 +71,7 @@ func (h *held) settleLocked(a ownerAnswer) {
 // it, as a request for the key does. take gets the answer of an owner that does what the call says.
 func (hs *holder) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(ownerAnswer) error) error {
 	return hs.client.ask(ctx, &ownerCall{
-		method: method, key: key, partition: partition,
+		method: method, key: key, partition: partition, spans: hs.client.spans,
 		body: func() []byte { return request },
 		take: func(a ownerAnswer) error {
 			switch a.status {

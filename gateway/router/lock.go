@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -284,35 +285,51 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the Client. Until that has come, or the lock's lease is
 // over, the release is repeated in the background, whatever becomes of ctx.
-func (l *Lock) Unlock(ctx context.Context) error { return l.unlockAnswer(ctx, l.beginUnlock()) }
+func (l *Lock) Unlock(ctx context.Context) error { return l.beginUnlock().answer(ctx) }
 
-// beginUnlock unlocks l, and returns what gets the answer.
-func (l *Lock) beginUnlock() <-chan error {
-	told := make(chan error, 1)
-	switch {
-	case !l.unlocked.CompareAndSwap(false, true):
-		told <- l.unlockedBefore()
-	case l.held == nil || l.within:
-		told <- l.lost()
-		l.end(nil)
-	default:
-		l.end(told)
-	}
-	return told
+// unlocking is an unlock that has begun.
+type unlocking struct {
+	lock *Lock
+	told chan error // gets the owner's answer; nil if nobody is asked
+	err  error      // if nobody is asked
 }
 
-// unlockAnswer waits for the answer to an unlock, if it is not there yet, until ctx ends.
-func (l *Lock) unlockAnswer(ctx context.Context, told <-chan error) error {
-	select {
-	case err := <-told:
-		return err
+// beginUnlock unlocks l.
+func (l *Lock) beginUnlock() (u unlocking) {
+	u.lock = l
+	switch {
+	case !l.unlocked.CompareAndSwap(false, true):
+		u.err = l.unlockedBefore()
+	case l.held == nil || l.within:
+		u.err = l.lost()
+		l.end(nil)
 	default:
+		u.told = make(chan error, 1)
+		if passed := l.end(u.told); passed {
+			u.told = nil
+		}
+	}
+	return u
+}
+
+// answer waits for the answer to an unlock, if somebody is asked, until ctx ends.
+func (u unlocking) answer(ctx context.Context) (err error) {
+	if u.told == nil {
+		return u.err
+	}
+	if span := u.lock.beginRelease(ctx); span != nil {
+		defer func() { endLockAttempt(span, routing.Outcome{Err: err}) }()
 	}
 	select {
-	case err := <-told:
+	case err := <-u.told:
+		return err
+	default: // it counts though ctx has ended
+	}
+	select {
+	case err := <-u.told:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, l.key, context.Cause(ctx))
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, u.lock.key, context.Cause(ctx))
 	}
 }
 
@@ -336,13 +353,14 @@ func (l *Lock) lost() error {
 }
 
 // end frees the key, unless it is held by somebody beside l. told gets the answer of an owner elsewhere,
-// unless it is nil.
-func (l *Lock) end(told chan<- error) {
+// unless it is nil, or the key passes to another caller.
+func (l *Lock) end(told chan<- error) (passed bool) {
 	switch {
 	case l.within:
 	case l.held != nil:
-		l.client.holder.end(l.held, told)
+		return l.client.holder.end(l.held, told)
 	default:
 		l.free()
 	}
+	return false
 }

@@ -10,10 +10,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -44,6 +46,19 @@ func beginLockAttempt(ctx context.Context, m *spans.Maker, keys ring.Config, req
 	for name, value := range spans.Fields(sc) {
 		req.Fields = link.AppendField(req.Fields, name, value)
 	}
+	return span
+}
+
+// beginRelease begins the span of a wait for the owner's answer to an Unlock, which endLockAttempt ends. It returns nil if
+// there is none. The call to the owner may be about other locks too.
+func (l *Lock) beginRelease(ctx context.Context) (span trace.Span) {
+	c := l.client
+	if c.spans == nil || !trace.SpanFromContext(ctx).IsRecording() {
+		return nil
+	}
+	_, span = c.spans.Start(ctx, strings.TrimPrefix(holds.Release, ":"), trace.SpanKindClient, func() []attribute.KeyValue {
+		return keyAttributes(c.spans, c.ring, l.key)
+	})
 	return span
 }
 
@@ -78,7 +93,7 @@ func lockFailure(err error) string {
 		return problem.KeyHeld.String()
 	case errors.Is(err, gateway.ErrWaited):
 		return problem.KeyWaited.String()
-	case errors.Is(err, errLockGone):
+	case errors.Is(err, errLockGone), errors.Is(err, locking.ErrNotOwner):
 		return problem.LockGone.String()
 	}
 	return failureOf(err)

@@ -3,7 +3,9 @@ package router_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,7 +101,7 @@ func TestSpansOfLocks(t *testing.T) {
 		if err := <-all; err != nil {
 			t.Fatal(err)
 		}
-		spans = s.Await(t, "server execution", "internal lock", "client acquire", "internal queue wait", "server execution", "internal lock", "client acquire", "server execution")
+		spans = s.Await(t, "server execution", "internal lock", "client acquire", "internal queue wait", "server execution", "internal lock", "client acquire", "server execution", "client release")
 		if spans[4].Is(spans[6]) { // those of the two keys begin at one time
 			spans[4], spans[7] = spans[7], spans[4]
 		}
@@ -108,6 +110,103 @@ func TestSpansOfLocks(t *testing.T) {
 		}
 		caller.End()
 		s.Await(t, "internal caller")
+	})
+}
+
+// Callers of one client who take turns have a span each, with the token of each; the call to the owner, and the time with
+// the key held, which is one for all of them, are in that of the first.
+func TestSpansOfTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTracedLocks(t)
+		first := kit.Must(s.client.Lock(t.Context(), "k"))
+		var turns sync.WaitGroup
+		callers, tokens := make([]trace.Span, 4), make([]int64, 4)
+		for i := range callers {
+			var ctx context.Context
+			ctx, callers[i] = s.Tracer("test").Start(t.Context(), "caller")
+			turns.Go(func() {
+				l, err := s.client.Lock(ctx, "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				tokens[i] = l.Token()
+				time.Sleep(time.Second) // of the bubble's clock
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+		}
+		if err := first.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		turns.Wait()
+		one := []string{"internal lock", "client acquire", "internal queue wait", "server execution"}
+		spans := s.Await(t, append([]string{"internal lock", "client acquire", "server execution", "internal lock", "internal lock"}, append(one, one...)...)...)
+		alone, together := spans[5:9], spans[9:13] // the second caller asks for himself, and then the third for the fourth and fifth too
+		calls := []spantest.Span{alone[0], together[0], spans[3], spans[4]}
+		slices.SortFunc(calls, func(a, b spantest.Span) int { return a.StartTime.Compare(b.StartTime) })
+		for i, call := range calls {
+			if call.Parent.SpanID() != callers[i].SpanContext().SpanID() {
+				t.Errorf("the call of %d is a part of %v", i, call.Parent)
+			}
+			expectSpan(t, call, map[string]any{"keyway.token": tokens[i], "error.type": nil})
+		}
+		acquires := []spantest.Span{alone[1], together[1]}
+		for i, acquire := range acquires {
+			if !acquire.Is(calls[i]) {
+				t.Errorf("call %d to the owner is a part of %v", i, acquire.Parent)
+			}
+		}
+		for i, execution := range []spantest.Span{alone[3], together[3]} {
+			expectLock(t, calls[i], acquires[i], execution, tokens[i])
+		}
+		if held := together[3].EndTime.Sub(together[3].StartTime); held < 3*time.Second {
+			t.Errorf("three have had the key within %v", held)
+		}
+	})
+}
+
+// What a caller asks of a lock's owner is a span of his: another lease, and the end, if he waits for that. Renewals are no
+// request of his.
+func TestSpansOfCallsAboutALock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTracedLocks(t)
+		ctx, caller := s.Tracer("test").Start(t.Context(), "caller")
+		l := kit.Must(s.client.Lock(t.Context(), "k"))
+		s.Await(t, "internal lock", "client acquire")
+		time.Sleep(time.Minute) // of the bubble's clock, with renewals
+		if all := s.Ended(); len(all) > 0 {
+			t.Errorf("renewals have spans: %v", all)
+		}
+		if err := l.Extend(ctx, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(ctx); err != nil {
+			t.Fatal(err)
+		}
+		spans := s.Await(t, "client extend", "client release", "server execution")
+		for _, span := range spans[:2] {
+			if span.Parent.SpanID() != caller.SpanContext().SpanID() {
+				t.Errorf("%s is a part of %v", span.Name, span.Parent)
+			}
+			expectSpan(t, span, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "error.type": nil})
+		}
+		if err := l.Unlock(ctx); !errors.Is(err, locking.ErrNotOwner) {
+			t.Fatal(err)
+		}
+		if all := s.Ended(); len(all) > 0 {
+			t.Errorf("an unlock that asks nobody has spans: %v", all)
+		}
+		gone := kit.Must(s.client.Lock(t.Context(), "k"))
+		s.worker.Close()
+		if err := gone.Unlock(ctx); !errors.Is(err, locking.ErrNotOwner) {
+			t.Fatal(err)
+		}
+		expectSpan(t, s.Await(t, "internal lock", "client acquire", "client release", "server execution")[2], map[string]any{"error.type": "lock-gone"})
+		caller.End()
 	})
 }
 

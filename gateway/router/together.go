@@ -121,13 +121,13 @@ func (a *Locks) Extend(ctx context.Context, ttl time.Duration) error {
 // Unlock is [Lock.Unlock] of each lock, all at once. It returns nil if all keys were the caller's up to then, or else the
 // errors of those of which that is not so, or not known, joined.
 func (a *Locks) Unlock(ctx context.Context) error {
-	told := make([]<-chan error, len(a.locks))
+	begun := make([]unlocking, len(a.locks))
 	for i, l := range slices.Backward(a.locks) {
-		told[i] = l.beginUnlock()
+		begun[i] = l.beginUnlock()
 	}
 	var errs []error
-	for i, l := range a.locks {
-		errs = append(errs, l.unlockAnswer(ctx, told[i]))
+	for _, u := range begun {
+		errs = append(errs, u.answer(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -9,7 +9,7 @@ func spansMutations() []mutation {
 		whole   = "./gateway/router -run '^TestSpans$'"
 		started = "./gateway/internal/spans -run '^TestStart$'"
 		parsed  = "./gateway/internal/spans -run '^TestParse$'"
-		locks   = "./gateway/router -run '^TestSpansOf(Locks|TheLockService)$'"
+		locks   = "./gateway/router -run '^TestSpansOf(Locks|TheLockService|Turns|CallsAboutALock)$'"
 		access  = "./gateway/router -run '^TestAccessLog(OfBatches)?$'"
 		last    = "./internal/wire/link -run '^TestAddLast$'"
 	)
@@ -69,6 +69,27 @@ func spansMutations() []mutation {
 			old:  "b.began-came, b.ended-b.began",
 			new:  "0, b.ended-b.began",
 			test: access,
+		},
+		{
+			rule: "what a lock's owner is asked by Extend has a span",
+			file: "gateway/router/holds_follow.go",
+			old:  " spans: hs.client.spans,",
+			new:  "",
+			test: locks,
+		},
+		{
+			rule: "the span of an unlock says that the lock was gone",
+			file: "gateway/router/spans_locks.go",
+			old:  ", errors.Is(err, locking.ErrNotOwner):",
+			new:  ", errors.Is(err, locking.ErrLocked):",
+			test: locks,
+		},
+		{
+			rule: "a call for callers who take turns is a part of the first one's",
+			file: "gateway/router/holds_turns.go",
+			old:  "traced: traced, key: l.key",
+			new:  "traced: ctx, key: l.key",
+			test: locks,
 		},
 		{
 			rule: "no span waits for room",
