@@ -90,8 +90,11 @@ func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body [
 	}
 	var answer holds.Renewal
 	if r.Method == holds.Release {
-		answer.States = ls.release(r.Context(), refs)
-	} else if answer, err = ls.renew(refs); err != nil {
+		answer.States, err = ls.release(r, refs)
+	} else {
+		answer, err = ls.renew(refs)
+	}
+	if err != nil {
 		ls.refuse(w, r, err)
 		return
 	}
@@ -102,27 +105,6 @@ func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body [
 		answerCall(w, http.StatusOK, answer.Append(nil))
 	default:
 		answerCall(w, http.StatusOK, holds.AppendStates(nil, answer.States))
-	}
-}
-
-// serveExtend gives a lock a longer lease.
-func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
-	req, err := holds.ParseExtension(body)
-	if err == nil {
-		err = ls.worker.checkLease(req.Lease)
-	}
-	if err != nil {
-		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
-		return
-	}
-	grant, err := ls.extend(r, req)
-	switch {
-	case errors.Is(err, errNotHeld):
-		answerCall(w, http.StatusGone, []byte(err.Error()))
-	case err != nil:
-		ls.refuse(w, r, err)
-	default:
-		answerCall(w, http.StatusOK, grant.Append(nil))
 	}
 }
 
@@ -182,80 +164,17 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	return r, nil
 }
 
-// errNotHeld means that a lock that was to be extended is none.
-var errNotHeld = errors.New("worker: the key is not held for who asks")
-
-// extend lets a lock go on for that lease, which it has from then on. It may be the first
-// that this incarnation promises of it.
-func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, error) {
-	p, err := ls.awaitPartition(r)
-	if err != nil {
-		return holds.Grant{}, err
-	}
-	if err := ls.note(); err != nil {
-		return holds.Grant{}, err
-	}
-	grant, err := ls.prolong(r.Context(), p, r.Key, e)
-	if err != nil {
-		return holds.Grant{}, err
-	}
-	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.byID[e.ID]; l != nil {
-		ls.tell(l, lockRenewed)
-	}
-	return grant, nil
-}
-
-// prolong gives a lock a lease from now on, without making what is left shorter. The store
-// has to keep one whose lease is longer than a session's, or than what this worker can
-// promise now to a holder that does not renew by itself.
-func (ls *locks) prolong(ctx context.Context, p *partition, key string, e holds.Extension) (holds.Grant, error) {
-	if e.Lease == 0 {
-		e.Lease = ls.worker.settings.TTL
-	}
-	for {
-		grant, ok, err := ls.tryProlong(p, key, e)
-		if ok || err != nil {
-			return grant, err
-		}
-		if err := p.keep(ctx, e.ID, e.Lease); err != nil {
-			return holds.Grant{}, err
-		}
-	}
-}
-
-// tryProlong is prolong, and reports false if the store has to keep the lock first.
-func (ls *locks) tryProlong(p *partition, key string, e holds.Extension) (g holds.Grant, ok bool, err error) {
-	promise := ls.promise()
-	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.byID[e.ID]
-	switch {
-	case l == nil && t.open, l != nil && !p.vouches(l):
-		return g, false, fmt.Errorf("%w: %q", errNotHeld, key)
-	case !t.open: // it has just been closed
-		return g, false, p.elsewhere(key)
-	case l.key != key:
-		return g, false, errOtherKey
-	case l.stored < e.Lease && (e.Lease > ls.worker.settings.TTL || e.Firm && e.Lease > promise.Surrender):
-		return g, false, nil
-	case promise.Surrender == 0: // others may have it
-		return g, false, fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, ls.worker.name)
-	case l.stored >= e.Lease || e.Firm:
-		promise = holds.Promise{Cancel: e.Lease, Surrender: e.Lease}
-	}
-	l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)
-	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, true, nil
-}
-
 // release ends locks, and the waits for them. Of one that the store may go on to keep it
 // says that it is released, and to be asked for again.
-func (ls *locks) release(ctx context.Context, refs []holds.Ref) []holds.State {
-	ctx, cancel := context.WithTimeout(ctx, ls.worker.settings.TTL)
+func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
 	defer cancel()
+	if slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ls.worker.parts[ref.Partition].mayBeKept(ref.ID) }) {
+		if !r.BeginWait() {
+			return nil, errLinkFull
+		}
+		defer r.EndWait()
+	}
 	states, removals := make([]holds.State, len(refs)), make([]*lockWrite, len(refs))
 	for i, ref := range refs {
 		states[i], removals[i] = ls.worker.parts[ref.Partition].releaseLock(ref.ID)
@@ -269,7 +188,7 @@ func (ls *locks) release(ctx context.Context, refs []holds.Ref) []holds.State {
 			states[i] = holds.Elsewhere
 		}
 	}
-	return states
+	return states, nil
 }
 
 // acquire waits for a key, and holds it then for who asks. One who repeats himself
@@ -290,7 +209,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		return holds.Grant{}, err
 	}
 	if err = ls.note(); err == nil {
-		grant, err = ls.prolong(ctx, p, key, holds.Extension{ID: l.id, Firm: req.Firm, Lease: req.Lease})
+		grant, err = ls.prolong(ctx, p, r, holds.Extension{ID: l.id, Firm: req.Firm, Lease: req.Lease})
 	}
 	if gaveUp() || errors.Is(err, errNotHeld) {
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)

@@ -92,6 +92,15 @@ func (p *partition) startToKeep(id holds.ID, lease time.Duration) (settled <-cha
 	return l.write.settled
 }
 
+// mayBeKept reports whether the store may keep a lock, so that its end waits for the store.
+func (p *partition) mayBeKept(id holds.ID) bool {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.byID[id]
+	return l != nil && (l.stored > 0 || l.write != nil)
+}
+
 // endLocked ends a lock of a partition that is served: at once, or, if the store may keep
 // it, when it does not any more, for which removal waits.
 func (p *partition) endLocked(l *lock, event lockEvent) (removal *lockWrite) {

@@ -237,14 +237,14 @@ func holdsMutations() []mutation {
 		},
 		{
 			rule: "an extension does not shorten what is left of a lease",
-			file: "gateway/worker/locks_calls.go",
+			file: "gateway/worker/locks_extend.go",
 			old:  "l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)",
 			new:  "l.lease, l.expires = e.Lease, ls.worker.now()+e.Lease",
 			test: "./gateway/worker -run '^TestExtend$'",
 		},
 		{
 			rule: "an extended lease is that of renewals",
-			file: "gateway/worker/locks_calls.go",
+			file: "gateway/worker/locks_extend.go",
 			old:  "l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)",
 			new:  "l.expires = max(l.expires, ls.worker.now()+e.Lease)",
 			test: "./gateway/worker -run '^TestExtend$'",

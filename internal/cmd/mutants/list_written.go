@@ -9,6 +9,7 @@ func writtenMutations() []mutation {
 		moves   = "./gateway/worker -run '^TestLongLocksMove$'"
 		life    = "./gateway/worker -run '^TestLongLocksOutliveALife$'"
 		overrun = "./gateway/worker -run '^TestTrapLocksComeBesideAnOverrun$'"
+		share   = "./gateway/worker -run '^TestTrapStoreWaitersHaveAShare$'"
 		unlock  = "./gateway/router -run '^TestTrapUnlockOfALongLockThatMoves$'"
 		redis   = "./fallback/store -run '^TestConformanceEmbedded$/^%s$'"
 		memory  = "./fallback/store -run '^TestConformanceMemory$/^%s$'"
@@ -16,14 +17,14 @@ func writtenMutations() []mutation {
 	return []mutation{
 		{
 			rule: "a long lease is granted when the store keeps the lock",
-			file: "gateway/worker/locks_calls.go",
+			file: "gateway/worker/locks_extend.go",
 			old:  "case l.stored < e.Lease && (e.Lease > ls.worker.settings.TTL ||",
 			new:  "case l.stored < e.Lease && (false ||",
 			test: "./gateway/worker -run '^TestTrapLongLocksOutliveTheirOwner$'",
 		},
 		{
 			rule: "a holder that does not renew is promised no more than the session vouches for, unless the store keeps its lock",
-			file: "gateway/worker/locks_calls.go",
+			file: "gateway/worker/locks_extend.go",
 			old:  " || e.Firm && e.Lease > promise.Surrender):",
 			new:  "):",
 			test: first,
@@ -135,14 +136,14 @@ func writtenMutations() []mutation {
 		},
 		{
 			rule: "who may have lost his session promises nothing of a long lock",
-			file: "gateway/worker/locks_calls.go",
+			file: "gateway/worker/locks_extend.go",
 			old:  "	case promise.Surrender == 0:",
 			new:  "	case promise.Surrender < 0:",
 			test: "./gateway/worker -run '^TestTrapLongLocksNeedASession$'",
 		},
 		{
 			rule: "the store vouches for no longer lease than it keeps",
-			file: "gateway/worker/locks_calls.go",
+			file: "gateway/worker/locks_extend.go",
 			old:  "case l.stored >= e.Lease || e.Firm:",
 			new:  "case l.stored > 0 || e.Firm:",
 			test: "./gateway/worker -run '^TestTrapWrittenLeaseIsShorter$'",
@@ -153,6 +154,20 @@ func writtenMutations() []mutation {
 			old:  "	ls.written.Add(-int64(number(l.stored > 0)))\n",
 			new:  "",
 			test: "./gateway/worker -run '^TestWrittenLocksAreCounted$'",
+		},
+		{
+			rule: "calls that wait for the store take of the share of those that wait",
+			file: "gateway/worker/locks_extend.go",
+			old:  "		if !r.BeginWait() {\n			return holds.Grant{}, errLinkFull",
+			new:  "		if !r.BeginWait() && false {\n			return holds.Grant{}, errLinkFull",
+			test: share,
+		},
+		{
+			rule: "releases that wait for the store take of the share of those that wait",
+			file: "gateway/worker/locks_calls.go",
+			old:  "		if !r.BeginWait() {\n			return nil, errLinkFull",
+			new:  "		if !r.BeginWait() && false {\n			return nil, errLinkFull",
+			test: share,
 		},
 		{
 			rule: "leases are bounded",
