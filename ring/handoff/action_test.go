@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -49,14 +48,13 @@ type action struct {
 	a, b int8
 }
 
-// actions lists everything that may happen next.
-func (w *world) actions() []action {
+// actions appends everything that may happen next.
+func (w *world) actions(as []action) []action {
 	for i, msg := range w.msgs {
 		if w.urgent(msg) {
-			return w.messageActions(nil, i)
+			return w.messageActions(as, i)
 		}
 	}
-	var as []action
 	for i := range w.msgs {
 		as = w.messageActions(as, i)
 	}
@@ -288,19 +286,18 @@ func (w *world) do(a action) {
 
 func (w *world) doMessage(kind actionKind, i int) {
 	msg := &w.msgs[i]
-	text := fmt.Sprintf("%s's call (%s)", msg.by, describe(msg.call))
 	switch kind {
 	case actCarry:
-		w.say("%s is carried out and answered", text)
+		w.say("%s is carried out and answered", msg)
 		w.carryOut(i)
 		w.answer(i)
 	case actTimeout:
 		w.spend(evTimeout)
-		w.say("%s times out; its request is still under way", text)
+		w.say("%s times out; its request is still under way", msg)
 		w.timeout(i)
 	case actDuplicate:
 		w.spend(evDuplicate)
-		w.say("%s is carried out and answered; a copy of it is still under way", text)
+		w.say("%s is carried out and answered; a copy of it is still under way", msg)
 		twin := *msg
 		twin.stray = true
 		w.msgs = append(w.msgs, twin)
@@ -308,17 +305,17 @@ func (w *world) doMessage(kind actionKind, i int) {
 		w.answer(i)
 	case actSlow:
 		w.spend(evSlow)
-		w.say("%s takes its time", text)
+		w.say("%s takes its time", msg)
 		msg.slow = true
 	case actApply:
-		w.say("%s is carried out late", text)
+		w.say("%s is carried out late", msg)
 		w.carryOut(i)
 		w.dropStrays()
 	case actAnswer:
-		w.say("%s is answered", text)
+		w.say("%s is answered", msg)
 		w.answer(i)
 	case actFail:
-		w.say("%s fails", text)
+		w.say("%s fails", msg)
 		msg.reply = Reply{ID: callID(msg.call), Err: errUnknown}
 		w.answer(i)
 	}
@@ -361,49 +358,49 @@ func (w *world) doStore(a action) {
 func (w *world) doProc(a action, p *proc) {
 	switch a.kind {
 	case actTell:
-		w.say("gossip reaches %s", p.name())
+		w.say("gossip reaches %s", p.name)
 		w.tell(p)
 	case actLock:
 		w.starts--
 		if w.lock(p, int(a.b)) {
 			e := p.execs[len(p.execs)-1]
-			w.say("%s: a request wins %s, token %s", p.name(), keyName(e.key), token(e.token))
+			w.say("%s: a request wins %s, token %s", p.name, keyName(e.key), token(e.token))
 			if !w.sc.split && !w.sc.lives {
 				w.start(p, len(p.execs)-1, true)
 			}
 		}
 	case actStart:
-		w.say("%s: the request for %s starts, if admitted", p.name(), keyName(p.execs[a.b].key))
+		w.say("%s: the request for %s starts, if admitted", p.name, keyName(p.execs[a.b].key))
 		w.goOn(p, int(a.b), p.m.off&guardRecheck == 0)
 	case actEnd:
-		w.say("%s: the handler of %s ends", p.name(), keyName(p.execs[a.b].key))
+		w.say("%s: the handler of %s ends", p.name, keyName(p.execs[a.b].key))
 		w.end(p, int(a.b))
 	case actShut:
-		w.say("%s: the table of p%d closes, after it was listed", p.name(), a.b)
+		w.say("%s: the table of p%d closes, after it was listed", p.name, a.b)
 		p.tables[a.b].open, p.tables[a.b].closing = false, false
 	case actHold:
 		w.spend(evHold)
 		if w.hold(p, int(a.b)) {
-			w.say("%s: %s is locked, token %s", p.name(), keyName(int(a.b)), token(p.locks[p.lockOf(int(a.b))].token))
+			w.say("%s: %s is locked, token %s", p.name, keyName(int(a.b)), token(p.locks[p.lockOf(int(a.b))].token))
 		}
 	case actRenew:
 		w.spend(evRenew)
-		w.say("%s: the lock of %s is renewed", p.name(), keyName(p.locks[a.b].key))
+		w.say("%s: the lock of %s is renewed", p.name, keyName(p.locks[a.b].key))
 		w.renew(p, int(a.b))
 	case actFree:
 		w.spend(evFree)
-		w.say("%s: the lock of %s is released", p.name(), keyName(p.locks[a.b].key))
+		w.say("%s: the lock of %s is released", p.name, keyName(p.locks[a.b].key))
 		w.free(p, int(a.b))
 	case actCrash:
 		w.spend(evCrash)
-		w.say("%s crashes", p.name())
+		w.say("%s crashes", p.name)
 		w.endProcess(p)
 	case actPause:
 		w.spend(evPause)
-		w.say("%s is suspended", p.name())
+		w.say("%s is suspended", p.name)
 		p.paused = w.now
 	case actResume:
-		w.say("%s goes on", p.name())
+		w.say("%s goes on", p.name)
 		p.mono -= w.rate(p).shown(w.now) - w.rate(p).shown(p.paused)
 		p.paused = -1
 		p.resumed = true
@@ -413,37 +410,37 @@ func (w *world) doProc(a action, p *proc) {
 			}
 		}
 	case actNotice:
-		w.say("the others notice that %s is down", p.name())
+		w.say("the others notice that %s is down", p.name)
 		p.noticed = true
 	case actSpawn:
 		w.spend(evSpawn)
 		w.respawn(p)
 	case actLeave:
 		w.spend(evLeave)
-		w.say("%s is told to leave", p.name())
+		w.say("%s is told to leave", p.name)
 		p.leaving = true
 		w.step(p, Leave{Now: w.sc.atOnce})
 	case actAdvance:
 		w.spend(evAdvance)
-		w.say("%s: the tokens of p%d run low", p.name(), a.b)
+		w.say("%s: the tokens of p%d run low", p.name, a.b)
 		w.step(p, SequenceLow{Partition: int(a.b)})
 	case actWallStep:
 		w.spend(evWallStep)
-		w.say("%s's wall clock steps back by a TTL", p.name())
+		w.say("%s's wall clock steps back by a TTL", p.name)
 		p.wall -= w.store.ttl
 	case actBlind:
 		w.spend(evBlind)
-		w.say("%s's reads fail from here on", p.name())
+		w.say("%s's reads fail from here on", p.name)
 		p.blind = true
 	case actSight:
-		w.say("%s's reads work again", p.name())
+		w.say("%s's reads work again", p.name)
 		p.blind = false
 	}
 }
 
 // respawn starts a worker's next life in place of one that is over.
 func (w *world) respawn(p *proc) {
-	old, promised := p.name(), p.promised
+	old, promised := p.name, p.promised
 	if p.up {
 		w.endProcess(p)
 	}
@@ -451,7 +448,7 @@ func (w *world) respawn(p *proc) {
 		w.ownStore()
 		w.store.call(w.now+w.skew, Release{Incarnation: old})
 	}
-	w.say("%s starts", fmt.Sprintf("%c%d", 'a'+p.slot, p.life+1))
+	w.say("%s starts", lifeName(p.slot, p.life+1))
 	w.spawn(p.slot)
 }
 

@@ -27,7 +27,7 @@ func TestExplore(t *testing.T) {
 	inParallel(len(all), func(i int) {
 		s := &search{sc: all[i]}
 		if underRace {
-			s.limit = 1000
+			s.limit = 500
 		}
 		outs[i] = s.run()
 	})
@@ -51,7 +51,7 @@ func TestExplore(t *testing.T) {
 // Meanwhile the heap grows to up to 2 GB before garbage is collected, which
 // would take a third of the time: a search keeps most of what it makes.
 func inParallel(n int, f func(i int)) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(2 << 30))
 	var wg sync.WaitGroup
 	next := make(chan int)

@@ -265,7 +265,7 @@ func (s *script) proc(what, who, arg string) error {
 	case "hold", "renew", "free": // a holder elsewhere locks a key, renews or releases the lock
 		return s.holder(what, p, arg)
 	case "expire": // its session expires early
-		w.store.sessions = slices.DeleteFunc(w.store.sessions, func(m modelSession) bool { return m.Incarnation == p.name() })
+		w.store.sessions = slices.DeleteFunc(w.store.sessions, func(m modelSession) bool { return m.Incarnation == p.name })
 	case "low": // the tokens of a partition run low
 		n, err := strconv.Atoi(arg)
 		if err != nil {
@@ -285,11 +285,11 @@ func (s *script) lock(p *proc, key string) error {
 		return err
 	}
 	if !s.w.lock(p, k) {
-		s.w.say("%s: not admitted", p.name())
+		s.w.say("%s: not admitted", p.name)
 		return nil
 	}
 	e := p.execs[len(p.execs)-1]
-	s.w.say("%s: %s runs with token %s", p.name(), key, token(e.token))
+	s.w.say("%s: %s runs with token %s", p.name, key, token(e.token))
 	s.w.start(p, len(p.execs)-1, true)
 	return nil
 }
@@ -314,21 +314,21 @@ func (s *script) holder(what string, p *proc, key string) error {
 	i := p.lockOf(k)
 	switch {
 	case what == "hold" && w.hold(p, k):
-		w.say("%s: %s is locked with token %s", p.name(), key, token(w.held[k].token))
+		w.say("%s: %s is locked with token %s", p.name, key, token(w.held[k].token))
 	case what == "hold":
-		w.say("%s: not admitted", p.name())
+		w.say("%s: not admitted", p.name)
 	case i < 0:
-		w.say("%s: not held", p.name())
+		w.say("%s: not held", p.name)
 	case p.locks[i].frozen:
-		w.say("%s: elsewhere", p.name())
+		w.say("%s: elsewhere", p.name)
 	case !w.reaches(p, p.locks[i]):
-		w.say("%s: not held, though kept from others", p.name())
+		w.say("%s: not held, though kept from others", p.name)
 	case what == "renew":
 		w.renew(p, i)
-		w.say("%s: %s is renewed with token %s", p.name(), key, token(w.held[k].token))
+		w.say("%s: %s is renewed with token %s", p.name, key, token(w.held[k].token))
 	default:
 		w.free(p, i)
-		w.say("%s: %s is released", p.name(), key)
+		w.say("%s: %s is released", p.name, key)
 	}
 	return nil
 }
@@ -338,7 +338,7 @@ func (s *script) state() {
 		fmt.Fprintf(&s.out, "p%d %s", i, record(part.record))
 		for _, p := range s.w.procs {
 			if p.up && p.tables[i].open {
-				fmt.Fprintf(&s.out, " served by %s", p.name())
+				fmt.Fprintf(&s.out, " served by %s", p.name)
 				if len(p.tables[i].blocked) > 0 {
 					fmt.Fprintf(&s.out, " but %s", strings.Join(p.tables[i].blocked, " "))
 				}

@@ -162,12 +162,12 @@ func (w *world) promise(p *proc, i int) {
 	for _, q := range w.procs {
 		for _, o := range q.execs {
 			if o.key == l.key && o.running && !o.void && w.counts(q) {
-				w.fail("S1: %s is locked at %s (token %s) while it runs at %s (token %s)", keyName(l.key), p.name(), token(l.token), q.name(), token(o.token))
+				w.fail("S1: %s is locked at %s (token %s) while it runs at %s (token %s)", keyName(l.key), p.name, token(l.token), q.name, token(o.token))
 			}
 		}
 	}
 	if l.token < w.last[l.key] {
-		w.fail("S2: %s is locked at %s with token %s after a start with token %s", keyName(l.key), p.name(), token(l.token), token(w.last[l.key]))
+		w.fail("S2: %s is locked at %s with token %s after a start with token %s", keyName(l.key), p.name, token(l.token), token(w.last[l.key]))
 	}
 	w.last[l.key] = l.token
 	w.held[l.key] = belief{l.token, max(w.held[l.key].until, until)}
@@ -177,7 +177,7 @@ func (w *world) promise(p *proc, i int) {
 // lock believes that it has it.
 func (w *world) checkHeld(p *proc, key int) {
 	if b := w.held[key]; w.now < b.until {
-		w.fail("S1: %s is given away at %s while its lock (token %s) is believed for another %s", keyName(key), p.name(), token(b.token), clockText(b.until-w.now, w.store.ttl))
+		w.fail("S1: %s is given away at %s while its lock (token %s) is believed for another %s", keyName(key), p.name, token(b.token), clockText(b.until-w.now, w.store.ttl))
 	}
 }
 

@@ -88,7 +88,7 @@ func (s *modelStore) restart() {
 
 // expire drops the sessions that were not renewed.
 func (s *modelStore) expire(now time.Duration) {
-	s.sessions = slices.DeleteFunc(slices.Clone(s.sessions), func(m modelSession) bool { return now >= m.expires })
+	s.sessions = slices.DeleteFunc(s.sessions, func(m modelSession) bool { return now >= m.expires })
 }
 
 func (s *modelStore) session(inc string) *modelSession {

@@ -108,7 +108,7 @@ func TestMutations(t *testing.T) {
 			s.limit = 5000
 		}
 		if underRace {
-			s.limit = min(s.limit, 2000)
+			s.limit = min(s.limit, 1000)
 		}
 		outs[i] = s.run()
 	})

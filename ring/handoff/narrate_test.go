@@ -78,6 +78,8 @@ func narrate(e Effect) string {
 	return ""
 }
 
+func (m *message) String() string { return fmt.Sprintf("%s's call (%s)", m.by, describe(m.call)) }
+
 // describe says in words what a call is.
 func describe(e Effect) string {
 	switch e.(type) {

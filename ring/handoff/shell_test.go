@@ -3,6 +3,7 @@ package handoff
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/keyway-go/keyway/ring/lease"
@@ -17,10 +18,13 @@ func (w *world) spawn(slot int) {
 	w.beginLife(p)
 }
 
+func lifeName(slot, life int) string { return fmt.Sprintf("%c%d", 'a'+slot, life) }
+
 // beginLife starts a machine for a process's present life.
 func (w *world) beginLife(p *proc) {
+	p.name = lifeName(p.slot, p.life)
 	m, err := New(Config{
-		Session:    Session{Incarnation: p.name()},
+		Session:    Session{Incarnation: p.name},
 		Partitions: len(w.sc.views[0]),
 		TTL:        w.store.ttl,
 		Settle:     w.store.ttl / 20,
@@ -52,14 +56,16 @@ func (w *world) step(p *proc, in Input) {
 // stepLife steps a machine and does what it says.
 func (w *world) stepLife(p *proc, m *Machine, in Input) {
 	if m == p.m && p.shared {
-		m = m.clone()
+		m = m.clone(w.spares)
 		p.m, p.shared = m, false
 	}
 	effects := m.Step(w.instant(p), in)
 	var inputs []Input
 	for _, e := range effects {
-		if s := narrate(e); s != "" {
-			w.say("    %s: %s", m.me(), s)
+		if w.log != nil {
+			if s := narrate(e); s != "" {
+				w.say("    %s: %s", m.me(), s)
+			}
 		}
 		switch e := e.(type) {
 		case OpenTable:
@@ -128,7 +134,7 @@ func (w *world) serve(p *proc, partition int, epoch int64) {
 	t := &p.tables[partition]
 	t.open, t.closing, t.epoch, t.seq = true, false, epoch, 0
 	if epoch == w.served[partition] {
-		w.fail("S2: %s serves partition %d at epoch %d, at which it has been served before", p.name(), partition, epoch)
+		w.fail("S2: %s serves partition %d at epoch %d, at which it has been served before", p.name, partition, epoch)
 	}
 	w.served[partition] = max(w.served[partition], epoch)
 }
@@ -159,16 +165,16 @@ func (w *world) checkMove(p *proc, m *Machine, partition int) {
 		return
 	}
 	for i, q := range w.procs {
-		if q.life > 0 && q.name() == to && p.seen.views[i] != p.seen.digest() {
-			w.fail("M: %s gives partition %d to %s, which sees another ring", p.name(), partition, to)
+		if q.life > 0 && q.name == to && p.seen.views[i] != p.seen.digest() {
+			w.fail("M: %s gives partition %d to %s, which sees another ring", p.name, partition, to)
 		}
 	}
 	if m.now.Mono < m.settled {
-		w.fail("M: %s gives partition %d away before the ring has settled", p.name(), partition)
+		w.fail("M: %s gives partition %d away before the ring has settled", p.name, partition)
 	}
 }
 
-func keyName(k int) string { return fmt.Sprint("k", k) }
+func keyName(k int) string { return "k" + strconv.Itoa(k) }
 
 // lock wins a key's mutex at a worker, if it admits the key.
 func (w *world) lock(p *proc, key int) bool {
@@ -225,12 +231,12 @@ func (w *world) start(p *proc, i int, recheck bool) {
 	for _, q := range w.procs {
 		for _, o := range q.execs {
 			if q != p && o.key == e.key && o.running && !o.void && w.counts(q) {
-				w.fail("S1: %s runs at %s (token %s) and at %s (token %s)", keyName(e.key), q.name(), token(o.token), p.name(), token(e.token))
+				w.fail("S1: %s runs at %s (token %s) and at %s (token %s)", keyName(e.key), q.name, token(o.token), p.name, token(e.token))
 			}
 		}
 	}
 	if e.token == w.last[e.key] || e.token < w.last[e.key] && !w.sc.untimed {
-		w.fail("S2: %s starts at %s with token %s after one with token %s", keyName(e.key), p.name(), token(e.token), token(w.last[e.key]))
+		w.fail("S2: %s starts at %s with token %s after one with token %s", keyName(e.key), p.name, token(e.token), token(w.last[e.key]))
 	}
 	w.last[e.key] = max(w.last[e.key], e.token)
 }

@@ -39,7 +39,6 @@ type scope struct {
 	timing  func(*Machine)
 	begin   func(*world)      // what has happened before the search
 	target  func(Effect) bool // which calls a faulty network picks on; nil for all
-	depth   int               // of the search; 0 for no limit
 	until   time.Duration     // how long after its begin time passes, beyond which nothing is searched; 0 for no end
 }
 
@@ -92,12 +91,14 @@ type world struct {
 	bad    error
 	stop   time.Duration // true time at which the search ends, if the scope has an end
 	off    guard         // rules that no machine keeps
+	spares *spares       // of its search
 }
 
 // proc is a worker process: a machine in a shell.
 type proc struct {
 	slot      int
 	life      int
+	name      string // of its present life
 	m         *Machine
 	before    []*Machine // of lost lives that have not been released
 	shared    bool       // m belongs to other worlds as well
@@ -170,7 +171,7 @@ func (g gossip) digest() uint64 {
 }
 
 func newWorld(sc *scope, ttl time.Duration, off guard, storeOff storeGuard) *world {
-	w := &world{sc: sc, store: newModelStore(len(sc.views[0]), ttl), left: sc.limit, faults: sc.faults, starts: sc.starts}
+	w := &world{sc: sc, store: newModelStore(len(sc.views[0]), ttl), left: sc.limit, faults: sc.faults, starts: sc.starts, spares: new(spares)}
 	w.store.off = storeOff
 	w.off = off
 	w.store.second = sc.second
@@ -186,34 +187,6 @@ func newWorld(sc *scope, ttl time.Duration, off guard, storeOff storeGuard) *wor
 	return w
 }
 
-func (w *world) clone() *world {
-	c := *w
-	c.past = slices.Clone(w.past)
-	c.procs = make([]*proc, len(w.procs))
-	for i, p := range w.procs {
-		c.procs[i] = p.clone()
-	}
-	c.msgs = slices.Clone(w.msgs)
-	c.last = slices.Clone(w.last)
-	c.held = slices.Clone(w.held)
-	c.served = slices.Clone(w.served)
-	return &c
-}
-
-func (p *proc) clone() *proc {
-	c := *p
-	p.shared, c.shared = true, true
-	c.tables = slices.Clone(p.tables)
-	c.cancels = slices.Clone(p.cancels)
-	c.before = slices.Clone(p.before)
-	for i, m := range c.before {
-		c.before[i] = m.clone()
-	}
-	c.execs = slices.Clone(p.execs)
-	c.locks = slices.Clone(p.locks)
-	return &c
-}
-
 func (w *world) say(format string, args ...any) {
 	if w.log != nil {
 		w.log(format, args...)
@@ -225,8 +198,6 @@ func (w *world) fail(format string, args ...any) {
 		w.bad = fmt.Errorf(format, args...)
 	}
 }
-
-func (p *proc) name() string { return fmt.Sprintf("%c%d", 'a'+p.slot, p.life) }
 
 // rate is how fast a clock runs: it shows ticks while true passes. The zero
 // rate is that of true time.
@@ -418,18 +389,18 @@ func (w *world) tell(p *proc) {
 func (w *world) show(p *proc) {
 	p.seen = w.truth(p)
 	v := View{Digest: p.seen.digest()}
-	index := map[int]int32{}
+	var index [len(p.seen.lives)]int32
 	for i, l := range p.seen.lives {
 		if l > 0 {
 			index[i] = int32(len(v.Workers))
-			v.Workers = append(v.Workers, Peer{Incarnation: fmt.Sprintf("%c%d", 'a'+i, l), View: p.seen.views[i]})
+			v.Workers = append(v.Workers, Peer{Incarnation: w.procs[i].name, View: p.seen.views[i]})
 		}
 	}
 	for part := range w.sc.views[p.seen.ring] {
 		owner := int32(-1)
 		for _, slot := range w.sc.views[p.seen.ring][part] {
-			if i, ok := index[slot]; ok {
-				owner = i
+			if p.seen.lives[slot] > 0 {
+				owner = index[slot]
 				break
 			}
 		}
