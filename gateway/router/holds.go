@@ -63,6 +63,7 @@ type held struct {
 	peer      *peer         // the owner, in use by this hold
 	sent      lease.Instant // before the last call was sent that the owner has confirmed
 	own       lease.Lease   // of the lock
+	written   bool          // the store keeps it for own, which outlives the owner's session
 	lease     lease.Lease   // own, as far as the owner vouches for it
 	works     bool          // a caller works with it
 	renewing  bool
@@ -100,13 +101,12 @@ func (h *held) dueLocked() time.Duration { return min(h.term, h.holder.ttl) / 5 
 
 // extendLocked notes that the owner has confirmed h for a lease of that length when asked by a call sent at sent.
 func (h *held) extendLocked(sent lease.Instant, term time.Duration, p holds.Promise) {
-	if term > h.holder.ttl && p.Surrender > 0 { // it is written, and outlives its owner's session
-		p = holds.Promise{Cancel: term, Surrender: term}
-	}
 	if own := lease.New(sent, term); own.Cancel.Mono > h.own.Cancel.Mono { // the owner never shortens it
-		h.own = own
+		h.own, h.written = own, term > h.holder.ttl
 	}
-	h.sent, h.lease = sent, h.own.Within(sent, p.Cancel, p.Surrender)
+	if h.sent, h.lease = sent, h.own; !h.written || p.Surrender == 0 {
+		h.lease = h.own.Within(sent, p.Cancel, p.Surrender)
+	}
 }
 
 // errClosedHolder is the cause with which what a client's function works for is

@@ -4,6 +4,8 @@ package main
 func lockAPIMutations() []mutation {
 	const (
 		nobody = "./gateway/router -run '^TestTrapLockServiceGrantForNobody$'"
+		told   = "./gateway/router -run '^TestTrapLockServiceTellsTheTimeThatIsLeft$'"
+		chosen = "./gateway/router -run '^TestLockServiceIdempotencyKey$'"
 		back   = "./gateway/router -run '^TestTrapLockServiceGivesBack(NothingThatMoved)?$'"
 	)
 	return []mutation{
@@ -34,6 +36,69 @@ func lockAPIMutations() []mutation {
 			old:  ", l.found = cancels, now+l.expires, true",
 			new:  " = cancels, now+l.expires",
 			test: back,
+		},
+		{
+			rule: "the time that a lock has left runs from before its owner was asked",
+			file: "gateway/router/owner_call.go",
+			old:  "ownerAnswer{t, p, sent, ",
+			new:  "ownerAnswer{t, p, sent.Add(time.Since(sent)), ",
+			test: told,
+		},
+		{
+			rule: "what is told of the time that a lock has left is what is left when it is told",
+			file: "gateway/router/lockapi_calls.go",
+			old:  "return g.sent.Add(g.lasts).Left(now)",
+			new:  "return g.lasts",
+			test: told,
+		},
+		{
+			rule: "of several locks the time is told that is left of the first to end",
+			file: "gateway/router/lockapi.go",
+			old:  "left = min(left, g.left(s.now()))",
+			new:  "left = g.left(s.now())",
+			test: told,
+		},
+		{
+			rule: "a request that comes again with its Idempotency-Key finds its own lock",
+			file: "gateway/router/lockapi_request.go",
+			old:  "\"keyway lease\\x00\" + value",
+			new:  "\"keyway lease\\x00\" + value + rand.Text()",
+			test: chosen,
+		},
+		{
+			rule: "a request with another Idempotency-Key finds nobody's lock",
+			file: "gateway/router/lockapi_request.go",
+			old:  "\"keyway lease\\x00\" + value",
+			new:  "\"keyway lease\\x00\"",
+			test: chosen,
+		},
+		{
+			rule: "a lease is of its own locks, and of no others",
+			file: "gateway/router/lockapi_request.go",
+			old:  "append(append([]byte(\"keyway lock\\x00\"), l[:]...), key...)",
+			new:  "append([]byte(\"keyway lock\\x00\"), key...)",
+			test: "./gateway/router -run '^TestLockService$'",
+		},
+		{
+			rule: "who unlocks with another's lease is told that it is not his",
+			file: "gateway/router/lockapi_calls.go",
+			old:  "			return errLockGone\n",
+			new:  "			return nil\n",
+			test: chosen,
+		},
+		{
+			rule: "an extension leaves the time of a long lock as it is",
+			file: "gateway/router/holds.go",
+			old:  "!h.written || p.Surrender == 0 {",
+			new:  "term <= h.holder.ttl || p.Surrender == 0 {",
+			test: "./gateway/router -run '^TestTrapExtendNeverShortens$'",
+		},
+		{
+			rule: "a renewal leaves the time of a lock as it is, however short the lease that it gives",
+			file: "gateway/router/holds.go",
+			old:  "own.Cancel.Mono > h.own.Cancel.Mono {",
+			new:  "true {",
+			test: "./gateway/router -run '^TestTrapExtendNeverShortens$'",
 		},
 		{
 			rule: "keys are locked in one order",
