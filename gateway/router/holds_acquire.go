@@ -15,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // acquisition is the way to a key at its owner, for one call.
@@ -108,6 +109,8 @@ func (a *acquisition) failed(t routing.Target, p *peer, err error) routing.Outco
 func refusedHold(t routing.Target, try bool, status int, body []byte) error {
 	o, err := holds.ParseOccupancy(body)
 	switch {
+	case status == http.StatusBadRequest:
+		return badOption(t, body)
 	case status != http.StatusConflict || err != nil:
 		return fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, bytes.TrimSpace(body[:min(len(body), 1024)]))
 	case try:
@@ -118,16 +121,29 @@ func refusedHold(t routing.Target, try bool, status int, body []byte) error {
 	return &occupiedError{err, t.Name, t.Addr, o}
 }
 
+// badOption returns the error of what a worker does not give: the key has been checked before it was asked.
+func badOption(t routing.Target, body []byte) error {
+	return fmt.Errorf("%w: worker %s at %s says: %s", locking.ErrOption, t.Name, t.Addr, bytes.TrimSpace(body[:min(len(body), 1024)]))
+}
+
 // refusal returns the error of a key that another caller of the Client has, so that its owner would refuse one who does not
 // wait; nil if only the owner knows.
 func (hs *holder) refusal(key string, w want) error {
+	if by := hs.heldBy(key, w); by != "" {
+		return fmt.Errorf("%w: %s", gateway.ErrHeld, by)
+	}
+	return nil
+}
+
+// heldBy says which other caller of the Client keeps who asks with w from key; "" if only the owner knows.
+func (hs *holder) heldBy(key string, w want) string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h := hs.byKey[key]
 	if h == nil || h.shared && w.shared || !hs.isSureLocked(h) {
-		return nil
+		return ""
 	}
-	return fmt.Errorf("%w: %q has it, another caller of this client, at worker %s (%s) with token %d", gateway.ErrHeld, h.label, h.owner.Name, h.owner.Addr, h.token)
+	return fmt.Sprintf("%q has it, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.token)
 }
 
 // occupiedError is the answer of a worker at which others have the key.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -77,6 +78,8 @@ func (hs *holder) askOwner(ctx context.Context, method, key string, partition in
 			switch a.status {
 			case http.StatusOK:
 				return take(a)
+			case http.StatusBadRequest:
+				return badOption(a.Target, a.body)
 			case http.StatusGone:
 				return fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, a.Name, a.Addr)
 			}
@@ -117,6 +120,9 @@ func (l *letGo) goesOn(state holds.State) bool {
 	return state == holds.Elsewhere || state == holds.Released
 }
 
+// errUnlockClosed is the error of what is unlocked after its client was closed.
+var errUnlockClosed = fmt.Errorf("router: the client was closed before: the key is free at the end of its lease; unlock first, then close: %w", net.ErrClosed)
+
 // releaseWay is where holds are released: at a worker, or without one at the owner of a
 // partition.
 type releaseWay struct {
@@ -133,7 +139,7 @@ func (hs *holder) release(p *peer, l letGo) {
 	defer hs.mu.Unlock()
 	if hs.closed {
 		p.leave()
-		l.tell(0, errClientClosed) // the owner frees it at the end of its lease
+		l.tell(0, errUnlockClosed)
 		return
 	}
 	hs.releaseLocked(releaseWay{peer: p}, l)

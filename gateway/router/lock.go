@@ -45,8 +45,9 @@ type Lock struct {
 // member. Replicas is refused.
 //
 // The Context of the Lock descends from ctx. If ctx descends from the Context of a Lock of key, or an
-// execution that holds key, that one's token and lease are this one's: it ends with the outer one, and
-// its Unlock frees nothing.
+// execution that holds key, that one's token and lease are this one's, whatever its options: it ends with the outer one,
+// whose Unlock frees the key, and its own Unlock frees nothing. Its Until is that of the outer one, and its Extend extends
+// that. Within neither, who has key and asks for it again waits for himself, until ctx ends or the bound of the wait.
 //
 // The errors are those of [Client.Hold], and those of package locking that are said here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
@@ -159,11 +160,11 @@ const takeRounds = 3
 // from ctx.
 func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
 	if err := gateway.CheckKey(key); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("router: key %.64q: %w", key, err)
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return nil, failedCall(key, context.Cause(ctx))
 	case c.closed.Load():
 		return nil, failedCall(key, errClientClosed)
 	}
@@ -187,13 +188,26 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 		case err == nil:
 			return l, nil
 		case !errors.Is(err, errAskAgain) && !errors.Is(err, errAskAlone):
-			return nil, failedCall(key, err)
+			return nil, c.notHeld(wait, key, w, err)
 		case wait.Err() != nil:
-			return nil, failedCall(key, context.Cause(wait))
+			return nil, c.notHeld(wait, key, w, context.Cause(wait))
 		}
 		w.inLine = w.inLine && !errors.Is(err, errAskAlone)
 	}
 	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
+}
+
+// notHeld returns the error of a call that has failed. It says who has the key, if the wait for another caller of the Client
+// was given up.
+func (c *Client) notHeld(wait context.Context, key string, w want, err error) error {
+	err = failedCall(key, err)
+	if wait.Err() == nil {
+		return err
+	}
+	if by := c.holder.heldBy(key, w); by != "" {
+		return fmt.Errorf("%w: %s", err, by)
+	}
+	return err
 }
 
 // takeOnce takes part in one call for key, or makes it. traced is ctx with the span of the caller's call.
@@ -283,8 +297,9 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the Client. Until that has come, or the lock's lease is
-// over, the release is repeated in the background, whatever becomes of ctx.
+// Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the
+// Client. Until that has come, or the lock's lease is over, the release is repeated in the background, whatever becomes of
+// ctx. Of a Lock within another one of its key it frees nothing: the key is free with the outer one's.
 func (l *Lock) Unlock(ctx context.Context) error { return l.beginUnlock().answer(ctx) }
 
 // unlocking is an unlock that has begun.

@@ -77,6 +77,52 @@ func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 	})
 }
 
+// An error of a lock says what it is about, and what to do.
+func TestLockErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start()
+		c := s.client()
+		l := kit.Must(c.Lock(t.Context(), "k", locking.Label("shop 7")))
+		done, cancel := context.WithCancelCause(t.Context())
+		reason := errors.New("reason")
+		cancel(reason)
+		soon, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		_, empty := c.Lock(t.Context(), "")
+		_, gone := c.Lock(done, "other")
+		_, long := c.Lock(t.Context(), "other", locking.TTL(365*24*time.Hour))
+		_, waited := c.Lock(t.Context(), "k", locking.Wait(time.Second))
+		_, own := c.Lock(soon, "k") // by its own caller, who does not say so
+		longer := l.Extend(t.Context(), 365*24*time.Hour)
+		c.Close()
+		closed := l.Unlock(t.Context())
+		for what, tt := range map[string]struct {
+			err  error
+			is   error
+			says []string
+		}{
+			"an empty key":           {empty, gateway.ErrNoKey, []string{"router: key"}},
+			"a context that is done": {gone, reason, []string{"\"other\""}},
+			"too long a lease":       {long, locking.ErrOption, []string{"\"other\"", "24h", "MaxLease"}},
+			"too long an extension":  {longer, locking.ErrOption, []string{"\"k\"", "24h", "MaxLease"}},
+			"a bounded wait":         {waited, locking.ErrLocked, []string{"\"k\"", "within 1s", "\"shop 7\" has it"}},
+			"a wait for oneself":     {own, context.DeadlineExceeded, []string{"\"k\"", "\"shop 7\" has it"}},
+			"an Unlock after Close":  {closed, locking.ErrUnlockUnknown, []string{"\"k\"", "unlock first, then close"}},
+		} {
+			if !errors.Is(tt.err, tt.is) {
+				t.Errorf("%s: %v, want %v", what, tt.err, tt.is)
+				continue
+			}
+			for _, text := range tt.says {
+				if !strings.Contains(tt.err.Error(), text) {
+					t.Errorf("%s: %v, which does not say %s", what, tt.err, text)
+				}
+			}
+		}
+	})
+}
+
 // Only the owner refuses a key that the client may have held for the last time.
 func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
 	for name, tt := range map[string]struct {
