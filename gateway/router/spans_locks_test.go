@@ -169,6 +169,50 @@ func TestSpansOfTurns(t *testing.T) {
 	})
 }
 
+// Readers who get their key along with another one have waited for it, too.
+func TestSpansOfReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTracedLocks(t)
+		writer := kit.Must(s.client.Lock(t.Context(), "k"))
+		var readers sync.WaitGroup
+		for range 3 {
+			readers.Go(func() {
+				l, err := s.client.RLock(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Second) // of the bubble's clock
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		time.Sleep(time.Second) // of the bubble's clock
+		if err := writer.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		readers.Wait()
+		names := []string{"internal lock", "client acquire", "server execution"}
+		for range 3 {
+			names = append(names, "internal lock", "client acquire", "internal queue wait", "server execution")
+		}
+		spans := s.Await(t, names...)
+		waits := make(map[trace.SpanID]bool)
+		for _, span := range spans {
+			if span.Name == "queue wait" {
+				waits[span.Parent.SpanID()] = span.EndTime.Sub(span.StartTime) >= time.Second
+			}
+		}
+		for i, acquire := range spans {
+			if acquire.Name == "acquire" && waits[acquire.SpanContext.SpanID()] != (i > 2) {
+				t.Errorf("span %d: waited a second: %t", i, waits[acquire.SpanContext.SpanID()])
+			}
+		}
+	})
+}
+
 // What a caller asks of a lock's owner is a span of his: another lease, and the end, if he waits for that. Renewals are no
 // request of his.
 func TestSpansOfCallsAboutALock(t *testing.T) {

@@ -336,6 +336,7 @@ func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (
 	if l.shared {
 		how.item = &localmutex.Item{Value: l}
 	}
+	came := ls.worker.now()
 	token, cancels, err := ls.worker.win(ctx, p, l.key, how)
 	t := &p.locks
 	t.mu.Lock()
@@ -343,6 +344,7 @@ func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (
 	delete(t.waits, l.id)
 	if l.shared && how.item.Taken() {
 		t.mu.Unlock()
+		how.timing.waited(p, l.key, ls.worker.now()-came, nil)
 		return false, nil
 	}
 	closed := err == nil && p.table.SetRemote(l.key, token)
