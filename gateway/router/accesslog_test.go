@@ -88,6 +88,11 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 	plainConfig := router.Config{Members: routertest.NewCluster(t, second.Member)}
 	config(&plainConfig)
 	plain := routertest.New(t, plainConfig)
+	c := workertest.New(t, 16)
+	w := c.StartReady()
+	timedConfig := router.Config{Members: routertest.NewCluster(t, ring.Member{Name: "timed", Addr: workertest.Serve(t, w.Handler(http.HandlerFunc(app))).Listener.Addr().String(), Role: ring.RoleWorker, State: ring.StateActive, Incarnation: w.Incarnation()})}
+	config(&timedConfig)
+	timed := routertest.New(t, timedConfig)
 	none := router.Config{Members: routertest.NewCluster(t), Hold: 2 * time.Millisecond}
 	config(&none)
 	deserted := routertest.New(t, none)
@@ -104,14 +109,16 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 			"id": traceparent[3:35], "route": "orders", "method": "GET", "path": "/orders/1", "status": 200., "bytes_in": 0., "bytes_out": 5.,
 			"key": "k", "key_hash": "3c8f0e35f0a7fb4e", "way": "link", "tries": 1., "error": nil,
 		}, true},
-		"body":       {linked, "POST", "/orders/1", "k", 100, "", map[string]any{"status": 200., "bytes_in": 100., "way": "link"}, true},
-		"large body": {linked, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "bytes_in": 100_000., "way": "link"}, true},
-		"HEAD":       {linked, "HEAD", "/orders/1", "k", 0, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, true},
-		"204":        {linked, "GET", "/orders/204", "k", 0, "", map[string]any{"status": 204., "bytes_out": 0., "way": "link"}, true},
-		"304":        {linked, "GET", "/orders/304", "k", 0, "", map[string]any{"status": 304., "bytes_out": 0., "way": "link"}, true},
-		"empty":      {linked, "POST", "/orders/empty", "k", 100, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, true},
-		"plain":      {plain, "GET", "/orders/1", "k", 0, "", map[string]any{"status": 200., "owner": "second", "way": "http1", "tries": 1.}, false},
-		"relay":      {plain, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "owner": "second", "way": "relay", "bytes_in": 100_000.}, false},
+		"body":         {linked, "POST", "/orders/1", "k", 100, "", map[string]any{"status": 200., "bytes_in": 100., "way": "link"}, true},
+		"large body":   {linked, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "bytes_in": 100_000., "way": "link"}, true},
+		"HEAD":         {linked, "HEAD", "/orders/1", "k", 0, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, true},
+		"204":          {linked, "GET", "/orders/204", "k", 0, "", map[string]any{"status": 204., "bytes_out": 0., "way": "link"}, true},
+		"304":          {linked, "GET", "/orders/304", "k", 0, "", map[string]any{"status": 304., "bytes_out": 0., "way": "link"}, true},
+		"empty":        {linked, "POST", "/orders/empty", "k", 100, "", map[string]any{"status": 200., "bytes_out": 0., "way": "link"}, true},
+		"plain":        {plain, "GET", "/orders/1", "k", 0, "", map[string]any{"status": 200., "owner": "second", "way": "http1", "tries": 1.}, false}, // a worker that tells no times
+		"relay":        {plain, "POST", "/orders/1", "k", 100_000, "", map[string]any{"status": 200., "owner": "second", "way": "relay", "bytes_in": 100_000.}, false},
+		"plain, timed": {timed, "HEAD", "/orders/1", "k", 0, "", map[string]any{"status": 200., "owner": "timed", "way": "http1", "tries": 1.}, true},
+		"relay, timed": {timed, "POST", "/orders/204", "k", 100_000, "", map[string]any{"status": 204., "owner": "timed", "way": "relay"}, true},
 		"no key": {linked, "GET", "/orders/1", "", 0, "", map[string]any{
 			"route": "orders", "status": 400., "key_hash": nil, "partition": nil, "owner": nil, "way": "router", "tries": 0., "hold_ms": 0., "error": "no-key",
 		}, false},

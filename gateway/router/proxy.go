@@ -101,6 +101,9 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	if x.decision.upstream {
 		x.client.accounting.by = byUpstream
 	}
+	if o := x.observed; o != nil && !x.decision.upstream {
+		o.wait, o.run = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
+	}
 	cleanResponse(res)
 	if h2w, ok := x.client.ResponseWriter.(*h2Writer); ok {
 		if err := h2w.checkSwitch(res); err != nil {

@@ -25,6 +25,7 @@ type plainAnswer struct {
 	client uint64 // as in [asking]
 	method string
 	header http.Header // the handler's
+	timing *timing     // of the request; nil if nobody wants them
 
 	status   int           // 0 until it is known
 	head     http.Header   // as it was then
@@ -248,6 +249,7 @@ func (a *plainAnswer) finishSmall() {
 	}
 	clear(a.rw.Header())
 	maps.Copy(a.rw.Header(), a.head)
+	a.timing.tellHTTP(a.rw.Header())
 	a.rw.WriteHeader(a.status)
 	if a.small != nil {
 		_, _ = a.rw.Write(*a.small) // should it fail, nobody is there

@@ -96,6 +96,7 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		a.collapse = c
 	}
 	out := newPlainAnswer(h.worker, how.client, rw, r)
+	out.timing = how.timing
 	defer out.finish() // after the key is free
 	defer a.release()
 	x.bound(h.worker.timeoutOf(how.policy))

@@ -239,3 +239,10 @@ func (t *timing) tell(w *link.ResponseWriter) {
 		w.AddLast(hop.FieldTiming, hop.FormatTiming(t.wait, t.run))
 	}
 }
+
+// tellHTTP is tell for an answer over HTTP/1.1, of which nothing has been sent.
+func (t *timing) tellHTTP(h http.Header) {
+	if t != nil && t.timed {
+		h[hop.FieldTiming] = []string{hop.FormatTiming(t.wait, t.run)}
+	}
+}

@@ -90,9 +90,10 @@ const (
 	HeaderPolicy = "Keyway-Policy" // what package policy encodes, in base64url
 )
 
-// FieldTiming is a field of a worker's answer over the link, for routers that ask for
+// FieldTiming is a field of a worker's answer, for routers that ask for
 // it: how long the request has waited for its key, and how long it has held it, in
-// microseconds, with a space between them. It is a trailer of an answer with a body.
+// microseconds, with a space between them. It is a trailer of an answer with a body
+// over the link.
 const FieldTiming = "Keyway-Timing"
 
 // FormatTiming returns a value of FieldTiming.

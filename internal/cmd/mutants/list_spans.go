@@ -99,6 +99,13 @@ func spansMutations() []mutation {
 			test: locks,
 		},
 		{
+			rule: "a small answer over plain HTTP/1.1 tells the request's times",
+			file: "gateway/worker/answer.go",
+			old:  "	a.timing.tellHTTP(a.rw.Header())\n",
+			new:  "",
+			test: access,
+		},
+		{
 			rule: "no span waits for room",
 			file: "internal/tracing/queue.go",
 			old:  "	default:\n		q.lost[queueFull].Add(1)\n",
