@@ -73,6 +73,14 @@ type lockTable struct {
 	next   atomic.Int64           // order[0].due, 0 if there is none
 }
 
+// fits reports whether the text of locks may become that much longer.
+func (t *lockTable) fits(size int) bool { return t.size+size <= maxLockText }
+
+// tooManyLocked returns the error of a call whose lock could not move with the partition.
+func (p *partition) tooManyLocked() error {
+	return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, len(p.locks.order), p.number)
+}
+
 // lockWait is a call that waits for its key.
 type lockWait struct {
 	key     string

@@ -315,8 +315,8 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before
 	case wait != nil:
 		wait.giveUp()
 		return nil, wait.settled, nil
-	case t.size+l.size() > maxLockText:
-		return nil, nil, fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, len(t.order), p.number)
+	case !t.fits(l.size()):
+		return nil, nil, p.tooManyLocked()
 	case ls.count.Add(1) > int64(w.cfg.MaxHolds):
 		ls.count.Add(-1)
 		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, w.cfg.MaxHolds)
@@ -347,8 +347,9 @@ func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (
 		how.timing.waited(p, l.key, ls.worker.now()-came, nil)
 		return false, nil
 	}
-	closed := err == nil && p.table.SetRemote(l.key, token)
-	if err == nil && !closed {
+	full := err == nil && !t.fits(l.size())
+	closed := err == nil && !full && p.table.SetRemote(l.key, token)
+	if err == nil && !closed && !full {
 		p.grantLocked(l, token, cancels)
 		if l.shared {
 			p.takeAlongLocked(l)
@@ -357,10 +358,15 @@ func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (
 		ls.count.Add(-1)
 	}
 	again = err != nil && t.byID[l.id] != nil
+	if full {
+		err = p.tooManyLocked()
+	}
 	t.mu.Unlock()
-	if closed { // with the key won, and not a lock yet: an execution for those who have listed it
-		p.unlock(l.key, token)
+	if closed {
 		err = p.elsewhere(l.key)
+	}
+	if closed || full { // with the key won, and not a lock yet: an execution for those who have listed it
+		p.unlock(l.key, token)
 	}
 	return again, err
 }

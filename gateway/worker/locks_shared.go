@@ -36,8 +36,11 @@ func (p *partition) joinLocked(l *lock) bool {
 // holds the key, hold it too.
 func (p *partition) takeAlongLocked(l *lock) {
 	var taken []*localmutex.Item
+	size := 0
 	p.table.Take(l.key, l.token, func(i *localmutex.Item) (take, more bool) {
-		if _, take = i.Value.(*lock); take {
+		other, take := i.Value.(*lock)
+		if take = take && p.locks.fits(size+other.size()); take {
+			size += other.size()
 			taken = append(taken, i)
 		}
 		return take, take

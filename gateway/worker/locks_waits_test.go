@@ -46,3 +46,50 @@ func TestTrapStoreWaitersHaveAShare(t *testing.T) {
 		}
 	})
 }
+
+// Those who wait for their keys become no more locks of a partition than can move with it, however many they are.
+func TestTrapWaitersBecomeNoMoreLocksThanMove(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const many, most = 400, 250 // of 4,000 bytes each: as many as fit are fewer
+			w := workertest.New(t, 1).Start()
+			w.AwaitServing(t, 1)
+			c, letGo := newCaller(t, w), make(chan struct{})
+			var all sync.WaitGroup
+			for i := range many {
+				key := fmt.Sprintf("%04000d", i*number(!shared))
+				if i == 0 || !shared {
+					all.Go(func() {
+						_ = w.Do(t.Context(), key, func(worker.Execution) error {
+							<-letGo
+							return nil
+						})
+					})
+					synctest.Wait()
+				}
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					_, _, _ = c.call(ctx, holds.Acquire, key, holds.Request{ID: holds.NewID(), Shared: shared}.Append(nil))
+				})
+			}
+			synctest.Wait()
+			close(letGo)
+			all.Wait()
+			if held := w.Status().Locks; held == 0 || held > most {
+				t.Errorf("shared %v: %d locks, want %d at most", shared, held, most)
+			}
+			time.Sleep(11 * time.Second)
+			if s := w.Status(); s.Holds != 0 || s.BusyKeys != 0 {
+				t.Errorf("%d locks and %d busy keys are left", s.Holds, s.BusyKeys)
+			}
+		})
+	}
+}
+
+func number(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

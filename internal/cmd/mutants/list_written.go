@@ -10,6 +10,7 @@ func writtenMutations() []mutation {
 		life    = "./gateway/worker -run '^TestLongLocksOutliveALife$'"
 		overrun = "./gateway/worker -run '^TestTrapLocksComeBesideAnOverrun$'"
 		share   = "./gateway/worker -run '^TestTrapStoreWaitersHaveAShare$'"
+		fits    = "./gateway/worker -run '^TestTrapWaitersBecomeNoMoreLocksThanMove$'"
 		unlock  = "./gateway/router -run '^TestTrapUnlockOfALongLockThatMoves$'"
 		redis   = "./fallback/store -run '^TestConformanceEmbedded$/^%s$'"
 		memory  = "./fallback/store -run '^TestConformanceMemory$/^%s$'"
@@ -168,6 +169,20 @@ func writtenMutations() []mutation {
 			old:  "		if !r.BeginWait() {\n			return nil, errLinkFull",
 			new:  "		if !r.BeginWait() && false {\n			return nil, errLinkFull",
 			test: share,
+		},
+		{
+			rule: "those who wait become no more locks than can move",
+			file: "gateway/worker/locks_calls.go",
+			old:  "full := err == nil && !t.fits(l.size())",
+			new:  "full := false",
+			test: fits,
+		},
+		{
+			rule: "no more are taken along to share a key than can move",
+			file: "gateway/worker/locks_shared.go",
+			old:  "take = take && p.locks.fits(size+other.size()); take",
+			new:  "take",
+			test: fits,
 		},
 		{
 			rule: "leases are bounded",
