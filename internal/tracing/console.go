@@ -26,8 +26,8 @@ type line struct {
 	Links      []string       `json:"links,omitempty"`
 }
 
-// export implements exporter.
-func (c console) export(_ context.Context, spans []sdk.ReadOnlySpan) error {
+// ExportSpans implements [sdk.SpanExporter].
+func (c console) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
 	enc := json.NewEncoder(c.w)
 	for _, s := range spans {
 		l := line{
@@ -50,3 +50,6 @@ func (c console) export(_ context.Context, spans []sdk.ReadOnlySpan) error {
 	}
 	return nil
 }
+
+// Shutdown implements [sdk.SpanExporter].
+func (console) Shutdown(context.Context) error { return nil }

@@ -2,7 +2,6 @@ package spantest
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,7 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
@@ -70,67 +70,21 @@ func (s *Sink) Await(t testing.TB, n int) (all []Sent) {
 	return all
 }
 
-var errMessage = errors.New("no message of protobuf")
-
-// parts returns the values of a message's field that have a length.
-func parts(message []byte, field protowire.Number) (values [][]byte, err error) {
-	for len(message) > 0 {
-		number, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return nil, errMessage
-		}
-		size := protowire.ConsumeFieldValue(number, kind, message[n:])
-		if size < 0 {
-			return nil, errMessage
-		}
-		if number == field && kind == protowire.BytesType {
-			v, _ := protowire.ConsumeBytes(message[n:])
-			values = append(values, v)
-		}
-		message = message[n+size:]
-	}
-	return values, nil
-}
-
-// below returns the values at the end of a path of fields.
-func below(message []byte, path ...protowire.Number) ([][]byte, error) {
-	level := [][]byte{message}
-	for _, field := range path {
-		var next [][]byte
-		for _, m := range level {
-			values, err := parts(m, field)
-			if err != nil {
-				return nil, err
-			}
-			next = append(next, values...)
-		}
-		level = next
-	}
-	return level, nil
-}
-
-// decode returns the spans of an ExportTraceServiceRequest, whose fields' numbers are those of OTLP 1.7.
+// decode returns the spans of an ExportTraceServiceRequest, which TracesData is on the wire.
 func decode(body []byte) (all []Sent, err error) {
-	resources, err := below(body, 1)
-	for _, r := range resources {
+	var data tracepb.TracesData
+	err = proto.Unmarshal(body, &data)
+	for _, r := range data.ResourceSpans {
 		service := ""
-		attrs, failed := below(r, 1, 1)
-		err = errors.Join(err, failed)
-		for _, a := range attrs {
-			if key, _ := below(a, 1); len(key) == 1 && string(key[0]) == "service.name" {
-				value, _ := below(a, 2, 1)
-				service = string(slices.Concat(value...))
+		for _, a := range r.Resource.Attributes {
+			if a.Key == "service.name" {
+				service = a.Value.GetStringValue()
 			}
 		}
-		spans, failed := below(r, 2, 2)
-		err = errors.Join(err, failed)
-		for _, span := range spans {
-			text := func(field protowire.Number) []byte {
-				v, failed := below(span, field)
-				err = errors.Join(err, failed)
-				return slices.Concat(v...)
+		for _, scope := range r.ScopeSpans {
+			for _, s := range scope.Spans {
+				all = append(all, Sent{Service: service, Name: s.Name, Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId)})
 			}
-			all = append(all, Sent{Service: service, Name: string(text(5)), Trace: hex.EncodeToString(text(1)), ID: hex.EncodeToString(text(2)), Parent: hex.EncodeToString(text(4))})
 		}
 	}
 	return all, err

@@ -1,0 +1,173 @@
+// Package tracing makes the spans of a program and sends them to a collector of OpenTelemetry,
+// as the standard variables of the environment say. The SDK batches and sends them; this package
+// reads the variables strictly, and counts and logs the spans that are lost.
+package tracing
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/keyway-go/keyway/internal/metrics"
+)
+
+// Tracing makes the spans of a program and sends them. A nil one makes none.
+type Tracing struct {
+	provider *sdk.TracerProvider
+	queue    *queue
+}
+
+// Start makes spans from now on; nil for a nil c. They are written to stdout, or sent. Lost spans
+// are logged. The caller must call [Tracing.Close].
+func (c *Config) Start(stdout io.Writer, logger *slog.Logger) *Tracing {
+	if c == nil {
+		return nil
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Debug("traces", "error", err) }))
+	q := &queue{log: logger, room: int64(c.queue), exporter: c.exporter(stdout)}
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	q.SpanProcessor = sdk.NewBatchSpanProcessor(exporting{q},
+		sdk.WithMaxQueueSize(c.queue), sdk.WithMaxExportBatchSize(c.batch),
+		sdk.WithBatchTimeout(c.delay), sdk.WithExportTimeout(c.patience))
+	limits := sdk.NewSpanLimits()
+	limits.AttributeValueLengthLimit = maxValue
+	return &Tracing{sdk.NewTracerProvider(sdk.WithResource(c.resource), sdk.WithSampler(c.sampler), sdk.WithRawSpanLimits(limits), sdk.WithSpanProcessor(q)), q}
+}
+
+// maxValue is how many characters of an attribute's value are kept.
+const maxValue = 1024
+
+// exporter returns what writes or sends batches of spans.
+func (c *Config) exporter(stdout io.Writer) sdk.SpanExporter {
+	if c.console {
+		return console{stdout}
+	}
+	compression := otlptracehttp.NoCompression
+	if c.gzip {
+		compression = otlptracehttp.GzipCompression
+	}
+	return otlptracehttp.NewUnstarted( // an exporter over HTTP has nothing to start
+		otlptracehttp.WithEndpointURL(c.endpoint.String()), otlptracehttp.WithHeaders(c.headers),
+		otlptracehttp.WithTimeout(c.timeout), otlptracehttp.WithCompression(compression), otlptracehttp.WithTLSClientConfig(c.tls),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 10 * time.Second, MaxElapsedTime: c.patience}),
+	)
+}
+
+// TracerProvider returns what makes the spans; nil for none.
+func (t *Tracing) TracerProvider() trace.TracerProvider {
+	if t == nil {
+		return nil
+	}
+	return t.provider
+}
+
+var dropped = metrics.Counter("keyway_trace_spans_dropped_total", "Spans of traces that were lost, by why.", "reason")
+
+// Describe implements [prometheus.Collector].
+func (t *Tracing) Describe(ch chan<- *prometheus.Desc) {
+	metrics.Describe(ch, []metrics.Family{dropped})
+}
+
+// Collect implements [prometheus.Collector]. A nil t has no metrics.
+func (t *Tracing) Collect(ch chan<- prometheus.Metric) {
+	if t == nil {
+		return
+	}
+	metrics.Send(ch, dropped, t.queue.full.Load(), "queue-full")
+	metrics.Send(ch, dropped, t.queue.notTaken.Load(), "not-taken")
+}
+
+// closeTimeout bounds how long Close sends the remaining spans.
+const closeTimeout = 2 * time.Second
+
+// Close sends the remaining spans, for 2 s at most, and ends what Start has begun.
+func (t *Tracing) Close() {
+	if t == nil {
+		return
+	}
+	timer := time.AfterFunc(closeTimeout, t.queue.cancel) // from then on each batch fails at once
+	defer timer.Stop()
+	_ = t.provider.Shutdown(context.Background())
+	t.queue.sayNow()
+	t.queue.cancel()
+}
+
+// queue counts the spans around the SDK's batch processor, which drops them silently. It admits no more
+// spans than fit into that processor's queue.
+type queue struct {
+	sdk.SpanProcessor
+	exporter sdk.SpanExporter
+	log      *slog.Logger
+	room     int64
+	ctx      context.Context // ends when Close gives up
+	cancel   context.CancelFunc
+
+	waiting        atomic.Int64 // spans that are neither exported nor lost
+	full, notTaken atomic.Int64 // spans lost so far, by why
+
+	// Of ExportSpans, which the processor calls once at a time, and of Close after it.
+	said   int64     // lost spans that are logged
+	saidAt time.Time // zero for never
+	failed error     // of the last batch
+}
+
+// OnEnd implements [sdk.SpanProcessor]. It never waits.
+func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
+	switch {
+	case !s.SpanContext().IsSampled():
+	case q.waiting.Add(1) > q.room:
+		q.waiting.Add(-1)
+		q.full.Add(1)
+	default:
+		q.SpanProcessor.OnEnd(s)
+	}
+}
+
+// exporting is the queue as the exporter of its processor.
+type exporting struct{ q *queue }
+
+// ExportSpans implements [sdk.SpanExporter].
+func (e exporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	q := e.q
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(q.ctx, cancel)()
+	err := q.exporter.ExportSpans(ctx, spans)
+	if err != nil {
+		q.failed = err
+		q.notTaken.Add(int64(len(spans)))
+	}
+	q.waiting.Add(-int64(len(spans)))
+	if q.saidAt.IsZero() || time.Since(q.saidAt) >= sayEvery {
+		q.sayNow()
+	}
+	return err
+}
+
+// Shutdown implements [sdk.SpanExporter].
+func (e exporting) Shutdown(ctx context.Context) error { return e.q.exporter.Shutdown(ctx) }
+
+// sayEvery is how often lost spans are logged at most.
+const sayEvery = time.Minute
+
+// sayNow logs how many spans were lost since the last time.
+func (q *queue) sayNow() {
+	n := q.full.Load() + q.notTaken.Load()
+	if n == q.said {
+		return
+	}
+	args := []any{"spans", n - q.said}
+	if q.failed != nil {
+		args = append(args, "error", q.failed)
+	}
+	q.log.Warn("spans of traces were lost: the collector did not take them, or not in time", args...)
+	q.said, q.saidAt, q.failed = n, time.Now(), nil
+}
