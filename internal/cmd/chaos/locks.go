@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type said struct {
 	Call  int64  // of the life
 	Step  step
 	Key   int
+	Read  bool          // a lock for reading
+	Many  bool          // asked for along with others, so that the caller may hold it and wait for those
 	Lease time.Duration // asks: for how long the key stays locked if nobody unlocks it
 	Token int64         // has
 	Until time.Time     // has, holds: until when the caller's lease holds at least, by the wall clock of all
@@ -35,13 +38,12 @@ type said struct {
 	Err   string        // fails: unless the caller has just given up; unlocked: nobody knows whether it is
 }
 
-// call is a call for a lock, by the clock of the observer.
+// call is a call for a lock, by the observer's clock.
 type call struct {
 	said
 	asked      time.Duration
 	begin, end time.Duration // from then on it was asked for, and held; until then held
 	until      time.Duration // see said
-	unlocks    bool          // and not forgets it
 	doubts     []*doubt
 }
 
@@ -54,23 +56,37 @@ type doubt struct {
 	count int            // that have
 }
 
-// idle is a time for which a key that somebody waited for was nobody's.
+// idle is a time for which nothing kept a key from a caller that waited for it.
 type idle struct {
 	key        int
-	free       time.Duration // since when its last holder had let it go, or was dead
+	free       time.Duration // since when nothing did
 	begin, end time.Duration // begin is later than free if there may have been a lock for nobody until then
 	extra      time.Duration // lease of that
-	unlocked   bool          // by its last holder
+	after      ending        // what made it free
 	next       string        // who has got it, or waits still
 }
 
+// ending is what makes a key free for a caller that waits for it.
+type ending uint8
+
+const (
+	unlocking ending = iota // its holder has unlocked it
+	leaving                 // its holder is dead, or has left it to the end of its lease
+	changing                // a caller has come, or waits no more
+)
+
 // lockKey is what the judge knows of a key.
 type lockKey struct {
-	held    *call // by whom at last
+	number  int
+	holders []*call // more than one only for reading; those that forget it until the ends of their leases
 	token   int64
-	waiting int
-	freed   *call         // who let it go while somebody waited; nil if it is not known to be free
-	free    time.Duration // when
+	shared  bool // the token is one for reading
+	writers int  // that wait
+	readers int  // likewise
+	many    int  // of these, those that may hold it already
+	isFree  bool // for one that waits
+	free    time.Duration
+	after   ending
 	busy    time.Duration // until then there may be a lock for nobody
 	lease   time.Duration // of that
 }
@@ -115,10 +131,11 @@ func (j *lockJudge) hear(s said) {
 	c := calls[s.Call]
 	if s.Step == asks {
 		if j.keys[s.Key] == nil {
-			j.keys[s.Key] = &lockKey{}
+			j.keys[s.Key] = &lockKey{number: s.Key}
 		}
-		calls[s.Call] = &call{said: s, asked: now, begin: now}
-		j.keys[s.Key].waiting++
+		c = &call{said: s, asked: now, begin: now}
+		calls[s.Call] = c
+		j.keys[s.Key].wait(c, 1, now)
 		return
 	}
 	k, until := j.keys[c.Key], now+time.Until(s.Until)
@@ -144,8 +161,8 @@ func (j *lockJudge) hear(s said) {
 		}
 	case fails:
 		c.end, c.Err = now, s.Err
-		k.leave()
 		k.unsure(now, c)
+		k.wait(c, -1, now)
 		if s.Err != "" {
 			j.failed = append(j.failed, c)
 		}
@@ -160,43 +177,73 @@ func (j *lockJudge) hear(s said) {
 
 // begin notes that a caller has a lock. It may have lost it before the judge hears of it.
 func (j *lockJudge) begin(c *call, k *lockKey, now time.Duration) {
-	k.waiting--
-	if before := k.held; before != nil {
+	if k.isFree {
+		j.idle = append(j.idle, k.idle(now, fmt.Sprintf("%s, who had asked for it %v before, with a lease of %v", c.Life, short(now-c.asked), c.Lease)))
+	}
+	for _, before := range k.holders {
+		if before.Read && c.Read {
+			continue
+		}
 		d := j.doubt(c, now, fmt.Sprintf("lock-%d is held with token %d, and with %d", c.Key, before.Token, c.Token), before)
 		if before.Step == forgets && now < before.until {
 			j.sure(d, before)
 		}
 	}
-	if c.Token <= k.token {
+	if c.Token < k.token || c.Token == k.token && !(c.Read && k.shared) {
 		j.doubt(c, now, fmt.Sprintf("lock-%d: token %d after %d", c.Key, c.Token, k.token))
 	}
-	if k.freed != nil {
-		j.idle = append(j.idle, k.idle(now, fmt.Sprintf("%s, who had asked for it %v before, with a lease of %v", c.Life, short(now-c.asked), c.Lease)))
+	if c.Token >= k.token {
+		k.token, k.shared = c.Token, c.Read
 	}
-	k.held, k.token, k.freed = c, max(k.token, c.Token), nil
+	k.holders = slices.DeleteFunc(k.holders, func(before *call) bool {
+		return !before.Read || !c.Read || before.Step == forgets && before.until <= now
+	})
+	k.holders = append(k.holders, c)
+	k.isFree = false // for the others it is so from now on, if they need not wait for c
+	k.wait(c, -1, now)
 }
 
-// leave notes that a caller waits no more.
-func (k *lockKey) leave() {
-	if k.waiting--; k.waiting == 0 {
-		k.freed = nil
+// wait counts a caller more or less that waits.
+func (k *lockKey) wait(c *call, n int, now time.Duration) {
+	if c.Read {
+		k.readers += n
+	} else {
+		k.writers += n
 	}
+	if c.Many {
+		k.many += n
+	}
+	k.see(now, changing)
+}
+
+// see notes whether something keeps the key from those that wait.
+func (k *lockKey) see(now time.Duration, after ending) {
+	held, read := false, true
+	for _, c := range k.holders {
+		if c.Step != forgets {
+			held, read = true, read && c.Read
+		}
+	}
+	free := k.many == 0 && (!held && k.writers+k.readers > 0 || held && read && k.readers > 0 && k.writers == 0)
+	if free && !k.isFree {
+		k.free, k.after = now, after
+	}
+	k.isFree = free
 }
 
 // letGo notes that a lock is its holder's no more. Unless it is about to be unlocked, it may go on without him.
 func (j *lockJudge) letGo(c *call, k *lockKey, unlocks bool, now time.Duration) {
-	if c.end, c.unlocks = now, unlocks; !unlocks {
+	if c.end = now; !unlocks {
 		k.unsure(now, c)
 	}
-	if k.held != c {
-		return
+	after := unlocking
+	if !unlocks {
+		after = leaving
 	}
-	if unlocks || c.Lost {
-		k.held = nil
+	if c.Step = forgets; unlocks || c.Lost {
+		k.holders = slices.DeleteFunc(k.holders, func(other *call) bool { return other == c })
 	}
-	if k.waiting > 0 {
-		k.freed, k.free = c, now
-	}
+	k.see(now, after)
 }
 
 // unsure notes that there may be a lock for nobody.
@@ -206,9 +253,9 @@ func (k *lockKey) unsure(now time.Duration, c *call) {
 	}
 }
 
-// idle returns for how long the key has been nobody's.
+// idle returns for how long nothing has kept the key from those that wait.
 func (k *lockKey) idle(now time.Duration, next string) idle {
-	i := idle{next: next, key: k.freed.Key, free: k.free, begin: k.free, end: now, unlocked: k.freed.unlocks}
+	i := idle{next: next, key: k.number, free: k.free, begin: k.free, end: now, after: k.after}
 	if k.busy > k.free {
 		i.begin, i.extra = k.busy, k.lease
 	}
@@ -255,12 +302,11 @@ func (j *lockJudge) died(life string) {
 		switch c.Step {
 		case asks:
 			j.vanished++
-			k.leave()
 			k.unsure(now, c)
+			k.wait(c, -1, now)
 		case has, holds:
 			j.orphans++
 			j.letGo(c, k, false, now)
-			c.Step = forgets
 			for _, d := range c.doubts {
 				if d.at < c.until {
 					j.sure(d, c)
@@ -278,7 +324,7 @@ func (j *lockJudge) finish() {
 	defer j.mu.Unlock()
 	now := j.now()
 	for _, k := range j.keys {
-		if k.freed != nil {
+		if k.isFree {
 			j.idle = append(j.idle, k.idle(now, "nobody until the end"))
 		}
 	}

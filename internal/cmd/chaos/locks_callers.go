@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +35,8 @@ type lockCallers struct {
 
 // lockWish is what a caller asks for.
 type lockWish struct {
-	key    string
+	keys   []string
+	read   bool // a lock for reading, of one key
 	lease  time.Duration
 	leaves time.Duration // when the caller gives up; 0 for never
 }
@@ -44,7 +46,7 @@ type taker func(context.Context, lockWish) (keeping, error)
 
 // keeping is a lock that a caller has.
 type keeping interface {
-	Token() int64
+	Token(key string) int64
 	Until() time.Time
 	Lost() bool                   // it may be another's
 	Keep(context.Context)         // has it go on, if it does not by itself
@@ -55,7 +57,7 @@ type keeping interface {
 var errNotTaken = errors.New("others have the key")
 
 // run makes calls until ctx ends, or the judge is gone. Most locks are held for a moment, and some over several
-// moves.
+// moves. A third of them are for reading, and some callers take several at once.
 func (c *lockCallers) run(ctx context.Context, rng *rand.Rand, lock taker) {
 	for trial.Sleep(ctx, trial.UpTo(rng, c.think)) && c.call(ctx, rng, lock) == nil {
 	}
@@ -76,64 +78,112 @@ func (c *lockCallers) call(ctx context.Context, rng *rand.Rand, lock taker) erro
 	if rng.IntN(100) == 0 {
 		wish.leaves = 1 + trial.UpTo(rng, 50*time.Millisecond)
 	}
-	wish.key = fmt.Sprint("lock-", key)
-	s := said{Life: c.life, Call: c.calls.Add(1), Key: key, Lease: wish.lease}
-	tell := func(step step) error {
-		s.Step = step
-		return c.tell(s)
+	wish.read = rng.IntN(3) == 0
+	keys := []int{key}
+	if !hot && !wish.read && rng.IntN(5) == 0 {
+		for range 1 + rng.IntN(2) {
+			if other := hotLocks + rng.IntN(lockKeys-hotLocks); !slices.Contains(keys, other) {
+				keys = append(keys, other)
+			}
+		}
 	}
-	if err := tell(asks); err != nil {
+	all := make([]said, len(keys))
+	for i, key := range keys {
+		wish.keys = append(wish.keys, fmt.Sprint("lock-", key))
+		all[i] = said{Life: c.life, Call: c.calls.Add(1), Key: key, Read: wish.read, Many: len(keys) > 1, Lease: wish.lease}
+	}
+	tell := func(step step, also func(s *said)) error {
+		for i := range all {
+			all[i].Step = step
+			if also != nil {
+				also(&all[i])
+			}
+			if err := c.tell(all[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := tell(asks, nil); err != nil {
 		return err
 	}
 	l, err := lock(ctx, wish)
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, errNotTaken) {
-			s.Err = err.Error()
-		}
-		return tell(fails)
+		return tell(fails, func(s *said) {
+			if ctx.Err() == nil && !errors.Is(err, errNotTaken) {
+				s.Err = err.Error()
+			}
+		})
 	}
-	s.Token, s.Until = l.Token(), l.Until()
-	if err := tell(has); err != nil {
+	until := func(s *said) { s.Until = l.Until() }
+	if err := tell(has, func(s *said) { s.Token, s.Until = l.Token(fmt.Sprint("lock-", s.Key)), l.Until() }); err != nil {
 		return err
 	}
 	for step := c.ttl / 10; length > step && !l.Lost(); length -= step {
 		trial.Sleep(ctx, step)
 		l.Keep(ctx)
-		if s.Until = l.Until(); l.Lost() {
+		if l.Lost() {
 			break
 		}
-		if err := tell(holds); err != nil {
+		if err := tell(holds, until); err != nil {
 			return err
 		}
 	}
 	trial.Sleep(ctx, min(length, c.ttl/10))
-	s.Lost = l.Lost()
+	lost := l.Lost()
+	ends := func(s *said) { s.Until, s.Lost = l.Until(), lost }
 	if c.forgetful && !hot && rng.IntN(100) == 0 {
-		return tell(forgets)
+		return tell(forgets, ends)
 	}
-	if err := tell(letsGo); err != nil {
+	if err := tell(letsGo, ends); err != nil {
 		return err
 	}
 	unlocking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*c.ttl)
 	defer cancel()
-	if err = l.Unlock(unlocking); err != nil {
-		s.Err, s.Lost = err.Error(), errors.Is(err, locking.ErrNotOwner)
-	}
-	return tell(unlocked)
+	err = l.Unlock(unlocking)
+	return tell(unlocked, func(s *said) {
+		if err != nil {
+			s.Err, s.Lost = err.Error(), errors.Is(err, locking.ErrNotOwner)
+		}
+	})
 }
 
 // byClient has a client take locks.
 func byClient(client *keyway.Client) taker {
 	return func(ctx context.Context, w lockWish) (keeping, error) {
-		l, err := client.Lock(ctx, w.key, locking.TTL(w.lease), locking.Wait(w.leaves))
+		l, err := clientLock{}, error(nil)
+		options := []locking.Option{locking.TTL(w.lease), locking.Wait(w.leaves)}
+		switch {
+		case len(w.keys) > 1:
+			l.holding, err = client.LockAll(ctx, w.keys, options...)
+		case w.read:
+			l.holding, err = one(client.RLock(ctx, w.keys[0], options...))
+		default:
+			l.holding, err = one(client.Lock(ctx, w.keys[0], options...))
+		}
 		if errors.Is(err, locking.ErrLocked) {
 			err = errNotTaken
 		}
-		return clientLock{l}, err
+		return l, err
 	}
 }
 
-type clientLock struct{ *router.Lock }
+// holding is what a client has locked.
+type holding interface {
+	Token(key string) int64
+	Until() time.Time
+	Context() context.Context
+	Unlock(context.Context) error
+}
+
+// oneLock is the lock of one key.
+type oneLock struct{ *router.Lock }
+
+func (l oneLock) Token(string) int64 { return l.Lock.Token() }
+
+func one(l *router.Lock, err error) (holding, error) { return oneLock{l}, err }
+
+type clientLock struct{ holding }
 
 func (l clientLock) Lost() bool {
 	return l.Context().Err() != nil && errors.Is(context.Cause(l.Context()), keyway.ErrOwnershipLost)

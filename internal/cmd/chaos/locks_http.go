@@ -18,10 +18,10 @@ import (
 // httpLock is a lock of the router's lock service.
 type httpLock struct {
 	service *lockService
-	path    string
+	path    string // with the keys
 	id      string // for Idempotency-Key
 	lease   time.Duration
-	token   int64
+	tokens  map[string]int64
 	until   time.Time
 	gone    bool // the service says so
 }
@@ -38,9 +38,16 @@ func (s *lockService) lock(ctx context.Context, w lockWish) (keeping, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, w.leaves, errNotTaken)
 		defer cancel()
 	}
-	l := &httpLock{service: s, path: "/v1/locks/" + url.PathEscape(w.key), id: rand.Text(), lease: w.lease}
+	l := &httpLock{service: s, path: "/v1/locks?" + url.Values{"key": w.keys}.Encode(), id: rand.Text(), lease: w.lease}
+	query := fmt.Sprintf("&ttl=%v&wait=%v", w.lease, w.lease)
+	if len(w.keys) == 1 {
+		l.path = "/v1/locks/" + url.PathEscape(w.keys[0]) + "?"
+	}
+	if w.read {
+		query += "&mode=read"
+	}
 	sent := time.Now()
-	status, err := l.ask(ctx, http.MethodPost, fmt.Sprintf("?ttl=%v&wait=%v", w.lease, w.lease), sent)
+	status, err := l.ask(ctx, http.MethodPost, query, sent)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -75,25 +82,30 @@ func (l *httpLock) ask(ctx context.Context, method, query string, sent time.Time
 		return res.StatusCode, err
 	}
 	var answer struct {
-		Token int64 `json:"token"`
-		TTL   int64 `json:"ttl_ms"`
+		Key    string           `json:"key"`
+		Token  int64            `json:"token"`
+		Tokens map[string]int64 `json:"tokens"`
+		TTL    int64            `json:"ttl_ms"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return res.StatusCode, err
 	}
-	l.token, l.until = answer.Token, sent.Add(time.Duration(answer.TTL)*time.Millisecond)
+	if l.tokens = answer.Tokens; l.tokens == nil {
+		l.tokens = map[string]int64{answer.Key: answer.Token}
+	}
+	l.until = sent.Add(time.Duration(answer.TTL) * time.Millisecond)
 	return res.StatusCode, nil
 }
 
 // extend has the lock last for its lease from now on.
 func (l *httpLock) extend(ctx context.Context) {
-	status, err := l.ask(ctx, http.MethodPut, fmt.Sprintf("?ttl=%v", l.lease), time.Now())
+	status, err := l.ask(ctx, http.MethodPut, fmt.Sprintf("&ttl=%v", l.lease), time.Now())
 	l.gone = l.gone || err == nil && status == http.StatusGone
 }
 
-func (l *httpLock) Token() int64     { return l.token }
-func (l *httpLock) Until() time.Time { return l.until }
-func (l *httpLock) Lost() bool       { return l.gone || !time.Now().Before(l.until) }
+func (l *httpLock) Token(key string) int64 { return l.tokens[key] }
+func (l *httpLock) Until() time.Time       { return l.until }
+func (l *httpLock) Lost() bool             { return l.gone || !time.Now().Before(l.until) }
 
 func (l *httpLock) Keep(ctx context.Context) {
 	if time.Until(l.until) < 2*l.lease/3 {

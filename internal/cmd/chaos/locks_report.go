@@ -11,7 +11,7 @@ import (
 // grantTime is how long a key that is free, and has an owner, may be kept from who waits for it, on a machine however
 // busy; promptly is how long it takes at most where there is time.
 const (
-	grantTime = 5 * time.Second
+	grantTime = time.Second
 	promptly  = 100 * time.Millisecond
 	shownLate = 50 // grants, at most
 )
@@ -46,6 +46,12 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 			r.long++
 			why = forgotten
 		}
+		if c.Read {
+			r.read++
+		}
+		if c.Many {
+			r.many++
+		}
 		switch {
 		case !c.Lost:
 		case within(why, c.end-ttl, c.end):
@@ -67,7 +73,8 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 		}
 		switch took := i.end - i.free; {
 		case slices.ContainsFunc(without, func(o outage) bool { return o.touches(i.free, i.end, 0) }):
-		case i.unlocked && (i.begin == i.free || took <= promptly):
+		case i.after == changing:
+		case i.after == unlocking && (i.begin == i.free || took <= promptly):
 			if r.grants = append(r.grants, took); took > promptly {
 				r.late = append(r.late, fmt.Sprintf("%.3fs lock-%d, unlocked %v before, by %s", i.end.Seconds(), i.key, short(took), i.next))
 			}
@@ -86,7 +93,7 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 // lockReport is what became of all locks.
 type lockReport struct {
 	violations                []string
-	taken, long               int // of all, those that the store kept as their leases were long
+	taken, long, read, many   int // all; those with a long lease, for reading, taken along with others
 	lost, starved             int // with their owners, or with what the store had; while the machine was too busy
 	unknown, failed           int // nobody knows whether they were unlocked; calls
 	deaths, orphans, vanished int // of client processes; locks and waits of theirs
@@ -97,8 +104,8 @@ type lockReport struct {
 }
 
 func (r *lockReport) print(w io.Writer) {
-	fmt.Fprintf(w, "locks\t%d taken, %d of them with a long lease; %d lost with their owner, %d on a machine that was too busy; %d of which nobody knows whether they were unlocked, %d calls failed\n",
-		r.taken, r.long, r.lost, r.starved, r.unknown, r.failed)
+	fmt.Fprintf(w, "locks\t%d taken, of them %d with a long lease, %d for reading and %d along with others; %d lost with their owner, %d on a machine that was too busy; %d of which nobody knows whether they were unlocked, %d calls failed\n",
+		r.taken, r.long, r.read, r.many, r.lost, r.starved, r.unknown, r.failed)
 	fmt.Fprintf(w, "from an unlock to the next holder\tp50 %v, p99 %v, longest %v; %d of %d took more than %v\n",
 		short(quantile(r.grants, 0.5)), short(quantile(r.grants, 0.99)), short(quantile(r.grants, 1)), len(r.late), len(r.grants), promptly)
 	for _, late := range r.late[:min(len(r.late), shownLate)] {

@@ -36,6 +36,14 @@ func (p *lockPlay) has(s *said, token int64) *said {
 
 func (p *lockPlay) takes(token int64) *said { return p.has(p.asks("lives", 4*time.Second), token) }
 
+// reads has a caller ask for a lock for reading.
+func (p *lockPlay) reads(life string) *said {
+	p.calls++
+	s := &said{Life: life, Call: p.calls, Key: 1, Read: true, Lease: 4 * time.Second}
+	p.says(s, asks)
+	return s
+}
+
 func (p *lockPlay) unlocks(s *said) {
 	p.says(s, letsGo)
 	p.says(s, unlocked)
@@ -207,6 +215,57 @@ func TestLockJudge(t *testing.T) {
 			p.says(p.takes(7), forgets)
 			p.unlocks(p.takes(8))
 		}},
+		{"readers together", "", func(p *lockPlay) {
+			one, two := p.has(p.reads("lives"), 7), p.has(p.reads("lives"), 7)
+			p.unlocks(one)
+			three := p.has(p.reads("lives"), 7)
+			p.unlocks(two)
+			p.unlocks(three)
+			p.unlocks(p.takes(8))
+		}},
+		{"a writer beside a reader", "is held with token 7, and with 8", func(p *lockPlay) {
+			one, two := p.has(p.reads("lives"), 7), p.has(p.reads("lives"), 7)
+			p.unlocks(one)
+			p.unlocks(p.takes(8))
+			p.unlocks(two)
+		}},
+		{"a reader beside a writer", "is held with token 7, and with 8", func(p *lockPlay) {
+			writer := p.takes(7)
+			p.unlocks(p.has(p.reads("lives"), 8))
+			p.unlocks(writer)
+		}},
+		{"a reader with a writer's token", "token 7 after 7", func(p *lockPlay) {
+			p.unlocks(p.takes(7))
+			p.unlocks(p.has(p.reads("lives"), 7))
+		}},
+		{"a dead reader's lock ends before its lease", "is held with token 7, and with 8", func(p *lockPlay) {
+			p.has(p.reads("dies"), 7)
+			p.died("dies")
+			p.unlocks(p.has(p.reads("lives"), 7))
+			p.unlocks(p.takes(8))
+		}},
+		{"a reader waits for a reader alone", "was free and waited for since 5.000s", func(p *lockPlay) {
+			first, writer, second := p.has(p.reads("lives"), 7), p.asks("lives", 4*time.Second), p.reads("lives")
+			time.Sleep(time.Second)
+			p.says(writer, fails) // it may have the lock until the end of its lease, as far as the judge knows
+			time.Sleep(4*time.Second + grantTime + 1)
+			p.has(second, 7)
+			p.unlocks(first)
+			p.unlocks(second)
+		}},
+		{"a reader waits behind a writer", "", func(p *lockPlay) {
+			first, writer, second := p.has(p.reads("lives"), 7), p.asks("lives", 4*time.Second), p.reads("lives")
+			time.Sleep(time.Minute)
+			p.unlocks(first)
+			p.unlocks(p.has(writer, 8))
+			p.unlocks(p.has(second, 9))
+		}},
+		{"a caller that waits for another key holds this one", "", func(p *lockPlay) {
+			many := &said{Life: "lives", Call: 1000, Key: 1, Many: true, Lease: 4 * time.Second}
+			p.says(many, asks)
+			time.Sleep(time.Minute)
+			p.unlocks(p.has(many, 7))
+		}},
 		{"nothing", "nothing was locked", func(*lockPlay) {}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -240,7 +299,7 @@ func TestLockReport(t *testing.T) {
 			x = p.has(next, int64(i)+2)
 		}
 		p.unlocks(x)
-		r := p.conclude([]outage{{time.Second, 27 * time.Second}}, nil, time.Second)
+		r := p.conclude([]outage{{time.Second, 29 * time.Second}}, nil, time.Second)
 		var b strings.Builder
 		r.print(&b)
 		if want := "p50 3ms, p99 100ms, longest 100ms; 1 of 3 took more than 100ms"; !strings.Contains(b.String(), want) || len(r.violations) > 0 {
