@@ -20,6 +20,6 @@ type Members interface {
 	// Changed returns a channel that is closed at the next change of View.
 	Changed() <-chan struct{}
 	// Announce changes what the other members see of this one: its Incarnation,
-	// State, Addr, Link or Store. Its View is kept up to date without that.
+	// State, Addr, Link, GRPC or Store. Its View is kept up to date without that.
 	Announce(update func(self *ring.Member)) error
 }

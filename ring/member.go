@@ -31,6 +31,7 @@ type Member struct {
 	State       State
 	Addr        string  // host:port that takes requests
 	Link        bool    // Addr takes the multiplexed link too, not only HTTP
+	GRPC        bool    // its app takes calls of gRPC, whose bodies reach it as they come
 	TLS         bool    // it speaks TLS with members, see Settings.PeerTLS
 	Gossip      string  // host:port of its gossip listener
 	Store       string  // URL of the store that it offers to others; empty for none

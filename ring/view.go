@@ -107,6 +107,7 @@ func compareMembers(a, b Member) int {
 		cmp.Compare(a.State, b.State),
 		cmp.Compare(a.Addr, b.Addr),
 		compareBools(a.Link, b.Link),
+		compareBools(a.GRPC, b.GRPC),
 		compareBools(a.TLS, b.TLS),
 		cmp.Compare(a.Gossip, b.Gossip),
 		cmp.Compare(a.Store, b.Store),

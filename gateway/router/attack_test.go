@@ -161,6 +161,7 @@ func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 		io.CopyN(io.Discard, r.Body, 20_000)
 		w.Refuse(&link.RefusedError{Reason: link.Unavailable})
 	})
+	m.GRPC = true
 	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, m), ReplayBytes: 1, Hold: time.Second}))
 	body, w := io.Pipe()
 	defer body.Close()

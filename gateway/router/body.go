@@ -83,6 +83,12 @@ func (d *decision) limitOf(call bool) int64 {
 	return d.route.maxBody
 }
 
+// takesCalls reports whether the operator of the partition's worker has configured it for gRPC.
+func (rt *Router) takesCalls(partition int) bool {
+	owner, _ := rt.cfg.Members.View().Owner(partition)
+	return owner.GRPC
+}
+
 // asItComes returns the body as the client sends it, up to its limit.
 func (b *incoming) asItComes() io.Reader { return &limitedBody{b.paced, b.limit} }
 
@@ -200,8 +206,8 @@ func newPacedBody(r *http.Request, control *http.ResponseController, rt *Router,
 	return &pacedBody{Reader: pace, pace: pace, in: r, rules: rules}
 }
 
-// newPatientBody returns a body that has no least rate: of a client that need not say
-// anything while it takes part in a call, and whose connection shows that it is there.
+// newPatientBody returns the body of a call that has no least rate: it holds no key, its
+// client may be silent while it takes part, and its connection shows that it is there.
 func newPatientBody(r *http.Request, w *clientWriter, rules *fields.Rules) *pacedBody {
 	if h2w, ok := w.ResponseWriter.(*h2Writer); ok {
 		h2w.stream.Wait()

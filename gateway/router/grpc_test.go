@@ -208,3 +208,30 @@ func TestGRPCTakesTooLong(t *testing.T) {
 		}
 	}
 }
+
+// A client cannot have its body streamed to an app of HTTP/1.1, and its key held meanwhile, by the
+// type that it gives the body.
+func TestTrapNoBodyStreamsByItsTypeAlone(t *testing.T) {
+	app := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { io.Copy(rw, r.Body) }))
+	defer app.Close()
+	s, _ := routertest.InFrontOf(t, app.URL)
+	client := kit.Client(t, "HTTP/2")
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	go func() {
+		if res, err := client.Do(grpcCall(ctx, s, "/", r)); err == nil {
+			res.Body.Close()
+		}
+	}()
+	io.WriteString(w, "x") // its head has been sent
+	res, err := client.Do(grpcCall(ctx, s, "/", strings.NewReader("y")))
+	if err != nil {
+		t.Fatalf("the key is held for a client that sends nothing: %v", err)
+	}
+	defer res.Body.Close()
+	if b, err := io.ReadAll(res.Body); string(b) != "y" || err != nil {
+		t.Errorf("%d %q, %v", res.StatusCode, b, err)
+	}
+}

@@ -213,21 +213,28 @@ func testSlowBodies(t *testing.T, rate int, piece int64, goes, stalls time.Durat
 	})
 }
 
-// A call of gRPC may be silent both ways for as long as it likes, while its client is
-// there; other bodies have their least rate, also if they are streamed.
-func TestCallsOfGRPCHaveNoLeastRate(t *testing.T) {
-	for kind, want := range map[string]string{
-		"application/grpc":         "200 ab",
-		"application/grpc+proto":   "200 ab",
-		"application/octet-stream": "408",
+// A call of gRPC without a key may be silent both ways for as long as it likes, while its client
+// is there. Other bodies have their least rate, also if they are streamed: they hold a key.
+func TestStreamsHaveALeastRate(t *testing.T) {
+	for _, tt := range []struct {
+		kind, key string
+		call      bool // the worker is configured for gRPC
+		want      string
+	}{
+		{"application/grpc", "", true, "200 ab"},
+		{"application/grpc+proto", "", true, "200 ab"},
+		{"application/grpc", "k", true, "408"},
+		{"application/grpc", "", false, "408"},
+		{"application/octet-stream", "k", true, "408"},
 	} {
-		t.Run("net/http "+kind, func(t *testing.T) { testSilentBody(t, false, kind, want) })
-		t.Run("server "+kind, func(t *testing.T) { testSilentBody(t, true, kind, want) })
+		name := fmt.Sprint(tt.kind, " ", tt.key, " ", tt.call)
+		t.Run("net/http "+name, func(t *testing.T) { testSilentBody(t, false, tt.call, tt.kind, tt.key, tt.want) })
+		t.Run("server "+name, func(t *testing.T) { testSilentBody(t, true, tt.call, tt.kind, tt.key, tt.want) })
 	}
 }
 
-func testSilentBody(t *testing.T, server bool, kind, want string) {
-	cfg := router.Config{Routes: routertest.Routes(t, `name: a, key: "header:X-Key", body: {buffer: false}`)}
+func testSilentBody(t *testing.T, server, call bool, kind, key, want string) {
+	cfg := router.Config{Routes: routertest.Routes(t, `name: a, key: "header:X-Key", without-key: any, body: {buffer: false}`)}
 	inBubble(t, cfg, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
 		const addr = "127.0.0.1:1"
 		client := &http.Transport{DialContext: n.dial, Protocols: new(http.Protocols)}
@@ -256,7 +263,9 @@ func testSilentBody(t *testing.T, server bool, kind, want string) {
 			}
 			io.Copy(rw, r.Body)
 		})
-		c.Set(t, routertest.Member("a", "a:1"))
+		m := routertest.Member("a", "a:1")
+		m.GRPC = call
+		c.Set(t, m)
 		body, w := io.Pipe()
 		defer body.Close()
 		answered := make(chan struct{})
@@ -271,7 +280,9 @@ func testSilentBody(t *testing.T, server bool, kind, want string) {
 			w.Close()
 		}()
 		req, _ := http.NewRequestWithContext(t.Context(), "POST", url, body)
-		req.Header = http.Header{"X-Key": {"k"}, "Content-Type": {kind}}
+		if req.Header = (http.Header{"Content-Type": {kind}}); key != "" {
+			req.Header.Set("X-Key", key)
+		}
 		res, err := client.RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)

@@ -76,11 +76,11 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		partition = rt.ring.Partition(d.key)
 	}
 	w.observed.decided(d, partition)
-	call := hop.Streams(r)
+	call := hop.IsCall(r) && rt.takesCalls(partition)
 	body := &incoming{router: rt, in: r, source: w.source, limit: d.limitOf(call), stream: call || d.route.Stream || d.upstream}
 	switch {
 	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
-	case call:
+	case call && d.anyWorker:
 		body.paced = newPatientBody(r, w, rules)
 	default:
 		body.paced = newPacedBody(r, w.control, rt, rules)

@@ -32,6 +32,16 @@ func route(t testing.TB, front routertest.Way, h http.HandlerFunc, change ...fun
 	return front(t, rt), rt, w
 }
 
+// takesGRPC configures the one worker of route for gRPC.
+func takesGRPC(t testing.TB) func(*router.Config) {
+	return func(cfg *router.Config) {
+		c := cfg.Members.(*routertest.Cluster)
+		m := c.View().Members[0]
+		m.GRPC = true
+		c.Set(t, m)
+	}
+}
+
 func TestTheRequestArrivesAsItWasSent(t *testing.T) {
 	routertest.EachWay(t, testTheRequestArrivesAsItWasSent)
 }
@@ -197,7 +207,7 @@ func testBodiesStream(t *testing.T, front routertest.Way) {
 				return
 			}
 		}
-	})
+	}, takesGRPC(t))
 	body, w := io.Pipe()
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, body)
 	req.Header.Set("X-Key", "k")
@@ -298,7 +308,7 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front routertest.Way) {
 					return
 				}
 				io.WriteString(w, sha(r.Body))
-			})
+			}, takesGRPC(t))
 			body := strings.Repeat("x", tt.size)
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body))
 			req.Header.Set("X-Key", "k")

@@ -77,7 +77,7 @@ type Config struct {
 	// 64 bits). What exceeds it goes to temporary files. Default 64 MiB.
 	ReplayBytes int
 
-	// MaxBody is how many bytes a body may have, unless it is one of gRPC over HTTP/2.
+	// MaxBody is how many bytes a body may have, unless it is one of gRPC (worker.Config.GRPC).
 	// A longer one is answered with 413; if it announces its length, before anything
 	// is read of it.
 	// Default 1 GiB.
@@ -94,14 +94,14 @@ type Config struct {
 	BodyDir string
 
 	// ClientTimeout bounds each wait for a client: to send more of its body, unless
-	// that is one of gRPC over HTTP/2, and to take more of the answer. Default
+	// that is one of gRPC without a key, and to take more of the answer. Default
 	// 1 minute.
 	ClientTimeout time.Duration
 
 	// MinBodyRate is how many bytes a second a client has to send of a body, on
 	// average over each ClientTimeout that is spent waiting for it. One that is
 	// slower is answered with 408, and an HTTP/1.1 connection closed. Bodies of
-	// gRPC over HTTP/2 have no least rate. Default 1024.
+	// gRPC without a key have no least rate. Default 1024.
 	MinBodyRate int
 
 	// ConnsPerWorker bounds the connections to one worker other than links: one

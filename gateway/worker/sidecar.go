@@ -85,7 +85,7 @@ func (w *Worker) sidecar(target *url.URL, app string, root, h2 bool, dial func(c
 	if err != nil {
 		return nil, err
 	}
-	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true}, app: app, root: root, health: health}
+	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true, grpc: h2}, app: app, root: root, health: health}
 	dial = health.dialing(dial)
 	s.setPool(&s.pool, dial, w.cfg.AppConnections)
 	s.setPool(&s.others, dial, otherAppConns*w.cfg.AppConnections)

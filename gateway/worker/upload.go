@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -22,14 +23,23 @@ const (
 	restTime    = 500 * time.Millisecond
 )
 
-// keepBody reads a request's body whole before anybody is asked for its key, unless it
-// streams, and returns the request with it; nil if it has answered r instead. Of a body
+// keepBody reads a request's body whole before anybody is asked for its key, and returns the
+// request with it; nil if it has answered r instead. A call to an app that takes them streams. Of a body
 // that is not small nothing is read before the worker owns the key. end gives back what
 // the body takes.
 func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key string, how asking) (whole *http.Request, end func()) {
 	w := h.worker
-	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 || hop.Streams(r) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0 {
 		return r, func() {}
+	}
+	body := paced.NewBody(r.Body, http.NewResponseController(rw), uploadTime, uploadBytes)
+	if h.grpc && hop.IsCall(r) {
+		whole = r.WithContext(r.Context())
+		whole.Body = struct {
+			io.Reader
+			io.Closer
+		}{body, r.Body}
+		return whole, func() {}
 	}
 	if r.ContentLength > w.cfg.MaxBody {
 		w.refuseBody(rw, r, spool.ErrTooLong, false)
@@ -41,7 +51,7 @@ func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key str
 			return nil, nil
 		}
 	}
-	body, kept := paced.NewBody(r.Body, http.NewResponseController(rw), uploadTime, uploadBytes), w.bodies.New(nil)
+	kept := w.bodies.New(nil)
 	if _, err := kept.ReadFrom(body); err != nil {
 		kept.Close()
 		w.refuseBody(rw, r, err, body.Late())

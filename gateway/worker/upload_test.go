@@ -27,6 +27,7 @@ func TestTrapASlowUploadHoldsNoKey(t *testing.T) {
 		r := kit.Must(http.NewRequestWithContext(t.Context(), method, base, body))
 		r.ContentLength = length
 		r.Header.Set("Keyway-Key", "k")
+		r.Header.Set("Content-Type", "application/grpc") // which the worker's handler was not said to take
 		return r
 	}
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2"} {

@@ -205,9 +205,15 @@ type Config struct {
 	// and 1 GiB.
 	AnswerMemory, AnswerFiles, AnswerMax int64
 
+	// GRPC says that what [Worker.Handler] was given takes calls of gRPC over HTTP/2: their
+	// bodies reach it as they come, with the key held. Routers learn it by gossip.
+	// A [Worker.Sidecar] takes such calls if its app's URL is h2c://. Default: bodies are
+	// read whole before their keys are asked for.
+	GRPC bool
+
 	// MaxBody is how many bytes the body of a request may have that comes to a
-	// [Server] of the worker over plain HTTP: it is read whole before its key is asked
-	// for, unless it is one of gRPC over HTTP/2. Default 1 GiB.
+	// [Server] of the worker over plain HTTP. It is read whole before its key is asked
+	// for, unless it is one of gRPC (see GRPC). Default 1 GiB.
 	MaxBody int64
 
 	// BodyFiles bounds the bytes of temporary files for what of such bodies is not

@@ -343,8 +343,8 @@ func (c *Cluster) Changed() <-chan struct{} { return c.current.Load().replaced }
 func (c *Cluster) Addr() string { return c.identity.Gossip }
 
 // Announce changes this member's description of itself. change gets a copy of
-// the description and may set its Incarnation, State, Addr, Link, Store, StoreID and Epoch; the
-// other fields are not its to change: View is kept at the digest of what View
+// the description and may set its Incarnation, State, Addr, Link, GRPC, Store, StoreID and Epoch. It
+// must not change other fields: View is kept at the digest of what View
 // returns. When Announce returns, View has the change, and it is on its way to
 // the peers. change must not call the Cluster's methods other than View and
 // Addr. It fails with ErrConfig if the description is invalid or longer than

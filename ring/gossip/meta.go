@@ -39,7 +39,7 @@ var errNotKeyway = errors.New("not a member of a Keyway cluster")
 type metadata struct {
 	role        ring.Role
 	state       ring.State
-	link        bool
+	link, grpc  bool
 	view        uint64
 	epoch       int64
 	digest      uint64 // of settings, as the member computes it
@@ -67,6 +67,7 @@ func newMetadata(m ring.Member, k keys, s ring.Settings) metadata {
 		role:        m.Role,
 		state:       m.State,
 		link:        m.Link,
+		grpc:        m.GRPC,
 		view:        m.View,
 		epoch:       m.Epoch,
 		digest:      s.Digest(),
@@ -87,6 +88,7 @@ func (md metadata) member(name, gossip string) ring.Member {
 		State:       md.state,
 		Addr:        md.addr,
 		Link:        md.link,
+		GRPC:        md.grpc,
 		TLS:         md.settings.PeerTLS,
 		Gossip:      gossip,
 		Store:       md.store,
@@ -101,11 +103,15 @@ const (
 	flagLink = 1 << iota
 	flagTLS
 	flagTLSOptional
+	flagGRPC
 )
 
 func (md metadata) flags() (flags byte) {
 	if md.link {
 		flags |= flagLink
+	}
+	if md.grpc {
+		flags |= flagGRPC
 	}
 	if md.settings.PeerTLS {
 		flags |= flagTLS
@@ -150,7 +156,8 @@ func decodeMetadata(b []byte) (metadata, error) {
 	r := reader{b: b[2:]}
 	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
 	flags := r.byte()
-	md.link, md.settings.PeerTLS, md.settings.PeerTLSOptional = flags&flagLink != 0, flags&flagTLS != 0, flags&flagTLSOptional != 0
+	md.link, md.grpc = flags&flagLink != 0, flags&flagGRPC != 0
+	md.settings.PeerTLS, md.settings.PeerTLSOptional = flags&flagTLS != 0, flags&flagTLSOptional != 0
 	md.view = r.uint64()
 	md.epoch = int64(r.uint64())
 	md.digest = r.uint64()

@@ -17,6 +17,7 @@ func fullMetadata() metadata {
 		Role:        ring.RoleWorker,
 		State:       ring.StateActive,
 		Addr:        "10.0.0.1:8080",
+		GRPC:        true,
 		Store:       "redis://10.0.0.9:6379/0",
 		View:        1<<63 + 7,
 		Epoch:       1780000000,

@@ -33,9 +33,10 @@ func Default[T int | int64 | time.Duration](err *error, field string, value *T, 
 	*value = cmp.Or(*value, def)
 }
 
-// Streams reports whether a request's body goes to the app as it comes, and is not read
-// whole before: gRPC's, as the two sides of a call may talk.
-func Streams(r *http.Request) bool {
+// IsCall reports whether a request says that it is a call of gRPC, whose two sides may
+// talk. A client may say so of anything, so its body streams only to a worker whose
+// operator has configured it for gRPC.
+func IsCall(r *http.Request) bool {
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	kind, _, _ = strings.Cut(strings.TrimSpace(kind), "+")
 	return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")

@@ -26,6 +26,27 @@ func uploadMutations() []mutation {
 			test: uploads + "'^TestARefusalAfterTheBodyHasBegun$/^server$'",
 		},
 		{
+			rule: "no body streams to an app of HTTP/1.1 by the type that its client gives it",
+			file: "gateway/router/net_http.go",
+			old:  "hop.IsCall(r) && rt.takesCalls(partition)",
+			new:  "hop.IsCall(r)",
+			test: uploads + "^TestTrapNoBodyStreamsByItsTypeAlone$",
+		},
+		{
+			rule: "a sidecar says that its app takes gRPC if the operator says h2c://",
+			file: "gateway/worker/sidecar.go",
+			old:  "detach: true, grpc: h2}",
+			new:  "detach: true, grpc: true}",
+			test: uploads + "^TestTrapNoBodyStreamsByItsTypeAlone$",
+		},
+		{
+			rule: "a call that holds a key has a least rate",
+			file: "gateway/router/net_http.go",
+			old:  "	case call && d.anyWorker:",
+			new:  "	case call:",
+			test: uploads + "^TestStreamsHaveALeastRate$",
+		},
+		{
 			rule: "a body of gRPC streams",
 			file: hop,
 			old:  `return r.ProtoMajor == 2 && strings.EqualFold(kind, "application/grpc")`,
@@ -98,8 +119,15 @@ func uploadMutations() []mutation {
 		{
 			rule: "a worker reads a body before it asks for the key",
 			file: "gateway/worker/upload.go",
-			old:  "r.ContentLength == 0 || hop.Streams(r) {",
-			new:  "true {",
+			old:  "|| r.ContentLength == 0 {",
+			new:  "|| true {",
+			test: "./gateway/worker -timeout 60s -run ^TestTrapASlowUploadHoldsNoKey$",
+		},
+		{
+			rule: "a worker streams no body by the type that its client gives it",
+			file: "gateway/worker/upload.go",
+			old:  "	if h.grpc && hop.IsCall(r) {",
+			new:  "	if hop.IsCall(r) {",
 			test: "./gateway/worker -timeout 60s -run ^TestTrapASlowUploadHoldsNoKey$",
 		},
 		{
