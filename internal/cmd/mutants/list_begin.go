@@ -6,7 +6,6 @@ func beginMutations() []mutation {
 		told     = "./internal/wire/link -run ^TestWaitsAreTold$"
 		outcomes = "./internal/wire/link -run ^TestOutcomes$"
 		proves   = "./internal/wire/link -run ^TestOnlyTheServersEndProves$"
-		resets   = "./internal/wire/link -run ^TestResetProvesOnOneMachine$"
 		waiters  = "./gateway/worker -run ^TestTrapWaitersAtADeadWorkerHaveNotRun$"
 		batches  = "./gateway/worker -run ^TestTrapBatchesOfADeadWorker$"
 	)
@@ -63,23 +62,23 @@ func beginMutations() []mutation {
 		{
 			rule: "only the server's end of a connection proves what it has said last",
 			file: "internal/wire/link/clientwait.go",
-			old:  "	case end == io.EOF:\n		return ",
-			new:  "	default:\n		return true || ",
+			old:  " || cc.in.end != io.EOF {",
+			new:  " {",
 			test: proves,
 		},
 		{
 			rule: "a proxy's end of a connection proves nothing",
 			file: "internal/wire/link/clientwait.go",
-			old:  "	if !cc.direct() {",
-			new:  "	if false {",
+			old:  " || !cc.direct() || cc.in.end",
+			new:  " || cc.in.end",
 			test: proves,
 		},
 		{
-			rule: "a reset between machines proves nothing",
+			rule: "a reset that the writer was told of proves nothing",
 			file: "internal/wire/link/clientwait.go",
-			old:  "		return cc.peer.departs && netutil.OnOneMachine(cc.nc)",
-			new:  "		return true",
-			test: resets,
+			old:  "	return failed == nil ||",
+			new:  "	return true || failed == nil ||",
+			test: proves,
 		},
 		{
 			rule: "a request that has waited does not run before its router knows",

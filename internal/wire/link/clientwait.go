@@ -7,8 +7,6 @@ import (
 	"io"
 	"syscall"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/wire/netutil"
 )
 
 // waitTold is what the server has said of the wait of a request.
@@ -82,32 +80,21 @@ func (cc *clientConn) readOut(err error) {
 	_ = cc.nc.SetReadDeadline(time.Now().Add(readOn)) // else the watch ends it
 }
 
-// heardAll reports whether all has come that the server had handed to its kernel
-// when the connection ended. It is called when the writer has ended as well.
+// heardAll reports whether the client has read all that the server's kernel had
+// taken when the connection ended. It is called when the writer has ended as well.
 //
-// The end of the stream (FIN) comes in order behind all of it. A reset (RST) does
-// not, and what it overtakes is never sent again; but between two sockets of one
-// machine nothing is under way, if the server saw to it (see [ServerRequest.Begin]).
-// Linux tells of a reset once: whether to the reader or to the writer, the other one
-// then sees the end of the stream. Where somebody else ends the connection, a proxy
-// in between or this side, for want of an answer, nothing is known; nor is it under
-// TLS, which is there because somebody in between may be an enemy: a server that dies
-// leaves the end of the stream to its kernel, and so unauthenticated.
+// The end of the stream (FIN) arrives in order, behind all of it. A reset (RST)
+// proves nothing, because the server's kernel drops what the reset overtakes. Linux
+// reports a reset once, to the reader or to the writer, and the other one then sees
+// the end of the stream. Nothing is known if this side or a proxy ended the
+// connection. Under TLS nothing is known either: an attacker can end a TCP stream
+// anywhere, and a dead server's kernel ends it without authentication.
 func (cc *clientConn) heardAll() bool {
-	if _, secure := cc.bare.(*tls.Conn); secure {
+	if _, secure := cc.bare.(*tls.Conn); secure || !cc.direct() || cc.in.end != io.EOF {
 		return false
 	}
-	if !cc.direct() {
-		return false
-	}
-	end, failed := cc.in.end, cc.writeErr
-	switch {
-	case errors.Is(end, syscall.ECONNRESET), end == io.EOF && errors.Is(failed, syscall.ECONNRESET):
-		return cc.peer.departs && netutil.OnOneMachine(cc.nc)
-	case end == io.EOF:
-		return failed == nil || errors.Is(failed, syscall.EPIPE) || errors.Is(failed, io.ErrClosedPipe)
-	}
-	return false
+	failed := cc.writeErr
+	return failed == nil || errors.Is(failed, syscall.EPIPE) || errors.Is(failed, io.ErrClosedPipe)
 }
 
 // direct reports whether the connection is one and the same at both ends: the

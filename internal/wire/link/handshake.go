@@ -15,9 +15,7 @@ type handshake struct {
 	out     io.Writer
 	purpose purpose // the server's is that of the client's hello
 
-	// Of the server's end.
-	sees    string // the client's address
-	departs bool   // see settings
+	sees string // at the server's end: the client's address
 
 	mine, peer settings
 	sent, got  []byte // the payloads of the hellos
@@ -73,7 +71,7 @@ func (hs *handshake) asClient() (proof []byte, err error) {
 // its proof. greeted is called when the hello is known to be a member's.
 func (hs *handshake) asServer(greeted func()) error {
 	hs.mine = hs.cfg.settings()
-	hs.mine.sees, hs.mine.departs = hs.sees, hs.departs
+	hs.mine.sees = hs.sees
 	hello, err := hs.readHello()
 	if err != nil {
 		return err

@@ -90,8 +90,7 @@ type settings struct {
 	header  int64  // bytes of a head that the sender takes
 	store   uint64 // identity of the sender's store; 0 if it is not known
 
-	sees    string // of a server: the client's address as it sees it
-	departs bool   // of a server: no request begins before what says so has left its socket
+	sees string // of a server: the client's address as it sees it
 }
 
 func (s *settings) append(b []byte) []byte {
@@ -100,17 +99,13 @@ func (s *settings) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(s.streams))
 	b = binary.AppendUvarint(b, uint64(s.header))
 	b = binary.BigEndian.AppendUint64(b, s.store)
-	b = appendString(b, s.sees)
-	if s.departs {
-		return binary.AppendUvarint(b, 1)
-	}
-	return binary.AppendUvarint(b, 0)
+	return appendString(b, s.sees)
 }
 
 // decodeSettings decodes p, which the result goes on using.
 func decodeSettings(p string) (settings, error) {
 	d := decoder{rest: []byte(p)}
-	s := settings{digest: d.uint64(), cluster: d.string(), streams: d.int(), header: d.int(), store: d.uint64(), sees: d.string(), departs: d.uint() == 1}
+	s := settings{digest: d.uint64(), cluster: d.string(), streams: d.int(), header: d.int(), store: d.uint64(), sees: d.string()}
 	if d.end(); d.bad {
 		return settings{}, fmt.Errorf("settings: %w", errMalformed)
 	}

@@ -37,7 +37,7 @@ func serverGreeting() []byte {
 func serverGreetingTo(client string) []byte {
 	cfg := Config{}.withDefaults()
 	s := cfg.settings()
-	s.sees, s.departs = client, true
+	s.sees = client
 	h := hello{version: Version, settings: string(s.append(nil))}
 	return appendFrame([]byte(preface), header{kind: kindHello}, h.append(nil))
 }

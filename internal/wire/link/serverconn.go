@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/internal/wire/netutil"
-	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // serverConn is the server's end of a connection.
@@ -18,8 +17,6 @@ type serverConn struct {
 	conn
 	srv    *Server
 	remote string // the peer's address
-
-	besides *sock.Stream // the client's end is a TCP socket of this machine too; nil if it is not
 
 	outdated atomic.Bool // it is to be renewed
 
@@ -80,7 +77,7 @@ func (sc *serverConn) run() error {
 // handshake makes sure that both ends are members of one cluster.
 func (sc *serverConn) handshake() (purpose, error) {
 	sc.nc.SetDeadline(time.Now().Add(sc.cfg.HandshakeTimeout))
-	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc, sees: sc.remote, departs: sc.watchSocket()}
+	hs := handshake{cfg: sc.cfg, in: sc.in, out: sc.nc, sees: sc.remote}
 	if err := hs.asServer(func() { sc.srv.greeted(sc) }); err != nil {
 		return 0, &handshakeError{err}
 	}

@@ -1,13 +1,8 @@
 package link
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/wire/netutil"
-	"github.com/keyway-go/keyway/internal/wire/sock"
 )
 
 // A request that waits for others to end, and after it for its own begin:
@@ -79,50 +74,11 @@ func (r *ServerRequest) Begin() error {
 	err := errUntaken
 	if end >= 0 {
 		err = st.c.out.flush(&st.ctx, end)
-		if err == nil && end > 0 && sc.besides != nil {
-			err = sc.depart(&st.ctx, end)
-		}
 	}
 	if err != nil {
 		return fmt.Errorf("link: a request that has waited must not begin: %w", err)
 	}
 	return nil
-}
-
-// watchSocket prepares Begin for a client that is on this machine, and reports
-// whether there is one.
-func (sc *serverConn) watchSocket() bool {
-	s, ok := sc.stream.(*sock.Stream)
-	if !ok || !netutil.OnOneMachine(sc.nc) {
-		return false
-	}
-	if _, tcp := sc.nc.LocalAddr().(*net.TCPAddr); tcp {
-		sc.besides = s
-	}
-	return true
-}
-
-// departPause is how long a look at a socket waits for the next one.
-const departPause = 50 * time.Microsecond
-
-// depart waits until what was queued up to end has left the socket, which between two
-// sockets of one machine means that it has come: what the kernel has taken and not
-// sent is lost if the worker then dies with something unread. It does not take long,
-// and nothing tells when it is over.
-func (sc *serverConn) depart(ctx context.Context, end int64) error {
-	for until := time.Now().Add(flushPatience); ; {
-		handed := sc.out.handed()
-		unsent, err := sc.besides.Unsent()
-		switch {
-		case err != nil:
-			return err
-		case handed-int64(unsent) >= end:
-			return nil
-		case ctx.Err() != nil || !time.Now().Before(until):
-			return errUntaken
-		}
-		time.Sleep(departPause)
-	}
 }
 
 // beginWait counts a request that waits for others to end, unless those are half

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,10 +277,21 @@ func oneConn(nc net.Conn) *Client {
 	}}
 }
 
-// seenFrom is a connection whose end has another address than the server sees.
+// seenFrom is a connection whose end has another address than the server sees, and
+// whose writes fail as after a reset once broken is closed.
 type seenFrom struct {
 	net.Conn
-	addr string
+	addr   string
+	broken chan struct{}
+}
+
+func (c seenFrom) Write(p []byte) (int, error) {
+	select {
+	case <-c.broken:
+		return 0, syscall.ECONNRESET
+	default:
+		return c.Conn.Write(p)
+	}
 }
 
 func (c seenFrom) LocalAddr() net.Addr { return &net.UnixAddr{Name: c.addr} }
@@ -289,21 +301,32 @@ func (c seenFrom) LocalAddr() net.Addr { return &net.UnixAddr{Name: c.addr} }
 func TestOnlyTheServersEndProves(t *testing.T) {
 	for name, tc := range map[string]struct {
 		addr string
-		end  func(c *Client, far net.Conn)
+		end  func(c *Client, far net.Conn, broken chan<- struct{})
 		want error
 	}{
-		"server closes":         {"pipe", func(_ *Client, far net.Conn) { far.Close() }, ErrNotStarted},
-		"in the midst of frame": {"pipe", func(_ *Client, far net.Conn) { far.Write([]byte{0, 0}); far.Close() }, ErrNotStarted},
-		"a proxy closes":        {"elsewhere", func(_ *Client, far net.Conn) { far.Close() }, ErrLost},
-		"client closes":         {"pipe", func(c *Client, _ net.Conn) { c.Close() }, ErrLost},
-		"silence":               {"pipe", func(*Client, net.Conn) {}, ErrLost},
-		"garbage":               {"pipe", func(_ *Client, far net.Conn) { far.Write(make([]byte, headerLen)) }, ErrLost},
+		"server closes": {"pipe", func(_ *Client, far net.Conn, _ chan<- struct{}) { far.Close() }, ErrNotStarted},
+		"in the midst of frame": {"pipe", func(_ *Client, far net.Conn, _ chan<- struct{}) {
+			far.Write([]byte{0, 0})
+			far.Close()
+		}, ErrNotStarted},
+		"a proxy closes": {"elsewhere", func(_ *Client, far net.Conn, _ chan<- struct{}) { far.Close() }, ErrLost},
+		"client closes":  {"pipe", func(c *Client, _ net.Conn, _ chan<- struct{}) { c.Close() }, ErrLost},
+		"silence":        {"pipe", func(*Client, net.Conn, chan<- struct{}) {}, ErrLost},
+		"garbage": {"pipe", func(_ *Client, far net.Conn, _ chan<- struct{}) {
+			far.Write(make([]byte, headerLen))
+		}, ErrLost},
+		"the writer is told of a reset": {"pipe", func(_ *Client, far net.Conn, broken chan<- struct{}) {
+			close(broken)
+			time.Sleep(2*time.Second + readOn/2) // the client pings after two ticks
+			far.Close()
+		}, ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				near, far := net.Pipe()
 				defer far.Close()
-				c := oneConn(seenFrom{near, tc.addr})
+				broken := make(chan struct{})
+				c := oneConn(seenFrom{near, tc.addr, broken})
 				defer c.Close()
 				peer := newFakePeer(far)
 				go func() {
@@ -311,7 +334,7 @@ func TestOnlyTheServersEndProves(t *testing.T) {
 					peer.frame(t)
 					go io.Copy(io.Discard, far)
 					peer.write(t, serverFrame('w'))
-					tc.end(c, far)
+					tc.end(c, far, broken)
 				}()
 				_, err := c.Do(t.Context(), &Request{Method: "GET", Target: "/", Host: "h"})
 				want(t, err, tc.want)

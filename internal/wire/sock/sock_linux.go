@@ -38,15 +38,6 @@ func acknowledge(fd uintptr) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_SETSOCKOPT, fd, syscall.IPPROTO_TCP, tcpQuickAck, uintptr(unsafe.Pointer(&on)), unsafe.Sizeof(on), 0)
 }
 
-// siocOutqNsd asks a TCP socket how many bytes it has taken and not sent yet.
-const siocOutqNsd = 0x894b
-
-func unsent(fd uintptr) (int, error) {
-	var n int32
-	_, _, errno := syscall.RawSyscall(syscall.SYS_IOCTL, fd, siocOutqNsd, uintptr(unsafe.Pointer(&n)))
-	return int(n), fault(errno)
-}
-
 // acknowledged reads tcpi_bytes_acked of struct tcp_info, see linux/tcp.h.
 func acknowledged(fd uintptr) (uint64, error) {
 	const at = 120

@@ -14,6 +14,5 @@ func peek(uintptr) (int, error)            { return 0, errors.ErrUnsupported }
 func hungUp(uintptr) bool                  { return false }
 func acknowledge(uintptr)                  {}
 func refuseNew(uintptr)                    {}
-func unsent(uintptr) (int, error)          { return 0, errors.ErrUnsupported }
 func acknowledged(uintptr) (uint64, error) { return 0, errors.ErrUnsupported }
 func failure(uintptr) error                { return errors.ErrUnsupported }

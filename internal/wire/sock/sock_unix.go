@@ -26,8 +26,6 @@ func acknowledge(uintptr) {}
 
 func refuseNew(uintptr) {}
 
-func unsent(uintptr) (int, error) { return 0, errors.ErrUnsupported }
-
 func acknowledged(uintptr) (uint64, error) { return 0, errors.ErrUnsupported }
 
 func failure(uintptr) error { return errors.ErrUnsupported }

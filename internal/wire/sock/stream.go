@@ -140,15 +140,6 @@ func (s *Stream) tryWrite(fd uintptr) bool {
 	return s.out.err != syscall.EAGAIN
 }
 
-// Unsent returns how many bytes a TCP socket has taken and not sent yet. The error is
-// [errors.ErrUnsupported] where the system does not tell.
-func (s *Stream) Unsent() (n int, err error) {
-	if failed := s.raw.Control(func(fd uintptr) { n, err = unsent(fd) }); failed != nil {
-		return 0, failed
-	}
-	return n, err
-}
-
 // HungUp reports whether the socket is closed, or [HungUp] of it.
 func (s *Stream) HungUp() (gone bool) {
 	err := s.raw.Control(func(fd uintptr) { gone = HungUp(fd) })
