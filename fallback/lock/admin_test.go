@@ -296,7 +296,7 @@ func TestLockersThatDisagreeAboutFIFO(t *testing.T) {
 			mustUnlock(t, mustTake(t, patientLocker(t, addr, o), "key"))
 			o.FIFO = !fifo
 			other := patientLocker(t, addr, o)
-			eventually(t, 30*time.Second, "they are compared", func() bool {
+			eventually(t, time.Minute, "they are compared", func() bool {
 				k, err := other.TryLock(t.Context(), "another key")
 				if err == nil { // the comparison had no answer in time
 					mustUnlock(t, k)
@@ -308,7 +308,7 @@ func TestLockersThatDisagreeAboutFIFO(t *testing.T) {
 			if err := client.Del(t.Context(), o.Prefix+"order").Err(); err != nil { // as time does
 				t.Fatal(err)
 			}
-			eventually(t, 30*time.Second, "the others are forgotten", func() bool {
+			eventually(t, time.Minute, "the others are forgotten", func() bool {
 				k, err := other.TryLock(t.Context(), "key")
 				if err == nil {
 					mustUnlock(t, k)

@@ -67,13 +67,13 @@ func TestLostReplyToAcquireIsRetriedAtOnceWithTheSameToken(t *testing.T) {
 		"reply swallowed": func() {
 			proxy.Set(netproxy.ToClient, netproxy.Fault{Drop: true})
 			go func() {
-				eventually(t, 5*time.Second, "the lock is taken", func() bool { return held(server, "reply swallowed") })
+				eventually(t, time.Minute, "the lock is taken", func() bool { return held(server, "reply swallowed") })
 				proxy.Set(netproxy.ToClient, netproxy.Fault{})
 			}()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := testLocker(t, proxy.Addr(), Config{TTL: 4 * time.Second, Timeout: 200 * time.Millisecond})
+			l := testLocker(t, proxy.Addr(), Config{TTL: 5 * time.Minute, Timeout: 200 * time.Millisecond})
 			warm(t, l)
 			lose()
 			began := time.Now()
@@ -81,7 +81,7 @@ func TestLostReplyToAcquireIsRetriedAtOnceWithTheSameToken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took > time.Second {
+			if took := time.Since(began); took > time.Minute {
 				t.Errorf("the retry took %v", took)
 			}
 			fence, err := strconv.ParseInt(server.CLI("get", "keyway:lock:fence:{"+name+"}"), 10, 64)
@@ -93,12 +93,12 @@ func TestLostReplyToAcquireIsRetriedAtOnceWithTheSameToken(t *testing.T) {
 	}
 }
 
-func TestContextEndsInMidAcquireAndTheKeyIsFreeWithinASecond(t *testing.T) {
+func TestContextEndsInMidAcquireAndTheKeyIsFreeAtOnce(t *testing.T) {
 	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true}} {
 		t.Run(name, func(t *testing.T) {
 			server, proxy := lockProxy(t)
+			o.TTL, o.Timeout = 5*time.Minute, time.Minute
 			l := testLocker(t, proxy.Addr(), o)
-			var ended time.Time
 			for taken := false; !taken; { // again if the connection did not outlive the warming
 				warm(t, l)
 				proxy.Set(netproxy.ToClient, netproxy.Fault{Drop: true})
@@ -112,22 +112,21 @@ func TestContextEndsInMidAcquireAndTheKeyIsFreeWithinASecond(t *testing.T) {
 					taken = held(server, name)
 				}
 				cancel()
-				ended = time.Now()
+				ended := time.Now()
 				wantErr(t, <-failed, context.Canceled)
-				if took := time.Since(ended); took > 300*time.Millisecond {
+				if took := time.Since(ended); took > time.Minute/2 {
 					t.Errorf("Lock returned %v after its context ended", took)
 				}
 				proxy.Heal() // what was swallowed stays lost
 			}
-			eventually(t, time.Second-time.Since(ended), "the key is free", func() bool { return !held(server, name) })
-			t.Logf("free %v after the context ended", time.Since(ended))
+			eventually(t, time.Minute, "the key is free", func() bool { return !held(server, name) })
 		})
 	}
 }
 
 func TestDoneContextLosesAgainstAGrant(t *testing.T) {
 	server, proxy := lockProxy(t)
-	l := testLocker(t, proxy.Addr(), Config{})
+	l := testLocker(t, proxy.Addr(), Config{TTL: 5 * time.Minute})
 	warm(t, l)
 	proxy.Set(netproxy.ToClient, netproxy.Fault{Delay: 50 * time.Millisecond})
 	for range 5 {
@@ -135,14 +134,14 @@ func TestDoneContextLosesAgainstAGrant(t *testing.T) {
 		time.AfterFunc(10*time.Millisecond, cancel)
 		_, err := l.Lock(ctx, "key")
 		wantErr(t, err, context.Canceled)
-		eventually(t, time.Second, "the key is free", func() bool { return !held(server, "key") })
+		eventually(t, time.Minute, "the key is free", func() bool { return !held(server, "key") })
 	}
 }
 
 // The release that follows a cancelled acquire may overtake it.
 func TestAcquireThatArrivesAfterItsReleaseTakesNothing(t *testing.T) {
 	server, proxy := lockProxy(t)
-	l := testLocker(t, proxy.Addr(), Config{})
+	l := testLocker(t, proxy.Addr(), Config{TTL: 5 * time.Minute})
 	warm(t, l)
 	for i := range 20 {
 		key := fmt.Sprint("key", i)
@@ -154,12 +153,12 @@ func TestAcquireThatArrivesAfterItsReleaseTakesNothing(t *testing.T) {
 			_, err := l.Lock(ctx, key)
 			failed <- err
 		}()
-		eventually(t, 10*time.Second, "the acquire is under way", func() bool { return proxy.Came(netproxy.ToServer) > came })
+		eventually(t, time.Minute, "the acquire is under way", func() bool { return proxy.Came(netproxy.ToServer) > came })
 		cancel()
 		wantErr(t, <-failed, context.Canceled)
 		proxy.Heal()
-		eventually(t, 10*time.Second, "both calls arrive", func() bool { return calls(t, server) >= before+2 })
-		eventually(t, 10*time.Second, "the key is free", func() bool { return !held(server, key) })
+		eventually(t, time.Minute, "both calls arrive", func() bool { return calls(t, server) >= before+2 })
+		eventually(t, time.Minute, "the key is free", func() bool { return !held(server, key) })
 	}
 }
 
@@ -219,7 +218,7 @@ func TestLateUnlockFreesNobodyElsesLock(t *testing.T) {
 	next := mustLock(t, b.Lock, "key")
 	before := calls(t, server)
 	proxy.Heal()
-	eventually(t, 3*time.Second, "the unlock arrives", func() bool { return calls(t, server) > before })
+	eventually(t, time.Minute, "the unlock arrives", func() bool { return calls(t, server) > before })
 	if err := next.Renew(t.Context()); err != nil {
 		t.Fatalf("the second holder lost the lock: %v", err)
 	}
@@ -255,15 +254,15 @@ func TestUnlockTellsReleasedNotOwnerAndUnknownApart(t *testing.T) {
 		defer proxy.Heal()
 		began := time.Now()
 		wantErr(t, k.Unlock(t.Context()), ErrUnlockUnknown)
-		if took := time.Since(began); took > 3*time.Second {
+		if took := time.Since(began); took > time.Minute {
 			t.Errorf("unknown after %v with a TTL of 1s", took)
 		}
 	})
 	t.Run("released in the background after the context ended", func(t *testing.T) {
-		k := mustLock(t, l.Lock, "e")
+		k := mustLock(t, testLocker(t, server.Addr(), Config{TTL: 5 * time.Minute}).Lock, "e")
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
 		wantErr(t, k.Unlock(done), ErrUnlockUnknown)
-		eventually(t, 500*time.Millisecond, "it is released", func() bool { return !held(server, "e") })
+		eventually(t, time.Minute, "it is released", func() bool { return !held(server, "e") })
 	})
 }

@@ -43,9 +43,22 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
+// quickly tries ten times to see try take less than limit: a busy machine makes some
+// tries slow, but not all of them.
+func quickly(t testing.TB, limit time.Duration, try func() time.Duration) {
+	t.Helper()
+	var took time.Duration
+	for range 10 {
+		if took = try(); took < limit {
+			return
+		}
+	}
+	t.Errorf("each of ten tries took %v or more, the last one %v", limit, took)
+}
+
 func mustLock(t testing.TB, take func(context.Context, string, ...locking.Option) (*Lock, error), key string) *Lock {
 	t.Helper()
-	k, err := take(within(t, 10*time.Second), key)
+	k, err := take(within(t, time.Minute), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,16 +121,16 @@ func TestLockWaitsForARelease(t *testing.T) {
 			a := testLocker(t, server.Addr(), o)
 			o.Hooks.Waited = func(Event) { waits <- struct{}{} }
 			b := testLocker(t, server.Addr(), o)
-			k := mustLock(t, a.Lock, "key")
-			got := make(chan *Lock)
-			go func() { got <- mustLock(t, b.Lock, "key") }()
-			<-waits
-			mustUnlock(t, k)
-			freed := time.Now()
-			mustUnlock(t, <-got)
-			if took := time.Since(freed); took > 300*time.Millisecond {
-				t.Errorf("the waiter got it %v after the release", took)
-			}
+			quickly(t, lockLongestWait/2, func() time.Duration {
+				k := mustLock(t, a.Lock, "key")
+				got := make(chan *Lock)
+				go func() { got <- mustLock(t, b.Lock, "key") }()
+				<-waits
+				mustUnlock(t, k)
+				freed := time.Now()
+				mustUnlock(t, <-got)
+				return time.Since(freed)
+			})
 		})
 	}
 }

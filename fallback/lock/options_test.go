@@ -39,7 +39,7 @@ func patientLocker(t testing.TB, addr string, o Config) *Locker {
 func insist(t testing.TB, call func() error) error {
 	t.Helper()
 	var err error
-	eventually(t, 20*time.Second, "an answer", func() bool {
+	eventually(t, time.Minute, "an answer", func() bool {
 		err = call()
 		return err == nil || errors.Is(err, ErrNotOwner)
 	})

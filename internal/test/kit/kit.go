@@ -134,10 +134,10 @@ func Do(t testing.TB, c *http.Client, req *http.Request) (*http.Response, string
 	return res, string(b)
 }
 
-// Eventually waits for a condition.
+// Eventually waits for a condition, for up to a minute.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -156,7 +156,7 @@ func NoLeaks(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Cleanup(func() {
 		var now int
-		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); runtime.Gosched() {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); runtime.Gosched() {
 			http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 			if now = runtime.NumGoroutine(); now <= before {
 				return

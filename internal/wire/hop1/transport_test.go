@@ -326,8 +326,9 @@ func TestGivingUp(t *testing.T) {
 		})
 	}
 	t.Run("overdue", func(t *testing.T) {
-		release := make(chan struct{})
+		reached, release := make(chan struct{}), make(chan struct{})
 		s := newServer(t, func(c net.Conn, r *http.Request) bool {
+			reached <- struct{}{}
 			<-release
 			return false
 		})
@@ -341,11 +342,14 @@ func TestGivingUp(t *testing.T) {
 			}
 		}
 		for _, do := range []func(context.Context, *Pool) error{exchange, roundTrip} {
-			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, 1), 10*time.Millisecond)
+			ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, 1))
+			go func() {
+				<-reached
+				cancel(context.DeadlineExceeded)
+			}()
 			if err := do(ctx, p); !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
-			cancel()
 		}
 		if overdue != 2 {
 			t.Errorf("%d overdue", overdue)
