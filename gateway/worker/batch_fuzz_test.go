@@ -79,6 +79,11 @@ func FuzzCheckJSON(f *testing.F) {
 func TestCheckJSON(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"a":["\ud83d\ude00",1.5e300,"]]]"]}`: true,
+		`[1e308,-1e308,1e-999,0.0]`:            true,
+		`{"buy":1e999}`:                        false,
+		`-1e309`:                               false,
+		`[1,2E+400,"x"]`:                       false,
+		`"1e999"`:                              true,
 		`"\ud83d"`:                             false,
 		`"\ude00\ud83d"`:                       false,
 		`"\ud83d\\ude00"`:                      false,

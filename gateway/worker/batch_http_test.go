@@ -380,14 +380,16 @@ func TestSidecarBatch(t *testing.T) {
 			if sizes, single := app.seen(); len(sizes) != 1 || sizes[0] != 3 || single != 1 {
 				t.Errorf("batches of %v, %d alone", sizes, single)
 			}
-			for _, body := range []string{`{"a":`, "\"\xff\"", strings.Repeat("[", 100) + strings.Repeat("]", 100), strings.Repeat("1", 100), `"\ud800"`} {
+			for _, body := range []string{`{"a":`, "\"\xff\"", strings.Repeat("[", 100) + strings.Repeat("]", 100), strings.Repeat("1", 100), `"\ud800"`, `{"buy":1e999}`} {
 				if status, _, got := post(t, client, base+"/", "application/json", body); status != 400 {
 					t.Errorf("body %.20q: %d, %q", body, status, got)
 				}
 			}
-			for _, own := range []string{"/batch", "/batch?x=1", "/%62atch", "/Batch", "/x/../batch/"} {
-				if status, _, got := post(t, client, base+own, "text/plain", `[{}]`); status != 404 {
-					t.Errorf("%s: %d, %q", own, status, got)
+			for _, own := range []string{"/batch", "/batch?x=1", "/%62atch", "/Batch", "/x/../batch/", "/batch;x"} {
+				for _, of := range []string{"text/plain", "application/json"} {
+					if status, _, got := post(t, client, base+own, of, `[{}]`); status != 404 {
+						t.Errorf("%s: %d, %q", own, status, got)
+					}
 				}
 			}
 			if sizes, single := app.seen(); len(sizes) != 1 || single != 1 {
@@ -445,7 +447,7 @@ func TestSidecarBatchAnswers(t *testing.T) {
 
 // TestSidecarBatchConfig: a bad path is an error.
 func TestSidecarBatchConfig(t *testing.T) {
-	for _, cfg := range []worker.Config{{Batch: "batch"}, {Batch: "/a b"}, {Batch: "/batch", Batches: worker.BatchConfig{MaxItems: -1}}} {
+	for _, cfg := range []worker.Config{{Batch: "batch"}, {Batch: "/a b"}, {Batch: "/"}, {Batch: "/a/../b"}, {Batch: "/a?b"}, {Batch: "/batch", Batches: worker.BatchConfig{MaxItems: -1}}} {
 		w := workertest.New(t, 16).Start(func(c *worker.Config) { c.Batch, c.Batches = cfg.Batch, cfg.Batches })
 		if _, err := w.Sidecar(kit.Must(url.Parse("http://127.0.0.1:1"))); err == nil {
 			t.Errorf("%q, %+v: no error", cfg.Batch, cfg.Batches)

@@ -80,7 +80,7 @@ func checkJSON(body []byte) error {
 	case !json.Valid(body):
 		return errors.New("worker: the body is no valid JSON")
 	}
-	depth, number := 0, 0
+	depth := 0
 	for i := 0; i < len(body); i++ {
 		switch c := body[i]; {
 		case c == '"':
@@ -88,23 +88,25 @@ func checkJSON(body []byte) error {
 			if !ok {
 				return errors.New("worker: the body's JSON has half of a surrogate pair")
 			}
-			i, number = end, 0
+			i = end
 		case c == '{' || c == '[':
-			depth++
-			number = 0
+			if depth++; depth > maxJSONDepth {
+				return fmt.Errorf("worker: the body's JSON is nested deeper than %d", maxJSONDepth)
+			}
 		case c == '}' || c == ']':
 			depth--
-			number = 0
-		case c >= '0' && c <= '9' || strings.IndexByte("+-.eE", c) >= 0:
-			number++
-		default:
-			number = 0
-		}
-		if depth > maxJSONDepth {
-			return fmt.Errorf("worker: the body's JSON is nested deeper than %d", maxJSONDepth)
-		}
-		if number > maxJSONNumber {
-			return fmt.Errorf("worker: the body's JSON has a number of more than %d bytes", maxJSONNumber)
+		case c >= '0' && c <= '9' || c == '-':
+			number := body[i:]
+			if end := bytes.IndexFunc(number, func(c rune) bool { return !strings.ContainsRune("0123456789+-.eE", c) }); end >= 0 {
+				number = number[:end]
+			}
+			if len(number) > maxJSONNumber {
+				return fmt.Errorf("worker: the body's JSON has a number of more than %d bytes", maxJSONNumber)
+			}
+			if _, err := strconv.ParseFloat(string(number), 64); err != nil {
+				return fmt.Errorf("worker: the body's JSON has the number %s, which no 64-bit float holds", number)
+			}
+			i += len(number) - 1
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,10 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
@@ -31,6 +33,7 @@ type batchSidecar struct {
 	batcher *Batcher[jsonRequest, jsonAnswer]
 	target  string // of the request to the app
 	host    string
+	path    []string // Config.Batch, folded
 }
 
 func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
@@ -40,7 +43,10 @@ func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
 		return nil, fmt.Errorf("worker: Config.Batch is %q, want a path such as /batch", w.cfg.Batch)
 	}
 	b := &batchSidecar{sidecar: s, target: target, host: app.Host}
-	var err error
+	own, err := foldPath(w.cfg.Batch)
+	if b.path = own.segments; err != nil || own.odd || len(own.segments) == 0 {
+		return nil, fmt.Errorf("worker: Config.Batch is %q, want a path without empty or dot segments, such as /batch", w.cfg.Batch)
+	}
 	if b.batcher, err = NewBatcher(w, w.cfg.Batches, b.run); err != nil {
 		return nil, err
 	}
@@ -66,17 +72,6 @@ func (b *batchSidecar) takesLink(r *link.ServerRequest) bool {
 	}
 	how, err := b.worker.askingOfLink(r)
 	return err == nil && how.batches()
-}
-
-// isOwn reports whether a client asks for the path that batches are sent to, in
-// whichever form an app may take for it: what the app gets there is Keyway's.
-func (b *batchSidecar) isOwn(target string) bool {
-	if b == nil {
-		return false
-	}
-	u, err := url.ParseRequestURI(target)
-	own, ownErr := url.ParseRequestURI(b.worker.cfg.Batch)
-	return err != nil || ownErr != nil || strings.EqualFold(path.Clean("/"+u.Path), path.Clean("/"+own.Path))
 }
 
 // isBatched reports whether a POST with a body of that length goes to the app with
@@ -122,6 +117,10 @@ func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string
 // refuseBatched answers a request whose batch the app has not answered.
 func (w *Worker) refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
 	kind := problem.BatchLost
+	if refused, ok := errors.AsType[refusedBatch](err); ok && refused < 500 {
+		w.counts.own(problem.BadItem).With(err.Error()).ServeHTTP(rw, r)
+		return
+	}
 	switch {
 	case errors.Is(err, ErrTimeout):
 		kind = problem.TimedOut
@@ -131,8 +130,41 @@ func (w *Worker) refuseBatched(rw http.ResponseWriter, r *http.Request, err erro
 	w.counts.own(kind).ServeHTTP(rw, r)
 }
 
-// run is the handler of the batches: it has the app answer one.
+// refusedBatch is the status with which the app has refused an array before it did anything
+// that the array asks for.
+type refusedBatch int
+
+func (s refusedBatch) Error() string {
+	return fmt.Sprintf("the app refused it with status %d", int(s))
+}
+
+// run is the handler of the batches: it has the app answer one. The requests of one that the
+// app refuses go to it one by one, so that none of them fails the others.
 func (b *batchSidecar) run(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
+	err := b.send(x, items)
+	refused, ok := errors.AsType[refusedBatch](err)
+	if !ok || len(items) == 1 {
+		return err
+	}
+	b.worker.log.Warn("the app refused a batch: it gets the requests one by one", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "status", int(refused))
+	part := x.run.part
+	first, reserved := part.table.Reserve(len(items))
+	part.minted(max(first+int64(reserved)-1, 0))
+	for i, item := range items {
+		if i == reserved || x.Context().Err() != nil || !b.worker.admits(time.Now()) {
+			err = fmt.Errorf("%w: the worker may begin nothing more for the key", hop1.ErrNotStarted)
+		}
+		if !errors.Is(err, hop1.ErrNotStarted) {
+			x.token = first + int64(i)
+			err = b.send(x, items[i:i+1])
+		}
+		item.Err = cmp.Or(err, item.Err)
+	}
+	return nil
+}
+
+// send has the app answer items as one batch.
+func (b *batchSidecar) send(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
 	err := b.exchange(x, items)
 	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x.Context()) == nil {
 		b.worker.log.Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "error", err)
@@ -161,10 +193,13 @@ func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnsw
 	if err != nil {
 		return err
 	}
+	refused := refuses(e)
 	answer, err := readAnswer(e)
 	switch {
 	case err != nil:
 		return err
+	case refused:
+		return refusedBatch(e.Status)
 	case e.Status != http.StatusOK:
 		return fmt.Errorf("worker: the app answered a batch with status %d, want 200: %.200q", e.Status, answer)
 	}
@@ -178,6 +213,17 @@ func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnsw
 		}
 	}
 	return nil
+}
+
+// refuses reports whether the app says with its answer that it has done nothing.
+func refuses(e *hop1.Exchange) bool {
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return e.Status >= 400 && slices.ContainsFunc(e.Fields, func(f http1.Field) bool {
+		return strings.EqualFold(grammar.Text(f.Name), "Keyway-Batch") && grammar.Text(f.Value) == "undone"
+	})
 }
 
 func readAnswer(e *hop1.Exchange) (answer []byte, err error) {

@@ -153,12 +153,12 @@ type sidecar struct {
 
 // ServeHTTP implements [http.Handler].
 func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if s.batch.takes(r) {
-		s.batch.ServeHTTP(rw, r)
-		return
-	}
 	if s.batch.isOwn(r.URL.RequestURI()) {
 		s.worker.counts.own(problem.BatchPath).ServeHTTP(rw, r)
+		return
+	}
+	if s.batch.takes(r) {
+		s.batch.ServeHTTP(rw, r)
 		return
 	}
 	s.keyedHandler.ServeHTTP(rw, r)
@@ -166,12 +166,12 @@ func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // ServeLink implements [link.Handler].
 func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	if s.batch.takesLink(r) {
-		s.batch.ServeLink(w, r)
-		return
-	}
 	if s.batch.isOwn(r.Target) {
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), s.worker.counts.own(problem.BatchPath))
+		return
+	}
+	if s.batch.takesLink(r) {
+		s.batch.ServeLink(w, r)
 		return
 	}
 	if !s.root || !isSimple(r) {
