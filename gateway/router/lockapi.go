@@ -87,7 +87,7 @@ type lockCounters struct {
 }
 
 // lockCodes are the statuses of answers of a lock service; the last one stands for all others.
-var lockCodes = [...]int{200, 204, 400, 401, 403, 404, 405, 410, 423, 429, statusClientGone, 503, 508, 502}
+var lockCodes = [...]int{200, 204, 400, 401, 403, 404, 405, 410, 422, 423, 429, statusClientGone, 503, 508, 502}
 
 func (c *lockCounters) count(op lockOperation, status int) {
 	i := 0
@@ -336,7 +336,7 @@ func lockProblem(err error) problem.Problem {
 		p.Holder = &h
 		return p
 	case isBad:
-		return problem.Of(problem.BadLock).With(bad.text)
+		return problem.Of(bad.kind).With(bad.text)
 	case errors.Is(err, gateway.ErrNoKey), errors.Is(err, gateway.ErrBadKey):
 		return problem.OfKey(err, nil)
 	case errors.Is(err, errLockGone):

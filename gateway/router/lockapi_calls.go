@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring/lease"
 )
@@ -80,6 +81,8 @@ func lockRefusal(key string, a ownerAnswer) error {
 		return &lockHeldError{key, o}
 	case http.StatusBadRequest:
 		return badLock("%s", text)
+	case http.StatusUnprocessableEntity:
+		return &badLockError{problem.LockOther, string(bytes.TrimPrefix(text, []byte("worker: ")))}
 	case http.StatusGone:
 		return errLockGone
 	case http.StatusLoopDetected:

@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/pattern"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
@@ -43,12 +44,15 @@ func (l lockLease) id(key string) holds.ID {
 }
 
 // badLockError says what is wrong with a request about locks.
-type badLockError struct{ text string }
+type badLockError struct {
+	kind problem.Kind
+	text string
+}
 
 func (e *badLockError) Error() string { return "router: a request for a lock: " + e.text }
 
 func badLock(format string, args ...any) error {
-	return &badLockError{fmt.Sprintf(format, args...)}
+	return &badLockError{problem.BadLock, fmt.Sprintf(format, args...)}
 }
 
 // lockParameters are the parameters that operations know, beside key.

@@ -421,6 +421,25 @@ func TestLockServiceIdempotencyKey(t *testing.T) {
 	})
 }
 
+// A request for a lock that is named as another one is told what differs, and does not get that one.
+func TestTrapLockServiceOtherRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		w := s.start()
+		for mode, other := range map[string]string{"read": "write", "write": "read"} {
+			s.must(200, "POST", "/v1/locks/k?mode="+mode, "Idempotency-Key", mode)
+			if a := s.must(422, "POST", "/v1/locks/k?mode="+other, "Idempotency-Key", mode); a.Type != "urn:keyway:problem:lock-other" || a.Token != 0 || !strings.Contains(a.body, other[:3]) {
+				t.Errorf("%s, and then %s: %s", mode, other, a.body)
+			}
+			s.must(422, "POST", "/v1/locks?key=a&key=k&mode="+other, "Idempotency-Key", mode)
+			s.must(200, "POST", "/v1/locks/k?mode="+mode, "Idempotency-Key", mode)
+			if s.must(204, "DELETE", "/v1/locks/k", "Idempotency-Key", mode); !isFree(t, w, "k") || !isFree(t, w, "a") {
+				t.Error("a key is held in the end")
+			}
+		}
+	})
+}
+
 // Several keys are locked together or not at all.
 func TestLockServiceSeveralKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -179,7 +179,7 @@ func TestCallsMayBeRepeated(t *testing.T) {
 		if again := c.acquire("k", id); again.Token != first.Token {
 			t.Errorf("token %d, and %d when asked again", first.Token, again.Token)
 		}
-		if status, body, _ := c.call(t.Context(), holds.Acquire, sameAs(c.ring, "k"), holds.Request{ID: id}.Append(nil)); status != http.StatusBadRequest {
+		if status, body, _ := c.call(t.Context(), holds.Acquire, sameAs(c.ring, "k"), holds.Request{ID: id}.Append(nil)); status != http.StatusUnprocessableEntity {
 			t.Errorf("another key for the same hold: %d %s", status, body)
 		}
 		if r := c.renew(id, other); !slices.Equal(r.States, []holds.State{holds.Held, holds.Gone}) {

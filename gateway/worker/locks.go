@@ -34,7 +34,17 @@ type locks struct {
 	noted  string     // the incarnation that Config.OnHold was called with last
 }
 
-// lock is a key that is held for a member elsewhere. There may be a million.
+// lockState says whose a lock is.
+type lockState uint8
+
+const (
+	lockLive   lockState = iota // its holder's, which names it by its id
+	lockBlocks                  // nobody's: it keeps its key from others until its lease ends
+	lockOfLife                  // likewise, and it is of a life of this worker that may have lost its session
+)
+
+// lock is a key that is held for a member elsewhere. There may be a million. A lock is its id and its token:
+// where its holder's request is granted anew, that is another lock.
 type lock struct {
 	id      holds.ID
 	key     string
@@ -46,13 +56,10 @@ type lock struct {
 	expires time.Duration // since the worker's start
 	due     time.Duration // when it is looked at next, since then; not after expires
 	place   int32         // in lockTable.order
-	blocks  bool          // it keeps its key from others, and that is all: nobody may renew it
-	lost    bool          // it is of a life before, though its table is open
+	state   lockState
 	shared  bool          // it holds its key together with other shared locks
 	found   bool          // by another call than the one that has made it; or it may have been, elsewhere
-	ending  bool          // it ends when the store does not keep it any more
-	end     lockEvent     // with this event
-	written bool          // of one that a move has listed: the store kept it then
+	end     lockEvent     // with which it ends when the store does not keep it any more; lockGranted: it does not
 	stored  time.Duration // lease with which the store keeps it; 0 if it does not
 	write   *lockWrite    // the change of that under way; nil for none
 	timing  *timing       // with its span; nil for none
@@ -61,14 +68,14 @@ type lock struct {
 // lockTable is the locks of one partition. While the partition is not served they are
 // frozen: nobody is granted one, and none is renewed or released.
 type lockTable struct {
-	mu     sync.Mutex // guards what follows, and the locks; locked before the partition's localmutex.Table is
-	open   bool       // the partition is served, as its localmutex.Table knows too
-	byID   map[holds.ID]*lock
+	mu     sync.Mutex             // guards what follows, and the locks; locked before the partition's localmutex.Table is
+	open   bool                   // the partition is served, as its localmutex.Table knows too
+	byID   map[holds.ID]*lock     // those that are live
 	shared map[string]*sharing    // by key; nil if there are none
 	order  []*lock                // a heap by due
 	big    bool                   // both have had more than keepLocks
 	size   int                    // of the text of all, at most
-	lost   int                    // that are lost
+	ofLife int                    // that are lockOfLife
 	waits  map[holds.ID]*lockWait // for locks
 	next   atomic.Int64           // order[0].due, 0 if there is none
 }
@@ -83,7 +90,7 @@ func (p *partition) tooManyLocked() error {
 
 // lockWait is a call that waits for its key.
 type lockWait struct {
-	key     string
+	lock    *lock // that it is to become
 	giveUp  func()
 	settled chan struct{} // closed when the wait is over
 }
@@ -103,7 +110,27 @@ func (ls *locks) waiting() int64 {
 // keeps it, or nothing that the partition had admitted by then was cancelled. The lease that
 // vouches for that has to be read before, since it may be that of the worker's next incarnation.
 func (p *partition) vouches(l *lock) bool {
-	return !l.blocks && !l.ending && (l.stored > 0 || l.cancels == p.cancels.Load())
+	return l.state == lockLive && l.end == lockGranted && (l.stored > 0 || l.cancels == p.cancels.Load())
+}
+
+// findLocked returns the live lock with that id, nil if there is none. One for which nobody vouches any more is nobody's
+// from now on, so that it takes no other one's place.
+func (p *partition) findLocked(id holds.ID) *lock {
+	l := p.locks.byID[id]
+	if l == nil || l.stored > 0 || l.write != nil || l.cancels == p.cancels.Load() {
+		return l
+	}
+	p.loseLocked(l)
+	return nil
+}
+
+// loseLocked leaves nothing of a live lock but what keeps its key from others.
+func (p *partition) loseLocked(l *lock) {
+	delete(p.locks.byID, l.id)
+	l.state = lockOfLife
+	p.locks.ofLife++
+	p.worker.locks.tell(l, lockLost)
+	l.timing.endLock(lockLost)
 }
 
 // promise returns how much longer this worker can vouch for those locks of which
@@ -146,11 +173,13 @@ func (p *partition) addLocked(l *lock, event lockEvent) {
 	if t.byID == nil {
 		t.byID = make(map[holds.ID]*lock)
 	}
-	t.byID[l.id] = l
+	if l.state == lockLive {
+		t.byID[l.id] = l
+	}
 	t.size += l.size()
-	t.big = t.big || len(t.byID) > keepLocks
 	l.due = l.expires
 	t.push(l)
+	t.big = t.big || len(t.order) > keepLocks
 	if l.shared {
 		t.shareLocked(l)
 	}
@@ -163,7 +192,9 @@ func (p *partition) addLocked(l *lock, event lockEvent) {
 // removeLocked removes a lock, and frees its key.
 func (p *partition) removeLocked(l *lock, event lockEvent) {
 	ls, t := &p.worker.locks, &p.locks
-	delete(t.byID, l.id)
+	if l.state == lockLive {
+		delete(t.byID, l.id)
+	}
 	t.size -= l.size()
 	if t.remove(l); t.big && len(t.order) == 0 {
 		t.byID, t.order, t.big = nil, nil, false
@@ -176,10 +207,10 @@ func (p *partition) removeLocked(l *lock, event lockEvent) {
 	if !l.shared || t.leaveLocked(l) {
 		p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
 	}
-	if l.lost {
-		t.lost--
+	if l.state == lockOfLife {
+		t.ofLife--
 	}
-	if !t.open && len(t.order) == 0 || l.lost && t.lost == 0 {
+	if !t.open && len(t.order) == 0 || l.state == lockOfLife && t.ofLife == 0 {
 		p.worker.shell.post(nil, handoff.LocksEnded{Partition: p.number})
 	}
 }
@@ -189,12 +220,12 @@ func (p *partition) renewLock(id holds.ID, now time.Duration) holds.State {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.byID[id]
+	l := p.findLocked(id)
 	switch {
-	case l == nil && t.open, l != nil && !p.vouches(l):
-		return holds.Gone
 	case !t.open:
 		return holds.Elsewhere
+	case l == nil, !p.vouches(l):
+		return holds.Gone
 	}
 	l.expires = max(l.expires, now+l.lease)
 	p.worker.locks.tell(l, lockRenewed)
@@ -207,23 +238,21 @@ func (p *partition) releaseLock(id holds.ID) (s holds.State, removal *lockWrite)
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l, wait := t.byID[id], t.waits[id]
+	l, wait := p.findLocked(id), t.waits[id]
 	if wait != nil {
 		wait.giveUp()
 	}
 	switch {
-	case l == nil && wait != nil:
-	case l == nil && t.open:
-		return holds.Gone, nil
-	case !t.open && (l == nil || p.vouches(l)):
+	case !t.open:
 		return holds.Elsewhere, nil
-	default:
-		lost := !p.vouches(l) && !(l.ending && l.end == lockReleased)
-		if removal = p.endLocked(l, lockReleased); lost {
-			return holds.Gone, removal
-		}
+	case l != nil && (p.vouches(l) || l.end == lockReleased):
+		return holds.Held, p.endLocked(l, lockReleased)
+	case l != nil:
+		return holds.Gone, p.endLocked(l, lockLost)
+	case wait != nil:
+		return holds.Held, nil
 	}
-	return holds.Held, removal
+	return holds.Gone, nil
 }
 
 // holderOf returns the lock that holds a key with that token, the one with the longest rest
@@ -232,7 +261,7 @@ func (p *partition) holderOf(key string, token int64) (l lock, shared int, ok bo
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, other := range t.byID {
+	for _, other := range t.order {
 		if other.token != token || other.key != key {
 			continue
 		}

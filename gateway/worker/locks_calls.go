@@ -63,6 +63,10 @@ func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, bod
 // refuse answers a call that was not admitted.
 func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 	ls.worker.counts.refused(r.Context(), err)
+	if errors.Is(err, errOtherRequest) {
+		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
+		return
+	}
 	if refusal := refusalOf(err); refusal != nil {
 		_ = w.Refuse(refusal) // nothing of the body is left to read, so it can only fail with the connection
 		return
@@ -209,7 +213,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		return holds.Grant{}, err
 	}
 	if err = ls.note(); err == nil {
-		grant, err = ls.prolong(ctx, p, r, holds.Extension{ID: l.id, Firm: req.Firm, Lease: req.Lease})
+		grant, err = ls.prolong(ctx, p, r, holds.Extension{ID: l.id, Firm: req.Firm, Lease: req.Lease}, own.mode())
 	}
 	if gaveUp() || errors.Is(err, errNotHeld) {
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
@@ -248,8 +252,8 @@ func (p *partition) abandonLock(made holds.Made) {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.byID[made.ID]
-	if l != nil && l.token == made.Token && !l.found && (t.open || !p.vouches(l)) {
+	l := p.findLocked(made.ID)
+	if l != nil && l.token == made.Token && !l.found && t.open {
 		p.endLocked(l, lockReleased)
 	}
 }
@@ -288,26 +292,63 @@ func (ls *locks) get(ctx context.Context, p *partition, l *lock, how asking) (_ 
 	}
 }
 
-// errOtherKey means that a call about a lock names another key than the one that it holds.
-var errOtherKey = fmt.Errorf("%w: the lock is one of another key", gateway.ErrBadKey)
+// errOtherRequest means that a call names a lock that was made for something else.
+var errOtherRequest = errors.New("worker: this name of a lock is taken by another request")
+
+// lockMode is how a call wants a key.
+type lockMode uint8
+
+const (
+	anyMode lockMode = iota // as the lock has it
+	alone
+	together // with other shared locks
+)
+
+func (l *lock) mode() lockMode {
+	if l.shared {
+		return together
+	}
+	return alone
+}
+
+// isFor returns an error that says what differs, unless a call for that key, in that mode, is the request that l was made
+// for. All calls that find a lock by its id ask it.
+func (l *lock) isFor(key string, mode lockMode) error {
+	switch {
+	case l.key != key:
+		return fmt.Errorf("%w: it is of another key than %q", errOtherRequest, key)
+	case mode == alone && l.shared:
+		return fmt.Errorf("%w: it locks key %q for reading, and this call asks for writing", errOtherRequest, key)
+	case mode == together && !l.shared:
+		return fmt.Errorf("%w: it locks key %q for writing, and this call asks for reading", errOtherRequest, key)
+	}
+	return nil
+}
 
 // enter returns the lock with the id of l if it is held already; otherwise, unless a call
 // before this one waits for it, which is given up, and after which this one is to try
 // again, this one waits from now on.
-func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before <-chan struct{}, err error) {
+func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, settled <-chan struct{}, err error) {
 	w, t := ls.worker, &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	held, wait := t.byID[l.id], t.waits[l.id]
+	held, wait := p.findLocked(l.id), t.waits[l.id]
+	before := held
+	if held == nil && wait != nil {
+		before = wait.lock
+	}
+	if before != nil {
+		err = before.isFor(l.key, l.mode())
+	}
 	switch {
+	case err != nil:
+		return nil, nil, err
 	case ls.sweeps.closed.Load():
 		return nil, nil, ErrUnavailable
-	case held != nil && held.key != l.key, wait != nil && wait.key != l.key:
-		return nil, nil, errOtherKey
-	case held != nil && !p.vouches(held):
-		return nil, nil, fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, l.key)
 	case held != nil && !t.open:
 		return nil, nil, p.elsewhere(l.key)
+	case held != nil && !p.vouches(held):
+		return nil, nil, fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, l.key)
 	case held != nil:
 		held.found = true
 		held.expires = max(held.expires, w.now()+held.lease)
@@ -326,7 +367,7 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, before
 	if t.waits == nil {
 		t.waits = make(map[holds.ID]*lockWait)
 	}
-	t.waits[l.id] = &lockWait{key: l.key, giveUp: giveUp, settled: make(chan struct{})}
+	t.waits[l.id] = &lockWait{lock: l, giveUp: giveUp, settled: make(chan struct{})}
 	return nil, nil, nil
 }
 

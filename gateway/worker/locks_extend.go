@@ -44,7 +44,7 @@ func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, 
 	if err := ls.note(); err != nil {
 		return holds.Grant{}, err
 	}
-	grant, err := ls.prolong(r.Context(), p, r, e)
+	grant, err := ls.prolong(r.Context(), p, r, e, anyMode)
 	if err != nil {
 		return holds.Grant{}, err
 	}
@@ -61,12 +61,12 @@ func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, 
 // has to keep one whose lease is longer than a session's, or than what this worker can
 // promise now to a holder that does not renew by itself. A call that waits for the store takes of its link's
 // share for those that wait.
-func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, e holds.Extension) (holds.Grant, error) {
+func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, e holds.Extension, mode lockMode) (holds.Grant, error) {
 	if e.Lease == 0 {
 		e.Lease = ls.worker.settings.TTL
 	}
 	for {
-		grant, ok, err := ls.tryProlong(p, r.Key, e)
+		grant, ok, err := ls.tryProlong(p, r.Key, e, mode)
 		if ok || err != nil {
 			return grant, err
 		}
@@ -82,19 +82,19 @@ func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerReques
 }
 
 // tryProlong is prolong, and reports false if the store has to keep the lock first.
-func (ls *locks) tryProlong(p *partition, key string, e holds.Extension) (g holds.Grant, ok bool, err error) {
+func (ls *locks) tryProlong(p *partition, key string, e holds.Extension, mode lockMode) (g holds.Grant, ok bool, err error) {
 	promise := ls.promise()
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := t.byID[e.ID]
+	l := p.findLocked(e.ID)
 	switch {
-	case l == nil && t.open, l != nil && !p.vouches(l):
-		return g, false, fmt.Errorf("%w: %q", errNotHeld, key)
 	case !t.open: // it has just been closed
 		return g, false, p.elsewhere(key)
-	case l.key != key:
-		return g, false, errOtherKey
+	case l == nil, !p.vouches(l):
+		return g, false, fmt.Errorf("%w: %q", errNotHeld, key)
+	case l.isFor(key, mode) != nil:
+		return g, false, l.isFor(key, mode)
 	case l.stored < e.Lease && (e.Lease > ls.worker.settings.TTL || e.Firm && e.Lease > promise.Surrender):
 		return g, false, nil
 	case promise.Surrender == 0: // others may have it

@@ -70,7 +70,7 @@ func TestExtend(t *testing.T) {
 		}
 		other := holds.NewID()
 		c.acquire("k", other)
-		if status, body, err := c.call(t.Context(), holds.Extend, sameAs(c.ring, "k"), holds.Extension{ID: other}.Append(nil)); status != http.StatusBadRequest || err != nil {
+		if status, body, err := c.call(t.Context(), holds.Extend, sameAs(c.ring, "k"), holds.Extension{ID: other}.Append(nil)); status != http.StatusUnprocessableEntity || err != nil {
 			t.Errorf("another key of the lock: %d %s %v", status, body, err)
 		}
 	})

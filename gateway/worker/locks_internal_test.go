@@ -14,11 +14,11 @@ func TestLockText(t *testing.T) {
 	const now = time.Hour
 	list := []*lock{
 		{id: holds.NewID(), key: "k", token: 1, lease: time.Second, expires: now + 300*time.Millisecond},
-		{id: holds.NewID(), key: "größer", label: "job 7", from: "[::1]:80", token: 1<<62 + 5, lease: 10 * time.Second, expires: now - 1, blocks: true, shared: true},
+		{id: holds.NewID(), key: "größer", label: "job 7", from: "[::1]:80", token: 1<<62 + 5, lease: 10 * time.Second, expires: now - 1, state: lockBlocks, shared: true},
 		{id: holds.NewID(), key: "y", token: 8, lease: time.Second, expires: now + 1, shared: true},
 		{id: holds.NewID(), key: "x", token: 7, lease: time.Microsecond, expires: now + 1},
 		{id: holds.NewID(), key: "long", token: 8, lease: time.Hour, expires: now + time.Hour, stored: 2 * time.Hour},
-		{id: holds.NewID(), key: "ends", token: 9, lease: time.Hour, expires: now + time.Hour, stored: time.Hour, ending: true},
+		{id: holds.NewID(), key: "ends", token: 9, lease: time.Hour, expires: now + time.Hour, stored: time.Hour, end: lockExpired},
 	}
 	text := lockText(list, now)
 	if got, err := parseLocks(lockText(nil, now), time.Minute); len(got) != 0 || err != nil {
@@ -33,10 +33,12 @@ func TestLockText(t *testing.T) {
 		want := *l
 		size += l.size()
 		want.expires = max(l.expires-now, 0)
-		if want.written = l.stored > 0; l.ending {
-			want.expires = 0
+		if l.end != lockGranted {
+			want.end, want.expires = lockGranted, 0
 		}
-		want.stored, want.ending = 0, false
+		if l.stored > 0 {
+			want.stored = l.lease
+		}
 		want.expires = (want.expires + time.Millisecond - 1).Truncate(time.Millisecond) // never earlier
 		want.lease = (want.lease + time.Millisecond - 1).Truncate(time.Millisecond)
 		if !reflect.DeepEqual(*got[i], want) {

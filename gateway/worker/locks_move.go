@@ -40,13 +40,10 @@ func (p *partition) openTable(e handoff.OpenTable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !e.Resumed {
-		p.loseLocked()
+		p.dropFrozenLocked()
 	}
 	now, cancels := w.now(), p.cancels.Load()
 	for _, l := range p.takeWrittenLocked(e, listed) {
-		if t.byID[l.id] != nil {
-			continue
-		}
 		if !p.installLocked(l) {
 			if l.stored > 0 {
 				w.shell.post(nil, handoff.Write{Partition: p.number, Locks: []handoff.WrittenLock{l.kept(0)}})
@@ -56,7 +53,7 @@ func (p *partition) openTable(e handoff.OpenTable) {
 		l.cancels, l.expires, l.found = cancels, now+l.expires, true
 		w.locks.count.Add(1)
 		p.addLocked(l, lockMovedIn)
-		if wait := t.waits[l.id]; wait != nil { // which would be for the lock itself
+		if wait := t.waits[l.id]; wait != nil && l.state == lockLive { // which would be for the lock itself
 			wait.giveUp()
 		}
 	}
@@ -76,7 +73,7 @@ func (p *partition) installLocked(l *lock) bool {
 		return false // it had ended before
 	}
 	if holder != 0 {
-		for _, before := range p.locks.byID {
+		for _, before := range slices.Clone(p.locks.order) {
 			if before.token == holder && before.key == l.key {
 				p.removeLocked(before, lockLost) // as l shows, which was granted after it
 			}
@@ -85,16 +82,14 @@ func (p *partition) installLocked(l *lock) bool {
 	return len(p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})) == 0
 }
 
-// loseLocked drops the frozen locks of a table that others have served meanwhile.
-func (p *partition) loseLocked() {
-	t := &p.locks
-	for _, l := range slices.Clone(t.order) {
+// dropFrozenLocked drops the frozen locks of a table that others have served meanwhile, except those of a life before.
+func (p *partition) dropFrozenLocked() {
+	for _, l := range slices.Clone(p.locks.order) {
 		switch {
-		case p.vouches(l), l.blocks && !l.lost:
+		case p.vouches(l), l.state == lockBlocks:
 			p.removeLocked(l, lockLost)
-		case !l.lost:
-			l.lost, l.blocks = true, true
-			t.lost++
+		case l.state == lockLive:
+			p.loseLocked(l)
 		}
 	}
 }
@@ -117,5 +112,5 @@ func (p *partition) lingers() bool {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.open && len(t.order) > 0 || t.lost > 0
+	return !t.open && len(t.order) > 0 || t.ofLife > 0
 }

@@ -55,7 +55,7 @@ func (p *partition) takeAlongLocked(l *lock) {
 func (t *lockTable) shareLocked(l *lock) {
 	s := t.shared[l.key]
 	if s == nil {
-		s = &sharing{token: l.token, cancels: l.cancels, blocks: l.blocks}
+		s = &sharing{token: l.token, cancels: l.cancels, blocks: l.state != lockLive}
 		if t.shared == nil {
 			t.shared = make(map[string]*sharing)
 		}

@@ -248,8 +248,8 @@ func TestTrapLocksOfTheDeadOnlyBlock(t *testing.T) {
 		if s := toD.renew(id).States[0]; s != holds.Gone {
 			t.Errorf("renewed after the death of its owner: %d", s)
 		}
-		if _, body, err := toD.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil)); err == nil {
-			t.Errorf("granted again: %q", body)
+		if status, body, err := toD.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id, Try: true}.Append(nil)); status != http.StatusConflict || err != nil {
+			t.Errorf("granted again: %d %q %v", status, body, err)
 		}
 		if err := d.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrHeld) {
 			t.Errorf("the key is not kept from others: %v", err)
@@ -312,7 +312,7 @@ func TestTrapALifeIsReleasedAfterItsLocks(t *testing.T) {
 		w.AwaitServing(t, 1)
 		caller, first := newCaller(t, w), w.Incarnation()
 		released, left := holds.NewID(), holds.NewID()
-		caller.acquire("released", released)
+		caller.acquireAs("released", holds.Request{ID: released, Lease: 4 * time.Second})
 		caller.acquireAs("left", holds.Request{ID: left, Lease: 5 * time.Second})
 		if err := c.Store.Release(t.Context(), first); err != nil {
 			t.Fatal(err)
@@ -320,10 +320,13 @@ func TestTrapALifeIsReleasedAfterItsLocks(t *testing.T) {
 		for w.Incarnation() == first {
 			time.Sleep(100 * time.Millisecond)
 		}
+		awaitServed(t, w, "left")
 		if r := caller.renew(released, left); !slices.Equal(r.States, []holds.State{holds.Gone, holds.Gone}) {
 			t.Errorf("renewed by the next life: %v", r.States)
 		}
-		caller.release(released)
+		if s := caller.release(released)[0]; s != holds.Gone || free(t, w, "released") {
+			t.Errorf("released in the next life: %v, and free: %v", s, free(t, w, "released"))
+		}
 		time.Sleep(2 * time.Second)
 		if store.has(first) {
 			t.Error("the former life is released while a key of it is held")

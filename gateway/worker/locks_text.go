@@ -20,9 +20,9 @@ const lockForm = 1
 
 // Flags of a lock in a text.
 const (
-	lockBlocks = 1 << iota // it only blocks its key
-	lockShared
-	lockWritten // the store keeps it
+	flagBlocks = 1 << iota // it only blocks its key
+	flagShared
+	flagWritten // the store keeps it
 	lockFlags
 )
 
@@ -44,13 +44,13 @@ func lockText(list []*lock, now time.Duration) string {
 	for _, l := range list {
 		b = binary.AppendUvarint(append(b, l.id[:]...), uint64(l.token))
 		left := l.expires - now
-		if l.ending {
+		if l.end != lockGranted {
 			left = 0
 		}
 		for _, d := range []time.Duration{left, l.lease} {
 			b = binary.AppendUvarint(b, uint64((max(d, 0)+time.Millisecond-1)/time.Millisecond))
 		}
-		b = binary.AppendUvarint(b, uint64(number(l.blocks)*lockBlocks|number(l.shared)*lockShared|number(l.stored > 0)*lockWritten))
+		b = binary.AppendUvarint(b, uint64(number(l.state != lockLive)*flagBlocks|number(l.shared)*flagShared|number(l.stored > 0)*flagWritten))
 		for _, s := range []string{l.key, l.label, l.from} {
 			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 		}
@@ -75,11 +75,16 @@ func parseLocks(text string, ttl time.Duration) (list []*lock, err error) {
 		l.expires = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
 		l.lease = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
 		flags := d.number(lockFlags - 1)
-		l.blocks, l.shared, l.written = flags&lockBlocks != 0, flags&lockShared != 0, flags&lockWritten != 0
+		if l.shared = flags&flagShared != 0; flags&flagBlocks != 0 {
+			l.state = lockBlocks
+		}
+		if flags&flagWritten != 0 {
+			l.stored = l.lease
+		}
 		for _, s := range []*string{&l.key, &l.label, &l.from} {
 			*s = string(d.bytes(int(d.number(uint64(len(d.rest))))))
 		}
-		tooLong := ttl > 0 && !l.written && max(l.expires, l.lease) > ttl+time.Millisecond
+		tooLong := ttl > 0 && l.stored == 0 && max(l.expires, l.lease) > ttl+time.Millisecond
 		if l.token <= 0 || l.lease <= 0 || tooLong || gateway.CheckKey(l.key) != nil {
 			d.bad = true
 		}

@@ -108,8 +108,8 @@ func (p *partition) endLocked(l *lock, event lockEvent) (removal *lockWrite) {
 		p.removeLocked(l, event)
 		return nil
 	}
-	if !l.ending {
-		l.ending, l.end, l.due = true, event, never
+	if l.end == lockGranted {
+		l.end, l.due = event, never
 		p.locks.down(int(l.place))
 		p.locks.noteNext()
 		p.writeLocked(l, 0)
@@ -163,7 +163,7 @@ func (p *partition) writeLocksAgain() {
 func (p *partition) dropWrittenLocked() {
 	for _, l := range slices.Clone(p.locks.order) {
 		l.write.settle(false)
-		if l.write = nil; l.stored > 0 || l.ending {
+		if l.write = nil; l.stored > 0 || l.end != lockGranted {
 			p.removeLocked(l, lockMovedOut)
 		}
 	}
@@ -183,24 +183,23 @@ func (p *partition) takeWrittenLocked(e handoff.OpenTable, listed []*lock) (came
 			p.worker.cfg.Logger.Error("cannot read a key that another member holds: its former owner is of another version", "partition", p.number, "error", err)
 			continue
 		}
-		l, before := list[0], p.locks.byID[list[0].id]
+		l, before := list[0], p.findLocked(list[0].id)
 		l.stored = l.lease
 		if move := left[l.id]; move != nil && e.Renewable {
 			l.expires, l.lease = move.expires, move.lease
 		}
 		delete(left, l.id)
-		if before != nil && !before.blocks {
+		if before != nil {
 			p.storeLocked(before, l.stored)
 			continue
-		}
-		if before != nil {
-			p.removeLocked(before, lockLost)
 		}
 		came = append(came, l)
 	}
 	for _, l := range listed {
-		if left[l.id] != nil && !l.written {
-			l.blocks = l.blocks || !e.Renewable
+		if left[l.id] != nil && l.stored == 0 {
+			if !e.Renewable {
+				l.state = lockBlocks
+			}
 			came = append(came, l)
 		}
 	}

@@ -51,6 +51,7 @@ const (
 	BadLock                   // the request for a lock cannot be understood
 	LockHeld                  // others have the key that was to be locked
 	LockGone                  // the key is not locked by whoever names the lock
+	LockOther                 // the name of the lock is that of another request's
 	OtherMethod               // the resource does not have the request's method
 	NotFromHere               // only this machine may ask for locks
 	NoToken                   // the request lacks the token
@@ -113,6 +114,7 @@ var table = [Kinds]entry{
 	NotDirect:     {http.StatusForbidden, "not-direct", "requests are taken here from a router only: send them there, or start the worker with --direct", false},
 	BadLock:       {http.StatusBadRequest, "bad-lock", "the request for a lock cannot be understood", false},
 	LockHeld:      {http.StatusLocked, "lock-held", "others have the key", true},
+	LockOther:     {http.StatusUnprocessableEntity, "lock-other", "another request has this Idempotency-Key: draw a new one for each lock", false},
 	LockGone:      {http.StatusGone, "lock-gone", "the key is not locked with this lease any more: it was unlocked, or others may have had it since", false},
 	OtherMethod:   {http.StatusMethodNotAllowed, "other-method", "this has no such method", false},
 	NotFromHere:   {http.StatusForbidden, "not-from-here", "without --locks-token only requests from this machine are answered", false},

@@ -4,18 +4,20 @@ package main
 // them.
 func holdsMutations() []mutation {
 	const (
-		calls   = "./internal/wire/link -run '^TestCalls$'"
-		clients = "./gateway/router -run '^TestTrapNoClientMakesACall$'"
-		lease   = "./gateway/router -run '^TestTrapHoldEndsBeforeItsLease$'"
-		dead    = "./gateway/router -run '^TestTrapHoldOfTheDeadEnds$'"
-		refused = "./gateway/worker -run '^TestCallsAreRefused$'"
-		promise = "./gateway/worker -run '^TestTrapPromisesEndWithTheLease$'"
-		repeats = "./gateway/worker -run '^TestCallsMayBeRepeated$'"
-		moves   = "./gateway/worker -run '^TestTrapLocksMove$'"
-		follows = "./gateway/router -run '^TestTrapHoldsMove$'"
-		shared  = "./gateway/worker -run '^TestSharedLocks$'"
-		joined  = "./gateway/worker -run '^TestTrapNobodyJoinsLostLocks$'"
-		noted   = "./gateway/worker -run '^TestTrapHoldsAreNoted$'"
+		calls    = "./internal/wire/link -run '^TestCalls$'"
+		clients  = "./gateway/router -run '^TestTrapNoClientMakesACall$'"
+		lease    = "./gateway/router -run '^TestTrapHoldEndsBeforeItsLease$'"
+		dead     = "./gateway/router -run '^TestTrapHoldOfTheDeadEnds$'"
+		refused  = "./gateway/worker -run '^TestCallsAreRefused$'"
+		promise  = "./gateway/worker -run '^TestTrapPromisesEndWithTheLease$'"
+		repeats  = "./gateway/worker -run '^TestCallsMayBeRepeated$'"
+		moves    = "./gateway/worker -run '^TestTrapLocksMove$'"
+		follows  = "./gateway/router -run '^TestTrapHoldsMove$'"
+		shared   = "./gateway/worker -run '^TestSharedLocks$'"
+		joined   = "./gateway/worker -run '^TestTrapNobodyJoinsLostLocks$'"
+		identity = "./gateway/worker -run '^TestTrapLostLockShadowsNoOther$'"
+		request  = "./gateway/worker -run '^TestTrapSameLockIsTheSameRequest$'"
+		noted    = "./gateway/worker -run '^TestTrapHoldsAreNoted$'"
 	)
 	return []mutation{
 		{
@@ -196,8 +198,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a lock that was lost is not said to have been unlocked",
 			file: "gateway/worker/locks.go",
-			old:  "		if removal = p.endLocked(l, lockReleased); lost {",
-			new:  "		if removal = p.endLocked(l, lockReleased); lost && false {",
+			old:  "	return holds.Gone, nil\n}",
+			new:  "	return holds.Held, nil\n}",
 			test: "./gateway/router -run '^TestTrapUnlockTellsTheTruth$'",
 		},
 		{
@@ -252,8 +254,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a release while the key is waited for ends the wait",
 			file: "gateway/worker/locks.go",
-			old:  "	if wait != nil {\n		wait.giveUp()\n	}\n	switch {\n	case l == nil && wait",
-			new:  "	switch {\n	case l == nil && wait",
+			old:  "	if wait != nil {\n		wait.giveUp()\n	}\n",
+			new:  "",
 			test: repeats,
 		},
 		{
@@ -280,28 +282,28 @@ func holdsMutations() []mutation {
 		{
 			rule: "a worker that does not serve a partition says of its locks that they are elsewhere",
 			file: "gateway/worker/locks.go",
-			old:  "	case !t.open:\n		return holds.Elsewhere\n	}\n	l.expires",
-			new:  "	case l == nil:\n		return holds.Gone\n	}\n	l.expires",
+			old:  "	case !t.open:\n		return holds.Elsewhere\n",
+			new:  "",
 			test: moves,
 		},
 		{
 			rule: "locks that have come from the dead are not renewed",
 			file: "gateway/worker/locks_written.go",
-			old:  "l.blocks || !e.Renewable",
-			new:  "l.blocks",
+			old:  "			if !e.Renewable {",
+			new:  "			if false {",
 			test: "./gateway/worker -run '^TestTrapLocksOfTheDeadOnlyBlock$'",
 		},
 		{
 			rule: "a life that has lost its session is not released before its locks have ended",
 			file: "gateway/worker/locks_move.go",
-			old:  "	for _, l := range slices.Clone(t.order) {\n		switch {\n		case p.vouches(l), l.blocks && !l.lost:",
-			new:  "	for _, l := range slices.Clone(t.order) {\n		switch {\n		case true:",
+			old:  "		case p.vouches(l), l.state == lockBlocks:",
+			new:  "		case true:",
 			test: "./gateway/worker -run '^TestTrapALifeIsReleasedAfterItsLocks$'",
 		},
 		{
 			rule: "a life that is over learns that its last lock has ended",
 			file: "gateway/worker/locks.go",
-			old:  " || l.lost && t.lost == 0 {",
+			old:  " || l.state == lockOfLife && t.ofLife == 0 {",
 			new:  " {",
 			test: "./gateway/worker -run '^TestTrapALifeIsReleasedAfterItsLocks$'",
 		},
@@ -362,11 +364,60 @@ func holdsMutations() []mutation {
 			test: promise,
 		},
 		{
-			rule: "a hold whose partition was lost is not renewed",
+			rule: "locks of a life that has lost its session are not its next life's",
 			file: "gateway/worker/locks.go",
 			old:  " && (l.stored > 0 || l.cancels == p.cancels.Load())",
 			new:  "",
-			test: promise,
+			test: "./gateway/worker -run '^TestTrapALifeIsReleasedAfterItsLocks$'",
+		},
+		{
+			rule: "a lock for which nobody vouches takes no other one's place",
+			file: "gateway/worker/locks.go",
+			old:  " || l.write != nil || l.cancels == p.cancels.Load() {",
+			new:  " || true {",
+			test: identity,
+		},
+		{
+			rule: "a lock that a partition comes with takes the place of one that its key had before",
+			file: "gateway/worker/locks_move.go",
+			old:  "				p.removeLocked(before, lockLost)",
+			new:  "				return false",
+			test: identity,
+		},
+		{
+			rule: "a lock is found by those only who ask for its key",
+			file: "gateway/worker/locks_calls.go",
+			old:  "	case l.key != key:",
+			new:  "	case false:",
+			test: request,
+		},
+		{
+			rule: "a lock for reading answers nobody who asks for writing",
+			file: "gateway/worker/locks_calls.go",
+			old:  "	case mode == alone && l.shared:",
+			new:  "	case false:",
+			test: request,
+		},
+		{
+			rule: "a lock for writing answers nobody who asks for reading",
+			file: "gateway/worker/locks_calls.go",
+			old:  "	case mode == together && !l.shared:",
+			new:  "	case false:",
+			test: request,
+		},
+		{
+			rule: "who extends a lock names its key",
+			file: "gateway/worker/locks_extend.go",
+			old:  "	case l.isFor(key, mode) != nil:",
+			new:  "	case false:",
+			test: request,
+		},
+		{
+			rule: "a call for another request takes no place in a queue",
+			file: "gateway/worker/locks_calls.go",
+			old:  "	if held == nil && wait != nil {",
+			new:  "	if false {",
+			test: request,
 		},
 		{
 			rule: "an incarnation that holds keys for others is noted before",

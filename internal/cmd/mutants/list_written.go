@@ -103,7 +103,7 @@ func writtenMutations() []mutation {
 		{
 			rule: "of a long lock that is being removed nothing is left",
 			file: "gateway/worker/locks_text.go",
-			old:  "		if l.ending {",
+			old:  "		if l.end != lockGranted {",
 			new:  "		if false {",
 			test: moves,
 		},

@@ -1,0 +1,113 @@
+package worker_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// islandStore is a cutStore that keeps its worker from moving partitions too.
+type islandStore struct{ cutStore }
+
+func (s *islandStore) Apply(ctx context.Context, generation, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+	if err := s.reach(ctx); err != nil {
+		return nil, err
+	}
+	return s.Store.Apply(ctx, generation, incarnation, changes)
+}
+
+// A lock that was granted anew elsewhere, after its first owner had lost its session, comes back to that one, which still
+// has a lock of the same id from before: the one that comes is the holder's, and its key stays held when the other one ends.
+func TestTrapLostLockShadowsNoOther(t *testing.T) {
+	for _, lease := range []time.Duration{0, longLease} {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(islandStore)
+			a, b, key, toA, toB := pairOf(t, func(cfg *worker.Config) {
+				if store.Store == nil {
+					store.Store = cfg.Store
+					cfg.Store = store
+				}
+			})
+			id := holds.NewID()
+			time.Sleep(time.Second)
+			store.set(true)
+			time.Sleep(4500 * time.Millisecond) // it admits for 7 s from its last renewal on
+			lost := toA.acquire(key, id)
+			granted := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_ = a.LeaveRing(ctx)
+			awaitServed(t, b, key)
+			grant := toB.acquireAs(key, holds.Request{ID: id, Lease: lease})
+			store.set(false)
+			if err := a.JoinRing(); err != nil {
+				t.Fatal(err)
+			}
+			awaitServed(t, a, key)
+			if time.Since(granted) > 9*time.Second {
+				t.Fatalf("the lock of before has ended after %v", time.Since(granted))
+			}
+			if s := toA.renew(id).States[0]; s != holds.Held {
+				t.Errorf("renewed where it has come back: %v", s)
+			}
+			if again := toA.acquireAs(key, holds.Request{ID: id, Lease: lease}); again.Token != grant.Token || grant.Token <= lost.Token {
+				t.Errorf("token %d has come back as %d, and was %d before", grant.Token, again.Token, lost.Token)
+			}
+			time.Sleep(time.Until(granted.Add(11 * time.Second)))
+			if toA.renew(id); free(t, a, key) {
+				t.Error("free with the end of the lock of before")
+			}
+			if s := toA.release(id)[0]; s != holds.Held || !free(t, a, key) {
+				t.Errorf("released: %v, and free: %v", s, free(t, a, key))
+			}
+		})
+	}
+}
+
+// Calls that name one lock are for the same key and the same mode; otherwise they are told what differs.
+func TestTrapSameLockIsTheSameRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := workertest.New(t, 16).Start()
+		w.AwaitServing(t, 16)
+		c := newCaller(t, w)
+		other := sameAs(c.ring, "k")
+		for _, shared := range []bool{true, false} {
+			id, fails := holds.NewID(), holds.NewID()
+			c.acquireAs("k", holds.Request{ID: id, Shared: shared})
+			waits := make(chan int, 1)
+			go func() {
+				status, _, _ := c.call(t.Context(), holds.Acquire, "k", holds.Request{ID: fails, Wait: time.Second}.Append(nil))
+				waits <- status
+			}()
+			synctest.Wait()
+			for name, tt := range map[string]struct {
+				method, key string
+				body        []byte
+			}{
+				"another mode":                 {holds.Acquire, "k", holds.Request{ID: id, Shared: !shared}.Append(nil)},
+				"another key":                  {holds.Acquire, other, holds.Request{ID: id, Shared: shared}.Append(nil)},
+				"an extension, another key":    {holds.Extend, other, holds.Extension{ID: id}.Append(nil)},
+				"another mode, while it waits": {holds.Acquire, "k", holds.Request{ID: fails, Shared: true}.Append(nil)},
+			} {
+				if status, body, err := c.call(t.Context(), tt.method, tt.key, tt.body); status != http.StatusUnprocessableEntity || err != nil {
+					t.Errorf("shared %v, %s: %d %q %v", shared, name, status, body, err)
+				}
+			}
+			if status := <-waits; status != http.StatusConflict {
+				t.Errorf("who waited reads %d", status)
+			}
+			c.acquireAs("k", holds.Request{ID: id, Shared: shared})
+			if s := c.release(id); !slices.Equal(s, []holds.State{holds.Held}) || !free(t, w, "k") {
+				t.Errorf("released: %v", s)
+			}
+		}
+	})
+}
