@@ -40,6 +40,10 @@ type Config struct {
 	// Authorization behind Bearer. Default: they need to come from this machine.
 	AdminToken string
 
+	// AdminHosts are names under which Admin is asked, in addition to localhost and its
+	// addresses; see gateway.AdminConfig.Hosts. Default: none.
+	AdminHosts []string
+
 	// Admin is the host:port at which those who run the cluster ask the node what it
 	// does, see gateway.NewAdmin, and by POST requests have it leave the ring and come
 	// back. Default: none.

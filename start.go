@@ -215,7 +215,7 @@ func (n *Node) serve() error {
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	if n.admin != nil {
 		n.pages.set(gateway.NewAdmin(gateway.AdminConfig{
-			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.client.Operator(n.worker), Token: n.cfg.AdminToken,
+			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
 			Metrics: registry, Hot: n.worker.HotKeys,
 		}))
 	}

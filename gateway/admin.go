@@ -51,6 +51,11 @@ type AdminConfig struct {
 	// address or a Unix socket.
 	Token string
 
+	// Hosts are names under which the process is asked, in addition to localhost and its
+	// addresses. A request for another host is refused, unless it has Token or is for
+	// /healthz, /readyz or /metrics. Default: none.
+	Hosts []string
+
 	// Routes returns which routes a router has in force. Default: there is no page
 	// /routes.
 	Routes func() RoutesStatus
@@ -99,13 +104,13 @@ type RoutesStatus struct {
 // What they answer is JSON where openapi.yaml says so. /events goes on until its client
 // leaves or the server is closed; http.Server.Shutdown would wait for that. Pages that the process has nothing
 // for are not there. It is not for the public: it shows addresses and ends work. Web pages
-// of other sites cannot have a browser send a POST request.
+// of other sites cannot have a browser send a POST request or have profiles made.
 func NewAdmin(cfg AdminConfig) http.Handler {
 	a := &admin{cfg: cfg, asking: make(chan struct{}, maxAsking)}
 	mux := http.NewServeMux()
 	for _, p := range a.pages() {
 		if p.there {
-			mux.Handle(p.pattern, p.handler)
+			mux.Handle(p.pattern, a.guarded(p))
 		}
 	}
 	return mux
@@ -125,30 +130,41 @@ type page struct {
 	pattern string
 	handler http.Handler
 	there   bool
+	who     audience
 }
+
+// audience says who may ask for a page.
+type audience uint8
+
+const (
+	readers audience = iota // ask by a host that is known as this process
+	workers                 // likewise, and from no page of another site: it costs work
+	writers                 // have the token, or are on this machine: it changes something
+	probes                  // ask by any host: it reveals and changes nothing
+)
 
 func (a *admin) pages() []page {
 	cfg := &a.cfg
 	asks := cfg.Operator != nil
 	list := []page{
-		{"GET /{$}", serveLivePage(), true},
-		{"GET /events", live.New(a.watch), true},
-		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true},
-		{"GET /readyz", http.HandlerFunc(a.ready), true},
-		{"GET /members", http.HandlerFunc(a.members), true},
-		{"GET /ring", http.HandlerFunc(a.ring), true},
-		{"GET /lookup", http.HandlerFunc(a.lookup), true},
-		{"GET /explain", a.ask(a.explain), asks},
-		{"GET /workers", a.ask(a.workers), asks},
-		{"GET /moves", a.ask(a.moves), asks},
-		{"GET /hot", a.ask(a.hot), asks},
-		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil},
-		{"POST /drain", a.write(a.drain), asks || cfg.Drain != nil},
-		{"POST /undrain", a.write(a.undrain), asks || cfg.Undrain != nil},
-		{"GET /metrics", nil, cfg.Metrics != nil},
-		{"GET /debug/hot", http.HandlerFunc(a.ownHot), cfg.Hot != nil},
-		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true},
-		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true},
+		{"GET /{$}", serveLivePage(), true, readers},
+		{"GET /events", live.New(a.watch), true, readers},
+		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true, probes},
+		{"GET /readyz", http.HandlerFunc(a.ready), true, probes},
+		{"GET /members", http.HandlerFunc(a.members), true, readers},
+		{"GET /ring", http.HandlerFunc(a.ring), true, readers},
+		{"GET /lookup", http.HandlerFunc(a.lookup), true, readers},
+		{"GET /explain", a.ask(a.explain), asks, readers},
+		{"GET /workers", a.ask(a.workers), asks, readers},
+		{"GET /moves", a.ask(a.moves), asks, readers},
+		{"GET /hot", a.ask(a.hot), asks, readers},
+		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil, readers},
+		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},
+		{"POST /undrain", http.HandlerFunc(a.undrain), asks || cfg.Undrain != nil, writers},
+		{"GET /metrics", nil, cfg.Metrics != nil, probes},
+		{"GET /debug/hot", http.HandlerFunc(a.ownHot), cfg.Hot != nil, readers},
+		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true, workers},
+		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true, readers},
 	}
 	if cfg.Metrics != nil {
 		i := slices.IndexFunc(list, func(p page) bool { return p.pattern == "GET /metrics" })
@@ -159,19 +175,29 @@ func (a *admin) pages() []page {
 	return list
 }
 
-// write returns a handler of requests that change something.
-func (a *admin) write(h http.HandlerFunc) http.Handler {
+// guarded returns the handler of a page, for those who may ask for it.
+func (a *admin) guarded(p page) http.Handler {
+	rules := access.Rules{Token: a.cfg.Token, Hosts: a.cfg.Hosts}
+	verdict := func(r *http.Request) access.Verdict { return rules.OfReading(r, p.who == workers) }
+	switch p.who {
+	case probes:
+		return p.handler
+	case writers:
+		verdict = rules.Of
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch access.Of(r, a.cfg.Token) {
+		switch verdict(r) {
 		case access.OtherSite:
 			http.Error(w, "a page of another site has sent this", http.StatusForbidden)
+		case access.OtherHost:
+			http.Error(w, access.AskByAddress, http.StatusForbidden)
 		case access.NotHere:
 			http.Error(w, "without --admin-token this is done for requests from this machine alone", http.StatusForbidden)
 		case access.NoToken:
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "this needs the header Authorization with Bearer and the token of --admin-token", http.StatusUnauthorized)
 		default:
-			h(w, r)
+			p.handler.ServeHTTP(w, r)
 		}
 	})
 }

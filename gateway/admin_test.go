@@ -18,7 +18,7 @@ import (
 // post sends a POST request, with names and values of fields.
 func post(t *testing.T, h http.Handler, target string, header ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, nil)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+target, nil)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
@@ -80,7 +80,7 @@ func TestTrapAdminWithoutToken(t *testing.T) {
 	} {
 		for _, path := range []string{"/drain", "/undrain"} {
 			drains = 0
-			r := httptest.NewRequestWithContext(t.Context(), "POST", path, nil)
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost"+path, nil)
 			r.RemoteAddr = remote
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, r)
@@ -102,7 +102,7 @@ func TestAdminPages(t *testing.T) {
 		"/debug/pprof/cmdline": 404, "/debug/pprof/profile?seconds=0": 400, "/debug/pprof/trace?seconds=301": 400,
 	} {
 		rec := httptest.NewRecorder()
-		if h.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", path, nil)); rec.Code != want {
+		if h.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost"+path, nil)); rec.Code != want {
 			t.Errorf("%s: %d, want %d: %s", path, rec.Code, want, rec.Body)
 		}
 	}
@@ -117,7 +117,7 @@ func TestProfilesEndWithTheirRequests(t *testing.T) {
 	h := gateway.NewAdmin(gateway.AdminConfig{Members: members})
 	ask := func(ctx context.Context) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "GET", "/debug/pprof/trace?seconds=300", nil))
+		h.ServeHTTP(rec, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/debug/pprof/trace?seconds=300", nil))
 		return rec
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -178,7 +178,7 @@ func TestEventsAreShort(t *testing.T) {
 func TestTrapLivePageIsAlone(t *testing.T) {
 	members := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "a", Role: ring.RoleWorker}))
 	rec := httptest.NewRecorder()
-	gateway.NewAdmin(gateway.AdminConfig{Members: members}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+	gateway.NewAdmin(gateway.AdminConfig{Members: members}).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil))
 	page, policy := rec.Body.String(), rec.Header().Get("Content-Security-Policy")
 	if rec.Code != http.StatusOK || rec.Header().Get("Content-Type") != "text/html; charset=utf-8" || rec.Header().Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("%d %v", rec.Code, rec.Header())
@@ -389,7 +389,7 @@ func TestTraffic(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			admin.ServeHTTP(viewer, httptest.NewRequestWithContext(ctx, "GET", "/events", nil))
+			admin.ServeHTTP(viewer, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/events", nil))
 		}()
 		next := func() (v liveView) {
 			if err := json.Unmarshal([]byte(<-viewer.events), &v); err != nil {

@@ -23,5 +23,5 @@ func (p *running) newLocksServer(listeners []net.Listener) *router.LockServer {
 		}
 		p.logger.Info("the lock service is ready", "url", process.URL(l, scheme)+"/v1/locks/")
 	}
-	return p.router.LockService(router.LocksConfig{Token: p.o.locksToken}).NewServer(general)
+	return p.router.LockService(router.LocksConfig{Token: p.o.locksToken, Hosts: p.o.AdminHosts}).NewServer(general)
 }

@@ -186,7 +186,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
 		Routes:  func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
-		Metrics: metrics.NewRegistry(p.router, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken,
+		Metrics: metrics.NewRegistry(p.router, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken, Hosts: p.o.AdminHosts,
 	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()

@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 	}
 	config := keyway.Config{
-		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin, AdminToken: o.AdminToken,
+		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin, AdminToken: o.AdminToken, AdminHosts: o.AdminHosts,
 		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
 		Redis: o.Redis, Offered: o.Redis == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Upstream: o.upstream,

@@ -26,6 +26,10 @@ type LocksConfig struct {
 	// Token has requests need the header Authorization with Bearer and Token. Default:
 	// they need to come from this machine, over a loopback address or a Unix socket.
 	Token string
+
+	// Hosts are names under which requests without Token may ask, in addition to localhost
+	// and the process's addresses. Default: none.
+	Hosts []string
 }
 
 // LockService is an [http.Handler] by which clients in any language hold keys, for as long as
@@ -114,12 +118,14 @@ func (s *LockService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer func() { endLockRequest(span, rw.status) }()
 	}
 	path := r.URL.EscapedPath()
-	switch verdict := access.Of(r, s.cfg.Token); {
+	switch verdict := (access.Rules{Token: s.cfg.Token, Hosts: s.cfg.Hosts}).Of(r); {
 	case path == "/openapi.yaml" && r.Method == http.MethodGet:
 		rw.Header().Set("Content-Type", "application/yaml")
 		_, _ = rw.Write(lockAPI) // the client may have left
 	case verdict == access.OtherSite:
 		problem.Of(problem.OtherSite).ServeJSON(rw)
+	case verdict == access.OtherHost:
+		problem.Of(problem.OtherSite).With(access.AskByAddress).ServeJSON(rw)
 	case verdict == access.NotHere:
 		problem.Of(problem.NotFromHere).ServeJSON(rw)
 	case verdict == access.NoToken:

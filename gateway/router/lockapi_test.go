@@ -60,7 +60,7 @@ type lockReply struct {
 // ask makes a request from this machine. A name and a value of a field may follow.
 func (s *lockSite) ask(ctx context.Context, method, target string, field ...string) (a lockReply) {
 	s.t.Helper()
-	r := httptest.NewRequestWithContext(ctx, method, target, nil)
+	r := httptest.NewRequestWithContext(ctx, method, "http://localhost"+target, nil)
 	r.RemoteAddr = "127.0.0.1:4711"
 	for i := 0; i < len(field); i += 2 {
 		r.Header.Add(field[i], field[i+1])
@@ -208,10 +208,12 @@ func TestTrapLockServiceAccess(t *testing.T) {
 		s := newLockSite(t)
 		s.start()
 		try := func(service *router.LockService, remote string, field ...string) int {
-			r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/locks/k", nil)
+			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/locks/k", nil)
 			r.RemoteAddr = remote
 			for i := 0; i < len(field); i += 2 {
-				r.Header.Set(field[i], field[i+1])
+				if r.Header.Set(field[i], field[i+1]); field[i] == "Host" {
+					r.Host = field[i+1]
+				}
 			}
 			w := httptest.NewRecorder()
 			service.ServeHTTP(w, r)
@@ -227,6 +229,9 @@ func TestTrapLockServiceAccess(t *testing.T) {
 			{try(s.service, there), 403},
 			{try(s.service, there, "Authorization", "Bearer "), 403},
 			{try(s.service, here, "Sec-Fetch-Site", "cross-site"), 403},
+			{try(s.service, here, "Host", "evil.example", "Origin", "http://evil.example"), 403},
+			{try(s.router.LockService(router.LocksConfig{Hosts: []string{"locks.example"}}), here, "Host", "locks.example:8090"), 200},
+			{try(secret, there, "Host", "evil.example", "Authorization", "Bearer s3cret"), 200},
 			{try(secret, here), 401},
 			{try(secret, there, "Authorization", "Bearer s3cre"), 401},
 			{try(secret, there, "Authorization", "Bearer s3cret"), 200},

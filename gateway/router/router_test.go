@@ -141,7 +141,7 @@ func TestAdmin(t *testing.T) {
 	admin := gateway.NewAdmin(gateway.AdminConfig{Members: c, Ready: rt.Ready, Lookup: rt.Lookup})
 	ask := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		admin.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		admin.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost"+path, nil))
 		return w
 	}
 	if w := ask("/healthz"); w.Code != 200 {
@@ -204,7 +204,7 @@ func TestAdmin(t *testing.T) {
 	}
 	plain := gateway.NewAdmin(gateway.AdminConfig{Members: c})
 	w = httptest.NewRecorder()
-	plain.ServeHTTP(w, httptest.NewRequest("GET", "/lookup?key=a%2Fb", nil))
+	plain.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/lookup?key=a%2Fb", nil))
 	if !strings.Contains(w.Body.String(), `"owner": "`+owner.Name+`"`) {
 		t.Errorf("by the ring: %s", w.Body)
 	}

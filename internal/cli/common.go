@@ -31,6 +31,7 @@ type Common struct {
 	NewCluster   bool
 	DrainTimeout time.Duration
 	AdminToken   string          // of --admin-token or its file; "" for none
+	AdminHosts   []string        // of --admin-host
 	Traces       *tracing.Config // of the environment; nil for none
 	TraceKeys    bool
 
@@ -52,6 +53,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.List(&c.Upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade, which is not passed on with others; none for none. The same on routers and workers")
 	f.String(&c.AdminToken, "admin-token", "", "`token` that requests which change something at --admin need, as the header Authorization: Bearer; empty: they need to come from this machine")
 	f.String(&c.tokenFile, "admin-token-file", "", "`file` with that token, so that no list of processes shows it")
+	f.List(&c.AdminHosts, "admin-host", ", ", nil, "`names` under which --admin and --locks are asked, separated by commas; requests without the token that are for another host than these, localhost and the address itself get 403")
 	f.Group("Cluster")
 	f.String(&settings.Cluster, "cluster", ring.DefaultCluster, "`name` of the cluster; members of another one are refused")
 	f.Address(&c.Gossip.Bind, "gossip", bind, "`address` for gossip, UDP and TCP")

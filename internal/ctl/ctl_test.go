@@ -209,7 +209,7 @@ func TestWhyIsAKeySlow(t *testing.T) {
 		{"a lock of a script that is dead", func(t *testing.T, site *admintest.Site) string {
 			w := site.Start(soon)
 			key := site.KeyOf(w)
-			lock := httptest.NewRequest(http.MethodPost, "http://locks.example/v1/locks/"+key+"?ttl=20s&label=nightly-import", nil)
+			lock := httptest.NewRequest(http.MethodPost, "http://localhost/v1/locks/"+key+"?ttl=20s&label=nightly-import", nil)
 			lock.RemoteAddr = "127.0.0.1:4711"
 			answer := httptest.NewRecorder()
 			site.Router.LockService(router.LocksConfig{}).ServeHTTP(answer, lock)

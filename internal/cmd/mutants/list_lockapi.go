@@ -124,7 +124,7 @@ func lockAPIMutations() []mutation {
 		{
 			rule: "nobody uses the lock service who may not",
 			file: "gateway/router/lockapi.go",
-			old:  "	switch verdict := access.Of(r, s.cfg.Token); {",
+			old:  "	switch verdict := (access.Rules{Token: s.cfg.Token, Hosts: s.cfg.Hosts}).Of(r); {",
 			new:  "	switch verdict := access.Granted; {",
 			test: "./gateway/router -run '^TestTrapLockServiceAccess$'",
 		},
