@@ -15,7 +15,9 @@ func TestExplore(t *testing.T) {
 	opening := func(blocked ...string) func(*world) {
 		return func(w *world) { w.table.Open(10, 0, blocked) }
 	}
-	installing := func(key string, token int64) func(*world) { return func(w *world) { w.install(key, token) } }
+	installing := func(key string, token int64) func(*world) { return func(w *world) { w.install(key, token, false) } }
+	installingShared := func(token int64) func(*world) { return func(w *world) { w.install("a", token, true) } }
+	sharing := func(token int64) func(*world) { return func(w *world) { w.share("a", token) } }
 	unblocking := func(key string) func(*world) { return func(w *world) { w.table.Unblock(key) } }
 	advancing := func(first, limit int64) func(*world) {
 		return func(w *world) { w.table.Advance(first, limit) }
@@ -23,8 +25,8 @@ func TestExplore(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		// A letter for each, its key; a capital may be cancelled; after a + it waits with
-		// an item, after a ! for a limited time, after a * it may become remote, and a digit
-		// behind it is its client.
+		// an item, after a ! for a limited time, after a * it may become remote, after a = it shares
+		// its key, and a digit behind it is its client.
 		callers string
 		limit   int64
 		perKey  int
@@ -71,6 +73,24 @@ func TestExplore(t *testing.T) {
 		{name: "clients' items", callers: "a1+a1+a1+A2"},
 		{name: "clients' items around a Lock", callers: "a1+a1A2+a1"},
 		{name: "clients' items, full", callers: "a1+a1+a1+a2", perKey: 2},
+		{name: "shared", callers: "=a=aaA"},
+		{name: "shared, behind one that leaves", callers: "=aA=a=A"},
+		{name: "shared, behind one that waits too long", callers: "=a!a=A=a"},
+		{name: "shared, two keys", callers: "=aAb=b=a"},
+		{name: "shared, clients", callers: "=a1A1=a2=a1"},
+		{name: "shared, full for a key", callers: "=aa1a1=A2", perKey: 2},
+		{name: "shared, full in all", callers: "=aa1=a1=a2", total: 2},
+		{name: "shared, block", callers: "=aA=a", owner: []func(*world){opening("a"), unblocking("a")}},
+		{name: "shared, exhaust", callers: "=aA=a=a", limit: 2, owner: []func(*world){advancing(1, 6)}},
+		{name: "shared, close and open", callers: "=a=aA", owner: []func(*world){closing, opening(), closing}},
+		{name: "shared, close, go on", callers: "=a=Aa", owner: []func(*world){closing, sharing(1), opening(), closing}},
+		{name: "shared, go on while open", callers: "=a=aA", owner: []func(*world){closing, opening(), sharing(1)}},
+		{name: "shared, remote", callers: "*=a=aA", owner: []func(*world){closing, opening()}},
+		{name: "shared, install", callers: "=A", owner: []func(*world){closing, installingShared(7), installingShared(7), sharing(7), opening()}},
+		{name: "shared, install, nobody joins", callers: "=aA", owner: []func(*world){closing, installingShared(7), opening(), closing}},
+		{name: "shared, install beside others", callers: "*a=a", owner: []func(*world){closing, installingShared(7), installingShared(7), sharing(7), opening()}},
+		{name: "shared, install alone", callers: "=a=a", owner: []func(*world){closing, installing("a", 7), installingShared(7), opening(), sharing(7)}},
+		{name: "shared, items", callers: "=a+a=a+A"},
 		{name: "items, exhaust", callers: "a+A+a", limit: 2, owner: []func(*world){advancing(1, 4)}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -275,7 +275,7 @@ func (p *pair) close() {
 	for _, r := range p.requests {
 		if r.holds {
 			r.listed = true
-			want = append(want, Held{r.key, r.token, r.remote})
+			want = append(want, Held{Key: r.key, Token: r.token, Remote: r.remote})
 		} else if !r.taken {
 			r.want = ErrClosed
 		}

@@ -80,7 +80,7 @@ func (t *Table) Take(key string, token int64, accept func(*Item) (take, more boo
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.heldLocked("Take", key, token)
-	if e.listed {
+	if e.listed || e.sharers > 0 {
 		return
 	}
 	var left *waiter

@@ -59,7 +59,7 @@ func (k *keys) need(key string) *entry {
 
 // drop removes an idle entry.
 func (k *keys) drop(e *entry) {
-	e.slowToken, e.slowWait = 0, false
+	e.slowHeld, e.slowWait = false, false
 	if e != &k.slot || e.lines != nil && e.lines.big {
 		e.lines = nil
 	}

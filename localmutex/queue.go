@@ -55,6 +55,12 @@ type Wait struct {
 	// of Queue.Total. 0 is a caller of the program itself, which counts as a client with
 	// no other caller.
 	Client uint64
+
+	// Shared says that the caller holds its key together with others that share it: with one token, and
+	// until each of them has called Unlock. It waits in the queue as any other, so that it passes nobody. Such
+	// an execution counts as remote ([Table.SetRemote]), takes nothing along, and is not taken back by Close
+	// before it is noticed.
+	Shared bool
 }
 
 // join counts one more waiter for a key that has perKey of them. It returns
@@ -118,6 +124,7 @@ type waiter struct {
 	item       *Item         // that the waiter belongs to; nil for a Lock
 	state      atomic.Int32  // one of the states above
 	arrival    int64         // its place among all that ever waited in the table
+	shared     bool          // Wait.Shared
 	client     uint64        // Wait.Client
 	timer      *time.Timer   // of the waiting caller alone; nil if it never had a limit
 	woken      chan struct{} // gets one value when the waiter has left the queue by grant or refusal, or its item is finished
@@ -159,16 +166,17 @@ func wake(w *waiter) {
 type entry struct {
 	key         string
 	token       int64      // of the execution that holds the key; 0: nobody does
-	holder      *waiter    // whose grant that is, if the execution had to wait
+	holder      *waiter    // whose grant that is, if the execution had to wait and holds the key alone
 	first, last *waiter    // of the first callers of all lines, in the order of their turns
 	lines       *lines     // nil until one waits for a client
 	gathering   *gathering // by the execution that holds the key; nil if it waits for nothing
 	waiters     int32
+	sharers     int32 // executions that share the key; 0 if one holds it alone, or nobody does
 	blocked     bool  // held by an execution elsewhere
 	slowWait    bool  // Slow has returned that it is waited for
+	slowHeld    bool  // and the execution that holds it
 	listed      bool  // Close has listed the execution that holds the key
 	remote      bool  // it is none of this process's
-	slowToken   int64 // of the last execution that Slow has returned
 }
 
 // idle reports whether the entry has no reason to exist.

@@ -19,19 +19,26 @@ func (t *Table) SetRemote(key string, token int64) (listed bool) {
 //
 // An execution that a Close has listed may hold such a key here still, with a lower token: it was
 // given up, or else nobody would have been granted the key elsewhere. The key is granted to nobody then before
-// both have left it. Of any other key that is held already, Install returns the execution, which is not installed.
+// both have left it. Executions that share a key are installed one by one, beside those of the same token; others
+// join them after [Table.Share]. Of any other key that is held already, Install returns the execution, which is not installed.
 func (t *Table) Install(executions []Held) (refused []Held) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range executions {
+		sharers, next := int32(0), t.heirs[h.Key]
+		if h.Shared {
+			sharers = 1
+		}
 		switch e := t.keys.need(h.Key); {
 		case e.token == 0:
-			e.token, e.remote = h.Token, true
-		case e.listed && !e.remote && e.token < h.Token && t.heirs[h.Key] == heir{}:
+			e.token, e.remote, e.sharers, e.listed = h.Token, true, sharers, h.Shared
+		case h.Shared && e.token == h.Token && e.sharers > 0:
+			e.sharers++
+		case h.Shared && next.token == h.Token && next.sharers > 0, e.listed && (!e.remote || e.sharers > 0) && e.token < h.Token && next == heir{}:
 			if t.heirs == nil {
 				t.heirs = make(map[string]heir)
 			}
-			t.heirs[h.Key] = heir{token: h.Token}
+			t.heirs[h.Key] = heir{h.Token, h.Shared, next.sharers + sharers}
 		default:
 			refused = append(refused, h)
 		}
@@ -39,16 +46,31 @@ func (t *Table) Install(executions []Held) (refused []Held) {
 	return refused
 }
 
+// Share lets callers join the executions that share a key with that token, and have done so since before the table
+// was closed or they were installed: whoever calls it knows that the key has been nobody else's since.
+func (t *Table) Share(key string, token int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.keys.find(key); e != nil && e.sharers > 0 && e.token == token {
+		e.listed = false
+		wake(t.admitLocked(e))
+	} else if h := t.heirs[key]; h.sharers > 0 && h.token == token {
+		h.listed = false
+		t.heirs[key] = h
+	}
+}
+
 // heir is a remote execution that holds a key which another one has not left yet.
 type heir struct {
-	token  int64
-	listed bool // by Close
+	token   int64
+	listed  bool  // by Close
+	sharers int32 // as an entry's
 }
 
 // inheritLocked has the heir of an entry's key, if there is one, hold it alone.
 func (t *Table) inheritLocked(e *entry) {
 	if h, ok := t.heirs[e.key]; ok {
-		e.token, e.listed, e.remote = h.token, h.listed, true
+		e.token, e.listed, e.sharers, e.remote = h.token, h.listed, h.sharers, true
 		t.disinheritLocked(e.key)
 	}
 }

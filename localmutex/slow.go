@@ -23,7 +23,7 @@ func (t *Table) Slow(since Mark, limit int) (found []Slow, now Mark, busy bool) 
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for e := range t.keys.all {
-		held := e.token != 0 && !e.remote && e.token <= since.token && e.token != e.slowToken
+		held := e.token != 0 && !e.remote && e.token <= since.token && !e.slowHeld
 		waited := e.first != nil && e.first.arrival <= since.arrival && !e.slowWait
 		if held || waited {
 			if len(found) == limit {
@@ -31,10 +31,7 @@ func (t *Table) Slow(since Mark, limit int) (found []Slow, now Mark, busy bool) 
 			}
 			found = append(found, Slow{e.key, e.token, held, int(e.waiters)})
 		}
-		if held {
-			e.slowToken = e.token
-		}
-		e.slowWait = e.slowWait || waited
+		e.slowHeld, e.slowWait = e.slowHeld || held, e.slowWait || waited
 	}
 	return found, Mark{t.minted, t.arrivals}, t.keys.len() > 0
 }

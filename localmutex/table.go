@@ -36,6 +36,7 @@ type Held struct {
 	Key    string
 	Token  int64
 	Remote bool // SetRemote was called for it
+	Shared bool // with others, see Wait.Shared; Close lists all of them once
 }
 
 // Table is a keyed mutex that can be closed, and that mints a fencing token
@@ -109,18 +110,24 @@ func (t *Table) lock(ctx context.Context, key string, item *Item, how Wait) (tok
 
 // TryLock is Lock without waiting. It returns [ErrLocked] if the key is held
 // or blocked, [ErrClosed] or [ErrExhausted].
-func (t *Table) TryLock(key string) (token int64, err error) {
+func (t *Table) TryLock(key string) (token int64, err error) { return t.try(key, false) }
+
+// TryShare is TryLock for a caller that shares the key, see [Wait]. It returns [ErrLocked] too if others wait.
+func (t *Table) TryShare(key string) (token int64, err error) { return t.try(key, true) }
+
+func (t *Table) try(key string, shared bool) (token int64, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return 0, ErrClosed
 	}
-	if e := t.keys.find(key); e != nil && (e.token != 0 || e.blocked) {
+	e := t.keys.find(key)
+	if token = t.takeLocked(e, key, shared); token != 0 {
+		return token, nil
+	} else if e != nil && (e.token != 0 || e.blocked) {
 		return 0, ErrLocked
-	} else if e != nil || t.exhaustedLocked() {
-		return 0, ErrExhausted
 	}
-	return t.grantLocked(t.keys.add(key)), nil
+	return 0, ErrExhausted
 }
 
 // Unlock ends the execution that holds key with token, and gives the key to
@@ -202,7 +209,7 @@ func (t *Table) Unblock(key string) {
 	var next *waiter
 	if e := t.keys.find(key); e != nil && e.blocked {
 		e.blocked = false
-		next = t.passLocked(e)
+		next = t.admitLocked(e)
 	}
 	t.mu.Unlock()
 	wake(next)
@@ -257,13 +264,25 @@ func (t *Table) enter(key string, item *Item, how Wait) (token int64, w *waiter,
 	t.mu.Lock()
 	if t.closed {
 		err = ErrClosed
-	} else if e := t.keys.find(key); e == nil && !t.exhaustedLocked() {
-		token = t.grantLocked(t.keys.add(key))
 	} else {
-		w, err = t.enqueueLocked(e, key, item, how)
+		e := t.keys.find(key)
+		if token = t.takeLocked(e, key, how.Shared); token == 0 {
+			w, err = t.enqueueLocked(e, key, item, how)
+		}
 	}
 	t.mu.Unlock()
 	return token, w, err
+}
+
+// takeLocked grants key, whose entry is e if it has one, to a caller that need not wait; otherwise it returns 0.
+func (t *Table) takeLocked(e *entry, key string, shared bool) (token int64) {
+	switch {
+	case e == nil && !t.exhaustedLocked():
+		e = t.keys.add(key)
+	case e == nil || e.first != nil || !t.admitsLocked(e, shared):
+		return 0
+	}
+	return t.grantLocked(e, shared)
 }
 
 // enqueueLocked queues a waiter for key, whose entry is e if it has one. If as many
@@ -297,7 +316,7 @@ func (t *Table) enqueueLocked(e *entry, key string, item *Item, how Wait) (*wait
 	}
 	t.arrivals++
 	w.arrival = t.arrivals
-	w.client = how.Client
+	w.client, w.shared = how.Client, how.Shared
 	e.push(w)
 	if g := e.gathering; g != nil && (item == nil || e.waiters >= g.want) {
 		e.gathered()
@@ -351,10 +370,10 @@ func (t *Table) abandon(w *waiter) (next *waiter, left bool) {
 		e.remove(w)
 		t.Queue.leave(w.client)
 		t.recycleLocked(w)
-		return t.passLocked(e), true
+		return t.admitLocked(e), true
 	case granted:
-		e.holder, e.token = nil, 0
-		return t.passLocked(e), true
+		e.holder = nil
+		return t.endLocked(e), true
 	}
 	return nil, false
 }
@@ -370,7 +389,10 @@ func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bo
 	e := t.keys.find(key)
 	if e == nil || !e.claimed() || (e.token != token && token != anyToken) {
 		h := t.heirs[key]
-		if ok = h.token != 0 && h.token == token; ok {
+		if ok = h.token != 0 && h.token == token; ok && h.sharers > 1 {
+			h.sharers--
+			t.heirs[key] = h
+		} else if ok {
 			t.disinheritLocked(key)
 		}
 		t.mu.Unlock()
@@ -382,13 +404,22 @@ func (t *Table) leave(key string, token int64) (listed bool, next *waiter, ok bo
 		e.holder = nil
 	}
 	e.gathered()
-	e.token, e.listed, e.remote = 0, false, false
+	next = t.endLocked(e)
+	t.mu.Unlock()
+	return listed, next, true
+}
+
+// endLocked ends an execution that holds the key of e, and returns the waiters to wake.
+func (t *Table) endLocked(e *entry) *waiter {
+	if e.sharers > 1 {
+		e.sharers--
+		return nil
+	}
+	e.token, e.sharers, e.listed, e.remote, e.slowHeld = 0, 0, false, false, false
 	if len(t.heirs) > 0 {
 		t.inheritLocked(e)
 	}
-	next = t.passLocked(e)
-	t.mu.Unlock()
-	return listed, next, true
+	return t.admitLocked(e)
 }
 
 // shut is Close without the waking.
@@ -410,10 +441,11 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 		}
 		if e.token != 0 {
 			e.listed = true
-			held = append(held, Held{e.key, e.token, e.remote})
+			held = append(held, Held{e.key, e.token, e.remote, e.sharers > 0})
 			if h, ok := t.heirs[e.key]; ok {
-				t.heirs[e.key] = heir{h.token, true}
-				held = append(held, Held{e.key, h.token, true})
+				h.listed = true
+				t.heirs[e.key] = h
+				held = append(held, Held{e.key, h.token, true, h.sharers > 0})
 			}
 		} else {
 			t.keys.drop(e)
@@ -423,7 +455,7 @@ func (t *Table) shut() (held []Held, bounced *waiter) {
 	return held, bounced
 }
 
-// raiseLocked raises the range of tokens and passes on the keys that nobody holds.
+// raiseLocked raises the range of tokens and admits those that waited for it.
 func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 	if first > t.minted {
 		t.skipped += first - 1 - t.minted
@@ -433,37 +465,55 @@ func (t *Table) raiseLocked(first, limit int64) (next *waiter) {
 		t.limit = limit
 	}
 	for e := range t.keys.all {
-		if e.token == 0 {
-			if w := t.passLocked(e); w != nil {
-				w.next, next = next, w
-			}
+		for w := t.admitLocked(e); w != nil; {
+			w, w.next, next = w.next, next, w
 		}
 	}
 	return next
 }
 
-// passLocked gives the key of e to the first that waits for it, if nobody holds it
-// and there is a token for it, or forgets it. It returns the waiter to wake.
-func (t *Table) passLocked(e *entry) *waiter {
+// admitLocked admits the first that waits for the key of e, for as long as it may hold the key together with
+// whoever does, or forgets the key. It is called after every change that may let the first one in: a queue
+// never begins with a waiter that could hold the key. It returns the waiters to wake.
+func (t *Table) admitLocked(e *entry) (admitted *waiter) {
+	for e.first != nil && t.admitsLocked(e, e.first.shared) {
+		w := e.pop()
+		t.Queue.leave(w.client)
+		w.token = t.grantLocked(e, w.shared)
+		w.state.Store(granted)
+		if !w.shared {
+			e.holder = w
+		}
+		w.next, admitted = admitted, w
+	}
 	if e.idle() {
 		t.keys.drop(e)
-		return nil
 	}
-	if e.token != 0 || e.blocked || t.exhaustedLocked() {
-		return nil
-	}
-	w := e.pop()
-	t.Queue.leave(w.client)
-	w.token = t.grantLocked(e)
-	w.state.Store(granted)
-	e.holder = w
-	return w
+	return admitted
 }
 
-func (t *Table) grantLocked(e *entry) int64 {
-	t.minted++
-	e.token = t.minted
-	return t.minted
+// admitsLocked reports whether a caller may hold the key of e, shared or alone, beside those that hold it. An execution
+// that Close has listed admits nobody.
+func (t *Table) admitsLocked(e *entry, shared bool) bool {
+	switch {
+	case e.blocked:
+		return false
+	case e.token == 0:
+		return !t.exhaustedLocked()
+	}
+	return shared && e.sharers > 0 && !e.listed
+}
+
+// grantLocked grants the key of e to one more execution, and returns its token.
+func (t *Table) grantLocked(e *entry, shared bool) int64 {
+	if e.token == 0 {
+		t.minted++
+		e.token, e.remote = t.minted, shared
+	}
+	if shared {
+		e.sharers++
+	}
+	return e.token
 }
 
 // recycleLocked keeps w for reuse, unless it is an item's own. No wake-up may be

@@ -11,6 +11,7 @@ import (
 type caller struct {
 	place
 	item      *Item
+	shared    bool
 	took      bool
 	along     []*caller // what it took, and has not finished
 	fickle    bool      // its context may end
@@ -18,6 +19,7 @@ type caller struct {
 	limited   bool   // it may have waited for too long
 	leaves    bool   // it may become remote
 	remote    bool   // it has
+	installed bool   // it was so from the start
 	granted   bool   // and that has been looked at
 	phase     string // "", "waits", "holds" or "ended"
 	w         *waiter
@@ -46,6 +48,8 @@ func newWorld(callers string, owner []func(*world)) *world {
 			next.item = &Item{Value: next}
 		case letter == '!':
 			next.limited = true
+		case letter == '=':
+			next.shared = true
 		case letter == '*':
 			next.leaves = true
 		case letter >= '0' && letter <= '9':
@@ -110,15 +114,15 @@ func (w *world) step(name string) {
 	var what string
 	var i int
 	fmt.Sscan(name, &what, &i)
-	blocked := map[string][]int64{} // the blocked keys, and the tokens that hold each
+	blocked := map[string][]int64{} // the blocked keys, the tokens that hold each, and how many share it
 	for e := range w.table.keys.all {
 		if e.blocked {
-			blocked[e.key] = []int64{e.token, w.table.heirs[e.key].token}
+			blocked[e.key] = []int64{int64(e.sharers + w.table.heirs[e.key].sharers), e.token, w.table.heirs[e.key].token}
 		}
 	}
 	defer func() {
 		for e := range w.table.keys.all {
-			if before, ok := blocked[e.key]; ok && e.blocked && e.token != 0 && !slices.Contains(before, e.token) {
+			if before, ok := blocked[e.key]; ok && e.blocked && e.token != 0 && (!slices.Contains(before[1:], e.token) || int64(e.sharers) > before[0]) {
 				w.fault("%q granted while blocked", e.key)
 			}
 		}
@@ -143,7 +147,7 @@ func (w *world) step(name string) {
 		if listed != w.closed[c.token] {
 			w.fault("%q: SetRemote says listed %v, Close said %v", c.key, listed, w.closed[c.token])
 		}
-		c.remote = !listed
+		c.remote = c.remote || !listed
 	case "take", "take-one", "take-second":
 		w.take(w.callers[i], what)
 	case "finish":
@@ -182,7 +186,7 @@ func (w *world) enter(c *caller) {
 		c.item.w.state.Store(waiting)
 	}
 	gives, want := w.placeFor(c)
-	token, waiter, err := w.table.enter(c.key, c.item, Wait{Client: c.client})
+	token, waiter, err := w.table.enter(c.key, c.item, Wait{Client: c.client, Shared: c.shared})
 	if gives != nil && gives.w.state.Load() != displaced {
 		w.fault("caller %d does not give way", slices.Index(w.callers, gives))
 	}
@@ -199,6 +203,7 @@ func (w *world) enter(c *caller) {
 		come(&w.turns, c, w.waitFor(c.key))
 		c.phase, c.w = "waits", waiter
 	default:
+		w.admitted(c, token)
 		w.hold(c, token)
 	}
 }
@@ -228,6 +233,9 @@ func (w *world) settle(c *caller) {
 		return
 	}
 	c.w = nil
+	if !c.shared {
+		w.admitted(c, token)
+	}
 	w.hold(c, token)
 }
 
@@ -253,30 +261,85 @@ func (w *world) take(c *caller, which string) {
 	}
 }
 
-func (w *world) hold(c *caller, token int64) {
-	for i, other := range w.callers {
-		if other.key == c.key && other.phase == "holds" {
-			w.fault("%q granted while caller %d holds it", c.key, i)
+// admitted looks at c, which holds its key from now on: one that waited for it alone, since it has noticed.
+func (w *world) admitted(c *caller, token int64) {
+	joins := false
+	for _, other := range w.holders(c.key) {
+		if other == c {
+			continue
+		}
+		if joins = c.shared && other.shared && token == other.held(); !joins {
+			w.fault("%q granted while another caller holds it", c.key)
 		}
 	}
-	if token <= w.last[c.key] {
+	if token < w.last[c.key] || token == w.last[c.key] && !joins {
 		w.fault("%q: token %d after %d", c.key, token, w.last[c.key])
 	}
 	w.last[c.key] = token
-	c.phase, c.token = "holds", token
+}
+
+func (w *world) hold(c *caller, token int64) {
+	c.phase, c.token, c.remote = "holds", token, c.shared
+}
+
+// held returns the token of a caller that holds its key, whether it has noticed or, if it shares the key, not.
+func (c *caller) held() int64 {
+	switch {
+	case c.phase == "holds":
+		return c.token
+	case c.phase == "waits" && c.shared && c.w.state.Load() == granted:
+		return c.w.token
+	}
+	return 0
+}
+
+func (w *world) holders(key string) (callers []*caller) {
+	for _, c := range w.callers {
+		if c.key == key && c.held() != 0 {
+			callers = append(callers, c)
+		}
+	}
+	return callers
+}
+
+// compatible reports whether c may hold its key beside those that do.
+func (w *world) compatible(c *caller) bool {
+	holders := w.holders(c.key)
+	if e := w.table.keys.find(c.key); e != nil && (e.blocked || e.holder != nil) {
+		return false
+	} else if len(holders) == 0 {
+		return !w.table.exhaustedLocked()
+	}
+	return c.shared && !slices.ContainsFunc(holders, func(other *caller) bool { return !other.shared || w.closed[other.held()] })
 }
 
 // install has somebody hold a key whom nobody here has granted it: with an execution from before that
-// Close has listed, if need be.
-func (w *world) install(key string, token int64) {
-	kept := slices.ContainsFunc(w.callers, func(c *caller) bool {
-		return c.key == key && c.phase == "holds" && (c.remote || c.token >= token)
-	})
-	if refused := len(w.table.Install([]Held{{Key: key, Token: token}})) > 0; refused != kept {
+// Close has listed, if need be, or with those that share it.
+func (w *world) install(key string, token int64, shared bool) {
+	kept, joins := false, false
+	for _, c := range w.holders(key) {
+		if c.shared && shared && c.held() == token {
+			joins = true
+		} else if c.remote && (!c.shared || c.installed) || c.held() >= token {
+			kept = true
+		}
+	}
+	if refused := len(w.table.Install([]Held{{Key: key, Token: token, Shared: shared}})) > 0; refused != (kept && !joins) {
 		w.fault("%q: Install refused %v, while another one or a later execution holds the key: %v", key, refused, kept)
 	} else if !refused {
-		w.callers = append(w.callers, &caller{place: place{key: key}, took: true, remote: true, phase: "holds", token: token})
+		w.callers = append(w.callers, &caller{place: place{key: key}, shared: shared, took: true, remote: true, installed: true, phase: "holds", token: token})
 		w.last[key] = max(w.last[key], token)
+		if shared && !joins {
+			w.closed[token] = true
+		}
+	}
+}
+
+// share lets others join those that share a key with that token.
+func (w *world) share(key string, token int64) {
+	w.table.Share(key, token)
+	if slices.ContainsFunc(w.holders(key), func(c *caller) bool { return c.shared && c.held() == token }) {
+		w.closed[token] = false
 	}
 }
 
@@ -297,8 +360,8 @@ func (w *world) close() {
 	w.later(bounced)
 	var want []Held
 	for _, c := range w.callers {
-		if c.phase == "holds" {
-			want = append(want, Held{c.key, c.token, c.remote})
+		if h := (Held{c.key, c.held(), c.remote || c.shared, c.shared}); h.Token != 0 && !slices.Contains(want, h) {
+			want = append(want, h)
 		}
 	}
 	slices.SortFunc(want, func(a, b Held) int { return int(a.Token - b.Token) })
@@ -314,6 +377,11 @@ func (w *world) close() {
 // Nobody counts on a context to end: without that, all must go on to its end.
 func (w *world) check(steps []string) {
 	w.count()
+	for _, c := range w.waitFor("") {
+		if inTurn(&w.turns, w.waitFor(c.key))[0] == c && w.compatible(c) {
+			w.fault("caller %d is the first that waits for %q, and could hold it", slices.Index(w.callers, c), c.key)
+		}
+	}
 	if slices.ContainsFunc(steps, func(name string) bool { return !strings.HasPrefix(name, "cancel") }) {
 		return
 	}
@@ -368,7 +436,7 @@ func (w *world) fingerprint() string {
 	fmt.Fprintf(&b, "closed %v %d %d %v %v %d ", t.closed, t.minted, t.limit, t.heirs, w.closed, len(w.owner))
 	entries := slices.SortedFunc(t.keys.all, func(x, y *entry) int { return strings.Compare(x.key, y.key) })
 	for _, e := range entries {
-		fmt.Fprintf(&b, "%s %d %v %v %v ", e.key, e.token, e.blocked, e.listed, e.remote)
+		fmt.Fprintf(&b, "%s %d %d %v %v %v ", e.key, e.token, e.sharers, e.blocked, e.listed, e.remote)
 		name(e.holder)
 		for x := range e.all {
 			name(x)

@@ -17,13 +17,26 @@ func (w *world) waitFor(key string) (callers []*caller) {
 
 // grants looks at who has been granted a key in the last step.
 func (w *world) grants() {
-	for i, c := range w.callers {
+	fresh := map[string][]*caller{}
+	for _, c := range w.callers {
 		if c.phase == "waits" && c.w.state.Load() == granted && !c.granted {
-			c.granted = true
-			if first := inTurn(&w.turns, append(w.waitFor(c.key), c))[0]; first != c {
-				w.fault("caller %d was granted the key before its turn", i)
+			fresh[c.key] = append(fresh[c.key], c)
+		}
+	}
+	for key, callers := range fresh {
+		for _, c := range inTurn(&w.turns, append(w.waitFor(key), callers...))[:len(callers)] {
+			if !slices.Contains(callers, c) {
+				w.fault("caller %d has not been granted the key, and others were before their turns", slices.Index(w.callers, c))
+				return
 			}
+			if len(callers) > 1 && !c.shared {
+				w.fault("caller %d was granted a key alone, with %d others", slices.Index(w.callers, c), len(callers)-1)
+			}
+			c.granted = true
 			w.turns.had(&c.place)
+			if c.shared {
+				w.admitted(c, c.w.token)
+			}
 		}
 	}
 }
@@ -31,7 +44,7 @@ func (w *world) grants() {
 // takes returns what the execution of c is to take along: of all items, the first one,
 // or the second.
 func (w *world) takes(c *caller, which string) []*caller {
-	if w.closed[c.token] {
+	if w.closed[c.token] || c.shared {
 		return nil
 	}
 	want := inTurn(&w.turns, w.waitFor(c.key))
@@ -56,7 +69,7 @@ func (w *world) placeFor(c *caller) (gives *caller, err error) {
 	queue := w.table.Queue
 	e, here := w.table.keys.find(c.key), w.waitFor(c.key)
 	switch {
-	case w.table.closed || e == nil && !w.table.exhaustedLocked():
+	case w.table.closed, e == nil && !w.table.exhaustedLocked(), len(here) == 0 && w.compatible(c):
 		return nil, nil
 	case overfull(queue, c, w.waitFor("")):
 		return nil, ErrQueueFull

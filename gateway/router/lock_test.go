@@ -450,3 +450,28 @@ func TestRLock(t *testing.T) {
 		}
 	})
 }
+
+// Readers behind a writer that has given up get the key at once, over the lock service and by RLock.
+func TestTrapReadersBehindAWriterThatGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		s.start()
+		c := s.client()
+		first := s.must(200, "POST", "/v1/locks/k?mode=read&ttl=5m")
+		go s.ask(t.Context(), "POST", "/v1/locks/k?wait=1s")
+		synctest.Wait()
+		began := time.Now()
+		var readers sync.WaitGroup
+		for range 30 {
+			readers.Go(func() {
+				if a := s.must(200, "POST", "/v1/locks/k?mode=read&wait=20s"); a.Token != first.Token || time.Since(began) > 1100*time.Millisecond {
+					t.Errorf("a reader after %v: token %d, want %d", time.Since(began), a.Token, first.Token)
+				}
+			})
+		}
+		readers.Wait()
+		if l, err := c.RLock(t.Context(), "k"); err != nil || l.Token() != first.Token || time.Since(began) > 1200*time.Millisecond {
+			t.Errorf("RLock after %v: %v", time.Since(began), err)
+		}
+	})
+}

@@ -187,6 +187,7 @@ type waits interface {
 type asking struct {
 	call    bool             // a call of this program, which cannot be sent elsewhere; not a request
 	try     bool             // without waiting
+	shared  bool             // together with others, see [localmutex.Wait]
 	maxWait time.Duration    // of a caller without a policy: how long it may wait, at most Config.MaxWait; 0 for that long
 	epoch   int64            // the highest that the caller knows for the key's partition, or 0
 	share   waits            // where the request comes from; nil for no bound but the worker's own
@@ -231,7 +232,7 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 // admitTo is admit for a key that has been checked, of that partition, and where no
 // rate speaks against it.
 func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how asking) (Execution, error) {
-	token, cancels, err := w.tryKey(p, key)
+	token, cancels, err := w.tryKey(p, key, false)
 	waited := err != nil
 	if waited {
 		if x, nested, err := w.nest(ctx, key, how.call); nested {
@@ -258,25 +259,29 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 }
 
 // win waits for key, for something that holds it without an execution of this
-// process: it returns the token, and p.cancels as it was when the key was asked for. The token
-// is 0 without an error if somebody has taken the caller's item along.
+// process: it returns the token, and p.cancels as it was when the key was asked for.
 func (w *Worker) win(ctx context.Context, p *partition, key string, how asking) (token int64, cancels uint64, err error) {
-	token, cancels, err = w.tryKey(p, key)
+	token, cancels, err = w.tryKey(p, key, how.shared)
 	if waited := err != nil; waited {
 		token, cancels, err = w.awaitKey(ctx, p, key, how, err)
 	} else if p.sampled(token) {
 		w.hot.looked(key, w.now())
 	}
-	if token != 0 {
+	if err == nil {
 		w.won(p, token)
 	}
 	return token, cancels, err
 }
 
 // tryKey returns the token of key if that is free, and p.cancels as it was before.
-func (w *Worker) tryKey(p *partition, key string) (token int64, cancels uint64, err error) {
+func (w *Worker) tryKey(p *partition, key string, shared bool) (token int64, cancels uint64, err error) {
 	cancels = p.cancels.Load()
-	if token, err = p.table.TryLock(key); err == nil {
+	if shared {
+		token, err = p.table.TryShare(key)
+	} else {
+		token, err = p.table.TryLock(key)
+	}
+	if err == nil {
 		err = w.confirm(p, key, token, cancels)
 	}
 	return token, cancels, err

@@ -71,7 +71,6 @@ type lockTable struct {
 	mu     sync.Mutex             // guards what follows, and the locks; locked before the partition's localmutex.Table is
 	open   bool                   // the partition is served, as its localmutex.Table knows too
 	byID   map[holds.ID]*lock     // those that are live
-	shared map[string]*sharing    // by key; nil if there are none
 	order  []*lock                // a heap by due
 	big    bool                   // both have had more than keepLocks
 	size   int                    // of the text of all, at most
@@ -180,9 +179,6 @@ func (p *partition) addLocked(l *lock, event lockEvent) {
 	l.due = l.expires
 	t.push(l)
 	t.big = t.big || len(t.order) > keepLocks
-	if l.shared {
-		t.shareLocked(l)
-	}
 	ls.held.Add(1)
 	ls.written.Add(int64(number(l.stored > 0)))
 	ls.tell(l, event)
@@ -204,9 +200,7 @@ func (p *partition) removeLocked(l *lock, event lockEvent) {
 	ls.count.Add(-1)
 	ls.tell(l, event)
 	l.timing.endLock(event)
-	if !l.shared || t.leaveLocked(l) {
-		p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
-	}
+	p.table.Unlock(l.key, l.token) // that a Close has listed it the shell is told by LocksEnded
 	if l.state == lockOfLife {
 		t.ofLife--
 	}

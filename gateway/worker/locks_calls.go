@@ -12,7 +12,6 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/localmutex"
 )
 
 // serve answers a call about locks.
@@ -199,7 +198,7 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 // gets what he has already.
 func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
 	w := ls.worker
-	how := asking{try: req.Try, epoch: r.Epoch, share: r, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
+	how := asking{try: req.Try, shared: req.Shared, epoch: r.Epoch, share: r, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
 	p, key, err := w.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
 	if err != nil {
 		return holds.Grant{}, err
@@ -361,8 +360,6 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, settle
 	case ls.count.Add(1) > int64(w.cfg.MaxHolds):
 		ls.count.Add(-1)
 		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, w.cfg.MaxHolds)
-	case l.shared && p.joinLocked(l):
-		return l, nil, nil
 	}
 	if t.waits == nil {
 		t.waits = make(map[holds.ID]*lockWait)
@@ -371,30 +368,17 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, settle
 	return nil, nil, nil
 }
 
-// await waits for the key of l, and makes it a lock then, unless another shared lock has
-// taken it along. It reports true if a lock of that id has come with the partition meanwhile.
+// await waits for the key of l, and makes it a lock then. It reports true if a lock of that id has come with the partition meanwhile.
 func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (again bool, err error) {
-	if l.shared {
-		how.item = &localmutex.Item{Value: l}
-	}
-	came := ls.worker.now()
 	token, cancels, err := ls.worker.win(ctx, p, l.key, how)
 	t := &p.locks
 	t.mu.Lock()
 	close(t.waits[l.id].settled)
 	delete(t.waits, l.id)
-	if l.shared && how.item.Taken() {
-		t.mu.Unlock()
-		how.timing.waited(p, l.key, ls.worker.now()-came, nil)
-		return false, nil
-	}
 	full := err == nil && !t.fits(l.size())
 	closed := err == nil && !full && p.table.SetRemote(l.key, token)
 	if err == nil && !closed && !full {
 		p.grantLocked(l, token, cancels)
-		if l.shared {
-			p.takeAlongLocked(l)
-		}
 	} else {
 		ls.count.Add(-1)
 	}

@@ -57,6 +57,11 @@ func (p *partition) openTable(e handoff.OpenTable) {
 			wait.giveUp()
 		}
 	}
+	for _, l := range t.order {
+		if l.shared && p.vouches(l) {
+			p.table.Share(l.key, l.token)
+		}
+	}
 	t.open = true
 	p.table.Open(tokens(e.Epoch, e.Blocked))
 }
@@ -65,21 +70,18 @@ func (p *partition) openTable(e handoff.OpenTable) {
 // execution of this worker may hold that key still: one that had been given up when the lock was granted
 // elsewhere. Nobody else gets the key before both have ended.
 func (p *partition) installLocked(l *lock) bool {
-	if s := p.locks.shared[l.key]; l.shared && s != nil && s.token == l.token {
-		return true
-	}
 	holder := p.table.Inspect(l.key).Token
 	if holder > l.token {
 		return false // it had ended before
 	}
-	if holder != 0 {
+	if holder != 0 && !(l.shared && holder == l.token) {
 		for _, before := range slices.Clone(p.locks.order) {
 			if before.token == holder && before.key == l.key {
 				p.removeLocked(before, lockLost) // as l shows, which was granted after it
 			}
 		}
 	}
-	return len(p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token}})) == 0
+	return len(p.table.Install([]localmutex.Held{{Key: l.key, Token: l.token, Shared: l.shared}})) == 0
 }
 
 // dropFrozenLocked drops the frozen locks of a table that others have served meanwhile, except those of a life before.

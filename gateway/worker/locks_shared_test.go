@@ -138,6 +138,52 @@ func TestSharedLocks(t *testing.T) {
 	})
 }
 
+// Readers that wait behind a writer share the key with its holder as soon as the writer gives up, however it does.
+func TestTrapReadersBehindAWriterThatLeft(t *testing.T) {
+	for name, writer := range map[string]func(c *caller){
+		"its wait ends": func(c *caller) {
+			if status, _, err := c.call(c.t.Context(), holds.Acquire, "k", holds.Request{ID: holds.NewID(), Wait: time.Second}.Append(nil)); status != http.StatusConflict {
+				c.t.Errorf("the writer: %d %v", status, err)
+			}
+		},
+		"its call ends": func(c *caller) {
+			ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+			defer cancel()
+			_, _, _ = c.call(ctx, holds.Acquire, "k", holds.Request{ID: holds.NewID()}.Append(nil))
+		},
+		"it is released": func(c *caller) {
+			id := holds.NewID()
+			time.AfterFunc(time.Second, func() { c.release(id) })
+			_, _, _ = c.call(c.t.Context(), holds.Acquire, "k", holds.Request{ID: id}.Append(nil))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := workertest.New(t, 1).Start()
+				w.AwaitServing(t, 1)
+				c := newCaller(t, w)
+				first := c.ask("k", "first", true).granted()
+				go writer(c)
+				synctest.Wait()
+				var readers []*asked
+				for range 30 {
+					readers = append(readers, c.ask("k", "reader", true))
+				}
+				if readers[0].granted() != 0 {
+					t.Error("a reader has passed the writer that waits")
+				}
+				time.Sleep(1100 * time.Millisecond)
+				readers = append(readers, c.ask("k", "one that has come later", true))
+				for i, r := range readers {
+					if got := r.granted(); got != first {
+						t.Fatalf("reader %d: token %d after the writer has left, want %d as the first one", i, got, first)
+					}
+				}
+			})
+		})
+	}
+}
+
 // The last lease of those that share a key is the one that frees it.
 func TestSharedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

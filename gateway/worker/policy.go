@@ -99,7 +99,7 @@ func (w *Worker) maxWait(how asking) time.Duration {
 
 // wait returns how the caller waits in the queue of its key.
 func (how *asking) wait() localmutex.Wait {
-	wait := localmutex.Wait{Client: how.client, MaxWait: how.maxWait}
+	wait := localmutex.Wait{Client: how.client, MaxWait: how.maxWait, Shared: how.shared}
 	if how.policy != nil {
 		wait.PerKey, wait.MaxWait = how.policy.QueuePerKey, how.policy.MaxWait
 	}

@@ -12,8 +12,8 @@ func batchMutations() []mutation {
 		{
 			rule: "an execution that Close has listed takes nothing along",
 			file: "localmutex/item.go",
-			old:  "if e.listed {",
-			new:  "if false {",
+			old:  "if e.listed || e.sharers > 0 {",
+			new:  "if e.sharers > 0 {",
 			test: "./localmutex -run '^TestListedTakesNothing$'",
 		},
 		{

@@ -13,7 +13,7 @@ func holdsMutations() []mutation {
 		repeats  = "./gateway/worker -run '^TestCallsMayBeRepeated$'"
 		moves    = "./gateway/worker -run '^TestTrapLocksMove$'"
 		follows  = "./gateway/router -run '^TestTrapHoldsMove$'"
-		shared   = "./gateway/worker -run '^TestSharedLocks$'"
+		explore  = "./localmutex -run '^TestExplore$'"
 		joined   = "./gateway/worker -run '^TestTrapNobodyJoinsLostLocks$'"
 		identity = "./gateway/worker -run '^TestTrapLostLockShadowsNoOther$'"
 		request  = "./gateway/worker -run '^TestTrapSameLockIsTheSameRequest$'"
@@ -36,30 +36,58 @@ func holdsMutations() []mutation {
 		},
 		{
 			rule: "who asks for a shared lock does not pass those who wait",
-			file: "gateway/worker/locks_shared.go",
-			old:  "k.Waiters > 0 || ",
-			new:  "",
-			test: shared,
+			file: "localmutex/table.go",
+			old:  "case e == nil || e.first != nil || ",
+			new:  "case e == nil || ",
+			test: explore,
 		},
 		{
 			rule: "the last of those that share a key frees it",
-			file: "gateway/worker/locks.go",
-			old:  "if !l.shared || t.leaveLocked(l) {",
-			new:  "if !l.shared || t.leaveLocked(l) || l.shared {",
-			test: shared,
+			file: "localmutex/table.go",
+			old:  "	if e.sharers > 1 {",
+			new:  "	if e.sharers < 0 {",
+			test: explore,
+		},
+		{
+			rule: "who waits to share a key is admitted when another one leaves the head of the queue",
+			file: "localmutex/table.go",
+			old:  "		return t.admitLocked(e), true\n	case granted:",
+			new:  "		return nil, true\n	case granted:",
+			test: explore,
+		},
+		{
+			rule: "all that can share a key at the head of the queue are admitted together",
+			file: "localmutex/table.go",
+			old:  "		w.next, admitted = admitted, w\n	}",
+			new:  "		w.next, admitted = admitted, w\n		break\n	}",
+			test: explore,
+		},
+		{
+			rule: "who wants a key alone is not admitted beside those that share it",
+			file: "localmutex/table.go",
+			old:  "	return shared && e.sharers > 0 && !e.listed",
+			new:  "	return e.sharers > 0 && !e.listed",
+			test: explore,
+		},
+		{
+			rule: "a reader does not join one that holds its key alone",
+			file: "localmutex/table.go",
+			old:  "	return shared && e.sharers > 0 && !e.listed",
+			new:  "	return shared && !e.listed",
+			test: explore,
+		},
+		{
+			rule: "nobody joins what a Close has listed",
+			file: "localmutex/table.go",
+			old:  "	return shared && e.sharers > 0 && !e.listed",
+			new:  "	return shared && e.sharers > 0",
+			test: explore,
 		},
 		{
 			rule: "nobody joins shared locks that only block their key",
-			file: "gateway/worker/locks_shared.go",
-			old:  "if s == nil || s.blocks ||",
-			new:  "if s == nil ||",
-			test: joined,
-		},
-		{
-			rule: "nobody joins shared locks of a life before",
-			file: "gateway/worker/locks_shared.go",
-			old:  " || s.cancels != p.cancels.Load() {",
-			new:  " {",
+			file: "gateway/worker/locks_move.go",
+			old:  "l.shared && p.vouches(l) {",
+			new:  "l.shared {",
 			test: joined,
 		},
 		{
@@ -78,9 +106,9 @@ func holdsMutations() []mutation {
 		},
 		{
 			rule: "shared locks move together",
-			file: "gateway/worker/locks_move.go",
-			old:  "l.shared && s != nil && s.token == l.token {",
-			new:  "l.shared && s != nil && s.token == 0 {",
+			file: "localmutex/remote.go",
+			old:  "		case h.Shared && e.token == h.Token && e.sharers > 0:",
+			new:  "		case false:",
 			test: "./gateway/worker -run '^TestTrapSharedLocksMove$'",
 		},
 		{

@@ -21,8 +21,8 @@ func linkMutations() []mutation {
 			rule: "a grant of a waiter that gives up is passed on",
 			file: "localmutex/table.go",
 			old: `	case granted:
-		e.holder, e.token = nil, 0
-		return t.passLocked(e), true
+		e.holder = nil
+		return t.endLocked(e), true
 	}
 `,
 			new:  "	}\n",
@@ -66,8 +66,8 @@ func linkMutations() []mutation {
 		{
 			rule: "a blocked key is granted to nobody",
 			file: "localmutex/table.go",
-			old:  "	if e.token != 0 || e.blocked || t.exhaustedLocked() {",
-			new:  "	if e.token != 0 || t.exhaustedLocked() {",
+			old:  "	case e.blocked:\n		return false\n",
+			new:  "",
 			test: explore,
 		},
 		{

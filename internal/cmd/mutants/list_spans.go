@@ -92,13 +92,6 @@ func spansMutations() []mutation {
 			test: locks,
 		},
 		{
-			rule: "a reader who gets a key along with another one has waited for it",
-			file: "gateway/worker/locks_calls.go",
-			old:  "		how.timing.waited(p, l.key, ls.worker.now()-came, nil)\n",
-			new:  "		_ = came\n",
-			test: locks,
-		},
-		{
 			rule: "a small answer over plain HTTP/1.1 tells the request's times",
 			file: "gateway/worker/answer.go",
 			old:  "	a.timing.tellHTTP(a.rw.Header())\n",

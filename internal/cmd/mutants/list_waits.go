@@ -243,7 +243,7 @@ func waitsMutations() []mutation {
 		{
 			rule: "a slow execution is told of once",
 			file: "localmutex/slow.go",
-			old:  " && e.token != e.slowToken",
+			old:  " && !e.slowHeld",
 			new:  "",
 			test: "./localmutex -run ^TestSlow$",
 		},
@@ -257,8 +257,8 @@ func waitsMutations() []mutation {
 		{
 			rule: "a key that was forgotten is told of again",
 			file: "localmutex/keys.go",
-			old:  "	e.slowToken, e.slowWait = 0, false\n",
-			new:  "	_ = e.slowToken\n",
+			old:  "	e.slowHeld, e.slowWait = false, false\n",
+			new:  "",
 			test: "./localmutex -run ^TestSlow$",
 		},
 		{
