@@ -27,6 +27,7 @@ type KeySource struct {
 	name    string // of the header, parameter, cookie or wildcard
 	path    pattern.Pattern
 	pointer []string // of JSON
+	chars   string   // see WithChars
 	spec    string
 }
 
@@ -55,7 +56,7 @@ const keyForms = "header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as pa
 //	              host: the one called {key} or {key...}, else the only one; a
 //	              pattern that ends in a slash matches every path below it, and
 //	              the path without that slash; one that does not matches the path
-//	              with a slash behind it as well
+//	              with a slash behind it as well; {key:int} takes whole numbers only
 //	json:POINTER  the string or integer to which a JSON Pointer (RFC 6901) leads in
 //	              a body of JSON, of at most [MaxKeyBody] bytes; 1 and "1" are one
 //	              key
@@ -105,6 +106,22 @@ func ParseKeySource(spec string) (KeySource, error) {
 // String returns the source's canonical form, which [ParseKeySource] accepts.
 func (s KeySource) String() string { return s.spec }
 
+// WithChars returns the source with further characters that its values may have in a
+// path or a cookie: by default these have only what all known stacks read alike.
+func (s KeySource) WithChars(chars string) KeySource {
+	s.chars = chars
+	return s
+}
+
+// ReadByApp reports whether an app that reads the value for itself may find another one
+// than s: it stands in the path, the query, a cookie or the body.
+func (s KeySource) ReadByApp() bool {
+	return s.kind == fromPath || s.kind == fromQuery || s.kind == fromCookie || s.kind == fromJSON
+}
+
+// IsPath reports whether s reads the path.
+func (s KeySource) IsPath() bool { return s.kind == fromPath }
+
 // Header returns the canonical name of the header that s reads; "" if it reads
 // something else.
 func (s KeySource) Header() string {
@@ -134,8 +151,7 @@ func parsePathPattern(text string) (p pattern.Pattern, key string, err error) {
 	}
 }
 
-// KeySources is a list of the places at which a request's key is looked for, the
-// first one first.
+// KeySources is a list of the places at which a request's key is looked for.
 type KeySources []KeySource
 
 // String returns the sources' forms in their order, separated by spaces.
@@ -147,11 +163,11 @@ func (s KeySources) String() string {
 	return strings.Join(specs, " ")
 }
 
-// Extract returns the key from the first source that has one. A source is
-// skipped if what it names is absent or empty. The error wraps [ErrNoKey] if
-// every source is skipped, and [ErrBadKey] if the value does not pass
-// [CheckKey], is not decodable, is given more than once with different values,
-// or, for a path, stands in one that is not in its shortest form.
+// Extract returns the key on which all sources agree that have one. A source is
+// skipped if what it names is absent or empty, and so are host and client, which every
+// request has, behind one that is not. The error wraps [ErrNoKey] if every source is
+// skipped. It wraps [ErrBadKey] if two sources differ, or a value does not pass
+// [CheckKey] or could be read as another one: docs/routes.md has the rules.
 func (s KeySources) Extract(r *http.Request) (string, error) {
 	return s.ExtractFrom((*httpRequest)(r))
 }
@@ -205,7 +221,11 @@ func (r *httpRequest) KeyBody() ([]byte, error) {
 // ExtractFrom returns the key, as [KeySources.Extract] does, of a request that is
 // no [http.Request].
 func (s KeySources) ExtractFrom(r Keyed) (string, error) {
+	have, from := "", 0
 	for i := range s {
+		if have != "" && (s[i].kind == fromHost || s[i].kind == fromClient) {
+			continue
+		}
 		key, err := s[i].extract(r)
 		if err == nil && key == "" {
 			continue
@@ -216,9 +236,15 @@ func (s KeySources) ExtractFrom(r Keyed) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("%w (from %s)", err, s[i].spec)
 		}
-		return key, nil
+		if have != "" && have != key {
+			return "", fmt.Errorf("%w: %s and %s differ: send the same in both, or only one", ErrBadKey, s[from].spec, s[i].spec)
+		}
+		have, from = key, i
 	}
-	return "", fmt.Errorf("%w: send it in %s", ErrNoKey, strings.ReplaceAll(s.String(), " ", " or "))
+	if have == "" {
+		return "", fmt.Errorf("%w: send it in %s", ErrNoKey, strings.ReplaceAll(s.String(), " ", " or "))
+	}
+	return have, nil
 }
 
 // extract returns "" for a source that is absent.
@@ -227,9 +253,13 @@ func (s *KeySource) extract(r Keyed) (string, error) {
 	case fromHeader:
 		return keyFromHeader(r.KeyHeader(s.name))
 	case fromQuery:
-		return keyFromQuery(r.KeyQuery(), s.name)
+		key, err := keyFromQuery(r.KeyQuery(), s.name)
+		if key != "" && !isUTF8(r.KeyHeader("Content-Type")) {
+			return "", errCharset // Django reads queries by it
+		}
+		return key, err
 	case fromCookie:
-		return keyFromCookies(r.KeyHeader("Cookie"), s.name)
+		return keyFromCookies(r.KeyHeader("Cookie"), s.name, s.chars)
 	case fromPath:
 		return s.keyFromPath(r.KeyPath())
 	case fromHost:
@@ -252,86 +282,115 @@ func only(have, value string) (string, error) {
 	return value, nil
 }
 
+// errTwice is the error of what some apps read the first of, some the last, and some all.
+var errTwice = fmt.Errorf("%w: given more than once: send it once", ErrBadKey)
+
 func keyFromHeader(values []string) (key string, err error) {
 	for _, v := range values {
 		if v = strings.Trim(v, " \t"); v == "" {
 			continue
 		}
-		if v, err = unescape(v, url.PathUnescape); err != nil {
-			return "", err
+		if key != "" {
+			return "", errTwice
 		}
-		if key, err = only(key, v); err != nil {
+		if key, err = unescape(v, url.PathUnescape); err != nil {
 			return "", err
 		}
 	}
 	return key, nil
 }
+
+// maxParameters is how many parameters of a query all apps read.
+const maxParameters = 1000
 
 // keyFromQuery reads the query by itself, since url.ParseQuery drops what it
 // cannot read and would let a parameter through that an app may yet see.
 func keyFromQuery(query, name string) (key string, err error) {
+	found, n := false, 0
 	for pair := range strings.SplitSeq(query, "&") {
 		if strings.Contains(pair, ";") {
-			if namesKey(pair, name) {
-				return "", fmt.Errorf("%w: a semicolon beside it in the query", ErrBadKey)
+			for part := range strings.SplitSeq(pair, ";") {
+				part, _, _ = strings.Cut(part, "=")
+				if is, like := compareName(part, name); is || like {
+					return "", fmt.Errorf("%w: a semicolon beside it in the query: send %%3B", ErrBadKey)
+				}
 			}
 			continue
 		}
-		n, v, _ := strings.Cut(pair, "=")
-		if !isName(n, name) || v == "" {
+		n++
+		parameter, v, _ := strings.Cut(pair, "=")
+		switch is, like := compareName(parameter, name); {
+		case like:
+			return "", errName(parameter, name)
+		case !is:
 			continue
+		case found, n > maxParameters:
+			return "", errTwice
 		}
-		if v, err = unescape(v, url.QueryUnescape); err != nil {
-			return "", err
+		found = true
+		if i := strings.IndexFunc(v, func(c rune) bool { return c <= ' ' || c >= 0x7f }); i >= 0 {
+			return "", fmt.Errorf("%w: it has bytes that are not of ASCII: percent-encode them, as UTF-8", ErrBadKey)
 		}
-		if key, err = only(key, v); err != nil {
+		if key, err = unescape(v, url.QueryUnescape); err != nil {
 			return "", err
 		}
 	}
 	return key, nil
 }
 
-// namesKey reports whether those who separate parameters by semicolons would
-// find the key in pair.
-func namesKey(pair, name string) bool {
-	for part := range strings.SplitSeq(pair, ";") {
-		n, _, _ := strings.Cut(part, "=")
-		if isName(n, name) {
-			return true
+func errName(raw, name string) error {
+	return fmt.Errorf("%w: some apps take %.64q for %q: send the name as it is, once", ErrBadKey, raw, name)
+}
+
+// compareName reports whether raw, as a query or a cookie has it, is the name; or like it:
+// some apps ignore case, or spaces around it, cut it at a bracket or a NUL, or write dots as _.
+func compareName(raw, name string) (is, like bool) {
+	if raw == name {
+		return true, false
+	}
+	decoded := raw
+	if strings.ContainsAny(raw, "%+") {
+		var err error
+		if decoded, err = url.QueryUnescape(raw); err != nil {
+			return false, false
+		}
+		if decoded == name && url.QueryEscape(name) != name { // it is ordinary to encode it
+			return true, false
 		}
 	}
-	return false
+	if !strings.Contains(name, "[") {
+		decoded = strings.TrimLeft(decoded, "[ ")
+		if i := strings.IndexAny(decoded, "[]\x00"); i >= 0 {
+			decoded = decoded[:i]
+		}
+	}
+	return false, strings.EqualFold(underscores.Replace(strings.Trim(decoded, " \t")), underscores.Replace(name))
 }
 
-func isName(raw, name string) bool {
-	if raw == name {
-		return true
-	}
-	if !strings.ContainsAny(raw, "%+") {
-		return false
-	}
-	decoded, err := url.QueryUnescape(raw)
-	return err == nil && decoded == name
-}
+var underscores = strings.NewReplacer(".", "_", " ", "_")
 
-func keyFromCookies(lines []string, name string) (key string, err error) {
+// keyFromCookies takes of the characters that RFC 6265 has for cookies those that
+// all stacks read alike, and chars.
+func keyFromCookies(lines []string, name, chars string) (key string, err error) {
+	found := false
 	for _, line := range lines {
 		for pair := range strings.SplitSeq(line, ";") {
-			n, v, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
-			if strings.Trim(n, " \t") != name {
+			cookie, v, _ := strings.Cut(strings.TrimLeft(pair, " \t"), "=")
+			switch is, like := compareName(cookie, name); {
+			case like:
+				return "", errName(cookie, name)
+			case !is:
 				continue
+			case found || len(lines) > 1:
+				return "", errTwice
 			}
-			v = strings.Trim(v, " \t")
-			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-				v = v[1 : len(v)-1]
+			found = true
+			for i := range len(v) {
+				if c := v[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"\,%+`, c) >= 0 && strings.IndexByte(chars, c) < 0 {
+					return "", fmt.Errorf("%w: apps read %q in a cookie differently: send it without, or allow it by the route's chars", ErrBadKey, c)
+				}
 			}
-			if v == "" {
-				continue
-			}
-			if v, err = unescape(v, url.PathUnescape); err != nil {
-				return "", err
-			}
-			if key, err = only(key, v); err != nil {
+			if key, err = unescape(v, url.PathUnescape); err != nil {
 				return "", err
 			}
 		}
@@ -343,14 +402,33 @@ func keyFromCookies(lines []string, name string) (key string, err error) {
 // same resource under two keys.
 func (s *KeySource) keyFromPath(path string) (string, error) {
 	raw, ok := s.path.Value(path, s.name)
-	if !ok {
+	marks, clean := pattern.Look(path)
+	switch {
+	case !clean:
+		return "", ErrBadPath
+	case !ok && s.path.Misread(path, marks):
+		return "", fmt.Errorf("%w: some apps take the path for one of it: send that as it is, in its case, without escapes, backslashes and semicolons before the key", ErrBadKey)
+	case !ok:
 		return "", nil
 	}
-	if !pattern.IsClean(path) {
-		return "", fmt.Errorf("%w: the path has a segment that is empty or made of dots, or a bad percent-encoding", ErrBadKey)
+	if c := marks.Divider(path, s.chars); c != 0 {
+		return "", fmt.Errorf("%w: apps read %q, encoded or not, in a path differently: send the key without, or allow it by the route's chars", ErrBadKey, c)
 	}
-	return unescape(raw, url.PathUnescape)
+	key, err := unescape(raw, url.PathUnescape)
+	if err != nil {
+		return "", err
+	}
+	if s.path.IsWhole(s.name) && !isInteger(key) {
+		return "", fmt.Errorf("%w: it is no whole number: send digits without a zero or a plus before them, at most 2^53-1", ErrBadKey)
+	}
+	if c, odd := pattern.Odd(key, s.chars+"/"); odd {
+		return "", fmt.Errorf("%w: not all apps read %q in a path alike: send a key without, or allow it by the route's chars", ErrBadKey, c)
+	}
+	return key, nil
 }
+
+// ErrBadPath says that an app may take a path for another one. It wraps [ErrBadKey].
+var ErrBadPath = fmt.Errorf("%w: the path has a bad percent-encoding, or a segment that is empty or made of dots once it is decoded: send the path without", ErrBadKey)
 
 // keyFromMetadata reads metadata of gRPC, whose values are base64 where the name ends
 // in -bin, with or without padding.

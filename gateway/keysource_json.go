@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
 // MaxKeyBody is the size in bytes of the largest body in which a key is looked for.
@@ -61,6 +63,8 @@ func (s *KeySource) keyFromBody(r Keyed) (string, error) {
 	switch {
 	case !isJSON(r.KeyHeader("Content-Type")):
 		return "", fmt.Errorf("%w: the body's Content-Type is not application/json", ErrBadKey)
+	case !isUTF8(r.KeyHeader("Content-Type")):
+		return "", errCharset
 	case len(r.KeyHeader("Content-Encoding")) > 0:
 		return "", fmt.Errorf("%w: the body has a Content-Encoding", ErrBadKey)
 	case !utf8.Valid(body) || !json.Valid(body):
@@ -68,7 +72,31 @@ func (s *KeySource) keyFromBody(r Keyed) (string, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
-	return lookUp(d, s.pointer)
+	key, err := lookUp(d, s.pointer)
+	if err == nil && strings.ContainsRune(key, utf8.RuneError) {
+		return "", fmt.Errorf("%w: half of a surrogate pair, or U+FFFD, which some apps read for it", ErrBadKey)
+	}
+	return key, err
+}
+
+var errCharset = fmt.Errorf("%w: the Content-Type has a charset, or a way to write one, that not all apps know: send charset=utf-8, or none", ErrBadKey)
+
+// isUTF8 reports whether all apps take text of these types for UTF-8, however they
+// read parameters.
+func isUTF8(contentTypes []string) bool {
+	for _, t := range contentTypes {
+		_, parameters, _ := strings.Cut(t, ";")
+		for parameter := range strings.SplitSeq(parameters, ";") {
+			name, value, _ := strings.Cut(strings.ToLower(grammar.Trim(parameter)), "=")
+			value, quoted := strings.CutPrefix(value, `"`)
+			value, ended := strings.CutSuffix(value, `"`)
+			known := name == "charset" && (value == "utf-8" || value == "us-ascii") || !strings.Contains(name, "charset")
+			if !known || quoted != ended || strings.ContainsAny(value, `"\`) || strings.Contains(name, "*") {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func isJSON(contentType []string) bool {
@@ -160,12 +188,17 @@ func scalarKey(token json.Token) (string, error) {
 	case string:
 		return v, nil
 	case json.Number:
-		n, err := strconv.ParseInt(string(v), 10, 64)
-		if err == nil && strconv.FormatInt(n, 10) == string(v) && -maxExact <= n && n <= maxExact {
+		if isInteger(string(v)) {
 			return string(v), nil
 		}
 	}
 	return "", errKeyForm
+}
+
+// isInteger reports whether text is an integer as every app writes and reads it.
+func isInteger(text string) bool {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && strconv.FormatInt(n, 10) == text && -maxExact <= n && n <= maxExact
 }
 
 // skip reads a value.

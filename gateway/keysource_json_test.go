@@ -46,6 +46,7 @@ func TestKeyInJSON(t *testing.T) {
 		{"array", "/id", `{"id": ["a"]}`, "", gateway.ErrBadKey},
 		{"null", "/id", `{"id": null}`, "", gateway.ErrNoKey},
 		{"empty", "/id", `{"id": ""}`, "", gateway.ErrNoKey},
+		{"half a pair", "/id", `{"id": "\ud800"}`, "", gateway.ErrBadKey},
 		{"control", "/id", `{"id": "a\nb"}`, "", gateway.ErrBadKey},
 		{"absent", "/id", `{"x": {"id": 1}}`, "", gateway.ErrNoKey},
 		{"beside the pointer", "/a/b", `{"a": "b"}`, "", gateway.ErrNoKey},
@@ -98,6 +99,19 @@ func TestKeyInABodyThatIsNotJSON(t *testing.T) {
 	}{
 		{"plus json", "application/vnd.shop+json", "", nil},
 		{"charset", "Application/JSON; charset=utf-8", "", nil},
+		{"charset quoted", `application/json;charset="UTF-8"`, "", nil},
+		{"charset of ASCII", "application/json; Charset=US-ASCII", "", nil},
+		{"profile", `application/ld+json; profile="http://a/b, c"; version=1`, "", nil},
+		{"utf-7", "application/json; charset=utf-7", "", gateway.ErrBadKey},
+		{"utf-16", "application/json; CHARSET=UTF-16LE", "", gateway.ErrBadKey},
+		{"latin-1", "application/json; charset=iso-8859-1", "", gateway.ErrBadKey},
+		{"empty charset", "application/json; charset=", "", gateway.ErrBadKey},
+		{"extended charset", "application/json; charset*=us-ascii''utf-7", "", gateway.ErrBadKey},
+		{"continued charset", "application/json; charset*0=utf-7", "", gateway.ErrBadKey},
+		{"charset within quotes", `application/json; x="; charset=utf-7; "`, "", gateway.ErrBadKey},
+		{"escaped charset", `application/json; charset="utf-\7"`, "", gateway.ErrBadKey},
+		{"two charsets", "application/json; charset=utf-8; charset=utf-7", "", gateway.ErrBadKey},
+		{"two types", "application/json, text/plain", "", gateway.ErrBadKey},
 		{"none", "", "", gateway.ErrBadKey},
 		{"text", "text/plain", "", gateway.ErrBadKey},
 		{"text json", "text/json", "", gateway.ErrBadKey},
@@ -105,7 +119,7 @@ func TestKeyInABodyThatIsNotJSON(t *testing.T) {
 		{"encoded", "application/json", "gzip", gateway.ErrBadKey},
 	} {
 		r := jsonRequest(`{"id": "a"}`)
-		r.Header.Set("X-Key", "other")
+		r.Header.Set("X-Key", "a")
 		if r.Header.Set("Content-Type", tt.kind); tt.kind == "" {
 			r.Header.Del("Content-Type")
 		}

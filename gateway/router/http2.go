@@ -114,7 +114,7 @@ func (s *h2Stream) free() {
 // parser of HTTP/1.1 has, and package h2 has not.
 func (s *h2Stream) isSimple() bool {
 	r := &s.stream.Request
-	if r.ContentLength < 0 || r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Path[0] != '/' || !http1.SimpleRequest(r.Method, r.Path, r.Authority) {
+	if r.ContentLength < 0 || r.Method == http.MethodConnect || r.Method == http.MethodTrace || r.Path[0] != '/' || strings.IndexByte(r.Path, '#') >= 0 || !http1.SimpleRequest(r.Method, r.Path, r.Authority) {
 		return false
 	}
 	for i := range r.Fields {

@@ -139,7 +139,7 @@ func lockKeys(r *http.Request, named []string, single bool) ([]string, error) {
 // and in the path of a request.
 func keyOfLockPath(path string) (string, error) {
 	key, err := url.PathUnescape(strings.TrimPrefix(path, lockPath+"/"))
-	if err != nil || !pattern.IsClean(path) || strings.Contains(path[len(lockPath)+1:], "/") {
+	if err != nil || pattern.HasDots("/"+key) || strings.Contains(path[len(lockPath)+1:], "/") {
 		return "", fmt.Errorf("%w: the path wants one segment behind %s, not of dots, in which a slash is %%2F; others stand in the query, as key=KEY", gateway.ErrBadKey, lockPath)
 	}
 	return key, gateway.CheckKey(key)

@@ -2,24 +2,22 @@ package routes
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/pattern"
+	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
-// errPath is the error of a path that an app may read as another one.
-var errPath = fmt.Errorf("%w: the path has a segment that is empty or made of dots, or a bad percent-encoding", gateway.ErrBadKey)
-
-// errSlash is the error of a path whose route depends on how an encoded slash is read.
-var errSlash = fmt.Errorf("%w: the path has an encoded slash, and another route with a plain one", gateway.ErrBadKey)
+// errMethod is the error of a method that some apps take for another one.
+var errMethod = fmt.Errorf("%w: some apps ignore the case of a method: send it in upper case", gateway.ErrBadKey)
 
 // Match returns the route that takes a request: the first that matches. path is
-// percent-encoded, host may have a port. If no route does the error is [ErrNoRoute]. In
-// a table whose routes have paths, a path that an app may read as another one is an
-// error that wraps [gateway.ErrBadKey]: it would come to the app by the wrong route.
+// percent-encoded, host may have a port. If no route does the error is [ErrNoRoute]. A
+// method or, in a table that reads paths, a path that an app may take for one of another
+// route is an error that wraps [gateway.ErrBadKey].
 func (t *Table) Match(host, method, path string) (*Route, error) {
 	return t.match(host, method, method, path)
 }
@@ -34,21 +32,62 @@ func (t *Table) match(host, method, other, path string) (*Route, error) {
 	if t.hosts {
 		host = hostName(host)
 	}
-	if t.strict && !pattern.IsClean(path) {
-		return nil, errPath
+	if t.keyed && strings.IndexFunc(method, unicode.IsLower) >= 0 {
+		return nil, errMethod
 	}
-	q := query{host: host, method: method, other: other, path: path, encoded: t.strict && strings.IndexByte(path, '%') >= 0}
-	r := t.index.first(&q)
-	if q.encoded && (strings.Contains(path, "%2F") || strings.Contains(path, "%2f")) {
-		q.path = withSlashes(path)
-		if plain := t.index.first(&q); plain != r && plain != nil {
-			return nil, errSlash
+	var marks pattern.Marks
+	if t.strict {
+		var clean bool
+		if marks, clean = pattern.Look(path); !clean {
+			return nil, gateway.ErrBadPath
 		}
 	}
+	q := query{host: host, method: method, other: other, path: path, encoded: marks&pattern.Escaped != 0}
+	r := t.index.first(&q)
 	if r == nil {
 		return nil, ErrNoRoute
 	}
+	if t.strict && (marks != 0 || t.cased) && len(t.routes) > 1 {
+		if other := t.misread(q, r, marks); other != nil {
+			return nil, fmt.Errorf("%w: some apps take the path for one of the route %q: send that as it is, in its case, without escapes, backslashes and semicolons", gateway.ErrBadKey, other.Name)
+		}
+	}
 	return r, nil
+}
+
+// misread returns a route with keys that an app may find for a request of r, nil if there is none.
+func (t *Table) misread(q query, r *Route, marks pattern.Marks) *Route {
+	var memory [256]byte
+	if marks&^pattern.Upper == 0 && len(q.path) <= len(memory) {
+		for i := range len(q.path) {
+			memory[i] = asciiLower(q.path[i])
+		}
+		q.path = grammar.Text(memory[:len(q.path)])
+		return t.keyedBeside(&q, r)
+	}
+	q.encoded = true
+	for _, q.path = range pattern.Readings(q.path, marks) {
+		if other := t.keyedBeside(&q, r); other != nil {
+			return other
+		}
+	}
+	return nil
+}
+
+// keyedBeside returns the route that takes a request in lower case, if it is another one than r
+// and has keys.
+func (t *Table) keyedBeside(q *query, r *Route) *Route {
+	if other := t.folded.first(q); other != nil && other.Index != r.Index && len(other.Keys) > 0 {
+		return other
+	}
+	return nil
+}
+
+func asciiLower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c |= 0x20
+	}
+	return c
 }
 
 // hostName is [gateway.HostName], faster for a plain name with or without a port.
@@ -91,14 +130,4 @@ func (r *Route) takesHost(host string) bool {
 // below one of that form.
 func coversHost(wild, host string) bool {
 	return wild[0] == '*' && len(host) >= len(wild) && host[len(host)-len(wild)+1:] == wild[1:] && host != wild
-}
-
-// withSlashes returns the path as an app sees it that decodes it before it looks for
-// segments.
-func withSlashes(path string) string {
-	decoded, err := url.PathUnescape(path)
-	if err != nil {
-		return path
-	}
-	return strings.ReplaceAll(url.PathEscape(decoded), "%2F", "/")
 }

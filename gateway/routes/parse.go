@@ -62,7 +62,7 @@ type routeParser struct {
 func (p *routeParser) parse() {
 	fields := map[string]yamlfile.Node{}
 	for _, f := range p.node.Fields([]string{
-		"name", "match", "key", "prefix", "tenant", "without-key", "mode", "timeout", "max-wait", "hold", "queue", "body", "upgrade", "rate",
+		"name", "match", "key", "chars", "prefix", "tenant", "without-key", "mode", "timeout", "max-wait", "hold", "queue", "body", "upgrade", "rate",
 	}) {
 		fields[f.Name] = f.Value
 	}
@@ -150,11 +150,17 @@ func (p *routeParser) keys(fields map[string]yamlfile.Node) {
 			}
 		})
 	}
+	chars := ""
+	with(fields["chars"], func(n yamlfile.Node, s string) {
+		if chars = s; gateway.CheckKey(s) != nil || !fields["key"].IsSet() {
+			n.Errorf("chars are the characters, in a text such as \"/;\", that keys of the route may have beyond the usual ones")
+		}
+	})
 	n := fields["key"]
 	switch {
 	case n.IsSet():
 		for _, e := range n.List() {
-			with(e, func(n yamlfile.Node, s string) { r.Keys = append(r.Keys, p.source(n, s)) })
+			with(e, func(n yamlfile.Node, s string) { r.Keys = append(r.Keys, p.source(n, s).WithChars(chars)) })
 		}
 	case !r.WithoutKey.Any && r.WithoutKey.Upstream == "":
 		p.node.Errorf("route %q has no key: say where it stands, such as key: header:X-Key, or without-key: any", r.Name)
@@ -165,7 +171,7 @@ func (p *routeParser) keys(fields map[string]yamlfile.Node) {
 		}
 	})
 	with(fields["tenant"], func(n yamlfile.Node, s string) {
-		if r.Tenant = append(r.Tenant, p.source(n, s)); fields["prefix"].IsSet() {
+		if r.Tenant = append(r.Tenant, p.source(n, s).WithChars(chars)); fields["prefix"].IsSet() {
 			n.Errorf("a route has a prefix or a tenant, not both")
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -30,8 +31,11 @@ const MaxRoutes = 1000
 type Table struct {
 	routes []*Route
 	index  index
+	folded index    // of paths in lower case
 	forms  []string // of the routes, see Route.form
-	strict bool     // paths must be in their shortest form
+	keyed  bool     // some route has keys
+	strict bool     // some route, or some key, depends on the path
+	cased  bool     // some path has upper case
 	hosts  bool     // some route has some
 	keys   gateway.KeySources
 	digest uint64
@@ -44,7 +48,7 @@ type Route struct {
 	Line  int    // where it begins in the file; 0 if it has none
 
 	Match      Match
-	Keys       gateway.KeySources // tried in their order
+	Keys       gateway.KeySources // that have to agree
 	Prefix     string             // of each key
 	Tenant     gateway.KeySources // one source, whose value stands before the key; or none
 	WithoutKey WithoutKey         // what becomes of a request without a key
@@ -136,7 +140,12 @@ func newTable(list []*Route) *Table {
 		r.Index = i
 		t.index.add(r)
 		t.forms = append(t.forms, r.form())
-		t.strict = t.strict || r.hasPath
+		lower := *r
+		lower.path = r.path.Fold()
+		t.folded.add(&lower)
+		t.keyed = t.keyed || len(r.Keys) > 0
+		t.strict = t.strict || r.hasPath || slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.IsPath)
+		t.cased = t.cased || r.path.IsCased()
 		t.hosts = t.hosts || len(r.Match.Hosts) > 0
 	}
 	return t

@@ -102,7 +102,10 @@ func TestTheFirstThatMatches(t *testing.T) {
 	)
 	for _, tt := range []struct{ host, method, path, want string }{
 		{"h", "GET", "/orders/new", "new"},
-		{"h", "GET", "/orders/%6Eew", "new"},
+		{"h", "GET", "/%6Frders/new", "new"},
+		{"h", "GET", "/orders/%6Eew", "bad"},
+		{"h", "GET", "/orders/NEW", "bad"},
+		{"h", "GET", "/orders/new;x", "bad"},
 		{"h", "GET", "/orders/7", "read"},
 		{"h", "HEAD", "/orders/7", "read"},
 		{"h", "PUT", "/orders/7/", "order"},
@@ -116,7 +119,19 @@ func TestTheFirstThatMatches(t *testing.T) {
 		{"a.b.int", "GET", "/", "admin"},
 		{"int", "GET", "/", ""},
 		{".int", "GET", "/", ""},
-		{"h", "get", "/orders/7", "order"},
+		{"h", "get", "/orders/7", "bad"},
+		{"h", "Purge", "/orders/7", "bad"},
+		{"h", "POST", "/Orders/7", "bad"},
+		{"h", "POST", "/ORDERS/7/ITEMS", "bad"},
+		{"h", "POST", "/%4Frders/7", "bad"},
+		{"h", "POST", `/orders\7`, "bad"},
+		{"h", "POST", "/orders;x/7", "bad"},
+		{"h", "POST", "/orders%3Bx/7", "bad"},
+		{"h", "POST", "/orders;x%2F7", "bad"},
+		{"h", "POST", "/x/..;/orders/7", "bad"},
+		{"h", "POST", "/%2forders/7", "bad"},
+		{"h", "POST", "/a%2F%2Fb", "bad"},
+		{"h", "POST", "/Assets/a;b/c%2Fd%5Ce", "posts"},
 		{"h", "POST", "/a//b", "bad"},
 		{"h", "POST", "/x/../orders/7", "bad"},
 		{"h", "POST", "/x/%2e%2E/orders/7", "bad"},
@@ -144,6 +159,34 @@ func TestTheFirstThatMatches(t *testing.T) {
 	}
 	if _, err := all.Match("h", "OPTIONS", "/x"); !errors.Is(err, routes.ErrNoRoute) {
 		t.Errorf("OPTIONS: %v", err)
+	}
+}
+
+func TestChars(t *testing.T) {
+	all := table(t,
+		`name: projects, match: {path: "/projects/{id}/"}, key: ["path:id", "cookie:id"], chars: "/%"`,
+		`name: groups, match: {path: "/groups/{id}/"}, key: path:id`,
+		`name: issues, match: {path: "/issues/{n:int}"}, key: path:n`)
+	for _, tt := range []struct{ target, cookie, key string }{
+		{"/projects/a%2Fb/issues", "", "a/b"},
+		{"/projects/a%25/issues", "", "a%"},
+		{"/projects/a/issues", "id=%61", "a"},
+		{"/projects/a;b/issues", "", ""},
+		{"/projects/a%7Cb/issues", "", ""},
+		{"/groups/a%2Fb/issues", "", ""},
+		{"/issues/42", "", "42"},
+		{"/issues/042", "", ""},
+	} {
+		r := httptest.NewRequest("GET", tt.target, nil)
+		r.Header.Set("Cookie", tt.cookie)
+		route, err := all.Match(r.Host, r.Method, r.URL.EscapedPath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := route.Key(keyed(r), new([]byte))
+		if key != tt.key || (err == nil) != (key != "") || err != nil && !errors.Is(err, gateway.ErrBadKey) {
+			t.Errorf("%s: key %q, %v", tt.target, key, err)
+		}
 	}
 }
 
@@ -197,6 +240,8 @@ func TestMistakes(t *testing.T) {
 		{`name: a`, `f:2:6: route "a" has no key`},
 		{`key: host`, `f:2:6: the route has no name`},
 		{`name: a, kye: host`, `f:2:15: unknown field "kye"; the nearest one is key`},
+		{`name: a, key: host, chars: ""`, "want a value"},
+		{`name: a, without-key: any, chars: x`, "chars are the characters"},
 		{`name: a, key: host, match: {hots: [x]}`, `unknown field "hots"; the nearest one is hosts`},
 		{`name: a, key: header`, `bad key source "header": the forms are`},
 		{`name: a, key: path:id, match: {path: "/o/{order}"}`, `has no wildcard {id}`},

@@ -49,7 +49,7 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	settings := &c.Gossip.Settings
 	f.Group("Requests")
 	f.File()
-	f.List(&c.keys, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client; several, separated by spaces or by repeating the flag, are tried in their order. The same on all routers; a worker needs it for requests that come without a router")
+	f.List(&c.keys, "key", " ", []string{"header:X-Key"}, "`source` of the key: header:NAME, query:NAME, cookie:NAME, path:PATTERN (such as path:/orders/{key}), json:POINTER (such as json:/order/id), grpc:NAME, host or client; several, separated by spaces or by repeating the flag, must agree where a request has them. The same on all routers; a worker needs it for requests that come without a router")
 	f.List(&c.Upgrades, "upgrade", ", ", []string{"websocket"}, "`protocols`, separated by commas, to which a client and the app may change by the header Upgrade, which is not passed on with others; none for none. The same on routers and workers")
 	f.String(&c.AdminToken, "admin-token", "", "`token` that requests which change something at --admin need, as the header Authorization: Bearer; empty: they need to come from this machine")
 	f.String(&c.tokenFile, "admin-token-file", "", "`file` with that token, so that no list of processes shows it")

@@ -313,7 +313,7 @@ func CleanTrailers(h http.Header) {
 }
 
 // RefuseForm answers a request that no app is to get, whatever its key: one that
-// would make of the app a proxy or a mirror, or whose target has no path or no host. OPTIONS
+// would make of the app a proxy or a mirror, or whose target has no path or no host, or a #. OPTIONS
 // * does not come here: servers answer it themselves. It returns what it has answered,
 // and reports false for any other request.
 func RefuseForm(w http.ResponseWriter, r *http.Request) (kind problem.Kind, refused bool) {
@@ -326,6 +326,7 @@ func RefuseForm(w http.ResponseWriter, r *http.Request) (kind problem.Kind, refu
 	case link.IsCall(r.Method):
 		kind = problem.BadMethod
 	case r.URL.Opaque != "" || r.URL.Path == "*",
+		strings.Contains(r.RequestURI, "#"),   // at which some apps cut it
 		r.Host != "" && !http1.IsHost(r.Host): // which net/http takes as it is in an absolute target
 		kind = problem.BadTarget
 	default:

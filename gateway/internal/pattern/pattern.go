@@ -20,6 +20,7 @@ import (
 type Pattern struct {
 	segments []segment
 	open     bool // ends in a slash: matches every path below it
+	cased    bool // some literal has upper case
 }
 
 type segment struct {
@@ -27,6 +28,7 @@ type segment struct {
 	wild  bool
 	multi bool // {name...}: takes the rest of the path
 	end   bool // {$}: matches only a path that ends in its slash
+	whole bool // {name:int}: its values are whole numbers
 }
 
 // Parse reads a pattern such as /orders/{order}/items/.
@@ -38,13 +40,18 @@ func Parse(text string) (Pattern, error) {
 	if strings.Contains(text, "//") {
 		return p, errors.New("a path with an empty segment is refused, so no pattern has one")
 	}
-	if err := checkMux(text); err != nil {
+	if err := checkMux(strings.ReplaceAll(text, ":int}", "}")); err != nil {
 		return p, err
 	}
 	for rest := text[1:]; rest != ""; {
 		var part string
 		part, rest, _ = strings.Cut(rest, "/")
-		p.segments = append(p.segments, parseSegment(part))
+		s := parseSegment(part)
+		if s.multi && s.whole {
+			return p, errors.New("a wildcard for the rest of a path is no :int")
+		}
+		p.segments = append(p.segments, s)
+		p.cased = p.cased || !s.wild && strings.ToLower(s.text) != s.text
 	}
 	p.open = strings.HasSuffix(text, "/")
 	return p, nil
@@ -63,8 +70,9 @@ func parseSegment(part string) segment {
 	if name == "$" {
 		return segment{end: true}
 	}
+	name, whole := strings.CutSuffix(name, ":int")
 	name, multi := strings.CutSuffix(name, "...")
-	return segment{text: name, wild: true, multi: multi}
+	return segment{text: name, wild: true, multi: multi, whole: whole}
 }
 
 // checkMux asks ServeMux, which reports by panic, whether it accepts the pattern.
@@ -102,6 +110,11 @@ func (p *Pattern) Wildcards() []string {
 	return names
 }
 
+// IsWhole reports whether the wildcard of that name stands for whole numbers.
+func (p *Pattern) IsWhole(name string) bool {
+	return slices.ContainsFunc(p.segments, func(s segment) bool { return s.wild && s.whole && s.text == name })
+}
+
 // Canonical returns a pattern that matches the same, in which the wildcard of that
 // name is called {key} and the others have numbers; a name that it does not have
 // stands for none.
@@ -110,8 +123,11 @@ func (p *Pattern) Canonical(name string) string {
 	for i, s := range p.segments {
 		b.WriteByte('/')
 		dots := ""
-		if s.multi {
+		switch {
+		case s.multi:
 			dots = "..."
+		case s.whole:
+			dots = ":int"
 		}
 		switch {
 		case s.end:
@@ -208,29 +224,4 @@ func (p *Pattern) Covers(q *Pattern) bool {
 		return true
 	}
 	return len(p.segments) == len(q.segments) && !q.open && !slices.ContainsFunc(q.segments, func(s segment) bool { return s.multi })
-}
-
-// IsClean reports whether the path, which is percent-encoded, is in its shortest
-// form: no segment is empty or made of dots, encoded or not, and its encoding can be
-// read. An app may take another one for the path of another resource.
-func IsClean(path string) bool {
-	if strings.IndexByte(path, '%') >= 0 {
-		decoded, err := url.PathUnescape(path)
-		return err == nil && !hasDots(decoded) && !strings.Contains(path, "//")
-	}
-	return !strings.Contains(path, "//") && !hasDots(path)
-}
-
-// hasDots reports whether a segment of path is . or ..
-func hasDots(path string) bool {
-	for {
-		i := strings.Index(path, "/.")
-		if i < 0 {
-			return false
-		}
-		path = path[i+1:]
-		if part, _, _ := strings.Cut(path, "/"); part == "." || part == ".." {
-			return true
-		}
-	}
 }

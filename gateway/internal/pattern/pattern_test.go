@@ -35,13 +35,15 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func TestIsClean(t *testing.T) {
+func TestLook(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/": true, "/a": true, "/a/": true, "/a/b.c/.d/...": true, "/a%20b": true, "/a%2Fb": true,
+		"/a;b/c": true, "/a%3B/b": true, `/a\b`: true, "/..a/a../...": true,
+		"/a%2F%2Fb": false, "/%2Fa": false, "/a/%2f": false, `/a\..\b`: false, "/a/..;/b": false, "/a/..%3bx/b": false, "/a/;x/b": false, "/a%5C/b": false,
 		"//": false, "/a//b": false, "/.": false, "/a/..": false, "/a/./b": false, "/a/../b": false,
 		"/%2e": false, "/a/%2E%2e/b": false, "/a/.%2e/b": false, "/a%2F..%2Fb": false, "/%zz": false, "/%": false,
 	} {
-		if got := IsClean(path); got != want {
+		if _, got := Look(path); got != want {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
@@ -53,6 +55,7 @@ func TestCanonical(t *testing.T) {
 		{"/{tenant}/o/{key}/{rest...}", "tenant", "/{key}/o/{_2}/{_3...}"},
 		{"/o/{id}/{$}", "", "/o/{_1}/{$}"},
 		{"/%6f/a%20b", "", "/o/a%20b"},
+		{"/{a:int}/{b:int}", "a", "/{key:int}/{_1:int}"},
 		{"/", "x", "/"},
 	} {
 		p := parse(t, tt.text)

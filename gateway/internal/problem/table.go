@@ -13,7 +13,7 @@ const (
 	RouteRate                 // its route has had too many requests lately
 	NoUpstream                // the server of its route's requests without a key cannot be reached
 	BadMethod                 // its method is none of HTTP
-	BadTarget                 // its target has no path, or a host that is none
+	BadTarget                 // its target has no path, a host that is none, or a #
 	Connect                   // it is a CONNECT
 	Trace                     // it is a TRACE
 	HeadTooLarge              // its head or trailers are larger than a worker takes
@@ -77,7 +77,7 @@ var table = [Kinds]entry{
 	RouteRate:     {http.StatusTooManyRequests, "route-rate", "too many requests of this kind lately, try again", true},
 	NoUpstream:    {http.StatusServiceUnavailable, "no-upstream", "the server for this request cannot be reached, try again", true},
 	BadMethod:     {http.StatusBadRequest, "bad-method", "the request's method is none of HTTP", false},
-	BadTarget:     {http.StatusBadRequest, "bad-target", "the request's target has no path, or a host that is none", false},
+	BadTarget:     {http.StatusBadRequest, "bad-target", "the request's target has no path, a host that is none, or a #, which is sent as %23", false},
 	Connect:       {http.StatusNotImplemented, "connect", "CONNECT is not supported", false},
 	Trace:         {http.StatusMethodNotAllowed, "trace", "TRACE is not allowed", false},
 	HeadTooLarge:  {http.StatusRequestHeaderFieldsTooLarge, "head-too-large", "the request's headers are too large", false},
