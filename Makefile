@@ -12,7 +12,7 @@ run: build ## start a router and three workers on this machine, until Ctrl-C
 
 .PHONY: build
 build: ## make the static binaries bin/router and bin/worker
-	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/router ./cmd/worker
+	CGO_ENABLED=0 go build -trimpath -ldflags=-s -o bin/ ./cmd/router ./cmd/worker
 
 .PHONY: test
 test: ## run all tests of all modules, with the race detector
