@@ -145,7 +145,7 @@ func TestTrapStartedAtOnce(t *testing.T) {
 	at := kit.FreeAddr(t)
 	nodes := make([]*keyway.Node, 4)
 	var starting sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for i := range nodes {
 		starting.Go(func() {
@@ -216,7 +216,7 @@ func TestServesAtOnceWhereAStoreHasBegun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer host.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	node, err := keyway.Start(ctx, cfg)
 	if err != nil {

@@ -179,7 +179,7 @@ func TestStopFinishesRequests(t *testing.T) {
 	}()
 	<-started
 	r.stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		if status, _ := fetch(t, r.admin+"/readyz", ""); status == 503 {
 			break
@@ -405,7 +405,7 @@ func TestConnectionsOfClientsAreBounded(t *testing.T) {
 		defer c.Close()
 		silent = append(silent, c)
 	}
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !strings.Contains(r.stderr.String(), "no more connections are taken") {
 		select {
 		case <-deadline:

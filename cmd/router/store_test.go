@@ -93,7 +93,7 @@ func awaitAnnounced(t *testing.T, c *gossip.Cluster, id ring.StoreID) {
 // eventually fails the test with what there is instead if ok stays false.
 func eventually(t *testing.T, ok func() (ok bool, instead string)) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		done, instead := ok()
 		if done {
@@ -255,7 +255,7 @@ func TestWrongStoreJoinsNoClusters(t *testing.T) {
 	joinStore(t, r, "right", id)
 	select {
 	case <-called:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("a worker that is out of sight is not joined")
 	}
 }

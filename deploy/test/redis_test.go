@@ -110,7 +110,7 @@ func TestLocksAsTheUserOfTheACL(t *testing.T) {
 
 func tryLocks(t *testing.T, a, b *lock.Locker) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	must := func(held *lock.Lock, err error) *lock.Lock {
 		t.Helper()

@@ -82,7 +82,7 @@ func drain(hints <-chan struct{}) {
 // answered repeats a call until its outcome is definite.
 func answered(t *testing.T, call func() error) (err error) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
 		err = call()
 		if err == nil || errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone) {
 			return err

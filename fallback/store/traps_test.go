@@ -169,23 +169,24 @@ func TestTrapReplyLostAtRollover(t *testing.T) {
 func TestTrapContextDeadline(t *testing.T) {
 	t.Parallel()
 	p := newProxied(t)
+	store := openStore(t, "redis://"+p.proxy.Addr()+"?read_timeout=5m", Config{})
 	p.proxy.Set(netproxy.ToClient, netproxy.Fault{Stall: true})
 	for name, call := range map[string]func(ctx context.Context) error{
 		"deadline": func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
-			return p.store.Renew(ctx, p.gen, "a", time.Minute)
+			return store.Renew(ctx, p.gen, "a", time.Minute)
 		},
 		"cancellation": func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(50*time.Millisecond, cancel)
-			_, err := p.store.Observe(ctx, p.gen, "", 0)
+			_, err := store.Observe(ctx, p.gen, "", 0)
 			return err
 		},
 	} {
 		begin := time.Now()
 		err := call(t.Context())
-		if took := time.Since(begin); err == nil || took > time.Second {
+		if took := time.Since(begin); err == nil || took > time.Minute {
 			t.Errorf("%s: got %v after %v", name, err, took)
 		}
 	}
@@ -200,7 +201,7 @@ func TestTrapSilentServer(t *testing.T) {
 	store := openStore(t, "redis://"+p.proxy.Addr()+"?read_timeout=50ms&dial_timeout=50ms", Config{})
 	begin := time.Now()
 	_, err := store.Generation(t.Context())
-	if took := time.Since(begin); err == nil || took > 5*time.Second {
+	if took := time.Since(begin); err == nil || took > time.Minute {
 		t.Errorf("got %v after %v", err, took)
 	}
 }
@@ -251,7 +252,7 @@ func TestTrapHintsLostWhileAway(t *testing.T) {
 		t.Helper()
 		select {
 		case <-hints:
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("no hint after %s", what)
 		}
 	}

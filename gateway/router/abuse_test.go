@@ -69,7 +69,7 @@ func (a *abuse) request(ctx context.Context, path, who string) *http.Request {
 // isAnswered fails the test unless the good client is answered.
 func (a *abuse) isAnswered(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	begin := time.Now()
 	if res, _ := kit.Do(t, a.good, a.request(ctx, "/", "good")); res.StatusCode != 200 {
@@ -88,7 +88,7 @@ func TestTrapAbuse(t *testing.T) {
 				app := &abusedApp{turn: make(chan struct{})}
 				s, w := routertest.InFrontOf(t, workertest.Serve(t, app).URL, func(cfg *worker.Config) {
 					if name == "silent app" {
-						cfg.Timeout = 100 * time.Millisecond
+						cfg.Timeout = time.Second
 					}
 				})
 				bad := kit.Client(t, proto)

@@ -195,7 +195,7 @@ func testSlowBodiesAreGivenUp(t *testing.T, front routertest.Way) {
 				}
 				c := kit.Must(dialHTTP(s.URL))
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(time.Minute))
 				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n%s\r\n\r\n", field)
 				piece := "x"
 				if framing == "chunked" {
@@ -323,7 +323,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 				t.Run(fmt.Sprint(name, " ", kind, " ", over), func(t *testing.T) {
 					c := kit.Must(dialHTTP(front(t, rt).URL))
 					defer c.Close()
-					c.SetDeadline(time.Now().Add(20 * time.Second))
+					c.SetDeadline(time.Now().Add(time.Minute))
 					request := tt.method + " / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n"
 					io.WriteString(c, request+strings.Replace(request, "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
 					in := bufio.NewReader(c)
@@ -380,7 +380,7 @@ func TestClientLeavesAfterSendingMore(t *testing.T) {
 				leave(c)
 				select {
 				case <-left:
-				case <-time.After(8 * time.Second):
+				case <-time.After(time.Minute):
 					t.Error("it runs on for nobody")
 				}
 			})
@@ -394,8 +394,8 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	base, _ := frontOf(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t)}))
 	c := kit.Must(dialHTTP(base))
 	defer c.Close()
-	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	c.SetReadDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
-		t.Errorf("after half a minute: %v", err)
+		t.Errorf("after a minute: %v", err)
 	}
 }

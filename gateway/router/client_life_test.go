@@ -112,11 +112,17 @@ func TestClientOfABodyThatDoesNotCome(t *testing.T) {
 
 // A deadline that has passed is a timeout for net/http.
 func TestClientTimeout(t *testing.T) {
-	release := make(chan struct{})
+	begun, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
-	eachClientWay(t, func(http.ResponseWriter, *http.Request) { <-release }, func(t *testing.T, c *router.Client) {
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
+	eachClientWay(t, func(http.ResponseWriter, *http.Request) {
+		begun <- struct{}{}
+		<-release
+	}, func(t *testing.T, c *router.Client) {
+		ctx, pass := kit.Deadline(t)
+		go func() {
+			<-begun
+			pass()
+		}()
 		_, err := (&http.Client{Transport: c}).Do(keyed(t, "GET", "/", nil).WithContext(ctx))
 		if e, ok := errors.AsType[*url.Error](err); !ok || !e.Timeout() || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, gateway.ErrMayHaveRun) {
 			t.Errorf("%v", err)
@@ -296,7 +302,7 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 		kit.Eventually(t, "it serves a part", func() bool { return w.Serving() > 0 })
 		before := answered.Load()
 		kit.Eventually(t, "requests go on", func() bool { return answered.Load() > before+200 })
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if err := w.Drain(ctx); err != nil {
 			t.Error(err)
 		}

@@ -47,7 +47,7 @@ func FuzzFront(f *testing.F) {
 		client := seen.newClient()
 		conn := kit.Must((&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).Dial("tcp", addr))
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := conn.Write(raw); err != nil {
 			return // it was refused before its end
 		}

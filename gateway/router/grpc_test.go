@@ -192,7 +192,7 @@ func TestTrapGRPCCancelHoldsTheKeyForTheGrace(t *testing.T) {
 // A call that takes too long after its answer has begun ends with a status of gRPC, unless that
 // is in the midst of a message, which nobody may take for a whole one.
 func TestGRPCTakesTooLong(t *testing.T) {
-	_, s, client := startGRPC(t, func(cfg *worker.Config) { cfg.Timeout = 50 * time.Millisecond })
+	_, s, client := startGRPC(t, func(cfg *worker.Config) { cfg.Timeout = time.Second })
 	for path, whole := range map[string]bool{"/messages": true, "/half": false} {
 		res, err := client.Do(grpcCall(t.Context(), s, path, nil))
 		if err != nil {
@@ -218,7 +218,7 @@ func TestTrapNoBodyStreamsByItsTypeAlone(t *testing.T) {
 	client := kit.Client(t, "HTTP/2")
 	r, w := io.Pipe()
 	defer w.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	go func() {
 		if res, err := client.Do(grpcCall(ctx, s, "/", r)); err == nil {

@@ -180,7 +180,7 @@ func (x *turns) next(want string) {
 		if got != want {
 			x.t.Errorf("a %s has the key, want a %s", got, want)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		x.t.Fatalf("no %s gets the key", want)
 	}
 }

@@ -198,7 +198,7 @@ func TestTooLargeLengthIsAnsweredAtOnce(t *testing.T) {
 				s, _, w := route(t, way, routertest.Answer("a"), func(c *router.Config) { c.MaxBody = 100_000 })
 				c := kit.Must(net.Dial("tcp", s.Listener.Addr().String()))
 				defer c.Close()
-				_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+				_ = c.SetDeadline(time.Now().Add(time.Minute))
 				fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n%sContent-Length: 100001\r\n\r\n", expect)
 				in := bufio.NewReader(c)
 				res, err := http.ReadResponse(in, nil)

@@ -166,7 +166,7 @@ func TestEachKeyHasOneWorker(t *testing.T) {
 	})
 	d.add("w4")
 	d.settle(4)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := d.workers["w1"].Stop(ctx); err != nil {
 		t.Errorf("w1 ended with %v", err)
@@ -287,7 +287,7 @@ func TestWorkerFinishesRequests(t *testing.T) {
 	})
 	for {
 		// A second request of the key waits behind the first once that runs.
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.router.Listen+"/", nil)
 		req.Header.Set("X-Key", "k")
 		res, err := http.DefaultClient.Do(req)
@@ -297,7 +297,7 @@ func TestWorkerFinishesRequests(t *testing.T) {
 		}
 		res.Body.Close()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := d.workers["w1"].Stop(ctx); err != nil {
 		t.Errorf("the worker ended with %v", err)

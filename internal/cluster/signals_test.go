@@ -160,7 +160,7 @@ func TestKilledWithAQueue(t *testing.T) {
 	}
 	// probe returns what a request is answered that leaves when it has to wait.
 	probe := func() string {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.router.Listen+"/", nil)
 		req.Header.Set("X-Key", "k")

@@ -82,23 +82,23 @@ func TestLoopback(t *testing.T) {
 		all = append(all, start(t, cfg))
 	}
 	for _, c := range all {
-		await(t, c, 20*time.Second, "four members agree", agreeing(4))
+		await(t, c, time.Minute, "four members agree", agreeing(4))
 	}
 	if err := all[1].Announce(func(m *ring.Member) { m.State = ring.StateJoining }); err != nil {
 		t.Fatal(err)
 	}
-	await(t, all[3], 20*time.Second, "three are on the ring", func(v *ring.View) bool { return len(v.Table.Members()) == 3 })
+	await(t, all[3], time.Minute, "three are on the ring", func(v *ring.View) bool { return len(v.Table.Members()) == 3 })
 	if err := all[2].Leave(t.Context()); err != nil {
 		t.Errorf("Leave: %v", err)
 	}
-	await(t, all[3], 20*time.Second, "one left", agreeing(3))
+	await(t, all[3], time.Minute, "one left", agreeing(3))
 	all[0].Close()
-	await(t, all[3], 20*time.Second, "one crashed", agreeing(2))
+	await(t, all[3], time.Minute, "one crashed", agreeing(2))
 	for _, c := range all {
 		c.Close()
 	}
 	// memberlist's last probes end by themselves.
-	for deadline := time.Now().Add(20 * time.Second); runtime.NumGoroutine() > before; <-time.After(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<16)
 			t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
@@ -255,14 +255,14 @@ func TestPausedProcess(t *testing.T) {
 	defer cmd.Wait()
 	defer stdin.Close()
 	defer cmd.Process.Signal(syscall.SIGCONT)
-	await(t, c, 20*time.Second, "the process joins", agreeing(2))
+	await(t, c, time.Minute, "the process joins", agreeing(2))
 
 	cmd.Process.Signal(syscall.SIGSTOP)
 	start := time.Now()
-	await(t, c, 20*time.Second, "the process is missed", agreeing(1))
+	await(t, c, time.Minute, "the process is missed", agreeing(1))
 	t.Logf("missed after %v", time.Since(start))
 	cmd.Process.Signal(syscall.SIGCONT)
 	start = time.Now()
-	await(t, c, 20*time.Second, "the process is back", agreeing(2))
+	await(t, c, time.Minute, "the process is back", agreeing(2))
 	t.Logf("back after %v", time.Since(start))
 }

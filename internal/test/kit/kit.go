@@ -150,6 +150,28 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// Deadline returns a context whose deadline passes when pass is called.
+func Deadline(t testing.TB) (ctx context.Context, pass func()) {
+	passed := make(chan struct{})
+	return deadline{t.Context(), passed}, sync.OnceFunc(func() { close(passed) })
+}
+
+type deadline struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.passed }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // NoLeaks fails the test if at its end, after everything registered later was
 // cleaned up, more goroutines run than now.
 func NoLeaks(t *testing.T) {

@@ -85,7 +85,7 @@ func (c *client) receive(within time.Duration) error {
 
 func (c *client) wantReply() {
 	c.t.Helper()
-	if err := c.receive(5 * time.Second); err != nil {
+	if err := c.receive(time.Minute); err != nil {
 		c.t.Fatalf("no reply: %v", err)
 	}
 }
@@ -99,7 +99,7 @@ func (c *client) wantSilence() {
 
 func (c *client) wantClosed() {
 	c.t.Helper()
-	err := c.receive(5 * time.Second)
+	err := c.receive(time.Minute)
 	if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("got %v, want a closed connection", err)
 	}
@@ -116,7 +116,7 @@ func TestForwards(t *testing.T) {
 
 func TestDelayKeepsOrderAndDoesNotAddUp(t *testing.T) {
 	p, c, _ := start(t)
-	const delay = 60 * time.Millisecond
+	const delay = time.Second
 	p.Set(ToServer, Fault{Delay: delay})
 	begin := time.Now()
 	for range 20 {

@@ -130,7 +130,7 @@ func watchHints(r *run) {
 			if !ok {
 				r.Fatalf("the channel was closed at %s", what)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			r.Fatalf("no hint after %s", what)
 		}
 	}
@@ -178,7 +178,7 @@ func watchEnds(r *run) {
 			if !ok {
 				return
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			r.Fatal("the channel stays open after its context has ended")
 		}
 	}

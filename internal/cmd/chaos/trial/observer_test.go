@@ -73,7 +73,7 @@ func TestExecutionEndsWithItsConnection(t *testing.T) {
 
 func awaitRunning(t *testing.T, o *Observer, want int) {
 	t.Helper()
-	for ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second); ; {
+	for ctx, cancel := context.WithTimeout(t.Context(), time.Minute); ; {
 		total, running, _ := o.Counts()
 		if total > 0 && running == want {
 			cancel()
