@@ -62,7 +62,7 @@ func TestUsageErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			args := append([]string{"--join", "127.0.0.1:1"}, strings.Fields(tt.args)...)
 			err := run(ctx, args, io.Discard, io.Discard)
@@ -106,7 +106,7 @@ func TestRestartInFrontOfAnApp(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Close()
-		ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
 		defer end()
 		lines, log := io.Pipe()
 		ended := make(chan error, 1)
