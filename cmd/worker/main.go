@@ -30,7 +30,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	logger, stopLog := o.Logger(stderr)
 	defer stopLog()
-	defer process.KeepHeap()()
 	if o.upstream != nil {
 		defer process.SpareThreads()()
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"log/slog"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -36,27 +35,4 @@ func TestAdminForAllIsSaid(t *testing.T) {
 			t.Errorf("%s: %s", addr, &log)
 		}
 	}
-}
-
-// TestKeepHeap: the collector waits for HeapFloor bytes, unless the user says when it runs.
-func TestKeepHeap(t *testing.T) {
-	next := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.NextGC - m.HeapAlloc
-	}
-	t.Setenv("GOGC", "")
-	before := next()
-	release := process.KeepHeap()
-	if with := next(); before >= process.HeapFloor || with < process.HeapFloor {
-		t.Errorf("the collector runs after %d bytes, and with the floor after %d, want less and more than %d", before, with, process.HeapFloor)
-	}
-	release()
-	t.Setenv("GOGC", "100")
-	release = process.KeepHeap()
-	if with := next(); with >= process.HeapFloor {
-		t.Errorf("with GOGC it runs after %d bytes, want less than %d", with, process.HeapFloor)
-	}
-	release()
 }
