@@ -128,8 +128,9 @@ type Config struct {
 	// shut down. Default: none.
 	TracerProvider trace.TracerProvider
 
-	// Logger gets what an operator should know. The Redis library has a log of its
-	// own, which fallback.LogRedis sets. Default: discard.
+	// Logger gets what an operator should know. The Redis library's own log, one for
+	// the whole process, is off unless fallback.LogRedis was called before, see
+	// fallback.NewClient. Default: discard.
 	Logger *slog.Logger
 }
 

@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -49,11 +51,17 @@ var ErrURL = errors.New("fallback: bad redis URL")
 // A context's deadline bounds each call, whichever is shorter. A failed
 // command is retried up to twice by itself, 8 to 250 ms apart, also when its
 // reply was lost: whatever is sent through this client must be idempotent.
+//
+// go-redis has one log for the whole process and writes it to stderr. The first
+// call turns that off, unless [LogRedis] has been called: errors of calls say the
+// same. A program that wants go-redis' log calls LogRedis first, or
+// redis.SetLogger after.
 func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.UniversalClient, error) {
 	o, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
+	silence.Do(func() { redis.SetLogger(new(logging.VoidLogger)) })
 	for _, opt := range opts {
 		opt(o)
 	}
@@ -62,6 +70,26 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 		cluster.AddHook(reloadHook{cluster})
 	}
 	return client, nil
+}
+
+// silence turns go-redis' log off, unless a program has said where it goes.
+var silence sync.Once
+
+// Address returns the addresses that a URL of [NewClient] names, as people read them, and its password, which they do
+// not show.
+func Address(rawURL string) (place, password string) {
+	o, err := parseURL(rawURL)
+	if err != nil {
+		return "a bad URL", ""
+	}
+	place = strings.Join(o.Addrs, ", ")
+	if o.MasterName != "" {
+		place = fmt.Sprintf("the Sentinels %s (master %s)", place, o.MasterName)
+	}
+	if o.DB != 0 {
+		place += fmt.Sprintf(" (database %d)", o.DB)
+	}
+	return place, o.Password
 }
 
 // reloadHook has a cluster client look for a slot's new master when the old
@@ -98,6 +126,7 @@ func (h reloadHook) heed(ctx context.Context, err error) {
 // LogRedis sends what go-redis logs by itself, such as lost connections, to
 // a logger instead of stderr. It is for main: it changes the whole process.
 func LogRedis(l *slog.Logger, level slog.Level) {
+	silence.Do(func() {})
 	redis.SetLogger(redisLog{l, level})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,5 +128,38 @@ func TestLogRedis(t *testing.T) {
 	l.Printf(context.Background(), "lost %s", "it")
 	if !strings.Contains(out.String(), "redis: lost it") {
 		t.Errorf("got %q", out.String())
+	}
+}
+
+// A program that has not said where go-redis' log goes finds nothing of it on stderr.
+func TestNothingOnStderr(t *testing.T) {
+	const child = "KEYWAY_TEST_CHILD"
+	if os.Getenv(child) != "" {
+		c, err := NewClient("redis://127.0.0.1:1")
+		if err != nil || c.Ping(t.Context()).Err() == nil {
+			t.Errorf("%v, or an answer", err)
+		}
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestNothingOnStderr$")
+	cmd.Env = append(os.Environ(), child+"=1")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if out, err := cmd.Output(); err != nil || stderr.Len() > 0 {
+		t.Errorf("%v: %s; on stderr: %s", err, out, &stderr)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://u:pw@h":               "h:6379",
+		"rediss://:pw@h:1/2":           "h:1 (database 2)",
+		"unix://u:pw@/run/r.sock?db=1": "/run/r.sock (database 1)",
+		"redis-sentinel://:pw@a?master=m&addr=b:2&sentinel_password=other": "the Sentinels a:26379, b:2 (master m)",
+		"redis+cluster://:pw@a?addr=b:2":                                   "a:6379, b:2",
+	} {
+		if place, password := Address(url); place != want || password != "pw" {
+			t.Errorf("%s: %q, password %q; want %q", url, place, password, want)
+		}
 	}
 }

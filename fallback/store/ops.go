@@ -22,7 +22,7 @@ func (s *Store) Exists(ctx context.Context) error {
 	if s.Settings().Store != 0 {
 		return nil
 	}
-	text, err := s.client.HGet(ctx, s.keys[0], "identity").Result()
+	text, err := call(ctx, s, func() (string, error) { return s.client.HGet(ctx, s.keys[0], "identity").Result() })
 	if errors.Is(err, redis.Nil) {
 		err = errEmpty
 	}
@@ -37,6 +37,31 @@ func (s *Store) Exists(ctx context.Context) error {
 	defer s.mu.Unlock()
 	s.id = cmp.Or(s.id, id)
 	return nil
+}
+
+// Ping returns an error if the store cannot be used. It changes nothing in the store.
+func (s *Store) Ping(ctx context.Context) error {
+	// A write that a replica refuses. No key of the store ever expires.
+	if _, err := call(ctx, s, func() (bool, error) { return s.client.Persist(ctx, s.keys[0]).Result() }); err != nil {
+		return s.failed("ping", err)
+	}
+	return nil
+}
+
+// Peers returns the gossip addresses of the sessions. It changes nothing in the store, not even its generation, so
+// some of the sessions may be over.
+func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
+	sessions, err := call(ctx, s, func() ([]string, error) { return s.client.HVals(ctx, s.keys[7]).Result() })
+	if err != nil {
+		return nil, s.failed("peers", err)
+	}
+	for _, details := range sessions {
+		var d decoder
+		if fields := d.split(details); len(fields) == 4 && fields[2] != "" {
+			peers = append(peers, fields[2])
+		}
+	}
+	return peers, nil
 }
 
 // Begin begins the generation of a store that is empty, and with it the
@@ -65,11 +90,18 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	d := decoder{values: values}
 	gen := d.text()
 	id := d.storeID()
+	wait, owned, server, uptime := d.number(), d.number(), d.text(), d.number()
 	if err := d.end(); err != nil {
 		return "", s.failed("generation", err)
 	}
 	s.newCluster.Store(false)
-	s.learn(gen, id)
+	if s.learn(gen, id) && wait > 0 {
+		why := "the store was restarted, failed over or lost data: a partition that no living worker owns waits, since a worker that the store forgot may still serve it"
+		if owned == 0 {
+			why = "the store has no trace of this cluster: nothing is served yet, since workers may still rely on data that it lost; if the cluster is new, start it with --new-cluster (Config.NewCluster)"
+		}
+		s.presence.logger.Warn(why, "at_most", s.settings.TTL, "server_run_id", server, "server_uptime", time.Duration(uptime)*time.Second)
+	}
 	s.advise(ctx)
 	return gen, nil
 }

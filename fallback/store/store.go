@@ -42,8 +42,9 @@ type Config struct {
 	// same, and other workers may still own partitions then.
 	NewCluster bool
 
-	// Logger gets warnings about a Redis that may lose data, once each.
-	// Default: none.
+	// Logger gets warnings: that the store cannot be used, and why, once for each
+	// cause, and that it answers again; what a store that is empty or was restarted
+	// makes workers wait for; and about a Redis that may lose data. Default: none.
 	Logger *slog.Logger
 
 	// Client changes the options of both of the store's clients.
@@ -76,6 +77,7 @@ type Store struct {
 	logger   *slog.Logger
 	scripts  map[string]*redis.Script
 
+	presence   presence
 	newCluster atomic.Bool // NewCluster, until the first generation is known
 	advised    atomic.Bool // the warnings have been given
 
@@ -120,6 +122,8 @@ func New(url string, o Config) (*Store, error) {
 		logger:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		scripts:  scripts,
 	}
+	s.presence.place, s.presence.password = fallback.Address(url)
+	s.presence.logger = s.logger.With("store", s.presence.place, "cluster", s.settings.Cluster)
 	_, s.sharded = client.(*redis.ClusterClient)
 	s.newCluster.Store(o.NewCluster)
 	s.closing, s.stop = context.WithCancel(context.Background())
@@ -198,15 +202,8 @@ func (s *Store) background(f func()) bool {
 	return true
 }
 
-type reply struct {
-	values []any
-	err    error
-}
-
-// run carries out a script under the generation that the caller knows (""
-// for any) and returns what follows the reply's status. go-redis heeds a
-// context's deadline but not its cancellation, so the call itself is left
-// behind when ctx ends; the client's timeouts bound it.
+// run carries out a script under the generation that the caller knows ("" for any) and returns what follows the
+// reply's status.
 func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen string, args ...any) ([]any, error) {
 	return s.runAs(ctx, client, s.identity().String(), name, gen, args...)
 }
@@ -214,33 +211,15 @@ func (s *Store) run(ctx context.Context, client redis.UniversalClient, name, gen
 // runAs is run with what the store is to be called if it has no name yet; ""
 // leaves it without.
 func (s *Store) runAs(ctx context.Context, client redis.UniversalClient, identity, name, gen string, args ...any) ([]any, error) {
-	done := make(chan reply, 1)
 	argv := append(s.common(identity, gen), args...)
-	if err := ctx.Err(); err != nil {
+	values, err := call(ctx, s, func() ([]any, error) { return s.scripts[name].Run(ctx, client, s.keys, argv...).Slice() })
+	if err == nil {
+		values, err = s.openReply(values)
+	}
+	if err != nil {
 		return nil, s.failed(name, err)
 	}
-	started := s.background(func() {
-		values, err := s.scripts[name].Run(ctx, client, s.keys, argv...).Slice()
-		done <- reply{values, err}
-	})
-	if !started {
-		return nil, s.failed(name, ErrClosed)
-	}
-	select {
-	case <-ctx.Done():
-		return nil, s.failed(name, ctx.Err())
-	case <-s.closing.Done():
-		return nil, s.failed(name, ErrClosed)
-	case r := <-done:
-		if r.err != nil {
-			return nil, s.failed(name, r.err)
-		}
-		values, err := s.openReply(r.values)
-		if err != nil {
-			return nil, s.failed(name, err)
-		}
-		return values, nil
-	}
+	return values, nil
 }
 
 // common are the arguments that prelude.lua takes.
@@ -294,16 +273,17 @@ func (s *Store) differ(values []any) error {
 // maxKnown bounds how many generations a store remembers.
 const maxKnown = 16
 
-// learn notes the present generation and the store's identity.
-func (s *Store) learn(gen string, id ring.StoreID) {
+// learn notes the present generation and the store's identity. It reports whether the generation is new.
+func (s *Store) learn(gen string, id ring.StoreID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.id = id
 	if slices.Contains(s.known, gen) {
-		return
+		return false
 	}
 	s.known = append(s.known, gen)
 	s.known = s.known[max(0, len(s.known)-maxKnown):]
+	return true
 }
 
 // left names the generations before the present one.
@@ -313,8 +293,14 @@ func (s *Store) left() string {
 	return strings.Join(s.known[:max(0, len(s.known)-1)], " ")
 }
 
+// failed returns the error of a call. Unless the store has answered, it says where that is and why it cannot be used.
 func (s *Store) failed(script string, err error) error {
-	return fmt.Errorf("store: %s for cluster %q: %w", script, s.settings.Cluster, err)
+	for _, answer := range []error{handoff.ErrGeneration, handoff.ErrSessionGone, ring.ErrSettings, errReply, ErrClosed, context.Canceled} {
+		if errors.Is(err, answer) {
+			return fmt.Errorf("store: %s for cluster %q: %w", script, s.settings.Cluster, err)
+		}
+	}
+	return s.presence.wrap(err)
 }
 
 // openReply turns a reply's status into an error.

@@ -294,7 +294,7 @@ func TestTrapRedisMayEvictOrForget(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	open := func(url string) *Store {
-		return openStore(t, url, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		return openStore(t, url, Config{NewCluster: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	}
 	s := open(redistest.Start(t, "--maxmemory-policy", "allkeys-lru").URL())
 	for range 2 {

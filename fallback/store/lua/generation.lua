@@ -1,4 +1,6 @@
 if differs() then
   return {'settings', settings}
 end
-return {'ok', generation, identity}
+local info = redis.call('INFO', 'server')
+return {'ok', generation, identity, int(math.max(0, quarantine - now)), int(redis.call('HLEN', PARTITIONS) - 1),
+  string.match(info, 'run_id:(%x+)'), string.match(info, 'uptime_in_seconds:(%d+)') or '0'}
