@@ -117,9 +117,6 @@ func (n *Node) join(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		if n.host.Hosts() && !n.cfg.NewCluster {
-			n.log.Warn("the store is new: nothing is served for one TTL, in which nodes that used another one end; Config.NewCluster skips that", "ttl", n.cfg.Settings.WithDefaults().TTL)
-		}
 	}
 	n.members, err = gossip.Start(ctx, gossip.Config{
 		Settings:  n.cfg.Settings,

@@ -29,6 +29,10 @@ type AdminConfig struct {
 	// Default: always ready.
 	Ready func() error
 
+	// Store returns why this process cannot use the store, nil if it can. Default: it
+	// uses none, or tells of it as a worker.
+	Store func() error
+
 	// Lookup returns where requests for a key go, as a router's Lookup does.
 	// Default: the owner by the ring.
 	Lookup func(key string) (Route, error)

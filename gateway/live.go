@@ -64,6 +64,8 @@ type liveSelf struct {
 	Role     string `json:"role"`
 	Asks     bool   `json:"asks"`                // workers, and /explain is there
 	NotReady string `json:"not_ready,omitempty"` // why
+
+	StoreError string `json:"store_error,omitempty"` // why it cannot use the store
 }
 
 // liveWorker is a worker, without what the page shows elsewhere.
@@ -93,6 +95,11 @@ func (c *collector) collect(ctx context.Context) []byte {
 	if c.cfg.Ready != nil {
 		if err := c.cfg.Ready(); err != nil {
 			s.Self.NotReady = err.Error()
+		}
+	}
+	if c.cfg.Store != nil {
+		if err := c.cfg.Store(); err != nil {
+			s.Self.StoreError = err.Error()
 		}
 	}
 	var rows []WorkerRow

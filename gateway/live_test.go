@@ -243,7 +243,7 @@ func TestSays(t *testing.T) {
 		{`bad w2 was started again: 5 partitions of its former life are served again in about 1 s\.`, func(s []*gateway.WorkerStatus) {
 			s[1].Missing = []gateway.MissingStatus{{Worker: "w2", Gone: true, Partitions: 5, WaitsSeconds: 0.1}}
 		}},
-		{`bad 4,096 partitions are not served yet: the store is new\.`, func(s []*gateway.WorkerStatus) {
+		{`bad 4,096 partitions are not served yet: the store is new \(about 3 s left\)\.`, func(s []*gateway.WorkerStatus) {
 			s[0].Missing = []gateway.MissingStatus{{Partitions: 4096, WaitsFor: "the store is new", WaitsSeconds: 3}}
 		}},
 		{`move 3 partitions are moving from w1 to w2\. move 1 partition is moving from w3 to w2\. good All 3 workers serve\.`, func(s []*gateway.WorkerStatus) {
@@ -273,6 +273,16 @@ func TestSays(t *testing.T) {
 		{`warn w2 is not ready: trouble\.`, func(s []*gateway.WorkerStatus) { s[1].NotReady = "trouble" }},
 		{`warn The store has not confirmed lately that w1 and w3 live: serving ends in 0\.5 s unless it does\.`, func(s []*gateway.WorkerStatus) { s[0].SessionSlackSeconds, s[2].SessionSlackSeconds = 3, 0.5 }},
 		{`bad The store does not confirm that w2 lives\.`, func(s []*gateway.WorkerStatus) { s[1].SessionSlackSeconds, s[1].NotReady = -1, "no session" }},
+		{`bad w2 cannot use the store: refused\. good`, func(s []*gateway.WorkerStatus) {
+			s[1].State, s[1].NotReady, s[1].SessionSlackSeconds, s[1].Store = "joining", "no session", -1, gateway.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now())}
+		}},
+		{`warn w1 and w3 cannot use the store: refused\. Serving ends in 2\.5 s unless it answers\. good`, func(s []*gateway.WorkerStatus) {
+			failed := gateway.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now()), Answered: new(time.Now().Add(-time.Second))}
+			s[0].SessionSlackSeconds, s[2].SessionSlackSeconds, s[0].Store, s[2].Store = 3, 2.5, failed, failed
+		}},
+		{`good All 3 workers serve; nothing`, func(s []*gateway.WorkerStatus) {
+			s[0].Store = gateway.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now().Add(-time.Second)), Answered: new(time.Now())}
+		}},
 		{`warn 85 requests wait for keys of w2, and 100 may\.`, func(s []*gateway.WorkerStatus) { s[1].Waiting = 85 }},
 		{`good All 3 workers serve; nothing is moving\. good w9 died: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*gateway.WorkerStatus) {
 			s[0].Moves = []gateway.Move{death(41*time.Second, 10, 9), death(time.Hour, 10, 9)}
@@ -300,6 +310,10 @@ func TestSays(t *testing.T) {
 	v = firstOf(t, gateway.AdminConfig{Operator: &rowsOperator{}, Ready: func() error { return context.DeadlineExceeded }})
 	if got := told(v); got != "bad No worker is on the ring: routers hold requests until one is. warn This router is not ready: context deadline exceeded." {
 		t.Errorf("without workers: %q", got)
+	}
+	v = firstOf(t, gateway.AdminConfig{Operator: &rowsOperator{}, Store: func() error { return context.DeadlineExceeded }, Ready: func() error { return context.DeadlineExceeded }})
+	if got := told(v); got != "bad This router cannot use the store: context deadline exceeded. bad No worker is on the ring: routers hold requests until one is." {
+		t.Errorf("without a store: %q", got)
 	}
 	v = firstOf(t, gateway.AdminConfig{}, "w1", "w2")
 	if got := told(v); got != "good Both workers serve; nothing is moving." || v.Self.Asks || v.Traffic != nil || v.Workers[0].Wanted+v.Workers[1].Wanted != 16 {

@@ -54,6 +54,7 @@ func (s *speech) say(l level, about, format string, args ...any) {
 // they shown or not.
 func say(v *liveJSON) []sentence {
 	s := &speech{live: v}
+	s.stores()
 	s.gone()
 	s.silent()
 	s.sessions()
@@ -61,13 +62,53 @@ func say(v *liveJSON) []sentence {
 	s.moving()
 	s.residue()
 	s.queues()
-	if v.Self.NotReady != "" && v.Self.Role != "worker" {
+	if v.Self.NotReady != "" && v.Self.StoreError == "" && v.Self.Role != "worker" {
 		s.say(levelWarn, "ready", "This %s is not ready: %s.", v.Self.Role, v.Self.NotReady)
 	}
 	s.serving()
 	s.died()
 	slices.SortStableFunc(s.list, func(a, b sentence) int { return int(b.Level) - int(a.Level) })
 	return s.list
+}
+
+// stores tells of processes that cannot use the store. It comes first, since the rest follows from that.
+func (s *speech) stores() {
+	type absent struct {
+		names []string
+		slack float64 // the least of a worker's
+	}
+	var texts []string
+	all := make(map[string]*absent)
+	add := func(text, name string, slack float64) {
+		a := all[text]
+		if a == nil {
+			a = &absent{slack: slack}
+			texts, all[text] = append(texts, text), a
+		}
+		a.names, a.slack = append(a.names, name), min(a.slack, slack)
+	}
+	if text := s.live.Self.StoreError; text != "" {
+		slack := math.Inf(1)
+		if len(s.live.Workers) == 0 {
+			slack = 0
+		}
+		add(text, "This "+s.live.Self.Role, slack)
+	}
+	for _, w := range s.live.Workers {
+		if w.Status != nil && w.Status.Store.Fails() {
+			add(w.Status.Store.LastError, w.Name, w.Status.SessionSlackSeconds)
+		}
+	}
+	for _, text := range texts[:min(len(texts), spelledOut)] {
+		a, urgency, until := all[text], levelBad, ""
+		if a.slack > 0 {
+			urgency = levelWarn
+		}
+		if a.slack > 0 && !math.IsInf(a.slack, 1) {
+			until = fmt.Sprintf(" Serving ends in %.1f s unless it answers.", a.slack)
+		}
+		s.say(urgency, "store "+text, "%s cannot use the store: %s.%s", listed(a.names), strings.TrimPrefix(text, "store: "), until)
+	}
 }
 
 // missing is partitions that are not served, at all of their takers together.
@@ -114,7 +155,11 @@ func (s *speech) gone() {
 		}
 		switch {
 		case l.former == "":
-			s.say(levelBad, "unowned", "%s not served yet: %s.", areMany(l.partitions, "partition"), l.why)
+			left := ""
+			if l.seconds > 0 {
+				left = fmt.Sprintf(" (about %.0f s left)", math.Ceil(l.seconds))
+			}
+			s.say(levelBad, "unowned", "%s not served yet: %s%s.", areMany(l.partitions, "partition"), l.why, left)
 		case slices.ContainsFunc(s.live.Workers, func(w liveWorker) bool { return w.Name == l.former }):
 			s.say(levelBad, "gone "+l.former, "%s was started again: %s of its former life %s.", l.former, plural(l.partitions, "partition"), again)
 		default:
@@ -137,7 +182,7 @@ func (s *speech) sessions() {
 	var names []string
 	least := math.Inf(1)
 	for _, w := range s.live.Workers {
-		if w.Status == nil || w.Status.State != "active" || w.Status.SessionSlackSeconds >= lowSlack*s.live.TTLSeconds {
+		if w.Status == nil || w.Status.State != "active" || w.Status.Store.Fails() || w.Status.SessionSlackSeconds >= lowSlack*s.live.TTLSeconds {
 			continue
 		}
 		names = append(names, w.Name)
@@ -172,6 +217,7 @@ func (s *speech) places() {
 			s.say(levelMove, "drained "+w.Name, "%s is drained.", w.Name)
 		case t.State == "leaving":
 			s.say(levelMove, "leaving "+w.Name, "%s is leaving.%s", w.Name, left)
+		case t.State == "joining" && t.Store.Fails(): // stores has said it
 		case t.State == "joining" && t.NotReady != "":
 			s.say(levelMove, "joining "+w.Name, "%s is not on the ring yet: %s.", w.Name, t.NotReady)
 		case t.NotReady != "" && t.Arriving == 0 && t.SessionSlackSeconds > 0:

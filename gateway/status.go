@@ -53,6 +53,11 @@ type StoreStatus struct {
 	FailedAt  *time.Time `json:"failed_at,omitempty"`  // when that was
 }
 
+// Fails reports whether the latest call to the store failed.
+func (s StoreStatus) Fails() bool {
+	return s.FailedAt != nil && (s.Answered == nil || s.FailedAt.After(*s.Answered))
+}
+
 // ResidueStatus is the keys of partitions which have moved whose executions go on at
 // one former owner. Requests for them wait at the present one.
 type ResidueStatus struct {

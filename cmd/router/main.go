@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/internal/tracing"
 	"github.com/keyway-go/keyway/ring"
@@ -92,8 +93,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := store.begin(ctx); err != nil {
 		return err
 	}
-	stopStore := store.follow(members)
-	defer stopStore()
+	follower := &offered.Follower{Store: store.client, Members: members, Logger: logger}
+	defer follower.Follow()()
 
 	config := o.config
 	config.Members, config.PeerTLS, config.Upgrades, config.Logger = members, o.PeerTLS, o.Upgrades, logger
@@ -112,7 +113,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer router.Close()
 	stopRoutes := o.followRoutes(router, logger)
 	defer stopRoutes()
-	p := &running{o: o, logger: logger, store: store, members: members, router: router, traces: traces}
+	p := &running{o: o, logger: logger, store: store, follower: follower, members: members, router: router, traces: traces}
 	return p.serve(ctx, stdout, listeners, locks, admin)
 }
 
@@ -149,13 +150,14 @@ func closeAll(listeners []net.Listener) {
 
 // running is a router that runs.
 type running struct {
-	o       *options
-	logger  *slog.Logger
-	store   *backend
-	members *gossip.Cluster
-	router  *router.Router
-	traces  *tracing.Tracing
-	leaving atomic.Bool
+	o        *options
+	logger   *slog.Logger
+	store    *backend
+	follower *offered.Follower
+	members  *gossip.Cluster
+	router   *router.Router
+	traces   *tracing.Tracing
+	leaving  atomic.Bool
 }
 
 // serve takes requests until ctx ends, and then finishes those that run.
@@ -184,7 +186,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 		go func() { failed <- locksServer.Serve(l) }()
 	}
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
-		Members: p.members, Ready: p.ready, Lookup: p.router.Lookup,
+		Members: p.members, Ready: p.ready, Store: p.store.client.Trouble, Lookup: p.router.Lookup,
 		Routes:  func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
 		Metrics: metrics.NewRegistry(p.router, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken, Hosts: p.o.AdminHosts,
 	}), p.logger)
@@ -234,8 +236,12 @@ func (p *running) ready() error {
 	if p.leaving.Load() {
 		return errors.New("leaving")
 	}
-	if err := p.store.ready(); err != nil {
+	if err := p.follower.Ready(); err != nil {
 		return err
 	}
-	return p.router.Ready()
+	err, trouble := p.router.Ready(), p.store.client.Trouble()
+	if err != nil && trouble != nil {
+		return fmt.Errorf("%w: %w", err, trouble)
+	}
+	return err
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"net"
 	"net/http"
@@ -11,10 +13,15 @@ import (
 
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/ctl"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
+
+// unsureInterval is how often a router asks for a store that it does not know.
+const unsureInterval = time.Second
 
 // older is the identity of a store that was begun before any of a test's.
 const older ring.StoreID = 7
@@ -257,5 +264,31 @@ func TestWrongStoreJoinsNoClusters(t *testing.T) {
 	case <-called:
 	case <-time.After(time.Minute):
 		t.Error("a worker that is out of sight is not joined")
+	}
+}
+
+// A router whose Redis cannot be used says so, with the address and the cause: in its log, once and within 2 s, when asked
+// whether it is ready, and as the headline of its page.
+func TestAnUnusableRedisIsNamed(t *testing.T) {
+	addr := kit.FreeAddr(t)
+	r := start(t, "--redis", "redis://:s3cret@"+addr)
+	awaitReadiness(t, r, http.StatusServiceUnavailable, "no worker is known", addr, "connection refused")
+	res := kit.Must(http.Get(r.admin + "/events"))
+	defer res.Body.Close()
+	lines := bufio.NewScanner(res.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "data: ") {
+	}
+	_, says, _ := strings.Cut(lines.Text(), `"says":[`)
+	if !strings.HasPrefix(says, `{"level":"bad","about":"store`) || !strings.Contains(says, `"text":"This router cannot use the store: the Redis at `+addr+` cannot be used: dial: connect: connection refused`) {
+		t.Errorf("the headline is %s", says)
+	}
+	var out bytes.Buffer
+	if err := ctl.Run(t.Context(), "router", strings.TrimPrefix(r.admin, "http://"), []string{"workers"}, &out); err != nil || !strings.Contains(out.String(), addr) {
+		t.Errorf("ctl workers: %v: %s", err, &out)
+	}
+	log := r.stderr.String()
+	if strings.Count(log, "connection refused") != 1 || !strings.Contains(log, addr) || strings.Contains(log, "s3cret") {
+		t.Errorf("the log has not one line of it: %s", log)
 	}
 }

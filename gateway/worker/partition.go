@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -271,18 +272,25 @@ func (p *partition) waiting(record *handoff.Record) (wait time.Duration, what st
 	} else if record.Owner != "" && record.Owner == w.Incarnation() {
 		return 0, "it is this worker's, which does not serve it at the moment"
 	}
-	wait, obstacle := w.outlook.Load().Claimable(*record, w.instant(time.Now()).Mono)
+	if wait, what = w.obstacle(*record); what != "" {
+		what = ": " + what
+	}
+	return wait, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet%s", target.Name, what)
+}
+
+// obstacle says what keeps a worker from claiming a partition with that record, "" for nothing that is known, and for how
+// long yet.
+func (w *Worker) obstacle(record handoff.Record) (wait time.Duration, what string) {
+	wait, obstacle := w.outlook.Load().Claimable(record, w.instant(time.Now()).Mono)
 	switch obstacle {
 	case handoff.ObstacleSession:
-		what = "this worker has no session in the store yet"
+		return wait, w.shell.calls.because(errors.New("this worker has no session in the store yet")).Error()
 	case handoff.ObstacleSettle:
-		what = "the members changed a moment ago"
+		return wait, "the members changed a moment ago"
 	case handoff.ObstacleQuarantine:
-		what = fmt.Sprintf("on a store that is new or was restarted nothing is claimed for one TTL (%v) unless Config.NewCluster says that the cluster is new", w.settings.TTL)
+		return wait, fmt.Sprintf("the store has no trace of this cluster, was restarted or lost data: for one TTL (%v) nothing is claimed that a worker may serve of which the store does not know; a cluster that is new skips that with --new-cluster (Config.NewCluster)", w.settings.TTL)
 	case handoff.ObstacleOwner:
-		what = "the session of its last owner, which is gone, is not over"
-	default:
-		return 0, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet", target.Name)
+		return wait, "the session of its last owner, which is gone, is not over"
 	}
-	return wait, fmt.Sprintf("the ring gives it to worker %s, which has not claimed it yet: %s", target.Name, what)
+	return 0, ""
 }

@@ -92,6 +92,16 @@ func (c *storeCalls) note(err error) {
 	}
 }
 
+// because adds to an error why the store cannot be used, if it cannot.
+func (c *storeCalls) because(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil || !c.failed.After(c.answered) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, c.err)
+}
+
 func (c *storeCalls) status() (s gateway.StoreStatus) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -457,7 +457,7 @@ func (w *Worker) Ready() error {
 	case w.trouble.Load() != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, *w.trouble.Load())
 	case !w.admits(time.Now()):
-		return fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable)
+		return w.shell.calls.because(fmt.Errorf("%w: its session is not confirmed by the store", ErrUnavailable))
 	case appDown != nil:
 		return fmt.Errorf("worker: %s takes no keys: %w", w.name, appDown)
 	case w.offRing.Load():
@@ -473,14 +473,18 @@ func (w *Worker) unsettled() error {
 	given, served, onRing := w.share(w.Incarnation())
 	switch {
 	case !w.admits(time.Now()):
-		return fmt.Errorf("worker: %s has no session in the store", w.name)
+		return w.shell.calls.because(fmt.Errorf("worker: %s has no session in the store", w.name))
 	case !onRing:
 		if err := w.appTrouble(false); err != nil {
 			return fmt.Errorf("worker: %s takes no keys: %w", w.name, err)
 		}
 		return fmt.Errorf("worker: %s is not yet on the ring", w.name)
 	}
-	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it", w.name, served, given)
+	why := ""
+	if wait, what := w.obstacle(handoff.Record{}); what != "" {
+		why = fmt.Sprintf(": %s (%v left)", what, wait.Round(100*time.Millisecond))
+	}
+	return fmt.Errorf("worker: %s serves %d of the %d partitions that the ring gives it%s", w.name, served, given, why)
 }
 
 // share returns how many partitions the ring gives an incarnation, how many of

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -137,6 +138,11 @@ func (a *ask) workers([]string) error {
 	if err := a.table(rows); err != nil {
 		return err
 	}
+	if len(page.Workers) == 0 {
+		if _, err := a.call(http.MethodGet, "/readyz", nil); err != nil {
+			notes = append(notes, err.Error())
+		}
+	}
 	return a.lines(notes)
 }
 
@@ -158,10 +164,10 @@ func (a *ask) lines(lines []string) error {
 // storeText says whether a worker's last call to the store was answered.
 func storeText(s gateway.StoreStatus) string {
 	switch {
+	case s.Fails():
+		return "fails"
 	case s.Answered == nil:
 		return "never"
-	case s.FailedAt != nil && s.FailedAt.After(*s.Answered):
-		return "fails"
 	}
 	return "ok"
 }

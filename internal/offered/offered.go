@@ -177,6 +177,15 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	return s.store().Generation(ctx)
 }
 
+// Ping is the present store's.
+func (s *Store) Ping(ctx context.Context) error { return s.store().Ping(ctx) }
+
+// Peers is the present store's.
+func (s *Store) Peers(ctx context.Context) ([]string, error) { return s.store().Peers(ctx) }
+
+// Trouble is the present store's.
+func (s *Store) Trouble() error { return s.store().Trouble() }
+
 // Register is the present store's.
 func (s *Store) Register(ctx context.Context, generation string, session handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
 	return s.store().Register(ctx, generation, session, ttl, holdings)
