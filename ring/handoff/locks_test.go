@@ -3,6 +3,7 @@ package handoff
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -226,7 +227,12 @@ func (w *world) freezeLocks(p *proc, partition int) (list string, frozen bool) {
 			if l.ending {
 				left = 0
 			}
-			entries = append(entries, fmt.Sprintf("%d %d %d %t %t", l.key, l.token, left, l.renewable, l.written)+" "+l.id)
+			entry := strconv.AppendInt(nil, int64(l.key), 10)
+			entry = strconv.AppendInt(append(entry, ' '), l.token, 10)
+			entry = strconv.AppendInt(append(entry, ' '), int64(left), 10)
+			entry = strconv.AppendBool(append(entry, ' '), l.renewable)
+			entry = strconv.AppendBool(append(entry, ' '), l.written)
+			entries = append(entries, string(entry)+" "+l.id)
 			l.frozen, l.pending = true, false
 		}
 	}
@@ -241,11 +247,21 @@ func listedLocks(text string) (list []lock) {
 		return nil
 	}
 	for entry := range strings.SplitSeq(text, ";") {
-		var l lock
-		if n, err := fmt.Sscan(entry, &l.key, &l.token, &l.ends, &l.renewable, &l.written, &l.id); n < 5 {
-			panic(err)
+		next := func() (field string) {
+			field, entry, _ = strings.Cut(entry, " ")
+			return field
 		}
-		list = append(list, l)
+		number := func() int64 {
+			n, err := strconv.ParseInt(next(), 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			return n
+		}
+		list = append(list, lock{
+			key: int(number()), token: number(), ends: time.Duration(number()),
+			renewable: next() == "true", written: next() == "true", id: next(),
+		})
 	}
 	return list
 }
