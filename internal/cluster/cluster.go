@@ -59,7 +59,7 @@ type Process struct {
 
 // readyTimeout bounds how long a process may take until it prints its line, unless
 // the context of its start has a deadline.
-const readyTimeout = 30 * time.Second
+const readyTimeout = time.Minute
 
 // Start starts program and waits until it has printed that it is ready: until ctx ends,
 // and for 30 s if that has no deadline. What it prints goes to out, each line behind the name.

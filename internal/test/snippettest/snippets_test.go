@@ -70,7 +70,7 @@ func (s *stage) write(name, text string, mode os.FileMode) {
 // run runs a command, and returns what it prints.
 func (s *stage) run(name string, args ...string) string {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = s.dir, s.env
