@@ -372,9 +372,17 @@ var underscores = strings.NewReplacer(".", "_", " ", "_")
 // keyFromCookies takes of the characters that RFC 6265 has for cookies those that
 // all stacks read alike, and chars.
 func keyFromCookies(lines []string, name, chars string) (key string, err error) {
-	found := false
+	found, quoted := false, false
 	for _, line := range lines {
 		for pair := range strings.SplitSeq(line, ";") {
+			quoted = quoted || strings.Count(pair, `"`)%2 != 0
+			_, rest, _ := strings.Cut(pair, ",")
+			for part := range strings.SplitSeq(rest, ",") {
+				part, _, _ = strings.Cut(strings.TrimLeft(part, " \t"), "=")
+				if is, like := compareName(part, name); is || like {
+					return "", errName(part, name)
+				}
+			}
 			cookie, v, _ := strings.Cut(strings.TrimLeft(pair, " \t"), "=")
 			switch is, like := compareName(cookie, name); {
 			case like:
@@ -394,6 +402,9 @@ func keyFromCookies(lines []string, name, chars string) (key string, err error) 
 				return "", err
 			}
 		}
+	}
+	if found && quoted {
+		return "", fmt.Errorf("%w: apps divide cookies with a semicolon in quotes differently: send none", ErrBadKey)
 	}
 	return key, nil
 }

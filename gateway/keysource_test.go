@@ -82,6 +82,8 @@ func TestKeySources(t *testing.T) {
 		{"cookie quoted, escaped", []string{"cookie:cart"}, request("/", `Cookie: cart="\101"`), "", gateway.ErrBadKey},
 		{"cookie with a plus", []string{"cookie:cart"}, request("/", "Cookie: cart=a+b"), "", gateway.ErrBadKey},
 		{"cookie with a comma", []string{"cookie:cart"}, request("/", "Cookie: cart=1,cart=2"), "", gateway.ErrBadKey},
+		{"cookie behind a comma", []string{"cookie:cart"}, request("/", "Cookie: cart=1; a=b, cart=2"), "", gateway.ErrBadKey},
+		{"cookie in quotes", []string{"cookie:cart"}, request("/", `Cookie: a="; cart=1; b="`), "", gateway.ErrBadKey},
 		{"cookie with a space", []string{"cookie:cart"}, request("/", "Cookie: cart=1 ; a=b"), "", gateway.ErrBadKey},
 		{"cookie not in ASCII", []string{"cookie:cart"}, request("/", "Cookie: cart=ü"), "", gateway.ErrBadKey},
 		{"cookie name with a space", []string{"cookie:cart"}, request("/", "Cookie: cart =1"), "", gateway.ErrBadKey},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -54,7 +55,38 @@ func showRoutes(w io.Writer, table *routes.Table) error {
 	for _, r := range table.Routes() {
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\n", r.Name, matchText(r), keyText(r), r.Mode, limitsText(r))
 	}
-	return out.Flush()
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	return showRisks(w, table.Routes())
+}
+
+// showRisks writes where exclusion rests on how an app reads requests.
+func showRisks(w io.Writer, list []*routes.Route) error {
+	var keyed, read, without []string
+	for _, r := range list {
+		if len(r.Keys) > 0 {
+			keyed = append(keyed, r.Name)
+		}
+		for _, s := range slices.Concat(r.Keys, r.Tenant) {
+			if s.ReadByApp() {
+				read = append(read, fmt.Sprintf("%s (%s)", r.Name, s))
+			}
+		}
+		if r.WithoutKey.Any {
+			without = append(without, fmt.Sprintf("%s (line %d)", r.Name, r.Line))
+		}
+	}
+	var err error
+	if len(read) > 0 {
+		_, err = fmt.Fprintf(w, "\nThe app must find the same key as the router, or take it from Keyway-Key: %s.\n", strings.Join(read, ", "))
+	}
+	if len(without) > 0 && len(keyed) > 0 && err == nil {
+		_, err = fmt.Fprintf(w, "\nwarning: requests without a key run at the same app, with no key held: %s. If the app takes one of them for a request "+
+			"of a route with keys, two run at once (keys: %s). Give what needs no key an upstream of its own, or an app that refuses requests without Keyway-Key.\n",
+			strings.Join(without, ", "), strings.Join(keyed, ", "))
+	}
+	return err
 }
 
 func matchText(r *routes.Route) string {
@@ -123,8 +155,8 @@ func orAll(text, empty string) string {
 func showRequest(w io.Writer, table *routes.Table, request string, headers []string, partitions int) error {
 	method, target, ok := strings.Cut(request, " ")
 	r, err := http.NewRequest(method, target, nil)
-	if !ok || err != nil {
-		return cli.Usagef("--request: want a method and a URL, such as 'POST http://shop.example/orders/42'")
+	if !ok || err != nil || strings.Contains(target, "#") {
+		return cli.Usagef("--request: want a method and a URL without a #, such as 'POST http://shop.example/orders/42'")
 	}
 	for _, h := range headers {
 		name, value, ok := strings.Cut(h, ":")

@@ -150,6 +150,7 @@ func TestRoutesFlags(t *testing.T) {
 		{[]string{"check", bad}, bad + ":1:20: unknown field \"kye\""},
 		{[]string{"check", good, "--request", "x"}, "want a method and a URL"},
 		{[]string{"check", good, "more"}, "unexpected argument"},
+		{[]string{"check", good, "--request", "GET http://h/a#b"}, "without a #"},
 	} {
 		err := run(t.Context(), tt.args, io.Discard, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || cli.ExitCode(err) != 2 {
@@ -182,7 +183,9 @@ routes:
 	}{
 		{nil, "NAME    MATCH                          KEY                                        MODE       LIMITS\n" +
 			"orders  POST shop.example/orders/{id}  \"o:\" + path:/orders/{key} or header:X-Key  serialize  timeout 3s, 5/s per key (burst 5)\n" +
-			"rest    all                            none: any                                  auto       -\n"},
+			"rest    all                            none: any                                  auto       -\n" +
+			"The app must find the same key as the router, or take it from Keyway-Key: orders (path:/orders/{key}).\n" +
+			"warning: requests without a key run at the same app, with no key held: rest (line 10). If the app takes one of them for a request of a route with keys, two run at once (keys: orders)."},
 		{[]string{"--request", "POST http://shop.example/orders/42"}, "route orders (line 3), key \"o:42\", partition "},
 		{[]string{"--request", "GET http://shop.example/orders/42", "--header", "X-Key: 1"}, "route rest (line 10), no key: any\n"},
 	} {

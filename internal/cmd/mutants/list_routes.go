@@ -254,6 +254,20 @@ func routesMutations() []mutation {
 			test: "./gateway -run ^TestKeySources$",
 		},
 		{
+			rule: "a comma may divide cookies",
+			file: "gateway/keysource.go",
+			old:  `_, rest, _ := strings.Cut(pair, ",")`,
+			new:  `rest := ""`,
+			test: "./gateway -run ^(TestKeySources|FuzzReadersOfCookies)$",
+		},
+		{
+			rule: "quotes may hold cookies together",
+			file: "gateway/keysource.go",
+			old:  `if found && quoted {`,
+			new:  `if false {`,
+			test: "./gateway -run ^TestKeySources$",
+		},
+		{
 			rule: "a header with a key stands once",
 			file: "gateway/keysource.go",
 			old: `		if key != "" {
