@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -57,8 +58,9 @@ func (t *Table) match(host, method, other, path string) (*Route, error) {
 
 // misread returns a route with keys that an app may find for a request of r, nil if there is none.
 func (t *Table) misread(q query, r *Route, marks pattern.Marks) *Route {
-	var memory [256]byte
-	if marks&^pattern.Upper == 0 && len(q.path) <= len(memory) {
+	if marks&^pattern.Upper == 0 && len(q.path) <= maxLowered {
+		memory := lowered.Get().(*[maxLowered]byte)
+		defer lowered.Put(memory)
 		for i := range len(q.path) {
 			memory[i] = asciiLower(q.path[i])
 		}
@@ -73,6 +75,11 @@ func (t *Table) misread(q query, r *Route, marks pattern.Marks) *Route {
 	}
 	return nil
 }
+
+const maxLowered = 256
+
+// lowered has memory for paths in lower case.
+var lowered = sync.Pool{New: func() any { return new([maxLowered]byte) }}
 
 // keyedBeside returns the route that takes a request in lower case, if it is another one than r
 // and has keys.

@@ -28,6 +28,7 @@ func hundred(t testing.TB) *routes.Table {
 var lookups = []struct{ name, host, path string }{
 	{"p49", "shop.example:80", "/service-49/orders/42/items"},
 	{"h49", "eu.tenant-49.example", "/orders/42"},
+	{"p49", "shop.example", "/service-49/orders/01HF7YAT00"},
 }
 
 func TestMatchingAllocatesNothing(t *testing.T) {
