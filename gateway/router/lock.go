@@ -90,8 +90,8 @@ func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) 
 }
 
 // TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
-// [locking.ErrLocked], at once if another caller of the Client has it at another member. The options are those of
-// [Client.Lock]; Wait is of no account.
+// [locking.ErrLocked], at once if another caller of the Client has it at another member. For a key to have an owner
+// it waits for a fifth of the session TTL at most. The options are those of [Client.Lock]; Wait is of no account.
 func (c *Client) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return c.tryLock(ctx, key, false, opts)
 }
@@ -227,7 +227,11 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		}
 	}
 	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
-	err = c.routes.Route(wait, c.ring.Partition(key), a.attempt)
+	forOwner := c.routes.Patience()
+	if w.try {
+		forOwner = min(forOwner, c.holder.ttl/5)
+	}
+	err = c.routes.RouteWithin(wait, c.ring.Partition(key), forOwner, a.attempt)
 	a.settle()
 	switch {
 	case err != nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -472,6 +473,65 @@ func TestTrapReadersBehindAWriterThatGaveUp(t *testing.T) {
 		readers.Wait()
 		if l, err := c.RLock(t.Context(), "k"); err != nil || l.Token() != first.Token || time.Since(began) > 1200*time.Millisecond {
 			t.Errorf("RLock after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// A wait for a key includes that for an owner; without one a request waits for an owner for a moment only.
+func TestTrapWaitIncludesTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		for _, test := range []struct {
+			query string
+			least time.Duration
+		}{{"wait=1s", time.Second}, {"wait=100ms", ttl / 100}, {"", ttl / 5}} {
+			began := time.Now()
+			a := s.must(503, "POST", "/v1/locks/k?"+test.query)
+			if took := time.Since(began); took < test.least || took > test.least+200*time.Millisecond || !strings.Contains(a.Type, "no-owner") {
+				t.Errorf("%q without an owner: %v, %s", test.query, took, a.body)
+			}
+		}
+		c, began := s.client(), time.Now()
+		if _, err := c.Lock(t.Context(), "k", locking.Wait(time.Second)); !errors.Is(err, locking.ErrLocked) || time.Since(began) != time.Second {
+			t.Errorf("Lock after %v: %v", time.Since(began), err)
+		}
+		began = time.Now()
+		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, gateway.ErrUnavailable) || time.Since(began) > ttl/5+200*time.Millisecond {
+			t.Errorf("TryLock after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// An owner that answers nothing does not make a request wait for longer than it says, and the time for an answer.
+func TestTrapWaitAtASilentOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		s.start()
+		s.must(200, "POST", "/v1/locks/other")
+		s.delay(holds.Acquire, 4*ttl)
+		began := time.Now()
+		s.must(503, "POST", "/v1/locks/k?wait=1s", "Idempotency-Key", "1")
+		if took := time.Since(began); took > time.Second+ttl/5 {
+			t.Errorf("answered after %v", took)
+		}
+		s.delay("", 0)
+		time.Sleep(8 * ttl)
+	})
+}
+
+// A time that is over before its answer comes is refused, not answered as a lock that was lost.
+func TestLeastTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		s.start()
+		a := s.must(400, "POST", "/v1/locks/k?ttl=1ms")
+		if !strings.Contains(a.body, "10ms") {
+			t.Errorf("it does not say how much it wants: %s", a.body)
+		}
+		l := s.must(200, "POST", "/v1/locks/k?ttl=10ms")
+		s.must(400, "PUT", "/v1/locks/k?ttl=9ms&lease="+l.Lease)
+		if _, err := s.client().Lock(t.Context(), "k", locking.TTL(time.Millisecond)); !errors.Is(err, locking.ErrOption) || !strings.Contains(err.Error(), "10ms") {
+			t.Errorf("in Go: %v", err)
 		}
 	})
 }

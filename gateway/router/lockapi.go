@@ -284,8 +284,7 @@ func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
 			g, err := s.acquire(ctx, q, key)
 			if err != nil {
 				_, isHeld := errors.AsType[*lockHeldError](err)
-				asked := q.keys[:max(len(grants), i+1)]
-				s.giveUp(q, slices.DeleteFunc(slices.Clone(asked), func(k string) bool { return isHeld && k == key }))
+				s.giveUp(q, slices.DeleteFunc(slices.Clone(q.keys[:q.asked]), func(k string) bool { return isHeld && k == key }))
 				s.giveBack(q, grants)
 				return nil, err
 			}

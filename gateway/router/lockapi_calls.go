@@ -30,6 +30,18 @@ func (s *LockService) call(ctx context.Context, c *ownerCall, take func(ownerAns
 
 func (s *LockService) ttl() time.Duration { return s.router.members.Settings().WithDefaults().TTL }
 
+// grace is for how long a request without a wait waits for an owner, and how much longer than its wait a request
+// waits for an answer.
+func (s *LockService) grace() time.Duration { return s.ttl() / 5 }
+
+// untilOwner returns until when a request waits for a key to have an owner.
+func (q *lockRequest) untilOwner(grace time.Duration) time.Time {
+	if q.wait == 0 {
+		return q.until.Add(grace)
+	}
+	return q.until
+}
+
 // lockGrant is a key that is held at its owner.
 type lockGrant struct {
 	token int64
@@ -46,14 +58,18 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 	for _, value := range q.baggage {
 		fields = link.AppendField(fields, "Baggage", value)
 	}
+	patience := max(time.Until(q.untilOwner(s.grace())), 0) + s.grace()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
+	defer cancel()
 	var wait time.Duration
 	err = s.call(ctx, &ownerCall{
-		method: holds.Acquire, key: key, fields: fields,
+		method: holds.Acquire, key: key, fields: fields, owner: q.untilOwner(s.grace()),
 		wait: func() time.Duration {
 			wait = max(time.Until(q.until), 0)
 			return wait
 		},
 		body: func() []byte {
+			q.asked = max(q.asked, slices.Index(q.keys, key)+1)
 			return holds.Request{ID: q.lease.id(key), Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
 		},
 	}, func(a ownerAnswer) (err error) {
@@ -104,6 +120,7 @@ func (e *lockHeldError) Error() string { return fmt.Sprintf("router: others have
 var (
 	errNestedLock = errors.New("router: the key is held along the request's own chain of calls")
 	errNotNow     = errors.New("router: the worker does not do it now")
+	errNoAnswer   = fmt.Errorf("%w: it has not answered within the request's wait", errNotNow)
 )
 
 // extend has the locks of all keys of q go on, for its time from now on at least.

@@ -25,7 +25,9 @@ type lockRequest struct {
 	lease   lockLease
 	chosen  bool          // by the client, with Idempotency-Key
 	ttl     time.Duration // 0 for the session TTL
+	wait    time.Duration // for others, and for an owner
 	until   time.Time     // when the wait is over
+	asked   int           // how many of the keys their owners have been asked for
 	label   string
 	shared  bool     // for reading
 	baggage []string // the request's
@@ -83,16 +85,15 @@ func parseLockRequest(r *http.Request, op lockOperation, single bool) (*lockRequ
 			return nil, badLock("%s is given more than once", name)
 		}
 	}
-	wait, err := lockTime(values, "wait")
-	if err != nil {
+	if q.wait, err = lockTime(values, "wait"); err != nil {
 		return nil, err
 	}
-	q.until = time.Now().Add(wait)
+	q.until = time.Now().Add(q.wait)
 	if q.ttl, err = lockTime(values, "ttl"); err != nil {
 		return nil, err
 	}
-	if values.Has("ttl") && q.ttl < time.Millisecond {
-		return nil, badLock("ttl=%s: want 1ms at least", values.Get("ttl"))
+	if values.Has("ttl") && q.ttl < shortestTTL {
+		return nil, badLock("ttl=%s: want %v at least", values.Get("ttl"), shortestTTL)
 	}
 	if q.label = values.Get("label"); !holds.IsLabel(q.label) {
 		return nil, badLock("label has %d bytes: want %d at most, of text in UTF-8 without control characters", len(q.label), holds.MaxLabel)

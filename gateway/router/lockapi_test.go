@@ -171,7 +171,7 @@ func TestLockServiceRefuses(t *testing.T) {
 			{400, "POST", "/v1/locks/k?lease=" + strings.Repeat("0", 32), nil, "no parameter"},
 			{400, "POST", "/v1/locks/k?ttl=5", nil, "ttl=\\\"5\\\": want a time such as 30s"},
 			{400, "POST", "/v1/locks/k?ttl=-5s", nil, "want a time"},
-			{400, "POST", "/v1/locks/k?ttl=1us", nil, "want 1ms at least"},
+			{400, "POST", "/v1/locks/k?ttl=1us", nil, "want 10ms at least"},
 			{400, "POST", "/v1/locks/k?ttl=5s&ttl=6s", nil, "more than once"},
 			{400, "POST", "/v1/locks/k?ttl=%zz", nil, "query cannot be read"},
 			{400, "POST", "/v1/locks/k?label=" + strings.Repeat("l", 65), nil, "64 at most"},

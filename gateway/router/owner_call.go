@@ -17,6 +17,7 @@ type ownerCall struct {
 	partition   int
 	fields      link.Fields
 	body        func() []byte           // of the next attempt
+	owner       time.Time               // until when it waits for an owner; zero for as long as requests do
 	wait        func() time.Duration    // for how long the owner may let the next attempt wait; nil for not at all
 	spans       *spans.Maker            // nil for no spans
 	take        func(ownerAnswer) error // gets the owner's answer
@@ -35,8 +36,11 @@ type ownerAnswer struct {
 // ask makes a call to the owner of its partition, wherever that is, as a request finds it. All calls about holds may be
 // repeated, so it is made anew if its connection breaks.
 func (ws *workers) ask(ctx context.Context, c *ownerCall) error {
-	repeated := false
-	return ws.routes.Route(ctx, c.partition, func(t routing.Target) (out routing.Outcome) {
+	repeated, forOwner := false, ws.routes.Patience()
+	if !c.owner.IsZero() {
+		forOwner = min(forOwner, time.Until(c.owner))
+	}
+	return ws.routes.RouteWithin(ctx, c.partition, forOwner, func(t routing.Target) (out routing.Outcome) {
 		if !t.Link { // it may take it in a moment, when it has just started
 			return routing.Outcome{Verdict: routing.NotStarted, Err: noLink(t)}
 		}

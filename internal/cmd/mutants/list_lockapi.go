@@ -10,6 +10,27 @@ func lockAPIMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "a wait for a key bounds the wait for its owner",
+			file: "gateway/router/owner_call.go",
+			old:  "	if !c.owner.IsZero() {",
+			new:  "	if false {",
+			test: "./gateway/router -run '^TestTrapWaitIncludesTheOwner$'",
+		},
+		{
+			rule: "a request for a lock waits for an answer no longer than its wait and a fifth of the TTL",
+			file: "gateway/router/lockapi_calls.go",
+			old:  "WithTimeoutCause(ctx, patience, ",
+			new:  "WithTimeoutCause(ctx, 99*patience, ",
+			test: "./gateway/router -run '^TestTrapWaitAtASilentOwner$'",
+		},
+		{
+			rule: "what was not asked for is not given up",
+			file: "gateway/router/lockapi.go",
+			old:  "slices.Clone(q.keys[:q.asked])",
+			new:  "slices.Clone(q.keys)",
+			test: "./gateway/router -run '^TestTrapWaitIncludesTheOwner$'",
+		},
+		{
 			rule: "a lock of which nobody can be told is released",
 			file: "gateway/router/lockapi_calls.go",
 			old:  "	if q.chosen {\n",
