@@ -97,10 +97,12 @@ type RoutesStatus struct {
 //	GET /workers              what each worker tells of itself
 //	GET /moves                partitions that moved lately
 //	GET /hot?n=20             the keys that workers were asked for most lately
+//	GET /locks?after=KEY      keys that are locked, a page at a time
 //	GET /debug/hot?n=20       those of this process's own worker
 //	GET /routes               which routes a router has in force
 //	POST /drain?worker=NAME   200 once the worker, by default this process's own, is off the ring and empty, or 503 with what still runs
 //	POST /undrain?worker=NAME 200 if it comes back onto the ring
+//	POST /unlock?key=KEY      200 once no lock holds the key any more, with what has held it; by=WHO is for the worker's log
 //	GET /metrics              AdminConfig.Metrics in Prometheus' text format, or as OpenMetrics
 //	GET /debug/pprof/         profiles of the process, for go tool pprof
 //	GET /openapi.yaml         a description of all of this
@@ -162,8 +164,10 @@ func (a *admin) pages() []page {
 		{"GET /workers", a.ask(a.workers), asks, readers},
 		{"GET /moves", a.ask(a.moves), asks, readers},
 		{"GET /hot", a.ask(a.hot), asks, readers},
+		{"GET /locks", a.ask(a.locks), asks, readers},
 		{"GET /routes", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, cfg.Routes()) }), cfg.Routes != nil, readers},
 		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},
+		{"POST /unlock", http.HandlerFunc(a.unlock), asks, writers},
 		{"POST /undrain", http.HandlerFunc(a.undrain), asks || cfg.Undrain != nil, writers},
 		{"GET /metrics", nil, cfg.Metrics != nil, probes},
 		{"GET /debug/hot", http.HandlerFunc(a.ownHot), cfg.Hot != nil, readers},

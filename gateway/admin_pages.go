@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -110,6 +111,39 @@ func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
 	list, silent := gather(a.cfg.Operator.Workers(r.Context()), hotOf)
 	sortHot(list)
 	writeJSON(w, hotJSON{list[:min(n, len(list))], silent})
+}
+
+func (a *admin) locks(w http.ResponseWriter, r *http.Request) {
+	var after string
+	if r.URL.Query().Has("after") {
+		var err error
+		if after, err = keyFromQuery(r.URL.RawQuery, "after"); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	writeJSON(w, a.cfg.Operator.Locks(r.Context(), after))
+}
+
+func (a *admin) unlock(w http.ResponseWriter, r *http.Request) {
+	key, err := keyFromQuery(r.URL.RawQuery, "key")
+	if err == nil {
+		err = CheckKey(key)
+	}
+	if err != nil {
+		http.Error(w, err.Error()+" (use /unlock?key=KEY)", http.StatusBadRequest)
+		return
+	}
+	rows, err := a.cfg.Operator.Unlock(r.Context(), key, fmt.Sprintf("%.64q from %s", r.URL.Query().Get("by"), r.RemoteAddr))
+	switch {
+	case errors.Is(err, ErrNotLocked):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	case err != nil:
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "not unlocked: "+err.Error(), http.StatusServiceUnavailable)
+	default:
+		writeJSON(w, rows)
+	}
 }
 
 func (a *admin) ownHot(w http.ResponseWriter, r *http.Request) {

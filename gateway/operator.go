@@ -14,6 +14,9 @@ var (
 	// ErrNoWorker means that no worker of that name is a member.
 	ErrNoWorker = errors.New("gateway: no worker of that name is a member of the cluster")
 
+	// ErrNotLocked means that no lock of a key was there to release: an execution may hold it.
+	ErrNotLocked = errors.New("gateway: the key is not locked")
+
 	// ErrNotAnswered means that a worker has not answered, or not with what was asked for.
 	ErrNotAnswered = errors.New("gateway: the worker does not answer")
 )
@@ -29,6 +32,11 @@ type Operator interface {
 	// ExplainRequest says where a request has its key, and what Explain says of that. A
 	// process without routes returns an error that wraps [errors.ErrUnsupported].
 	ExplainRequest(ctx context.Context, r *http.Request) (*Explanation, error)
+	// Locks returns a page of the cluster's locks, of those that follow the key after, from the first one for "".
+	Locks(ctx context.Context, after string) LockPage
+	// Unlock releases all locks of a key, whoever holds them, and returns them. by says for the worker's log who wants
+	// that. It returns an error that wraps [ErrNotLocked] if there are none.
+	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
 	// Drain has the worker of a name leave the ring, see worker.Worker.LeaveRing.
 	Drain(ctx context.Context, name string) error
 	// Undrain has it come back.
@@ -43,6 +51,28 @@ type WorkerRow struct {
 	Status  *WorkerStatus `json:"status,omitempty"`
 	Error   string        `json:"error,omitempty"` // why there is no status
 }
+
+// LockRow is a key that is locked for somebody outside of its worker.
+type LockRow struct {
+	At           string  `json:"at,omitempty"` // the worker
+	Key          string  `json:"key"`
+	Token        int64   `json:"token"`
+	Label        string  `json:"label,omitempty"`   // what the holder calls itself
+	HeldBy       string  `json:"held_by"`           // address of the member that asked for it
+	Readers      int     `json:"readers,omitempty"` // that share the key; the other fields are those of the longest lease
+	Written      bool    `json:"written,omitempty"` // the store keeps it, so that it outlives the worker
+	LeaseSeconds float64 `json:"lease_seconds"`     // that are left without a renewal
+}
+
+// LockPage is a part of a list of locks, in an order of its own.
+type LockPage struct {
+	Locks  []LockRow `json:"locks"`            // one for each key, at most [MaxLockRows]
+	Next   string    `json:"next,omitempty"`   // key after which the next page begins; "" for the last page
+	Silent []string  `json:"silent,omitempty"` // workers that did not tell
+}
+
+// MaxLockRows is how many rows a [LockPage] has at most.
+const MaxLockRows = 100
 
 // HotKeyAt is a hot key, and which worker has it.
 type HotKeyAt struct {

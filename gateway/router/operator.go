@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,8 @@ type LocalWorker interface {
 	Incarnation() string
 	Status() gateway.WorkerStatus
 	Explain(key string) (gateway.KeyStatus, error)
+	Locks(after string) gateway.LockPage
+	Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error)
 	LeaveRing(ctx context.Context) error
 	JoinRing() error
 }
@@ -60,29 +64,103 @@ func (o *Operator) Workers(ctx context.Context) []gateway.WorkerRow {
 			rows = append(rows, gateway.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()})
 		}
 	}
+	each(members, func(i int, m ring.Member) {
+		status, err := o.status(ctx, m)
+		if err != nil {
+			rows[i].Error = err.Error()
+			return
+		}
+		rows[i].Status = &status
+	})
+	return rows
+}
+
+// each calls f for each member, with its place in the list, for some at one time.
+func each(members []ring.Member, f func(int, ring.Member)) {
 	room := make(chan struct{}, askAtOnce)
 	var asking sync.WaitGroup
 	for i, m := range members {
 		room <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-room }()
-			status, err := o.status(ctx, m)
-			if err != nil {
-				rows[i].Error = err.Error()
-				return
-			}
-			rows[i].Status = &status
+			f(i, m)
 		})
 	}
 	asking.Wait()
-	return rows
+}
+
+// Locks implements [gateway.Operator]. The order is that of partitions, and of keys within one.
+func (o *Operator) Locks(ctx context.Context, after string) gateway.LockPage {
+	var members []ring.Member
+	for _, m := range o.workers.members.View().Members {
+		if m.Role == ring.RoleWorker {
+			members = append(members, m)
+		}
+	}
+	pages, errs := make([]gateway.LockPage, len(members)), make([]error, len(members))
+	each(members, func(i int, m ring.Member) {
+		if o.isLocal(m) {
+			pages[i] = o.local.Locks(after)
+		} else {
+			errs[i] = o.ask(ctx, m, calls.Locks, after, nil, &pages[i])
+		}
+	})
+	order := func(a, b string) int {
+		return cmp.Or(cmp.Compare(o.workers.ring.Partition(a), o.workers.ring.Partition(b)), cmp.Compare(a, b))
+	}
+	all := gateway.LockPage{Locks: []gateway.LockRow{}}
+	for i, page := range pages {
+		if errs[i] != nil {
+			all.Silent = append(all.Silent, members[i].Name)
+			continue
+		}
+		for _, row := range page.Locks {
+			row.At = members[i].Name
+			all.Locks = append(all.Locks, row)
+		}
+		if page.Next != "" && (all.Next == "" || order(page.Next, all.Next) < 0) {
+			all.Next = page.Next // what follows is not known of this worker
+		}
+	}
+	slices.SortFunc(all.Locks, func(a, b gateway.LockRow) int { return order(a.Key, b.Key) })
+	if all.Next != "" {
+		all.Locks = slices.DeleteFunc(all.Locks, func(row gateway.LockRow) bool { return order(row.Key, all.Next) > 0 })
+	}
+	if len(all.Locks) > gateway.MaxLockRows {
+		all.Locks = all.Locks[:gateway.MaxLockRows]
+		all.Next = all.Locks[gateway.MaxLockRows-1].Key
+	}
+	return all
+}
+
+// Unlock implements [gateway.Operator].
+func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
+	e, err := o.Explain(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if e.Worker == nil || !e.Worker.Served {
+		return nil, fmt.Errorf("%w: %s", gateway.ErrNotAnswered, strings.Join(e.Verdict, " "))
+	}
+	m, err := o.find(e.Worker.Worker)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.isLocal(m):
+		return o.local.Unlock(ctx, key, by)
+	}
+	err = o.ask(ctx, m, calls.Unlock, key, []byte(by), &rows)
+	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
+		err = fmt.Errorf("%w: %q", gateway.ErrNotLocked, key)
+	}
+	return rows, err
 }
 
 func (o *Operator) status(ctx context.Context, m ring.Member) (s gateway.WorkerStatus, err error) {
 	if o.isLocal(m) {
 		return o.local.Status(), nil
 	}
-	err = o.ask(ctx, m, calls.Status, "", &s)
+	err = o.ask(ctx, m, calls.Status, "", nil, &s)
 	return s, err
 }
 
@@ -91,12 +169,12 @@ func (o *Operator) isLocal(m ring.Member) bool {
 }
 
 // ask makes a call that is answered at once, with JSON.
-func (o *Operator) ask(ctx context.Context, m ring.Member, method, key string, into any) error {
+func (o *Operator) ask(ctx context.Context, m ring.Member, method, key string, body []byte, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	body, err := o.call(ctx, m, method, key)
+	answer, err := o.call(ctx, m, method, key, body)
 	if err == nil {
-		err = json.Unmarshal(body, into)
+		err = json.Unmarshal(answer, into)
 	}
 	if err != nil {
 		return fmt.Errorf("%w within %v: %s at %s: %w", gateway.ErrNotAnswered, askTimeout, m.Name, m.Addr, err)
@@ -105,21 +183,21 @@ func (o *Operator) ask(ctx context.Context, m ring.Member, method, key string, i
 }
 
 // call makes a call to a worker, and returns the body of its answer if that is 200.
-func (o *Operator) call(ctx context.Context, m ring.Member, method, key string) ([]byte, error) {
+func (o *Operator) call(ctx context.Context, m ring.Member, method, key string, body []byte) ([]byte, error) {
 	if !m.Link {
 		return nil, errors.New("it does not take the link")
 	}
 	p := o.workers.peers.get(o.workers.members.View(), m)
 	p.users.Add(1)
 	defer p.leave()
-	status, body, err := p.ask(ctx, &link.Request{Method: method, Key: key}, nil, calls.MaxAnswer)
+	status, answer, err := p.ask(ctx, &link.Request{Method: method, Key: key}, body, calls.MaxAnswer)
 	switch {
 	case err != nil:
 		return nil, err
 	case status != http.StatusOK:
-		return nil, &answerError{status, string(bytes.TrimSpace(body[:min(len(body), 1024)]))}
+		return nil, &answerError{status, string(bytes.TrimSpace(answer[:min(len(answer), 1024)]))}
 	}
-	return body, nil
+	return answer, nil
 }
 
 // answerError is a worker's answer that is not 200.
@@ -211,7 +289,7 @@ func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s ga
 	if o.isLocal(m) {
 		return o.local.Explain(key)
 	}
-	err = o.ask(ctx, m, calls.Explain, key, &s)
+	err = o.ask(ctx, m, calls.Explain, key, nil, &s)
 	return s, err
 }
 
@@ -258,7 +336,7 @@ func (o *Operator) Undrain(ctx context.Context, name string) error {
 
 // order makes a call that changes something.
 func (o *Operator) order(ctx context.Context, m ring.Member, method string) error {
-	_, err := o.call(ctx, m, method, "")
+	_, err := o.call(ctx, m, method, "", nil)
 	if refused, ok := errors.AsType[*answerError](err); ok {
 		return errors.New(refused.text)
 	}

@@ -2,9 +2,12 @@ package worker
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -25,6 +28,18 @@ func (w *Worker) serveCall(rw *link.ResponseWriter, r *link.ServerRequest) {
 			answerCall(rw, http.StatusBadRequest, []byte(err.Error()))
 		} else {
 			answerJSON(rw, s)
+		}
+	case calls.Locks:
+		answerJSON(rw, w.Locks(r.Key))
+	case calls.Unlock:
+		rows, err := w.Unlock(r.Context(), r.Key, fmt.Sprintf("%.128s by way of %s", body, r.Remote()))
+		switch {
+		case errors.Is(err, gateway.ErrNotLocked):
+			answerCall(rw, http.StatusNotFound, []byte(err.Error()))
+		case err != nil:
+			answerCall(rw, http.StatusServiceUnavailable, []byte(err.Error()))
+		default:
+			answerJSON(rw, rows)
 		}
 	case calls.Drain:
 		if err := w.LeaveRing(r.Context()); err != nil {

@@ -15,12 +15,13 @@ const (
 	lockExpired
 	lockMovedIn
 	lockMovedOut
-	lockLost // with its partition
+	lockLost   // with its partition
+	lockForced // released by an operator
 	lockEvents
 )
 
 func (e lockEvent) String() string {
-	return [lockEvents]string{"granted", "renewed", "released", "expired", "moved-in", "moved-out", "lost"}[e]
+	return [lockEvents]string{"granted", "renewed", "released", "expired", "moved-in", "moved-out", "lost", "forced"}[e]
 }
 
 // tell counts an event of a lock, and logs it: above the level debug what its holder has not
@@ -29,6 +30,8 @@ func (ls *locks) tell(l *lock, event lockEvent) {
 	ls.events[event].Add(1)
 	level, message := slog.LevelDebug, ""
 	switch event {
+	case lockForced:
+		return // forceLocks has logged who has done it
 	case lockGranted:
 		message = "a key is held for another member"
 	case lockRenewed:

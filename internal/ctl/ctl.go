@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/nearest"
 )
@@ -31,6 +32,8 @@ const about = `Ctl asks a running router or worker about the cluster, at its adm
   explain KEY       what becomes of requests for a key, and why they wait
   explain --request 'POST http://shop.example/orders/42'
                     the same of a request, with the key that routes find in it
+  locks             keys that are locked, a page at a time (--after KEY: the next one)
+  unlock KEY        release the locks of a key whose holders are lost; they find them gone
   drain NAME        take a worker off the ring; returns when it is empty
   undrain NAME      put it back
   health            exit with 0 if the process is up, with --ready if it is ready
@@ -50,6 +53,7 @@ type ask struct {
 	header  []string
 	body    string
 	client  string
+	after   string
 
 	name   string // of the program, as in "router ctl"
 	ctx    context.Context
@@ -67,7 +71,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"members", 0, (*ask).members}, {"ring", 0, (*ask).ring}, {"workers", 0, (*ask).workers}, {"moves", 0, (*ask).moves}, {"hot", 0, (*ask).hot},
-		{"explain", 1, (*ask).explain}, {"drain", 1, (*ask).drain}, {"undrain", 1, (*ask).undrain}, {"health", 0, (*ask).health},
+		{"locks", 0, (*ask).locks}, {"unlock", 1, (*ask).unlock}, {"explain", 1, (*ask).explain}, {"drain", 1, (*ask).drain}, {"undrain", 1, (*ask).undrain}, {"health", 0, (*ask).health},
 		{"version", 0, (*ask).version},
 	}
 }
@@ -79,7 +83,7 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	f := cli.NewFlags(a.name, about)
 	f.Group("Where")
 	f.Address(&a.admin, "admin", admin, "`address` of a process, as --admin says there")
-	f.String(&a.token, "admin-token", "", "`token` that --admin-token says there, for drain and undrain")
+	f.String(&a.token, "admin-token", "", "`token` that --admin-token says there, for drain, undrain and unlock")
 	f.String(&tokenFile, "admin-token-file", "", "`file` with that token")
 	f.Group("Command")
 	f.Duration(&a.timeout, "wait", 10*time.Second, time.Millisecond, "`time` for the answer; that of drain is waited for as long as it takes")
@@ -88,6 +92,7 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 	f.String(&a.request, "request", "", "explain: `request`, such as 'POST http://shop.example/orders/42', in place of a key")
 	f.List(&a.header, "header", "\n", nil, "explain: `field` of --request, such as 'X-Key: 7'; may be repeated")
 	f.String(&a.body, "body", "", "explain: `body` of --request")
+	f.String(&a.after, "after", "", "locks: `key` after which the page begins, as the page before says")
 	f.String(&a.client, "client", "", "explain: `address` from which --request comes")
 	words, flags := split(args)
 	if err := f.Parse(flags, stdout); err != nil {
@@ -200,7 +205,7 @@ func (a *ask) call(method, path string, query url.Values) ([]byte, error) {
 		return nil, fmt.Errorf("the answer of %s broke off: %w", a.admin, err)
 	case res.StatusCode == http.StatusUnauthorized:
 		return nil, fmt.Errorf("%s wants a token: give --admin-token or --admin-token-file, with what the process at that address has", a.admin)
-	case res.StatusCode == http.StatusNotFound && path != "/drain" && path != "/undrain":
+	case res.StatusCode == http.StatusNotFound && method == http.MethodGet:
 		return nil, fmt.Errorf("%s has no %s: is it the admin address (--admin) of a router or worker of this version?", a.admin, path)
 	case res.StatusCode != http.StatusOK:
 		return nil, errors.New(cmp.Or(text, res.Status))
@@ -235,6 +240,25 @@ func (a *ask) get(path string, query url.Values, into any) (shown bool, err erro
 func (a *ask) drain(args []string) error { return a.order("/drain", args[0]) }
 
 func (a *ask) undrain(args []string) error { return a.order("/undrain", args[0]) }
+
+func (a *ask) unlock(args []string) error {
+	host, _ := os.Hostname()
+	body, err := a.call(http.MethodPost, "/unlock", url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}})
+	if err != nil || a.asJSON {
+		_, _ = a.stdout.Write(body)
+		return err
+	}
+	var rows []gateway.LockRow
+	if err := json.Unmarshal(body, &rows); err != nil {
+		return fmt.Errorf("%s answers what is no JSON of /unlock: %w", a.admin, err)
+	}
+	for _, l := range rows {
+		if _, err := fmt.Fprintf(a.stdout, "%q: unlocked; it was held by %q, with token %d\n", l.Key, cmp.Or(l.Label, l.HeldBy), l.Token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func (a *ask) order(path, worker string) error {
 	body, err := a.call(http.MethodPost, path, url.Values{"worker": {worker}})

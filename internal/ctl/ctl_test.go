@@ -50,10 +50,14 @@ func TestCommands(t *testing.T) {
 		shows(t, admin, `(?m)^NAME .*\nw1 +active +\d+ +\d+ +0 +0 +\S+s +ok `, "workers")
 		shows(t, admin, `(?m)taken +\d+ +w1 +this worker joined the ring`, "moves")
 		shows(t, admin, `^KEY +WORKER +A SECOND`, "hot")
+		shows(t, admin, `^KEY +WORKER +HELD BY`, "locks")
+		if out, err := run(t, admin, "unlock", "k"); err == nil || !strings.Contains(err.Error(), `the key is not locked: "k"`) {
+			t.Errorf("unlock of a key that is not locked: %v %s", err, out)
+		}
 		shows(t, admin, `(?s)key +"k".*The key is free: a request for it runs at once at worker w[12]\.`, "explain", "k")
 		shows(t, admin, `^ok\n$`, "health")
 		shows(t, admin, `^ready\n$`, "health", "--ready")
-		for _, command := range []string{"members", "ring", "workers", "moves", "hot", "explain k", "health"} {
+		for _, command := range []string{"members", "ring", "workers", "moves", "hot", "locks", "explain k", "health"} {
 			out, err := run(t, admin, append(strings.Fields(command), "--json")...)
 			if err != nil || !json.Valid([]byte(out)) {
 				t.Errorf("%s --json: %v %s", command, err, out)

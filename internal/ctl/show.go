@@ -205,6 +205,26 @@ func (a *ask) hot([]string) error {
 	return a.showSilent(rows, page.Silent)
 }
 
+func (a *ask) locks([]string) error {
+	var page gateway.LockPage
+	query := url.Values{}
+	if a.after != "" {
+		query.Set("after", a.after)
+	}
+	if shown, err := a.get("/locks", query, &page); err != nil || shown {
+		return err
+	}
+	rows := [][]string{{"KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN"}}
+	for _, l := range page.Locks {
+		left := time.Duration(l.LeaseSeconds * float64(time.Second)).Round(time.Second)
+		rows = append(rows, []string{strconv.Quote(l.Key), l.At, strconv.Quote(cmp.Or(l.Label, l.HeldBy)), fmt.Sprint(l.Readers), left.String(), fmt.Sprint(l.Written), fmt.Sprint(l.Token)})
+	}
+	if err := a.showSilent(rows, page.Silent); err != nil || page.Next == "" {
+		return err
+	}
+	return a.lines([]string{fmt.Sprintf("There are more: --after %q shows the next ones.", page.Next)})
+}
+
 // showSilent shows a table, and names the workers that did not answer.
 func (a *ask) showSilent(rows [][]string, silent []string) error {
 	if err := a.table(rows); err != nil {

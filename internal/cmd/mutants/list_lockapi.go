@@ -10,6 +10,20 @@ func lockAPIMutations() []mutation {
 	)
 	return []mutation{
 		{
+			rule: "a lock that is released by force ends in the store too",
+			file: "gateway/worker/locks_operator.go",
+			old:  "removals = append(removals, p.endLocked(l, lockForced))",
+			new:  "p.removeLocked(l, lockForced)",
+			test: "./gateway/router -run '^TestTrapForcedRelease$'",
+		},
+		{
+			rule: "a page of locks has a bound",
+			file: "gateway/worker/locks_operator.go",
+			old:  "n == gateway.MaxLockRows || ",
+			new:  "",
+			test: "./gateway/router -run '^TestLockPages$'",
+		},
+		{
 			rule: "a wait for a key bounds the wait for its owner",
 			file: "gateway/router/owner_call.go",
 			old:  "	if !c.owner.IsZero() {",

@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/calls"
+)
+
+// Locks returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
+func (w *Worker) Locks(after string) (page gateway.LockPage) {
+	first, size := 0, 0
+	if after != "" {
+		first = w.settings.Ring.Partition(after)
+	}
+	for i := first; i < len(w.parts); i++ {
+		for _, row := range w.parts[i].lockRows() {
+			if i == first && row.Key <= after {
+				continue
+			}
+			size += 6*(len(row.Key)+len(row.Label)+len(row.HeldBy)) + 256 // in JSON, at most
+			if n := len(page.Locks); n == gateway.MaxLockRows || size > calls.MaxAnswer {
+				page.Next = page.Locks[n-1].Key
+				return page
+			}
+			page.Locks = append(page.Locks, row)
+		}
+	}
+	return page
+}
+
+// lockRows returns the keys that are locked, in their order.
+func (p *partition) lockRows() []gateway.LockRow {
+	t := &p.locks
+	if t.next.Load() == 0 {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.open {
+		return nil
+	}
+	var rows []gateway.LockRow
+	list := slices.SortedFunc(slices.Values(t.order), func(a, b *lock) int {
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.expires, a.expires))
+	})
+	for _, l := range list {
+		n := len(rows)
+		if n == 0 || rows[n-1].Key != l.key {
+			rows = append(rows, p.rowOf(l))
+			n++
+		}
+		rows[n-1].Readers += number(l.shared)
+	}
+	return rows
+}
+
+func (p *partition) rowOf(l *lock) gateway.LockRow {
+	left := max(l.expires-p.worker.now(), 0)
+	return gateway.LockRow{Key: l.key, Token: l.token, Label: l.label, HeldBy: l.from, Written: l.stored > 0, LeaseSeconds: left.Seconds()}
+}
+
+// Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
+// for the log. It returns an error that wraps [gateway.ErrNotLocked] if there are none, and [ErrUnavailable] if the store
+// may keep one: then it can be repeated.
+func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.LockRow, err error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return nil, err
+	}
+	p := &w.parts[w.settings.Ring.Partition(key)]
+	ctx, cancel := context.WithTimeout(ctx, w.settings.TTL)
+	defer cancel()
+	for _, removal := range p.forceLocks(key, by, &rows) {
+		if removal != nil && !removal.await(ctx) {
+			return nil, fmt.Errorf("%w: the store may keep a lock of key %q: try again", ErrUnavailable, key)
+		}
+	}
+	switch {
+	case !p.open.Load():
+		return nil, p.elsewhere(key)
+	case len(rows) == 0:
+		return nil, fmt.Errorf("%w: %q", gateway.ErrNotLocked, key)
+	}
+	return rows, nil
+}
+
+// forceLocks ends all locks of a key in a partition that is served, and adds them to rows.
+func (p *partition) forceLocks(key, by string, rows *[]gateway.LockRow) (removals []*lockWrite) {
+	t := &p.locks
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.open {
+		return nil
+	}
+	for _, l := range slices.Clone(t.order) {
+		if l.key != key {
+			continue
+		}
+		row := p.rowOf(l)
+		row.Readers = number(l.shared)
+		*rows = append(*rows, row)
+		p.worker.log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.token, "label", l.label, "from", l.from, "written", row.Written, "left", row.LeaseSeconds)
+		removals = append(removals, p.endLocked(l, lockForced))
+	}
+	return removals
+}
