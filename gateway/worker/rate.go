@@ -3,15 +3,15 @@ package worker
 import (
 	"container/heap"
 	"fmt"
+	"hash/maphash"
 	"math"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/policy"
 )
 
-// maxBuckets is how many keys' rates are kept at one time.
+// maxBuckets is how many keys' rates are kept at one time. Each takes some 150 bytes.
 const maxBuckets = 1_000_000
 
 // rates bounds the executions of keys by their routes' rates: it has a token bucket
@@ -25,15 +25,22 @@ type rates struct {
 	latest  time.Duration // time at which a token was asked for
 }
 
-// bucketID tells buckets apart.
-type bucketID struct{ route, key string }
+// bucketID tells buckets apart: by hashes, since names may be long, and by the term of the
+// key's partition, in which a bucket begins. Two keys of one hash share a bucket, which can only
+// make the limit stricter. Nobody can choose such keys: the seed is this process's own.
+type bucketID struct{ route, key, term uint64 }
+
+var rateSeed = maphash.MakeSeed()
+
+func newBucketID(route, key string, term uint64) bucketID {
+	return bucketID{maphash.String(rateSeed, route), maphash.String(rateSeed, key), term}
+}
 
 // bucket is a token bucket. Of its tokens it knows when all will be there, which
 // says how many there are at any other time (as in the Generic Cell Rate Algorithm).
 type bucket struct {
 	id    bucketID
 	full  time.Duration // when it is, since the worker's start
-	term  uint64        // the partition's, in which it was begun
 	index int           // in rates.byFull
 }
 
@@ -58,14 +65,14 @@ func (e *rateError) retryAfter() int { return max(int(math.Ceil(e.wait.Seconds()
 func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duration) error {
 	interval := p.Rate.Interval()
 	size := time.Duration(min(float64(interval)*float64(p.Rate.Burst), math.MaxInt64/4))
+	id := newBucketID(p.Route, key, term)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now = max(now, r.latest) // who has read the clock before others may come after them
 	r.latest = now
-	id := bucketID{p.Route, key}
 	b := r.buckets[id]
 	full := now
-	if b != nil && b.term == term {
+	if b != nil {
 		full = max(b.full, now)
 		if full > now+size { // the rate was another one
 			full = now + size
@@ -79,7 +86,7 @@ func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duratio
 	if b == nil {
 		b = r.addLocked(id, now)
 	}
-	b.full, b.term = full+interval, term
+	b.full = full + interval
 	heap.Fix(&r.byFull, b.index)
 	return nil
 }
@@ -88,7 +95,7 @@ func (r *rates) take(p *policy.Policy, key string, term uint64, now time.Duratio
 func (r *rates) giveBack(p *policy.Policy, key string, term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b := r.buckets[bucketID{p.Route, key}]; b != nil && b.term == term {
+	if b := r.buckets[newBucketID(p.Route, key, term)]; b != nil {
 		b.full -= p.Rate.Interval()
 		heap.Fix(&r.byFull, b.index)
 	}
@@ -110,7 +117,6 @@ func (r *rates) addLocked(id bucketID, now time.Duration) *bucket {
 	if b == nil {
 		b = new(bucket)
 	}
-	id.key = strings.Clone(id.key) // it may be a part of something larger
 	b.id = id
 	r.buckets[id] = b
 	heap.Push(&r.byFull, b)

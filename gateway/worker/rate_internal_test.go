@@ -3,6 +3,8 @@ package worker
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,7 +57,7 @@ func TestRateBucketsAreBounded(t *testing.T) {
 		}
 	}
 	for i := range 10 {
-		if r.buckets[bucketID{"", fmt.Sprint("busy", i)}] == nil {
+		if r.buckets[newBucketID("", fmt.Sprint("busy", i), 0)] == nil {
 			t.Errorf("a bucket went that is full later than others")
 		}
 	}
@@ -104,4 +106,25 @@ func TestTrapRateOfOneWhoComesLate(t *testing.T) {
 	if ran != p.Rate.Burst {
 		t.Errorf("%d ran at once, want %d", ran, p.Rate.Burst)
 	}
+}
+
+// What is kept of a key is as small for a long one as for a short one.
+func TestTrapRatesKeepNoKeys(t *testing.T) {
+	r := rates{most: maxBuckets}
+	p := &policy.Policy{Route: strings.Repeat("r", policy.MaxRoute), Rate: policy.Rate{PerSecond: 1, Burst: 1}}
+	inUse := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := inUse()
+	const keys, most = 20_000, 256
+	for i := range keys {
+		_ = r.take(p, fmt.Sprintf("%04096d", i), 0, 0)
+	}
+	if each := (inUse() - before) / keys; each > most {
+		t.Errorf("%d bytes are kept of each key, at most %d may be", each, most)
+	}
+	runtime.KeepAlive(&r)
 }

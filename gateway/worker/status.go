@@ -201,8 +201,8 @@ func (r *rates) explain(limits map[string]policy.Rate, key string, term uint64, 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, route := range slices.Sorted(maps.Keys(limits)) {
-		b, rate := r.buckets[bucketID{route, key}], limits[route]
-		if b == nil || b.term != term {
+		b, rate := r.buckets[newBucketID(route, key, term)], limits[route]
+		if b == nil {
 			continue
 		}
 		used := float64(max(b.full-now, 0)) / float64(rate.Interval())

@@ -49,9 +49,16 @@ func policyMutations() []mutation {
 		{
 			rule: "the rate of a key starts anew at its next owner, and at a worker that gets it back",
 			file: "gateway/worker/rate.go",
-			old:  "if b != nil && b.term == term {\n		full =",
-			new:  "if b != nil {\n		full =",
+			old:  "maphash.String(rateSeed, key), term}",
+			new:  "maphash.String(rateSeed, key), 0 * term}",
 			test: "./gateway/worker -run ^TestRateMovesAway$",
+		},
+		{
+			rule: "keys of one rate have buckets of their own",
+			file: "gateway/worker/rate.go",
+			old:  "maphash.String(rateSeed, key), term}",
+			new:  "0, term}",
+			test: "./gateway/worker -run ^TestRateBucketsAreBounded$",
 		},
 		{
 			rule: "the buckets of rates are bounded",
