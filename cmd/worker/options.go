@@ -48,7 +48,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Duration(&o.config.MaxWait, "max-wait", defaults.MaxWait, time.Millisecond, "`time` for which a request may wait for its key; then it gets 503")
 	f.Duration(&o.config.MaxLease, "max-lease", defaults.MaxLease, time.Second, "`time` for which a member may lock a key without renewing that; a lock for longer than --session-ttl is written to the store, and outlives this worker")
 	f.Int(&o.config.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
-	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 64, or an eighth if that is more")
+	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 128, or a quarter if that is more")
 	f.Bool(&o.direct, "direct", "take requests that come without a router too, with their keys where --key says. Without it they get 403: whoever reaches --listen could hold any key")
 	f.Address(&o.admin, "admin", "", "`address` at which those who run the cluster ask what it does, also by worker ctl; not for the public; default none")
 	f.Group("Cluster")

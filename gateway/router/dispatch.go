@@ -120,7 +120,7 @@ func outcomeOf(ctx context.Context, m ring.Member, err error, client *error) rou
 		return settled(context.Cause(ctx))
 	case errors.Is(err, link.ErrHeaderTooLarge):
 		return settled(err)
-	case errors.Is(err, link.ErrTooManyStreams):
+	case errors.Is(err, link.ErrTooManyStreams), errors.Is(err, hop1.ErrFull):
 		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", errWorkerFull, m.Name, m.Addr)}
 	case notStarted:
 		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}

@@ -38,6 +38,8 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 		kind = problem.RouteRate
 	case errors.Is(err, errNoUpstream):
 		kind, warning = problem.NoUpstream, "the server for requests without a key cannot be reached"
+	case errors.Is(err, errOnwardFull):
+		kind, warning = problem.OnwardFull, "a request is refused that needs a connection to a worker or an app for itself"
 	case errors.Is(err, errAbandons):
 		kind = problem.GivenUp
 	default:
@@ -68,7 +70,7 @@ func unansweredKind(err error) (kind problem.Kind, warning string) {
 	case errors.Is(err, routing.ErrHoldFull):
 		return problem.HoldFull, ""
 	case errors.Is(err, errWorkerFull):
-		return problem.WorkerFull, ""
+		return problem.WorkerFull, "the connections to a worker are full"
 	case errors.Is(err, errBusy):
 		return problem.TooManyWait, ""
 	case errors.Is(err, link.ErrHeaderTooLarge):

@@ -94,7 +94,16 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	}
 	defer body.end()
 	direct := rules.Upgrade(r.Header) != "" || d.upstream
-	err := body.begin(direct)
+	var err error
+	if direct {
+		var release func()
+		if release, err = rt.onward.take(rt, w.source.addr); err == nil {
+			defer release()
+		}
+	}
+	if err == nil {
+		err = body.begin(direct)
+	}
 	for err == nil && !direct {
 		done, read := w.forward(r, d, body)
 		if done {

@@ -16,6 +16,9 @@ import (
 
 var errFailing = errors.New("connecting failed a moment ago")
 
+// plainWait is how long a request waits for a connection to a worker other than the link.
+const plainWait = 5 * time.Second
+
 // peers are the workers as this process reaches them.
 type peers struct {
 	dial  func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -124,7 +127,7 @@ func (ps *peers) newPeer(m ring.Member) *peer {
 	if !m.Link && secure == nil {
 		plain = dial
 	}
-	p.plain.Conns = ps.conns
+	p.plain.Conns, p.plain.Wait = ps.conns, plainWait
 	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, plain) }
 	return p
 }

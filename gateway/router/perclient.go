@@ -1,9 +1,10 @@
 package router
 
 import (
+	"errors"
 	"io"
-	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 )
@@ -18,7 +19,7 @@ const tooMany = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Typ
 // client has too many. One that has not used one of them for longest, and for a
 // second at least, may have the new one for it.
 func (s *Server) admit(conn *conns.Admitted, read []byte, p protocol) {
-	client := s.router.countedClient(conn.RemoteAddr())
+	client := s.router.countedClient(conn.RemoteAddr().String())
 	if !client.IsValid() || conn.Count(client) <= s.router.cfg.MaxConnectionsPerClient || s.makeRoomOf(client) {
 		p.start(conn, read)
 		return
@@ -32,12 +33,47 @@ func (s *Server) admit(conn *conns.Admitted, read []byte, p protocol) {
 // countedClient returns for whom a connection from that address counts; the zero
 // Addr if it may have as many as there are: a proxy that is trusted, and what is on
 // this machine.
-func (rt *Router) countedClient(remote net.Addr) netip.Addr {
-	client := clientOf(remote.String())
-	if client.IsLoopback() || rt.trusts(remote.String()) {
+func (rt *Router) countedClient(remote string) netip.Addr {
+	client := clientOf(remote)
+	if client.IsLoopback() || rt.trusts(remote) {
 		return netip.Addr{}
 	}
 	return client
+}
+
+// onward counts the connections that requests have for themselves: to a worker for a tunnel,
+// or to the server of requests without a key. Over HTTP/2 one client's connection may
+// need hundreds of them.
+type onward struct {
+	mu      sync.Mutex
+	all     int                // guarded by mu
+	clients map[netip.Addr]int // of clients that are counted; guarded by mu
+}
+
+// errOnwardFull: there are as many such connections as there may be, of all or of the client.
+var errOnwardFull = errors.New("router: too many tunnels and requests without a key (--max-connections, --max-connections-per-client)")
+
+// take counts one more connection for the client at that address, until release is called.
+func (o *onward) take(rt *Router, remote string) (release func(), err error) {
+	client := rt.countedClient(remote)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all >= rt.cfg.MaxConnections || client.IsValid() && o.clients[client] >= rt.cfg.MaxConnectionsPerClient {
+		return nil, errOnwardFull
+	}
+	if o.clients == nil {
+		o.clients = make(map[netip.Addr]int)
+	}
+	o.all++
+	o.clients[client]++
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all--
+		if o.clients[client]--; o.clients[client] == 0 {
+			delete(o.clients, client)
+		}
+	}, nil
 }
 
 // makeRoomOf ends connections of the client that have been without a request for

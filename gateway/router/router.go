@@ -106,8 +106,8 @@ type Config struct {
 
 	// ConnsPerWorker bounds the connections to one worker other than links: one
 	// for each upgrade while its protocols speak, and one for each request to a
-	// worker that does not take the link. What exceeds it waits for one, for as
-	// long as its client does. Default 4096.
+	// worker that does not take the link. What exceeds it waits for 5 s, and
+	// fails then with 503. Default 4096.
 	ConnsPerWorker int
 
 	// LinksPerWorker bounds the links to one worker. Another one is made when
@@ -121,7 +121,7 @@ type Config struct {
 	// While there are so many, further ones wait to be accepted, and those that
 	// have been without a request for longest, and for a second at least, are
 	// ended. Default: half of the files that the process may have open
-	// (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a request may
+	// (RLIMIT_NOFILE), less 128 or a quarter, whichever is more; a request may
 	// need a connection to a worker too. More than all of these is warned of.
 	MaxConnections int
 
@@ -158,7 +158,11 @@ type Config struct {
 	// or an IPv6 network of 64 bits) to a [Server] of the router. For one more, those
 	// of the client that have been without a request for longest, and for a second at
 	// least, are ended; if there is none, the new one is answered with 429 and closed.
-	// TrustedProxies and clients on the same machine have no such bound. Default: a
+	// TrustedProxies and clients on the same machine have no such bound.
+	//
+	// It also bounds each client's tunnels and requests that go to the server of requests
+	// without a key, which have connections of their own to workers and servers.
+	// MaxConnections bounds those of all clients. For one more there is a 503. Default: a
 	// quarter of MaxConnections, 64 at least.
 	MaxConnectionsPerClient int
 
@@ -228,6 +232,7 @@ type Router struct {
 	cfg      Config
 	table    atomic.Pointer[table]
 	budget   budget
+	onward   onward
 	counters counters
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()

@@ -232,7 +232,7 @@ type Config struct {
 	// for a second at least, is closed for another one. All other connections over
 	// their bound wait, while those that have been without a request for longest, and
 	// for a second at least, are ended. Default: half of the files that the process
-	// may have open (RLIMIT_NOFILE), less 64 or an eighth, whichever is more; a
+	// may have open (RLIMIT_NOFILE), less 128 or a quarter, whichever is more; a
 	// request may need a connection to an app too. More than all of these is warned
 	// of.
 	MaxConnections int

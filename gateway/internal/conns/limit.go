@@ -19,8 +19,9 @@ import (
 )
 
 // spareFiles returns how many of a limit of open files are left for connections
-// and what they need: all but 64, or but an eighth if that is more.
-func spareFiles(files uint64) uint64 { return files - min(max(64, files/8), files) }
+// and what they need: all but 128, or but a quarter if that is more. Half of those are for bodies
+// in temporary files, the others for admin, gossip, the store and links.
+func spareFiles(files uint64) uint64 { return files - min(max(128, files/4), files) }
 
 // Default returns how many clients' connections fit into a limit of open files,
 // where each may need another connection to a worker or an app.

@@ -29,6 +29,7 @@ const (
 	HoldFull                  // too many requests wait for owners
 	BodiesFull                // too many requests with bodies at once
 	WorkerFull                // the links to the worker are full
+	OnwardFull                // there are too many tunnels and requests without a key
 	MayHaveRun                // the request was sent, and there is no answer
 	OtherOwner                // the key is another worker's
 	Unowned                   // nobody serves the key yet
@@ -93,6 +94,7 @@ var table = [Kinds]entry{
 	HoldFull:      {http.StatusServiceUnavailable, "hold-full", "too many requests wait for their workers, try again", true},
 	BodiesFull:    {http.StatusServiceUnavailable, "bodies-full", "too many requests with bodies at once, try again", true},
 	WorkerFull:    {http.StatusServiceUnavailable, "worker-full", "the worker is full, try again", true},
+	OnwardFull:    {http.StatusServiceUnavailable, "onward-full", "too many connections to workers and apps at once, try again", true},
 	MayHaveRun:    {http.StatusBadGateway, "may-have-run", "the request may have started, but there is no answer", false},
 	OtherOwner:    {http.StatusMisdirectedRequest, "other-owner", "the key belongs to another worker; send the request there, or to a router", false},
 	Unowned:       {http.StatusMisdirectedRequest, "unowned", "nobody serves the key yet; send the request to a router, or later", false},

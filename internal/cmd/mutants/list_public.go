@@ -47,6 +47,20 @@ func publicMutations() []mutation {
 			test: "./gateway/router -run ^TestProxyProtocol$",
 		},
 		{
+			rule: "the connections that requests have for themselves are bounded, for each client",
+			file: "gateway/router/perclient.go",
+			old:  "o.all >= rt.cfg.MaxConnections || client.IsValid() && o.clients[client] >= rt.cfg.MaxConnectionsPerClient {",
+			new:  "o.all >= rt.cfg.MaxConnections {",
+			test: "./gateway/router -timeout 60s -run ^TestTrapConnectionsOnwardAreBounded$",
+		},
+		{
+			rule: "the connections that requests have for themselves are bounded, for all",
+			file: "gateway/router/perclient.go",
+			old:  "if o.all >= rt.cfg.MaxConnections || client.IsValid()",
+			new:  "if client.IsValid()",
+			test: "./gateway/router -timeout 60s -run ^TestTrapConnectionsOnwardAreBounded$",
+		},
+		{
 			rule: "the connections of a client are bounded",
 			file: "gateway/router/perclient.go",
 			old:  "conn.Count(client) <= s.router.cfg.MaxConnectionsPerClient",
