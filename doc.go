@@ -5,7 +5,7 @@
 //	if err != nil {
 //		return err
 //	}
-//	defer node.Close(ctx)
+//	defer node.Close() // waits for what runs, for 30 s at most, and logs what does not end
 //	err = node.Do(ctx, "order-42", func(x keyway.Execution) error {
 //		return ship(x.Context(), x.Key(), x.Token()) // nobody else works on order-42
 //	})

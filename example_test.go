@@ -43,7 +43,7 @@ func ExampleStart() {
 		if err != nil {
 			return err
 		}
-		defer node.Close(ctx)
+		defer node.Close() // waits for what runs, for 30 s at most, and logs what does not end
 		err = node.Do(ctx, "order-42", func(x keyway.Execution) error {
 			return ship(x.Context(), x.Key(), x.Token()) // nobody else works on order-42
 		})
@@ -64,7 +64,7 @@ func ExampleNode_Serve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, _ := gateway.KeyFromHeader(r.Header)
 		fmt.Fprintf(w, "%s of %s, one at a time", r.Method, key)
@@ -100,7 +100,7 @@ func ExampleNode_NewMutex() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	mutex := node.NewMutex("order:42", locking.Wait(10*time.Second))
 	if err := mutex.Lock(ctx); err != nil {
 		log.Fatal(err)
@@ -122,7 +122,7 @@ func ExampleNode_Lock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	locker := locking.Of(node) // it was locking.Of(redisLocker)
 
 	held, err := locker.Lock(ctx, "order:42", locking.TTL(30*time.Second), locking.Wait(10*time.Second))
@@ -146,7 +146,7 @@ func ExampleNode_LockAll() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	locks, err := node.LockAll(ctx, []string{"bob", "alice"}, locking.TTL(time.Minute), locking.Wait(10*time.Second), locking.Label("transfer 7"))
 	if err != nil {
 		log.Fatal(err)
@@ -168,7 +168,7 @@ func ExampleNode_DoAll() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	balance := map[string]int{"alice": 100, "bob": 0}
 	err = node.DoAll(ctx, []string{"bob", "alice"}, func(xs keyway.Executions) error {
 		balance["alice"] -= 30
@@ -189,7 +189,7 @@ func ExampleNewBatcher() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	left := 10
 	sell, err := keyway.NewBatcher(node, keyway.BatchConfig{}, func(x keyway.Execution, orders []*keyway.Item[int, bool]) error {
 		for _, order := range orders { // in one transaction, say
@@ -217,7 +217,7 @@ func ExampleNode_Collect() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(node)
 	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{}) // for GET /metrics

@@ -165,17 +165,20 @@ func (n *Node) Serve(ctx context.Context, h http.Handler) error {
 	case <-n.closed:
 	case <-ctx.Done():
 	}
-	return n.Close(context.WithoutCancel(ctx))
+	return n.Close()
 }
 
-// Close leaves the cluster: it hands the node's keys over, finishes what runs,
-// for up to Config.DrainTimeout or until ctx ends, and closes everything that
-// Start has opened. Its error says what still ran; the keys of that are free after
-// one TTL. Further calls wait for the first one and return its error.
-func (n *Node) Close(ctx context.Context) error {
+// Close leaves the cluster: it hands the node's keys over, waits up to Config.DrainTimeout
+// (30 s) for what runs, and closes everything that Start has opened. It takes no context: a
+// program that a signal has told to end closes its node when its own context is over. The
+// error, which is also logged, says what still ran; the keys of that are free after one TTL.
+// Further calls wait for the first one and return its error.
+func (n *Node) Close() error {
 	n.closing.Do(func() {
 		close(n.closed)
-		n.closeErr = n.close(ctx)
+		if n.closeErr = n.close(); n.closeErr != nil {
+			n.log.Error("the node did not end in order", "error", n.closeErr)
+		}
 	})
 	return n.closeErr
 }

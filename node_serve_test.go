@@ -63,7 +63,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("Serve: %v", err)
 	}
 	for range 2 {
-		if err := node.Close(t.Context()); err != nil {
+		if err := node.Close(); err != nil {
 			t.Errorf("Close after Serve: %v", err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestAdminFromTheBegin(t *testing.T) {
 	go func() {
 		node, err := keyway.Start(ctx, cfg)
 		if err == nil {
-			node.Close(t.Context())
+			node.Close()
 		}
 		started <- err
 	}()
@@ -203,7 +203,7 @@ func TestDrain(t *testing.T) {
 	if res, _ := kit.Fetch(t, admin+"/healthz"); res.StatusCode != http.StatusOK {
 		t.Errorf("the process: %d", res.StatusCode)
 	}
-	if err := a.Close(t.Context()); err != nil {
+	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -241,7 +241,7 @@ func TestServeFails(t *testing.T) {
 	if err := node.Serve(t.Context(), nil); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("Serve on a closed listener: %v", err)
 	}
-	if err := node.Close(t.Context()); err != nil {
+	if err := node.Close(); err != nil {
 		t.Errorf("Close after that: %v", err)
 	}
 }

@@ -37,7 +37,7 @@ func start(t *testing.T, cfg keyway.Config) *keyway.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { node.Close(context.Background()) })
+	t.Cleanup(func() { node.Close() })
 	return node
 }
 
@@ -162,7 +162,7 @@ func TestTrapStartedAtOnce(t *testing.T) {
 		if n == nil {
 			t.FailNow()
 		}
-		defer n.Close(context.Background())
+		defer n.Close()
 	}
 	kit.Eventually(t, "all see all, and one store", func() bool {
 		for _, n := range nodes {
@@ -191,7 +191,7 @@ func TestAnotherNodeKeepsTheStore(t *testing.T) {
 	a := begin("a", true)
 	b, c := begin("b", false), begin("c", false)
 	was, incarnation := offers(b)[0], b.Worker().Incarnation()
-	if err := a.Close(t.Context()); err != nil {
+	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
 	kit.Eventually(t, "b and c see one store, another one", func() bool {
@@ -222,6 +222,6 @@ func TestServesAtOnceWhereAStoreHasBegun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer node.Close(t.Context())
+	defer node.Close()
 	do(t, "k", node)
 }

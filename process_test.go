@@ -37,6 +37,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if at := os.Getenv(endingVariable); at != "" {
+		if err := runEnding(at); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -65,7 +72,7 @@ func runNode(name, at, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer node.Close(context.Background())
+	defer node.Close()
 	fmt.Println(node.AdminAddr())
 	_, err = io.Copy(io.Discard, os.Stdin) // until the test ends
 	return err

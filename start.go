@@ -240,12 +240,12 @@ func (n *Node) await(ctx context.Context) error {
 }
 
 // close does what Close says.
-func (n *Node) close(ctx context.Context) error {
+func (n *Node) close() error {
 	if n.host != nil {
 		n.host.Retire()
 	}
-	err := n.Drain(ctx)
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	err := n.Drain(context.Background())
+	end, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if shutdown := n.server.Shutdown(end); shutdown != nil && !errors.Is(shutdown, context.DeadlineExceeded) {
 		err = errors.Join(err, shutdown)

@@ -35,7 +35,7 @@ func (a *app) serveMember(ctx context.Context, listener net.Listener, stdout io.
 	if err != nil {
 		return err
 	}
-	defer node.Close(ctx)
+	defer node.Close()
 	var handler http.Handler = a
 	if a.Guard == guardBatch {
 		if handler, err = a.batches(node); err != nil {

@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err != nil {
 		return ended(ctx, err)
 	}
-	defer node.Close(context.WithoutCancel(ctx))
+	defer node.Close()
 	scheme := "http://"
 	if o.PeerTLS != nil {
 		scheme = "https://"

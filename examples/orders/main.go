@@ -109,7 +109,7 @@ func (s *shop) day(ctx context.Context) error {
 			return err
 		}
 		if i == orders/2 {
-			if err := n2.Close(ctx); err != nil {
+			if err := n2.Close(); err != nil {
 				return err
 			}
 		}
@@ -156,7 +156,7 @@ func (s *shop) report(ctx context.Context, stdout io.Writer) error {
 	return nil
 }
 
-func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func run(ctx context.Context, args []string, stdout, _ io.Writer) (failed error) {
 	flags := flag.NewFlagSet("orders", flag.ContinueOnError)
 	url := flags.String("postgres", "", "`URL` of a PostgreSQL to use; without it one is started and thrown away")
 	if err := flags.Parse(args); err != nil {
@@ -182,7 +182,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer node.Close(context.WithoutCancel(ctx))
+		defer func() { failed = errors.Join(failed, node.Close()) }()
 		s.nodes[name] = node
 	}
 	if err := s.day(ctx); err != nil {

@@ -131,7 +131,7 @@ func (s *shop) day(ctx context.Context, node *keyway.Node, d time.Duration, stdo
 	return nil
 }
 
-func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func run(ctx context.Context, args []string, stdout, _ io.Writer) (err error) {
 	flags := flag.NewFlagSet("stock", flag.ContinueOnError)
 	url := flags.String("postgres", "", "`URL` of a PostgreSQL to use; without it one is started and thrown away")
 	d := flags.Duration("for", 3*time.Second, "`time` for which pieces are sold in each way")
@@ -158,7 +158,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer node.Close(context.WithoutCancel(ctx))
+	defer func() { err = errors.Join(err, node.Close()) }()
 	return (&shop{db: db}).day(ctx, node, *d, stdout)
 }
 

@@ -106,7 +106,7 @@ func (b *bank) clerk(ctx context.Context, nodes []*keyway.Node) error {
 	return nil
 }
 
-func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
+func run(ctx context.Context, args []string, stdout, _ io.Writer) (failed error) {
 	if err := flag.NewFlagSet("wallet", flag.ContinueOnError).Parse(args); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func run(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer node.Close(context.WithoutCancel(ctx))
+		defer func() { failed = errors.Join(failed, node.Close()) }()
 		nodes = append(nodes, node)
 	}
 	b := new(bank)

@@ -83,7 +83,7 @@ func TestStepsOfMigration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer node.Close(t.Context())
+	defer node.Close()
 	tokens = nil
 	for i, step := range []func() error{
 		func() error { return byRedsync(t.Context(), redsync.New(goredis.NewPool(client))) },

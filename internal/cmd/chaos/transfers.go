@@ -358,7 +358,7 @@ func runBankNode(ctx context.Context, settings string) error {
 		})
 	}
 	callers.Wait()
-	return node.Close(context.Background())
+	return node.Close()
 }
 
 // transfer moves one from an account to another.

@@ -79,5 +79,12 @@ func nodeMutations() []mutation {
 			new:  `newHandler(n.worker.Handler(nil))`,
 			test: `./ -run '^TestServe$'`,
 		},
+		{
+			rule: "a node ends what runs, whatever has become of its program's context",
+			file: "start.go",
+			old:  "err := n.Drain(context.Background())",
+			new:  "var err error",
+			test: ". -run '^TestNodeEndsItsExecutions$'",
+		},
 	}
 }

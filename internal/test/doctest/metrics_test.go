@@ -67,7 +67,7 @@ func TestMetricsOfDocuments(t *testing.T) {
 // values without anything having been done.
 func described(t *testing.T) map[string]family {
 	node := kit.Must(keyway.Start(t.Context(), keyway.Config{Join: []string{kit.FreeAddr(t)}, NewCluster: true}))
-	defer node.Close(t.Context())
+	defer node.Close()
 	rt := kit.Must(router.New(router.Config{Members: node.Members(), Keys: kit.KeySources(t, "host")}))
 	defer rt.Close()
 	client := kit.Must(fallback.NewClient("redis://127.0.0.1:1"))
