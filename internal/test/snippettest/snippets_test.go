@@ -110,13 +110,53 @@ func (s *stage) checkRises(write func() (token int64)) {
 	}
 }
 
-func TestShell(t *testing.T) {
-	s := newStage(t, "bash", "curl", "sed", "uuidgen")
+// newShell returns a stage for the snippet of shell, ship.sh: there is no program but those
+// that it needs of a bare Debian, and its psql writes to psql.log.
+func newShell(t *testing.T) *stage {
+	programs := []string{"bash", "curl", "sed", "hostname", "cat"}
+	s := newStage(t, programs...)
+	for _, name := range programs {
+		if err := os.Symlink(kit.Must(exec.LookPath(name)), filepath.Join(s.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s.write("psql", "#!/bin/sh\n{ echo \"$@\"; cat; } >>psql.log\n", 0o700)
-	s.env = append(s.env, "PATH="+s.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	s.env = append(s.env, "PATH="+s.dir)
 	s.write("ship.sh", s.snippet("bash"), 0o600)
+	return s
+}
+
+// TestShellFails: without the lock nothing is written, and the script says so by its status.
+func TestShellFails(t *testing.T) {
+	for _, status := range []int{http.StatusLocked, http.StatusServiceUnavailable, http.StatusOK} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			refuses := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+				fmt.Fprint(w, "no lock")
+			}))
+			defer refuses.Close()
+			s := newShell(t)
+			s.write("ship.sh", strings.ReplaceAll(s.snippet("bash"), s.url, refuses.URL), 0o600)
+			if err := os.Remove(filepath.Join(s.dir, "curl")); err != nil {
+				t.Fatal(err)
+			}
+			s.write("curl", "#!/bin/sh\nexec "+kit.Must(exec.LookPath("curl"))+" \"$@\" --retry 0\n", 0o700)
+			cmd := exec.CommandContext(t.Context(), "bash", "ship.sh")
+			cmd.Dir, cmd.Env = s.dir, s.env
+			if out, err := cmd.CombinedOutput(); err == nil {
+				t.Errorf("it succeeds: %s", out)
+			}
+			if log, err := os.ReadFile(filepath.Join(s.dir, "psql.log")); err == nil {
+				t.Errorf("it has written: %s", log)
+			}
+		})
+	}
+}
+
+func TestShell(t *testing.T) {
+	s := newShell(t)
 	s.checkRises(func() int64 {
-		s.run("bash", "-euo", "pipefail", "ship.sh")
+		s.run("bash", "ship.sh")
 		log := string(kit.Must(os.ReadFile(filepath.Join(s.dir, "psql.log"))))
 		calls := regexp.MustCompile(`-v token=([0-9]+)\nUPDATE .* token = :token .* token < :token;\n`).FindAllStringSubmatch(log, -1)
 		if len(calls) == 0 {
