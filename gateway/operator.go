@@ -142,6 +142,9 @@ func (e *Explanation) Conclude() {
 	if e.Wanted != nil && e.Wanted.Name != w.Worker {
 		say("Partition %d is about to move from worker %s to %s.", e.Partition, w.Worker, e.Wanted.Name)
 	}
+	if m := w.Mismatch; m != nil {
+		say("At %s the app said that it worked on the key %q, but its request of route %q ran under the key %q: let the app use Keyway-Key of the request.", m.At.UTC().Format(time.RFC3339), m.App, m.Route, m.Key)
+	}
 	switch h := w.Holder; {
 	case w.Residue != nil:
 		say("An execution at worker %s, the partition's former owner, holds the key: the partition has moved to %s %s ago, while it ran.", w.Residue.Worker, w.Worker, seconds(w.Residue.Seconds))

@@ -107,6 +107,17 @@ type KeyStatus struct {
 	MostOfOne   int       `json:"most_of_one,omitempty"` // how many of one client wait
 	QueuePerKey int       `json:"queue_per_key"`         // how many may wait, unless the route says otherwise
 	Rates       []KeyRate `json:"rates,omitempty"`
+
+	Mismatch *KeyMismatch `json:"mismatch,omitempty"` // the latest in which the key has a part
+}
+
+// KeyMismatch is an answer whose app said that it worked on another key than its execution's.
+type KeyMismatch struct {
+	Route  string    `json:"route,omitempty"`
+	Key    string    `json:"key"`    // of the execution; "" for none
+	App    string    `json:"app"`    // the first value of [HeaderKey] in the answer
+	Values int       `json:"values"` // how many there were
+	At     time.Time `json:"at"`
 }
 
 // KeyHolder is the execution that holds a key.

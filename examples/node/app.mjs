@@ -46,6 +46,7 @@ async function load(file) {
 async function answer(request) {
   if (request.method !== 'POST') return { status: 405, body: { error: 'only POST' } }
   // The sidecar sets both; what a client has sent under these names is dropped.
+  // The show is not read from the URL again: the key is what the sidecar holds.
   // A token is below 2^53 until the year 2242, so a number holds it.
   const [show, token] = [request.headers['keyway-key'], Number(request.headers['keyway-token'])]
   if (request.url !== '/batch') return (await reserve(show, 1, token))[0]
@@ -61,7 +62,8 @@ const server = http.createServer(async (request, response) => {
   } catch (err) {
     console.error(err)
   }
-  response.writeHead(status, { 'Content-Type': 'application/json' })
+  // Keyway-Key says what this worked on: the sidecar compares it with the key that it holds.
+  response.writeHead(status, { 'Content-Type': 'application/json', 'Keyway-Key': request.headers['keyway-key'] ?? '' })
   response.end(JSON.stringify(body))
 })
 

@@ -60,6 +60,7 @@ class App(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         # The sidecar sets both; what a client has sent under these names is dropped.
+        # The SKU is not read from the request again: the key is what the sidecar holds.
         sku, token = self.headers["Keyway-Key"], int(self.headers["Keyway-Token"])
         if self.path == "/batch":  # not from a client: the router finds no SKU in it
             self.answer(200, buy(self.db, sku, [request["body"] for request in body], token))
@@ -71,6 +72,7 @@ class App(BaseHTTPRequestHandler):
         body = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
+        self.send_header("Keyway-Key", self.headers["Keyway-Key"])  # what this worked on: the sidecar compares it
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

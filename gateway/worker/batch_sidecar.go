@@ -194,6 +194,7 @@ func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnsw
 		return err
 	}
 	refused := refuses(e)
+	b.worker.checkClaimOf(x, e.Fields)
 	answer, err := readAnswer(e)
 	switch {
 	case err != nil:

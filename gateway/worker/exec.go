@@ -72,13 +72,13 @@ func (x Execution) detach() {
 type run struct {
 	part    *partition
 	parent  context.Context
-	cancels uint64        // part.cancels when the key was asked for
-	outer   *runContext   // within which the execution runs, if it does not hold the key by itself
-	flight  *flight       // whose function it runs, or nil
-	began   time.Duration // since the worker's start; set if there is a timeout, or to time the execution
-	timeout time.Duration // how long the execution may take; 0 for no bound
-	mode    policy.Mode   // of the request's route
-	timing  *timing       // gets the times of the execution; nil if nobody wants them
+	cancels uint64         // part.cancels when the key was asked for
+	outer   *runContext    // within which the execution runs, if it does not hold the key by itself
+	flight  *flight        // whose function it runs, or nil
+	began   time.Duration  // since the worker's start; set if there is a timeout, or to time the execution
+	timeout time.Duration  // how long the execution may take; 0 for no bound
+	policy  *policy.Policy // of the request's route; nil for none
+	timing  *timing        // gets the times of the execution; nil if nobody wants them
 
 	state atomic.Uint64 // the execution's life, an even number; plus one once its context was asked for
 	mu    sync.Mutex    // guards ctx, which is not touched in an even state
@@ -118,7 +118,7 @@ func (r *run) look(key string, waited bool) {
 
 // reset gives r back for another execution.
 func (r *run) reset() {
-	r.parent, r.part, r.outer, r.flight, r.began, r.timeout, r.mode, r.timing = nil, nil, nil, nil, 0, 0, policy.Auto, nil
+	r.parent, r.part, r.outer, r.flight, r.began, r.timeout, r.policy, r.timing = nil, nil, nil, nil, 0, 0, nil, nil
 	runs.Put(r)
 }
 
@@ -252,9 +252,7 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 	if r.timing = how.timing; r.timing != nil {
 		r.parent = r.timing.begin(ctx, p, key, token)
 	}
-	if how.policy != nil {
-		r.mode = how.policy.Mode
-	}
+	r.policy = how.policy
 	return Execution{run: r, life: r.state.Load(), key: key, token: token}, nil
 }
 

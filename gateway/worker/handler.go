@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -356,6 +357,9 @@ func (a *appWriter) WriteHeader(status int) {
 
 func (a *appWriter) begin() {
 	if !a.wrote {
+		if said := a.Header()[gateway.HeaderKey]; said != nil && a.held != (Execution{}) {
+			a.handler.worker.checkClaim(a.held, strings.Join(said[:min(len(said), 1)], ""), len(said))
+		}
 		fields.CleanAnswer(a.Header())
 		if a.handler.detach { // it is an app's behind a sidecar
 			fields.LeaveUntyped(a.Header())

@@ -30,6 +30,7 @@ const (
 	storeErrorsMetric
 	batchItemsMetric
 	sharedMetric
+	mismatchesMetric
 	locksMetric
 	locksWrittenMetric
 	locksWaitingMetric
@@ -59,6 +60,7 @@ var families = []metrics.Family{
 	storeErrorsMetric:  metrics.Counter("keyway_worker_store_errors_total", "Calls to the store that failed.", "call"),
 	batchItemsMetric:   metrics.Histogram("keyway_worker_batch_items", "Requests and calls that were handled together in a batch."),
 	sharedMetric:       metrics.Counter("keyway_worker_shared_answers_total", "Requests and calls that did not run, as they got the answer to an equal one."),
+	mismatchesMetric:   metrics.Counter("keyway_key_mismatches_total", "Answers whose app says that it worked on another key than the execution's."),
 	locksMetric:        metrics.Gauge("keyway_worker_locks", "Keys that other members hold here."),
 	locksWrittenMetric: metrics.Gauge("keyway_worker_locks_written", "Keys that other members hold here which the store keeps too, so that they outlive the worker."),
 	locksWaitingMetric: metrics.Gauge("keyway_worker_locks_waiting", "Calls of other members that wait for keys to hold here."),
@@ -82,6 +84,7 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	c := &w.counts
 	metrics.SendHistogram(ch, families[batchItemsMetric], c.batches.Distribution())
 	metrics.Send(ch, families[sharedMetric], c.shared.Load())
+	metrics.Send(ch, families[mismatchesMetric], w.claims.mismatches.Load())
 	metrics.Send(ch, families[locksMetric], w.locks.held.Load())
 	metrics.Send(ch, families[locksWrittenMetric], w.locks.written.Load())
 	metrics.Send(ch, families[locksWaitingMetric], w.locks.waiting())

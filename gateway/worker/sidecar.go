@@ -233,6 +233,7 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x E
 		return nil
 	}
 	x.run.timing.note(e.Status)
+	s.worker.checkClaimOf(x, e.Fields)
 	var open *stream
 	if hasEventStream(e.Fields) {
 		open = s.worker.letGo(x)

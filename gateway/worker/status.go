@@ -127,6 +127,7 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 		Worker: w.name, Incarnation: w.Incarnation(), Key: key, Partition: p.number, Served: p.open.Load(),
 		Waiting: state.Waiters, Clients: state.Clients, MostOfOne: state.Longest, QueuePerKey: w.cfg.QueuePerKey,
 		Residue: w.shell.moves.residueOfKey(p.number, key, now), Rates: w.rates.explain(w.policies.limits(), key, p.term.Load(), w.now()),
+		Mismatch: w.claims.of(key),
 	}
 	record, owner, owned := p.owner()
 	if record != nil {

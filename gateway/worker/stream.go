@@ -56,7 +56,7 @@ func hasEventStream(fields []http1.Field) bool {
 // the partition is given away. letGo returns nil if the key stays held.
 func (w *Worker) letGo(x Execution) *stream {
 	r := x.run
-	if r.mode == policy.Serialize {
+	if r.policy != nil && r.policy.Mode == policy.Serialize {
 		return nil
 	}
 	c, ok := x.Context().(*runContext)

@@ -354,6 +354,7 @@ type Worker struct {
 	locks    locks
 	policies policies
 	rates    rates
+	claims   claims
 	queue    *localmutex.Queue // of all partitions
 	counts   counts
 	spans    *spans.Maker // nil for none

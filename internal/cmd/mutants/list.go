@@ -40,6 +40,7 @@ func mutations() []mutation {
 		lockAPIMutations(),
 		waitsMutations(),
 		policyMutations(),
+		claimMutations(),
 		beginMutations(),
 		batchMutations(),
 		nodeMutations(),

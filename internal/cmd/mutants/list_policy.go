@@ -91,8 +91,8 @@ func policyMutations() []mutation {
 		{
 			rule: "a route that serializes holds the keys of its streams",
 			file: "gateway/worker/stream.go",
-			old:  "if r.mode == policy.Serialize {",
-			new:  "if r.mode > policy.Unkeyed {",
+			old:  "if r.policy != nil && r.policy.Mode == policy.Serialize {",
+			new:  "if r.policy != nil && r.policy.Mode > policy.Unkeyed {",
 			test: "./gateway/worker -run ^TestSerializedStreamsHoldTheirKeys$",
 		},
 		{
