@@ -68,6 +68,12 @@ mutants: ## take the rules away one at a time and see their tests fail (make mut
 	scripts/deps redis-server
 	go run ./internal/cmd/mutants $(ARGS)
 
+.PHONY: conformance
+conformance: N = 20000
+conformance: ## have seven web stacks read N generated requests each, and compare what they work on with the keys (make conformance N=100000 ARGS='-seed 7')
+	scripts/deps default-jdk-headless gunicorn nginx node-express puma python3-django python3-flask ruby-sinatra tomcat10
+	go -C gateway/conformance test -count 1 -timeout 2h -run 'TestStacks|TestOrdinary' -args -stacks -requests $(N) $(ARGS)
+
 .PHONY: deploy-test
 deploy-test: ## try deploy/ on a Docker engine: images, compose.yaml, each service restarted under load
 	scripts/deps debootstrap docker-compose
