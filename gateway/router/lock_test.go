@@ -159,6 +159,14 @@ func TestTrapUnlockTellsTheTruth(t *testing.T) {
 		"the answer is lost": {func(s *site, w *workertest.Worker, _ *router.Lock) {
 			s.mute(w)
 			time.AfterFunc(ttl/4, func() { s.unmute(w) })
+		}, nil},
+		"the answer is lost, and what its owner knows": {func(s *site, w *workertest.Worker, _ *router.Lock) {
+			s.mute(w)
+			time.AfterFunc(ttl/4, func() {
+				_ = s.Store.Release(s.t.Context(), w.Incarnation())
+				time.Sleep(ttl / 4)
+				s.unmute(w)
+			})
 		}, locking.ErrUnlockUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {

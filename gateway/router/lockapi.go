@@ -285,7 +285,7 @@ func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
 			if err != nil {
 				_, isHeld := errors.AsType[*lockHeldError](err)
 				s.giveUp(q, slices.DeleteFunc(slices.Clone(q.keys[:q.asked]), func(k string) bool { return isHeld && k == key }))
-				s.giveBack(q, grants)
+				s.giveBack(q, q.keys[:len(grants)])
 				return nil, err
 			}
 			if i == len(grants) {
@@ -294,7 +294,12 @@ func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
 			grants[i] = g
 		}
 	}
-	return s.answer(q, grants)
+	a, err := s.answer(q, grants)
+	if err != nil {
+		s.giveUp(q, q.keys)
+		s.giveBack(q, q.keys)
+	}
+	return a, err
 }
 
 // isFresh reports whether what a grant says is nearly as true as when it came.

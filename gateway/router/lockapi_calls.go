@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -63,14 +62,14 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 	defer cancel()
 	var wait time.Duration
 	err = s.call(ctx, &ownerCall{
-		method: holds.Acquire, key: key, fields: fields, owner: q.untilOwner(s.grace()),
+		method: holds.Acquire, key: key, fields: fields, client: q.client, owner: q.untilOwner(s.grace()),
 		wait: func() time.Duration {
 			wait = max(time.Until(q.until), 0)
 			return wait
 		},
 		body: func() []byte {
 			q.asked = max(q.asked, slices.Index(q.keys, key)+1)
-			return holds.Request{ID: q.lease.id(key), Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
+			return holds.Request{ID: q.lease.id(key), Call: q.number, Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
 		},
 	}, func(a ownerAnswer) (err error) {
 		g, err = s.grant(a)
@@ -190,17 +189,16 @@ func (s *LockService) giveUp(q *lockRequest, keys []string) {
 // giveBack frees what a request with a lease that the client has chosen has made of locks, and is
 // not told of, but for what the same request has found that came another time. That ends with
 // its time.
-func (s *LockService) giveBack(q *lockRequest, grants []lockGrant) {
+func (s *LockService) giveBack(q *lockRequest, keys []string) {
 	if !q.chosen {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
-	_, _ = forEach(q.keys[:len(grants)], func(key string) (struct{}, error) {
-		token := grants[slices.Index(q.keys, key)].token
+	_, _ = forEach(keys, func(key string) (struct{}, error) {
 		return struct{}{}, s.call(ctx, &ownerCall{
 			method: holds.Abandon, key: key,
-			body: func() []byte { return holds.Made{ID: q.lease.id(key), Token: token}.Append(nil) },
+			body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },
 		}, func(ownerAnswer) error { return nil })
 	})
 }

@@ -5,6 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
+	mathrand "math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/pattern"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -31,6 +35,8 @@ type lockRequest struct {
 	label   string
 	shared  bool     // for reading
 	baggage []string // the request's
+	client  uint64   // see [hop.ClientID]
+	number  uint64   // of the request, in all calls for it; not 0
 }
 
 // lockLease is what a client names its locks by. The hold of each key has an id made of it, so
@@ -68,7 +74,8 @@ func parseLockRequest(r *http.Request, op lockOperation, single bool) (*lockRequ
 	if r.ContentLength != 0 {
 		return nil, badLock("it has a body: what it wants stands in the query")
 	}
-	q := &lockRequest{single: single, baggage: r.Header["Baggage"]}
+	host, _, _ := net.SplitHostPort(r.RemoteAddr) // "" for a Unix socket
+	q := &lockRequest{single: single, baggage: r.Header["Baggage"], client: hop.ClientID(host), number: 1 + mathrand.Uint64N(math.MaxUint64)}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, badLock("its query cannot be read: %v", err)

@@ -16,6 +16,7 @@ type ownerCall struct {
 	method, key string
 	partition   int
 	fields      link.Fields
+	client      uint64                  // for whom it is made; 0 if that is not known
 	body        func() []byte           // of the next attempt
 	owner       time.Time               // until when it waits for an owner; zero for as long as requests do
 	wait        func() time.Duration    // for how long the owner may let the next attempt wait; nil for not at all
@@ -44,7 +45,7 @@ func (ws *workers) ask(ctx context.Context, c *ownerCall) error {
 		if !t.Link { // it may take it in a moment, when it has just started
 			return routing.Outcome{Verdict: routing.NotStarted, Err: noLink(t)}
 		}
-		req := &link.Request{Method: c.method, Key: c.key, Epoch: t.Epoch, Fields: c.fields}
+		req := &link.Request{Method: c.method, Key: c.key, Epoch: t.Epoch, Fields: c.fields, Client: c.client}
 		if span := beginLockAttempt(ctx, c.spans, ws.ring, req, t.Member); span != nil {
 			defer func() { endLockAttempt(span, out) }()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +52,7 @@ type lock struct {
 	label   string // for people
 	from    string // address of the member that asked for it
 	token   int64
+	call    uint64        // number of the request that has made it; 0 once another request has found it, or may have
 	cancels uint64        // partition.cancels when the key was asked for, or when the lock has come
 	lease   time.Duration // from each renewal on
 	expires time.Duration // since the worker's start
@@ -58,7 +60,7 @@ type lock struct {
 	place   int32         // in lockTable.order
 	state   lockState
 	shared  bool          // it holds its key together with other shared locks
-	found   bool          // by another call than the one that has made it; or it may have been, elsewhere
+	found   bool          // by another call than the one that has made it, be it of the same request
 	end     lockEvent     // with which it ends when the store does not keep it any more; lockGranted: it does not
 	stored  time.Duration // lease with which the store keeps it; 0 if it does not
 	write   *lockWrite    // the change of that under way; nil for none
@@ -75,12 +77,34 @@ type lockTable struct {
 	big    bool                   // both have had more than keepLocks
 	size   int                    // of the text of all, at most
 	ofLife int                    // that are lockOfLife
+	done   []released             // lately, the last of them at the end
+	forget time.Duration          // when done is of no use any more
 	waits  map[holds.ID]*lockWait // for locks
 	next   atomic.Int64           // order[0].due, 0 if there is none
 }
 
+// released is a lock whose holder has released it.
+type released struct {
+	id   holds.ID
+	call uint64
+}
+
+// rememberLocked notes the release of a lock for a TTL, unless maxReleased others come.
+func (p *partition) rememberLocked(l *lock) {
+	t := &p.locks
+	t.done = append(t.done[max(0, len(t.done)+1-maxReleased):], released{l.id, l.call})
+	t.forget = p.worker.now() + p.worker.settings.TTL
+	t.noteNext()
+	p.worker.locks.sweeps.wantBy(p.worker, t.forget)
+}
+
+// wasReleased returns the index of a release in t.done, -1 if none of that id is remembered.
+func (t *lockTable) wasReleased(id holds.ID) int {
+	return slices.IndexFunc(t.done, func(r released) bool { return r.id == id })
+}
+
 // fits reports whether the text of locks may become that much longer.
-func (t *lockTable) fits(size int) bool { return t.size+size <= maxLockText }
+func (t *lockTable) fits(size int) bool { return t.size+size+maxReleased*releasedSize <= maxLockText }
 
 // tooManyLocked returns the error of a call whose lock could not move with the partition.
 func (p *partition) tooManyLocked() error {
@@ -97,6 +121,7 @@ type lockWait struct {
 const (
 	keepLocks   = 8       // for which a table without locks keeps room
 	maxLockText = 1 << 20 // bytes of the text with which the locks of a partition travel
+	maxReleased = 256     // locks of a partition whose release is remembered
 )
 
 // waiting returns how many calls wait for their keys.
@@ -227,8 +252,8 @@ func (p *partition) renewLock(id holds.ID, now time.Duration) holds.State {
 }
 
 // releaseLock ends a lock, or the wait for it. A lock that the store keeps is released
-// when removal is made.
-func (p *partition) releaseLock(id holds.ID) (s holds.State, removal *lockWrite) {
+// when removal is made. A worker that is not sure of its own session, which was looked at before, ends none.
+func (p *partition) releaseLock(id holds.ID, sure bool) (s holds.State, removal *lockWrite) {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,16 +262,18 @@ func (p *partition) releaseLock(id holds.ID) (s holds.State, removal *lockWrite)
 		wait.giveUp()
 	}
 	switch {
-	case !t.open:
+	case !t.open, l != nil && !sure:
 		return holds.Elsewhere, nil
 	case l != nil && (p.vouches(l) || l.end == lockReleased):
 		return holds.Held, p.endLocked(l, lockReleased)
 	case l != nil:
 		return holds.Gone, p.endLocked(l, lockLost)
 	case wait != nil:
-		return holds.Held, nil
+		p.rememberLocked(wait.lock)
+	case t.wasReleased(id) < 0:
+		return holds.Gone, nil
 	}
-	return holds.Gone, nil
+	return holds.Held, nil
 }
 
 // holderOf returns the lock that holds a key with that token, the one with the longest rest

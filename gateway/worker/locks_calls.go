@@ -62,8 +62,12 @@ func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, bod
 // refuse answers a call that was not admitted.
 func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 	ls.worker.counts.refused(r.Context(), err)
-	if errors.Is(err, errOtherRequest) {
+	switch {
+	case errors.Is(err, errOtherRequest):
 		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
+		return
+	case errors.Is(err, errNotHeld):
+		answerCall(w, http.StatusGone, []byte(err.Error()))
 		return
 	}
 	if refusal := refusalOf(err); refusal != nil {
@@ -123,7 +127,7 @@ func (ls *locks) serveAbandon(w *link.ResponseWriter, r *link.ServerRequest, bod
 		ls.refuse(w, r, err)
 		return
 	}
-	p.abandonLock(made)
+	p.abandonLock(made.ID, func(l *lock) bool { return l.call == made.Call })
 	answerCall(w, http.StatusOK, nil)
 }
 
@@ -178,9 +182,10 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 		}
 		defer r.EndWait()
 	}
+	sure := ls.promise().Surrender > 0
 	states, removals := make([]holds.State, len(refs)), make([]*lockWrite, len(refs))
 	for i, ref := range refs {
-		states[i], removals[i] = ls.worker.parts[ref.Partition].releaseLock(ref.ID)
+		states[i], removals[i] = ls.worker.parts[ref.Partition].releaseLock(ref.ID, sure)
 	}
 	for i, removal := range removals {
 		switch {
@@ -198,7 +203,7 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 // gets what he has already.
 func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
 	w := ls.worker
-	how := asking{try: req.Try, shared: req.Shared, epoch: r.Epoch, share: r, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
+	how := asking{try: req.Try, shared: req.Shared, epoch: r.Epoch, share: r, client: r.Client, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
 	p, key, err := w.placeOf(strings.Clone(r.Key), &how) // of the call only the key is kept
 	if err != nil {
 		return holds.Grant{}, err
@@ -206,7 +211,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
 	came := w.now()
-	own := &lock{id: req.ID, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared, timing: how.timing}
+	own := &lock{id: req.ID, call: req.Call, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared, timing: how.timing}
 	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
 		return holds.Grant{}, err
@@ -218,7 +223,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
 	}
 	if err != nil {
-		p.abandonLock(holds.Made{ID: own.id, Token: own.token})
+		p.abandonLock(own.id, own.isAlone)
 		return holds.Grant{}, err
 	}
 	if l == own {
@@ -244,15 +249,16 @@ func (p *partition) reserveTurns(l *lock, turns int) (next int64, reserved int) 
 	return next, reserved
 }
 
-// abandonLock ends a lock that nobody was told of by the call that has made it. A lock that
-// another call has found stays: that one may have told of it. So does one that is frozen, which
-// may be at its next owner by now.
-func (p *partition) abandonLock(made holds.Made) {
+// isAlone reports whether l was made by the call for own, and no other call has found it.
+func (own *lock) isAlone(l *lock) bool { return l == own && !l.found }
+
+// abandonLock ends a lock of which nobody was told, as unknown reports. One that is frozen stays, since
+// it may be at its next owner by now.
+func (p *partition) abandonLock(id holds.ID, unknown func(*lock) bool) {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	l := p.findLocked(made.ID)
-	if l != nil && l.token == made.Token && !l.found && t.open {
+	if l := p.findLocked(id); l != nil && t.open && unknown(l) {
 		p.endLocked(l, lockReleased)
 	}
 }
@@ -332,6 +338,12 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, settle
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	held, wait := p.findLocked(l.id), t.waits[l.id]
+	late := false
+	if i := t.wasReleased(l.id); i >= 0 {
+		if late = l.call != 0 && t.done[i].call == l.call; !late {
+			t.done = slices.Delete(t.done, i, i+1)
+		}
+	}
 	before := held
 	if held == nil && wait != nil {
 		before = wait.lock
@@ -349,12 +361,16 @@ func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, settle
 	case held != nil && !p.vouches(held):
 		return nil, nil, fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, l.key)
 	case held != nil:
-		held.found = true
+		if held.found = true; held.call != l.call {
+			held.call = 0
+		}
 		held.expires = max(held.expires, w.now()+held.lease)
 		return held, nil, nil
 	case wait != nil:
 		wait.giveUp()
 		return nil, wait.settled, nil
+	case late:
+		return nil, nil, fmt.Errorf("%w: %q: it was released", errNotHeld, l.key)
 	case !t.fits(l.size()):
 		return nil, nil, p.tooManyLocked()
 	case ls.count.Add(1) > int64(w.cfg.MaxHolds):

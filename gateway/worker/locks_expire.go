@@ -71,6 +71,10 @@ func (p *partition) expireLocks(now time.Duration) {
 	t := &p.locks
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.forget <= now {
+		t.done = nil
+		t.noteNext()
+	}
 	for range sweepMost {
 		if len(t.order) == 0 || t.order[0].due > now {
 			return
@@ -131,11 +135,17 @@ func (t *lockTable) remove(l *lock) {
 }
 
 func (t *lockTable) noteNext() {
-	if len(t.order) == 0 {
-		t.next.Store(0)
-		return
+	next := time.Duration(never)
+	if len(t.order) > 0 {
+		next = t.order[0].due
 	}
-	t.next.Store(int64(max(t.order[0].due, 1)))
+	if len(t.done) > 0 {
+		next = min(next, t.forget)
+	}
+	if next == never {
+		next = 0
+	}
+	t.next.Store(int64(next))
 }
 
 func (t *lockTable) put(i int, l *lock) { t.order[i], l.place = l, int32(i) }

@@ -21,14 +21,11 @@ func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body
 		return
 	}
 	grant, err := ls.extend(r, req)
-	switch {
-	case errors.Is(err, errNotHeld):
-		answerCall(w, http.StatusGone, []byte(err.Error()))
-	case err != nil:
+	if err != nil {
 		ls.refuse(w, r, err)
-	default:
-		answerCall(w, http.StatusOK, grant.Append(nil))
+		return
 	}
+	answerCall(w, http.StatusOK, grant.Append(nil))
 }
 
 // errNotHeld means that a lock that was to be extended is none.

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -108,6 +110,72 @@ func TestTrapSameLockIsTheSameRequest(t *testing.T) {
 			if s := c.release(id); !slices.Equal(s, []holds.State{holds.Held}) || !free(t, w, "k") {
 				t.Errorf("released: %v", s)
 			}
+		}
+	})
+}
+
+// A worker whose session may be over says of no lock that it was held up to its release: others may have had the key.
+func TestTrapReleaseNeedsASession(t *testing.T) {
+	for _, lease := range []time.Duration{0, longLease} {
+		synctest.Test(t, func(t *testing.T) {
+			_, a, _, keys, toA, _ := heldPair(t)
+			id := holds.NewID()
+			toA.acquireAs(keys[0], holds.Request{ID: id, Lease: lease})
+			a.EndLease()
+			if s := toA.release(id)[0]; s != holds.Elsewhere {
+				t.Errorf("released by a worker whose session may be over: %v", s)
+			}
+			status, body, err := toA.call(t.Context(), holds.Release, keys[0], toA.refs([]holds.ID{id}))
+			if r, _ := errors.AsType[*link.RefusedError](err); r == nil {
+				t.Errorf("released by who may not own it any more: %d %v %v", status, body, err)
+			}
+			time.Sleep(3 * time.Second) // it is renewed
+			if s := toA.release(id)[0]; s != holds.Held || !free(t, a, keys[0]) {
+				t.Errorf("released: %v", s)
+			}
+		})
+	}
+}
+
+// An attempt that comes after its request's lock was released locks nothing, also where its partition has moved; another
+// request does.
+func TestTrapLateAttemptLocksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, key, toA, toB := pairOf(t)
+		asks := holds.Request{ID: holds.NewID(), Call: 7}
+		late := func(c *caller) {
+			t.Helper()
+			if status, body, err := c.call(t.Context(), holds.Acquire, key, asks.Append(nil)); status != http.StatusGone || err != nil {
+				t.Errorf("%d %q %v", status, body, err)
+			}
+		}
+		toA.acquireAs(key, asks)
+		toA.release(asks.ID)
+		late(toA)
+		leave(t, a, b)
+		late(toB)
+		asks.Call = 8
+		toB.acquireAs(key, asks)
+		if s := toB.release(asks.ID)[0]; s != holds.Held {
+			t.Errorf("released: %v", s)
+		}
+	})
+}
+
+// Releases that are remembered are bounded, and leave room for the locks that move.
+func TestReleasesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, key, toA, toB := pairOf(t)
+		held, id := holds.NewID(), holds.NewID()
+		toA.acquire(sameAs(toA.ring, key), held)
+		for range 300 {
+			id = holds.NewID()
+			toA.acquire(key, id)
+			toA.release(id)
+		}
+		leave(t, a, b)
+		if s := toB.release(id, held); !slices.Equal(s, []holds.State{holds.Held, holds.Held}) {
+			t.Errorf("after the move: %v", s)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,22 +14,23 @@ import (
 func TestLockText(t *testing.T) {
 	const now = time.Hour
 	list := []*lock{
-		{id: holds.NewID(), key: "k", token: 1, lease: time.Second, expires: now + 300*time.Millisecond},
+		{id: holds.NewID(), call: 1<<64 - 1, key: "k", token: 1, lease: time.Second, expires: now + 300*time.Millisecond},
 		{id: holds.NewID(), key: "größer", label: "job 7", from: "[::1]:80", token: 1<<62 + 5, lease: 10 * time.Second, expires: now - 1, state: lockBlocks, shared: true},
 		{id: holds.NewID(), key: "y", token: 8, lease: time.Second, expires: now + 1, shared: true},
 		{id: holds.NewID(), key: "x", token: 7, lease: time.Microsecond, expires: now + 1},
 		{id: holds.NewID(), key: "long", token: 8, lease: time.Hour, expires: now + time.Hour, stored: 2 * time.Hour},
 		{id: holds.NewID(), key: "ends", token: 9, lease: time.Hour, expires: now + time.Hour, stored: time.Hour, end: lockExpired},
 	}
-	text := lockText(list, now)
-	if got, err := parseLocks(lockText(nil, now), time.Minute); len(got) != 0 || err != nil {
+	done := []released{{holds.NewID(), 7}, {holds.NewID(), 1<<64 - 1}}
+	text := lockText(list, done, now)
+	if got, _, err := parseLocks(lockText(nil, nil, now), time.Minute); len(got) != 0 || err != nil {
 		t.Errorf("no locks became %v, %v", got, err)
 	}
-	got, err := parseLocks(text, 10*time.Second)
-	if err != nil || len(got) != len(list) {
+	got, gotDone, err := parseLocks(text, 10*time.Second)
+	if err != nil || len(got) != len(list) || !slices.Equal(gotDone, done) {
 		t.Fatalf("%d locks, %v", len(got), err)
 	}
-	size := 2
+	size := 2 + len(done)*(releasedSize+1)
 	for i, l := range list {
 		want := *l
 		size += l.size()
@@ -48,10 +50,10 @@ func TestLockText(t *testing.T) {
 	if len(text) > size {
 		t.Errorf("the text has %d bytes, at most %d were expected", len(text), size)
 	}
-	if _, err := parseLocks(text, 9*time.Second); err == nil {
+	if _, _, err := parseLocks(text, 9*time.Second); err == nil {
 		t.Error("a lease that is longer than the session TTL is taken")
 	}
-	if _, err := parseLocks("B"+text[1:], 10*time.Second); err == nil {
+	if _, _, err := parseLocks("B"+text[1:], 10*time.Second); err == nil {
 		t.Error("a text of another form is taken")
 	}
 }
@@ -59,15 +61,15 @@ func TestLockText(t *testing.T) {
 // FuzzLockText sees that no text makes the parser panic, and that what it takes comes
 // back the same.
 func FuzzLockText(f *testing.F) {
-	f.Add(lockText([]*lock{{id: holds.NewID(), key: "k", label: "l", from: "f", token: 1, lease: time.Second, expires: time.Second}}, 0))
-	f.Add("AQ")
+	f.Add(lockText([]*lock{{id: holds.NewID(), call: 7, key: "k", label: "l", from: "f", token: 1, lease: time.Second, expires: time.Second}}, []released{{holds.NewID(), 7}}, 0))
+	f.Add("AgA")
 	f.Fuzz(func(t *testing.T, text string) {
-		list, err := parseLocks(text, time.Minute)
+		list, done, err := parseLocks(text, time.Minute)
 		if err != nil || len(list) == 0 {
 			return
 		}
-		again, err := parseLocks(lockText(list, 0), time.Minute)
-		if err != nil || !reflect.DeepEqual(again, list) {
+		again, doneAgain, err := parseLocks(lockText(list, done, 0), time.Minute)
+		if err != nil || !reflect.DeepEqual(again, list) || !slices.Equal(doneAgain, done) {
 			t.Errorf("%+v became %+v, %v", list, again, err)
 		}
 	})
@@ -123,7 +125,7 @@ func TestTrapLockThatAnotherCallHasFound(t *testing.T) {
 				t.Fatalf("another call gets %v, %v", held, err)
 			}
 		}
-		p.abandonLock(holds.Made{ID: own.id, Token: own.token})
+		p.abandonLock(own.id, own.isAlone)
 		if held := p.table.Inspect("k").Token != 0; held != found {
 			t.Errorf("found by another call: %v, and then held: %v", found, held)
 		}

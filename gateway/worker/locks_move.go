@@ -20,7 +20,7 @@ func (p *partition) closeTable() handoff.Closed {
 			closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
 		}
 	}
-	closed.Locks = lockText(t.order, p.worker.now())
+	closed.Locks = lockText(t.order, t.done, p.worker.now())
 	p.dropWrittenLocked()
 	t.open = false
 	closed.Frozen = len(t.order) > 0
@@ -33,7 +33,7 @@ func (p *partition) closeTable() handoff.Closed {
 // Those that the store keeps go on in any case.
 func (p *partition) openTable(e handoff.OpenTable) {
 	w, t := p.worker, &p.locks
-	listed, err := parseLocks(e.Locks, w.settings.TTL)
+	listed, done, err := parseLocks(e.Locks, w.settings.TTL)
 	if err != nil {
 		w.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
 	}
@@ -41,6 +41,10 @@ func (p *partition) openTable(e handoff.OpenTable) {
 	defer t.mu.Unlock()
 	if !e.Resumed {
 		p.dropFrozenLocked()
+		t.done = nil
+		for _, r := range done {
+			p.rememberLocked(&lock{id: r.id, call: r.call})
+		}
 	}
 	now, cancels := w.now(), p.cancels.Load()
 	for _, l := range p.takeWrittenLocked(e, listed) {
@@ -50,7 +54,7 @@ func (p *partition) openTable(e handoff.OpenTable) {
 			}
 			continue
 		}
-		l.cancels, l.expires, l.found = cancels, now+l.expires, true
+		l.cancels, l.expires = cancels, now+l.expires
 		w.locks.count.Add(1)
 		p.addLocked(l, lockMovedIn)
 		if wait := t.waits[l.id]; wait != nil && l.state == lockLive { // which would be for the lock itself

@@ -40,8 +40,8 @@ func (l *lock) kept(lease time.Duration) handoff.WrittenLock {
 	k := handoff.WrittenLock{ID: hex.EncodeToString(l.id[:])}
 	if lease > 0 {
 		as := *l
-		as.lease, as.expires, as.stored = lease, lease, 0
-		k.Text = lockText([]*lock{&as}, 0)
+		as.lease, as.expires, as.stored, as.call = lease, lease, 0, 0 // what may change is not in it
+		k.Text = lockText([]*lock{&as}, nil, 0)
 	}
 	return k
 }
@@ -104,6 +104,9 @@ func (p *partition) mayBeKept(id holds.ID) bool {
 // endLocked ends a lock of a partition that is served: at once, or, if the store may keep
 // it, when it does not any more, for which removal waits.
 func (p *partition) endLocked(l *lock, event lockEvent) (removal *lockWrite) {
+	if event == lockReleased && l.end == lockGranted {
+		p.rememberLocked(l)
+	}
 	if l.stored == 0 && l.write == nil {
 		p.removeLocked(l, event)
 		return nil
@@ -178,7 +181,7 @@ func (p *partition) takeWrittenLocked(e handoff.OpenTable, listed []*lock) (came
 		left[l.id] = l
 	}
 	for _, k := range e.Written {
-		list, err := parseLocks(k.Text, 0)
+		list, _, err := parseLocks(k.Text, 0)
 		if err != nil || len(list) != 1 {
 			p.worker.cfg.Logger.Error("cannot read a key that another member holds: its former owner is of another version", "partition", p.number, "error", err)
 			continue
@@ -186,7 +189,7 @@ func (p *partition) takeWrittenLocked(e handoff.OpenTable, listed []*lock) (came
 		l, before := list[0], p.findLocked(list[0].id)
 		l.stored = l.lease
 		if move := left[l.id]; move != nil && e.Renewable {
-			l.expires, l.lease = move.expires, move.lease
+			l.expires, l.lease, l.call = move.expires, move.lease, move.call
 		}
 		delete(left, l.id)
 		if before != nil {
@@ -196,7 +199,7 @@ func (p *partition) takeWrittenLocked(e handoff.OpenTable, listed []*lock) (came
 		came = append(came, l)
 	}
 	for _, l := range listed {
-		if left[l.id] != nil && l.stored == 0 {
+		if left[l.id] != nil && l.stored == 0 && !e.Resumed {
 			if !e.Renewable {
 				l.state = lockBlocks
 			}

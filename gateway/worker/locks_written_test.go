@@ -383,3 +383,43 @@ func TestWrittenLocksAreCounted(t *testing.T) {
 		counted(b, 0, 0)
 	})
 }
+
+// A planned move that is not made leaves of a long lease what is left.
+func TestTrapLongLocksComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(islandStore)
+		a, _, key, toA, _ := pairOf(t, func(cfg *worker.Config) {
+			if store.Store == nil {
+				store.Store = cfg.Store
+				cfg.Store = store
+			}
+		})
+		long, short := holds.NewID(), holds.NewID()
+		grant := toA.acquireAs(key, holds.Request{ID: long, Firm: true, Lease: longLease})
+		time.Sleep(longLease - 20*time.Second)
+		beside := sameAs(toA.ring, key)
+		toA.acquire(beside, short)
+		store.set(true)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = a.LeaveRing(ctx)
+		if explain(t, a, key).Served {
+			t.Fatal("the partition is not closed")
+		}
+		store.set(false)
+		if err := a.JoinRing(); err != nil {
+			t.Fatal(err)
+		}
+		awaitServed(t, a, key)
+		if o := toA.inspect(key); o.Token != grant.Token || o.Left > 20*time.Second || o.Left < 15*time.Second {
+			t.Errorf("%+v is left of a lock with token %d and 20s", o, grant.Token)
+		}
+		if s := toA.release(short)[0]; s != holds.Held || !free(t, a, beside) {
+			t.Errorf("beside it, released: %v, and free: %v", s, free(t, a, beside))
+		}
+		time.Sleep(21 * time.Second)
+		if !free(t, a, key) {
+			t.Error("held beyond its lease")
+		}
+	})
+}

@@ -79,7 +79,8 @@ type Release struct {
 //
 // With Resumed nobody has served the partition since this process closed its
 // table: the locks that are frozen there go on, with what is left of their
-// leases. Otherwise they are no locks any more, and dropped.
+// leases, and Locks is what the table listed then, of which those of Written count.
+// Otherwise they are no locks any more, and dropped.
 //
 // Each lock of Locks, which a Closed listed, keeps its key from all others for
 // what was left of its lease then, counted from now. With Renewable it came here

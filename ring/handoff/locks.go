@@ -63,10 +63,13 @@ func (m *Machine) takeMoved(s PartitionState) {
 // that, our successor may be here sooner, since our session may have been renewed
 // last before the partition came.
 func (m *Machine) openLocks(s PartitionState, o *OpenTable) {
+	listed := m.listed[s.Partition]
 	m.thaw(s.Partition)
 	o.Written = s.Written
 	served := m.servedAt(s.Partition)
-	o.Resumed = served > 0 && (s.Moved <= served || !m.on(guardResumed))
+	if o.Resumed = served > 0 && (s.Moved <= served || !m.on(guardResumed)); o.Resumed {
+		o.Locks, o.Renewable = listed, true
+	}
 	if s.Locks == "" || s.Moved <= served {
 		return
 	}

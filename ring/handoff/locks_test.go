@@ -284,7 +284,7 @@ func (w *world) openLocks(p *proc, o OpenTable) {
 	}
 	for _, l := range listedLocks(o.Locks) {
 		written := slices.ContainsFunc(o.Written, func(k WrittenLock) bool { return k.ID == l.id })
-		if l.written && !written || written && !o.Renewable {
+		if l.written && !written || written && !o.Renewable || o.Resumed && !l.written {
 			continue // it has ended, or counts as it is written
 		}
 		l.ends += w.instant(p).Mono

@@ -64,6 +64,7 @@ var errMalformed = errors.New("holds: malformed call between members")
 // Request asks for a key.
 type Request struct {
 	ID     ID
+	Call   uint64        // tells attempts of one request, which carry the same number, from other requests; 0 is nobody's
 	Try    bool          // do not wait
 	Firm   bool          // whoever asks does not renew by itself
 	Shared bool          // others may hold the key shared at the same time, with the same token
@@ -76,7 +77,7 @@ type Request struct {
 // Append appends the request to b.
 func (r Request) Append(b []byte) []byte {
 	b = append(append(b, r.ID[:]...), flagByte(r.Try, r.Firm, r.Shared))
-	b = appendDuration(appendDuration(b, r.Lease), r.Wait)
+	b = appendDuration(appendDuration(binary.AppendUvarint(b, r.Call), r.Lease), r.Wait)
 	b = binary.AppendUvarint(b, uint64(r.Turns))
 	return append(b, r.Label...)
 }
@@ -86,6 +87,9 @@ func ParseRequest(b []byte) (r Request, err error) {
 	b, ok := cutHead(b, &r.ID, &r.Try, &r.Firm, &r.Shared)
 	if !ok {
 		return Request{}, fmt.Errorf("%w: no request for a key", errMalformed)
+	}
+	if r.Call, b, ok = cutNumber(b); !ok {
+		return Request{}, fmt.Errorf("%w: a request without a number", errMalformed)
 	}
 	for _, d := range []*time.Duration{&r.Lease, &r.Wait} {
 		if *d, b, ok = cutDuration(b); !ok {
@@ -111,11 +115,16 @@ func appendDuration(b []byte, d time.Duration) []byte {
 }
 
 func cutDuration(b []byte) (d time.Duration, rest []byte, ok bool) {
+	v, b, ok := cutNumber(b)
+	return time.Duration(v), b, ok && time.Duration(v) >= 0
+}
+
+func cutNumber(b []byte) (v uint64, rest []byte, ok bool) {
 	v, n := binary.Uvarint(b)
-	if n <= 0 || time.Duration(v) < 0 {
+	if n <= 0 {
 		return 0, nil, false
 	}
-	return time.Duration(v), b[n:], true
+	return v, b[n:], true
 }
 
 // cutTurns takes a number of turns after the first from the front of b.
@@ -152,25 +161,25 @@ func ParseExtension(b []byte) (e Extension, err error) {
 	return e, nil
 }
 
-// Made is a hold that a call has made, which ends unless another call has found it.
+// Made is a hold that a request has made, which ends unless another request has found it.
 type Made struct {
-	ID    ID
-	Token int64
+	ID   ID
+	Call uint64 // of the Request; not 0
 }
 
 // Append appends the hold to b.
 func (m Made) Append(b []byte) []byte {
-	return binary.AppendUvarint(append(b, m.ID[:]...), uint64(m.Token))
+	return binary.AppendUvarint(append(b, m.ID[:]...), m.Call)
 }
 
 // ParseMade parses what [Made.Append] has made.
 func ParseMade(b []byte) (m Made, err error) {
 	n := copy(m.ID[:], b)
-	token, width := binary.Uvarint(b[n:])
-	if n < len(m.ID) || width <= 0 || n+width != len(b) || int64(token) <= 0 {
-		return Made{}, fmt.Errorf("%w: no hold with a token", errMalformed)
+	call, rest, ok := cutNumber(b[n:])
+	if !ok || len(rest) > 0 || call == 0 {
+		return Made{}, fmt.Errorf("%w: no hold of a request", errMalformed)
 	}
-	m.Token = int64(token)
+	m.Call = call
 	return m, nil
 }
 

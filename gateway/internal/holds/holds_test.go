@@ -41,7 +41,7 @@ func TestCodec(t *testing.T) {
 			t.Errorf("%x is taken for %v", bad, got)
 		}
 	}
-	made := holds.Made{ID: holds.NewID(), Token: 1 << 62}
+	made := holds.Made{ID: holds.NewID(), Call: 1<<64 - 1}
 	if got, err := holds.ParseMade(made.Append(nil)); got != made || err != nil {
 		t.Errorf("%v became %v, %v", made, got, err)
 	}
@@ -145,7 +145,7 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 		if m, err := holds.ParseMade(b); err == nil {
-			if again, err := holds.ParseMade(m.Append(nil)); again != m || err != nil || m.Token <= 0 {
+			if again, err := holds.ParseMade(m.Append(nil)); again != m || err != nil || m.Call == 0 {
 				t.Errorf("hold %+v became %+v, %v", m, again, err)
 			}
 		}

@@ -1,0 +1,120 @@
+package router_test
+
+import (
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/workertest"
+)
+
+// loseAnswer lets the answers that a worker gives in a moment be lost, with their connections.
+func (s *site) loseAnswer(w *workertest.Worker) {
+	s.mute(w)
+	time.AfterFunc(ttl/20, func() { s.unmute(w) })
+}
+
+// A request for several keys gives back what it has locked, also if the router had to ask for that twice.
+func TestTrapLockServiceGivesBackWhatItAskedForTwice(t *testing.T) {
+	for _, lease := range []string{"5s", "24h"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLockSite(t)
+			w := s.start()
+			last := s.must(200, "POST", "/v1/locks/b")
+			s.loseAnswer(w)
+			if s.must(423, "POST", "/v1/locks?key=a&key=b&ttl="+lease, "Idempotency-Key", "x"); !isFree(t, w, "a") {
+				t.Errorf("ttl=%s: a key is held for a request that has not got all of them", lease)
+			}
+			s.must(204, "DELETE", "/v1/locks/b?lease="+last.Lease)
+		})
+	}
+}
+
+// A request whose first key is over when the last one has come gives that one back.
+func TestTrapLockServiceGivesBackWhatComesTooLate(t *testing.T) {
+	for name, field := range map[string][]string{"chosen": {"Idempotency-Key", "x"}, "drawn": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newLockSite(t)
+				w := s.start()
+				s.delay(":acquire", 1200*time.Millisecond)
+				s.must(410, "POST", "/v1/locks?key=a&key=b&ttl=2s&wait=60s", field...)
+				s.delay("", 0)
+				if !isFree(t, w, "b") {
+					t.Error("a key is held for a request that was answered with 410")
+				}
+				time.Sleep(ttl)
+			})
+		})
+	}
+}
+
+// To unlock is answered with 204 however often it is done, or has to be done, where the lock was its client's up to the first
+// time, and with 410 otherwise.
+func TestTrapUnlockAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		a := s.start()
+		unlock := func(code int, key string) {
+			t.Helper()
+			s.must(code, "DELETE", "/v1/locks/"+key, "Idempotency-Key", "x")
+		}
+		for _, lease := range []string{"5s", "1h"} {
+			s.must(200, "POST", "/v1/locks/k?ttl="+lease, "Idempotency-Key", "x")
+			s.loseAnswer(a)
+			unlock(204, "k")
+			unlock(204, "k")
+			s.must(410, "PUT", "/v1/locks/k", "Idempotency-Key", "x")
+		}
+		s.must(200, "POST", "/v1/locks/k?ttl=1s", "Idempotency-Key", "x")
+		time.Sleep(2 * time.Second)
+		unlock(410, "k") // for the lock that has ended
+		b := s.start()
+		key := s.keyOf(a, "moves")
+		s.must(200, "POST", "/v1/locks/"+key, "Idempotency-Key", "x")
+		unlock(204, key)
+		if err := a.LeaveRing(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.AwaitServing(t, 16)
+		unlock(204, key)
+		time.Sleep(3 * ttl)
+		unlock(410, key)
+	})
+}
+
+// One client that waits for a key often leaves room for others in the key's queue.
+func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		w := s.start(func(cfg *worker.Config) { cfg.QueuePerKey = 8 })
+		service := s.router.LockService(router.LocksConfig{Token: "s3cret"})
+		ask := func(client, target string) int {
+			r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
+			r.RemoteAddr = client + ":4711"
+			r.Header.Set("Authorization", "Bearer s3cret")
+			a := httptest.NewRecorder()
+			service.ServeHTTP(a, r)
+			return a.Code
+		}
+		var all sync.WaitGroup
+		if code := ask("192.0.2.9", "/v1/locks/k?ttl=9s"); code != 200 {
+			t.Fatal(code)
+		}
+		for range 10 {
+			all.Go(func() { ask("192.0.2.1", "/v1/locks/k?wait=3s") })
+		}
+		synctest.Wait()
+		if n := w.Queued("k"); n != 8 {
+			t.Fatalf("%d wait", n)
+		}
+		if code := ask("192.0.2.2", "/v1/locks/k?wait=1s"); code != 423 {
+			t.Errorf("another client reads %d, want 423 after its wait", code)
+		}
+		all.Wait()
+	})
+}
