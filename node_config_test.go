@@ -46,8 +46,8 @@ func TestConfigErrors(t *testing.T) {
 			cfg.Join = []string{kit.FreeAddr(t)}
 		}
 		_, err := keyway.Start(t.Context(), cfg)
-		if !errors.Is(err, keyway.ErrConfig) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want ErrConfig about %s", err, want)
+		if !errors.Is(err, keyway.ErrConfig) || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "bad configuration") != 1 {
+			t.Errorf("%v, want ErrConfig about %s, which is said once", err, want)
 		}
 	}
 	_, err := keyway.Start(t.Context(), keyway.Config{Join: []string{kit.FreeAddr(t)}, Worker: worker.Config{Queue: -1}})

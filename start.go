@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -134,7 +135,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 // gossipError returns an error of package gossip as one of this package.
 func gossipError(err error) error {
 	if errors.Is(err, gossip.ErrConfig) {
-		return bad("%w", err)
+		return bad("%s", strings.TrimPrefix(err.Error(), gossip.ErrConfig.Error()+": "))
 	}
 	return fmt.Errorf("keyway: %w", err)
 }

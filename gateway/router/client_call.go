@@ -28,7 +28,14 @@ import (
 const defaultHost = "keyway"
 
 // errClientClosed is the error of calls of a client that is closed.
-var errClientClosed = fmt.Errorf("router: the client is closed: %w", net.ErrClosed)
+var errClientClosed error = closed("router: the client is closed")
+
+// closed is an error that is a [net.ErrClosed], whose text speaks of a connection.
+type closed string
+
+func (c closed) Error() string { return string(c) }
+
+func (closed) Is(target error) bool { return target == net.ErrClosed }
 
 // call is a request of a [Client], and its answer.
 type call struct {

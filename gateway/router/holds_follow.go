@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -121,7 +120,7 @@ func (l *letGo) goesOn(state holds.State) bool {
 }
 
 // errUnlockClosed is the error of what is unlocked after its client was closed.
-var errUnlockClosed = fmt.Errorf("router: the client was closed before: the key is free at the end of its lease; unlock first, then close: %w", net.ErrClosed)
+var errUnlockClosed error = closed("router: the client was closed before: the key is free at the end of its lease; unlock first, then close")
 
 // releaseWay is where holds are released: at a worker, or without one at the owner of a
 // partition.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,7 +105,7 @@ func TestHoldErrors(t *testing.T) {
 			t.Errorf("no worker: %v", err)
 		}
 		c.Close()
-		if err := c.Hold(t.Context(), "k", never); !errors.Is(err, net.ErrClosed) {
+		if err := c.Hold(t.Context(), "k", never); !errors.Is(err, net.ErrClosed) || !strings.HasSuffix(err.Error(), "the client is closed") {
 			t.Errorf("closed: %v", err)
 		}
 	})

@@ -45,7 +45,7 @@ var (
 	because        = [directions][reasons]string{
 		moveTaken: {
 			moveJoin: "this worker joined the ring", moveRebalance: "the ring changed", moveLeave: "it leaves",
-			moveWithdrawn: "it is off the ring: it was drained, or its app does not answer", moveDeath: "it died", moveRestart: "it was started again",
+			moveWithdrawn: "it is off the ring: it was drained, or its app does not answer", moveDeath: "it has ended", moveRestart: "it was started again",
 			moveSession: "this worker had lost its session", moveUnowned: "nobody had them", moveQuarantine: "nobody had them, and the store was new or had lost data",
 		},
 		moveGiven: {

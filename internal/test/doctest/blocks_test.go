@@ -128,3 +128,16 @@ func TestMakeTargetsExist(t *testing.T) {
 		t.Errorf("found %d make targets in the documents", found)
 	}
 }
+
+// TestTables: no empty line cuts a table in two, of which the second one would be shown as text.
+func TestTables(t *testing.T) {
+	for file, text := range documents(t) {
+		lines := strings.Split(text, "\n")
+		for i := 2; i+1 < len(lines); i++ {
+			isRow := func(i int) bool { return strings.HasPrefix(lines[i], "| ") }
+			if isRow(i-2) && lines[i-1] == "" && isRow(i) && !strings.HasPrefix(lines[i+1], "|--") {
+				t.Errorf("%s:%d: an empty line cuts the table", file, i)
+			}
+		}
+	}
+}
