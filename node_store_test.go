@@ -82,7 +82,7 @@ func TestAFirstStartSaysWhatItWaitsFor(t *testing.T) {
 	go func() {
 		node, err := keyway.Start(ctx, cfg)
 		if err == nil {
-			node.Close(context.Background())
+			node.Close()
 		}
 		ended <- err
 	}()
