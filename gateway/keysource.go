@@ -285,19 +285,15 @@ func only(have, value string) (string, error) {
 // errTwice is the error of what some apps read the first of, some the last, and some all.
 var errTwice = fmt.Errorf("%w: given more than once: send it once", ErrBadKey)
 
+// keyFromHeader takes a second field for a difference even if it is empty: WSGI joins both.
 func keyFromHeader(values []string) (key string, err error) {
-	for _, v := range values {
-		if v = strings.Trim(v, " \t"); v == "" {
-			continue
-		}
-		if key != "" {
-			return "", errTwice
-		}
-		if key, err = unescape(v, url.PathUnescape); err != nil {
-			return "", err
-		}
+	switch len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return unescape(strings.Trim(values[0], " \t"), url.PathUnescape)
 	}
-	return key, nil
+	return "", errTwice
 }
 
 // maxParameters is how many parameters of a query all apps read.

@@ -40,7 +40,7 @@ func TestKeySources(t *testing.T) {
 		{"header keeps plus", []string{"header:X-Key"}, request("/", "X-Key: a+b"), "a+b", nil},
 		{"header bad escape", []string{"header:X-Key"}, request("/", "X-Key: 100%"), "", gateway.ErrBadKey},
 		{"header twice, same", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: %31"), "", gateway.ErrBadKey},
-		{"header twice, once empty", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: "), "1", nil},
+		{"header twice, once empty", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: "), "", gateway.ErrBadKey},
 		{"header twice, different", []string{"header:X-Key"}, request("/", "X-Key: 1", "X-Key: 2"), "", gateway.ErrBadKey},
 		{"header empty", []string{"header:X-Key"}, request("/", "X-Key: "), "", gateway.ErrNoKey},
 		{"header absent", []string{"header:X-Key"}, request("/"), "", gateway.ErrNoKey},
