@@ -37,6 +37,7 @@ const differentialRoutes = `routes:
   - {name: nums, match: {path: "/nums/{n:int}"}, key: path:n, prefix: "num:"}
   - {name: room, match: {path: /room}, key: query:room, prefix: "room:"}
   - {name: cart, match: {path: /cart}, key: cookie:cart, prefix: "cart:"}
+  - {name: owner, match: {path: /owner}, key: header:X-Owner, prefix: "owner:"}
   - {name: account, match: {path: /account}, key: json:/account/id, prefix: "account:"}
   - {name: pay, match: {methods: [POST], path: "/pay/{p}"}, key: path:p, prefix: "pay:"}
   - {name: rest, without-key: any}

@@ -39,6 +39,7 @@ var plainRequests = []request{
 	{method: "GET", target: "/nums/42"},
 	{method: "GET", target: "/room?room=A"},
 	{method: "GET", target: "/cart", fields: []string{"Cookie: cart=A"}},
+	{method: "GET", target: "/owner", fields: []string{"X-Owner: A"}},
 	{method: "POST", target: "/account", fields: []string{jsonType}, body: `{"account":{"id":"A"}}`},
 	{method: "POST", target: "/account", fields: []string{jsonType}, body: `{"account":{"id":1}}`},
 	{method: "POST", target: "/pay/7"},
@@ -82,6 +83,7 @@ var (
 		jsonType, "Content-Type: application/json; charset=utf-8", "Content-Type: application/json;charset=UTF-7", "Content-Type: application/json; charset=utf-16", "Content-Type: application/json; charset=utf-16le", "Content-Type: application/json; charset=utf-32", "Content-Type: application/json; charset=iso-8859-1", "Content-Type: application/json; charset=\"utf-8\"", "Content-Type: application/json; charset=utf-8; charset=utf-7", "Content-Type: application/json; Charset=UTF-7", "Content-Type: application/json; charset*=utf-8''utf-7",
 		"Content-Type: application/json;", "Content-Type: APPLICATION/JSON", "Content-Type: application/json, text/plain", "Content-Type: application/merge-patch+json", "Content-Type: text/json", "Content-Type: text/plain", "Content-Type: application/x-www-form-urlencoded", "Content-Type: multipart/form-data; boundary=x", "Content-Encoding: identity", "Content-Encoding: gzip",
 		"X-HTTP-Method-Override: POST", "X-HTTP-Method-Override: PUT", "X-HTTP-Method: POST", "X-Method-Override: POST", "X-Original-URL: /orders/9", "X-Rewrite-URL: /orders/9", "X-Original-Method: POST", "X-Forwarded-Prefix: /orders", "X-Script-Name: /orders", "Script-Name: /orders", "Path-Info: /orders/9", "X-Forwarded-Path: /orders/9",
+		"X-Owner: B", "X-Owner: ", "x-owner: B", "X_Owner: B", "X.Owner: B", "X-Owner:\tB ", "X-Owner: A, B", "X-Owner: A,B", "X-Owner: \"A\"", "X-Owner: a%20b", "X-Owner: a b", "X-Owner: a+b", "X-Owner: %41", "X-Owner: %2541", "X-Owner: \u00e9", "X-Owner: %C3%A9", "X-Owner: \xe9", "X-Owner: =?utf-8?q?A?=",
 		"Keyway-Key: order:9", "Keyway_Key: order:9", "Keyway.Key: order:9", "Accept-Language: de", "X-Requested-With: XMLHttpRequest", "Origin: http://a", "Expect: 100-continue",
 	}
 	bodies = []string{

@@ -23,6 +23,7 @@ type stack struct {
 	needs string // program or file without which it cannot run
 	start func(t *testing.T) (addr string)
 
+	latin1         bool // the app takes the bytes of header fields for Latin-1
 	cookiesDecoded bool // the app gets cookies' values without their percent-encoding
 	raw            bool // X-Resource is not percent-encoded, and the query is as it was sent
 }
@@ -30,11 +31,11 @@ type stack struct {
 // stacks are those of the differential test; make test tries the first two.
 var stacks = []stack{
 	{name: "Go", needs: "go", start: goStack},
-	{name: "Flask", needs: "/usr/lib/python3/dist-packages/flask", start: gunicorn("flask_app")},
-	{name: "Express", needs: "/usr/share/nodejs/express", start: express, cookiesDecoded: true},
-	{name: "Django", needs: "/usr/lib/python3/dist-packages/django", start: gunicorn("django_app")},
+	{name: "Flask", needs: "/usr/lib/python3/dist-packages/flask", start: gunicorn("flask_app"), latin1: true},
+	{name: "Express", needs: "/usr/share/nodejs/express", start: express, latin1: true, cookiesDecoded: true},
+	{name: "Django", needs: "/usr/lib/python3/dist-packages/django", start: gunicorn("django_app"), latin1: true},
 	{name: "Sinatra", needs: "puma", start: sinatra, cookiesDecoded: true},
-	{name: "Tomcat", needs: "/usr/share/tomcat10/bin/bootstrap.jar", start: tomcat},
+	{name: "Tomcat", needs: "/usr/share/tomcat10/bin/bootstrap.jar", start: tomcat, latin1: true},
 	{name: "nginx", needs: "nginx", start: nginxStack, raw: true},
 }
 
@@ -59,10 +60,24 @@ func (s *stack) resource(h http.Header) string {
 		return ""
 	case kind == "cart" && !s.cookiesDecoded:
 		return kind + ":" + unescaped(value, url.PathUnescape)
+	case kind == "owner":
+		if s.latin1 {
+			value = bytesOf(value)
+		}
+		return kind + ":" + unescaped(value, url.PathUnescape)
 	case kind == "room" && s.raw:
 		return kind + ":" + unescaped(value, url.QueryUnescape)
 	}
 	return text
+}
+
+// bytesOf returns the bytes that text is when each is taken for a character.
+func bytesOf(text string) string {
+	var b []byte
+	for _, c := range text {
+		b = append(b, byte(c))
+	}
+	return string(b)
 }
 
 func unescaped(text string, how func(string) (string, error)) string {
@@ -157,6 +172,7 @@ func nginxStack(t *testing.T) string {
 		location ~ ^/nums/0*(?<num>[0-9]+)$ { add_header X-App 1 always; add_header X-Key $http_keyway_key always; add_header X-Resource "num:$num" always; return 204; }
 		location = /room { add_header X-App 1 always; add_header X-Key $http_keyway_key always; add_header X-Resource "room:$arg_room" always; return 204; }
 		location = /cart { add_header X-App 1 always; add_header X-Key $http_keyway_key always; add_header X-Resource "cart:$cookie_cart" always; return 204; }
+		location = /owner { add_header X-App 1 always; add_header X-Key $http_keyway_key always; add_header X-Resource "owner:$http_x_owner" always; return 204; }
 		location ~ ^/pay/(?<pay>[^/]+)$ { if ($request_method = POST) { add_header X-App 1 always; add_header X-Key $http_keyway_key always; add_header X-Resource "pay:$pay" always; return 204; } return 204; }
 		location / { return 204; }
 	}`)
@@ -189,6 +205,7 @@ func goStack(t *testing.T) string {
 		}
 		return c.Value
 	})
+	handle("/owner", "owner", func(r *http.Request) string { return r.Header.Get("X-Owner") })
 	handle("/account", "account", func(r *http.Request) string {
 		var body struct{ Account struct{ ID any } }
 		d := json.NewDecoder(r.Body)

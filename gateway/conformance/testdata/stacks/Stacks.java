@@ -34,6 +34,10 @@ public class Stacks extends HttpServlet {
                     }
                 }
                 break;
+            case "/owner":
+                kind = "owner";
+                value = req.getHeader("X-Owner");
+                break;
             case "/pay":
                 if (req.getMethod().equals("POST") && info != null && info.lastIndexOf('/') == 0) {
                     kind = "pay";

@@ -21,6 +21,7 @@ class App < Sinatra::Base
     send(verb, %r{/nums/(\d+)}) { |n| tell('num', Integer(n, 10)) }
     send(verb, '/room') { tell('room', request.GET['room']) }
     send(verb, '/cart') { tell('cart', request.cookies['cart']) }
+    send(verb, '/owner') { tell('owner', env['HTTP_X_OWNER']) }
     send(verb, '/account') do
       body = begin JSON.parse(request.body.read) rescue nil end
       inner = body['account'] if body.is_a?(Hash)

@@ -43,6 +43,7 @@ urlpatterns = [
     path("nums/<int:n>", lambda r, n: tell(r, "num", n)),
     path("room", lambda r: tell(r, "room", r.GET.get("room"))),
     path("cart", lambda r: tell(r, "cart", r.COOKIES.get("cart"))),
+    path("owner", lambda r: tell(r, "owner", r.headers.get("X-Owner"))),
     path("account", account),
     path("pay/<p>", pay),
 ]

@@ -18,6 +18,7 @@ app.all(['/orders/:order', '/orders/:order/(.*)'], tell(req => named('order', re
 app.all('/nums/:n(\\d+)', tell(req => named('num', Number(req.params.n))))
 app.all('/room', tell(req => named('room', req.query.room)))
 app.all('/cart', tell(req => named('cart', cookie.parse(req.headers.cookie || '').cart)))
+app.all('/owner', tell(req => named('owner', req.get('x-owner'))))
 app.all('/account', tell(req => named('account', req.body && req.body.account && req.body.account.id)))
 app.post('/pay/:p', tell(req => named('pay', req.params.p)))
 app.use(tell(() => ''))

@@ -34,6 +34,11 @@ def cart():
     return tell("cart", request.cookies.get("cart"))
 
 
+@app.route("/owner", methods=ALL)
+def owner():
+    return tell("owner", request.headers.get("X-Owner"))
+
+
 @app.route("/account", methods=ALL)
 def account():
     body = request.get_json(silent=True)
