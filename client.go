@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
@@ -18,6 +21,8 @@ import (
 type Client struct {
 	*router.Client
 	members *gossip.Cluster // nil for the client of a node
+	store   *store.Store    // nil without ClientConfig.Redis
+	unstore func()          // ends what follows store
 }
 
 // ClientConfig configures a [Client] of a process that owns no keys. What has the
@@ -28,6 +33,7 @@ type ClientConfig struct {
 	Gossip, GossipAdvertise string
 	GossipKeys              [][]byte
 	GossipOpen              bool
+	Redis                   string // the nodes', in which it then finds them; default: it finds them by Join alone
 	PeerTLS                 *gateway.PeerTLS
 	Settings                ring.Settings
 	Router                  router.ClientConfig // further limits; Members, PeerTLS, Local and Logger must be left out
@@ -64,7 +70,15 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		members.Close()
 		return nil, fmt.Errorf("keyway: %w", err)
 	}
-	return &Client{client, members}, nil
+	c := &Client{Client: client, members: members}
+	if cfg.Redis == "" {
+		return c, nil
+	}
+	if c.store, err = store.New(cfg.Redis, store.Config{Settings: members.Settings(), Logger: common.Logger}); err != nil {
+		return nil, errors.Join(bad("ClientConfig.Redis: %w", err), c.Close())
+	}
+	c.unstore = (&offered.Follower{Store: c.store, Members: members, Logger: common.Logger, Alone: true}).Follow()
+	return c, nil
 }
 
 // Owner returns the node that owns key, so far as the client knows, or an
@@ -83,6 +97,10 @@ func (c *Client) Owner(key string) (ring.Member, error) {
 func (c *Client) Close() error {
 	if c.members == nil {
 		return nil
+	}
+	if c.unstore != nil {
+		c.unstore()
+		c.store.Close()
 	}
 	err := c.Client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

@@ -8,13 +8,17 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Clients of a node, and of a process that owns nothing, reach every key's owner;
@@ -182,4 +186,35 @@ func named(name string) http.Handler {
 		key, _ := gateway.KeyFromHeader(r.Header)
 		fmt.Fprintf(w, "%s has %s", name, key)
 	})
+}
+
+// A client finds nodes by their Redis, where no member is at the address of Join; and one that finds nobody does not say
+// that the key is locked.
+func TestClientFindsNodesInRedis(t *testing.T) {
+	redis, log := redistest.Start(t), new(kit.Buffer)
+	cfg := config(t, "a", kit.FreeAddr(t))
+	cfg.Redis, cfg.NewCluster, cfg.Logger = redis.URL(), true, slog.New(slog.NewTextHandler(log, nil))
+	start(t, cfg)
+	alone := keyway.ClientConfig{Join: []string{kit.FreeAddr(t)}, Settings: quick}
+	for _, tt := range []struct {
+		redis string
+		want  error
+	}{{"", keyway.ErrUnavailable}, {redis.URL(), nil}} {
+		alone.Redis = tt.redis
+		client := kit.Must(keyway.NewClient(t.Context(), alone))
+		wait := time.Second
+		if tt.want == nil {
+			wait = time.Minute
+		}
+		l, err := client.Lock(t.Context(), "k", locking.Wait(wait))
+		if !errors.Is(err, tt.want) || errors.Is(err, locking.ErrLocked) || err != nil && !strings.Contains(err.Error(), "no worker of the cluster") {
+			t.Errorf("with Redis %q: %v, want %v", tt.redis, err, tt.want)
+		}
+		if err == nil {
+			err = l.Unlock(t.Context())
+		}
+		if err := errors.Join(client.Close(), client.Close()); err != nil {
+			t.Error(err)
+		}
+	}
 }

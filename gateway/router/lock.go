@@ -70,6 +70,8 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 	for {
 		l, err := c.take(wait, ctx, key, w)
 		switch {
+		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.members.View().Table.Members()) == 0:
+			return nil, fmt.Errorf("%w: key %q: this member knows no worker of the cluster: give it the nodes' Join or Redis", gateway.ErrUnavailable, key)
 		case !errors.Is(err, gateway.ErrWaited):
 			return l, err
 		case wait.Err() != nil:

@@ -202,7 +202,8 @@ func (j *joiner) attempt(addr string) error {
 	return failures[max(refusal, 0)]
 }
 
-// note decides when addr is tried again. A seed that does not answer is tried
+// note decides when addr is tried again, and warns of a seed while it knows no other
+// member. A seed that does not answer is tried
 // in every round, anything else less and less often.
 func (j *joiner) note(addr string, err error, now time.Time) {
 	j.mu.Lock()
@@ -231,7 +232,7 @@ func (j *joiner) note(addr string, err error, now time.Time) {
 	case refused && j.starting(): // Start returns it
 	case refused && j.throttle.pass(err.Error(), now):
 		j.c.log.Error("cannot join a seed", "error", err)
-	case t.seed && !refused && j.throttle.pass(err.Error(), now):
+	case t.seed && !refused && len(j.c.View().Members) < 2 && j.throttle.pass(err.Error(), now):
 		j.c.log.Warn("cannot join a seed yet; trying on", "seed", addr, "error", err)
 	}
 }
