@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
@@ -59,6 +60,7 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		Seeds:     common.Join,
 		Keyring:   cfg.GossipKeys,
 		Open:      cfg.GossipOpen,
+		Guessed:   cfg.Redis != "" && slices.Equal(common.Join, []string{meeting}),
 		Logger:    common.Logger,
 	})
 	if err != nil {

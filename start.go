@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -127,6 +128,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 		Seeds:     n.cfg.Join,
 		Keyring:   n.cfg.GossipKeys,
 		Open:      n.cfg.GossipOpen,
+		Guessed:   n.cfg.Redis != "" && slices.Equal(n.cfg.Join, []string{meeting}),
 		Logger:    n.log,
 	})
 	return err
@@ -134,6 +136,9 @@ func (n *Node) join(ctx context.Context) (err error) {
 
 // gossipError returns an error of package gossip as one of this package.
 func gossipError(err error) error {
+	if errors.Is(err, gossip.ErrRefused) {
+		return fmt.Errorf("keyway: another cluster is at the address of Config.Join (--join): if it is not meant, give the addresses of this one's members there: %w", err)
+	}
 	if errors.Is(err, gossip.ErrConfig) {
 		return bad("%s", strings.TrimPrefix(err.Error(), gossip.ErrConfig.Error()+": "))
 	}

@@ -85,6 +85,10 @@ type Config struct {
 	// reachable now is joined later. (--join)
 	Seeds []string
 
+	// Guessed says that Seeds are a default. If all of them refuse this member, another
+	// cluster is there: Start succeeds, and the log says so.
+	Guessed bool
+
 	// Keyring holds keys of 16, 24 or 32 bytes that encrypt gossip with AES-GCM:
 	// the first encrypts, all decrypt. Rotate a key by adding the new one last
 	// everywhere, then moving it first, then removing the old one. Empty: gossip
@@ -165,12 +169,18 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	c.joiner = newJoiner(c, cfg.Seeds)
+	c.joiner.guessed = cfg.Guessed
 	o := newOwner(c, builder, c.identity, keys{cfg.Settings.KeySource, notInForce})
 	o.publish()
 	c.tasks.Go(o.run)
 	c.tasks.Go(c.joiner.run)
 
-	if err := c.joiner.awaitFirstRound(ctx); err != nil {
+	err = c.joiner.awaitFirstRound(ctx)
+	if cfg.Guessed && errors.Is(err, ErrRefused) {
+		c.log.Warn("another cluster is at the default address of --join (Config.Join): say there where members of this one are", "error", err)
+		err = nil
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}

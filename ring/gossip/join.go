@@ -29,6 +29,7 @@ const (
 type joiner struct {
 	c        *Cluster
 	seeds    []string
+	guessed  bool
 	first    chan struct{} // closed after the first round
 	firstErr error         // every seed refused; read it after first
 	throttle throttle      // of run
@@ -229,7 +230,7 @@ func (j *joiner) note(addr string, err error, now time.Time) {
 	}
 	t.lost = true
 	switch {
-	case refused && j.starting(): // Start returns it
+	case refused && (j.starting() || j.guessed): // Start returns it, or has logged it
 	case refused && j.throttle.pass(err.Error(), now):
 		j.c.log.Error("cannot join a seed", "error", err)
 	case t.seed && !refused && len(j.c.View().Members) < 2 && j.throttle.pass(err.Error(), now):

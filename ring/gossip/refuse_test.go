@@ -171,6 +171,25 @@ func TestSomeSeedRefuses(t *testing.T) {
 	})
 }
 
+// A cluster that happens to be at a default address stops nobody, and the log names it.
+func TestAStrangerAtAGuessedAddress(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		b.start(b.config(0), address(0))
+		cfg := b.config(1)
+		var log logs
+		cfg.Settings.Cluster, cfg.Seeds, cfg.Guessed, cfg.Logger = "shop", []string{address(0)}, true, log.logger()
+		c := b.start(cfg, address(1))
+		if n := len(c.View().Members); n != 1 {
+			t.Errorf("it sees %d members, want itself", n)
+		}
+		for _, want := range []string{"another cluster is at the default address", "Config.Join", "cluster name differs"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log lacks %q: %s", want, &log)
+			}
+		}
+	})
+}
+
 func TestOwnAddressIsNoSeed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bed) {
 		b.start(b.config(0), address(0))
