@@ -226,8 +226,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a lock that was lost is not said to have been unlocked",
 			file: "gateway/worker/locks.go",
-			old:  "	return holds.Gone, nil\n}",
-			new:  "	return holds.Held, nil\n}",
+			old:  "	case t.wasReleased(id) < 0:\n		return holds.Gone, nil\n	}\n	return holds.Held, nil",
+			new:  "	}\n	return holds.Held, nil",
 			test: "./gateway/router -run '^TestTrapUnlockTellsTheTruth$'",
 		},
 		{
@@ -303,7 +303,7 @@ func holdsMutations() []mutation {
 		{
 			rule: "locks go along with their partition",
 			file: "gateway/worker/locks_move.go",
-			old:  "	closed.Locks = lockText(t.order, p.worker.now())\n",
+			old:  "	closed.Locks = lockText(t.order, t.done, p.worker.now())\n",
 			new:  "",
 			test: moves,
 		},
@@ -345,7 +345,7 @@ func holdsMutations() []mutation {
 		{
 			rule: "the locks of a partition are as many as fit the text with which they travel",
 			file: "gateway/worker/locks.go",
-			old:  "return t.size+size <= maxLockText",
+			old:  "return t.size+size+maxReleased*releasedSize <= maxLockText",
 			new:  "return true",
 			test: "./gateway/worker -run '^TestLocksOfAPartitionAreBounded$'",
 		},

@@ -171,8 +171,8 @@ func linkMutations() []mutation {
 		{
 			rule: "a full worker is said at once, not taken for one that cannot be reached",
 			file: "gateway/router/dispatch.go",
-			old:  "	case errors.Is(err, link.ErrTooManyStreams):",
-			new:  "	case false:",
+			old:  "	case errors.Is(err, link.ErrTooManyStreams), errors.Is(err, hop1.ErrFull):",
+			new:  "	case errors.Is(err, hop1.ErrFull):",
 			test: "./gateway/router -run ^TestFullWorkerIsSaidAtOnce$",
 		},
 		{

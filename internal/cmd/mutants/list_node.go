@@ -84,7 +84,7 @@ func nodeMutations() []mutation {
 			file: "start.go",
 			old:  "err := n.Drain(context.Background())",
 			new:  "var err error",
-			test: ". -run '^TestNodeEndsItsExecutions$'",
+			test: "./ -run '^TestNodeEndsItsExecutions$'",
 		},
 	}
 }

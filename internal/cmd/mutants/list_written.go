@@ -61,7 +61,7 @@ func writtenMutations() []mutation {
 		{
 			rule: "what is left of a long lock moves along",
 			file: "gateway/worker/locks_written.go",
-			old:  "			l.expires, l.lease = move.expires, move.lease\n",
+			old:  "			l.expires, l.lease, l.call = move.expires, move.lease, move.call\n",
 			new:  "",
 			test: moves,
 		},
