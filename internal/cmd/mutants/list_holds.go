@@ -226,8 +226,8 @@ func holdsMutations() []mutation {
 		{
 			rule: "a lock that was lost is not said to have been unlocked",
 			file: "gateway/worker/locks.go",
-			old:  "	case t.wasReleased(id) < 0:\n		return holds.Gone, nil\n	}\n	return holds.Held, nil",
-			new:  "	}\n	return holds.Held, nil",
+			old:  "		return holds.Gone, nil\n",
+			new:  "		return holds.Held, nil\n",
 			test: "./gateway/router -run '^TestTrapUnlockTellsTheTruth$'",
 		},
 		{
