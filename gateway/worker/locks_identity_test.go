@@ -179,3 +179,36 @@ func TestReleasesAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A lock that was cancelled, since the session was not confirmed in time, is nobody's though the session goes on after all:
+// its key is kept to the end of its lease, and who asks again by its id waits for that as others do.
+func TestTrapCancelledLockIsNobodys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 16)
+		store := &cutStore{Store: c.Store}
+		w := c.Start(func(cfg *worker.Config) { cfg.Store = store })
+		w.AwaitServing(t, 16)
+		caller, id, life := newCaller(t, w), holds.NewID(), w.Incarnation()
+		lost := caller.acquire("k", id)
+		store.set(true)
+		_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
+			<-x.Context().Done()
+			return nil
+		})
+		store.set(false)
+		awaitServed(t, w, "k")
+		caller.renew(id)
+		for !free(t, w, "other") {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if status, body, err := caller.call(t.Context(), holds.Acquire, "k", holds.Request{ID: id, Try: true}.Append(nil)); status != http.StatusConflict || err != nil {
+			t.Errorf("asked for again: %d %q %v", status, body, err)
+		}
+		if s := caller.release(id)[0]; s != holds.Gone || free(t, w, "k") {
+			t.Errorf("released: %v, and free: %v", s, free(t, w, "k"))
+		}
+		if again := caller.acquire("k", id); again.Token <= lost.Token || w.Incarnation() != life {
+			t.Errorf("token %d follows %d", again.Token, lost.Token)
+		}
+	})
+}

@@ -146,7 +146,7 @@ func lockAPIMutations() []mutation {
 			rule: "what is left of a long lock comes back where a move is not made",
 			file: "ring/handoff/locks.go",
 			old:  "		o.Locks, o.Renewable = listed, true\n",
-			new:  "",
+			new:  "		o.Renewable = listed == \"\"\n",
 			test: "./gateway/worker -run '^TestTrapLongLocksComeBack$'",
 		},
 		{
