@@ -212,3 +212,32 @@ func TestTrapCancelledLockIsNobodys(t *testing.T) {
 		}
 	})
 }
+
+// A lock of a lost life keeps its key to the end of its lease, however many lives are lost meanwhile.
+func TestTrapLostLocksStayLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := workertest.New(t, 1)
+		w := c.Start()
+		w.AwaitServing(t, 1)
+		caller, id := newCaller(t, w), holds.NewID()
+		caller.acquire("k", id)
+		granted := time.Now()
+		for range 2 {
+			life := w.Incarnation()
+			if err := c.Store.Release(t.Context(), life); err != nil {
+				t.Fatal(err)
+			}
+			for w.Incarnation() == life {
+				time.Sleep(10 * time.Millisecond)
+			}
+			awaitServed(t, w, "k")
+		}
+		if free(t, w, "k") || caller.renew(id).States[0] != holds.Gone {
+			t.Errorf("after %v of its lease the key is free, or its lock is renewed", time.Since(granted))
+		}
+		time.Sleep(time.Until(granted.Add(11 * time.Second)))
+		if !free(t, w, "k") {
+			t.Error("held beyond its lease")
+		}
+	})
+}

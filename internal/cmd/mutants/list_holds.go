@@ -399,6 +399,13 @@ func holdsMutations() []mutation {
 			test: "./gateway/worker -run '^TestTrapALifeIsReleasedAfterItsLocks$'",
 		},
 		{
+			rule: "locks of a lost life stay lost when another life is lost",
+			file: "gateway/worker/locks_move.go",
+			old:  "		case p.vouches(l), l.state == lockBlocks:",
+			new:  "		case p.vouches(l), l.state != lockLive:",
+			test: "./gateway/worker -run '^TestTrapLostLocksStayLost$'",
+		},
+		{
 			rule: "a lock for which nobody vouches takes no other one's place",
 			file: "gateway/worker/locks.go",
 			old:  " || l.write != nil || l.cancels == p.cancels.Load() {",

@@ -45,6 +45,15 @@ func turnsMutations() []mutation {
 			test: "./gateway/router -run '^TestTrapFewerTurns$'",
 		},
 		{
+			rule: "a lock is sure only while its lease admits",
+			file: file,
+			old:  " && h.lease.Admits(now)",
+			new:  "",
+			test: not,
+
+			covered: "a lease that its owner ends early ends at once with its cancellation, which was looked at before, and any other one admits until 0.7 of it, when its last renewal is older than 0.4; what has had a longer lease was extended, and is not passed on",
+		},
+		{
 			rule: "a lock that was extended is not passed on",
 			file: file,
 			old:  " && h.extending == nil",
