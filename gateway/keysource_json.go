@@ -91,7 +91,7 @@ func isUTF8(contentTypes []string) bool {
 			value, quoted := strings.CutPrefix(value, `"`)
 			value, ended := strings.CutSuffix(value, `"`)
 			known := name == "charset" && (value == "utf-8" || value == "us-ascii") || !strings.Contains(name, "charset")
-			if !known || quoted != ended || strings.ContainsAny(value, `"\`) || strings.Contains(name, "*") {
+			if !known || quoted != ended || strings.ContainsAny(value, `"\`) {
 				return false
 			}
 		}

@@ -109,6 +109,7 @@ func TestKeyInABodyThatIsNotJSON(t *testing.T) {
 		{"extended charset", "application/json; charset*=us-ascii''utf-7", "", gateway.ErrBadKey},
 		{"continued charset", "application/json; charset*0=utf-7", "", gateway.ErrBadKey},
 		{"charset within quotes", `application/json; x="; charset=utf-7; "`, "", gateway.ErrBadKey},
+		{"charset that a semicolon divides", `application/json; charset="utf-8;x"`, "", gateway.ErrBadKey},
 		{"escaped charset", `application/json; charset="utf-\7"`, "", gateway.ErrBadKey},
 		{"two charsets", "application/json; charset=utf-8; charset=utf-7", "", gateway.ErrBadKey},
 		{"two types", "application/json, text/plain", "", gateway.ErrBadKey},

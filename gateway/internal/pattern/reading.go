@@ -43,12 +43,9 @@ func Look(path string) (marks Marks, clean bool) {
 	if err != nil {
 		return marks, false
 	}
-	for _, read := range []string{strings.ReplaceAll(decoded, `\`, "/"), cutParameters(strings.ReplaceAll(decoded, `\`, "/"))} {
-		if strings.Contains(read, "//") || HasDots(read) {
-			return marks, false
-		}
-	}
-	return marks, true
+	read := strings.ReplaceAll(decoded, `\`, "/")
+	bare := cutParameters(read)
+	return marks, !strings.Contains(read, "//") && !HasDots(read) && !strings.Contains(bare, "//") && !HasDots(bare)
 }
 
 // HasDots reports whether a segment of path is . or ..

@@ -110,14 +110,14 @@ func routesMutations() []mutation {
 			rule: "an app may drop what is behind a semicolon",
 			file: "gateway/internal/pattern/reading.go",
 			old:  `parts[i], _, _ = strings.Cut(parts[i], ";")`,
-			new:  ``,
+			new:  `_, _, _ = strings.Cut(parts[i], ";")`,
 			test: "./gateway/routes -run ^TestTheFirstThatMatches$",
 		},
 		{
 			rule: "an app may take a backslash for a slash",
 			file: "gateway/internal/pattern/reading.go",
-			old:  `read := range []string{strings.ReplaceAll(decoded, ` + "`" + `\` + "`" + `, "/"),`,
-			new:  `read := range []string{decoded,`,
+			old:  "read := strings.ReplaceAll(decoded, `\\`, \"/\")",
+			new:  "read := decoded",
 			test: "./gateway/internal/pattern -run ^TestLook$",
 		},
 		{
@@ -130,8 +130,8 @@ func routesMutations() []mutation {
 		{
 			rule: "a table whose keys stand in paths takes clean paths only",
 			file: "gateway/routes/routes.go",
-			old:  ` || slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.IsPath)`,
-			new:  ``,
+			old:  `slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.IsPath)`,
+			new:  `slices.ContainsFunc(r.Tenant, gateway.KeySource.IsPath)`,
 			test: "./gateway/router -run ^TestTheKeyIsWhatTheAppReads$",
 		},
 		{
@@ -173,7 +173,7 @@ func routesMutations() []mutation {
 			rule: "a key in a path has no space at an end",
 			file: "gateway/internal/pattern/reading.go",
 			old:  `(i == 0 || i == len(segment)-1)`,
-			new:  `false`,
+			new:  `i < 0`,
 			test: "./gateway -run ^TestKeySources$",
 		},
 		{
@@ -194,7 +194,7 @@ func routesMutations() []mutation {
 			rule: "a parameter with a key stands once in a query",
 			file: "gateway/keysource.go",
 			old:  `case found, n > maxParameters:`,
-			new:  `case n > maxParameters:`,
+			new:  `case found && false, n > maxParameters:`,
 			test: "./gateway -run ^TestKeySources$",
 		},
 		{
@@ -292,14 +292,7 @@ func routesMutations() []mutation {
 			rule: "a charset in quotes is one to some apps",
 			file: "gateway/keysource_json.go",
 			old:  `quoted != ended || `,
-			new:  ``,
-			test: "./gateway -run ^TestKeyInABodyThatIsNotJSON$",
-		},
-		{
-			rule: "no parameter of a type is written in parts",
-			file: "gateway/keysource_json.go",
-			old:  ` || strings.Contains(name, "*")`,
-			new:  ``,
+			new:  `quoted != ended && false || `,
 			test: "./gateway -run ^TestKeyInABodyThatIsNotJSON$",
 		},
 		{
