@@ -162,6 +162,20 @@ func TestTheFirstThatMatches(t *testing.T) {
 	}
 }
 
+// Paths are clean in a table that reads keys from them, whichever route takes them.
+func TestCleanPathsWhereKeysStandInPaths(t *testing.T) {
+	rest := `name: rest, without-key: any`
+	for first, want := range map[string]error{
+		`name: a, match: {hosts: [h]}, key: "path:/orders/{key}"`:                       gateway.ErrBadKey,
+		`name: a, match: {hosts: [h]}, key: header:X-Key, tenant: "path:/{key}/orders"`: gateway.ErrBadKey,
+		`name: a, match: {hosts: [h]}, key: header:X-Key`:                               nil,
+	} {
+		if _, err := table(t, first, rest).Match("other", "GET", "/x//orders/42"); !errors.Is(err, want) || (err == nil) != (want == nil) {
+			t.Errorf("%s: %v, want %v", first, err, want)
+		}
+	}
+}
+
 func TestChars(t *testing.T) {
 	all := table(t,
 		`name: projects, match: {path: "/projects/{id}/"}, key: ["path:id", "cookie:id"], chars: "/%"`,

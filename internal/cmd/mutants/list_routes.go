@@ -132,7 +132,7 @@ func routesMutations() []mutation {
 			file: "gateway/routes/routes.go",
 			old:  `slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.IsPath)`,
 			new:  `slices.ContainsFunc(r.Tenant, gateway.KeySource.IsPath)`,
-			test: "./gateway/router -run ^TestTheKeyIsWhatTheAppReads$",
+			test: "./gateway/routes -run ^TestCleanPathsWhereKeysStandInPaths$",
 		},
 		{
 			rule: "a target has no number sign",
