@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -178,7 +179,7 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Worker has Previous, PreviousApp, OnIncarnation or OnHold, which Config.LockFile (--lock-file) brings: leave them out")
 	}
 	if err := c.Settings.Validate(); err != nil {
-		return c, bad("Config.Settings: %w", err)
+		return c, bad("Config.Settings: %s", strings.TrimPrefix(err.Error(), ring.ErrConfig.Error()+": "))
 	}
 	c.Settings.PeerTLS, c.Settings.PeerTLSOptional = c.PeerTLS != nil, c.PeerTLS != nil && c.PeerTLS.Optional()
 	c.Gossip = cmp.Or(c.Gossip, "127.0.0.1:0")

@@ -74,7 +74,12 @@ func TestLocks(t *testing.T) {
 	if status, _ := askLocks(t, c, r, "POST", "k", "wrong"); status != http.StatusUnauthorized {
 		t.Errorf("another token: %d", status)
 	}
-	status, lease := askLocks(t, c, r, "POST", "k", "s3cret")
+	var status int
+	var lease string
+	kit.Eventually(t, "the worker serves the key", func() bool {
+		status, lease = askLocks(t, c, r, "POST", "k", "s3cret")
+		return status != http.StatusServiceUnavailable
+	})
 	if status != http.StatusOK {
 		t.Fatalf("%d", status)
 	}

@@ -61,7 +61,10 @@ func (c *wire) Read(p []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(p)
 		if c.late.Swap(false) {
-			time.Sleep(c.site.slow)
+			c.site.mu.Lock()
+			slow := c.site.slow
+			c.site.mu.Unlock()
+			time.Sleep(slow)
 		}
 		c.site.mu.Lock()
 		deaf := c.site.deaf[c.addr]

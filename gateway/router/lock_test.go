@@ -500,7 +500,7 @@ func TestTrapWaitIncludesTheOwner(t *testing.T) {
 			}
 		}
 		c, began := s.client(), time.Now()
-		if _, err := c.Lock(t.Context(), "k", locking.Wait(time.Second)); !errors.Is(err, locking.ErrLocked) || time.Since(began) != time.Second {
+		if _, err := c.Lock(t.Context(), "k", locking.Wait(time.Second)); !errors.Is(err, gateway.ErrUnavailable) || time.Since(began) != time.Second {
 			t.Errorf("Lock after %v: %v", time.Since(began), err)
 		}
 		began = time.Now()

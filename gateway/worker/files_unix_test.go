@@ -23,7 +23,7 @@ func TestTooFewFilesAreWarnedOf(t *testing.T) {
 		t.Skip("the process may have any number of files open")
 	}
 	files := int(limit.Cur)
-	left := files - max(64, files/8)
+	left := files - max(128, files/4)
 	for _, tt := range []struct {
 		bound int
 		warns bool
