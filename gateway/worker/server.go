@@ -58,6 +58,7 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 			ErrorLog:          log.New(io.Discard, "", 0),
 		},
 	}
+	s.grpc = w.cfg.GRPC
 	if calls, ok := h.(interface{ takesCalls() bool }); ok {
 		s.grpc = calls.takesCalls()
 	}
