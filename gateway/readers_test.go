@@ -57,11 +57,11 @@ func (r reader) read(text string) (value string) {
 func fuzzReaders(f *testing.F, pieces []string, readers map[string]reader, spec string, set func(r *http.Request, text string)) {
 	for seed := range uint64(20_000) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		text := ""
+		var text strings.Builder
 		for range 1 + rnd.IntN(9) {
-			text += pieces[rnd.IntN(len(pieces))]
+			text.WriteString(pieces[rnd.IntN(len(pieces))])
 		}
-		f.Add(text)
+		f.Add(text.String())
 	}
 	source := kit.KeySources(f, spec)
 	f.Fuzz(func(t *testing.T, text string) {

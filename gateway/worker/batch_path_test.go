@@ -108,11 +108,12 @@ func TestBatchPathReadings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	taken := 0
 	for range 50_000 {
-		target := "/"
+		var target strings.Builder
+		target.WriteString("/")
 		for range 1 + rng.IntN(7) {
-			target += pieces[rng.IntN(len(pieces))]
+			target.WriteString(pieces[rng.IntN(len(pieces))])
 		}
-		taken += checkReadings(t, b, target)
+		taken += checkReadings(t, b, target.String())
 	}
 	if taken < 1000 {
 		t.Errorf("apps took %d targets for the batch path, want more", taken)
