@@ -211,7 +211,9 @@ func TestClientFindsNodesInRedis(t *testing.T) {
 			t.Errorf("with Redis %q: %v, want %v", tt.redis, err, tt.want)
 		}
 		if err == nil {
-			err = l.Unlock(t.Context())
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
 		}
 		if err := errors.Join(client.Close(), client.Close()); err != nil {
 			t.Error(err)

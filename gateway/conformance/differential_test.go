@@ -133,7 +133,7 @@ func (c *asker) read(method string) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		body, err := io.ReadAll(res.Body)
+		body, _ := io.ReadAll(res.Body) // what has come of an answer that breaks off is judged, too
 		if res.StatusCode == http.StatusContinue {
 			continue
 		}

@@ -11,6 +11,7 @@ tool (
 require (
 	github.com/coder/websocket v1.8.15
 	github.com/keyway-go/keyway v0.0.0
+	golang.org/x/net v0.59.0
 )
 
 require (
@@ -69,7 +70,6 @@ require (
 	go.opentelemetry.io/proto/otlp v1.7.1 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
-	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
