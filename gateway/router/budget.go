@@ -39,18 +39,17 @@ func newSpools(config string, memory int, largest, files int64, dir string, log 
 	return p, nil
 }
 
+// take charges the client's share first: what a client is refused is never counted
+// against the others.
 func (b *budget) take(client uint64, r spool.Resource, n int64) bool {
-	if r == spool.Memory && b.memory.Add(n) > b.spools.Bound(r) {
-		b.memory.Add(-n)
+	if !b.shares.Take(client, r, n) {
 		return false
 	}
-	if b.shares.Take(client, r, n) {
-		return true
+	if r == spool.Memory && b.memory.Add(n) > b.spools.Bound(r) {
+		b.give(client, r, n)
+		return false
 	}
-	if r == spool.Memory {
-		b.memory.Add(-n)
-	}
-	return false
+	return true
 }
 
 func (b *budget) give(client uint64, r spool.Resource, n int64) {
