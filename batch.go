@@ -14,8 +14,9 @@ type BatchConfig = worker.BatchConfig
 // and Err.
 type Item[In, Out any] = worker.Item[In, Out]
 
-// NewBatcher returns a [Batcher] for the node's keys, whose calls handler answers,
-// in order of arrival; see worker.NewBatcher.
+// NewBatcher returns a [Batcher] for the keys that the node owns; for other keys the
+// error of its Do is a [*NotOwnerError], which names the owner. handler answers the
+// calls, in order of arrival; see worker.NewBatcher.
 func NewBatcher[In, Out any](n *Node, cfg BatchConfig, handler func(x Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	return worker.NewBatcher(n.worker, cfg, handler)
 }

@@ -1,5 +1,5 @@
-// Package keyway runs functions and requests one at a time per key, on the one
-// node of a cluster that owns the key, without asking a lock server first.
+// Package keyway runs functions and requests one at a time per key, across all
+// processes of a cluster, without a lock server: one node owns each key.
 //
 //	node, err := keyway.Start(ctx, keyway.Config{})
 //	if err != nil {
@@ -15,20 +15,29 @@
 // what. More machines need Config.Redis, Join, Gossip and Listen. A node whose store
 // was begun just now waits for one TTL (10 s) before it serves.
 //
-// # Calls
+// # Which call is mine?
 //
-// On the node that owns the key, [Node.Do] holds it, [Node.TryDo] if nobody else
-// does, [Share] for all equal reads at once, and a [Batcher] for all calls that wait.
-// [Node.Serve] passes requests to an [http.Handler] with their keys held. From
-// anywhere, [Node.DoAll] holds several keys, and a [Client] holds them or sends
-// requests to their owners, of which [Node.Owner] names one. A call within an
-// execution for a key that it holds runs at once, in the same [Execution]. Its token
-// rises with each execution of a key, on whichever node: a resource that refuses
-// lower ones is safe even from a node that was stopped for an hour.
+// All of them work from any process, for keys of whichever node, on a [Node] and on a
+// [Client], a member that owns no keys:
 //
-// Where the critical section is no function, [Node.Lock], [Node.TryLock] and [Node.NewMutex] lock a key
-// from anywhere, [Node.LockAll] several keys, and so do those of a [Client]. locking.Of(node), or of a client, is a [locking.Locker] in the place
-// of one of Redis locks.
+//	Do, TryDo               a function, one at a time per key
+//	DoAll                   a function that needs several keys
+//	Lock, TryLock, LockAll  work that is no function, or that goes on elsewhere
+//	RLock, TryRLock         many readers, or one writer
+//	NewMutex                the lock of a key in the shape of a Redis library's mutex
+//	RoundTrip               an HTTP request, which is sent to the node that owns its key
+//
+// These work on the node that owns the key, where its requests arrive; [Node.Owner] names it:
+//
+//	Node.Serve              requests, one at a time per key
+//	Share                   equal reads at the same time: one result for all
+//	Batcher                 calls that wait for a key: one run for all
+//	Node.Local              Do and TryDo that refuse keys of other nodes
+//
+// A call within an execution for a key that it holds runs at once, as a part of it. A
+// token rises with each execution of a key, on whichever node: a resource that refuses
+// lower ones is safe even from a node that was stopped for an hour. locking.Of(node), or
+// of a client, is a [locking.Locker] in the place of one of Redis locks.
 //
 // # Errors
 //
@@ -41,7 +50,7 @@
 //	                  caller holds; an ErrDeadlock
 //	ErrUnavailable    nobody takes calls for the key now
 //	*UnownedError     no live node owns the key yet, with the time left; an ErrUnavailable
-//	*NotOwnerError    another node owns the key, which it names: use its Client
+//	*NotOwnerError    of Share, Batcher and Local: another node owns the key, which it names
 //	context errors    the cause with which ctx has ended, while the call waited
 //
 // One that has not run, and must be changed:

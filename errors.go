@@ -38,6 +38,6 @@ type DeadlockError = worker.DeadlockError
 // with others, whose function has panicked. It wraps [ErrMayHaveRun].
 type PanicError = worker.PanicError
 
-// NotOwnerError is the error of a call for a key that another worker owns, which
-// it names. The call has not run.
+// NotOwnerError is the error of a call that works at the owner of its key only, those
+// of [Node.Local], [Share] and a [Batcher]. It names the owner. The call has not run.
 type NotOwnerError = worker.NotOwnerError

@@ -152,7 +152,7 @@ func ExampleNode_LockAll() {
 		log.Fatal(err)
 	}
 	for _, key := range locks.Keys() {
-		_ = ship(locks.Context(), key, locks.Token(key)) // the context ends when any of the locks is lost
+		_ = ship(locks.Context(), key, locks.TokenOf(key)) // the context ends when any of the locks is lost
 	}
 	fmt.Println(locks.Unlock(ctx))
 	// Output:
@@ -170,10 +170,10 @@ func ExampleNode_DoAll() {
 	}
 	defer node.Close()
 	balance := map[string]int{"alice": 100, "bob": 0}
-	err = node.DoAll(ctx, []string{"bob", "alice"}, func(xs keyway.Executions) error {
+	err = node.DoAll(ctx, []string{"bob", "alice"}, func(xs keyway.Execution) error {
 		balance["alice"] -= 30
 		balance["bob"] += 30
-		fmt.Println(xs.Keys(), xs.Token("alice") > 0)
+		fmt.Println(xs.Keys(), xs.TokenOf("alice") > 0)
 		return nil
 	})
 	fmt.Println(balance, err)

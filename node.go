@@ -23,16 +23,11 @@ import (
 
 // Execution is one admitted run of a function: it holds its key, and has a
 // fencing token and a context that ends with its ownership.
-type Execution = worker.Execution
+type Execution = gateway.Execution
 
-// Executions are keys that [Node.DoAll] holds together, each with its token.
-type Executions = router.Executions
-
-// Lock is a key that is held by [Node.Lock], or a [Client], until it is unlocked.
+// Lock is a key that [Node.Lock] holds until it is unlocked, or several keys of
+// [Node.LockAll].
 type Lock = router.Lock
-
-// Locks are keys that are locked together by [Node.LockAll], or a [Client], until they are unlocked.
-type Locks = router.Locks
 
 // Mutex is the lock of one key for one caller.
 type Mutex = router.Mutex
@@ -87,26 +82,35 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// Do runs fn while it holds key, if this node owns it: no other execution of the
+// Do runs fn while it holds key, whichever node owns it: no other execution of the
 // key runs at the same time, here or on another node. Callers of a key run in the
-// order in which they came. Do returns fn's error, or without having run it
-// ctx's cause or one of the errors of this package.
+// order in which they came. fn runs in this process. For a key of this node Do asks
+// nobody; for a key of another node it costs one round trip to that node, and the key
+// is free one TTL (10 s) after this process has died at the latest. Do returns fn's
+// error, or without having run it ctx's cause or one of the errors of this package.
 func (n *Node) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	return n.worker.Do(ctx, key, fn)
+	here, err := n.worker.DoHere(ctx, key, false, fn)
+	if here {
+		return err
+	}
+	return n.client.Do(ctx, key, fn)
 }
 
 // TryDo is [Node.Do] for a caller that does not wait: the error is an [ErrHeld] if
 // another execution holds key, or others wait for it.
 func (n *Node) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
-	return n.worker.TryDo(ctx, key, fn)
+	here, err := n.worker.DoHere(ctx, key, true, fn)
+	if here {
+		return err
+	}
+	return n.client.TryDo(ctx, key, fn)
 }
 
-// DoAll runs fn while it holds all keys, whichever nodes own them: one after the
-// other in the order of their bytes, so that calls of DoAll never wait for each
-// other in a circle. A key of another node costs a round trip, and is free a TTL
-// after this process has died at the latest. DoAll is no transaction: what fn has
-// done when it fails stays done. See router.Client.DoAll.
-func (n *Node) DoAll(ctx context.Context, keys []string, fn func(Executions) error) error {
+// DoAll runs fn while it holds all keys, whichever nodes own them. It takes them one
+// after the other in the order of their bytes, so that calls of DoAll never wait for
+// each other in a circle. The execution's TokenOf has the token of each key. DoAll is
+// no transaction: what fn has done when it fails stays done. See router.Client.DoAll.
+func (n *Node) DoAll(ctx context.Context, keys []string, fn func(Execution) error) error {
 	return n.client.DoAll(ctx, keys, fn)
 }
 
@@ -116,9 +120,9 @@ func (n *Node) Lock(ctx context.Context, key string, opts ...locking.Option) (*L
 	return n.client.Lock(ctx, key, opts...)
 }
 
-// LockAll takes the locks of all keys, whichever nodes own them, or of none: in the order of their bytes, so that calls of
+// LockAll takes the locks of all keys as one, whichever nodes own them, or of none: in the order of their bytes, so that calls of
 // LockAll and [Node.DoAll] never wait for each other in a circle. See router.Client.LockAll.
-func (n *Node) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Locks, error) {
+func (n *Node) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
 	return n.client.LockAll(ctx, keys, opts...)
 }
 
@@ -143,9 +147,10 @@ func (n *Node) NewMutex(key string, opts ...locking.Option) *Mutex {
 	return n.client.NewMutex(key, opts...)
 }
 
-// Share runs fn as [Node.Do] does, once for equal reads: calls with the same key, op
-// and T that come while one of them waits or runs get its result, with shared set,
-// which is no older than the call. See worker.Share.
+// Share works at the node that owns key; elsewhere its error is a [*NotOwnerError],
+// which names the owner. There it runs fn as [Node.Do] does, once for equal reads:
+// calls with the same key, op and T that come while one of them waits or runs get its
+// result, with shared set, which is no older than the call. See worker.Share.
 func Share[T any](ctx context.Context, n *Node, key, op string, fn func(Execution) (T, error)) (v T, shared bool, err error) {
 	return worker.Share(ctx, n.worker, key, op, fn)
 }
@@ -212,8 +217,9 @@ func (n *Node) Owner(key string) (ring.Member, error) {
 // one included, without a connection then.
 func (n *Node) Client() *Client { return n.client }
 
-// Worker returns the worker inside the node, for what Node does not have.
-func (n *Node) Worker() *worker.Worker { return n.worker }
+// Local returns the worker inside the node. Its Do and TryDo run a function only if
+// this node owns the key; otherwise their error is a [*NotOwnerError].
+func (n *Node) Local() *worker.Worker { return n.worker }
 
 // Members returns the node's view of the cluster, also for a router.Router in
 // this process.

@@ -119,7 +119,7 @@ func TestDoAll(t *testing.T) {
 	var mu sync.Mutex // of the map, and not of the balances
 	read := func(key string) int { mu.Lock(); defer mu.Unlock(); return balance[key] }
 	write := func(key string, n int) { mu.Lock(); defer mu.Unlock(); balance[key] = n }
-	ways := []func(context.Context, []string, func(keyway.Executions) error) error{a.DoAll, b.DoAll, outside.DoAll}
+	ways := []func(context.Context, []string, func(keyway.Execution) error) error{a.DoAll, b.DoAll, outside.DoAll}
 	var moving sync.WaitGroup
 	for i := range 12 {
 		moving.Go(func() {
@@ -128,8 +128,8 @@ func TestDoAll(t *testing.T) {
 				if from == to {
 					continue
 				}
-				err := ways[i%len(ways)](t.Context(), []string{from, to}, func(xs keyway.Executions) error {
-					if len(xs.Keys()) != 2 || xs.Token(from) == 0 || xs.Token(to) == 0 {
+				err := ways[i%len(ways)](t.Context(), []string{from, to}, func(xs keyway.Execution) error {
+					if len(xs.Keys()) != 2 || xs.TokenOf(from) == 0 || xs.TokenOf(to) == 0 {
 						t.Errorf("it holds %q", xs.Keys())
 					}
 					was, there := read(from), read(to)
@@ -168,9 +168,9 @@ func TestCalls(t *testing.T) {
 		if v != x.Token() || shared || err != nil {
 			t.Errorf("Share of the own key: %d, %v, %v; want %d", v, shared, err, x.Token())
 		}
-		return node.DoAll(x.Context(), []string{"k", "l"}, func(xs keyway.Executions) error {
-			if xs.Token("k") != x.Token() || xs.Token("l") == 0 {
-				t.Errorf("DoAll of the own key: token %d, want %d", xs.Token("k"), x.Token())
+		return node.DoAll(x.Context(), []string{"k", "l"}, func(xs keyway.Execution) error {
+			if xs.TokenOf("k") != x.Token() || xs.TokenOf("l") == 0 {
+				t.Errorf("DoAll of the own key: token %d, want %d", xs.TokenOf("k"), x.Token())
 			}
 			return nil
 		})

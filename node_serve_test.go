@@ -154,8 +154,8 @@ func TestDrain(t *testing.T) {
 	if status, _ := post("Sec-Fetch-Site", "cross-site"); status != http.StatusForbidden {
 		t.Errorf("a page of another site: %d", status)
 	}
-	if res, body := kit.Fetch(t, admin+"/drain"); res.StatusCode != http.StatusMethodNotAllowed || a.Worker().Ready() != nil {
-		t.Errorf("GET: %d %s, and the node: %v", res.StatusCode, body, a.Worker().Ready())
+	if res, body := kit.Fetch(t, admin+"/drain"); res.StatusCode != http.StatusMethodNotAllowed || a.Local().Ready() != nil {
+		t.Errorf("GET: %d %s, and the node: %v", res.StatusCode, body, a.Local().Ready())
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -219,7 +219,7 @@ func TestHandlers(t *testing.T) {
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		served <- node.Serve(ctx, node.Worker().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "own") })))
+		served <- node.Serve(ctx, node.Local().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "own") })))
 	}()
 	kit.Eventually(t, "the worker's own handler serves", func() bool {
 		_, body := kit.Fetch(t, "http://"+node.Addr(), "X-Key", "k")

@@ -190,7 +190,7 @@ func TestAnotherNodeKeepsTheStore(t *testing.T) {
 	}
 	a := begin("a", true)
 	b, c := begin("b", false), begin("c", false)
-	was, incarnation := offers(b)[0], b.Worker().Incarnation()
+	was, incarnation := offers(b)[0], b.Local().Incarnation()
 	if err := a.Close(); err != nil {
 		t.Error(err)
 	}
@@ -200,7 +200,7 @@ func TestAnotherNodeKeepsTheStore(t *testing.T) {
 	for i := range 20 {
 		do(t, fmt.Sprint("k", i), b, c)
 	}
-	if b.Worker().Incarnation() != incarnation {
+	if b.Local().Incarnation() != incarnation {
 		t.Error("b has begun anew")
 	}
 	d := begin("d", false)

@@ -72,7 +72,7 @@ func key(account int) string { return fmt.Sprintf("account-%d", account) }
 // node. Both directions can be asked for at the same time: DoAll holds the keys
 // in an order of its own, so that nobody waits in a circle.
 func (b *bank) transfer(ctx context.Context, node *keyway.Node, from, to, amount int) error {
-	return node.DoAll(ctx, []string{key(from), key(to)}, func(xs keyway.Executions) error {
+	return node.DoAll(ctx, []string{key(from), key(to)}, func(xs keyway.Execution) error {
 		payer, payee := b.accounts[from].read(), b.accounts[to].read()
 		if payer < amount {
 			return errTooPoor
@@ -83,10 +83,10 @@ func (b *bank) transfer(ctx context.Context, node *keyway.Node, from, to, amount
 		if err := context.Cause(xs.Context()); err != nil {
 			return err
 		}
-		if err := b.accounts[from].write(payer-amount, xs.Token(key(from))); err != nil {
+		if err := b.accounts[from].write(payer-amount, xs.TokenOf(key(from))); err != nil {
 			return err
 		}
-		return b.accounts[to].write(payee+amount, xs.Token(key(to)))
+		return b.accounts[to].write(payee+amount, xs.TokenOf(key(to)))
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -298,9 +299,9 @@ func (r *run) ask(ctx context.Context, c *router.Client, in transfer) (out balan
 		names = append(names, keyName(key))
 	}
 	wrote := false
-	err = c.DoAll(ctx, names, func(xs router.Executions) error {
+	err = c.DoAll(ctx, names, func(xs gateway.Execution) error {
 		for _, key := range slices.Compact(slices.Sorted(slices.Values(held))) {
-			token := xs.Token(keyName(key))
+			token := xs.TokenOf(keyName(key))
 			if before := r.tokens[key].Swap(token); before >= token {
 				r.t.Errorf("%s: token %d after %d", keyName(key), token, before)
 			}

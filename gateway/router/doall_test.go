@@ -22,19 +22,19 @@ func TestDoAll(t *testing.T) {
 		ka, kb := s.keyOf(a, "b"), s.keyOf(b, "a")
 		c := s.client()
 		ran := false
-		err := c.DoAll(t.Context(), []string{ka, kb, ka}, func(xs router.Executions) error {
+		err := c.DoAll(t.Context(), []string{ka, kb, ka}, func(xs gateway.Execution) error {
 			ran = true
 			if keys := xs.Keys(); len(keys) != 2 || keys[0] != kb || keys[1] != ka {
 				t.Errorf("keys %q", keys)
 			}
-			if xs.Token(ka) == 0 || xs.Token(kb) == 0 || xs.Token("other") != 0 {
-				t.Errorf("tokens %d %d %d", xs.Token(ka), xs.Token(kb), xs.Token("other"))
+			if xs.TokenOf(ka) == 0 || xs.TokenOf(kb) == 0 || xs.TokenOf("other") != 0 {
+				t.Errorf("tokens %d %d %d", xs.TokenOf(ka), xs.TokenOf(kb), xs.TokenOf("other"))
 			}
 			if isFree(t, a, ka) || isFree(t, b, kb) {
 				t.Error("a key is free")
 			}
-			return c.DoAll(xs.Context(), []string{kb, ka}, func(again router.Executions) error {
-				if again.Token(ka) != xs.Token(ka) {
+			return c.DoAll(xs.Context(), []string{kb, ka}, func(again gateway.Execution) error {
+				if again.TokenOf(ka) != xs.TokenOf(ka) {
 					t.Error("nested: another token")
 				}
 				return nil
@@ -47,7 +47,7 @@ func TestDoAll(t *testing.T) {
 		if !isFree(t, a, ka) || !isFree(t, b, kb) {
 			t.Error("a key is held")
 		}
-		never := func(router.Executions) error {
+		never := func(gateway.Execution) error {
 			t.Error("the function runs")
 			return nil
 		}
@@ -65,7 +65,7 @@ func TestDoAll(t *testing.T) {
 			t.Error("65 keys are held")
 		}
 		// The loss of one key ends the whole.
-		err = c.DoAll(t.Context(), []string{ka, kb}, func(xs router.Executions) error {
+		err = c.DoAll(t.Context(), []string{ka, kb}, func(xs gateway.Execution) error {
 			s.kill(b) // kb is the outer one
 			<-xs.Context().Done()
 			return context.Cause(xs.Context())
@@ -94,7 +94,7 @@ func TestDoAllTransfers(t *testing.T) {
 			wg.Go(func() {
 				for n := range transfers {
 					from, to := (i+n)%accounts, (i*n+1)%accounts
-					err := c.DoAll(t.Context(), []string{fmt.Sprint("account", from), fmt.Sprint("account", to)}, func(xs router.Executions) error {
+					err := c.DoAll(t.Context(), []string{fmt.Sprint("account", from), fmt.Sprint("account", to)}, func(xs gateway.Execution) error {
 						if xs.Context().Err() != nil {
 							return xs.Context().Err()
 						}
@@ -134,19 +134,20 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		ka, kb := s.keyOf(a, "a"), s.keyOf(b, "b")
 		c := s.client(func(cfg *router.ClientConfig) { cfg.Local = a.Local(a.Handler(nil)) })
-		err := c.DoAll(t.Context(), []string{kb, ka}, func(xs router.Executions) error {
-			if token, ok := worker.TokenFrom(xs.Context()); !ok || token != xs.Token(ka) {
-				t.Errorf("token %d of the worker's execution, want %d", token, xs.Token(ka))
+		err := c.DoAll(t.Context(), []string{kb, ka}, func(xs gateway.Execution) error {
+			if token, ok := worker.TokenFrom(xs.Context()); !ok || token != xs.TokenOf(ka) {
+				t.Errorf("token %d of the worker's execution, want %d", token, xs.TokenOf(ka))
 			}
 			return a.Do(xs.Context(), ka, func(x worker.Execution) error {
-				if x.Token() != xs.Token(ka) {
+				if x.Token() != xs.TokenOf(ka) {
 					t.Error("a nested call has another token")
 				}
-				return c.Hold(x.Context(), ka, func(_ context.Context, token int64) error {
+				return c.Do(x.Context(), ka, func(x gateway.Execution) error {
+					token := x.Token()
 					if token != x.Token() {
 						t.Error("a nested hold has another token")
 					}
-					return c.TryHold(x.Context(), kb, func(context.Context, int64) error { return nil })
+					return c.TryDo(x.Context(), kb, func(gateway.Execution) error { return nil })
 				})
 			})
 		})
@@ -158,14 +159,14 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 			t.Error("a key is held")
 		}
 		if err := a.Do(t.Context(), ka, func(worker.Execution) error {
-			return c.TryHold(t.Context(), ka, func(context.Context, int64) error { return nil })
+			return c.TryDo(t.Context(), ka, func(gateway.Execution) error { return nil })
 		}); !errors.Is(err, gateway.ErrHeld) {
 			t.Errorf("a key that is held here: %v", err)
 		}
 		// The worker leaves while its client goes on: its keys are another one's then.
 		done := make(chan error, 1)
 		go func() {
-			done <- c.DoAll(t.Context(), []string{ka, kb}, func(xs router.Executions) error {
+			done <- c.DoAll(t.Context(), []string{ka, kb}, func(xs gateway.Execution) error {
 				time.Sleep(2 * ttl)
 				return xs.Context().Err()
 			})
@@ -177,7 +178,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("while the worker leaves: %v", err)
 		}
-		if err := c.DoAll(t.Context(), []string{ka, kb}, func(router.Executions) error { return nil }); err != nil {
+		if err := c.DoAll(t.Context(), []string{ka, kb}, func(gateway.Execution) error { return nil }); err != nil {
 			t.Errorf("after the worker has left: %v", err)
 		}
 	})
@@ -191,7 +192,7 @@ func TestHoldWaitsForMaxWait(t *testing.T) {
 		c := s.client()
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 			began := time.Now()
-			err := c.Hold(t.Context(), "k", func(context.Context, int64) error { return nil })
+			err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil })
 			if d := time.Since(began); !errors.Is(err, gateway.ErrWaited) || d > 4*time.Second {
 				t.Errorf("after %v: %v", d, err)
 			}

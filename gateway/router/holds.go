@@ -204,7 +204,7 @@ func (c *heldContext) Err() error {
 
 // Value implements [context.Context].
 func (c *heldContext) Value(key any) any {
-	if key == (heldKey{}) {
+	if key == (heldKey{}) || key == holds.Along(c.held.key) && c.held.isWith(c.token) {
 		return c
 	}
 	return c.Context.Value(key)

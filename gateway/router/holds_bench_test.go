@@ -1,9 +1,9 @@
 package router_test
 
 import (
-	"context"
 	"testing"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -30,7 +30,7 @@ func BenchmarkHold(b *testing.B) {
 		b.Run(way, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := client.Hold(b.Context(), "k", func(context.Context, int64) error { return nil }); err != nil {
+				if err := client.Do(b.Context(), "k", func(gateway.Execution) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -40,7 +40,7 @@ func BenchmarkHold(b *testing.B) {
 			b.SetParallelism(8)
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					if err := client.Hold(b.Context(), "k", func(context.Context, int64) error { return nil }); err != nil {
+					if err := client.Do(b.Context(), "k", func(gateway.Execution) error { return nil }); err != nil {
 						b.Error(err)
 					}
 				}
@@ -49,7 +49,7 @@ func BenchmarkHold(b *testing.B) {
 		b.Run(way+" DoAll", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := client.DoAll(b.Context(), []string{"a", "b"}, func(router.Executions) error { return nil }); err != nil {
+				if err := client.DoAll(b.Context(), []string{"a", "b"}, func(gateway.Execution) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -28,7 +28,8 @@ func TestHold(t *testing.T) {
 		var last int64
 		for range 3 {
 			ran := false
-			err := c.Hold(t.Context(), "k", func(ctx context.Context, token int64) error {
+			err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
+				ctx, token := x.Context(), x.Token()
 				ran = true
 				if token <= last {
 					t.Errorf("token %d follows %d", token, last)
@@ -55,7 +56,7 @@ func TestHold(t *testing.T) {
 			}
 		}
 		reason := errors.New("reason")
-		if err := c.Hold(t.Context(), "k", func(context.Context, int64) error { return reason }); err != reason {
+		if err := c.Do(t.Context(), "k", func(gateway.Execution) error { return reason }); err != reason {
 			t.Errorf("the function's error became %v", err)
 		}
 	})
@@ -66,25 +67,27 @@ func TestHoldErrors(t *testing.T) {
 		s := newSite(t)
 		w := s.start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
 		c := s.client(func(cfg *router.ClientConfig) { cfg.Hold = time.Second })
-		never := func(context.Context, int64) error {
+		never := func(gateway.Execution) error {
 			t.Error("the function runs")
 			return nil
 		}
-		if err := c.Hold(t.Context(), "", never); !errors.Is(err, gateway.ErrNoKey) {
+		if err := c.Do(t.Context(), "", never); !errors.Is(err, gateway.ErrNoKey) {
 			t.Errorf("no key: %v", err)
 		}
 		gone, cancel := context.WithCancelCause(t.Context())
 		reason := errors.New("reason")
 		cancel(reason)
-		if err := c.Hold(gone, "k", never); !errors.Is(err, reason) {
+		if err := c.Do(gone, "k", never); !errors.Is(err, reason) {
 			t.Errorf("a context that is done: %v", err)
 		}
-		_ = c.Hold(t.Context(), "k", func(ctx context.Context, token int64) error {
-			if err := c.TryHold(t.Context(), "k", never); !errors.Is(err, gateway.ErrHeld) {
+		_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
+			ctx, token := x.Context(), x.Token()
+			if err := c.TryDo(t.Context(), "k", never); !errors.Is(err, gateway.ErrHeld) {
 				t.Errorf("a key that is held: %v", err)
 			}
 			nested := false
-			err := c.Hold(ctx, "k", func(_ context.Context, again int64) error {
+			err := c.Do(ctx, "k", func(x gateway.Execution) error {
+				again := x.Token()
 				nested = again == token
 				return nil
 			})
@@ -92,20 +95,20 @@ func TestHoldErrors(t *testing.T) {
 				t.Errorf("nested: %v, with the same token: %v", err, nested)
 			}
 			other := s.client() // callers of one client wait by turns
-			go func() { _ = other.Hold(t.Context(), "k", func(context.Context, int64) error { return nil }) }()
+			go func() { _ = other.Do(t.Context(), "k", func(gateway.Execution) error { return nil }) }()
 			synctest.Wait()
-			if err := c.Hold(t.Context(), "k", never); !errors.Is(err, gateway.ErrBusy) {
+			if err := c.Do(t.Context(), "k", never); !errors.Is(err, gateway.ErrBusy) {
 				t.Errorf("a full queue: %v", err)
 			}
 			return nil
 		})
 		synctest.Wait()
 		s.kill(w)
-		if err := c.Hold(t.Context(), "k", never); !errors.Is(err, gateway.ErrUnavailable) {
+		if err := c.Do(t.Context(), "k", never); !errors.Is(err, gateway.ErrUnavailable) {
 			t.Errorf("no worker: %v", err)
 		}
 		c.Close()
-		if err := c.Hold(t.Context(), "k", never); !errors.Is(err, net.ErrClosed) || !strings.HasSuffix(err.Error(), "the client is closed") {
+		if err := c.Do(t.Context(), "k", never); !errors.Is(err, net.ErrClosed) || !strings.HasSuffix(err.Error(), "the client is closed") {
 			t.Errorf("closed: %v", err)
 		}
 	})
@@ -138,7 +141,8 @@ func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 				store := &cutStore{Store: s.Store}
 				w := s.start(func(cfg *worker.Config) { cfg.Store = store })
 				c := s.client()
-				err := c.Hold(t.Context(), "k", func(ctx context.Context, _ int64) error {
+				err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
+					ctx := x.Context()
 					time.Sleep(7 * time.Second)
 					began := time.Now()
 					if tt.end == nil {
@@ -171,7 +175,8 @@ func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 		held := make(chan struct{})
 		var ended atomic.Bool
 		go func() {
-			_ = c.Hold(t.Context(), "k", func(ctx context.Context, _ int64) error {
+			_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
+				ctx := x.Context()
 				close(held)
 				<-ctx.Done()
 				ended.Store(true)
@@ -195,7 +200,8 @@ func TestHoldOutlivesItsConnection(t *testing.T) {
 		s := newSite(t)
 		w := s.start()
 		c := s.client()
-		err := c.Hold(t.Context(), "k", func(ctx context.Context, _ int64) error {
+		err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
+			ctx := x.Context()
 			for range 20 {
 				s.sever(w, false)
 				time.Sleep(time.Second)
@@ -223,7 +229,7 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 			done := make(chan error, 1)
 			_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 				go func() {
-					done <- c.Hold(ctx, "k", func(context.Context, int64) error {
+					done <- c.Do(ctx, "k", func(gateway.Execution) error {
 						if how != "connection lost" {
 							t.Error(how + ": the function runs")
 						}
@@ -263,7 +269,8 @@ func TestHoldAfterALongWait(t *testing.T) {
 		done := make(chan error, 1)
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 			go func() {
-				done <- c.Hold(t.Context(), "k", func(ctx context.Context, _ int64) error {
+				done <- c.Do(t.Context(), "k", func(x gateway.Execution) error {
+					ctx := x.Context()
 					time.Sleep(5 * time.Second)
 					return ctx.Err()
 				})
@@ -291,7 +298,8 @@ func TestTrapHoldsMove(t *testing.T) {
 			key := fmt.Sprint("key", i)
 			for range 2 {
 				wg.Go(func() {
-					err := c.Hold(t.Context(), key, func(ctx context.Context, token int64) error {
+					err := c.Do(t.Context(), key, func(x gateway.Execution) error {
+						ctx, token := x.Context(), x.Token()
 						if holding[i].Add(1) > 1 {
 							t.Errorf("%s is held twice", key)
 						}
@@ -342,7 +350,8 @@ func TestTrapHoldComparesItsDeadline(t *testing.T) {
 			s := newSite(t)
 			w := s.start()
 			time.Sleep(70 * time.Millisecond)
-			_ = s.client().Hold(t.Context(), "k", func(ctx context.Context, _ int64) error {
+			_ = s.client().Do(t.Context(), "k", func(x gateway.Execution) error {
+				ctx := x.Context()
 				s.sever(w, true)
 				began := time.Now()
 				if !poll {
@@ -372,7 +381,7 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			store := &cutStore{Store: s.Store}
 			w := s.start(func(cfg *worker.Config) { cfg.Store = store })
 			c := s.client()
-			_ = c.Hold(t.Context(), "connected", func(context.Context, int64) error { return nil })
+			_ = c.Do(t.Context(), "connected", func(gateway.Execution) error { return nil })
 			s.delay(method, 1500*time.Millisecond)
 			store.cut.Store(true)
 			ended := make(chan time.Time, 1)
@@ -383,7 +392,8 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 					return nil
 				})
 			}()
-			_ = c.Hold(t.Context(), "k", func(ctx context.Context, _ int64) error {
+			_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
+				ctx := x.Context()
 				if method == ":renew" {
 					time.Sleep(ttl/5 + ttl/50 + s.slow + ttl/100) // it has been confirmed once
 				}
@@ -404,14 +414,14 @@ func TestTrapLostGrantIsReleased(t *testing.T) {
 		s := newSite(t)
 		w := s.start()
 		c := s.client()
-		if err := c.Hold(t.Context(), "other", func(context.Context, int64) error { return nil }); err != nil {
+		if err := c.Do(t.Context(), "other", func(gateway.Execution) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		s.mute(w) // what it answers is not heard
 		done := make(chan error, 1)
-		go func() { done <- c.Hold(ctx, "k", func(context.Context, int64) error { return nil }) }()
+		go func() { done <- c.Do(ctx, "k", func(gateway.Execution) error { return nil }) }()
 		synctest.Wait()
 		if isFree(t, w, "k") {
 			t.Fatal("the key was not granted")
@@ -454,7 +464,7 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 						time.Sleep(ttl / 20) // it takes a moment to end
 					}
 					if byClient {
-						_ = s.client().Hold(t.Context(), key, func(ctx context.Context, _ int64) error { work(ctx); return nil })
+						_ = s.client().Do(t.Context(), key, func(x gateway.Execution) error { work(x.Context()); return nil })
 						return
 					}
 					_ = a.Do(t.Context(), key, func(x worker.Execution) error { work(x.Context()); return nil })
@@ -464,7 +474,8 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 				for i := range granted {
 					c := s.client()
 					all.Go(func() {
-						err := c.Hold(t.Context(), key, func(ctx context.Context, _ int64) error {
+						err := c.Do(t.Context(), key, func(x gateway.Execution) error {
+							ctx := x.Context()
 							defer enter()()
 							granted[i].Add(1)
 							time.Sleep(100 * time.Millisecond)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Lock is a key that is held for its caller, from the call that took it to Unlock. It is a
-// [locking.Lease]. Background renewals keep it, those of all locks at one owner together, and there is
+// Lock is a key that is held for its caller, from the call that took it to Unlock, or
+// several keys that [Client.LockAll] has taken. It is a [locking.Lease]. Background renewals keep it, those of all locks at one owner together, and there is
 // no goroutine for each.
 type Lock struct {
 	client *Client
@@ -27,13 +28,15 @@ type Lock struct {
 	held   *held  // at another member; nil if it is held at this process's worker
 	free   func() // frees it at this process's worker; nil if it is not for this Lock to free
 
+	others []*Lock // of [Client.LockAll], in the order of their keys; each was taken in the context of the one before
+
 	within   bool // of what holds the key along the caller's context
 	unlocked atomic.Bool
 }
 
 // Lock takes the lock of key and waits for it until ctx ends; it then returns ctx's cause.
 // Callers get it in the order in which they came, and before none of the executions that
-// came earlier: Do, Hold and requests exclude each other and the lock. The worker's Config.MaxWait
+// came earlier: Do and requests exclude each other and the lock. The worker's Config.MaxWait
 // costs one who waits longer his place. Callers of one Client who want the same key, TTL and Label take turns:
 // while a call for one is under way the others wait for that, and then one call asks for up to 64 of them,
 // who pass the lock on among themselves. So of two processes that one is first which has asked first.
@@ -49,7 +52,7 @@ type Lock struct {
 // whose Unlock frees the key, and its own Unlock frees nothing. Its Until is that of the outer one, and its Extend extends
 // that. Within neither, who has key and asks for it again waits for himself, until ctx ends or the bound of the wait.
 //
-// The errors are those of [Client.Hold], and those of package locking that are said here.
+// The errors are those of [Client.Do], and those of package locking that are said here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	w, err := wantedOf(key, opts)
 	if err != nil {
@@ -262,18 +265,52 @@ func (c *Client) lockAlong(ctx context.Context, key string) *Lock {
 	return nil
 }
 
-// Key returns the key.
+// Key returns the key, of several keys the first in the order of their bytes.
 func (l *Lock) Key() string { return l.key }
 
-// Token implements [locking.Lease].
+// Keys returns all keys, sorted, each once.
+func (l *Lock) Keys() []string {
+	keys := []string{l.key}
+	for _, one := range l.others {
+		keys = append(keys, one.key)
+	}
+	return keys
+}
+
+// Token implements [locking.Lease]. It is the token of [Lock.Key].
 func (l *Lock) Token() int64 { return l.token }
 
-// Context implements [locking.Lease]. Its cause wraps [gateway.ErrOwnershipLost] if the lock is lost: at 0.8
-// of its lease, of which 0.95 are left to end the work, or at once when the owner says so.
-func (l *Lock) Context() context.Context { return l.ctx }
+// TokenOf returns the fencing token of one of Keys, 0 for any other key.
+func (l *Lock) TokenOf(key string) int64 {
+	for _, one := range l.each() {
+		if one.key == key {
+			return one.token
+		}
+	}
+	return 0
+}
 
-// Until implements [locking.Lease].
+// Context implements [locking.Lease]. Its cause wraps [gateway.ErrOwnershipLost] if a key is lost: at 0.8
+// of its lease, of which 0.95 are left to end the work, or at once when the owner says so.
+func (l *Lock) Context() context.Context {
+	if n := len(l.others); n > 0 {
+		return l.others[n-1].ctx
+	}
+	return l.ctx
+}
+
+// Until implements [locking.Lease]. Of several keys it is the earliest.
 func (l *Lock) Until() time.Time {
+	until := l.until()
+	for _, one := range l.others {
+		if u := one.until(); u.Before(until) {
+			until = u
+		}
+	}
+	return until
+}
+
+func (l *Lock) until() time.Time {
 	left := time.Duration(0)
 	switch {
 	case l.unlocked.Load():
@@ -286,8 +323,17 @@ func (l *Lock) Until() time.Time {
 }
 
 // Extend implements [locking.Lease]. A lock at this process's own worker lasts a session TTL after each renewal of
-// that one's session; more of it has to be asked for when the lock is taken.
+// that one's session; more of it has to be asked for when the lock is taken. Several keys are extended at once. With an
+// error, which is that of the first key that has one, others may have been extended.
 func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	if l.others == nil {
+		return l.extend(ctx, ttl)
+	}
+	_, err := forEach(l.each(), func(one *Lock) (struct{}, error) { return struct{}{}, one.extend(ctx, ttl) })
+	return err
+}
+
+func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ttl != 0 && ttl < shortestTTL:
 		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at least %v", locking.ErrOption, l.key, ttl, shortestTTL)
@@ -305,8 +351,22 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the
 // Client. Until that has come, or the lock's lease is over, the release is repeated in the background, whatever becomes of
-// ctx. Of a Lock within another one of its key it frees nothing: the key is free with the outer one's.
-func (l *Lock) Unlock(ctx context.Context) error { return l.beginUnlock().answer(ctx) }
+// ctx. Of a Lock within another one of its key it frees nothing: the key is free with the outer one's. Several keys are
+// unlocked at once; the error joins those of the keys that were not, or not certainly, the caller's up to then.
+func (l *Lock) Unlock(ctx context.Context) error {
+	if l.others == nil {
+		return l.beginUnlock().answer(ctx)
+	}
+	var begun []unlocking
+	for _, one := range slices.Backward(l.each()) {
+		begun = append(begun, one.beginUnlock())
+	}
+	var errs []error
+	for _, u := range slices.Backward(begun) {
+		errs = append(errs, u.answer(ctx))
+	}
+	return errors.Join(errs...)
+}
 
 // unlocking is an unlock that has begun.
 type unlocking struct {

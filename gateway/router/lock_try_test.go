@@ -40,7 +40,7 @@ func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 				},
 				"a mutex": func() error { return c.NewMutex("k").TryLock(t.Context()) },
 				"TryHold": func() error {
-					return c.TryHold(t.Context(), "k", func(context.Context, int64) error { return nil })
+					return c.TryDo(t.Context(), "k", func(gateway.Execution) error { return nil })
 				},
 			} {
 				var err error

@@ -54,14 +54,15 @@ func TestSpansOfLocks(t *testing.T) {
 		s := newTracedLocks(t)
 		ctx, caller := s.Tracer("test").Start(t.Context(), "caller")
 		var token int64
-		hold := func(ctx context.Context, fencing int64) error {
+		hold := func(x gateway.Execution) error {
+			ctx := x.Context()
 			if trace.SpanFromContext(ctx) != caller {
 				t.Error("what runs with the key is not a part of its caller's span")
 			}
-			token = fencing
-			return s.client.Hold(ctx, "k", func(context.Context, int64) error { return nil }) // a part of it, without spans
+			token = x.Token()
+			return s.client.Do(ctx, "k", func(gateway.Execution) error { return nil }) // a part of it, without spans
 		}
-		if err := s.client.Hold(ctx, "k", hold); err != nil {
+		if err := s.client.Do(ctx, "k", hold); err != nil {
 			t.Fatal(err)
 		}
 		spans := s.Await(t, "internal lock", "client acquire", "server execution")
@@ -91,7 +92,7 @@ func TestSpansOfLocks(t *testing.T) {
 		s.Await(t, "server execution")
 		all := make(chan error)
 		go func() {
-			all <- s.client.DoAll(ctx, []string{"k", "l"}, func(router.Executions) error { return nil })
+			all <- s.client.DoAll(ctx, []string{"k", "l"}, func(gateway.Execution) error { return nil })
 		}()
 		synctest.Wait()
 		time.Sleep(time.Second) // of the bubble's clock
@@ -272,14 +273,14 @@ func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	kept := spantest.New(t)
 	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.TracerProvider = kept })
 	c := newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
-	if err := c.Hold(t.Context(), "k", func(context.Context, int64) error { return nil }); err != nil {
+	if err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	spans := kept.Await(t, "internal lock", "internal execution")
 	if !spans[1].Is(spans[0]) || spans[0].Get("keyway.token") != spans[1].Get("keyway.token") {
 		t.Errorf("the spans do not belong to each other: %+v", spans)
 	}
-	if err := newClient(t, router.ClientConfig{Members: w.Member, Hold: time.Millisecond, TracerProvider: kept}).Hold(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
+	if err := newClient(t, router.ClientConfig{Members: w.Member, Hold: time.Millisecond, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
 		t.Fatal(err)
 	}
 	if all := kept.Ended(); len(all) > 0 {

@@ -40,8 +40,8 @@ func TestLockAll(t *testing.T) {
 				}
 			})
 			l := kit.Must(c.LockAll(t.Context(), []string{kb, ka, kb}, locking.TTL(ttl/2), locking.Wait(time.Second), locking.Label("both")))
-			if keys := l.Keys(); !slices.Equal(keys, []string{ka, kb}) || l.Token(ka) == 0 || l.Token(kb) == 0 || l.Token("other") != 0 {
-				t.Errorf("keys %q, tokens %d %d %d", keys, l.Token(ka), l.Token(kb), l.Token("other"))
+			if keys := l.Keys(); !slices.Equal(keys, []string{ka, kb}) || l.TokenOf(ka) == 0 || l.TokenOf(kb) == 0 || l.TokenOf("other") != 0 {
+				t.Errorf("keys %q, tokens %d %d %d", keys, l.TokenOf(ka), l.TokenOf(kb), l.TokenOf("other"))
 			}
 			if left := time.Until(l.Until()); left <= 0 || left > ttl/2 {
 				t.Errorf("%v left", left)
@@ -54,7 +54,7 @@ func TestLockAll(t *testing.T) {
 				t.Errorf("Extend: %v, %v left", err, time.Until(l.Until()))
 			}
 			within := kit.Must(c.Lock(l.Context(), ka))
-			if within.Token() != l.Token(ka) {
+			if within.Token() != l.TokenOf(ka) {
 				t.Error("a lock within has another token")
 			}
 			if err := l.Unlock(t.Context()); err != nil || !isFree(t, a, ka) || !isFree(t, b, kb) || l.Context().Err() == nil {

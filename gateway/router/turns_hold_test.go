@@ -1,7 +1,6 @@
 package router_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -15,7 +14,8 @@ import (
 // hold has a caller come who works while the key is held. It returns when he waits or has it.
 func (q *queue) hold(c *router.Client, name string, work func()) {
 	q.all.Go(func() {
-		err := c.Hold(q.t.Context(), "k", func(_ context.Context, token int64) error {
+		err := c.Do(q.t.Context(), "k", func(x gateway.Execution) error {
+			token := x.Token()
 			q.got(name, token)
 			if work != nil {
 				work()
@@ -41,8 +41,8 @@ func TestHoldsTakeTurns(t *testing.T) {
 			q.lock(c, "2", func(*router.Lock) { time.Sleep(time.Second) })
 			q.hold(c, "3", func() { time.Sleep(2 * ttl) })
 			q.all.Go(func() {
-				err := c.DoAll(t.Context(), []string{"a", "k"}, func(xs router.Executions) error {
-					q.got("4", xs.Token("k"))
+				err := c.DoAll(t.Context(), []string{"a", "k"}, func(xs gateway.Execution) error {
+					q.got("4", xs.TokenOf("k"))
 					return nil
 				})
 				if err != nil {
@@ -73,7 +73,7 @@ func TestTrapTurnsOfHoldsEnd(t *testing.T) {
 		w := s.start(func(cfg *worker.Config) { cfg.MaxWait = maxWait })
 		c := s.client()
 		q := &queue{t: t}
-		never := func(context.Context, int64) error {
+		never := func(gateway.Execution) error {
 			t.Error("the function runs")
 			return nil
 		}
@@ -82,7 +82,7 @@ func TestTrapTurnsOfHoldsEnd(t *testing.T) {
 			q.hold(c, "2", func() { time.Sleep(time.Hour) })
 			q.all.Go(func() { // of one call with the second
 				began := time.Now()
-				err := c.Hold(t.Context(), "k", never)
+				err := c.Do(t.Context(), "k", never)
 				if d := time.Since(began); !errors.Is(err, gateway.ErrWaited) || d > inLine+maxWait+time.Second {
 					t.Errorf("after %v: %v", d, err)
 				}

@@ -73,7 +73,7 @@ func Baggage(ctx context.Context, baggage []string) []string {
 
 // carry notes what baggage x goes on with. It must be called before x's context is
 // used.
-func (x Execution) carry(baggage string) {
+func (x execution) carry(baggage string) {
 	if c, ok := x.Context().(*runContext); ok {
 		c.baggage = baggage
 	}

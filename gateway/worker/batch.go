@@ -50,7 +50,7 @@ type Batcher[In, Out any] struct {
 
 	worker  *Worker
 	cfg     BatchConfig
-	handler func(Execution, []*Item[In, Out]) error
+	handler func(execution, []*Item[In, Out]) error
 	calls   sync.Pool // of *call[In, Out]
 	detach  bool      // a batch goes on without its callers, for AbandonedTimeout
 }
@@ -64,6 +64,13 @@ type Batcher[In, Out any] struct {
 // executions that this belongs to. It ends with the ownership of the key, or when
 // the callers of all items have left.
 func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x Execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
+	if handler == nil {
+		return nil, errors.New("worker: NewBatcher has no handler")
+	}
+	return newBatcher(w, cfg, func(x execution, items []*Item[In, Out]) error { return handler(x.public(), items) })
+}
+
+func newBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x execution, items []*Item[In, Out]) error) (*Batcher[In, Out], error) {
 	var err error
 	hop.Default(&err, "worker: BatchConfig.MaxItems", &cfg.MaxItems, 256)
 	hop.Default(&err, "worker: BatchConfig.MaxBytes", &cfg.MaxBytes, 1<<20)
@@ -73,8 +80,6 @@ func NewBatcher[In, Out any](w *Worker, cfg BatchConfig, handler func(x Executio
 		return nil, err
 	case w == nil:
 		return nil, errors.New("worker: NewBatcher has no worker")
-	case handler == nil:
-		return nil, errors.New("worker: NewBatcher has no handler")
 	}
 	return &Batcher[In, Out]{worker: w, cfg: cfg, handler: handler}, nil
 }
@@ -199,7 +204,7 @@ func (b *Batcher[In, Out]) size(in In) int {
 
 // batch is what the calls of a batch share.
 type batch struct {
-	x       Execution
+	x       execution
 	part    *partition
 	began   time.Duration // since the worker's start, as ended
 	ended   time.Duration // set before its calls are answered
@@ -231,7 +236,7 @@ func (b *batch) leave() bool {
 // run runs the batch that first leads, with the key of x held, and frees that. A
 // call within an execution that holds the key already has a batch to itself: other
 // callers wait until that execution has ended.
-func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
+func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
 	nested := x.run.outer != nil
 	if !nested {
 		x.run.parent = withoutExecutions(x.run.parent)
@@ -291,7 +296,7 @@ func (b *Batcher[In, Out]) run(x Execution, first *call[In, Out]) {
 }
 
 // linkCalls has the span of a batch's execution say of whom it is.
-func linkCalls[In, Out any](x Execution, calls []*call[In, Out]) {
+func linkCalls[In, Out any](x execution, calls []*call[In, Out]) {
 	var others []*timing
 	for _, c := range calls[1:] {
 		if c.state.Load() == begun {
@@ -304,7 +309,7 @@ func linkCalls[In, Out any](x Execution, calls []*call[In, Out]) {
 // failure returns why the calls of a batch have no result: the handler has not
 // returned but panicked with r, or with r nil called runtime.Goexit; or it has
 // returned err and the ownership was lost.
-func (x Execution) failure(r any, returned bool, err error) error {
+func (x execution) failure(r any, returned bool, err error) error {
 	switch {
 	case r != nil:
 		return &PanicError{Value: r, Stack: debug.Stack()}
@@ -317,7 +322,7 @@ func (x Execution) failure(r any, returned bool, err error) error {
 }
 
 // gather adds to the calls of a batch those that wait for its key.
-func (b *Batcher[In, Out]) gather(x Execution, calls []*call[In, Out]) []*call[In, Out] {
+func (b *Batcher[In, Out]) gather(x execution, calls []*call[In, Out]) []*call[In, Out] {
 	bytes := 0
 	for _, c := range calls {
 		bytes += c.size
@@ -338,7 +343,7 @@ func (b *Batcher[In, Out]) gather(x Execution, calls []*call[In, Out]) []*call[I
 }
 
 // linger waits until n more calls wait for the key of x, or no longer than Linger.
-func (b *Batcher[In, Out]) linger(x Execution, n int) {
+func (b *Batcher[In, Out]) linger(x execution, n int) {
 	limit := time.NewTimer(b.cfg.Linger)
 	defer limit.Stop()
 	select {

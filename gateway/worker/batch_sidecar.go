@@ -47,7 +47,7 @@ func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
 	if b.path = own.segments; err != nil || own.odd || len(own.segments) == 0 {
 		return nil, fmt.Errorf("worker: Config.Batch is %q, want a path without empty or dot segments, such as /batch", w.cfg.Batch)
 	}
-	if b.batcher, err = NewBatcher(w, w.cfg.Batches, b.run); err != nil {
+	if b.batcher, err = newBatcher(w, w.cfg.Batches, b.run); err != nil {
 		return nil, err
 	}
 	b.batcher.Size = jsonRequest.size
@@ -140,7 +140,7 @@ func (s refusedBatch) Error() string {
 
 // run is the handler of the batches: it has the app answer one. The requests of one that the
 // app refuses go to it one by one, so that none of them fails the others.
-func (b *batchSidecar) run(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
+func (b *batchSidecar) run(x execution, items []*Item[jsonRequest, jsonAnswer]) error {
 	err := b.send(x, items)
 	refused, ok := errors.AsType[refusedBatch](err)
 	if !ok || len(items) == 1 {
@@ -164,7 +164,7 @@ func (b *batchSidecar) run(x Execution, items []*Item[jsonRequest, jsonAnswer]) 
 }
 
 // send has the app answer items as one batch.
-func (b *batchSidecar) send(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
+func (b *batchSidecar) send(x execution, items []*Item[jsonRequest, jsonAnswer]) error {
 	err := b.exchange(x, items)
 	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x.Context()) == nil {
 		b.worker.log.Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "error", err)
@@ -172,7 +172,7 @@ func (b *batchSidecar) send(x Execution, items []*Item[jsonRequest, jsonAnswer])
 	return err
 }
 
-func (b *batchSidecar) exchange(x Execution, items []*Item[jsonRequest, jsonAnswer]) error {
+func (b *batchSidecar) exchange(x execution, items []*Item[jsonRequest, jsonAnswer]) error {
 	baggage, err := addHeld(nil, x.key)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type claims struct {
 }
 
 // checkClaim compares the first of n values of [gateway.HeaderKey] with the key of x.
-func (w *Worker) checkClaim(x Execution, said string, n int) {
+func (w *Worker) checkClaim(x execution, said string, n int) {
 	if n == 0 {
 		return
 	}
@@ -51,7 +51,7 @@ func (w *Worker) checkClaim(x Execution, said string, n int) {
 }
 
 // checkClaimOf is checkClaim for the fields of an app's answer.
-func (w *Worker) checkClaimOf(x Execution, fields []http1.Field) {
+func (w *Worker) checkClaimOf(x execution, fields []http1.Field) {
 	said, n := "", 0
 	for i := range fields {
 		if f := &fields[i]; len(f.Name) == len(gateway.HeaderKey) && strings.EqualFold(grammar.Text(f.Name), gateway.HeaderKey) {

@@ -88,7 +88,7 @@ func unsigned(values []string) (list []string) {
 
 // leads reports whether others wait for the answer to the request, which x has been
 // admitted for. c may be nil.
-func (c *collapsible) leads(x Execution) (leads bool) {
+func (c *collapsible) leads(x execution) (leads bool) {
 	if c == nil || x.run.outer != nil {
 		return false
 	}
@@ -101,7 +101,7 @@ func (c *collapsible) leads(x Execution) (leads bool) {
 }
 
 // take offers accept those that wait for the answer to c, see [localmutex.Table.Take].
-func (c *collapsible) take(x Execution, accept func(*collapsible) (take, more bool)) {
+func (c *collapsible) take(x execution, accept func(*collapsible) (take, more bool)) {
 	x.run.part.table.Take(x.key, x.token, func(i *localmutex.Item) (take, more bool) {
 		other, ok := i.Value.(*collapsible)
 		switch {
@@ -115,7 +115,7 @@ func (c *collapsible) take(x Execution, accept func(*collapsible) (take, more bo
 }
 
 // give gives the answer to c to all that wait for it.
-func (c *collapsible) give(x Execution, answer *recorder) {
+func (c *collapsible) give(x execution, answer *recorder) {
 	var taken []*collapsible
 	answer.body.CloseWrite(nil)
 	c.take(x, func(other *collapsible) (take, more bool) {

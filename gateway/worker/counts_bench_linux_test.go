@@ -40,7 +40,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 					if p.sampled(token) {
 						r.look(key, c.waited)
 					}
-					Execution{run: r}.bound(time.Second)
+					execution{run: r}.bound(time.Second)
 					w.counts.ran(r)
 				}
 			})

@@ -9,47 +9,43 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
 	"github.com/keyway-go/keyway/localmutex"
 )
 
-// Execution is one admitted run of a function or handler. It holds its key:
-// no other execution of the key runs, here or on another worker, until it
-// ends. It is a small value, valid until the function that received it
-// returns.
-type Execution struct {
+// Execution is one admitted run of a function or handler, see [gateway.Execution].
+type Execution = gateway.Execution
+
+// execution is an Execution as the worker has it.
+type execution struct {
 	run   *run
 	life  uint64
 	key   string
 	token int64
 }
 
-// Key returns the key that is held.
-func (x Execution) Key() string { return keyOf(x.key) }
+// public returns x as functions of callers get it.
+func (x execution) public() Execution { return gateway.NewExecution(x.run, x.life, x.key, x.token) }
 
-// Token returns the fencing token. Tokens strictly increase from one execution
-// of a key to the next, on whichever worker, so a resource that refuses lower
-// ones never applies an older owner's write after a newer one's.
-func (x Execution) Token() int64 { return x.token }
+// epoch returns the epoch of the ownership under which x was admitted.
+func (x execution) epoch() int64 { return x.token >> sequenceBits }
 
-// Epoch returns the epoch of the ownership under which the execution was
-// admitted.
-func (x Execution) Epoch() int64 { return x.token >> sequenceBits }
+// Context returns the context of [gateway.Execution].
+func (x execution) Context() context.Context { return x.run.ExecutionContext(x.life, x.key, x.token) }
 
-// Context returns the context to work under: the caller's, cancelled with
-// cause [ErrOwnershipLost] when the ownership cannot be confirmed in time, and
-// cancelled when the execution ends. [TokenFrom] finds the token in it. It is
-// made when first asked for.
-func (x Execution) Context() context.Context {
-	r := x.run
+// ExecutionContext implements [gateway.Holder]. [TokenFrom] finds the token in the
+// context.
+func (r *run) ExecutionContext(life uint64, key string, token int64) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.ask(x.life) {
+	if !r.ask(life) {
 		return endedContext
 	}
 	if r.ctx == nil {
 		r.ctx = &runContext{
-			parent: r.parent, part: r.part, cancels: r.cancels, key: x.key, token: x.token,
+			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: token,
 			outer: r.outer, flight: r.flight, born: r.part.worker.births.Add(1),
 			began: r.began, timeout: r.timeout,
 		}
@@ -59,7 +55,7 @@ func (x Execution) Context() context.Context {
 
 // detach makes x outlive its caller, the client, until the app has answered or
 // for AbandonedTimeout. It must be called before x's context is used.
-func (x Execution) detach() {
+func (x execution) detach() {
 	client := x.run.parent
 	x.run.parent = context.WithoutCancel(client)
 	if c, ok := x.Context().(*runContext); ok {
@@ -139,7 +135,7 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 		return w.counts.refused(ctx, err)
 	}
 	defer w.release(x)
-	return fn(x)
+	return fn(x.public())
 }
 
 // TryDo is [Worker.Do] for a caller that does not wait: it returns an error that
@@ -152,8 +148,26 @@ func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error
 		return w.counts.refused(ctx, err)
 	}
 	defer w.release(x)
-	return fn(x)
+	return fn(x.public())
 }
+
+// DoHere is [Worker.Do], or TryDo, for a caller that can ask other members. With here
+// false fn has not run: another worker owns key, or ctx descends from a hold of key
+// that this worker has not made.
+func (w *Worker) DoHere(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
+	x, err := w.admit(ctx, key, asking{call: true, try: try, along: true, timing: w.timingOfCall(ctx)})
+	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
+		return false, err
+	}
+	if err != nil {
+		return true, w.counts.refused(ctx, err)
+	}
+	defer w.release(x)
+	return true, fn(x.public())
+}
+
+// errAlong means that the key is held along the caller's context, from another worker.
+var errAlong = errors.New("worker: the key is held along the context")
 
 // refuseTry returns the error of a caller that would have to wait because of err.
 func (w *Worker) refuseTry(p *partition, key string, err error) error {
@@ -187,6 +201,7 @@ type waits interface {
 type asking struct {
 	call    bool             // a call of this program, which cannot be sent elsewhere; not a request
 	try     bool             // without waiting
+	along   bool             // not if ctx descends from a hold that is not of this worker: errAlong
 	shared  bool             // together with others, see [localmutex.Wait]
 	maxWait time.Duration    // of a caller without a policy: how long it may wait, at most Config.MaxWait; 0 for that long
 	epoch   int64            // the highest that the caller knows for the key's partition, or 0
@@ -207,20 +222,20 @@ type asking struct {
 // The order matters: what cancels executions is read before the key is asked
 // for and the lease is compared after it was granted, so neither a cancellation
 // nor an expiry in between is missed, however long the process was stopped.
-func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, error) {
+func (w *Worker) admit(ctx context.Context, key string, how asking) (execution, error) {
 	p, name, err := w.placeOf(key, &how)
 	if err != nil {
-		return Execution{}, err
+		return execution{}, err
 	}
 	if ctx.Err() != nil {
-		return Execution{}, context.Cause(ctx)
+		return execution{}, context.Cause(ctx)
 	}
 	if !how.limited() {
 		return w.admitTo(ctx, p, name, how)
 	}
 	term, err := w.pay(ctx, p, key, how)
 	if err != nil {
-		return Execution{}, err
+		return execution{}, err
 	}
 	x, err := w.admitTo(ctx, p, name, how)
 	if notRun := err != nil || how.collapse != nil && x.run == nil; notRun {
@@ -231,16 +246,19 @@ func (w *Worker) admit(ctx context.Context, key string, how asking) (Execution, 
 
 // admitTo is admit for a key that has been checked, of that partition, and where no
 // rate speaks against it.
-func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how asking) (Execution, error) {
+func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how asking) (execution, error) {
 	token, cancels, err := w.tryKey(p, key, false)
 	waited := err != nil
 	if waited {
 		if x, nested, err := w.nest(ctx, key, how.call); nested {
 			return x, err
 		}
+		if how.along && ctx.Value(holds.Along(key)) != nil {
+			return execution{}, errAlong
+		}
 		token, cancels, err = w.awaitKey(ctx, p, key, how, err)
 		if token == 0 {
-			return Execution{}, err
+			return execution{}, err
 		}
 	}
 	w.won(p, token)
@@ -253,7 +271,7 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 		r.parent = r.timing.begin(ctx, p, key, token)
 	}
 	r.policy = how.policy
-	return Execution{run: r, life: r.state.Load(), key: key, token: token}, nil
+	return execution{run: r, life: r.state.Load(), key: key, token: token}, nil
 }
 
 // win waits for key, for something that holds it without an execution of this
@@ -403,7 +421,7 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 }
 
 // release ends x and frees its key, once: it may be called again.
-func (w *Worker) release(x Execution) {
+func (w *Worker) release(x execution) {
 	r := x.run
 	ctx, ok := r.end(x.life)
 	if !ok {

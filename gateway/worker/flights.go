@@ -87,15 +87,19 @@ func (w *Worker) fly(fl *flight, fn func(Execution) (any, error)) (v any, err er
 			close(fl.quit)
 		}
 	}()
-	err = w.Do(fl.ctx, fl.id.key, func(x Execution) (err error) {
-		defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
-		if !f.begin(fl) {
-			return context.Cause(fl.ctx)
-		}
+	x, err := w.admit(fl.ctx, fl.id.key, asking{call: true, timing: w.timingOfCall(fl.ctx)})
+	if err != nil {
+		returned = true
+		return nil, w.counts.refused(fl.ctx, err)
+	}
+	defer w.release(x)
+	defer f.forget(fl) // while the key is held: whoever comes after that may have changed what was read
+	if f.begin(fl) {
 		x.run.flight = fl
-		v, err = fn(x)
-		return err
-	})
+		v, err = fn(x.public())
+	} else {
+		err = context.Cause(fl.ctx)
+	}
 	returned = true
 	return v, err
 }

@@ -132,7 +132,7 @@ func (h *keyedHandler) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) 
 
 // serveLink answers a request over the link that has been admitted as x, and those
 // that wait for the answer to c, nil for none.
-func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x Execution, c *collapsible, baggage string) {
+func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, x execution, c *collapsible, baggage string) {
 	header := r.Fields.HeaderFor(len(appNames))
 	a := &appWriter{handler: h, held: x, link: linkWriter{w: w, r: r}, collapse: c}
 	defer x.run.timing.tell(w)
@@ -155,7 +155,7 @@ func (h *keyedHandler) collapsible(r *http.Request, how *asking) *collapsible {
 
 // admitLink admits a request, and returns what it carries on, or answers it. c is nil
 // unless others wait for its answer.
-func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x Execution, c *collapsible, baggage string, ok bool) {
+func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x execution, c *collapsible, baggage string, ok bool) {
 	how, err := h.worker.askingOfLink(r)
 	if err == nil {
 		baggage, err = how.carried(fieldValues(r.Fields, "Baggage"), r.Key)
@@ -195,7 +195,7 @@ const maxNumbers = 64
 
 // appValues returns what the app is told of its execution, "" for nothing: where no
 // key is held there is no token, and without a key nothing. The values use memory.
-func appValues(memory []byte, x Execution, baggage string) [len(appNames)]string {
+func appValues(memory []byte, x execution, baggage string) [len(appNames)]string {
 	if isKeyless(x.key) {
 		values := [...]string{len(appNames) - 1: baggage}
 		if key := keyOf(x.key); key != "" {
@@ -203,9 +203,9 @@ func appValues(memory []byte, x Execution, baggage string) [len(appNames)]string
 		}
 		return values
 	}
-	b := strconv.AppendInt(memory[:0], x.Token(), 10)
+	b := strconv.AppendInt(memory[:0], x.token, 10)
 	token := len(b)
-	b = strconv.AppendInt(b, x.Epoch(), 10)
+	b = strconv.AppendInt(b, x.epoch(), 10)
 	epoch := len(b)
 	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
 	numbers := grammar.Text(b)
@@ -213,7 +213,7 @@ func appValues(memory []byte, x Execution, baggage string) [len(appNames)]string
 }
 
 // setAppHeader sets what the app is told of its execution.
-func setAppHeader(h http.Header, x Execution, baggage string) {
+func setAppHeader(h http.Header, x execution, baggage string) {
 	all := appValues(make([]byte, 0, maxNumbers), x, baggage)
 	values := all[:]
 	for i, name := range appNames {
@@ -245,7 +245,7 @@ type appWriter struct {
 	wrote   bool
 	gone    bool // the client left, or has its whole answer
 
-	held     Execution    // of the request; zero once it is released
+	held     execution    // of the request; zero once it is released
 	collapse *collapsible // whose answer others wait for; nil for none
 	stream   *stream      // as which the answer goes on without its key; nil for none
 	link     linkWriter   // of a request that came over the link, without its ResponseWriter
@@ -255,8 +255,8 @@ type appWriter struct {
 // release ends the execution, once, and what goes on as a stream.
 func (a *appWriter) release() {
 	a.stream.end()
-	if x := a.held; x != (Execution{}) {
-		a.held = Execution{}
+	if x := a.held; x != (execution{}) {
+		a.held = execution{}
 		a.handler.worker.release(x)
 	}
 }
@@ -289,7 +289,7 @@ func (a *appWriter) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 // share gives the answer to the requests that wait for it, if the execution has held
 // the key to its end and the answer is one for all of them.
 func (a *appWriter) share(kept *recorder) {
-	if x := a.held; x != (Execution{}) && x.Context().Err() == nil && kept.shareable() {
+	if x := a.held; x != (execution{}) && x.Context().Err() == nil && kept.shareable() {
 		a.collapse.give(x, kept)
 	}
 }
@@ -318,7 +318,7 @@ func (a *appWriter) serve(rw http.ResponseWriter, r *http.Request) {
 
 // timing returns the times of the request, nil if nobody wants them.
 func (a *appWriter) timing() *timing {
-	if a.held == (Execution{}) {
+	if a.held == (execution{}) {
 		return nil
 	}
 	return a.held.run.timing
@@ -357,7 +357,7 @@ func (a *appWriter) WriteHeader(status int) {
 
 func (a *appWriter) begin() {
 	if !a.wrote {
-		if said := a.Header()[gateway.HeaderKey]; said != nil && a.held != (Execution{}) {
+		if said := a.Header()[gateway.HeaderKey]; said != nil && a.held != (execution{}) {
 			a.handler.worker.checkClaim(a.held, strings.Join(said[:min(len(said), 1)], ""), len(said))
 		}
 		fields.CleanAnswer(a.Header())

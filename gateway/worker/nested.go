@@ -12,7 +12,7 @@ import (
 // runs within it, with the same token. The key stays held until both have ended.
 // nested is false if there is none; if there is one, but the ownership was lost or
 // the caller may not run within it, nested comes with an error.
-func (w *Worker) nest(ctx context.Context, key string, call bool) (x Execution, nested bool, err error) {
+func (w *Worker) nest(ctx context.Context, key string, call bool) (x execution, nested bool, err error) {
 	for c := innermost(ctx); c != nil; c = innermost(c.parent) {
 		if c.part.worker != w || c.key != key || !c.enter() {
 			continue
@@ -26,12 +26,12 @@ func (w *Worker) nest(ctx context.Context, key string, call bool) (x Execution, 
 			w.flights.part(ctx, c)
 			r := runs.Get().(*run)
 			r.part, r.parent, r.cancels, r.outer = c.part, ctx, c.cancels, c
-			return Execution{run: r, life: r.state.Load(), key: key, token: c.token}, true, nil
+			return execution{run: r, life: r.state.Load(), key: key, token: c.token}, true, nil
 		}
 		c.leave()
-		return Execution{}, true, err
+		return execution{}, true, err
 	}
-	return Execution{}, false, nil
+	return execution{}, false, nil
 }
 
 // enter begins an execution within that of c, unless it has ended.

@@ -23,7 +23,7 @@ func Share[T any](ctx context.Context, w *Worker, key, op string, fn func(Execut
 		return v, false, err
 	} else if nested {
 		defer w.release(x)
-		v, err = fn(x)
+		v, err = fn(x.public())
 		return v, false, err
 	}
 	id := flightID{key, op, reflect.TypeFor[T]()}

@@ -193,7 +193,7 @@ func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 
 // serveSimple sends a request on to the app, passes the answer on and releases x.
 // A request that the app has not begun with is not answered: the error says why.
-func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x Execution, baggage string) (unsent error) {
+func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x execution, baggage string) (unsent error) {
 	defer x.run.timing.tell(w)
 	defer s.worker.release(x)
 	ctx := x.Context()

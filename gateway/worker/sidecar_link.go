@@ -49,7 +49,7 @@ func smallBody(ctx context.Context, r *link.ServerRequest) ([]byte, error) {
 }
 
 // appMessage appends the head of the request as the app gets to see it.
-func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x Execution, baggage string) []byte {
+func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x execution, baggage string) []byte {
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
 	traced := x.run.timing.hasFields()
 	for name, value := range r.Fields.All() {
@@ -63,7 +63,7 @@ func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x Executio
 }
 
 // appendAppFields appends what the app is told of its execution.
-func appendAppFields(b []byte, x Execution, baggage string) []byte {
+func appendAppFields(b []byte, x execution, baggage string) []byte {
 	var numbers [maxNumbers]byte
 	for i, value := range appValues(numbers[:], x, baggage) {
 		if value != "" {

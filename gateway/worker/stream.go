@@ -54,7 +54,7 @@ func hasEventStream(fields []http1.Field) bool {
 // route's mode lets such ones go on without: only what the app answers brings that
 // about. The execution's context goes on until the stream ends, the client leaves or
 // the partition is given away. letGo returns nil if the key stays held.
-func (w *Worker) letGo(x Execution) *stream {
+func (w *Worker) letGo(x execution) *stream {
 	r := x.run
 	if r.policy != nil && r.policy.Mode == policy.Serialize {
 		return nil
@@ -176,7 +176,7 @@ func (p *partition) endStreams() {
 
 // letGo frees the key of an answer that begins with that status, if it is a stream.
 func (a *appWriter) letGo(status int) {
-	if a.wrote || a.held == (Execution{}) {
+	if a.wrote || a.held == (execution{}) {
 		return
 	}
 	a.held.run.timing.note(status)
@@ -184,6 +184,6 @@ func (a *appWriter) letGo(status int) {
 		return
 	}
 	if a.stream = a.handler.worker.letGo(a.held); a.stream != nil {
-		a.held = Execution{}
+		a.held = execution{}
 	}
 }

@@ -14,7 +14,7 @@ func (w *Worker) now() time.Duration { return time.Since(w.base) }
 
 // bound ends x when it has taken that long. It must be called before x's context
 // is used.
-func (x Execution) bound(timeout time.Duration) {
+func (x execution) bound(timeout time.Duration) {
 	x.run.began, x.run.timeout = x.run.part.worker.now(), timeout
 }
 

@@ -38,6 +38,10 @@ func NewID() (id ID) {
 	return id
 }
 
+// Along is the key of a context value. A context of it descends from a hold of that
+// key at another member.
+type Along string
+
 // Ref is a hold, with the partition of its key.
 type Ref struct {
 	ID        ID

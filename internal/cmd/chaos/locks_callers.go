@@ -46,7 +46,7 @@ type taker func(context.Context, lockWish) (keeping, error)
 
 // keeping is a lock that a caller has.
 type keeping interface {
-	Token(key string) int64
+	TokenOf(key string) int64
 	Until() time.Time
 	Lost() bool                   // it may be another's
 	Keep(context.Context)         // has it go on, if it does not by itself
@@ -116,7 +116,7 @@ func (c *lockCallers) call(ctx context.Context, rng *rand.Rand, lock taker) erro
 		})
 	}
 	until := func(s *said) { s.Until = l.Until() }
-	if err := tell(has, func(s *said) { s.Token, s.Until = l.Token(fmt.Sprint("lock-", s.Key)), l.Until() }); err != nil {
+	if err := tell(has, func(s *said) { s.Token, s.Until = l.TokenOf(fmt.Sprint("lock-", s.Key)), l.Until() }); err != nil {
 		return err
 	}
 	for step := c.ttl / 10; length > step && !l.Lost(); length -= step {
@@ -155,11 +155,11 @@ func byClient(client *keyway.Client) taker {
 		options := []locking.Option{locking.TTL(w.lease), locking.Wait(w.leaves)}
 		switch {
 		case len(w.keys) > 1:
-			l.holding, err = client.LockAll(ctx, w.keys, options...)
+			l.Lock, err = client.LockAll(ctx, w.keys, options...)
 		case w.read:
-			l.holding, err = one(client.RLock(ctx, w.keys[0], options...))
+			l.Lock, err = client.RLock(ctx, w.keys[0], options...)
 		default:
-			l.holding, err = one(client.Lock(ctx, w.keys[0], options...))
+			l.Lock, err = client.Lock(ctx, w.keys[0], options...)
 		}
 		if errors.Is(err, locking.ErrLocked) {
 			err = errNotTaken
@@ -168,22 +168,8 @@ func byClient(client *keyway.Client) taker {
 	}
 }
 
-// holding is what a client has locked.
-type holding interface {
-	Token(key string) int64
-	Until() time.Time
-	Context() context.Context
-	Unlock(context.Context) error
-}
-
-// oneLock is the lock of one key.
-type oneLock struct{ *router.Lock }
-
-func (l oneLock) Token(string) int64 { return l.Lock.Token() }
-
-func one(l *router.Lock, err error) (holding, error) { return oneLock{l}, err }
-
-type clientLock struct{ holding }
+// clientLock is what a client has locked.
+type clientLock struct{ *router.Lock }
 
 func (l clientLock) Lost() bool {
 	return l.Context().Err() != nil && errors.Is(context.Cause(l.Context()), keyway.ErrOwnershipLost)

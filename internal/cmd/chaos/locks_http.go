@@ -103,9 +103,9 @@ func (l *httpLock) extend(ctx context.Context) {
 	l.gone = l.gone || err == nil && status == http.StatusGone
 }
 
-func (l *httpLock) Token(key string) int64 { return l.tokens[key] }
-func (l *httpLock) Until() time.Time       { return l.until }
-func (l *httpLock) Lost() bool             { return l.gone || !time.Now().Before(l.until) }
+func (l *httpLock) TokenOf(key string) int64 { return l.tokens[key] }
+func (l *httpLock) Until() time.Time         { return l.until }
+func (l *httpLock) Lost() bool               { return l.gone || !time.Now().Before(l.until) }
 
 func (l *httpLock) Keep(ctx context.Context) {
 	if time.Until(l.until) < 2*l.lease/3 {

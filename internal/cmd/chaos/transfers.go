@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/ring"
 
@@ -368,8 +367,8 @@ func (n *bankNode) transfer(ctx context.Context, client *keyway.Client) error {
 		return nil
 	}
 	accounts := []string{fmt.Sprintf("account-%02d", from), fmt.Sprintf("account-%02d", to)}
-	return client.DoAll(ctx, accounts, func(xs router.Executions) error {
-		e := entry{ID: fmt.Sprint(n.Name, rand.Uint64()), Node: n.Name, Keys: []int{from, to}, Tokens: []int64{xs.Token(accounts[0]), xs.Token(accounts[1])}}
+	return client.DoAll(ctx, accounts, func(xs keyway.Execution) error {
+		e := entry{ID: fmt.Sprint(n.Name, rand.Uint64()), Node: n.Name, Keys: []int{from, to}, Tokens: []int64{xs.TokenOf(accounts[0]), xs.TokenOf(accounts[1])}}
 		ctx := context.WithoutCancel(xs.Context()) // what is decided is told
 		defer func() { _, _ = n.tell(ctx, "/end", e) }()
 		balances, err := n.tell(ctx, "/begin", e)

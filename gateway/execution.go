@@ -1,0 +1,69 @@
+package gateway
+
+import "context"
+
+// Execution is one admitted run of a function. It holds its key, or several keys
+// together: no other execution of a key runs, on any worker, until it ends. It is a
+// small value, valid until the function that received it returns.
+type Execution struct {
+	holder Holder
+	life   uint64
+	key    string
+	token  int64
+}
+
+// Holder is what holds the keys of an [Execution]. Each kind of call has its own; a
+// program only needs it to make Executions of its own, in tests.
+type Holder interface {
+	// ExecutionContext returns what [Execution.Context] does, for the execution
+	// that was made with life, key and token.
+	ExecutionContext(life uint64, key string, token int64) context.Context
+}
+
+// severalKeys is a [Holder] of several keys.
+type severalKeys interface {
+	Keys() []string           // sorted, each once
+	TokenOf(key string) int64 // 0 for a key that is none of Keys
+}
+
+// NewExecution returns the execution of a holder. A holder that is used again tells
+// executions apart by life.
+func NewExecution(h Holder, life uint64, key string, token int64) Execution {
+	return Execution{h, life, key, token}
+}
+
+// Key returns the key that is held; of several keys the first in the order of their
+// bytes.
+func (x Execution) Key() string { return x.key }
+
+// Token returns the fencing token of [Execution.Key]. Tokens strictly increase from
+// one execution of a key to the next, on whichever worker. A resource that refuses
+// lower ones therefore never applies an older owner's write after a newer one's.
+func (x Execution) Token() int64 { return x.token }
+
+// Keys returns all keys that are held, sorted, each once.
+func (x Execution) Keys() []string {
+	if s, ok := x.holder.(severalKeys); ok {
+		return s.Keys()
+	}
+	return []string{x.key}
+}
+
+// TokenOf returns the fencing token of one of Keys, 0 for any other key.
+func (x Execution) TokenOf(key string) int64 {
+	if s, ok := x.holder.(severalKeys); ok {
+		return s.TokenOf(key)
+	}
+	if key == x.key {
+		return x.token
+	}
+	return 0
+}
+
+// Context returns the context to work under. It descends from the caller's. It is
+// cancelled with a cause that wraps [ErrOwnershipLost] when the ownership of a key
+// can no longer be confirmed, and when the execution ends. It is made when first
+// asked for.
+func (x Execution) Context() context.Context {
+	return x.holder.ExecutionContext(x.life, x.key, x.token)
+}
