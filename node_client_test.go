@@ -154,6 +154,45 @@ func TestDoAll(t *testing.T) {
 	}
 }
 
+// Do and TryDo run a function for each of many keys from each of three nodes, one at a
+// time per key, with tokens that rise; an error of the function is the call's, also one
+// that names another owner.
+func TestDoFromAnywhere(t *testing.T) {
+	redis := redistest.Start(t)
+	var nodes []*keyway.Node
+	at := kit.FreeAddr(t)
+	for _, name := range []string{"a", "b", "c"} {
+		cfg := config(t, name, at)
+		cfg.Redis, cfg.NewCluster = redis.URL(), true
+		nodes = append(nodes, start(t, cfg))
+	}
+	const keys = 1000
+	tokens := make([]int64, keys) // unguarded: Do excludes
+	never := errors.New("it ran twice")
+	var calls sync.WaitGroup
+	for n, node := range nodes {
+		calls.Go(func() {
+			for i := range keys {
+				ran := false
+				err := node.Do(t.Context(), fmt.Sprint("order-", i), func(x keyway.Execution) error {
+					if ran || x.Token() <= tokens[i] || x.Context().Err() != nil {
+						return never
+					}
+					ran, tokens[i] = true, x.Token()
+					return &keyway.NotOwnerError{Key: x.Key()}
+				})
+				if other, is := errors.AsType[*keyway.NotOwnerError](err); !ran || !is || other.Key != fmt.Sprint("order-", i) || other.Worker != "" {
+					t.Errorf("key %d from node %d: %v, ran: %v", i, n, err, ran)
+				}
+				if err := node.TryDo(t.Context(), fmt.Sprint(n, "-", i), func(keyway.Execution) error { return nil }); err != nil {
+					t.Errorf("TryDo of a key of its own from node %d: %v", n, err)
+				}
+			}
+		})
+	}
+	calls.Wait()
+}
+
 // What does not wait says that the key is held, equal reads run once, and a call
 // of its own key runs at once.
 func TestCalls(t *testing.T) {

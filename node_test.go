@@ -56,7 +56,7 @@ func do(t *testing.T, key string, nodes ...*keyway.Node) (name string) {
 	t.Helper()
 	kit.Eventually(t, key+" has an owner", func() bool {
 		for _, n := range nodes {
-			err := n.Do(t.Context(), key, func(x keyway.Execution) error {
+			err := n.Local().Do(t.Context(), key, func(x keyway.Execution) error {
 				if x.Key() != key || x.Token() == 0 {
 					t.Errorf("execution of %q with token %d", x.Key(), x.Token())
 				}
@@ -93,7 +93,7 @@ func TestNodesOfOneMachine(t *testing.T) {
 			if err != nil || owner.Name != name {
 				t.Errorf("%s says %q, %v of %s, which %s has run", n.Members().Self().Name, owner.Name, err, key, name)
 			}
-			err = n.Do(t.Context(), key, func(keyway.Execution) error { return nil })
+			err = n.Local().Do(t.Context(), key, func(keyway.Execution) error { return nil })
 			notOwner, other := errors.AsType[*keyway.NotOwnerError](err)
 			if other == (n.Members().Self().Name == name) || other && notOwner.Worker != owner.Name {
 				t.Errorf("%s at %s: %v", key, n.Addr(), err)

@@ -142,9 +142,8 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 				if x.Token() != xs.TokenOf(ka) {
 					t.Error("a nested call has another token")
 				}
-				return c.Do(x.Context(), ka, func(x gateway.Execution) error {
-					token := x.Token()
-					if token != x.Token() {
+				return c.Do(x.Context(), ka, func(inner gateway.Execution) error {
+					if inner.Token() != x.Token() {
 						t.Error("a nested hold has another token")
 					}
 					return c.TryDo(x.Context(), kb, func(gateway.Execution) error { return nil })
@@ -180,6 +179,39 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 		}
 		if err := c.DoAll(t.Context(), []string{ka, kb}, func(gateway.Execution) error { return nil }); err != nil {
 			t.Errorf("after the worker has left: %v", err)
+		}
+	})
+}
+
+// A key that its holder works with comes to the holder's own worker: what asks for it
+// there, within, runs at once and does not wait for itself.
+func TestTrapHeldKeyComesHome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		a, b := s.start(), s.start()
+		time.Sleep(5 * time.Second)
+		kb := s.keyOf(b, "b")
+		c := s.client(func(cfg *router.ClientConfig) { cfg.Local = a.Local(a.Handler(nil)) })
+		err := c.Do(t.Context(), kb, func(x gateway.Execution) error {
+			if err := b.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+			never := func(gateway.Execution) error { t.Error("it runs as an execution of the worker"); return nil }
+			for _, try := range []bool{false, true} {
+				began := time.Now()
+				if here, err := a.DoHere(x.Context(), kb, try, never); here || time.Since(began) > 0 {
+					t.Errorf("try %v: here %v, %v after %v", try, here, err, time.Since(began))
+				}
+			}
+			return c.Do(x.Context(), kb, func(inner gateway.Execution) error {
+				if inner.Token() != x.Token() {
+					t.Errorf("token %d within, want %d", inner.Token(), x.Token())
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	})
 }
