@@ -81,19 +81,11 @@ func (s *shop) call(order string) {
 	s.mu.Unlock()
 }
 
-// event handles an event, first at some node, and if that says who owns the
-// order, there.
+// event handles an event in the process of that node, whichever node owns the order.
 func (s *shop) event(ctx context.Context, at *keyway.Node, order, event string) error {
-	for {
-		err := at.Do(ctx, order, func(x keyway.Execution) error {
-			return s.handle(x.Context(), order, event, x.Token())
-		})
-		elsewhere, ok := errors.AsType[*keyway.NotOwnerError](err)
-		if !ok || ctx.Err() != nil {
-			return err
-		}
-		at = s.nodes[elsewhere.Worker]
-	}
+	return at.Do(ctx, order, func(x keyway.Execution) error {
+		return s.handle(x.Context(), order, event, x.Token())
+	})
 }
 
 // day lets the events come: of each order first the payment, then what ends it,
@@ -112,6 +104,7 @@ func (s *shop) day(ctx context.Context) error {
 			if err := n2.Close(); err != nil {
 				return err
 			}
+			n2 = n1
 		}
 		var wait sync.WaitGroup
 		errs := make([]error, 2)
