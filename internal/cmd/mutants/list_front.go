@@ -4,6 +4,13 @@ package main
 func frontMutations() []mutation {
 	return []mutation{
 		{
+			rule: "what has come of a head is not parsed again with each byte",
+			file: "internal/wire/http1/request.go",
+			old:  `known < len(statusVersion) ||`,
+			new:  `known >= 0 ||`,
+			test: "./internal/wire/http1 -run '^TestTrapHeadInBytesIsParsedByLines$'",
+		},
+		{
 			rule: "a server that is closed ends what it does for clients",
 			file: "gateway/router/http1.go",
 			old:  "	c.conn.Close()\n	c.end()\n",

@@ -16,6 +16,8 @@ type ResponseHead struct {
 	Chunked       bool    // the body goes in chunks
 	Close         bool    // the server closes the connection after it
 	Size          int     // bytes of the head, the empty line included
+
+	progress
 }
 
 // Parse parses the head at the start of b. It takes only HTTP/1.1 with lines
@@ -25,6 +27,13 @@ type ResponseHead struct {
 // [http.ReadResponse] to judge. Having said More, Parse is to be called again
 // with more bytes behind the same ones.
 func (h *ResponseHead) Parse(b []byte) Verdict {
+	if h.goesOn(b) {
+		return More
+	}
+	return h.judged(b, h.parse(b))
+}
+
+func (h *ResponseHead) parse(b []byte) Verdict {
 	h.Fields, h.ContentLength, h.Chunked, h.Close = h.Fields[:0], -1, false, false
 	line, rest, v := cutLine(b)
 	switch {

@@ -117,7 +117,7 @@ func FuzzParse(f *testing.F) {
 		var h, part Head
 		v := h.Parse(b)
 		switch early := part.Parse(b[:min(int(cut), len(b))]); {
-		case early == HandOver && v != HandOver, early == Done && (v != Done || h.Size != part.Size):
+		case early == HandOver && v != HandOver, early == Done && (v != Done || h.Size != part.Size), early == More && part.Parse(b) != v:
 			t.Fatalf("%v of a part, %v of all", early, v)
 		}
 		if v != Done {
@@ -265,4 +265,73 @@ func BenchmarkParse(b *testing.B) {
 			b.Fatal("not simple")
 		}
 	}
+}
+
+// parsers parse a head in pieces, a request's and an answer's.
+func parsers() map[string]func([]byte) Verdict {
+	return map[string]func([]byte) Verdict{"request": new(Head).Parse, "answer": new(ResponseHead).Parse}
+}
+
+// A head that comes in pieces gets the verdicts that it gets whole, at every split.
+func TestPieces(t *testing.T) {
+	for _, text := range []string{
+		simple, simpleAnswer,
+		"GET / HTTP/1.1\nHost: h\n\n", "GET / HTTP/1.1\r\nHost: h\n\n", "GET / HTTP/1.1\r\nHost: h\r\n\n", "GET / HTTP/1.1\r\nHost h\r\n\r\n", "\r\nGET",
+		"HTTP/1.1 200 OK\r\nA: b\n\n", "HTTP/1.1 200 OK\n\n", "HTTP/1.2 200 OK\r\n\r\n", "HTTP/1.1 20x OK\r\n\r\n",
+	} {
+		for name, whole := range parsers() {
+			want := whole([]byte(text))
+			for i := range len(text) {
+				for j := i; j < len(text); j++ {
+					parse := parsers()[name]
+					var early, got Verdict
+					for _, n := range []int{i, j, len(text)} {
+						if got = parse([]byte(text[:n])); got != More {
+							break
+						}
+						early = max(early, parsers()[name]([]byte(text[:n])))
+					}
+					if got != want || early > More {
+						t.Fatalf("%s %q split at %d and %d: %v, whole %v", name, text, i, j, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// What has come of a head is not looked at again with each byte of another line.
+func TestTrapHeadInBytesIsParsedByLines(t *testing.T) {
+	for name, start := range map[string]string{"request": "GET / HTTP/1.1\r\nA: b", "answer": "HTTP/1.1 200 OK\r\nA: b"} {
+		parse := parsers()[name]
+		b := []byte(start)
+		if v := parse(b); v != More {
+			t.Fatal(v)
+		}
+		b[0] = 0
+		for range 100 {
+			if b = append(b, 'x'); parse(b) != More {
+				t.Fatalf("%s: %d bytes were parsed again", name, len(b))
+			}
+		}
+		if v := parse(append(b, "\r\n"...)); v != HandOver {
+			t.Errorf("%s: %v at the end of a line", name, v)
+		}
+	}
+}
+
+// BenchmarkPieces parses a head of 59 kB that comes byte by byte.
+func BenchmarkPieces(b *testing.B) {
+	head := []byte("GET / HTTP/1.1\r\nHost: h\r\n" + strings.Repeat("A: "+strings.Repeat("x", 600)+"\r\n", 97) + "\r\n")
+	for b.Loop() {
+		var h Head
+		n := 1
+		for h.Parse(head[:n]) == More {
+			n++
+		}
+		if n != len(head) {
+			b.Fatal(n)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(head)), "ns/byte")
 }

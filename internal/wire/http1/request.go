@@ -48,6 +48,31 @@ type Head struct {
 	ContentLength int64   // of the body that follows; -1 if there was no such field, and no body then
 	Close         bool    // the client wants the connection closed after the answer
 	Size          int     // bytes of the head, the empty line included
+
+	progress
+}
+
+// progress is how many bytes of a head have come that is not whole. They are parsed
+// again only when another line has ended: a peer that sends a long head byte by byte
+// costs no more than its lines.
+type progress int
+
+// goesOn reports whether b is what came before and the beginning of another line.
+func (p *progress) goesOn(b []byte) bool {
+	known := int(*p)
+	if known < len(statusVersion) || known > len(b) || bytes.IndexByte(b[known:], '\n') >= 0 {
+		return false
+	}
+	*p = progress(len(b))
+	return true
+}
+
+// judged notes the verdict on b, and returns it.
+func (p *progress) judged(b []byte, v Verdict) Verdict {
+	if *p = 0; v == More {
+		*p = progress(len(b))
+	}
+	return v
 }
 
 // Parse parses the head at the start of b. It takes only an origin-form
@@ -59,6 +84,13 @@ type Head struct {
 // called again with more bytes behind the same ones; how many to wait for,
 // and for how long, is up to the caller.
 func (h *Head) Parse(b []byte) Verdict {
+	if h.goesOn(b) {
+		return More
+	}
+	return h.judged(b, h.parse(b))
+}
+
+func (h *Head) parse(b []byte) Verdict {
 	h.Host, h.Fields, h.ContentLength, h.Close = nil, h.Fields[:0], -1, false
 	line, rest, v := cutLine(b)
 	if v != Done {
