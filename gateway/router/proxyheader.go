@@ -2,6 +2,9 @@ package router
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -16,6 +19,9 @@ import (
 // proxyHeaderSize bounds what a proxy says of a connection: the address, and what it
 // may add in version 2 of the PROXY protocol.
 const proxyHeaderSize = 4 << 10
+
+// maxProxyLine is the size of the longest header in version 1.
+const maxProxyLine = 107
 
 // welcome serves a connection that was accepted with p, if its client may have
 // one more. One of a peer that speaks the PROXY protocol is first asked for whom it
@@ -80,15 +86,45 @@ func (s *Server) readProxyHeader(g greeting, p protocol) {
 // if the connection is the proxy's own, and what has been read behind it.
 func parseProxyHeader(conn io.Reader) (client net.Addr, read []byte, err error) {
 	in := bufio.NewReaderSize(conn, proxyHeaderSize)
-	header, err := proxyproto.Read(in)
-	if err != nil {
+	if client, err = proxyClient(in); err != nil {
 		return nil, nil, err
-	}
-	if from, _, ok := header.TCPAddrs(); ok && !header.Command.IsLocal() {
-		client = from
 	}
 	read, err = in.Peek(in.Buffered())
 	return client, read, err
+}
+
+// proxyClient takes a PROXY header, and returns the address that it names. It waits until all
+// of the header has come: [proxyproto.Read] takes one of version 1 only from one segment.
+func proxyClient(in *bufio.Reader) (net.Addr, error) {
+	start, err := in.Peek(len(proxyproto.SIGV2)) // no header is shorter
+	if bytes.Equal(start, proxyproto.SIGV2) {
+		if start, err = in.Peek(len(start) + 4); err != nil {
+			return nil, err
+		}
+		command, family := proxyproto.ProtocolVersionAndCommand(start[12]), proxyproto.AddressFamilyAndProtocol(start[13])
+		size := len(start) + int(binary.BigEndian.Uint16(start[14:]))
+		switch {
+		case size > proxyHeaderSize:
+			return nil, fmt.Errorf("a PROXY header has %d bytes, %d at most are taken", size, proxyHeaderSize)
+		case command == proxyproto.LOCAL, command == proxyproto.PROXY && family == proxyproto.UNSPEC: // it names nobody, whatever it says
+			_, err = in.Discard(size)
+			return nil, err
+		}
+	}
+	for err == nil && start[0] == proxyproto.SIGV1[0] && start[len(start)-1] != '\n' && len(start) < maxProxyLine {
+		start, err = in.Peek(len(start) + 1)
+	}
+	if err != nil {
+		return nil, err
+	}
+	header, err := proxyproto.Read(in)
+	if err != nil {
+		return nil, err
+	}
+	if from, _, ok := header.TCPAddrs(); ok {
+		return from, nil
+	}
+	return nil, nil
 }
 
 // sendsProxyHeader reports whether a peer has to begin with a PROXY header.

@@ -42,4 +42,8 @@ func TestProxyHeaderIsBounded(t *testing.T) {
 	if client, read, err := parseProxyHeader(iotest.OneByteReader(strings.NewReader("\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x01\xc6\x33\x64\x01\x00\x01\x00\x02rest"))); err != nil || client.String() != "192.0.2.1:1" || len(read) != 0 {
 		t.Errorf("in pieces: %v, %q, %v", client, read, err)
 	}
+	line := strings.NewReader("PROXY UNKNOWN " + strings.Repeat("x", 200))
+	if _, _, err := parseProxyHeader(iotest.OneByteReader(line)); err == nil || line.Len() != 214-maxProxyLine {
+		t.Errorf("version 1: %v, %d bytes were not read", err, line.Len())
+	}
 }

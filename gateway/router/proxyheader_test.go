@@ -91,6 +91,70 @@ func TestProxyProtocol(t *testing.T) {
 	}
 }
 
+// bytewise is a listener whose connections are read byte by byte.
+type bytewise struct{ net.Listener }
+
+func (l bytewise) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return bytewiseConn{conn}, err
+}
+
+type bytewiseConn struct{ net.Conn }
+
+func (c bytewiseConn) Read(p []byte) (int, error) { return c.Conn.Read(p[:min(len(p), 1)]) }
+
+// Headers of every form are read, in however many segments they come. One that names nobody
+// leaves a connection its own address.
+func TestTrapProxyHeaderForms(t *testing.T) {
+	const request, own = "GET / HTTP/1.1\r\nHost: h\r\nX-Key: k\r\n\r\n", "127.0.0.1"
+	v4, v6 := "\xc0\x00\x02\x07\xc0\x00\x02\x08\x04\xd2\x00\x50", "\x20\x01\x0d\xb8"+strings.Repeat("\x00", 11)+"\x07"+strings.Repeat("\x00", 20)
+	tlvs := "\x04\x0f\x00" + strings.Repeat("x", 0xf00)
+	forms := map[string]struct{ sent, want string }{
+		"version 1":               {"PROXY TCP4 192.0.2.7 192.0.2.8 1234 80\r\n", "192.0.2.7"},
+		"longest":                 {"PROXY TCP6 " + strings.Repeat("2001:0db8:0000:0000:0000:0000:0000:0007 ", 2) + "65535 65535\r\n", "2001:db8::7"},
+		"unknown":                 {"PROXY UNKNOWN\r\n", own},
+		"longest unknown":         {"PROXY UNKNOWN " + strings.Repeat(strings.Repeat("ffff:", 7)+"ffff ", 2) + "65535 65535\r\n", own},
+		"version 2":               {proxyV2 + "\x21\x11\x00\x0c" + v4, "192.0.2.7"},
+		"IPv6":                    {proxyV2 + "\x21\x21\x00\x24" + v6, "2001:db8::7"},
+		"large":                   {proxyV2 + "\x21\x11\x0f\x0f" + v4 + tlvs, "192.0.2.7"},
+		"LOCAL":                   {proxyV2 + "\x20\x00\x00\x00", own},
+		"LOCAL with a family":     {proxyV2 + "\x20\x11\x00\x00", own},
+		"LOCAL with an address":   {proxyV2 + "\x20\x11\x00\x0c" + v4, own},
+		"LOCAL of another family": {proxyV2 + "\x20\x44\x00\x01x", own},
+		"no family":               {proxyV2 + "\x21\x00\x00\x00", own},
+		"no family, and more":     {proxyV2 + "\x21\x00\x0f\x03" + tlvs, own},
+		"a datagram's":            {proxyV2 + "\x21\x12\x00\x0c" + v4, own},
+		"of a file system":        {proxyV2 + "\x21\x31\x00\xd8" + strings.Repeat("/", 0xd8), own},
+		"too long":                {proxyV2 + "\x21\x11\x10\x01" + strings.Repeat("\x01", 0x1001), ""},
+		"too long a LOCAL":        {proxyV2 + "\x20\x00\x10\x01" + strings.Repeat("\x01", 0x1001), ""},
+		"too long a version 1":    {"PROXY UNKNOWN " + strings.Repeat("x", 92) + "\r\n", ""},
+		"short of an address":     {proxyV2 + "\x21\x11\x00\x0b" + v4, ""},
+		"another command":         {proxyV2 + "\x22\x00\x00\x00", ""},
+	}
+	for way, listen := range map[string]func(net.Listener) net.Listener{
+		"whole":        func(l net.Listener) net.Listener { return l },
+		"byte by byte": func(l net.Listener) net.Listener { return bytewise{l} },
+	} {
+		base := proxied(t, func(f *router.Server, l net.Listener) error { return f.Serve(listen(l)) })
+		for name, tt := range forms {
+			t.Run(name+", "+way, func(t *testing.T) {
+				conn := kit.Dial(t, base)
+				io.WriteString(conn, tt.sent+request)
+				res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					if tt.want != "" {
+						t.Error(err)
+					}
+					return
+				}
+				if body, _ := io.ReadAll(res.Body); !strings.HasPrefix(string(body), "["+tt.want+"]") {
+					t.Errorf("the app sees %s, want %q", body, tt.want)
+				}
+			})
+		}
+	}
+}
+
 func TestProxyProtocolBeforeTLS(t *testing.T) {
 	cert, key, trusted := kit.Certificate(t)
 	base := proxied(t, func(f *router.Server, l net.Listener) error { return f.ServeTLS(l, cert, key) })

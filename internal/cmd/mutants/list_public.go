@@ -42,9 +42,23 @@ func publicMutations() []mutation {
 		{
 			rule: "a peer of the PROXY networks cannot do without a header",
 			file: "gateway/router/proxyheader.go",
-			old:  "	if err != nil {\n		return nil, nil, err\n",
-			new:  "	if err != nil {\n		read, err = in.Peek(in.Buffered())\n		return nil, read, err\n",
+			old:  "	if client, err = proxyClient(in); err != nil {\n		return nil, nil, err\n",
+			new:  "	if client, err = proxyClient(in); err != nil {\n		read, err = in.Peek(in.Buffered())\n		return nil, read, err\n",
 			test: "./gateway/router -run ^TestProxyProtocol$",
+		},
+		{
+			rule: "a PROXY header is bounded, in version 2",
+			file: "gateway/router/proxyheader.go",
+			old:  "case size > proxyHeaderSize:",
+			new:  "case false:",
+			test: "./gateway/router -run ^TestTrapProxyHeaderForms$",
+		},
+		{
+			rule: "a PROXY header is bounded, in version 1",
+			file: "gateway/router/proxyheader.go",
+			old:  "&& len(start) < maxProxyLine {",
+			new:  "{",
+			test: "./gateway/router -run ^TestProxyHeaderIsBounded$",
 		},
 		{
 			rule: "the connections that requests have for themselves are bounded, for each client",
