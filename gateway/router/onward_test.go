@@ -2,15 +2,18 @@ package router_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2/hpack"
@@ -62,6 +65,9 @@ func manyOnOne(t *testing.T, s *routertest.Site, client string, requests int, fi
 	return statuses, conn
 }
 
+// socketFields ask for WebSocket.
+var socketFields = []string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/", ":authority", "shop.example", "x-key", "k", "sec-websocket-version", "13", "origin", "https://shop.example"}
+
 // What needs a connection of its own behind the router is bounded, of all and of each client, though
 // it all comes over few connections. What exceeds that is told so and logged, and others are served.
 func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
@@ -72,16 +78,15 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 		io.Copy(io.Discard, r.Body)
 	}))
 	defer upstream.Close()
-	socket := []string{":method", "CONNECT", ":protocol", "websocket", ":scheme", "http", ":path", "/", ":authority", "shop.example", "x-key", "k", "sec-websocket-version", "13", "origin", "https://shop.example"}
 	upload := []string{":method", "POST", ":scheme", "http", ":path", "/", ":authority", "shop.example"}
-	for name, fields := range map[string][]string{"tunnels": socket, "requests without a key": upload} {
+	for name, fields := range map[string][]string{"tunnels": socketFields, "requests without a key": upload} {
 		t.Run(name, func(t *testing.T) {
 			var log kit.Buffer
 			w := routertest.NewWorker(t, "a", socketApp(t, websocket.Accept))
 			s := routertest.ThroughServer(t, routertest.New(t, router.Config{
 				Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Hold: time.Second,
 				Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
-				ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				ProxyProtocol: loopback, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			}))
 			var first net.Conn
 			for i, want := range []string{"map[200:2 503:2]", "map[200:2 503:2]", "map[200:1 503:3]"} {
@@ -109,4 +114,86 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Connections that lie idle after a request make room for those that other requests need.
+func TestTrapIdleConnectionsOnwardMakeRoom(t *testing.T) {
+	const most = 3
+	var all sync.WaitGroup // requests that are together at the upstream
+	all.Add(most)
+	var open atomic.Int64
+	upstream := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		all.Done()
+		all.Wait()
+	}))
+	upstream.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	upstream.Start()
+	defer upstream.Close()
+	w := routertest.NewWorker(t, "a", socketApp(t, websocket.Accept))
+	s := routertest.ThroughServer(t, routertest.New(t, router.Config{
+		Members: routertest.NewCluster(t, w.Member), MaxConnections: most,
+		Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
+		ProxyProtocol: loopback,
+	}))
+	send := func(requests int, fields ...string) {
+		t.Helper()
+		statuses, conn := manyOnOne(t, s, "192.0.2.1", requests, fields...)
+		t.Cleanup(func() { conn.Close() })
+		if statuses["200"] != requests {
+			t.Fatal(statuses)
+		}
+	}
+	send(most, ":method", "GET", ":scheme", "http", ":path", "/", ":authority", "h")
+	for used := range most {
+		if n := open.Load(); n != int64(most-used) {
+			t.Errorf("%d connections to the upstream while %d are used to the worker", n, used)
+		}
+		send(1, socketFields...)
+		kit.Eventually(t, "an idle connection is closed", func() bool { return open.Load() <= int64(most-used-1) })
+	}
+}
+
+// A request waits 5 s for a connection to a worker that takes no link, and has 503 then.
+func TestTrapAWorkerWithoutRoomIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log kit.Buffer
+		at, far := net.Pipe()
+		defer far.Close()
+		go func() { io.Copy(io.Discard, far) }() // the worker never answers
+		rt := kit.Must(router.New(router.Config{
+			Members: routertest.NewCluster(t, routertest.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), ConnsPerWorker: 1,
+			Dial:   func(context.Context, string, string) (net.Conn, error) { return at, nil },
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		}))
+		defer rt.Close()
+		get := func(ctx context.Context) (status int, took time.Duration) {
+			req := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+			req.Header.Set("X-Key", "k")
+			rec, began := httptest.NewRecorder(), time.Now()
+			rt.ServeHTTP(rec, req)
+			return rec.Code, time.Since(began)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			get(ctx)
+		}()
+		synctest.Wait()
+		if status, took := get(t.Context()); status != http.StatusServiceUnavailable || took != 5*time.Second {
+			t.Errorf("status %d after %v", status, took)
+		}
+		if !strings.Contains(log.String(), "the connections to a worker are full") {
+			t.Errorf("logged: %s", log.String())
+		}
+		leave()
+		<-left
+	})
 }

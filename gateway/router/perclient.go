@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
 // minPerClient is the least of what Config.MaxConnectionsPerClient is by default.
@@ -47,33 +48,51 @@ func (rt *Router) countedClient(remote string) netip.Addr {
 type onward struct {
 	mu      sync.Mutex
 	all     int                // guarded by mu
-	clients map[netip.Addr]int // of clients that are counted; guarded by mu
+	clients map[netip.Addr]int // of clients that have a bound; guarded by mu
 }
 
 // errOnwardFull: there are as many such connections as there may be, of all or of the client.
 var errOnwardFull = errors.New("router: too many tunnels and requests without a key (--max-connections, --max-connections-per-client)")
 
 // take counts one more connection for the client at that address, until release is called.
+// Idle connections make room for it.
 func (o *onward) take(rt *Router, remote string) (release func(), err error) {
 	client := rt.countedClient(remote)
+	bounded := client.IsValid()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.all >= rt.cfg.MaxConnections || client.IsValid() && o.clients[client] >= rt.cfg.MaxConnectionsPerClient {
+	if o.all >= rt.cfg.MaxConnections || bounded && o.clients[client] >= rt.cfg.MaxConnectionsPerClient {
 		return nil, errOnwardFull
 	}
-	if o.clients == nil {
-		o.clients = make(map[netip.Addr]int)
-	}
 	o.all++
-	o.clients[client]++
+	if bounded {
+		o.clients[client]++
+	}
+	idle := rt.cfg.MaxConnections - o.all
+	for p := range rt.pools {
+		idle -= p.Trim(idle)
+	}
 	return func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.all--
+		if !bounded {
+			return
+		}
 		if o.clients[client]--; o.clients[client] == 0 {
 			delete(o.clients, client)
 		}
 	}, nil
+}
+
+// pools yields the pools of such connections: one of several routes once for each.
+func (rt *Router) pools(yield func(*hop1.Pool) bool) {
+	for _, r := range rt.table.Load().routes {
+		if r.upstream != nil && !yield(r.upstream) {
+			return
+		}
+	}
+	rt.peers.known.Range(func(_, p any) bool { return yield(&p.(*peer).plain) })
 }
 
 // makeRoomOf ends connections of the client that have been without a request for

@@ -287,6 +287,7 @@ func New(cfg Config) (*Router, error) {
 		base:     time.Now(),
 		traffic:  make(map[string]*traffic),
 		servers:  make(map[*Server]struct{}),
+		onward:   onward{clients: make(map[netip.Addr]int)},
 		spans:    spans.New(cfg.TracerProvider, cfg.TraceKeys),
 	}
 	rt.observes = cfg.AccessLog != nil || rt.spans != nil

@@ -63,16 +63,30 @@ func publicMutations() []mutation {
 		{
 			rule: "the connections that requests have for themselves are bounded, for each client",
 			file: "gateway/router/perclient.go",
-			old:  "o.all >= rt.cfg.MaxConnections || client.IsValid() && o.clients[client] >= rt.cfg.MaxConnectionsPerClient {",
+			old:  "o.all >= rt.cfg.MaxConnections || bounded && o.clients[client] >= rt.cfg.MaxConnectionsPerClient {",
 			new:  "o.all >= rt.cfg.MaxConnections {",
 			test: "./gateway/router -timeout 60s -run ^TestTrapConnectionsOnwardAreBounded$",
 		},
 		{
 			rule: "the connections that requests have for themselves are bounded, for all",
 			file: "gateway/router/perclient.go",
-			old:  "if o.all >= rt.cfg.MaxConnections || client.IsValid()",
-			new:  "if client.IsValid()",
+			old:  "if o.all >= rt.cfg.MaxConnections || bounded",
+			new:  "if bounded",
 			test: "./gateway/router -timeout 60s -run ^TestTrapConnectionsOnwardAreBounded$",
+		},
+		{
+			rule: "idle connections make room for those that requests have for themselves",
+			file: "gateway/router/perclient.go",
+			old:  "idle -= p.Trim(idle)",
+			new:  "_ = p",
+			test: "./gateway/router -timeout 90s -run ^TestTrapIdleConnectionsOnwardMakeRoom$",
+		},
+		{
+			rule: "a request does not wait for ever for a connection to a worker",
+			file: "gateway/router/peers.go",
+			old:  "p.plain.Conns, p.plain.Wait = ps.conns, plainWait",
+			new:  "p.plain.Conns = ps.conns",
+			test: "./gateway/router -timeout 30s -run ^TestTrapAWorkerWithoutRoomIsWaitedFor$",
 		},
 		{
 			rule: "the connections of a client are bounded",

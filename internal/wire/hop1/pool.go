@@ -151,6 +151,33 @@ func (p *Pool) giveUp(ctx context.Context, c *conn) {
 	p.drop(c)
 }
 
+// Trim closes the idle connections beyond most, those that were used longest ago first. It
+// returns how many are left.
+func (p *Pool) Trim(most int) (left int) {
+	p.mu.Lock()
+	old := p.removeOldestLocked(len(p.idle) - most)
+	left = len(p.idle)
+	p.mu.Unlock()
+	closeAll(old)
+	return left
+}
+
+// removeOldestLocked removes the n idle connections that were used longest ago.
+func (p *Pool) removeOldestLocked(n int) []*conn {
+	n = min(max(n, 0), len(p.idle))
+	old := append([]*conn(nil), p.idle[:n]...)
+	left := copy(p.idle, p.idle[n:])
+	clear(p.idle[left:])
+	p.idle = p.idle[:left]
+	return old
+}
+
+func closeAll(conns []*conn) {
+	for _, c := range conns {
+		c.nc.Close()
+	}
+}
+
 // sweepIdle closes the connections that have lain idle since before its last call.
 func (p *Pool) sweepIdle() {
 	p.mu.Lock()
@@ -158,19 +185,14 @@ func (p *Pool) sweepIdle() {
 	for n < len(p.idle) && p.idle[n].period < p.period {
 		n++
 	}
-	old := append([]*conn(nil), p.idle[:n]...)
-	left := copy(p.idle, p.idle[n:])
-	clear(p.idle[left:])
-	p.idle = p.idle[:left]
+	old := p.removeOldestLocked(n)
 	p.period++
 	p.sweep = nil
-	if left > 0 && !p.closed {
+	if len(p.idle) > 0 && !p.closed {
 		p.sweep = time.AfterFunc(p.Idle, p.sweepIdle)
 	}
 	p.mu.Unlock()
-	for _, c := range old {
-		c.nc.Close()
-	}
+	closeAll(old)
 }
 
 // Close closes the idle connections. Those in use are closed when they are done
@@ -184,7 +206,5 @@ func (p *Pool) Close() {
 		p.sweep = nil
 	}
 	p.mu.Unlock()
-	for _, c := range idle {
-		c.nc.Close()
-	}
+	closeAll(idle)
 }
