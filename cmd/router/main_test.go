@@ -48,7 +48,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// startRouter is one that runs inside the test.
+// startRouter is one that runs inside the test, or in a process of its own.
 type startRouter struct {
 	requests, admin, gossip string
 	stdout, stderr          *output
@@ -63,6 +63,13 @@ func start(t *testing.T, args ...string) *startRouter {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &startRouter{stdout: &output{ready: make(chan struct{})}, stderr: &output{}, stop: cancel, ended: make(chan error, 1)}
 	go func() { r.ended <- run(ctx, append(free, args...), r.stdout, r.stderr) }()
+	r.await(t)
+	return r
+}
+
+// await waits until the router is ready, and has it stopped when the test ends.
+func (r *startRouter) await(t *testing.T) {
+	t.Helper()
 	select {
 	case <-r.stdout.ready:
 	case err := <-r.ended:
@@ -74,7 +81,6 @@ func start(t *testing.T, args ...string) *startRouter {
 	}
 	r.requests, r.admin, r.gossip = m[1], m[2], m[3]
 	t.Cleanup(func() { r.finish(t) })
-	return r
 }
 
 // finish stops the router and returns when it has ended.
@@ -353,39 +359,33 @@ func TestFlagsAreKnownToTheOtherProgram(t *testing.T) {
 	}
 }
 
-// A program of one's own whose options are all left out is of one cluster with
-// a router whose options are.
-func TestWorkerWithoutOptions(t *testing.T) {
-	r := start(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	members, err := gossip.Start(t.Context(), gossip.Config{
+// own starts a worker without options, which takes the link and uses the router's store.
+func own(t *testing.T, r *startRouter, h http.Handler) {
+	t.Helper()
+	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
+	members := kit.Must(gossip.Start(t.Context(), gossip.Config{
 		Self:  ring.Member{Name: "own", Role: ring.RoleWorker, Addr: l.Addr().String()},
 		Seeds: []string{r.gossip},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer members.Close()
+	}))
+	t.Cleanup(func() { members.Close() })
 	i := slices.IndexFunc(members.View().Members, func(m ring.Member) bool { return m.Store != "" })
 	if i < 0 {
 		t.Fatal("the router offers no store")
 	}
-	store, err := store.New(members.View().Members[i].Store, store.Config{NewCluster: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	worker, err := worker.Start(t.Context(), worker.Config{Members: members, Store: store, NewCluster: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer worker.Close()
-	server := worker.NewServer(worker.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "own") })))
-	defer server.Close()
+	store := kit.Must(store.New(members.View().Members[i].Store, store.Config{NewCluster: true}))
+	t.Cleanup(func() { store.Close() })
+	worker := kit.Must(worker.Start(t.Context(), worker.Config{Members: members, Store: store, NewCluster: true}))
+	t.Cleanup(func() { worker.Close() })
+	server := worker.NewServer(worker.Handler(h))
+	t.Cleanup(func() { server.Close() })
 	go server.Serve(l)
+}
+
+// A program of one's own whose options are all left out is of one cluster with
+// a router whose options are.
+func TestWorkerWithoutOptions(t *testing.T) {
+	r := start(t)
+	own(t, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "own") }))
 	if status, body := fetch(t, r.requests, "k"); status != 200 || body != "own" {
 		t.Errorf("%d %s", status, body)
 	}

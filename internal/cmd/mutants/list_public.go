@@ -78,7 +78,7 @@ func publicMutations() []mutation {
 			rule: "idle connections make room for those that requests have for themselves",
 			file: "gateway/router/perclient.go",
 			old:  "idle -= p.Trim(idle)",
-			new:  "_ = p",
+			new:  "idle -= min(p.Trim(1<<20), 0)",
 			test: "./gateway/router -timeout 90s -run ^TestTrapIdleConnectionsOnwardMakeRoom$",
 		},
 		{
@@ -87,6 +87,13 @@ func publicMutations() []mutation {
 			old:  "p.plain.Conns, p.plain.Wait = ps.conns, plainWait",
 			new:  "p.plain.Conns = ps.conns",
 			test: "./gateway/router -timeout 30s -run ^TestTrapAWorkerWithoutRoomIsWaitedFor$",
+		},
+		{
+			rule: "the default bound on connections leaves files for the router itself",
+			file: "gateway/internal/conns/limit.go",
+			old:  "return int(max(spareFiles(min(files, 1<<30))/2, 1))",
+			new:  "return int(min(files, 1<<30))",
+			test: "./cmd/router -timeout 90s -run ^TestTrapRouterKeepsFilesForItself$/^tunnels$",
 		},
 		{
 			rule: "the connections of a client are bounded",

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/wire/websocket"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/gossip"
+)
+
+// filesVariable makes the test's program a router that may have so many files open.
+const filesVariable = "TEST_ROUTER_FILES"
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.ParseUint(os.Getenv(filesVariable), 10, 32); err == nil {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// startWithFiles starts a router, in a process of its own that may have so many files open.
+func startWithFiles(t *testing.T, files int, args ...string) *startRouter {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], append(free, args...)...)
+	cmd.Env = append(os.Environ(), fmt.Sprint(filesVariable, "=", files))
+	r := &startRouter{stdout: &output{ready: make(chan struct{})}, stderr: &output{}, ended: make(chan error, 1)}
+	r.stop = func() { cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.Stdout, cmd.Stderr = r.stdout, r.stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { r.ended <- cmd.Wait() }()
+	r.await(t)
+	return r
+}
+
+// streams opens so many streams on one connection of HTTP/2, and returns how many were answered
+// with 200, when all have an answer. They go on until the connection is closed.
+func streams(t *testing.T, base string, count int, fields ...string) (taken int) {
+	t.Helper()
+	var head strings.Builder
+	for _, f := range fields {
+		name, value, _ := strings.Cut(f, "=")
+		fmt.Fprintf(&head, "\x00%c%s%c%s", len(name), name, len(value), value) // a literal of HPACK
+	}
+	conn := kit.Dial(t, base)
+	kit.GreetH2(t, conn)
+	out := kit.H2Frame(8, 0, 0, "\x00\x10\x00\x00") // room for the answers
+	for i := range count {
+		out += kit.H2Frame(1, 4, uint32(2*i+1), head.String())
+	}
+	io.WriteString(conn, out)
+	in := bufio.NewReader(conn)
+	for answered := 0; answered < count; {
+		var frame [9]byte
+		if _, err := io.ReadFull(in, frame[:]); err != nil {
+			t.Fatalf("after %d answers: %v", answered, err)
+		}
+		payload := make([]byte, int(frame[0])<<16|int(frame[1])<<8|int(frame[2]))
+		if _, err := io.ReadFull(in, payload); err != nil {
+			t.Fatal(err)
+		}
+		if frame[3] == 1 {
+			answered++
+			if payload[0] == 0x88 { // HPACK's :status 200
+				taken++
+			}
+		}
+	}
+	return taken
+}
+
+// serve answers requests, takes WebSockets, and reads bodies to their end behind the answer's head.
+func serve(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	switch {
+	case r.Header.Get("Upgrade") != "":
+		conn, buf, err := rc.Hijack()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: %s\r\n\r\n", websocket.Accept(r.Header.Get("Sec-WebSocket-Key")))
+		io.Copy(io.Discard, buf)
+	case r.Method == http.MethodPost:
+		rc.EnableFullDuplex()
+		rc.Flush()
+		io.Copy(io.Discard, r.Body)
+	default:
+		io.WriteString(w, "served")
+	}
+}
+
+// Few connections of HTTP/2 whose requests each need a file leave files for other clients, for
+// admin, gossip and the store. What exceeds the bound is told so and logged.
+func TestTrapRouterKeepsFilesForItself(t *testing.T) {
+	upload := []string{":method=POST", ":scheme=http", ":path=/", ":authority=h"}
+	socket := []string{":method=CONNECT", ":protocol=websocket", ":scheme=http", ":path=/", ":authority=h", "x-key=k", "sec-websocket-version=13", "origin=http://h"}
+	for name, tt := range map[string]struct {
+		files, connections, taken int
+		kind, logged              string
+		fields                    []string
+	}{
+		"tunnels":                {1024, 5, 384, "onward-full", "--max-connections", socket},
+		"requests without a key": {1024, 5, 384, "onward-full", "--max-connections", upload},
+		"tunnels to one worker":  {20_000, 18, 4096, "worker-full", "the connections to a worker are full", socket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const each = 248
+			var limit syscall.Rlimit
+			if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur < uint64(tt.files) || testing.Short() && tt.files > 1024 {
+				t.Skip("it needs", tt.files, "files, and takes long")
+			}
+			upstream := httptest.NewServer(http.HandlerFunc(serve))
+			t.Cleanup(upstream.CloseClientConnections)
+			r := startWithFiles(t, tt.files, "--without-key", upstream.URL)
+			own(t, r, http.HandlerFunc(serve))
+			taken := 0
+			for range tt.connections {
+				taken += streams(t, r.requests, each, tt.fields...)
+			}
+			if taken != tt.taken {
+				t.Errorf("%d were taken, want %d", taken, tt.taken)
+			}
+			for range 3 {
+				if status, body := fetch(t, r.requests, "other"); status != 200 || body != "served" {
+					t.Errorf("another client: %d %s", status, body)
+				}
+			}
+			if status, body := fetch(t, r.admin+"/readyz", ""); status != 200 {
+				t.Errorf("/readyz: %d %s", status, body)
+			}
+			refused := fmt.Sprintf("keyway_router_problems_total{kind=%q} %d\n", tt.kind, tt.connections*each-tt.taken)
+			if _, body := fetch(t, r.admin+"/metrics", ""); !strings.Contains(body, refused) {
+				t.Errorf("/metrics has no %s", refused)
+			}
+			late, err := gossip.Start(t.Context(), gossip.Config{
+				Self:  ring.Member{Name: "late", Role: ring.RoleRouter, State: ring.StateActive, Addr: "127.0.0.1:1"},
+				Seeds: []string{r.gossip},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer late.Close()
+			kit.Eventually(t, "a member that joined late is known", func() bool {
+				_, body := fetch(t, r.admin+"/members", "")
+				return strings.Contains(body, `"late"`)
+			})
+			if log := r.stderr.String(); strings.Contains(log, "too many open files") || !strings.Contains(log, tt.logged) {
+				t.Errorf("logged: %s", log)
+			}
+		})
+	}
+}
