@@ -6,9 +6,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -72,11 +74,11 @@ func TestPrecedence(t *testing.T) {
 
 func TestLogFormats(t *testing.T) {
 	for format, want := range map[string]string{
-		"":        `^time=\S+ level=INFO msg="it says" a=1\n$`,
-		"auto":    `^time=\S+ level=INFO msg="it says" a=1\n$`,
-		"text":    `^time=\S+ level=INFO msg="it says" a=1\n$`,
-		"json":    `^\{"time":"[^"]+","level":"INFO","msg":"it says","a":1\}\n$`,
-		"console": `^[0-9:.]{12} I it says  a=1\n$`,
+		"":        `^time=\S+ level=INFO msg="it says" a="k\\u202e\\x1b"\n$`,
+		"auto":    `^time=\S+ level=INFO msg="it says" a="k\\u202e\\x1b"\n$`,
+		"text":    `^time=\S+ level=INFO msg="it says" a="k\\u202e\\x1b"\n$`,
+		"json":    `^\{"time":"[^"]+","level":"INFO","msg":"it says","a":"k\x{202e}\\u001b"\}\n$`,
+		"console": `^[0-9:.]{12} I it says  a="k\\u202e\\x1b"\n$`,
 	} {
 		t.Setenv("KEYWAY_LOG", format)
 		var o options
@@ -86,7 +88,7 @@ func TestLogFormats(t *testing.T) {
 		var out bytes.Buffer
 		l := o.log.logger(&out)
 		l.Debug("unheard")
-		l.Info("it says", "a", 1)
+		l.Info("it says", "a", "k\u202e\x1b")
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("%q: %q", format, out.String())
 		}
@@ -206,6 +208,25 @@ func TestExitCodes(t *testing.T) {
 	}
 	if ExitCode(fmt.Errorf("wrapped: %w", Usagef("x"))) != 2 {
 		t.Error("a wrapped usage error does not exit with 2")
+	}
+}
+
+// An error is one line, and moves no terminal's cursor.
+func TestErrorIsOneLine(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	stderr := os.Stderr
+	defer func() { os.Stderr = stderr }()
+	os.Stderr = out
+	code := Main("router", func(context.Context, []string, io.Writer, io.Writer) error {
+		return errors.Join(errors.New("key \u202ek\x1b[2J"), errors.New("second"))
+	})
+	got, err := os.ReadFile(out.Name())
+	if want := `router: key \u202ek\x1b[2J; second` + "\n"; err != nil || code != 1 || string(got) != want {
+		t.Errorf("exit %d with %q (%v), want %q", code, got, err, want)
 	}
 }
 

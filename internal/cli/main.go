@@ -10,8 +10,11 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/keyway-go/keyway/internal/console"
 )
 
 // Run is a command. It returns nil after a clean end, and it ends when ctx is
@@ -31,7 +34,8 @@ func Main(name string, run Run) int {
 	defer unhook()
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors
+		fmt.Fprintf(os.Stderr, "%s: %s\n", name, console.Printable(text))
 	}
 	return ExitCode(err)
 }

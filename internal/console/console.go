@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Options are options of a handler.
@@ -76,7 +77,7 @@ func (h *handler) Handle(_ context.Context, r slog.Record) error {
 	letter, color := sign(r.Level)
 	b = h.append(b, color, letter)
 	b = append(b, ' ')
-	b = h.append(b, messageColor(r.Level), plain(r.Message))
+	b = h.append(b, messageColor(r.Level), Printable(r.Message))
 	end := len(b)
 	b = append(b, h.attrs...)
 	r.Attrs(func(a slog.Attr) bool {
@@ -148,14 +149,26 @@ func quoted(s string) string {
 	return s
 }
 
-// plain returns s without characters that could move a terminal's cursor.
-func plain(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return r != '"' && !isPlain(r) }) {
-		q := strconv.Quote(s)
-		return q[1 : len(q)-1]
+// Printable returns s with an escape, as strconv.Quote has them, in place of each character
+// that would move a terminal's cursor, turn its text around or not be seen.
+func Printable(s string) string {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, unprintable) {
+		return s
 	}
-	return s
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		if unprintable(r) || n == 1 && r == utf8.RuneError {
+			b.WriteString(strings.Trim(strconv.Quote(s[:n]), `"`))
+		} else {
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
 }
+
+func unprintable(r rune) bool { return !strconv.IsPrint(r) }
 
 func isPlain(r rune) bool {
 	return r != '"' && r != '\\' && r != unicode.ReplacementChar && strconv.IsPrint(r)

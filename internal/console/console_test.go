@@ -67,7 +67,8 @@ func TestLines(t *testing.T) {
 		{slog.LevelDebug, "at", []any{"time", at, "nil", nil}, "05:06:07.089 D at  time=2026-03-04T05:06:07.089Z nil=<nil>"},
 		{slog.LevelDebug - 4, "low", nil, "05:06:07.089 D-4 low"},
 		{slog.LevelInfo + 2, "between", nil, "05:06:07.089 I2 between"},
-		{slog.LevelInfo, "a \"quote\", größer\n\x1b[2Jgone", []any{"path", "/a\x1b[1m\nb", "bad", "\xff"}, `05:06:07.089 I a \"quote\", größer\n\x1b[2Jgone  path="/a\x1b[1m\nb" bad="\xff"`},
+		{slog.LevelInfo, "a \"quote\", größer\n\x1b[2Jgone", []any{"path", "/a\x1b[1m\nb", "bad", "\xff"}, `05:06:07.089 I a "quote", größer\n\x1b[2Jgone  path="/a\x1b[1m\nb" bad="\xff"`},
+		{slog.LevelInfo, "turned\u202eround", []any{"key", "k\u202e\u2066"}, `05:06:07.089 I turned\u202eround  key="k\u202e\u2066"`},
 		{slog.LevelInfo, `say "so"`, nil, `05:06:07.089 I say "so"`},
 	} {
 		var out bytes.Buffer
@@ -78,6 +79,19 @@ func TestLines(t *testing.T) {
 		}
 		if got := out.String(); got != tt.want+"\n" {
 			t.Errorf("got  %swant %s", got, tt.want)
+		}
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "",
+		`größer 世界 "so" \n`:            `größer 世界 "so" \n`,
+		"\x1b]0;title\x07\r\n\t\u009b":  `\x1b]0;title\a\r\n\t\u009b`,
+		"\u202eabc\u2066\u200f\u2028\xff": `\u202eabc\u2066\u200f\u2028\xff`,
+	} {
+		if got := console.Printable(text); got != want {
+			t.Errorf("%+q: %s, want %s", text, got, want)
 		}
 	}
 }

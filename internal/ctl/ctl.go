@@ -19,6 +19,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/console"
 	"github.com/keyway-go/keyway/internal/nearest"
 )
 
@@ -103,7 +104,7 @@ func Run(ctx context.Context, program, admin string, args []string, stdout io.Wr
 		return err
 	}
 	a.bold = func(s string) string { return s }
-	if isTerminal(stdout) && os.Getenv("NO_COLOR") == "" {
+	if console.HasColor(stdout) {
 		a.bold = func(s string) string { return "\x1b[1m" + s + "\x1b[0m" }
 	}
 	return a.dispatch(words)
@@ -253,7 +254,7 @@ func (a *ask) unlock(args []string) error {
 		return fmt.Errorf("%s answers what is no JSON of /unlock: %w", a.admin, err)
 	}
 	for _, l := range rows {
-		if _, err := fmt.Fprintf(a.stdout, "%q: unlocked; it was held by %q, with token %d\n", l.Key, cmp.Or(l.Label, l.HeldBy), l.Token); err != nil {
+		if err := a.line(fmt.Sprintf("%q: unlocked; it was held by %q, with token %d", l.Key, cmp.Or(l.Label, l.HeldBy), l.Token)); err != nil {
 			return err
 		}
 	}
@@ -268,8 +269,7 @@ func (a *ask) order(path, worker string) error {
 	if a.asJSON {
 		return json.NewEncoder(a.stdout).Encode(map[string]string{"worker": worker, "done": strings.TrimSpace(string(body))})
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %s", worker, body)
-	return err
+	return a.line(worker + ": " + strings.TrimSpace(string(body)))
 }
 
 func (a *ask) health([]string) error {
@@ -284,21 +284,10 @@ func (a *ask) health([]string) error {
 	if a.asJSON {
 		return json.NewEncoder(a.stdout).Encode(map[string]string{"health": strings.TrimSpace(string(body))})
 	}
-	_, err = a.stdout.Write(body)
-	return err
+	return a.line(strings.TrimSpace(string(body)))
 }
 
 func (a *ask) version([]string) error {
 	_, err := io.WriteString(a.stdout, cli.Version(a.name))
 	return err
-}
-
-// isTerminal reports whether w is a terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -159,6 +161,52 @@ func TestSilentWorker(t *testing.T) {
 	shows(t, site.Admin, `(?s)w1 +active.*w2 +active +\? .*w2: gateway: the worker does not answer within 2s`, "workers")
 	shows(t, site.Admin, `w2 did not answer`, "moves")
 	shows(t, site.Admin, `Worker w2, to which requests for the key go, has not said what it does`, "explain", site.KeyOf(w2))
+}
+
+// Names and keys that others chose reach the terminal without control characters and without
+// those that turn text around; --json keeps them.
+func TestPrintable(t *testing.T) {
+	const bad = "k\u202e\u009b\x1b[2J\r\n"
+	text, _ := json.Marshal(bad)
+	fill := func(page string) string { return strings.ReplaceAll(page, "BAD", string(text)) }
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/members":
+			io.WriteString(w, fill(`{"members":[{"name":BAD,"role":BAD,"state":BAD,"address":BAD,"gossip":BAD,"view":BAD}]}`))
+		case "/ring":
+			io.WriteString(w, fill(`{"digest":BAD,"partitions":4,"workers":[{"name":BAD,"incarnation":BAD}]}`))
+		case "/workers":
+			io.WriteString(w, fill(`{"workers":[{"name":BAD,"error":BAD},{"name":BAD,"status":{"state":BAD,"version":BAD,"not_ready":BAD}}]}`))
+		case "/moves":
+			io.WriteString(w, fill(`{"moves":[{"worker":BAD,"from":BAD,"to":BAD,"because":BAD,"at":BAD}],"silent":[BAD]}`))
+		case "/hot":
+			io.WriteString(w, fill(`{"keys":[{"key":BAD,"worker":BAD}],"silent":[BAD]}`))
+		case "/locks":
+			io.WriteString(w, fill(`{"locks":[{"key":BAD,"worker":BAD,"label":BAD}],"next":BAD}`))
+		case "/unlock":
+			io.WriteString(w, fill(`[{"key":BAD,"label":BAD}]`))
+		case "/explain":
+			io.WriteString(w, fill(`{"source":BAD,"route":BAD,"key":BAD,"wanted":{"name":BAD,"address":BAD},"worker":{"worker":BAD,"owner":BAD,"holder":{"kind":"hold","held_by":BAD,"label":BAD},"rates":[{"route":BAD}]},"verdict":[BAD]}`))
+		default:
+			io.WriteString(w, bad)
+		}
+	}))
+	defer other.Close()
+	for _, command := range []string{"members", "ring", "workers", "moves", "hot", "locks", "unlock k", "explain k", "drain w", "undrain w", "health", "health --ready"} {
+		out, err := run(t, other.URL, strings.Fields(command)...)
+		if err != nil || !strings.Contains(out, `k\u202e\u009b\x1b[2J`) {
+			t.Errorf("%s: %v %+q", command, err, out)
+		}
+		for _, r := range out {
+			if r != '\n' && !strconv.IsPrint(r) {
+				t.Errorf("%s shows %+q in %q", command, r, out)
+			}
+		}
+		out, err = run(t, other.URL, append(strings.Fields(command), "--json")...)
+		if raw, _ := json.Marshal(strings.TrimSpace(bad)); err != nil || !strings.Contains(out, strings.Trim(string(raw), `"`)) {
+			t.Errorf("%s --json: %v %+q", command, err, out)
+		}
+	}
 }
 
 // soon has a worker see sooner than by default that keys are held for long.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/cli"
+	"github.com/keyway-go/keyway/internal/console"
 )
 
 // table writes rows in columns; the first row is the heads.
@@ -22,7 +23,7 @@ func (a *ask) table(rows [][]string) error {
 	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = printable(row[i])
+			row[i] = console.Printable(row[i])
 		}
 		fmt.Fprintln(out, strings.Join(row, "\t"))
 	}
@@ -41,14 +42,10 @@ func (a *ask) table(rows [][]string) error {
 	return nil
 }
 
-// printable returns s without what would disturb a terminal or a table.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '?'
-		}
-		return r
-	}, s)
+// line writes a line of what the cluster says; only --json shows that as it came.
+func (a *ask) line(text string) error {
+	_, err := fmt.Fprintln(a.stdout, console.Printable(text))
+	return err
 }
 
 func (a *ask) members([]string) error {
@@ -97,8 +94,7 @@ func (a *ask) ring([]string) error {
 	if err := a.table(rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.stdout, "\n%d partitions, ring %s\n", page.Partitions, printable(page.Digest))
-	return err
+	return a.lines([]string{fmt.Sprintf("%d partitions, ring %s", page.Partitions, page.Digest)})
 }
 
 func share(n, of int) string {
@@ -148,13 +144,11 @@ func (a *ask) workers([]string) error {
 
 // lines writes lines below a table.
 func (a *ask) lines(lines []string) error {
-	for i, line := range lines {
+	for i, text := range lines {
 		if i == 0 {
-			line = "\n" + printable(line)
-		} else {
-			line = printable(line)
+			fmt.Fprintln(a.stdout)
 		}
-		if _, err := io.WriteString(a.stdout, line+"\n"); err != nil {
+		if err := a.line(text); err != nil {
 			return err
 		}
 	}
@@ -284,7 +278,7 @@ func (a *ask) showExplanation(e *gateway.Explanation) error {
 	var b strings.Builder
 	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(out, printable(row[0])+"\t"+printable(row[1]))
+		fmt.Fprintln(out, console.Printable(row[0])+"\t"+console.Printable(row[1]))
 	}
 	if err := out.Flush(); err != nil {
 		return err

@@ -87,5 +87,19 @@ func operatorMutations() []mutation {
 			new:  "h.Label,",
 			test: "./internal/ctl -run ^TestWhyIsAKeySlow$",
 		},
+		{
+			rule: "ctl shows no control characters of names and keys",
+			file: "internal/ctl/show.go",
+			old:  "fmt.Fprintln(a.stdout, console.Printable(text))",
+			new:  "fmt.Fprintln(a.stdout, text)",
+			test: "./internal/ctl -run ^TestPrintable$",
+		},
+		{
+			rule: "text for a terminal turns no text around",
+			file: "internal/console/console.go",
+			old:  "{ return !strconv.IsPrint(r) }",
+			new:  "{ return unicode.IsControl(r) }",
+			test: "./internal/console -run ^TestPrintable$",
+		},
 	}
 }
