@@ -193,7 +193,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()
 
-	fmt.Fprint(stdout, cli.ReadyLine("router", strings.Join(urls, " "), admin.Addr().String(), p.members.Addr()))
+	fmt.Fprint(stdout, cli.StateLine("router ready", strings.Join(urls, " "), admin.Addr().String(), p.members.Addr()))
 	defer process.TellSupervisor(ctx, p.logger)()
 	select {
 	case err := <-failed:

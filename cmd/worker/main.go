@@ -9,14 +9,20 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
 	"github.com/keyway-go/keyway/internal/process"
 )
+
+// lookEvery is how often a worker whose app does not answer looks whether it is ready.
+const lookEvery = 100 * time.Millisecond
 
 func main() { os.Exit(cli.Main("worker", run)) }
 
@@ -70,9 +76,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if o.PeerTLS != nil {
 		scheme = "https://"
 	}
-	fmt.Fprint(stdout, cli.ReadyLine("worker", scheme+node.Addr(), node.AdminAddr(), node.GossipAddr()))
+	saying, stop := context.WithCancel(ctx)
+	var said sync.WaitGroup
+	defer said.Wait()
+	defer stop()
+	said.Go(func() {
+		sayReady(saying, node.Worker(), func(state string) {
+			fmt.Fprint(stdout, cli.StateLine("worker "+state, scheme+node.Addr(), node.AdminAddr(), node.GossipAddr()))
+		})
+	})
 	defer process.TellSupervisor(ctx, logger)()
 	return node.Serve(ctx, nil)
+}
+
+// sayReady says that the worker is ready; while its app does not answer, first that it
+// waits for that.
+func sayReady(ctx context.Context, w *worker.Worker, say func(state string)) {
+	err := w.Await(ctx)
+	if errors.Is(err, worker.ErrAppDown) {
+		say("waits for its app")
+	}
+	for ; errors.Is(err, worker.ErrAppDown) && ctx.Err() == nil; err = w.Await(ctx) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookEvery):
+		}
+	}
+	if err == nil {
+		say("ready")
+	}
 }
 
 // ended makes an error of something that a signal has interrupted none, and one

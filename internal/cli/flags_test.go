@@ -276,11 +276,11 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestReadyLine(t *testing.T) {
-	if got, want := ReadyLine("worker", "http://h:1", "", "h:3"), "keyway worker ready: requests http://h:1, gossip h:3\n"; got != want {
+func TestStateLine(t *testing.T) {
+	if got, want := StateLine("worker ready", "http://h:1", "", "h:3"), "keyway worker ready: requests http://h:1, gossip h:3\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := ReadyLine("router", "https://h:1", "h:2", "h:3"), "keyway router ready: requests https://h:1, admin http://h:2, gossip h:3\n"; got != want {
+	if got, want := StateLine("router ready", "https://h:1", "h:2", "h:3"), "keyway router ready: requests https://h:1, admin http://h:2, gossip h:3\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

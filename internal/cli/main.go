@@ -94,11 +94,11 @@ func (h *hangups) take(logger *slog.Logger) {
 	}
 }
 
-// ReadyLine returns the line that a command prints when it serves requests.
-// An address that is empty is left out. Several URLs of requests are separated by
-// spaces.
-func ReadyLine(name, requests, admin, gossip string) string {
-	line := "keyway " + name + " ready: requests " + requests
+// StateLine returns the line in which a command says its state, such as "router ready",
+// and where it listens. An address that is empty is left out. Several URLs of requests
+// are separated by spaces.
+func StateLine(state, requests, admin, gossip string) string {
+	line := "keyway " + state + ": requests " + requests
 	if admin != "" {
 		line += ", admin http://" + admin
 	}

@@ -142,8 +142,8 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 }
 
-// readyLine is what cmd/router and cmd/worker print when they are ready.
-var readyLine = regexp.MustCompile(`ready: requests (?:https?://)?([^ ,]+)[^,]*(?:, admin http://([^ ,]+))?, gossip ([^ ,]+)`)
+// readyLine is what cmd/router and cmd/worker print when they are ready, except for their app.
+var readyLine = regexp.MustCompile(`(?:ready|waits for its app): requests (?:https?://)?([^ ,]+)[^,]*(?:, admin http://([^ ,]+))?, gossip ([^ ,]+)`)
 
 // lines writes whole lines behind a prefix, keeps the last ones, and looks for
 // the ready line.

@@ -3,6 +3,8 @@ package cluster_test
 import (
 	"bytes"
 	"context"
+	"io"
+	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -108,6 +110,31 @@ func TestOutputThatNobodyReads(t *testing.T) {
 			t.Errorf("%s ended with %v", program.path, err)
 		}
 	}
+}
+
+// A worker is ready once its app answers; before, it says what it waits for.
+func TestReadyWithItsApp(t *testing.T) {
+	d := startDemo(t)
+	waits := words{"keyway worker waits for its app: requests ", make(chan struct{}, 1)}
+	ready := words{"keyway worker ready: requests ", make(chan struct{}, 1)}
+	socket := filepath.Join(t.TempDir(), "app")
+	w, err := cluster.Start(t.Context(), "w1", d.programs.Worker, io.MultiWriter(waits, ready), "--join", d.router.Gossip, "--new-cluster", "--session-ttl", d.ttl, "--upstream", "unix://"+socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Kill)
+	select {
+	case <-waits.seen:
+	case <-ready.seen:
+		t.Fatal("the worker says that it is ready while no app answers")
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	<-ready.seen
+	stopCleanly(t, w)
 }
 
 func stopCleanly(t *testing.T, processes ...*cluster.Process) {

@@ -85,9 +85,9 @@ func TestLines(t *testing.T) {
 
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                             "",
-		`größer 世界 "so" \n`:            `größer 世界 "so" \n`,
-		"\x1b]0;title\x07\r\n\t\u009b":  `\x1b]0;title\a\r\n\t\u009b`,
+		"":                                "",
+		`größer 世界 "so" \n`:               `größer 世界 "so" \n`,
+		"\x1b]0;title\x07\r\n\t\u009b":    `\x1b]0;title\a\r\n\t\u009b`,
 		"\u202eabc\u2066\u200f\u2028\xff": `\u202eabc\u2066\u200f\u2028\xff`,
 	} {
 		if got := console.Printable(text); got != want {
