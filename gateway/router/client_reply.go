@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -140,6 +141,9 @@ func failedCall(key string, err error) error {
 }
 
 func (e *callError) Error() string {
+	if _, ok := errors.AsType[*holds.Refused](e.err); ok {
+		return e.err.Error()
+	}
 	text := e.err.Error()
 	if e.kind != nil {
 		text = e.kind.Error() + ": " + text

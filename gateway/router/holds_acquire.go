@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
@@ -16,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // acquisition is the way to a key at its owner, for one call.
@@ -68,7 +68,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	switch {
 	case status != http.StatusOK:
 		p.leave()
-		return routing.Outcome{Err: refusedHold(t, a.try, status, body)}
+		return routing.Outcome{Err: refusedHold(t, a.key, a.try, status, body)}
 	case err != nil:
 		return a.failed(t, p, err)
 	}
@@ -106,7 +106,7 @@ func (a *acquisition) failed(t routing.Target, p *peer, err error) routing.Outco
 
 // refusedHold returns the error of a worker's answer that does not hold the key. With try
 // the worker was not to wait.
-func refusedHold(t routing.Target, try bool, status int, body []byte) error {
+func refusedHold(t routing.Target, key string, try bool, status int, body []byte) error {
 	o, err := holds.ParseOccupancy(body)
 	switch {
 	case status == http.StatusBadRequest:
@@ -118,7 +118,7 @@ func refusedHold(t routing.Target, try bool, status int, body []byte) error {
 	default:
 		err = gateway.ErrWaited
 	}
-	return &occupiedError{err, t.Name, t.Addr, o}
+	return occupied(err, key, t.Member, o)
 }
 
 // badOption returns the error of what a worker does not give: the key has been checked before it was asked.
@@ -130,7 +130,7 @@ func badOption(t routing.Target, body []byte) error {
 // wait; nil if only the owner knows.
 func (hs *holder) refusal(key string, w want) error {
 	if by := hs.heldBy(key, w); by != "" {
-		return fmt.Errorf("%w: %s", gateway.ErrHeld, by)
+		return &holds.Refused{Why: gateway.ErrHeld, Key: key, Text: "is " + by}
 	}
 	return nil
 }
@@ -143,24 +143,16 @@ func (hs *holder) heldBy(key string, w want) string {
 	if h == nil || h.shared && w.shared || !hs.isSureLocked(h) {
 		return ""
 	}
-	return fmt.Sprintf("%q has it, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.token)
+	return fmt.Sprintf("locked by %q, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.token)
 }
 
-// occupiedError is the answer of a worker at which others have the key.
-type occupiedError struct {
-	why          error
-	worker, addr string
-	by           holds.Occupancy
-}
-
-func (e *occupiedError) Unwrap() error { return e.why }
-
-func (e *occupiedError) Error() string {
-	holder := "an execution"
-	if e.by.Lock {
-		holder = strconv.Quote(e.by.Label)
+// occupied returns the error of a key that others have at worker.
+func occupied(why error, key string, worker ring.Member, o holds.Occupancy) error {
+	by := "is held by an execution"
+	if o.Lock {
+		by = fmt.Sprintf("is locked by %q for another %v", o.Label, o.Left.Round(100*time.Millisecond))
 	}
-	return fmt.Sprintf("%v: %s has it at worker %s (%s) with token %d, and %d wait", e.why, holder, e.worker, e.addr, e.by.Token, e.by.Waiting)
+	return &holds.Refused{Why: why, Key: key, Text: fmt.Sprintf("%s, at worker %s (%s) with token %d, and %d wait", by, worker.Name, worker.Addr, o.Token, o.Waiting)}
 }
 
 // localHold is a key that is held at the worker of this process.

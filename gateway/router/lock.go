@@ -67,7 +67,7 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 	wait := ctx
 	if w.wait > 0 {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithDeadlineCause(ctx, until, fmt.Errorf("%w: within %v", locking.ErrLocked, w.wait))
+		wait, cancel = context.WithDeadlineCause(ctx, until, &holds.Refused{Why: locking.ErrLocked, Key: key, Text: fmt.Sprintf("is still locked after %v", w.wait)})
 		defer cancel()
 	}
 	for {
@@ -114,7 +114,7 @@ func (c *Client) tryLock(ctx context.Context, key string, shared bool, opts []lo
 	w.try, w.wait, w.shared = true, 0, shared
 	l, err := c.take(ctx, ctx, key, w)
 	if errors.Is(err, gateway.ErrHeld) {
-		err = fmt.Errorf("%w: %w", locking.ErrLocked, err)
+		err = &callError{key: key, kind: locking.ErrLocked, err: err}
 	}
 	return l, err
 }
@@ -176,7 +176,7 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 	switch l := c.lockAlong(ctx, key); {
 	case l == nil:
 	case l.held != nil && l.held.shared && !w.shared:
-		return nil, failedCall(key, errSharedAlong)
+		return nil, failedCall(key, &holds.Refused{Why: gateway.ErrHeld, Key: key, Text: "is locked by the caller for reading: unlock it before you lock it for writing"})
 	default:
 		return l, nil
 	}
@@ -247,9 +247,6 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 	a.giveBack()
 	return nil, errAskAgain
 }
-
-// errSharedAlong means that the caller would wait for itself.
-var errSharedAlong = fmt.Errorf("%w: by the caller, for reading: unlock that before it is taken for writing", gateway.ErrHeld)
 
 // lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
 func (c *Client) lockAlong(ctx context.Context, key string) *Lock {

@@ -94,6 +94,10 @@ func TestLockErrors(t *testing.T) {
 		_, long := c.Lock(t.Context(), "other", locking.TTL(365*24*time.Hour))
 		_, waited := c.Lock(t.Context(), "k", locking.Wait(time.Second))
 		_, own := c.Lock(soon, "k") // by its own caller, who does not say so
+		_, here := c.TryLock(t.Context(), "k")
+		_, elsewhere := s.client().TryLock(t.Context(), "k")
+		reader := kit.Must(c.RLock(t.Context(), "r"))
+		_, upgrade := c.Lock(reader.Context(), "r")
 		longer := l.Extend(t.Context(), 365*24*time.Hour)
 		c.Close()
 		closed := l.Unlock(t.Context())
@@ -102,20 +106,23 @@ func TestLockErrors(t *testing.T) {
 			is   error
 			says []string
 		}{
-			"an empty key":           {empty, gateway.ErrNoKey, []string{"router: key"}},
-			"a context that is done": {gone, reason, []string{"\"other\""}},
-			"too long a lease":       {long, locking.ErrOption, []string{"\"other\"", "24h", "MaxLease"}},
-			"too long an extension":  {longer, locking.ErrOption, []string{"\"k\"", "24h", "MaxLease"}},
-			"a bounded wait":         {waited, locking.ErrLocked, []string{"\"k\"", "within 1s", "\"shop 7\" has it"}},
-			"a wait for oneself":     {own, context.DeadlineExceeded, []string{"\"k\"", "\"shop 7\" has it"}},
-			"an Unlock after Close":  {closed, locking.ErrUnlockUnknown, []string{"\"k\"", "unlock first, then close"}},
+			"an empty key":             {empty, gateway.ErrNoKey, []string{"router: key"}},
+			"a context that is done":   {gone, reason, []string{"\"other\""}},
+			"too long a lease":         {long, locking.ErrOption, []string{"\"other\"", "24h", "MaxLease"}},
+			"too long an extension":    {longer, locking.ErrOption, []string{"\"k\"", "24h", "MaxLease"}},
+			"a bounded wait":           {waited, locking.ErrLocked, []string{"keyway: key \"k\" is still locked after 1s: locked by \"shop 7\", another caller of this client, at worker w1"}},
+			"a wait for oneself":       {own, context.DeadlineExceeded, []string{"\"k\"", "locked by \"shop 7\""}},
+			"a lock of this client":    {here, locking.ErrLocked, []string{"keyway: key \"k\" is locked by \"shop 7\", another caller of this client, at worker w1"}},
+			"a lock of another client": {elsewhere, locking.ErrLocked, []string{"keyway: key \"k\" is locked by \"shop 7\" for another ", "at worker w1"}},
+			"a lock for reading":       {upgrade, gateway.ErrHeld, []string{"keyway: key \"r\" is locked by the caller for reading: unlock it"}},
+			"an Unlock after Close":    {closed, locking.ErrUnlockUnknown, []string{"\"k\"", "unlock first, then close"}},
 		} {
 			if !errors.Is(tt.err, tt.is) {
 				t.Errorf("%s: %v, want %v", what, tt.err, tt.is)
 				continue
 			}
 			for _, text := range tt.says {
-				if !strings.Contains(tt.err.Error(), text) {
+				if says := tt.err.Error(); !strings.Contains(says, text) || strings.Count(says, `"k"`) > 1 {
 					t.Errorf("%s: %v, which does not say %s", what, tt.err, text)
 				}
 			}

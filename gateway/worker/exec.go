@@ -173,7 +173,7 @@ var errAlong = errors.New("worker: the key is held along the context")
 func (w *Worker) refuseTry(p *partition, key string, err error) error {
 	switch {
 	case errors.Is(err, localmutex.ErrLocked):
-		return fmt.Errorf("%w: %q", ErrHeld, key)
+		return &holds.Refused{Why: ErrHeld, Key: key, Text: "is held or waited for at worker " + w.name + ": wait for it, or try again"}
 	case errors.Is(err, localmutex.ErrClosed):
 		return p.elsewhere(key)
 	case errors.Is(err, ErrUnavailable):
@@ -411,7 +411,7 @@ func (w *Worker) admitSlowly(ctx context.Context, p *partition, key string, how 
 		case ctx.Err() != nil:
 			return 0, 0, context.Cause(ctx)
 		case errors.Is(err, localmutex.ErrWaited):
-			return 0, 0, fmt.Errorf("%w: %v for key %q, for which %d others wait: try again later", ErrWaited, w.maxWait(how), key, p.table.Queued(key))
+			return 0, 0, &holds.Refused{Why: ErrWaited, Key: key, Text: fmt.Sprintf("was not free within %v at worker %s, and %d others wait for it: try again later", w.maxWait(how), w.name, p.table.Queued(key))}
 		case errors.Is(err, ErrUnavailable):
 			return 0, 0, w.unconfirmed(key)
 		case !errors.Is(err, localmutex.ErrClosed) && !errors.Is(err, errCancelled):

@@ -23,7 +23,7 @@ func TestMaxWait(t *testing.T) {
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 			began := time.Now()
 			err := w.Do(t.Context(), "k", ok)
-			if took := time.Since(began); !errors.Is(err, worker.ErrWaited) || errors.Is(err, worker.ErrBusy) || took != 5*time.Second || !strings.Contains(err.Error(), `5s for key "k"`) {
+			if took := time.Since(began); !errors.Is(err, worker.ErrWaited) || errors.Is(err, worker.ErrBusy) || took != 5*time.Second || !strings.Contains(err.Error(), `key "k" was not free within 5s`) {
 				t.Errorf("a call: %v after %v", err, took)
 			}
 			began = time.Now()

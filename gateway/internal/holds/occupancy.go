@@ -18,6 +18,18 @@ type Occupancy struct {
 	Waiting int           // who wait for the key
 }
 
+// Refused is the error of a key that was not acquired: a sentence in place of what Why says.
+type Refused struct {
+	Why  error // one of package gateway's or locking's
+	Key  string
+	Text string // what the key is, such as "is held"
+}
+
+func (e *Refused) Error() string { return fmt.Sprintf("keyway: key %q %s", e.Key, e.Text) }
+
+// Unwrap returns Why.
+func (e *Refused) Unwrap() error { return e.Why }
+
 // Flags of an Occupancy.
 const (
 	isHeld = 1 << iota
