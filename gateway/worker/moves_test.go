@@ -217,6 +217,19 @@ func TestReasonsOfMoves(t *testing.T) {
 			b.AwaitServing(t, 16)
 			moved(t, b, "taken", "restart")
 		}},
+		{"closed in order", func(t *testing.T, c *workertest.Cluster) {
+			a := c.StartReady()
+			if err := a.Drain(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a.Close()
+			_ = a.Member.Vanish()
+			b := c.Start()
+			b.AwaitServing(t, 16)
+			if m := moved(t, b, "taken", "death"); strings.Contains(m.Because, "died") {
+				t.Errorf("of a worker that was closed in order it is said that %s", m.Because)
+			}
+		}},
 		{"join of a third", func(t *testing.T, c *workertest.Cluster) {
 			a, b := c.Start(), c.Start()
 			together(t, a, b)
