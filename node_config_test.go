@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -37,7 +37,7 @@ func TestConfigErrors(t *testing.T) {
 		"Config.Settings.KeySource": {Settings: ring.Settings{KeySource: "host"}},
 		"Config.Settings.Store":     {Settings: ring.Settings{Store: 1}},
 		"Config.Settings.PeerTLS":   {Settings: ring.Settings{PeerTLS: true}},
-		"Members":                   {Worker: worker.Config{Store: store.NewMemory(store.MemoryConfig{})}},
+		"Members":                   {Worker: worker.Config{Store: memstore.New(memstore.Config{})}},
 		"NewCluster":                {Worker: worker.Config{NewCluster: true}},
 		"Config.LockFile":           {LockFile: filepath.Join(t.TempDir(), "none", "lock")},
 		"Previous":                  {LockFile: "x", Worker: worker.Config{Previous: []string{"x"}}},

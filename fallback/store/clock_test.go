@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -25,7 +26,7 @@ type clocked struct {
 func onEachClock(t *testing.T, test func(c *clocked)) {
 	t.Run("memory", func(t *testing.T) {
 		clock := newFakeClock()
-		m := NewMemory(MemoryConfig{NewCluster: true, Clock: clock.now})
+		m := memstore.New(memstore.Config{NewCluster: true, Clock: clock.now})
 		c := &clocked{T: t, store: m, advance: clock.advance, restart: func() { m.Restart(m.Backup()) }}
 		c.refresh()
 		test(c)
@@ -123,7 +124,7 @@ func TestTrapClockSetBackAfterRegistering(t *testing.T) {
 		if s := c.observe().Sessions; len(s) != 0 {
 			c.Errorf("got sessions %v a TTL later", s)
 		}
-		c.advance(tombstone)
+		c.advance(memstore.Tombstone)
 		if got := c.observe().Released; len(got) > 0 {
 			c.Errorf("got tombstones %q after an hour", got)
 		}
@@ -187,7 +188,7 @@ func TestTombstonesLastAnHour(t *testing.T) {
 		if err := c.store.Release(c.Context(), "gone"); err != nil {
 			c.Fatal(err)
 		}
-		c.advance(tombstone - time.Second)
+		c.advance(memstore.Tombstone - time.Second)
 		c.register("a")
 		if got := c.observe().Released; !slices.Equal(got, []string{"gone"}) {
 			c.Errorf("got tombstones %q within the hour, want gone", got)

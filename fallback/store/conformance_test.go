@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/internal/test/storetest"
 	"github.com/keyway-go/keyway/ring"
@@ -29,23 +30,23 @@ func TestConformanceMemory(t *testing.T) {
 	t.Parallel()
 	open := func(t *testing.T) storetest.Harness { // whose handles are all the same
 		clock := newFakeClock()
-		var memory *Memory
+		var memory *memstore.Store
 		return storetest.Harness{
 			TTL:    shortTTL,
 			Elapse: clock.advance,
 			Now:    clock.now,
 			Open: func(t *testing.T, newCluster bool) storetest.Store {
 				if memory == nil {
-					memory = NewMemory(MemoryConfig{Settings: ring.Settings{TTL: shortTTL}, NewCluster: newCluster, Clock: clock.now})
+					memory = memstore.New(memstore.Config{Settings: ring.Settings{TTL: shortTTL}, NewCluster: newCluster, Clock: clock.now})
 				} else if newCluster {
-					memory.newCluster = true
+					memory.NewCluster = true
 				}
 				return memory
 			},
 			Restart: func() { memory.Restart(memory.Backup()) },
-			Lose:    func() { memory.Restart(MemoryBackup{}) },
+			Lose:    func() { memory.Restart(memstore.Backup{}) },
 			LoseKey: func(key string) { memory.LoseKey(key) },
-			Keys:    MemoryKeys(),
+			Keys:    memstore.Keys(),
 		}
 	}
 	storetest.Conformance(t, open)

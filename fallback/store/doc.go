@@ -2,7 +2,6 @@
 // sessions of workers and who owns each partition, under which epoch. Every
 // call is one script, so that it happens at once or not at all.
 //
-// [Store] is over a Redis that the cluster shares, [Embedded] a Redis within
-// this process for one machine, and [Memory] the same behaviour without a Redis,
-// for one process. docs/protocol.md tells what they are asked for and why.
+// [Store] is over a Redis that the cluster shares, and [Embedded] is a Redis within
+// this process for one machine. docs/protocol.md tells what they are asked for and why.
 package store

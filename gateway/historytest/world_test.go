@@ -13,9 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -37,7 +37,7 @@ func bubble(t *testing.T, f func(*testing.T)) {
 type world struct {
 	t       *testing.T
 	hub     *hub.Hub
-	store   *store.Memory
+	store   *memstore.Store
 	clock   atomic.Int64 // orders calls and returns: a bubble's time stands still between them
 	long    atomic.Bool  // many executions take as long as they may
 	started func(*node)  // is told of each worker before it serves
@@ -61,7 +61,7 @@ func newWorld(t *testing.T, keys int) *world {
 		t.Fatal(err)
 	}
 	return &world{
-		t: t, hub: h, store: store.NewMemory(store.MemoryConfig{Settings: settings, NewCluster: true}),
+		t: t, hub: h, store: memstore.New(memstore.Config{Settings: settings, NewCluster: true}),
 		values: make([]atomic.Int64, keys), tokens: make([]atomic.Int64, keys),
 	}
 }

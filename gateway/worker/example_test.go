@@ -28,7 +28,14 @@ func startWorker(ctx context.Context, addr string) (*worker.Worker, *gossip.Clus
 	if err != nil {
 		return nil, nil, err
 	}
-	store := store.NewMemory(store.MemoryConfig{NewCluster: true}) // store.New("redis://…") for more than one process
+	server, err := store.StartEmbedded("127.0.0.1:0", "") // for one machine; others need a Redis
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := store.New(server.URL(), store.Config{NewCluster: true})
+	if err != nil {
+		return nil, nil, err
+	}
 	worker, err := worker.Start(ctx, worker.Config{Members: members, Store: store, NewCluster: true})
 	return worker, members, err
 }

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -19,7 +19,7 @@ import (
 func newBehindCluster(t *testing.T, partitions int) (c *workertest.Cluster, lose func()) {
 	var behind atomic.Int64
 	c = workertest.New(t, partitions)
-	st := store.NewMemory(store.MemoryConfig{
+	st := memstore.New(memstore.Config{
 		Settings:   ring.Settings{Ring: c.Ring},
 		NewCluster: true,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(-behind.Load())) },
@@ -27,7 +27,7 @@ func newBehindCluster(t *testing.T, partitions int) (c *workertest.Cluster, lose
 	c.Store = st
 	return c, func() {
 		behind.Store(int64(time.Hour))
-		st.Restart(store.MemoryBackup{})
+		st.Restart(memstore.Backup{})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"net/http"
 	"slices"
 	"sync"
@@ -11,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
@@ -246,7 +246,7 @@ func TestTrapLongLocksAreWrittenAgain(t *testing.T) {
 		s, a, b, keys, toA, toB := heldPair(t)
 		id := holds.NewID()
 		toA.acquireAs(keys[0], holds.Request{ID: id, Lease: longLease})
-		s.Store.(*store.Memory).Restart(store.MemoryBackup{})
+		s.Store.(*memstore.Store).Restart(memstore.Backup{})
 		time.Sleep(15 * time.Second)
 		if n := s.kept(t, a, keys[0]); n != 1 {
 			t.Errorf("the store keeps %d locks", n)
@@ -373,7 +373,7 @@ func TestWrittenLocksAreCounted(t *testing.T) {
 		counted(a, 3, 3)
 		toA.release(ids[1])
 		counted(a, 2, 2)
-		s.Store.(*store.Memory).Restart(store.MemoryBackup{})
+		s.Store.(*memstore.Store).Restart(memstore.Backup{})
 		time.Sleep(15 * time.Second)
 		counted(a, 2, 2)
 		leave(t, a, b)

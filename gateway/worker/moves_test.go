@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -257,7 +257,7 @@ func TestMovesAfterQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settings := ring.Settings{Ring: ring.Config{Partitions: 16}}
 		c := workertest.NewWith(t, settings)
-		c.Store = store.NewMemory(store.MemoryConfig{Settings: settings})
+		c.Store = memstore.New(memstore.Config{Settings: settings})
 		a := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		a.AwaitServing(t, 16)
 		if m := moved(t, a, "taken", "quarantine"); m.LongestSeconds < 9 || m.LongestSeconds > 12 {

@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -31,7 +31,7 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 		h := kit.Must(hub.New(ring.Settings{}))
 		member := kit.Must(h.Join(ring.Member{Name: "w", Role: ring.RoleWorker, State: ring.StateJoining, Addr: "w:80"}))
 		_, err := worker.Start(t.Context(), worker.Config{
-			Members: member, Store: store.NewMemory(store.MemoryConfig{Settings: settings}),
+			Members: member, Store: memstore.New(memstore.Config{Settings: settings}),
 		})
 		if !errors.Is(err, ring.ErrSettings) || !strings.Contains(err.Error(), setting) {
 			t.Errorf("%s: %v", setting, err)
@@ -56,7 +56,7 @@ func TestNegativeSettings(t *testing.T) {
 		"AbandonedTimeout is -1": {AbandonedTimeout: -1},
 	} {
 		cfg.Members = kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))
-		cfg.Store = store.NewMemory(store.MemoryConfig{})
+		cfg.Store = memstore.New(memstore.Config{})
 		if _, err := worker.Start(t.Context(), cfg); err == nil || !strings.HasPrefix(err.Error(), "worker: Config."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
@@ -76,7 +76,7 @@ func TestAWorkerIsItsMember(t *testing.T) {
 		"context canceled":   {ended, ring.Member{Name: "w", Addr: "w:80"}},
 	} {
 		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(tt.self))
-		_, err := worker.Start(tt.ctx, worker.Config{Members: member, Store: store.NewMemory(store.MemoryConfig{})})
+		_, err := worker.Start(tt.ctx, worker.Config{Members: member, Store: memstore.New(memstore.Config{})})
 		if err == nil || !strings.Contains(err.Error(), want) || member.Self().Incarnation != "" {
 			t.Errorf("%+v: %v, %+v", tt.self, err, member.Self())
 		}
@@ -98,7 +98,7 @@ func TestTrapTwoStores(t *testing.T) {
 				first := c.Start()
 				first.AwaitServing(t, 16)
 				second := c.Start(func(cfg *worker.Config) {
-					cfg.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring, Store: id}, NewCluster: true})
+					cfg.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, Store: id}, NewCluster: true})
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -151,7 +151,7 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 		older := c.Start()
 		older.AwaitServing(t, 16)
 		time.Sleep(2 * time.Second)
-		younger := c.StartApart(store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true}))
+		younger := c.StartApart(memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true}))
 		younger.AwaitServing(t, 16)
 		if n := overlapping(t, c, older, younger); n != 16 {
 			t.Fatalf("before they meet %d of 16 partitions run at both", n)
@@ -205,10 +205,10 @@ func TestTrapTwoStoresMeet(t *testing.T) {
 func TestTrapCopiedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		original := c.Store.(*store.Memory)
+		original := c.Store.(*memstore.Store)
 		first := c.Start()
 		first.AwaitServing(t, 16)
-		copied := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}})
+		copied := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}})
 		copied.Restart(original.Backup())
 		second := c.StartApart(copied)
 		second.AwaitServing(t, 16)
@@ -237,13 +237,13 @@ func TestTrapCopiedStore(t *testing.T) {
 func TestTrapStoreBecomesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		before := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true})
+		before := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true})
 		st := &becoming{}
 		st.now.Store(before)
 		w := c.Start(func(cfg *worker.Config) { cfg.Store = st })
 		w.AwaitServing(t, 16)
 		was := w.Incarnation()
-		after := store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring, Store: 7}, NewCluster: true})
+		after := memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring, Store: 7}, NewCluster: true})
 		st.now.Store(after)
 		time.Sleep(ring.DefaultSessionTTL / 2)
 		if w.Incarnation() == was {
@@ -267,7 +267,7 @@ func TestTrapStoreBecomesAnother(t *testing.T) {
 
 // becoming is a store that can be replaced.
 type becoming struct {
-	now atomic.Pointer[store.Memory]
+	now atomic.Pointer[memstore.Store]
 }
 
 func (b *becoming) Settings() ring.Settings          { return b.now.Load().Settings() }

@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -70,7 +70,7 @@ func TestWaitsForAPartitionOnItsWay(t *testing.T) {
 func TestCallOnAnEmptyStoreSaysWhatItWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		c.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}})
+		c.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}})
 		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
@@ -146,7 +146,7 @@ func TestCallAfterACrashWaitsForTheNextOwner(t *testing.T) {
 func TestCallOnALeavingWorkerFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := workertest.New(t, 16)
-		c.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}})
+		c.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}})
 		w := c.Start(func(cfg *worker.Config) { cfg.NewCluster = false })
 		failed := make(chan error, 1)
 		go func() { failed <- w.Do(t.Context(), "k", ok) }()

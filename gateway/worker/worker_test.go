@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -284,7 +284,7 @@ func TestCrashIsTakenOver(t *testing.T) {
 // A store that loses a part of its data, and a worker that dies before anybody
 // has seen it: every partition is served again two TTLs later.
 func TestTrapStoreLosesAKey(t *testing.T) {
-	for _, key := range store.MemoryKeys() {
+	for _, key := range memstore.Keys() {
 		t.Run(key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const partitions = 64
@@ -293,7 +293,7 @@ func TestTrapStoreLosesAKey(t *testing.T) {
 				for a.Serving()+b.Serving() < partitions || b.Serving() == 0 {
 					time.Sleep(10 * time.Millisecond)
 				}
-				c.Store.(*store.Memory).LoseKey(key)
+				c.Store.(*memstore.Store).LoseKey(key)
 				a.Close()
 				_ = a.Member.Vanish()
 				time.Sleep(21 * time.Second)
@@ -312,7 +312,7 @@ func TestTrapStoreClockSetBack(t *testing.T) {
 		const partitions = 64
 		c := workertest.New(t, partitions)
 		var back atomic.Int64
-		c.Store = store.NewMemory(store.MemoryConfig{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true, Clock: func() time.Time {
+		c.Store = memstore.New(memstore.Config{Settings: ring.Settings{Ring: c.Ring}, NewCluster: true, Clock: func() time.Time {
 			return time.Now().Round(0).Add(-time.Duration(back.Load()))
 		}})
 		a, b := c.Start(), c.Start()

@@ -47,7 +47,7 @@ func travelMutations() []mutation {
 		},
 		{
 			rule: "the memory store: who has not served a partition does not write its locks",
-			file: "fallback/store/memory_ops.go",
+			file: "internal/test/memstore/ops.go",
 			old:  ` && ch.Served >= p.moved {`,
 			new:  ` {`,
 			test: `./fallback/store -run '^TestConformanceMemory$/^TrapMoveByWhoHasNotServed$'`,

@@ -200,7 +200,7 @@ func writtenMutations() []mutation {
 		},
 		{
 			rule: "the memory store: written locks end with their generation",
-			file: "fallback/store/memory.go",
+			file: "internal/test/memstore/memstore.go",
 			old:  "p.locks, p.written, p.wrote = \"\", nil, handoff.WriteNumber{}",
 			new:  "p.locks, p.wrote = \"\", handoff.WriteNumber{}",
 			test: fmt.Sprintf(memory, "WrittenLocksEndWithTheirGeneration"),
@@ -214,14 +214,14 @@ func writtenMutations() []mutation {
 		},
 		{
 			rule: "the memory store: locks are written for the owner of their partition alone, at its epoch",
-			file: "fallback/store/memory_ops.go",
+			file: "internal/test/memstore/ops.go",
 			old:  "			if later && p.record == (handoff.Record{Epoch: w.Number.Epoch, Owner: incarnation}) {",
 			new:  "			if later {",
 			test: fmt.Sprintf(memory, "TrapWriteByAnother"),
 		},
 		{
 			rule: "the memory store: a write of locks that is late changes nothing",
-			file: "fallback/store/memory_ops.go",
+			file: "internal/test/memstore/ops.go",
 			old:  "			if later && p.record",
 			new:  "			if (later || true) && p.record",
 			test: fmt.Sprintf(memory, "TrapLateWrite"),

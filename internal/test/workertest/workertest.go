@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/hub"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -93,7 +93,7 @@ func NewWith(t testing.TB, settings ring.Settings) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Cluster{T: t, Ring: settings.Ring, Hub: h, Store: store.NewMemory(store.MemoryConfig{Settings: settings, NewCluster: true})}
+	return &Cluster{T: t, Ring: settings.Ring, Hub: h, Store: memstore.New(memstore.Config{Settings: settings, NewCluster: true})}
 }
 
 // Worker is a worker of a Cluster.

@@ -1,4 +1,4 @@
-package store
+package memstore
 
 import (
 	"cmp"
@@ -8,11 +8,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// Exists is Store.Exists.
-func (m *Memory) Exists(context.Context) error {
+var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --redis", ring.ErrSettings)
+
+// Exists does as store.Store.Exists does.
+func (m *Store) Exists(context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.id = cmp.Or(m.id, m.data.id)
@@ -22,10 +25,10 @@ func (m *Memory) Exists(context.Context) error {
 	return nil
 }
 
-// Generation is Store.Generation.
-func (m *Memory) Generation(ctx context.Context) (generation string, err error) {
+// Generation does as store.Store.Generation does.
+func (m *Store) Generation(ctx context.Context) (generation string, err error) {
 	err = m.step(ctx, "generation", "", func(*change) error {
-		m.newCluster = false
+		m.NewCluster = false
 		m.id = m.data.id
 		generation = m.data.generation
 		return nil
@@ -33,8 +36,8 @@ func (m *Memory) Generation(ctx context.Context) (generation string, err error) 
 	return generation, err
 }
 
-// Register is Store.Register.
-func (m *Memory) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) (states []handoff.PartitionState, err error) {
+// Register does as store.Store.Register does.
+func (m *Store) Register(ctx context.Context, gen string, s handoff.Session, ttl time.Duration, holdings []handoff.Holding) (states []handoff.PartitionState, err error) {
 	err = m.step(ctx, "register", gen, func(c *change) error {
 		c.forget()
 		if _, gone := m.data.gone[s.Incarnation]; gone || s.Incarnation == "" || c.released(s.Incarnation) {
@@ -55,7 +58,7 @@ func (m *Memory) Register(ctx context.Context, gen string, s handoff.Session, tt
 
 // forget ends tombstones that are old.
 func (c *change) forget() {
-	old := func(_ string, at time.Time) bool { return c.now.Sub(at) >= tombstone }
+	old := func(_ string, at time.Time) bool { return c.now.Sub(at) >= Tombstone }
 	maps.DeleteFunc(c.data.released, old)
 	maps.DeleteFunc(c.data.gone, old)
 }
@@ -65,7 +68,7 @@ func (c *change) register(s handoff.Session, ttl time.Duration) {
 	if was := c.data.sessions[s.Incarnation]; was != nil {
 		renewals = max(renewals, was.state.Renewals+1)
 	}
-	c.data.sessions[s.Incarnation] = &memorySession{
+	c.data.sessions[s.Incarnation] = &session{
 		state: handoff.SessionState{Session: s, Renewals: renewals},
 		until: c.now.Add(ttl),
 		joins: c.start(s),
@@ -77,7 +80,7 @@ func (c *change) start(s handoff.Session) time.Time {
 	if s.Name == "" {
 		return c.now
 	}
-	maps.DeleteFunc(c.data.starts, func(_ string, s memoryStart) bool { return c.now.Sub(s.at) >= 30*c.settings.TTL })
+	maps.DeleteFunc(c.data.starts, func(_ string, s start) bool { return c.now.Sub(s.at) >= 30*c.settings.TTL })
 	last, known := c.data.starts[s.Name]
 	if last.incarnation != s.Incarnation || !known {
 		if known {
@@ -104,8 +107,8 @@ func (c *change) hold(inc string, h handoff.Holding) {
 	}
 }
 
-// Renew is Store.Renew.
-func (m *Memory) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
+// Renew does as store.Store.Renew does.
+func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Duration) error {
 	return m.step(ctx, "renew", gen, func(c *change) error {
 		s := m.data.sessions[incarnation]
 		if s == nil {
@@ -117,8 +120,8 @@ func (m *Memory) Renew(ctx context.Context, gen, incarnation string, ttl time.Du
 	})
 }
 
-// Release is Store.Release.
-func (m *Memory) Release(ctx context.Context, incarnation string) error {
+// Release does as store.Store.Release does.
+func (m *Store) Release(ctx context.Context, incarnation string) error {
 	return m.step(ctx, "release", "", func(c *change) error {
 		if incarnation == "" {
 			return nil
@@ -133,8 +136,8 @@ func (m *Memory) Release(ctx context.Context, incarnation string) error {
 	})
 }
 
-// Apply is Store.Apply.
-func (m *Memory) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) (states []handoff.PartitionState, err error) {
+// Apply does as store.Store.Apply does.
+func (m *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) (states []handoff.PartitionState, err error) {
 	err = m.step(ctx, "apply", gen, func(c *change) error {
 		if !c.live(incarnation) {
 			return handoff.ErrSessionGone
@@ -184,8 +187,8 @@ func (c *change) allowed(inc string, ch handoff.Change) bool {
 	return false
 }
 
-// Clear is Store.Clear.
-func (m *Memory) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
+// Clear does as store.Store.Clear does.
+func (m *Store) Clear(ctx context.Context, gen string, partition int, residue []handoff.Residue) error {
 	return m.step(ctx, "clear", gen, func(c *change) error {
 		p := c.partition(partition)
 		for _, r := range residue {
@@ -198,8 +201,8 @@ func (m *Memory) Clear(ctx context.Context, gen string, partition int, residue [
 	})
 }
 
-// ClearLocks is Store.ClearLocks.
-func (m *Memory) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+// ClearLocks does as store.Store.ClearLocks does.
+func (m *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
 	return m.step(ctx, "clear locks", gen, func(c *change) error {
 		for _, move := range moves {
 			if p := c.data.partitions[move.Partition]; p != nil && p.moved == move.Epoch {
@@ -210,8 +213,8 @@ func (m *Memory) ClearLocks(ctx context.Context, gen string, moves []handoff.Mov
 	})
 }
 
-// WriteLocks is Store.WriteLocks.
-func (m *Memory) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) (wrote []handoff.WriteNumber, err error) {
+// WriteLocks does as store.Store.WriteLocks does.
+func (m *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) (wrote []handoff.WriteNumber, err error) {
 	err = m.step(ctx, "write locks", gen, func(c *change) error {
 		if !c.live(incarnation) {
 			return handoff.ErrSessionGone
@@ -229,7 +232,7 @@ func (m *Memory) WriteLocks(ctx context.Context, gen, incarnation string, writes
 	return wrote, err
 }
 
-func (p *memoryPartition) write(w handoff.LockWrite) {
+func (p *partition) write(w handoff.LockWrite) {
 	p.wrote = w.Number
 	if p.written == nil {
 		p.written = make(map[string]string)
@@ -243,8 +246,8 @@ func (p *memoryPartition) write(w handoff.LockWrite) {
 	}
 }
 
-// Observe is Store.Observe.
-func (m *Memory) Observe(ctx context.Context, gen, incarnation string, since int64) (s handoff.Snapshot, err error) {
+// Observe does as store.Store.Observe does.
+func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64) (s handoff.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
 		s = handoff.Snapshot{
@@ -259,7 +262,7 @@ func (m *Memory) Observe(ctx context.Context, gen, incarnation string, since int
 		}
 		slices.SortFunc(s.Sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
 		for inc, at := range d.released {
-			if c.now.Sub(at) < tombstone {
+			if c.now.Sub(at) < Tombstone {
 				s.Released = append(s.Released, inc)
 			}
 		}

@@ -1,4 +1,6 @@
-package store
+// Package memstore is a store for tests, in the memory of one process: it means the same
+// as that of package store, without a Redis.
+package memstore
 
 import (
 	"cmp"
@@ -6,6 +8,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
+	mathrand "math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,49 +17,49 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// How long a tombstone is kept.
-const tombstone = time.Hour
+// Tombstone is how long a tombstone is kept.
+const Tombstone = time.Hour
 
-// MemoryConfig configures a Memory. The zero value is useful.
-type MemoryConfig struct {
-	Settings   ring.Settings    // as in Config; the same for all who share the store
-	NewCluster bool             // as in Config
+// Config configures a Store. The zero value is useful.
+type Config struct {
+	Settings   ring.Settings    // as in store.Config; the same for all who share the store
+	NewCluster bool             // as in store.Config
 	Clock      func() time.Time // default: time.Now
 }
 
-// Memory is a store within one process, for a single worker and for tests.
-// It means the same as Store. Several workers may share one.
-type Memory struct {
+// Store is a store within one process, which several workers may share.
+// It means the same as store.Store.
+type Store struct {
 	settings ring.Settings
 	now      func() time.Time
 
 	mu         sync.Mutex   // guards everything below
-	newCluster bool         // NewCluster, until the first generation is known
+	NewCluster bool         // Config.NewCluster, until the first generation is known
 	server     int          // stands for a run id
 	id         ring.StoreID // the store's identity, once somebody has asked for it
-	data       memoryData
+	data       data
 	watchers   map[chan struct{}]struct{}
 }
 
-// memoryData is the part of a Memory that a restart may lose.
-type memoryData struct {
+// data is the part of a Store that a restart may lose.
+type data struct {
 	generation string
 	id         ring.StoreID
 	server     int // the generation's
 	version    int64
 	floor      int64     // version at which the generation began
 	quarantine time.Time // its end
-	partitions map[int]*memoryPartition
-	sessions   map[string]*memorySession
+	partitions map[int]*partition
+	sessions   map[string]*session
 	released   map[string]time.Time
 	gone       map[string]time.Time // sessions that ran out in this generation
-	starts     map[string]memoryStart
+	starts     map[string]start
 	lost       bool          // a part of it, since the generation began
 	clock      time.Time     // the latest
 	lag        time.Duration // by how much the clock was set back
 }
 
-type memoryPartition struct {
+type partition struct {
 	record  handoff.Record
 	residue []handoff.Residue
 	moved   int64               // epoch of the latest move that wrote locks, or that there are none
@@ -66,27 +69,27 @@ type memoryPartition struct {
 	version int64               // of the last change
 }
 
-type memorySession struct {
+type session struct {
 	state handoff.SessionState
 	until time.Time
 	joins time.Time // when it may join the ring
 }
 
-// memoryStart is the latest incarnation of a name.
-type memoryStart struct {
+// start is the latest incarnation of a name.
+type start struct {
 	incarnation string
 	deaths      int // of those before it, in a row
 	at          time.Time
 }
 
-// NewMemory makes an empty store.
-func NewMemory(o MemoryConfig) *Memory {
-	m := &Memory{
+// New makes an empty store.
+func New(o Config) *Store {
+	m := &Store{
 		settings:   o.Settings.WithDefaults(),
 		id:         o.Settings.Store,
 		now:        o.Clock,
-		newCluster: o.NewCluster,
-		data:       newMemoryData(),
+		NewCluster: o.NewCluster,
+		data:       newData(),
 		watchers:   map[chan struct{}]struct{}{},
 	}
 	if m.now == nil {
@@ -95,18 +98,18 @@ func NewMemory(o MemoryConfig) *Memory {
 	return m
 }
 
-func newMemoryData() memoryData {
-	return memoryData{
-		partitions: map[int]*memoryPartition{},
-		sessions:   map[string]*memorySession{},
+func newData() data {
+	return data{
+		partitions: map[int]*partition{},
+		sessions:   map[string]*session{},
 		released:   map[string]time.Time{},
 		gone:       map[string]time.Time{},
-		starts:     map[string]memoryStart{},
+		starts:     map[string]start{},
 	}
 }
 
 // clone shares nothing that is ever written.
-func (d memoryData) clone() memoryData {
+func (d data) clone() data {
 	d.partitions = maps.Clone(d.partitions)
 	for p, state := range d.partitions {
 		c := *state
@@ -124,37 +127,37 @@ func (d memoryData) clone() memoryData {
 	return d
 }
 
-// MemoryBackup is the content of a Memory at one moment. The zero value is empty.
-type MemoryBackup struct{ data memoryData }
+// Backup is the content of a Store at one moment. The zero value is empty.
+type Backup struct{ data data }
 
 // Backup returns a copy of the store's content.
-func (m *Memory) Backup() MemoryBackup {
+func (m *Store) Backup() Backup {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return MemoryBackup{m.data.clone()}
+	return Backup{m.data.clone()}
 }
 
 // Restart begins another server process with the content of a backup: a recent
 // one for a clean restart, an older one for a failover that lost writes, the
 // zero one for a restart without persistence.
-func (m *Memory) Restart(b MemoryBackup) {
+func (m *Store) Restart(b Backup) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.server++
-	m.data = newMemoryData()
+	m.data = newData()
 	if b.data.partitions != nil {
 		m.data = b.data.clone()
 	}
 	m.publishLocked()
 }
 
-// MemoryKeys are the names that LoseKey takes.
-func MemoryKeys() []string {
+// Keys are the names that LoseKey takes.
+func Keys() []string {
 	return []string{"partitions", "locks", "written", "writes", "sessions", "released", "gone", "starts"}
 }
 
-// LoseKey deletes the data that a Store keeps under a key, as an eviction does.
-func (m *Memory) LoseKey(key string) {
+// LoseKey deletes the data that a store in Redis keeps under a key, as an eviction does.
+func (m *Store) LoseKey(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d := &m.data
@@ -171,7 +174,7 @@ func (m *Memory) LoseKey(key string) {
 	d.lost = true
 }
 
-func (d *memoryData) clearLocks() {
+func (d *data) clearLocks() {
 	for _, p := range d.partitions {
 		p.locks, p.written, p.wrote = "", nil, handoff.WriteNumber{}
 	}
@@ -179,7 +182,7 @@ func (d *memoryData) clearLocks() {
 
 // Settings returns the settings that the store was made with, with their
 // defaults filled in, and the store's identity so far as it is known.
-func (m *Memory) Settings() ring.Settings {
+func (m *Store) Settings() ring.Settings {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	settings := m.settings
@@ -188,10 +191,10 @@ func (m *Memory) Settings() ring.Settings {
 }
 
 // Close does nothing: others may still use the store.
-func (m *Memory) Close() error { return nil }
+func (m *Store) Close() error { return nil }
 
-// Watch returns hints as Store.Watch does.
-func (m *Memory) Watch(ctx context.Context) <-chan struct{} {
+// Watch returns hints as store.Store.Watch does.
+func (m *Store) Watch(ctx context.Context) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,7 +208,7 @@ func (m *Memory) Watch(ctx context.Context) <-chan struct{} {
 	return hints
 }
 
-func (m *Memory) publishLocked() {
+func (m *Store) publishLocked() {
 	for hints := range m.watchers {
 		select {
 		case hints <- struct{}{}:
@@ -216,12 +219,12 @@ func (m *Memory) publishLocked() {
 
 // step carries out f at one moment, after what prelude.lua does before each
 // script.
-func (m *Memory) step(ctx context.Context, op, gen string, f func(*change) error) error {
+func (m *Store) step(ctx context.Context, op, gen string, f func(*change) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now, err := m.enterLocked(ctx, gen)
 	if err == nil {
-		err = f(&change{Memory: m, now: now})
+		err = f(&change{Store: m, now: now})
 	}
 	if err != nil {
 		return fmt.Errorf("store: %s in memory: %w", op, err)
@@ -230,7 +233,7 @@ func (m *Memory) step(ctx context.Context, op, gen string, f func(*change) error
 }
 
 // enterLocked finds out whether a generation or a session has ended.
-func (m *Memory) enterLocked(ctx context.Context, gen string) (now time.Time, err error) {
+func (m *Store) enterLocked(ctx context.Context, gen string) (now time.Time, err error) {
 	if err := ctx.Err(); err != nil {
 		return now, err
 	}
@@ -257,14 +260,14 @@ func (m *Memory) enterLocked(ctx context.Context, gen string) (now time.Time, er
 }
 
 // beginLocked starts a generation.
-func (m *Memory) beginLocked(now time.Time) {
+func (m *Store) beginLocked(now time.Time) {
 	d := &m.data
 	d.quarantine = now.Add(m.settings.TTL)
-	if m.newCluster && d.generation == "" {
+	if m.NewCluster && d.generation == "" {
 		d.quarantine = now
 	}
 	d.generation = rand.Text()
-	d.id = cmp.Or(d.id, m.id, newStoreID())
+	d.id = cmp.Or(d.id, m.id, newID())
 	d.server = m.server
 	d.version = max(d.version+1, now.UnixMicro())
 	d.floor = d.version
@@ -277,21 +280,21 @@ func (m *Memory) beginLocked(now time.Time) {
 
 // change is one atomic step; what it touches gets one new version.
 type change struct {
-	*Memory
+	*Store
 	now     time.Time
 	touched bool
 }
 
-func (c *change) partition(p int) *memoryPartition {
+func (c *change) partition(p int) *partition {
 	state := c.data.partitions[p]
 	if state == nil {
-		state = &memoryPartition{}
+		state = &partition{}
 		c.data.partitions[p] = state
 	}
 	return state
 }
 
-func (c *change) touch(p *memoryPartition) {
+func (c *change) touch(p *partition) {
 	if !c.touched {
 		c.touched = true
 		c.data.version++
@@ -300,12 +303,12 @@ func (c *change) touch(p *memoryPartition) {
 	p.version = c.data.version
 }
 
-func (c *change) own(p *memoryPartition, epoch int64, owner string) {
+func (c *change) own(p *partition, epoch int64, owner string) {
 	p.record = handoff.Record{Epoch: max(epoch, c.now.Unix()), Owner: owner}
 	c.touch(p)
 }
 
-func (c *change) put(p *memoryPartition, r handoff.Residue) {
+func (c *change) put(p *partition, r handoff.Residue) {
 	if i := p.find(r.Key); i >= 0 {
 		p.residue[i] = r
 	} else {
@@ -314,7 +317,7 @@ func (c *change) put(p *memoryPartition, r handoff.Residue) {
 	c.touch(p)
 }
 
-func (p *memoryPartition) find(key string) int {
+func (p *partition) find(key string) int {
 	return slices.IndexFunc(p.residue, func(r handoff.Residue) bool { return r.Key == key })
 }
 
@@ -341,3 +344,5 @@ func (c *change) released(inc string) bool {
 	_, ok := c.data.released[inc]
 	return ok
 }
+
+func newID() ring.StoreID { return ring.NewStoreID(time.Now(), mathrand.Uint32()) }

@@ -1,28 +1,29 @@
-package store
+package memstore_test
 
 import (
 	"testing"
+	"time"
 
+	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-type memoryTest struct {
+type rollback struct {
 	*testing.T
-	clock *fakeClock
-	store *Memory
+	store *memstore.Store
 	gen   string
 }
 
-func newMemoryTest(t *testing.T) *memoryTest {
+func newRollback(t *testing.T) *rollback {
 	t.Helper()
-	m := &memoryTest{T: t, clock: newFakeClock()}
-	m.store = NewMemory(MemoryConfig{NewCluster: true, Clock: m.clock.now})
+	m := &rollback{T: t}
+	m.store = memstore.New(memstore.Config{NewCluster: true, Clock: func() time.Time { return time.Unix(1_800_000_000, 0) }})
 	m.refresh()
 	return m
 }
 
-func (m *memoryTest) refresh() {
+func (m *rollback) refresh() {
 	m.Helper()
 	var err error
 	if m.gen, err = m.store.Generation(m.Context()); err != nil {
@@ -30,7 +31,7 @@ func (m *memoryTest) refresh() {
 	}
 }
 
-func (m *memoryTest) register(holdings ...handoff.Holding) []handoff.PartitionState {
+func (m *rollback) register(holdings ...handoff.Holding) []handoff.PartitionState {
 	m.Helper()
 	states, err := m.store.Register(m.Context(), m.gen, handoff.Session{Incarnation: "a"}, ring.DefaultSessionTTL, holdings)
 	if err != nil {
@@ -39,7 +40,7 @@ func (m *memoryTest) register(holdings ...handoff.Holding) []handoff.PartitionSt
 	return states
 }
 
-func (m *memoryTest) observe() handoff.Snapshot {
+func (m *rollback) observe() handoff.Snapshot {
 	m.Helper()
 	s, err := m.store.Observe(m.Context(), m.gen, "", 0)
 	if err != nil {
@@ -49,8 +50,8 @@ func (m *memoryTest) observe() handoff.Snapshot {
 }
 
 // A failover that lost writes brings back what was there before them.
-func TestMemoryRollback(t *testing.T) {
-	m := newMemoryTest(t)
+func TestRollback(t *testing.T) {
+	m := newRollback(t)
 	first := m.register(handoff.Holding{Partition: 1, Epoch: 1})[0].Record
 	backup := m.store.Backup()
 	entry := handoff.Residue{Key: "k", Holder: "a", Token: 1}
