@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -243,5 +245,32 @@ func TestServeFails(t *testing.T) {
 	}
 	if err := node.Close(); err != nil {
 		t.Errorf("Close after that: %v", err)
+	}
+}
+
+// A node in front of an app that speaks HTTP/2 tells the routers that calls of gRPC may stream to it. A node in
+// front of another app does not, whatever its worker is configured for.
+func TestTrapOnlyHTTP2TakesGRPC(t *testing.T) {
+	app := httptest.NewUnstartedServer(http.NotFoundHandler())
+	app.Config.Protocols = new(http.Protocols)
+	app.Config.Protocols.SetHTTP1(true)
+	app.Config.Protocols.SetUnencryptedHTTP2(true)
+	app.Start()
+	t.Cleanup(app.Close)
+	behind := func(scheme string) keyway.Config {
+		cfg := config(t, scheme, kit.FreeAddr(t))
+		cfg.NewCluster, cfg.Upstream = true, &url.URL{Scheme: scheme, Host: app.Listener.Addr().String()}
+		return cfg
+	}
+	h2 := start(t, behind("h2c"))
+	kit.Eventually(t, "a node behind h2c:// takes gRPC", func() bool { return h2.Members().Self().GRPC })
+	cfg := behind("http")
+	cfg.Worker.GRPC = true
+	node, err := keyway.Start(t.Context(), cfg)
+	if err == nil {
+		t.Errorf("a node with Config.GRPC behind http:// starts and takes gRPC: %t", node.Members().Self().GRPC)
+		node.Close()
+	} else if !strings.Contains(err.Error(), "h2c://") {
+		t.Error(err)
 	}
 }

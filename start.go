@@ -176,7 +176,7 @@ func (n *Node) openStore(ctx context.Context) error {
 func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	config := n.cfg.Worker
 	config.Members, config.Store, config.TracerProvider, config.Logger = n.members, n.store, n.cfg.TracerProvider, n.log
-	config.GRPC = config.GRPC || n.cfg.Upstream != nil && n.cfg.Upstream.Scheme == "h2c" // n.handler does not tell the server
+	config.GRPC = config.GRPC || n.cfg.Upstream != nil && n.cfg.Upstream.Scheme == "h2c"
 	config.Direct, config.PeerTLS, config.Keys, config.OnPeers, config.AwaitApp = n.cfg.Direct, n.cfg.PeerTLS, n.cfg.Keys, n.members.AddSeeds, n.cfg.Upstream != nil
 	// The store that a process of this machine keeps was begun when it was started,
 	// so that its own quarantine is enough.

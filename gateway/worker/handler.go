@@ -35,7 +35,7 @@ import (
 func (w *Worker) Handler(next http.Handler) http.Handler {
 	w.watch()
 	mux, _ := next.(*http.ServeMux)
-	return &keyedHandler{worker: w, next: next, mux: mux, grpc: w.cfg.GRPC}
+	return &keyedHandler{worker: w, next: next, mux: mux}
 }
 
 // keyedHandler admits requests. With detach set, next's context outlives the
@@ -45,11 +45,7 @@ type keyedHandler struct {
 	next   http.Handler
 	mux    *http.ServeMux // next, if it is one
 	detach bool
-	grpc   bool // next takes calls of gRPC
 }
-
-// takesCalls reports whether bodies of gRPC reach the app as they come.
-func (h *keyedHandler) takesCalls() bool { return h.grpc }
 
 func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if h.batched(r) {

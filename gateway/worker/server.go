@@ -23,7 +23,6 @@ import (
 // without TLS. Make one with [Worker.NewServer].
 type Server struct {
 	worker  *Worker
-	grpc    bool // the handler takes calls of gRPC
 	link    *link.Server
 	http    *http.Server
 	share   int          // connections that may wait for their first bytes, or to be accepted
@@ -58,10 +57,6 @@ func (w *Worker) NewServer(h http.Handler) *Server {
 			ErrorLog:          log.New(io.Discard, "", 0),
 		},
 	}
-	s.grpc = w.cfg.GRPC
-	if calls, ok := h.(interface{ takesCalls() bool }); ok {
-		s.grpc = calls.takesCalls()
-	}
 	s.reloads.Store(1)
 	s.limit = conns.NewLimit(max(w.cfg.MaxConnections-2*share, 1), w.log, func() { conns.EndLongestIdle(s.served.List(), s.now()) })
 	s.http.Handler, s.http.ConnContext, s.http.ConnState = w.guard(h), s.markMembers, s.noteState
@@ -85,7 +80,7 @@ func (s *Server) noteState(conn net.Conn, state http.ConnState) {
 // Serve takes requests from l until it fails or the server is shut down, when
 // it returns [http.ErrServerClosed].
 func (s *Server) Serve(l net.Listener) error {
-	if err := s.worker.cfg.Members.Announce(func(self *ring.Member) { self.Link, self.GRPC = true, s.grpc }); err != nil {
+	if err := s.worker.cfg.Members.Announce(func(self *ring.Member) { self.Link, self.GRPC = true, s.worker.cfg.GRPC }); err != nil {
 		return err
 	}
 	s.worker.warnIfOpen(l.Addr())

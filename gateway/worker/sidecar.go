@@ -65,6 +65,9 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	}
 	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
+	if h2 != w.cfg.GRPC {
+		return nil, fmt.Errorf("worker: Config.GRPC is %t, and the app's URL is %s: gRPC needs h2c://, and h2c:// needs Config.GRPC", w.cfg.GRPC, app)
+	}
 	if h2 && w.cfg.Batch != "" {
 		return nil, errors.New("worker: Config.Batch is for apps of HTTP/1.1, and the app's URL is h2c://")
 	}
@@ -85,7 +88,7 @@ func (w *Worker) sidecar(target *url.URL, app string, root, h2 bool, dial func(c
 	if err != nil {
 		return nil, err
 	}
-	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true, grpc: h2}, app: app, root: root, health: health}
+	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true}, app: app, root: root, health: health}
 	dial = health.dialing(dial)
 	s.setPool(&s.pool, dial, w.cfg.AppConnections)
 	s.setPool(&s.others, dial, otherAppConns*w.cfg.AppConnections)

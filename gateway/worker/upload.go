@@ -33,7 +33,7 @@ func (h *keyedHandler) keepBody(rw http.ResponseWriter, r *http.Request, key str
 		return r, func() {}
 	}
 	body := paced.NewBody(r.Body, http.NewResponseController(rw), uploadTime, uploadBytes)
-	if h.grpc && hop.IsCall(r) {
+	if w.cfg.GRPC && hop.IsCall(r) {
 		whole = r.WithContext(r.Context())
 		whole.Body = struct {
 			io.Reader

@@ -205,10 +205,10 @@ type Config struct {
 	// and 1 GiB.
 	AnswerMemory, AnswerFiles, AnswerMax int64
 
-	// GRPC says that what [Worker.Handler] was given takes calls of gRPC over HTTP/2: their
+	// GRPC says that the handler takes calls of gRPC over HTTP/2: their
 	// bodies reach it as they come, with the key held. Routers learn it by gossip.
-	// A [Worker.Sidecar] takes such calls if its app's URL is h2c://. Default: bodies are
-	// read whole before their keys are asked for.
+	// A [Worker.Sidecar] needs it if its app's URL is h2c://, and refuses it for other apps.
+	// Default: bodies are read whole before their keys are asked for.
 	GRPC bool
 
 	// MaxBody is how many bytes the body of a request may have that comes to a

@@ -33,11 +33,11 @@ func uploadMutations() []mutation {
 			test: uploads + "^TestTrapNoBodyStreamsByItsTypeAlone$",
 		},
 		{
-			rule: "a sidecar says that its app takes gRPC if the operator says h2c://",
+			rule: "a sidecar takes gRPC if the operator says h2c://, and no other does",
 			file: "gateway/worker/sidecar.go",
-			old:  "detach: true, grpc: h2}",
-			new:  "detach: true, grpc: true}",
-			test: uploads + "^TestTrapNoBodyStreamsByItsTypeAlone$",
+			old:  "	if h2 != w.cfg.GRPC {",
+			new:  "	if false {",
+			test: ". -timeout 60s -run ^TestTrapOnlyHTTP2TakesGRPC$",
 		},
 		{
 			rule: "a call that holds a key has a least rate",
@@ -126,7 +126,7 @@ func uploadMutations() []mutation {
 		{
 			rule: "a worker streams no body by the type that its client gives it",
 			file: "gateway/worker/upload.go",
-			old:  "	if h.grpc && hop.IsCall(r) {",
+			old:  "	if w.cfg.GRPC && hop.IsCall(r) {",
 			new:  "	if hop.IsCall(r) {",
 			test: "./gateway/worker -timeout 60s -run ^TestTrapASlowUploadHoldsNoKey$",
 		},

@@ -296,7 +296,7 @@ func NetServer() *http.Server {
 func InFrontOf(t testing.TB, app string, change ...func(*worker.Config)) (s *Site, w *workertest.Worker) {
 	t.Helper()
 	c := workertest.New(t, 16)
-	w = c.StartReady(change...)
+	w = c.StartReady(append(change, func(cfg *worker.Config) { cfg.GRPC = strings.HasPrefix(app, "h2c:") })...)
 	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app)))))
 	if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 		t.Fatal(err)
