@@ -3,16 +3,12 @@
 package console
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"os"
-	"slices"
+	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -45,108 +41,52 @@ func IsTerminal(w io.Writer) bool {
 
 // New returns a handler that writes to w, a line with each call of Write.
 func New(w io.Writer, o Options) slog.Handler {
-	if o.Level == nil {
-		o.Level = slog.LevelInfo
-	}
-	return &handler{out: &output{w: w}, options: o}
+	return slog.NewTextHandler(lines{w, o.Color}, &slog.HandlerOptions{Level: o.Level})
 }
 
-// output is what a handler and those made of it share.
-type output struct {
-	mu sync.Mutex // held while a line is written
-	w  io.Writer
+// lines writes each line of a [slog.TextHandler] to w as people read it.
+type lines struct {
+	w     io.Writer
+	color bool
 }
 
-type handler struct {
-	out     *output
-	options Options
-	attrs   []byte // of WithAttrs, as they are written
-	group   string // before the name of each attribute, with its dot
+const word = `("(?:[^"\\]|\\.)*"|[^ "]*)` // is quoted if its end or its parts could be mistaken
+
+var (
+	written   = regexp.MustCompile(`^(?:time=\S{10}T(\S{12})\S* )?level=([A-Z])[A-Z]*\+?(-?\d*) msg=` + word + `(.*)\n$`)
+	attribute = regexp.MustCompile(` (` + word + `=)` + word)
+)
+
+// Write implements [io.Writer].
+func (l lines) Write(line []byte) (int, error) {
+	m := written.FindSubmatch(line)
+	if m == nil {
+		return l.w.Write(line)
+	}
+	at, letter, above, message, attrs := string(m[1]), string(m[2]), string(m[3]), plain(string(m[4])), string(m[5])
+	if at != "" {
+		at = l.paint(dim, at) + " "
+	}
+	if attrs != "" && l.color {
+		attrs = attribute.ReplaceAllString(attrs, " "+l.paint(dim, "$1")+"$3")
+	}
+	if attrs != "" {
+		attrs = " " + attrs // apart from the message
+	}
+	if letter == "W" || letter == "E" {
+		message = l.paint(bold, message)
+	}
+	_, err := io.WriteString(l.w, at+l.paint(colors[letter], letter+above)+" "+message+attrs+"\n")
+	return len(line), err
 }
 
-// Enabled implements [slog.Handler].
-func (h *handler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.options.Level.Level() }
-
-// Handle implements [slog.Handler].
-func (h *handler) Handle(_ context.Context, r slog.Record) error {
-	b := make([]byte, 0, 256)
-	if !r.Time.IsZero() {
-		b = h.append(b, dim, r.Time.Format("15:04:05.000"))
-		b = append(b, ' ')
+// plain returns a message without quotes.
+func plain(s string) string {
+	text, err := strconv.Unquote(s)
+	if err != nil {
+		return s
 	}
-	letter, color := sign(r.Level)
-	b = h.append(b, color, letter)
-	b = append(b, ' ')
-	b = h.append(b, messageColor(r.Level), Printable(r.Message))
-	end := len(b)
-	b = append(b, h.attrs...)
-	r.Attrs(func(a slog.Attr) bool {
-		b = h.appendAttr(b, h.group, a)
-		return true
-	})
-	if len(b) > end {
-		b = slices.Insert(b, end, ' ') // apart from the message
-	}
-	b = append(b, '\n')
-	h.out.mu.Lock()
-	defer h.out.mu.Unlock()
-	_, err := h.out.w.Write(b)
-	return err
-}
-
-// WithAttrs implements [slog.Handler].
-func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	with := *h
-	with.attrs = slices.Clip(h.attrs)
-	for _, a := range attrs {
-		with.attrs = h.appendAttr(with.attrs, h.group, a)
-	}
-	return &with
-}
-
-// WithGroup implements [slog.Handler].
-func (h *handler) WithGroup(name string) slog.Handler {
-	if name == "" {
-		return h
-	}
-	with := *h
-	with.group += name + "."
-	return &with
-}
-
-// appendAttr appends an attribute, and each of a group as one of its own.
-func (h *handler) appendAttr(b []byte, group string, a slog.Attr) []byte {
-	a.Value = a.Value.Resolve()
-	switch {
-	case a.Equal(slog.Attr{}):
-		return b
-	case a.Value.Kind() == slog.KindGroup:
-		if a.Key != "" {
-			group += a.Key + "."
-		}
-		for _, inner := range a.Value.Group() {
-			b = h.appendAttr(b, group, inner)
-		}
-		return b
-	}
-	b = append(b, ' ')
-	b = h.append(b, dim, quoted(group+a.Key)+"=")
-	return append(b, quoted(valueText(a.Value))...)
-}
-
-func valueText(v slog.Value) string {
-	if v.Kind() == slog.KindTime {
-		return v.Time().Format(time.RFC3339Nano)
-	}
-	return v.String()
-}
-
-// quoted returns s, in quotes if its end or its parts could be mistaken.
-func quoted(s string) string {
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r == ' ' || r == '=' || !isPlain(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
+	return Printable(text)
 }
 
 // Printable returns s with an escape, as strconv.Quote has them, in place of each character
@@ -170,52 +110,15 @@ func Printable(s string) string {
 
 func unprintable(r rune) bool { return !strconv.IsPrint(r) }
 
-func isPlain(r rune) bool {
-	return r != '"' && r != '\\' && r != unicode.ReplacementChar && strconv.IsPrint(r)
-}
-
 // ANSI's codes of colours.
-const (
-	dim    = "2"
-	bold   = "1"
-	red    = "1;31"
-	yellow = "33"
-	green  = "32"
-)
+const dim, bold = "2", "1"
 
-// append appends s in a colour, "" for none.
-func (h *handler) append(b []byte, color, s string) []byte {
-	if !h.options.Color || color == "" {
-		return append(b, s...)
-	}
-	b = append(b, "\x1b["+color+"m"...)
-	b = append(b, s...)
-	return append(b, "\x1b[0m"...)
-}
+var colors = map[string]string{"E": "1;31", "W": "33", "I": "32", "D": dim}
 
-// sign returns what a level is shown as: the letter of the highest one of slog's own
-// that is not above it, and what it exceeds that by.
-func sign(l slog.Level) (letter, color string) {
-	var base slog.Level
-	switch {
-	case l >= slog.LevelError:
-		letter, color, base = "E", red, slog.LevelError
-	case l >= slog.LevelWarn:
-		letter, color, base = "W", yellow, slog.LevelWarn
-	case l >= slog.LevelInfo:
-		letter, color, base = "I", green, slog.LevelInfo
-	default:
-		letter, color, base = "D", dim, slog.LevelDebug
+// paint returns s in a colour.
+func (l lines) paint(color, s string) string {
+	if !l.color {
+		return s
 	}
-	if l != base {
-		letter += strconv.FormatInt(int64(l-base), 10)
-	}
-	return letter, color
-}
-
-func messageColor(l slog.Level) string {
-	if l >= slog.LevelWarn {
-		return bold
-	}
-	return ""
+	return "\x1b[" + color + "m" + s + "\x1b[0m"
 }

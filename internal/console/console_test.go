@@ -116,7 +116,7 @@ var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 func TestColor(t *testing.T) {
 	var plain, colored bytes.Buffer
 	r := slog.NewRecord(time.Now(), slog.LevelWarn, "message", 0)
-	r.Add("a", 1, "b", "two words")
+	r.Add("a", 1, "b", "two words", "c=d", `x=1 "y`, "e", "\x1b[31m")
 	console.New(&plain, console.Options{}).Handle(t.Context(), r)
 	console.New(&colored, console.Options{Color: true}).Handle(t.Context(), r)
 	got := colored.String()
