@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	defer said.Wait()
 	defer stop()
 	said.Go(func() {
-		sayReady(saying, node.Worker(), func(state string) {
+		sayReady(saying, node.Local(), func(state string) {
 			fmt.Fprint(stdout, cli.StateLine("worker "+state, scheme+node.Addr(), node.AdminAddr(), node.GossipAddr()))
 		})
 	})
