@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -103,8 +102,11 @@ func TestLogFormats(t *testing.T) {
 	if err := define(&o).Parse(nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, text := o.log.logger(terminal).Handler().(*slog.TextHandler); text {
-		t.Error("the log on a terminal is not for people")
+	t.Setenv("NO_COLOR", "1")
+	o.log.logger(terminal).Info("it says")
+	echo := make([]byte, 100) // which a terminal sends for what it is sent
+	if n, err := terminal.Read(echo); err != nil || !bytes.Contains(echo[:n], []byte(" I it says\r\n")) {
+		t.Errorf("the log on a terminal is not for people: %q, %v", echo[:n], err)
 	}
 }
 
