@@ -1,9 +1,7 @@
 package router
 
 import (
-	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,18 +23,6 @@ type budget struct {
 	spools *spool.Pool
 	shares *spool.Shares
 	memory atomic.Int64 // that is used
-}
-
-// newSpools makes where bodies are kept, by the settings of a config.
-func newSpools(config string, memory int, largest, files int64, dir string, log *slog.Logger) (*spool.Pool, error) {
-	p, err := spool.NewPool(spool.Config{Memory: int64(memory), Files: files, PerSpool: largest, Dir: dir})
-	if err != nil {
-		return nil, fmt.Errorf("%s.BodyDir: %w", config, err)
-	}
-	if err := p.Usable(); err != nil {
-		log.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
-	}
-	return p, nil
 }
 
 // take charges the client's share first: what a client is refused is never counted

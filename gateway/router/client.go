@@ -1,9 +1,7 @@
 package router
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,9 +13,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
-	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
 // ClientConfig configures a [Client]. Members is required. A number or a duration
@@ -99,24 +95,6 @@ type Local interface {
 	http.Handler
 }
 
-// complete returns c with defaults in place of what is 0 or nil, and an error about
-// a negative field.
-func (c ClientConfig) complete() (_ ClientConfig, err error) {
-	hop.Default(&err, "router: ClientConfig.Hold", &c.Hold, 15*time.Second)
-	hop.Default(&err, "router: ClientConfig.MaxHeld", &c.MaxHeld, 10_000)
-	hop.Default(&err, "router: ClientConfig.ReplayBytes", &c.ReplayBytes, 64<<20)
-	hop.Default(&err, "router: ClientConfig.MaxBody", &c.MaxBody, 1<<30)
-	hop.Default(&err, "router: ClientConfig.BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
-	hop.Default(&err, "router: ClientConfig.LinksPerWorker", &c.LinksPerWorker, 4)
-	hop.Default(&err, "router: ClientConfig.ConnsPerWorker", &c.ConnsPerWorker, 4096)
-	hop.Default(&err, "router: ClientConfig.DialTimeout", &c.DialTimeout, time.Second)
-	if c.Dial == nil {
-		c.Dial = newDialer(c.DialTimeout).DialContext
-	}
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	return c, err
-}
-
 // Client makes calls for keys straight to the workers that own them, without a
 // router in between. It is an [http.RoundTripper]. Make one with [NewClient].
 type Client struct {
@@ -136,34 +114,24 @@ type Client struct {
 // that is missing or out of range. The caller should call [Client.Close] when no
 // more calls come.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	cfg, err := cfg.complete()
-	switch {
-	case err != nil:
-		return nil, err
-	case cfg.Members == nil:
-		return nil, errors.New("router: ClientConfig.Members is missing")
-	}
-	if err := hop.CheckPeerTLS("router: ClientConfig.PeerTLS", cfg.PeerTLS, cfg.Members); err != nil {
+	c, spools, err := (Config{
+		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, ReplayBytes: cfg.ReplayBytes, MaxBody: cfg.MaxBody, BodyFiles: cfg.BodyFiles, BodyDir: cfg.BodyDir,
+		LinksPerWorker: cfg.LinksPerWorker, ConnsPerWorker: cfg.ConnsPerWorker, DialTimeout: cfg.DialTimeout, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger,
+	}).open("router: ClientConfig")
+	if err != nil {
 		return nil, err
 	}
 	rules, err := fields.NewRules(cfg.Keys, nil)
 	if err != nil {
 		return nil, err
 	}
-	spools, err := newSpools("router: ClientConfig", cfg.ReplayBytes, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir, cfg.Logger)
-	if err != nil {
-		return nil, err
+	client := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, shares: spools.Shares(1)}, log: c.Logger, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
+	if name := c.Members.Self().Name; holds.IsLabel(name) {
+		client.label = name
 	}
-	c := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, shares: spools.Shares(1)}, log: cfg.Logger, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
-	if name := cfg.Members.Self().Name; holds.IsLabel(name) {
-		c.label = name
-	}
-	c.workers.init(&Config{
-		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS,
-		ConnsPerWorker: cfg.ConnsPerWorker, LinksPerWorker: cfg.LinksPerWorker, Logger: cfg.Logger,
-	})
-	c.holder.init(c, cfg.Members.Settings().WithDefaults().TTL)
-	return c, nil
+	client.workers.init(&c)
+	client.holder.init(client, c.Members.Settings().WithDefaults().TTL)
+	return client, nil
 }
 
 // Owner returns where calls for a key go first: to the owner that workers have

@@ -24,6 +24,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"log/slog"
 	"net"
@@ -186,29 +187,50 @@ type Config struct {
 
 // WithDefaults returns c with defaults in place of what is 0 or nil.
 func (c Config) WithDefaults() Config {
-	c, _ = c.complete()
+	c, _ = c.complete("router: Config")
 	return c
 }
 
-// complete is WithDefaults, and returns an error about a negative field.
-func (c Config) complete() (_ Config, err error) {
-	hop.Default(&err, "router: Config.Hold", &c.Hold, 15*time.Second)
-	hop.Default(&err, "router: Config.MaxHeld", &c.MaxHeld, 10_000)
-	hop.Default(&err, "router: Config.ReplayBytes", &c.ReplayBytes, 64<<20)
-	hop.Default(&err, "router: Config.MaxBody", &c.MaxBody, 1<<30)
-	hop.Default(&err, "router: Config.BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
-	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
-	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, 1024)
-	hop.Default(&err, "router: Config.ConnsPerWorker", &c.ConnsPerWorker, 4096)
-	hop.Default(&err, "router: Config.LinksPerWorker", &c.LinksPerWorker, 4)
-	hop.Default(&err, "router: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
-	hop.Default(&err, "router: Config.MaxConnectionsPerClient", &c.MaxConnectionsPerClient, max(c.MaxConnections/4, minPerClient))
-	hop.Default(&err, "router: Config.DialTimeout", &c.DialTimeout, time.Second)
+// complete is WithDefaults, and returns an error about a negative field. name is the config's, for errors.
+func (c Config) complete(name string) (_ Config, err error) {
+	hop.Default(&err, name+".Hold", &c.Hold, 15*time.Second)
+	hop.Default(&err, name+".MaxHeld", &c.MaxHeld, 10_000)
+	hop.Default(&err, name+".ReplayBytes", &c.ReplayBytes, 64<<20)
+	hop.Default(&err, name+".MaxBody", &c.MaxBody, 1<<30)
+	hop.Default(&err, name+".BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
+	hop.Default(&err, name+".ClientTimeout", &c.ClientTimeout, time.Minute)
+	hop.Default(&err, name+".MinBodyRate", &c.MinBodyRate, 1024)
+	hop.Default(&err, name+".ConnsPerWorker", &c.ConnsPerWorker, 4096)
+	hop.Default(&err, name+".LinksPerWorker", &c.LinksPerWorker, 4)
+	hop.Default(&err, name+".MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
+	hop.Default(&err, name+".MaxConnectionsPerClient", &c.MaxConnectionsPerClient, max(c.MaxConnections/4, minPerClient))
+	hop.Default(&err, name+".DialTimeout", &c.DialTimeout, time.Second)
 	if c.Dial == nil {
 		c.Dial = newDialer(c.DialTimeout).DialContext
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, err
+}
+
+// open completes c, checks what routers and clients have in common, and makes where bodies are kept.
+func (c Config) open(name string) (_ Config, spools *spool.Pool, err error) {
+	if c, err = c.complete(name); err != nil {
+		return c, nil, err
+	}
+	if c.Members == nil {
+		return c, nil, errors.New(name + ".Members is missing")
+	}
+	if err := hop.CheckPeerTLS(name+".PeerTLS", c.PeerTLS, c.Members); err != nil {
+		return c, nil, err
+	}
+	spools, err = spool.NewPool(spool.Config{Memory: int64(c.ReplayBytes), Files: c.BodyFiles, PerSpool: c.MaxBody, Dir: c.BodyDir})
+	if err != nil {
+		return c, nil, fmt.Errorf("%s.BodyDir: %w", name, err)
+	}
+	if err := spools.Usable(); err != nil {
+		c.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
+	}
+	return c, spools, nil
 }
 
 // bodyBytes is how much of a body has to come within each ClientTimeout.
@@ -258,25 +280,16 @@ type Router struct {
 // missing or out of range. The caller should call [Router.Close] when no more
 // requests come.
 func New(cfg Config) (*Router, error) {
-	cfg, err := cfg.complete()
+	cfg, spools, err := cfg.open("router: Config")
 	switch {
 	case err != nil:
 		return nil, err
-	case cfg.Members == nil:
-		return nil, errors.New("router: Config.Members is missing")
 	case (len(cfg.Keys) == 0) == (cfg.Routes == nil):
 		return nil, errors.New("router: Config wants either Keys or Routes, and has neither or both: where do requests have their keys?")
 	case cfg.Routes == nil:
 		cfg.Routes = routes.ForKeys(cfg.Keys, routes.WithoutKey{})
 	}
-	if err := hop.CheckPeerTLS("router: Config.PeerTLS", cfg.PeerTLS, cfg.Members); err != nil {
-		return nil, err
-	}
 	conns.WarnOfFiles(cfg.Logger, cfg.MaxConnections)
-	spools, err := newSpools("router: Config", cfg.ReplayBytes, cfg.MaxBody, cfg.BodyFiles, cfg.BodyDir, cfg.Logger)
-	if err != nil {
-		return nil, err
-	}
 	requestLog, flushLog := requestlog.New(cfg.Logger)
 	rt := &Router{
 		cfg:      cfg,
