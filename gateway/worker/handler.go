@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -353,8 +352,8 @@ func (a *appWriter) WriteHeader(status int) {
 
 func (a *appWriter) begin() {
 	if !a.wrote {
-		if said := a.Header()[gateway.HeaderKey]; said != nil && a.held != (execution{}) {
-			a.handler.worker.checkClaim(a.held, strings.Join(said[:min(len(said), 1)], ""), len(said))
+		if said := a.Header()[gateway.HeaderKey]; len(said) > 0 && a.held != (execution{}) {
+			a.handler.worker.checkClaim(a.held, said[0], len(said))
 		}
 		fields.CleanAnswer(a.Header())
 		if a.handler.detach { // it is an app's behind a sidecar

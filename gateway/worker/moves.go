@@ -213,7 +213,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 		}
 	}
 	if part.owner != self {
-		m.lostLocked(c.Partition, moveClaimed, part.owner)
+		m.endLocked(c.Partition, moveLost, moveClaimed, part.owner)
 	}
 }
 
@@ -236,36 +236,30 @@ func (m *moves) given(p int, to string) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.noteLocked(moveGiven, why, to, m.now()-part.closed, part.runs)
-	part.closed = 0
+	m.endLocked(p, moveGiven, why, to)
 }
 
 // lost notes that a life has lost its session, and with it what it had closed for that.
-func (m *moves) lost(self string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for p := range m.parts {
-		if part := &m.parts[p]; part.closed != 0 && part.owner == self {
-			m.lostLocked(p, moveSession, "")
-		}
-	}
-}
-
-func (m *moves) lostLocked(p int, why reason, to string) {
-	part := &m.parts[p]
-	m.noteLocked(moveLost, why, to, m.now()-part.closed, part.runs)
-	part.closed = 0
-}
+func (m *moves) lost(self string) { m.untaken(self, moveLost, moveSession) }
 
 // ended notes that a life has left for good: what it had closed and nobody took is
 // given up.
-func (m *moves) ended(self string) {
+func (m *moves) ended(self string) { m.untaken(self, moveGiven, moveLeave) }
+
+// untaken notes what became of the partitions that a life had closed and nobody took.
+func (m *moves) untaken(self string, became direction, why reason) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for p := range m.parts {
 		if part := &m.parts[p]; part.closed != 0 && part.owner == self {
-			m.noteLocked(moveGiven, moveLeave, "", m.now()-part.closed, part.runs)
-			part.closed = 0
+			m.endLocked(p, became, why, "")
 		}
 	}
+}
+
+// endLocked notes what became of a partition that was closed.
+func (m *moves) endLocked(p int, became direction, why reason, to string) {
+	part := &m.parts[p]
+	m.noteLocked(became, why, to, m.now()-part.closed, part.runs)
+	part.closed = 0
 }
