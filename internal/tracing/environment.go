@@ -1,8 +1,3 @@
-// Package tracing makes the spans of a program and sends them to a collector of OpenTelemetry,
-// as the standard variables of the environment say: environment.go reads these, queue.go has
-// spans wait to be sent, otlp.go writes them in OTLP, which send.go sends over HTTP, and console.go
-// as text. OTLP is written here, in the few messages that spans need, since the
-// library for it is larger than the whole program: it brings gRPC along.
 package tracing
 
 import (
