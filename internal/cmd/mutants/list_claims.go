@@ -42,7 +42,7 @@ func claimMutations() []mutation {
 		{
 			rule: "an app's key is compared in answers of net/http",
 			file: "gateway/worker/handler.go",
-			old:  "said != nil && a.held != (Execution{})",
+			old:  "len(said) > 0 && a.held != (Execution{})",
 			new:  "false",
 			test: test,
 		},

@@ -37,7 +37,7 @@ func uploadMutations() []mutation {
 			file: "gateway/worker/sidecar.go",
 			old:  "	if h2 != w.cfg.GRPC {",
 			new:  "	if false {",
-			test: ". -timeout 60s -run ^TestTrapOnlyHTTP2TakesGRPC$",
+			test: "./. -timeout 60s -run ^TestTrapOnlyHTTP2TakesGRPC$",
 		},
 		{
 			rule: "a call that holds a key has a least rate",
