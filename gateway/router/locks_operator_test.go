@@ -30,7 +30,7 @@ func TestTrapForcedRelease(t *testing.T) {
 					o := s.router.Operator()
 					l := s.must(200, "POST", "/v1/locks/order-42?label=cron-7&mode="+mode+"&ttl="+ttl)
 					rows, err := o.Unlock(t.Context(), "order-42", "ada")
-					if err != nil || len(rows) != 1 || rows[0].Label != "cron-7" || rows[0].Token != l.Token || rows[0].Written != (ttl == "24h") {
+					if err != nil || len(rows) != 1 || rows[0].Label != "cron-7" || rows[0].At != w.Member.Self().Name || rows[0].Token != l.Token || rows[0].Written != (ttl == "24h") {
 						t.Fatalf("%+v, %v", rows, err)
 					}
 					s.must(410, "PUT", "/v1/locks/order-42?lease="+l.Lease)

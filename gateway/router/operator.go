@@ -147,9 +147,13 @@ func (o *Operator) Unlock(ctx context.Context, key, by string) (rows []gateway.L
 	case err != nil:
 		return nil, err
 	case o.isLocal(m):
-		return o.local.Unlock(ctx, key, by)
+		rows, err = o.local.Unlock(ctx, key, by)
+	default:
+		err = o.ask(ctx, m, calls.Unlock, key, []byte(by), &rows)
 	}
-	err = o.ask(ctx, m, calls.Unlock, key, []byte(by), &rows)
+	for i := range rows {
+		rows[i].At = m.Name
+	}
 	if refused, ok := errors.AsType[*answerError](err); ok && refused.status == http.StatusNotFound {
 		err = fmt.Errorf("%w: %q", gateway.ErrNotLocked, key)
 	}

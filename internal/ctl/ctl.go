@@ -222,9 +222,14 @@ func unwrapped(err error) error {
 	return err
 }
 
-// get asks for a page and decodes it. With --json it shows it, and reports that it did.
+// get asks for a page.
 func (a *ask) get(path string, query url.Values, into any) (shown bool, err error) {
-	body, err := a.call(http.MethodGet, path, query)
+	return a.ask(http.MethodGet, path, query, into)
+}
+
+// ask sends a request and decodes the answer. With --json it shows it, and reports that it did.
+func (a *ask) ask(method, path string, query url.Values, into any) (shown bool, err error) {
+	body, err := a.call(method, path, query)
 	if err != nil {
 		return false, err
 	}
@@ -244,21 +249,14 @@ func (a *ask) undrain(args []string) error { return a.order("/undrain", args[0])
 
 func (a *ask) unlock(args []string) error {
 	host, _ := os.Hostname()
-	body, err := a.call(http.MethodPost, "/unlock", url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}})
-	if err != nil || a.asJSON {
-		_, _ = a.stdout.Write(body)
+	var released []gateway.LockRow
+	if shown, err := a.ask(http.MethodPost, "/unlock", url.Values{"key": {args[0]}, "by": {os.Getenv("USER") + "@" + host}}, &released); err != nil || shown {
 		return err
 	}
-	var rows []gateway.LockRow
-	if err := json.Unmarshal(body, &rows); err != nil {
-		return fmt.Errorf("%s answers what is no JSON of /unlock: %w", a.admin, err)
+	if err := a.showLocks(released, nil); err != nil {
+		return err
 	}
-	for _, l := range rows {
-		if err := a.line(fmt.Sprintf("%q: unlocked; it was held by %q, with token %d", l.Key, cmp.Or(l.Label, l.HeldBy), l.Token)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.lines([]string{"These locks are released. Their holders find them gone."})
 }
 
 func (a *ask) order(path, worker string) error {

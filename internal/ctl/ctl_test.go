@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -69,6 +70,12 @@ func TestCommands(t *testing.T) {
 	shows(t, site.Admin, `(?s)source +path:/orders/\{key\}, by the route "orders" \(auto\).*key +"42"`, "explain", "--request", "POST http://shop.example/orders/42")
 	shows(t, site.Admin, `(?s)source +header:X-Key, by the route "rest".*key +"7"`, "explain", "--request", "GET /", "--header", "X-Key: 7")
 	shows(t, site.Admin, `keyway router ctl`, "version")
+
+	lock := kit.Must(w2.Client.Lock(t.Context(), site.KeyOf(w1)))
+	row := fmt.Sprintf(`^KEY +WORKER .*\n"%s" +w1 .* %d\n`, site.KeyOf(w1), lock.Token())
+	shows(t, site.Admin, row+`$`, "locks")
+	shows(t, site.Admin, row+`\nThese locks are released`, "unlock", site.KeyOf(w1))
+	lock.Unlock(t.Context())
 
 	shows(t, site.Admin, `^w1: drained\n$`, "drain", "w1")
 	shows(t, site.Admin, `(?m)^w1 +drained +0 +0 (.*\n)+\nw1: not ready: .*drained`, "workers")

@@ -208,15 +208,19 @@ func (a *ask) locks([]string) error {
 	if shown, err := a.get("/locks", query, &page); err != nil || shown {
 		return err
 	}
-	rows := [][]string{{"KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN"}}
-	for _, l := range page.Locks {
-		left := time.Duration(l.LeaseSeconds * float64(time.Second)).Round(time.Second)
-		rows = append(rows, []string{strconv.Quote(l.Key), l.At, strconv.Quote(cmp.Or(l.Label, l.HeldBy)), fmt.Sprint(l.Readers), left.String(), fmt.Sprint(l.Written), fmt.Sprint(l.Token)})
-	}
-	if err := a.showSilent(rows, page.Silent); err != nil || page.Next == "" {
+	if err := a.showLocks(page.Locks, page.Silent); err != nil || page.Next == "" {
 		return err
 	}
 	return a.lines([]string{fmt.Sprintf("There are more: --after %q shows the next ones.", page.Next)})
+}
+
+func (a *ask) showLocks(locks []gateway.LockRow, silent []string) error {
+	rows := [][]string{{"KEY", "WORKER", "HELD BY", "READERS", "LEFT", "WRITTEN", "TOKEN"}}
+	for _, l := range locks {
+		left := time.Duration(l.LeaseSeconds * float64(time.Second)).Round(time.Second)
+		rows = append(rows, []string{strconv.Quote(l.Key), l.At, strconv.Quote(cmp.Or(l.Label, l.HeldBy)), fmt.Sprint(l.Readers), left.String(), fmt.Sprint(l.Written), fmt.Sprint(l.Token)})
+	}
+	return a.showSilent(rows, silent)
 }
 
 // showSilent shows a table, and names the workers that did not answer.

@@ -50,7 +50,8 @@ type Site struct {
 // [Site.Release].
 type Worker struct {
 	*workertest.Worker
-	Admin string // URL of its admin address
+	Admin  string         // URL of its admin address
+	Client *router.Client // that calls over the link
 }
 
 // New starts a router without workers, whose admin address wants the token if it is not "".
@@ -112,10 +113,10 @@ func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 	s.addrs[w.Member.Self().Addr] = at
 	s.mu.Unlock()
 	kit.Eventually(s.T, "the worker is ready", func() bool { return w.Ready() == nil })
-	client := kit.Must(router.NewClient(router.ClientConfig{Members: w.Member, Dial: s.dial}))
-	s.T.Cleanup(func() { client.Close() })
+	w.Client = kit.Must(router.NewClient(router.ClientConfig{Members: w.Member, Dial: s.dial}))
+	s.T.Cleanup(func() { w.Client.Close() })
 	s.T.Cleanup(s.Release) // before the worker ends
-	w.Admin = s.serve(gateway.AdminConfig{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: client.Operator(w)})
+	w.Admin = s.serve(gateway.AdminConfig{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: w.Client.Operator(w)})
 	return w
 }
 
