@@ -74,18 +74,17 @@ func say(v *liveJSON) []sentence {
 // stores tells of processes that cannot use the store. It comes first, since the rest follows from that.
 func (s *speech) stores() {
 	type absent struct {
+		text  string
 		names []string
 		slack float64 // the least of a worker's
 	}
-	var texts []string
-	all := make(map[string]*absent)
+	var all []absent
 	add := func(text, name string, slack float64) {
-		a := all[text]
-		if a == nil {
-			a = &absent{slack: slack}
-			texts, all[text] = append(texts, text), a
+		i := slices.IndexFunc(all, func(a absent) bool { return a.text == text })
+		if i < 0 {
+			i, all = len(all), append(all, absent{text: text, slack: slack})
 		}
-		a.names, a.slack = append(a.names, name), min(a.slack, slack)
+		all[i].names, all[i].slack = append(all[i].names, name), min(all[i].slack, slack)
 	}
 	if text := s.live.Self.StoreError; text != "" {
 		slack := math.Inf(1)
@@ -99,15 +98,15 @@ func (s *speech) stores() {
 			add(w.Status.Store.LastError, w.Name, w.Status.SessionSlackSeconds)
 		}
 	}
-	for _, text := range texts[:min(len(texts), spelledOut)] {
-		a, urgency, until := all[text], levelBad, ""
+	for _, a := range all[:min(len(all), spelledOut)] {
+		urgency, until := levelBad, ""
 		if a.slack > 0 {
 			urgency = levelWarn
+			if !math.IsInf(a.slack, 1) {
+				until = fmt.Sprintf(" Serving ends in %.1f s unless it answers.", a.slack)
+			}
 		}
-		if a.slack > 0 && !math.IsInf(a.slack, 1) {
-			until = fmt.Sprintf(" Serving ends in %.1f s unless it answers.", a.slack)
-		}
-		s.say(urgency, "store "+text, "%s cannot use the store: %s.%s", listed(a.names), strings.TrimPrefix(text, "store: "), until)
+		s.say(urgency, "store "+a.text, "%s cannot use the store: %s.%s", listed(a.names), strings.TrimPrefix(a.text, "store: "), until)
 	}
 }
 
@@ -254,21 +253,21 @@ func (s *speech) moving() {
 // residue tells of keys that run on at former owners.
 func (s *speech) residue() {
 	type lingering struct {
-		own, others int // keys, as the former owner and as the present ones tell
+		name        string // of the former owner
+		own, others int    // keys, as the former owner and as the present ones tell
 		oldest      float64
 	}
-	var names []string
-	all := make(map[string]*lingering)
+	var all []lingering
 	for _, w := range s.live.Workers {
 		if w.Status == nil {
 			continue
 		}
 		for _, r := range w.Status.Residue {
-			l := all[r.Worker]
-			if l == nil {
-				l = new(lingering)
-				names, all[r.Worker] = append(names, r.Worker), l
+			i := slices.IndexFunc(all, func(l lingering) bool { return l.name == r.Worker })
+			if i < 0 {
+				i, all = len(all), append(all, lingering{name: r.Worker})
 			}
+			l := &all[i]
 			if r.Worker == w.Name {
 				l.own += r.Keys
 			} else {
@@ -277,14 +276,14 @@ func (s *speech) residue() {
 			l.oldest = max(l.oldest, r.OldestSeconds)
 		}
 	}
-	for _, name := range names {
-		l, urgency := all[name], levelMove
+	for _, l := range all {
+		urgency := levelMove
 		if l.oldest >= longResidue {
 			urgency = levelWarn
 		}
 		n := max(l.own, l.others)
-		s.say(urgency, "residue "+name, "%s of partitions that have moved still %s at %s, for %.0f s: requests for %s wait.",
-			plural(n, "key"), form(n, "runs", "run"), name, l.oldest, form(n, "it", "them"))
+		s.say(urgency, "residue "+l.name, "%s of partitions that have moved still %s at %s, for %.0f s: requests for %s wait.",
+			plural(n, "key"), form(n, "runs", "run"), l.name, l.oldest, form(n, "it", "them"))
 	}
 }
 
