@@ -151,8 +151,9 @@ type Config struct {
 
 	// ProxyProtocol are the addresses of peers that begin each connection with a header
 	// of the PROXY protocol, version 1 or 2, as load balancers of TCP do: the address
-	// there is the client's. From these it is required, within 10 s and 4 KiB; from
-	// others it is not taken. Default: none.
+	// there is the client's. A header that names no client over TCP leaves the connection its
+	// own address. From these peers a header is required, within 10 s and 4 KiB; from others
+	// it is not taken. Default: none.
 	ProxyProtocol []netip.Prefix
 
 	// MaxConnectionsPerClient bounds the connections of each client (an IPv4 address,
