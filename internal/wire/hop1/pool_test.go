@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,47 @@ func TestFullPool(t *testing.T) {
 		}
 		if err := <-first; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Trim closes the idle connections that were used longest ago.
+func TestTrim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dialed atomic.Int32
+		var closed [3]atomic.Bool
+		p := &Pool{Conns: len(closed)}
+		p.Dial = func(context.Context) (net.Conn, error) {
+			near, far := net.Pipe()
+			closed := &closed[dialed.Add(1)-1]
+			go func() {
+				defer far.Close()
+				for b := make([]byte, 1<<10); ; {
+					if _, err := far.Read(b); err != nil {
+						closed.Store(true)
+						return
+					}
+					time.Sleep(time.Second)
+					far.Write([]byte("HTTP/1.1 204 No Content\r\n\r\n"))
+				}
+			}()
+			return near, nil
+		}
+		defer p.Close()
+		for range closed {
+			go ask(t.Context(), p, "GET", get)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		for _, tt := range []struct {
+			most, left int
+			closed     [3]bool
+		}{{4, 3, [3]bool{}}, {1, 1, [3]bool{true, true, false}}, {-1, 0, [3]bool{true, true, true}}} {
+			left := p.Trim(tt.most)
+			synctest.Wait()
+			if got := [3]bool{closed[0].Load(), closed[1].Load(), closed[2].Load()}; left != tt.left || got != tt.closed {
+				t.Errorf("Trim(%d): %d are left, closed are %v, want %d, %v", tt.most, left, got, tt.left, tt.closed)
+			}
 		}
 	})
 }
