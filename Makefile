@@ -64,7 +64,7 @@ campaign: ## try the promises on hosts of a network with every fault for T, as r
 	cd internal/cmd/chaos && go run ./campaign -t $(T) $(ARGS)
 
 .PHONY: mutants
-mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only localmutex')
+mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only localmutex'; ARGS=-fit only looks whether they fit the code)
 	scripts/deps redis-server
 	go run ./internal/cmd/mutants $(ARGS)
 

@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 // ">" is a command; what follows it is what the machines then did. The
 // commands are the methods' cases of script.command.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	files, err := filepath.Glob("testdata/[0-9]*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}

@@ -2,92 +2,142 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// Every mutation still fits the code, as the code is now.
-func TestMutationsFit(t *testing.T) {
-	seen := map[string]bool{}
-	for _, m := range mutations() {
-		id := m.file + ": " + m.rule
-		if seen[id] || m.rule == "" || m.old == m.new || !strings.HasPrefix(m.test, "./") {
-			t.Errorf("%s: listed twice or not in full", id)
-		}
-		seen[id] = true
-		text, err := os.ReadFile(filepath.Join("../../..", m.file))
-		if err != nil {
-			t.Errorf("%s: %v", id, err)
-		} else if _, err := m.apply(string(text)); err != nil {
-			t.Errorf("%s: %v", id, err)
-		}
-	}
+// example is a repository with two modules and their lists.
+var example = map[string]string{
+	"go.mod": "module example\n\ngo 1.26\n",
+	"p/p.go": "package p\n\nfunc f() int {\n\tif true {\n\t\treturn 1 + 1\n\t}\n\n\treturn 0\n}\n",
+	"p/p_test.go": "package p\n\nimport \"testing\"\n\nfunc TestF(t *testing.T) {\n\tt.Run(\"sub\", func(t *testing.T) {\n\t\tif f() != 2 {\n\t\t\tt.Fatal()\n\t\t}\n\t})\n}\n\n" +
+		"func TestNot(t *testing.T) { t.Fatal() }\n",
+	"in/q/q_windows_test.go": "package q\n\nimport \"testing\"\n\nfunc TestWindows(t *testing.T) {}\n",
+	"in/q/q_test.go":         "package q\n",
+	"in/go.mod":              "module example/in\n\ngo 1.26\n",
+	".gitignore":             "ignored\n",
+	"ignored":                "",
+	"p/testdata/mutants.txt": `# Of what f returns.
+
+rule: killed
+file: p.go
+test: TestF
+-		return 1 + 1
++		return 1 - 1
+
+
+rule: survives
+file: p.go
+test: TestF TestF
+-		return 1 + 1
++		return 1 * 2
+
+rule: explained
+file: p.go
+test: p TestF/sub -short
+covered: it is the same
+ 	if true {
+-		return 1 + 1
++		return 1 * 2
+ 	}
+-
++
+
+rule: covered by nothing
+file: p.go
+test: TestF
+covered: it is the same
+-		return 1 + 1
++		return 1 - 1
+
+rule: does not compile
+file: p.go
+test: TestF
+-		return 1 + 1
++		return x
+
+rule: its test fails
+file: p.go
+test: TestNot
+-		return 1 + 1
++		return 1 - 1
+
+rule: is tested elsewhere
+file: p.go
+test: in/q TestWindows
+-		return 1 + 1
++		return 1 - 1
+`,
 }
 
-func TestTry(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod":      "module example\n\ngo 1.26\n",
-		"p.go":        "package p\n\nfunc f() int { return 1 + 1 }\n",
-		"p_test.go":   "package p\n\nimport \"testing\"\n\nfunc TestF(t *testing.T) {\n\tif f() != 2 {\n\t\tt.Fatal()\n\t}\n}\n\nfunc TestNot(t *testing.T) { t.Fatal() }\n",
-		"in/q/q.go":   "package q\n",
-		"in/go.mod":   "module example/in\n\ngo 1.26\n",
-		".gitignore":  "ignored\n",
-		"ignored":     "",
-		"in/q/q.text": "",
-	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+// wrong is lists of p that say something wrong, and what is said of it.
+var wrong = map[string]string{
+	"rule: a\nfile: p.go\ntest: TestF\n-\treturn 0\n\nrule: a\nfile: p.go\ntest: TestF\n-}\n": `p/testdata/mutants.txt:6: the rule "a" is listed twice`,
+	"rule: a\nfile: p.go\ntest: TestF\nwhy: b\n-}\n":                                          "unknown field, or one twice: why: b",
+	"rule: a\nfile: p.go\nfile: p.go\ntest: TestF\n-}\n":                                      "unknown field, or one twice: file: p.go",
+	"-}\n": "lacks its name",
+	"rule: a\nfile: ../p.go\ntest: TestF\n-}\n":      "lacks its name, a file in the package",
+	"rule: a\nfile: p.go\ntest: p\n-}\n":             "the name of a test",
+	"rule: a\nfile: p.go\ntest: TestF\n-}\n+}\n":     "lines that change something",
+	"rule: a\nfile: p.go\ntest: TestF p\n-}\n":       "no test that can be run: TestF p",
+	"rule: a\nfile: p.go\ntest: TestF/a TestG\n-}\n": "no test that can be run",
+	"rule: a\nfile: q.go\ntest: TestF\n-}\n":         "q.go",
+	"rule: a\nfile: p.go\ntest: TestG\n-}\n":         "package p has no TestG",
+	"rule: a\nfile: p.go\ntest: TestF\n-return 0\n":  "does not stand exactly once in p/p.go",
+	"rule: a\nfile: p.go\ntest: TestF\n-\n":          "does not stand exactly once",
+}
+
+func TestExample(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write := func(name, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o777), os.WriteFile(name, []byte(text), 0o666)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	git := exec.Command("git", "init", "-q")
-	git.Dir = dir
-	if output, err := git.CombinedOutput(); err != nil {
+	for name, text := range example {
+		write(name, text)
+	}
+	if output, err := exec.Command("git", "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	s, err := newScratch(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
+	if names, err := tracked(t.Context(), "."); err != nil || slices.Contains(names, "ignored") || !slices.Contains(names, "p/p.go") {
+		t.Errorf("tracked files: %q, %v", names, err)
 	}
-	defer os.RemoveAll(s.dir)
-	if _, err := os.Stat(filepath.Join(s.dir, "ignored")); err == nil {
-		t.Error("an ignored file was copied")
+	call := func(args ...string) (int, string) {
+		var out bytes.Buffer
+		code := run(t.Context(), args, &out, &out)
+		return code, out.String()
 	}
-	if got := s.module("in/q/q.go"); got != filepath.Join(s.dir, "in") {
-		t.Errorf("the module of in/q/q.go is in %s", got)
-	}
-
-	const test = "./... -run '^TestF$'"
-	tests := []struct {
-		m       mutation
-		verdict verdict
-		why     string
-	}{
-		{mutation{file: "p.go", old: "1 + 1", new: "1 - 1", test: test}, killed, "by TestF"},
-		{mutation{file: "p.go", old: "1 + 1", new: "1 * 2", test: test}, survived, "passes without it"},
-		{mutation{file: "p.go", old: "1 + 1", new: "1 * 2", test: test, covered: "the same"}, explained, "the same"},
-		{mutation{file: "p.go", old: "1 + 1", new: "1 - 1", test: test, covered: "the same"}, survived, "noticed by TestF"},
-		{mutation{file: "p.go", old: "1", new: "2", test: test}, broken, "stands 2 times"},
-		{mutation{file: "p.go", old: "1 + 1", new: "x", test: test}, broken, "does not compile"},
-		{mutation{file: "p.go", old: "1 + 1", new: "1 - 1", test: "./... -run '^TestNot$'"}, broken, "fails without it, too"},
-		{mutation{file: "p.go", old: "1 + 1", new: "1 - 1", test: "./... -run '^TestNone$'"}, broken, "runs no test"},
-		{mutation{file: "none.go", test: test}, broken, "none.go"},
-	}
-	sound := &baseline{results: map[string]*baselineResult{}}
-	for _, tt := range tests {
-		if r := s.try(t.Context(), tt.m, sound); r.verdict != tt.verdict || !strings.Contains(r.why, tt.why) {
-			t.Errorf("%+v: %s, %s; want %s, %s", tt.m, r.verdict, r.why, tt.verdict, tt.why)
+	code, out := call("-jobs", "1")
+	for _, want := range []string{
+		"1/7 killed    killed (p/p.go)\n            by TestF\n", "2/7 SURVIVED  survives (p/p.go)\n            TestF TestF passes without it\n",
+		"3/7 explained explained", "4/7 SURVIVED  covered by nothing", "noticed by TestF\n", "5/7 BROKEN    does not compile",
+		"6/7 BROKEN    its test fails", "fails without it, too", "7/7 BROKEN    is tested elsewhere", "runs no test",
+		"7 mutations: 1 killed, 1 survived as explained, 2 survived, 3 do not fit",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q", want)
 		}
 	}
-	if text, _ := os.ReadFile(filepath.Join(s.dir, "p.go")); !strings.Contains(string(text), "1 + 1") {
-		t.Error("the last mutation was not taken back")
+	if code != 1 || t.Failed() {
+		t.Errorf("exit code %d, want 1:\n%s", code, out)
+	}
+	if code, out := call("-only", "^(killed|explained)$"); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	if code, out := call("-fit"); code != 0 || out != "7 mutations fit\n" {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+	for list, want := range wrong {
+		write("p/testdata/mutants.txt", list)
+		if code, out := call(); code != 1 || !strings.Contains(out, want) {
+			t.Errorf("%q: exit code %d, want 1 and %q:\n%s", list, code, want, out)
+		}
 	}
 }
 

@@ -1,8 +1,9 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
 
 // verdict is what became of a mutation.
@@ -24,173 +24,119 @@ const (
 	broken    verdict = "BROKEN"    // it does not fit the code, or its test fails without it
 )
 
-type result struct {
-	verdict verdict
-	why     string
-}
-
-// testTimeout bounds a test that a mutation may leave waiting; see mutation.test.
-const testTimeout = 2 * time.Minute
-
 // scratch is a copy of the repository.
 type scratch struct{ dir string }
 
-// newScratch copies what git tracks below dir, and what it neither tracks nor
-// ignores.
-func newScratch(ctx context.Context, dir string) (*scratch, error) {
-	list := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	list.Dir = dir
+// tracked returns the names of the files below dir that git tracks, or neither
+// tracks nor ignores.
+func tracked(ctx context.Context, dir string) ([]string, error) {
+	list := exec.CommandContext(ctx, "git", "-C", dir, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	names, err := list.Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing the repository's files: %w", err)
 	}
-	to, err := os.MkdirTemp("", "keyway-mutants-")
-	if err != nil {
-		return nil, err
-	}
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
-		if err := copyFile(filepath.Join(dir, name), filepath.Join(to, name)); err != nil && !os.IsNotExist(err) {
-			os.RemoveAll(to)
-			return nil, err
-		}
-	}
-	return &scratch{to}, nil
+	return strings.Split(strings.TrimSuffix(string(names), "\x00"), "\x00"), nil
 }
 
-func copyFile(from, to string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
+// newScratch copies the named files of dir, as far as they exist.
+func newScratch(dir string, names []string) (*scratch, error) {
+	to, err := os.MkdirTemp("", "keyway-mutants-")
+	for _, name := range names {
+		if text, missing := os.ReadFile(filepath.Join(dir, name)); missing == nil && err == nil {
+			path := filepath.Join(to, name)
+			err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o777), os.WriteFile(path, text, 0o777))
+		}
 	}
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
-		return err
-	}
-	return os.WriteFile(to, text, info.Mode().Perm())
+	return &scratch{to}, err
 }
 
 // try applies m, runs its test, and takes m back.
-func (s *scratch) try(ctx context.Context, m mutation, sound *baseline) result {
+func (s *scratch) try(ctx context.Context, m mutation, sound *baseline) (v verdict, why string) {
 	path := filepath.Join(s.dir, m.file)
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return result{broken, err.Error()}
+		return broken, err.Error()
 	}
 	mutated, err := m.apply(string(text))
+	if err == nil {
+		err = sound.check(ctx, s, m)
+	}
+	if err == nil {
+		err = os.WriteFile(path, []byte(mutated), 0o666)
+	}
 	if err != nil {
-		return result{broken, err.Error()}
-	}
-	if err := sound.check(ctx, s, m); err != nil {
-		return result{broken, err.Error()}
-	}
-	if err := os.WriteFile(path, []byte(mutated), 0o666); err != nil {
-		return result{broken, err.Error()}
+		return broken, err.Error()
 	}
 	output, failed := s.test(ctx, m)
-	if err := os.WriteFile(path, text, 0o666); err != nil {
-		return result{broken, err.Error()}
+	if err = os.WriteFile(path, text, 0o666); err != nil {
+		return broken, err.Error()
 	}
 	return m.judge(output, failed)
 }
 
-// apply returns the text of m's file without the rule.
-func (m mutation) apply(text string) (string, error) {
-	if n := strings.Count(text, m.old); n != 1 {
-		return "", fmt.Errorf("what it replaces stands %d times in %s, want once:\n%s", n, m.file, m.old)
-	}
-	return strings.Replace(text, m.old, m.new, 1), nil
-}
-
 // judge says what the outcome of m's test means.
-func (m mutation) judge(output string, failed bool) result {
+func (m mutation) judge(output string, failed bool) (v verdict, why string) {
 	switch {
 	case strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]"):
-		return result{broken, "it does not compile:\n" + output}
+		return broken, "it does not compile:\n" + output
 	case failed && m.covered != "":
-		return result{survived, "said to be covered (" + m.covered + "), and yet noticed by " + failures(output)}
+		return survived, "said to be covered (" + m.covered + "), and yet noticed by " + failures(output)
 	case failed:
-		return result{killed, "by " + failures(output)}
+		return killed, "by " + failures(output)
 	case m.covered != "":
-		return result{explained, m.covered}
+		return explained, m.covered
 	}
-	return result{survived, "go test " + m.test + " passes without it"}
+	return survived, m.test + " passes without it"
 }
 
-var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+var failure = regexp.MustCompile(`(?m)^--- FAIL: (\S+)|^panic: (test timed out)`)
 
 // failures names the tests that failed.
 func failures(output string) string {
 	var names []string
 	for _, match := range failure.FindAllStringSubmatch(output, -1) {
-		names = append(names, match[1])
+		names = append(names, match[1]+match[2])
 	}
-	if strings.Contains(output, "panic: test timed out") {
-		names = append(names, "its time limit")
-	}
-	if len(names) == 0 {
-		names = append(names, "a panic")
-	}
-	return strings.Join(slices.Compact(names), ", ")
+	return cmp.Or(strings.Join(slices.Compact(names), ", "), "a panic")
 }
 
-// test runs m's test and returns what it printed.
+// test runs m's tests and returns what they printed. A mutation may leave them
+// waiting for ever.
 func (s *scratch) test(ctx context.Context, m mutation) (output string, failed bool) {
-	args := []string{"test", "-count=1", "-vet=off", "-timeout", testTimeout.String()}
-	for arg := range strings.FieldsSeq(m.test) {
-		args = append(args, strings.Trim(arg, "'"))
+	names, subtests, _ := strings.Cut(strings.Join(strings.Fields(m.tests), "|"), "/")
+	run := "^(" + names + ")$"
+	if subtests != "" {
+		run += "/" + subtests
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = s.module(m.file)
-	var b bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &b, &b
-	err := cmd.Run()
-	return b.String(), err != nil
-}
-
-// module returns the directory of the module that a file belongs to.
-func (s *scratch) module(file string) string {
-	dir := filepath.Dir(filepath.Join(s.dir, file))
-	for dir != s.dir {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			break
-		}
-		dir = filepath.Dir(dir)
-	}
-	return dir
+	args := []string{"test", "-count=1", "-vet=off", "-timeout=2m", ".", "-run", run}
+	cmd := exec.CommandContext(ctx, "go", append(args, strings.Fields(m.flags)...)...)
+	cmd.Dir = filepath.Join(s.dir, m.pkg)
+	text, err := cmd.CombinedOutput()
+	return string(text), err != nil
 }
 
 // baseline remembers which tests pass without any mutation, so that none is
 // blamed on a rule that was not there.
 type baseline struct {
 	mu      sync.Mutex // guards results
-	results map[string]*baselineResult
-}
-
-type baselineResult struct {
-	once sync.Once
-	err  error
+	results map[string]func() error
 }
 
 func (b *baseline) check(ctx context.Context, s *scratch, m mutation) error {
-	id := s.module(m.file)[len(s.dir):] + " " + m.test
+	id := m.pkg + ": " + m.test
 	b.mu.Lock()
-	r := b.results[id]
-	if r == nil {
-		r = new(baselineResult)
-		b.results[id] = r
+	if b.results[id] == nil {
+		b.results[id] = sync.OnceValue(func() error {
+			switch output, failed := s.test(ctx, m); {
+			case failed:
+				return fmt.Errorf("%s fails without it, too:\n%s", id, output)
+			case strings.Contains(output, "[no tests to run]"):
+				return fmt.Errorf("%s runs no test", id)
+			}
+			return nil
+		})
 	}
+	result := b.results[id]
 	b.mu.Unlock()
-	r.once.Do(func() {
-		output, failed := s.test(ctx, m)
-		switch {
-		case failed:
-			r.err = fmt.Errorf("go test %s fails without it, too:\n%s", m.test, output)
-		case strings.Contains(output, "[no tests to run]") || strings.Contains(output, "[no test files]"):
-			r.err = fmt.Errorf("go test %s runs no test", m.test)
-		}
-	})
-	return r.err
+	return result()
 }

@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 // ">" is a command of [script.command]; what follows it is what the requests then
 // did, a line for each request and time. Pauses between attempts have no jitter.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	files, err := filepath.Glob("testdata/[0-9]*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no transcripts: %v", err)
 	}
