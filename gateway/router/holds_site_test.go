@@ -13,7 +13,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -213,6 +215,25 @@ func (l *pipeListener) Close() error {
 }
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// clientOf returns a client whose only worker answers calls as handler does.
+func clientOf(t *testing.T, handler link.HandlerFunc) *router.Client {
+	server := &link.Server{Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}, Handler: handler}
+	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+	go server.Serve(l)
+	m := routertest.Member("owner", "owner")
+	m.Link = true
+	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t, m), Dial: func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		l.conns <- far
+		return near, nil
+	}})
+	t.Cleanup(func() {
+		c.Close()
+		server.Close()
+	})
+	return c
+}
 
 // cutStore is a store that can be cut off from its worker.
 type cutStore struct {

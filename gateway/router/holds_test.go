@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,9 +15,12 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 const ttl = 10 * time.Second // of the tests' clusters
@@ -406,6 +411,36 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A renewal that is answered after the deadline of its hold comes too late, whether or not anybody has looked at the
+// deadline since.
+func TestTrapLateRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const offset = ttl / 100 // the deadline lies between two looks, ttl/50 apart
+		began := time.Now()
+		c := clientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+			promise, states := holds.Promise{Cancel: ttl, Surrender: ttl}, []holds.State{holds.Held}
+			_ = kit.Must(io.ReadAll(r.Body))
+			switch {
+			case r.Method == holds.Acquire:
+				time.Sleep(offset)
+				_, _ = w.Write(holds.Grant{Token: 1, Lease: ttl, Promise: promise}.Append(nil))
+			case r.Method != holds.Renew:
+				_, _ = w.Write(holds.AppendStates(nil, states))
+			case time.Since(began) < ttl*62/100:
+				_ = w.WriteHead(http.StatusServiceUnavailable, 0, link.Fields{})
+			default:
+				time.Sleep(time.Until(began.Add(ttl*8/10 + offset/2)))
+				_, _ = w.Write(holds.Renewal{Promise: promise, States: states}.Append(nil))
+			}
+		})
+		l := kit.Must(c.Lock(t.Context(), "k"))
+		time.Sleep(time.Until(began.Add(ttl)))
+		if err := context.Cause(l.Context()); !errors.Is(err, gateway.ErrOwnershipLost) {
+			t.Errorf("the lock goes on until %v after its deadline: %v", time.Until(l.Until()), err)
+		}
+	})
 }
 
 // A grant whose answer is lost is released when its caller gives up.

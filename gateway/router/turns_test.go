@@ -18,11 +18,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
-	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // queue is callers of one key, who come one after the other.
@@ -362,8 +360,7 @@ func TestTrapFewerTurns(t *testing.T) {
 		var token atomic.Int64
 		asked := make(chan int, 10)
 		free := make(chan struct{}, 1) // is full while nobody has the key
-		server := &link.Server{Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}}
-		server.Handler = link.HandlerFunc(func(w *link.ResponseWriter, r *link.ServerRequest) {
+		c := clientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			body := kit.Must(io.ReadAll(r.Body))
 			if r.Method != holds.Acquire {
 				free <- struct{}{}
@@ -379,17 +376,6 @@ func TestTrapFewerTurns(t *testing.T) {
 			}
 			_, _ = w.Write(g.Append(nil))
 		})
-		l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-		go server.Serve(l)
-		defer server.Close()
-		m := routertest.Member("owner", "owner")
-		m.Link = true
-		c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t, m), Dial: func(context.Context, string, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			l.conns <- far
-			return near, nil
-		}})
-		defer c.Close()
 		var tokens []int64
 		var all sync.WaitGroup
 		for range 6 {
@@ -409,6 +395,69 @@ func TestTrapFewerTurns(t *testing.T) {
 		}
 		if !slices.Equal(tokens, []int64{100, 200, 210, 300, 310, 400}) || !slices.Equal(turns, []int{0, 4, 2, 0}) {
 			t.Errorf("tokens %v, by calls for so many turns more: %v", tokens, turns)
+		}
+	})
+}
+
+// stopped is a context whose owner is stopped for a while when it looks at it, once it is told to.
+type stopped struct {
+	context.Context
+	once chan time.Duration
+}
+
+// Done implements [context.Context].
+func (c stopped) Done() <-chan struct{} {
+	select {
+	case d := <-c.once:
+		time.Sleep(d)
+	default:
+	}
+	return c.Context.Done()
+}
+
+// A caller that is stopped between its turn and the beginning of its work does not begin with a lock that was lost
+// meanwhile: it asks for another one, behind those who have the key then.
+func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		w := s.start()
+		c := s.client()
+		ctx := stopped{t.Context(), make(chan time.Duration, 1)}
+		late := make(chan *router.Lock, 1)
+		var second *router.Lock
+		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
+			first := make(chan *router.Lock)
+			go func() { first <- kit.Must(c.Lock(t.Context(), "k")) }()
+			synctest.Wait()
+			go func() {
+				second = kit.Must(c.Lock(t.Context(), "k"))
+			}()
+			synctest.Wait()
+			go func() { late <- kit.Must(c.Lock(ctx, "k")) }()
+			synctest.Wait()
+			go func() { _ = (<-first).Unlock(t.Context()) }()
+			return nil
+		})
+		synctest.Wait()
+		s.sever(w, true) // so that the lock is not renewed
+		ctx.once <- 3 * ttl
+		if err := second.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * ttl)
+		s.sever(w, false)
+		other := kit.Must(s.client().Lock(t.Context(), "k"))
+		time.Sleep(2 * ttl)
+		select {
+		case l := <-late:
+			t.Fatalf("two have the lock: tokens %d and %d, the first until %v", l.Token(), other.Token(), l.Until())
+		default:
+		}
+		if err := other.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if l := <-late; l.Context().Err() != nil || l.Token() <= other.Token() || l.Unlock(t.Context()) != nil {
+			t.Errorf("token %d after %d, context %v", l.Token(), other.Token(), context.Cause(l.Context()))
 		}
 	})
 }
