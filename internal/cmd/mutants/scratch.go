@@ -108,7 +108,7 @@ func (s *scratch) test(ctx context.Context, m mutation) (output string, failed b
 	if subtests != "" {
 		run += "/" + subtests
 	}
-	args := []string{"test", "-count=1", "-vet=off", "-timeout=2m", ".", "-run", run}
+	args := []string{"test", "-count=1", "-vet=off", "-trimpath", "-timeout=2m", ".", "-run", run}
 	cmd := exec.CommandContext(ctx, "go", append(args, strings.Fields(m.flags)...)...)
 	cmd.Dir = filepath.Join(s.dir, m.pkg)
 	text, err := cmd.CombinedOutput()
