@@ -196,7 +196,11 @@ func TestTrapHeldKeyComesHome(t *testing.T) {
 			if err := b.Drain(t.Context()); err != nil {
 				t.Error(err)
 			}
+			time.Sleep(time.Second)
 			never := func(gateway.Execution) error { t.Error("it runs as an execution of the worker"); return nil }
+			if err := a.TryDo(t.Context(), kb, never); !errors.Is(err, gateway.ErrHeld) {
+				t.Errorf("another caller: %v", err)
+			}
 			for _, try := range []bool{false, true} {
 				began := time.Now()
 				if here, err := a.DoHere(x.Context(), kb, try, never); here || time.Since(began) > 0 {
