@@ -1,23 +1,32 @@
-// Package router takes clients' requests and sends each to the worker that owns
-// its key. A [Router] is an [http.Handler]; a [Server] serves one with less work
-// for a request than net/http's server. A [Client] sends the requests of its own
-// process, without a router in between.
+// Package router sends each request to the worker that owns the request's key. Nothing
+// in it owns a key: ownership is the workers' (package gateway/worker). It has two front
+// doors, a Router for other programs' requests and a Client for those of its own process.
 //
-// The files stand here so that each uses what is in those behind it. server_tls.go has
-// connections over TLS, http1_request.go and http1.go read and answer requests of
-// HTTP/1.1, net_http.go those that net/http has read, proxy.go those of them that no
-// other way takes, http2_handler.go, http2_tunnel.go and http2.go those of HTTP/2.
-// upstream.go has what these have in common. Below it and client.go, dispatch.go is a
-// request's way to a worker and back over the link, plain.go that over plain HTTP/1.1,
-// body.go the client's body on its way, which is read whole before anybody is asked
-// for the key. failure.go says what a client reads where there is no worker's answer,
-// answer.go passes both on, forwarded.go tells of the client. server.go accepts
-// connections, proxyheader.go and perclient.go say whose they are and how many a
-// client has, router.go is the rest of what users see, workers.go and peers.go have
-// the workers and the connections to them; abandoned.go and budget.go bound what
-// clients may take. observe.go notes what a request meets on its way, for the access log and, in
-// spans.go, for traces. lockapi.go and lockapi_*.go are the lock service, which uses what
-// keys held for other processes do, holds_*.go. The package internal/routing says which worker, and waits for one.
+// A [Router] is an [http.Handler]. Its routes and its view of the cluster are all that
+// changes. [Router.SetRoutes] replaces the routes as a whole, so a request sees one table from
+// beginning to end; Config.Members replaces the view. Both are immutable and read without a
+// lock, as every request reads them.
+//
+// A [Server] accepts connections for a Router, with less work for a request than net/http's
+// server. It serves until [Server.Shutdown] or [Server.Close], and is not started again. An
+// HTTP/1.1 connection that asks for something unusual is handed to net/http and stays
+// there, so that the short way need not know every case.
+//
+// A [Client] makes calls straight to the owners, and takes locks there. It is open until
+// [Client.Close]; after that its calls fail and its locks expire unless they were released.
+//
+// A request on its way is unsent, sent or answered. It waits, unsent, while its partition has no
+// reachable owner. Package internal/routing chooses the worker and is the only place that tries
+// another one. It does so if the request has provably not started, since any other second
+// attempt could run it twice.
+//
+// A [Lock] of a Client is held, lost or unlocked. Its caller unlocks it. The Client renews its
+// locks in the background, all of one owner together, and follows a lock to its partition's next owner. The lock is lost once
+// the owner says so or its lease, counted from before the last confirmed renewal was sent, has
+// passed: then its context ends, before another caller can get the key.
+//
+// The lock service, [Router.LockService], gives callers in other languages the same locks over
+// HTTP. It keeps no state of its own: a lock's id and token find it at its owner.
 package router
 
 import (

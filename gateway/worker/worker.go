@@ -2,26 +2,38 @@
 // the ownership protocol: it claims the partitions that the ring gives it, and
 // runs one execution of a key at a time.
 //
-// In the order in which a request meets them: server.go takes requests from
-// routers and others (authority.go says of whom), sidecar.go, sidecar_link.go and handler.go pass them to an
-// app or an [http.Handler], backlog.go and answer.go take what these answer faster
-// than the client reads, share.go and exec.go admit them to a key, nested.go
-// within an execution that holds it; deadlock.go finds those that would wait for
-// each other, and slow.go logs keys that are held for long. batch.go has those that
-// wait for a key handled together: calls, HTTP requests (batch_http.go) and those to
-// an app (batch_sidecar.go, in the JSON of batch_json.go). collapse.go runs equal reads
-// once, with recorder.go for their answer. policy.go has what a
-// router's route asks for, and rate.go the rates of keys. Beside them
-// shell.go moves the machine of ring/handoff with the store, the members and the
-// clock, effects.go does what it orders, agreement.go sees that all members use one
-// store, place.go has the worker leave the ring and come back, moves.go remembers what moved, renewals.go why a session
-// was lost. status.go says what the worker does, and inquiry.go tells members; spans.go has the times of executions for routers and
-// traces. Below are context.go
-// and baggage.go, an execution's context and what travels with it; timeout.go, which
-// ends those that take too long; stream.go, answers that go on without their keys;
-// keyless.go, requests that never hold one; worker.go, with
-// the worker's settings; partition.go, what all keys of a partition share;
-// errors.go; and flights.go, which merges equal calls.
+// A [Worker] is joining, active, drained or leaving, as its members see it. One goroutine, the
+// shell, changes that: it steps the ownership machine of ring/handoff with what the store, the
+// members and the clock say, and carries out what the machine orders. Everything else only
+// posts to it, so ownership has one writer. The worker is drained while an operator wants it off
+// the ring, and joining again while the app behind it does not answer. It leaves once and for good.
+//
+// An incarnation is one life of a Worker, with one session in the store. It admits keys until
+// its lease's admit deadline, which each confirmed renewal moves on. A lost session is never taken
+// up again: the shell begins another incarnation, and the old one only waits for what still runs.
+//
+// A partition is open or closed. The shell opens it when the store's record names this
+// incarnation, and closes it before it gives it away. Closing and listing the keys that run is one
+// step, so that no request slips in between.
+//
+// An execution waits for its key, runs, and ends. The partition's keyed mutex grants keys in the order of
+// arrival. The lease is compared before and after the wait, as it may have run out
+// meanwhile. A call that would wait for itself or close a cycle of waits is refused. A running
+// execution is cancelled when its worker may no longer own the key, or when its time is over.
+// It holds the key until its handler has returned or, behind a sidecar, until the app has
+// answered or is given up.
+//
+// A lock is an execution's counterpart for a caller elsewhere: held, or waited for, in the
+// same queue. It moves along with its partition, and ends when it is unlocked or its lease expires.
+//
+// The app behind a sidecar is up or down. A goroutine per app probes it, every second
+// while it is up. An app that is down takes the worker off the ring, so that other workers serve
+// its keys.
+//
+// A batch is a group of calls for one key that one execution answers together; a [Batcher]
+// collects what waits while the execution before it runs. A flight is a call whose result equal calls
+// share ([Share]); it is forgotten while the key is still held, since a later caller may see
+// newer data.
 package worker
 
 import (
