@@ -43,9 +43,7 @@ const (
 	clusterName = "locks"
 	warmUp      = time.Second
 	longLease   = time.Minute // longer than the session TTL
-	about       = `Usage: locks [flags]
-
-Locks measures how many locks a worker takes and gives back for clients elsewhere, what
+	about       = `Locks measures how many locks a worker takes and gives back for clients elsewhere, what
 that costs it, and how long a call takes at half of that rate; for locks in its memory and
 for locks of a minute, which are written to the store.
 `

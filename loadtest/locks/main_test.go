@@ -4,10 +4,19 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"flag"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, &out, nil); !errors.Is(err, flag.ErrHelp) || strings.Count(out.String(), "Usage") != 1 {
+		t.Errorf("%v\n%s", err, &out)
+	}
+}
 
 // Both parts are measured, of both kinds of locks, and each call.
 func TestLocks(t *testing.T) {
