@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -100,7 +101,7 @@ func runApp(ctx context.Context, args []string, stdout, _ io.Writer) error {
 		return err
 	}
 	defer listener.Close()
-	if a.Guard == guardMember || a.Guard == guardBatch {
+	if slices.Contains([]string{guardMember, guardBatch, guardUnkeyed}, a.Guard) {
 		return a.serveMember(ctx, listener, stdout)
 	}
 	var stop func()

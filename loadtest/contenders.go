@@ -67,6 +67,7 @@ func contenders() []contender {
 		{id: "keyway", title: "Keyway, embedded", front: frontRouter, guard: guardMember, servers: 1},
 		{id: "keyway-batch", title: "Keyway, embedded, with Batch", front: frontRouter, guard: guardBatch, servers: 1},
 		{id: "sidecar", title: "Keyway, sidecars", front: frontSidecar, guard: guardSidecar, servers: 1},
+		{id: "none-router", title: "Keyway's router, no exclusion (must be caught)", front: frontRouter, guard: guardUnkeyed, servers: 1, wrong: true, caveat: "excludes nothing"},
 		{id: "none", title: "no exclusion (must be caught)", front: frontAny, guard: guardNone, servers: 1, wrong: true, caveat: "excludes nothing"},
 	}
 }

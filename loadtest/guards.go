@@ -24,8 +24,9 @@ import (
 // Guards, by name.
 const (
 	guardNone        = "none"
-	guardMember      = "member" // a Keyway worker, which excludes before the handler
-	guardBatch       = "batch"  // the same, with a handler of batches
+	guardMember      = "member"  // a Keyway worker, which excludes before the handler
+	guardBatch       = "batch"   // the same, with a handler of batches
+	guardUnkeyed     = "unkeyed" // the same behind a router that finds no keys, so that nothing excludes
 	guardSidecar     = "sidecar"
 	guardLocal       = "local" // a mutex in the process
 	guardPlain       = "plain"

@@ -121,7 +121,7 @@ func parse(t *testing.T, args ...string) *options {
 
 // TestSmoke runs a little of everything on real processes.
 func TestSmoke(t *testing.T) {
-	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,lock+local,hash,keyway,sidecar,none", "--workloads", "hot,read-mostly",
+	r, printed, err := loadtest(t.Context(), t, t.Output(), "--contenders", "plain,lock+local,hash,keyway,sidecar,none-router,none", "--workloads", "hot,read-mostly",
 		"--work", "none,stock", "--rounds", "1", "--time", "300ms", "--warm-up", "20ms", "--keys", "50", "--clients", "8")
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestSmoke(t *testing.T) {
 	if !strings.HasPrefix(printed, "On one hot key Keyway answered") {
 		t.Error("what changes for the reader is not printed first")
 	}
-	if len(r.Scenes) != 4 || len(r.Checks) != 6 {
+	if len(r.Scenes) != 4 || len(r.Checks) != 7 {
 		t.Fatalf("%d scenes, %d checks", len(r.Scenes), len(r.Checks))
 	}
 	for _, s := range r.Scenes {

@@ -31,9 +31,9 @@ type scene struct {
 const (
 	usualWorkloads     = "uniform,zipf,hot,read-mostly"
 	shortWorkloads     = "uniform,zipf,hot,hot-stock-postgres," + workloadMembers
-	usualContenders    = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,keyway-batch,sidecar,none"
-	shortContenders    = "plain,lock,hash,keyway,none"
-	shortHotContenders = "plain,lock,hash,keyway,keyway-batch,none"
+	usualContenders    = "plain,lock,redsync,redislock,rueidislock,redlock,quorum,hash,keyway,keyway-batch,sidecar,none-router,none"
+	shortContenders    = "plain,lock,redsync,hash,keyway,none-router,none"
+	shortHotContenders = "plain,lock,redsync,hash,keyway,keyway-batch,none-router,none"
 	postgresContenders = "plain,pg-row,hash,keyway,keyway-batch"
 	membersContenders  = "plain,hash,keyway"
 )

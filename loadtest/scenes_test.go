@@ -17,7 +17,7 @@ func TestPlan(t *testing.T) {
 		args string
 		want string
 	}{
-		{"--short --postgres=postgres://db", "uniform: plain,lock,hash,keyway,none; zipf: plain,lock,hash,keyway,none; hot: plain,lock,hash,keyway,keyway-batch,none; " +
+		{"--short --postgres=postgres://db", "uniform: plain,lock,redsync,hash,keyway,none-router,none; zipf: plain,lock,redsync,hash,keyway,none-router,none; hot: plain,lock,redsync,hash,keyway,keyway-batch,none-router,none; " +
 			"hot-stock-postgres: plain,pg-row,hash,keyway,keyway-batch; members: plain,hash,keyway"},
 		{"--workloads hot,members --contenders keyway,lock+local", "hot: keyway,lock+local; members: keyway,lock+local"},
 		{"--workloads hot --work none,wait --contenders keyway", "hot: keyway; hot-wait: keyway"},

@@ -214,7 +214,11 @@ func (s *stack) cpu() map[string]time.Duration {
 }
 
 func (s *stack) startRouter() error {
-	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.remote.redis[0], "--log-level", "warn", "--session-ttl", s.ttl.String()))
+	args := []string{"--log-level", "warn", "--session-ttl", s.ttl.String()}
+	if s.guard == guardUnkeyed {
+		args = append(args, "--key", "header:X-None", "--without-key", "any")
+	}
+	p, err := s.start(groupFront, servers.Router("router-"+s.name, s.built.Router, s.cluster, s.remote.redis[0], args...))
 	if err != nil {
 		return err
 	}

@@ -191,17 +191,13 @@ func (r *Row) Values(f Figure) (values []float64) {
 // Median is a figure's over the rounds.
 func (r *Row) Median(f Figure) float64 { return median(r.Values(f)) }
 
-// Over is the median of a figure's ratios to another row's in the same round,
-// so that what slows a whole round down cancels out; 0 if there is none.
-func (r *Row) Over(base *Row, f Figure) float64 { return median(r.ratios(base, f)) }
-
-func (r *Row) ratios(base *Row, f Figure) (ratios []float64) {
-	for i := range min(len(r.Turns), len(base.Turns)) {
-		if b := f(base.Turns[i]); b > 0 {
-			ratios = append(ratios, f(r.Turns[i])/b)
-		}
+// Over is the ratio of a figure's median to another row's, as the report shows both; 0 if
+// there is none.
+func (r *Row) Over(base *Row, f Figure) float64 {
+	if b := base.Median(f); b > 0 {
+		return r.Median(f) / b
 	}
-	return ratios
+	return 0
 }
 
 // Failed is how many requests failed in all rounds.

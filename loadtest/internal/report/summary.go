@@ -13,20 +13,14 @@ const (
 	Batch   = "keyway-batch" // as Keyway, with a handler of batches
 )
 
-// Summary is the run in one sentence: what changes for who takes Keyway in
-// place of the first contender, for better or worse, and who was wrong.
+// Summary is the run in one sentence: what changes for who takes Keyway in place of the
+// first contender, for better or worse, and which contender was wrong that ought not to be.
 func (r *Report) Summary() string {
-	inBatches, more := r.batchGain()
-	parts := []string{r.gain(inBatches)}
-	if more != "" {
-		parts = append(parts, more)
-	}
-	return strings.Join(append(parts, r.wrong()...), "; ") + "."
+	return strings.Join(append([]string{r.gain()}, r.wrong()...), "; ") + "."
 }
 
-// gain compares Keyway with the baseline in the scene that says most, and in
-// the others, but for one, in brackets.
-func (r *Report) gain(but *Scene) string {
+// gain compares Keyway with the baseline in the scene that says most.
+func (r *Report) gain() string {
 	s, row := r.telling(Keyway, Sidecar, Batch)
 	if row == nil {
 		return r.best()
@@ -39,23 +33,9 @@ func (r *Report) gain(but *Scene) string {
 			millis(row.Median(P999)), factor(row.Over(base, P999)), base.Title, count(r.Settings.Rate), factor(row.Over(base, CPU)))
 	} else {
 		fmt.Fprintf(b, "answered %s the requests of %s, at %s the CPU for each", factor(row.Over(base, PerSecond)), base.Title, factor(row.Over(base, CPU)))
-		var others []string
-		for _, o := range r.Scenes {
-			if other := o.Row(row.Contender); o != s && o != but && !o.Changes && other != nil && len(o.Rows) > 1 && o.Rows[0] != other {
-				others = append(others, fmt.Sprintf("%s %s", o.Where, factor(other.Over(o.Rows[0], PerSecond))))
-			}
-		}
-		if len(others) > 0 {
-			fmt.Fprintf(b, " (%s)", strings.Join(others, ", "))
-		}
 	}
-	c := r.Check(row.Contender)
-	switch {
-	case c == nil:
-	case c.Faults() > 0:
+	if c := r.Check(row.Contender); c != nil && c.Faults() > 0 {
 		fmt.Fprintf(b, ", but it was WRONG: %s", c.FaultText())
-	default:
-		fmt.Fprintf(b, ", and none of its %s executions was wrong", count(float64(c.Resource.Executions+c.Resource.Reads)))
 	}
 	return b.String()
 }
@@ -101,37 +81,15 @@ func (r *Report) best() string {
 	return "Nobody was right"
 }
 
-// batchGain is what batches add, in the scene where they add most; "" if there
-// is none beside Keyway without them.
-func (r *Report) batchGain() (where *Scene, text string) {
-	var most float64
-	for _, s := range r.Scenes {
-		batch, single := s.Row(Batch), s.Row(Keyway)
-		if batch == nil || single == nil || r.Settings.Rate > 0 {
-			continue
-		}
-		gain := batch.Over(single, PerSecond)
-		if gain <= most {
-			continue
-		}
-		most, where = gain, s
-		text = fmt.Sprintf("%s Batch answered %s the requests of Keyway without it", s.Where, factor(gain))
-		if base := s.Rows[0]; base != single && base != batch {
-			text += fmt.Sprintf(" and %s those of %s", factor(batch.Over(base, PerSecond)), base.Title)
-		}
-	}
-	return where, text
-}
-
-// wrong says of each contender but Keyway what was wrong with it, but for those
-// that are there to be caught.
+// wrong says what was wrong with other contenders that ought to be right. The table has
+// those whose caveat says that they may be wrong.
 func (r *Report) wrong() (all []string) {
 	subject := ""
 	if _, row := r.telling(Keyway, Sidecar, Batch); row != nil {
 		subject = row.Contender // the first part says it
 	}
 	for _, c := range r.Checks {
-		if c.Faults() == 0 || c.Expected || c.Contender == subject {
+		if c.Faults() == 0 || c.Expected || c.Caveat != "" || c.Contender == subject {
 			continue
 		}
 		text := c.Title + " was WRONG: " + c.FaultText()

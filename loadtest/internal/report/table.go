@@ -32,7 +32,7 @@ func (r *Report) Text(w io.Writer, color bool) {
 		s.table(w)
 	}
 	if len(r.Goals) > 0 {
-		fmt.Fprintln(w, "\ngoals (Keyway's ratios, medians over the rounds)")
+		fmt.Fprintln(w, "\ngoals (ratios of the medians over the rounds)")
 		for _, g := range r.Goals {
 			word, code := "met", green
 			if !g.Met() {
@@ -237,13 +237,9 @@ func Compare(w io.Writer, before, after *Report) {
 
 // change is the ratio of medians, with a star if the rounds agree on it.
 func change(before, after *Row, f Figure) string {
-	b := before.Median(f)
-	if b <= 0 {
-		return "–"
-	}
-	s := times(after.Median(f) / b)
+	s := times(after.Over(before, f))
 	x, y := before.Values(f), after.Values(f)
-	if len(y) > 0 && (slices.Min(x) > slices.Max(y) || slices.Max(x) < slices.Min(y)) {
+	if len(x) > 0 && len(y) > 0 && (slices.Min(x) > slices.Max(y) || slices.Max(x) < slices.Min(y)) {
 		s += " *"
 	}
 	return s
