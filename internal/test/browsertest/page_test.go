@@ -93,6 +93,7 @@ func (s *site) lock(method, key, query string) {
 const (
 	headline = `document.getElementById("headline").innerText`
 	sentence = `[headline, ...document.querySelectorAll("#more li")].map(e => e.innerText).join(" ")`
+	colours  = rows + `.map(r => r.querySelector(".name").innerText + " " + r.querySelector(".swatch").className).join()`
 	rows     = `[...document.querySelectorAll("#workers tbody tr")]`
 )
 
@@ -127,6 +128,7 @@ func TestLivePage(t *testing.T) {
 	b.picture("worker")
 	do(b, chromedp.Navigate("http://"+s.router.Admin+"/"))
 	b.await("the router's page is there again", says("^All 3 workers serve"))
+	seen := eval[string](b, colours+` + colour("w9")`)
 	if c := b.complaints(); c != "" {
 		t.Errorf("the console says:\n%s", c)
 	}
@@ -152,6 +154,11 @@ func TestLivePage(t *testing.T) {
 		t.Errorf("the console says:\n%s", c)
 	}
 	b.picture("after")
+	do(b, chromedp.Navigate("http://"+s.router.Admin+"/"))
+	b.await("the page is loaded again", says("^Both workers serve"))
+	if again := eval[string](b, `(colour("another"), `+colours+` + ",w3 swatch " + colour("w3") + colour("w9"))`); !strings.HasPrefix(again, "w1 swatch c") || seen != again {
+		t.Errorf("after a load the workers' colours are %q, before they were %q", again, seen)
+	}
 
 	s.router.Kill()
 	b.await("the connection is lost", `!document.getElementById("lost").hidden && document.getElementById("link").innerText === "connection lost"`)
