@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/ring"
@@ -76,7 +77,8 @@ type Config struct {
 	// members, as fallback.NewClient takes it. Without it, all members must be on
 	// one machine: the node uses the store that a router, or another node, keeps in
 	// its memory at the first address of Join, or keeps one there if nobody has that
-	// address. When the process that keeps the store ends, another node does.
+	// address. When the process that keeps the store ends, another node does. A program that
+	// always has a Redis can leave that store out with go build -tags keyway_redis.
 	Redis string
 
 	// Offered makes a node without Redis wait for a store of another process, and
@@ -161,6 +163,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Listen and Config.Listener both say where to take requests: leave one out")
 	case c.Handler != nil && c.Upstream != nil:
 		return c, bad("Config.Handler and Config.Upstream both take requests: leave one out")
+	case c.Redis == "" && !c.Offered && !store.HasEmbedded:
+		return c, bad("Config.Redis (--redis) is empty, and this program was built with -tags keyway_redis, without a store of its own: give the URL of a Redis, or set Config.Offered")
 	case c.Redis != "" && c.Offered:
 		return c, bad("Config.Offered is for a node without Config.Redis (--redis): leave one out")
 	case c.DrainTimeout < 0:

@@ -1,3 +1,5 @@
+//go:build !keyway_redis
+
 package store
 
 import (
@@ -11,6 +13,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/alicebob/miniredis/v2/server"
 )
+
+// HasEmbedded reports that the program can run a store of its own. The build tag keyway_redis
+// leaves that out, with its 2 MB.
+const HasEmbedded = true
 
 // Embedded is a Redis inside this process, for demos, tests and clusters on
 // one machine. It keeps everything in memory: each start is that of an empty
