@@ -14,21 +14,10 @@ import (
 // netRequest is a request of net/http as key sources see it.
 type netRequest struct {
 	*http.Request
-	writer *clientWriter
-	pace   *pacedBody // of a body that has the key
+	gateway.Keyed // of Request; KeyClient and KeyBody are the router's own
+	writer        *clientWriter
+	pace          *pacedBody // of a body that has the key
 }
-
-// KeyHeader implements [gateway.Keyed].
-func (r *netRequest) KeyHeader(name string) []string { return r.Header[name] }
-
-// KeyQuery implements [gateway.Keyed].
-func (r *netRequest) KeyQuery() string { return r.URL.RawQuery }
-
-// KeyPath implements [gateway.Keyed].
-func (r *netRequest) KeyPath() string { return r.URL.EscapedPath() }
-
-// KeyHost implements [gateway.Keyed].
-func (r *netRequest) KeyHost() string { return r.Host }
 
 // KeyClient implements [gateway.Keyed].
 func (r *netRequest) KeyClient() string {

@@ -333,7 +333,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out.noteProblem(kind)
 		return
 	}
-	keyed := netRequest{Request: r, writer: out}
+	keyed := netRequest{Request: r, Keyed: gateway.RequestKeyed(r), writer: out}
 	d, err := rt.decide(r.Method, &keyed, new([]byte))
 	if d.route != nil {
 		out.countFor(d.route.traffic)
