@@ -26,14 +26,12 @@
 // A lock is an execution's counterpart for a caller elsewhere: held, or waited for, in the
 // same queue. It moves along with its partition, and ends when it is unlocked or its lease expires.
 //
-// The app behind a sidecar is up or down. A goroutine per app probes it, every second
-// while it is up. An app that is down takes the worker off the ring, so that other workers serve
-// its keys.
+// The app behind a sidecar is up or down. A goroutine probes it. An app that is down takes the
+// worker off the ring, so that other workers serve its keys.
 //
-// A batch is a group of calls for one key that one execution answers together; a [Batcher]
-// collects what waits while the execution before it runs. A flight is a call whose result equal calls
-// share ([Share]); it is forgotten while the key is still held, since a later caller may see
-// newer data.
+// A batch is a group of calls for one key that one execution answers together: a [Batcher] collects
+// those that wait. A flight is a call whose result equal calls share ([Share]); it is forgotten
+// while the key is still held, since a later caller may see newer data.
 package worker
 
 import (
