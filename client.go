@@ -83,16 +83,6 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// Owner returns the node that owns key, so far as the client knows, or an
-// [ErrUnavailable] if nobody is known to.
-func (c *Client) Owner(key string) (ring.Member, error) {
-	route, err := c.Client.Owner(key)
-	if err == nil && route.Owner.Name == "" {
-		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", ErrUnavailable, key, route.Partition)
-	}
-	return route.Owner, err
-}
-
 // Close closes the connections and leaves the cluster. Calls that wait or come
 // later fail. The client of a node is closed with the node, and this does nothing.
 // It may be called again.

@@ -12,11 +12,9 @@ type Execution struct {
 	token  int64
 }
 
-// Holder is what holds the keys of an [Execution]. Each kind of call has its own; a
-// program only needs it to make Executions of its own, in tests.
+// Holder is what holds the keys of an [Execution]. A program needs it in tests only.
 type Holder interface {
-	// ExecutionContext returns what [Execution.Context] does, for the execution
-	// that was made with life, key and token.
+	// ExecutionContext is [Execution.Context] of the execution with life, key and token.
 	ExecutionContext(life uint64, key string, token int64) context.Context
 }
 
@@ -26,14 +24,12 @@ type severalKeys interface {
 	TokenOf(key string) int64 // 0 for a key that is none of Keys
 }
 
-// NewExecution returns the execution of a holder. A holder that is used again tells
-// executions apart by life.
+// NewExecution returns an execution. A holder that is used again tells them apart by life.
 func NewExecution(h Holder, life uint64, key string, token int64) Execution {
 	return Execution{h, life, key, token}
 }
 
-// Key returns the key that is held; of several keys the first in the order of their
-// bytes.
+// Key returns the key that is held, of several keys the first by the order of bytes.
 func (x Execution) Key() string { return x.key }
 
 // Token returns the fencing token of [Execution.Key]. Tokens strictly increase from
@@ -64,6 +60,4 @@ func (x Execution) TokenOf(key string) int64 {
 // cancelled with a cause that wraps [ErrOwnershipLost] when the ownership of a key
 // can no longer be confirmed, and when the execution ends. It is made when first
 // asked for.
-func (x Execution) Context() context.Context {
-	return x.holder.ExecutionContext(x.life, x.key, x.token)
-}
+func (x Execution) Context() context.Context { return x.holder.ExecutionContext(x.life, x.key, x.token) }

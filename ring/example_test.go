@@ -23,7 +23,8 @@ func Example() {
 	// sku-77 is in partition 970 of bob
 }
 
-func ExampleDiff() {
+// A member that joins takes partitions over; few others move.
+func ExampleNew() {
 	before, err := ring.New(ring.Config{Partitions: 12}, []string{"ann", "bob"})
 	if err != nil {
 		fmt.Println(err)
@@ -34,8 +35,11 @@ func ExampleDiff() {
 		fmt.Println(err)
 		return
 	}
-	for _, move := range ring.Diff(before, after) {
-		fmt.Printf("partition %d: %s -> %s\n", move.Partition, move.From, move.To)
+	for p := range before.Partitions() {
+		from, _ := before.Owner(p)
+		if to, _ := after.Owner(p); to != from {
+			fmt.Printf("partition %d: %s -> %s\n", p, from, to)
+		}
 	}
 	// Output:
 	// partition 6: bob -> ann
@@ -49,15 +53,21 @@ func ExampleBuilder() {
 		fmt.Println(err)
 		return
 	}
-	var last *ring.Table
+	owners := make(map[int]string)
 	for _, members := range [][]string{{"ann", "bob", "cid"}, {"bob", "cid"}, {"cid", "ann", "bob"}} {
 		table, err := builder.Table(members)
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(table.Members(), "after", len(ring.Diff(last, table)), "moves")
-		last = table
+		moves := 0
+		for p := range table.Partitions() {
+			if owner, _ := table.Owner(p); owner != owners[p] {
+				owners[p] = owner
+				moves++
+			}
+		}
+		fmt.Println(table.Members(), "after", moves, "moves")
 	}
 	// Output:
 	// [ann bob cid] after 4096 moves

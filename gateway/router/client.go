@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/ring"
 )
 
 // ClientConfig configures a [Client]. Members is required. A number or a duration
@@ -134,10 +136,16 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	return client, nil
 }
 
-// Owner returns where calls for a key go first: to the owner that workers have
-// told, or else to the one by the ring. It returns the error of
-// [gateway.CheckKey].
-func (c *Client) Owner(key string) (gateway.Route, error) { return c.route(key) }
+// Owner returns the worker that calls for key go to first: the owner that workers have
+// told, or else the one by the ring. It returns the error of [gateway.CheckKey], or one
+// that wraps [gateway.ErrUnavailable] if no worker is known.
+func (c *Client) Owner(key string) (ring.Member, error) {
+	route, err := c.route(key)
+	if err == nil && route.Owner.Name == "" {
+		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", gateway.ErrUnavailable, key, route.Partition)
+	}
+	return route.Owner, err
+}
 
 // RoundTrip implements [http.RoundTripper]: it sends the request to the worker that
 // owns its key, and returns the answer. While the partition of the key has no

@@ -37,7 +37,7 @@ func ExampleClient() {
 	}
 	defer client.Close()
 
-	route, err := client.Owner("42")
+	owner, err := client.Owner("42")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -50,6 +50,6 @@ func ExampleClient() {
 	}
 	defer res.Body.Close()
 	body, _ := io.ReadAll(res.Body)
-	fmt.Println(route.Owner.Name, res.StatusCode, string(body))
+	fmt.Println(owner.Name, res.StatusCode, string(body))
 	// Output: w1 200 key 42
 }

@@ -207,7 +207,7 @@ func TestClientNestedCalls(t *testing.T) {
 	})
 	for n := 0; keys[0] == "" || keys[1] == ""; n++ {
 		key := fmt.Sprint("key", n)
-		if route, _ := clients[0].Owner(key); route.Owner.Name == workers[0].Member.Self().Name {
+		if owner, _ := clients[0].Owner(key); owner.Name == workers[0].Member.Self().Name {
 			keys[0] = key
 		} else {
 			keys[1] = key

@@ -42,8 +42,8 @@ func TestClientConfigIsChecked(t *testing.T) {
 		}
 	}
 	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t, routertest.Member("a", "a:1"))})
-	if r, err := c.Owner("k"); r.Owner.Name != "a" || r.Partition != (ring.Settings{}).WithDefaults().Ring.Partition("k") || err != nil {
-		t.Errorf("%+v, %v", r, err)
+	if owner, err := c.Owner("k"); owner.Name != "a" || err != nil {
+		t.Errorf("%+v, %v", owner, err)
 	}
 	if _, err := c.Owner(""); !errors.Is(err, gateway.ErrNoKey) {
 		t.Error(err)
@@ -272,8 +272,8 @@ func TestClientRepeats(t *testing.T) {
 			if n := body.closed.Load(); n != 1 {
 				t.Errorf("%d bytes: the body was closed %d times", size, n)
 			}
-			if route, _ := c.Owner("k /"); route.Owner.Name != "owner" || route.Epoch != 7 {
-				t.Errorf("the owner is not learned: %+v", route)
+			if owner, _ := c.Owner("k /"); owner.Name != "owner" {
+				t.Errorf("the owner is not learned: %+v", owner)
 			}
 		}
 	}

@@ -46,9 +46,10 @@ func (rt *Router) countedClient(remote string) netip.Addr {
 // or to the server of requests without a key. Over HTTP/2 one client's connection may
 // need hundreds of them.
 type onward struct {
-	mu      sync.Mutex
-	all     int                // guarded by mu
-	clients map[netip.Addr]int // of clients that have a bound; guarded by mu
+	mu      sync.Mutex         // guards what follows
+	all     int                // in use
+	room    int                // how many may be opened before idle ones have to be looked at
+	clients map[netip.Addr]int // of clients that have a bound
 }
 
 // errOnwardFull: there are as many such connections as there may be, of all or of the client.
@@ -68,9 +69,11 @@ func (o *onward) take(rt *Router, remote string) (release func(), err error) {
 	if bounded {
 		o.clients[client]++
 	}
-	idle := rt.cfg.MaxConnections - o.all
-	for p := range rt.pools {
-		idle -= p.Trim(idle)
+	if o.room--; o.room < 0 {
+		o.room = rt.cfg.MaxConnections - o.all
+		for p := range rt.pools {
+			o.room -= p.Trim(o.room)
+		}
 	}
 	return func() {
 		o.mu.Lock()

@@ -130,7 +130,11 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // [ErrUnavailable], a [*DeadlockError] or a [*NotOwnerError]. While no live worker owns the key it
 // waits, for at most Config.MaxWait: then the error is an [*UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, asking{call: true, timing: w.timingOfCall(ctx)})
+	return w.do(ctx, key, asking{call: true, timing: w.timingOfCall(ctx)}, fn)
+}
+
+func (w *Worker) do(ctx context.Context, key string, how asking, fn func(Execution) error) error {
+	x, err := w.admit(ctx, key, how)
 	if err != nil {
 		return w.counts.refused(ctx, err)
 	}
@@ -143,12 +147,7 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 // [*NotOwnerError] or [*UnownedError] if this worker does not serve key, and one
 // that wraps [ErrUnavailable] if it admits nothing.
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, asking{call: true, try: true, timing: w.timingOfCall(ctx)})
-	if err != nil {
-		return w.counts.refused(ctx, err)
-	}
-	defer w.release(x)
-	return fn(x.public())
+	return w.do(ctx, key, asking{call: true, try: true, timing: w.timingOfCall(ctx)}, fn)
 }
 
 // DoHere is [Worker.Do], or TryDo, for a caller that can ask other members. With here
