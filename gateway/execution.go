@@ -60,4 +60,6 @@ func (x Execution) TokenOf(key string) int64 {
 // cancelled with a cause that wraps [ErrOwnershipLost] when the ownership of a key
 // can no longer be confirmed, and when the execution ends. It is made when first
 // asked for.
-func (x Execution) Context() context.Context { return x.holder.ExecutionContext(x.life, x.key, x.token) }
+func (x Execution) Context() context.Context {
+	return x.holder.ExecutionContext(x.life, x.key, x.token)
+}

@@ -386,7 +386,13 @@ func own(t *testing.T, r *startRouter, h http.Handler) {
 func TestWorkerWithoutOptions(t *testing.T) {
 	r := start(t)
 	own(t, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "own") }))
-	if status, body := fetch(t, r.requests, "k"); status != 200 || body != "own" {
+	var status int
+	var body string
+	kit.Eventually(t, "the worker serves the key", func() bool {
+		status, body = fetch(t, r.requests, "k")
+		return status != http.StatusServiceUnavailable
+	})
+	if status != 200 || body != "own" {
 		t.Errorf("%d %s", status, body)
 	}
 }

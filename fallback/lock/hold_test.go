@@ -215,7 +215,12 @@ func TestMaxWaitBoundsTheWaitAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o.MaxWait = 30 * time.Millisecond
 			a, b := testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
-			k := mustLock(t, a.Lock, "key")
+			var k *Lock
+			eventually(t, time.Minute, "the key is locked within MaxWait", func() bool {
+				var err error
+				k, err = a.Lock(t.Context(), "key")
+				return err == nil
+			})
 			for _, l := range []*Locker{a, b} {
 				_, err := l.Lock(t.Context(), "key")
 				wantErr(t, err, ErrLocked)
