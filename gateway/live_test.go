@@ -284,7 +284,7 @@ func TestSays(t *testing.T) {
 			s[0].Store = gateway.StoreStatus{LastError: "store: refused", FailedAt: new(time.Now().Add(-time.Second)), Answered: new(time.Now())}
 		}},
 		{`warn 85 requests wait for keys of w2, and 100 may\.`, func(s []*gateway.WorkerStatus) { s[1].Waiting = 85 }},
-		{`good All 3 workers serve; nothing is moving\. good w9 died: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*gateway.WorkerStatus) {
+		{`good All 3 workers serve; nothing is moving\. good w9 has ended: its 30 partitions were taken over 40s ago, after 9\.4 s\.`, func(s []*gateway.WorkerStatus) {
 			s[0].Moves = []gateway.Move{death(41*time.Second, 10, 9), death(time.Hour, 10, 9)}
 			s[1].Moves = []gateway.Move{death(40*time.Second, 20, 9.4)}
 		}},

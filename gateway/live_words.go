@@ -344,7 +344,7 @@ func (s *speech) died() {
 		deaths[i].longest = max(deaths[i].longest, m.LongestSeconds)
 	}
 	for _, d := range deaths[:min(len(deaths), spelledOut)] {
-		s.say(levelGood, "died "+d.name, "%s died: its %s %s taken over %v ago, after %.1f s.", d.name, plural(d.partitions, "partition"), form(d.partitions, "was", "were"),
+		s.say(levelGood, "died "+d.name, "%s has ended: its %s %s taken over %v ago, after %.1f s.", d.name, plural(d.partitions, "partition"), form(d.partitions, "was", "were"),
 			s.live.Time.Sub(d.ended).Round(time.Second), d.longest)
 	}
 }
