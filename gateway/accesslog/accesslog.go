@@ -139,10 +139,6 @@ func (l *Log) poke() {
 	}
 }
 
-// Dropped returns how many lines were not written: there was no room for them, or the
-// file did not take them.
-func (l *Log) Dropped() int64 { return l.dropped.Load() }
-
 // Reopen has what comes from now on written to the file that has the name then, which
 // is another one when the first was renamed.
 func (l *Log) Reopen() {

@@ -55,19 +55,18 @@ func (c *Client) do(ctx context.Context, key string, w want, fn func(gateway.Exe
 // ExecutionContext implements [gateway.Holder].
 func (l *Lock) ExecutionContext(uint64, string, int64) context.Context { return l.Context() }
 
-// DoAll runs fn while all keys are held, as [Client.Do] holds each: one after the
-// other in the order of their bytes, so that calls of DoAll never wait for each
-// other in a circle. It holds 64 keys at most; a key that is named twice is held
-// once. The execution's TokenOf has the token of each. A call within an execution that holds a later one of the keys, or another
-// key that others take after these, may wait in a circle nevertheless, until one of
-// the waits ends for being too long.
+// DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after
+// the other in the order of their bytes, so that calls of DoAll never wait for each other in a
+// circle. The keys are 64 at most; a repeated key is held once. The execution's TokenOf has the
+// token of each. A call within an execution that holds a later one of the keys, or another key
+// that others take after these, may still wait in a circle, until one of the waits ends for
+// being too long.
 //
 // DoAll is no transaction: if fn fails in the middle, or this process dies, what it
 // has done stays done. Each resource that is written to can refuse the tokens of
-// those who have lost their keys.
+// callers that have lost their keys.
 //
-// It costs one round trip over the link for each key of another worker, one after
-// the other; a key that is held is held while the next ones are waited for. DoAll
+// Each key of another worker costs one round trip over the link, one after the other. DoAll
 // returns fn's error, or the error of Do for the key that could not be held.
 func (c *Client) DoAll(ctx context.Context, keys []string, fn func(gateway.Execution) error) error {
 	l, err := takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.take(ctx, ctx, key, untilHeld) })

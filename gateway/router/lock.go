@@ -34,25 +34,26 @@ type Lock struct {
 	unlocked atomic.Bool
 }
 
-// Lock takes the lock of key and waits for it until ctx ends; it then returns ctx's cause.
-// Callers get it in the order in which they came, and before none of the executions that
-// came earlier: Do and requests exclude each other and the lock. The worker's Config.MaxWait
-// costs one who waits longer his place. Callers of one Client who want the same key, TTL and Label take turns:
-// while a call for one is under way the others wait for that, and then one call asks for up to 64 of them,
-// who pass the lock on among themselves. So of two processes that one is first which has asked first.
+// Lock takes the lock of key. It waits until ctx ends, and then returns ctx's cause. Callers
+// get the lock in the order in which they came, after executions that came earlier: Do,
+// requests and the lock exclude each other. A caller that waits longer than the worker's
+// Config.MaxWait goes to the end of the queue. Callers of one Client that want the same key,
+// TTL and Label take turns: one call asks for up to 64 of them, and they pass the lock on
+// among themselves. The process that asked first is served first.
 //
-// Options, of package locking: TTL, at least 10ms and by default the session TTL, is for how long
-// the key stays locked when this process has died. It may be more than the session TTL. Wait bounds
-// the wait, also that for a reachable owner, and returns [locking.ErrLocked] then. Label is what
-// operators read: at most 64 bytes of text without control characters, by default the name of this
-// member. Replicas is refused.
+// Options, of package locking: TTL is how long the key stays locked after this process has
+// died: at least 10 ms, by default the session TTL, and it may be longer. Wait bounds the whole
+// wait, with that for a reachable owner; after it Lock returns [locking.ErrLocked]. Label is what
+// operators read: at most 64 bytes of text without control characters, by default the name of
+// this member. Replicas is refused.
 //
-// The Context of the Lock descends from ctx. If ctx descends from the Context of a Lock of key, or an
-// execution that holds key, that one's token and lease are this one's, whatever its options: it ends with the outer one,
-// whose Unlock frees the key, and its own Unlock frees nothing. Its Until is that of the outer one, and its Extend extends
-// that. Within neither, who has key and asks for it again waits for himself, until ctx ends or the bound of the wait.
+// The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of
+// key, or from an execution that holds key, the new Lock shares the token and lease of the outer
+// one, whatever its options. It ends with the outer one, whose Unlock frees the key; its own
+// Unlock frees nothing. Outside of both, a caller that already holds the key deadlocks with
+// itself until the wait ends.
 //
-// The errors are those of [Client.Do], and those of package locking that are said here.
+// The errors are those of [Client.Do], and those of package locking that are named here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	w, err := wantedOf(key, opts)
 	if err != nil {
@@ -83,8 +84,9 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 	}
 }
 
-// RLock takes the lock of key for reading, as Lock does for writing: beside others who read, with one token. Who
-// waits to write keeps readers who come later out. Within a lock for reading the key cannot be locked for writing.
+// RLock takes the lock of key for reading, as Lock does for writing. Readers share the key and
+// one token. A waiting writer keeps out readers that come later. Within a lock for reading, the
+// key cannot be locked for writing.
 func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	w, err := wantedOf(key, opts)
 	if err != nil {
@@ -287,8 +289,9 @@ func (l *Lock) TokenOf(key string) int64 {
 	return 0
 }
 
-// Context implements [locking.Lease]. Its cause wraps [gateway.ErrOwnershipLost] if a key is lost: at 0.8
-// of its lease, of which 0.95 are left to end the work, or at once when the owner says so.
+// Context implements [locking.Lease]. If a key is lost, it ends with a cause that wraps
+// [gateway.ErrOwnershipLost]: at once when the owner says so, or at 0.8 of the lease. The work
+// must have ended at 0.95 of it.
 func (l *Lock) Context() context.Context {
 	if n := len(l.others); n > 0 {
 		return l.others[n-1].ctx

@@ -53,15 +53,13 @@ func (l *Lock) endAll() {
 	}
 }
 
-// LockAll takes the locks of all keys as one [Lock], or of none: one after the other in
-// the order of their bytes, so that calls of LockAll and DoAll never wait for each other
-// in a circle. It takes 64 keys at most; a key that is named twice is locked once. What
-// is locked first stays so while the next ones are waited for.
+// LockAll takes the locks of all keys as one [Lock], or of none. It takes them one after the
+// other in the order of their bytes, so that calls of LockAll and DoAll never wait for each
+// other in a circle; [Client.DoAll] says when they may. The keys are 64 at most; a repeated key
+// is locked once. Each key of another worker costs one round trip.
 //
-// The options are those of [Client.Lock], for each key; Wait bounds the wait for all of
-// them. [Client.DoAll] says which calls within others' locks may wait in a circle. It costs
-// one round trip over the link for each key of another worker. The error is that of Lock for
-// the key that could not be locked, which it names.
+// The options are those of [Client.Lock], for each key; Wait bounds the whole call. The error is
+// that of Lock for the key that could not be locked, which it names.
 func (c *Client) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
 	w, err := wanted(opts)
 	if err != nil {
