@@ -44,7 +44,7 @@
 // A call that has not run, and may be made again:
 //
 //	ErrBusy           too many calls wait, for the key or in all
-//	ErrHeld           of TryDo: the key is held, or waited for
+//	ErrLocked         of TryDo, TryLock and locking.Wait: the key is held, or waited for
 //	ErrWaited         it waited for as long as Config.Worker.MaxWait allows (30 s)
 //	*DeadlockError    it would have waited for a key whose holder waits for one that the
 //	                  caller holds; an ErrDeadlock

@@ -14,7 +14,7 @@ var ErrConfig = errors.New("keyway: bad configuration")
 // Errors of calls for a key, which name the key, the partition or the worker.
 var (
 	ErrBusy          = worker.ErrBusy          // too many calls wait, for the key or in all; it has not run
-	ErrHeld          = worker.ErrHeld          // TryDo: the key is held, or waited for; it has not run
+	ErrLocked        = worker.ErrLocked        // TryDo, TryLock, locking.Wait: the key is held, or waited for; it has not run
 	ErrWaited        = worker.ErrWaited        // it waited for Config.Worker.MaxWait; it has not run
 	ErrDeadlock      = worker.ErrDeadlock      // what every DeadlockError is; it has not run
 	ErrUnavailable   = worker.ErrUnavailable   // nobody takes calls for the key now; it has not run

@@ -107,7 +107,7 @@ func ExampleNode_NewMutex() {
 	}
 	_ = ship(mutex.Context(), mutex.Key(), mutex.Token()) // the context ends before another can have the lock
 	err = node.TryDo(ctx, "order:42", func(keyway.Execution) error { return nil })
-	fmt.Println(errors.Is(err, keyway.ErrHeld))
+	fmt.Println(errors.Is(err, keyway.ErrLocked))
 	fmt.Println(mutex.Unlock(ctx))
 	// Output:
 	// shipping order:42 true

@@ -96,7 +96,7 @@ func (n *Node) Do(ctx context.Context, key string, fn func(Execution) error) err
 	return n.client.Do(ctx, key, fn)
 }
 
-// TryDo is [Node.Do] for a caller that does not wait: the error is an [ErrHeld] if
+// TryDo is [Node.Do] for a caller that does not wait: the error is an [ErrLocked] if
 // another execution holds key, or others wait for it.
 func (n *Node) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
 	here, err := n.worker.DoHere(ctx, key, true, fn)

@@ -200,7 +200,7 @@ func TestCalls(t *testing.T) {
 	cfg.NewCluster = true
 	node := start(t, cfg)
 	err := node.Do(t.Context(), "k", func(x keyway.Execution) error {
-		if err := node.TryDo(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, keyway.ErrHeld) || err.Error() != `keyway: key "k" is held or waited for at worker a: wait for it, or try again` {
+		if err := node.TryDo(t.Context(), "k", func(keyway.Execution) error { return nil }); !errors.Is(err, keyway.ErrLocked) || err.Error() != `keyway: key "k" is held or waited for at worker a: wait for it, or try again` {
 			t.Errorf("TryDo of a key that is held: %v", err)
 		}
 		v, shared, err := keyway.Share(x.Context(), node, "k", "read", func(inner keyway.Execution) (int64, error) { return inner.Token(), nil })

@@ -1,6 +1,10 @@
 package gateway
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
 
 // Errors of calls for a key, at its owner and from elsewhere. They are wrapped
 // by those that say which key, partition and worker it was.
@@ -11,9 +15,9 @@ var (
 	// ErrBusy means that too many calls wait already: for the key, at its
 	// worker, or here. The call has not run.
 	ErrBusy = errors.New("gateway: too many calls wait")
-	// ErrHeld means that the key is held or waited for, by a call that was not to
-	// wait. The call has not run.
-	ErrHeld = errors.New("gateway: the key is held")
+	// ErrLocked is [locking.ErrLocked]: the key is held or waited for, and the call was not
+	// to wait, or has waited for as long as its caller allows. The call has not run.
+	ErrLocked = locking.ErrLocked
 	// ErrWaited means that the key was waited for as long as a call may wait. The
 	// call has not run.
 	ErrWaited = errors.New("gateway: the key was waited for as long as may be")

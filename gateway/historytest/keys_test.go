@@ -119,7 +119,7 @@ var ways = map[string]func(ctx context.Context, r *run, at *node, key int) (n in
 			n, err = r.add(x, key, 1)
 			return err
 		})
-		if errors.Is(err, worker.ErrHeld) && time.Since(began) > 0 {
+		if errors.Is(err, worker.ErrLocked) && time.Since(began) > 0 {
 			r.t.Errorf("%s: TryDo waited %v", keyName(key), time.Since(began))
 		}
 		return n, err
@@ -205,7 +205,7 @@ func (r *run) at(ctx context.Context, in input) (int64, error) {
 }
 
 // expected are the errors of calls whose callers have not left.
-var expected = []error{errGivenUp, worker.ErrOwnershipLost, worker.ErrHeld, worker.ErrWaited}
+var expected = []error{errGivenUp, worker.ErrOwnershipLost, worker.ErrLocked, worker.ErrWaited}
 
 // client adds and reads, and cancels some of its calls.
 func (r *run) client(id int, random *rand.Rand, offered []string, done <-chan struct{}) {

@@ -35,7 +35,7 @@ func (c *Client) Do(ctx context.Context, key string, fn func(gateway.Execution) 
 }
 
 // TryDo is Do without waiting for others. If the key is held or waited for, the
-// error wraps [gateway.ErrHeld], as that of [Client.TryLock] does.
+// error wraps [gateway.ErrLocked], as that of [Client.TryLock] does.
 func (c *Client) TryDo(ctx context.Context, key string, fn func(gateway.Execution) error) error {
 	return c.do(ctx, key, want{try: true}, fn)
 }

@@ -159,7 +159,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 		}
 		if err := a.Do(t.Context(), ka, func(worker.Execution) error {
 			return c.TryDo(t.Context(), ka, func(gateway.Execution) error { return nil })
-		}); !errors.Is(err, gateway.ErrHeld) {
+		}); !errors.Is(err, gateway.ErrLocked) {
 			t.Errorf("a key that is held here: %v", err)
 		}
 		// The worker leaves while its client goes on: its keys are another one's then.
@@ -198,7 +198,7 @@ func TestTrapHeldKeyComesHome(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			never := func(gateway.Execution) error { t.Error("it runs as an execution of the worker"); return nil }
-			if err := a.TryDo(t.Context(), kb, never); !errors.Is(err, gateway.ErrHeld) {
+			if err := a.TryDo(t.Context(), kb, never); !errors.Is(err, gateway.ErrLocked) {
 				t.Errorf("another caller: %v", err)
 			}
 			for _, try := range []bool{false, true} {

@@ -114,7 +114,7 @@ func refusedHold(t routing.Target, key string, try bool, status int, body []byte
 	case status != http.StatusConflict || err != nil:
 		return fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, bytes.TrimSpace(body[:min(len(body), 1024)]))
 	case try:
-		err = gateway.ErrHeld
+		err = gateway.ErrLocked
 	default:
 		err = gateway.ErrWaited
 	}
@@ -130,7 +130,7 @@ func badOption(t routing.Target, body []byte) error {
 // wait; nil if only the owner knows.
 func (hs *holder) refusal(key string, w want) error {
 	if by := hs.heldBy(key, w); by != "" {
-		return &holds.Refused{Why: gateway.ErrHeld, Key: key, Text: "is " + by}
+		return &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is " + by}
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func TestHoldErrors(t *testing.T) {
 		}
 		_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
 			ctx, token := x.Context(), x.Token()
-			if err := c.TryDo(t.Context(), "k", never); !errors.Is(err, gateway.ErrHeld) {
+			if err := c.TryDo(t.Context(), "k", never); !errors.Is(err, gateway.ErrLocked) {
 				t.Errorf("a key that is held: %v", err)
 			}
 			nested := false

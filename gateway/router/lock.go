@@ -114,11 +114,7 @@ func (c *Client) tryLock(ctx context.Context, key string, shared bool, opts []lo
 		return nil, err
 	}
 	w.try, w.wait, w.shared = true, 0, shared
-	l, err := c.take(ctx, ctx, key, w)
-	if errors.Is(err, gateway.ErrHeld) {
-		err = &callError{key: key, kind: locking.ErrLocked, err: err}
-	}
-	return l, err
+	return c.take(ctx, ctx, key, w)
 }
 
 // shortestTTL is that of a lock, at least.
@@ -178,7 +174,7 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 	switch l := c.lockAlong(ctx, key); {
 	case l == nil:
 	case l.held != nil && l.held.shared && !w.shared:
-		return nil, failedCall(key, &holds.Refused{Why: gateway.ErrHeld, Key: key, Text: "is locked by the caller for reading: unlock it before you lock it for writing"})
+		return nil, failedCall(key, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is locked by the caller for reading: unlock it before you lock it for writing"})
 	default:
 		return l, nil
 	}

@@ -430,7 +430,7 @@ func TestRLock(t *testing.T) {
 		}
 		within := kit.Must(a.RLock(first.Context(), "k"))
 		for _, lock := range []func(context.Context, string, ...locking.Option) (*router.Lock, error){a.Lock, a.TryLock} {
-			if l, err := lock(within.Context(), "k"); !errors.Is(err, gateway.ErrHeld) {
+			if l, err := lock(within.Context(), "k"); !errors.Is(err, gateway.ErrLocked) {
 				t.Errorf("within a reader's lock: %v, %v", l, err)
 			}
 		}

@@ -89,7 +89,7 @@ func endLockCall(span trace.Span, l *Lock, err error) {
 func lockFailure(err error) string {
 	_, held := errors.AsType[*lockHeldError](err)
 	switch {
-	case held, errors.Is(err, gateway.ErrHeld):
+	case held, errors.Is(err, gateway.ErrLocked):
 		return problem.KeyHeld.String()
 	case errors.Is(err, gateway.ErrWaited):
 		return problem.KeyWaited.String()

@@ -23,9 +23,9 @@ var (
 	ErrUnavailable = gateway.ErrUnavailable
 	// ErrBusy means that too many requests wait for the key, or in all.
 	ErrBusy = gateway.ErrBusy
-	// ErrHeld means that another execution holds the key that was to be had
+	// ErrLocked means that another execution holds the key that was to be had
 	// without waiting, or that others wait for it.
-	ErrHeld = gateway.ErrHeld
+	ErrLocked = gateway.ErrLocked
 	// ErrWaited means that a call or request waited for as long as Config.MaxWait
 	// allows.
 	ErrWaited = gateway.ErrWaited

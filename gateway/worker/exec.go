@@ -143,7 +143,7 @@ func (w *Worker) do(ctx context.Context, key string, how asking, fn func(Executi
 }
 
 // TryDo is [Worker.Do] for a caller that does not wait: it returns an error that
-// wraps [ErrHeld] if another execution holds key, or others wait for it, a
+// wraps [ErrLocked] if another execution holds key, or others wait for it, a
 // [*NotOwnerError] or [*UnownedError] if this worker does not serve key, and one
 // that wraps [ErrUnavailable] if it admits nothing.
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
@@ -172,7 +172,7 @@ var errAlong = errors.New("worker: the key is held along the context")
 func (w *Worker) refuseTry(p *partition, key string, err error) error {
 	switch {
 	case errors.Is(err, localmutex.ErrLocked):
-		return &holds.Refused{Why: ErrHeld, Key: key, Text: "is held or waited for at worker " + w.name + ": wait for it, or try again"}
+		return &holds.Refused{Why: ErrLocked, Key: key, Text: "is held or waited for at worker " + w.name + ": wait for it, or try again"}
 	case errors.Is(err, localmutex.ErrClosed):
 		return p.elsewhere(key)
 	case errors.Is(err, ErrUnavailable):

@@ -65,7 +65,7 @@ func TestHotKeysOfThoseWhoAreRefused(t *testing.T) {
 		waits.Go(func() { _ = w.Do(t.Context(), "k", ok) })
 		synctest.Wait()
 		for range 10 {
-			if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrHeld) {
+			if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrLocked) {
 				t.Errorf("TryDo: %v", err)
 			}
 			if err := w.Do(t.Context(), "k", ok); !errors.Is(err, worker.ErrBusy) {

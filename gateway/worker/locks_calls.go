@@ -50,7 +50,7 @@ func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, bod
 	switch {
 	case err == nil:
 		answerCall(w, http.StatusOK, grant.Append(nil))
-	case errors.Is(err, ErrHeld), errors.Is(err, ErrWaited):
+	case errors.Is(err, ErrLocked), errors.Is(err, ErrWaited):
 		ls.worker.counts.refused(r.Context(), err)
 		o, _ := ls.worker.parts[ls.worker.settings.Ring.Partition(r.Key)].inspect(r.Key)
 		answerCall(w, http.StatusConflict, o.Append(nil))

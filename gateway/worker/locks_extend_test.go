@@ -92,7 +92,7 @@ func TestExtendFollowsThePartition(t *testing.T) {
 			t.Errorf("extended to %+v, granted %+v", g, grant)
 		}
 		time.Sleep(9 * time.Second)
-		if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, worker.ErrHeld) {
+		if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, worker.ErrLocked) {
 			t.Errorf("within the lease to which it was extended: %v", err)
 		}
 	})

@@ -92,7 +92,7 @@ func TestSharedLocks(t *testing.T) {
 		if r1.granted() != r2.granted() {
 			t.Errorf("they have tokens %d and %d", r1.granted(), r2.granted())
 		}
-		if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrHeld) {
+		if err := w.TryDo(t.Context(), "k", ok); !errors.Is(err, worker.ErrLocked) {
 			t.Errorf("beside shared locks: %v", err)
 		}
 		if o, h := c.inspect("k"), explain(t, w, "k").Holder; o.Shared != 2 || !o.Lock || o.Token != r1.granted() || h == nil || h.Shared != 2 {
@@ -214,7 +214,7 @@ func TestTrapSharedLocksMove(t *testing.T) {
 			t.Errorf("tokens %d, %d and, at the next owner, %d", first, second, third)
 		}
 		for i := range ids {
-			if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, worker.ErrHeld) {
+			if err := b.TryDo(t.Context(), key, ok); !errors.Is(err, worker.ErrLocked) {
 				t.Errorf("with %d locks: %v", len(ids)-i, err)
 			}
 			if s := toB.release(ids[i])[0]; s != holds.Held {

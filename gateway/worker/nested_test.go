@@ -243,7 +243,7 @@ func TestTryDo(t *testing.T) {
 		at("free", nil, w, "k")
 		at("no key", gateway.ErrNoKey, w, "")
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
-			at("held", worker.ErrHeld, w, "k")
+			at("held", worker.ErrLocked, w, "k")
 			at("another", nil, w, "other")
 			return nil
 		})

@@ -86,7 +86,7 @@ func problemOf(err error) problem.Problem {
 		return problem.Of(problem.Unowned)
 	case errors.Is(err, ErrBusy):
 		return problem.Of(problem.TooManyWait)
-	case errors.Is(err, ErrHeld):
+	case errors.Is(err, ErrLocked):
 		return problem.Of(problem.KeyHeld)
 	case errors.Is(err, ErrWaited):
 		return problem.Of(problem.KeyWaited)

@@ -210,7 +210,7 @@ func TestTrapASlowBodyHoldsItsKeyInTime(t *testing.T) {
 						answer.Body.Close()
 					}
 				}()
-				kit.Eventually(t, "the key is held", func() bool { return errors.Is(w.TryDo(t.Context(), "k", ok), worker.ErrHeld) })
+				kit.Eventually(t, "the key is held", func() bool { return errors.Is(w.TryDo(t.Context(), "k", ok), worker.ErrLocked) })
 				if err := w.Do(t.Context(), "k", ok); err != nil {
 					t.Error(err)
 				}
