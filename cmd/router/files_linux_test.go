@@ -61,11 +61,12 @@ func streams(t *testing.T, base string, count int, fields ...string) (taken int)
 	}
 	conn := kit.Dial(t, base)
 	kit.GreetH2(t, conn)
-	out := kit.H2Frame(8, 0, 0, "\x00\x10\x00\x00") // room for the answers
+	var out strings.Builder
+	out.WriteString(kit.H2Frame(8, 0, 0, "\x00\x10\x00\x00")) // room for the answers
 	for i := range count {
-		out += kit.H2Frame(1, 4, uint32(2*i+1), head.String())
+		out.WriteString(kit.H2Frame(1, 4, uint32(2*i+1), head.String()))
 	}
-	io.WriteString(conn, out)
+	io.WriteString(conn, out.String())
 	answers := make(chan byte, count) // the first of each head
 	go func() {
 		defer close(answers)
