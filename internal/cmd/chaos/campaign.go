@@ -21,6 +21,7 @@ type config struct {
 	Hold     time.Duration
 	Clients  int
 	Lockers  int
+	Grant    time.Duration
 	Rough    bool
 	Plan     string // what parsePlan reads; empty makes one by the seed
 	Links    bool   // trouble the links

@@ -38,7 +38,7 @@ func TestTransfers(t *testing.T) {
 // CHAOS_TIME makes it longer, CHAOS_SEED repeats one.
 func TestChaos(t *testing.T) {
 	redistest.Require(t)
-	args := []string{"-lockers", "200", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "20s")}
+	args := []string{"-lockers", "200", "-grant", "5s", "-t", cmp.Or(os.Getenv("CHAOS_TIME"), "20s")}
 	if seed := os.Getenv("CHAOS_SEED"); seed != "" {
 		args = append(args, "-seed", seed)
 	}

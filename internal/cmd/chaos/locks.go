@@ -93,6 +93,7 @@ type lockKey struct {
 
 // lockJudge hears of all locks, and judges.
 type lockJudge struct {
+	grant time.Duration // how long a key that is free, and has an owner, may be kept from who waits for it
 	now func() time.Duration
 
 	mu       sync.Mutex // guards what follows
@@ -109,8 +110,8 @@ type lockJudge struct {
 	vanished int      // waits of dead ones
 }
 
-func newLockJudge(now func() time.Duration) *lockJudge {
-	return &lockJudge{now: now, keys: make(map[int]*lockKey), open: make(map[string]map[int64]*call)}
+func newLockJudge(grant time.Duration, now func() time.Duration) *lockJudge {
+	return &lockJudge{grant: grant, now: now, keys: make(map[int]*lockKey), open: make(map[string]map[int64]*call)}
 }
 
 // born has the judge hear what a process says.

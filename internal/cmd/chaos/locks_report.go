@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// grantTime is how long a key that is free, and has an owner, may be kept from who waits for it, on a machine however
-// busy; promptly is how long it takes at most where there is time.
+// grantTime is how long a key that is free, and has an owner, may be kept from a waiting caller, unless -grant says
+// otherwise; promptly is how long it takes at most where there is time.
 const (
 	grantTime = time.Second
 	promptly  = 100 * time.Millisecond
@@ -68,7 +68,7 @@ func (j *lockJudge) conclude(outages, forgotten []outage, ttl time.Duration) *lo
 		for _, o := range without {
 			left -= max(0, min(i.end, o.end+ttl+i.extra)-max(i.begin, o.begin))
 		}
-		if left > grantTime {
+		if left > j.grant {
 			violated(i.end, "lock-%d was free and waited for since %.3fs", i.key, i.begin.Seconds())
 		}
 		switch took := i.end - i.free; {

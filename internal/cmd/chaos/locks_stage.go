@@ -60,7 +60,7 @@ type lockStage struct {
 
 // newLockStage makes the clients of this process.
 func newLockStage(ctx context.Context, s *stage, seed uint64) (*lockStage, error) {
-	l := &lockStage{lockJudge: newLockJudge(s.observer.Now), stage: s, seed: seed}
+	l := &lockStage{lockJudge: newLockJudge(s.cfg.Grant, s.observer.Now), stage: s, seed: seed}
 	l.server = httptest.NewServer(l.lockJudge)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", s.locks())

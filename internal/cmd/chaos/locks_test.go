@@ -271,7 +271,7 @@ func TestLockJudge(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begin := time.Now()
-				p := &lockPlay{lockJudge: newLockJudge(func() time.Duration { return time.Since(begin) })}
+				p := &lockPlay{lockJudge: newLockJudge(grantTime, func() time.Duration { return time.Since(begin) })}
 				p.born("lives")
 				p.born("dies")
 				tt.play(p)
@@ -289,7 +289,7 @@ func TestLockJudge(t *testing.T) {
 func TestLockReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		p := &lockPlay{lockJudge: newLockJudge(func() time.Duration { return time.Since(begin) })}
+		p := &lockPlay{lockJudge: newLockJudge(grantTime, func() time.Duration { return time.Since(begin) })}
 		p.born("lives")
 		x := p.takes(1)
 		for i, took := range []time.Duration{time.Millisecond, 3 * time.Millisecond, promptly + 1, 30 * time.Second} { // the last one in an outage

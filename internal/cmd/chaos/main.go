@@ -70,6 +70,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	flags.DurationVar(&cfg.Hold, "hold", 15*time.Second, "how long the router holds a request")
 	flags.IntVar(&cfg.Clients, "clients", 64, "number of clients")
 	flags.IntVar(&cfg.Lockers, "lockers", 1000, "number of callers that lock keys")
+	flags.DurationVar(&cfg.Grant, "grant", grantTime, "how long a key that is free, and has an owner, may be kept from a waiting caller: more on a busy machine")
 	flags.BoolVar(&cfg.Rough, "rough", false, "let events follow each other so quickly that requests may fail, with 502 or 503; all else must hold")
 	flags.StringVar(&cfg.Plan, "plan", "", "`events` instead of those by the seed, such as \"2s join w4, 3.5s kill w1, 5s redis-data-loss\"")
 	flags.BoolVar(&cfg.Links, "links", false, "cut, stall and delay the connections between router and workers at random")
