@@ -130,11 +130,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // [ErrUnavailable], a [*DeadlockError] or a [*NotOwnerError]. While no live worker owns the key it
 // waits, for at most Config.MaxWait: then the error is an [*UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	return w.do(ctx, key, asking{call: true, timing: w.timingOfCall(ctx)}, fn)
-}
-
-func (w *Worker) do(ctx context.Context, key string, how asking, fn func(Execution) error) error {
-	x, err := w.admit(ctx, key, how)
+	x, err := w.admit(ctx, key, asking{call: true, timing: w.timingOfCall(ctx)})
 	if err != nil {
 		return w.counts.refused(ctx, err)
 	}
@@ -147,12 +143,16 @@ func (w *Worker) do(ctx context.Context, key string, how asking, fn func(Executi
 // [*NotOwnerError] or [*UnownedError] if this worker does not serve key, and one
 // that wraps [ErrUnavailable] if it admits nothing.
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
-	return w.do(ctx, key, asking{call: true, try: true, timing: w.timingOfCall(ctx)}, fn)
+	x, err := w.admit(ctx, key, asking{call: true, try: true, timing: w.timingOfCall(ctx)})
+	if err != nil {
+		return w.counts.refused(ctx, err)
+	}
+	defer w.release(x)
+	return fn(x.public())
 }
 
-// DoHere is [Worker.Do], or TryDo, for a caller that can ask other members. With here
-// false fn has not run: another worker owns key, or ctx descends from a hold of key
-// that this worker has not made.
+// DoHere is [Worker.Do], or TryDo, for a caller that can ask other members: here is false, and fn has
+// not run, if another worker owns key, or ctx descends from a hold of key that is not of this worker.
 func (w *Worker) DoHere(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
 	x, err := w.admit(ctx, key, asking{call: true, try: try, along: true, timing: w.timingOfCall(ctx)})
 	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
@@ -165,7 +165,6 @@ func (w *Worker) DoHere(ctx context.Context, key string, try bool, fn func(Execu
 	return true, fn(x.public())
 }
 
-// errAlong means that the key is held along the caller's context, from another worker.
 var errAlong = errors.New("worker: the key is held along the context")
 
 // refuseTry returns the error of a caller that would have to wait because of err.
