@@ -94,7 +94,7 @@ type lockKey struct {
 // lockJudge hears of all locks, and judges.
 type lockJudge struct {
 	grant time.Duration // how long a key that is free, and has an owner, may be kept from who waits for it
-	now func() time.Duration
+	now   func() time.Duration
 
 	mu       sync.Mutex // guards what follows
 	keys     map[int]*lockKey
