@@ -118,3 +118,49 @@ func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// Two who want the same keys in another order do not wait for each other in a circle.
+func TestTrapLockServiceOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		s.start()
+		done := make(chan bool)
+		for _, keys := range []string{"key=a&key=b", "key=b&key=a"} {
+			go func() {
+				for range 20 {
+					lock := s.must(200, "POST", "/v1/locks?wait=2s&"+keys)
+					s.must(204, "DELETE", "/v1/locks?"+keys+"&lease="+lock.Lease)
+				}
+				done <- true
+			}()
+		}
+		<-done
+		<-done
+	})
+}
+
+// Readers have a key together, and no writer beside them.
+func TestLockServiceReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLockSite(t)
+		w := s.start()
+		first := s.must(200, "POST", "/v1/locks/k?mode=read&label=one&ttl=2s")
+		second := s.must(200, "POST", "/v1/locks/k?mode=read&label=two&ttl=4s")
+		if first.Token != second.Token || first.Lease == second.Lease {
+			t.Errorf("two who read: %s %s", first.body, second.body)
+		}
+		if a := s.must(423, "POST", "/v1/locks/k?mode=write"); a.Readers != 2 || a.Holder != "two" || a.TTL != 4000 {
+			t.Errorf("beside them: %s", a.body)
+		}
+		s.must(204, "DELETE", "/v1/locks/k?lease="+second.Lease)
+		if a := s.must(200, "GET", "/v1/locks/k"); a.Readers != 1 || a.Holder != "one" {
+			t.Errorf("one is left: %s", a.body)
+		}
+		s.must(204, "DELETE", "/v1/locks/k?lease="+first.Lease)
+		if !isFree(t, w, "k") {
+			t.Error("held after both have unlocked it")
+		}
+		s.must(400, "POST", "/v1/locks/k?mode=shared")
+		s.must(400, "GET", "/v1/locks/k?mode=read")
+	})
+}
