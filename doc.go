@@ -34,10 +34,10 @@
 //	Batcher                 calls that wait for a key: one run for all
 //	Node.Local              Do and TryDo that refuse keys of other nodes
 //
-// A call within an execution for a key that it holds runs at once, as a part of it. A
-// token rises with each execution of a key, on whichever node: a resource that refuses
-// lower ones is safe even from a node that was stopped for an hour. locking.Of(node), or
-// of a client, is a [locking.Locker] in the place of one of Redis locks.
+// A call within an execution for a key that it holds runs at once, as a part of it. The
+// token rises with each execution of a key, on whichever node. A resource that refuses
+// lower tokens is safe even from a node that was stopped for an hour. [locking.Of] makes
+// a node or a client a [locking.Locker], in the place of one of Redis locks.
 //
 // # Errors
 //

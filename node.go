@@ -84,10 +84,10 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 
 // Do runs fn while it holds key, whichever node owns it: no other execution of the
 // key runs at the same time, here or on another node. Callers of a key run in the
-// order in which they came. fn runs in this process. For a key of this node Do asks
-// nobody; for a key of another node it costs one round trip to that node, and the key
-// is free one TTL (10 s) after this process has died at the latest. Do returns fn's
-// error, or without having run it ctx's cause or one of the errors of this package.
+// order in which they came. fn runs in this process. Do asks nobody for a key of this
+// node; for a key of another node it costs one round trip to that node. If this process
+// dies, such a key is free after one TTL (10 s) at the latest. Do returns fn's error. If
+// fn has not run, it returns ctx's cause or one of the errors of this package.
 func (n *Node) Do(ctx context.Context, key string, fn func(Execution) error) error {
 	here, err := n.worker.DoHere(ctx, key, false, fn)
 	if here {
@@ -148,9 +148,9 @@ func (n *Node) NewMutex(key string, opts ...locking.Option) *Mutex {
 }
 
 // Share works at the node that owns key; elsewhere its error is a [*NotOwnerError],
-// which names the owner. There it runs fn as [Node.Do] does, once for equal reads:
-// calls with the same key, op and T that come while one of them waits or runs get its
-// result, with shared set, which is no older than the call. See worker.Share.
+// which names the owner. It runs fn as [Node.Do] does, once for equal reads: a call with
+// the same key, op and T that comes while another waits or runs gets that one's result,
+// with shared set. The result is no older than the call. See worker.Share.
 func Share[T any](ctx context.Context, n *Node, key, op string, fn func(Execution) (T, error)) (v T, shared bool, err error) {
 	return worker.Share(ctx, n.worker, key, op, fn)
 }

@@ -11,10 +11,10 @@ import (
 // the order in which they came. Within an execution that holds the key already, that
 // is with its context, fn runs at once, with the same token.
 //
-// The execution's context is cancelled, with a cause that wraps
-// [gateway.ErrOwnershipLost], when the owner can no longer be known to hold the key:
-// when it has not confirmed that for 0.8 of the session TTL, or says that it does
-// not. fn must have ended at 0.95 of the TTL. The owner frees the key when fn has
+// If the key may be lost, the execution's context is cancelled, with a cause that wraps
+// [gateway.ErrOwnershipLost]: when the owner has not confirmed the hold for 0.8 of the
+// session TTL, or says that it does not hold the key. At 0.95 of the TTL fn must have
+// ended. The owner frees the key when fn has
 // returned. If this process dies, the key is free one TTL after it was last heard of.
 //
 // Do returns fn's error. If fn has not run, the error names key and wraps

@@ -138,10 +138,10 @@ func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) e
 	return fn(x.public())
 }
 
-// TryDo is [Worker.Do] for a caller that does not wait: it returns an error that
-// wraps [ErrLocked] if another execution holds key, or others wait for it, a
-// [*NotOwnerError] or [*UnownedError] if this worker does not serve key, and one
-// that wraps [ErrUnavailable] if it admits nothing.
+// TryDo is [Worker.Do] for a caller that does not wait. Its error wraps [ErrLocked] if
+// another execution holds key, or others wait for it, and [ErrUnavailable] if the worker
+// admits nothing. It is a [*NotOwnerError] or [*UnownedError] if this worker does not
+// serve key.
 func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
 	x, err := w.admit(ctx, key, asking{call: true, try: true, timing: w.timingOfCall(ctx)})
 	if err != nil {
@@ -151,8 +151,8 @@ func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error
 	return fn(x.public())
 }
 
-// DoHere is [Worker.Do], or TryDo, for a caller that can ask other members: here is false, and fn has
-// not run, if another worker owns key, or ctx descends from a hold of key that is not of this worker.
+// DoHere is [Worker.Do], or TryDo, for a caller that can ask other members. If another worker owns key,
+// or ctx descends from a hold of key at another member, here is false and fn has not run.
 func (w *Worker) DoHere(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
 	x, err := w.admit(ctx, key, asking{call: true, try: try, along: true, timing: w.timingOfCall(ctx)})
 	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
