@@ -303,4 +303,23 @@ func (w *world) openLocks(p *proc, o OpenTable) {
 		}
 		p.locks[i].written = true
 	}
+	w.checkKept(p, o)
+}
+
+// checkKept fails if a lock that its holder believes in does not go on in a partition that
+// opens, though nothing but late and lost calls has happened to the cluster.
+func (w *world) checkKept(p *proc, o OpenTable) {
+	for k := evTimeout; k < eventFaults; k++ {
+		if w.sc.lossy || w.left[k] < w.sc.limit[k] && k != evTimeout && k != evDuplicate && k != evSlow {
+			return
+		}
+	}
+	for key, b := range w.held {
+		if w.sc.keys[key] != o.Partition || w.now >= b.until {
+			continue
+		}
+		if !slices.ContainsFunc(p.locks, func(l lock) bool { return l.key == key && l.token == b.token && l.renewable && !l.frozen }) {
+			w.fail("M: the lock of %s (token %s) is lost in a planned move to %s", keyName(key), token(b.token), p.name)
+		}
+	}
 }

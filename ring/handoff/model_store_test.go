@@ -54,6 +54,8 @@ const (
 	storeCompare                            // a claim needs the record that it starts from
 	storeLocks                              // a move writes the locks with the record
 	storeServed                             // a move by who has not served the partition leaves its locks
+	storePass                               // the locks of a record that its owner passes on go on
+	storeUnopened                           // if that owner has not opened the partition
 	storeLocksEnd                           // locks end with their generation
 	storeWriteRecord                        // a write of locks needs the record that it names
 	storeWriteNumber                        // a write of locks is made once, and none before it after it
@@ -230,8 +232,8 @@ func (s *modelStore) apply(now time.Duration, e Apply) ([]PartitionState, error)
 				s.dropResidue(c.Partition, func(r Residue) bool { return r.Key == entry.Key })
 				s.addResidue(c.Partition, entry)
 			}
-			if c.Op == OpMove {
-				s.moveLocks(c)
+			if c.Op != OpAdvance {
+				s.carryLocks(e.Incarnation, c)
 			}
 		}
 		states = append(states, s.state(c.Partition, e.Incarnation))
@@ -270,14 +272,17 @@ func (s *modelStore) clear(e Clear) error {
 	return nil
 }
 
-func (s *modelStore) moveLocks(c Change) {
+func (s *modelStore) carryLocks(caller string, c Change) {
 	p := &s.parts[c.Partition]
-	if c.Served < p.moved && s.on(storeServed) {
-		return
-	}
-	p.moved, p.locks = p.record.Epoch, ""
-	if s.on(storeLocks) {
-		p.locks = c.Locks
+	unopened := c.Served < p.moved
+	switch {
+	case c.Op == OpMove && (!unopened || !s.on(storeServed)):
+		p.moved, p.locks = p.record.Epoch, ""
+		if s.on(storeLocks) {
+			p.locks = c.Locks
+		}
+	case p.moved == c.From.Epoch && s.on(storePass) && (unopened && c.From.Owner == caller || !s.on(storeUnopened)):
+		p.moved = p.record.Epoch
 	}
 }
 

@@ -79,6 +79,8 @@ func mutations() []mutation {
 		{rule: "store: claims compare the record", store: storeCompare, scope: "first start, late claim", finds: "S"},
 		{rule: "store: a move writes the locks with the record", store: storeLocks, scope: "locks, move, calls lost or late", finds: "S1"},
 		{rule: "store: who has not served leaves the locks", store: storeServed, scope: "locks, flap twice, late move", finds: "S1"},
+		{rule: "store: locks of a record that is passed on go on", store: storePass, scope: "locks, flap, late calls", finds: "M"},
+		{rule: "store: who has opened a partition passes no older locks on", store: storeUnopened, scope: "locks, crash after a move", finds: "S"},
 		{rule: "store: locks end with their generation", store: storeLocksEnd, scope: "locks, store restarts", finds: "liveness"},
 		{rule: "store: a write of locks compares the record", store: storeWriteRecord, scope: "long locks, flap, late writes", finds: "liveness"},
 		{rule: "store: a write of locks is made once", store: storeWriteNumber, scope: "long locks, two holders, calls lost or late", finds: "liveness"},
@@ -100,6 +102,7 @@ func TestMutations(t *testing.T) {
 	outs := make([]outcome, len(mus))
 	inParallel(len(mus), func(i int) {
 		sc := *all[mus[i].scope]
+		sc.lossy = mus[i].finds != "M"
 		if mus[i].rates != nil {
 			sc.rates = *mus[i].rates
 		}

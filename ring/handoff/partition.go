@@ -279,7 +279,7 @@ func (m *Machine) goForward(p int) {
 func (m *Machine) claim(p int) {
 	part := &m.parts[p]
 	m.setState(p, stateClaiming)
-	m.change(Change{Op: OpClaim, Partition: p, From: part.record})
+	m.change(Change{Op: OpClaim, Partition: p, From: part.record, Served: m.servedAt(p)})
 }
 
 // change adds a change to those to be sent, at an epoch higher than all that we

@@ -76,6 +76,10 @@ const (
 	// one step; and Locks in place of those that are there, unless a move has
 	// brought these after the epoch Served. It needs From to be the record,
 	// From.Owner to be the caller, and To to have a session.
+	//
+	// A caller may move or claim a record that names it without having opened the
+	// partition: then From is what the latest move wrote, and Served is lower. The locks of
+	// that move go on as if the new record were written by it.
 	OpMove
 
 	// OpAdvance raises the epoch of the caller's partition. It needs From to
@@ -93,7 +97,7 @@ type Change struct {
 	Floor     int64     // lowest epoch that the change may write
 	Residue   []Residue // OpMove: the caller's running keys; each replaces the entry of its key
 	Locks     string    // OpMove: the locks that the caller's table lists
-	Served    int64     // OpMove: latest epoch at which the caller served the partition in this generation, or 0
+	Served    int64     // OpMove, OpClaim: latest epoch at which the caller served the partition in this generation, or 0
 }
 
 // Holding is a partition that a worker serves and re-asserts, or (with
@@ -111,7 +115,7 @@ type PartitionState struct {
 	Partition int
 	Record    Record
 	Residue   []Residue
-	Moved     int64  // epoch of the latest move that wrote locks, or that there are none; 0 for no move
+	Moved     int64  // epoch of the latest move that wrote locks, or that there are none, or to which a worker passed these on; 0 for no move
 	Locks     string // that it wrote, until they are cleared
 	Written   []WrittenLock
 }

@@ -39,6 +39,7 @@ type scope struct {
 	timing  func(*Machine)
 	begin   func(*world)      // what has happened before the search
 	target  func(Effect) bool // which calls a faulty network picks on; nil for all
+	lossy   bool              // that a planned move loses a lock does not count
 	until   time.Duration     // how long after its begin time passes, beyond which nothing is searched; 0 for no end
 }
 

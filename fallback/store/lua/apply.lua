@@ -35,6 +35,8 @@ for _, p in ipairs(partitions) do
   if apply and op == MOVE and served >= state.moved then
     state.moved = state.epoch
     put_locks(p, locks)
+  elseif apply and op ~= ADVANCE and owner == inc and served < state.moved and state.moved == epoch then
+    state.moved = state.epoch -- the locks of the latest move, which nobody has served since
   end
 end
 save()

@@ -166,8 +166,11 @@ func (c *change) apply(inc string, ch handoff.Change) {
 		}
 	}
 	c.own(p, max(ch.From.Epoch+1, ch.Floor), owner)
-	if ch.Op == handoff.OpMove && ch.Served >= p.moved {
+	switch {
+	case ch.Op == handoff.OpMove && ch.Served >= p.moved:
 		p.moved, p.locks = p.record.Epoch, ch.Locks
+	case ch.Op != handoff.OpAdvance && ch.From.Owner == inc && ch.Served < p.moved && p.moved == ch.From.Epoch:
+		p.moved = p.record.Epoch
 	}
 }
 

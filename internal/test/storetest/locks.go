@@ -103,9 +103,19 @@ func locksOfNobody(r *run) {
 	late := moveLocks(1, there, "c", "")
 	late.Served = first.Epoch
 	on := r.applied("b", late, "c")
-	r.wantLocks(1, "c", there.Epoch, "text")
-	back := r.applied("c", moveLocks(1, on, "a", ""), "a")
-	r.wantLocks(1, "a", back.Epoch, "")
+	r.wantLocks(1, "c", on.Epoch, "text")
+	back := claim(1, on)
+	back.Served = first.Epoch
+	on = r.applied("c", back, "c")
+	r.wantLocks(1, "c", on.Epoch, "text")
+	back = claim(1, on)
+	back.Served = on.Epoch
+	again := r.applied("c", back, "c")
+	r.wantLocks(1, "c", on.Epoch, "text")
+	late = moveLocks(1, again, "a", "")
+	late.Served = first.Epoch
+	r.applied("c", late, "a")
+	r.wantLocks(1, "a", on.Epoch, "text")
 }
 
 func locksStay(r *run) {
