@@ -14,8 +14,8 @@ type Execution struct {
 
 // Holder is what holds the keys of an [Execution]. A program needs it in tests only.
 type Holder interface {
-	// ExecutionContext is [Execution.Context] of the execution with life, key and token.
-	ExecutionContext(life uint64, key string, token int64) context.Context
+	// ExecutionContext is [Execution.Context] of the execution with life and key.
+	ExecutionContext(life uint64, key string) context.Context
 }
 
 // severalKeys is a [Holder] of several keys.
@@ -61,5 +61,5 @@ func (x Execution) TokenOf(key string) int64 {
 // can no longer be confirmed, and when the execution ends. It is made when first
 // asked for.
 func (x Execution) Context() context.Context {
-	return x.holder.ExecutionContext(x.life, x.key, x.token)
+	return x.holder.ExecutionContext(x.life, x.key)
 }

@@ -53,7 +53,7 @@ func (c *Client) do(ctx context.Context, key string, w want, fn func(gateway.Exe
 }
 
 // ExecutionContext implements [gateway.Holder].
-func (l *Lock) ExecutionContext(uint64, string, int64) context.Context { return l.Context() }
+func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Context() }
 
 // DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after
 // the other in the order of their bytes, so that calls of DoAll never wait for each other in a

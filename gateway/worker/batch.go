@@ -330,7 +330,7 @@ func (b *Batcher[In, Out]) gather(x execution, calls []*call[In, Out]) []*call[I
 	if len(calls) == b.cfg.MaxItems || bytes >= b.cfg.MaxBytes {
 		return calls
 	}
-	x.run.part.table.Take(x.key, x.token, func(i *localmutex.Item) (take, more bool) {
+	x.run.part.table.Take(x.key, x.run.token, func(i *localmutex.Item) (take, more bool) {
 		c, ok := i.Value.(*call[In, Out])
 		if !ok || c.batcher != b || bytes+c.size > b.cfg.MaxBytes {
 			return false, false
@@ -347,7 +347,7 @@ func (b *Batcher[In, Out]) linger(x execution, n int) {
 	limit := time.NewTimer(b.cfg.Linger)
 	defer limit.Stop()
 	select {
-	case <-x.run.part.table.Gather(x.key, x.token, n):
+	case <-x.run.part.table.Gather(x.key, x.run.token, n):
 	case <-limit.C:
 	}
 }

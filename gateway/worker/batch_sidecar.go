@@ -141,7 +141,7 @@ func (s refusedBatch) Error() string {
 // run is the handler of the batches: it has the app answer one. The requests of one that the
 // app refuses go to it one by one, so that none of them fails the others.
 func (b *batchSidecar) run(x execution, items []*Item[jsonRequest, jsonAnswer]) error {
-	err := b.send(x, items)
+	err := b.send(x, x.run.token, items)
 	refused, ok := errors.AsType[refusedBatch](err)
 	if !ok || len(items) == 1 {
 		return err
@@ -155,24 +155,23 @@ func (b *batchSidecar) run(x execution, items []*Item[jsonRequest, jsonAnswer]) 
 			err = fmt.Errorf("%w: the worker may begin nothing more for the key", hop1.ErrNotStarted)
 		}
 		if !errors.Is(err, hop1.ErrNotStarted) {
-			x.token = first + int64(i)
-			err = b.send(x, items[i:i+1])
+			err = b.send(x, first+int64(i), items[i:i+1])
 		}
 		item.Err = cmp.Or(err, item.Err)
 	}
 	return nil
 }
 
-// send has the app answer items as one batch.
-func (b *batchSidecar) send(x execution, items []*Item[jsonRequest, jsonAnswer]) error {
-	err := b.exchange(x, items)
+// send has the app answer items as one batch, with that token.
+func (b *batchSidecar) send(x execution, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
+	err := b.exchange(x, token, items)
 	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x.Context()) == nil {
 		b.worker.log.Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "error", err)
 	}
 	return err
 }
 
-func (b *batchSidecar) exchange(x execution, items []*Item[jsonRequest, jsonAnswer]) error {
+func (b *batchSidecar) exchange(x execution, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
 	baggage, err := addHeld(nil, x.key)
 	if err != nil {
 		return err
@@ -184,7 +183,7 @@ func (b *batchSidecar) exchange(x execution, items []*Item[jsonRequest, jsonAnsw
 	e.Message = http1.AppendRequest(e.Message, e.Method, b.target, b.host)
 	e.Message = http1.AppendField(e.Message, "Content-Type", "application/json")
 	e.Message = http1.AppendField(e.Message, "Keyway-Batch", strconv.Itoa(len(items)))
-	e.Message = appendAppFields(e.Message, x, baggage)
+	e.Message = appendAppFields(e.Message, x, token, baggage)
 	e.Message = append(append(http1.AppendRequestLength(e.Message, e.Method, int64(len(body))), "\r\n"...), body...)
 	err = b.sidecar.send(x.Context(), e)
 	for err == nil && e.Status < 200 {

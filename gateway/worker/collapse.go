@@ -102,7 +102,7 @@ func (c *collapsible) leads(x execution) (leads bool) {
 
 // take offers accept those that wait for the answer to c, see [localmutex.Table.Take].
 func (c *collapsible) take(x execution, accept func(*collapsible) (take, more bool)) {
-	x.run.part.table.Take(x.key, x.token, func(i *localmutex.Item) (take, more bool) {
+	x.run.part.table.Take(x.key, x.run.token, func(i *localmutex.Item) (take, more bool) {
 		other, ok := i.Value.(*collapsible)
 		switch {
 		case !ok:

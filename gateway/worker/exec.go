@@ -20,24 +20,20 @@ type Execution = gateway.Execution
 
 // execution is an Execution as the worker has it.
 type execution struct {
-	run   *run
-	life  uint64
-	key   string
-	token int64
+	run  *run
+	life uint64
+	key  string
 }
 
 // public returns x as functions of callers get it.
-func (x execution) public() Execution { return gateway.NewExecution(x.run, x.life, x.key, x.token) }
-
-// epoch returns the epoch of the ownership under which x was admitted.
-func (x execution) epoch() int64 { return x.token >> sequenceBits }
+func (x execution) public() Execution { return gateway.NewExecution(x.run, x.life, x.key, x.run.token) }
 
 // Context returns the context of [gateway.Execution].
-func (x execution) Context() context.Context { return x.run.ExecutionContext(x.life, x.key, x.token) }
+func (x execution) Context() context.Context { return x.run.ExecutionContext(x.life, x.key) }
 
 // ExecutionContext implements [gateway.Holder]. [TokenFrom] finds the token in the
 // context.
-func (r *run) ExecutionContext(life uint64, key string, token int64) context.Context {
+func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ask(life) {
@@ -45,7 +41,7 @@ func (r *run) ExecutionContext(life uint64, key string, token int64) context.Con
 	}
 	if r.ctx == nil {
 		r.ctx = &runContext{
-			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: token,
+			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: r.token,
 			outer: r.outer, flight: r.flight, born: r.part.worker.births.Add(1),
 			began: r.began, timeout: r.timeout,
 		}
@@ -68,6 +64,7 @@ func (x execution) detach() {
 type run struct {
 	part    *partition
 	parent  context.Context
+	token   int64
 	cancels uint64         // part.cancels when the key was asked for
 	outer   *runContext    // within which the execution runs, if it does not hold the key by itself
 	flight  *flight        // whose function it runs, or nil
@@ -261,7 +258,7 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 	}
 	w.won(p, token)
 	r := runs.Get().(*run)
-	r.part, r.parent, r.cancels = p, ctx, cancels
+	r.part, r.parent, r.token, r.cancels = p, ctx, token, cancels
 	if p.sampled(token) {
 		r.look(key, waited)
 	}
@@ -269,7 +266,7 @@ func (w *Worker) admitTo(ctx context.Context, p *partition, key string, how aski
 		r.parent = r.timing.begin(ctx, p, key, token)
 	}
 	r.policy = how.policy
-	return execution{run: r, life: r.state.Load(), key: key, token: token}, nil
+	return execution{run: r, life: r.state.Load(), key: key}, nil
 }
 
 // win waits for key, for something that holds it without an execution of this
@@ -425,13 +422,13 @@ func (w *Worker) release(x execution) {
 	if !ok {
 		return
 	}
-	p, outer, timing := r.part, r.outer, r.timing
+	p, token, outer, timing := r.part, r.token, r.outer, r.timing
 	if r.began != 0 {
 		w.counts.ran(r)
 	}
 	r.reset()
 	if ctx == nil || !ctx.end() {
-		p.free(x.key, x.token, outer)
+		p.free(x.key, token, outer)
 	}
 	if ctx != nil {
 		ctx.noteEnd()

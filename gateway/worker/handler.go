@@ -189,8 +189,8 @@ var appNames = [...]string{gateway.HeaderKey, gateway.HeaderToken, gateway.Heade
 const maxNumbers = 64
 
 // appValues returns what the app is told of its execution, "" for nothing: where no
-// key is held there is no token, and without a key nothing. The values use memory.
-func appValues(memory []byte, x execution, baggage string) [len(appNames)]string {
+// key is held there is no token, and without a key nothing. token is the execution's, or one that it has reserved. The values use memory.
+func appValues(memory []byte, x execution, token int64, baggage string) [len(appNames)]string {
 	if isKeyless(x.key) {
 		values := [...]string{len(appNames) - 1: baggage}
 		if key := keyOf(x.key); key != "" {
@@ -198,18 +198,18 @@ func appValues(memory []byte, x execution, baggage string) [len(appNames)]string
 		}
 		return values
 	}
-	b := strconv.AppendInt(memory[:0], x.token, 10)
-	token := len(b)
-	b = strconv.AppendInt(b, x.epoch(), 10)
+	b := strconv.AppendInt(memory[:0], token, 10)
+	first := len(b)
+	b = strconv.AppendInt(b, token>>sequenceBits, 10)
 	epoch := len(b)
 	b = strconv.AppendInt(b, int64(x.run.part.number), 10)
 	numbers := grammar.Text(b)
-	return [...]string{url.PathEscape(x.key), numbers[:token], numbers[token:epoch], numbers[epoch:], baggage}
+	return [...]string{url.PathEscape(x.key), numbers[:first], numbers[first:epoch], numbers[epoch:], baggage}
 }
 
 // setAppHeader sets what the app is told of its execution.
 func setAppHeader(h http.Header, x execution, baggage string) {
-	all := appValues(make([]byte, 0, maxNumbers), x, baggage)
+	all := appValues(make([]byte, 0, maxNumbers), x, x.run.token, baggage)
 	values := all[:]
 	for i, name := range appNames {
 		if delete(h, name); values[i] != "" {

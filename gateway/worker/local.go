@@ -65,5 +65,5 @@ func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, 
 		}
 		return nil, 0, nil, err
 	}
-	return x.Context(), x.token, func() { l.worker.release(x) }, nil
+	return x.Context(), x.run.token, func() { l.worker.release(x) }, nil
 }

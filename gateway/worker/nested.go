@@ -25,8 +25,8 @@ func (w *Worker) nest(ctx context.Context, key string, call bool) (x execution, 
 		default:
 			w.flights.part(ctx, c)
 			r := runs.Get().(*run)
-			r.part, r.parent, r.cancels, r.outer = c.part, ctx, c.cancels, c
-			return execution{run: r, life: r.state.Load(), key: key, token: c.token}, true, nil
+			r.part, r.parent, r.token, r.cancels, r.outer = c.part, ctx, c.token, c.cancels, c
+			return execution{run: r, life: r.state.Load(), key: key}, true, nil
 		}
 		c.leave()
 		return execution{}, true, err

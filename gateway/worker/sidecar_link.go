@@ -58,14 +58,14 @@ func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x executio
 		}
 		b = http1.AppendValidField(b, name, value) // the link takes no other
 	}
-	b = appendAppFields(b, x, baggage)
+	b = appendAppFields(b, x, x.run.token, baggage)
 	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
 }
 
-// appendAppFields appends what the app is told of its execution.
-func appendAppFields(b []byte, x execution, baggage string) []byte {
+// appendAppFields appends what the app is told of its execution, with that token.
+func appendAppFields(b []byte, x execution, token int64, baggage string) []byte {
 	var numbers [maxNumbers]byte
-	for i, value := range appValues(numbers[:], x, baggage) {
+	for i, value := range appValues(numbers[:], x, token, baggage) {
 		if value != "" {
 			b = http1.AppendValidField(b, appNames[i], value)
 		}

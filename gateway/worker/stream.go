@@ -67,14 +67,14 @@ func (w *Worker) letGo(x execution) *stream {
 	if _, ok := r.end(x.life); !ok {
 		return nil
 	}
-	p, outer, timing := r.part, r.outer, r.timing
+	p, token, outer, timing := r.part, r.token, r.outer, r.timing
 	if r.began != 0 {
 		x.run.part.worker.counts.ran(r)
 	}
 	r.reset()
 	s := c.stream()
 	if !c.letGo() {
-		p.free(x.key, x.token, outer)
+		p.free(x.key, token, outer)
 	}
 	timing.noteFailure("") // whatever becomes of the stream
 	timing.end(nil)
