@@ -57,7 +57,7 @@ func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()
 	everything(t, func(t *testing.T) storetest.Harness {
 		e := startEmbedded(t)
-		h := harness(e.URL() + "?read_timeout=20s") // the scripts are slow in it, under the race detector
+		h := harness(e.URL() + "?read_timeout=2m") // the scripts are slow in it, under the race detector on a busy machine
 		h.LoseKey = func(key string) { e.server.Del(key) }
 		// What a restart of an embedded server loses is everything.
 		h.Lose = func() { e.server.FlushAll() }
