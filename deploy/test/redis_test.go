@@ -120,7 +120,7 @@ func tryLocks(t *testing.T, a, b *lock.Locker) {
 		return held
 	}
 	first := must(a.Lock(ctx, "key"))
-	if err := first.Renew(ctx); err != nil {
+	if err := first.Extend(ctx, 0); err != nil {
 		t.Error(err)
 	}
 	waited := make(chan error, 1)
@@ -131,7 +131,7 @@ func tryLocks(t *testing.T, a, b *lock.Locker) {
 		}
 		waited <- err
 	}()
-	if _, err := b.TTL(ctx, "key"); err != nil {
+	if _, err := b.State(ctx, "key"); err != nil {
 		t.Error(err)
 	}
 	if err := first.Unlock(ctx); err != nil {
@@ -140,7 +140,7 @@ func tryLocks(t *testing.T, a, b *lock.Locker) {
 	if err := <-waited; err != nil {
 		t.Error(err)
 	}
-	both := must(a.LockAll(ctx, "one", "two"))
+	both := must(a.LockAll(ctx, []string{"one", "two"}))
 	if err := both.Unlock(ctx); err != nil {
 		t.Error(err)
 	}

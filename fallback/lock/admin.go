@@ -39,7 +39,7 @@ func (l *Locker) State(ctx context.Context, key string) (State, error) {
 	if err != nil {
 		return State{}, fmt.Errorf("lock: asking for the state of %q: %w", key, err)
 	}
-	if !l.opts.FIFO {
+	if !l.cfg.FIFO {
 		s.Waiting = l.queued(key)
 	}
 	return s, nil
@@ -67,19 +67,6 @@ func (l *Locker) queued(key string) int {
 		return len(line.waiters) + 1 // and one who contends
 	}
 	return len(line.waiters)
-}
-
-// IsLocked says whether anyone holds the lock of a key, also for reading.
-func (l *Locker) IsLocked(ctx context.Context, key string) (bool, error) {
-	s, err := l.State(ctx, key)
-	return s.Held, err
-}
-
-// TTL returns how long the lock of a key stays held if nobody renews or
-// unlocks it; 0 if it is free.
-func (l *Locker) TTL(ctx context.Context, key string) (time.Duration, error) {
-	s, err := l.State(ctx, key)
-	return s.Left, err
 }
 
 // lockLongestReason is how long what is said to ForceUnlock may be, in bytes.
@@ -129,9 +116,9 @@ func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, e
 }
 
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {
-	names := n.opts.naming()
+	names := n.cfg.naming()
 	keys := []string{names.key("", name), names.key("fence:", name), names.key("waiting:", name)}
-	reply, _, err := n.wire.call(ctx, &n.scripts.state, scriptArgs(keys, flag(n.opts.FIFO)))
+	reply, _, err := n.wire.call(ctx, &n.scripts.state, scriptArgs(keys, flag(n.cfg.FIFO)))
 	if err != nil {
 		return State{}, err
 	}
@@ -173,7 +160,7 @@ func labelOf(owner string) string {
 }
 
 func (n *lockNode) force(ctx context.Context, name, id, why string) (int64, error) {
-	names := n.opts.naming()
+	names := n.cfg.naming()
 	keys := []string{names.key("", name), names.key("forced:", name), names.key("bell:", name), names.key("queue:", name)}
 	reply, _, err := n.wire.call(ctx, &n.scripts.force, scriptArgs(keys, why, n.publish, "#"+id))
 	if err != nil {
@@ -208,17 +195,17 @@ func (l *Locker) agree(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("%w: prefix %q, and FIFO is %t here: make all alike, or give one kind another Prefix; what others said counts for %v after their latest lock",
-		ErrOrder, l.opts.Prefix, l.opts.FIFO, lockOrderLasts)
+		ErrOrder, l.cfg.Prefix, l.cfg.FIFO, lockOrderLasts)
 }
 
 func (n *lockNode) agrees(ctx context.Context) (bool, error) {
 	said := "any"
-	if n.opts.FIFO {
+	if n.cfg.FIFO {
 		said = "fifo"
 	}
-	key := n.opts.Prefix + "order"
-	if n.opts.NoPrefix {
-		key = n.opts.Prefix + "key:order"
+	key := n.cfg.Prefix + "order"
+	if n.cfg.NoPrefix {
+		key = n.cfg.Prefix + "key:order"
 	}
 	reply, _, err := n.wire.call(ctx, &n.scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds()))
 	if err != nil {
@@ -239,7 +226,7 @@ func (n *lockNode) replicates() bool {
 // replicate makes both calls on one connection, since WAIT is about the writes
 // of its own connection, and all that was written before them.
 func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within time.Duration) (int, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, within+n.opts.Timeout, errLockTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, within+n.cfg.Timeout, errLockTimeout)
 	defer cancel()
 	var server *redis.Client
 	switch client := n.wire.client.(type) {
@@ -258,7 +245,7 @@ func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within tim
 		return 0, err
 	}
 	if state != renewOK {
-		return 0, ErrNotOwner
+		return 0, locking.ErrNotOwner
 	}
 	acknowledged, err := conn.Wait(ctx, want, within).Result()
 	return int(acknowledged), err

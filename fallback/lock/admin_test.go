@@ -135,12 +135,12 @@ func TestForceUnlock(t *testing.T) {
 				if next.Token() <= k.Token() {
 					t.Errorf("token %d after %d", next.Token(), k.Token())
 				}
-				wantErr(t, renew(t, k), ErrNotOwner)
+				wantErr(t, renew(t, k), locking.ErrNotOwner)
 				cause := context.Cause(k.Context())
 				if wantErr(t, cause, ErrForced); !strings.Contains(cause.Error(), `"alice"`) || !strings.Contains(cause.Error(), `"host 7 burns"`) {
 					t.Errorf("the cause is %v", cause)
 				}
-				wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+				wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
 				mustUnlock(t, next)
 
 				r1, r2 := mustLock(t, holder.RLock, "key"), mustLock(t, holder.RLock, "key")
@@ -148,7 +148,7 @@ func TestForceUnlock(t *testing.T) {
 					t.Fatalf("ForceUnlock of readers: %+v, %v", was, err)
 				}
 				for _, r := range []*Lock{r1, r2} {
-					wantErr(t, renew(t, r), ErrNotOwner)
+					wantErr(t, renew(t, r), locking.ErrNotOwner)
 					wantErr(t, context.Cause(r.Context()), ErrForced)
 				}
 				if was, err = asks.ForceUnlock(t.Context(), "key", "alice", "nobody has it"); err != nil || was.Held {
@@ -188,10 +188,10 @@ func TestUnlockOfWhatWasTakenByForceIsNotOwner(t *testing.T) {
 		k := mustTake(t, l, name)
 		c.take(name)
 		if c.knows {
-			wantErr(t, renew(t, k), ErrNotOwner)
+			wantErr(t, renew(t, k), locking.ErrNotOwner)
 		}
 		proxy.CutNext(netproxy.ToClient)
-		if err := k.Unlock(within(t, time.Minute)); !errors.Is(err, ErrNotOwner) || !errors.Is(err, c.why) {
+		if err := k.Unlock(within(t, time.Minute)); !errors.Is(err, locking.ErrNotOwner) || !errors.Is(err, c.why) {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
@@ -211,7 +211,7 @@ func TestForceUnlockIsCheckedAndClosed(t *testing.T) {
 // A holder of the same process does not wait for its renewal.
 func TestForceUnlockEndsTheLocksOfItsOwnLockerAtOnce(t *testing.T) {
 	l := patientLocker(t, redistest.Start(t).Addr(), Config{NoRenewal: true})
-	k, err := l.LockAll(t.Context(), "a", "b")
+	k, err := l.LockAll(t.Context(), []string{"a", "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestLockTakenByForceIsNotTakenAgain(t *testing.T) {
 	if _, err := asks.ForceUnlock(t.Context(), "key", "ops", "test"); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, renew(t, k), ErrNotOwner)
+	wantErr(t, renew(t, k), locking.ErrNotOwner)
 	wantErr(t, context.Cause(k.Context()), ErrForced)
 	if held(server, "key") {
 		t.Error("taken again")
@@ -276,7 +276,7 @@ func TestStateAndForceUnlockOfOthersLocks(t *testing.T) {
 				if _, err := take(t.Context(), kind, locking.Wait(50*time.Millisecond)); err == nil {
 					t.Fatalf("%s of a %s", how, kind)
 				} else {
-					wantErr(t, err, ErrLocked)
+					wantErr(t, err, locking.ErrLocked)
 				}
 			}
 			if _, err := l.ForceUnlock(t.Context(), kind, "ops", "test"); err != nil {

@@ -34,7 +34,7 @@ const ownerLen = 1 + 26
 func (l *Locker) claim(w want) *claim {
 	c := &claim{
 		names: w.names, read: w.read, waits: w.wait, reserve: l.reserve(len(w.names), w.read),
-		fifo: l.opts.FIFO, naming: l.opts.naming(), ttl: w.opts.TTL, label: w.opts.Label, locks: make([]string, len(w.names)),
+		fifo: l.cfg.FIFO, naming: l.cfg.naming(), ttl: w.opts.TTL, label: w.opts.Label, locks: make([]string, len(w.names)),
 	}
 	for i, name := range w.names {
 		c.locks[i] = c.naming.key("", name)
@@ -120,7 +120,7 @@ type naming struct {
 	bare   bool // names are the locks' keys
 }
 
-func (o Config) naming() naming { return naming{o.Prefix, o.NoPrefix} }
+func (cfg Config) naming() naming { return naming{cfg.Prefix, cfg.NoPrefix} }
 
 // key is the Redis key of a lock, or of what goes with it, in the same slot.
 func (n naming) key(kind, name string) string {
@@ -174,10 +174,10 @@ type instant struct {
 
 func (l *Locker) now() instant {
 	now := time.Now()
-	if l.opts.Clock == nil {
+	if l.cfg.Clock == nil {
 		return instant{now, now.Round(0)}
 	}
-	return instant{now, l.opts.Clock().Round(0)}
+	return instant{now, l.cfg.Clock().Round(0)}
 }
 
 func (i instant) add(d time.Duration) instant { return instant{i.mono.Add(d), i.wall.Add(d)} }

@@ -6,24 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
-
-	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// Errors of locks. Those that end the context of a held lock are found with
-// context.Cause.
+// Errors of locks, as well as those of package locking. Those that end the context of a
+// held lock are found with context.Cause.
 var (
-	// ErrLocked means that the lock is held, or others are waiting for it.
-	ErrLocked = locking.ErrLocked
-
-	// ErrNotOwner means that the lock was no longer the caller's when it was to
-	// be unlocked or renewed, so others may have held it meanwhile.
-	ErrNotOwner = locking.ErrNotOwner
-
-	// ErrUnlockUnknown means that no answer says whether the lock was released
-	// while it was the caller's. It is free at the end of its TTL at the latest.
-	ErrUnlockUnknown = locking.ErrUnlockUnknown
-
 	// ErrExpired is the cause of a held lock's context when it could not
 	// be renewed in time.
 	ErrExpired = errors.New("lock: expired")
@@ -90,7 +77,7 @@ type Config struct {
 	// RenewEvery is the time between renewals. Default TTL/3.
 	RenewEvery time.Duration
 
-	// NoRenewal leaves renewing to Lock.Renew.
+	// NoRenewal leaves renewing to Lock.Extend.
 	NoRenewal bool
 
 	// ContinueOnFailure leaves the context of a held lock alone when the lock
@@ -115,7 +102,7 @@ type Config struct {
 	PollEvery time.Duration
 
 	// MaxWait bounds the wait of Lock, RLock and LockAll, which then return
-	// ErrLocked. Default: until their context ends.
+	// locking.ErrLocked. Default: until their context ends.
 	MaxWait time.Duration
 
 	// FIFO grants locks in order of arrival across processes. Each caller then
@@ -151,42 +138,42 @@ const lockShortestTTL = 10 * time.Millisecond
 // lockLongestWait is the longest that a waiter waits between tries.
 const lockLongestWait = time.Second
 
-func (o Config) withDefaults() (Config, error) {
+func (cfg Config) withDefaults() (Config, error) {
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
-		{"TTL", o.TTL}, {"Margin", o.Margin}, {"RenewEvery", o.RenewEvery}, {"Timeout", o.Timeout},
-		{"PollEvery", o.PollEvery}, {"MaxWait", o.MaxWait}, {"HandOverFor", o.HandOverFor},
+		{"TTL", cfg.TTL}, {"Margin", cfg.Margin}, {"RenewEvery", cfg.RenewEvery}, {"Timeout", cfg.Timeout},
+		{"PollEvery", cfg.PollEvery}, {"MaxWait", cfg.MaxWait}, {"HandOverFor", cfg.HandOverFor},
 	} {
 		if d.value < 0 {
-			return o, fmt.Errorf("%w: %s is %v, want 0 or more", ErrConfig, d.name, d.value)
+			return cfg, fmt.Errorf("%w: %s is %v, want 0 or more", ErrConfig, d.name, d.value)
 		}
 	}
-	if o.HandOvers < 0 {
-		return o, fmt.Errorf("%w: HandOvers is %d, want 0 or more", ErrConfig, o.HandOvers)
+	if cfg.HandOvers < 0 {
+		return cfg, fmt.Errorf("%w: HandOvers is %d, want 0 or more", ErrConfig, cfg.HandOvers)
 	}
-	o.Prefix = cmp.Or(o.Prefix, "keyway:lock:")
-	o.TTL = cmp.Or(o.TTL, 10*time.Second)
-	o.Margin = cmp.Or(o.Margin, o.TTL/20)
-	o.RenewEvery = cmp.Or(o.RenewEvery, o.TTL/3)
-	o.Timeout = cmp.Or(o.Timeout, min(o.TTL/4, time.Second))
-	o.PollEvery = min(cmp.Or(o.PollEvery, 100*time.Millisecond), lockLongestWait)
-	o.HandOverFor = cmp.Or(o.HandOverFor, 100*time.Millisecond)
-	o.HandOvers = min(cmp.Or(o.HandOvers, 32), 1000)
-	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	if o.FIFO || o.NoHandOver {
-		o.HandOvers = 0
+	cfg.Prefix = cmp.Or(cfg.Prefix, "keyway:lock:")
+	cfg.TTL = cmp.Or(cfg.TTL, 10*time.Second)
+	cfg.Margin = cmp.Or(cfg.Margin, cfg.TTL/20)
+	cfg.RenewEvery = cmp.Or(cfg.RenewEvery, cfg.TTL/3)
+	cfg.Timeout = cmp.Or(cfg.Timeout, min(cfg.TTL/4, time.Second))
+	cfg.PollEvery = min(cmp.Or(cfg.PollEvery, 100*time.Millisecond), lockLongestWait)
+	cfg.HandOverFor = cmp.Or(cfg.HandOverFor, 100*time.Millisecond)
+	cfg.HandOvers = min(cmp.Or(cfg.HandOvers, 32), 1000)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	if cfg.FIFO || cfg.NoHandOver {
+		cfg.HandOvers = 0
 	}
-	if o.TTL < lockShortestTTL {
-		return o, fmt.Errorf("%w: TTL is %v, want at least %v", ErrConfig, o.TTL, lockShortestTTL)
+	if cfg.TTL < lockShortestTTL {
+		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", ErrConfig, cfg.TTL, lockShortestTTL)
 	}
-	o.TTL = o.TTL.Truncate(time.Millisecond) // as Redis counts
-	if err := checkLabel(o.Label); err != nil {
-		return o, fmt.Errorf("%w: %w", ErrConfig, err)
+	cfg.TTL = cfg.TTL.Truncate(time.Millisecond) // as Redis counts
+	if err := checkLabel(cfg.Label); err != nil {
+		return cfg, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	if o.Margin >= o.TTL {
-		return o, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", ErrConfig, o.Margin, o.TTL)
+	if cfg.Margin >= cfg.TTL {
+		return cfg, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", ErrConfig, cfg.Margin, cfg.TTL)
 	}
-	return o, nil
+	return cfg, nil
 }

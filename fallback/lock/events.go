@@ -31,7 +31,7 @@ type Hooks struct {
 	RenewFailed func(Event) // one renewal failed, with Err; more follow while there is time
 	Expired     func(Event) // the context ended because renewals failed, with Held and Err
 	Lost        func(Event) // the lock was gone or another's, with Held and Err
-	Released    func(Event) // unlocked, with Held; Err is nil, ErrNotOwner or ErrUnlockUnknown
+	Released    func(Event) // unlocked, with Held; Err is nil, locking.ErrNotOwner or ErrUnlockUnknown
 	Forced      func(Event) // ForceUnlock has freed a lock, or may have if Err is not nil; Label is of the former holder
 	Detached    func(Event) // the lock was handed to another process, with Held
 	Attached    func(Event) // and was taken over from one
@@ -67,10 +67,10 @@ func (h *Hooks) of(what happening) func(Event) {
 // emit counts an event of a caller with ctx, tells the hook for it, and logs it.
 func (l *Locker) emit(ctx context.Context, what happening, level slog.Level, e Event) {
 	l.counts.note(ctx, what, e)
-	if hook := l.opts.Hooks.of(what); hook != nil {
+	if hook := l.cfg.Hooks.of(what); hook != nil {
 		hook(e)
 	}
-	if !l.opts.Logger.Enabled(ctx, level) {
+	if !l.cfg.Logger.Enabled(ctx, level) {
 		return
 	}
 	attrs := []slog.Attr{slog.String("keys", strings.Join(e.Keys, " ")), slog.Bool("read", e.Read)}
@@ -95,5 +95,5 @@ func (l *Locker) emit(ctx context.Context, what happening, level slog.Level, e E
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("error", e.Err))
 	}
-	l.opts.Logger.LogAttrs(ctx, level, "lock "+what.String(), attrs...)
+	l.cfg.Logger.LogAttrs(ctx, level, "lock "+what.String(), attrs...)
 }

@@ -129,7 +129,7 @@ func ExampleLock_Detach() {
 	}
 	fmt.Println("there, with the same token:", goesOn.Token() == upload.Token())
 	_, err = here.Attach(ctx, received)
-	fmt.Println("once only:", errors.Is(err, lock.ErrNotOwner))
+	fmt.Println("once only:", errors.Is(err, locking.ErrNotOwner))
 	_ = goesOn.Unlock(ctx)
 	// Output:
 	// here: lock: detached
@@ -184,15 +184,15 @@ func Example_lock() {
 	}
 	// Work with order.Context(), which ends before the lock can be another's,
 	// and give order.Token() to what is written to.
-	held, _ := locker.IsLocked(ctx, "order:42")
-	fmt.Println("locked:", held, "with a token:", order.Token() > 0)
+	state, _ := locker.State(ctx, "order:42")
+	fmt.Println("locked:", state.Held, "with a token:", order.Token() > 0)
 
 	switch err := order.Unlock(ctx); {
 	case err == nil:
 		fmt.Println("released")
-	case errors.Is(err, lock.ErrNotOwner):
+	case errors.Is(err, locking.ErrNotOwner):
 		fmt.Println("it was another's by then")
-	case errors.Is(err, lock.ErrUnlockUnknown):
+	case errors.Is(err, locking.ErrUnlockUnknown):
 		fmt.Println("Redis did not say")
 	}
 	// Output:
@@ -212,7 +212,7 @@ func ExampleLocker_TryLock() {
 	job, err := here.TryLock(ctx, "nightly job")
 	fmt.Println("here:", err)
 	_, err = there.TryLock(ctx, "nightly job")
-	fmt.Println("there, locked:", errors.Is(err, lock.ErrLocked))
+	fmt.Println("there, locked:", errors.Is(err, locking.ErrLocked))
 	_ = job.Unlock(ctx)
 	// Output:
 	// here: <nil>
@@ -232,7 +232,7 @@ func ExampleLock_Downgrade() {
 		log.Fatal(err)
 	}
 	_, err = locker.TryRLock(ctx, "price")
-	fmt.Println("a reader while it is written:", errors.Is(err, lock.ErrLocked))
+	fmt.Println("a reader while it is written:", errors.Is(err, locking.ErrLocked))
 
 	if err := price.Downgrade(ctx); err != nil {
 		log.Fatal(err)
@@ -240,7 +240,7 @@ func ExampleLock_Downgrade() {
 	reader, err := locker.TryRLock(ctx, "price")
 	fmt.Println("a reader after the downgrade:", err)
 	_, err = locker.TryLock(ctx, "price")
-	fmt.Println("a writer beside readers:", errors.Is(err, lock.ErrLocked))
+	fmt.Println("a writer beside readers:", errors.Is(err, locking.ErrLocked))
 	_ = reader.Unlock(ctx)
 	_ = price.Unlock(ctx)
 	// Output:
@@ -256,13 +256,13 @@ func ExampleLocker_LockAll() {
 	defer done()
 	ctx := context.Background()
 
-	transfer, err := locker.LockAll(ctx, "account:b", "account:a", "account:b")
+	transfer, err := locker.LockAll(ctx, []string{"account:b", "account:a", "account:b"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(transfer.Keys())
 	_, err = locker.TryLock(ctx, "account:a")
-	fmt.Println("one of them alone:", errors.Is(err, lock.ErrLocked))
+	fmt.Println("one of them alone:", errors.Is(err, locking.ErrLocked))
 	_ = transfer.Unlock(ctx)
 	// Output:
 	// [account:a account:b]
@@ -331,7 +331,7 @@ func Example_fifo() {
 	// guest 2
 }
 
-func ExampleLock_Renew() {
+func ExampleLock_Extend() {
 	url, stop := startRedis()
 	defer stop()
 	locker, done := newLocker(url, lock.Config{TTL: time.Minute, NoRenewal: true}) // not by itself
@@ -342,10 +342,10 @@ func ExampleLock_Renew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := lease.Renew(ctx); err != nil {
+	if err := lease.Extend(ctx, 0); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("nearly a minute left:", lease.TTL() > 50*time.Second)
+	fmt.Println("nearly a minute left:", time.Until(lease.Until()) > 50*time.Second)
 	_ = lease.Unlock(ctx)
 	// Output:
 	// nearly a minute left: true

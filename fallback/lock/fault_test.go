@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // lockProxy is a Redis with a proxy in front of it.
@@ -203,7 +204,7 @@ func TestHoldersContextEndsBeforeAnotherGetsTheLock(t *testing.T) {
 	}
 	proxy.Heal()
 	for _, k := range locks {
-		wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+		wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
 	}
 }
 
@@ -214,12 +215,12 @@ func TestLateUnlockFreesNobodyElsesLock(t *testing.T) {
 	warm(t, a)
 	k := mustLock(t, a.Lock, "key")
 	proxy.Set(netproxy.ToServer, netproxy.Fault{Stall: true})
-	wantErr(t, k.Unlock(within(t, 50*time.Millisecond)), ErrUnlockUnknown)
+	wantErr(t, k.Unlock(within(t, 50*time.Millisecond)), locking.ErrUnlockUnknown)
 	next := mustLock(t, b.Lock, "key")
 	before := calls(t, server)
 	proxy.Heal()
 	eventually(t, time.Minute, "the unlock arrives", func() bool { return calls(t, server) > before })
-	if err := next.Renew(t.Context()); err != nil {
+	if err := next.Extend(t.Context(), 0); err != nil {
 		t.Fatalf("the second holder lost the lock: %v", err)
 	}
 	mustUnlock(t, next)
@@ -237,13 +238,13 @@ func TestUnlockTellsReleasedNotOwnerAndUnknownApart(t *testing.T) {
 	})
 	t.Run("not owner", func(t *testing.T) {
 		k := mustLock(t, l.Lock, "c")
-		all, err := l.LockAll(t.Context(), "c1", "c2")
+		all, err := l.LockAll(t.Context(), []string{"c1", "c2"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		server.CLI("mset", "keyway:lock:{c}", "wanother", "keyway:lock:{c2}", "wanother")
-		wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
-		wantErr(t, all.Unlock(t.Context()), ErrNotOwner)
+		wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
+		wantErr(t, all.Unlock(t.Context()), locking.ErrNotOwner)
 		if got := server.CLI("mget", "keyway:lock:{c}", "keyway:lock:{c1}", "keyway:lock:{c2}"); got != "wanother\n\nwanother" {
 			t.Errorf("the locks are %q", got)
 		}
@@ -253,7 +254,7 @@ func TestUnlockTellsReleasedNotOwnerAndUnknownApart(t *testing.T) {
 		proxy.Set(netproxy.ToClient, netproxy.Fault{Drop: true})
 		defer proxy.Heal()
 		began := time.Now()
-		wantErr(t, k.Unlock(t.Context()), ErrUnlockUnknown)
+		wantErr(t, k.Unlock(t.Context()), locking.ErrUnlockUnknown)
 		if took := time.Since(began); took > time.Minute {
 			t.Errorf("unknown after %v with a TTL of 1s", took)
 		}
@@ -262,7 +263,7 @@ func TestUnlockTellsReleasedNotOwnerAndUnknownApart(t *testing.T) {
 		k := mustLock(t, testLocker(t, server.Addr(), Config{TTL: 5 * time.Minute}).Lock, "e")
 		done, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantErr(t, k.Unlock(done), ErrUnlockUnknown)
+		wantErr(t, k.Unlock(done), locking.ErrUnlockUnknown)
 		eventually(t, time.Minute, "it is released", func() bool { return !held(server, "e") })
 	})
 }

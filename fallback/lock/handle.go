@@ -23,7 +23,7 @@ type Handle struct {
 // Detach hands the lock to whoever calls Attach with the handle: here its
 // Context ends with the cause ErrDetached, and it is no longer renewed. It is
 // renewed once more before, so that it lasts a full TTL. It returns
-// ErrNotOwner if the lock is gone or another's; after any other error the lock is
+// locking.ErrNotOwner if the lock is gone or another's; after any other error the lock is
 // held as before. It must not run beside the lock's Unlock, and a lock that is
 // held reentrantly cannot be detached.
 func (k *Lock) Detach(ctx context.Context) (Handle, error) {
@@ -40,7 +40,7 @@ func (k *Lock) Detach(ctx context.Context) (Handle, error) {
 	h.mu.Unlock()
 	switch {
 	case cause != nil:
-		return Handle{}, fmt.Errorf("%w: %w", ErrNotOwner, cause)
+		return Handle{}, fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
 	case count > 1:
 		return Handle{}, fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
 	}
@@ -57,7 +57,7 @@ func (k *Lock) leave() (Handle, error) {
 	h.mu.Lock()
 	if h.over || t.cause != nil || !k.unlocked.CompareAndSwap(false, true) {
 		h.mu.Unlock()
-		return Handle{}, fmt.Errorf("%w: %q", ErrNotOwner, h.names)
+		return Handle{}, fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 	}
 	h.stopLocked()
 	t.finishLocked(ErrDetached)
@@ -74,9 +74,9 @@ func (k *Lock) leave() (Handle, error) {
 
 // Attach goes on with a lock that another process has detached, with its
 // token and TTL. The Locker must be of the same Redis and settings. It returns
-// ErrNotOwner if the lock is gone by then, or was attached before: of several
+// locking.ErrNotOwner if the lock is gone by then, or was attached before: of several
 // that try, one succeeds. After any other error it may be tried again, which returns
-// ErrNotOwner if the try that failed had an effect; the lock is then free, at
+// locking.ErrNotOwner if the try that failed had an effect; the lock is then free, at
 // the end of its TTL at the latest.
 //
 // The lock's Context descends from ctx.
@@ -92,7 +92,7 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	}
 	defer l.leave()
 	w := want{ctx: ctx, parent: ctx, names: slices.Clone(handle.Keys), read: handle.Owner[0] == 'r', opts: locking.Options{
-		TTL: handle.TTL.Truncate(time.Millisecond), Label: l.opts.Label,
+		TTL: handle.TTL.Truncate(time.Millisecond), Label: l.cfg.Label,
 	}}
 	if w.opts.Label == "" {
 		w.opts.Label = labelOf(handle.Owner)
@@ -102,14 +102,14 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	for failures := 1; ; failures++ {
 		sent := l.now()
 		state, err := l.server.adopt(ctx, c, handle.Owner)
-		until := sent.add(l.opts.lease(c.ttl))
+		until := sent.add(l.cfg.lease(c.ttl))
 		now := l.now()
 		switch {
 		case ctx.Err() != nil:
 			l.abandon(c, true)
 			return nil, context.Cause(ctx)
 		case err == nil && state != renewOK:
-			return nil, fmt.Errorf("%w: %q, which was to be attached", ErrNotOwner, handle.Keys)
+			return nil, fmt.Errorf("%w: %q, which was to be attached", locking.ErrNotOwner, handle.Keys)
 		case err == nil && until.left(now) > 0:
 			k := l.hold(w, c, nil, handle.Token, until, now)
 			l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
@@ -141,8 +141,8 @@ func (l *Locker) checkHandle(h Handle) error {
 		return fmt.Errorf("a handle of %q with the token %d, want more than 0", h.Keys, h.Token)
 	case h.TTL < lockShortestTTL:
 		return fmt.Errorf("a handle of %q with a TTL of %v, want at least %v", h.Keys, h.TTL, lockShortestTTL)
-	case h.Prefix != l.opts.Prefix:
-		return fmt.Errorf("a handle of %q with prefix %q at a Locker with prefix %q", h.Keys, h.Prefix, l.opts.Prefix)
+	case h.Prefix != l.cfg.Prefix:
+		return fmt.Errorf("a handle of %q with prefix %q at a Locker with prefix %q", h.Keys, h.Prefix, l.cfg.Prefix)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func TestLockGoesOnInAnotherProcess(t *testing.T) {
 		for name, take := range map[string]func(l *Locker) (*Lock, error){
 			"exclusive": func(l *Locker) (*Lock, error) { return l.Lock(t.Context(), "key", locking.TTL(time.Minute)) },
 			"shared":    func(l *Locker) (*Lock, error) { return l.RLock(t.Context(), "key", locking.TTL(time.Minute)) },
-			"several":   func(l *Locker) (*Lock, error) { return l.LockAll(t.Context(), "key", "other") },
+			"several":   func(l *Locker) (*Lock, error) { return l.LockAll(t.Context(), []string{"key", "other"}) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				here, there, third := patientLocker(t, addr, Config{TTL: time.Minute, Label: "job 7"}), patientLocker(t, addr, Config{TTL: time.Minute}), patientLocker(t, addr, Config{TTL: time.Minute})
@@ -62,15 +62,15 @@ func TestLockGoesOnInAnotherProcess(t *testing.T) {
 				}
 				handle := sent(t, k)
 				wantErr(t, context.Cause(k.Context()), ErrDetached)
-				wantErr(t, renew(t, k), ErrNotOwner)
-				wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+				wantErr(t, renew(t, k), locking.ErrNotOwner)
+				wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
 				_, err = k.Detach(t.Context())
-				wantErr(t, err, ErrNotOwner)
-				if k.TTL() != 0 {
-					t.Errorf("TTL is %v", k.TTL())
+				wantErr(t, err, locking.ErrNotOwner)
+				if left := time.Until(k.Until()); left > 0 {
+					t.Errorf("%v are left", left)
 				}
 				_, err = third.TryLock(t.Context(), "key")
-				wantErr(t, err, ErrLocked)
+				wantErr(t, err, locking.ErrLocked)
 
 				moved := attach(t, there, handle)
 				if moved.Token() != k.Token() {
@@ -80,7 +80,7 @@ func TestLockGoesOnInAnotherProcess(t *testing.T) {
 					t.Errorf("the state is %+v", s)
 				}
 				_, err = third.TryLock(t.Context(), "key")
-				wantErr(t, err, ErrLocked)
+				wantErr(t, err, locking.ErrLocked)
 				if err := renew(t, moved); err != nil || moved.Context().Err() != nil {
 					t.Errorf("Renew: %v, the context: %v", err, moved.Context().Err())
 				}
@@ -109,7 +109,7 @@ func TestHandleIsGoodForOne(t *testing.T) {
 			running.Go(func() {
 				k, err := l.Attach(t.Context(), handle)
 				if err != nil {
-					if !errors.Is(err, ErrNotOwner) {
+					if !errors.Is(err, locking.ErrNotOwner) {
 						t.Error(err)
 					}
 					return
@@ -125,7 +125,7 @@ func TestHandleIsGoodForOne(t *testing.T) {
 		}
 		mustUnlock(t, winner.Load())
 		_, err := here.Attach(t.Context(), handle)
-		wantErr(t, err, ErrNotOwner)
+		wantErr(t, err, locking.ErrNotOwner)
 		if state(t, here, "key").Held {
 			t.Error("still held")
 		}
@@ -176,7 +176,7 @@ func TestAttachOfWhatIsGone(t *testing.T) {
 		handle := sent(t, mustTake(t, here, what))
 		end(what)
 		_, err := there.Attach(t.Context(), handle)
-		wantErr(t, err, ErrNotOwner)
+		wantErr(t, err, locking.ErrNotOwner)
 	}
 	if got := server.CLI("get", "keyway:lock:{another's}"); got != "wanother" {
 		t.Errorf("the other's lock is %q", got)
@@ -209,7 +209,7 @@ func TestDetachOfWhatCannotBeDetached(t *testing.T) {
 	wantErr(t, err, ErrNested)
 	mustUnlock(t, inner)
 	server.CLI("del", "keyway:lock:{key}")
-	wantErr(t, insist(t, func() error { _, err := k.Detach(t.Context()); return err }), ErrNotOwner)
+	wantErr(t, insist(t, func() error { _, err := k.Detach(t.Context()); return err }), locking.ErrNotOwner)
 	wantErr(t, context.Cause(k.Context()), ErrLost)
 }
 
@@ -227,7 +227,7 @@ func TestLockOfAQuorumGoesOnInAnotherProcess(t *testing.T) {
 		t.Errorf("token %d, was %d", moved.Token(), k.Token())
 	}
 	_, err := here.Attach(t.Context(), handle)
-	wantErr(t, err, ErrNotOwner)
+	wantErr(t, err, locking.ErrNotOwner)
 	if err := renew(t, moved); err != nil {
 		t.Error(err)
 	}

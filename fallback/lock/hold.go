@@ -77,15 +77,15 @@ func (l *Locker) reserve(names int, read bool) int64 {
 	if read || names > 1 {
 		return 0
 	}
-	return int64(l.opts.HandOvers)
+	return int64(l.cfg.HandOvers)
 }
 
 // renewAfter is when to renew a lock with this TTL that lasts until then.
 func (l *Locker) renewAfter(until instant, ttl time.Duration) time.Time {
-	if l.opts.NoRenewal {
+	if l.cfg.NoRenewal {
 		return until.mono.Add(ttl)
 	}
-	return until.mono.Add(l.opts.renewEvery(ttl) - l.opts.lease(ttl))
+	return until.mono.Add(l.cfg.renewEvery(ttl) - l.cfg.lease(ttl))
 }
 
 // beginLocked makes the tenure of a caller. A hold that is not shared yet need
@@ -105,7 +105,7 @@ func (h *hold) pass(w want) *Lock {
 	switch {
 	case h.over, h.token >= h.reserved,
 		!alike(w.opts, h.opts, h.claim.ttl),
-		now.mono.Sub(h.taken) > h.l.opts.HandOverFor,
+		now.mono.Sub(h.taken) > h.l.cfg.HandOverFor,
 		h.until.left(now) < h.claim.ttl/3:
 		return nil
 	}
@@ -120,7 +120,7 @@ func (h *hold) wakeLocked(now instant) {
 		return
 	}
 	d := h.claim.ttl / 6
-	if left := h.until.left(now); left > 0 || !h.l.opts.ContinueOnFailure {
+	if left := h.until.left(now); left > 0 || !h.l.cfg.ContinueOnFailure {
 		d = min(d, left)
 	}
 	if !h.renewing {
@@ -142,7 +142,7 @@ func (h *hold) tick() {
 		return
 	}
 	now := h.l.now()
-	if h.until.left(now) <= 0 && !h.l.opts.ContinueOnFailure {
+	if h.until.left(now) <= 0 && !h.l.cfg.ContinueOnFailure {
 		h.mu.Unlock()
 		h.end(ErrExpired)
 		return
@@ -198,7 +198,7 @@ func (h *hold) extendAlone(ctx context.Context, ttl time.Duration) error {
 	sent := h.l.now()
 	state, err := h.l.server.renew(ctx, c)
 	retaken := false
-	if err == nil && state == renewGone && h.l.opts.ContinueOnFailure {
+	if err == nil && state == renewGone && h.l.cfg.ContinueOnFailure {
 		state, err = h.retake(ctx, c)
 		retaken = true
 	}
@@ -210,13 +210,13 @@ func (h *hold) extendAlone(ctx context.Context, ttl time.Duration) error {
 	if state == renewForced {
 		cause := forcedError(c)
 		h.end(cause)
-		return fmt.Errorf("%w: %q: %w", ErrNotOwner, h.names, cause)
+		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, cause)
 	}
 	if state != renewOK {
 		h.end(ErrLost)
-		return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
+		return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 	}
-	until := sent.add(h.l.opts.lease(c.ttl))
+	until := sent.add(h.l.cfg.lease(c.ttl))
 	h.mu.Lock()
 	h.renewAt = h.l.renewAfter(until, c.ttl)
 	if !retaken { // a shorter TTL has taken nothing away
@@ -298,7 +298,7 @@ func (t *tenure) finishLocked(cause error) {
 // check ends the hold if its time is over, whatever the timer has seen.
 func (h *hold) check() {
 	h.mu.Lock()
-	late := !h.over && !h.l.opts.ContinueOnFailure && h.until.left(h.l.now()) <= 0
+	late := !h.over && !h.l.cfg.ContinueOnFailure && h.until.left(h.l.now()) <= 0
 	h.mu.Unlock()
 	if late {
 		h.end(ErrExpired)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 func TestHeldLockRenewsItself(t *testing.T) {
@@ -40,7 +41,7 @@ func TestWithoutRenewalTheLockEndsAndRenewExtendsIt(t *testing.T) {
 	l := testLocker(t, server.Addr(), Config{TTL: time.Minute, NoRenewal: true})
 	k := mustLock(t, l.Lock, "key")
 	before := k.Until()
-	if err := k.Renew(t.Context()); err != nil {
+	if err := k.Extend(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if !k.Until().After(before) {
@@ -50,10 +51,10 @@ func TestWithoutRenewalTheLockEndsAndRenewExtendsIt(t *testing.T) {
 	k = mustLock(t, testLocker(t, server.Addr(), Config{TTL: 200 * time.Millisecond, NoRenewal: true}).Lock, "key")
 	<-k.Context().Done()
 	wantErr(t, context.Cause(k.Context()), ErrExpired)
-	if k.TTL() != 0 {
-		t.Errorf("TTL is %v", k.TTL())
+	if left := time.Until(k.Until()); left > 0 {
+		t.Errorf("%v are left", left)
 	}
-	wantErr(t, k.Renew(t.Context()), ErrNotOwner)
+	wantErr(t, k.Extend(t.Context(), 0), locking.ErrNotOwner)
 }
 
 func TestWallClockThatRanOnEndsTheLock(t *testing.T) {
@@ -95,7 +96,7 @@ func TestLostLockEndsTheContextAtTheNextRenewal(t *testing.T) {
 			t.Fatal("not noticed")
 		}
 		wantErr(t, context.Cause(k.Context()), ErrLost)
-		wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+		wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
 	}
 }
 
@@ -223,7 +224,7 @@ func TestMaxWaitBoundsTheWaitAlone(t *testing.T) {
 			})
 			for _, l := range []*Locker{a, b} {
 				_, err := l.Lock(t.Context(), "key")
-				wantErr(t, err, ErrLocked)
+				wantErr(t, err, locking.ErrLocked)
 			}
 			if k.Context().Err() != nil {
 				t.Error("the bound ended the lock")
@@ -295,7 +296,7 @@ func TestEventsAreCountedAndLogged(t *testing.T) {
 	k := mustLock(t, l.Lock, "key")
 	began := time.Now()
 	_, err := l.TryLock(t.Context(), "key")
-	wantErr(t, err, ErrLocked)
+	wantErr(t, err, locking.ErrLocked)
 	<-renewed
 	has := time.Since(began)
 	mustUnlock(t, k)
@@ -343,7 +344,7 @@ func TestConfigIsChecked(t *testing.T) {
 	_, err = NewQuorum([]redis.UniversalClient{client}, Config{FIFO: true})
 	wantErr(t, err, ErrConfig)
 	l := testLocker(t, "127.0.0.1:1", Config{TTL: 100 * time.Millisecond})
-	_, err = l.LockAll(t.Context())
+	_, err = l.LockAll(t.Context(), nil)
 	wantErr(t, err, ErrConfig)
 	if _, err = l.Lock(t.Context(), "key"); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error is %v", err)

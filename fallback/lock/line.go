@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // lockLine is a key that callers of this process hold or want. One of them
@@ -42,7 +44,7 @@ func (l *Locker) queue(w want) (*Lock, error) {
 	}
 	if !w.wait {
 		l.mu.Unlock()
-		return nil, fmt.Errorf("%w: %q, in this process", ErrLocked, key)
+		return nil, fmt.Errorf("%w: %q, in this process", locking.ErrLocked, key)
 	}
 	me := &lockWaiter{want: w, turn: make(chan lockTurn, 1)}
 	line.waiters = append(line.waiters, me)
@@ -141,7 +143,7 @@ func (l *Locker) yield(line *lockLine, others bool, sent time.Time) {
 	}
 	pause := max(2*time.Since(sent), time.Millisecond)
 	l.spawn(func() {
-		sleep(min(pause+rand.N(pause), l.opts.TTL/4), l.closing)
+		sleep(min(pause+rand.N(pause), l.cfg.TTL/4), l.closing)
 		l.next(line)
 	})
 }

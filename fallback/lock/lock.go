@@ -76,29 +76,20 @@ func (k *Lock) Context() context.Context {
 	return t.ctx
 }
 
-// TTL returns for how long the lock surely stays the caller's without a further
-// renewal; 0 if it may be another's already. It asks nobody.
-func (k *Lock) TTL() time.Duration {
+// Until implements [locking.Lease].
+func (k *Lock) Until() time.Time {
 	h := k.tenure.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over || k.tenure.cause != nil {
-		return 0
+	left := time.Duration(0)
+	if !h.over && k.tenure.cause == nil {
+		left = max(h.until.left(h.l.now()), 0)
 	}
-	return max(h.until.left(h.l.now()), 0)
+	return time.Now().Add(left)
 }
 
-// Until is when the time of TTL is over: the lock is surely the caller's before,
-// without a further renewal. It is in the past if the lock may be another's already.
-func (k *Lock) Until() time.Time { return time.Now().Add(k.TTL()) }
-
-// Renew extends the lock to a full TTL now, beside the renewals that happen
-// by themselves. It returns ErrNotOwner if the lock is gone or another's; after
-// any other error it may be tried again.
-func (k *Lock) Renew(ctx context.Context) error { return k.Extend(ctx, 0) }
-
-// Extend is Renew with another TTL, at least 10ms, which further renewals keep; 0 is the
-// TTL that the lock has. It never shortens the time that is left.
+// Extend implements [locking.Lease]. The TTL is at least 10ms. After an error other than
+// locking.ErrNotOwner it may be tried again.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	h := k.tenure.hold
 	if ttl != 0 && ttl < lockShortestTTL {
@@ -108,22 +99,22 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	cause := k.tenure.cause
 	h.mu.Unlock()
 	if cause != nil {
-		return fmt.Errorf("%w: %w", ErrNotOwner, cause)
+		return fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
 	}
 	return h.extend(ctx, ttl.Truncate(time.Millisecond))
 }
 
 // Unlock gives the lock back. It returns nil if it was the caller's up to
-// then; ErrNotOwner if not; ErrUnlockUnknown, with the reason, if ctx or the
+// then; locking.ErrNotOwner if not; locking.ErrUnlockUnknown, with the reason, if ctx or the
 // lock's time ended without an answer. Releasing goes on in the background
 // until the lock's time is over, whatever happens to ctx, and never frees
 // another's lock.
 //
 // Of a reentrant lock the last Unlock gives it back. A second Unlock of one
-// Lock returns ErrNotOwner.
+// Lock returns locking.ErrNotOwner.
 func (k *Lock) Unlock(ctx context.Context) error {
 	if !k.unlocked.CompareAndSwap(false, true) {
-		return fmt.Errorf("%w: unlocked before", ErrNotOwner)
+		return fmt.Errorf("%w: unlocked before", locking.ErrNotOwner)
 	}
 	now := time.Now()
 	t := k.tenure
@@ -171,7 +162,7 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	if err == nil {
 		h.l.yield(line, f.others, now)
 		if !f.freed {
-			return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
+			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 		}
 		return nil
 	}
@@ -184,23 +175,23 @@ func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
 	case err = <-result:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, context.Cause(ctx))
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, context.Cause(ctx))
 	}
 }
 
 // releaseLate repeats a release of which one try got no answer, of a tenure that
 // has ended with a cause.
 func (h *hold) releaseLate(c *claim, used int64, until instant, cause, first error) error {
-	err := h.l.free(c, used, until.mono.Add(h.l.opts.margin(c.ttl)))
+	err := h.l.free(c, used, until.mono.Add(h.l.cfg.margin(c.ttl)))
 	switch {
 	case err == nil:
 		return nil
 	case !errors.Is(err, errNotHeld):
-		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, err)
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, err)
 	case errors.Is(cause, ErrLost), errors.Is(cause, ErrForced):
-		return fmt.Errorf("%w: %q: %w", ErrNotOwner, h.names, cause)
+		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, cause)
 	case until.left(h.l.now()) <= 0:
-		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, first)
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, first)
 	}
 	return h.freedOrForced(c, first)
 }
@@ -215,9 +206,9 @@ func (h *hold) freedOrForced(c *claim, first error) error {
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %q: %w", ErrUnlockUnknown, h.names, first)
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, first)
 	case state == renewForced:
-		return fmt.Errorf("%w: %q: %w", ErrNotOwner, h.names, forcedError(c))
+		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, forcedError(c))
 	}
 	return nil
 }

@@ -85,23 +85,20 @@ func TestLockExcludesAndIsGivenBack(t *testing.T) {
 
 	k := mustLock(t, a.Lock, "order:1")
 	_, err := b.TryLock(t.Context(), "order:1")
-	wantErr(t, err, ErrLocked)
+	wantErr(t, err, locking.ErrLocked)
 	_, err = a.TryLock(t.Context(), "order:1")
-	wantErr(t, err, ErrLocked)
-	if held, err := b.IsLocked(t.Context(), "order:1"); !held || err != nil {
-		t.Fatalf("IsLocked is %v, %v", held, err)
+	wantErr(t, err, locking.ErrLocked)
+	if s := state(t, b, "order:1"); !s.Held || s.Left < 9*time.Second || s.Left > 10*time.Second {
+		t.Fatalf("%+v", s)
 	}
-	if left, err := b.TTL(t.Context(), "order:1"); left < 9*time.Second || left > 10*time.Second || err != nil {
-		t.Fatalf("TTL is %v, %v", left, err)
-	}
-	if left := k.TTL(); left < 9*time.Second || left > 9500*time.Millisecond {
+	if left := time.Until(k.Until()); left < 9*time.Second || left > 9500*time.Millisecond {
 		t.Fatalf("the holder's TTL is %v, want 10s less the margin", left)
 	}
 	mustUnlock(t, k)
-	wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+	wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
 	wantErr(t, context.Cause(k.Context()), ErrUnlocked)
-	if held, err := b.IsLocked(t.Context(), "order:1"); held || err != nil {
-		t.Fatalf("IsLocked is %v, %v", held, err)
+	if s := state(t, b, "order:1"); s.Held || s.Left != 0 {
+		t.Fatalf("%+v", s)
 	}
 	later := mustLock(t, b.TryLock, "order:1")
 	if later.Token() <= k.Token() {

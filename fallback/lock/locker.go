@@ -18,7 +18,7 @@ import (
 // Locker takes locks in Redis for the goroutines of one process. It is safe
 // for concurrent use. Make one per Redis and set of options, and share it.
 type Locker struct {
-	opts   Config // with defaults
+	cfg    Config // with defaults
 	server lockServer
 	alarm  lockAlarm
 	counts counts
@@ -40,8 +40,8 @@ type Locker struct {
 // after the Locker. The client should have ContextTimeoutEnabled, as those of
 // NewClient have. It does no network I/O. The server must be Redis 6.2 or
 // later, and 7.0 for a cluster.
-func New(client redis.UniversalClient, o Config) (*Locker, error) {
-	o, err := o.withDefaults()
+func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
+	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -49,11 +49,11 @@ func New(client redis.UniversalClient, o Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLocker(newLockNode(client, scripts, o, true), o), nil
+	return newLocker(newLockNode(client, scripts, cfg, true), cfg), nil
 }
 
-func newLocker(server lockServer, o Config) *Locker {
-	l := &Locker{opts: o, server: server, closing: make(chan struct{}), lines: map[string]*lockLine{}}
+func newLocker(server lockServer, cfg Config) *Locker {
+	l := &Locker{cfg: cfg, server: server, closing: make(chan struct{}), lines: map[string]*lockLine{}}
 	l.ended = sync.NewCond(&l.mu)
 	return l
 }
@@ -117,7 +117,7 @@ func (l *Locker) spawn(f func()) {
 	}()
 }
 
-// TryLock takes the lock of a key if it is free, else returns ErrLocked. A
+// TryLock takes the lock of a key if it is free, else returns locking.ErrLocked. A
 // try whose answer is lost is repeated; the error after three that fail is
 // the last one's. Of opts, see Lock.
 func (l *Locker) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
@@ -169,11 +169,11 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool, opts
 	w := want{ctx: ctx, parent: ctx, names: names, read: read, wait: wait, began: began, opts: o}
 	if wait && o.Wait > 0 {
 		var cancel context.CancelFunc
-		w.ctx, cancel = context.WithTimeoutCause(ctx, o.Wait, fmt.Errorf("%w: %q, after %v", ErrLocked, names, o.Wait))
+		w.ctx, cancel = context.WithTimeoutCause(ctx, o.Wait, fmt.Errorf("%w: %q, after %v", locking.ErrLocked, names, o.Wait))
 		defer cancel()
 	}
 	var k *Lock
-	if w.queues(l.opts.FIFO) {
+	if w.queues(l.cfg.FIFO) {
 		k, err = l.queue(w)
 	} else {
 		k, err = l.contend(w, nil)
@@ -223,7 +223,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 		case err == nil && g.token > 0:
 			until := g.until
 			if until.mono.IsZero() {
-				until = sent.add(l.opts.lease(c.ttl))
+				until = sent.add(l.cfg.lease(c.ttl))
 			}
 			if w.opts.Replicas > 0 {
 				if err := l.replicate(ctx, w, c); err != nil {
@@ -238,7 +238,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			err = fmt.Errorf("the answer took until the lock's end: %w", errLockTimeout)
 		case err == nil && !c.waits:
 			l.abandon(c, false)
-			return nil, fmt.Errorf("%w: %q", ErrLocked, c.names)
+			return nil, fmt.Errorf("%w: %q", locking.ErrLocked, c.names)
 		case err == nil && g.gaveUp:
 			c.renew()
 			continue
@@ -255,7 +255,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 				failing = sent.mono
 			}
 			failures++
-			if !passing(err) || time.Since(failing) > l.opts.TTL || !c.waits && (failures == 3 || errors.Is(err, ErrNoQuorum)) {
+			if !passing(err) || time.Since(failing) > l.cfg.TTL || !c.waits && (failures == 3 || errors.Is(err, ErrNoQuorum)) {
 				l.abandon(c, false)
 				return nil, fmt.Errorf("lock: locking %q: %w", c.names, err)
 			}
@@ -304,7 +304,7 @@ func (l *Locker) wait(ctx context.Context, bell *lockBell, pause time.Duration) 
 // pause is how long a waiter waits at most when the lock may take that long.
 func (l *Locker) pause(left time.Duration) time.Duration {
 	if !l.notified() {
-		return l.opts.PollEvery/2 + rand.N(l.opts.PollEvery/2+1)
+		return l.cfg.PollEvery/2 + rand.N(l.cfg.PollEvery/2+1)
 	}
 	return min(left+time.Millisecond+rand.N(time.Millisecond), lockLongestWait/2+rand.N(2*lockLongestWait/5))
 }
@@ -316,7 +316,7 @@ func (l *Locker) notified() bool {
 
 // backOff is how long to wait after so many failed calls in a row.
 func (l *Locker) backOff(failures int) time.Duration {
-	longest := min(l.opts.TTL/10, 500*time.Millisecond)
+	longest := min(l.cfg.TTL/10, 500*time.Millisecond)
 	d := min(5*time.Millisecond<<min(failures, 10), longest)
 	return d/2 + rand.N(d/2+1)
 }
@@ -326,7 +326,7 @@ func (l *Locker) abandon(c *claim, granted bool) {
 	if !granted && !c.queued.Load() && !c.unsettled.Load() {
 		return
 	}
-	until := time.Now().Add(max(c.ttl, l.opts.TTL))
+	until := time.Now().Add(max(c.ttl, l.cfg.TTL))
 	l.spawn(func() { _ = l.free(c, 0, until) })
 }
 
@@ -366,7 +366,7 @@ var errNotHeld = errors.New("not held")
 func (l *Locker) free(c *claim, used int64, until time.Time) error {
 	for failures := 0; ; {
 		// Impatient at first: the answer may be lost, and repeating is harmless.
-		patience := min(200*time.Millisecond<<min(failures, 10), l.opts.Timeout)
+		patience := min(200*time.Millisecond<<min(failures, 10), l.cfg.Timeout)
 		call, cancel := context.WithTimeoutCause(context.Background(), patience, errLockTimeout)
 		f, err := l.server.release(call, c, used)
 		cancel()

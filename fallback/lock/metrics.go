@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/internal/metrics"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // counts is what a Locker counts.
@@ -44,7 +45,7 @@ func outcome(ctx context.Context, e Event) acquisition {
 		return handedOver
 	case e.Err == nil:
 		return inRedis
-	case errors.Is(e.Err, ErrLocked):
+	case errors.Is(e.Err, locking.ErrLocked):
 		return isLocked
 	case ctx.Err() != nil:
 		return callerLeft
@@ -75,7 +76,7 @@ func (c *counts) note(ctx context.Context, what happening, e Event) {
 		c.acquisitions[outcome(ctx, e)].Add(1)
 	case released:
 		by := asOwner
-		if errors.Is(e.Err, ErrNotOwner) {
+		if errors.Is(e.Err, locking.ErrNotOwner) {
 			by = asAnother
 		} else if e.Err != nil {
 			by = perhaps

@@ -9,6 +9,7 @@ import (
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // expectMetrics waits until the Locker's metrics have changed so since before.
@@ -84,7 +85,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	})
 	server.CLI("set", "keyway:lock:{key}", "wanother")
 	expectMetrics(t, l, before, metrictest.Values{"keyway_lock_lost_total": 1, "keyway_lock_held": 0})
-	wantErr(t, k.Unlock(t.Context()), ErrNotOwner)
+	wantErr(t, k.Unlock(t.Context()), locking.ErrNotOwner)
 	expectMetrics(t, l, before, metrictest.Values{`keyway_lock_releases_total{result="not-owner"}`: 1, "keyway_lock_hold_seconds_count": 1})
 
 	k = mustLock(t, l.Lock, "other")
@@ -97,6 +98,6 @@ func TestMetricsOfFailures(t *testing.T) {
 		t.Fatal("locked without a server")
 	}
 	expectMetrics(t, l, before, metrictest.Values{`keyway_lock_acquisitions_total{result="failed"}`: 1})
-	wantErr(t, k.Unlock(within(t, time.Second)), ErrUnlockUnknown)
+	wantErr(t, k.Unlock(within(t, time.Second)), locking.ErrUnlockUnknown)
 	expectMetrics(t, l, before, metrictest.Values{`keyway_lock_releases_total{result="unknown"}`: 1})
 }

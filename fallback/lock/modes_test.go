@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 func TestReadersShareAndWritersExclude(t *testing.T) {
@@ -25,19 +26,19 @@ func TestReadersShareAndWritersExclude(t *testing.T) {
 			a, b := testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
 			r1, r2 := mustLock(t, a.RLock, "key"), mustLock(t, b.TryRLock, "key")
 			_, err := a.TryLock(t.Context(), "key")
-			wantErr(t, err, ErrLocked)
-			_, err = a.TryLockAll(t.Context(), "other", "key")
-			wantErr(t, err, ErrLocked)
+			wantErr(t, err, locking.ErrLocked)
+			_, err = a.TryLockAll(t.Context(), []string{"other", "key"})
+			wantErr(t, err, locking.ErrLocked)
 			mustUnlock(t, r1)
 			_, err = a.TryLock(t.Context(), "key")
-			wantErr(t, err, ErrLocked)
-			if err := r2.Renew(t.Context()); err != nil {
+			wantErr(t, err, locking.ErrLocked)
+			if err := r2.Extend(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}
 			mustUnlock(t, r2)
 			w := mustLock(t, a.TryLock, "key")
 			_, err = b.TryRLock(t.Context(), "key")
-			wantErr(t, err, ErrLocked)
+			wantErr(t, err, locking.ErrLocked)
 			if w.Token() <= r2.Token() {
 				t.Errorf("token %d after %d", w.Token(), r2.Token())
 			}
@@ -91,15 +92,15 @@ func TestDowngrade(t *testing.T) {
 			}
 			r := <-got
 			_, err := b.TryLock(t.Context(), "key")
-			wantErr(t, err, ErrLocked)
-			if err := w.Renew(t.Context()); err != nil {
+			wantErr(t, err, locking.ErrLocked)
+			if err := w.Extend(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}
 			mustUnlock(t, w)
 			mustUnlock(t, r)
 			w = mustLock(t, a.TryLock, "key")
 			mustUnlock(t, w)
-			wantErr(t, w.Downgrade(t.Context()), ErrNotOwner)
+			wantErr(t, w.Downgrade(t.Context()), locking.ErrNotOwner)
 		})
 	}
 }
@@ -113,7 +114,7 @@ func TestDowngradeWhoseReplyIsLostIsRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy.CutNext(netproxy.ToClient)
-	if err := w.Downgrade(t.Context()); err == nil || errors.Is(err, ErrNotOwner) {
+	if err := w.Downgrade(t.Context()); err == nil || errors.Is(err, locking.ErrNotOwner) {
 		t.Fatalf("error is %v", err)
 	}
 	if err := w.Downgrade(t.Context()); err != nil {
@@ -144,7 +145,7 @@ func TestSeveralKeysAllOrNothing(t *testing.T) {
 	for name, o := range map[string]Config{"plain": {}, "fifo": {FIFO: true, Prefix: "f:"}} {
 		t.Run(name, func(t *testing.T) {
 			a, b := testLocker(t, server.Addr(), o), testLocker(t, server.Addr(), o)
-			all, err := a.LockAll(t.Context(), "c", "a", "b", "a")
+			all, err := a.LockAll(t.Context(), []string{"c", "a", "b", "a"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -152,9 +153,9 @@ func TestSeveralKeysAllOrNothing(t *testing.T) {
 				t.Errorf("keys are %q", all.Keys())
 			}
 			_, err = b.TryLock(t.Context(), "b")
-			wantErr(t, err, ErrLocked)
-			_, err = b.TryLockAll(t.Context(), "b", "d")
-			wantErr(t, err, ErrLocked)
+			wantErr(t, err, locking.ErrLocked)
+			_, err = b.TryLockAll(t.Context(), []string{"b", "d"})
+			wantErr(t, err, locking.ErrLocked)
 			mustUnlock(t, mustLock(t, b.TryLock, "d")) // nothing of the refused set stays
 			mustUnlock(t, all)
 			for _, key := range []string{"a", "b", "c"} {
@@ -179,7 +180,7 @@ func TestOverlappingSetsDoNotDeadlock(t *testing.T) {
 				l := testLocker(t, server.Addr(), o)
 				running.Go(func() {
 					for range 30 {
-						k, err := l.LockAll(within(t, 20*time.Second), set...)
+						k, err := l.LockAll(within(t, 20*time.Second), set)
 						if err != nil {
 							t.Error(err)
 							return
@@ -217,7 +218,7 @@ func TestReentrancyThroughTheContext(t *testing.T) {
 	if inner.Token() != outer.Token() || calls(t, server) != before {
 		t.Error("the inner lock is not the outer one")
 	}
-	_, err = l.LockAll(outer.Context(), "key", "other")
+	_, err = l.LockAll(outer.Context(), []string{"key", "other"})
 	wantErr(t, err, ErrNested)
 	wantErr(t, outer.Downgrade(t.Context()), ErrNested)
 	mustUnlock(t, outer)
@@ -298,11 +299,11 @@ func TestQuorumWithTwoOfFiveDeadOrSlow(t *testing.T) {
 		}
 		last = k.Token()
 		_, err := b.TryLock(t.Context(), "key")
-		wantErr(t, err, ErrLocked)
-		if held, err := b.IsLocked(t.Context(), "key"); !held || err != nil {
-			t.Errorf("IsLocked is %v, %v", held, err)
+		wantErr(t, err, locking.ErrLocked)
+		if s := state(t, b, "key"); !s.Held {
+			t.Errorf("%+v", s)
 		}
-		if err := k.Renew(t.Context()); err != nil {
+		if err := k.Extend(t.Context(), 0); err != nil {
 			t.Error(err)
 		}
 		mustUnlock(t, k)
@@ -468,7 +469,7 @@ func TestClusterWithShardedNotification(t *testing.T) {
 	if fastest > lockLongestWait/2 {
 		t.Errorf("all were woken after %v or more", fastest)
 	}
-	all, err := a.LockAll(t.Context(), "{x", "y")
+	all, err := a.LockAll(t.Context(), []string{"{x", "y"})
 	if err == nil {
 		t.Error("keys of two slots were locked in one step", all.Keys())
 	}

@@ -87,23 +87,23 @@ type freeing struct {
 type lockNode struct {
 	wire    *lockWire
 	scripts *lockScripts
-	opts    Config
+	cfg     Config
 	publish string
 	hubs    *lockHubs // nil if waiters are to poll
 }
 
-func newLockNode(client redis.UniversalClient, scripts *lockScripts, opts Config, inPlace bool) *lockNode {
+func newLockNode(client redis.UniversalClient, scripts *lockScripts, cfg Config, inPlace bool) *lockNode {
 	n := &lockNode{
-		wire:    newLockWire(client, opts.Timeout, inPlace),
+		wire:    newLockWire(client, cfg.Timeout, inPlace),
 		scripts: scripts,
-		opts:    opts,
+		cfg:     cfg,
 		publish: "PUBLISH",
 	}
 	_, cluster := client.(*redis.ClusterClient)
 	if cluster {
 		n.publish = "SPUBLISH"
 	}
-	if _, ring := client.(*redis.Ring); !opts.Poll && !ring {
+	if _, ring := client.(*redis.Ring); !cfg.Poll && !ring {
 		n.hubs = newLockHubs(client)
 	}
 	return n

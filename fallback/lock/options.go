@@ -12,7 +12,7 @@ import (
 // options are what the options of one call say, with the Locker's own in place
 // of what they leave out.
 func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
-	o := locking.Options{TTL: l.opts.TTL, Wait: l.opts.MaxWait, Label: l.opts.Label}
+	o := locking.Options{TTL: l.cfg.TTL, Wait: l.cfg.MaxWait, Label: l.cfg.Label}
 	if len(opts) == 0 {
 		return o, nil
 	}
@@ -31,7 +31,7 @@ func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
 	}
 	o.Replicas, o.ReplicasWithin = said.Replicas, said.ReplicasWithin
 	if o.ReplicasWithin == 0 {
-		o.ReplicasWithin = l.opts.Timeout
+		o.ReplicasWithin = l.cfg.Timeout
 	}
 	return o, nil
 }
@@ -63,21 +63,21 @@ func checkLabel(label string) error {
 }
 
 // margin is that of a lock with this TTL: the Locker's in proportion.
-func (o Config) margin(ttl time.Duration) time.Duration { return o.scaled(o.Margin, ttl) }
+func (cfg Config) margin(ttl time.Duration) time.Duration { return cfg.scaled(cfg.Margin, ttl) }
 
 // renewEvery is the time between renewals of a lock with this TTL.
-func (o Config) renewEvery(ttl time.Duration) time.Duration { return o.scaled(o.RenewEvery, ttl) }
+func (cfg Config) renewEvery(ttl time.Duration) time.Duration { return cfg.scaled(cfg.RenewEvery, ttl) }
 
-func (o Config) scaled(d, ttl time.Duration) time.Duration {
-	if ttl == o.TTL {
+func (cfg Config) scaled(d, ttl time.Duration) time.Duration {
+	if ttl == cfg.TTL {
 		return d
 	}
-	return time.Duration(float64(d) * (float64(ttl) / float64(o.TTL)))
+	return time.Duration(float64(d) * (float64(ttl) / float64(cfg.TTL)))
 }
 
 // lease is for how long after a call a lock surely lasts that the call has
 // given this TTL.
-func (o Config) lease(ttl time.Duration) time.Duration { return ttl - o.margin(ttl) }
+func (cfg Config) lease(ttl time.Duration) time.Duration { return ttl - cfg.margin(ttl) }
 
 // alike says whether a lock that was taken with some options, and has this TTL
 // now, is what a caller with others wants.

@@ -21,34 +21,34 @@ import (
 // that a majority has seen, for which a grant takes a second round. A server
 // that forgets its locks in a restart must stay away for a TTL, or have
 // appendfsync always: else a majority may be found twice.
-func NewQuorum(clients []redis.UniversalClient, o Config) (*Locker, error) {
+func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	if len(clients) == 0 {
 		return nil, fmt.Errorf("%w: a quorum of no servers", ErrConfig)
 	}
-	if o.FIFO {
+	if cfg.FIFO {
 		return nil, fmt.Errorf("%w: independent servers have no common order for FIFO", ErrConfig)
 	}
-	o, err := o.withDefaults()
+	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	o.Poll = true
+	cfg.Poll = true
 	scripts, err := loadLockScripts()
 	if err != nil {
 		return nil, err
 	}
-	q := &quorum{opts: o, need: len(clients)/2 + 1, closing: make(chan struct{})}
+	q := &quorum{cfg: cfg, need: len(clients)/2 + 1, closing: make(chan struct{})}
 	for _, client := range clients {
-		q.nodes = append(q.nodes, newLockNode(client, scripts, o, false))
+		q.nodes = append(q.nodes, newLockNode(client, scripts, cfg, false))
 	}
-	l := newLocker(q, o)
+	l := newLocker(q, cfg)
 	q.now = l.now
 	return l, nil
 }
 
 // quorum keeps locks in the majority of independent servers.
 type quorum struct {
-	opts    Config
+	cfg     Config
 	nodes   []*lockNode
 	need    int // a majority
 	now     func() instant
@@ -77,7 +77,7 @@ func (q *quorum) poll(ctx context.Context, patient bool, ask func(context.Contex
 			answers <- vote{n, value, err}
 		})
 	}
-	patience := time.NewTimer(q.opts.TTL)
+	patience := time.NewTimer(q.cfg.TTL)
 	defer patience.Stop()
 	decided := func() bool {
 		return yes >= q.need || q.refused(votes) || !patient && yes+len(q.nodes)-len(votes) < q.need
@@ -165,7 +165,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 		q.cancel(ctx, round, votes)
 		return grant{}, q.missed(ctx, votes)
 	}
-	g := grant{until: sent.add(q.opts.lease(c.ttl))}
+	g := grant{until: sent.add(q.cfg.lease(c.ttl))}
 	for _, v := range votes {
 		g.token = max(g.token, v.value)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // TryRLock takes the lock of a key for reading, beside other readers, or
-// returns ErrLocked if a writer holds it or waits for it.
+// returns locking.ErrLocked if a writer holds it or waits for it.
 func (l *Locker) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
 	return l.take(ctx, []string{key}, true, false, opts)
 }
@@ -20,7 +20,7 @@ func (l *Locker) RLock(ctx context.Context, key string, opts ...locking.Option) 
 }
 
 // Downgrade turns a lock that Lock or TryLock took into one for reading,
-// without anyone in between; its token stays. It returns ErrNotOwner if the
+// without anyone in between; its token stays. It returns locking.ErrNotOwner if the
 // lock is gone or another's. After any other error the mode is unknown until
 // Downgrade is repeated, and the lock still held. It must not run beside the
 // lock's Unlock.
@@ -38,7 +38,7 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 	h.mu.Unlock()
 	switch {
 	case cause != nil:
-		return fmt.Errorf("%w: %w", ErrNotOwner, cause)
+		return fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
 	case c.read:
 		return nil
 	case count > 1, len(h.names) > 1:
@@ -51,9 +51,9 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 	}
 	if state != renewOK {
 		h.end(ErrLost)
-		return fmt.Errorf("%w: %q", ErrNotOwner, h.names)
+		return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 	}
-	h.becomeReader(c.reader(), sent.add(h.l.opts.lease(c.ttl)))
+	h.becomeReader(c.reader(), sent.add(h.l.cfg.lease(c.ttl)))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/test/netproxy"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Two clients pass a lock to and fro while their subscriptions are killed.
@@ -219,8 +220,8 @@ func TestDeadWaiterDoesNotBlockTheQueue(t *testing.T) {
 	<-waits
 	mustUnlock(t, k)
 	freed := time.Now()
-	if _, err := holder.TryLock(t.Context(), "key"); !errors.Is(err, ErrLocked) {
-		t.Fatalf("TryLock overtook those who wait: error %v, want %v", err, ErrLocked) // the dead one's turn lasts a while
+	if _, err := holder.TryLock(t.Context(), "key"); !errors.Is(err, locking.ErrLocked) {
+		t.Fatalf("TryLock overtook those who wait: error %v, want %v", err, locking.ErrLocked) // the dead one's turn lasts a while
 	}
 	r := <-got
 	if r.err != nil {

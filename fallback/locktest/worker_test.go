@@ -19,6 +19,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/fence"
 	"github.com/keyway-go/keyway/fallback/lock"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 const (
@@ -122,7 +123,7 @@ func (w caller) run(ctx context.Context, key string) {
 	switch {
 	case err == nil:
 		what = released
-	case errors.Is(err, lock.ErrNotOwner):
+	case errors.Is(err, locking.ErrNotOwner):
 		what = notOwner
 	}
 	w.note(what, key, token, from, now())

@@ -95,37 +95,37 @@ var ownershipScripts embed.FS
 
 // New makes a store over the Redis of a URL (see [fallback.NewClient]). It does no
 // network I/O; a Redis that cannot be reached shows in the first call.
-func New(url string, o Config) (*Store, error) {
-	o.Settings = o.Settings.WithDefaults()
-	if err := o.Settings.Validate(); err != nil {
+func New(url string, cfg Config) (*Store, error) {
+	cfg.Settings = cfg.Settings.WithDefaults()
+	if err := cfg.Settings.Validate(); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	scripts, err := loadOwnershipScripts()
 	if err != nil {
 		return nil, err
 	}
-	client, err := fallback.NewClient(url, o.Client...)
+	client, err := fallback.NewClient(url, cfg.Client...)
 	if err != nil {
 		return nil, err
 	}
-	renewal, err := fallback.NewClient(url, append(o.Client[:len(o.Client):len(o.Client)], renewalPool)...)
+	renewal, err := fallback.NewClient(url, append(cfg.Client[:len(cfg.Client):len(cfg.Client)], renewalPool)...)
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	s := &Store{
 		client:   client,
 		renewal:  renewal,
-		settings: o.Settings,
-		id:       o.Settings.Store,
-		keys:     ownershipKeys(o.Settings.Cluster),
-		channel:  "{keyway:" + o.Settings.Cluster + "}:changed",
-		logger:   cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		settings: cfg.Settings,
+		id:       cfg.Settings.Store,
+		keys:     ownershipKeys(cfg.Settings.Cluster),
+		channel:  "{keyway:" + cfg.Settings.Cluster + "}:changed",
+		logger:   cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		scripts:  scripts,
 	}
 	s.presence.place, s.presence.password = fallback.Address(url)
 	s.presence.logger = s.logger.With("store", s.presence.place, "cluster", s.settings.Cluster)
 	_, s.sharded = client.(*redis.ClusterClient)
-	s.newCluster.Store(o.NewCluster)
+	s.newCluster.Store(cfg.NewCluster)
 	s.closing, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/lock"
 	"github.com/keyway-go/keyway/internal/test/redistest"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // other is another library's lock of one key.
@@ -126,10 +127,10 @@ func TestTheirLocksAndOursExcludeEachOther(t *testing.T) {
 				if err := o.try(n.theirs); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := l.TryLock(t.Context(), ours); !errors.Is(err, lock.ErrLocked) {
+				if _, err := l.TryLock(t.Context(), ours); !errors.Is(err, locking.ErrLocked) {
 					t.Fatalf("ours beside theirs: %v", err)
 				}
-				if _, err := l.TryRLock(t.Context(), ours); !errors.Is(err, lock.ErrLocked) {
+				if _, err := l.TryRLock(t.Context(), ours); !errors.Is(err, locking.ErrLocked) {
 					t.Fatalf("ours for reading beside theirs: %v", err)
 				}
 				if s, err := l.State(t.Context(), ours); err != nil || !s.Held || s.Left <= 0 || s.Left > time.Minute {
@@ -190,7 +191,7 @@ func TestNobodyFreesTheOthersLock(t *testing.T) {
 		t.Fatalf("State is %+v, %v", s, err)
 	}
 	server.CLI("set", ours, "theirs", "px", "60000")
-	if err := k.Unlock(t.Context()); !errors.Is(err, lock.ErrNotOwner) {
+	if err := k.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
 		t.Errorf("Unlock of what is theirs by now: %v", err)
 	}
 	if got := server.CLI("get", ours); got != "theirs" {
@@ -285,7 +286,7 @@ func TestQuorums(t *testing.T) {
 	if err := m.LockContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.TryLock(t.Context(), ours); !errors.Is(err, lock.ErrLocked) {
+	if _, err := q.TryLock(t.Context(), ours); !errors.Is(err, locking.ErrLocked) {
 		t.Fatalf("ours beside theirs: %v", err)
 	}
 	if ok, err := m.UnlockContext(t.Context()); !ok || err != nil {
@@ -332,10 +333,10 @@ func TestRedissonsLock(t *testing.T) {
 					t.Fatalf("Redisson locks: %v", err)
 				}
 			}
-			if _, err := l.TryLock(t.Context(), ours); !errors.Is(err, lock.ErrLocked) {
+			if _, err := l.TryLock(t.Context(), ours); !errors.Is(err, locking.ErrLocked) {
 				t.Fatalf("ours beside theirs: %v", err)
 			}
-			if _, err := l.TryRLock(t.Context(), ours); !errors.Is(err, lock.ErrLocked) {
+			if _, err := l.TryRLock(t.Context(), ours); !errors.Is(err, locking.ErrLocked) {
 				t.Fatalf("ours for reading beside theirs: %v", err)
 			}
 			if s, err := l.State(t.Context(), ours); err != nil || !s.Held {

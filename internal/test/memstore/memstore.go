@@ -83,12 +83,12 @@ type start struct {
 }
 
 // New makes an empty store.
-func New(o Config) *Store {
+func New(cfg Config) *Store {
 	m := &Store{
-		settings:   o.Settings.WithDefaults(),
-		id:         o.Settings.Store,
-		now:        o.Clock,
-		NewCluster: o.NewCluster,
+		settings:   cfg.Settings.WithDefaults(),
+		id:         cfg.Settings.Store,
+		now:        cfg.Clock,
+		NewCluster: cfg.NewCluster,
 		data:       newData(),
 		watchers:   map[chan struct{}]struct{}{},
 	}
