@@ -85,6 +85,10 @@ type Config struct {
 	// never keep one.
 	Offered bool
 
+	// ServeWithoutStore keeps serving while the store cannot be reached, see worker.Config.
+	// It is unsafe when the network is cut in two. Default: stop.
+	ServeWithoutStore bool
+
 	// NewCluster skips the wait of one Settings.TTL before the first claim in a store
 	// that is entirely empty, and looks like one that has lost its data. It is for
 	// the very first start of a cluster only.
@@ -109,10 +113,11 @@ type Config struct {
 
 	// Handler takes requests from Start on, as [Node.Serve] says, or an app at the
 	// URL Upstream does, as worker.Worker.Sidecar says: the node has keys while the
-	// app answers, see worker.Config.UpstreamHealth. Default: requests get 503 until
-	// Serve.
+	// app answers. App says more about either. Its GRPC follows from an Upstream h2c://.
+	// Default: requests get 503 until Serve.
 	Handler  http.Handler
 	Upstream *url.URL
+	App      worker.App
 
 	// Metrics are further ones, which Admin has beside the node's own. Default: none.
 	Metrics []prometheus.Collector
@@ -121,15 +126,14 @@ type Config struct {
 	// [Node.Drain] and at the end of [Node.Serve]. Default 30 s.
 	DrainTimeout time.Duration
 
-	// Worker holds further limits. What Config or the node itself says must be left
-	// out: Members, Store, NewCluster, Direct, PeerTLS, Keys, OnPeers, AwaitApp, TracerProvider, Logger, and with LockFile also
-	// Previous, PreviousApp, OnIncarnation and OnHold.
-	Worker worker.Config
+	// Limits bound the node's queues, waits, memory and connections.
+	Limits worker.Limits
 
 	// TracerProvider makes spans of the node's executions and of its Client's requests, see
-	// worker.Config and router.ClientConfig; Worker.TraceKeys is for both. It is the caller's to
-	// shut down. Default: none.
+	// worker.Config and router.ClientConfig. It is the caller's to shut down. TraceKeys puts
+	// keys into them, and not only their hashes. Default: none.
 	TracerProvider trace.TracerProvider
+	TraceKeys      bool
 
 	// Logger gets what an operator should know. The Redis library's own log, one for
 	// the whole process, is off unless fallback.LogRedis was called before, see
@@ -158,7 +162,7 @@ func (c Config) complete() (Config, error) {
 			return c, bad("Config.%s is %q, want host:port", address.field, address.value)
 		}
 	}
-	switch w := &c.Worker; {
+	switch {
 	case c.Listen != "" && c.Listener != nil:
 		return c, bad("Config.Listen and Config.Listener both say where to take requests: leave one out")
 	case c.Handler != nil && c.Upstream != nil:
@@ -175,12 +179,6 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Settings.PeerTLS follows from Config.PeerTLS (--peer-cert): leave it out")
 	case c.Settings.Store != 0:
 		return c, bad("Config.Settings.Store is not known before the store is opened: leave it out")
-	case w.Members != nil || w.Store != nil || w.OnPeers != nil || w.AwaitApp:
-		return c, bad("Config.Worker has Members, Store, OnPeers or AwaitApp, which the node brings itself: leave them out")
-	case w.NewCluster || w.Direct || w.PeerTLS != nil || w.Keys != nil || w.TracerProvider != nil || w.Logger != nil:
-		return c, bad("Config.Worker has NewCluster, Direct, PeerTLS, Keys, TracerProvider or Logger: say them in Config")
-	case c.LockFile != "" && (w.Previous != nil || w.PreviousApp || w.OnIncarnation != nil || w.OnHold != nil):
-		return c, bad("Config.Worker has Previous, PreviousApp, OnIncarnation or OnHold, which Config.LockFile (--lock-file) brings: leave them out")
 	}
 	if err := c.Settings.Validate(); err != nil {
 		return c, bad("Config.Settings: %s", strings.TrimPrefix(err.Error(), ring.ErrConfig.Error()+": "))

@@ -45,7 +45,7 @@
 //
 //	ErrBusy           too many calls wait, for the key or in all
 //	ErrLocked         of TryDo, TryLock and locking.Wait: the key is held, or waited for
-//	ErrWaited         it waited for as long as Config.Worker.MaxWait allows (30 s)
+//	ErrWaited         it waited for as long as Config.Limits.MaxWait allows (30 s)
 //	*DeadlockError    it would have waited for a key whose holder waits for one that the
 //	                  caller holds; an ErrDeadlock
 //	ErrUnavailable    nobody takes calls for the key now

@@ -15,7 +15,7 @@ var ErrConfig = errors.New("keyway: bad configuration")
 var (
 	ErrBusy          = worker.ErrBusy          // too many calls wait, for the key or in all; it has not run
 	ErrLocked        = worker.ErrLocked        // TryDo, TryLock, locking.Wait: the key is held, or waited for; it has not run
-	ErrWaited        = worker.ErrWaited        // it waited for Config.Worker.MaxWait; it has not run
+	ErrWaited        = worker.ErrWaited        // it waited for Config.Limits.MaxWait; it has not run
 	ErrDeadlock      = worker.ErrDeadlock      // what every DeadlockError is; it has not run
 	ErrUnavailable   = worker.ErrUnavailable   // nobody takes calls for the key now; it has not run
 	ErrNested        = worker.ErrNested        // the caller already holds the key; it has not run

@@ -15,7 +15,6 @@ import (
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
-	"github.com/keyway-go/keyway/internal/test/memstore"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -37,10 +36,7 @@ func TestConfigErrors(t *testing.T) {
 		"Config.Settings.KeySource": {Settings: ring.Settings{KeySource: "host"}},
 		"Config.Settings.Store":     {Settings: ring.Settings{Store: 1}},
 		"Config.Settings.PeerTLS":   {Settings: ring.Settings{PeerTLS: true}},
-		"Members":                   {Worker: worker.Config{Store: memstore.New(memstore.Config{})}},
-		"NewCluster":                {Worker: worker.Config{NewCluster: true}},
 		"Config.LockFile":           {LockFile: filepath.Join(t.TempDir(), "none", "lock")},
-		"Previous":                  {LockFile: "x", Worker: worker.Config{Previous: []string{"x"}}},
 	} {
 		if cfg.Join == nil {
 			cfg.Join = []string{kit.FreeAddr(t)}
@@ -50,9 +46,9 @@ func TestConfigErrors(t *testing.T) {
 			t.Errorf("%v, want ErrConfig about %s, which is said once", err, want)
 		}
 	}
-	_, err := keyway.Start(t.Context(), keyway.Config{Join: []string{kit.FreeAddr(t)}, Worker: worker.Config{Queue: -1}})
-	if err == nil || !strings.Contains(err.Error(), "Config.Queue") {
-		t.Errorf("%v, want an error about the worker's Config.Queue", err)
+	_, err := keyway.Start(t.Context(), keyway.Config{Join: []string{kit.FreeAddr(t)}, Limits: worker.Limits{Queue: -1}})
+	if err == nil || !strings.Contains(err.Error(), "Limits.Queue") {
+		t.Errorf("%v, want an error about Limits.Queue", err)
 	}
 }
 

@@ -265,10 +265,10 @@ func TestTrapOnlyHTTP2TakesGRPC(t *testing.T) {
 	h2 := start(t, behind("h2c"))
 	kit.Eventually(t, "a node behind h2c:// takes gRPC", func() bool { return h2.Members().Self().GRPC })
 	cfg := behind("http")
-	cfg.Worker.GRPC = true
+	cfg.App.GRPC = true
 	node, err := keyway.Start(t.Context(), cfg)
 	if err == nil {
-		t.Errorf("a node with Config.GRPC behind http:// starts and takes gRPC: %t", node.Members().Self().GRPC)
+		t.Errorf("a node with App.GRPC behind http:// starts and takes gRPC: %t", node.Members().Self().GRPC)
 		node.Close()
 	} else if !strings.Contains(err.Error(), "h2c://") {
 		t.Error(err)

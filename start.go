@@ -174,13 +174,15 @@ func (n *Node) openStore(ctx context.Context) error {
 }
 
 func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
-	config := n.cfg.Worker
-	config.Members, config.Store, config.TracerProvider, config.Logger = n.members, n.store, n.cfg.TracerProvider, n.log
+	config := worker.Config{
+		Members: n.members, Store: n.store, Limits: n.cfg.Limits, App: n.cfg.App, ServeWithoutStore: n.cfg.ServeWithoutStore,
+		Direct: n.cfg.Direct, PeerTLS: n.cfg.PeerTLS, Keys: n.cfg.Keys, OnPeers: n.members.AddSeeds, AwaitApp: n.cfg.Upstream != nil,
+		TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log,
+		// The store that a process of this machine keeps was begun when it was started,
+		// so that its own quarantine is enough.
+		NewCluster: n.cfg.NewCluster || n.cfg.Redis == "",
+	}
 	config.GRPC = config.GRPC || n.cfg.Upstream != nil && n.cfg.Upstream.Scheme == "h2c"
-	config.Direct, config.PeerTLS, config.Keys, config.OnPeers, config.AwaitApp = n.cfg.Direct, n.cfg.PeerTLS, n.cfg.Keys, n.members.AddSeeds, n.cfg.Upstream != nil
-	// The store that a process of this machine keeps was begun when it was started,
-	// so that its own quarantine is enough.
-	config.NewCluster = n.cfg.NewCluster || n.cfg.Redis == ""
 	if n.cfg.LockFile != "" {
 		config.Previous, config.PreviousApp = previous, n.cfg.Upstream != nil
 		config.OnIncarnation, config.OnHold = n.lock.Write, n.lock.Strike
@@ -199,7 +201,7 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 		}
 		n.handler.set(n.worker, sidecar)
 	}
-	client, err := router.NewClient(router.ClientConfig{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.Worker.TraceKeys, Logger: n.log})
+	client, err := router.NewClient(router.ClientConfig{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log})
 	if err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}

@@ -57,13 +57,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
 		Redis: o.Redis, Offered: o.Redis == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Upstream: o.upstream,
-		DrainTimeout: max(o.DrainTimeout, 1), Worker: o.config, Logger: logger,
+		DrainTimeout: max(o.DrainTimeout, 1), Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", Logger: logger,
 	}
 	config.Settings.KeySource, config.Settings.PeerTLS, config.Settings.PeerTLSOptional = "", false, false // of routers; said by PeerTLS
-	config.Worker.ServeWithoutStore, config.Worker.Upgrades = o.onRedisLoss == "serve", o.Upgrades
+	config.App.Upgrades = o.Upgrades
 	traces := o.Traces.Start(stdout, logger)
 	defer traces.Close()
-	config.TracerProvider, config.Worker.TraceKeys, config.Metrics = traces.TracerProvider(), o.TraceKeys, []prometheus.Collector{traces}
+	config.TracerProvider, config.TraceKeys, config.Metrics = traces.TracerProvider(), o.TraceKeys, []prometheus.Collector{traces}
 	if o.upstream == nil {
 		config.Handler = &demo{worker: o.name}
 	}

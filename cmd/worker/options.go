@@ -20,35 +20,36 @@ type options struct {
 	listen, advertise, admin    string
 	upstreamURL                 string
 	direct                      bool
-	config                      worker.Config
+	limits                      worker.Limits
+	app                         worker.App
 	name, onRedisLoss, lockFile string
 	upstream                    *url.URL
 }
 
 func parseOptions(args []string, stdout io.Writer) (*options, error) {
-	o, defaults := new(options), worker.Config{}.WithDefaults()
+	o, defaults := new(options), worker.Limits{}.WithDefaults()
 	f := cli.NewFlags("worker", about)
 	f.Group("Requests")
 	f.Address(&o.listen, "listen", "127.0.0.1:0", "`address` that takes requests; port 0 takes a free one")
 	f.String(&o.advertise, "advertise", "", "host or host:port `address` at which routers reach it, if it is not --listen")
 	f.String(&o.upstreamURL, "upstream", "", "`URL` of the app to send requests on to, http://host:port, h2c://host:port or unix:///path; without it the demo app answers")
-	f.String(&o.config.UpstreamHealth, "upstream-health", "", "`path` of the app of --upstream, such as /healthz, that answers GET with 2xx or 3xx within a second while the app is up: the worker has keys only then. Default: it is up if a connection to it can be made")
-	f.Int(&o.config.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
-	f.Duration(&o.config.Timeout, "timeout", defaults.Timeout, time.Millisecond, "`time` that an execution of a request may take, from the moment at which it gets its key; then its client gets 504, and with --upstream the connection to the app is given up")
-	f.Int64(&o.config.AnswerMemory, "answer-memory", defaults.AnswerMemory, 1, "`bytes` of memory for what clients have not read yet of answers, beyond what is on its way to them, a quarter of it for one client: the key of a request is free when its app has answered")
-	f.Int64(&o.config.AnswerFiles, "answer-files", 0, 0, "`bytes` of temporary files for what of that exceeds 64 KiB of an answer or --answer-memory, at most 1 GiB of each answer and a quarter for one client; 0: 4 GiB, or half of what is free in the directory of temporary files (TMPDIR) if that is less. An app for whose answer there is no room waits with its key held, for as long as --timeout allows")
-	f.Int64(&o.config.MaxBody, "max-body", defaults.MaxBody, 1, "`bytes` that the body of a request may have that comes over plain HTTP, but for those of gRPC; a longer one is answered with 413")
-	f.Int64(&o.config.BodyFiles, "body-files", 0, 0, "`bytes` of temporary files for what of such bodies exceeds 64 KiB of each, or 64 MiB; what does not fit is answered with 503; 0: 4 GiB, or half of what is free in --body-dir if that is less")
-	f.String(&o.config.BodyDir, "body-dir", "", "`directory` of those files, on a disk rather than in memory; empty: that of the system (TMPDIR or /tmp)")
-	f.Duration(&o.config.AbandonedTimeout, "abandoned-timeout", defaults.AbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
-	f.String(&o.config.Batch, "batch", "", "`path` of the app of --upstream, such as /batch, to which the POST requests with JSON that wait for one key are sent together, as an array (docs/batch.md). Default: each by itself")
-	f.Int(&o.config.Batches.MaxItems, "batch-max", 256, 1, "`number` of requests that are sent to --batch together")
-	f.Duration(&o.config.Batches.Linger, "batch-linger", 0, 0, "`time` for which a batch waits for more requests, with its key held")
-	f.Int(&o.config.QueuePerKey, "queue-per-key", defaults.QueuePerKey, 1, "`number` of requests that may wait for one key; more get 429")
-	f.Duration(&o.config.MaxWait, "max-wait", defaults.MaxWait, time.Millisecond, "`time` for which a request may wait for its key; then it gets 503")
-	f.Duration(&o.config.MaxLease, "max-lease", defaults.MaxLease, time.Second, "`time` for which a member may lock a key without renewing that; a lock for longer than --session-ttl is written to the store, and outlives this worker")
-	f.Int(&o.config.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
-	f.Int(&o.config.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 128, or a quarter if that is more")
+	f.String(&o.app.UpstreamHealth, "upstream-health", "", "`path` of the app of --upstream, such as /healthz, that answers GET with 2xx or 3xx within a second while the app is up: the worker has keys only then. Default: it is up if a connection to it can be made")
+	f.Int(&o.limits.AppConnections, "app-connections", defaults.AppConnections, 1, "`number` of connections to the app of --upstream for simple requests from routers; for others, such as upgraded ones, four times as many. A request over the bound waits for 5 s, and gets 503 then")
+	f.Duration(&o.limits.Timeout, "timeout", defaults.Timeout, time.Millisecond, "`time` that an execution of a request may take, from the moment at which it gets its key; then its client gets 504, and with --upstream the connection to the app is given up")
+	f.Int64(&o.limits.AnswerMemory, "answer-memory", defaults.AnswerMemory, 1, "`bytes` of memory for what clients have not read yet of answers, beyond what is on its way to them, a quarter of it for one client: the key of a request is free when its app has answered")
+	f.Int64(&o.limits.AnswerFiles, "answer-files", 0, 0, "`bytes` of temporary files for what of that exceeds 64 KiB of an answer or --answer-memory, at most 1 GiB of each answer and a quarter for one client; 0: 4 GiB, or half of what is free in the directory of temporary files (TMPDIR) if that is less. An app for whose answer there is no room waits with its key held, for as long as --timeout allows")
+	f.Int64(&o.limits.MaxBody, "max-body", defaults.MaxBody, 1, "`bytes` that the body of a request may have that comes over plain HTTP, but for those of gRPC; a longer one is answered with 413")
+	f.Int64(&o.limits.BodyFiles, "body-files", 0, 0, "`bytes` of temporary files for what of such bodies exceeds 64 KiB of each, or 64 MiB; what does not fit is answered with 503; 0: 4 GiB, or half of what is free in --body-dir if that is less")
+	f.String(&o.limits.BodyDir, "body-dir", "", "`directory` of those files, on a disk rather than in memory; empty: that of the system (TMPDIR or /tmp)")
+	f.Duration(&o.limits.AbandonedTimeout, "abandoned-timeout", defaults.AbandonedTimeout, time.Second, "`time` for which the app of --upstream may go on with a request whose client has left, before its connection is given up and the key is free")
+	f.String(&o.app.Batch, "batch", "", "`path` of the app of --upstream, such as /batch, to which the POST requests with JSON that wait for one key are sent together, as an array (docs/batch.md). Default: each by itself")
+	f.Int(&o.app.Batches.MaxItems, "batch-max", 256, 1, "`number` of requests that are sent to --batch together")
+	f.Duration(&o.app.Batches.Linger, "batch-linger", 0, 0, "`time` for which a batch waits for more requests, with its key held")
+	f.Int(&o.limits.QueuePerKey, "queue-per-key", defaults.QueuePerKey, 1, "`number` of requests that may wait for one key; more get 429")
+	f.Duration(&o.limits.MaxWait, "max-wait", defaults.MaxWait, time.Millisecond, "`time` for which a request may wait for its key; then it gets 503")
+	f.Duration(&o.limits.MaxLease, "max-lease", defaults.MaxLease, time.Second, "`time` for which a member may lock a key without renewing that; a lock for longer than --session-ttl is written to the store, and outlives this worker")
+	f.Int(&o.limits.Queue, "queue", defaults.Queue, 1, "`number` of requests that may wait for keys in all; more get 429. Of a router's requests it is also half of what a link to it carries (2,048 on each of at most 4 links)")
+	f.Int(&o.limits.MaxConnections, "max-connections", 0, 0, "`number` of connections at one time: an eighth for routers' links, another for new ones, the rest for HTTP, of which further ones wait and those without a request for longest are ended; 0: half of the files that the process may have open (ulimit -n) less 128, or a quarter if that is more")
 	f.Bool(&o.direct, "direct", "take requests that come without a router too, with their keys where --key says. Without it they get 403: whoever reaches --listen could hold any key")
 	f.Address(&o.admin, "admin", "", "`address` at which those who run the cluster ask what it does, also by worker ctl; not for the public; default none")
 	f.Group("Cluster")
@@ -68,14 +69,14 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		o.upstream = u
 	}
 	switch {
-	case o.config.Batch != "" && o.upstream == nil:
+	case o.app.Batch != "" && o.upstream == nil:
 		return nil, cli.Usagef("--batch is a path of an app: say where that is with --upstream")
-	case o.config.UpstreamHealth != "" && o.upstream == nil:
+	case o.app.UpstreamHealth != "" && o.upstream == nil:
 		return nil, cli.Usagef("--upstream-health is a path of an app: say where that is with --upstream")
-	case o.config.UpstreamHealth != "" && !strings.HasPrefix(o.config.UpstreamHealth, "/"):
-		return nil, cli.Usagef("--upstream-health is %q, want a path such as /healthz", o.config.UpstreamHealth)
-	case o.config.Batch != "" && !strings.HasPrefix(o.config.Batch, "/"):
-		return nil, cli.Usagef("--batch is %q, want a path such as /batch", o.config.Batch)
+	case o.app.UpstreamHealth != "" && !strings.HasPrefix(o.app.UpstreamHealth, "/"):
+		return nil, cli.Usagef("--upstream-health is %q, want a path such as /healthz", o.app.UpstreamHealth)
+	case o.app.Batch != "" && !strings.HasPrefix(o.app.Batch, "/"):
+		return nil, cli.Usagef("--batch is %q, want a path such as /batch", o.app.Batch)
 	}
 	return o, nil
 }

@@ -20,11 +20,11 @@ import (
 // Do returns fn's error. If fn has not run, the error names key and wraps
 // [gateway.ErrNoKey] or [gateway.ErrBadKey], [gateway.ErrUnavailable] if nobody
 // takes the call in time, [gateway.ErrBusy] if too many wait, [gateway.ErrWaited] if
-// the wait took longer than the owner's Config.MaxWait, or the cause of ctx's end.
+// the wait took longer than the owner's Limits.MaxWait, or the cause of ctx's end.
 //
 // Callers of one Client that want the same key take turns, together with those of
 // [Client.Lock]. After 30 s a caller stops sharing that queue and asks the owner
-// directly; the owner's Config.MaxWait then applies.
+// directly; the owner's Limits.MaxWait then applies.
 //
 // For a key of another worker Do costs one round trip over the link before fn runs,
 // or part of one that serves up to 64 callers. It does not wait for the release.

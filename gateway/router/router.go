@@ -87,7 +87,7 @@ type Config struct {
 	// 64 bits). What exceeds it goes to temporary files. Default 64 MiB.
 	ReplayBytes int
 
-	// MaxBody is how many bytes a body may have, unless it is one of gRPC (worker.Config.GRPC).
+	// MaxBody is how many bytes a body may have, unless it is one of gRPC (worker.App.GRPC).
 	// A longer one is answered with 413; if it announces its length, before anything
 	// is read of it.
 	// Default 1 GiB.
@@ -122,7 +122,7 @@ type Config struct {
 
 	// LinksPerWorker bounds the links to one worker. Another one is made when
 	// the others carry half of what the worker takes on them
-	// (worker.Config.StreamsPerLink), and closed when it has carried nothing for
+	// (worker.Limits.StreamsPerLink), and closed when it has carried nothing for
 	// 30 s. When all are full, requests for the worker fail at once with 503.
 	// Default 4.
 	LinksPerWorker int

@@ -447,10 +447,10 @@ func TestSidecarBatchAnswers(t *testing.T) {
 
 // TestSidecarBatchConfig: a bad path is an error.
 func TestSidecarBatchConfig(t *testing.T) {
-	for _, cfg := range []worker.Config{{Batch: "batch"}, {Batch: "/a b"}, {Batch: "/"}, {Batch: "/a/../b"}, {Batch: "/batch", Batches: worker.BatchConfig{MaxItems: -1}}} {
-		w := workertest.New(t, 16).Start(func(c *worker.Config) { c.Batch, c.Batches = cfg.Batch, cfg.Batches })
+	for _, app := range []worker.App{{Batch: "batch"}, {Batch: "/a b"}, {Batch: "/"}, {Batch: "/a/../b"}, {Batch: "/batch", Batches: worker.BatchConfig{MaxItems: -1}}} {
+		w := workertest.New(t, 16).Start(func(c *worker.Config) { c.App = app })
 		if _, err := w.Sidecar(kit.Must(url.Parse("http://127.0.0.1:1"))); err == nil {
-			t.Errorf("%q, %+v: no error", cfg.Batch, cfg.Batches)
+			t.Errorf("%+v: no error", app)
 		}
 	}
 }

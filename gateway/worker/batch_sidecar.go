@@ -26,26 +26,26 @@ import (
 const maxBatchAnswer = 16 << 20
 
 // batchSidecar sends the requests that wait for a key to the app as one, see
-// Config.Batch.
+// App.Batch.
 type batchSidecar struct {
 	*submitHandler
 	sidecar *sidecar
 	batcher *Batcher[jsonRequest, jsonAnswer]
 	target  string // of the request to the app
 	host    string
-	path    []string // Config.Batch, folded
+	path    []string // App.Batch, folded
 }
 
 func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
 	w := s.worker
 	target := strings.TrimSuffix(app.EscapedPath(), "/") + w.cfg.Batch
 	if !strings.HasPrefix(w.cfg.Batch, "/") || !grammar.IsTarget(target) {
-		return nil, fmt.Errorf("worker: Config.Batch is %q, want a path such as /batch", w.cfg.Batch)
+		return nil, fmt.Errorf("worker: App.Batch is %q, want a path such as /batch", w.cfg.Batch)
 	}
 	b := &batchSidecar{sidecar: s, target: target, host: app.Host}
 	own, err := foldPath(w.cfg.Batch)
 	if b.path = own.segments; err != nil || own.odd || len(own.segments) == 0 {
-		return nil, fmt.Errorf("worker: Config.Batch is %q, want a path without empty or dot segments, such as /batch", w.cfg.Batch)
+		return nil, fmt.Errorf("worker: App.Batch is %q, want a path without empty or dot segments, such as /batch", w.cfg.Batch)
 	}
 	if b.batcher, err = newBatcher(w, w.cfg.Batches, b.run); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ var (
 	// cancelled when this worker can no longer be sure to own the key.
 	ErrOwnershipLost = gateway.ErrOwnershipLost
 	// ErrTimeout is the cause with which the context of a request's execution is
-	// cancelled when it has taken Config.Timeout.
+	// cancelled when it has taken Limits.Timeout.
 	ErrTimeout = gateway.ErrTimeout
 	// ErrUnavailable means that this worker admits nothing at the moment,
 	// because its session is not confirmed, it shuts down, or nobody serves the
@@ -26,7 +26,7 @@ var (
 	// ErrLocked means that another execution holds the key that was to be had
 	// without waiting, or that others wait for it.
 	ErrLocked = gateway.ErrLocked
-	// ErrWaited means that a call or request waited for as long as Config.MaxWait
+	// ErrWaited means that a call or request waited for as long as Limits.MaxWait
 	// allows.
 	ErrWaited = gateway.ErrWaited
 	// ErrDeadlock is what every [DeadlockError] is.

@@ -125,7 +125,7 @@ var runs = sync.Pool{New: func() any { return new(run) }}
 // returns fn's error, or without having run it: ctx's cause, an error that
 // wraps [gateway.ErrNoKey] or [gateway.ErrBadKey], [ErrBusy], [ErrWaited] or
 // [ErrUnavailable], a [*DeadlockError] or a [*NotOwnerError]. While no live worker owns the key it
-// waits, for at most Config.MaxWait: then the error is an [*UnownedError].
+// waits, for at most Limits.MaxWait: then the error is an [*UnownedError].
 func (w *Worker) Do(ctx context.Context, key string, fn func(Execution) error) error {
 	x, err := w.admit(ctx, key, asking{call: true, timing: w.timingOfCall(ctx)})
 	if err != nil {
@@ -198,7 +198,7 @@ type asking struct {
 	try     bool             // without waiting
 	along   bool             // not if ctx descends from a hold that is not of this worker: errAlong
 	shared  bool             // together with others, see [localmutex.Wait]
-	maxWait time.Duration    // of a caller without a policy: how long it may wait, at most Config.MaxWait; 0 for that long
+	maxWait time.Duration    // of a caller without a policy: how long it may wait, at most Limits.MaxWait; 0 for that long
 	epoch   int64            // the highest that the caller knows for the key's partition, or 0
 	share   waits            // where the request comes from; nil for no bound but the worker's own
 	item    *localmutex.Item // what the holder of the key may take along, or nil

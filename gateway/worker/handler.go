@@ -399,7 +399,7 @@ func (a *appWriter) Flush() {
 // Hijack implements [http.Hijacker], for requests whose protocol may change.
 func (a *appWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if a.upgrade == "" {
-		return nil, nil, fmt.Errorf("worker: the request asks for no protocol of Config.Upgrades: %w", http.ErrNotSupported)
+		return nil, nil, fmt.Errorf("worker: the request asks for no protocol of App.Upgrades: %w", http.ErrNotSupported)
 	}
 	conn, buffered, err := http.NewResponseController(a.ResponseWriter).Hijack()
 	if err != nil {

@@ -49,14 +49,14 @@ type appState struct {
 }
 
 // watchApp begins to probe the app of a sidecar: with a GET request for
-// Config.UpstreamHealth, or else by making a connection.
+// App.UpstreamHealth, or else by making a connection.
 func (w *Worker) watchApp(target *url.URL, app string, h2 bool, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
 	h := &appHealth{worker: w, app: app, probe: probeConnection(dial), probed: make(chan struct{}), doubt: make(chan error, 1)}
 	if path := w.cfg.UpstreamHealth; path != "" {
 		at := strings.TrimSuffix(target.EscapedPath(), "/") + path
 		u, err := url.Parse("http://" + target.Host + at)
 		if err != nil || !strings.HasPrefix(path, "/") || !grammar.IsTarget(at) {
-			return nil, fmt.Errorf("worker: Config.UpstreamHealth is %q, want a path such as /healthz", path)
+			return nil, fmt.Errorf("worker: App.UpstreamHealth is %q, want a path such as /healthz", path)
 		}
 		h.probe = probePath(u, h2, dial)
 	}

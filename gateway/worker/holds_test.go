@@ -276,7 +276,7 @@ func TestCallsAreRefused(t *testing.T) {
 		c.acquire("k2", holds.NewID())
 		_, _, err := c.call(t.Context(), holds.Acquire, "k3", ask())
 		if refusal, _ := errors.AsType[*link.RefusedError](err); refusal == nil || refusal.Reason != link.Busy {
-			t.Errorf("one more than Config.MaxHolds: %v", err)
+			t.Errorf("one more than Limits.MaxHolds: %v", err)
 		}
 		time.Sleep(11 * time.Second)
 		for _, key := range []string{"k", "k2", "k3"} { // all have ended by themselves, and left no trace

@@ -54,7 +54,7 @@ func chain(ctx context.Context) func(yield func(*runContext) bool) {
 
 // Acquire waits until key is held, as Do does, with try set as TryDo does. epoch is
 // the highest one that the caller knows of its partition. wait bounds the wait, which
-// then ends with [ErrWaited]; 0 stands for Config.MaxWait, which more of it does too. The caller works under
+// then ends with [ErrWaited]; 0 stands for Limits.MaxWait, which more of it does too. The caller works under
 // held, and calls release then. The error of a worker that does not serve the key
 // wraps a refusal that says who does.
 func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {

@@ -89,7 +89,7 @@ func (m *moves) alarmLocked(since time.Time) {
 	}
 }
 
-// warnLocked logs residue that is older than Config.SlowKey, of each holder when it is
+// warnLocked logs residue that is older than Limits.SlowKey, of each holder when it is
 // twice as old as before.
 func (m *moves) warnLocked(now time.Time) {
 	m.alarmAt = time.Time{}

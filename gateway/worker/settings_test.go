@@ -40,7 +40,7 @@ func TestTrapStoreOfOtherSettings(t *testing.T) {
 }
 
 func TestNegativeSettings(t *testing.T) {
-	for field, cfg := range map[string]worker.Config{
+	for field, limits := range map[string]worker.Limits{
 		"QueuePerKey is -1":      {QueuePerKey: -1},
 		"Queue is -1":            {Queue: -1},
 		"MaxAwaiting is -2":      {MaxAwaiting: -2},
@@ -55,9 +55,9 @@ func TestNegativeSettings(t *testing.T) {
 		"AnswerMax is -1":        {AnswerMax: -1},
 		"AbandonedTimeout is -1": {AbandonedTimeout: -1},
 	} {
-		cfg.Members = kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))
-		cfg.Store = memstore.New(memstore.Config{})
-		if _, err := worker.Start(t.Context(), cfg); err == nil || !strings.HasPrefix(err.Error(), "worker: Config."+field) {
+		member := kit.Must(kit.Must(hub.New(ring.Settings{})).Join(ring.Member{Name: "w", Addr: "w:80"}))
+		_, err := worker.Start(t.Context(), worker.Config{Members: member, Store: memstore.New(memstore.Config{}), Limits: limits})
+		if err == nil || !strings.HasPrefix(err.Error(), "worker: Limits."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // (http://host:port, h2c://host:port for HTTP/2 without TLS, as gRPC needs it, or
 // unix:///path/of/socket) with its key held until the app
 // has answered in full or has closed the connection, even when the client has
-// gone away, though not for longer than Config.AbandonedTimeout then. The
+// gone away, though not for longer than Limits.AbandonedTimeout then. The
 // app should stop working on a request whose connection closes:
 // that is how it learns that the ownership was lost, or that its client has
 // broken an upload off.
@@ -38,11 +38,11 @@ import (
 // is held for 0.15 TTL, unless the app closes the whole connection. A call of gRPC is given
 // up as soon as its client has left.
 //
-// While the app does not answer, see Config.UpstreamHealth, the worker takes no
+// While the app does not answer, see App.UpstreamHealth, the worker takes no
 // place on the ring, and requests are refused: they wait at their routers until
 // another worker has their keys, or the app answers.
 //
-// With Config.Batch the requests with JSON that wait for a key go to the app as
+// With App.Batch the requests with JSON that wait for a key go to the app as
 // one.
 func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
@@ -66,10 +66,10 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
 	if h2 != w.cfg.GRPC {
-		return nil, fmt.Errorf("worker: Config.GRPC is %t, and the app's URL is %s: gRPC needs h2c://, and h2c:// needs Config.GRPC", w.cfg.GRPC, app)
+		return nil, fmt.Errorf("worker: App.GRPC is %t, and the app's URL is %s: gRPC needs h2c://, and h2c:// needs App.GRPC", w.cfg.GRPC, app)
 	}
 	if h2 && w.cfg.Batch != "" {
-		return nil, errors.New("worker: Config.Batch is for apps of HTTP/1.1, and the app's URL is h2c://")
+		return nil, errors.New("worker: App.Batch is for apps of HTTP/1.1, and the app's URL is h2c://")
 	}
 	s, err := w.sidecar(target, app, root && !h2, h2, dial)
 	if err != nil {
@@ -129,14 +129,14 @@ func (w *Worker) sidecar(target *url.URL, app string, root, h2 bool, dial func(c
 func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, error), conns int) {
 	p.Dial, p.Conns, p.Wait, p.Idle = dial, conns, appWait, appIdle
 	p.Full = func() {
-		s.worker.log.Warn("requests wait for a connection to the app: it has as many as it may have (Config.AppConnections, --app-connections)", "app", s.app, "connections", conns)
+		s.worker.log.Warn("requests wait for a connection to the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "connections", conns)
 	}
 	p.Grace, p.Overdue = s.worker.grace(), s.overdue
 }
 
 // Connections to an app.
 const (
-	otherAppConns = 4                      // as many times Config.AppConnections for what is no simple request over the link
+	otherAppConns = 4                      // as many times Limits.AppConnections for what is no simple request over the link
 	appWait       = 5 * time.Second        // for one that is free, and for one to be made
 	appIdle       = 900 * time.Millisecond // twice that is less than app servers keep idle ones (gunicorn: 2 s), so that no request meets one that closes
 )

@@ -16,7 +16,7 @@ func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error)) *h2Transp
 	t := new(h2Transport)
 	t.Dial, t.Requests, t.Wait, t.Idle, t.Grace = dial, requests, appWait, appIdle, s.worker.grace()
 	t.Full = func() {
-		s.worker.log.Warn("requests wait for the app: it has as many as it may have (Config.AppConnections, --app-connections)", "app", s.app, "requests", requests)
+		s.worker.log.Warn("requests wait for the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "requests", requests)
 	}
 	return t
 }

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	slowSteps  = 4  // looks per Config.SlowKey
+	slowSteps  = 4  // looks per Limits.SlowKey
 	slowAtOnce = 16 // keys logged per look
 )
 
-// slowKeys logs keys that are held or waited for longer than Config.SlowKey. It
+// slowKeys logs keys that are held or waited for longer than Limits.SlowKey. It
 // looks at all tables from time to time while keys are held, and never otherwise. It
 // keeps no time for a key: tokens and places in queues rise, so what is not above
 // those of an earlier look was there then.

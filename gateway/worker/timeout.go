@@ -7,7 +7,7 @@ import (
 )
 
 // errAbandoned is the cause with which an execution at an app is cancelled.
-var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Config.AbandonedTimeout)")
+var errAbandoned = errors.New("worker: the client has left, and the app has not answered in full since (Limits.AbandonedTimeout)")
 
 // now returns the time since the worker's start.
 func (w *Worker) now() time.Duration { return time.Since(w.base) }
@@ -110,6 +110,6 @@ func (c *runContext) noteEnd() {
 	if cause != ErrTimeout {
 		return
 	}
-	w.log.Warn("an execution was cancelled: it had taken as long as it may (Config.Timeout, --timeout)",
+	w.log.Warn("an execution was cancelled: it had taken as long as it may (Limits.Timeout, --timeout)",
 		"key", c.key, "partition", c.part.number, "token", c.token, "timeout", c.timeout, "ran", w.now()-c.began)
 }

@@ -51,7 +51,7 @@ func statusOverHTTP(t *testing.T, s *sidecarSite, key string) int {
 	return code
 }
 
-// An app that does not answer holds its key for Config.Timeout, and until it has
+// An app that does not answer holds its key for Limits.Timeout, and until it has
 // closed the connection, or for the grace.
 func TestTrapSilentAppIsGivenUp(t *testing.T) {
 	const timeout, grace = 10 * time.Second, 1500 * time.Millisecond

@@ -55,7 +55,7 @@ const (
 	Auto Mode = iota
 	// Serialize holds the key until the answer is complete, whatever it is.
 	Serialize
-	// Batch is Auto: a sidecar with Config.Batch sends requests of both to the app
+	// Batch is Auto: a sidecar with App.Batch sends requests of both to the app
 	// together, and those of no other mode.
 	Batch
 	// Affinity runs requests at the key's owner without holding the key.
