@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"slices"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
@@ -37,7 +39,10 @@ type ClientConfig struct {
 	Redis                   string // the nodes', in which it then finds them; default: it finds them by Join alone
 	PeerTLS                 *gateway.PeerTLS
 	Settings                ring.Settings
-	Router                  router.ClientConfig // further limits; Members, PeerTLS, Local and Logger must be left out
+	Keys                    gateway.KeySources // of requests for RoundTrip
+	Limits                  router.Limits
+	TracerProvider          trace.TracerProvider
+	TraceKeys               bool
 	Logger                  *slog.Logger
 }
 
@@ -45,9 +50,6 @@ type ClientConfig struct {
 // returns a client of it. ctx bounds only NewClient itself. The caller must call
 // [Client.Close].
 func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
-	if cfg.Router.Members != nil || cfg.Router.PeerTLS != nil || cfg.Router.Local != nil || cfg.Router.Logger != nil {
-		return nil, bad("ClientConfig.Router has Members, PeerTLS, Local or Logger, which NewClient brings: leave them out")
-	}
 	common, err := Config{Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, PeerTLS: cfg.PeerTLS, Settings: cfg.Settings, Logger: cfg.Logger}.complete()
 	if err != nil {
 		return nil, err
@@ -66,8 +68,9 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, gossipError(err)
 	}
-	cfg.Router.Members, cfg.Router.PeerTLS, cfg.Router.Logger = members, cfg.PeerTLS, common.Logger
-	client, err := router.NewClient(cfg.Router)
+	client, err := router.NewClient(router.ClientConfig{
+		Members: members, Keys: cfg.Keys, Limits: cfg.Limits, PeerTLS: cfg.PeerTLS, TracerProvider: cfg.TracerProvider, TraceKeys: cfg.TraceKeys, Logger: common.Logger,
+	})
 	if err != nil {
 		members.Close()
 		return nil, fmt.Errorf("keyway: %w", err)

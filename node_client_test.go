@@ -88,8 +88,8 @@ func TestClients(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if _, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Router: router.ClientConfig{Local: nil, Logger: slog.Default()}}); !errors.Is(err, keyway.ErrConfig) {
-		t.Errorf("Router.Logger: %v", err)
+	if _, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick, Limits: router.Limits{Hold: -1}}); err == nil || !strings.Contains(err.Error(), "Limits.Hold") {
+		t.Errorf("%v, want an error about Limits.Hold", err)
 	}
 }
 

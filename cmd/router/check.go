@@ -123,8 +123,8 @@ func limitsText(r *routes.Route) string {
 		name string
 		time time.Duration
 	}{{"timeout", r.Timeout}, {"max-wait", r.MaxWait}, {"hold", r.Hold}} {
-		if d.time > 0 {
-			parts = append(parts, fmt.Sprintf("%s %v", d.name, d.time.Truncate(time.Millisecond)))
+		if d.time > 0 || d.name == "hold" && r.NoHold {
+			parts = append(parts, fmt.Sprintf("%s %v", d.name, d.time))
 		}
 	}
 	if r.QueuePerKey > 0 {

@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 	config := o.config
 	config.Members, config.PeerTLS, config.Upgrades, config.Logger = members, o.PeerTLS, o.Upgrades, logger
-	config.Hold = max(config.Hold, 1) // 0 would be the default
+	config.NoHold = config.Hold == 0
 	if config.AccessLog, err = o.openAccessLog(logger); err != nil {
 		return err
 	}

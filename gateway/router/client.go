@@ -18,8 +18,7 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// ClientConfig configures a [Client]. Members is required. A number or a duration
-// of 0 stands for the default; a negative one is an error of [NewClient].
+// ClientConfig configures a [Client]. Members is required.
 type ClientConfig struct {
 	Members gateway.Members // of the workers' cluster
 
@@ -27,31 +26,7 @@ type ClientConfig struct {
 	// [gateway.HeaderKey], percent-encoded.
 	Keys gateway.KeySources
 
-	// Hold is how long a call waits while its partition has no reachable owner.
-	// If that is less than 1 ms, it fails at once. Default 15 s.
-	Hold time.Duration
-
-	// MaxHeld bounds the calls that wait so at one time; what exceeds it fails at
-	// once. Default 10,000.
-	MaxHeld int
-
-	// ReplayBytes bounds what of requests' bodies is in memory: up to 64 KiB of each,
-	// of which the first 4 KiB do not count if the body is not longer than 64 KiB. What
-	// exceeds it goes to temporary files. Default 64 MiB.
-	ReplayBytes int
-
-	// MaxBody, BodyFiles and BodyDir are as in [Config], for bodies that RoundTrip
-	// reads whole before it asks for the key: those of requests without GetBody. What
-	// does not fit is an error. Defaults as there.
-	MaxBody, BodyFiles int64
-	BodyDir            string
-
-	// LinksPerWorker bounds the links to one worker, ConnsPerWorker its other
-	// connections, as in [Config]. Defaults 4 and 4096.
-	LinksPerWorker, ConnsPerWorker int
-
-	// DialTimeout bounds connecting to a worker. Default 1 s.
-	DialTimeout time.Duration
+	Limits
 
 	// Dial makes connections to workers. Default: with a [net.Dialer] and
 	// DialTimeout, over TCP with keep-alives.
@@ -116,10 +91,7 @@ type Client struct {
 // that is missing or out of range. The caller should call [Client.Close] when no
 // more calls come.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	c, spools, err := (Config{
-		Members: cfg.Members, Hold: cfg.Hold, MaxHeld: cfg.MaxHeld, ReplayBytes: cfg.ReplayBytes, MaxBody: cfg.MaxBody, BodyFiles: cfg.BodyFiles, BodyDir: cfg.BodyDir,
-		LinksPerWorker: cfg.LinksPerWorker, ConnsPerWorker: cfg.ConnsPerWorker, DialTimeout: cfg.DialTimeout, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger,
-	}).open("router: ClientConfig")
+	c, spools, err := (Config{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}).open("router: ClientConfig")
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +121,7 @@ func (c *Client) Owner(key string) (ring.Member, error) {
 
 // RoundTrip implements [http.RoundTripper]: it sends the request to the worker that
 // owns its key, and returns the answer. While the partition of the key has no
-// reachable owner it waits, for ClientConfig.Hold at most. A request is sent to
+// reachable owner it waits, for Limits.Hold at most. A request is sent to
 // another worker only if it has provably not started: the first one could not be
 // reached or has refused it.
 //

@@ -138,7 +138,7 @@ func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
 }
 
 func TestHeldRequestsAreBounded(t *testing.T) {
-	inBubble(t, router.Config{MaxHeld: 3}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
+	inBubble(t, router.Config{Limits: router.Limits{MaxHeld: 3}}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() { send(t.Context(), rt, fmt.Sprint(i)) })

@@ -56,7 +56,7 @@ type LockService struct {
 // errLeaving is the cause with which requests for locks end with [LockService.Leave].
 var errLeaving = errors.New("router: this router ends")
 
-// LockService returns the lock service of the router's cluster. At most Config.MaxHeld
+// LockService returns the lock service of the router's cluster. At most Limits.MaxHeld
 // requests wait for their keys at one time.
 func (rt *Router) LockService(cfg LocksConfig) *LockService {
 	s := &LockService{router: rt, cfg: cfg}

@@ -529,7 +529,7 @@ func TestTrapLockServiceLeaves(t *testing.T) {
 	})
 }
 
-// No more than Config.MaxHeld requests wait at one time.
+// No more than Limits.MaxHeld requests wait at one time.
 func TestLockServiceBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t, func(cfg *router.Config) { cfg.MaxHeld = 2 })

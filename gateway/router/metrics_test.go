@@ -216,7 +216,7 @@ func TestMetricsOfRouting(t *testing.T) {
 
 	gone := routertest.NewWorker(t, "gone", routertest.Answer(""))
 	gone.Close()
-	rt = routertest.New(t, router.Config{Members: routertest.NewCluster(t, gone.Member), Hold: time.Nanosecond})
+	rt = routertest.New(t, router.Config{Members: routertest.NewCluster(t, gone.Member), Limits: router.Limits{NoHold: true}})
 	s = routertest.ThroughServer(t, rt)
 	counts(t, rt, func() { routertest.Get(t, s, "k") }, metrictest.Values{
 		"keyway_router_retries_total":                   1,
@@ -227,7 +227,7 @@ func TestMetricsOfRouting(t *testing.T) {
 
 func TestMetricsOfHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t), Hold: time.Second})
+		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t), Limits: router.Limits{Hold: time.Second}})
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

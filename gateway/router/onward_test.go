@@ -84,7 +84,7 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 			var log kit.Buffer
 			w := routertest.NewWorker(t, "a", socketApp(t, websocket.Accept))
 			s := routertest.ThroughServer(t, routertest.New(t, router.Config{
-				Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Hold: time.Second,
+				Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: router.Limits{Hold: time.Second},
 				Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
 				ProxyProtocol: loopback, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			}))
@@ -168,7 +168,7 @@ func TestTrapAWorkerWithoutRoomIsWaitedFor(t *testing.T) {
 		defer far.Close()
 		go func() { io.Copy(io.Discard, far) }() // the worker never answers
 		rt := kit.Must(router.New(router.Config{
-			Members: routertest.NewCluster(t, routertest.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), ConnsPerWorker: 1,
+			Members: routertest.NewCluster(t, routertest.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), Limits: router.Limits{ConnsPerWorker: 1},
 			Dial:   func(context.Context, string, string) (net.Conn, error) { return at, nil },
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		}))

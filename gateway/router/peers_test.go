@@ -142,7 +142,7 @@ func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front routertest
 	a := routertest.NewWorker(t, "a", nil)
 	gone := routertest.Member("b", kit.FreeAddr(t))
 	a.Set(routertest.NotOwner(gone, 7))
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(gone)), Hold: 1})
+	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(gone)), Limits: router.Limits{NoHold: true}})
 	s := front(t, rt)
 	if res, _ := routertest.Get(t, s, "k"); res.StatusCode != 503 {
 		t.Errorf("%d", res.StatusCode)
@@ -235,7 +235,7 @@ func testConnectionsToAWorkerAreBounded(t *testing.T, front routertest.Way) {
 		<-release
 		now.Add(-1)
 	})
-	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), ConnsPerWorker: 3}))
+	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: router.Limits{ConnsPerWorker: 3}}))
 	var wg sync.WaitGroup
 	for i := range 10 {
 		wg.Go(func() { routertest.Get(t, s, fmt.Sprint(i)) })

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -15,7 +14,7 @@ import (
 func TestOwnAnswers(t *testing.T) {
 	app := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	all := entrances(t, app, nil)
-	lonely := routerEntrances(t, "no worker", router.Config{Members: routertest.NewCluster(t), Hold: time.Microsecond})
+	lonely := routerEntrances(t, "no worker", router.Config{Members: routertest.NewCluster(t), Limits: router.Limits{NoHold: true}})
 	const noAnswer = "the app did not answer"
 	tests := []struct {
 		name   string

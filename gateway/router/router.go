@@ -73,35 +73,7 @@ type Config struct {
 	// treated. [Router.SetRoutes] changes them.
 	Routes *routes.Table
 
-	// Hold is how long a request waits while its partition has no reachable
-	// owner. If that is less than 1 ms, it fails at once. Default 15 s.
-	Hold time.Duration
-
-	// MaxHeld bounds the requests that wait at one time; what exceeds it fails
-	// at once. Default 10,000.
-	MaxHeld int
-
-	// ReplayBytes bounds what of bodies is in memory: up to 64 KiB of each, of which
-	// the first 4 KiB do not count if the body is not longer than 64 KiB, and a
-	// quarter of ReplayBytes for each client (an IPv4 address, or an IPv6 network of
-	// 64 bits). What exceeds it goes to temporary files. Default 64 MiB.
-	ReplayBytes int
-
-	// MaxBody is how many bytes a body may have, unless it is one of gRPC (worker.App.GRPC).
-	// A longer one is answered with 413; if it announces its length, before anything
-	// is read of it.
-	// Default 1 GiB.
-	MaxBody int64
-
-	// BodyFiles bounds the bytes of temporary files with what of bodies is not in
-	// memory. A client may use a quarter of it; what exceeds it is answered with 503.
-	// Default: 4 GiB, or half of what is free in BodyDir if that is less.
-	BodyFiles int64
-
-	// BodyDir is where temporary files are. They have no name. Default:
-	// [os.TempDir]; if no file can be made there, bodies are in memory only, as far
-	// as ReplayBytes allows.
-	BodyDir string
+	Limits
 
 	// ClientTimeout bounds each wait for a client: to send more of its body, unless
 	// that is one of gRPC without a key, and to take more of the answer. Default
@@ -114,19 +86,6 @@ type Config struct {
 	// gRPC without a key have no least rate. Default 1024.
 	MinBodyRate int
 
-	// ConnsPerWorker bounds the connections to one worker other than links: one
-	// for each upgrade while its protocols speak, and one for each request to a
-	// worker that does not take the link. What exceeds it waits for 5 s, and
-	// fails then with 503. Default 4096.
-	ConnsPerWorker int
-
-	// LinksPerWorker bounds the links to one worker. Another one is made when
-	// the others carry half of what the worker takes on them
-	// (worker.Limits.StreamsPerLink), and closed when it has carried nothing for
-	// 30 s. When all are full, requests for the worker fail at once with 503.
-	// Default 4.
-	LinksPerWorker int
-
 	// MaxConnections bounds the connections of clients to a [Server] of the router.
 	// While there are so many, further ones wait to be accepted, and those that
 	// have been without a request for longest, and for a second at least, are
@@ -134,9 +93,6 @@ type Config struct {
 	// (RLIMIT_NOFILE), less 128 or a quarter, whichever is more; a request may
 	// need a connection to a worker too. More than all of these is warned of.
 	MaxConnections int
-
-	// DialTimeout bounds connecting to a worker. Default 1 s.
-	DialTimeout time.Duration
 
 	// Dial makes connections to workers. Default: with a [net.Dialer] and
 	// DialTimeout, over TCP with keep-alives.
@@ -195,26 +151,81 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
+// Limits are what a [Router] and a [Client] have in common of waits, memory and connections
+// to workers. A number or a duration of 0 stands for the default; a negative one is an
+// error of [New] and [NewClient].
+type Limits struct {
+	// Hold is how long a request, or a call for a key, waits while its partition has no
+	// reachable owner. Default 15 s. With NoHold it fails at once.
+	Hold   time.Duration
+	NoHold bool
+
+	// MaxHeld bounds the requests and calls that wait so at one time; more fail at once.
+	// Default 10,000.
+	MaxHeld int
+
+	// ReplayBytes bounds what of bodies is in memory: up to 64 KiB of each, of which
+	// the first 4 KiB do not count if the body is not longer than 64 KiB. A client of a
+	// Router (an IPv4 address, or an IPv6 network of 64 bits) may use a quarter of
+	// ReplayBytes. What exceeds it goes to temporary files. Default 64 MiB.
+	ReplayBytes int
+
+	// MaxBody is how many bytes a body may have, unless it is one of gRPC (worker.App.GRPC)
+	// or, in a Client, of a request with GetBody. A Router answers a longer one with 413; if
+	// that announces its length, before anything is read of it. Default 1 GiB.
+	MaxBody int64
+
+	// BodyFiles bounds the bytes of temporary files with what of bodies is not in
+	// memory. A client of a Router may use a quarter of it; what exceeds it is answered
+	// with 503, and is an error of a Client.
+	// Default: 4 GiB, or half of what is free in BodyDir if that is less.
+	BodyFiles int64
+
+	// BodyDir is where temporary files are. They have no name. Default:
+	// [os.TempDir]; if no file can be made there, bodies are in memory only, as far
+	// as ReplayBytes allows.
+	BodyDir string
+
+	// ConnsPerWorker bounds the connections to one worker other than links: one
+	// for each upgrade while its protocols speak, and one for each request to a
+	// worker that does not take the link. What exceeds it waits for 5 s, and
+	// fails then with 503. Default 4096.
+	ConnsPerWorker int
+
+	// LinksPerWorker bounds the links to one worker. Another one is made when
+	// the others carry half of what the worker takes on them
+	// (worker.Limits.StreamsPerLink), and closed when it has carried nothing for
+	// 30 s. When all are full, requests for the worker fail at once with 503.
+	// Default 4.
+	LinksPerWorker int
+
+	// DialTimeout bounds connecting to a worker. Default 1 s.
+	DialTimeout time.Duration
+}
+
 // WithDefaults returns c with defaults in place of what is 0 or nil.
 func (c Config) WithDefaults() Config {
-	c, _ = c.complete("router: Config")
+	c, _ = c.complete()
 	return c
 }
 
-// complete is WithDefaults, and returns an error about a negative field. name is the config's, for errors.
-func (c Config) complete(name string) (_ Config, err error) {
-	hop.Default(&err, name+".Hold", &c.Hold, 15*time.Second)
-	hop.Default(&err, name+".MaxHeld", &c.MaxHeld, 10_000)
-	hop.Default(&err, name+".ReplayBytes", &c.ReplayBytes, 64<<20)
-	hop.Default(&err, name+".MaxBody", &c.MaxBody, 1<<30)
-	hop.Default(&err, name+".BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
-	hop.Default(&err, name+".ClientTimeout", &c.ClientTimeout, time.Minute)
-	hop.Default(&err, name+".MinBodyRate", &c.MinBodyRate, 1024)
-	hop.Default(&err, name+".ConnsPerWorker", &c.ConnsPerWorker, 4096)
-	hop.Default(&err, name+".LinksPerWorker", &c.LinksPerWorker, 4)
-	hop.Default(&err, name+".MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
-	hop.Default(&err, name+".MaxConnectionsPerClient", &c.MaxConnectionsPerClient, max(c.MaxConnections/4, minPerClient))
-	hop.Default(&err, name+".DialTimeout", &c.DialTimeout, time.Second)
+// complete is WithDefaults, and returns an error about a negative field.
+func (c Config) complete() (_ Config, err error) {
+	hop.Default(&err, "router: Limits.Hold", &c.Hold, 15*time.Second)
+	hop.Default(&err, "router: Limits.MaxHeld", &c.MaxHeld, 10_000)
+	hop.Default(&err, "router: Limits.ReplayBytes", &c.ReplayBytes, 64<<20)
+	hop.Default(&err, "router: Limits.MaxBody", &c.MaxBody, 1<<30)
+	hop.Default(&err, "router: Limits.BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
+	hop.Default(&err, "router: Limits.ConnsPerWorker", &c.ConnsPerWorker, 4096)
+	hop.Default(&err, "router: Limits.LinksPerWorker", &c.LinksPerWorker, 4)
+	hop.Default(&err, "router: Limits.DialTimeout", &c.DialTimeout, time.Second)
+	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
+	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, 1024)
+	hop.Default(&err, "router: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
+	hop.Default(&err, "router: Config.MaxConnectionsPerClient", &c.MaxConnectionsPerClient, max(c.MaxConnections/4, minPerClient))
+	if c.NoHold {
+		c.Hold = 0
+	}
 	if c.Dial == nil {
 		c.Dial = newDialer(c.DialTimeout).DialContext
 	}
@@ -224,7 +235,7 @@ func (c Config) complete(name string) (_ Config, err error) {
 
 // open completes c, checks what routers and clients have in common, and makes where bodies are kept.
 func (c Config) open(name string) (_ Config, spools *spool.Pool, err error) {
-	if c, err = c.complete(name); err != nil {
+	if c, err = c.complete(); err != nil {
 		return c, nil, err
 	}
 	if c.Members == nil {
@@ -235,7 +246,7 @@ func (c Config) open(name string) (_ Config, spools *spool.Pool, err error) {
 	}
 	spools, err = spool.NewPool(spool.Config{Memory: int64(c.ReplayBytes), Files: c.BodyFiles, PerSpool: c.MaxBody, Dir: c.BodyDir})
 	if err != nil {
-		return c, nil, fmt.Errorf("%s.BodyDir: %w", name, err)
+		return c, nil, fmt.Errorf("router: Limits.BodyDir: %w", err)
 	}
 	if err := spools.Usable(); err != nil {
 		c.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
@@ -258,7 +269,7 @@ func (c *Config) bodyBytes() int64 {
 // provably not started, because the worker could not be reached or has refused
 // it. It is answered with 400 if it has no key or a bad one, 502 if the
 // connection to the worker broke after it was sent, and 503 with Retry-After
-// if its partition had no reachable owner for as long as Config.Hold.
+// if its partition had no reachable owner for as long as Limits.Hold.
 type Router struct {
 	workers
 	cfg      Config
@@ -408,7 +419,7 @@ type Stats struct {
 	BadRequests int64 // no key or a bad one, no route, a body that did not arrive, or a head or body that is too large
 	Held        int64 // waited for an owner
 	Holding     int64 // wait now
-	BodyBytes   int64 // bytes of bodies in memory now, as Config.ReplayBytes counts them
+	BodyBytes   int64 // bytes of bodies in memory now, as Limits.ReplayBytes counts them
 	BodyFiles   int64 // bytes of bodies in temporary files now
 	Refusals    int64 // workers' answers that they do not own the key
 	Hops        int64 // hints followed

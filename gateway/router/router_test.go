@@ -28,18 +28,18 @@ func TestRouterConfigIsChecked(t *testing.T) {
 		t.Error(err)
 	}
 	for field, cfg := range map[string]router.Config{
-		"Hold is -1ns":          {Hold: -1},
-		"MaxHeld is -1":         {MaxHeld: -1},
-		"ReplayBytes is -1":     {ReplayBytes: -1},
-		"ClientTimeout is -1s":  {ClientTimeout: -time.Second},
-		"MinBodyRate is -1":     {MinBodyRate: -1},
-		"ConnsPerWorker is -1":  {ConnsPerWorker: -1},
-		"LinksPerWorker is -1":  {LinksPerWorker: -1},
-		"MaxConnections is -20": {MaxConnections: -20},
-		"DialTimeout is -1s":    {DialTimeout: -time.Second},
+		"Limits.Hold is -1ns":          {Limits: router.Limits{Hold: -1}},
+		"Limits.MaxHeld is -1":         {Limits: router.Limits{MaxHeld: -1}},
+		"Limits.ReplayBytes is -1":     {Limits: router.Limits{ReplayBytes: -1}},
+		"Config.ClientTimeout is -1s":  {ClientTimeout: -time.Second},
+		"Config.MinBodyRate is -1":     {MinBodyRate: -1},
+		"Limits.ConnsPerWorker is -1":  {Limits: router.Limits{ConnsPerWorker: -1}},
+		"Limits.LinksPerWorker is -1":  {Limits: router.Limits{LinksPerWorker: -1}},
+		"Config.MaxConnections is -20": {MaxConnections: -20},
+		"Limits.DialTimeout is -1s":    {Limits: router.Limits{DialTimeout: -time.Second}},
 	} {
 		cfg.Members, cfg.Keys = routertest.NewCluster(t), kit.KeySources(t, "host")
-		if _, err := router.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "router: Config."+field) {
+		if _, err := router.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "router: "+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

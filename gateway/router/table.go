@@ -56,7 +56,7 @@ func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 		if r.MaxBody > 0 {
 			own.maxBody = min(r.MaxBody, rt.cfg.MaxBody)
 		}
-		if own.hold == 0 {
+		if own.hold == 0 && !r.NoHold {
 			own.hold = rt.cfg.Hold
 		}
 		own.bucket, own.upstream = rt.shared(r, before)

@@ -288,7 +288,7 @@ func TestClientUploads(t *testing.T) {
 				}
 				io.WriteString(rw, sha(r.Body))
 			})
-			c := kit.Must(router.NewClient(router.ClientConfig{Members: routertest.NewCluster(t, a.Member), MaxBody: size, BodyDir: t.TempDir()}))
+			c := kit.Must(router.NewClient(router.ClientConfig{Members: routertest.NewCluster(t, a.Member), Limits: router.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
 			defer c.Close()
 			r := kit.Must(http.NewRequestWithContext(t.Context(), "POST", "/", tt.body()))
 			r.ContentLength = tt.length

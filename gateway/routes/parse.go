@@ -80,7 +80,8 @@ func (p *routeParser) parse() {
 	r.Timeout = duration(fields["timeout"], "timeout", time.Millisecond)
 	r.MaxWait = duration(fields["max-wait"], "max-wait", time.Millisecond)
 	if n := fields["hold"]; n.IsSet() {
-		r.Hold = max(duration(n, "hold", 0), 1) // 0 is the router's own
+		r.Hold = duration(n, "hold", 0)
+		r.NoHold = r.Hold == 0
 	}
 	with(fields["queue"], func(n yamlfile.Node, s string) { r.QueuePerKey = number(n, s, "queue", policy.MaxQueue) })
 	if n := fields["body"]; n.IsSet() {

@@ -57,6 +57,7 @@ type Route struct {
 	Timeout     time.Duration // of one execution; 0: the worker's
 	MaxWait     time.Duration // for the key; 0: the worker's
 	Hold        time.Duration // while the key has no owner; 0: the router's
+	NoHold      bool          // a request whose key has no owner fails at once
 	QueuePerKey int           // requests that may wait for one key; 0: the worker's
 	MaxBody     int64         // bytes of a request's body; 0: the router's
 	Stream      bool          // bodies go to the worker as they come

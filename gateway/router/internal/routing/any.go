@@ -20,7 +20,7 @@ func (r *Routes) RouteAny(ctx context.Context, patience time.Duration, attempt A
 	if done {
 		return err
 	}
-	if patience < time.Millisecond {
+	if patience <= 0 {
 		return &UnreachableError{partition: nowhere, why: err}
 	}
 	if _, ok := r.join(nowhere); !ok {

@@ -28,7 +28,7 @@ const admittedAfter = 10 * time.Millisecond
 // sleep until the prober gets through or the owner is learned from another
 // request, so that a crowd costs a worker no more than one request.
 type holding struct {
-	patience time.Duration // how long a request of Route waits; less than 1 ms: not at all
+	patience time.Duration // how long a request of Route waits; 0: not at all
 	limit    int           // on waiters
 
 	jitter func(time.Duration) time.Duration // a random part of a pause
@@ -106,7 +106,7 @@ type waiter struct {
 // more follows. seen is what the last round went by, and why how it failed.
 func (w *waiter) wait(ctx context.Context, seen look, why error, attempt Attempt) error {
 	r, p := w.routes, w.partition
-	if w.patience < time.Millisecond {
+	if w.patience <= 0 {
 		return r.unreachable(p, why)
 	}
 	var ok bool

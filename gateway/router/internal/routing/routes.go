@@ -48,7 +48,7 @@ type Routes struct {
 }
 
 // New returns the routes to partitions of the members' ring. A request waits for
-// an owner for as long as patience, less than 1 ms for not at all, and at most limit
+// an owner for as long as patience, 0 for not at all, and at most limit
 // requests wait at one time.
 func New(members Members, partitions int, patience time.Duration, limit int) *Routes {
 	return &Routes{
