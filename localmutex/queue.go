@@ -2,7 +2,6 @@ package localmutex
 
 import (
 	"cmp"
-	"fmt"
 	"sync/atomic"
 	"time"
 )
@@ -15,8 +14,7 @@ const (
 
 // Queue bounds how many callers may wait, and how long, and counts them. The tables that
 // share one Queue share its Total. Set its fields before the first use. The
-// zero Queue has the defaults. With a negative field nobody may wait: a Lock
-// that would have to returns an error that says so.
+// zero Queue has the defaults.
 type Queue struct {
 	PerKey int // waiters for one key; 0 means DefaultPerKey
 	Total  int // waiters for all keys together; 0 means DefaultTotal
@@ -45,7 +43,6 @@ func (q *Queue) share(client uint64) *atomic.Int64 {
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 
 // Wait is how one caller waits, where that differs from what the table's [Queue] says.
-// With a negative field it may not wait.
 type Wait struct {
 	PerKey  int           // the caller waits only if fewer do for its key; 0 means Queue.PerKey
 	MaxWait time.Duration // 0 means Queue.MaxWait
@@ -66,9 +63,6 @@ type Wait struct {
 // join counts one more waiter for a key that has perKey of them. It returns
 // ErrQueueFull if that is too many, for the key, in all, or for the waiter's client.
 func (q *Queue) join(perKey int, how Wait) error {
-	if min(q.PerKey, q.Total, how.PerKey) < 0 || min(q.MaxWait, how.MaxWait) < 0 {
-		return fmt.Errorf("localmutex: Queue has PerKey %d, Total %d and MaxWait %v, and Wait has PerKey %d and MaxWait %v, want 0 or more", q.PerKey, q.Total, q.MaxWait, how.PerKey, how.MaxWait)
-	}
 	if perKey >= cmp.Or(how.PerKey, q.PerKey, DefaultPerKey) {
 		return ErrQueueFull
 	}

@@ -382,18 +382,6 @@ func TestUnlockPanics(t *testing.T) {
 	}
 }
 
-func TestNegativeBounds(t *testing.T) {
-	for field, queue := range map[string]*Queue{"PerKey -1": {PerKey: -1}, "Total -2": {Total: -2}} {
-		table := Table{Queue: queue}
-		if _, err := table.Lock(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := table.Lock(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%v, want an error that names the field", err)
-		}
-	}
-}
-
 func TestQueueDefaults(t *testing.T) {
 	for _, test := range []struct {
 		queue         *Queue
