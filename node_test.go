@@ -83,6 +83,7 @@ func TestNodesOfOneMachine(t *testing.T) {
 	if len(offers(b)) != 1 {
 		t.Errorf("b sees stores %q, want one", offers(b))
 	}
+	nothing := func(keyway.Execution, []*keyway.Item[int, int]) error { return nil }
 	owners := make(map[string]int)
 	for i := range 40 {
 		key := fmt.Sprint("order-", i)
@@ -93,10 +94,15 @@ func TestNodesOfOneMachine(t *testing.T) {
 			if err != nil || owner.Name != name {
 				t.Errorf("%s says %q, %v of %s, which %s has run", n.Members().Self().Name, owner.Name, err, key, name)
 			}
-			err = n.Local().Do(t.Context(), key, func(keyway.Execution) error { return nil })
-			notOwner, other := errors.AsType[*keyway.NotOwnerError](err)
-			if other == (n.Members().Self().Name == name) || other && notOwner.Worker != owner.Name {
-				t.Errorf("%s at %s: %v", key, n.Addr(), err)
+			_, _, shared := keyway.Share(t.Context(), n, key, "read", func(keyway.Execution) (int, error) { return 0, nil })
+			_, batched := kit.Must(keyway.NewBatcher(n, keyway.BatchConfig{}, nothing)).Do(t.Context(), key, 0)
+			for call, err := range map[string]error{
+				"Local": n.Local().Do(t.Context(), key, func(keyway.Execution) error { return nil }), "Share": shared, "Batcher": batched,
+			} {
+				notOwner, other := errors.AsType[*keyway.NotOwnerError](err)
+				if other == (n.Members().Self().Name == name) || other && (notOwner.Worker != owner.Name || !strings.Contains(err.Error(), owner.Name)) {
+					t.Errorf("%s of %s at %s: %v", call, key, n.Addr(), err)
+				}
 			}
 		}
 	}

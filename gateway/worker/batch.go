@@ -40,9 +40,10 @@ type Item[In, Out any] struct {
 	Err error // what it gets with that; for the handler to set
 }
 
-// Batcher runs a handler for many calls of one key at once. While one batch of a
-// key runs, the calls that come for the key wait for the next one. Make a Batcher
-// with [NewBatcher]; any number of goroutines may use it.
+// Batcher runs a handler for many calls of one key at once, at the worker that owns the
+// key; elsewhere the error of Do is a [*NotOwnerError], which names the owner. While one
+// batch of a key runs, the calls that come for the key wait for the next one. Make a
+// Batcher with [NewBatcher]; any number of goroutines may use it.
 type Batcher[In, Out any] struct {
 	// Size returns the size of an item, in bytes. It must be set before the first
 	// Do. Nil counts those of a string or a []byte, and 0 for anything else.

@@ -5,10 +5,11 @@ import (
 	"reflect"
 )
 
-// Share runs fn as [Worker.Do] does, once for equal reads: calls with the same key,
-// op and T that come while one of them waits for the key or runs get its result
-// instead, with shared set. What Share returns was read while the key was held, and
-// is no older than the call.
+// Share works at the worker that owns key; elsewhere its error is a [*NotOwnerError],
+// which names the owner. It runs fn as [Worker.Do] does, once for equal reads: a call
+// with the same key, op and T that comes while another waits for the key or runs gets
+// that one's result, with shared set. The result was read while the key was held, and is
+// no older than the call.
 //
 // fn's context has the first caller's values and ends when every caller's has. A
 // panic in fn is raised again in each caller, as a [*PanicError]. Share returns the
