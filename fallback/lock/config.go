@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // Errors of locks, as well as those of package locking. Those that end the context of a
@@ -132,9 +134,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// lockShortestTTL is the shortest TTL of a lock.
-const lockShortestTTL = 10 * time.Millisecond
-
 // lockLongestWait is the longest that a waiter waits between tries.
 const lockLongestWait = time.Second
 
@@ -165,8 +164,8 @@ func (cfg Config) withDefaults() (Config, error) {
 	if cfg.FIFO || cfg.NoHandOver {
 		cfg.HandOvers = 0
 	}
-	if cfg.TTL < lockShortestTTL {
-		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", ErrConfig, cfg.TTL, lockShortestTTL)
+	if cfg.TTL < locking.ShortestTTL {
+		return cfg, fmt.Errorf("%w: TTL is %v, want at least %v", ErrConfig, cfg.TTL, locking.ShortestTTL)
 	}
 	cfg.TTL = cfg.TTL.Truncate(time.Millisecond) // as Redis counts
 	if err := checkLabel(cfg.Label); err != nil {

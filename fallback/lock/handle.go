@@ -139,8 +139,8 @@ func (l *Locker) checkHandle(h Handle) error {
 		return fmt.Errorf("a handle of %q whose owner is none of this package", h.Keys)
 	case h.Token <= 0:
 		return fmt.Errorf("a handle of %q with the token %d, want more than 0", h.Keys, h.Token)
-	case h.TTL < lockShortestTTL:
-		return fmt.Errorf("a handle of %q with a TTL of %v, want at least %v", h.Keys, h.TTL, lockShortestTTL)
+	case h.TTL < locking.ShortestTTL:
+		return fmt.Errorf("a handle of %q with a TTL of %v, want at least %v", h.Keys, h.TTL, locking.ShortestTTL)
 	case h.Prefix != l.cfg.Prefix:
 		return fmt.Errorf("a handle of %q with prefix %q at a Locker with prefix %q", h.Keys, h.Prefix, l.cfg.Prefix)
 	}

@@ -92,8 +92,8 @@ func (k *Lock) Until() time.Time {
 // locking.ErrNotOwner it may be tried again.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	h := k.tenure.hold
-	if ttl != 0 && ttl < lockShortestTTL {
-		return fmt.Errorf("%w: extending %q: TTL is %v, want at least %v", locking.ErrOption, h.names, ttl, lockShortestTTL)
+	if ttl != 0 && ttl < locking.ShortestTTL {
+		return fmt.Errorf("%w: extending %q: TTL is %v, want at least %v", locking.ErrOption, h.names, ttl, locking.ShortestTTL)
 	}
 	h.mu.Lock()
 	cause := k.tenure.cause

@@ -16,7 +16,10 @@ func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
 	if len(opts) == 0 {
 		return o, nil
 	}
-	said := locking.Apply(opts)
+	said, err := locking.Apply(opts)
+	if err != nil {
+		return o, err
+	}
 	if err := l.checkOptions(said); err != nil {
 		return o, fmt.Errorf("%w: %w", locking.ErrOption, err)
 	}
@@ -38,12 +41,6 @@ func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
 
 func (l *Locker) checkOptions(said locking.Options) error {
 	switch {
-	case said.TTL < 0, said.TTL > 0 && said.TTL < lockShortestTTL:
-		return fmt.Errorf("option TTL is %v, want at least %v", said.TTL, lockShortestTTL)
-	case said.Wait < 0:
-		return fmt.Errorf("option Wait is %v, want 0 or more", said.Wait)
-	case said.Replicas < 0 || said.ReplicasWithin < 0:
-		return fmt.Errorf("option Replicas is %d within %v, want 0 or more", said.Replicas, said.ReplicasWithin)
 	case said.Replicas > 0 && said.ReplicasWithin > 0 && said.ReplicasWithin < time.Millisecond:
 		return fmt.Errorf("option Replicas within %v, want at least 1ms", said.ReplicasWithin)
 	case said.Replicas > 0 && !l.server.replicates():

@@ -117,9 +117,6 @@ func (c *Client) tryLock(ctx context.Context, key string, shared bool, opts []lo
 	return c.take(ctx, ctx, key, w)
 }
 
-// shortestTTL is that of a lock, at least.
-const shortestTTL = 10 * time.Millisecond
-
 // want is how a caller asks for a key.
 type want struct {
 	try       bool
@@ -142,12 +139,10 @@ func wantedOf(key string, opts []locking.Option) (want, error) {
 
 // wanted returns what options say.
 func wanted(opts []locking.Option) (want, error) {
-	o := locking.Apply(opts)
+	o, err := locking.Apply(opts)
 	switch {
-	case o.TTL < 0, o.TTL > 0 && o.TTL < shortestTTL:
-		return want{}, fmt.Errorf("%w: TTL is %v, want at least %v", locking.ErrOption, o.TTL, shortestTTL)
-	case o.Wait < 0:
-		return want{}, fmt.Errorf("%w: Wait is %v, want 0 or more", locking.ErrOption, o.Wait)
+	case err != nil:
+		return want{}, err
 	case !holds.IsLabel(o.Label):
 		return want{}, fmt.Errorf("%w: Label is %.*q, want at most %d bytes of text without control characters", locking.ErrOption, holds.MaxLabel, o.Label, holds.MaxLabel)
 	case o.Replicas != 0 || o.ReplicasWithin != 0:
@@ -331,8 +326,8 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	switch {
-	case ttl != 0 && ttl < shortestTTL:
-		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at least %v", locking.ErrOption, l.key, ttl, shortestTTL)
+	case ttl != 0 && ttl < locking.ShortestTTL:
+		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at least %v", locking.ErrOption, l.key, ttl, locking.ShortestTTL)
 	case l.unlocked.Load():
 		return l.unlockedBefore()
 	case l.lost() != nil:

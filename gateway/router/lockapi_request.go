@@ -20,6 +20,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/pattern"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
+	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // lockRequest is a request of a client about locks.
@@ -99,8 +100,8 @@ func parseLockRequest(r *http.Request, op lockOperation, single bool) (*lockRequ
 	if q.ttl, err = lockTime(values, "ttl"); err != nil {
 		return nil, err
 	}
-	if values.Has("ttl") && q.ttl < shortestTTL {
-		return nil, badLock("ttl=%s: want %v at least", values.Get("ttl"), shortestTTL)
+	if values.Has("ttl") && q.ttl < locking.ShortestTTL {
+		return nil, badLock("ttl=%s: want %v at least", values.Get("ttl"), locking.ShortestTTL)
 	}
 	if q.label = values.Get("label"); !holds.IsLabel(q.label) {
 		return nil, badLock("label has %d bytes: want %d at most, of text in UTF-8 without control characters", len(q.label), holds.MaxLabel)

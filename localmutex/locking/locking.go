@@ -18,6 +18,7 @@ package locking
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -82,13 +83,25 @@ type Options struct {
 // Option changes one call of Lock or TryLock.
 type Option func(*Options)
 
-// Apply returns what the options say; of two that say the same, the last one counts.
-func Apply(opts []Option) Options {
+// ShortestTTL is the least that [TTL] and [Lease].Extend take, apart from 0.
+const ShortestTTL = 10 * time.Millisecond
+
+// Apply returns what the options say; of two that say the same, the last one counts. It
+// returns [ErrOption] for one that no implementation takes.
+func Apply(opts []Option) (Options, error) {
 	var o Options
 	for _, opt := range opts {
 		opt(&o)
 	}
-	return o
+	switch {
+	case o.TTL != 0 && o.TTL < ShortestTTL:
+		return o, fmt.Errorf("%w: TTL is %v, want at least %v", ErrOption, o.TTL, ShortestTTL)
+	case o.Wait < 0:
+		return o, fmt.Errorf("%w: Wait is %v, want 0 or more", ErrOption, o.Wait)
+	case o.Replicas < 0 || o.ReplicasWithin < 0:
+		return o, fmt.Errorf("%w: Replicas is %d within %v, want 0 or more", ErrOption, o.Replicas, o.ReplicasWithin)
+	}
+	return o, nil
 }
 
 // TTL is the time after which the lock is free unless it is renewed, in place of the implementation's.

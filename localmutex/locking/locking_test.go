@@ -21,7 +21,7 @@ func (o *one) Lock(ctx context.Context, key string, opts ...locking.Option) (*he
 }
 
 func (o *one) TryLock(ctx context.Context, _ string, opts ...locking.Option) (*held, error) {
-	o.said = locking.Apply(opts)
+	o.said, _ = locking.Apply(opts)
 	if o.held {
 		return nil, locking.ErrLocked
 	}
