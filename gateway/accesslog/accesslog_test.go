@@ -57,7 +57,7 @@ func lines(t *testing.T, file string) (all []map[string]any) {
 var whole = accesslog.Entry{
 	Time: time.Date(2026, 1, 2, 3, 4, 5, 6789e3, time.FixedZone("", 3600)), ID: "4bf92f3577b34da6a3ce929d0e0e4736", Route: "orders", Method: "GET",
 	Path: "/a\"b\x01ö\xff", Status: 200, BytesIn: 1, BytesOut: 2, Key: "order-42", Partition: 17, Owner: "w1", Way: "link", Tries: 2,
-	Hold: 1500 * time.Microsecond, Wait: time.Millisecond, Run: 0, Total: 20 * time.Millisecond, Error: "no-owner",
+	Hold: 1500 * time.Microsecond, Timed: true, Wait: time.Millisecond, Run: 0, Total: 20 * time.Millisecond, Error: "no-owner",
 }
 
 func TestLines(t *testing.T) {
@@ -66,7 +66,7 @@ func TestLines(t *testing.T) {
 		l := start(t, accesslog.Config{File: file, Keys: keys})
 		e := whole
 		l.Add(&e)
-		l.Add(&accesslog.Entry{Method: "GET", Status: 404, Wait: -1, Run: -1})
+		l.Add(&accesslog.Entry{Method: "GET", Status: 404})
 		end(t, l)
 	}
 	all := lines(t, file)

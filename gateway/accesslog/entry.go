@@ -29,8 +29,9 @@ type Entry struct {
 	Way   string        // what has carried the request
 	Tries int           // attempts at workers
 	Hold  time.Duration // before the last of these
-	Wait  time.Duration // for the key, at the worker; negative if that is not known
-	Run   time.Duration // with the key held; negative if that is not known
+	Timed bool          // Wait and Run are known
+	Wait  time.Duration // for the key, at the worker
+	Run   time.Duration // with the key held
 	Total time.Duration // to the end of the answer
 
 	Error string // kind of the router's own answer; "" for none
@@ -64,8 +65,10 @@ func (e *Entry) append(b []byte, keys bool) []byte {
 	b = appendNamed(b, "way", e.Way)
 	b = appendNumber(b, "tries", int64(e.Tries))
 	b = appendMilliseconds(b, "hold_ms", e.Hold)
-	b = appendMilliseconds(b, "wait_ms", e.Wait)
-	b = appendMilliseconds(b, "run_ms", e.Run)
+	if e.Timed {
+		b = appendMilliseconds(b, "wait_ms", e.Wait)
+		b = appendMilliseconds(b, "run_ms", e.Run)
+	}
 	b = appendMilliseconds(b, "total_ms", e.Total)
 	b = appendNamed(b, "error", e.Error)
 	return append(b, "}\n"...)
@@ -98,11 +101,7 @@ func appendNumber(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(appendName(b, name), n, 10)
 }
 
-// appendMilliseconds appends a field with a time, unless that is negative.
 func appendMilliseconds(b []byte, name string, d time.Duration) []byte {
-	if d < 0 {
-		return b
-	}
 	return strconv.AppendFloat(appendName(b, name), float64(d.Microseconds())/1000, 'f', -1, 64)
 }
 

@@ -30,7 +30,8 @@ type observation struct {
 
 	received  atomic.Int64 // bytes of the body
 	sent      int64
-	wait, run time.Duration // at the worker, see [hop.FieldTiming]; -1 while they are not known
+	wait, run time.Duration // at the worker, see [hop.FieldTiming]
+	told      bool          // wait and run are known
 	problem   string        // of the router's own answer
 }
 
@@ -97,7 +98,7 @@ func (o *observation) answered(a *answer) {
 func (o *observation) timed(list link.Fields) {
 	for name, value := range list.All() {
 		if name == hop.FieldTiming {
-			o.wait, o.run = hop.ParseTiming(value)
+			o.wait, o.run, o.told = hop.ParseTiming(value)
 		}
 	}
 }
@@ -116,7 +117,7 @@ func (o *observation) end(rt *Router, by way, status int, took time.Duration) {
 		Time: time.Now().Add(-took), ID: o.trace, Route: o.route, Method: o.method, Path: o.path, Status: status,
 		BytesIn: o.received.Load(), BytesOut: o.sent, Key: o.key, Partition: o.partition,
 		Owner: o.worker, Way: by.String(), Tries: o.tries, Hold: o.asked.Sub(o.sought),
-		Wait: o.wait, Run: o.run, Total: took, Error: o.problem,
+		Timed: o.told, Wait: o.wait, Run: o.run, Total: took, Error: o.problem,
 	})
 }
 

@@ -102,7 +102,7 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 		x.client.accounting.by = byUpstream
 	}
 	if o := x.observed; o != nil && !x.decision.upstream {
-		o.wait, o.run = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
+		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
 	}
 	cleanResponse(res)
 	if h2w, ok := x.client.ResponseWriter.(*h2Writer); ok {

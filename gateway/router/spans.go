@@ -33,7 +33,7 @@ func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, p
 	if rt.cfg.AccessLog == nil && rt.spans == nil {
 		return nil
 	}
-	o := &observation{method: method, path: path, wait: -1, run: -1}
+	o := &observation{method: method, path: path}
 	if rt.spans == nil {
 		o.trace = spans.TraceID(values("Traceparent"))
 		return o

@@ -103,16 +103,15 @@ func FormatTiming(wait, run time.Duration) string {
 	return string(strconv.AppendInt(append(b, ' '), run.Microseconds(), 10))
 }
 
-// ParseTiming returns what FormatTiming was given, in whole microseconds; -1 for both
-// if it was not.
-func ParseTiming(value string) (wait, run time.Duration) {
+// ParseTiming returns what FormatTiming was given, in whole microseconds.
+func ParseTiming(value string) (wait, run time.Duration, ok bool) {
 	first, second, _ := strings.Cut(value, " ")
 	w, err1 := strconv.ParseUint(first, 10, 48)
 	r, err2 := strconv.ParseUint(second, 10, 48)
 	if err1 != nil || err2 != nil {
-		return -1, -1
+		return 0, 0, false
 	}
-	return time.Duration(w) * time.Microsecond, time.Duration(r) * time.Microsecond
+	return time.Duration(w) * time.Microsecond, time.Duration(r) * time.Microsecond, true
 }
 
 // ClientID returns what tells the client at that address, without a port, from

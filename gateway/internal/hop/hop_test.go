@@ -65,12 +65,12 @@ func TestClientID(t *testing.T) {
 
 func TestTiming(t *testing.T) {
 	for _, d := range [][2]time.Duration{{0, 0}, {time.Microsecond, time.Hour}} {
-		if wait, run := ParseTiming(FormatTiming(d[0], d[1])); wait != d[0] || run != d[1] {
+		if wait, run, ok := ParseTiming(FormatTiming(d[0], d[1])); !ok || wait != d[0] || run != d[1] {
 			t.Errorf("%v come back as %v and %v", d, wait, run)
 		}
 	}
 	for _, bad := range []string{"", "1", "1 ", " 1", "-1 1", "1 1 1", "1 x", "1 99999999999999999999"} {
-		if wait, run := ParseTiming(bad); wait != -1 || run != -1 {
+		if wait, run, ok := ParseTiming(bad); ok {
 			t.Errorf("%q is %v and %v", bad, wait, run)
 		}
 	}
