@@ -184,8 +184,7 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	}
 	config.GRPC = config.GRPC || n.cfg.Upstream != nil && n.cfg.Upstream.Scheme == "h2c"
 	if n.cfg.LockFile != "" {
-		config.Previous, config.PreviousApp = previous, n.cfg.Upstream != nil
-		config.OnIncarnation, config.OnHold = n.lock.Write, n.lock.Strike
+		config.Previous, config.OnIncarnation, config.OnHold = previous, n.lock.Write, n.lock.Strike
 	}
 	if n.worker, err = worker.Start(ctx, config); err != nil {
 		return fmt.Errorf("keyway: %w", err)

@@ -37,11 +37,6 @@ type Config struct {
 	// is taken over at once.
 	Previous []string
 
-	// PreviousApp says that the Previous were sidecars, whose app may have
-	// outlived them: they are released 0.15 TTL after the start, by when the app
-	// must have ended what it did for connections that are closed.
-	PreviousApp bool
-
 	// OnIncarnation is called with the id of each incarnation before that can
 	// own anything, so that it can be written down for Previous. Its error ends
 	// Start; later ones are logged. Default: nothing.
@@ -75,7 +70,9 @@ type Config struct {
 	Keys gateway.KeySources
 
 	// AwaitApp keeps the worker off the ring until [Worker.Sidecar] was called and its
-	// app has answered. Without it the app counts as up until it was asked.
+	// app has answered. Without it the app counts as up until it was asked. The app of
+	// Previous may have outlived them: they are released 0.15 TTL after the start, by when
+	// it must have ended what it did for connections that are closed.
 	AwaitApp bool
 
 	// TracerProvider makes spans of executions (docs/observability.md), as parts of the

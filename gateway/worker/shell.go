@@ -482,7 +482,7 @@ func (s *shell) releasePrevious() {
 	cfg := &s.w.cfg
 	ctx, cancel := context.WithTimeout(s.ctx, s.w.settings.TTL)
 	defer cancel()
-	if len(cfg.Previous) > 0 && cfg.PreviousApp {
+	if len(cfg.Previous) > 0 && cfg.AwaitApp {
 		cfg.Logger.Info("the app may still work for the worker before this one: its session is released when the app has had time to end", "wait", s.w.grace())
 		select {
 		case <-time.After(s.w.grace()):

@@ -284,8 +284,11 @@ func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
 			}
 			start := time.Now()
 			w := c.Start(func(cfg *worker.Config) {
-				cfg.Previous, cfg.PreviousApp = []string{dead.Incarnation()}, app
+				cfg.Previous, cfg.AwaitApp = []string{dead.Incarnation()}, app
 			})
+			if app {
+				w.SidecarOver(newSwitchedApp().dial)
+			}
 			for w.Serving() == 0 {
 				time.Sleep(time.Millisecond)
 			}
