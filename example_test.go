@@ -72,7 +72,7 @@ func ExampleNode_Serve() {
 	served := make(chan error)
 	go func() { served <- node.Serve(ctx, app) }()
 
-	client := http.Client{Transport: node.Client()}
+	client := http.Client{Transport: node}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://orders/ship", nil)
 	if err != nil {
 		log.Fatal(err)

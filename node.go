@@ -16,8 +16,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/offered"
-	"github.com/keyway-go/keyway/localmutex/locking"
-	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
 )
 
@@ -25,8 +23,8 @@ import (
 // fencing token and a context that ends with its ownership.
 type Execution = gateway.Execution
 
-// Lock is a key that [Node.Lock] holds until it is unlocked, or several keys of
-// [Node.LockAll].
+// Lock is a key that Lock holds until it is unlocked, or several keys of
+// LockAll.
 type Lock = router.Lock
 
 // Mutex is the lock of one key for one caller.
@@ -34,7 +32,13 @@ type Mutex = router.Mutex
 
 // Node is this process's place in a cluster: it owns a share of the keys. Start
 // one with [Start]. Its methods may be called by any number of goroutines.
+//
+// Those of the Client, such as Do and Lock, work for keys of whichever node. For a
+// key of this node Do asks nobody; for a key of another node it costs one round trip
+// to that node.
 type Node struct {
+	*Client
+
 	cfg Config
 	log *slog.Logger
 
@@ -49,7 +53,6 @@ type Node struct {
 	server   *worker.Server
 	web      *http.Server // of admin
 	pages    admin
-	client   *Client
 
 	serving sync.WaitGroup
 	failed  chan struct{} // closed when a server has ended, because of failure
@@ -80,71 +83,6 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	return n, nil
-}
-
-// Do runs fn while it holds key, whichever node owns it: no other execution of the
-// key runs at the same time, here or on another node. Callers of a key run in the
-// order in which they came. fn runs in this process. Do asks nobody for a key of this
-// node; for a key of another node it costs one round trip to that node. If this process
-// dies, such a key is free after one TTL (10 s) at the latest. Do returns fn's error. If
-// fn has not run, it returns ctx's cause or one of the errors of this package.
-func (n *Node) Do(ctx context.Context, key string, fn func(Execution) error) error {
-	here, err := n.worker.DoHere(ctx, key, false, fn)
-	if here {
-		return err
-	}
-	return n.client.Do(ctx, key, fn)
-}
-
-// TryDo is [Node.Do] for a caller that does not wait: the error is an [ErrLocked] if
-// another execution holds key, or others wait for it.
-func (n *Node) TryDo(ctx context.Context, key string, fn func(Execution) error) error {
-	here, err := n.worker.DoHere(ctx, key, true, fn)
-	if here {
-		return err
-	}
-	return n.client.TryDo(ctx, key, fn)
-}
-
-// DoAll runs fn while it holds all keys, whichever nodes own them. It takes them one
-// after the other in the order of their bytes, so that calls of DoAll never wait for
-// each other in a circle. The execution's TokenOf has the token of each key. DoAll is
-// no transaction: what fn has done when it fails stays done. See router.Client.DoAll.
-func (n *Node) DoAll(ctx context.Context, keys []string, fn func(Execution) error) error {
-	return n.client.DoAll(ctx, keys, fn)
-}
-
-// Lock takes the lock of key, whichever node owns it, and waits for it until ctx ends: for work that is no
-// function, or goes on elsewhere. While it is held no execution of key runs. See router.Client.Lock.
-func (n *Node) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return n.client.Lock(ctx, key, opts...)
-}
-
-// LockAll takes the locks of all keys as one, whichever nodes own them, or of none: in the order of their bytes, so that calls of
-// LockAll and [Node.DoAll] never wait for each other in a circle. See router.Client.LockAll.
-func (n *Node) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
-	return n.client.LockAll(ctx, keys, opts...)
-}
-
-// TryLock takes the lock of key if it is free, else returns locking.ErrLocked. See router.Client.TryLock.
-func (n *Node) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return n.client.TryLock(ctx, key, opts...)
-}
-
-// RLock takes the lock of key for reading, beside others who do. See router.Client.RLock.
-func (n *Node) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return n.client.RLock(ctx, key, opts...)
-}
-
-// TryRLock is [Node.TryLock] for reading.
-func (n *Node) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return n.client.TryRLock(ctx, key, opts...)
-}
-
-// NewMutex returns a mutex of key for one caller, in the shape of those of Redis libraries. See
-// router.Client.NewMutex.
-func (n *Node) NewMutex(key string, opts ...locking.Option) *Mutex {
-	return n.client.NewMutex(key, opts...)
 }
 
 // Share works at the node that owns key; elsewhere its error is a [*NotOwnerError],
@@ -206,16 +144,6 @@ func (n *Node) leaveRing(ctx context.Context) error {
 	defer cancel()
 	return n.worker.LeaveRing(ctx)
 }
-
-// Owner returns the node that owns key, so far as this one knows, or an
-// [ErrUnavailable] if nobody is known to.
-func (n *Node) Owner(key string) (ring.Member, error) {
-	return n.client.Owner(key)
-}
-
-// Client returns a client for requests to whichever node owns their keys, this
-// one included, without a connection then.
-func (n *Node) Client() *Client { return n.client }
 
 // Local returns the worker inside the node. Its Do and TryDo run a function only if
 // this node owns the key; otherwise their error is a [*NotOwnerError].

@@ -67,7 +67,7 @@ func TestClients(t *testing.T) {
 		key := fmt.Sprint("k", i)
 		want := do(t, key, a, b) + " has " + key
 		seen[want[:1]] = true
-		for from, client := range map[string]*keyway.Client{"a": a.Client(), "b": b.Client(), "outside": outside} {
+		for from, client := range map[string]*keyway.Client{"a": a.Client, "b": b.Client, "outside": outside} {
 			if got := send(client, key); got != want {
 				t.Errorf("from %s: %q, want %q", from, got, want)
 			}
@@ -77,11 +77,11 @@ func TestClients(t *testing.T) {
 		t.Errorf("only %v have answered", seen)
 	}
 	for range 2 {
-		if err := errors.Join(outside.Close(), b.Client().Close()); err != nil {
+		if err := errors.Join(outside.Close(), b.Client.Close()); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := send(b.Client(), "k"); got == "" {
+	if got := send(b.Client, "k"); got == "" {
 		t.Error("Close of a node's client has closed it")
 	}
 	cancel()

@@ -204,7 +204,7 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 	if err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}
-	n.client = &Client{Client: client}
+	n.Client = &Client{Client: client}
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (n *Node) serve() error {
 	n.serving.Go(func() { n.fail(n.listener, n.server.Serve(n.listener)) })
 	if n.admin != nil {
 		n.pages.set(gateway.NewAdmin(gateway.AdminConfig{
-			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
+			Members: n.members, Ready: n.worker.Ready, Drain: n.leaveRing, Undrain: n.worker.JoinRing, Operator: n.Client.Operator(n.worker), Token: n.cfg.AdminToken, Hosts: n.cfg.AdminHosts,
 			Metrics: registry, Hot: n.worker.HotKeys,
 		}))
 	}
@@ -273,8 +273,8 @@ func (n *Node) release() {
 	if n.web != nil {
 		n.web.Close()
 	}
-	if n.client != nil {
-		n.client.Client.Close()
+	if n.Client != nil {
+		n.Client.Client.Close()
 	}
 	if n.worker != nil {
 		n.worker.Close()

@@ -57,6 +57,9 @@ type Local interface {
 	// added that are held along the executions to which ctx belongs. A worker
 	// refuses a request for a key that its own baggage names.
 	Baggage(ctx context.Context, baggage []string) []string
+	// Do runs fn with key held, as worker.Worker.Do does, with try set as TryDo does.
+	// here is false, and fn has not run, if another member is to be asked for key.
+	Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error)
 	// Acquire waits until key is held, as worker.Worker.Do does, with try set as
 	// TryDo does. epoch is the highest one known of its partition. wait bounds the
 	// wait, unless it is 0: then it ends with [gateway.ErrWaited]. The caller works

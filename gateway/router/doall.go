@@ -44,6 +44,11 @@ func (c *Client) TryDo(ctx context.Context, key string, fn func(gateway.Executio
 var untilHeld = want{inLine: true, impatient: true}
 
 func (c *Client) do(ctx context.Context, key string, w want, fn func(gateway.Execution) error) error {
+	if c.local != nil {
+		if here, err := c.local.Do(ctx, key, w.try, fn); here {
+			return err
+		}
+	}
 	l, err := c.take(ctx, ctx, key, w)
 	if err != nil {
 		return err

@@ -203,7 +203,7 @@ func TestTrapHeldKeyComesHome(t *testing.T) {
 			}
 			for _, try := range []bool{false, true} {
 				began := time.Now()
-				if here, err := a.DoHere(x.Context(), kb, try, never); here || time.Since(began) > 0 {
+				if here, err := a.Worker.Local(nil).Do(x.Context(), kb, try, never); here || time.Since(began) > 0 {
 					t.Errorf("try %v: here %v, %v after %v", try, here, err, time.Since(began))
 				}
 			}

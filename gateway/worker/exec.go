@@ -148,22 +148,6 @@ func (w *Worker) TryDo(ctx context.Context, key string, fn func(Execution) error
 	return fn(x.public())
 }
 
-// DoHere is [Worker.Do], or TryDo, for a caller that can ask other members. If another worker owns key,
-// or ctx descends from a hold of key at another member, here is false and fn has not run.
-func (w *Worker) DoHere(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
-	x, err := w.admit(ctx, key, asking{call: true, try: try, along: true, timing: w.timingOfCall(ctx)})
-	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
-		return false, err
-	}
-	if err != nil {
-		return true, w.counts.refused(ctx, err)
-	}
-	defer w.release(x)
-	return true, fn(x.public())
-}
-
-var errAlong = errors.New("worker: the key is held along the context")
-
 // refuseTry returns the error of a caller that would have to wait because of err.
 func (w *Worker) refuseTry(p *partition, key string, err error) error {
 	switch {

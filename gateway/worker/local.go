@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -51,6 +52,23 @@ func chain(ctx context.Context) func(yield func(*runContext) bool) {
 		}
 	}
 }
+
+// Do is [Worker.Do], or TryDo, for a caller that can ask other members. If another worker owns key,
+// or ctx descends from a hold of key at another member, here is false and fn has not run.
+func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution) error) (here bool, err error) {
+	w := l.worker
+	x, err := w.admit(ctx, key, asking{call: true, try: try, along: true, timing: w.timingOfCall(ctx)})
+	if _, elsewhere := errors.AsType[*NotOwnerError](err); elsewhere || err == errAlong {
+		return false, err
+	}
+	if err != nil {
+		return true, w.counts.refused(ctx, err)
+	}
+	defer w.release(x)
+	return true, fn(x.public())
+}
+
+var errAlong = errors.New("worker: the key is held along the context")
 
 // Acquire waits until key is held, as Do does, with try set as TryDo does. epoch is
 // the highest one that the caller knows of its partition. wait bounds the wait, which

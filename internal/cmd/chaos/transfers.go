@@ -349,7 +349,7 @@ func runBankNode(ctx context.Context, settings string) error {
 	for range bankCallers {
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				if err := me.transfer(ctx, node.Client()); err != nil && ctx.Err() == nil {
+				if err := me.transfer(ctx, node.Client); err != nil && ctx.Err() == nil {
 					fmt.Fprintln(os.Stderr, err)
 					trial.Sleep(ctx, 10*time.Millisecond)
 				}
