@@ -92,7 +92,7 @@ func (j *judge) allowed(r *trial.Request, e *event) string {
 		return "ran on a paused worker"
 	case e.Kind == pause || r.Status != http.StatusBadGateway:
 		return ""
-	case x != nil && x.Worker == e.process && x.Begin <= e.end:
+	case x != nil && x.Worker == e.process && x.Begin <= e.end+breakTime: // its app may read what it sent before a moment later
 		return "ran on a killed worker"
 	case x == nil && (r.Recv <= e.end+breakTime || j.seen.LastRan(r.Key, e.begin) == e.process):
 		return "was at a killed worker, never ran"

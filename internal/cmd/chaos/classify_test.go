@@ -29,6 +29,7 @@ func TestClassify(t *testing.T) {
 		allowed bool
 	}{
 		{"ran on the killed worker", trial.Request{Key: "k1", Send: 90, Recv: 115, Status: 502}, at("w1#1", 95), killed, true},
+		{"was sent to the app of the killed worker, which read it late", trial.Request{Key: "k1", Send: 90, Recv: 115, Status: 502}, at("w1#1", 110+breakTime), killed, true},
 		{"queued at the killed worker", trial.Request{Key: "k1", Send: 90, Recv: 115, Status: 502}, nil, killed, true},
 		{"was on its way to a key that had just moved", trial.Request{Key: "k2", Send: 90, Recv: 115, Status: 502}, nil, killed, true},
 		{"was elsewhere", trial.Request{Key: "k3", Send: later + 350, Recv: later + 400 + breakTime, Status: 502}, nil, lost, false},
