@@ -309,7 +309,7 @@ func (w *world) openLocks(p *proc, o OpenTable) {
 // checkKept fails if a lock that its holder believes in does not go on in a partition that
 // opens, though nothing but late and lost calls has happened to the cluster.
 func (w *world) checkKept(p *proc, o OpenTable) {
-	for k := evTimeout; k < eventFaults; k++ {
+	for k := range eventFaults {
 		if w.sc.lossy || w.left[k] < w.sc.limit[k] && k != evTimeout && k != evDuplicate && k != evSlow {
 			return
 		}
