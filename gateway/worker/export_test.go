@@ -5,6 +5,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -28,7 +29,7 @@ func (w *Worker) HoldFor(ctx context.Context, key, label, from string) error {
 	how := asking{}
 	p, key, err := w.placeOf(key, &how)
 	if err == nil {
-		_, _, err = w.locks.get(ctx, p, &lock{id: holds.NewID(), key: key, label: label, from: from, lease: w.settings.TTL}, how)
+		_, _, err = w.locks.get(ctx, p, &remote.Lock{ID: remote.ID(holds.NewID()), Key: key, Label: label, From: from, Lease: w.settings.TTL}, how)
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -63,10 +64,10 @@ func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, bod
 func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 	ls.worker.counts.refused(r.Context(), err)
 	switch {
-	case errors.Is(err, errOtherRequest):
+	case errors.Is(err, remote.ErrOtherRequest):
 		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
 		return
-	case errors.Is(err, errNotHeld):
+	case errors.Is(err, remote.ErrNotHeld):
 		answerCall(w, http.StatusGone, []byte(err.Error()))
 		return
 	}
@@ -127,7 +128,7 @@ func (ls *locks) serveAbandon(w *link.ResponseWriter, r *link.ServerRequest, bod
 		ls.refuse(w, r, err)
 		return
 	}
-	p.abandonLock(made.ID, func(l *lock) bool { return l.call == made.Call })
+	p.abandonLock(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
 	answerCall(w, http.StatusOK, nil)
 }
 
@@ -166,9 +167,16 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
 	now := ls.worker.now()
 	for _, ref := range refs {
-		r.States = append(r.States, ls.worker.parts[ref.Partition].renewLock(ref.ID, now))
+		t := &ls.worker.parts[ref.Partition].locks
+		at := t.lockAt(now)
+		r.States = append(r.States, stateOf(t.machine.Renew(at, remote.ID(ref.ID))))
+		t.unlock()
 	}
 	return r, nil
+}
+
+func stateOf(a remote.Answer) holds.State {
+	return [...]holds.State{remote.Gone: holds.Gone, remote.Held: holds.Held, remote.Elsewhere: holds.Elsewhere}[a]
 }
 
 // release ends locks, and the waits for them. Of one that the store may go on to keep it
@@ -176,7 +184,14 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
 	defer cancel()
-	if slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ls.worker.parts[ref.Partition].mayBeKept(ref.ID) }) {
+	table := func(ref holds.Ref) *lockTable { return &ls.worker.parts[ref.Partition].locks }
+	mayBeKept := func(ref holds.Ref) bool {
+		t := table(ref)
+		t.lock()
+		defer t.unlock()
+		return t.machine.MayBeKept(remote.ID(ref.ID))
+	}
+	if slices.ContainsFunc(refs, mayBeKept) {
 		if !r.BeginWait() {
 			return nil, errLinkFull
 		}
@@ -185,7 +200,11 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 	sure := ls.promise().Surrender > 0
 	states, removals := make([]holds.State, len(refs)), make([]*lockWrite, len(refs))
 	for i, ref := range refs {
-		states[i], removals[i] = ls.worker.parts[ref.Partition].releaseLock(ref.ID, sure)
+		t := table(ref)
+		at := t.lock()
+		answer, removed := t.machine.Release(at, remote.ID(ref.ID), sure)
+		states[i], removals[i] = stateOf(answer), t.writeOf(removed)
+		t.unlock()
 	}
 	for i, removal := range removals {
 		switch {
@@ -211,19 +230,19 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	ctx, end := context.WithCancel(r.Context())
 	defer end()
 	came := w.now()
-	own := &lock{id: req.ID, call: req.Call, key: key, label: req.Label, from: r.Remote(), lease: w.lockLease(req.Lease), shared: req.Shared, timing: how.timing}
+	own := &remote.Lock{ID: remote.ID(req.ID), Call: req.Call, Key: key, Label: req.Label, From: r.Remote(), Lease: w.lockLease(req.Lease), Shared: req.Shared}
 	l, gaveUp, err := ls.get(ctx, p, own, how)
 	if err != nil {
 		return holds.Grant{}, err
 	}
 	if err = ls.note(); err == nil {
-		grant, err = ls.prolong(ctx, p, r, holds.Extension{ID: l.id, Firm: req.Firm, Lease: req.Lease}, own.mode())
+		grant, err = ls.prolong(ctx, p, r, holds.Extension{ID: req.ID, Firm: req.Firm, Lease: req.Lease}, own.Mode())
 	}
-	if gaveUp() || errors.Is(err, errNotHeld) {
+	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
 	}
 	if err != nil {
-		p.abandonLock(own.id, own.isAlone)
+		p.abandonLock(own.ID, own.IsAlone)
 		return holds.Grant{}, err
 	}
 	if l == own {
@@ -236,11 +255,10 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 // reserveTurns reserves tokens for who asks for l and passes it on, by which each turn has one that
 // is above those of all others who have had the key, and below those of all who will: nobody else
 // gets it before l ends. What is asked for again has other tokens, and those of before are not used.
-func (p *partition) reserveTurns(l *lock, turns int) (next int64, reserved int) {
-	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if turns == 0 || !t.open || t.byID[l.id] != l {
+func (p *partition) reserveTurns(l *remote.Lock, turns int) (next int64, reserved int) {
+	p.locks.lock()
+	defer p.locks.unlock()
+	if turns == 0 || !p.locks.machine.Has(l) {
 		return 0, 0
 	}
 	if next, reserved = p.table.Reserve(turns); reserved > 0 {
@@ -249,18 +267,10 @@ func (p *partition) reserveTurns(l *lock, turns int) (next int64, reserved int) 
 	return next, reserved
 }
 
-// isAlone reports whether l was made by the call for own, and no other call has found it.
-func (own *lock) isAlone(l *lock) bool { return l == own && !l.found }
-
-// abandonLock ends a lock of which nobody was told, as unknown reports. One that is frozen stays, since
-// it may be at its next owner by now.
-func (p *partition) abandonLock(id holds.ID, unknown func(*lock) bool) {
-	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := p.findLocked(id); l != nil && t.open && unknown(l) {
-		p.endLocked(l, lockReleased)
-	}
+func (p *partition) abandonLock(id remote.ID, unknown func(*remote.Lock) bool) {
+	at := p.locks.lock()
+	defer p.locks.unlock()
+	p.locks.machine.Abandon(at, id, unknown)
 }
 
 // lockLease returns the lease with which a lock begins for which that much is wanted: a
@@ -275,7 +285,7 @@ func (w *Worker) lockLease(wanted time.Duration) time.Duration {
 // get returns the lock with the id of l: one that is held already, or l once its key is
 // won. gaveUp reports whether the call has ended meanwhile, or another one has ended its
 // wait.
-func (ls *locks) get(ctx context.Context, p *partition, l *lock, how asking) (_ *lock, gaveUp func() bool, err error) {
+func (ls *locks) get(ctx context.Context, p *partition, l *remote.Lock, how asking) (_ *remote.Lock, gaveUp func() bool, err error) {
 	for {
 		wait, giveUp := context.WithCancel(ctx)                               // until the call ends
 		gaveUp = func() bool { return wait.Err() != nil || ctx.Err() != nil } // wait follows ctx a little later
@@ -297,117 +307,54 @@ func (ls *locks) get(ctx context.Context, p *partition, l *lock, how asking) (_ 
 	}
 }
 
-// errOtherRequest means that a call names a lock that was made for something else.
-var errOtherRequest = errors.New("worker: this name of a lock is taken by another request")
-
-// lockMode is how a call wants a key.
-type lockMode uint8
-
-const (
-	anyMode lockMode = iota // as the lock has it
-	alone
-	together // with other shared locks
-)
-
-func (l *lock) mode() lockMode {
-	if l.shared {
-		return together
-	}
-	return alone
-}
-
-// isFor returns an error that says what differs, unless a call for that key, in that mode, is the request that l was made
-// for. All calls that find a lock by its id ask it.
-func (l *lock) isFor(key string, mode lockMode) error {
-	switch {
-	case l.key != key:
-		return fmt.Errorf("%w: it is of another key than %q", errOtherRequest, key)
-	case mode == alone && l.shared:
-		return fmt.Errorf("%w: it locks key %q for reading, and this call asks for writing", errOtherRequest, key)
-	case mode == together && !l.shared:
-		return fmt.Errorf("%w: it locks key %q for writing, and this call asks for reading", errOtherRequest, key)
-	}
-	return nil
-}
-
 // enter returns the lock with the id of l if it is held already; otherwise, unless a call
 // before this one waits for it, which is given up, and after which this one is to try
 // again, this one waits from now on.
-func (ls *locks) enter(giveUp func(), p *partition, l *lock) (held *lock, settled <-chan struct{}, err error) {
-	w, t := ls.worker, &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	held, wait := p.findLocked(l.id), t.waits[l.id]
-	late := false
-	if i := t.wasReleased(l.id); i >= 0 {
-		if late = l.call != 0 && t.done[i].call == l.call; !late {
-			t.done = slices.Delete(t.done, i, i+1)
-		}
-	}
-	before := held
-	if held == nil && wait != nil {
-		before = wait.lock
-	}
-	if before != nil {
-		err = before.isFor(l.key, l.mode())
-	}
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case ls.sweeps.closed.Load():
+func (ls *locks) enter(giveUp func(), p *partition, l *remote.Lock) (held *remote.Lock, settled <-chan struct{}, err error) {
+	t, most := &p.locks, int64(ls.worker.cfg.MaxHolds)
+	at := t.lock()
+	defer t.unlock()
+	if ls.sweeps.closed.Load() {
 		return nil, nil, ErrUnavailable
-	case held != nil && !t.open:
-		return nil, nil, p.elsewhere(l.key)
-	case held != nil && !p.vouches(held):
-		return nil, nil, fmt.Errorf("%w: what held key %q has ended", ErrUnavailable, l.key)
-	case held != nil:
-		if held.found = true; held.call != l.call {
-			held.call = 0
-		}
-		held.expires = max(held.expires, w.now()+held.lease)
-		return held, nil, nil
-	case wait != nil:
-		wait.giveUp()
-		return nil, wait.settled, nil
-	case late:
-		return nil, nil, fmt.Errorf("%w: %q: it was released", errNotHeld, l.key)
-	case !t.fits(l.size()):
-		return nil, nil, p.tooManyLocked()
-	case ls.count.Add(1) > int64(w.cfg.MaxHolds):
-		ls.count.Add(-1)
-		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, w.cfg.MaxHolds)
+	}
+	held, err = t.machine.Acquire(at, l)
+	switch {
+	case err == remote.ErrWaits:
+		return nil, t.waits[held].settled, nil
+	case held != nil || err != nil:
+		return held, nil, t.refusalOf(err, l.Key)
+	}
+	t.counted.all++
+	if ls.count.Add(1) > most {
+		t.machine.Refused(l)
+		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, most)
 	}
 	if t.waits == nil {
-		t.waits = make(map[holds.ID]*lockWait)
+		t.waits = make(map[*remote.Lock]lockWait)
 	}
-	t.waits[l.id] = &lockWait{lock: l, giveUp: giveUp, settled: make(chan struct{})}
+	t.waits[l] = lockWait{giveUp: giveUp, settled: make(chan struct{})}
 	return nil, nil, nil
 }
 
 // await waits for the key of l, and makes it a lock then. It reports true if a lock of that id has come with the partition meanwhile.
-func (ls *locks) await(ctx context.Context, p *partition, l *lock, how asking) (again bool, err error) {
-	token, cancels, err := ls.worker.win(ctx, p, l.key, how)
-	t := &p.locks
-	t.mu.Lock()
-	close(t.waits[l.id].settled)
-	delete(t.waits, l.id)
-	full := err == nil && !t.fits(l.size())
-	closed := err == nil && !full && p.table.SetRemote(l.key, token)
-	if err == nil && !closed && !full {
-		p.grantLocked(l, token, cancels)
-	} else {
-		ls.count.Add(-1)
+func (ls *locks) await(ctx context.Context, p *partition, l *remote.Lock, how asking) (again bool, err error) {
+	token, cancels, err := ls.worker.win(ctx, p, l.Key, how)
+	won, t := err == nil, &p.locks
+	at := t.lock()
+	close(t.waits[l].settled)
+	delete(t.waits, l)
+	if !won {
+		again = t.machine.Refused(l)
+	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.timing != nil {
+		how.timing.begin(context.Background(), p, l.Key, token)
+		if t.timings == nil {
+			t.timings = make(map[*remote.Lock]*timing)
+		}
+		t.timings[l] = how.timing
 	}
-	again = err != nil && t.byID[l.id] != nil
-	if full {
-		err = p.tooManyLocked()
-	}
-	t.mu.Unlock()
-	if closed {
-		err = p.elsewhere(l.key)
-	}
-	if closed || full { // with the key won, and not a lock yet: an execution for those who have listed it
-		p.unlock(l.key, token)
+	t.unlock()
+	if won && err != nil { // an execution for those who have listed it
+		p.unlock(l.Key, token)
 	}
 	return again, err
 }

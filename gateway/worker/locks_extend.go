@@ -2,11 +2,12 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -28,9 +29,6 @@ func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body
 	answerCall(w, http.StatusOK, grant.Append(nil))
 }
 
-// errNotHeld means that a lock that was to be extended is none.
-var errNotHeld = errors.New("worker: the key is not held for who asks")
-
 // extend lets a lock go on for that lease, which it has from then on. It may be the first
 // that this incarnation promises of it.
 func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, error) {
@@ -41,30 +39,18 @@ func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, 
 	if err := ls.note(); err != nil {
 		return holds.Grant{}, err
 	}
-	grant, err := ls.prolong(r.Context(), p, r, e, anyMode)
-	if err != nil {
-		return holds.Grant{}, err
-	}
-	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if l := t.byID[e.ID]; l != nil {
-		ls.tell(l, lockRenewed)
-	}
-	return grant, nil
+	return ls.prolong(r.Context(), p, r, e, remote.Any)
 }
 
-// prolong gives a lock a lease from now on, without making what is left shorter. The store
-// has to keep one whose lease is longer than a session's, or than what this worker can
-// promise now to a holder that does not renew by itself. A call that waits for the store takes of its link's
-// share for those that wait.
-func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, e holds.Extension, mode lockMode) (holds.Grant, error) {
+// prolong gives a lock a lease from now on, once the store keeps it if it has to. A call that waits for the store takes
+// of its link's share for those that wait.
+func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, e holds.Extension, mode remote.Mode) (holds.Grant, error) {
 	if e.Lease == 0 {
 		e.Lease = ls.worker.settings.TTL
 	}
 	for {
-		grant, ok, err := ls.tryProlong(p, r.Key, e, mode)
-		if ok || err != nil {
+		grant, err := ls.tryProlong(p, r.Key, e, mode)
+		if err != remote.ErrKeepFirst {
 			return grant, err
 		}
 		if !r.BeginWait() {
@@ -78,27 +64,35 @@ func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerReques
 	}
 }
 
-// tryProlong is prolong, and reports false if the store has to keep the lock first.
-func (ls *locks) tryProlong(p *partition, key string, e holds.Extension, mode lockMode) (g holds.Grant, ok bool, err error) {
+func (ls *locks) tryProlong(p *partition, key string, e holds.Extension, mode remote.Mode) (holds.Grant, error) {
 	promise := ls.promise()
 	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := p.findLocked(e.ID)
-	switch {
-	case !t.open: // it has just been closed
-		return g, false, p.elsewhere(key)
-	case l == nil, !p.vouches(l):
-		return g, false, fmt.Errorf("%w: %q", errNotHeld, key)
-	case l.isFor(key, mode) != nil:
-		return g, false, l.isFor(key, mode)
-	case l.stored < e.Lease && (e.Lease > ls.worker.settings.TTL || e.Firm && e.Lease > promise.Surrender):
-		return g, false, nil
-	case promise.Surrender == 0: // others may have it
-		return g, false, fmt.Errorf("%w: the session of worker %s is over", ErrUnavailable, ls.worker.name)
-	case l.stored >= e.Lease || e.Firm:
+	at := t.lock()
+	defer t.unlock()
+	l, firm, err := t.machine.Extend(at, remote.Extension{ID: remote.ID(e.ID), Key: key, Mode: mode, Lease: e.Lease, Firm: e.Firm, Vouch: promise.Surrender})
+	if err != nil {
+		return holds.Grant{}, t.refusalOf(err, key)
+	}
+	if firm {
 		promise = holds.Promise{Cancel: e.Lease, Surrender: e.Lease}
 	}
-	l.lease, l.expires = e.Lease, max(l.expires, ls.worker.now()+e.Lease)
-	return holds.Grant{Token: l.token, Lease: l.lease, Promise: promise}, true, nil
+	return holds.Grant{Token: l.Token, Lease: l.Lease, Promise: promise}, nil
+}
+
+// keep waits until the store keeps a lock with that lease at least, or the lock is none any
+// more.
+func (p *partition) keep(ctx context.Context, id holds.ID, lease time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, p.worker.cfg.MaxWait)
+	defer cancel()
+	for {
+		at := p.locks.lock()
+		w := p.locks.writeOf(p.locks.machine.Keep(at, remote.ID(id), lease))
+		p.locks.unlock()
+		if w == nil {
+			return nil
+		}
+		if !w.await(ctx) && ctx.Err() != nil {
+			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", ErrUnavailable, lease, context.Cause(ctx))
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -24,13 +25,20 @@ func (ls *locks) serveInspect(w *link.ResponseWriter, r *link.ServerRequest) {
 
 // inspect says who has a key of the partition, and whether the partition is served here.
 func (p *partition) inspect(key string) (o holds.Occupancy, served bool) {
-	p.locks.mu.Lock()
-	served = p.locks.open
-	p.locks.mu.Unlock()
+	p.locks.lock()
+	served = p.locks.machine.Serves()
+	p.locks.unlock()
 	state := p.table.Inspect(key)
 	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
 	if l, shared, ok := p.holderOf(key, state.Token); ok && state.Token != 0 {
-		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.label, max(l.expires-p.worker.now(), 0)
+		o.Lock, o.Shared, o.Label, o.Left = true, shared, l.Label, l.Left(p.worker.now())
 	}
 	return o, served
+}
+
+// holderOf returns the lock that holds a key with that token, see [remote.Machine.Holder].
+func (p *partition) holderOf(key string, token int64) (l remote.Lock, shared int, ok bool) {
+	p.locks.lock()
+	defer p.locks.unlock()
+	return p.locks.machine.Holder(key, token)
 }

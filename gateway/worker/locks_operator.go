@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 )
 
 // Locks returns a page of the locks of the partitions that this worker serves, see [gateway.Operator].
@@ -38,29 +40,25 @@ func (p *partition) lockRows() []gateway.LockRow {
 	if t.next.Load() == 0 {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.open {
-		return nil
-	}
-	var rows []gateway.LockRow
-	list := slices.SortedFunc(slices.Values(t.order), func(a, b *lock) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(b.expires, a.expires))
+	at := t.lock()
+	defer t.unlock()
+	list := slices.SortedFunc(slices.Values(t.machine.All()), func(a, b *remote.Lock) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(b.Left(at.Now), a.Left(at.Now)))
 	})
+	var rows []gateway.LockRow
 	for _, l := range list {
 		n := len(rows)
-		if n == 0 || rows[n-1].Key != l.key {
-			rows = append(rows, p.rowOf(l))
+		if n == 0 || rows[n-1].Key != l.Key {
+			rows = append(rows, rowOf(l, at.Now))
 			n++
 		}
-		rows[n-1].Readers += number(l.shared)
+		rows[n-1].Readers += number(l.Shared)
 	}
 	return rows
 }
 
-func (p *partition) rowOf(l *lock) gateway.LockRow {
-	left := max(l.expires-p.worker.now(), 0)
-	return gateway.LockRow{Key: l.key, Token: l.token, Label: l.label, HeldBy: l.from, Written: l.stored > 0, LeaseSeconds: left.Seconds()}
+func rowOf(l *remote.Lock, now time.Duration) gateway.LockRow {
+	return gateway.LockRow{Key: l.Key, Token: l.Token, Label: l.Label, HeldBy: l.From, Written: l.Written(), LeaseSeconds: l.Left(now).Seconds()}
 }
 
 // Unlock releases all locks of a key, whoever holds them, and returns them: their renewals find them gone. by is
@@ -74,7 +72,7 @@ func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.Loc
 	ctx, cancel := context.WithTimeout(ctx, w.settings.TTL)
 	defer cancel()
 	for _, removal := range p.forceLocks(key, by, &rows) {
-		if removal != nil && !removal.await(ctx) {
+		if !removal.await(ctx) {
 			return nil, fmt.Errorf("%w: the store may keep a lock of key %q: try again", ErrUnavailable, key)
 		}
 	}
@@ -90,20 +88,16 @@ func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.Loc
 // forceLocks ends all locks of a key in a partition that is served, and adds them to rows.
 func (p *partition) forceLocks(key, by string, rows *[]gateway.LockRow) (removals []*lockWrite) {
 	t := &p.locks
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.open {
-		return nil
-	}
-	for _, l := range slices.Clone(t.order) {
-		if l.key != key {
-			continue
-		}
-		row := p.rowOf(l)
-		row.Readers = number(l.shared)
+	at := t.lock()
+	defer t.unlock()
+	removed := t.machine.Unlock(at, key, func(l *remote.Lock) {
+		row := rowOf(l, at.Now)
+		row.Readers = number(l.Shared)
 		*rows = append(*rows, row)
-		p.worker.log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.token, "label", l.label, "from", l.from, "written", row.Written, "left", row.LeaseSeconds)
-		removals = append(removals, p.endLocked(l, lockForced))
+		p.worker.log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.Token, "label", l.Label, "from", l.From, "written", row.Written, "left", row.LeaseSeconds)
+	})
+	for _, l := range removed {
+		removals = append(removals, t.writeOf(l))
 	}
 	return removals
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
@@ -88,7 +89,7 @@ func (w *Worker) Collect(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[locksMetric], w.locks.held.Load())
 	metrics.Send(ch, families[locksWrittenMetric], w.locks.written.Load())
 	metrics.Send(ch, families[locksWaitingMetric], w.locks.waiting())
-	for e := range lockEvents {
+	for e := range remote.Events {
 		metrics.Send(ch, families[lockEventsMetric], w.locks.events[e].Load(), e.String())
 	}
 	metrics.SendHistogram(ch, families[lockWaitMetric], w.locks.waits.Distribution())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -209,14 +210,14 @@ func (t *timing) end(ctx *runContext) {
 }
 
 // endLock ends the span of a lock, as event says.
-func (t *timing) endLock(event lockEvent) {
+func (t *timing) endLock(event remote.Event) {
 	if t == nil || t.span == nil {
 		return
 	}
 	switch event {
-	case lockExpired:
+	case remote.Expired:
 		spans.Fail(t.span, "expired")
-	case lockLost:
+	case remote.Lost:
 		spans.Fail(t.span, "ownership-lost")
 	}
 	t.span.End()

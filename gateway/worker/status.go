@@ -150,8 +150,8 @@ func (w *Worker) Explain(key string) (gateway.KeyStatus, error) {
 func (w *Worker) explainHolder(p *partition, key string, token int64, now time.Time) *gateway.KeyHolder {
 	h := &gateway.KeyHolder{Token: token, Kind: "execution", Seconds: w.slow.heldFor(p.number, token, now).Seconds(), AtLeast: true}
 	if l, shared, ok := p.holderOf(key, token); ok {
-		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.from, l.label, shared
-		h.LeaseSeconds = max(l.expires-now.Sub(w.base), 0).Seconds()
+		h.Kind, h.HeldBy, h.Label, h.Shared = "hold", l.From, l.Label, shared
+		h.LeaseSeconds = l.Left(now.Sub(w.base)).Seconds()
 		return h
 	}
 	p.mu.Lock()

@@ -195,6 +195,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	for i := range w.parts {
 		p := &w.parts[i]
 		p.worker, p.number, p.table.Queue = w, i, w.queue
+		p.initLocks()
 		p.table.Close()
 	}
 	w.slow.worker = w

@@ -1,0 +1,417 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// ID names a lock. The caller that asks for the lock draws it.
+type ID [16]byte
+
+// Lock is a key that is held for a caller elsewhere, or that its call waits for. A worker may have a million.
+// Whoever makes one for [Machine.Acquire] sets the exported fields, except Token.
+type Lock struct {
+	ID     ID
+	Key    string
+	Label  string // for people
+	From   string // address of the member that asked for it
+	Token  int64
+	Call   uint64        // number of the request that acquired it; 0 once another request has found it, or may have
+	Lease  time.Duration // from each renewal on
+	Shared bool          // it holds its key together with other shared locks
+
+	state   state
+	found   bool          // by another call than the one that acquired it, even one of the same request
+	end     Event         // with which it ends when the store does not keep it any more
+	place   int32         // in Machine.order
+	cancels uint64        // Instant.Cancels when the key was asked for, or when the lock came
+	expires time.Duration // on the clock of Instant
+	due     time.Duration // when it is looked at next; not after expires
+	stored  time.Duration // lease with which the store keeps it; 0 if it does not
+	wanted  time.Duration // in the state keeping: the lease with which the store is to keep it
+}
+
+// Left returns what is left of the lease.
+func (l *Lock) Left(now time.Duration) time.Duration { return max(l.expires-now, 0) }
+
+// Written reports whether the store keeps the lock.
+func (l *Lock) Written() bool { return l.stored > 0 }
+
+// Instant is when an input comes.
+type Instant struct {
+	Now     time.Duration // since the worker's start, on its monotonic clock
+	Cancels uint64        // how often everything that the partition had admitted was cancelled by then
+}
+
+// Machine is the locks of one partition. Its user calls it under one mutex.
+type Machine struct {
+	Host Host
+	TTL  time.Duration // of a session
+
+	open   bool         // the partition is served
+	big    bool         // byID and order have had more than keepRoom
+	byID   map[ID]*Lock // waiting, or their holders'
+	order  []*Lock      // all but those that wait: a heap by due
+	count  [states]int32
+	size   int        // of the text of all, at most
+	stored int        // locks that the store keeps
+	done   []released // lately, the last of them at the end
+	forget time.Duration
+}
+
+// Host is the partition on which a Machine acts.
+type Host interface {
+	Valid(key string) bool
+	Holder(key string) (token int64)
+	Install(key string, token int64, shared bool) (ok bool)
+	Share(key string, token int64)                 // lets others share the key with the locks of that token
+	SetRemote(key string, token int64) (late bool) // whether the table was closed since the key was won
+	Unlock(key string, token int64)
+
+	Write(list ...handoff.WrittenLock) // has the store keep locks, or remove those without a text
+	Settle(l *Lock, made bool)         // what the store was asked for is done, or is not waited for any more
+	EndWait(l *Lock)                   // the call of l is not to wait any longer
+	Tell(l *Lock, e Event)
+	Ended() // the last lock has ended that was frozen, or lost
+}
+
+// released is a lock that its holder has released.
+type released struct {
+	id   ID
+	call uint64
+}
+
+const (
+	keepRoom    = 8       // locks for which a machine without any keeps room
+	maxText     = 1 << 20 // bytes of the text with which the locks of a partition travel
+	maxReleased = 256     // locks whose release is remembered
+)
+
+// Errors of a Machine.
+var (
+	ErrOtherRequest = errors.New("worker: this name of a lock is taken by another request")
+	ErrWaits        = errors.New("worker: another call with this name of a lock waits") // and its wait ends now
+	ErrElsewhere    = errors.New("worker: the partition is not served")
+	ErrEnded        = errors.New("worker: the lock has ended, and its key is not free yet")
+	ErrNotHeld      = errors.New("worker: the key is not held for who asks")
+	ErrFull         = errors.New("worker: as many keys are held as can move with the partition")
+	ErrKeepFirst    = errors.New("worker: the store has to keep the lock first") // see Machine.Keep
+	ErrNoSession    = errors.New("worker: the session may be over")
+)
+
+// Serves reports whether the partition is served.
+func (m *Machine) Serves() bool { return m.open }
+
+// Len returns how many locks there are, how many calls wait, and how many locks the store keeps.
+func (m *Machine) Len() (locks, waits, stored int) {
+	return len(m.order), int(m.count[waiting]), m.stored
+}
+
+// All returns the locks of a partition that is served.
+func (m *Machine) All() []*Lock {
+	if !m.open {
+		return nil
+	}
+	return slices.Clone(m.order)
+}
+
+// Lingers reports whether there are locks of a partition that is not served, or lost ones.
+func (m *Machine) Lingers() bool { return !m.open && len(m.order) > 0 || m.count[lost] > 0 }
+
+// Has reports whether l is its holder's, in a partition that is served.
+func (m *Machine) Has(l *Lock) bool { return m.open && m.byID[l.ID] == l }
+
+// Holder returns the lock that holds a key with that token, the one with the longest rest of those that share it, and
+// how many these are.
+func (m *Machine) Holder(key string, token int64) (l Lock, shared int, ok bool) {
+	for _, other := range m.order {
+		if other.Token != token || other.Key != key {
+			continue
+		}
+		if other.Shared {
+			shared++
+		}
+		if l.expires < other.expires {
+			l, ok = *other, true
+		}
+	}
+	return l, shared, ok
+}
+
+// vouches reports whether the holder of l may be told that it holds its key: the store keeps the lock, or nothing was
+// cancelled since the key was asked for. The lease that vouches for that has to be read before at.Cancels, since it may
+// be that of the worker's next incarnation.
+func (m *Machine) vouches(at Instant, l *Lock) bool {
+	switch l.state {
+	case held, keeping, written:
+		return l.stored > 0 || l.cancels == at.Cancels
+	}
+	return false
+}
+
+// find returns the lock of that id that is its holder's, or ends; nil if there is none. A lock that is not vouched for any
+// more is lost from now on, so that it takes no other lock's place.
+func (m *Machine) find(at Instant, id ID) *Lock {
+	l := m.byID[id]
+	switch {
+	case l == nil || l.state == waiting:
+		return nil
+	case l.state == held && !m.vouches(at, l):
+		m.lose(l)
+		return nil
+	}
+	return l
+}
+
+// lose leaves nothing of a lock but what keeps its key from others.
+func (m *Machine) lose(l *Lock) {
+	delete(m.byID, l.ID)
+	m.set(l, lost)
+	m.Host.Tell(l, Lost)
+}
+
+// fits reports whether the text of locks may become that much longer.
+func (m *Machine) fits(size int) bool { return m.size+size+maxReleased*releasedSize <= maxText }
+
+// remember notes the release of a lock for a TTL, unless maxReleased others come.
+func (m *Machine) remember(at Instant, r released) {
+	m.done = append(m.done[max(0, len(m.done)+1-maxReleased):], r)
+	m.forget = at.Now + m.TTL
+}
+
+// wasReleased returns the index of a release in m.done, -1 if none of that id is remembered.
+func (m *Machine) wasReleased(id ID) int {
+	return slices.IndexFunc(m.done, func(r released) bool { return r.id == id })
+}
+
+// Acquire asks for the key of l. It returns the lock with the id of l if there is one, which goes on for its lease; with
+// ErrWaits if its call waits, whose wait ends now: ask again after that. Otherwise it returns nil, and l waits until
+// [Machine.Won] or [Machine.Refused].
+func (m *Machine) Acquire(at Instant, l *Lock) (*Lock, error) {
+	late := false
+	if i := m.wasReleased(l.ID); i >= 0 {
+		if late = l.Call != 0 && m.done[i].call == l.Call; !late {
+			m.done = slices.Delete(m.done, i, i+1)
+		}
+	}
+	mine := m.find(at, l.ID)
+	before := m.byID[l.ID]
+	if before != nil {
+		if err := before.isFor(l.Key, l.Mode()); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case mine != nil && !m.open:
+		return nil, ErrElsewhere
+	case mine != nil && !m.vouches(at, mine):
+		return nil, ErrEnded
+	case mine != nil:
+		if mine.found = true; mine.Call != l.Call {
+			mine.Call = 0
+		}
+		mine.expires = max(mine.expires, at.Now+mine.Lease)
+		return mine, nil
+	case before != nil:
+		m.Host.EndWait(before)
+		return before, ErrWaits
+	case late:
+		return nil, fmt.Errorf("%w: %q: it was released", ErrNotHeld, l.Key)
+	case !m.fits(l.size()):
+		return nil, ErrFull
+	}
+	m.set(l, waiting)
+	m.name(l)
+	return nil, nil
+}
+
+func (m *Machine) name(l *Lock) {
+	if m.byID == nil {
+		m.byID = make(map[ID]*Lock)
+	}
+	m.byID[l.ID] = l
+}
+
+// Won makes l, whose key was won with that token, a lock. cancels is Instant.Cancels from before the key was asked for.
+// If Won returns an error, l is none, and the caller has the key to free.
+func (m *Machine) Won(at Instant, l *Lock, token int64, cancels uint64) error {
+	var err error
+	switch {
+	case !m.fits(l.size()):
+		err = ErrFull
+	case m.byID[l.ID] != l: // the lock has come with the partition, of another key
+		err = ErrOtherRequest
+	case m.Host.SetRemote(l.Key, token):
+		err = ErrElsewhere
+	}
+	if err != nil {
+		m.Refused(l)
+		return err
+	}
+	l.Token, l.cancels, l.expires = token, cancels, at.Now+l.Lease
+	m.add(l, held, Granted)
+	return nil
+}
+
+// Refused ends the wait of l. It reports whether a lock of that id has come with the partition meanwhile.
+func (m *Machine) Refused(l *Lock) (again bool) {
+	m.set(l, none)
+	m.unname(l)
+	other := m.byID[l.ID]
+	return other != nil && other.state != waiting
+}
+
+// unname removes l from those that are found by their ids.
+func (m *Machine) unname(l *Lock) {
+	if m.byID[l.ID] == l {
+		delete(m.byID, l.ID)
+	}
+	if m.big && len(m.order)+len(m.byID) == 0 {
+		m.byID, m.order, m.big = nil, nil, false
+	}
+}
+
+// add adds a lock, whose key is held with its token.
+func (m *Machine) add(l *Lock, s state, e Event) {
+	m.set(l, s)
+	if s != blocked {
+		m.name(l)
+	}
+	m.size += l.size()
+	if l.Written() {
+		m.stored++
+	}
+	l.due = l.expires
+	m.push(l)
+	m.big = m.big || len(m.order) > keepRoom
+	m.Host.Tell(l, e)
+}
+
+// remove removes a lock, and frees its key.
+func (m *Machine) remove(l *Lock, e Event) {
+	last := l.state == lost && m.count[lost] == 1
+	m.size -= l.size()
+	m.pull(l)
+	m.keep(l, 0)
+	m.set(l, none)
+	m.unname(l)
+	m.Host.Tell(l, e)
+	m.Host.Unlock(l.Key, l.Token)
+	if last || !m.open && len(m.order) == 0 {
+		m.Host.Ended()
+	}
+}
+
+// finish ends a lock of a partition that is served: at once, or, if the store may keep it, when the store does not any
+// more. It returns the lock in that case.
+func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
+	if e == Released && l.state != removing {
+		m.remember(at, released{l.ID, l.Call})
+	}
+	switch l.state {
+	case held, blocked, lost:
+		m.remove(l, e)
+		return nil
+	case keeping, written:
+		l.end, l.due = e, never
+		m.down(int(l.place))
+		m.ask(l, removing, 0)
+	}
+	return l
+}
+
+// Renew lets a lock go on, from now on for its lease.
+func (m *Machine) Renew(at Instant, id ID) Answer {
+	l := m.find(at, id)
+	switch {
+	case !m.open:
+		return Elsewhere
+	case l == nil, !m.vouches(at, l):
+		return Gone
+	}
+	l.expires = max(l.expires, at.Now+l.Lease)
+	m.Host.Tell(l, Renewed)
+	return Held
+}
+
+// Release ends a lock, or the wait for it. The answer holds when the store has removed the lock that it returns, if it
+// returns one. A worker that is not sure of its own session, which is looked at before, ends no lock.
+func (m *Machine) Release(at Instant, id ID, sure bool) (a Answer, removed *Lock) {
+	l, wait := m.find(at, id), m.byID[id]
+	waits := l == nil && wait != nil
+	if waits {
+		m.Host.EndWait(wait)
+	}
+	switch {
+	case !m.open, l != nil && !sure:
+		return Elsewhere, nil
+	case l != nil && (m.vouches(at, l) || l.state == removing && l.end == Released):
+		return Held, m.finish(at, l, Released)
+	case l != nil:
+		return Gone, m.finish(at, l, Lost)
+	case waits:
+		m.remember(at, released{id, wait.Call})
+	case m.wasReleased(id) < 0:
+		return Gone, nil
+	}
+	return Held, nil
+}
+
+// Abandon ends a lock of which nobody was told, as unknown reports. A frozen lock stays, since it may be at its next owner by
+// now.
+func (m *Machine) Abandon(at Instant, id ID, unknown func(*Lock) bool) {
+	if l := m.find(at, id); l != nil && m.open && unknown(l) {
+		m.finish(at, l, Released)
+	}
+}
+
+// IsAlone reports whether other is l, and no other call has found it.
+func (l *Lock) IsAlone(other *Lock) bool { return l == other && !l.found }
+
+// Unlock ends all locks of a key in a partition that is served, whoever holds them. ending is called before each one ends.
+// Unlock returns those that the store may keep.
+func (m *Machine) Unlock(at Instant, key string, ending func(*Lock)) (removed []*Lock) {
+	for _, l := range m.All() {
+		if l.Key == key {
+			ending(l)
+			removed = append(removed, m.finish(at, l, Forced))
+		}
+	}
+	return slices.DeleteFunc(removed, func(l *Lock) bool { return l == nil })
+}
+
+// Mode is how a call wants a key.
+type Mode uint8
+
+// The modes.
+const (
+	Any   Mode = iota // as the lock has it
+	Alone             // for writing
+	Together
+)
+
+// Mode returns how l has its key.
+func (l *Lock) Mode() Mode {
+	if l.Shared {
+		return Together
+	}
+	return Alone
+}
+
+// isFor returns an error that says what differs, unless a call for that key, in that mode, is the request that l was made
+// for. All calls that find a lock by its id ask it.
+func (l *Lock) isFor(key string, mode Mode) error {
+	switch {
+	case l.Key != key:
+		return fmt.Errorf("%w: it is of another key than %q", ErrOtherRequest, key)
+	case mode == Alone && l.Shared:
+		return fmt.Errorf("%w: it locks key %q for reading, and this call asks for writing", ErrOtherRequest, key)
+	case mode == Together && !l.Shared:
+		return fmt.Errorf("%w: it locks key %q for writing, and this call asks for reading", ErrOtherRequest, key)
+	}
+	return nil
+}

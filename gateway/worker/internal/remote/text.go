@@ -1,0 +1,142 @@
+package remote
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Locks travel as a text: base64 of a byte for the form; how many releases are remembered, and the id and the request's
+// number of each; and for each lock its id, that number, its token, what is left of its lease, its lease, its flags, and
+// its key, its label and the address that asked for it, each with its length in front. Numbers are uvarints, times are
+// milliseconds, rounded up.
+const form = 2
+
+// releasedSize is how many bytes a release has in a text.
+const releasedSize = (len(ID{}) + 8) * 4 / 3
+
+// Flags of a lock in a text.
+const (
+	flagBlocks = 1 << iota // it only blocks its key
+	flagShared
+	flagWritten // the store keeps it
+	allFlags
+)
+
+// size returns how many bytes a lock has in a text, at most.
+func (l *Lock) size() int {
+	const others = len(ID{}) + 8 + 3*binary.MaxVarintLen64 + 4*binary.MaxVarintLen16
+	return (others + len(l.Key) + len(l.Label) + len(l.From)) * 4 / 3
+}
+
+var errText = errors.New("worker: malformed text of locks")
+
+// encode returns the text of locks, and of those that were released, at now; "" for none. Nothing is left of the lease of a
+// lock that ends.
+func encode(list []*Lock, done []released, now time.Duration) string {
+	if len(list) == 0 && len(done) == 0 {
+		return ""
+	}
+	b := append(make([]byte, 0, 2+64*len(list)+24*len(done)), form)
+	b = binary.AppendUvarint(b, uint64(len(done)))
+	for _, r := range done {
+		b = binary.BigEndian.AppendUint64(append(b, r.id[:]...), r.call)
+	}
+	for _, l := range list {
+		b = binary.BigEndian.AppendUint64(append(b, l.ID[:]...), l.Call)
+		b = binary.AppendUvarint(b, uint64(l.Token))
+		left, flags := l.Left(now), uint64(0)
+		switch l.state {
+		case removing:
+			left = 0
+		case blocked, lost:
+			flags = flagBlocks
+		}
+		if l.Shared {
+			flags |= flagShared
+		}
+		if l.Written() {
+			flags |= flagWritten
+		}
+		for _, d := range []time.Duration{left, l.Lease} {
+			b = binary.AppendUvarint(b, uint64((d+time.Millisecond-1)/time.Millisecond))
+		}
+		b = binary.AppendUvarint(b, flags)
+		for _, s := range []string{l.Key, l.Label, l.From} {
+			b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+		}
+	}
+	return base64.RawStdEncoding.EncodeToString(b)
+}
+
+// decode returns the locks of a text, with what was left of their leases as expires. The leases of those that the store
+// does not keep are up to ttl, if that is not 0.
+func decode(text string, ttl time.Duration, valid func(key string) bool) (list []arrival, done []released, err error) {
+	if text == "" {
+		return nil, nil, nil
+	}
+	b, err := base64.RawStdEncoding.DecodeString(text)
+	if err != nil || len(b) == 0 || b[0] != form {
+		return nil, nil, fmt.Errorf("%w: %d bytes of another form", errText, len(text))
+	}
+	d := decoder{rest: b[1:]}
+	for range d.number(maxReleased) {
+		done = append(done, released{ID(d.bytes(len(ID{}))), binary.BigEndian.Uint64(d.bytes(8))})
+	}
+	for len(d.rest) > 0 && !d.bad {
+		l := arrival{&Lock{ID: ID(d.bytes(len(ID{}))), Call: binary.BigEndian.Uint64(d.bytes(8))}, held}
+		l.Token = int64(d.number(1<<63 - 1))
+		l.expires = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+		l.Lease = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+		flags := d.number(allFlags - 1)
+		if l.Shared = flags&flagShared != 0; flags&flagBlocks != 0 {
+			l.as = blocked
+		}
+		if flags&flagWritten != 0 {
+			l.stored = l.Lease
+		}
+		for _, s := range []*string{&l.Key, &l.Label, &l.From} {
+			*s = string(d.bytes(int(d.number(uint64(len(d.rest))))))
+		}
+		tooLong := ttl > 0 && l.stored == 0 && max(l.expires, l.Lease) > ttl+time.Millisecond
+		if l.Token <= 0 || l.Lease <= 0 || tooLong || !valid(l.Key) {
+			d.bad = true
+		}
+		list = append(list, l)
+	}
+	if d.bad {
+		return nil, nil, fmt.Errorf("%w: lock %d of it", errText, len(list))
+	}
+	return list, done, nil
+}
+
+// decoder takes what a text consists of, until it is bad.
+type decoder struct {
+	rest []byte
+	bad  bool
+}
+
+// number takes a number that may be most.
+func (d *decoder) number(most uint64) uint64 {
+	v, n := binary.Uvarint(d.rest)
+	if n <= 0 || v > most {
+		d.bad = true
+		return 0
+	}
+	d.rest = d.rest[n:]
+	return v
+}
+
+// bytes takes n bytes; zeros if there are fewer.
+func (d *decoder) bytes(n int) []byte {
+	if len(d.rest) < n {
+		d.bad = true
+		return make([]byte, n)
+	}
+	b := d.rest[:n]
+	d.rest = d.rest[n:]
+	return b
+}

@@ -1,0 +1,140 @@
+package remote
+
+import (
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Extension asks for a lease of a lock, from now on and from each renewal on.
+type Extension struct {
+	ID    ID
+	Key   string
+	Mode  Mode
+	Lease time.Duration
+	Firm  bool          // the holder does not renew
+	Vouch time.Duration // for how long the worker's session vouches, read before Instant
+}
+
+// Extend gives a lock another lease, without making what is left shorter. The store has to keep a lock whose lease is
+// longer than a session's, or than what the session vouches for now to a holder that does not renew: otherwise Extend
+// returns ErrKeepFirst. firm reports whether the lock outlives the worker's session.
+func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error) {
+	l = m.find(at, x.ID)
+	switch {
+	case !m.open:
+		return nil, false, ErrElsewhere
+	case l == nil, !m.vouches(at, l):
+		return nil, false, ErrNotHeld
+	case l.isFor(x.Key, x.Mode) != nil:
+		return nil, false, l.isFor(x.Key, x.Mode)
+	case l.stored < x.Lease && (x.Lease > m.TTL || x.Firm && x.Lease > x.Vouch):
+		return nil, false, ErrKeepFirst
+	case x.Vouch == 0: // others may have it
+		return nil, false, ErrNoSession
+	}
+	l.Lease, l.expires = x.Lease, max(l.expires, at.Now+x.Lease)
+	if x.Mode == Any {
+		m.Host.Tell(l, Renewed)
+	}
+	return l, l.stored >= x.Lease || x.Firm, nil
+}
+
+// Keep has the store keep a lock with that lease at least. It returns nil if the store does so, or the lock is none any
+// more; otherwise look again after Host.Settle.
+func (m *Machine) Keep(at Instant, id ID, lease time.Duration) *Lock {
+	l := m.find(at, id)
+	if !m.open || l == nil || !m.vouches(at, l) || l.stored >= lease {
+		return nil
+	}
+	if l.state != keeping {
+		m.ask(l, keeping, lease)
+	}
+	return l
+}
+
+// MayBeKept reports whether the store may keep a lock, so that its end waits for the store.
+func (m *Machine) MayBeKept(id ID) bool {
+	l := m.byID[id]
+	return l != nil && l.state >= keeping
+}
+
+// keep notes with which lease the store keeps a lock.
+func (m *Machine) keep(l *Lock, lease time.Duration) {
+	if l.Written() {
+		m.stored--
+	}
+	if l.stored = lease; lease > 0 {
+		m.stored++
+	}
+}
+
+// ask asks the store to keep l with a lease, or to remove it. Whoever waits for an earlier change looks again.
+func (m *Machine) ask(l *Lock, s state, lease time.Duration) {
+	m.set(l, s)
+	m.Host.Settle(l, false)
+	l.wanted = lease
+	m.Host.Write(l.kept(lease))
+}
+
+// kept is l as the store keeps it with a lease.
+func (l *Lock) kept(lease time.Duration) handoff.WrittenLock {
+	k := handoff.WrittenLock{ID: hex.EncodeToString(l.ID[:])}
+	if lease > 0 {
+		as := *l
+		as.Lease, as.expires, as.stored, as.Call = lease, lease, 0, 0 // what may change is not in it
+		k.Text = encode([]*Lock{&as}, nil, 0)
+	}
+	return k
+}
+
+// Stored notes what the store keeps, or does not keep any more.
+func (m *Machine) Stored(list []handoff.WrittenLock) {
+	for _, k := range list {
+		var id ID
+		_, _ = hex.Decode(id[:], []byte(k.ID)) // it is from here
+		l := m.byID[id]
+		if l == nil || l.state != keeping && l.state != removing || l.kept(l.wanted) != k {
+			continue // it was asked for before something else was
+		}
+		if l.state == removing {
+			m.remove(l, l.end)
+		} else {
+			m.keep(l, l.wanted)
+			m.set(l, written)
+		}
+		m.Host.Settle(l, true)
+	}
+}
+
+// WriteAgain asks the store again to keep what it kept, and for all that is under way.
+func (m *Machine) WriteAgain() {
+	var list []handoff.WrittenLock
+	for _, l := range m.order {
+		switch l.state {
+		case keeping, removing:
+			list = append(list, l.kept(l.wanted))
+		case written:
+			list = append(list, l.kept(l.stored))
+		}
+	}
+	if m.open && len(list) > 0 {
+		m.Host.Write(list...)
+	}
+}
+
+// dropStored drops the locks of a partition that closes whose place is the store: whoever opens it next finds them
+// there. What is under way is not waited for.
+func (m *Machine) dropStored() {
+	for _, l := range slices.Clone(m.order) {
+		m.Host.Settle(l, false)
+		switch {
+		case l.stored > 0 || l.state == removing:
+			m.remove(l, MovedOut)
+		case l.state == keeping:
+			m.set(l, held)
+		}
+	}
+}
