@@ -1,0 +1,350 @@
+package remote
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// phase is what a caller does.
+type phase uint8
+
+const (
+	idle phase = iota
+	asks       // for its key
+	holds
+	releases
+	abandons // what it asked for
+)
+
+func (p phase) String() string {
+	return [...]string{"idle", "asks", "holds", "releases", "abandons"}[p]
+}
+
+// caller is a process elsewhere that locks a key, time and again: each time under another id, unless the scope says that it
+// uses its first one again.
+type caller struct {
+	slot    int
+	id      ID
+	key     string
+	shared  bool
+	lease   time.Duration
+	phase   phase
+	number  uint64 // of its latest request
+	alone   bool   // no request but the latest has asked for the lock
+	hold    hold
+	ended   time.Duration // until when a repeated release is told what the first one was: that the lock was its own; 0 for not
+	claimed bool          // a worker has died since the caller's latest step
+}
+
+// hold is what a caller believes in.
+type hold struct {
+	id            ID
+	key           string
+	token         int64
+	shared        bool
+	cancel, until time.Duration
+}
+
+func (c *caller) believes() bool { return c.phase == holds && c.hold.token != 0 }
+
+// kind is what a call asks for.
+type kind uint8
+
+const (
+	acquire kind = iota
+	renew
+	extend
+	release
+	abandon
+)
+
+func (k kind) String() string {
+	return [...]string{"acquire", "renew", "extend", "release", "abandon"}[k]
+}
+
+// stage is how far a call has come.
+type stage uint8
+
+const (
+	sent     stage = iota
+	queued         // waits for its key
+	retrying       // waits for the end of another call's wait
+	won            // has its key, which is no lock yet
+	granted        // has its lock, whose lease is not yet what it asked for
+	storing        // waits for the store
+	answered
+)
+
+func (s stage) String() string {
+	return [...]string{"sent", "queued", "retrying", "won", "granted", "storing", "answered"}[s]
+}
+
+// call is one attempt of a request.
+type call struct {
+	caller *caller
+	id     ID
+	kind   kind
+	number uint64
+	sent   time.Duration
+	key    string
+	shared bool
+	token  int64 // of the key that was won; in a release, of the caller's hold
+	stage  stage
+	at     int   // worker
+	lock   *Lock // that it makes or waits for
+	pushed bool  // its wait was ended
+	gone   bool  // the caller has left
+	back   *Lock // for the end of whose wait, or for whose place in the store, it waits
+	cancel uint64
+	answer answer
+}
+
+type answer struct {
+	ok            bool
+	what          Answer // unless it is a grant
+	grant         hold
+	cancel, until time.Duration // of a grant, or renewal, counted from the call
+}
+
+func (c *call) String() string { return fmt.Sprintf("%v of caller %d", c.kind, c.caller.slot) }
+
+// asking sends a call.
+func (w *world) asking(c *caller, k kind) {
+	key := c.key
+	if k != acquire {
+		key = cmp.Or(c.hold.key, key)
+	}
+	w.calls = append(w.calls, &call{caller: c, id: c.id, kind: k, number: c.number, sent: w.now, key: key, shared: c.shared, token: c.hold.token, at: -1})
+}
+
+// isEnding reports whether a call is under way that may end what c holds.
+func (w *world) isEnding(c *caller) bool {
+	return slices.ContainsFunc(w.calls, func(o *call) bool { return o.caller == c && o.kind >= release || o.caller == c && o.gone })
+}
+
+// answered notes that the store has removed what a release has ended, or may keep it.
+func (c *call) answered(made bool) {
+	c.stage = answered
+	if !made {
+		c.answer.what = Elsewhere
+	}
+}
+
+// deliver lets a call come to a worker.
+func (w *world) deliver(c *call, x *worker) {
+	c.at = x.slot
+	c.stage = answered
+	switch _, vouch := x.vouch(); c.kind {
+	case acquire:
+		w.enter(c, x)
+	case renew:
+		toCancel, toSurrender := x.vouch()
+		c.answer.what = x.machine.Renew(x.at(), c.id)
+		if l := x.machine.byID[c.id]; c.answer.what == Held {
+			w.limit(l, l.Lease)
+			c.answer.ok = true
+			if l.Written() {
+				toCancel, toSurrender = l.Lease*8/10, l.Lease*95/100
+			}
+			c.answer.cancel, c.answer.until = min(toCancel, l.Lease*8/10), min(toSurrender, l.Lease*95/100)
+			c.answer.grant.token = l.Token
+		}
+	case extend:
+		c.lock = &Lock{ID: c.id}
+		c.stage = granted
+		w.finish(c, x)
+	case release:
+		w.release(c, x, vouch > 0)
+	case abandon:
+		x.machine.Abandon(x.at(), c.id, func(l *Lock) bool { return l.Call == c.number })
+		if l := x.machine.find(x.at(), c.id); x.machine.open && c.caller.alone && c.number == c.caller.number && !c.caller.claimed && l != nil && l.state != removing {
+			w.fail("L: %s keeps %s for caller %d, which has given it back", x.name(), l.Key, c.caller.slot)
+		}
+		c.answer.ok = x.machine.open
+	}
+	w.say("%s: %v: %s", x.name(), c, w.words(c))
+}
+
+func (w *world) words(c *call) string {
+	switch {
+	case c.stage != answered:
+		return c.stage.String()
+	case c.kind == acquire || c.kind == extend:
+		if c.answer.ok {
+			return fmt.Sprintf("token %s, for %v", tokenText(c.answer.grant.token), c.answer.until)
+		}
+		return "refused"
+	case c.kind == abandon:
+		return "done"
+	}
+	return [...]string{"gone", "held", "elsewhere"}[c.answer.what]
+}
+
+func keyIndex(key string) int { return int(key[0] - 'k') }
+
+func (w *world) limit(l *Lock, lease time.Duration) {
+	of := w.limitOf(l.ID, l.Token)
+	of.until = max(of.until, w.now+lease)
+}
+
+// enter is locks.enter of package worker, and takes the key if it is free.
+func (w *world) enter(c *call, x *worker) {
+	own := &Lock{ID: c.id, Key: c.key, Call: c.number, Lease: ttl, Shared: c.shared}
+	held, err := x.machine.Acquire(x.at(), own)
+	c.pushed, c.lock, c.back = false, nil, nil
+	switch {
+	case err == ErrWaits:
+		c.stage, c.back = retrying, held
+	case err != nil:
+		c.stage, c.answer = answered, answer{}
+	case held != nil:
+		c.stage, c.lock = granted, held
+		w.limit(held, held.Lease)
+	default:
+		c.stage, c.lock, c.cancel = queued, own, x.cancels
+		if first := w.first(x, c.key); first == c && x.keys.admits(c.key, c.shared) {
+			w.win(c, x)
+		}
+	}
+}
+
+// first returns the call that waits first for a key.
+func (w *world) first(x *worker, key string) *call {
+	for _, c := range w.calls {
+		if c.at == x.slot && c.stage == queued && c.key == key {
+			return c
+		}
+	}
+	return nil
+}
+
+// win gives a call its key, if the worker's lease admits.
+func (w *world) win(c *call, x *worker) {
+	token := x.keys.take(c.key, c.shared)
+	if !x.admits() || c.cancel != x.cancels {
+		x.keys.unlock(c.key, token)
+		w.leave(c, x)
+		return
+	}
+	c.stage, c.token = won, token
+}
+
+// leave ends a wait without the key.
+func (w *world) leave(c *call, x *worker) {
+	again := x.machine.Refused(c.lock)
+	if c.stage, c.answer = answered, (answer{}); again && !c.gone {
+		w.enter(c, x)
+	}
+}
+
+// settle makes a key that was won a lock.
+func (w *world) settle(c *call, x *worker) {
+	if err := x.machine.Won(x.at(), c.lock, c.token, c.cancel); err != nil {
+		x.keys.unlock(c.key, c.token)
+		c.stage, c.answer = answered, answer{}
+		return
+	}
+	w.limit(c.lock, c.lock.Lease)
+	c.stage = granted
+}
+
+// finish is locks.prolong of package worker, and what follows it.
+func (w *world) finish(c *call, x *worker) {
+	toCancel, toSurrender := x.vouch()
+	e := Extension{ID: c.lock.ID, Key: c.key, Mode: c.mode(), Lease: max(c.caller.lease, ttl), Vouch: toSurrender}
+	l, firm, err := x.machine.Extend(x.at(), e)
+	if errors.Is(err, ErrKeepFirst) {
+		if kept := x.machine.Keep(x.at(), e.ID, e.Lease); kept != nil {
+			c.stage, c.back = storing, kept
+			return
+		}
+	}
+	if err == nil {
+		w.limit(l, e.Lease)
+	}
+	c.stage = answered
+	if err != nil || c.pushed || c.gone {
+		if c.kind == acquire {
+			x.machine.Abandon(x.at(), c.id, c.lock.IsAlone)
+		}
+		return
+	}
+	if firm {
+		toCancel, toSurrender = e.Lease*8/10, e.Lease*95/100
+	}
+	c.answer = answer{ok: true, cancel: min(toCancel, e.Lease*8/10), until: min(toSurrender, e.Lease*95/100)}
+	c.answer.grant = hold{id: l.ID, key: c.key, token: l.Token, shared: c.shared}
+	before := &w.told[keyIndex(c.key)]
+	if l.Token < before.token || l.Token == before.token && before.caller != c.caller.slot && !(before.shared && c.shared) {
+		w.fail("S2: %s tells caller %d of token %s of %s after %s", x.name(), c.caller.slot, tokenText(l.Token), c.key, tokenText(before.token))
+	}
+	*before = told{l.Token, c.caller.slot, c.shared}
+}
+
+func (c *call) mode() Mode {
+	switch {
+	case c.kind == extend:
+		return Any
+	case c.shared:
+		return Together
+	}
+	return Alone
+}
+
+// release is locks.release of package worker.
+func (w *world) release(c *call, x *worker, sure bool) {
+	l := x.machine.byID[c.id]
+	waits := l != nil && l.state == waiting // of that nothing is known but that it ends
+	what, removed := x.machine.Release(x.at(), c.id, sure)
+	c.answer.what = what
+	switch caller := c.caller; {
+	case what == Held && caller.phase == releases && caller.ended == 0:
+		if before := &w.told[keyIndex(c.key)]; !waits && c.token != 0 && before.token > c.token && before.caller != caller.slot {
+			w.fail("L: %s says that caller %d had %s up to now, with token %s, and another caller has had token %s", x.name(), caller.slot, c.key, tokenText(c.token), tokenText(before.token))
+		}
+		caller.ended, caller.claimed = w.now+ttl, false
+	case what == Gone && caller.phase == releases && w.now < caller.ended && !caller.claimed && c.number == caller.number:
+		w.fail("L: %s says that %s is gone, and caller %d was told before that it was its own", x.name(), c.key, caller.slot)
+	}
+	if removed != nil {
+		c.stage, c.back = storing, removed
+	}
+}
+
+// hear lets a caller have an answer.
+func (w *world) hear(o *call) {
+	c := o.caller
+	cancel, until := o.sent+o.answer.cancel, o.sent+o.answer.until
+	switch o.kind {
+	case acquire:
+		c.phase, c.hold = holds, o.answer.grant
+		if c.hold.cancel, c.hold.until = cancel, until; w.now >= until {
+			c.phase = idle
+		}
+	case renew, extend:
+		if !o.answer.ok {
+			c.phase = idle
+			return
+		}
+		c.hold.cancel, c.hold.until = max(c.hold.cancel, cancel), max(c.hold.until, until)
+	case release, abandon:
+		c.phase = idle
+	}
+}
+
+// isFutile reports whether an answer tells its caller nothing.
+func (o *call) isFutile() bool {
+	c, a := o.caller, &o.answer
+	switch o.kind {
+	case acquire:
+		return !a.ok || o.number != c.number || c.phase != asks && c.phase != holds
+	case renew, extend:
+		return c.phase != holds || o.token != c.hold.token || a.ok && a.grant.token != c.hold.token || !a.ok && (o.kind == extend || a.what != Gone)
+	case release:
+		return a.what == Elsewhere || c.phase != releases || o.number != c.number
+	}
+	return !a.ok || c.phase != abandons || o.number != c.number
+}
