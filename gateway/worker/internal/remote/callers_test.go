@@ -296,13 +296,17 @@ func (c *call) mode() Mode {
 
 // release is locks.release of package worker.
 func (w *world) release(c *call, x *worker, sure bool) {
-	l := x.machine.byID[c.id]
-	waits := l != nil && l.state == waiting // of that nothing is known but that it ends
+	l := x.machine.find(x.at(), c.id)
+	same := l == nil || l.Token == c.token
+	if l := x.machine.byID[c.id]; l != nil && l.state == waiting {
+		same = false // nothing is known of it but that its wait ends
+	}
 	what, removed := x.machine.Release(x.at(), c.id, sure)
 	c.answer.what = what
 	switch caller := c.caller; {
+	case c.id != caller.id:
 	case what == Held && caller.phase == releases && caller.ended == 0:
-		if before := &w.told[keyIndex(c.key)]; !waits && c.token != 0 && before.token > c.token && before.caller != caller.slot {
+		if before := &w.told[keyIndex(c.key)]; same && c.token != 0 && before.token > c.token && before.caller != caller.slot {
 			w.fail("L: %s says that caller %d had %s up to now, with token %s, and another caller has had token %s", x.name(), caller.slot, c.key, tokenText(c.token), tokenText(before.token))
 		}
 		caller.ended, caller.claimed = w.now+ttl, false

@@ -18,7 +18,7 @@ type scope struct {
 type limits map[event]int8
 
 func newScope(name string, workers int, callers []string, l limits) *scope {
-	sc := &scope{name: name, workers: workers, callers: callers, step: ttl / 5}
+	sc := &scope{name: name, workers: workers, callers: callers, step: ttl * 2 / 5}
 	for e, n := range l {
 		sc.limits[e] = n
 	}
@@ -37,39 +37,39 @@ func scopes() []*scope {
 	reuse := func(sc *scope) *scope { sc.reuse = true; return sc }
 	late := func(sc *scope) *scope { sc.lateStore = true; return sc }
 	return []*scope{
-		reuse(newScope("one id, used again", 1, one, limits{evAsk: 3, evAgain: 1, evRepeat: 1, evRelease: 1, evTime: 5})),
-		newScope("one caller, calls repeated and late", 1, one, limits{evAsk: 2, evRepeat: 2, evRenew: 1, evRelease: 2, evTime: 6}),
-		newScope("two callers, calls repeated and late", 1, two, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evTime: 6}),
+		newScope("one caller, calls repeated and late", 1, one, limits{evAsk: 2, evRepeat: 2, evRelease: 2, evTime: 3}),
+		newScope("two callers, calls repeated and late", 1, two, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evTime: 3}),
 		newScope("two callers wait and leave", 1, two, limits{evAsk: 3, evRepeat: 1, evLeave: 1, evRelease: 1, evAbandon: 1}),
 		fine(newScope("a caller leaves at any moment", 1, two, limits{evAsk: 2, evRepeat: 1, evLeave: 2, evRelease: 1})),
-		newScope("a request is made again", 1, two, limits{evAsk: 2, evAgain: 1, evRepeat: 1, evAbandon: 1, evRelease: 1, evTime: 1}),
-		newScope("readers, and another mode", 1, []string{"r", "r"}, limits{evAsk: 2, evOther: 1, evRepeat: 1, evRelease: 1, evTime: 6}),
-		newScope("a reader and a writer", 1, []string{"r", "w"}, limits{evAsk: 3, evOther: 1, evRelease: 2, evTime: 5}),
-		newScope("another key", 1, []string{"w", "l"}, limits{evAsk: 2, evKey: 1, evRepeat: 1, evRelease: 1, evTime: 2}),
-		newScope("a lease that is renewed", 1, two, limits{evAsk: 2, evRenew: 2, evTime: 9}),
+		newScope("a request is made again", 1, two, limits{evAsk: 2, evAgain: 1, evRepeat: 1, evAbandon: 1, evRelease: 1}),
+		reuse(newScope("one id, used again", 1, one, limits{evAsk: 3, evAgain: 1, evRepeat: 1, evRelease: 1, evTime: 3})),
+		newScope("readers, and another mode", 1, []string{"r", "r"}, limits{evAsk: 2, evOther: 1, evRepeat: 1, evRelease: 1}),
+		newScope("a reader and a writer", 1, []string{"r", "w"}, limits{evAsk: 2, evOther: 1, evRelease: 1, evTime: 3}),
+		newScope("another key", 1, []string{"w", "l"}, limits{evAsk: 2, evKey: 1, evRepeat: 1, evRelease: 1}),
+		newScope("a lease that is renewed", 1, two, limits{evAsk: 2, evRenew: 2, evTime: 6}),
 		newScope("an operator", 1, two, limits{evAsk: 2, evRenew: 1, evRelease: 1, evUnlock: 1, evRepeat: 1, evTime: 1}),
 
-		newScope("move", 2, two, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evMove: 1, evTime: 2}),
-		newScope("move, renewals", 2, two, limits{evAsk: 2, evRenew: 2, evMove: 1, evTime: 6}),
-		newScope("move that is not made", 2, two, limits{evAsk: 2, evRenew: 1, evRelease: 1, evMove: 1, evResume: 1, evTime: 6}),
-		newScope("move there and back", 2, one, limits{evAsk: 2, evRepeat: 1, evRenew: 1, evRelease: 1, evMove: 2, evTime: 3}),
-		fine(newScope("move there and back, keys that are won late", 2, two, limits{evAsk: 2, evMove: 2, evRelease: 1, evTime: 1})),
-		newScope("two moves in a row", 3, one, limits{evAsk: 1, evRepeat: 1, evRelease: 1, evMove: 2, evPass: 1, evTime: 1}),
-		newScope("move, readers", 2, []string{"r", "r"}, limits{evAsk: 2, evOther: 1, evRelease: 1, evMove: 2, evTime: 1}),
+		newScope("move", 2, two, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evMove: 1}),
+		newScope("move, renewals", 2, two, limits{evAsk: 2, evRenew: 1, evMove: 1, evTime: 4}),
+		newScope("move that is not made", 2, two, limits{evAsk: 2, evRelease: 1, evMove: 1, evResume: 1, evTime: 3}),
+		newScope("move there and back", 2, one, limits{evAsk: 2, evRepeat: 1, evRenew: 1, evRelease: 1, evMove: 2}),
+		fine(newScope("move there and back, keys that are won late", 2, two, limits{evAsk: 2, evMove: 2, evRelease: 1})),
+		newScope("two moves in a row", 3, one, limits{evAsk: 1, evRepeat: 1, evRelease: 1, evMove: 2, evPass: 1}),
+		newScope("move, readers", 2, []string{"r", "r"}, limits{evAsk: 2, evOther: 1, evRelease: 1, evMove: 1}),
 		newScope("move, given back", 2, one, limits{evAsk: 1, evRepeat: 2, evAbandon: 1, evMove: 1, evLeave: 1}),
 
-		newScope("crash", 2, two, limits{evAsk: 2, evRenew: 1, evRepeat: 1, evCrash: 1, evTime: 9}),
-		newScope("crash after a move", 3, two, limits{evAsk: 2, evMove: 1, evCrash: 1, evTime: 9}),
-		newScope("session lost and found", 2, two, limits{evAsk: 2, evRenew: 1, evRelease: 1, evCut: 1, evTime: 7}),
-		newScope("session lost, and the partition comes back", 2, one, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evCut: 1, evMove: 1, evTime: 9}),
-		newScope("shell stands still", 2, two, limits{evAsk: 2, evRelease: 1, evRepeat: 1, evCut: 1, evBehind: 1, evTime: 6}),
+		newScope("crash", 2, two, limits{evAsk: 2, evRenew: 1, evCrash: 1, evTime: 4}),
+		newScope("crash after a move", 3, two, limits{evAsk: 2, evMove: 1, evCrash: 1, evTime: 3}),
+		newScope("session lost and found", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evTime: 4}),
+		newScope("session lost, and the partition comes back", 2, one, limits{evAsk: 1, evRepeat: 1, evRenew: 1, evCut: 1, evMove: 1, evTime: 5}),
+		newScope("shell stands still", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evBehind: 1, evTime: 3}),
 
-		newScope("long lease", 1, []string{"L", "w"}, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evTime: 11}),
+		newScope("long lease", 1, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evTime: 5}),
 		late(newScope("long lease, store late", 1, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evRepeat: 1, evLeave: 1, evTime: 1})),
-		late(newScope("long lease, move", 2, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evRepeat: 1, evMove: 1, evTime: 2})),
+		late(newScope("long lease, move", 2, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evRepeat: 1, evMove: 1})),
 		newScope("long lease, move that is not made", 2, []string{"L", "w"}, limits{evAsk: 1, evRelease: 1, evMove: 1, evResume: 1, evTime: 4}),
-		newScope("long lease, crash", 2, []string{"L", "w"}, limits{evAsk: 2, evRenew: 1, evRelease: 1, evCrash: 1, evTime: 8}),
-		newScope("a lease that becomes long, crash", 2, two, limits{evAsk: 2, evExtend: 1, evCrash: 1, evTime: 8}),
-		newScope("long lease, session lost, and the partition comes back", 2, []string{"L"}, limits{evAsk: 2, evRepeat: 1, evRelease: 1, evCut: 1, evMove: 1, evTime: 8}),
+		newScope("long lease, crash", 2, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evCrash: 1, evTime: 4}),
+		newScope("a lease that becomes long, crash", 2, two, limits{evAsk: 2, evExtend: 1, evCrash: 1, evTime: 4}),
+		newScope("long lease, session lost, and the partition comes back", 2, []string{"L"}, limits{evAsk: 2, evRelease: 1, evCut: 1, evMove: 1, evTime: 4}),
 	}
 }

@@ -165,7 +165,9 @@ func (w *world) sessionOver() bool {
 	return w.now >= x.over
 }
 
-func (x *worker) alive() bool { return x.up && !x.behind && !x.cut && !x.lost && x.w.now < x.confirmed+ttl }
+func (x *worker) alive() bool {
+	return x.up && !x.behind && !x.cut && !x.lost && x.w.now < x.confirmed+ttl
+}
 
 // Valid implements Host.
 func (x *worker) Valid(key string) bool { return key == "k" || key == "l" }
@@ -409,7 +411,7 @@ func (w *world) check() {
 func (w *world) checkWorker(x *worker) {
 	m := &x.machine
 	for _, l := range m.order {
-		if until := w.limitOf(l.ID, l.Token).until; l.expires > until && l.state != removing {
+		if until := w.limitOf(l.ID, l.Token).until; l.expires > max(until, w.now) && l.state != removing {
 			w.fail("lease: %s holds %s with token %s until %v, and may until %v", x.name(), l.Key, tokenText(l.Token), l.expires, until)
 		}
 		if (l.state == keeping || l.state == removing) && !slices.ContainsFunc(x.writes, func(f write) bool { return f.lock == l.kept(l.wanted) }) {
