@@ -243,8 +243,6 @@ func (m *Machine) Won(at Instant, l *Lock, token int64, cancels uint64) error {
 	switch {
 	case !m.fits(l.size()):
 		err = ErrFull
-	case m.byID[l.ID] != l: // the lock has come with the partition, of another key
-		err = ErrOtherRequest
 	case m.Host.SetRemote(l.Key, token):
 		err = ErrElsewhere
 	}

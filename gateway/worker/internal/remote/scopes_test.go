@@ -35,6 +35,7 @@ func scopes() []*scope {
 	one, two := []string{"w"}, []string{"w", "w"}
 	fine := func(sc *scope) *scope { sc.fine = true; return sc }
 	reuse := func(sc *scope) *scope { sc.reuse = true; return sc }
+	coarse := func(sc *scope) *scope { sc.step = ttl; return sc }
 	late := func(sc *scope) *scope { sc.lateStore = true; return sc }
 	return []*scope{
 		newScope("one caller, calls repeated and late", 1, one, limits{evAsk: 2, evRepeat: 2, evRelease: 2, evTime: 3}),
@@ -59,15 +60,17 @@ func scopes() []*scope {
 		newScope("move, given back", 2, one, limits{evAsk: 1, evRepeat: 2, evAbandon: 1, evMove: 1, evLeave: 1}),
 
 		newScope("crash", 2, two, limits{evAsk: 2, evRenew: 1, evCrash: 1, evTime: 4}),
-		newScope("crash after a move", 3, two, limits{evAsk: 2, evMove: 1, evCrash: 1, evTime: 3}),
+		newScope("crash after a move", 2, two, limits{evAsk: 2, evMove: 1, evCrash: 1, evTime: 3}),
+		coarse(newScope("crash after a move, released", 2, two, limits{evAsk: 2, evMove: 1, evCrash: 1, evRelease: 1, evRepeat: 1, evTime: 1})),
 		newScope("session lost and found", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evTime: 4}),
-		newScope("session lost, and the partition comes back", 2, one, limits{evAsk: 1, evRepeat: 1, evRenew: 1, evCut: 1, evMove: 1, evTime: 5}),
+		newScope("session lost, and the partition comes back", 2, one, limits{evAsk: 1, evRepeat: 1, evCut: 1, evMove: 1, evTime: 4}),
 		newScope("shell stands still", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evBehind: 1, evTime: 3}),
 
 		newScope("long lease", 1, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evTime: 5}),
 		late(newScope("long lease, store late", 1, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evRepeat: 1, evLeave: 1, evTime: 1})),
 		late(newScope("long lease, move", 2, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evRepeat: 1, evMove: 1})),
 		newScope("long lease, move that is not made", 2, []string{"L", "w"}, limits{evAsk: 1, evRelease: 1, evMove: 1, evResume: 1, evTime: 4}),
+		newScope("long lease, an operator", 1, []string{"L", "w"}, limits{evAsk: 2, evRenew: 1, evUnlock: 1}),
 		newScope("long lease, crash", 2, []string{"L", "w"}, limits{evAsk: 2, evRelease: 1, evCrash: 1, evTime: 4}),
 		newScope("a lease that becomes long, crash", 2, two, limits{evAsk: 2, evExtend: 1, evCrash: 1, evTime: 4}),
 		newScope("long lease, session lost, and the partition comes back", 2, []string{"L"}, limits{evAsk: 2, evRelease: 1, evCut: 1, evMove: 1, evTime: 4}),

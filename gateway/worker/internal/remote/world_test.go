@@ -414,6 +414,9 @@ func (w *world) checkWorker(x *worker) {
 		if until := w.limitOf(l.ID, l.Token).until; l.expires > max(until, w.now) && l.state != removing {
 			w.fail("lease: %s holds %s with token %s until %v, and may until %v", x.name(), l.Key, tokenText(l.Token), l.expires, until)
 		}
+		if l.expires < w.now && l.state != removing && !x.behind {
+			w.fail("lease: %s holds %s with token %s though its lease has ended at %v", x.name(), l.Key, tokenText(l.Token), l.expires)
+		}
 		if (l.state == keeping || l.state == removing) && !slices.ContainsFunc(x.writes, func(f write) bool { return f.lock == l.kept(l.wanted) }) {
 			w.fail("stuck: %s has a lock of %s that is %v, and the store is not asked", x.name(), l.Key, l.state)
 		}
