@@ -1,6 +1,9 @@
 package remote
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // scope is a small world and what may happen in it.
 type scope struct {
@@ -27,7 +30,25 @@ func newScope(name string, workers int, callers []string, l limits) *scope {
 
 func (sc *scope) root() *world {
 	w := newWorld(sc)
+	for _, name := range sc.begin {
+		for e := range w.left {
+			w.left[e] = 1
+		}
+		w.do(w.find(name))
+	}
+	w.left = sc.limits
 	return w
+}
+
+// find returns the action with that name.
+func (w *world) find(name string) action {
+	list := w.actions(nil)
+	i := slices.IndexFunc(list, func(a action) bool { return w.name(a) == name })
+	if i < 0 {
+		w.fail("%q cannot happen here", name)
+		return action{event: evTime}
+	}
+	return list[i]
 }
 
 // scopes are the worlds that the explorer searches.
@@ -35,7 +56,7 @@ func scopes() []*scope {
 	one, two := []string{"w"}, []string{"w", "w"}
 	fine := func(sc *scope) *scope { sc.fine = true; return sc }
 	reuse := func(sc *scope) *scope { sc.reuse = true; return sc }
-	coarse := func(sc *scope) *scope { sc.step = ttl; return sc }
+	after := func(sc *scope, begin ...string) *scope { sc.begin = begin; return sc }
 	late := func(sc *scope) *scope { sc.lateStore = true; return sc }
 	return []*scope{
 		newScope("one caller, calls repeated and late", 1, one, limits{evAsk: 2, evRepeat: 2, evRelease: 2, evTime: 3}),
@@ -61,7 +82,8 @@ func scopes() []*scope {
 
 		newScope("crash", 2, two, limits{evAsk: 2, evRenew: 1, evCrash: 1, evTime: 4}),
 		newScope("crash after a move", 2, two, limits{evAsk: 2, evMove: 1, evCrash: 1, evTime: 3}),
-		coarse(newScope("crash after a move, released", 2, two, limits{evAsk: 2, evMove: 1, evCrash: 1, evRelease: 1, evRepeat: 1, evTime: 1})),
+		after(newScope("crash after a move, released", 2, two, limits{evAsk: 1, evCrash: 1, evRelease: 1, evTime: 3}),
+			"ask 0", "repeat 0", "deliver #0 a", "hear #0", "move b", "commit", "open b"),
 		newScope("session lost and found", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evTime: 4}),
 		newScope("session lost, and the partition comes back", 2, one, limits{evAsk: 1, evRepeat: 1, evCut: 1, evMove: 1, evTime: 4}),
 		newScope("shell stands still", 2, two, limits{evAsk: 2, evRelease: 1, evCut: 1, evBehind: 1, evTime: 3}),
