@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -21,13 +22,13 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		p.announce()
 		p.checkSequence()
 	case handoff.LocksWritten:
-		w.parts[e.Partition].locksWritten(e.Locks)
+		w.parts[e.Partition].locks.do(func(m *remote.Machine) { m.Stored(e.Locks) })
 	case handoff.LocksForgotten:
 		for i := range w.parts {
-			w.parts[i].writeLocksAgain()
+			w.parts[i].locks.do((*remote.Machine).WriteAgain)
 		}
 	case handoff.LocksMoved:
-		w.parts[e.Partition].dropLocks()
+		w.parts[e.Partition].locks.do((*remote.Machine).Drop)
 	case handoff.Advance:
 		first, limit, _ := tokens(e.Epoch, nil)
 		w.parts[e.Partition].table.Advance(first, limit)

@@ -23,8 +23,7 @@ func TestAnExhaustedTableAsks(t *testing.T) {
 			w.shell = &shell{w: w, wake: make(chan struct{}, 1)}
 			w.shell.moves.init(w)
 			p := &w.parts[0]
-			p.worker = w
-			p.table.Close()
+			p.init(w, 0)
 			p.table.Open((old+1)<<sequenceBits-1, (old+1)<<sequenceBits, nil)
 			token, err := p.table.TryLock("k")
 			if err != nil {

@@ -71,17 +71,10 @@ func (w *lockWrite) await(ctx context.Context) bool {
 	}
 }
 
-func (p *partition) initLocks() {
-	t := &p.locks
-	t.part, t.machine.Host, t.machine.TTL = p, t, p.worker.settings.TTL
-}
-
 // lock locks the table for an input to its machine. The lease that vouches for locks has to be read before.
-func (t *lockTable) lock() remote.Instant { return t.lockAt(t.part.worker.now()) }
-
-func (t *lockTable) lockAt(now time.Duration) remote.Instant {
+func (t *lockTable) lock() remote.Instant {
 	t.mu.Lock()
-	return remote.Instant{Now: now, Cancels: t.part.cancels.Load()}
+	return remote.Instant{Now: t.part.worker.now(), Cancels: t.part.cancels.Load()}
 }
 
 // unlock unlocks the table when the worker's counts and its timer know what has changed.
@@ -104,6 +97,13 @@ func (t *lockTable) unlock() {
 	}
 }
 
+// do gives the table's machine one input.
+func (t *lockTable) do(input func(m *remote.Machine)) {
+	t.lock()
+	defer t.unlock()
+	input(&t.machine)
+}
+
 // writeOf returns what the store is asked for of a lock; nil for no lock.
 func (t *lockTable) writeOf(l *remote.Lock) *lockWrite {
 	if l == nil {
@@ -118,34 +118,27 @@ func (t *lockTable) writeOf(l *remote.Lock) *lockWrite {
 	return t.writes[l]
 }
 
-// Valid implements [remote.Host].
-func (t *lockTable) Valid(key string) bool { return gateway.CheckKey(key) == nil }
+// What follows implements [remote.Host]. The shell learns from LocksEnded, and not from Unlock, that locks have ended that a
+// Close has listed.
 
-// Holder implements [remote.Host].
-func (t *lockTable) Holder(key string) int64 { return t.part.table.Inspect(key).Token }
+func (t *lockTable) Valid(key string) bool         { return gateway.CheckKey(key) == nil }
+func (t *lockTable) Holder(key string) int64       { return t.part.table.Inspect(key).Token }
+func (t *lockTable) Share(key string, token int64) { t.part.table.Share(key, token) }
+func (t *lockTable) SetRemote(key string, token int64) bool {
+	return t.part.table.SetRemote(key, token)
+}
+func (t *lockTable) Unlock(key string, token int64) { t.part.table.Unlock(key, token) }
+func (t *lockTable) EndWait(l *remote.Lock)         { t.waits[l].giveUp() }
+func (t *lockTable) Ended()                         { t.post(handoff.LocksEnded{Partition: t.part.number}) }
+func (t *lockTable) Write(list ...handoff.WrittenLock) {
+	t.post(handoff.Write{Partition: t.part.number, Locks: list})
+}
+func (t *lockTable) post(in handoff.Input) { t.part.worker.shell.post(nil, in) }
 
-// Install implements [remote.Host].
 func (t *lockTable) Install(key string, token int64, shared bool) bool {
 	return len(t.part.table.Install([]localmutex.Held{{Key: key, Token: token, Shared: shared}})) == 0
 }
 
-// Share implements [remote.Host].
-func (t *lockTable) Share(key string, token int64) { t.part.table.Share(key, token) }
-
-// SetRemote implements [remote.Host].
-func (t *lockTable) SetRemote(key string, token int64) bool {
-	return t.part.table.SetRemote(key, token)
-}
-
-// Unlock implements [remote.Host]. The shell learns from LocksEnded that a lock has ended that a Close has listed.
-func (t *lockTable) Unlock(key string, token int64) { t.part.table.Unlock(key, token) }
-
-// Write implements [remote.Host].
-func (t *lockTable) Write(list ...handoff.WrittenLock) {
-	t.part.worker.shell.post(nil, handoff.Write{Partition: t.part.number, Locks: list})
-}
-
-// Settle implements [remote.Host].
 func (t *lockTable) Settle(l *remote.Lock, made bool) {
 	if w := t.writes[l]; w != nil {
 		w.made = made
@@ -154,15 +147,7 @@ func (t *lockTable) Settle(l *remote.Lock, made bool) {
 	}
 }
 
-// EndWait implements [remote.Host].
-func (t *lockTable) EndWait(l *remote.Lock) { t.waits[l].giveUp() }
-
-// Ended implements [remote.Host].
-func (t *lockTable) Ended() {
-	t.part.worker.shell.post(nil, handoff.LocksEnded{Partition: t.part.number})
-}
-
-// Tell implements [remote.Host]. It counts an event of a lock, and logs it: above the level debug if the holder has not
+// Tell counts an event of a lock, and logs it: above the level debug if the holder has not
 // brought it about.
 func (t *lockTable) Tell(l *remote.Lock, event remote.Event) {
 	w := t.part.worker

@@ -165,10 +165,9 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 		return holds.Renewal{}, err
 	}
 	r := holds.Renewal{Promise: ls.promise(), States: make([]holds.State, 0, len(refs))}
-	now := ls.worker.now()
 	for _, ref := range refs {
 		t := &ls.worker.parts[ref.Partition].locks
-		at := t.lockAt(now)
+		at := t.lock()
 		r.States = append(r.States, stateOf(t.machine.Renew(at, remote.ID(ref.ID))))
 		t.unlock()
 	}
@@ -185,11 +184,9 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
 	defer cancel()
 	table := func(ref holds.Ref) *lockTable { return &ls.worker.parts[ref.Partition].locks }
-	mayBeKept := func(ref holds.Ref) bool {
-		t := table(ref)
-		t.lock()
-		defer t.unlock()
-		return t.machine.MayBeKept(remote.ID(ref.ID))
+	mayBeKept := func(ref holds.Ref) (kept bool) {
+		table(ref).do(func(m *remote.Machine) { kept = m.MayBeKept(remote.ID(ref.ID)) })
+		return kept
 	}
 	if slices.ContainsFunc(refs, mayBeKept) {
 		if !r.BeginWait() {

@@ -53,19 +53,14 @@ func (s *sweeps) sweep(w *Worker) {
 				next = min(next, due)
 				break
 			}
-			p.expireLocks(now)
+			at := p.locks.lock()
+			p.locks.machine.Tick(at)
+			p.locks.unlock()
 		}
 	}
 	if next != math.MaxInt64 {
 		s.wantBy(w, max(time.Duration(next), now+w.settings.TTL/sweepPause))
 	}
-}
-
-// expireLocks looks at some of the locks that are due.
-func (p *partition) expireLocks(now time.Duration) {
-	at := p.locks.lockAt(now)
-	defer p.locks.unlock()
-	p.locks.machine.Tick(at)
 }
 
 // close ends all waits, and makes no more sweeps. It waits for one under way. The

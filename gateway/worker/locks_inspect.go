@@ -25,9 +25,7 @@ func (ls *locks) serveInspect(w *link.ResponseWriter, r *link.ServerRequest) {
 
 // inspect says who has a key of the partition, and whether the partition is served here.
 func (p *partition) inspect(key string) (o holds.Occupancy, served bool) {
-	p.locks.lock()
-	served = p.locks.machine.Serves()
-	p.locks.unlock()
+	p.locks.do(func(m *remote.Machine) { served = m.Serves() })
 	state := p.table.Inspect(key)
 	o = holds.Occupancy{Held: state.Token != 0 || state.Blocked, Token: state.Token, Waiting: state.Waiters}
 	if l, shared, ok := p.holderOf(key, state.Token); ok && state.Token != 0 {
@@ -38,7 +36,6 @@ func (p *partition) inspect(key string) (o holds.Occupancy, served bool) {
 
 // holderOf returns the lock that holds a key with that token, see [remote.Machine.Holder].
 func (p *partition) holderOf(key string, token int64) (l remote.Lock, shared int, ok bool) {
-	p.locks.lock()
-	defer p.locks.unlock()
-	return p.locks.machine.Holder(key, token)
+	p.locks.do(func(m *remote.Machine) { l, shared, ok = m.Holder(key, token) })
+	return l, shared, ok
 }

@@ -29,27 +29,6 @@ func (p *partition) openTable(e handoff.OpenTable) {
 	p.table.Open(tokens(e.Epoch, e.Blocked))
 }
 
-// dropLocks drops the locks that are frozen: they are their next owner's.
-func (p *partition) dropLocks() {
-	p.locks.lock()
-	defer p.locks.unlock()
-	p.locks.machine.Drop()
-}
-
-// locksWritten notes what the store keeps, or does not keep any more.
-func (p *partition) locksWritten(list []handoff.WrittenLock) {
-	p.locks.lock()
-	defer p.locks.unlock()
-	p.locks.machine.Stored(list)
-}
-
-// writeLocksAgain asks the store again to keep what it kept, and for all that is under way.
-func (p *partition) writeLocksAgain() {
-	p.locks.lock()
-	defer p.locks.unlock()
-	p.locks.machine.WriteAgain()
-}
-
 // lingers reports whether there are locks in a partition that is not served, or of a life before.
 func (p *partition) lingers() bool {
 	p.locks.lock()

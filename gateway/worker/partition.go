@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -41,6 +42,12 @@ type partition struct {
 	live    *runContext              // the first of those that somebody waits for, or that serve an exchange
 	streams map[*runContext]struct{} // whose answers are streams, which go on without their keys
 	changed chan struct{}            // closed when open or record changes; nil while nobody waits
+}
+
+func (p *partition) init(w *Worker, number int) {
+	p.worker, p.number, p.table.Queue = w, number, w.queue
+	p.locks.part, p.locks.machine = p, remote.Machine{Host: &p.locks, TTL: w.settings.TTL}
+	p.table.Close()
 }
 
 // track registers c to be cancelled with the partition's ownership. It reports

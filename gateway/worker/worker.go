@@ -193,10 +193,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w.locks.worker, w.rates.most = w, maxBuckets
 	w.hot.init(w.Queued)
 	for i := range w.parts {
-		p := &w.parts[i]
-		p.worker, p.number, p.table.Queue = w, i, w.queue
-		p.initLocks()
-		p.table.Close()
+		w.parts[i].init(w, i)
 	}
 	w.slow.worker = w
 	w.lease.Store(new(handoff.Lease))
