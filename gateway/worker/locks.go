@@ -17,10 +17,10 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-// locks are the keys that this worker holds for callers elsewhere. What becomes of each is decided by a machine per
-// partition, of package remote. Around the machines are here: the calls over the link (locks_calls.go, locks_extend.go,
-// locks_inspect.go), the waits for keys and for the store, the timer (locks_expire.go), and what an operator may do
-// (locks_operator.go).
+// locks are the keys that this worker holds for callers elsewhere. A machine per partition, of package remote, decides what
+// becomes of each. The files around the machines are: the calls over the link, with their waits for keys and for the store
+// (locks_calls.go, locks_extend.go, locks_inspect.go), moves (locks_move.go), the timer (locks_expire.go), and what an
+// operator may do (locks_operator.go).
 type locks struct {
 	worker  *Worker
 	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
@@ -71,7 +71,7 @@ func (w *lockWrite) await(ctx context.Context) bool {
 	}
 }
 
-// lock locks the table for an input to its machine. The lease that vouches for locks has to be read before.
+// lock locks the table for an input to its machine. The worker's lease, where it matters, is read before.
 func (t *lockTable) lock() remote.Instant {
 	t.mu.Lock()
 	return remote.Instant{Now: t.part.worker.now(), Cancels: t.part.cancels.Load()}
@@ -118,7 +118,7 @@ func (t *lockTable) writeOf(l *remote.Lock) *lockWrite {
 	return t.writes[l]
 }
 
-// What follows implements [remote.Host]. The shell learns from LocksEnded, and not from Unlock, that locks have ended that a
+// The methods up to Tell implement [remote.Host]. LocksEnded, not Unlock, tells the shell that the locks have ended that a
 // Close has listed.
 
 func (t *lockTable) Valid(key string) bool         { return gateway.CheckKey(key) == nil }

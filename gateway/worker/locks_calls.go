@@ -215,8 +215,7 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 	return states, nil
 }
 
-// acquire waits for a key, and holds it then for who asks. One who repeats himself
-// gets what he has already.
+// acquire waits for a key, and holds it then for the caller. A repeated call gets the lock that exists.
 func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.Grant, err error) {
 	w := ls.worker
 	how := asking{try: req.Try, shared: req.Shared, epoch: r.Epoch, share: r, client: r.Client, maxWait: min(req.Wait, w.cfg.MaxWait), timing: w.timingOfLock(r)}
@@ -249,9 +248,9 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 	return grant, nil
 }
 
-// reserveTurns reserves tokens for who asks for l and passes it on, by which each turn has one that
-// is above those of all others who have had the key, and below those of all who will: nobody else
-// gets it before l ends. What is asked for again has other tokens, and those of before are not used.
+// reserveTurns reserves tokens for a caller that passes l on: each turn has a token above those of all earlier holders of
+// the key, and below those of all later ones, since nobody else gets the key before l ends. A repeated call gets other
+// tokens, and the earlier ones are not used.
 func (p *partition) reserveTurns(l *remote.Lock, turns int) (next int64, reserved int) {
 	p.locks.lock()
 	defer p.locks.unlock()

@@ -42,8 +42,8 @@ func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, 
 	return ls.prolong(r.Context(), p, r, e, remote.Any)
 }
 
-// prolong gives a lock a lease from now on, once the store keeps it if it has to. A call that waits for the store takes
-// of its link's share for those that wait.
+// prolong gives a lock a lease from now on, once the store keeps the lock if it has to. A call that waits for the store
+// counts among the waiting calls of its link.
 func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, e holds.Extension, mode remote.Mode) (holds.Grant, error) {
 	if e.Lease == 0 {
 		e.Lease = ls.worker.settings.TTL

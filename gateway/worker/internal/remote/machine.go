@@ -13,7 +13,7 @@ import (
 type ID [16]byte
 
 // Lock is a key that is held for a caller elsewhere, or that its call waits for. A worker may have a million.
-// Whoever makes one for [Machine.Acquire] sets the exported fields, except Token.
+// The caller of [Machine.Acquire] sets the exported fields, except Token.
 type Lock struct {
 	ID     ID
 	Key    string
@@ -125,8 +125,8 @@ func (m *Machine) Lingers() bool { return !m.open && len(m.order) > 0 || m.count
 // Has reports whether l is its holder's, in a partition that is served.
 func (m *Machine) Has(l *Lock) bool { return m.open && m.byID[l.ID] == l }
 
-// Holder returns the lock that holds a key with that token, the one with the longest rest of those that share it, and
-// how many these are.
+// Holder returns the lock that holds a key with that token. If several share the key, it returns the one with the
+// longest rest of its lease, and their number.
 func (m *Machine) Holder(key string, token int64) (l Lock, shared int, ok bool) {
 	for _, other := range m.order {
 		if other.Token != token || other.Key != key {
@@ -143,8 +143,8 @@ func (m *Machine) Holder(key string, token int64) (l Lock, shared int, ok bool) 
 }
 
 // vouches reports whether the holder of l may be told that it holds its key: the store keeps the lock, or nothing was
-// cancelled since the key was asked for. The lease that vouches for that has to be read before at.Cancels, since it may
-// be that of the worker's next incarnation.
+// cancelled since the key was asked for. The shell reads the session's lease before at.Cancels: read later, the lease
+// might be the next incarnation's.
 func (m *Machine) vouches(at Instant, l *Lock) bool {
 	switch l.state {
 	case held, keeping, written:
@@ -153,8 +153,8 @@ func (m *Machine) vouches(at Instant, l *Lock) bool {
 	return false
 }
 
-// find returns the lock of that id that is its holder's, or ends; nil if there is none. A lock that is not vouched for any
-// more is lost from now on, so that it takes no other lock's place.
+// find returns the holder's lock of that id, which may be about to end; nil if there is none. If the machine vouches for
+// the lock no longer, the lock is lost from now on, so that it takes no other lock's place.
 func (m *Machine) find(at Instant, id ID) *Lock {
 	l := m.byID[id]
 	switch {
@@ -263,7 +263,7 @@ func (m *Machine) Refused(l *Lock) (again bool) {
 	return other != nil && other.state != waiting
 }
 
-// unname removes l from those that are found by their ids.
+// unname makes l one that is not found by its id.
 func (m *Machine) unname(l *Lock) {
 	if m.byID[l.ID] == l {
 		delete(m.byID, l.ID)
@@ -304,8 +304,8 @@ func (m *Machine) remove(l *Lock, e Event) {
 	}
 }
 
-// finish ends a lock of a partition that is served: at once, or, if the store may keep it, when the store does not any
-// more. It returns the lock in that case.
+// finish ends a lock of a partition that is served. If the store may keep the lock, it ends once the store has removed
+// it, and finish returns the lock.
 func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 	if e == Released && l.state != removing {
 		m.remember(at, released{l.ID, l.Call})
@@ -336,8 +336,8 @@ func (m *Machine) Renew(at Instant, id ID) Answer {
 	return Held
 }
 
-// Release ends a lock, or the wait for it. The answer holds when the store has removed the lock that it returns, if it
-// returns one. A worker that is not sure of its own session, which is looked at before, ends no lock.
+// Release ends a lock, or the wait for it. If it returns a lock, the answer is true once the store has removed that lock.
+// A worker that is not sure of its own session ends no lock; sure is read before at.
 func (m *Machine) Release(at Instant, id ID, sure bool) (a Answer, removed *Lock) {
 	l, wait := m.find(at, id), m.byID[id]
 	waits := l == nil && wait != nil
@@ -359,8 +359,8 @@ func (m *Machine) Release(at Instant, id ID, sure bool) (a Answer, removed *Lock
 	return Held, nil
 }
 
-// Abandon ends a lock of which nobody was told, as unknown reports. A frozen lock stays, since it may be at its next owner by
-// now.
+// Abandon ends a lock if unknown reports that no caller was told of it. A frozen lock stays, since its next owner may have
+// it by now.
 func (m *Machine) Abandon(at Instant, id ID, unknown func(*Lock) bool) {
 	if l := m.find(at, id); l != nil && m.open && unknown(l) {
 		m.finish(at, l, Released)
@@ -370,8 +370,8 @@ func (m *Machine) Abandon(at Instant, id ID, unknown func(*Lock) bool) {
 // IsAlone reports whether other is l, and no other call has found it.
 func (l *Lock) IsAlone(other *Lock) bool { return l == other && !l.found }
 
-// Unlock ends all locks of a key in a partition that is served, whoever holds them. ending is called before each one ends.
-// Unlock returns those that the store may keep.
+// Unlock ends all locks of a key in a partition that is served, whoever holds them, and calls ending before each ends. It
+// returns the locks that the store may keep.
 func (m *Machine) Unlock(at Instant, key string, ending func(*Lock)) (removed []*Lock) {
 	for _, l := range m.All() {
 		if l.Key == key {
@@ -400,8 +400,8 @@ func (l *Lock) Mode() Mode {
 	return Alone
 }
 
-// isFor returns an error that says what differs, unless a call for that key, in that mode, is the request that l was made
-// for. All calls that find a lock by its id ask it.
+// isFor reports whether a call for that key, in that mode, asks for l: the error says what differs. All calls that find a
+// lock by its id ask it.
 func (l *Lock) isFor(key string, mode Mode) error {
 	switch {
 	case l.Key != key:

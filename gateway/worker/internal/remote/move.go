@@ -23,9 +23,9 @@ func (m *Machine) Close(at Instant) (list string, frozen bool) {
 	return list, len(m.order) > 0
 }
 
-// Open serves the partition, with the locks that come along. Frozen ones go on if it is resumed; otherwise they have
-// ended elsewhere, or are among these, except those of a life that has lost its session: they block their keys until they end.
-// Those that the store keeps go on in any case. The error says which of them cannot be read.
+// Open serves the partition, with the locks that come along. Frozen locks go on if the partition is resumed. Otherwise
+// they have ended elsewhere, or come along; locks of a life that has lost its session block their keys until they end.
+// Locks that the store keeps go on in any case. The error names the ones that cannot be read.
 func (m *Machine) Open(at Instant, o handoff.OpenTable) error {
 	listed, done, err := decode(o.Locks, m.TTL, m.Host.Valid)
 	if !o.Resumed {
@@ -58,9 +58,8 @@ func (m *Machine) Open(at Instant, o handoff.OpenTable) error {
 	return errors.Join(err, unread)
 }
 
-// install has a lock hold its key that has come along, and reports whether it does. An execution of this worker may
-// hold that key still: one that had been given up when the lock was granted elsewhere. Nobody else gets the key before
-// both have ended.
+// install makes a lock that has come along hold its key, and reports whether it does. An execution of this worker that
+// was given up before the lock was granted elsewhere may still hold the key: then both have to end before others get it.
 func (m *Machine) install(l *Lock) bool {
 	holder := m.Host.Holder(l.Key)
 	if holder > l.Token {
@@ -76,8 +75,8 @@ func (m *Machine) install(l *Lock) bool {
 	return m.Host.Install(l.Key, l.Token, l.Shared)
 }
 
-// arrivals returns the locks that a partition which opens comes with: those that the store keeps, and of those that a
-// move has listed the others. One that is frozen here goes on.
+// arrivals returns the locks with which a partition opens: the ones that the store keeps, and the others that a move has
+// listed. A lock that is frozen here goes on.
 func (m *Machine) arrivals(at Instant, o handoff.OpenTable, listed []arrival) (came []arrival, unread error) {
 	left := make(map[ID]*Lock)
 	for _, l := range listed {

@@ -34,8 +34,8 @@ func (l *Lock) size() int {
 
 var errText = errors.New("worker: malformed text of locks")
 
-// encode returns the text of locks, and of those that were released, at now; "" for none. Nothing is left of the lease of a
-// lock that ends.
+// encode returns the text of locks and of releases at now; "" if there are none. A lock that ends has nothing left of its
+// lease.
 func encode(list []*Lock, done []released, now time.Duration) string {
 	if len(list) == 0 && len(done) == 0 {
 		return ""
@@ -72,8 +72,8 @@ func encode(list []*Lock, done []released, now time.Duration) string {
 	return base64.RawStdEncoding.EncodeToString(b)
 }
 
-// decode returns the locks of a text, with what was left of their leases as expires. The leases of those that the store
-// does not keep are up to ttl, if that is not 0.
+// decode returns the locks of a text; their expires is the rest of their leases. If ttl is not 0, a lock that the store
+// does not keep has a lease of at most ttl.
 func decode(text string, ttl time.Duration, valid func(key string) bool) (list []arrival, done []released, err error) {
 	if text == "" {
 		return nil, nil, nil

@@ -42,8 +42,8 @@ func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error
 	return l, l.stored >= x.Lease || x.Firm, nil
 }
 
-// Keep has the store keep a lock with that lease at least. It returns nil if the store does so, or the lock is none any
-// more; otherwise look again after Host.Settle.
+// Keep makes the store keep a lock with at least that lease. It returns nil if the store does, or if the lock has ended;
+// otherwise call it again after Host.Settle.
 func (m *Machine) Keep(at Instant, id ID, lease time.Duration) *Lock {
 	l := m.find(at, id)
 	if !m.open || l == nil || !m.vouches(at, l) || l.stored >= lease {
@@ -61,7 +61,7 @@ func (m *Machine) MayBeKept(id ID) bool {
 	return l != nil && l.state >= keeping
 }
 
-// keep notes with which lease the store keeps a lock.
+// keep notes the lease with which the store keeps a lock; 0 if it does not.
 func (m *Machine) keep(l *Lock, lease time.Duration) {
 	if l.Written() {
 		m.stored--
@@ -71,7 +71,7 @@ func (m *Machine) keep(l *Lock, lease time.Duration) {
 	}
 }
 
-// ask asks the store to keep l with a lease, or to remove it. Whoever waits for an earlier change looks again.
+// ask asks the store to keep l with a lease, or to remove it. Calls that wait for an earlier change look again.
 func (m *Machine) ask(l *Lock, s state, lease time.Duration) {
 	m.set(l, s)
 	m.Host.Settle(l, false)
@@ -125,8 +125,8 @@ func (m *Machine) WriteAgain() {
 	}
 }
 
-// dropStored drops the locks of a partition that closes whose place is the store: whoever opens it next finds them
-// there. What is under way is not waited for.
+// dropStored drops the locks of a closing partition that the store keeps: the next owner finds them there. Changes under
+// way are not waited for.
 func (m *Machine) dropStored() {
 	for _, l := range slices.Clone(m.order) {
 		m.Host.Settle(l, false)
