@@ -147,33 +147,31 @@ func (t *lockTable) Settle(l *remote.Lock, made bool) {
 	}
 }
 
+var lockMessages = [remote.Events]string{
+	remote.Granted:  "a key is held for another member",
+	remote.Renewed:  "a key goes on being held for another member",
+	remote.Released: "a key is held for another member no more: it was released",
+	remote.MovedIn:  "a key that another member holds has come with its partition",
+	remote.MovedOut: "a key that another member holds has gone with its partition",
+	remote.Expired:  "a key was held for another member that has not been heard of for the time of its lease: it is free again",
+	remote.Lost:     "a key that another member holds is lost to it: its partition was served by others, or the session of this worker was lost",
+	remote.Forced:   "", // forceLocks has logged it, with the operator
+}
+
 // Tell counts an event of a lock, and logs it: above the level debug if the holder has not
 // brought it about.
 func (t *lockTable) Tell(l *remote.Lock, event remote.Event) {
 	w := t.part.worker
 	w.locks.events[event].Add(1)
-	level, message := slog.LevelDebug, ""
-	switch event {
-	case remote.Granted:
-		message = "a key is held for another member"
-	case remote.Renewed:
-		message = "a key goes on being held for another member"
-	case remote.Released:
-		message = "a key is held for another member no more: it was released"
-	case remote.MovedIn:
-		message = "a key that another member holds has come with its partition"
-	case remote.MovedOut:
-		message = "a key that another member holds has gone with its partition"
-	case remote.Expired:
-		level, message = slog.LevelWarn, "a key was held for another member that has not been heard of for the time of its lease: it is free again"
-	case remote.Lost:
-		level, message = slog.LevelWarn, "a key that another member holds is lost to it: its partition was served by others, or the session of this worker was lost"
+	level := slog.LevelDebug
+	if event == remote.Expired || event == remote.Lost {
+		level = slog.LevelWarn
 	}
 	if event != remote.Granted && event != remote.Renewed && len(t.timings) > 0 {
 		t.timings[l].endLock(event)
 		delete(t.timings, l)
 	}
-	if message != "" && w.log.Enabled(context.Background(), level) { // forceLocks has logged who has ended a lock by force
+	if message := lockMessages[event]; message != "" && w.log.Enabled(context.Background(), level) {
 		w.log.Log(context.Background(), level, message, "key", l.Key, "token", l.Token, "label", l.Label, "from", l.From)
 	}
 }

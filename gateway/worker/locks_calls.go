@@ -15,121 +15,112 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
+// badCall is the error of a call that makes no sense.
+type badCall struct{ error }
+
 // serve answers a call about locks.
 func (ls *locks) serve(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+	var answer []byte
+	var err error
 	switch r.Method {
 	case holds.Acquire:
-		ls.serveAcquire(w, r, body)
+		answer, err = ls.serveAcquire(r, body)
 	case holds.Renew, holds.Release:
-		ls.serveRefs(w, r, body)
+		answer, err = ls.serveRefs(r, body)
 	case holds.Inspect:
-		ls.serveInspect(w, r)
+		answer, err = ls.serveInspect(r)
 	case holds.Extend:
-		ls.serveExtend(w, r, body)
+		answer, err = ls.serveExtend(r, body)
 	case holds.Abandon:
-		ls.serveAbandon(w, r, body)
+		err = ls.serveAbandon(r, body)
 	default:
 		answerCall(w, http.StatusNotImplemented, fmt.Appendf(nil, "worker: %q is no call between members that this worker knows", r.Method))
-	}
-}
-
-func (ls *locks) serveAcquire(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
-	var grant holds.Grant
-	req, err := holds.ParseRequest(body)
-	if err == nil {
-		err = ls.worker.checkLease(req.Lease)
-	}
-	if err != nil {
-		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
 		return
 	}
-	if _, held := splitBaggage(fieldValues(r.Fields, "Baggage")); slices.Contains(held, hashOf(r.Key)) {
-		err = fmt.Errorf("%w: %q", ErrNested, r.Key)
-	} else {
-		grant, err = ls.acquire(r, req)
-	}
-	switch {
-	case err == nil:
-		answerCall(w, http.StatusOK, grant.Append(nil))
-	case errors.Is(err, ErrLocked), errors.Is(err, ErrWaited):
-		ls.worker.counts.refused(r.Context(), err)
-		o, _ := ls.worker.parts[ls.worker.settings.Ring.Partition(r.Key)].inspect(r.Key)
-		answerCall(w, http.StatusConflict, o.Append(nil))
-	default:
+	if _, bad := errors.AsType[badCall](err); bad {
+		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
+	} else if err != nil {
 		ls.refuse(w, r, err)
+	} else {
+		answerCall(w, http.StatusOK, answer)
 	}
 }
 
 // refuse answers a call that was not admitted.
 func (ls *locks) refuse(w *link.ResponseWriter, r *link.ServerRequest, err error) {
 	ls.worker.counts.refused(r.Context(), err)
+	refusal := refusalOf(err)
 	switch {
+	case errors.Is(err, ErrLocked), errors.Is(err, ErrWaited):
+		o, _ := ls.worker.parts[ls.worker.settings.Ring.Partition(r.Key)].inspect(r.Key)
+		answerCall(w, http.StatusConflict, o.Append(nil))
 	case errors.Is(err, remote.ErrOtherRequest):
 		answerCall(w, http.StatusUnprocessableEntity, []byte(err.Error()))
-		return
 	case errors.Is(err, remote.ErrNotHeld):
 		answerCall(w, http.StatusGone, []byte(err.Error()))
-		return
-	}
-	if refusal := refusalOf(err); refusal != nil {
+	case refusal != nil:
 		_ = w.Refuse(refusal) // nothing of the body is left to read, so it can only fail with the connection
-		return
+	default:
+		answerCall(w, problemOf(err).Status(), []byte(err.Error()))
 	}
-	answerCall(w, problemOf(err).Status(), []byte(err.Error()))
+}
+
+func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error) {
+	req, err := holds.ParseRequest(body)
+	if err == nil {
+		err = ls.worker.checkLease(req.Lease)
+	}
+	if err != nil {
+		return nil, badCall{err}
+	}
+	if _, held := splitBaggage(fieldValues(r.Fields, "Baggage")); slices.Contains(held, hashOf(r.Key)) {
+		return nil, fmt.Errorf("%w: %q", ErrNested, r.Key)
+	}
+	grant, err := ls.acquire(r, req)
+	return grant.Append(nil), err
 }
 
 // serveRefs renews or releases locks. With a key it waits for the partition to be
-// served here, and is refused by who does not serve it.
-func (ls *locks) serveRefs(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+// served here, and is refused by a worker that does not serve it.
+func (ls *locks) serveRefs(r *link.ServerRequest, body []byte) ([]byte, error) {
 	refs, err := holds.ParseRefs(body, len(ls.worker.parts))
 	if err != nil {
-		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
-		return
+		return nil, badCall{err}
 	}
 	var p *partition
 	if r.Key != "" {
 		if p, err = ls.awaitPartition(r); err == nil && slices.ContainsFunc(refs, func(ref holds.Ref) bool { return ref.Partition != p.number }) {
 			err = fmt.Errorf("%w: the call names locks of other partitions than that of its key", gateway.ErrBadKey)
 		}
-		if err != nil {
-			ls.refuse(w, r, err)
-			return
-		}
 	}
 	var answer holds.Renewal
-	if r.Method == holds.Release {
+	if err == nil && r.Method == holds.Release {
 		answer.States, err = ls.release(r, refs)
-	} else {
+	} else if err == nil {
 		answer, err = ls.renew(refs)
 	}
-	if err != nil {
-		ls.refuse(w, r, err)
-		return
-	}
 	switch {
+	case err != nil:
+		return nil, err
 	case p != nil && slices.Contains(answer.States, holds.Elsewhere) && !slices.Contains(answer.States, holds.Released): // it has just been closed
-		ls.refuse(w, r, p.elsewhere(r.Key))
+		return nil, p.elsewhere(r.Key)
 	case r.Method == holds.Renew:
-		answerCall(w, http.StatusOK, answer.Append(nil))
-	default:
-		answerCall(w, http.StatusOK, holds.AppendStates(nil, answer.States))
+		return answer.Append(nil), nil
 	}
+	return holds.AppendStates(nil, answer.States), nil
 }
 
 // serveAbandon ends a lock of which nobody has been told.
-func (ls *locks) serveAbandon(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
+func (ls *locks) serveAbandon(r *link.ServerRequest, body []byte) error {
 	made, err := holds.ParseMade(body)
 	if err != nil {
-		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
-		return
+		return badCall{err}
 	}
 	p, err := ls.awaitPartition(r)
-	if err != nil {
-		ls.refuse(w, r, err)
-		return
+	if err == nil {
+		p.abandonLock(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
 	}
-	p.abandonLock(remote.ID(made.ID), func(l *remote.Lock) bool { return l.Call == made.Call })
-	answerCall(w, http.StatusOK, nil)
+	return err
 }
 
 // checkLease returns an error if a lease is longer than may be.

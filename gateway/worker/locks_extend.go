@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
@@ -11,35 +10,25 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// serveExtend gives a lock a longer lease.
-func (ls *locks) serveExtend(w *link.ResponseWriter, r *link.ServerRequest, body []byte) {
-	req, err := holds.ParseExtension(body)
+// serveExtend lets a lock go on for a lease, which it has from then on. It may be the first that this incarnation promises
+// of it.
+func (ls *locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error) {
+	e, err := holds.ParseExtension(body)
 	if err == nil {
-		err = ls.worker.checkLease(req.Lease)
+		err = ls.worker.checkLease(e.Lease)
 	}
 	if err != nil {
-		answerCall(w, http.StatusBadRequest, []byte(err.Error()))
-		return
+		return nil, badCall{err}
 	}
-	grant, err := ls.extend(r, req)
-	if err != nil {
-		ls.refuse(w, r, err)
-		return
-	}
-	answerCall(w, http.StatusOK, grant.Append(nil))
-}
-
-// extend lets a lock go on for that lease, which it has from then on. It may be the first
-// that this incarnation promises of it.
-func (ls *locks) extend(r *link.ServerRequest, e holds.Extension) (holds.Grant, error) {
 	p, err := ls.awaitPartition(r)
+	if err == nil {
+		err = ls.note()
+	}
 	if err != nil {
-		return holds.Grant{}, err
+		return nil, err
 	}
-	if err := ls.note(); err != nil {
-		return holds.Grant{}, err
-	}
-	return ls.prolong(r.Context(), p, r, e, remote.Any)
+	grant, err := ls.prolong(r.Context(), p, r, e, remote.Any)
+	return grant.Append(nil), err
 }
 
 // prolong gives a lock a lease from now on, once the store keeps the lock if it has to. A call that waits for the store

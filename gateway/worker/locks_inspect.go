@@ -1,26 +1,22 @@
 package worker
 
 import (
-	"net/http"
-
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker/internal/remote"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // serveInspect says who has a key, once this worker serves it.
-func (ls *locks) serveInspect(w *link.ResponseWriter, r *link.ServerRequest) {
+func (ls *locks) serveInspect(r *link.ServerRequest) ([]byte, error) {
 	p, err := ls.awaitPartition(r)
 	if err != nil {
-		ls.refuse(w, r, err)
-		return
+		return nil, err
 	}
 	o, served := p.inspect(r.Key)
 	if !served { // it has just been closed
-		ls.refuse(w, r, p.elsewhere(r.Key))
-		return
+		return nil, p.elsewhere(r.Key)
 	}
-	answerCall(w, http.StatusOK, o.Append(nil))
+	return o.Append(nil), nil
 }
 
 // inspect says who has a key of the partition, and whether the partition is served here.

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"container/heap"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,7 +56,7 @@ type Machine struct {
 	open   bool         // the partition is served
 	big    bool         // byID and order have had more than keepRoom
 	byID   map[ID]*Lock // waiting, or their holders'
-	order  []*Lock      // all but those that wait: a heap by due
+	order  byDue        // all but those that wait
 	count  [states]int32
 	size   int        // of the text of all, at most
 	stored int        // locks that the store keeps
@@ -284,7 +285,7 @@ func (m *Machine) add(l *Lock, s state, e Event) {
 		m.stored++
 	}
 	l.due = l.expires
-	m.push(l)
+	heap.Push(&m.order, l)
 	m.big = m.big || len(m.order) > keepRoom
 	m.Host.Tell(l, e)
 }
@@ -293,7 +294,7 @@ func (m *Machine) add(l *Lock, s state, e Event) {
 func (m *Machine) remove(l *Lock, e Event) {
 	last := l.state == lost && m.count[lost] == 1
 	m.size -= l.size()
-	m.pull(l)
+	heap.Remove(&m.order, int(l.place))
 	m.keep(l, 0)
 	m.set(l, none)
 	m.unname(l)
@@ -316,7 +317,7 @@ func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 		return nil
 	case keeping, written:
 		l.end, l.due = e, never
-		m.down(int(l.place))
+		heap.Fix(&m.order, int(l.place))
 		m.ask(l, removing, 0)
 	}
 	return l

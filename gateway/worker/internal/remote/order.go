@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"container/heap"
 	"math"
 	"time"
 )
@@ -38,56 +39,34 @@ func (m *Machine) Tick(at Instant) {
 		l := m.order[0]
 		if l.expires > at.Now {
 			l.due = l.expires
-			m.down(0)
+			heap.Fix(&m.order, 0)
 			continue
 		}
 		m.finish(at, l, Expired)
 	}
 }
 
-// push adds a lock to the order.
-func (m *Machine) push(l *Lock) {
-	m.order = append(m.order, l)
-	m.up(len(m.order) - 1)
+// byDue is a heap. The lock at its head is due first.
+type byDue []*Lock
+
+func (o byDue) Len() int           { return len(o) }
+func (o byDue) Less(i, j int) bool { return o[i].due < o[j].due }
+
+func (o byDue) Swap(i, j int) {
+	o[i], o[j] = o[j], o[i]
+	o[i].place, o[j].place = int32(i), int32(j)
 }
 
-// pull removes a lock from the order.
-func (m *Machine) pull(l *Lock) {
-	i, last := int(l.place), len(m.order)-1
-	m.put(i, m.order[last])
-	m.order[last] = nil
-	m.order = m.order[:last]
-	if i < last {
-		m.down(i)
-		m.up(i)
-	}
+func (o *byDue) Push(x any) {
+	l := x.(*Lock)
+	l.place = int32(len(*o))
+	*o = append(*o, l)
 }
 
-func (m *Machine) put(i int, l *Lock) { m.order[i], l.place = l, int32(i) }
-
-// up moves the i-th lock to where those before it are due no later.
-func (m *Machine) up(i int) {
-	l := m.order[i]
-	for i > 0 && m.order[(i-1)/2].due > l.due {
-		m.put(i, m.order[(i-1)/2])
-		i = (i - 1) / 2
-	}
-	m.put(i, l)
-}
-
-// down moves the i-th lock to where those behind it are due no earlier.
-func (m *Machine) down(i int) {
-	l := m.order[i]
-	for {
-		child := 2*i + 1
-		if child+1 < len(m.order) && m.order[child+1].due < m.order[child].due {
-			child++
-		}
-		if child >= len(m.order) || m.order[child].due >= l.due {
-			break
-		}
-		m.put(i, m.order[child])
-		i = child
-	}
-	m.put(i, l)
+func (o *byDue) Pop() any {
+	last := len(*o) - 1
+	l := (*o)[last]
+	(*o)[last] = nil
+	*o = (*o)[:last]
+	return l
 }

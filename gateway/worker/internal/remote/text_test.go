@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"container/heap"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -103,9 +104,9 @@ func TestLockOrder(t *testing.T) {
 		for range random.IntN(100) {
 			l := &Lock{due: time.Duration(1 + random.IntN(50))}
 			all = append(all, l)
-			m.push(l)
+			heap.Push(&m.order, l)
 			if i := random.IntN(len(all)); random.IntN(3) == 0 {
-				m.pull(all[i])
+				heap.Remove(&m.order, int(all[i].place))
 				all[i] = all[len(all)-1]
 				all = all[:len(all)-1]
 			}
@@ -117,7 +118,7 @@ func TestLockOrder(t *testing.T) {
 				t.Fatalf("due at %v after %v, next %v", first.due, last, m.Next())
 			}
 			last = first.due
-			m.pull(first)
+			heap.Remove(&m.order, int(first.place))
 		}
 		if m.Next() != 0 {
 			t.Error("an empty machine is to be looked at")
