@@ -132,13 +132,11 @@ func (w *world) actions(list []action) []action {
 				add(evMove, owner.slot, x.slot)
 			}
 		}
-	case p.to >= 0:
-		if w.workers[p.to].alive() && owner.alive() {
+	case p.to >= 0 && owner.owns() && owner.alive():
+		if w.workers[p.to].alive() {
 			add(evCommit, 0, 0)
 		}
-		if owner.alive() {
-			add(evResume, 0, 0)
-		}
+		add(evResume, 0, 0)
 	case !p.opened && owner.owns() && owner.alive():
 		add(evOpen, owner.slot, 0)
 		for _, x := range w.workers {

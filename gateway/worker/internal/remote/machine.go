@@ -340,7 +340,8 @@ func (m *Machine) Renew(at Instant, id ID) Answer {
 // Release ends a lock, or the wait for it. If it returns a lock, the answer is true once the store has removed that lock.
 // A worker that is not sure of its own session ends no lock; sure is read before at.
 func (m *Machine) Release(at Instant, id ID, sure bool) (a Answer, removed *Lock) {
-	l, wait := m.find(at, id), m.byID[id]
+	l := m.find(at, id)
+	wait := m.byID[id]
 	waits := l == nil && wait != nil
 	if waits {
 		m.Host.EndWait(wait)
