@@ -86,7 +86,7 @@ type Client struct {
 	log    *slog.Logger
 	label  string // of holds, for people
 	closed atomic.Bool
-	holder holder
+	holder holdings
 	spans  *spans.Maker // nil for none
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
@@ -72,12 +72,20 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	case err != nil:
 		return a.failed(t, p, err)
 	}
-	a.held = &held{
-		id: a.id, key: a.key, partition: c.ring.Partition(a.key), line: a.line, token: grant.Token, next: grant.Next, left: grant.Turns, shared: a.shared, label: a.label, term: grant.Lease, shortest: math.MaxInt64,
-		owner: t.Member, peer: p, holder: &c.holder, cancel: func(error) {},
-	}
-	a.held.extendLocked(sent, grant.Lease, grant.Promise) // which nobody else knows yet
+	a.held = a.hold(p, t.Member, holder.New(c.holder.ttl, sent, granted(grant)))
 	return routing.Outcome{}
+}
+
+// hold returns the key as it is held at a worker, which nobody else knows yet.
+func (a *acquisition) hold(p *peer, owner ring.Member, l holder.Lock) *held {
+	return &held{
+		ref: holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key)}, key: a.key, shared: a.shared, label: a.label,
+		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {},
+	}
+}
+
+func granted(g holds.Grant) holder.Grant {
+	return holder.Grant{Promise: holder.Promise(g.Promise), Token: g.Token, Lease: g.Lease, Next: g.Next, Turns: g.Turns}
 }
 
 // isOwn reports whether a key is held by an execution at this process's worker, which lasts for as long as its
@@ -128,7 +136,7 @@ func badOption(t routing.Target, body []byte) error {
 
 // refusal returns the error of a key that another caller of the Client has, so that its owner would refuse one who does not
 // wait; nil if only the owner knows.
-func (hs *holder) refusal(key string, w want) error {
+func (hs *holdings) refusal(key string, w want) error {
 	if by := hs.heldBy(key, w); by != "" {
 		return &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is " + by}
 	}
@@ -136,14 +144,14 @@ func (hs *holder) refusal(key string, w want) error {
 }
 
 // heldBy says which other caller of the Client keeps who asks with w from key; "" if only the owner knows.
-func (hs *holder) heldBy(key string, w want) string {
+func (hs *holdings) heldBy(key string, w want) string {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	h := hs.byKey[key]
-	if h == nil || h.shared && w.shared || !hs.isSureLocked(h) {
+	if h == nil || h.shared && w.shared || !h.lock.Sure(hs.now()) {
 		return ""
 	}
-	return fmt.Sprintf("locked by %q, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.token)
+	return fmt.Sprintf("locked by %q, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.lock.Token())
 }
 
 // occupied returns the error of a key that others have at worker.
@@ -187,18 +195,11 @@ func (a *acquisition) settle() {
 		if a.held != nil {
 			p.leave()
 		} else {
-			a.client.holder.release(p, a.letGo())
+			hs := &a.client.holder
+			hs.end(a.hold(p, ring.Member{}, holder.New(hs.ttl, hs.now(), holder.Grant{Lease: a.ttl})), nil)
 		}
 	}
 	a.unsure = nil
-}
-
-// letGo returns the hold, to be released where it may be.
-func (a *acquisition) letGo() letGo {
-	hs := &a.client.holder
-	return letGo{
-		Ref: holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key)}, key: a.key, until: hs.now().Add(max(a.ttl, hs.ttl)),
-	}
 }
 
 // confirmed reports whether the key is held, after a wait however long.
@@ -211,7 +212,8 @@ func (a *acquisition) lock() *Lock {
 		l.ctx, l.token, l.free = a.local.ctx, a.local.token, a.local.release
 		return l
 	}
-	l.ctx, l.token, l.held = a.client.holder.start(a.caller, a.held, a.held.token), a.held.token, a.held
+	l.token, l.held = a.held.lock.Token(), a.held
+	l.ctx, _ = a.client.holder.start(a.caller, a.held, l.token)
 	return l
 }
 
@@ -221,7 +223,7 @@ func (a *acquisition) giveBack() {
 		a.local.release()
 		return
 	}
-	a.client.holder.release(a.held.peer, a.letGo())
+	a.client.holder.end(a.held, nil)
 }
 
 // confirm makes sure that the key is still held, if it was waited for: the lease runs
@@ -229,45 +231,29 @@ func (a *acquisition) giveBack() {
 // owner may hold it.
 func (a *acquisition) confirm() bool {
 	hs, h := &a.client.holder, a.held
-	for began := hs.now(); ; {
-		if hs.isFresh(h) {
-			return true
+	for began, asked := hs.now(), false; ; asked = true {
+		hs.mu.Lock()
+		to, d := callee{partition: h.ref.Partition}, h.lock.Confirm(hs.now())
+		hs.mu.Unlock()
+		switch {
+		case d == holder.Begin || d == holder.CancelGone:
+			return d == holder.Begin
+		case d == holder.Renew:
+			to.peer = h.peer
 		}
-		if hs.renewNow(h) == nil && hs.isFresh(h) {
-			return true
+		if asked {
+			if hs.now().Mono-began.Mono >= max(hs.ttl, a.ttl) {
+				return false
+			}
+			select {
+			case <-time.After(hs.every()):
+			case <-a.ctx.Done():
+				return false
+			}
 		}
-		if hs.isLost(h) || hs.now().Mono-began.Mono >= max(hs.ttl, a.ttl) {
-			return false
-		}
-		select {
-		case <-time.After(hs.every()):
-		case <-a.ctx.Done():
-			return false
-		}
+		hs.mu.Lock()
+		h.lock.Ask()
+		hs.mu.Unlock()
+		_ = hs.renew(to, []*held{h})
 	}
-}
-
-// renewNow renews one hold, with which nobody works yet.
-func (hs *holder) renewNow(h *held) error {
-	hs.mu.Lock()
-	away, p := h.away, h.peer
-	hs.mu.Unlock()
-	if away {
-		return hs.renewAtOwner([]*held{h})
-	}
-	return hs.renew(p, []*held{h})
-}
-
-// isFresh reports whether work may start with h held.
-func (hs *holder) isFresh(h *held) bool {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	now := hs.now()
-	return !h.lost && h.lease.Admits(now) && now.Mono-h.sent.Mono < h.dueLocked()
-}
-
-func (hs *holder) isLost(h *held) bool {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return h.lost
 }

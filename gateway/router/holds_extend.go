@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,15 +11,9 @@ import (
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-// extend asks the owner of h for a lease of ttl from now on, 0 for that which h has. Which one a
-// renewal gives that is sent meanwhile nobody knows but the owner, and also later ones if a call has
-// had no answer, which may yet have its effect after others have had theirs: the shortest counts.
-func (hs *holder) extend(ctx context.Context, h *held, token int64, ttl time.Duration) error {
+// extend asks the owner of h for a lease of ttl from now on, 0 for that which h has.
+func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.Duration) error {
 	hs.mu.Lock()
-	if !h.isWithLocked(token) {
-		hs.mu.Unlock()
-		return h.endedMeanwhile()
-	}
 	if h.extending == nil {
 		h.extending = make(chan struct{}, 1)
 	}
@@ -33,13 +26,14 @@ func (hs *holder) extend(ctx context.Context, h *held, token int64, ttl time.Dur
 		return fmt.Errorf("router: extending the lock of %q: %w", h.key, context.Cause(ctx))
 	}
 	hs.mu.Lock()
-	ttl = cmp.Or(ttl, h.term)
-	before := h.shortest
-	h.shortest = min(h.shortest, ttl)
-	h.term = min(h.term, h.shortest)
-	hs.lookLocked(h.pauseLocked())
+	if !h.isWithLocked(token) {
+		hs.mu.Unlock()
+		return h.endedMeanwhile()
+	}
+	ttl = h.lock.Extend(ttl)
+	hs.lookLocked(h.lock.Pause())
 	hs.mu.Unlock()
-	err := hs.askOwner(ctx, holds.Extend, h.key, h.partition, holds.Extension{ID: h.id, Lease: ttl}.Append(nil), func(a ownerAnswer) error {
+	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Extension{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a ownerAnswer) error {
 		grant, err := holds.ParseGrant(a.body)
 		if err != nil {
 			return err
@@ -47,20 +41,16 @@ func (hs *holder) extend(ctx context.Context, h *held, token int64, ttl time.Dur
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
 		h.settleLocked(a)
-		h.takeLocked(holds.Held, lease.At(hs.base, a.sent), grant.Lease, grant.Promise)
-		if !a.repeated {
-			h.shortest = before
-		}
-		h.term = min(grant.Lease, h.shortest)
-		hs.lookLocked(h.pauseLocked())
+		h.obeyLocked(h.lock.Extended(hs.now(), lease.At(hs.base, a.sent), granted(grant), a.repeated))
+		hs.lookLocked(h.lock.Pause())
 		return nil
 	})
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
-	switch {
+	switch h.lock.Unextended(); {
 	case errors.Is(err, locking.ErrNotOwner):
-		h.loseLocked("does not hold it any more")
-	case err == nil && (h.lost || h.ended):
+		h.obeyLocked(h.lock.Lose())
+	case err == nil && h.lock.Left(hs.now(), token) == 0:
 		return h.endedMeanwhile()
 	case err != nil:
 		return fmt.Errorf("router: extending the lock of %q: %w", h.key, err)

@@ -76,7 +76,7 @@ func (t *turn) settleLocked(h *held, err error) {
 	t.at.Remove(t.place)
 	t.at, t.place, t.left = nil, nil, nil
 	if t.held, t.err = h, err; h != nil {
-		t.token, h.cancel = h.token, func(error) {}
+		t.token, h.cancel = h.lock.Token(), func(error) {}
 	}
 	close(t.settled)
 }
@@ -99,7 +99,7 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 
 // enter returns a new line for a call of the caller's own, at the end of which [holder.leave] is called; or
 // the place of the caller in one that is there; or neither for who asks for himself.
-func (hs *holder) enter(traced context.Context, k lineKey) (l *line, t *turn) {
+func (hs *holdings) enter(traced context.Context, k lineKey) (l *line, t *turn) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	switch l = hs.lines[k]; {
@@ -116,7 +116,7 @@ func (hs *holder) enter(traced context.Context, k lineKey) (l *line, t *turn) {
 }
 
 // leave ends the call of a line, with an error or nil.
-func (hs *holder) leave(l *line, err error) {
+func (hs *holdings) leave(l *line, err error) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	hs.leaveLocked(l, err)
@@ -124,7 +124,7 @@ func (hs *holder) leave(l *line, err error) {
 
 // leaveLocked is leave. Those who wait are asked for now, unless nobody can be asked: then each of them tries for as
 // long as he may.
-func (hs *holder) leaveLocked(l *line, err error) {
+func (hs *holdings) leaveLocked(l *line, err error) {
 	if _, unreachable := errors.AsType[*routing.UnreachableError](err); unreachable {
 		settleAllLocked(&l.waiting, errAskAlone)
 	}
@@ -151,7 +151,7 @@ var (
 )
 
 // askTogether asks the owner for some who wait, within the span of the first, and gives the first of them the key.
-func (hs *holder) askTogether(ctx, traced context.Context, l *line, together *list.List, turns int) {
+func (hs *holdings) askTogether(ctx, traced context.Context, l *line, together *list.List, turns int) {
 	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
 	err := hs.client.routes.Route(ctx, hs.client.ring.Partition(l.key), a.attempt)
 	a.settle()
@@ -160,13 +160,16 @@ func (hs *holder) askTogether(ctx, traced context.Context, l *line, together *li
 		err = errAskAgain
 	}
 	hs.mu.Lock()
-	if err != nil {
+	leftAll := err == nil && together.Len() == 0
+	switch {
+	case err != nil:
 		settleAllLocked(together, err)
-	} else {
+	case !leftAll:
 		a.held.turns = together
+		a.held.lock.Give()
+		a.held.giveLocked()
 	}
-	leftAll := err == nil && !a.held.giveLocked(a.held.token)
-	if err == nil && a.held.turns.Len() > 0 {
+	if err == nil && together.Len() > 0 {
 		hs.gatherLocked(l, a.held)
 	} else {
 		hs.leaveLocked(l, err)
@@ -178,7 +181,7 @@ func (hs *holder) askTogether(ctx, traced context.Context, l *line, together *li
 }
 
 // gatherLocked has the next call for l made when the last turn of h begins, or soon.
-func (hs *holder) gatherLocked(l *line, h *held) {
+func (hs *holdings) gatherLocked(l *line, h *held) {
 	l.after = h
 	l.gather = time.AfterFunc(gather, func() {
 		hs.mu.Lock()
@@ -188,7 +191,7 @@ func (hs *holder) gatherLocked(l *line, h *held) {
 }
 
 // gatheredLocked has the call made that waits for the turns of h, if there is one.
-func (hs *holder) gatheredLocked(h *held) {
+func (hs *holdings) gatheredLocked(h *held) {
 	l := h.line
 	if l == nil || l.after != h {
 		return
@@ -198,43 +201,17 @@ func (hs *holder) gatheredLocked(h *held) {
 	hs.leaveLocked(l, nil)
 }
 
-// giveLocked gives the key to the first that waits for a turn of h, with that token.
-func (h *held) giveLocked(token int64) bool {
-	if h.turns == nil || h.turns.Len() == 0 {
-		return false
-	}
-	h.token = token
+// giveLocked gives the key to the first that waits for a turn of h.
+func (h *held) giveLocked() {
 	h.turns.Front().Value.(*turn).settleLocked(h, nil)
 	if h.turns.Len() == 0 {
 		h.holder.gatheredLocked(h)
 	}
-	return true
-}
-
-// passLocked passes h, whose caller has ended, on to the next one, if there is one for whom it was asked, and
-// it is as good as another hold would be.
-func (hs *holder) passLocked(h *held) bool {
-	if h.left == 0 || !hs.isPassableLocked(h) || !h.giveLocked(h.next) {
-		return false
-	}
-	h.left, h.next = h.left-1, h.next+1
-	return true
-}
-
-// isPassableLocked reports whether another caller may begin to work with h: it is sure, and has not been extended for
-// the one before.
-func (hs *holder) isPassableLocked(h *held) bool { return hs.isSureLocked(h) && h.extending == nil }
-
-// isSureLocked reports whether h is held at its owner: no renewal of it has failed.
-func (hs *holder) isSureLocked(h *held) bool {
-	now := hs.now()
-	h.checkLocked(now)
-	return !h.lost && !h.ended && !hs.closed && h.lease.Admits(now) && now.Mono-h.sent.Mono < 2*h.dueLocked()
 }
 
 // disbandLocked has those who wait for a turn of h, which gives none any more, asked for anew, before those who
 // came after them.
-func (hs *holder) disbandLocked(h *held) {
+func (hs *holdings) disbandLocked(h *held) {
 	defer hs.gatheredLocked(h)
 	if h.turns == nil || h.turns.Len() == 0 {
 		return
@@ -276,23 +253,16 @@ func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *turn
 	case t.err != nil: // it is settled: nothing of it changes any more
 		return nil, t.err
 	}
-	l := &Lock{client: c, key: key, token: t.token, held: t.held}
-	l.ctx = hs.start(ctx, t.held, t.token)
-	if !hs.isPassable(t.held) {
+	inner, begun := hs.start(ctx, t.held, t.token)
+	if !begun {
 		hs.end(t.held, nil)
 		return nil, errAskAgain
 	}
-	return l, nil
-}
-
-func (hs *holder) isPassable(h *held) bool {
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return hs.isPassableLocked(h)
+	return &Lock{client: c, key: key, token: t.token, ctx: inner, held: t.held}, nil
 }
 
 // giveUp ends the wait of a caller.
-func (hs *holder) giveUp(t *turn) {
+func (hs *holdings) giveUp(t *turn) {
 	hs.mu.Lock()
 	h := t.held
 	if t.at != nil {

@@ -22,6 +22,7 @@ type ownerCall struct {
 	wait        func() time.Duration    // for how long the owner may let the next attempt wait; nil for not at all
 	spans       *spans.Maker            // nil for no spans
 	take        func(ownerAnswer) error // gets the owner's answer
+	repeated    bool                    // an attempt that has no good answer may have had its effect
 }
 
 // ownerAnswer is what an owner answers to a call about holds.
@@ -37,7 +38,7 @@ type ownerAnswer struct {
 // ask makes a call to the owner of its partition, wherever that is, as a request finds it. All calls about holds may be
 // repeated, so it is made anew if its connection breaks.
 func (ws *workers) ask(ctx context.Context, c *ownerCall) error {
-	repeated, forOwner := false, ws.routes.Patience()
+	forOwner := ws.routes.Patience()
 	if !c.owner.IsZero() {
 		forOwner = min(forOwner, time.Until(c.owner))
 	}
@@ -61,10 +62,12 @@ func (ws *workers) ask(ctx context.Context, c *ownerCall) error {
 		body, sent := c.body(), time.Now()
 		status, answer, err := p.call(attempt, req, body)
 		if err != nil {
-			repeated = repeated || !errors.Is(err, link.ErrNotStarted)
+			c.repeated = c.repeated || !errors.Is(err, link.ErrNotStarted)
 			return repeatable(ctx, t, err)
 		}
-		return routing.Outcome{Err: c.take(ownerAnswer{t, p, sent, status, answer, repeated})}
+		err = c.take(ownerAnswer{t, p, sent, status, answer, c.repeated})
+		c.repeated = c.repeated || err != nil
+		return routing.Outcome{Err: err}
 	})
 }
 

@@ -1,0 +1,127 @@
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+// isAway reports whether a partition is to be looked for at another worker than p, which
+// cannot be reached.
+func (hs *holdings) isAway(partition int, p *peer) bool {
+	t, ok := hs.client.routes.Owner(partition)
+	return ok && hs.client.peer(t) != p
+}
+
+// callee is where calls about holds go: to a worker, or without one to the owner of a partition.
+type callee struct {
+	peer      *peer
+	partition int
+}
+
+// answers are the states that workers send, as the machine knows them.
+var answers = [...]holder.Answer{holds.Gone: holder.Gone, holds.Held: holder.Held, holds.Elsewhere: holder.Elsewhere, holds.Released: holder.Released}
+
+// send makes a call about holds. take gets the answer about each of them. Without an answer, repeated says that the call
+// may have had its effect.
+func (hs *holdings) send(ctx context.Context, method string, to callee, list []*held, take func(*held, holder.Answer, holds.Promise, ownerAnswer)) (repeated bool, err error) {
+	refs := make([]holds.Ref, 0, len(list))
+	for _, h := range list {
+		refs = append(refs, h.ref)
+	}
+	takeAll := func(a ownerAnswer) (err error) {
+		var r holds.Renewal
+		if method == holds.Renew {
+			r, err = holds.ParseRenewal(a.body, len(list))
+		} else {
+			r.States, err = holds.ParseStates(a.body, len(list))
+		}
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		for i, state := range r.States {
+			take(list[i], answers[state], r.Promise, a)
+		}
+		return err
+	}
+	body := holds.AppendRefs(nil, refs)
+	if to.peer == nil {
+		return hs.askOwner(ctx, method, list[0].key, to.partition, body, takeAll)
+	}
+	ctx, cancel := context.WithTimeout(ctx, hs.due())
+	defer cancel()
+	a := ownerAnswer{sent: time.Now()}
+	a.status, a.body, err = to.peer.call(ctx, &link.Request{Method: method}, body)
+	switch {
+	case err != nil:
+	case a.status != http.StatusOK:
+		err = fmt.Errorf("router: %s of holds: %d %s", method, a.status, a.body)
+	default:
+		err = takeAll(a)
+	}
+	return !errors.Is(err, link.ErrNotStarted), err
+}
+
+// renew asks for holds to go on.
+func (hs *holdings) renew(to callee, list []*held) error {
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
+	defer cancel()
+	_, err := hs.send(ctx, holds.Renew, to, list, func(h *held, state holder.Answer, p holds.Promise, a ownerAnswer) {
+		h.settleLocked(a)
+		h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.sent), state, holder.Promise(p)))
+	})
+	if err == nil {
+		return nil
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, h := range list {
+		h.lock.Failed(to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
+	}
+	return err
+}
+
+// settleLocked has h kept at the owner that has answered a call about it, if that was looked for.
+func (h *held) settleLocked(a ownerAnswer) {
+	if a.peer != nil && h.peer != a.peer && !h.lock.Ended() {
+		a.peer.users.Add(1)
+		h.peer.leave()
+		h.peer, h.owner = a.peer, a.Member
+	}
+}
+
+// askOwner makes a call about holds of one partition to its owner: it waits, and follows
+// it, as a request for the key does. take gets the answer of an owner that does what the call says. repeated says that a
+// call without an answer may have had its effect.
+func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(ownerAnswer) error) (repeated bool, err error) {
+	call := ownerCall{
+		method: method, key: key, partition: partition, spans: hs.client.spans,
+		body: func() []byte { return request },
+		take: func(a ownerAnswer) error {
+			switch a.status {
+			case http.StatusOK:
+				return take(a)
+			case http.StatusBadRequest:
+				return badOption(a.Target, a.body)
+			case http.StatusGone:
+				return fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, a.Name, a.Addr)
+			}
+			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.status, a.body)
+		},
+	}
+	err = hs.client.ask(ctx, &call)
+	return call.repeated, err
+}
+
+// call makes a call about holds to the worker, and returns the answer's status and body. All of these may be made again.
+func (p *peer) call(ctx context.Context, req *link.Request, body []byte) (status int, answer []byte, err error) {
+	req.Repeatable = true
+	return p.ask(ctx, req, body, holds.MaxBody)
+}

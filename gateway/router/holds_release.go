@@ -1,0 +1,113 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// tell tells who waits for the release of h what has become of it. err is the error of the last call.
+func (h *held) tell(d holder.Decision, err error) {
+	switch {
+	case h.told == nil:
+		return
+	case d == holder.TellReleased:
+		err = nil
+	case d == holder.TellNotOwner:
+		err = fmt.Errorf("%w: %q: its owner does not hold it any more", locking.ErrNotOwner, h.key)
+	case d == holder.TellUnanswered:
+		err = fmt.Errorf("%w: %q: its owner does not hold it any more, and has not answered before", locking.ErrUnlockUnknown, h.key)
+	default:
+		err = fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.key, err)
+	}
+	h.told <- err // which has room
+}
+
+// errUnlockClosed is the error of what is unlocked after its client was closed.
+var errUnlockClosed error = closed("router: the client was closed before: the key is free at the end of its lease; unlock first, then close")
+
+// releaseList is what is to be released on one way.
+type releaseList struct{ list []*held }
+
+// releaseLocked does what was decided about the release of h, whose last call has had that error.
+func (hs *holdings) releaseLocked(h *held, d holder.Decision, err error) {
+	to := callee{partition: h.ref.Partition}
+	switch d {
+	case holder.Release:
+		to = callee{peer: h.peer}
+	case holder.ReleaseAtOwner:
+	default:
+		h.tell(d, err)
+		return
+	}
+	if r := hs.releasing[to]; r != nil {
+		r.list = append(r.list, h)
+		return
+	}
+	r := &releaseList{list: []*held{h}}
+	hs.releasing[to] = r
+	hs.wg.Go(func() { hs.sendReleases(to, r) })
+}
+
+// sendReleases sends what is on the list until it is empty. Each hold that is released at a worker ends one use of it.
+func (hs *holdings) sendReleases(to callee, r *releaseList) {
+	for {
+		hs.mu.Lock()
+		n := min(len(r.list), holds.MaxRefs)
+		list := r.list[:n:n]
+		if r.list = r.list[n:]; n == 0 {
+			delete(hs.releasing, to)
+			hs.mu.Unlock()
+			return
+		}
+		hs.mu.Unlock()
+		hs.sendRelease(to, list)
+		if to.peer != nil {
+			for range n {
+				to.peer.leave()
+			}
+		}
+	}
+}
+
+// sendRelease asks a worker for as long as it may still hold the keys, or an owner once, which takes as long.
+func (hs *holdings) sendRelease(to callee, list []*held) {
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
+	defer cancel()
+	for len(list) > 0 {
+		repeated, err := hs.send(ctx, holds.Release, to, list, func(h *held, state holder.Answer, _ holds.Promise, a ownerAnswer) {
+			hs.releaseLocked(h, h.lock.Answered(state, a.repeated), nil)
+		})
+		if err == nil {
+			return
+		}
+		hs.mu.Lock()
+		list = slices.DeleteFunc(list, func(h *held) bool {
+			d := h.lock.Unanswered(repeated, to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
+			if d == holder.Release {
+				return false
+			}
+			hs.releaseLocked(h, d, err)
+			return true
+		})
+		hs.mu.Unlock()
+		select {
+		case <-time.After(hs.every()): // for an error that has come at once
+		case <-ctx.Done():
+		}
+		if to.peer != nil && ctx.Err() == nil {
+			continue
+		}
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		for _, h := range list {
+			hs.releaseLocked(h, h.lock.Tire(hs.now(), hs.ctx.Err() != nil), err)
+		}
+		return
+	}
+}

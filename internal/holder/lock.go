@@ -1,0 +1,233 @@
+package holder
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+// Lock is one lock that this process holds at an owner elsewhere, from its grant to the answer to its release. Its state
+// says what its caller may believe; its course says where it is renewed. The shell's mutex guards it.
+type Lock struct {
+	state  state
+	course course
+
+	token int64         // of the caller that works with it
+	next  int64         // of the next caller
+	turns int           // tokens that are reserved from next on
+	ttl   time.Duration // of sessions
+
+	term    time.Duration // of the lease from each renewal on, at least
+	least   time.Duration // shortest term of extensions without an answer, which may still have their effect
+	asked   time.Duration // term of the extension under way
+	sent    lease.Instant // before the last call was sent that an owner has confirmed
+	own     lease.Lease   // of the lock
+	lease   lease.Lease   // own, for as long as the owner vouches for it
+	written bool          // the store keeps it for own, which outlives the owner's session
+}
+
+// never is longer than any term.
+const never = time.Duration(math.MaxInt64)
+
+// Promise is how much longer an owner vouches for its locks without another renewal of its own session.
+type Promise struct {
+	Cancel    time.Duration // until it would cancel its own executions
+	Surrender time.Duration // until these must have ended
+}
+
+// Grant is what an owner answers that grants a lock, or extends it.
+type Grant struct {
+	Promise
+	Token int64
+	Lease time.Duration // for how long it is held without a renewal
+	Next  int64         // token of the first further turn, which those of the others follow
+	Turns int           // tokens that are reserved for further callers
+}
+
+// New returns a lock that was granted when asked for by a call sent at sent. ttl is that of sessions.
+func New(ttl time.Duration, sent lease.Instant, g Grant) Lock {
+	l := Lock{ttl: ttl, term: g.Lease, least: never, asked: never, token: g.Token, next: g.Next, turns: g.Turns}
+	l.confirm(sent, g.Lease, g.Promise)
+	return l
+}
+
+// Token returns the fencing token of the caller that works with l.
+func (l *Lock) Token() int64 { return l.token }
+
+// Ended reports whether l's caller has ended, and nobody has it after that one.
+func (l *Lock) Ended() bool { return l.state >= releasing }
+
+// Left returns for how long l lasts for the caller with that token without another renewal.
+func (l *Lock) Left(now lease.Instant, token int64) time.Duration {
+	if l.state >= lost || l.token != token || l.lease.Cancel.Passed(now) {
+		return 0
+	}
+	return l.lease.Surrender.Left(now)
+}
+
+// span is the shorter of l's lease and a session's. A long lease is renewed as often as a session, so that its loss is soon known.
+func (l *Lock) span() time.Duration { return min(l.term, l.ttl) }
+
+// due is the age at which l is renewed.
+func (l *Lock) due() time.Duration { return l.span() / 5 }
+
+// Pause returns how often l wants a Tick.
+func (l *Lock) Pause() time.Duration { return Pause(l.span()) }
+
+// Pause returns how often locks of that lease want a Tick, and how soon a call that has failed is repeated.
+func Pause(term time.Duration) time.Duration { return max(term/50, time.Millisecond) }
+
+// within reports whether l admits work and was confirmed no longer than age ago.
+func (l *Lock) within(now lease.Instant, age time.Duration) bool {
+	return l.state <= working && l.lease.Admits(now) && now.Mono-l.sent.Mono < age
+}
+
+// Sure reports whether l is held at its owner: no renewal has failed.
+func (l *Lock) Sure(now lease.Instant) bool { return l.within(now, 2*l.due()) }
+
+// confirm notes that the owner has confirmed l for that term when asked by a call sent at sent. It never shortens the lease.
+func (l *Lock) confirm(sent lease.Instant, term time.Duration, p Promise) {
+	if own := lease.New(sent, term); own.Cancel.Mono > l.own.Cancel.Mono {
+		l.own, l.written = own, term > l.ttl
+	}
+	if l.sent, l.lease = sent, l.own; !l.written || p.Surrender == 0 {
+		l.lease = l.own.Within(sent, p.Cancel, p.Surrender)
+	}
+}
+
+// Confirm says what is missing before anybody works with a lock that was granted. Its lease runs from before it was
+// asked for, so after a wait it is renewed first.
+func (l *Lock) Confirm(now lease.Instant) Decision {
+	switch {
+	case l.state != granted:
+		return CancelGone
+	case l.within(now, l.due()):
+		return Begin
+	case l.course == away:
+		return Seek
+	}
+	return Renew
+}
+
+// Give gives a lock that was confirmed to the first of its callers.
+func (l *Lock) Give() { l.setState(passing) }
+
+// Begin lets the caller begin. It returns Wait if others may have the lock: the caller of a turn may have been stopped
+// since it was given, and the shell then ends it.
+func (l *Lock) Begin(now lease.Instant) Decision {
+	if l.state == closed || l.state == lost || l.state == passing && !l.Sure(now) {
+		return Wait
+	}
+	l.setState(working)
+	return Begin
+}
+
+// Check compares the deadline.
+func (l *Lock) Check(now lease.Instant) Decision {
+	if (l.state == working || l.state == passing) && l.lease.Cancel.Passed(now) {
+		l.setState(lost)
+		return CancelOverdue
+	}
+	return Wait
+}
+
+// Tick says what is due: the end of the work, or a renewal.
+func (l *Lock) Tick(now lease.Instant) Decision {
+	if d := l.Check(now); d != Wait {
+		return d
+	}
+	switch due := now.Mono-l.sent.Mono >= l.due(); {
+	case l.state != working && l.state != passing || !due:
+		return Wait
+	case l.course == known:
+		return Renew
+	case l.course == away:
+		return Seek
+	}
+	return Wait
+}
+
+// Ask notes that the call is sent that Confirm or Tick has decided on.
+func (l *Lock) Ask() {
+	if l.course == away {
+		l.setCourse(seeking)
+	} else {
+		l.setCourse(renewing)
+	}
+}
+
+// Renewed takes the answer to a renewal that was sent at sent.
+func (l *Lock) Renewed(now, sent lease.Instant, a Answer, p Promise) Decision {
+	if a == Elsewhere {
+		l.setCourse(away)
+	} else {
+		l.setCourse(known)
+	}
+	return l.take(now, sent, a, l.term, p)
+}
+
+// take takes what an owner answers. An answer that comes after the deadline may be that of another owner, after others
+// had the key.
+func (l *Lock) take(now, sent lease.Instant, a Answer, term time.Duration, p Promise) Decision {
+	if d := l.Check(now); d != Wait || l.state > working {
+		return d
+	}
+	switch a {
+	case Held:
+		l.confirm(sent, term, p)
+	case Gone:
+		return l.Lose()
+	}
+	return Wait
+}
+
+// Lose notes that the owner does not hold l.
+func (l *Lock) Lose() Decision {
+	if l.state > working {
+		return Wait
+	}
+	l.setState(lost)
+	return CancelGone
+}
+
+// Failed notes that a renewal has no answer. elsewhere says that the worker that was asked does not own the partition.
+func (l *Lock) Failed(elsewhere bool) {
+	if elsewhere || l.course == seeking {
+		l.setCourse(away)
+	} else {
+		l.setCourse(known)
+	}
+}
+
+// Extend notes that the owner is asked for another term from now on, 0 for the present one, which it returns. Only the
+// owner knows which term a renewal gives meanwhile, or later if the call has no answer, so the shortest counts. What was
+// reserved for further callers lapses: they have not asked for that term.
+func (l *Lock) Extend(term time.Duration) time.Duration {
+	l.turns = 0
+	l.asked = cmp.Or(term, l.term)
+	l.term = min(l.term, l.least, l.asked)
+	return l.asked
+}
+
+// Extended takes the answer to an extension whose last call was sent at sent. repeated says that a call before that
+// one may have its effect later.
+func (l *Lock) Extended(now, sent lease.Instant, g Grant, repeated bool) Decision {
+	switch l.course {
+	case away:
+		l.setCourse(known)
+	case seeking:
+		l.setCourse(renewing)
+	}
+	d := l.take(now, sent, Held, g.Lease, g.Promise)
+	if !repeated {
+		l.asked = never
+	}
+	l.Unextended()
+	l.term = min(g.Lease, l.least)
+	return d
+}
+
+// Unextended notes that the call of an extension has ended, without an answer unless Extended was called.
+func (l *Lock) Unextended() { l.least, l.asked = min(l.least, l.asked), never }
