@@ -1,0 +1,139 @@
+package holder
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
+
+// TestTranscripts plays the scenarios in testdata. Each line that begins with ">" is a command at a time; what follows it
+// is what the lock decides. The commands are the cases of script.command.
+func TestTranscripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/[0-9]*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no transcripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := play(t, string(want))
+			if *update {
+				err = os.WriteFile(file, got, 0o644)
+			} else if !bytes.Equal(got, want) {
+				err = fmt.Errorf("the lock does something else now (-update accepts it):\n%s", got)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// script plays a scenario.
+type script struct {
+	l     Lock
+	asked lease.Instant // before the latest call was sent
+}
+
+func play(t *testing.T, text string) []byte {
+	t.Helper()
+	var s script
+	var out bytes.Buffer
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, ">"):
+			f := strings.Fields(line[1:])
+			at, err := time.ParseDuration(f[0])
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			now := lease.Instant{Mono: at, Wall: at}
+			d, err := s.command(now, f[1], f[2:])
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			fmt.Fprintln(&out, line)
+			if s.l.term == 0 { // it is not granted yet
+				continue
+			}
+			if fmt.Fprintf(&out, "  %v; %v, %v", d, s.l.state, s.l.course); s.l.state < lost {
+				fmt.Fprintf(&out, ", token %d, %v left, again in %v", s.l.Token(), s.l.Left(now, s.l.Token()), s.l.Pause())
+			}
+			out.WriteByte('\n')
+		case line == "" || strings.HasPrefix(line, "#"):
+			fmt.Fprintln(&out, line)
+		}
+	}
+	return out.Bytes()
+}
+
+var answerNames = map[string]Answer{"gone": Gone, "held": Held, "elsewhere": Elsewhere, "released": Released}
+
+// command carries out one line of a scenario.
+func (s *script) command(now lease.Instant, name string, args []string) (d Decision, err error) {
+	arg := func(i int) string {
+		if i < len(args) {
+			return args[i]
+		}
+		return ""
+	}
+	term, _ := time.ParseDuration(arg(0))
+	is := func(flag string) bool { return arg(0) == flag || arg(1) == flag }
+	own := Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}
+	switch name {
+	case "ask": // the call for the lock
+		s.asked = now
+	case "granted": // granted 10s 2: the term, and how many further turns
+		turns, _ := strconv.Atoi(arg(1))
+		s.l = New(10*time.Second, s.asked, Grant{Promise: own, Token: 7, Lease: term, Next: 8, Turns: turns})
+	case "confirm":
+		d = s.l.Confirm(now)
+	case "give":
+		s.l.Give()
+	case "begin":
+		d = s.l.Begin(now)
+	case "tick":
+		d = s.l.Tick(now)
+	case "renew": // the call is sent
+		s.l.Ask()
+		s.asked = now
+	case "renewed": // renewed held|gone|elsewhere
+		d = s.l.Renewed(now, s.asked, answerNames[arg(0)], own)
+	case "failed": // failed [elsewhere]
+		s.l.Failed(is("elsewhere"))
+	case "extend":
+		s.l.Extend(term)
+		s.asked = now
+	case "extended": // extended 2s [repeated]
+		d = s.l.Extended(now, s.asked, Grant{Promise: own, Lease: term}, is("repeated"))
+	case "unextended":
+		s.l.Unextended()
+	case "close":
+		s.l.Close()
+	case "end": // end [waits]
+		d = s.l.End(now, is("waits"))
+	case "released": // released held|gone|elsewhere|released [repeated]
+		d = s.l.Answered(answerNames[arg(0)], is("repeated"))
+	case "unanswered": // unanswered [repeated] [elsewhere]
+		d = s.l.Unanswered(is("repeated"), is("elsewhere"))
+	case "tire": // tire [stopped]
+		d = s.l.Tire(now, is("stopped"))
+	default:
+		err = fmt.Errorf("no command %q", name)
+	}
+	return d, err
+}
