@@ -36,7 +36,10 @@ func scopes() []scope {
 		w.step = ttl / 5
 		return w
 	}
+	ageless := start(0, budget{stray: 1, others: 1, stalls: 1})
+	ageless.ageless = true
 	return []scope{
+		{"calls late by any time", coarse(ageless)},
 		{"key waited for", busy(start(0, budget{lost: 1, others: 1, stalls: 1}))},
 		{"calls lost", start(0, budget{lost: 2, others: 1})},
 		{"calls late", start(0, budget{stray: 1, others: 1, stalls: 1})},
@@ -48,7 +51,8 @@ func scopes() []scope {
 		{"crash", coarse(start(0, budget{lost: 1, crashes: 1, others: 1, stalls: 1}))},
 		{"move and crash", coarse(start(0, budget{moves: 1, crashes: 1, others: 1}))},
 		{"owner's session lost", coarse(start(0, budget{lost: 1, cuts: 1, others: 1}))},
-		{"turns", start(2, budget{lost: 1, others: 1})},
+		{"turns", coarse(start(3, budget{lost: 1, others: 1, stalls: 1}))},
+		{"turns, owner's session lost", coarse(start(2, budget{cuts: 1, others: 1}))},
 		{"turns, key waited for", busy(start(2, budget{others: 1, stalls: 1}))},
 		{"turns, move", coarse(start(2, budget{lost: 1, moves: 1, others: 1}))},
 		{"turns, crash", coarse(start(2, budget{crashes: 1, others: 1, stalls: 1}))},
@@ -56,6 +60,7 @@ func scopes() []scope {
 		{"extension to less", coarse(extends(start(0, budget{lost: 2, others: 1}), 2*ttl/5))},
 		{"extension to less, late", coarse(extends(start(0, budget{stray: 1, others: 1}), 2*ttl/5))},
 		{"extension to less, then to more", coarse(extends(start(0, budget{lost: 1, others: 1}), 2*ttl/5, ttl))},
+		{"extension to less, late, then to more", coarse(extends(start(0, budget{stray: 1, others: 1, stalls: 1}), 2*ttl/5, ttl))},
 		{"extension to less, move", coarse(extends(start(0, budget{moves: 1, others: 1}), 2*ttl/5))},
 		{"extension to more, then to less", coarse(extends(start(0, budget{lost: 1, others: 1}), 2*ttl, 2*ttl/5))},
 		{"extension to more, crash", coarse(extends(start(0, budget{crashes: 1, others: 1}), 2*ttl))},
@@ -125,11 +130,13 @@ func (w *world) each(yield func(string, world)) {
 		}
 	}
 	if c := w.calls[inStray]; c.kind != none {
-		late = late || w.instant().Mono-c.sent.Mono >= slow
+		late = late || !w.ageless && w.instant().Mono-c.sent.Mono >= slow
 		try("late "+kindNames[c.kind]+" is dropped", func(n *world) { n.calls[inStray] = call{} })
-		w.carryOut(inStray, "late "+kindNames[c.kind], func(name string, f func(*world)) {
-			try(name, func(n *world) { f(n); n.calls[inStray] = call{} })
-		})
+		if c.kind != acquire || w.have && w.l.state != granted || !w.ageless { // a renewal names no token, by which a grant's could tell
+			w.carryOut(inStray, "late "+kindNames[c.kind], func(name string, f func(*world)) {
+				try(name, func(n *world) { f(n); n.calls[inStray] = call{} })
+			})
+		}
 	}
 	w.process(try, spend)
 	w.owners(try, spend)
@@ -138,7 +145,7 @@ func (w *world) each(yield func(string, world)) {
 	}
 	if w.have && !w.dead {
 		spend("the process is stopped", stalls, func(n *world) {
-			if n.calls[inStray].kind == acquire {
+			if n.calls[inStray].kind == acquire && !n.ageless {
 				n.calls[inStray] = call{} // it is not as late
 			}
 			for range int(8 * ttl / 10 / n.step) {
@@ -146,7 +153,7 @@ func (w *world) each(yield func(string, world)) {
 			}
 		})
 		spend("the machine is suspended", suspends, func(n *world) {
-			if n.calls[inStray].kind == acquire {
+			if n.calls[inStray].kind == acquire && !n.ageless {
 				n.calls[inStray] = call{}
 			}
 			for range int(5 * ttl / 10 / n.step) {

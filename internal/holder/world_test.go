@@ -86,6 +86,7 @@ type world struct {
 	told    Decision
 	closed  bool
 	extends [2]time.Duration
+	ageless bool // late calls may come after the lease that they are about
 
 	// The owners.
 	lock     remote
@@ -161,8 +162,8 @@ func (w *world) free() bool {
 
 // check looks at what must hold in every state.
 func (w *world) check() {
-	if w.other && w.believes() {
-		w.fail("two holders: a caller works with token %d while another client has the key", w.l.Token())
+	if w.believes() && w.seen > w.l.Token() {
+		w.fail("two holders: a caller works with token %d, and another client has got the key with token %d", w.l.Token(), w.seen)
 	}
 	if w.have && w.begun && w.l.Left(w.instant(), w.l.Token()) > 0 && w.l.lease.Cancel.Passed(w.instant()) {
 		w.fail("a lock that is overdue lasts")
@@ -303,9 +304,10 @@ func (w *world) obey(d Decision) {
 
 func (w *world) tell(d Decision) {
 	switch w.told = d; {
-	case d == TellReleased && (!w.released || w.lock.live && !w.lock.alien):
+	case w.lock.alien || w.ageless: // it is named as the process's own, and nobody's
+	case d == TellReleased && (!w.released || w.lock.live || w.lock.kept):
 		w.fail("Unlock says released, and the lock was not")
-	case d == TellNotOwner && (w.released || w.lock.live && !w.lock.alien):
+	case d == TellNotOwner && (w.released || w.lock.live):
 		w.fail("Unlock says not owner, and a release has ended the lock")
 	case d >= TellUnknown && !w.faults && !w.closed:
 		w.fail("Unlock knows nothing, and no call was lost")
