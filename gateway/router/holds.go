@@ -31,12 +31,12 @@ type holdings struct {
 	mu        sync.Mutex // guards what follows, and the holds' own
 	closed    bool
 	all       map[*held]struct{}
-	byKey     map[string]*held        // of those of a key that was taken last, if it is one of all
-	timer     *time.Timer             // of tick; nil while there is nothing to do
-	pause     time.Duration           // until the timer runs tick again
-	lines     map[lineKey]*line       // those with a call under way
-	following map[int]struct{}        // partitions whose owner is asked for, to renew holds there
-	releasing map[callee]*releaseList // those with a goroutine
+	byKey     map[string]*held   // of those of a key that was taken last, if it is one of all
+	timer     *time.Timer        // of tick; nil while there is nothing to do
+	pause     time.Duration      // until the timer runs tick again
+	lines     map[lineKey]*line  // those with a call under way
+	following map[int]struct{}   // partitions whose owner is asked for, to renew holds there
+	releasing map[callee][]*held // what is to be released; with a goroutine each
 }
 
 // held is a key that is held at another member. The machine lock decides what becomes of it.
@@ -62,7 +62,7 @@ func (hs *holdings) init(c *Client, ttl time.Duration) {
 	hs.client, hs.base, hs.ttl = c, time.Now(), ttl
 	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*line)
 	hs.all, hs.byKey = make(map[*held]struct{}), make(map[string]*held)
-	hs.following, hs.releasing = make(map[int]struct{}), make(map[callee]*releaseList)
+	hs.following, hs.releasing = make(map[int]struct{}), make(map[callee][]*held)
 	hs.ctx, hs.stop = context.WithCancel(context.Background())
 }
 
@@ -143,13 +143,10 @@ func (h *held) remains(token int64) time.Duration {
 	return h.lock.Left(now, token)
 }
 
-// isWithLocked reports whether the caller with that token has not ended.
-func (h *held) isWithLocked(token int64) bool { return !h.lock.Ended() && h.lock.Token() == token }
-
 func (h *held) isWith(token int64) bool {
 	h.holder.mu.Lock()
 	defer h.holder.mu.Unlock()
-	return h.isWithLocked(token)
+	return h.lock.Has(token)
 }
 
 // heldContext is the context of a function that works with a key held elsewhere.
@@ -232,12 +229,10 @@ func (hs *holdings) tick() {
 	for h := range hs.all {
 		hs.pause = min(hs.pause, h.lock.Pause())
 		_, following := hs.following[h.ref.Partition]
-		switch d := h.obeyLocked(h.lock.Tick(now)); {
-		case d == holder.Renew:
-			h.lock.Ask()
+		switch h.obeyLocked(h.lock.Tick(now, following)) {
+		case holder.Renew:
 			due[h.peer] = append(due[h.peer], h)
-		case d == holder.Seek && !following:
-			h.lock.Ask()
+		case holder.Seek:
 			moved[h.ref.Partition] = append(moved[h.ref.Partition], h)
 		}
 	}

@@ -202,9 +202,6 @@ func (a *acquisition) settle() {
 	a.unsure = nil
 }
 
-// confirmed reports whether the key is held, after a wait however long.
-func (a *acquisition) confirmed() bool { return a.local != nil || a.confirm() }
-
 // lock gives the key to the caller.
 func (a *acquisition) lock() *Lock {
 	l := &Lock{client: a.client, key: a.key}
@@ -226,10 +223,12 @@ func (a *acquisition) giveBack() {
 	a.client.holder.end(a.held, nil)
 }
 
-// confirm makes sure that the key is still held, if it was waited for: the lease runs
-// from before it was asked for. It reports false if that fails for as long as the
-// owner may hold it.
-func (a *acquisition) confirm() bool {
+// confirmed reports whether the key is held, after a wait however long. It renews a hold for as long as the owner may
+// have it.
+func (a *acquisition) confirmed() bool {
+	if a.local != nil {
+		return true
+	}
 	hs, h := &a.client.holder, a.held
 	for began, asked := hs.now(), false; ; asked = true {
 		hs.mu.Lock()
@@ -238,22 +237,18 @@ func (a *acquisition) confirm() bool {
 		switch {
 		case d == holder.Begin || d == holder.CancelGone:
 			return d == holder.Begin
+		case asked && hs.now().Mono-began.Mono >= max(hs.ttl, a.ttl):
+			return false
 		case d == holder.Renew:
 			to.peer = h.peer
 		}
 		if asked {
-			if hs.now().Mono-began.Mono >= max(hs.ttl, a.ttl) {
-				return false
-			}
 			select {
 			case <-time.After(hs.every()):
 			case <-a.ctx.Done():
 				return false
 			}
 		}
-		hs.mu.Lock()
-		h.lock.Ask()
-		hs.mu.Unlock()
 		_ = hs.renew(to, []*held{h})
 	}
 }

@@ -90,7 +90,7 @@ func (hs *holdings) renew(to callee, list []*held) error {
 
 // settleLocked has h kept at the owner that has answered a call about it, if that was looked for.
 func (h *held) settleLocked(a ownerAnswer) {
-	if a.peer != nil && h.peer != a.peer && !h.lock.Ended() {
+	if a.peer != nil && h.peer != a.peer && h.lock.Has(h.lock.Token()) {
 		a.peer.users.Add(1)
 		h.peer.leave()
 		h.peer, h.owner = a.peer, a.Member

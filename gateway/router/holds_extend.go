@@ -26,7 +26,7 @@ func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.D
 		return fmt.Errorf("router: extending the lock of %q: %w", h.key, context.Cause(ctx))
 	}
 	hs.mu.Lock()
-	if !h.isWithLocked(token) {
+	if !h.lock.Has(token) {
 		hs.mu.Unlock()
 		return h.endedMeanwhile()
 	}

@@ -31,9 +31,6 @@ func (h *held) tell(d holder.Decision, err error) {
 // errUnlockClosed is the error of what is unlocked after its client was closed.
 var errUnlockClosed error = closed("router: the client was closed before: the key is free at the end of its lease; unlock first, then close")
 
-// releaseList is what is to be released on one way.
-type releaseList struct{ list []*held }
-
 // releaseLocked does what was decided about the release of h, whose last call has had that error.
 func (hs *holdings) releaseLocked(h *held, d holder.Decision, err error) {
 	to := callee{partition: h.ref.Partition}
@@ -45,28 +42,25 @@ func (hs *holdings) releaseLocked(h *held, d holder.Decision, err error) {
 		h.tell(d, err)
 		return
 	}
-	if r := hs.releasing[to]; r != nil {
-		r.list = append(r.list, h)
-		return
+	list, sending := hs.releasing[to]
+	if hs.releasing[to] = append(list, h); !sending {
+		hs.wg.Go(func() { hs.sendReleases(to) })
 	}
-	r := &releaseList{list: []*held{h}}
-	hs.releasing[to] = r
-	hs.wg.Go(func() { hs.sendReleases(to, r) })
 }
 
-// sendReleases sends what is on the list until it is empty. Each hold that is released at a worker ends one use of it.
-func (hs *holdings) sendReleases(to callee, r *releaseList) {
+// sendReleases releases what there is to release at a worker or owner. Each hold that is released at a worker ends one use of it.
+func (hs *holdings) sendReleases(to callee) {
 	for {
 		hs.mu.Lock()
-		n := min(len(r.list), holds.MaxRefs)
-		list := r.list[:n:n]
-		if r.list = r.list[n:]; n == 0 {
+		list := hs.releasing[to]
+		n := min(len(list), holds.MaxRefs)
+		if hs.releasing[to] = list[n:]; n == 0 {
 			delete(hs.releasing, to)
 			hs.mu.Unlock()
 			return
 		}
 		hs.mu.Unlock()
-		hs.sendRelease(to, list)
+		hs.sendRelease(to, list[:n:n])
 		if to.peer != nil {
 			for range n {
 				to.peer.leave()

@@ -70,7 +70,7 @@ func play(t *testing.T, text string) []byte {
 			if s.l.term == 0 { // it is not granted yet
 				continue
 			}
-			if fmt.Fprintf(&out, "  %v; %v, %v", d, s.l.state, s.l.course); s.l.state < lost {
+			if fmt.Fprintf(&out, "  %s; %v, %v", decisionNames[d], s.l.state, s.l.course); s.l.state < lost {
 				fmt.Fprintf(&out, ", token %d, %v left, again in %v", s.l.Token(), s.l.Left(now, s.l.Token()), s.l.Pause())
 			}
 			out.WriteByte('\n')
@@ -79,6 +79,11 @@ func play(t *testing.T, text string) []byte {
 		}
 	}
 	return out.Bytes()
+}
+
+var decisionNames = [...]string{
+	"wait", "begin", "renew", "seek", "cancel: overdue", "cancel: gone", "pass", "release", "release at the owner",
+	"tell: released", "tell: not owner", "tell: unknown", "tell: unanswered",
 }
 
 var answerNames = map[string]Answer{"gone": Gone, "held": Held, "elsewhere": Elsewhere, "released": Released}
@@ -106,11 +111,8 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 		s.l.Give()
 	case "begin":
 		d = s.l.Begin(now)
-	case "tick":
-		d = s.l.Tick(now)
-	case "renew": // the call is sent
-		s.l.Ask()
-		s.asked = now
+	case "tick": // tick [busy]
+		d = s.l.Tick(now, is("busy"))
 	case "renewed": // renewed held|gone|elsewhere
 		d = s.l.Renewed(now, s.asked, answerNames[arg(0)], own)
 	case "failed": // failed [elsewhere]
@@ -134,6 +136,9 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 		d = s.l.Tire(now, is("stopped"))
 	default:
 		err = fmt.Errorf("no command %q", name)
+	}
+	if d == Renew || d == Seek {
+		s.asked = now
 	}
 	return d, err
 }

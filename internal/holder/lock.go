@@ -56,8 +56,8 @@ func New(ttl time.Duration, sent lease.Instant, g Grant) Lock {
 // Token returns the fencing token of the caller that works with l.
 func (l *Lock) Token() int64 { return l.token }
 
-// Ended reports whether l's caller has ended, and nobody has it after that one.
-func (l *Lock) Ended() bool { return l.state >= releasing }
+// Has reports whether the caller with that token has not ended.
+func (l *Lock) Has(token int64) bool { return l.state < releasing && l.token == token }
 
 // Left returns for how long l lasts for the caller with that token without another renewal.
 func (l *Lock) Left(now lease.Instant, token int64) time.Duration {
@@ -105,9 +105,17 @@ func (l *Lock) Confirm(now lease.Instant) Decision {
 		return CancelGone
 	case l.within(now, l.due()):
 		return Begin
-	case l.course == away:
+	}
+	return l.ask()
+}
+
+// ask decides whom to ask to renew l, and notes that the call is under way.
+func (l *Lock) ask() Decision {
+	if l.course == away {
+		l.setCourse(seeking)
 		return Seek
 	}
+	l.setCourse(renewing)
 	return Renew
 }
 
@@ -133,29 +141,16 @@ func (l *Lock) Check(now lease.Instant) Decision {
 	return Wait
 }
 
-// Tick says what is due: the end of the work, or a renewal.
-func (l *Lock) Tick(now lease.Instant) Decision {
-	if d := l.Check(now); d != Wait {
+// Tick says what is due: the end of the work, or a renewal. busy says that the owner of l's partition is asked about other
+// locks, and about l after that.
+func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
+	switch d := l.Check(now); {
+	case d != Wait, l.state != working && l.state != passing, now.Mono-l.sent.Mono < l.due():
 		return d
-	}
-	switch due := now.Mono-l.sent.Mono >= l.due(); {
-	case l.state != working && l.state != passing || !due:
-		return Wait
-	case l.course == known:
-		return Renew
-	case l.course == away:
-		return Seek
+	case l.course == known, l.course == away && !busy:
+		return l.ask()
 	}
 	return Wait
-}
-
-// Ask notes that the call is sent that Confirm or Tick has decided on.
-func (l *Lock) Ask() {
-	if l.course == away {
-		l.setCourse(seeking)
-	} else {
-		l.setCourse(renewing)
-	}
 }
 
 // Renewed takes the answer to a renewal that was sent at sent.

@@ -113,17 +113,4 @@ const (
 	TellNotOwner                   // tell the caller that the lock was not its own any more
 	TellUnknown                    // tell the caller that no answer says what has become of the lock
 	TellUnanswered                 // the same, since an earlier call may have released what the owner does not hold now
-	decisions
 )
-
-var decisionNames = [decisions]string{
-	"wait", "begin", "renew", "seek", "cancel: overdue", "cancel: gone", "pass", "release", "release at the owner",
-	"tell: released", "tell: not owner", "tell: unknown", "tell: unanswered",
-}
-
-func (d Decision) String() string {
-	if d < decisions {
-		return decisionNames[d]
-	}
-	return fmt.Sprintf("decision(%d)", uint8(d))
-}

@@ -283,10 +283,8 @@ func (w *world) send(slot int, k kind, to int8) {
 func (w *world) obey(d Decision) {
 	switch d {
 	case Renew:
-		w.l.Ask()
 		w.send(inRenewal, renewal, w.peer)
 	case Seek:
-		w.l.Ask()
 		w.send(inRenewal, renewal, owner)
 	case CancelOverdue, CancelGone:
 		w.waits = 0 // they are asked for anew
@@ -411,7 +409,7 @@ func (w *world) pass(suspend bool) {
 
 func (w *world) tick() {
 	if w.have && !w.dead {
-		w.obey(w.l.Tick(w.instant()))
+		w.obey(w.l.Tick(w.instant(), false))
 	}
 }
 
