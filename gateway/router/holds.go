@@ -238,14 +238,14 @@ func (hs *holdings) tick() {
 	}
 	for p, list := range due {
 		for part := range slices.Chunk(list, holds.MaxRefs) {
-			hs.wg.Go(func() { _ = hs.renew(callee{peer: p}, part) }) // again at the next tick, as below
+			hs.wg.Go(func() { hs.renew(callee{peer: p}, part) })
 		}
 	}
 	for partition, list := range moved {
 		hs.following[partition] = struct{}{}
 		hs.wg.Go(func() {
 			for part := range slices.Chunk(list, holds.MaxRefs) {
-				_ = hs.renew(callee{partition: partition}, part)
+				hs.renew(callee{partition: partition}, part)
 			}
 			hs.mu.Lock()
 			defer hs.mu.Unlock()

@@ -249,6 +249,6 @@ func (a *acquisition) confirmed() bool {
 				return false
 			}
 		}
-		_ = hs.renew(to, []*held{h})
+		hs.renew(to, []*held{h})
 	}
 }

@@ -30,30 +30,16 @@ type callee struct {
 // answers are the states that workers send, as the machine knows them.
 var answers = [...]holder.Answer{holds.Gone: holder.Gone, holds.Held: holder.Held, holds.Elsewhere: holder.Elsewhere, holds.Released: holder.Released}
 
-// send makes a call about holds. take gets the answer about each of them. Without an answer, repeated says that the call
-// may have had its effect.
-func (hs *holdings) send(ctx context.Context, method string, to callee, list []*held, take func(*held, holder.Answer, holds.Promise, ownerAnswer)) (repeated bool, err error) {
+// send makes a call about holds, Renew or Release, and takes the answer. Without one, repeated says that the call may have
+// had its effect.
+func (hs *holdings) send(ctx context.Context, method string, to callee, list []*held) (repeated bool, err error) {
 	refs := make([]holds.Ref, 0, len(list))
 	for _, h := range list {
 		refs = append(refs, h.ref)
 	}
-	takeAll := func(a ownerAnswer) (err error) {
-		var r holds.Renewal
-		if method == holds.Renew {
-			r, err = holds.ParseRenewal(a.body, len(list))
-		} else {
-			r.States, err = holds.ParseStates(a.body, len(list))
-		}
-		hs.mu.Lock()
-		defer hs.mu.Unlock()
-		for i, state := range r.States {
-			take(list[i], answers[state], r.Promise, a)
-		}
-		return err
-	}
 	body := holds.AppendRefs(nil, refs)
 	if to.peer == nil {
-		return hs.askOwner(ctx, method, list[0].key, to.partition, body, takeAll)
+		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a ownerAnswer) error { return hs.take(method, list, a) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, hs.due())
 	defer cancel()
@@ -64,28 +50,44 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 	case a.status != http.StatusOK:
 		err = fmt.Errorf("router: %s of holds: %d %s", method, a.status, a.body)
 	default:
-		err = takeAll(a)
+		err = hs.take(method, list, a)
 	}
 	return !errors.Is(err, link.ErrNotStarted), err
 }
 
+// take takes the answer to a call about holds.
+func (hs *holdings) take(method string, list []*held, a ownerAnswer) (err error) {
+	var r holds.Renewal
+	if method == holds.Renew {
+		r, err = holds.ParseRenewal(a.body, len(list))
+	} else {
+		r.States, err = holds.ParseStates(a.body, len(list))
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for i, state := range r.States {
+		if h := list[i]; method == holds.Renew {
+			h.settleLocked(a)
+			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.sent), answers[state], holder.Promise(r.Promise)))
+		} else {
+			hs.releaseLocked(h, h.lock.Answered(answers[state], a.repeated), nil)
+		}
+	}
+	return err
+}
+
 // renew asks for holds to go on.
-func (hs *holdings) renew(to callee, list []*held) error {
+func (hs *holdings) renew(to callee, list []*held) {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
-	_, err := hs.send(ctx, holds.Renew, to, list, func(h *held, state holder.Answer, p holds.Promise, a ownerAnswer) {
-		h.settleLocked(a)
-		h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.sent), state, holder.Promise(p)))
-	})
-	if err == nil {
-		return nil
+	if _, err := hs.send(ctx, holds.Renew, to, list); err == nil {
+		return
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for _, h := range list {
 		h.lock.Failed(to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
 	}
-	return err
 }
 
 // settleLocked has h kept at the owner that has answered a call about it, if that was looked for.

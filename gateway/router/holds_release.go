@@ -74,9 +74,7 @@ func (hs *holdings) sendRelease(to callee, list []*held) {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
 	for len(list) > 0 {
-		repeated, err := hs.send(ctx, holds.Release, to, list, func(h *held, state holder.Answer, _ holds.Promise, a ownerAnswer) {
-			hs.releaseLocked(h, h.lock.Answered(state, a.repeated), nil)
-		})
+		repeated, err := hs.send(ctx, holds.Release, to, list)
 		if err == nil {
 			return
 		}
