@@ -73,7 +73,7 @@ func (hs *holdings) sendReleases(to callee) {
 func (hs *holdings) sendRelease(to callee, list []*held) {
 	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
 	defer cancel()
-	for len(list) > 0 {
+	for {
 		repeated, err := hs.send(ctx, holds.Release, to, list)
 		if err == nil {
 			return
@@ -88,6 +88,9 @@ func (hs *holdings) sendRelease(to callee, list []*held) {
 			return true
 		})
 		hs.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
 		select {
 		case <-time.After(hs.every()): // for an error that has come at once
 		case <-ctx.Done():

@@ -322,8 +322,8 @@ type node struct {
 	name   string
 }
 
-// explore searches a scope to its end, breadth first.
-func explore(sc scope) (states int, err error, trace []string) {
+// explore searches a scope breadth first, to its end or, unless it is 0, to about that many states.
+func explore(sc scope, limit int) (states int, err error, trace []string) {
 	seed := maphash.MakeSeed()
 	seen := map[uint64]struct{}{sc.w.fingerprint(seed): {}}
 	nodes := []node{{parent: -1}}
@@ -331,7 +331,7 @@ func explore(sc scope) (states int, err error, trace []string) {
 		w  world
 		id int32
 	}
-	for level := []reached{{w: sc.w}}; len(level) > 0; {
+	for level := []reached{{w: sc.w}}; len(level) > 0 && (limit == 0 || len(nodes) < limit); {
 		var deeper []reached
 		for _, r := range level {
 			if r.w.told != Wait || r.w.dead {
@@ -369,13 +369,17 @@ func explore(sc scope) (states int, err error, trace []string) {
 }
 
 // TestExplore searches every scope to its end for a caller that works with what another client has, a token that falls, an
-// Unlock that says what is not true, and a lock that nothing ends.
+// Unlock that says what is not true, and a lock that nothing ends. Under the race detector, which has nothing to find in a
+// search by a single goroutine, it searches a part.
 func TestExplore(t *testing.T) {
 	total, began := 0, time.Now()
 	for _, sc := range scopes() {
 		t.Run(sc.name, func(t *testing.T) {
-			at := time.Now()
-			states, err, trace := explore(sc)
+			at, limit := time.Now(), 0
+			if underRace {
+				limit = 2000
+			}
+			states, err, trace := explore(sc, limit)
 			total += states
 			t.Logf("%d states, in %v", states, time.Since(at).Round(time.Millisecond))
 			if err != nil {

@@ -125,7 +125,7 @@ func (l *Lock) Give() { l.setState(passing) }
 // Begin lets the caller begin. It returns Wait if others may have the lock: the caller of a turn may have been stopped
 // since it was given, and the shell then ends it.
 func (l *Lock) Begin(now lease.Instant) Decision {
-	if l.state == closed || l.state == lost || l.state == passing && !l.Sure(now) {
+	if l.state != granted && !l.Sure(now) {
 		return Wait
 	}
 	l.setState(working)
@@ -134,18 +134,21 @@ func (l *Lock) Begin(now lease.Instant) Decision {
 
 // Check compares the deadline.
 func (l *Lock) Check(now lease.Instant) Decision {
-	if (l.state == working || l.state == passing) && l.lease.Cancel.Passed(now) {
-		l.setState(lost)
-		return CancelOverdue
+	if !l.held() || !l.lease.Cancel.Passed(now) {
+		return Wait
 	}
-	return Wait
+	l.setState(lost)
+	return CancelOverdue
 }
+
+// held reports whether l is a caller's, for as long as its deadline has not passed.
+func (l *Lock) held() bool { return l.state == working || l.state == passing }
 
 // Tick says what is due: the end of the work, or a renewal. busy says that the owner of l's partition is asked about other
 // locks, and about l after that.
 func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
 	switch d := l.Check(now); {
-	case d != Wait, l.state != working && l.state != passing, now.Mono-l.sent.Mono < l.due():
+	case d != Wait, !l.held(), now.Mono-l.sent.Mono < l.due():
 		return d
 	case l.course == known, l.course == away && !busy:
 		return l.ask()
@@ -206,8 +209,8 @@ func (l *Lock) Extend(term time.Duration) time.Duration {
 	return l.asked
 }
 
-// Extended takes the answer to an extension whose last call was sent at sent. repeated says that a call before that
-// one may have its effect later.
+// Extended takes the answer to an extension whose last call was sent at sent, by which the owner is known. repeated says
+// that a call before that one may have its effect later.
 func (l *Lock) Extended(now, sent lease.Instant, g Grant, repeated bool) Decision {
 	switch l.course {
 	case away:

@@ -1,0 +1,5 @@
+//go:build !race
+
+package holder
+
+const underRace = false
