@@ -263,10 +263,19 @@ func (w *world) claim() {
 	w.token += 10
 }
 
-// fair runs a world on without anything that goes wrong until the lock is over.
-func (w world) fair() error {
+// fair runs a world on without anything that goes wrong until the lock is over. good are the fingerprints from which it
+// is known to end.
+func (w world) fair(seed maphash.Seed, good map[uint64]struct{}) error {
+	var path []uint64
 	w.left = budget{}
 	for end := w.now + 12*ttl; w.now < end; w.pass(false) {
+		path = append(path, w.fingerprint(seed))
+		if _, known := good[path[len(path)-1]]; known || w.ended() {
+			for _, h := range path {
+				good[h] = struct{}{}
+			}
+			return nil
+		}
 		if w.other = false; w.serving == owner {
 			w.serving = w.heir
 		}
@@ -309,11 +318,13 @@ func (w world) fair() error {
 				return fmt.Errorf("%s, in a fair run", w.bad)
 			}
 		}
-		if w.l.state == over && w.told != Wait && w.waits == 0 || w.dead && !w.lock.live {
-			return nil
-		}
 	}
 	return fmt.Errorf("%w: it is %v, its course %v", errEndless, w.l.state, w.l.course)
+}
+
+// ended reports whether nobody waits for the lock or keeps it.
+func (w *world) ended() bool {
+	return w.l.state == over && w.told != Wait && w.waits == 0 || w.dead && !w.lock.live
 }
 
 // node is a world that was reached.
@@ -326,7 +337,7 @@ type node struct {
 func explore(sc scope, limit int) (states int, err error, trace []string) {
 	seed := maphash.MakeSeed()
 	seen := map[uint64]struct{}{sc.w.fingerprint(seed): {}}
-	nodes := []node{{parent: -1}}
+	nodes, good := []node{{parent: -1}}, map[uint64]struct{}{}
 	type reached struct {
 		w  world
 		id int32
@@ -348,8 +359,8 @@ func explore(sc scope, limit int) (states int, err error, trace []string) {
 				switch {
 				case n.bad != "":
 					err = fmt.Errorf("%s", n.bad)
-				case id%8 == 0 || n.dead:
-					err = n.fair()
+				default:
+					err = n.fair(seed, good)
 				}
 				if err != nil {
 					for i := id; i > 0; i = nodes[i].parent {
