@@ -75,15 +75,14 @@ func (hs *holdings) every() time.Duration { return holder.Pause(hs.ttl) }
 // due is the age at which a hold of the session TTL is renewed, and how long that may take.
 func (hs *holdings) due() time.Duration { return hs.ttl / 5 }
 
-// errClosedHolder is the cause with which what a client's function works for is
-// cancelled by [Client.Close].
+// errClosedHolder is the cause with which [Client.Close] cancels work with keys that are held.
 var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)
 
-// errLetGo is the cause with which the context of a hold ends that is over.
+// errLetGo is the cause with which the context of a hold ends when its caller does.
 var errLetGo = fmt.Errorf("router: the key was unlocked: %w", context.Canceled)
 
-// start returns the context in which a caller works with h, with that token. It reports false if others may have the
-// key by now for which the caller has waited for a turn.
+// start returns the context of a caller's work with h and that token. It reports false if the caller has waited for a
+// turn and others may have the key by now.
 func (hs *holdings) start(ctx context.Context, h *held, token int64) (context.Context, bool) {
 	inner, cancel := context.WithCancelCause(ctx)
 	hs.mu.Lock()
@@ -178,7 +177,7 @@ func (c *heldContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// heldAlong returns the hold of key by hs that ctx belongs to, with the token of who has it there, nil if there is none.
+// heldAlong returns the hold of key by hs that ctx belongs to, and its caller's token; nil if there is none.
 func (hs *holdings) heldAlong(ctx context.Context, key string) (*held, int64) {
 	for {
 		c, ok := ctx.Value(heldKey{}).(*heldContext)
@@ -255,8 +254,8 @@ func (hs *holdings) tick() {
 	hs.timer.Reset(hs.pause)
 }
 
-// close cancels what works with keys that are held, and waits until those that have
-// been let go are free, for as long as cancelled work may go on at most.
+// close cancels all work with keys that are held. It waits for releases under way, but no longer than cancelled work
+// may go on.
 func (hs *holdings) close() {
 	hs.mu.Lock()
 	if !hs.closed {

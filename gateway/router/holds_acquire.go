@@ -76,7 +76,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	return routing.Outcome{}
 }
 
-// hold returns the key as it is held at a worker, which nobody else knows yet.
+// hold returns the key as a hold at a worker. Only the acquisition knows it so far.
 func (a *acquisition) hold(p *peer, owner ring.Member, l holder.Lock) *held {
 	return &held{
 		ref: holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key)}, key: a.key, shared: a.shared, label: a.label,
@@ -134,8 +134,8 @@ func badOption(t routing.Target, body []byte) error {
 	return fmt.Errorf("%w: worker %s at %s says: %s", locking.ErrOption, t.Name, t.Addr, bytes.TrimSpace(body[:min(len(body), 1024)]))
 }
 
-// refusal returns the error of a key that another caller of the Client has, so that its owner would refuse one who does not
-// wait; nil if only the owner knows.
+// refusal returns the error of a call that does not wait for a key, if another caller of the Client has it; nil if only
+// the owner knows.
 func (hs *holdings) refusal(key string, w want) error {
 	if by := hs.heldBy(key, w); by != "" {
 		return &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is " + by}
@@ -214,7 +214,7 @@ func (a *acquisition) lock() *Lock {
 	return l
 }
 
-// giveBack frees the key, with which nobody has worked.
+// giveBack frees the key before anybody has worked with it.
 func (a *acquisition) giveBack() {
 	if a.local != nil {
 		a.local.release()

@@ -14,8 +14,7 @@ import (
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-// isAway reports whether a partition is to be looked for at another worker than p, which
-// cannot be reached.
+// isAway reports whether another worker than p, which cannot be reached, owns a partition as far as this process knows.
 func (hs *holdings) isAway(partition int, p *peer) bool {
 	t, ok := hs.client.routes.Owner(partition)
 	return ok && hs.client.peer(t) != p
@@ -99,9 +98,9 @@ func (h *held) settleLocked(a ownerAnswer) {
 	}
 }
 
-// askOwner makes a call about holds of one partition to its owner: it waits, and follows
-// it, as a request for the key does. take gets the answer of an owner that does what the call says. repeated says that a
-// call without an answer may have had its effect.
+// askOwner makes a call about holds of one partition to its owner. It waits for the owner, and follows it, as a request
+// for the key does. take gets the answer of an owner that has done what the call says. repeated says that a call without
+// such an answer may have had its effect.
 func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(ownerAnswer) error) (repeated bool, err error) {
 	call := ownerCall{
 		method: method, key: key, partition: partition, spans: hs.client.spans,

@@ -28,7 +28,7 @@ func (h *held) tell(d holder.Decision, err error) {
 	h.told <- err // which has room
 }
 
-// errUnlockClosed is the error of what is unlocked after its client was closed.
+// errUnlockClosed is the error of an Unlock after the client was closed.
 var errUnlockClosed error = closed("router: the client was closed before: the key is free at the end of its lease; unlock first, then close")
 
 // releaseLocked does what was decided about the release of h, whose last call has had that error.
@@ -101,7 +101,7 @@ func (hs *holdings) sendRelease(to callee, list []*held) {
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
 		for _, h := range list {
-			hs.releaseLocked(h, h.lock.Tire(hs.now(), hs.ctx.Err() != nil), err)
+			hs.releaseLocked(h, h.lock.GiveUp(hs.now(), hs.ctx.Err() != nil), err)
 		}
 		return
 	}

@@ -11,14 +11,13 @@ import (
 )
 
 // line is the callers of one process that wait for a lock at a member elsewhere, while a
-// call for one of them, or for several together, is under way. When that has ended, one call asks
-// for those who have come meanwhile: the owner reserves a token for each, and they have the key one
-// after the other by one hold, which passes from Unlock to the next without a call. The next call is made
-// when the last of these begins: then it also asks for those who come again. But they are
-// not waited for longer than gather.
+// call for one of them, or for several together, is under way. When it has ended, one call asks
+// for all callers that came meanwhile. The owner reserves a token for each, and they work one after
+// the other with one hold, which passes from Unlock to the next caller without a call. The next call is
+// made when the last of them begins, to include callers that come again, but no later than after gather.
 //
-// A call takes its place in the owner's queue after all for whom it asks have come. So nobody else
-// who came before one of them is behind him.
+// A call takes its place in the owner's queue after all of its callers have come. So it overtakes
+// nobody who came before one of them.
 type line struct {
 	lineKey
 	waiting list.List   // of *turn
@@ -37,15 +36,14 @@ type lineKey struct {
 	label string
 }
 
-// mostInLine bounds a line: who comes when it is that long asks for himself.
+// mostInLine bounds a line: a caller that finds it that long asks alone.
 const mostInLine = 1024
 
-// longestInLine bounds the wait for a turn of a caller for whom the owner's bound of waits counts. Only the owner knows
-// that one.
+// longestInLine bounds the wait for a turn of a caller whose wait the owner bounds. Only the owner knows its bound.
 const longestInLine = 30 * time.Second
 
-// turn is the place of a caller: in a line, then in the call that asks for him and others, then
-// behind the one who has the key by their hold.
+// turn is the place of a caller: in a line, then in the call for that caller and others, then behind the caller that works
+// with their hold.
 type turn struct {
 	traced  context.Context // with the span of his call, if it has one
 	settled chan struct{}   // closed when the key is his, or err is set
@@ -97,8 +95,8 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner looks whether who holds keys would wait for himself
 }
 
-// enter returns a new line for a call of the caller's own, at the end of which [holder.leave] is called; or
-// the place of the caller in one that is there; or neither for who asks for himself.
+// enter decides how a caller asks for a key. It returns a new line, which the caller must leave after its call; or a place
+// in an existing line; or neither, if the caller asks alone.
 func (hs *holdings) enter(traced context.Context, k lineKey) (l *line, t *turn) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -122,8 +120,8 @@ func (hs *holdings) leave(l *line, err error) {
 	hs.leaveLocked(l, err)
 }
 
-// leaveLocked is leave. Those who wait are asked for now, unless nobody can be asked: then each of them tries for as
-// long as he may.
+// leaveLocked is leave. A call for the callers that wait is made now. If no owner can be reached, each of them asks alone
+// instead, for as long as its own wait lasts.
 func (hs *holdings) leaveLocked(l *line, err error) {
 	if _, unreachable := errors.AsType[*routing.UnreachableError](err); unreachable {
 		settleAllLocked(&l.waiting, errAskAlone)
@@ -209,8 +207,8 @@ func (h *held) giveLocked() {
 	}
 }
 
-// disbandLocked has those who wait for a turn of h, which gives none any more, asked for anew, before those who
-// came after them.
+// disbandLocked moves callers that wait for a turn of h, which gives none any more, to the front of their line, for
+// another call.
 func (hs *holdings) disbandLocked(h *held) {
 	defer hs.gatheredLocked(h)
 	if h.turns == nil || h.turns.Len() == 0 {

@@ -1,6 +1,6 @@
-// Package holder decides what a process may believe of one lock that it holds at an owner elsewhere: until when its caller
-// works, when the lock is renewed and at which worker, whether it passes to the next caller of the process, and what
-// Unlock tells its caller.
+// Package holder decides what a process may believe of one lock that it holds at an owner elsewhere. It says until when
+// the caller works, when and where the lock is renewed, whether it passes to the next caller of the process, and what
+// Unlock returns.
 //
 // A Lock is pure: it has no goroutine, no clock and no I/O. A shell calls a method for each thing that happened, with a
 // reading of the clocks where time matters, and carries out the Decision that the method returns. In gateway/router the
@@ -9,7 +9,7 @@
 //
 // # The state
 //
-// The state says who works with the lock, and after that what is known of its release.
+// The state says whether a caller works with the lock. After the last caller it says what is known of the release.
 //
 //	          ┌───────────────▶ working ─────┐
 //	          │                  ▲   │       ▼

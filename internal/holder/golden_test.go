@@ -132,8 +132,8 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 		d = s.l.Answered(answerNames[arg(0)], is("repeated"))
 	case "unanswered": // unanswered [repeated] [elsewhere]
 		d = s.l.Unanswered(is("repeated"), is("elsewhere"))
-	case "tire": // tire [stopped]
-		d = s.l.Tire(now, is("stopped"))
+	case "giveup": // giveup [stopped]
+		d = s.l.GiveUp(now, is("stopped"))
 	default:
 		err = fmt.Errorf("no command %q", name)
 	}

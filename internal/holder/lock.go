@@ -200,8 +200,8 @@ func (l *Lock) Failed(elsewhere bool) {
 }
 
 // Extend notes that the owner is asked for another term from now on, 0 for the present one, which it returns. Only the
-// owner knows which term a renewal gives meanwhile, or later if the call has no answer, so the shortest counts. What was
-// reserved for further callers lapses: they have not asked for that term.
+// owner knows which term a renewal gives meanwhile, or later if the call has no answer, so the shortest counts. Tokens
+// that are reserved for further callers lapse: these callers have not asked for that term.
 func (l *Lock) Extend(term time.Duration) time.Duration {
 	l.turns = 0
 	l.asked = cmp.Or(term, l.term)
@@ -209,8 +209,8 @@ func (l *Lock) Extend(term time.Duration) time.Duration {
 	return l.asked
 }
 
-// Extended takes the answer to an extension whose last call was sent at sent, by which the owner is known. repeated says
-// that a call before that one may have its effect later.
+// Extended takes the owner's answer to an extension whose last call was sent at sent. repeated says that an earlier call
+// may have its effect later.
 func (l *Lock) Extended(now, sent lease.Instant, g Grant, repeated bool) Decision {
 	switch l.course {
 	case away:

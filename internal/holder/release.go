@@ -9,8 +9,8 @@ func (l *Lock) Close() {
 	}
 }
 
-// End ends the caller, or gives back what nobody works with. waits says that another caller waits for its turn: it has
-// the lock next if a token is reserved for it and the lock is as good as another one would be.
+// End ends the caller, or gives back a lock that nobody works with. waits says that another caller waits for its turn. The
+// lock passes to that caller if a token is reserved and the lock is as good as another one would be.
 func (l *Lock) End(now lease.Instant, waits bool) Decision {
 	switch {
 	case l.state == closed:
@@ -27,8 +27,7 @@ func (l *Lock) End(now lease.Instant, waits bool) Decision {
 	return Release
 }
 
-// Answered takes a worker's answer to a release. repeated says that a call before the one that is answered may have had
-// its effect.
+// Answered takes a worker's answer to a release. repeated says that an earlier call may have had its effect.
 func (l *Lock) Answered(a Answer, repeated bool) Decision {
 	l.note(a, repeated)
 	switch {
@@ -65,8 +64,8 @@ func (l *Lock) Unanswered(repeated, elsewhere bool) Decision {
 	return Release
 }
 
-// Tire notes that a release has had no answer for as long as one is waited for. stopped says that no worker is asked any more.
-func (l *Lock) Tire(now lease.Instant, stopped bool) Decision {
+// GiveUp notes that a release has had no answer for as long as one is waited for. stopped says that no worker is asked any more.
+func (l *Lock) GiveUp(now lease.Instant, stopped bool) Decision {
 	if stopped || l.lease.Surrender.Passed(now) {
 		l.setState(over)
 		return TellUnknown

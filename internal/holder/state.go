@@ -2,7 +2,7 @@ package holder
 
 import "fmt"
 
-// state says who works with a lock, and after that what is known of its release.
+// state says whether a caller works with a lock. After the last caller it says what is known of the release.
 type state uint8
 
 // The states of a lock.

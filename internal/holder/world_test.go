@@ -393,7 +393,7 @@ func (w *world) lose(slot int, started, elsewhere, giveUp bool) {
 	case release:
 		d := w.l.Unanswered(repeated, elsewhere)
 		if d == Release && giveUp {
-			d = w.l.Tire(w.instant(), w.closed)
+			d = w.l.GiveUp(w.instant(), w.closed)
 		}
 		w.obey(d)
 	}
