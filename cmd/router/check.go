@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -97,7 +98,7 @@ func matchText(r *routes.Route) string {
 	if where := strings.Join(r.Match.Hosts, ",") + r.Match.Path; where != "" {
 		parts = append(parts, where)
 	}
-	return orAll(strings.Join(parts, " "), "all")
+	return cmp.Or(strings.Join(parts, " "), "all")
 }
 
 func keyText(r *routes.Route) string {
@@ -141,14 +142,7 @@ func limitsText(r *routes.Route) string {
 			parts = append(parts, fmt.Sprintf("%.4g/s per %s (burst %d)", rate.PerSecond, rate.name, rate.Burst))
 		}
 	}
-	return orAll(strings.Join(parts, ", "), "-")
-}
-
-func orAll(text, empty string) string {
-	if text == "" {
-		return empty
-	}
-	return text
+	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
 // showRequest writes what becomes of a request.
@@ -169,7 +163,7 @@ func showRequest(w io.Writer, table *routes.Table, request string, headers []str
 	if err != nil {
 		return fmt.Errorf("%s: %w", request, err)
 	}
-	key, err := route.Key(checked{r}, new([]byte))
+	key, err := route.Key(gateway.RequestKeyed(r), new([]byte))
 	if errors.Is(err, gateway.ErrNoKey) {
 		fmt.Fprintf(w, "route %s (line %d), no key: %s\n", route.Name, route.Line, route.WithoutKey)
 		return nil
@@ -181,24 +175,3 @@ func showRequest(w io.Writer, table *routes.Table, request string, headers []str
 	_, err = fmt.Fprintf(w, "route %s (line %d), key %q, partition %d of %d\n", route.Name, route.Line, key, p, partitions)
 	return err
 }
-
-// checked is a request of --request as key sources see it.
-type checked struct{ *http.Request }
-
-// KeyHeader implements [gateway.Keyed].
-func (r checked) KeyHeader(name string) []string { return r.Header[name] }
-
-// KeyQuery implements [gateway.Keyed].
-func (r checked) KeyQuery() string { return r.URL.RawQuery }
-
-// KeyPath implements [gateway.Keyed].
-func (r checked) KeyPath() string { return r.URL.EscapedPath() }
-
-// KeyHost implements [gateway.Keyed].
-func (r checked) KeyHost() string { return r.Host }
-
-// KeyClient implements [gateway.Keyed].
-func (r checked) KeyClient() string { return "" }
-
-// KeyBody implements [gateway.Keyed].
-func (r checked) KeyBody() ([]byte, error) { return nil, nil }

@@ -10,8 +10,6 @@ package routes
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"time"
 
@@ -181,12 +179,7 @@ func (t *Table) Digest() uint64 { return t.digest }
 // Load reads a file of routes, of at most 1 MiB and [MaxRoutes] routes. Its error has
 // a line for each mistake, which begins with file:line:column.
 func Load(file string) (*Table, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, fmt.Errorf("routes: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, yamlfile.MaxSize+1))
+	data, err := yamlfile.Read(file)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}

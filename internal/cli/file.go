@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -34,7 +33,7 @@ func (f *Flags) fromFile(args []setting) error {
 	if name == "" {
 		return nil
 	}
-	text, err := readFile(name)
+	text, err := yamlfile.Read(name)
 	if err != nil {
 		return Usagef("%s: %v", source, err)
 	}
@@ -51,16 +50,6 @@ func (f *Flags) fromFile(args []setting) error {
 		return Usagef("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
-}
-
-// readFile returns the content of a file, as far as yamlfile.Parse would read it.
-func readFile(name string) ([]byte, error) {
-	in, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	return io.ReadAll(io.LimitReader(in, yamlfile.MaxSize+1))
 }
 
 // setFromFile sets a flag. What is wrong is noted at the setting.

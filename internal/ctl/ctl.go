@@ -196,7 +196,10 @@ func (a *ask) call(method, path string, query url.Values) ([]byte, error) {
 	defer transport.CloseIdleConnections()
 	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("nobody answers at %s: %w; say with --admin where a router or a worker has its admin address", a.admin, unwrapped(err))
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // without the request
+		}
+		return nil, fmt.Errorf("nobody answers at %s: %w; say with --admin where a router or a worker has its admin address", a.admin, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
@@ -212,14 +215,6 @@ func (a *ask) call(method, path string, query url.Values) ([]byte, error) {
 		return nil, errors.New(cmp.Or(text, res.Status))
 	}
 	return body, nil
-}
-
-// unwrapped returns err without the request that an [url.Error] names.
-func unwrapped(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
 }
 
 // get asks for a page.

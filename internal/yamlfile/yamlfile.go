@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -43,6 +45,16 @@ type Document struct {
 	name string
 	root ast.Node
 	errs []*Error
+}
+
+// Read returns the content of a file, as far as Parse takes it.
+func Read(name string) ([]byte, error) {
+	in, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return io.ReadAll(io.LimitReader(in, MaxSize+1))
 }
 
 // Parse reads a file whose name is for errors. Its error is an [Error].
