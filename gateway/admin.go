@@ -154,7 +154,7 @@ func (a *admin) pages() []page {
 	asks := cfg.Operator != nil
 	list := []page{
 		{"GET /{$}", serveLivePage(), true, readers},
-		{"GET /events", live.New(a.watch), true, readers},
+		{"GET /events", live.New(func() live.Gather { return (&collector{cfg: cfg}).collect }), true, readers},
 		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true, probes},
 		{"GET /readyz", http.HandlerFunc(a.ready), true, probes},
 		{"GET /members", http.HandlerFunc(a.members), true, readers},

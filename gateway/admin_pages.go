@@ -92,8 +92,7 @@ type movesJSON struct {
 }
 
 func (a *admin) moves(w http.ResponseWriter, r *http.Request) {
-	list, silent := gather(a.cfg.Operator.Workers(r.Context()), movesOf)
-	sortMoves(list)
+	list, silent := movesOf(a.cfg.Operator.Workers(r.Context()))
 	writeJSON(w, movesJSON{list, silent})
 }
 
@@ -108,8 +107,7 @@ func (a *admin) hot(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	list, silent := gather(a.cfg.Operator.Workers(r.Context()), hotOf)
-	sortHot(list)
+	list, silent := hotOf(a.cfg.Operator.Workers(r.Context()))
 	writeJSON(w, hotJSON{list[:min(n, len(list))], silent})
 }
 
@@ -171,41 +169,32 @@ func hotNumber(r *http.Request) (int, error) {
 	return n, nil
 }
 
-// gather returns what workers tell of, and the names of those that did not tell.
-func gather[T any](rows []WorkerRow, of func(WorkerRow) []T) (list []T, silent []string) {
-	list, silent = []T{}, []string{}
+// movesOf returns the moves that workers tell of, the latest first, and the names of workers that did not tell.
+func movesOf(rows []WorkerRow) ([]RecentMove, []string) {
+	moves := func(s *WorkerStatus) []Move { return s.Moves }
+	return gather(rows, moves, func(at string, m Move) RecentMove { return RecentMove{at, m} },
+		func(a, b RecentMove) int { return b.Ended.Compare(a.Ended) })
+}
+
+// hotOf returns the keys that workers tell of, the hottest first, and the names of workers that did not tell.
+func hotOf(rows []WorkerRow) ([]HotKeyAt, []string) {
+	keys := func(s *WorkerStatus) []HotKey { return s.Hot }
+	return gather(rows, keys, func(at string, k HotKey) HotKeyAt { return HotKeyAt{at, k} },
+		func(a, b HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+}
+
+// gather returns in order what workers tell of, each with its worker's name, and the names of workers that did not tell.
+func gather[T, At any](rows []WorkerRow, told func(*WorkerStatus) []T, at func(worker string, t T) At, order func(a, b At) int) (list []At, silent []string) {
+	list, silent = []At{}, []string{}
 	for _, row := range rows {
 		if row.Status == nil {
 			silent = append(silent, row.Name)
 			continue
 		}
-		list = append(list, of(row)...)
+		for _, t := range told(row.Status) {
+			list = append(list, at(row.Name, t))
+		}
 	}
+	slices.SortStableFunc(list, order)
 	return list, silent
-}
-
-// movesOf returns the moves that a worker tells of.
-func movesOf(row WorkerRow) (list []RecentMove) {
-	for _, m := range row.Status.Moves {
-		list = append(list, RecentMove{row.Name, m})
-	}
-	return list
-}
-
-// sortMoves sorts moves, the latest first.
-func sortMoves(list []RecentMove) {
-	slices.SortStableFunc(list, func(a, b RecentMove) int { return b.Ended.Compare(a.Ended) })
-}
-
-// hotOf returns the hot keys that a worker tells of.
-func hotOf(row WorkerRow) (list []HotKeyAt) {
-	for _, k := range row.Status.Hot {
-		list = append(list, HotKeyAt{row.Name, k})
-	}
-	return list
-}
-
-// sortHot sorts keys, the hottest first.
-func sortHot(list []HotKeyAt) {
-	slices.SortStableFunc(list, func(a, b HotKeyAt) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
 }

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/internal/live"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -81,10 +80,6 @@ type collector struct {
 	history history
 }
 
-func (a *admin) watch() live.Gather {
-	return (&collector{cfg: &a.cfg}).collect
-}
-
 // collect returns a liveJSON.
 func (c *collector) collect(ctx context.Context) []byte {
 	view, self := c.cfg.Members.View(), c.cfg.Members.Self()
@@ -111,7 +106,10 @@ func (c *collector) collect(ctx context.Context) []byte {
 	s.Time = time.Now()
 	c.history.add(s.Time, c.cfg.Metrics, rows)
 	s.Traffic = c.history.traffic()
-	shares := sharesOf(view)
+	shares := make(map[string]int) // by name
+	for _, w := range ringOf(view).Workers {
+		shares[w.Name] += w.Partitions
+	}
 	for _, row := range rows {
 		w := liveWorker{WorkerRow: row, Wanted: shares[row.Name]}
 		if row.Status != nil {
@@ -122,10 +120,8 @@ func (c *collector) collect(ctx context.Context) []byte {
 		}
 		s.Workers = append(s.Workers, w)
 	}
-	s.Hot, _ = gather(rows, hotOf)
-	s.Moves, _ = gather(rows, movesOf)
-	sortHot(s.Hot)
-	sortMoves(s.Moves)
+	s.Hot, _ = hotOf(rows)
+	s.Moves, _ = movesOf(rows)
 	s.Says = say(&s)
 	s.Hot = s.Hot[:min(len(s.Hot), liveHot)]
 	s.Moves = withoutMirrors(s.Moves)
@@ -145,17 +141,6 @@ func rowsOf(view *ring.View) (rows []WorkerRow) {
 		}
 	}
 	return rows
-}
-
-// sharesOf returns how many partitions the ring gives each worker, by name.
-func sharesOf(view *ring.View) map[string]int {
-	shares := make(map[string]int)
-	for p := range view.Table.Partitions() {
-		if m, ok := view.Owner(p); ok {
-			shares[m.Name]++
-		}
-	}
-	return shares
 }
 
 // withoutMirrors returns the moves without those given away that another worker tells of
