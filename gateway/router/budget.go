@@ -25,37 +25,31 @@ type budget struct {
 	memory atomic.Int64 // that is used
 }
 
-// take charges the client's share first: what a client is refused is never counted
-// against the others.
-func (b *budget) take(client uint64, r spool.Resource, n int64) bool {
-	if !b.shares.Take(client, r, n) {
-		return false
-	}
-	if r == spool.Memory && b.memory.Add(n) > b.spools.Bound(r) {
-		b.give(client, r, n)
-		return false
-	}
-	return true
-}
-
-func (b *budget) give(client uint64, r spool.Resource, n int64) {
-	b.shares.Give(client, r, n)
-	if r == spool.Memory {
-		b.memory.Add(-n)
-	}
-}
-
 // account is a client's part of a budget. It is a [spool.Account].
 type account struct {
 	budget *budget
 	client uint64
 }
 
-// Take implements [spool.Account].
-func (a account) Take(r spool.Resource, n int64) bool { return a.budget.take(a.client, r, n) }
+// Take charges the client's share first: what a client is refused is never counted
+// against the others.
+func (a account) Take(r spool.Resource, n int64) bool {
+	if !a.budget.shares.Take(a.client, r, n) {
+		return false
+	}
+	if r == spool.Memory && a.budget.memory.Add(n) > a.budget.spools.Bound(r) {
+		a.Give(r, n)
+		return false
+	}
+	return true
+}
 
-// Give implements [spool.Account].
-func (a account) Give(r spool.Resource, n int64) { a.budget.give(a.client, r, n) }
+func (a account) Give(r spool.Resource, n int64) {
+	a.budget.shares.Give(a.client, r, n)
+	if r == spool.Memory {
+		a.budget.memory.Add(-n)
+	}
+}
 
 // reservation is what a small body takes of a budget's memory. It implements
 // [link.Memory] and [h2.Memory].

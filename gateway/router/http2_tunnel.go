@@ -75,7 +75,7 @@ func (w *h2Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	w.hijacked = true
 	w.stream.Wait()
-	conn := &h2Tunnel{stream: w.stream, remote: w.conn.nc}
+	conn := &h2Tunnel{w.conn.nc, w.stream}
 	return conn, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(&tunnelHead{w: w})), nil
 }
 
@@ -107,17 +107,15 @@ func (t *tunnelHead) Write(p []byte) (int, error) {
 	return len(p), t.w.stream.Answer(http.StatusOK, t.w.fields, nil, false)
 }
 
-// h2Tunnel is a stream on which another protocol is spoken, as a connection without
-// deadlines.
+// h2Tunnel is a stream on which another protocol is spoken. It implements [net.Conn] without
+// deadlines, and has the addresses of the client's connection.
 type h2Tunnel struct {
+	net.Conn
 	stream *h2.Stream
-	remote net.Conn
 }
 
-// Read implements [net.Conn].
 func (t *h2Tunnel) Read(p []byte) (int, error) { return t.stream.Read(p) }
 
-// Write implements [net.Conn].
 func (t *h2Tunnel) Write(p []byte) (int, error) {
 	if err := t.stream.Write(p, false); err != nil {
 		return 0, err
@@ -128,24 +126,13 @@ func (t *h2Tunnel) Write(p []byte) (int, error) {
 // CloseWrite ends this side of the stream.
 func (t *h2Tunnel) CloseWrite() error { return t.stream.Write(nil, true) }
 
-// Close implements [net.Conn]: a stream that has not ended is reset.
+// Close resets a stream that has not ended.
 func (t *h2Tunnel) Close() error {
 	t.stream.Reset(h2.Cancel)
 	t.stream.Interrupt(true)
 	return nil
 }
 
-// LocalAddr implements [net.Conn].
-func (t *h2Tunnel) LocalAddr() net.Addr { return t.remote.LocalAddr() }
-
-// RemoteAddr implements [net.Conn].
-func (t *h2Tunnel) RemoteAddr() net.Addr { return t.remote.RemoteAddr() }
-
-// SetDeadline implements [net.Conn].
-func (t *h2Tunnel) SetDeadline(time.Time) error { return errors.ErrUnsupported }
-
-// SetReadDeadline implements [net.Conn].
-func (t *h2Tunnel) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
-
-// SetWriteDeadline implements [net.Conn].
+func (t *h2Tunnel) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
+func (t *h2Tunnel) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
 func (t *h2Tunnel) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }

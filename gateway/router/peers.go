@@ -53,7 +53,10 @@ type peer struct {
 // left it.
 func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 	if old := ps.view.Load(); old != view && ps.view.CompareAndSwap(old, view) {
-		ps.sweep(view)
+		ps.drop(func(incarnation string) bool {
+			_, known := view.Find(incarnation)
+			return !known
+		})
 	}
 	for {
 		known, ok := ps.known.Load(m.Incarnation)
@@ -70,20 +73,10 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 	}
 }
 
-func (ps *peers) sweep(view *ring.View) {
+// drop forgets the workers of which gone reports true. Their connections end with the requests on them.
+func (ps *peers) drop(gone func(incarnation string) bool) {
 	ps.known.Range(func(incarnation, p any) bool {
-		if _, ok := view.Find(incarnation.(string)); !ok {
-			ps.known.Delete(incarnation)
-			p.(*peer).close()
-		}
-		return true
-	})
-}
-
-// renew has new connections made; those that are there end with their requests.
-func (ps *peers) renew() {
-	ps.known.Range(func(incarnation, p any) bool {
-		if ps.known.CompareAndDelete(incarnation, p) {
+		if gone(incarnation.(string)) && ps.known.CompareAndDelete(incarnation, p) {
 			p.(*peer).close()
 		}
 		return true

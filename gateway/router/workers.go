@@ -26,7 +26,7 @@ func (ws *workers) init(cfg *Config) {
 	ws.peers.dial, ws.peers.conns, ws.peers.links = cfg.Dial, cfg.ConnsPerWorker, cfg.LinksPerWorker
 	if cfg.PeerTLS != nil {
 		ws.peers.tls, ws.peers.plain = cfg.PeerTLS.ClientConfig(), cfg.PeerTLS.Optional()
-		ws.peers.stop = cfg.PeerTLS.OnReload(ws.peers.renew)
+		ws.peers.stop = cfg.PeerTLS.OnReload(func() { ws.peers.drop(func(string) bool { return true }) })
 	}
 	ws.peers.link = hop.LinkConfig(cfg.Members, hop.MaxHeaderBytes, cfg.Logger)
 }
