@@ -63,7 +63,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 		p.announce()
 	case handoff.Lost:
 		w.counts.sessions.Add(1)
-		s.moves.lost(l.incarnation)
+		s.moves.untaken(l.incarnation, moveLost, moveSession)
 		w.cfg.Logger.Warn("session lost: starting a new incarnation", "worker", w.name, "incarnation", l.incarnation, "error", e.Err, "cause", s.renewals.last)
 		s.renewals = renewals{}
 		if l == s.current && !s.leaving {
@@ -71,7 +71,7 @@ func (s *shell) perform(l *life, effect handoff.Effect) {
 			s.look()
 		}
 	case handoff.Done:
-		s.moves.ended(l.incarnation)
+		s.moves.untaken(l.incarnation, moveGiven, moveLeave)
 		s.end(l)
 	case handoff.Renew:
 		s.renewals.asked(w.now(), e.ID)

@@ -78,7 +78,10 @@ func (h *keyedHandler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
-	c := h.collapsible(r, &how)
+	var c *collapsible
+	if how.shares() && r.ContentLength == 0 && innermost(r.Context()) == nil {
+		c = h.worker.collapsible(&how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
+	}
 	h.worker.observeHTTP(r, &how, "http")
 	x, err := h.worker.admit(r.Context(), key, how)
 	switch {
@@ -138,14 +141,6 @@ func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, 
 	h.worker.fields.Clean(header, true)
 	setAppHeader(header, x, baggage)
 	link.ServeHTTP(x.Context(), w, r, header, a)
-}
-
-// collapsible is [Worker.collapsible] for a request over HTTP.
-func (h *keyedHandler) collapsible(r *http.Request, how *asking) *collapsible {
-	if !how.shares() || r.ContentLength != 0 || innermost(r.Context()) != nil {
-		return nil
-	}
-	return h.worker.collapsible(how, r.Method, r.Host, r.URL.RequestURI(), r.Header)
 }
 
 // admitLink admits a request, and returns what it carries on, or answers it. c is nil

@@ -239,13 +239,6 @@ func (m *moves) given(p int, to string) {
 	m.endLocked(p, moveGiven, why, to)
 }
 
-// lost notes that a life has lost its session, and with it what it had closed for that.
-func (m *moves) lost(self string) { m.untaken(self, moveLost, moveSession) }
-
-// ended notes that a life has left for good: what it had closed and nobody took is
-// given up.
-func (m *moves) ended(self string) { m.untaken(self, moveGiven, moveLeave) }
-
 // untaken notes what became of the partitions that a life had closed and nobody took.
 func (m *moves) untaken(self string, became direction, why reason) {
 	m.mu.Lock()
