@@ -8,7 +8,7 @@ import (
 	"github.com/keyway-go/keyway/internal/cli"
 )
 
-// certificate is that of --tls-cert and --tls-key, for clients.
+// certificate is that of --tls-cert and --tls-key, for clients. It implements [cli.Certificate].
 type certificate struct {
 	certFile, keyFile string
 	files             *cli.Files
@@ -33,7 +33,6 @@ func (c *certificate) load() error {
 	return nil
 }
 
-// Reload implements [cli.Certificate].
 func (c *certificate) Reload() error {
 	cert, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err == nil {
@@ -42,7 +41,6 @@ func (c *certificate) Reload() error {
 	return err
 }
 
-// Expires implements [cli.Certificate].
 func (c *certificate) Expires() time.Time { return c.loaded.Load().Leaf.NotAfter }
 
 // serverConfig returns what shows the certificate to clients.

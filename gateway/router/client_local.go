@@ -175,15 +175,12 @@ func (s *localStream) ReadBody(p []byte) (int, error) {
 	return n, err
 }
 
-// Trailer implements [httphandler.Stream].
 func (s *localStream) Trailer() http.Header { return s.call.trailer() }
 
-// AddField implements [httphandler.Stream].
 func (s *localStream) AddField(name, value string) {
 	s.fields = link.AppendField(s.fields, name, value)
 }
 
-// SendInterim implements [httphandler.Stream].
 func (s *localStream) SendInterim(status int) {
 	if to := s.call.request.Interims; to != nil {
 		to.Interim(status, s.fields)
@@ -191,7 +188,6 @@ func (s *localStream) SendInterim(status int) {
 	s.fields = nil
 }
 
-// SendHead implements [httphandler.Stream].
 func (s *localStream) SendHead(status int, length int64, body []byte, _ bool) error {
 	s.mu.Lock()
 	s.status, s.length, s.head = status, length, s.fields
@@ -200,7 +196,6 @@ func (s *localStream) SendHead(status int, length int64, body []byte, _ bool) er
 	return s.SendBody(body)
 }
 
-// SendBody implements [httphandler.Stream].
 func (s *localStream) SendBody(p []byte) error {
 	for {
 		s.mu.Lock()
@@ -228,7 +223,6 @@ func (s *localStream) SendBody(p []byte) error {
 	}
 }
 
-// SendPending implements [httphandler.Stream].
 func (s *localStream) SendPending() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,10 +230,7 @@ func (s *localStream) SendPending() error {
 	return s.over
 }
 
-// SendEnd implements [httphandler.Stream].
-func (s *localStream) SendEnd() { s.end(io.EOF, s.fields) }
-
-// Abort implements [httphandler.Stream].
+func (s *localStream) SendEnd()        { s.end(io.EOF, s.fields) }
 func (s *localStream) Abort(err error) { s.end(err, nil) }
 
 // readyLocked lets the caller see what there is.
@@ -280,7 +271,7 @@ func (s *localStream) await(ctx context.Context) error {
 }
 
 // localReply is the answer's body as the caller reads it. It may be closed during a
-// Read.
+// Read. It implements [replyBody].
 type localReply localStream
 
 func (r *localReply) Read(p []byte) (int, error) {
@@ -307,14 +298,12 @@ func (r *localReply) Read(p []byte) (int, error) {
 	}
 }
 
-// Buffered implements [replyBody].
 func (r *localReply) Buffered() (n int, last bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.pending) - r.taken, r.over == io.EOF
 }
 
-// Trailer implements [replyBody].
 func (r *localReply) Trailer() link.Fields {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -36,7 +36,7 @@ const (
 	stageBits = 3 // that a stage takes
 )
 
-// http1Conn serves one client's connection on the fast way.
+// http1Conn serves one client's connection on the fast way. It implements servedConn.
 type http1Conn struct {
 	conn net.Conn
 	sock *sock.Stream    // of conn
@@ -108,13 +108,11 @@ func (c *http1Conn) stage() (s stage, expires int64) {
 	return stage(state & (1<<stageBits - 1)), state >> stageBits
 }
 
-// close implements servedConn.
 func (c *http1Conn) close() {
 	c.conn.Close()
 	c.end()
 }
 
-// check implements servedConn.
 func (c *http1Conn) check(now int64, p phase) {
 	if p >= leaving {
 		c.closing.Store(true)
@@ -131,10 +129,8 @@ func (c *http1Conn) check(now int64, p phase) {
 	}
 }
 
-// client implements servedConn.
 func (c *http1Conn) client() netip.Addr { return clientOf(c.addr) }
 
-// IdleFor implements [conns.Idle].
 func (c *http1Conn) IdleFor(now int64) int64 {
 	switch s, expires := c.stage(); s {
 	case stageNew:
@@ -145,7 +141,6 @@ func (c *http1Conn) IdleFor(now int64) int64 {
 	return 0
 }
 
-// EndUnused implements [conns.Idle].
 func (c *http1Conn) EndUnused() {
 	c.closing.Store(true)
 	c.waking.Lock()

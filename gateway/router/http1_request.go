@@ -13,7 +13,7 @@ import (
 )
 
 // http1Request is a request that came over HTTP/1.1, and its answer. Its memory is
-// used again and again.
+// used again and again. It implements downstream.
 type http1Request struct {
 	upstreamRequest
 	conn    *http1Conn
@@ -83,10 +83,8 @@ func (r *http1Request) drop() {
 	}
 }
 
-// carry implements downstream.
 func (r *http1Request) carry(e interruptible) (watched bool) { return r.conn.carrier.carry(e) }
 
-// start implements downstream.
 func (r *http1Request) start(status int) {
 	if r.pooled == nil {
 		r.pooled = outPool.Get().(*[]byte)
@@ -95,10 +93,8 @@ func (r *http1Request) start(status int) {
 	r.out = http1.AppendStatus(r.out, status)
 }
 
-// field implements downstream.
 func (r *http1Request) field(name, value string) { r.out = http1.AppendField(r.out, name, value) }
 
-// interim implements downstream.
 func (r *http1Request) interim() {
 	r.out = append(r.out, "\r\n"...)
 	if r.flush() != nil {
@@ -107,7 +103,6 @@ func (r *http1Request) interim() {
 	r.drop() // the answer may take long
 }
 
-// head implements downstream.
 func (r *http1Request) head(f http1.Framing) {
 	if f.Close { // reading the body may have come to its deadline
 		_ = r.conn.conn.SetDeadline(time.Time{})
@@ -118,7 +113,6 @@ func (r *http1Request) head(f http1.Framing) {
 	_, r.chunked = f.Body()
 }
 
-// write implements downstream.
 func (r *http1Request) write(piece []byte, end bool) error {
 	if len(piece) > 0 {
 		r.countSent(len(piece))
@@ -142,7 +136,6 @@ func (r *http1Request) write(piece []byte, end bool) error {
 	return nil
 }
 
-// end implements downstream.
 func (r *http1Request) end(trailer link.Fields) error {
 	if r.chunked {
 		var lines []byte
@@ -154,7 +147,6 @@ func (r *http1Request) end(trailer link.Fields) error {
 	return r.flush()
 }
 
-// flush implements downstream.
 func (r *http1Request) flush() error {
 	out := r.out
 	if r.out = r.out[:0]; len(out) == 0 {
@@ -170,7 +162,6 @@ func (r *http1Request) send(b []byte) error {
 	return err
 }
 
-// abort implements downstream.
 func (r *http1Request) abort() {
 	_ = r.flush() // the connection ends either way
 	r.keep = false

@@ -17,7 +17,7 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// h2Conn is a client's connection that speaks HTTP/2.
+// h2Conn is a client's connection that speaks HTTP/2. It implements servedConn.
 type h2Conn struct {
 	*h2.Conn
 	source
@@ -44,23 +44,14 @@ func serveH2(s *Server, conn net.Conn, read []byte, old servedConn) {
 	c.Serve(read)
 }
 
-// check implements servedConn.
 func (c *h2Conn) check(_ int64, p phase) { c.Check(p >= leaving) }
-
-// close implements servedConn.
-func (c *h2Conn) close() { c.Close() }
-
-// client implements servedConn.
-func (c *h2Conn) client() netip.Addr { return clientOf(c.addr) }
-
-// IdleFor implements [conns.Idle].
-func (c *h2Conn) IdleFor(int64) int64 { return c.Idle() }
-
-// EndUnused implements [conns.Idle].
-func (c *h2Conn) EndUnused() { c.EndIdle() }
+func (c *h2Conn) close()                 { c.Close() }
+func (c *h2Conn) client() netip.Addr     { return clientOf(c.addr) }
+func (c *h2Conn) IdleFor(int64) int64    { return c.Idle() }
+func (c *h2Conn) EndUnused()             { c.EndIdle() }
 
 // h2Stream is a request that came over HTTP/2, and its answer. Its memory is
-// used again and again.
+// used again and again. It implements downstream.
 type h2Stream struct {
 	upstreamRequest
 	carrier // interrupted when the stream fails
@@ -131,13 +122,9 @@ func (s *h2Stream) isSimple() bool {
 	return err == nil
 }
 
-// start implements downstream.
-func (s *h2Stream) start(status int) { s.status, s.out = status, s.out[:0] }
-
-// field implements downstream.
+func (s *h2Stream) start(status int)         { s.status, s.out = status, s.out[:0] }
 func (s *h2Stream) field(name, value string) { s.out = h2.AppendField(s.out, name, value) }
 
-// interim implements downstream.
 func (s *h2Stream) interim() {
 	_ = s.stream.Answer(s.status, s.out, nil, false) // should it fail, so does the answer
 }
@@ -151,7 +138,6 @@ func (s *h2Stream) head(f http1.Framing) {
 	}
 }
 
-// write implements downstream.
 func (s *h2Stream) write(piece []byte, end bool) error {
 	if len(piece) > 0 {
 		s.countSent(len(piece))
@@ -163,7 +149,6 @@ func (s *h2Stream) write(piece []byte, end bool) error {
 	return s.stream.Answer(s.status, s.out, piece, end)
 }
 
-// flush implements downstream.
 func (s *h2Stream) flush() error {
 	if s.headed {
 		return nil
@@ -171,7 +156,6 @@ func (s *h2Stream) flush() error {
 	return s.write(nil, false)
 }
 
-// end implements downstream.
 func (s *h2Stream) end(trailer link.Fields) error {
 	s.out = s.out[:0]
 	for name, value := range trailer.All() {
@@ -180,5 +164,4 @@ func (s *h2Stream) end(trailer link.Fields) error {
 	return s.stream.End(s.out)
 }
 
-// abort implements downstream.
 func (s *h2Stream) abort() { s.stream.Reset(h2.InternalError) }

@@ -19,7 +19,7 @@ import (
 )
 
 // clientWriter keeps from the client what only Keyway's own members may see,
-// and gives up on a client that takes nothing for too long.
+// and gives up on a client that takes nothing for too long. It implements downstream.
 type clientWriter struct {
 	http.ResponseWriter
 	router  *Router
@@ -317,19 +317,14 @@ func (w *clientWriter) endConnection() {
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// carry implements downstream.
 func (w *clientWriter) carry(interruptible) bool { return false }
+func (w *clientWriter) start(status int)         { w.status = status }
 
-// start implements downstream.
-func (w *clientWriter) start(status int) { w.status = status }
-
-// field implements downstream.
 func (w *clientWriter) field(name, value string) {
 	h := w.Header()
 	h[name] = append(h[name], value)
 }
 
-// interim implements downstream.
 func (w *clientWriter) interim() {
 	if w.expected == nil || w.expected.ended.Load() {
 		w.ResponseWriter.WriteHeader(w.status)
@@ -338,7 +333,6 @@ func (w *clientWriter) interim() {
 	w.status = 0
 }
 
-// head implements downstream.
 func (w *clientWriter) head(f http1.Framing) {
 	h := w.Header()
 	fields.LeaveUntyped(h)
@@ -352,7 +346,6 @@ func (w *clientWriter) head(f http1.Framing) {
 	w.ResponseWriter.WriteHeader(f.Status)
 }
 
-// write implements downstream.
 func (w *clientWriter) write(piece []byte, _ bool) (err error) {
 	if len(piece) > 0 {
 		_, err = w.Write(piece)
@@ -360,7 +353,6 @@ func (w *clientWriter) write(piece []byte, _ bool) (err error) {
 	return err
 }
 
-// flush implements downstream.
 func (w *clientWriter) flush() error { return w.FlushError() }
 
 // end implements downstream. It flushes first: net/http gives a small body that
@@ -380,7 +372,6 @@ func (w *clientWriter) end(trailer link.Fields) error {
 	return nil
 }
 
-// abort implements downstream.
 func (w *clientWriter) abort() {
 	if w.status == 0 {
 		w.ResponseWriter.WriteHeader(statusClientGone)

@@ -191,8 +191,5 @@ type bufferPool struct{ pool sync.Pool }
 
 var copyBuffers = bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
 
-// Get implements [httputil.BufferPool].
-func (b *bufferPool) Get() []byte { return b.pool.Get().(*[32 << 10]byte)[:] }
-
-// Put implements [httputil.BufferPool].
+func (b *bufferPool) Get() []byte    { return b.pool.Get().(*[32 << 10]byte)[:] }
 func (b *bufferPool) Put(buf []byte) { b.pool.Put((*[32 << 10]byte)(buf)) }

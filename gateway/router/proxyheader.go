@@ -40,30 +40,22 @@ func (s *Server) welcome(conn *conns.Admitted, p protocol) {
 	go s.readProxyHeader(g, p)
 }
 
-// greeting is a connection whose PROXY header is read.
+// greeting is a connection whose PROXY header is read. It implements servedConn.
 type greeting struct {
 	*conns.Admitted
 	began int64 // tick
 }
 
-// check implements servedConn.
 func (g greeting) check(now int64, p phase) {
 	if age := g.IdleFor(now); age >= headTicks || p >= closing && age >= quietTicks {
 		g.close()
 	}
 }
 
-// close implements servedConn.
-func (g greeting) close() { g.Admitted.Close() }
-
-// client implements servedConn.
-func (g greeting) client() netip.Addr { return netip.Addr{} }
-
-// IdleFor implements [conns.Idle].
+func (g greeting) close()                  { g.Admitted.Close() }
+func (g greeting) client() netip.Addr      { return netip.Addr{} }
 func (g greeting) IdleFor(now int64) int64 { return now - g.began }
-
-// EndUnused implements [conns.Idle].
-func (g greeting) EndUnused() { g.close() }
+func (g greeting) EndUnused()              { g.close() }
 
 // readProxyHeader reads what a proxy says of a connection, which is served then.
 func (s *Server) readProxyHeader(g greeting, p protocol) {

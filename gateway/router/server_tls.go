@@ -36,30 +36,22 @@ func (s *Server) ServeTLS(l net.Listener, certFile, keyFile string) error {
 	}})
 }
 
-// handshake is a connection whose TLS handshake is under way.
+// handshake is a connection whose TLS handshake is under way. It implements servedConn.
 type handshake struct {
 	*tls.Conn
 	began int64 // tick
 }
 
-// check implements servedConn.
 func (c handshake) check(now int64, p phase) {
 	if p >= closing && c.IdleFor(now) >= quietTicks {
 		c.close()
 	}
 }
 
-// close implements servedConn.
-func (c handshake) close() { netutil.CloseNow(c.Conn) }
-
-// client implements servedConn.
-func (c handshake) client() netip.Addr { return clientOf(c.RemoteAddr().String()) }
-
-// IdleFor implements [conns.Idle].
+func (c handshake) close()                  { netutil.CloseNow(c.Conn) }
+func (c handshake) client() netip.Addr      { return clientOf(c.RemoteAddr().String()) }
 func (c handshake) IdleFor(now int64) int64 { return now - c.began }
-
-// EndUnused implements [conns.Idle].
-func (c handshake) EndUnused() { c.close() }
+func (c handshake) EndUnused()              { c.close() }
 
 // shake shakes hands, and hands the connection on.
 func (s *Server) shake(c handshake) {

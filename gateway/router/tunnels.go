@@ -16,32 +16,23 @@ import (
 const tunnelGrace = 5 * time.Second
 
 // tunnel is a client's connection on which another protocol is spoken. It
-// implements servedConn.
+// implements servedConn and [net.Conn].
 type tunnel struct {
 	*websocket.Conn
 	server *Server
 }
 
-// check implements servedConn.
 func (t *tunnel) check(_ int64, p phase) {
 	if p >= closing {
 		t.GoAway(websocket.ServiceRestart, "service restart", tunnelGrace)
 	}
 }
 
-// close implements servedConn.
-func (t *tunnel) close() { t.Conn.Close() }
-
-// client implements servedConn.
-func (t *tunnel) client() netip.Addr { return netip.Addr{} }
-
-// IdleFor implements [conns.Idle].
+func (t *tunnel) close()              { t.Conn.Close() }
+func (t *tunnel) client() netip.Addr  { return netip.Addr{} }
 func (t *tunnel) IdleFor(int64) int64 { return 0 }
+func (t *tunnel) EndUnused()          {}
 
-// EndUnused implements [conns.Idle].
-func (t *tunnel) EndUnused() {}
-
-// Close implements [net.Conn].
 func (t *tunnel) Close() error {
 	t.server.forget(t)
 	return t.Conn.Close()

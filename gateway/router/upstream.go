@@ -18,6 +18,7 @@ import (
 
 // upstreamRequest is a client's request on its way through the router without
 // net/http, whoever has read it. Its memory may be used again and again.
+// It implements [gateway.Keyed], [link.Account] and [link.Interims].
 type upstreamRequest struct {
 	dispatch
 	router *Router
@@ -82,28 +83,23 @@ func (x *upstreamRequest) free() {
 
 // The request as the key sources see it.
 
-// KeyHeader implements [gateway.Keyed].
 func (x *upstreamRequest) KeyHeader(name string) []string {
 	x.memory.values = appendValues(x.memory.values[:0], x.fields, name)
 	return x.memory.values
 }
 
-// KeyHost implements [gateway.Keyed].
 func (x *upstreamRequest) KeyHost() string { return x.request.Host }
 
-// KeyPath implements [gateway.Keyed].
 func (x *upstreamRequest) KeyPath() string {
 	path, _, _ := strings.Cut(x.request.Target, "?")
 	return path
 }
 
-// KeyQuery implements [gateway.Keyed].
 func (x *upstreamRequest) KeyQuery() string {
 	_, query, _ := strings.Cut(x.request.Target, "?")
 	return query
 }
 
-// KeyClient implements [gateway.Keyed].
 func (x *upstreamRequest) KeyClient() string {
 	return x.source.keyClient(x.router, appendValues(nil, x.fields, forwardedFor))
 }
@@ -264,14 +260,12 @@ func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
 	return x.dispatch.attempt(t, p)
 }
 
-// Interim implements [link.Interims].
 func (x *upstreamRequest) Interim(status int, list link.Fields) {
 	x.client.start(status)
 	addFields(x.client, list)
 	x.client.interim()
 }
 
-// Abandon implements [link.Account].
 func (x *upstreamRequest) Abandon(streams int) (ended func()) {
 	atWorker, onConn := x.peer.abandoned.add(x.origin(), streams), &x.source.abandoned
 	onConn.Add(1)

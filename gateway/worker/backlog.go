@@ -85,7 +85,6 @@ func (b *backlog) error() error {
 	return nil
 }
 
-// Write implements [link.Overflow].
 func (b *backlog) Write(p []byte) (int, error) {
 	n, err := b.spool.Write(p)
 	b.taken.Add(int64(n))
@@ -98,10 +97,8 @@ func (b *backlog) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Idle implements [link.Overflow].
 func (b *backlog) Idle() bool { return b.sent.Load() == b.taken.Load() }
 
-// End implements [link.Overflow].
 func (b *backlog) End() error {
 	b.spool.CloseWrite(nil)
 	<-b.done

@@ -13,7 +13,7 @@ import (
 // runContext is an execution's context. It carries the token and the chain of
 // keys that are held along it. What costs something, a context that can be
 // waited for and its registration with the partition, is made when first asked
-// for.
+// for. It implements [context.Context].
 type runContext struct {
 	parent  context.Context
 	part    *partition
@@ -45,7 +45,6 @@ type runContext struct {
 
 type runContextKey struct{}
 
-// Deadline implements [context.Context].
 func (c *runContext) Deadline() (time.Time, bool) {
 	deadline, ok := c.parent.Deadline()
 	if c.timeout == 0 || c.streams.Load() {
@@ -57,10 +56,8 @@ func (c *runContext) Deadline() (time.Time, bool) {
 	return deadline, true
 }
 
-// Done implements [context.Context].
 func (c *runContext) Done() <-chan struct{} { return c.make().Done() }
 
-// Err implements [context.Context].
 func (c *runContext) Err() error {
 	if ctx := c.settled(); ctx != nil {
 		return ctx.Err()

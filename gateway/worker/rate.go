@@ -133,14 +133,12 @@ func (h bucketHeap) Swap(i, j int) {
 	h[i].index, h[j].index = i, j
 }
 
-// Push implements [heap.Interface].
 func (h *bucketHeap) Push(x any) {
 	b := x.(*bucket)
 	b.index = len(*h)
 	*h = append(*h, b)
 }
 
-// Pop implements [heap.Interface].
 func (h *bucketHeap) Pop() any {
 	last := len(*h) - 1
 	b := (*h)[last]

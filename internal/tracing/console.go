@@ -9,7 +9,7 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// console writes spans as lines of JSON.
+// console writes spans as lines of JSON. It implements [sdk.SpanExporter].
 type console struct{ w io.Writer }
 
 // line is a span as the console has it.
@@ -26,7 +26,6 @@ type line struct {
 	Links      []string       `json:"links,omitempty"`
 }
 
-// ExportSpans implements [sdk.SpanExporter].
 func (c console) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
 	enc := json.NewEncoder(c.w)
 	for _, s := range spans {
@@ -51,5 +50,4 @@ func (c console) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error 
 	return nil
 }
 
-// Shutdown implements [sdk.SpanExporter].
 func (console) Shutdown(context.Context) error { return nil }

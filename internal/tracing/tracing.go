@@ -131,10 +131,9 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	}
 }
 
-// exporting is the queue as the exporter of its processor.
+// exporting is the queue as the exporter of its processor. It implements [sdk.SpanExporter].
 type exporting struct{ q *queue }
 
-// ExportSpans implements [sdk.SpanExporter].
 func (e exporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	q := e.q
 	ctx, cancel := context.WithCancel(ctx)
@@ -152,7 +151,6 @@ func (e exporting) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	return err
 }
 
-// Shutdown implements [sdk.SpanExporter].
 func (e exporting) Shutdown(ctx context.Context) error { return e.q.exporter.Shutdown(ctx) }
 
 // sayEvery is how often lost spans are logged at most.

@@ -34,12 +34,12 @@ func Failure(ctx context.Context, l *slog.Logger, warning string, args ...any) {
 	l.Log(context.WithoutCancel(ctx), level, message, args...)
 }
 
+// limitedHandler implements [slog.Handler].
 type limitedHandler struct {
 	slog.Handler
 	limits *logLimits
 }
 
-// Handle implements [slog.Handler].
 func (h *limitedHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level > slog.LevelDebug && h.limits.holds(h.Handler, r) {
 		return nil
@@ -47,12 +47,10 @@ func (h *limitedHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs implements [slog.Handler].
 func (h *limitedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &limitedHandler{h.Handler.WithAttrs(attrs), h.limits}
 }
 
-// WithGroup implements [slog.Handler].
 func (h *limitedHandler) WithGroup(name string) slog.Handler {
 	return &limitedHandler{h.Handler.WithGroup(name), h.limits}
 }

@@ -54,14 +54,11 @@ func (s *Shares) Account(client uint64) Account {
 	return share{s, client}
 }
 
-// share is a client's part.
+// share is a client's part. It implements [Account].
 type share struct {
 	*Shares
 	client uint64
 }
 
-// Take implements [Account].
 func (s share) Take(r Resource, n int64) bool { return s.Shares.Take(s.client, r, n) }
-
-// Give implements [Account].
-func (s share) Give(r Resource, n int64) { s.Shares.Give(s.client, r, n) }
+func (s share) Give(r Resource, n int64)      { s.Shares.Give(s.client, r, n) }
