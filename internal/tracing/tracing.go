@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -50,15 +50,7 @@ func (c *Config) exporter(stdout io.Writer) sdk.SpanExporter {
 	if c.console {
 		return console{stdout}
 	}
-	compression := otlptracehttp.NoCompression
-	if c.gzip {
-		compression = otlptracehttp.GzipCompression
-	}
-	return otlptracehttp.NewUnstarted( // an exporter over HTTP has nothing to start
-		otlptracehttp.WithEndpointURL(c.endpoint.String()), otlptracehttp.WithHeaders(c.headers),
-		otlptracehttp.WithTimeout(c.timeout), otlptracehttp.WithCompression(compression), otlptracehttp.WithTLSClientConfig(c.tls),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 10 * time.Second, MaxElapsedTime: c.patience}),
-	)
+	return otlptrace.NewUnstarted(newClient(c)) // which has nothing to start
 }
 
 // TracerProvider returns what makes the spans; nil for none.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +143,24 @@ func TestCollectorGetsSpans(t *testing.T) {
 	}
 	if got[0].Path != "/base/v1/traces" || header.Get("Authorization") != "Bearer x" || header.Get("Content-Type") != "application/x-protobuf" {
 		t.Errorf("at %s it has got %v", got[0].Path, header)
+	}
+}
+
+// A batch that the collector refuses for good is sent once, and counted as lost.
+func TestRefusedBatchIsLost(t *testing.T) {
+	var requests atomic.Int32
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		http.Error(w, "no such tenant", http.StatusBadRequest)
+	}))
+	t.Cleanup(collector.Close)
+	var log kit.Buffer
+	tr := start(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, io.Discard, &log)
+	span(t, tr, "refused")
+	tr.Close()
+	lost := metrictest.Gather(t, tr)[`keyway_trace_spans_dropped_total{reason="not-taken"}`]
+	if requests.Load() != 1 || lost != 1 || !strings.Contains(log.String(), "no such tenant") {
+		t.Errorf("%d requests, %v spans lost, log: %s", requests.Load(), lost, log.String())
 	}
 }
 
