@@ -64,12 +64,8 @@ func (p *Pool) init() {
 // wraps ErrNotStarted.
 func (p *Pool) get(ctx context.Context) (*conn, error) {
 	p.init()
-	select {
-	case p.turns <- struct{}{}:
-	default:
-		if err := p.await(ctx); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
-		}
+	if err := AwaitTurn(ctx, p.turns, p.Wait, p.Full); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 	if c := p.pop(); c != nil {
 		return c, nil
@@ -82,22 +78,29 @@ func (p *Pool) get(ctx context.Context) (*conn, error) {
 	return newConn(nc), nil
 }
 
-// await waits until one connection more may be in use.
-func (p *Pool) await(ctx context.Context) error {
-	if p.Full != nil {
-		p.Full()
+// AwaitTurn waits until turns takes one element more: for as long as ctx lasts, and for
+// limit at most unless that is 0, when the error wraps [ErrFull]. If it has to wait, it
+// calls full first, unless that is nil.
+func AwaitTurn(ctx context.Context, turns chan<- struct{}, limit time.Duration, full func()) error {
+	select {
+	case turns <- struct{}{}:
+		return nil
+	default:
+	}
+	if full != nil {
+		full()
 	}
 	var timeout <-chan time.Time
-	if p.Wait > 0 {
-		timeout = time.After(p.Wait)
+	if limit > 0 {
+		timeout = time.After(limit)
 	}
 	select {
-	case p.turns <- struct{}{}:
+	case turns <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-timeout:
-		return fmt.Errorf("%w: %d, and none became free in %v", ErrFull, cap(p.turns), p.Wait)
+		return fmt.Errorf("%w: %d, and none became free in %v", ErrFull, cap(turns), limit)
 	}
 }
 

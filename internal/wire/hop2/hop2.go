@@ -29,7 +29,7 @@ import (
 type Transport struct {
 	Dial     func(ctx context.Context) (net.Conn, error) // bounds its time itself: ctx lasts on
 	Requests int                                         // at one time; what exceeds it waits
-	Wait     time.Duration                               // how long it does: then it fails with [hop1.ErrFull]
+	Wait     time.Duration                               // how long it does: then it fails with [hop1.ErrFull]. 0 means as long as its context lasts
 	Idle     time.Duration                               // how long a connection without requests is kept
 	Full     func()                                      // called when a request begins to wait
 	Grace    time.Duration                               // how long the server may go on working on a request that is given up
@@ -53,7 +53,7 @@ func (t *Transport) init() {
 // body some may have been read.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.init()
-	if err := t.await(r.Context()); err != nil {
+	if err := hop1.AwaitTurn(r.Context(), t.turns, t.Wait, t.Full); err != nil {
 		closeBody(r)
 		return nil, fmt.Errorf("%w: %w", hop1.ErrNotStarted, err)
 	}
@@ -134,28 +134,6 @@ type streamError struct {
 }
 
 func (e streamError) Error() string { return fmt.Sprintf("stream %d: code %d", e.StreamID, e.Code) }
-
-// await waits until one request more may be made.
-func (t *Transport) await(ctx context.Context) error {
-	select {
-	case t.turns <- struct{}{}:
-		return nil
-	default:
-	}
-	if t.Full != nil {
-		t.Full()
-	}
-	timeout := time.NewTimer(t.Wait)
-	defer timeout.Stop()
-	select {
-	case t.turns <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timeout.C:
-		return fmt.Errorf("%w: %d, and none became free in %v", hop1.ErrFull, t.Requests, t.Wait)
-	}
-}
 
 // exchange is a request and the body of its answer.
 type exchange struct {
