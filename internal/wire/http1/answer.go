@@ -26,12 +26,7 @@ type ResponseHead struct {
 // Other versions, Upgrade, TE, Pragma and all that is malformed is for
 // [http.ReadResponse] to judge. Having said More, Parse is to be called again
 // with more bytes behind the same ones.
-func (h *ResponseHead) Parse(b []byte) Verdict {
-	if h.goesOn(b) {
-		return More
-	}
-	return h.judged(b, h.parse(b))
-}
+func (h *ResponseHead) Parse(b []byte) Verdict { return h.judge(b, h.parse) }
 
 func (h *ResponseHead) parse(b []byte) Verdict {
 	h.Fields, h.ContentLength, h.Chunked, h.Close = h.Fields[:0], -1, false, false

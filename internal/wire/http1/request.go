@@ -57,18 +57,13 @@ type Head struct {
 // costs no more than its lines.
 type progress int
 
-// goesOn reports whether b is what came before and the beginning of another line.
-func (p *progress) goesOn(b []byte) bool {
-	known := int(*p)
+// judge returns the verdict of parse on b, or More if b is what came before and the
+// beginning of another line.
+func (p *progress) judge(b []byte, parse func([]byte) Verdict) Verdict {
+	known, v := int(*p), More
 	if known < len(statusVersion) || known > len(b) || bytes.IndexByte(b[known:], '\n') >= 0 {
-		return false
+		v = parse(b)
 	}
-	*p = progress(len(b))
-	return true
-}
-
-// judged notes the verdict on b, and returns it.
-func (p *progress) judged(b []byte, v Verdict) Verdict {
 	if *p = 0; v == More {
 		*p = progress(len(b))
 	}
@@ -83,12 +78,7 @@ func (p *progress) judged(b []byte, v Verdict) Verdict {
 // everything malformed is to be handed over. Having said More, Parse is to be
 // called again with more bytes behind the same ones; how many to wait for,
 // and for how long, is up to the caller.
-func (h *Head) Parse(b []byte) Verdict {
-	if h.goesOn(b) {
-		return More
-	}
-	return h.judged(b, h.parse(b))
-}
+func (h *Head) Parse(b []byte) Verdict { return h.judge(b, h.parse) }
 
 func (h *Head) parse(b []byte) Verdict {
 	h.Host, h.Fields, h.ContentLength, h.Close = nil, h.Fields[:0], -1, false
