@@ -56,23 +56,27 @@ func (c *Client) Operator(local LocalWorker) *Operator {
 
 // Workers implements [gateway.Operator].
 func (o *Operator) Workers(ctx context.Context) []gateway.WorkerRow {
-	var rows []gateway.WorkerRow
-	var members []ring.Member
-	for _, m := range o.workers.members.View().Members {
-		if m.Role == ring.RoleWorker {
-			members = append(members, m)
-			rows = append(rows, gateway.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()})
-		}
-	}
+	members := o.list()
+	rows := make([]gateway.WorkerRow, len(members))
 	each(members, func(i int, m ring.Member) {
-		status, err := o.status(ctx, m)
-		if err != nil {
+		rows[i] = gateway.WorkerRow{Name: m.Name, Address: m.Addr, State: m.State.String()}
+		if status, err := o.status(ctx, m); err != nil {
 			rows[i].Error = err.Error()
-			return
+		} else {
+			rows[i].Status = &status
 		}
-		rows[i].Status = &status
 	})
 	return rows
+}
+
+// list returns the workers that are members.
+func (o *Operator) list() (workers []ring.Member) {
+	for _, m := range o.workers.members.View().Members {
+		if m.Role == ring.RoleWorker {
+			workers = append(workers, m)
+		}
+	}
+	return workers
 }
 
 // each calls f for each member, with its place in the list, for some at one time.
@@ -91,12 +95,7 @@ func each(members []ring.Member, f func(int, ring.Member)) {
 
 // Locks implements [gateway.Operator]. The order is that of partitions, and of keys within one.
 func (o *Operator) Locks(ctx context.Context, after string) gateway.LockPage {
-	var members []ring.Member
-	for _, m := range o.workers.members.View().Members {
-		if m.Role == ring.RoleWorker {
-			members = append(members, m)
-		}
-	}
+	members := o.list()
 	pages, errs := make([]gateway.LockPage, len(members)), make([]error, len(members))
 	each(members, func(i int, m ring.Member) {
 		if o.isLocal(m) {
@@ -300,10 +299,7 @@ func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s ga
 // find returns the worker of a name.
 func (o *Operator) find(name string) (ring.Member, error) {
 	var names []string
-	for _, m := range o.workers.members.View().Members {
-		if m.Role != ring.RoleWorker {
-			continue
-		}
+	for _, m := range o.list() {
 		if m.Name == name {
 			return m, nil
 		}
