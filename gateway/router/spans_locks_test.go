@@ -276,6 +276,14 @@ func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	if err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+	kept.Await(t, "internal execution") // of the worker, with nothing around it
+	l, err := c.Lock(t.Context(), "k")
+	if err == nil {
+		err = l.Unlock(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	spans := kept.Await(t, "internal lock", "internal execution")
 	if !spans[1].Is(spans[0]) || spans[0].Get("keyway.token") != spans[1].Get("keyway.token") {
 		t.Errorf("the spans do not belong to each other: %+v", spans)
