@@ -230,13 +230,6 @@ func (m *Machine) Acquire(at Instant, l *Lock) (*Lock, error) {
 	return nil, nil
 }
 
-func (m *Machine) name(l *Lock) {
-	if m.byID == nil {
-		m.byID = make(map[ID]*Lock)
-	}
-	m.byID[l.ID] = l
-}
-
 // Won makes l, whose key was won with that token, a lock. cancels is Instant.Cancels from before the key was asked for.
 // If Won returns an error, l is none, and the caller has the key to free.
 func (m *Machine) Won(at Instant, l *Lock, token int64, cancels uint64) error {
@@ -264,6 +257,14 @@ func (m *Machine) Refused(l *Lock) (again bool) {
 	return other != nil && other.state != waiting
 }
 
+// name makes l the lock that is found by its id.
+func (m *Machine) name(l *Lock) {
+	if m.byID == nil {
+		m.byID = make(map[ID]*Lock)
+	}
+	m.byID[l.ID] = l
+}
+
 // unname makes l one that is not found by its id.
 func (m *Machine) unname(l *Lock) {
 	if m.byID[l.ID] == l {
@@ -277,9 +278,6 @@ func (m *Machine) unname(l *Lock) {
 // add adds a lock, whose key is held with its token.
 func (m *Machine) add(l *Lock, s state, e Event) {
 	m.set(l, s)
-	if s != blocked {
-		m.name(l)
-	}
 	m.size += l.size()
 	if l.Written() {
 		m.stored++

@@ -43,8 +43,11 @@ func (m *Machine) Open(at Instant, o handoff.OpenTable) error {
 			}
 			continue
 		}
-		if wait := m.byID[l.ID]; wait != nil && wait.state == waiting && l.as != blocked { // which would be for the lock itself
-			m.Host.EndWait(wait)
+		if l.as != blocked {
+			if wait := m.byID[l.ID]; wait != nil && wait.state == waiting { // for the lock itself
+				m.Host.EndWait(wait)
+			}
+			m.name(l.Lock)
 		}
 		l.cancels, l.expires = at.Cancels, at.Now+l.expires
 		m.add(l.Lock, l.as, MovedIn)
