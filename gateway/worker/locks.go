@@ -41,28 +41,22 @@ type lockTable struct {
 
 	mu      sync.Mutex // guards what follows; locked before the partition's localmutex.Table is
 	machine remote.Machine
-	waits   map[*remote.Lock]lockWait
-	writes  map[*remote.Lock]*lockWrite // which somebody waits for
-	timings map[*remote.Lock]*timing    // with their spans
-	counted lockTally                   // in the worker's counts
+	waits   map[*remote.Lock]*lockWait
+	timings map[*remote.Lock]*timing // with their spans
+	counted lockTally                // in the worker's counts
 }
 
 type lockTally struct{ all, held, written int }
 
-// lockWait is a call that waits for its key.
+// lockWait is the wait for a lock's key, or for what the store is asked of the lock.
 type lockWait struct {
-	giveUp  func()
+	giveUp  func()        // ends the wait for a key
+	made    bool          // the store has done it; set before settled is closed
 	settled chan struct{} // closed when the wait is over
 }
 
-// lockWrite is a change of what the store keeps of a lock.
-type lockWrite struct {
-	made    bool          // set before settled is closed
-	settled chan struct{} // closed when it is made, or is not waited for any more
-}
-
-// await waits for the change, and reports whether it is made.
-func (w *lockWrite) await(ctx context.Context) bool {
+// await waits for the store, and reports whether it has done what it was asked.
+func (w *lockWait) await(ctx context.Context) bool {
 	select {
 	case <-w.settled:
 		return w.made
@@ -104,18 +98,18 @@ func (t *lockTable) do(input func(m *remote.Machine)) {
 	input(&t.machine)
 }
 
-// writeOf returns what the store is asked for of a lock; nil for no lock.
-func (t *lockTable) writeOf(l *remote.Lock) *lockWrite {
+// waitFor returns the wait for a lock, which is new if nobody waits yet; nil for no lock.
+func (t *lockTable) waitFor(l *remote.Lock) *lockWait {
 	if l == nil {
 		return nil
 	}
-	if t.writes == nil {
-		t.writes = make(map[*remote.Lock]*lockWrite)
+	if t.waits == nil {
+		t.waits = make(map[*remote.Lock]*lockWait)
 	}
-	if t.writes[l] == nil {
-		t.writes[l] = &lockWrite{settled: make(chan struct{})}
+	if t.waits[l] == nil {
+		t.waits[l] = &lockWait{settled: make(chan struct{})}
 	}
-	return t.writes[l]
+	return t.waits[l]
 }
 
 // The methods up to Tell implement [remote.Host]. LocksEnded, not Unlock, tells the shell that the locks have ended that a
@@ -140,10 +134,10 @@ func (t *lockTable) Install(key string, token int64, shared bool) bool {
 }
 
 func (t *lockTable) Settle(l *remote.Lock, made bool) {
-	if w := t.writes[l]; w != nil {
+	if w := t.waits[l]; w != nil {
 		w.made = made
 		close(w.settled)
-		delete(t.writes, l)
+		delete(t.waits, l)
 	}
 }
 

@@ -186,12 +186,12 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 		defer r.EndWait()
 	}
 	sure := ls.promise().Surrender > 0
-	states, removals := make([]holds.State, len(refs)), make([]*lockWrite, len(refs))
+	states, removals := make([]holds.State, len(refs)), make([]*lockWait, len(refs))
 	for i, ref := range refs {
 		t := table(ref)
 		at := t.lock()
 		answer, removed := t.machine.Release(at, remote.ID(ref.ID), sure)
-		states[i], removals[i] = stateOf(answer), t.writeOf(removed)
+		states[i], removals[i] = stateOf(answer), t.waitFor(removed)
 		t.unlock()
 	}
 	for i, removal := range removals {
@@ -316,10 +316,7 @@ func (ls *locks) enter(giveUp func(), p *partition, l *remote.Lock) (held *remot
 		t.machine.Refused(l)
 		return nil, nil, fmt.Errorf("%w: %d keys are held for other members (Config.MaxHolds)", ErrBusy, most)
 	}
-	if t.waits == nil {
-		t.waits = make(map[*remote.Lock]lockWait)
-	}
-	t.waits[l] = lockWait{giveUp: giveUp, settled: make(chan struct{})}
+	t.waitFor(l).giveUp = giveUp
 	return nil, nil, nil
 }
 
@@ -328,8 +325,7 @@ func (ls *locks) await(ctx context.Context, p *partition, l *remote.Lock, how as
 	token, cancels, err := ls.worker.win(ctx, p, l.Key, how)
 	won, t := err == nil, &p.locks
 	at := t.lock()
-	close(t.waits[l].settled)
-	delete(t.waits, l)
+	t.Settle(l, won)
 	if !won {
 		again = t.machine.Refused(l)
 	} else if err = t.refusalOf(t.machine.Won(at, l, token, cancels), l.Key); err == nil && how.timing != nil {

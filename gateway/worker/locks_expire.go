@@ -78,7 +78,9 @@ func (ls *locks) close() {
 		t := &ls.worker.parts[i].locks
 		t.mu.Lock()
 		for _, wait := range t.waits {
-			wait.giveUp()
+			if wait.giveUp != nil {
+				wait.giveUp()
+			}
 		}
 		t.mu.Unlock()
 	}

@@ -75,7 +75,7 @@ func (p *partition) keep(ctx context.Context, id holds.ID, lease time.Duration) 
 	defer cancel()
 	for {
 		at := p.locks.lock()
-		w := p.locks.writeOf(p.locks.machine.Keep(at, remote.ID(id), lease))
+		w := p.locks.waitFor(p.locks.machine.Keep(at, remote.ID(id), lease))
 		p.locks.unlock()
 		if w == nil {
 			return nil

@@ -86,7 +86,7 @@ func (w *Worker) Unlock(ctx context.Context, key, by string) (rows []gateway.Loc
 }
 
 // forceLocks ends all locks of a key in a partition that is served, and adds them to rows.
-func (p *partition) forceLocks(key, by string, rows *[]gateway.LockRow) (removals []*lockWrite) {
+func (p *partition) forceLocks(key, by string, rows *[]gateway.LockRow) (removals []*lockWait) {
 	t := &p.locks
 	at := t.lock()
 	defer t.unlock()
@@ -97,7 +97,7 @@ func (p *partition) forceLocks(key, by string, rows *[]gateway.LockRow) (removal
 		p.worker.log.Warn("an operator releases a key that is held for another member", "by", by, "key", key, "token", l.Token, "label", l.Label, "from", l.From, "written", row.Written, "left", row.LeaseSeconds)
 	})
 	for _, l := range removed {
-		removals = append(removals, t.writeOf(l))
+		removals = append(removals, t.waitFor(l))
 	}
 	return removals
 }
