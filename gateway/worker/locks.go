@@ -19,8 +19,7 @@ import (
 
 // locks are the keys that this worker holds for callers elsewhere. A machine per partition, of package remote, decides what
 // becomes of each. The files around the machines are: the calls over the link, with their waits for keys and for the store
-// (locks_calls.go, locks_extend.go, locks_inspect.go), moves (locks_move.go), the timer (locks_expire.go), and what an
-// operator may do (locks_operator.go).
+// (locks_calls.go, locks_inspect.go), the timer (locks_expire.go), and what an operator may do (locks_operator.go).
 type locks struct {
 	worker  *Worker
 	count   atomic.Int64 // locks, and calls that wait for one: at most Config.MaxHolds
@@ -187,6 +186,40 @@ func (t *lockTable) refusalOf(err error, key string) error {
 		return fmt.Errorf("%w: %d keys of partition %d are held for other members, as many as can move with it", ErrBusy, held, p.number)
 	}
 	return err
+}
+
+// closeTable closes the partition's table, freezes its locks and lists what runs: all of that at one moment. A key that
+// has been won, and is no lock yet, is among what runs.
+func (p *partition) closeTable() handoff.Closed {
+	t := &p.locks
+	at := t.lock()
+	defer t.unlock()
+	closed := handoff.Closed{Partition: p.number}
+	for _, h := range p.table.Close() {
+		if !h.Remote {
+			closed.Running = append(closed.Running, handoff.Execution{Key: h.Key, Token: h.Token})
+		}
+	}
+	closed.Locks, closed.Frozen = t.machine.Close(at)
+	return closed
+}
+
+// openTable opens the partition's table, with the locks that come along.
+func (p *partition) openTable(e handoff.OpenTable) {
+	t := &p.locks
+	at := t.lock()
+	defer t.unlock()
+	if err := t.machine.Open(at, e); err != nil {
+		p.worker.cfg.Logger.Error("cannot read which keys other members hold in a partition: its former owner is of another version", "partition", p.number, "error", err)
+	}
+	p.table.Open(tokens(e.Epoch, e.Blocked))
+}
+
+// lingers reports whether there are locks in a partition that is not served, or of a life before.
+func (p *partition) lingers() bool {
+	p.locks.lock()
+	defer p.locks.unlock()
+	return p.locks.machine.Lingers()
 }
 
 // waiting returns how many calls wait for their keys.
