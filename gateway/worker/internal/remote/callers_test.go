@@ -299,7 +299,7 @@ func (w *world) release(c *call, x *worker, sure bool) {
 	l := x.machine.find(x.at(), c.id)
 	same := l == nil || l.Token == c.token
 	if l := x.machine.byID[c.id]; l != nil && l.state == waiting {
-		same = false // nothing is known of it but that its wait ends
+		same = false // it ends a wait, and knows of no lock: docs/protocol.md says so
 	}
 	what, removed := x.machine.Release(x.at(), c.id, sure)
 	c.answer.what = what
