@@ -35,6 +35,10 @@ type acquisition struct {
 	unsure []*peer    // which may hold the key for id although they have not said so; in use
 }
 
+// onlyCall is the number of each acquisition, since it draws an ID of its own: an attempt that arrives after the lock was
+// released acquires nothing.
+const onlyCall = 1
+
 // attempt asks a worker for the key.
 func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	c := a.client
@@ -60,7 +64,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	p := c.peer(t)
 	p.users.Add(1)
 	sent := c.holder.now()
-	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
+	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Call: onlyCall, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}
@@ -79,7 +83,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 // hold returns the key as a hold at a worker. Only the acquisition knows it so far.
 func (a *acquisition) hold(p *peer, owner ring.Member, l holder.Lock) *held {
 	return &held{
-		ref: holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key)}, key: a.key, shared: a.shared, label: a.label,
+		ref: holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
 		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {},
 	}
 }

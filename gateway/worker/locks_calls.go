@@ -159,7 +159,7 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	for _, ref := range refs {
 		t := &ls.worker.parts[ref.Partition].locks
 		at := t.lock()
-		r.States = append(r.States, stateOf(t.machine.Renew(at, remote.ID(ref.ID))))
+		r.States = append(r.States, stateOf(t.machine.Renew(at, remote.ID(ref.ID), ref.Token)))
 		t.unlock()
 	}
 	return r, nil
@@ -190,7 +190,7 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 	for i, ref := range refs {
 		t := table(ref)
 		at := t.lock()
-		answer, removed := t.machine.Release(at, remote.ID(ref.ID), sure)
+		answer, removed := t.machine.Release(at, remote.ID(ref.ID), ref.Token, sure)
 		states[i], removals[i] = stateOf(answer), t.waitFor(removed)
 		t.unlock()
 	}

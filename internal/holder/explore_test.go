@@ -132,13 +132,9 @@ func (w *world) each(yield func(string, world)) {
 	if c := w.calls[inStray]; c.kind != none {
 		late = late || !w.ageless && w.instant().Mono-c.sent.Mono >= slow
 		try("late "+kindNames[c.kind]+" is dropped", func(n *world) { n.calls[inStray] = call{} })
-		// A request that makes another lock of the same id, while the first one is not confirmed after its lease, is left
-		// out: renewals name no token, so nothing tells the holder that it is another lock.
-		if c.kind != acquire || !w.ageless || w.have && w.l.state != granted {
-			w.carryOut(inStray, "late "+kindNames[c.kind], func(name string, f func(*world)) {
-				try(name, func(n *world) { f(n); n.calls[inStray] = call{} })
-			})
-		}
+		w.carryOut(inStray, "late "+kindNames[c.kind], func(name string, f func(*world)) {
+			try(name, func(n *world) { f(n); n.calls[inStray] = call{} })
+		})
 	}
 	w.process(try, spend)
 	w.owners(try, spend)

@@ -63,6 +63,7 @@ type remote struct {
 	written bool          // the store keeps it
 	kept    bool          // the store keeps it, though it was released
 	alien   bool          // a late request has made it, after the process has had its lock
+	token   int64         // with which it was granted
 	term    time.Duration // of its lease
 	expires time.Duration
 }
@@ -78,7 +79,8 @@ type world struct {
 
 	// The process.
 	l       Lock
-	have    bool // l was granted
+	have    bool  // l was granted
+	named   int64 // token with which it was
 	dead    bool
 	waits   int8 // callers that wait for a turn
 	begun   bool // the caller works, or has to end yet
@@ -145,7 +147,8 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 		f.lock = remote{}
 	}
 	f.session = max(f.session-w.now, -ttl)
-	f.l.token, f.l.next, f.seen, f.token = f.l.token-f.token, f.l.next-f.token, f.seen-f.token, 0
+	f.l.token, f.l.next, f.seen = f.l.token-f.token, f.l.next-f.token, f.seen-f.token
+	f.named, f.lock.token, f.token = f.named-f.token, f.lock.token-f.token, 0
 	f.now, f.suspended = 0, 0
 	return maphash.Comparable(seed, f)
 }
@@ -224,15 +227,14 @@ func (w *world) apply(c *call, slowStore bool) bool {
 				return false
 			}
 			w.token++
-			w.lock = remote{live: true, term: ttl, alien: w.have}
-			c.grant = Grant{Token: w.token}
+			w.lock = remote{live: true, token: w.token, term: ttl, alien: w.have}
 		}
 		w.lock.expires = max(w.lock.expires, w.now+w.lock.term)
-		c.grant.Token, c.grant.Lease, c.grant.Promise = cmpOr(c.grant.Token, w.token), w.lock.term, w.promise()
+		c.grant.Token, c.grant.Lease, c.grant.Promise = w.lock.token, w.lock.term, w.promise()
 		c.grant.Next, c.grant.Turns = w.token+1, 2
 		w.token += 2
 	case renewal:
-		if c.state = Gone; w.lock.live {
+		if c.state = Gone; w.lock.live && w.lock.token == w.named {
 			c.state = Held
 			w.lock.expires = max(w.lock.expires, w.now+w.lock.term)
 		}
@@ -248,6 +250,8 @@ func (w *world) apply(c *call, slowStore bool) bool {
 		switch {
 		case w.lock.live && w.promise().Surrender == 0:
 			c.state = Elsewhere
+		case w.lock.live && w.lock.token != w.named:
+			c.state, w.lock.live = Gone, false
 		case w.lock.live, w.lock.kept:
 			w.released, w.memory = w.released || !w.lock.alien, w.now+ttl
 			w.lock.kept = w.lock.written && slowStore
@@ -262,13 +266,6 @@ func (w *world) apply(c *call, slowStore bool) bool {
 		}
 	}
 	return true
-}
-
-func cmpOr(a, b int64) int64 {
-	if a != 0 {
-		return a
-	}
-	return b
 }
 
 // send begins a call.
@@ -302,7 +299,7 @@ func (w *world) obey(d Decision) {
 
 func (w *world) tell(d Decision) {
 	switch w.told = d; {
-	case w.lock.alien || w.ageless: // it is named as the process's own, and nobody's
+	case w.lock.alien: // it is nobody's
 	case d == TellReleased && (!w.released || w.lock.live || w.lock.kept):
 		w.fail("Unlock says released, and the lock was not")
 	case d == TellNotOwner && (w.released || w.lock.live):
@@ -359,7 +356,7 @@ func (w *world) receive(slot int) {
 	}
 	switch c.kind {
 	case acquire:
-		w.l, w.have = New(ttl, c.sent, c.grant), true
+		w.l, w.have, w.named = New(ttl, c.sent, c.grant), true, c.grant.Token
 	case renewal:
 		w.obey(w.l.Renewed(now, c.sent, c.state, c.grant.Promise))
 	case extension:

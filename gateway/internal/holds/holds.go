@@ -42,17 +42,18 @@ func NewID() (id ID) {
 // key at another member.
 type Along string
 
-// Ref is a hold, with the partition of its key.
+// Ref names a lock, with the partition of its key.
 type Ref struct {
 	ID        ID
 	Partition int
+	Token     int64 // with which it was granted; 0 for whichever lock has the ID
 }
 
 // MaxRefs is how many holds one call may name.
 const MaxRefs = 2048
 
 // maxRef is the length of the longest Ref, in bytes.
-const maxRef = len(ID{}) + binary.MaxVarintLen32
+const maxRef = len(ID{}) + binary.MaxVarintLen32 + binary.MaxVarintLen64 - 1
 
 // MaxBody is the length of the longest body of a call, in bytes.
 const MaxBody = MaxRefs * maxRef
@@ -282,6 +283,7 @@ func AppendRefs(b []byte, refs []Ref) []byte {
 	b = slices.Grow(b, len(refs)*maxRef)
 	for i := range refs {
 		b = binary.AppendUvarint(append(b, refs[i].ID[:]...), uint64(refs[i].Partition))
+		b = binary.AppendUvarint(b, uint64(refs[i].Token))
 	}
 	return b
 }
@@ -293,11 +295,12 @@ func ParseRefs(b []byte, partitions int) ([]Ref, error) {
 		var r Ref
 		n := copy(r.ID[:], b)
 		p, width := binary.Uvarint(b[n:])
-		if n < len(r.ID) || width <= 0 || p >= uint64(partitions) || len(refs) == MaxRefs {
+		token, last := binary.Uvarint(b[n+max(width, 0):])
+		if n < len(r.ID) || width <= 0 || p >= uint64(partitions) || last <= 0 || token > math.MaxInt64 || len(refs) == MaxRefs {
 			return nil, fmt.Errorf("%w: bytes that name no holds, or more than %d, or partitions of another ring", errMalformed, MaxRefs)
 		}
-		r.Partition = int(p)
-		refs, b = append(refs, r), b[n+width:]
+		r.Partition, r.Token = int(p), int64(token)
+		refs, b = append(refs, r), b[n+width+last:]
 	}
 	return refs, nil
 }

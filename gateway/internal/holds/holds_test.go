@@ -89,7 +89,7 @@ func TestCodec(t *testing.T) {
 			t.Errorf("%+v is taken", g)
 		}
 	}
-	refs := []holds.Ref{{ID: holds.NewID()}, {ID: holds.NewID(), Partition: 4095}, {Partition: 7}}
+	refs := []holds.Ref{{ID: holds.NewID()}, {ID: holds.NewID(), Partition: 4095, Token: 1}, {Partition: 7}}
 	if got, err := holds.ParseRefs(holds.AppendRefs(nil, refs), 4096); !reflect.DeepEqual(got, refs) || err != nil {
 		t.Errorf("%v became %v, %v", refs, got, err)
 	}
@@ -98,7 +98,7 @@ func TestCodec(t *testing.T) {
 	}
 	most := make([]holds.Ref, holds.MaxRefs)
 	for i := range most {
-		most[i].Partition = 1<<31 - 1
+		most[i].Partition, most[i].Token = 1<<31-1, math.MaxInt64
 	}
 	if b := holds.AppendRefs(nil, most); len(b) != holds.MaxBody {
 		t.Errorf("the longest body has %d bytes, want %d", len(b), holds.MaxBody)

@@ -142,8 +142,11 @@ func (w *world) deliver(c *call, x *worker) {
 		w.enter(c, x)
 	case renew:
 		toCancel, toSurrender := x.vouch()
-		c.answer.what = x.machine.Renew(x.at(), c.id)
+		c.answer.what = x.machine.Renew(x.at(), c.id, w.named(c))
 		if l := x.machine.byID[c.id]; c.answer.what == Held {
+			if named := w.named(c); named != 0 && named != l.Token {
+				w.fail("L: %s renews the lock of token %s for caller %d, which names token %s", x.name(), tokenText(l.Token), c.caller.slot, tokenText(named))
+			}
 			w.limit(l, l.Lease)
 			c.answer.ok = true
 			if l.Written() {
@@ -294,15 +297,25 @@ func (c *call) mode() Mode {
 	return Alone
 }
 
+// named is the token that a call names; 0 where callers use an id for several requests, as those of the lock service may.
+func (w *world) named(c *call) int64 {
+	if sc := w.sc; sc.reuse || sc.limits[evAgain]+sc.limits[evOther]+sc.limits[evKey] > 0 {
+		return 0
+	}
+	return c.token
+}
+
 // release is locks.release of package worker.
 func (w *world) release(c *call, x *worker, sure bool) {
-	l := x.machine.find(x.at(), c.id)
-	same := l == nil || l.Token == c.token
-	if l := x.machine.byID[c.id]; l != nil && l.state == waiting {
+	l, named := x.machine.find(x.at(), c.id), w.named(c)
+	same := l == nil || l.Token == c.token || named != 0
+	if l := x.machine.byID[c.id]; l != nil && l.state == waiting && named == 0 {
 		same = false // it ends a wait, and knows of no lock: docs/protocol.md says so
 	}
-	what, removed := x.machine.Release(x.at(), c.id, sure)
-	c.answer.what = what
+	what, removed := x.machine.Release(x.at(), c.id, named, sure)
+	if c.answer.what = what; what == Held && named != 0 && l != nil && l.Token != named {
+		w.fail("L: %s says that caller %d had the lock of token %s up to now, and has ended that of token %s", x.name(), c.caller.slot, tokenText(named), tokenText(l.Token))
+	}
 	switch caller := c.caller; {
 	case c.id != caller.id:
 	case what == Held && caller.phase == releases && caller.ended == 0:

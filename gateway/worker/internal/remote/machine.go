@@ -322,12 +322,12 @@ func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 }
 
 // Renew lets a lock go on, from now on for its lease.
-func (m *Machine) Renew(at Instant, id ID) Answer {
+func (m *Machine) Renew(at Instant, id ID, token int64) Answer {
 	l := m.find(at, id)
 	switch {
 	case !m.open:
 		return Elsewhere
-	case l == nil, !m.vouches(at, l):
+	case l == nil, !m.vouches(at, l), !l.has(token):
 		return Gone
 	}
 	l.expires = max(l.expires, at.Now+l.Lease)
@@ -335,9 +335,13 @@ func (m *Machine) Renew(at Instant, id ID) Answer {
 	return Held
 }
 
-// Release ends a lock, or the wait for it. If it returns a lock, the answer is true once the store has removed that lock.
+// has reports whether l was granted with that token, or the caller does not know with which. A call that comes late may
+// have acquired another lock of the same id.
+func (l *Lock) has(token int64) bool { return token == 0 || token == l.Token }
+
+// Release ends a lock, or the wait for it, as well as a lock of its id with another token. If it returns a lock, the answer is true once the store has removed that lock.
 // A worker that is not sure of its own session ends no lock; sure is read before at.
-func (m *Machine) Release(at Instant, id ID, sure bool) (a Answer, removed *Lock) {
+func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (a Answer, removed *Lock) {
 	l := m.find(at, id)
 	wait := m.byID[id]
 	waits := l == nil && wait != nil
@@ -347,11 +351,11 @@ func (m *Machine) Release(at Instant, id ID, sure bool) (a Answer, removed *Lock
 	switch {
 	case !m.open, l != nil && !sure:
 		return Elsewhere, nil
-	case l != nil && (m.vouches(at, l) || l.state == removing && l.end == Released):
+	case l != nil && l.has(token) && (m.vouches(at, l) || l.state == removing && l.end == Released):
 		return Held, m.finish(at, l, Released)
 	case l != nil:
 		return Gone, m.finish(at, l, Lost)
-	case waits:
+	case waits && token == 0:
 		m.remember(at, released{id, wait.Call})
 	case m.wasReleased(id) < 0:
 		return Gone, nil
