@@ -93,7 +93,7 @@ func (n *node) first(q *query, best *Route) *Route {
 			if best != nil && r.Index >= best.Index {
 				break
 			}
-			if r.takesOne(q.method, q.other) && (!r.hasPath || r.path.MatchBehind(depth, rest, slash)) {
+			if (r.takesMethod(q.method) || q.other != q.method && r.takesMethod(q.other)) && (!r.hasPath || r.path.MatchBehind(depth, rest, slash)) {
 				best = r
 				break
 			}
@@ -119,9 +119,4 @@ func decoded(segment string, encoded bool) string {
 		return ""
 	}
 	return text
-}
-
-// takesOne reports whether the route takes one of two methods.
-func (r *Route) takesOne(method, other string) bool {
-	return r.takesMethod(method) || other != method && r.takesMethod(other)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
@@ -29,7 +30,7 @@ func (r *Route) Key(req gateway.Keyed, memory *[]byte) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		key = joinTenant(tenant, key)
+		key = url.PathEscape(tenant) + "/" + key // of its own for each pair: the tenant has no slash
 	} else {
 		*memory = append(append((*memory)[:0], r.Prefix...), key...)
 		key = grammar.Text(*memory)
@@ -37,18 +38,7 @@ func (r *Route) Key(req gateway.Keyed, memory *[]byte) (string, error) {
 	return key, gateway.CheckKey(key)
 }
 
-// joinTenant returns a key of its own for each pair: what is before its first slash is
-// the tenant, in which a slash is encoded.
-func joinTenant(tenant, key string) string { return url.PathEscape(tenant) + "/" + key }
-
 // NeedsBody reports whether a key or a tenant of the route may stand in the body.
 func (r *Route) NeedsBody() bool {
-	for _, list := range []gateway.KeySources{r.Keys, r.Tenant} {
-		for _, s := range list {
-			if s.NeedsBody() {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Concat(r.Keys, r.Tenant), gateway.KeySource.NeedsBody)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -26,11 +27,7 @@ func (r *Route) form() string {
 	if r.Mode == Affinity {
 		held = "not held"
 	}
-	keys := make([]string, len(r.Keys))
-	for i, k := range r.Keys {
-		keys[i] = k.String()
-	}
-	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, keys, r.Prefix, r.Tenant.String(), without, held)
+	return fmt.Sprintf("%q %q %q %q %q %q %q %q", hosts, methods, path, []gateway.KeySource(r.Keys), r.Prefix, r.Tenant.String(), without, held)
 }
 
 // Lineage is the routes that have been in force, one after the other, without a request

@@ -61,8 +61,11 @@ func (t *Table) misread(q query, r *Route, marks pattern.Marks) *Route {
 	if marks&^pattern.Upper == 0 && len(q.path) <= maxLowered {
 		memory := lowered.Get().(*[maxLowered]byte)
 		defer lowered.Put(memory)
-		for i := range len(q.path) {
-			memory[i] = asciiLower(q.path[i])
+		for i, c := range []byte(q.path) {
+			if 'A' <= c && c <= 'Z' {
+				c |= 0x20
+			}
+			memory[i] = c
 		}
 		q.path = grammar.Text(memory[:len(q.path)])
 		return t.keyedBeside(&q, r)
@@ -90,13 +93,6 @@ func (t *Table) keyedBeside(q *query, r *Route) *Route {
 	return nil
 }
 
-func asciiLower(c byte) byte {
-	if 'A' <= c && c <= 'Z' {
-		c |= 0x20
-	}
-	return c
-}
-
 // hostName is [gateway.HostName], faster for a plain name with or without a port.
 func hostName(host string) string {
 	name := host
@@ -122,15 +118,7 @@ func (r *Route) takesMethod(method string) bool {
 // takesHost reports whether the route takes requests for a host, in lower case and
 // without its port.
 func (r *Route) takesHost(host string) bool {
-	if len(r.Match.Hosts) == 0 {
-		return true
-	}
-	for _, h := range r.Match.Hosts {
-		if h == host || coversHost(h, host) {
-			return true
-		}
-	}
-	return false
+	return len(r.Match.Hosts) == 0 || slices.ContainsFunc(r.Match.Hosts, func(h string) bool { return h == host || coversHost(h, host) })
 }
 
 // coversHost reports whether a host, which may be of the form *.example.com too, is

@@ -143,14 +143,12 @@ func (p *routeParser) match(n yamlfile.Node) {
 // keys reads where a request's key stands.
 func (p *routeParser) keys(fields map[string]yamlfile.Node) {
 	r := p.route
-	if n := fields["without-key"]; n.IsSet() {
-		with(n, func(n yamlfile.Node, s string) {
-			var err error
-			if r.WithoutKey, err = ParseWithoutKey(s); err != nil {
-				n.Errorf("%v", err)
-			}
-		})
-	}
+	with(fields["without-key"], func(n yamlfile.Node, s string) {
+		var err error
+		if r.WithoutKey, err = ParseWithoutKey(s); err != nil {
+			n.Errorf("%v", err)
+		}
+	})
 	chars := ""
 	with(fields["chars"], func(n yamlfile.Node, s string) {
 		if chars = s; gateway.CheckKey(s) != nil || !fields["key"].IsSet() {
@@ -268,7 +266,7 @@ func (b *Route) covers(r *Route) bool {
 	}
 	hosts := len(b.Match.Hosts) == 0 || len(r.Match.Hosts) > 0
 	for _, h := range r.Match.Hosts {
-		hosts = hosts && (slices.Contains(b.Match.Hosts, h) || b.takesHost(h))
+		hosts = hosts && b.takesHost(h)
 	}
 	return methods && hosts && (!b.hasPath || r.hasPath && b.path.Covers(&r.path))
 }
