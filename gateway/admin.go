@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -83,34 +82,11 @@ type RoutesStatus struct {
 	Error  string    `json:"error,omitempty"` // why the file, as it is now, is not in force
 }
 
-// NewAdmin returns the handler of a process's admin address:
-//
-//	GET /                     a page for people that shows all this as it is, and as it changes
-//	GET /events               what that page shows, once a second, as server-sent events
-//	GET /healthz              200 as long as the process answers
-//	GET /readyz               200, or 503 with the reason
-//	GET /members              the members
-//	GET /ring                 who should own which partition
-//	GET /lookup?key=KEY       the key's partition and owner
-//	GET /explain?key=KEY      what becomes of requests for the key, and why they wait
-//	GET /explain?url=URL      the same of a request, with the parameters method, header, body and client
-//	GET /workers              what each worker tells of itself
-//	GET /moves                partitions that moved lately
-//	GET /hot?n=20             the keys that workers were asked for most lately
-//	GET /locks?after=KEY      keys that are locked, a page at a time
-//	GET /debug/hot?n=20       those of this process's own worker
-//	GET /routes               which routes a router has in force
-//	POST /drain?worker=NAME   200 once the worker, by default this process's own, is off the ring and empty, or 503 with what still runs
-//	POST /undrain?worker=NAME 200 if it comes back onto the ring
-//	POST /unlock?key=KEY      200 once no lock holds the key any more, with what has held it; by=WHO is for the worker's log
-//	GET /metrics              AdminConfig.Metrics in Prometheus' text format, or as OpenMetrics
-//	GET /debug/pprof/         profiles of the process, for go tool pprof
-//	GET /openapi.yaml         a description of all of this
-//
-// What they answer is JSON where openapi.yaml says so. /events goes on until its client
-// leaves or the server is closed; http.Server.Shutdown would wait for that. Pages that the process has nothing
-// for are not there. It is not for the public: it shows addresses and ends work. Web pages
-// of other sites cannot have a browser send a POST request or have profiles made.
+// NewAdmin returns the handler of a process's admin address. openapi.yaml, which it serves
+// at /openapi.yaml, describes its pages. /events goes on until its client leaves or the server is closed;
+// http.Server.Shutdown would wait for that. Pages that the process has nothing for are not
+// there. It is not for the public: it shows addresses and ends work. Web pages of other sites
+// cannot have a browser send a POST request or have profiles made.
 func NewAdmin(cfg AdminConfig) http.Handler {
 	a := &admin{cfg: cfg, asking: make(chan struct{}, maxAsking)}
 	mux := http.NewServeMux()
@@ -152,7 +128,8 @@ const (
 func (a *admin) pages() []page {
 	cfg := &a.cfg
 	asks := cfg.Operator != nil
-	list := []page{
+	metrics := promhttp.HandlerOpts{EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes}
+	return []page{
 		{"GET /{$}", serveLivePage(), true, readers},
 		{"GET /events", live.New(func() live.Gather { return (&collector{cfg: cfg}).collect }), true, readers},
 		{"GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }), true, probes},
@@ -169,18 +146,11 @@ func (a *admin) pages() []page {
 		{"POST /drain", http.HandlerFunc(a.drain), asks || cfg.Drain != nil, writers},
 		{"POST /unlock", http.HandlerFunc(a.unlock), asks, writers},
 		{"POST /undrain", http.HandlerFunc(a.undrain), asks || cfg.Undrain != nil, writers},
-		{"GET /metrics", nil, cfg.Metrics != nil, probes},
+		{"GET /metrics", promhttp.HandlerFor(cfg.Metrics, metrics), cfg.Metrics != nil, probes},
 		{"GET /debug/hot", http.HandlerFunc(a.ownHot), cfg.Hot != nil, readers},
 		{"GET /debug/pprof/{profile...}", http.HandlerFunc(serveProfile), true, workers},
 		{"GET /openapi.yaml", http.HandlerFunc(serveOpenAPI), true, readers},
 	}
-	if cfg.Metrics != nil {
-		i := slices.IndexFunc(list, func(p page) bool { return p.pattern == "GET /metrics" })
-		list[i].handler = promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{
-			EnableOpenMetrics: true, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: maxScrapes,
-		})
-	}
-	return list
 }
 
 // guarded returns the handler of a page, for those who may ask for it.

@@ -27,15 +27,12 @@ func CheckKey(key string) error {
 	if len(key) > MaxKeyLen {
 		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrBadKey, len(key), MaxKeyLen)
 	}
-	plain := true
 	for i := range len(key) {
-		c := key[i]
-		if c < 0x20 || c == 0x7f {
+		if c := key[i]; c < 0x20 || c == 0x7f {
 			return fmt.Errorf("%w: control character %#02x at byte %d", ErrBadKey, c, i)
 		}
-		plain = plain && c < utf8.RuneSelf
 	}
-	if !plain && !utf8.ValidString(key) {
+	if !utf8.ValidString(key) {
 		return fmt.Errorf("%w: not valid UTF-8", ErrBadKey)
 	}
 	return nil

@@ -274,14 +274,6 @@ func (s *KeySource) extract(r Keyed) (string, error) {
 	return "", nil
 }
 
-// only takes one more value of a source into what it has yielded so far.
-func only(have, value string) (string, error) {
-	if have != "" && have != value {
-		return "", fmt.Errorf("%w: given more than once with different values", ErrBadKey)
-	}
-	return value, nil
-}
-
 // errTwice is the error of what some apps read the first of, some the last, and some all.
 var errTwice = fmt.Errorf("%w: given more than once: send it once", ErrBadKey)
 
@@ -452,9 +444,10 @@ func keyFromMetadata(name string, values []string) (key string, err error) {
 			if err != nil {
 				return "", fmt.Errorf("%w: not base64", ErrBadKey)
 			}
-			if key, err = only(key, string(b)); err != nil {
-				return "", err
+			if key != "" && key != string(b) {
+				return "", fmt.Errorf("%w: given more than once with different values", ErrBadKey)
 			}
+			key = string(b)
 		}
 	}
 	return key, nil

@@ -202,27 +202,4 @@ func isInteger(text string) bool {
 }
 
 // skip reads a value.
-func skip(d *json.Decoder) error {
-	token, err := d.Token()
-	if _, nested := token.(json.Delim); nested && err == nil {
-		return skipRest(d)
-	}
-	return err
-}
-
-// skipRest reads the rest of an object or an array.
-func skipRest(d *json.Decoder) error {
-	for depth := 1; depth > 0; {
-		token, err := d.Token()
-		if err != nil {
-			return err
-		}
-		switch token {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-	}
-	return nil
-}
+func skip(d *json.Decoder) error { return d.Decode(new(json.RawMessage)) }

@@ -65,11 +65,7 @@ func (h *history) add(now time.Time, metrics prometheus.Gatherer, rows []WorkerR
 			s.executions[row.Status.Incarnation] = row.Status.Executions
 		}
 	}
-	old := slices.IndexFunc(h.samples, func(s sample) bool { return now.Sub(s.at) <= sampleSpan })
-	if old < 0 {
-		old = len(h.samples)
-	}
-	h.samples = append(slices.Delete(h.samples, 0, old), s)
+	h.samples = append(slices.DeleteFunc(h.samples, func(s sample) bool { return now.Sub(s.at) > sampleSpan }), s)
 }
 
 // read adds up what the metrics of families are.

@@ -30,7 +30,8 @@ func (r *Route) Key(req gateway.Keyed, memory *[]byte) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		key = url.PathEscape(tenant) + "/" + key // of its own for each pair: the tenant has no slash
+		// A key of its own for each pair: the tenant's own slashes are encoded.
+		key = url.PathEscape(tenant) + "/" + key
 	} else {
 		*memory = append(append((*memory)[:0], r.Prefix...), key...)
 		key = grammar.Text(*memory)
