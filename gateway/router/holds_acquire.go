@@ -30,9 +30,9 @@ type acquisition struct {
 	turns  int   // how many they are, without the first
 
 	id     holds.ID
-	held   *held      // once the key is held elsewhere
-	local  *localHold // once it is held by this process's worker
-	unsure []*peer    // which may hold the key for id although they have not said so; in use
+	held   *held   // once the key is held elsewhere
+	local  *Lock   // once it is held by this process's worker
+	unsure []*peer // which may hold the key for id although they have not said so; in use
 }
 
 // onlyCall is the number of each acquisition, since it draws an ID of its own: an attempt that arrives after the lock was
@@ -138,15 +138,6 @@ func badOption(t routing.Target, body []byte) error {
 	return fmt.Errorf("%w: worker %s at %s says: %s", locking.ErrOption, t.Name, t.Addr, bytes.TrimSpace(body[:min(len(body), 1024)]))
 }
 
-// refusal returns the error of a call that does not wait for a key, if another caller of the Client has it; nil if only
-// the owner knows.
-func (hs *holdings) refusal(key string, w want) error {
-	if by := hs.heldBy(key, w); by != "" {
-		return &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is " + by}
-	}
-	return nil
-}
-
 // heldBy says which other caller of the Client keeps who asks with w from key; "" if only the owner knows.
 func (hs *holdings) heldBy(key string, w want) string {
 	hs.mu.Lock()
@@ -167,13 +158,6 @@ func occupied(why error, key string, worker ring.Member, o holds.Occupancy) erro
 	return &holds.Refused{Why: why, Key: key, Text: fmt.Sprintf("%s, at worker %s (%s) with token %d, and %d wait", by, worker.Name, worker.Addr, o.Token, o.Waiting)}
 }
 
-// localHold is a key that is held at the worker of this process.
-type localHold struct {
-	ctx     context.Context
-	token   int64
-	release func()
-}
-
 // attemptLocal asks the worker of this process.
 func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
 	wait := time.Duration(0)
@@ -182,7 +166,7 @@ func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
 	}
 	ctx, token, release, err := a.client.local.Acquire(a.traced, a.key, t.Epoch, a.try, wait)
 	if err == nil {
-		a.local = &localHold{ctx, token, release}
+		a.local = &Lock{client: a.client, key: a.key, token: token, ctx: ctx, free: release}
 		return routing.Outcome{}
 	}
 	if refusal, refused := errors.AsType[*link.RefusedError](err); refused && refusal.Reason != link.Busy {
@@ -208,12 +192,10 @@ func (a *acquisition) settle() {
 
 // lock gives the key to the caller.
 func (a *acquisition) lock() *Lock {
-	l := &Lock{client: a.client, key: a.key}
 	if a.local != nil {
-		l.ctx, l.token, l.free = a.local.ctx, a.local.token, a.local.release
-		return l
+		return a.local
 	}
-	l.token, l.held = a.held.lock.Token(), a.held
+	l := &Lock{client: a.client, key: a.key, token: a.held.lock.Token(), held: a.held}
 	l.ctx, _ = a.client.holder.start(a.caller, a.held, l.token)
 	return l
 }
@@ -221,7 +203,7 @@ func (a *acquisition) lock() *Lock {
 // giveBack frees the key before anybody has worked with it.
 func (a *acquisition) giveBack() {
 	if a.local != nil {
-		a.local.release()
+		a.local.free()
 		return
 	}
 	a.client.holder.end(a.held, nil)

@@ -55,11 +55,18 @@ type Lock struct {
 //
 // The errors are those of [Client.Do], and those of package locking that are named here.
 func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	w, err := wantedOf(key, opts)
-	if err != nil {
-		return nil, err
+	return c.lockAs(ctx, key, want{inLine: true}, opts)
+}
+
+// lockAs takes the lock of key as w says, and options.
+func (c *Client) lockAs(ctx context.Context, key string, w want, opts []locking.Option) (*Lock, error) {
+	if err := w.apply(opts); err != nil {
+		return nil, fmt.Errorf("router: locking %q: %w", key, err)
 	}
-	w.inLine = true
+	if w.try {
+		w.wait = 0
+		return c.take(ctx, ctx, key, w)
+	}
 	return c.lock(ctx, key, w, time.Now().Add(w.wait))
 }
 
@@ -88,33 +95,19 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 // one token. A waiting writer keeps out readers that come later. Within a lock for reading, the
 // key cannot be locked for writing.
 func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	w, err := wantedOf(key, opts)
-	if err != nil {
-		return nil, err
-	}
-	w.shared = true
-	return c.lock(ctx, key, w, time.Now().Add(w.wait))
+	return c.lockAs(ctx, key, want{shared: true}, opts)
 }
 
 // TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
 // [locking.ErrLocked], at once if another caller of the Client has it at another member. For a key to have an owner
 // it waits for a fifth of the session TTL at most. The options are those of [Client.Lock]; Wait is of no account.
 func (c *Client) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return c.tryLock(ctx, key, false, opts)
+	return c.lockAs(ctx, key, want{try: true}, opts)
 }
 
 // TryRLock is TryLock for reading, see [Client.RLock].
 func (c *Client) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
-	return c.tryLock(ctx, key, true, opts)
-}
-
-func (c *Client) tryLock(ctx context.Context, key string, shared bool, opts []locking.Option) (*Lock, error) {
-	w, err := wantedOf(key, opts)
-	if err != nil {
-		return nil, err
-	}
-	w.try, w.wait, w.shared = true, 0, shared
-	return c.take(ctx, ctx, key, w)
+	return c.lockAs(ctx, key, want{try: true, shared: true}, opts)
 }
 
 // want is how a caller asks for a key.
@@ -128,27 +121,19 @@ type want struct {
 	label     string        // "" for the client's
 }
 
-// wantedOf returns what options say of a lock of key.
-func wantedOf(key string, opts []locking.Option) (want, error) {
-	w, err := wanted(opts)
-	if err != nil {
-		return want{}, fmt.Errorf("router: locking %q: %w", key, err)
-	}
-	return w, nil
-}
-
-// wanted returns what options say.
-func wanted(opts []locking.Option) (want, error) {
+// apply adds what options say.
+func (w *want) apply(opts []locking.Option) error {
 	o, err := locking.Apply(opts)
 	switch {
 	case err != nil:
-		return want{}, err
+		return err
 	case !holds.IsLabel(o.Label):
-		return want{}, fmt.Errorf("%w: Label is %.*q, want at most %d bytes of text without control characters", locking.ErrOption, holds.MaxLabel, o.Label, holds.MaxLabel)
+		return fmt.Errorf("%w: Label is %.*q, want at most %d bytes of text without control characters", locking.ErrOption, holds.MaxLabel, o.Label, holds.MaxLabel)
 	case o.Replicas != 0 || o.ReplicasWithin != 0:
-		return want{}, fmt.Errorf("%w: Replicas is for locks that are kept in Redis", locking.ErrOption)
+		return fmt.Errorf("%w: Replicas is for locks that are kept in Redis", locking.ErrOption)
 	}
-	return want{ttl: o.TTL, wait: o.Wait, label: o.Label}, nil
+	w.ttl, w.wait, w.label = o.TTL, o.Wait, o.Label
+	return nil
 }
 
 // takeRounds is how often a key is asked for anew that was lost before it was taken.
@@ -211,8 +196,8 @@ func (c *Client) notHeld(wait context.Context, key string, w want, err error) er
 // takeOnce takes part in one call for key, or makes it. traced is ctx with the span of the caller's call.
 func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want) (_ *Lock, err error) {
 	if w.try {
-		if err := c.holder.refusal(key, w); err != nil {
-			return nil, err
+		if by := c.holder.heldBy(key, w); by != "" {
+			return nil, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is " + by}
 		}
 	}
 	if c.standsInLine(ctx, key, w) {

@@ -84,6 +84,10 @@ func (o lockOperation) String() string {
 	return [lockOperations]string{"lock", "extend", "unlock", "inspect", "other"}[o]
 }
 
+var lockMethods = map[string]lockOperation{
+	http.MethodPost: opLock, http.MethodPut: opExtend, http.MethodDelete: opUnlock, http.MethodGet: opInspect,
+}
+
 // lockCounters count requests of a router's lock services.
 type lockCounters struct {
 	waiting  atomic.Int64 // may wait for their keys
@@ -94,9 +98,9 @@ type lockCounters struct {
 var lockCodes = [...]int{200, 204, 400, 401, 403, 404, 405, 410, 422, 423, 429, statusClientGone, 503, 508, 502}
 
 func (c *lockCounters) count(op lockOperation, status int) {
-	i := 0
-	for i < len(lockCodes)-1 && lockCodes[i] != status {
-		i++
+	i := slices.Index(lockCodes[:], status)
+	if i < 0 {
+		i = len(lockCodes) - 1
 	}
 	c.answered[op][i].Add(1)
 }
@@ -154,23 +158,15 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // serve answers a request about one key, or about several.
 func (s *LockService) serve(rw *statusWriter, r *http.Request, single bool) lockOperation {
-	op, allowed := opOther, "DELETE, POST, PUT"
-	switch {
-	case r.Method == http.MethodPost:
-		op = opLock
-	case r.Method == http.MethodPut:
-		op = opExtend
-	case r.Method == http.MethodDelete:
-		op = opUnlock
-	case r.Method == http.MethodGet && single:
-		op = opInspect
-	default:
+	op, known := lockMethods[r.Method]
+	if !known || op == opInspect && !single {
+		allowed := "DELETE, POST, PUT"
 		if single {
 			allowed = "DELETE, GET, POST, PUT"
 		}
 		rw.Header().Set("Allow", allowed)
 		problem.Of(problem.OtherMethod).ServeJSON(rw)
-		return op
+		return opOther
 	}
 	q, err := parseLockRequest(r, op, single)
 	if err != nil {

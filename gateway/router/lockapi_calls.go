@@ -16,16 +16,19 @@ import (
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-// call makes a call about a key to its owner. take gets the answer of an owner that does what the call says.
-func (s *LockService) call(ctx context.Context, c *ownerCall, take func(ownerAnswer) error) error {
+// callOwner makes a call about a key to its owner, and returns what read finds in the answer of an owner that does what
+// the call says.
+func callOwner[T any](ctx context.Context, s *LockService, c *ownerCall, read func(ownerAnswer) (T, error)) (got T, err error) {
 	c.partition, c.spans = s.router.ring.Partition(c.key), s.router.spans
-	c.take = func(a ownerAnswer) error {
+	c.take = func(a ownerAnswer) (err error) {
 		if a.status != http.StatusOK {
 			return lockRefusal(c.key, a)
 		}
-		return take(a)
+		got, err = read(a)
+		return err
 	}
-	return s.router.workers.ask(ctx, c)
+	err = s.router.workers.ask(ctx, c)
+	return got, err
 }
 
 func (s *LockService) ttl() time.Duration { return s.router.members.Settings().WithDefaults().TTL }
@@ -53,7 +56,7 @@ type lockGrant struct {
 func (g lockGrant) left(now lease.Instant) time.Duration { return g.sent.Add(g.lasts).Left(now) }
 
 // acquire asks for a key, for as long as the request waits.
-func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (g lockGrant, err error) {
+func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (lockGrant, error) {
 	var fields link.Fields
 	for _, value := range q.baggage {
 		fields = link.AppendField(fields, "Baggage", value)
@@ -62,7 +65,7 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
 	defer cancel()
 	var wait time.Duration
-	err = s.call(ctx, &ownerCall{
+	return callOwner(ctx, s, &ownerCall{
 		method: holds.Acquire, key: key, fields: fields, client: q.client, owner: q.untilOwner(s.grace()),
 		wait: func() time.Duration {
 			wait = max(time.Until(q.until), 0)
@@ -72,11 +75,7 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 			q.asked = max(q.asked, slices.Index(q.keys, key)+1)
 			return holds.Request{ID: q.lease.id(key), Call: q.number, Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
 		},
-	}, func(a ownerAnswer) (err error) {
-		g, err = s.grant(a)
-		return err
-	})
-	return g, err
+	}, s.grant)
 }
 
 // grant returns what an owner grants.
@@ -125,15 +124,11 @@ var (
 
 // extend has the locks of all keys of q go on, for its time from now on at least.
 func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
-	grants, err := forEach(q.keys, func(key string) (g lockGrant, err error) {
-		err = s.call(ctx, &ownerCall{
+	grants, err := forEach(q.keys, func(key string) (lockGrant, error) {
+		return callOwner(ctx, s, &ownerCall{
 			method: holds.Extend, key: key,
 			body: func() []byte { return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
-		}, func(a ownerAnswer) (err error) {
-			g, err = s.grant(a)
-			return err
-		})
-		return g, err
+		}, s.grant)
 	})
 	if err != nil {
 		return nil, err
@@ -151,23 +146,16 @@ func (s *LockService) unlock(ctx context.Context, q *lockRequest) error {
 func (s *LockService) release(ctx context.Context, l lockLease, key string) error {
 	ref := holds.Ref{ID: l.id(key), Partition: s.router.ring.Partition(key)}
 	for released := false; ; {
-		var state holds.State
-		err := s.call(ctx, &ownerCall{
+		states, err := callOwner(ctx, s, &ownerCall{
 			method: holds.Release, key: key,
 			body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
-		}, func(a ownerAnswer) error {
-			states, err := holds.ParseStates(a.body, 1)
-			if err == nil {
-				state = states[0]
-			}
-			return err
-		})
+		}, func(a ownerAnswer) ([]holds.State, error) { return holds.ParseStates(a.body, 1) })
 		switch {
 		case err != nil:
 			return err
-		case state == holds.Released:
+		case states[0] == holds.Released:
 			released = true
-		case state == holds.Held, released:
+		case states[0] == holds.Held, released:
 			return nil
 		default:
 			return errLockGone
@@ -197,23 +185,19 @@ func (s *LockService) giveBack(q *lockRequest, keys []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
 	_, _ = forEach(keys, func(key string) (struct{}, error) {
-		return struct{}{}, s.call(ctx, &ownerCall{
+		return callOwner(ctx, s, &ownerCall{
 			method: holds.Abandon, key: key,
 			body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },
-		}, func(ownerAnswer) error { return nil })
+		}, func(ownerAnswer) (none struct{}, _ error) { return none, nil })
 	})
 }
 
 // inspect asks who has a key.
-func (s *LockService) inspect(ctx context.Context, key string) (o holds.Occupancy, err error) {
-	err = s.call(ctx, &ownerCall{
+func (s *LockService) inspect(ctx context.Context, key string) (holds.Occupancy, error) {
+	return callOwner(ctx, s, &ownerCall{
 		method: holds.Inspect, key: key,
 		body: func() []byte { return nil },
-	}, func(a ownerAnswer) (err error) {
-		o, err = holds.ParseOccupancy(a.body)
-		return err
-	})
-	return o, err
+	}, func(a ownerAnswer) (holds.Occupancy, error) { return holds.ParseOccupancy(a.body) })
 }
 
 // forEach calls f with all of one list at once, and returns what it returns, with the first error in

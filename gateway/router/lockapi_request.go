@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -156,10 +157,7 @@ func keyOfLockPath(path string) (string, error) {
 
 // lockTime returns the duration of a parameter, 0 if it is missing.
 func lockTime(values url.Values, name string) (time.Duration, error) {
-	text := values.Get(name)
-	if text == "" {
-		return 0, nil
-	}
+	text := cmp.Or(values.Get(name), "0")
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
 		return 0, badLock("%s=%.64q: want a time such as 30s, 1m30s or 500ms", name, text)

@@ -61,11 +61,10 @@ func (l *Lock) endAll() {
 // The options are those of [Client.Lock], for each key; Wait bounds the whole call. The error is
 // that of Lock for the key that could not be locked, which it names.
 func (c *Client) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
-	w, err := wanted(opts)
-	if err != nil {
+	w := want{inLine: true}
+	if err := w.apply(opts); err != nil {
 		return nil, fmt.Errorf("router: locking several keys: %w", err)
 	}
-	w.inLine = true
 	until := time.Now().Add(w.wait)
 	return takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.lock(ctx, key, w, until) })
 }
