@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -75,10 +76,7 @@ func (d *demo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func parseHold(s string) (time.Duration, error) {
-	if s == "" {
-		return 0, nil
-	}
-	hold, err := time.ParseDuration(s)
+	hold, err := time.ParseDuration(cmp.Or(s, "0"))
 	if err != nil || hold < 0 || hold > maxHold {
 		return 0, fmt.Errorf("hold=%q: want a duration from 0s to %v, such as 50ms", s, maxHold)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -69,18 +68,10 @@ type incoming struct {
 	router *Router
 	in     *http.Request
 	source *source
-	limit  int64      // bytes that it may have
+	limit  int64      // bytes that it may have: one of gRPC as many as its route says
 	paced  *pacedBody // nil if there is no body
 	stream bool       // it goes to a worker as it comes
 	kept   keptWhole  // all of it; nil if it is small or streamed
-}
-
-// limitOf returns how many bytes a body may have: one of gRPC as many as its route says.
-func (d *decision) limitOf(call bool) int64 {
-	if call && d.route.MaxBody == 0 {
-		return math.MaxInt64
-	}
-	return d.route.maxBody
 }
 
 // takesCalls reports whether the operator of the partition's worker has configured it for gRPC.

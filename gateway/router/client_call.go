@@ -326,7 +326,9 @@ func (x *call) trailer() http.Header {
 // respond makes the caller's response of the answer.
 func (x *call) respond() (*http.Response, error) {
 	a, res := &x.answer, &x.out
-	x.way = x.by()
+	if x.way = x.by().String(); a.body == nil {
+		x.way = "local"
+	}
 	h := a.fields.HeaderFor(1)
 	if a.status == http.StatusTooManyRequests && hop.IsBusy(h.Get) {
 		return nil, errBusy
@@ -372,17 +374,6 @@ func (x *call) respond() (*http.Response, error) {
 		}
 	}
 	return res, nil
-}
-
-// by returns what has carried the answer.
-func (x *call) by() string {
-	switch {
-	case x.answer.body == nil:
-		return "local"
-	case x.peer != nil:
-		return byLink.String()
-	}
-	return byHTTP1.String()
 }
 
 // announced returns a header with the names of trailers, nil if there are none.

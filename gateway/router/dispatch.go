@@ -84,6 +84,17 @@ func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
 	return routing.Outcome{}
 }
 
+// by returns what has carried the answer.
+func (d *dispatch) by() way {
+	switch {
+	case d.answer.body == nil:
+		return byRouter
+	case d.peer != nil:
+		return byLink
+	}
+	return byHTTP1
+}
+
 // end ends the use of the answer, which must have been read to its end or is given
 // up.
 func (d *dispatch) end() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
@@ -53,7 +54,7 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 	rt.counters.refused(kind)
 	own := problem.Of(kind)
 	if isRate && kind == problem.RouteRate {
-		own.RetryAfter = rate.retryAfter()
+		own.RetryAfter = int((rate.after + time.Second - 1) / time.Second)
 	}
 	return ownAnswer(own, accept)
 }

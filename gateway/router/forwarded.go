@@ -49,7 +49,7 @@ func (s *source) origin(rt *Router, forwarded string) string {
 		last := strings.LastIndexByte(forwarded, ',')
 		origin = strings.TrimSpace(forwarded[last+1:])
 		addr, err := netip.ParseAddr(origin)
-		if last < 0 || err != nil || !rt.trustsAddr(addr) {
+		if last < 0 || err != nil || !isIn(rt.cfg.TrustedProxies, addr) {
 			break
 		}
 		forwarded = forwarded[:last]

@@ -109,16 +109,11 @@ func (s *h2Stream) isSimple() bool {
 		return false
 	}
 	for i := range r.Fields {
-		switch r.Fields[i].Name {
-		case "trailer", "expect":
+		if name := r.Fields[i].Name; name == "trailer" || name == "expect" {
 			return false
 		}
 	}
-	path := s.KeyPath()
-	if strings.IndexByte(path, '%') < 0 {
-		return true
-	}
-	_, err := url.PathUnescape(path)
+	_, err := url.PathUnescape(s.KeyPath())
 	return err == nil
 }
 

@@ -16,12 +16,6 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
-// extendedHeader returns the fields that ask a server of HTTP/1.1 for a change of
-// protocols.
-func extendedHeader(protocol string) http.Header {
-	return http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}}
-}
-
 // upgrade makes of a CONNECT for WebSocket (RFC 8441, section 5) the request that
 // asks a server of HTTP/1.1 for it. It reports false, and has answered, if it is one
 // for another protocol. Whether its route has WebSocket is for isRefused.
@@ -31,7 +25,7 @@ func (w *h2Writer) upgrade(r *http.Request) bool {
 		w.stream.Reset(h2.ProtocolError)
 		return false
 	}
-	maps.Copy(r.Header, extendedHeader(w.stream.Protocol))
+	maps.Copy(r.Header, http.Header{"Connection": {"Upgrade"}, "Upgrade": {w.stream.Protocol}})
 	if w.stream.Protocol != "websocket" {
 		problem.Of(problem.Connect).ServeHTTP(w, r)
 		return false

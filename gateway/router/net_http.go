@@ -3,6 +3,7 @@ package router
 import (
 	"context"
 	"iter"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -77,7 +78,10 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	}
 	w.observed.decided(d, partition)
 	call := hop.IsCall(r) && rt.takesCalls(partition)
-	body := &incoming{router: rt, in: r, source: w.source, limit: d.limitOf(call), stream: call || d.route.Stream || d.upstream}
+	body := &incoming{router: rt, in: r, source: w.source, limit: d.route.maxBody, stream: call || d.route.Stream || d.upstream}
+	if call && d.route.MaxBody == 0 {
+		body.limit = math.MaxInt64
+	}
 	switch {
 	case r.Body == nil || r.Body == http.NoBody || r.ContentLength == 0:
 	case call && d.anyWorker:
@@ -246,12 +250,10 @@ const (
 // is cut off, and its connection with it.
 func (w *clientWriter) awaitBody(x *upstreamRequest) {
 	done := x.request.BodyDone()
-	grace := time.NewTimer(bodyGrace)
-	defer grace.Stop()
 	rest := restGrace
 	select {
 	case <-done:
-	case <-grace.C:
+	case <-time.After(bodyGrace):
 		_ = w.control.SetReadDeadline(netutil.Past)
 		<-done
 		rest = 0

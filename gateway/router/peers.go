@@ -75,22 +75,20 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 
 // drop forgets the workers of which gone reports true. Their connections end with the requests on them.
 func (ps *peers) drop(gone func(incarnation string) bool) {
-	ps.known.Range(func(incarnation, p any) bool {
+	for incarnation, p := range ps.known.Range {
 		if gone(incarnation.(string)) && ps.known.CompareAndDelete(incarnation, p) {
 			p.(*peer).close()
 		}
-		return true
-	})
+	}
 }
 
 func (ps *peers) close() {
 	if ps.stop != nil {
 		ps.stop()
 	}
-	ps.known.Range(func(_, p any) bool {
+	for _, p := range ps.known.Range {
 		p.(*peer).close()
-		return true
-	})
+	}
 }
 
 // close ends the peer's connections, once no request uses them: a worker that

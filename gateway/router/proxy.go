@@ -50,21 +50,16 @@ func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 	}
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
-		Transport:      x.transport(),
+		Transport:      x,
 		ModifyResponse: x.cleanResponse,
 		ErrorHandler:   x.fail,
 		BufferPool:     &copyBuffers,
 		ErrorLog:       router.errorLog,
 	}
-	proxy.ServeHTTP(w, x.in)
-}
-
-// transport returns what carries the request.
-func (x *proxiedRequest) transport() http.RoundTripper {
 	if x.decision.upstream {
-		return &upstreamTrip{&x.relay, x.route}
+		proxy.Transport = &upstreamTrip{&x.relay, x.route}
 	}
-	return x
+	proxy.ServeHTTP(w, x.in)
 }
 
 // rewrite makes the request that workers get, except for its address.

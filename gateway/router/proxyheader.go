@@ -28,7 +28,7 @@ const maxProxyLine = 107
 // is.
 func (s *Server) welcome(conn *conns.Admitted, p protocol) {
 	s.router.counters.accepted.Add(1)
-	if !s.router.sendsProxyHeader(conn.RemoteAddr()) {
+	if !isFrom(s.router.cfg.ProxyProtocol, conn.RemoteAddr().String()) {
 		s.admit(conn, nil, p)
 		return
 	}
@@ -117,13 +117,4 @@ func proxyClient(in *bufio.Reader) (net.Addr, error) {
 		return from, nil
 	}
 	return nil, nil
-}
-
-// sendsProxyHeader reports whether a peer has to begin with a PROXY header.
-func (rt *Router) sendsProxyHeader(peer net.Addr) bool {
-	if len(rt.cfg.ProxyProtocol) == 0 {
-		return false
-	}
-	from, err := netip.ParseAddrPort(peer.String())
-	return err == nil && isIn(rt.cfg.ProxyProtocol, from.Addr())
 }

@@ -397,16 +397,18 @@ func (rt *Router) Ready() error {
 func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.route(key) }
 
 // trusts reports whether what the peer at that address says of clients is
-// believed. An address that is not of IP is not trusted.
-func (rt *Router) trusts(remote string) bool {
-	if len(rt.cfg.TrustedProxies) == 0 {
+// believed.
+func (rt *Router) trusts(remote string) bool { return isFrom(rt.cfg.TrustedProxies, remote) }
+
+// isFrom reports whether the peer at that address is in one of the networks. An address
+// that is not of IP is in none.
+func isFrom(networks []netip.Prefix, remote string) bool {
+	if len(networks) == 0 {
 		return false
 	}
 	peer, err := netip.ParseAddrPort(remote)
-	return err == nil && rt.trustsAddr(peer.Addr())
+	return err == nil && isIn(networks, peer.Addr())
 }
-
-func (rt *Router) trustsAddr(addr netip.Addr) bool { return isIn(rt.cfg.TrustedProxies, addr) }
 
 func isIn(networks []netip.Prefix, addr netip.Addr) bool {
 	addr = addr.Unmap().WithZone("")

@@ -103,7 +103,16 @@ func NewServer(rt *Router, general *http.Server) *Server {
 		}
 	}
 	nameServer(s)
-	s.h2 = newH2Server(s)
+	s.h2 = &h2.Server{
+		MaxStreams:      maxH2Streams,
+		MaxHeaderBytes:  hop.MaxHeaderBytes,
+		HeadTicks:       int(headTicks),
+		ExtendedConnect: true,
+		IdleTicks:       int(idleTicks),
+		PingTicks:       int(ticks(pingAfter)),
+		ClientTicks:     int(ticks(rt.cfg.ClientTimeout)),
+		ClientBytes:     rt.cfg.bodyBytes(),
+	}
 	rt.serversMu.Lock()
 	defer rt.serversMu.Unlock()
 	rt.servers[s] = struct{}{}
@@ -332,20 +341,6 @@ const maxH2Streams = 250
 // pingAfter is how long a client that speaks HTTP/2 and has requests under way may
 // be silent before it is asked whether it is there, and how long it has to say so.
 const pingAfter = 15 * time.Second
-
-// newH2Server returns what the connections of a server have in common.
-func newH2Server(s *Server) *h2.Server {
-	return &h2.Server{
-		MaxStreams:      maxH2Streams,
-		MaxHeaderBytes:  hop.MaxHeaderBytes,
-		HeadTicks:       int(headTicks),
-		ExtendedConnect: true,
-		IdleTicks:       int(idleTicks),
-		PingTicks:       int(ticks(pingAfter)),
-		ClientTicks:     int(ticks(s.router.cfg.ClientTimeout)),
-		ClientBytes:     s.router.cfg.bodyBytes(),
-	}
-}
 
 // tlsConfig returns the server's TLSConfig, which the server itself changes when
 // it starts, offering the server's Protocols.

@@ -27,12 +27,8 @@ type requestSpans struct {
 	onward trace.SpanContext // what the worker gets
 }
 
-// observe returns what is noted of a request from now on, nil for nothing. values returns those of
-// the request's fields.
+// observe returns what is noted of a request from now on. values returns those of the request's fields.
 func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, path string, values func(name string) []string) *observation {
-	if rt.cfg.AccessLog == nil && rt.spans == nil {
-		return nil
-	}
 	o := &observation{method: method, path: path}
 	if rt.spans == nil {
 		o.trace = spans.TraceID(values("Traceparent"))

@@ -259,8 +259,3 @@ type rateError struct {
 func (e *rateError) Error() string {
 	return fmt.Sprintf("router: too many requests of the route %q, try again", e.route)
 }
-
-// retryAfter returns e.after in whole seconds.
-func (e *rateError) retryAfter() int {
-	return int((e.after + time.Second - 1) / time.Second)
-}

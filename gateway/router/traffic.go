@@ -113,14 +113,3 @@ func (w *clientWriter) account() {
 
 // countFor counts the request as one of t.
 func (w *clientWriter) countFor(t *traffic) { w.accounting.part = &t.parts[w.stripe] }
-
-// by returns what has carried the request.
-func (x *upstreamRequest) by() way {
-	switch {
-	case x.answer.body == nil:
-		return byRouter
-	case x.peer != nil:
-		return byLink
-	}
-	return byHTTP1
-}

@@ -29,22 +29,17 @@ func (r *Routes) RouteAny(ctx context.Context, patience time.Duration, attempt A
 	began := time.Now()
 	defer r.leave(nowhere, began)
 	attempt = attempt.since(began)
-	over := time.NewTimer(patience)
-	defer over.Stop()
+	over := time.After(patience)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		again := time.NewTimer(pause/2 + r.jitter(pause/2))
 		select {
-		case <-again.C:
+		case <-time.After(pause/2 + r.jitter(pause/2)):
 		case <-changed:
 			pause = firstPause
-		case <-over.C:
-			again.Stop()
+		case <-over:
 			return &UnreachableError{partition: nowhere, why: err}
 		case <-ctx.Done():
-			again.Stop()
 			return context.Cause(ctx)
 		}
-		again.Stop()
 		changed = r.members.Changed()
 		if done, err = r.tryAll(ctx, attempt); done {
 			return err

@@ -163,10 +163,8 @@ func (w *waiter) sleep(ctx context.Context, seen look) bool {
 			return false
 		}
 	}
-	timer := time.NewTimer(w.pause/2 + w.routes.jitter(w.pause/2))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(w.pause/2 + w.routes.jitter(w.pause/2)):
 		w.pause = min(2*w.pause, lastPause)
 	case <-changed:
 		w.pause = firstPause
