@@ -107,7 +107,6 @@ type admin struct {
 	asking chan struct{} // has an element for each request that asks workers
 }
 
-// page is a page of the admin address.
 type page struct {
 	pattern string
 	handler http.Handler
@@ -243,7 +242,6 @@ func (a *admin) order(w http.ResponseWriter, r *http.Request, done string, own f
 	}
 }
 
-// explain explains a key, or a request.
 func (a *admin) explain(w http.ResponseWriter, r *http.Request) {
 	var e *Explanation
 	var err error

@@ -201,5 +201,4 @@ func isInteger(text string) bool {
 	return err == nil && strconv.FormatInt(n, 10) == text && -maxExact <= n && n <= maxExact
 }
 
-// skip reads a value.
 func skip(d *json.Decoder) error { return d.Decode(new(json.RawMessage)) }

@@ -11,7 +11,6 @@ import (
 // level is how urgent a sentence is.
 type level int
 
-// The levels.
 const (
 	levelGood level = iota // as it should be
 	levelMove              // something changes, as it was told to
@@ -24,7 +23,6 @@ func (l level) MarshalText() ([]byte, error) {
 	return []byte([...]string{"good", "move", "warn", "bad"}[l]), nil
 }
 
-// sentence is something that is so.
 type sentence struct {
 	Level level  `json:"level"`
 	About string `json:"about"` // stays the same while only numbers of the text change
@@ -40,7 +38,6 @@ const (
 	spelledOut  = 3                // moves between two workers that are told one by one
 )
 
-// speech is what is to be said.
 type speech struct {
 	live *liveJSON
 	list []sentence
@@ -141,7 +138,6 @@ func (s *speech) lost() (all []missing) {
 	return all
 }
 
-// gone tells of partitions that nobody serves.
 func (s *speech) gone() {
 	if s.live.Self.Asks && !slices.ContainsFunc(s.live.Workers, func(w liveWorker) bool { return w.Wanted > 0 }) {
 		s.say(levelBad, "nobody", "No worker is on the ring: routers hold requests until one is.")
@@ -167,7 +163,6 @@ func (s *speech) gone() {
 	}
 }
 
-// silent tells of workers that do not answer.
 func (s *speech) silent() {
 	for _, w := range s.live.Workers {
 		if w.Error != "" {
@@ -296,7 +291,6 @@ func (s *speech) queues() {
 	}
 }
 
-// serving tells how many serve.
 func (s *speech) serving() {
 	var names []string
 	for _, w := range s.live.Workers {

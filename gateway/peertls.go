@@ -169,7 +169,6 @@ func (c *PeerTLSConfig) verify(cas *x509.CertPool, chain []*x509.Certificate, us
 	return nil
 }
 
-// load reads the files.
 func (c *PeerTLSConfig) load(now time.Time) (*peerMaterial, error) {
 	cert, failed := readPEM(c.CertFile)
 	key, err := readPEM(c.KeyFile)

@@ -15,7 +15,6 @@ type certificate struct {
 	loaded            atomic.Pointer[tls.Certificate]
 }
 
-// given reports whether there is one.
 func (c *certificate) given() bool { return c.certFile != "" }
 
 // load reads it for the first time, if there is one.
@@ -43,7 +42,6 @@ func (c *certificate) Reload() error {
 
 func (c *certificate) Expires() time.Time { return c.loaded.Load().Leaf.NotAfter }
 
-// serverConfig returns what shows the certificate to clients.
 func (c *certificate) serverConfig() *tls.Config {
 	return &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.loaded.Load(), nil }}
 }

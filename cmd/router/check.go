@@ -49,7 +49,6 @@ func check(args []string, stdout io.Writer) error {
 	return showRoutes(stdout, table)
 }
 
-// showRoutes writes a table of routes.
 func showRoutes(w io.Writer, table *routes.Table) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "NAME\tMATCH\tKEY\tMODE\tLIMITS")

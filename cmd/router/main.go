@@ -148,7 +148,6 @@ func closeAll(listeners []net.Listener) {
 	}
 }
 
-// running is a router that runs.
 type running struct {
 	o        *options
 	logger   *slog.Logger

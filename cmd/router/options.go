@@ -110,7 +110,6 @@ func (o *options) check() error {
 	return o.public.load()
 }
 
-// parseNetworks reads the value of a flag.
 func parseNetworks(flagName string, specs []string) (networks []netip.Prefix, err error) {
 	for _, spec := range specs {
 		network, err := parseNetwork(spec)

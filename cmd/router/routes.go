@@ -23,7 +23,6 @@ type routesFile struct {
 	err    error      // why what was read last is not in force
 }
 
-// load reads the file for the first time.
 func (f *routesFile) load() (*routes.Table, error) {
 	f.files = cli.NoteFiles(f.name)
 	return routes.Load(f.name)

@@ -25,7 +25,6 @@ type backend struct {
 	offer    string          // URL for the workers, "" with --redis
 }
 
-// client is what the router asks a store.
 type client interface {
 	offered.Asked
 	Trouble() error

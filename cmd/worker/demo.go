@@ -34,7 +34,6 @@ type demoKey struct {
 	running int
 }
 
-// demoAnswer is what the demo app says.
 type demoAnswer struct {
 	Key       string `json:"key"`
 	Worker    string `json:"worker"`

@@ -124,7 +124,6 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end ends the use of what was kept.
 func (b *incoming) end() {
 	if b.kept.Spool != nil {
 		b.kept.Close()
@@ -175,7 +174,6 @@ type offeredBody struct {
 	done *sync.WaitGroup
 }
 
-// Close implements [io.Closer].
 func (b offeredBody) Close() error {
 	b.done.Done()
 	return nil

@@ -28,12 +28,8 @@ type ClientConfig struct {
 
 	Limits
 
-	// Dial makes connections to workers. Default: with a [net.Dialer] and
-	// DialTimeout, over TCP with keep-alives.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-
-	// PeerTLS has connections to workers made over TLS, with certificates both ways; the
-	// settings of Members must say so too. Default: they are not encrypted.
+	// Dial and PeerTLS are as in [Config].
+	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	PeerTLS *gateway.PeerTLS
 
 	// Local is the worker of this process, which takes calls for its keys without

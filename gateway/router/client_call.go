@@ -148,7 +148,6 @@ func (x *call) prepare() (err error) {
 	return nil
 }
 
-// key returns the request's key.
 func (x *call) key() (string, error) {
 	if len(x.client.keys) > 0 {
 		return x.client.keys.ExtractFrom((*clientRequest)(x.in))
@@ -201,7 +200,6 @@ type interims struct {
 	trace *httptrace.ClientTrace
 }
 
-// Interim implements [link.Interims].
 func (i interims) Interim(status int, list link.Fields) {
 	h := list.HeaderFor(0)
 	cleanHeader(h)
@@ -210,7 +208,6 @@ func (i interims) Interim(status int, list link.Fields) {
 	}
 }
 
-// attempt sends the request to a worker.
 func (x *call) attempt(t routing.Target) routing.Outcome {
 	c := x.client
 	if c.closed.Load() {
@@ -432,7 +429,6 @@ func (x *call) finish() {
 	x.endBody()
 }
 
-// endBody ends the use of the request's body.
 func (x *call) endBody() {
 	x.upload.Close()
 	if x.whole.Spool != nil {

@@ -102,7 +102,6 @@ func (b *relayedReply) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (b *relayedReply) Close() error {
 	err := b.ReadCloser.Close()
 	b.end(nil)

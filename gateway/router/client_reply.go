@@ -78,7 +78,6 @@ func (r *reply) failed() error {
 	return r.err
 }
 
-// Close implements [io.Closer].
 func (r *reply) Close() error {
 	r.giveUp(http.ErrBodyReadAfterClose)
 	return nil

@@ -57,7 +57,6 @@ func (u *upload) count(n int, err error) (int, error) {
 	return n, err
 }
 
-// Close implements [io.Closer].
 func (u *upload) Close() error {
 	if u.in == nil || !u.closed.CompareAndSwap(false, true) {
 		return nil

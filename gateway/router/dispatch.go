@@ -48,7 +48,6 @@ type carrying interface {
 // interruptible is implemented by [hop1.Exchange] and [link.Request].
 type interruptible interface{ Interrupt() }
 
-// hasBody reports whether the request has a body.
 func (d *dispatch) hasBody() bool { return d.request.Body != nil || d.request.Open != nil }
 
 // takesLink reports whether the request goes over the link, as far as is known now.

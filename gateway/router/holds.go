@@ -169,7 +169,6 @@ func (c *heldContext) Err() error {
 	return c.Context.Err()
 }
 
-// Value implements [context.Context].
 func (c *heldContext) Value(key any) any {
 	if key == (heldKey{}) || key == holds.Along(c.held.key) && c.held.isWith(c.token) {
 		return c

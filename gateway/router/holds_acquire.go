@@ -39,7 +39,6 @@ type acquisition struct {
 // released acquires nothing.
 const onlyCall = 1
 
-// attempt asks a worker for the key.
 func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	c := a.client
 	switch {
@@ -102,7 +101,6 @@ func (c *Client) isOwn(t routing.Target, w want) bool {
 // would answer that.
 type undated struct{ context.Context }
 
-// Deadline implements [context.Context].
 func (undated) Deadline() (end time.Time, ok bool) { return time.Time{}, false }
 
 // failed says what it means that a call has failed: it can be repeated, since what
@@ -190,7 +188,6 @@ func (a *acquisition) settle() {
 	a.unsure = nil
 }
 
-// lock gives the key to the caller.
 func (a *acquisition) lock() *Lock {
 	if a.local != nil {
 		return a.local

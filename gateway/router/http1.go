@@ -258,7 +258,6 @@ func (c *http1Conn) drop() {
 	}
 }
 
-// free gives the buffer back.
 func (c *http1Conn) free() {
 	if len(c.in) == inSize {
 		inPool.Put((*[inSize]byte)(c.in))

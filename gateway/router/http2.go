@@ -70,7 +70,6 @@ var h2Streams = sync.Pool{New: func() any {
 	return s
 }}
 
-// handle answers a request.
 func (c *h2Conn) handle(stream *h2.Stream) {
 	if c.source.abandoned.Load() >= maxH2Streams {
 		stream.Reset(h2.RefusedStream)

@@ -19,7 +19,6 @@ type netRequest struct {
 	pace          *pacedBody // of a body that has the key
 }
 
-// KeyClient implements [gateway.Keyed].
 func (r *netRequest) KeyClient() string {
 	return r.writer.source.keyClient(r.writer.router, r.Header[forwardedFor])
 }

@@ -33,14 +33,7 @@ type LocksConfig struct {
 }
 
 // LockService is an [http.Handler] by which clients in any language hold keys, for as long as
-// they say: docs/lock-service.md tells how, and openapi.yaml of the handler what all of it is.
-//
-//	POST /v1/locks/KEY?ttl=30s&wait=5s&label=cron-7   lock the key; with mode=read, together with others who read
-//	PUT /v1/locks/KEY?lease=LEASE&ttl=30s             go on holding it
-//	DELETE /v1/locks/KEY?lease=LEASE                  unlock it
-//	GET /v1/locks/KEY                                 who has it
-//	POST, PUT, DELETE /v1/locks?key=KEY&key=KEY       several keys together
-//	GET /openapi.yaml                                 a description of all of this
+// they say: docs/lock-service.md tells how, and its page /openapi.yaml describes all requests.
 //
 // A lock keeps requests for its key out, and they it; all wait in one queue. The key's owner
 // holds the lock, and ends it when its time is over. The LockService keeps nothing between two
@@ -304,7 +297,6 @@ func (s *LockService) isFresh(g lockGrant) bool {
 	return age < g.lasts/5
 }
 
-// answer says what is locked.
 func (s *LockService) answer(q *lockRequest, grants []lockGrant) (any, error) {
 	a := lockAnswer{Lease: q.lease.String()}
 	left := grants[0].left(s.now())

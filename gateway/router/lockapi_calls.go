@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,6 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 	}, s.grant)
 }
 
-// grant returns what an owner grants.
 func (s *LockService) grant(a ownerAnswer) (lockGrant, error) {
 	grant, err := holds.ParseGrant(a.body)
 	return lockGrant{grant.Token, lease.At(s.router.base, a.sent), min(grant.Lease, grant.Surrender)}, err
@@ -136,7 +136,6 @@ func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
 	return s.answer(q, grants)
 }
 
-// unlock frees all keys of q.
 func (s *LockService) unlock(ctx context.Context, q *lockRequest) error {
 	_, err := forEach(q.keys, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
 	return err
@@ -192,7 +191,6 @@ func (s *LockService) giveBack(q *lockRequest, keys []string) {
 	})
 }
 
-// inspect asks who has a key.
 func (s *LockService) inspect(ctx context.Context, key string) (holds.Occupancy, error) {
 	return callOwner(ctx, s, &ownerCall{
 		method: holds.Inspect, key: key,
@@ -200,7 +198,7 @@ func (s *LockService) inspect(ctx context.Context, key string) (holds.Occupancy,
 	}, func(a ownerAnswer) (holds.Occupancy, error) { return holds.ParseOccupancy(a.body) })
 }
 
-// forEach calls f with all of one list at once, and returns what it returns, with the first error in
+// forEach calls f with all of one list at once, and returns what it returns, and the first error in
 // the list's order.
 func forEach[E, T any](of []E, f func(E) (T, error)) ([]T, error) {
 	list, errs := make([]T, len(of)), make([]error, len(of))
@@ -209,10 +207,5 @@ func forEach[E, T any](of []E, f func(E) (T, error)) ([]T, error) {
 		all.Go(func() { list[i], errs[i] = f(e) })
 	}
 	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+	return list, cmp.Or(errs...)
 }

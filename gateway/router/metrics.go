@@ -98,7 +98,6 @@ func (rt *Router) Collect(ch chan<- prometheus.Metric) {
 	rt.collectLocks(ch)
 }
 
-// collectLocks collects what lock services have done.
 func (rt *Router) collectLocks(ch chan<- prometheus.Metric) {
 	for op := range lockOperations {
 		for i, code := range lockCodes {
@@ -144,7 +143,6 @@ func (rt *Router) collectTraffic(ch chan<- prometheus.Metric) (answered int64) {
 	return answered
 }
 
-// collectConnections collects what is known of clients' connections.
 func (rt *Router) collectConnections(ch chan<- prometheus.Metric) {
 	rt.serversMu.Lock()
 	servers := slices.Collect(maps.Keys(rt.servers))

@@ -296,7 +296,6 @@ func (o *Operator) explain(ctx context.Context, m ring.Member, key string) (s ga
 	return s, err
 }
 
-// find returns the worker of a name.
 func (o *Operator) find(name string) (ring.Member, error) {
 	var names []string
 	for _, m := range o.list() {

@@ -164,7 +164,6 @@ func plainFields(list link.Fields, fields []http1.Field) link.Fields {
 // plainBody is the body of an answer over HTTP/1.1.
 type plainBody struct{ *hop1.Exchange }
 
-// Trailer implements answerBody.
 func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
 
 // carrier interrupts what carries a request when its client leaves.
@@ -174,7 +173,6 @@ type carrier struct {
 	gone    bool // the client has left
 }
 
-// carry implements downstream.
 func (c *carrier) carry(e interruptible) (watched bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

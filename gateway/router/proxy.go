@@ -140,7 +140,6 @@ func (x *relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
 	return res, err
 }
 
-// attempt sends the request to a worker.
 func (x *relay) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
 	req, err := x.body.attach(x.address(out, t))
 	if err != nil {

@@ -219,7 +219,6 @@ func (s *Server) change(f func()) {
 	}
 }
 
-// dateText returns the value of the Date field.
 func (s *Server) dateText() string { return s.date.Text(time.Unix(s.wall.Load(), 0)) }
 
 // clock goes through the connections at each tick.

@@ -53,7 +53,6 @@ func (c handshake) client() netip.Addr      { return clientOf(c.RemoteAddr().Str
 func (c handshake) IdleFor(now int64) int64 { return now - c.began }
 func (c handshake) EndUnused()              { c.close() }
 
-// shake shakes hands, and hands the connection on.
 func (s *Server) shake(c handshake) {
 	defer s.forget(c)
 	ctx, cancel := context.WithTimeout(context.Background(), hop.ReadHeaderTimeout)

@@ -47,7 +47,6 @@ func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, p
 	return o
 }
 
-// begin begins the request's span.
 func (o *observation) begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs func() []attribute.KeyValue) {
 	s := &requestSpans{maker: maker}
 	s.ctx, s.span = maker.Start(spans.Within(ctx, values), spans.MethodName(o.method), kind, attrs)
@@ -96,7 +95,6 @@ func (s *requestSpans) attempted(out routing.Outcome) {
 	s.last = nil
 }
 
-// attemptFailure says how an attempt has failed.
 func attemptFailure(out routing.Outcome) string {
 	switch {
 	case out.Verdict == routing.NotOwner:

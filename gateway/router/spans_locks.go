@@ -75,7 +75,6 @@ func endLockAttempt(span trace.Span, out routing.Outcome) {
 	span.End()
 }
 
-// endLockCall ends the span of a call that asks for a lock.
 func endLockCall(span trace.Span, l *Lock, err error) {
 	if err != nil {
 		spans.Fail(span, lockFailure(err))

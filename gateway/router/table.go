@@ -119,11 +119,6 @@ func (t *table) closeUnused(now *table) {
 	}
 }
 
-// keySources is implemented by a membership that compares routers' routes.
-type keySources interface {
-	AnnounceKeySource(source string) error
-}
-
 // SetRoutes puts a table in force in place of the one before. Requests that are under way
 // keep theirs. If a request could get another key by t than by a table that was in force
 // before, here or at another router, SetRoutes returns an error that says what differs,
@@ -140,7 +135,8 @@ func (rt *Router) SetRoutes(t *routes.Table) error {
 	if err := lineage.Take(t); err != nil {
 		return err
 	}
-	if m, ok := rt.cfg.Members.(keySources); ok && before != nil && lineage.KeySource() != rt.lineage.KeySource() {
+	m, compares := rt.cfg.Members.(interface{ AnnounceKeySource(source string) error })
+	if compares && before != nil && lineage.KeySource() != rt.lineage.KeySource() {
 		if err := m.AnnounceKeySource(lineage.KeySource()); err != nil {
 			return fmt.Errorf("router: the routes do not agree with those of another router: %w", err)
 		}

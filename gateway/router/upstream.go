@@ -245,7 +245,6 @@ func (x *upstreamRequest) refuse(err error) {
 	x.reply()
 }
 
-// reply passes the answer on to the client.
 func (x *upstreamRequest) reply() {
 	x.answer.via = x.router.cfg.Via
 	x.answer.send(x.client, x.source, x.request.Method)

@@ -53,7 +53,6 @@ func parseRoutes(root yamlfile.Node) (list []*Route) {
 	return list
 }
 
-// routeParser reads one route.
 type routeParser struct {
 	route *Route
 	node  yamlfile.Node
@@ -245,7 +244,6 @@ func (p *routeParser) rate(n yamlfile.Node) {
 	}
 }
 
-// checkAgainst compares a route with those before it.
 func checkAgainst(n yamlfile.Node, r *Route, before []*Route) {
 	for _, b := range before {
 		if b.Name == r.Name && r.Name != "" {
