@@ -11,10 +11,6 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-type membersJSON struct {
-	Members []memberJSON `json:"members"`
-}
-
 type ringJSON struct {
 	Digest     string      `json:"digest"` // of the configuration and the active workers
 	Partitions int         `json:"partitions"`
@@ -68,22 +64,18 @@ func (a *admin) members(w http.ResponseWriter, _ *http.Request) {
 	for _, share := range ringOf(view).Workers {
 		shares[share.Incarnation] = share.Partitions
 	}
-	out := membersJSON{make([]memberJSON, len(view.Members))}
+	list := make([]memberJSON, len(view.Members))
 	for i, m := range view.Members {
-		out.Members[i] = memberJSON{
+		list[i] = memberJSON{
 			Name: m.Name, Incarnation: m.Incarnation, Role: m.Role.String(), State: m.State.String(),
 			Address: m.Addr, Gossip: m.Gossip, Partitions: shares[m.Incarnation], View: digestText(m.View),
 		}
 	}
-	writeJSON(w, out)
-}
-
-type workersJSON struct {
-	Workers []WorkerRow `json:"workers"`
+	writeJSON(w, map[string]any{"members": list})
 }
 
 func (a *admin) workers(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, workersJSON{append([]WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
+	writeJSON(w, map[string]any{"workers": append([]WorkerRow{}, a.cfg.Operator.Workers(r.Context())...)})
 }
 
 type movesJSON struct {

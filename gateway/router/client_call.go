@@ -127,7 +127,7 @@ func (x *call) prepare() (err error) {
 	if to.Key, err = x.key(); err != nil {
 		return err
 	}
-	x.partition, x.hold = x.workers.ring.Partition(to.Key), x.workers.routes.Patience()
+	x.partition, x.hold = x.workers.ring.Partition(to.Key), x.workers.routes.Patience
 	x.observeCall()
 	for name, value := range fieldsOf(r.Header) {
 		if !grammar.IsToken(name) || !grammar.IsText(value) {

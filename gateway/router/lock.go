@@ -210,7 +210,7 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		}
 	}
 	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
-	forOwner := c.routes.Patience()
+	forOwner := c.routes.Patience
 	if w.try {
 		forOwner = min(forOwner, c.holder.ttl/5)
 	}

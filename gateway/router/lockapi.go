@@ -186,7 +186,7 @@ func (s *LockService) serve(rw *statusWriter, r *http.Request, single bool) lock
 		return op
 	}
 	if op == opLock && err == nil {
-		s.giveUp(q, q.keys) // nobody can be told of them
+		s.giveUp(q, q.keys, nil) // nobody can be told of them
 	}
 	return op
 }
@@ -273,8 +273,8 @@ func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
 			g, err := s.acquire(ctx, q, key)
 			if err != nil {
 				_, isHeld := errors.AsType[*lockHeldError](err)
-				s.giveUp(q, slices.DeleteFunc(slices.Clone(q.keys[:q.asked]), func(k string) bool { return isHeld && k == key }))
-				s.giveBack(q, q.keys[:len(grants)])
+				asked := slices.DeleteFunc(slices.Clone(q.keys[:q.asked]), func(k string) bool { return isHeld && k == key })
+				s.giveUp(q, asked, q.keys[:len(grants)])
 				return nil, err
 			}
 			if i == len(grants) {
@@ -285,8 +285,7 @@ func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
 	}
 	a, err := s.answer(q, grants)
 	if err != nil {
-		s.giveUp(q, q.keys)
-		s.giveBack(q, q.keys)
+		s.giveUp(q, q.keys, q.keys)
 	}
 	return a, err
 }

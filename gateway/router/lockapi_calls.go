@@ -162,28 +162,17 @@ func (s *LockService) release(ctx context.Context, l lockLease, key string) erro
 	}
 }
 
-// giveUp frees what may be held of keys for a request that is not told of it. It leaves alone
-// what has a lease that the client has chosen: the same request may have come another time, and
-// have been told.
-func (s *LockService) giveUp(q *lockRequest, keys []string) {
-	if q.chosen {
-		return
-	}
+// giveUp frees what may be held for a request that is not told of it: the keys asked that its owners may have granted.
+// It leaves alone what has a lease that the client has chosen, since the same request may have come another time, and have
+// been told: of the keys granted it then frees those alone that this request has locked itself. The others end with their time.
+func (s *LockService) giveUp(q *lockRequest, asked, granted []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
-	_, _ = forEach(keys, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
-}
-
-// giveBack frees what a request with a lease that the client has chosen has made of locks, and is
-// not told of, but for what the same request has found that came another time. That ends with
-// its time.
-func (s *LockService) giveBack(q *lockRequest, keys []string) {
 	if !q.chosen {
+		_, _ = forEach(asked, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
-	defer cancel()
-	_, _ = forEach(keys, func(key string) (struct{}, error) {
+	_, _ = forEach(granted, func(key string) (struct{}, error) {
 		return callOwner(ctx, s, &ownerCall{
 			method: holds.Abandon, key: key,
 			body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },

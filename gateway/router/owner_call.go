@@ -38,7 +38,7 @@ type ownerAnswer struct {
 // ask makes a call to the owner of its partition, wherever that is, as a request finds it. All calls about holds may be
 // repeated, so it is made anew if its connection breaks.
 func (ws *workers) ask(ctx context.Context, c *ownerCall) error {
-	forOwner := ws.routes.Patience()
+	forOwner := ws.routes.Patience
 	if !c.owner.IsZero() {
 		forOwner = min(forOwner, time.Until(c.owner))
 	}

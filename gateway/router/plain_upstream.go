@@ -1,27 +1,16 @@
 package router
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 
-	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/ring"
 )
-
-// newUpstream returns connections to a plain server, for requests without a key.
-func (rt *Router) newUpstream(addr string) *hop1.Pool {
-	return &hop1.Pool{
-		Conns: rt.cfg.ConnsPerWorker, Wait: rt.cfg.DialTimeout, Idle: hop.IdleTimeout / 2,
-		Dial: func(ctx context.Context) (net.Conn, error) { return rt.cfg.Dial(ctx, "tcp", addr) },
-	}
-}
 
 // errNoUpstream: the server for requests without a key takes none.
 var errNoUpstream = errors.New("router: the server for this request cannot be reached")

@@ -1,8 +1,10 @@
 package router
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"time"
@@ -25,12 +27,13 @@ type table struct {
 // route is one of them, with what the router has for it.
 type route struct {
 	*routes.Route
-	rules    fields.Rules
-	hold     time.Duration
-	maxBody  int64
-	bucket   *bucket    // nil if the requests are not bounded
-	upstream *hop1.Pool // of requests without a key; nil if they go to none
-	traffic  *traffic
+	rules     fields.Rules
+	hold      time.Duration
+	maxBody   int64
+	smallBody int64      // how long a body may be that is read with the first attempt
+	bucket    *bucket    // nil if the requests are not bounded
+	upstream  *hop1.Pool // of requests without a key; nil if they go to none
+	traffic   *traffic
 
 	policy, unkeyed []byte // what the router asks of workers, with a key and without
 }
@@ -56,6 +59,9 @@ func (rt *Router) newTable(t *routes.Table, before *table) (*table, error) {
 		if r.MaxBody > 0 {
 			own.maxBody = min(r.MaxBody, rt.cfg.MaxBody)
 		}
+		if !r.Stream {
+			own.smallBody = min(hop.MaxRepeatedBody, own.maxBody)
+		}
 		if own.hold == 0 && !r.NoHold {
 			own.hold = rt.cfg.Hold
 		}
@@ -80,14 +86,6 @@ func (rt *Router) policyOf(encoded []byte) []byte {
 	return p.Append(nil)
 }
 
-// smallBody returns how long a body may be that is read with the first attempt.
-func (r *route) smallBody() int64 {
-	if r.Stream {
-		return 0
-	}
-	return min(hop.MaxRepeatedBody, r.maxBody)
-}
-
 // shared returns what a route has in common with one of the table before.
 func (rt *Router) shared(r *routes.Route, before *table) (b *bucket, upstream *hop1.Pool) {
 	if before != nil {
@@ -104,7 +102,10 @@ func (rt *Router) shared(r *routes.Route, before *table) (b *bucket, upstream *h
 		b = newBucket(r.PerRoute)
 	}
 	if upstream == nil && r.WithoutKey.Upstream != "" {
-		upstream = rt.newUpstream(r.WithoutKey.Upstream)
+		upstream = &hop1.Pool{
+			Conns: rt.cfg.ConnsPerWorker, Wait: rt.cfg.DialTimeout, Idle: hop.IdleTimeout / 2,
+			Dial: func(ctx context.Context) (net.Conn, error) { return rt.cfg.Dial(ctx, "tcp", r.WithoutKey.Upstream) },
+		}
 	}
 	return b, upstream
 }

@@ -129,7 +129,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	x.coming = body
 	d, err := rt.decide(r.Method, x, &x.memory.key)
 	broken := errors.Is(err, errClientBody)
-	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody() || !isSimplePath(x.KeyPath())) {
+	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
 		return false
 	}
 	began := rt.now()

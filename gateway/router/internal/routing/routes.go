@@ -54,7 +54,7 @@ func New(members Members, partitions int, patience time.Duration, limit int) *Ro
 	return &Routes{
 		members: members,
 		hints:   make([]atomic.Pointer[Hint], partitions),
-		holding: holding{patience: patience, limit: limit, jitter: rand.N[time.Duration], waitlists: make(map[int]*waitlist)},
+		holding: holding{Patience: patience, limit: limit, jitter: rand.N[time.Duration], waitlists: make(map[int]*waitlist)},
 	}
 }
 
@@ -105,11 +105,8 @@ func (a Attempt) since(held time.Time) Attempt {
 // error is then an *[UnreachableError], [ErrHoldFull] or the context's cause. With a
 // [ring.View.KeyConflict] it is that, at once.
 func (r *Routes) Route(ctx context.Context, p int, attempt Attempt) error {
-	return r.RouteWithin(ctx, p, r.patience, attempt)
+	return r.RouteWithin(ctx, p, r.Patience, attempt)
 }
-
-// Patience returns how long a request of Route waits.
-func (r *Routes) Patience() time.Duration { return r.patience }
 
 // RouteWithin is Route for a request that waits for as long as patience.
 func (r *Routes) RouteWithin(ctx context.Context, p int, patience time.Duration, attempt Attempt) error {
