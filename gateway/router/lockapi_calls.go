@@ -162,9 +162,9 @@ func (s *LockService) release(ctx context.Context, l lockLease, key string) erro
 	}
 }
 
-// giveUp frees what may be held for a request that is not told of it: the keys asked that its owners may have granted.
-// It leaves alone what has a lease that the client has chosen, since the same request may have come another time, and have
-// been told: of the keys granted it then frees those alone that this request has locked itself. The others end with their time.
+// giveUp frees what may be held for a request that is not told of it. asked are the keys that owners may have granted, and
+// granted those that they have. A lease that the client has chosen may be of the same request that came another time, and was
+// told. Of such a lease giveUp frees only what this request has locked itself; the rest ends with its time.
 func (s *LockService) giveUp(q *lockRequest, asked, granted []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
