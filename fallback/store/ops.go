@@ -123,7 +123,7 @@ func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl
 		args = append(args, hold.Epoch)
 		args = appendResidue(args, hold.Residue)
 	}
-	return s.states(ctx, "register", gen, args)
+	return ask(ctx, s, "register", gen, args, (*decoder).partitions)
 }
 
 // Renew extends a session that exists. ErrSessionGone: it does not.
@@ -152,7 +152,7 @@ func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []ha
 		args = appendResidue(args, c.Residue)
 		args = append(args, c.Locks, c.Served)
 	}
-	return s.states(ctx, "apply", gen, args)
+	return ask(ctx, s, "apply", gen, args, (*decoder).partitions)
 }
 
 // Clear deletes residues of a partition, each if the stored one is equal.
@@ -190,44 +190,26 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 			args = append(args, l.ID, l.Text)
 		}
 	}
-	values, err := s.run(ctx, s.client, "write_locks", gen, args...)
-	if err != nil {
-		return nil, err
-	}
-	d := decoder{values: values}
-	wrote := d.writeNumbers()
-	if err := d.end(); err != nil {
-		return nil, s.failed("write_locks", err)
-	}
-	return wrote, nil
+	return ask(ctx, s, "write_locks", gen, args, (*decoder).writeNumbers)
 }
 
 // Observe returns the sessions, the tombstones, and the partitions that
 // changed after a version; all of them if that is 0 or of an earlier
 // generation. Of the locks it returns those of the incarnation's partitions.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64) (handoff.Snapshot, error) {
-	values, err := s.run(ctx, s.client, "observe", gen, incarnation, since)
-	if err != nil {
-		return handoff.Snapshot{}, err
-	}
-	snapshot, err := decodeSnapshot(values)
-	if err != nil {
-		return handoff.Snapshot{}, s.failed("observe", err)
-	}
-	return snapshot, nil
+	return ask(ctx, s, "observe", gen, []any{incarnation, since}, (*decoder).snapshot)
 }
 
-func (s *Store) states(ctx context.Context, script, gen string, args []any) ([]handoff.PartitionState, error) {
+// ask runs a script as [Store.run] does, and takes its reply apart with read.
+func ask[T any](ctx context.Context, s *Store, script, gen string, args []any, read func(*decoder) T) (value T, err error) {
 	values, err := s.run(ctx, s.client, script, gen, args...)
 	if err != nil {
-		return nil, err
+		return value, err
 	}
-	d := decoder{values: values}
-	states := d.partitions()
-	if err := d.end(); err != nil {
-		return nil, s.failed(script, err)
+	if value, err = decode(values, read); err != nil {
+		err = s.failed(script, err)
 	}
-	return states, nil
+	return value, err
 }
 
 func appendResidue(args []any, residue []handoff.Residue) []any {

@@ -20,6 +20,16 @@ type decoder struct {
 	err    error
 }
 
+// decode takes all values of a reply apart with read.
+func decode[T any](values []any, read func(*decoder) T) (value T, err error) {
+	d := decoder{values: values}
+	all := read(&d)
+	if err := d.end(); err != nil {
+		return value, err
+	}
+	return all, nil
+}
+
 func (d *decoder) fail(format string, args ...any) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s", errReply, fmt.Sprintf(format, args...))
@@ -137,8 +147,7 @@ func (d *decoder) session(now int64) handoff.SessionState {
 	return s
 }
 
-func decodeSnapshot(values []any) (handoff.Snapshot, error) {
-	d := decoder{values: values}
+func (d *decoder) snapshot() handoff.Snapshot {
 	s := handoff.Snapshot{
 		Generation: d.text(),
 		Quarantine: time.Duration(d.number()) * time.Millisecond,
@@ -149,10 +158,7 @@ func decodeSnapshot(values []any) (handoff.Snapshot, error) {
 	d.each(func(list *decoder) { s.Sessions = append(s.Sessions, list.session(now)) })
 	d.each(func(list *decoder) { s.Released = append(s.Released, list.text()) })
 	s.Partitions = d.partitions()
-	if err := d.end(); err != nil {
-		return handoff.Snapshot{}, err
-	}
-	return s, nil
+	return s
 }
 
 // split takes netstrings apart: "3:abc,0:," is "abc" and "".

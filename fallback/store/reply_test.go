@@ -32,7 +32,7 @@ func TestDecodeSnapshot(t *testing.T) {
 			[]any{"r"},
 			[]any{"3", "1:9,1:a,1:8,1:k,1:b,2:12,", "text", []any{"id", "lock"}}}
 	}
-	s, err := decodeSnapshot(reply())
+	s, err := decode(reply(), (*decoder).snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,15 +58,15 @@ func TestDecodeSnapshot(t *testing.T) {
 		for _, bad := range broken {
 			values := reply()
 			values[i] = bad
-			if _, err := decodeSnapshot(values); !errors.Is(err, errReply) {
+			if _, err := decode(values, (*decoder).snapshot); !errors.Is(err, errReply) {
 				t.Errorf("with value %d replaced by %v got error %v", i, bad, err)
 			}
 		}
-		if _, err := decodeSnapshot(reply()[:i]); !errors.Is(err, errReply) {
+		if _, err := decode(reply()[:i], (*decoder).snapshot); !errors.Is(err, errReply) {
 			t.Errorf("cut after %d values got error %v", i, err)
 		}
 	}
-	if _, err := decodeSnapshot(append(reply(), "more")); !errors.Is(err, errReply) {
+	if _, err := decode(append(reply(), "more"), (*decoder).snapshot); !errors.Is(err, errReply) {
 		t.Errorf("a value left over got error %v", err)
 	}
 }
@@ -87,7 +87,7 @@ func FuzzDecodePartition(f *testing.F) {
 func FuzzDecodeSnapshot(f *testing.F) {
 	f.Add("gen", "0", "1", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,1:0,", "text")
 	f.Fuzz(func(t *testing.T, gen, quarantine, version, now, inc, renewals, details, p, value, locks string) {
-		s, err := decodeSnapshot([]any{gen, quarantine, version, now, []any{inc, renewals, details}, []any{inc}, []any{p, value, locks, []any{p, value}}})
+		s, err := decode([]any{gen, quarantine, version, now, []any{inc, renewals, details}, []any{inc}, []any{p, value, locks, []any{p, value}}}, (*decoder).snapshot)
 		if err == nil && (len(s.Sessions) != 1 || len(s.Partitions) != 1 || s.Generation != gen) {
 			t.Errorf("got %+v without an error", s)
 		}
