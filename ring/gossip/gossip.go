@@ -184,7 +184,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		c.Close()
 		return nil, err
 	}
-	if err := c.ask(request{settle: true}); err != nil {
+	if err := c.ask((*owner).settle); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, leaveAtStart)
 		defer cancel()
 		_ = c.Leave(ctx) // else the others notice
@@ -360,7 +360,7 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 // Addr. It fails with ErrConfig if the description is invalid or longer than
 // some 400 bytes, and with ErrClosed.
 func (c *Cluster) Announce(change func(*ring.Member)) error {
-	return c.ask(request{change: change})
+	return c.ask(func(o *owner) error { return o.change(change, 0) })
 }
 
 // AddSeeds adds addresses, as in Config.Seeds, of members that were learnt of
@@ -378,9 +378,9 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	if c.ended {
 		return nil
 	}
-	err := c.ask(request{
-		change: func(m *ring.Member) { m.State = ring.StateLeaving },
-		wait:   patience(ctx, 500*time.Millisecond),
+	wait := patience(ctx, 500*time.Millisecond)
+	err := c.ask(func(o *owner) error {
+		return o.change(func(m *ring.Member) { m.State = ring.StateLeaving }, wait)
 	})
 	if left := c.list.Leave(patience(ctx, 1500*time.Millisecond)); err == nil && left != nil {
 		err = fmt.Errorf("gossip: peers may take %q for dead instead of gone: %w", c.identity.Name, left)

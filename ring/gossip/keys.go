@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -52,13 +53,13 @@ func (c *Cluster) AnnounceKeySource(source string) error {
 	c.announcing.Lock()
 	defer c.announcing.Unlock()
 	source = shortKeySource(source)
-	if err := c.ask(request{propose: &source}); err != nil {
+	if err := c.ask(func(o *owner) error { return o.propose(source) }); err != nil {
 		return err
 	}
 	if err := c.askRouters(); err != nil {
-		return errors.Join(err, c.ask(request{withdraw: true}))
+		return errors.Join(err, c.ask(func(o *owner) error { o.withdraw(); return nil }))
 	}
-	return c.ask(request{settle: true})
+	return c.ask((*owner).settle)
 }
 
 // askRouters exchanges all news with each other router.
@@ -100,12 +101,7 @@ func (c *Cluster) askRouter(ctx context.Context, m ring.Member) error {
 }
 
 func (c *Cluster) sees(m ring.Member) bool {
-	for _, other := range c.View().Members {
-		if other.Name == m.Name && other.Gossip == m.Gossip {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.View().Members, func(other ring.Member) bool { return other.Name == m.Name && other.Gossip == m.Gossip })
 }
 
 // propose announces keys that are not in force.

@@ -37,17 +37,10 @@ var errNotKeyway = errors.New("not a member of a Keyway cluster")
 // metadata is what a member tells its peers about itself through memberlist.
 // Its name and gossip address travel beside it, as the node's.
 type metadata struct {
-	role        ring.Role
-	state       ring.State
-	link, grpc  bool
-	view        uint64
-	epoch       int64
-	digest      uint64 // of settings, as the member computes it
-	settings    ring.Settings
-	incarnation string
-	addr        string
-	store       string
-	since       int64 // when settings.KeySource came in force; see keys
+	self     ring.Member // without Name and Gossip, and without TLS and StoreID, which settings have
+	digest   uint64      // of settings, as the member computes it
+	settings ring.Settings
+	since    int64 // when settings.KeySource came in force; see keys
 }
 
 // shortKeySource stands for a key source in what members tell each other: a
@@ -63,39 +56,15 @@ func shortKeySource(s string) string {
 
 func newMetadata(m ring.Member, k keys, s ring.Settings) metadata {
 	s.Store, s.KeySource = m.StoreID, k.source
-	return metadata{
-		role:        m.Role,
-		state:       m.State,
-		link:        m.Link,
-		grpc:        m.GRPC,
-		view:        m.View,
-		epoch:       m.Epoch,
-		digest:      s.Digest(),
-		settings:    s,
-		incarnation: m.Incarnation,
-		addr:        m.Addr,
-		store:       m.Store,
-		since:       k.since,
-	}
+	m.Name, m.Gossip, m.TLS, m.StoreID = "", "", false, 0
+	return metadata{self: m, digest: s.Digest(), settings: s, since: k.since}
 }
 
 // member returns the member that describes itself with md.
 func (md metadata) member(name, gossip string) ring.Member {
-	return ring.Member{
-		Name:        name,
-		Incarnation: md.incarnation,
-		Role:        md.role,
-		State:       md.state,
-		Addr:        md.addr,
-		Link:        md.link,
-		GRPC:        md.grpc,
-		TLS:         md.settings.PeerTLS,
-		Gossip:      gossip,
-		Store:       md.store,
-		StoreID:     md.settings.Store,
-		View:        md.view,
-		Epoch:       md.epoch,
-	}
+	m := md.self
+	m.Name, m.Gossip, m.TLS, m.StoreID = name, gossip, md.settings.PeerTLS, md.settings.Store
+	return m
 }
 
 // Bits of the flags; the others are free.
@@ -107,10 +76,10 @@ const (
 )
 
 func (md metadata) flags() (flags byte) {
-	if md.link {
+	if md.self.Link {
 		flags |= flagLink
 	}
-	if md.grpc {
+	if md.self.GRPC {
 		flags |= flagGRPC
 	}
 	if md.settings.PeerTLS {
@@ -125,23 +94,23 @@ func (md metadata) flags() (flags byte) {
 // encode fails if md is longer than memberlist can carry.
 func (md metadata) encode() ([]byte, error) {
 	b := make([]byte, 0, metaLimit)
-	b = append(b, metaMark, metaVersion, byte(md.role), byte(md.state), md.flags())
-	b = binary.BigEndian.AppendUint64(b, md.view)
-	b = binary.BigEndian.AppendUint64(b, uint64(md.epoch))
+	b = append(b, metaMark, metaVersion, byte(md.self.Role), byte(md.self.State), md.flags())
+	b = binary.BigEndian.AppendUint64(b, md.self.View)
+	b = binary.BigEndian.AppendUint64(b, uint64(md.self.Epoch))
 	b = binary.BigEndian.AppendUint64(b, md.digest)
 	b = binary.BigEndian.AppendUint64(b, uint64(md.settings.TTL))
 	b = binary.BigEndian.AppendUint64(b, uint64(md.settings.Store))
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(md.settings.Ring.Load))
 	b = binary.AppendUvarint(b, uint64(md.settings.Ring.Partitions))
 	b = binary.AppendUvarint(b, uint64(md.settings.Ring.ReplicationFactor))
-	for _, s := range []string{md.incarnation, md.addr, md.store, md.settings.Cluster, md.settings.KeySource} {
+	for _, s := range []string{md.self.Incarnation, md.self.Addr, md.self.Store, md.settings.Cluster, md.settings.KeySource} {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(md.since))
 	if len(b) > metaLimit {
 		return nil, fmt.Errorf("%w: the member's description has %d bytes, at most %d fit: shorten the incarnation (%d), address (%d), store URL (%d), cluster name (%d) or key source (%d)",
-			ErrConfig, len(b), metaLimit, len(md.incarnation), len(md.addr), len(md.store), len(md.settings.Cluster), len(md.settings.KeySource))
+			ErrConfig, len(b), metaLimit, len(md.self.Incarnation), len(md.self.Addr), len(md.self.Store), len(md.settings.Cluster), len(md.settings.KeySource))
 	}
 	return b, nil
 }
@@ -154,19 +123,19 @@ func decodeMetadata(b []byte) (metadata, error) {
 		return metadata{}, fmt.Errorf("describes itself in format %d, this version of Keyway knows format %d", b[1], metaVersion)
 	}
 	r := reader{b: b[2:]}
-	md := metadata{role: ring.Role(r.byte()), state: ring.State(r.byte())}
+	md := metadata{self: ring.Member{Role: ring.Role(r.byte()), State: ring.State(r.byte())}}
 	flags := r.byte()
-	md.link, md.grpc = flags&flagLink != 0, flags&flagGRPC != 0
+	md.self.Link, md.self.GRPC = flags&flagLink != 0, flags&flagGRPC != 0
 	md.settings.PeerTLS, md.settings.PeerTLSOptional = flags&flagTLS != 0, flags&flagTLSOptional != 0
-	md.view = r.uint64()
-	md.epoch = int64(r.uint64())
+	md.self.View = r.uint64()
+	md.self.Epoch = int64(r.uint64())
 	md.digest = r.uint64()
 	md.settings.TTL = time.Duration(r.uint64())
 	md.settings.Store = ring.StoreID(r.uint64())
 	md.settings.Ring.Load = math.Float64frombits(r.uint64())
 	md.settings.Ring.Partitions = r.int()
 	md.settings.Ring.ReplicationFactor = r.int()
-	for _, s := range []*string{&md.incarnation, &md.addr, &md.store, &md.settings.Cluster, &md.settings.KeySource} {
+	for _, s := range []*string{&md.self.Incarnation, &md.self.Addr, &md.self.Store, &md.settings.Cluster, &md.settings.KeySource} {
 		*s = r.string()
 	}
 	if len(r.b) > 0 { // not of members that are older than this field
@@ -175,12 +144,12 @@ func decodeMetadata(b []byte) (metadata, error) {
 	switch {
 	case r.short:
 		return metadata{}, errors.New("its description is truncated")
-	case md.role != ring.RoleWorker && md.role != ring.RoleRouter:
-		return metadata{}, fmt.Errorf("has an unknown role (%d)", md.role)
-	case md.state < ring.StateJoining || md.state > ring.StateLeaving:
-		return metadata{}, fmt.Errorf("has an unknown state (%d)", md.state)
-	case md.epoch < 0 || md.epoch > epochLimit:
-		return metadata{}, fmt.Errorf("knows of an epoch (%d) that there cannot be", md.epoch)
+	case md.self.Role != ring.RoleWorker && md.self.Role != ring.RoleRouter:
+		return metadata{}, fmt.Errorf("has an unknown role (%d)", md.self.Role)
+	case md.self.State < ring.StateJoining || md.self.State > ring.StateLeaving:
+		return metadata{}, fmt.Errorf("has an unknown state (%d)", md.self.State)
+	case md.self.Epoch < 0 || md.self.Epoch > epochLimit:
+		return metadata{}, fmt.Errorf("knows of an epoch (%d) that there cannot be", md.self.Epoch)
 	case md.since < 0:
 		return metadata{}, fmt.Errorf("has a key source since a time (%d) that there cannot be", md.since)
 	}

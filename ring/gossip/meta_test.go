@@ -51,11 +51,11 @@ func TestMetadataIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	md.store += strings.Repeat("x", metaLimit-len(b)-1) // its length takes one byte more
+	md.self.Store += strings.Repeat("x", metaLimit-len(b)-1) // its length takes one byte more
 	if b, err = md.encode(); err != nil || len(b) != metaLimit {
 		t.Errorf("%d bytes, %v; want %d", len(b), err, metaLimit)
 	}
-	md.store += "x"
+	md.self.Store += "x"
 	if _, err = md.encode(); !errors.Is(err, ErrConfig) {
 		t.Errorf("%d bytes: %v, want ErrConfig", metaLimit+1, err)
 	}

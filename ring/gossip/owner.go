@@ -29,20 +29,15 @@ type publication struct {
 	replaced chan struct{}
 }
 
-// request asks the owner for a change of this member's description. A request
-// without one only takes the inbox's news into the view.
+// request asks the owner to do something, once it has taken the inbox's news into the view.
 type request struct {
-	change   func(*ring.Member)
-	wait     time.Duration // for the change to be spread; 0 for not at all
-	propose  *string       // keys that are to come in force; nil for none
-	settle   bool          // whether those that are announced come in force now
-	withdraw bool          // or do not
-	reply    chan error
+	do    func(*owner) error
+	reply chan error
 }
 
-// ask returns when the owner has done r.
-func (c *Cluster) ask(r request) error {
-	r.reply = make(chan error, 1)
+// ask returns when the owner has carried out do.
+func (c *Cluster) ask(do func(*owner) error) error {
+	r := request{do, make(chan error, 1)}
 	select {
 	case c.requests <- r:
 		return <-r.reply
@@ -104,7 +99,7 @@ func (o *owner) run() {
 			o.catchUp()
 		case r := <-o.c.requests:
 			o.catchUp()
-			r.reply <- o.do(r)
+			r.reply <- r.do(o)
 		case <-settled:
 			settled = nil
 			o.spread(unwaited)
@@ -120,21 +115,10 @@ func (o *owner) run() {
 	}
 }
 
-// do carries out a request.
-func (o *owner) do(r request) error {
-	switch {
-	case r.propose != nil:
-		return o.propose(*r.propose)
-	case r.settle:
-		return o.settle()
-	case r.withdraw:
-		o.withdraw()
-		return nil
-	case r.change == nil:
-		return nil
-	}
+// change changes this member's description, and waits that long for the change to be spread; with 0 not at all.
+func (o *owner) change(change func(*ring.Member), wait time.Duration) error {
 	next := o.self
-	r.change(&next)
+	change(&next)
 	next.Name, next.Role, next.Gossip, next.View, next.TLS = o.self.Name, o.self.Role, o.self.Gossip, o.self.View, o.self.TLS
 	if err := validMember(next); err != nil {
 		return err
@@ -143,15 +127,15 @@ func (o *owner) do(r request) error {
 		return err
 	}
 	if next == o.self {
-		if r.wait > 0 { // it may have changed a moment ago
-			o.spread(r.wait)
+		if wait > 0 { // it may have changed a moment ago
+			o.spread(wait)
 		}
 		return nil
 	}
 	o.self = next
 	o.c.store.Store(uint64(next.StoreID))
 	o.publish()
-	o.spread(max(r.wait, unwaited))
+	o.spread(max(wait, unwaited))
 	return nil
 }
 
