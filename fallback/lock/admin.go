@@ -162,11 +162,8 @@ func labelOf(owner string) string {
 func (n *lockNode) force(ctx context.Context, name, id, why string) (int64, error) {
 	names := n.cfg.naming()
 	keys := []string{names.key("", name), names.key("forced:", name), names.key("bell:", name), names.key("queue:", name)}
-	reply, _, err := n.wire.call(ctx, &n.scripts.force, scriptArgs(keys, why, n.publish, "#"+id))
-	if err != nil {
-		return 0, err
-	}
-	return intReply(reply)
+	freed, _, err := n.number(ctx, &n.scripts.force, scriptArgs(keys, why, n.publish, "#"+id))
+	return freed, err
 }
 
 // lockOrderLasts is for how long what a Locker says of FIFO counts. It says so
@@ -207,11 +204,7 @@ func (n *lockNode) agrees(ctx context.Context) (bool, error) {
 	if n.cfg.NoPrefix {
 		key = n.cfg.Prefix + "key:order"
 	}
-	reply, _, err := n.wire.call(ctx, &n.scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds()))
-	if err != nil {
-		return false, err
-	}
-	same, err := intReply(reply)
+	same, _, err := n.number(ctx, &n.scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds()))
 	return same == 1, err
 }
 
@@ -261,8 +254,7 @@ func (q *quorum) replicate(context.Context, *claim, int, time.Duration) (int, er
 func (q *quorum) agrees(context.Context) (bool, error) { return true, nil }
 
 func (q *quorum) adopt(ctx context.Context, c *claim, from string) (int64, error) {
-	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, from) })
-	return q.verdict(ctx, votes, yes)
+	return q.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, from) })
 }
 
 // force frees a lock wherever it is held; a majority must have answered.

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -92,11 +93,8 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	}
 	defer l.leave()
 	w := want{ctx: ctx, parent: ctx, names: slices.Clone(handle.Keys), read: handle.Owner[0] == 'r', opts: locking.Options{
-		TTL: handle.TTL.Truncate(time.Millisecond), Label: l.cfg.Label,
+		TTL: handle.TTL.Truncate(time.Millisecond), Label: cmp.Or(l.cfg.Label, labelOf(handle.Owner)),
 	}}
-	if w.opts.Label == "" {
-		w.opts.Label = labelOf(handle.Owner)
-	}
 	c := l.claim(w)
 	c.reserve = 0 // the others are the former holder's
 	for failures := 1; ; failures++ {
@@ -149,10 +147,7 @@ func (l *Locker) checkHandle(h Handle) error {
 
 func (n *lockNode) adopt(ctx context.Context, c *claim, from string) (int64, error) {
 	keys := append([]string{c.gone(), c.goneOf(from)}, c.locks...)
-	reply, _, err := n.wire.call(ctx, &n.scripts.adopt, scriptArgs(keys, from, c.owner, c.ttl.Milliseconds(), tombstone(c.ttl).Milliseconds()))
+	state, _, err := n.number(ctx, &n.scripts.adopt, scriptArgs(keys, from, c.owner, c.ttl.Milliseconds(), tombstone(c.ttl).Milliseconds()))
 	c.unsettled.Store(true) // a call may still be on its way
-	if err != nil {
-		return 0, err
-	}
-	return intReply(reply)
+	return state, err
 }

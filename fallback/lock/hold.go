@@ -266,12 +266,11 @@ func (h *hold) end(cause error) {
 	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
 
-	e := Event{Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since), Err: cause}
+	what := lost
 	if cause == ErrExpired {
-		h.l.emit(t.parent, expired, slog.LevelWarn, e)
-	} else {
-		h.l.emit(t.parent, lost, slog.LevelWarn, e)
+		what = expired
 	}
+	h.l.emit(t.parent, what, slog.LevelWarn, Event{Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since), Err: cause})
 	if line != nil {
 		h.l.next(line)
 	}

@@ -248,7 +248,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			failing, failures = time.Time{}, 0
 			if bell == nil {
 				l.emit(ctx, waited, slog.LevelDebug, Event{Keys: c.names, Read: c.read, Label: c.label, Wait: time.Since(w.began)})
-				bell = l.bell(c)
+				bell = l.server.listen(c)
 			}
 		} else {
 			if failing.IsZero() {
@@ -268,15 +268,6 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			return nil, err
 		}
 	}
-}
-
-// bell returns what rings at the claim's next chance: one that never rings if
-// waiters poll.
-func (l *Locker) bell(c *claim) *lockBell {
-	if b := l.server.listen(c); b != nil {
-		return b
-	}
-	return &lockBell{}
 }
 
 // wait returns nil when it is time for the next try.
@@ -303,15 +294,10 @@ func (l *Locker) wait(ctx context.Context, bell *lockBell, pause time.Duration) 
 
 // pause is how long a waiter waits at most when the lock may take that long.
 func (l *Locker) pause(left time.Duration) time.Duration {
-	if !l.notified() {
+	if n, ok := l.server.(*lockNode); !ok || n.hubs == nil {
 		return l.cfg.PollEvery/2 + rand.N(l.cfg.PollEvery/2+1)
 	}
 	return min(left+time.Millisecond+rand.N(time.Millisecond), lockLongestWait/2+rand.N(2*lockLongestWait/5))
-}
-
-func (l *Locker) notified() bool {
-	n, ok := l.server.(*lockNode)
-	return ok && n.hubs != nil
 }
 
 // backOff is how long to wait after so many failed calls in a row.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,8 +52,8 @@ type lockServer interface {
 	// agrees says whether no other Locker says another order of granting.
 	agrees(ctx context.Context) (bool, error)
 
-	// listen tells of releases of the claim's locks, or returns nil if the
-	// server cannot. What it returns must be closed.
+	// listen tells of releases of the claim's locks. What it returns must be
+	// closed; it never rings if waiters are to poll.
 	listen(c *claim) *lockBell
 
 	close()
@@ -150,16 +151,12 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 
 // take is the first try of a claim on one lock.
 func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
-	reply, sent, err := n.wire.call(ctx, &n.scripts.take, []any{
+	value, sent, err := n.number(ctx, &n.scripts.take, []any{
 		nil, nil, 3, c.gone(), c.locks[0], c.naming.key("fence:", c.names[0]), c.owner, c.ttl.Milliseconds(), c.reserve + 1,
 	})
 	if sent {
 		c.unsettled.Store(true)
 	}
-	if err != nil {
-		return grant{}, err
-	}
-	value, err := intReply(reply)
 	switch {
 	case err != nil:
 		return grant{}, err
@@ -211,13 +208,9 @@ func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second
 
 // give releases what take took, if nothing went wrong in between.
 func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
-	reply, _, err := n.wire.call(ctx, &n.scripts.give, []any{
+	value, _, err := n.number(ctx, &n.scripts.give, []any{
 		nil, nil, 2, c.locks[0], c.naming.key("bell:", c.names[0]), c.owner, n.publish,
 	})
-	if err != nil {
-		return freeing{}, err
-	}
-	value, err := intReply(reply)
 	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
 }
 
@@ -227,20 +220,17 @@ func (n *lockNode) others(c *claim, told int64) bool {
 }
 
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	reply, sent, err := n.wire.call(ctx, &n.scripts.downgrade,
+	state, sent, err := n.number(ctx, &n.scripts.downgrade,
 		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], c.ttl.Milliseconds(), n.publish))
 	if sent {
 		c.unsettled.Store(true)
 	}
-	if err != nil {
-		return 0, err
-	}
-	return intReply(reply)
+	return state, err
 }
 
 func (n *lockNode) listen(c *claim) *lockBell {
 	if n.hubs == nil {
-		return nil
+		return new(lockBell)
 	}
 	return n.hubs.listen(c)
 }
@@ -250,6 +240,15 @@ func (n *lockNode) close() {
 		n.hubs.close()
 	}
 	n.wire.close()
+}
+
+// number runs a script whose reply is a number, as [lockWire.call] does.
+func (n *lockNode) number(ctx context.Context, s *lockScript, args []any) (value int64, sent bool, err error) {
+	reply, sent, err := n.wire.call(ctx, s, args)
+	if err == nil {
+		value, err = intReply(reply)
+	}
+	return value, sent, err
 }
 
 func flag(b bool) string {
@@ -282,20 +281,8 @@ func pairReply(reply any) (a, b int64, err error) {
 // passing says whether a failed call may succeed when repeated: anything but
 // a refusal that is not of a passing state of the server.
 func passing(err error) bool {
-	refused, ok := asRedisError(err)
-	if !ok {
-		return true
-	}
-	for _, state := range []string{"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "NOSCRIPT", "BUSY"} {
-		if strings.HasPrefix(refused.Error(), state) {
-			return true
-		}
-	}
-	return false
-}
-
-func asRedisError(err error) (redis.Error, bool) {
-	var refused redis.Error
-	ok := errors.As(err, &refused)
-	return refused, ok
+	answer, refused := errors.AsType[redis.Error](err)
+	return !refused || slices.ContainsFunc(
+		[]string{"LOADING", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "MOVED", "ASK", "NOSCRIPT", "BUSY"},
+		func(state string) bool { return strings.HasPrefix(answer.Error(), state) })
 }

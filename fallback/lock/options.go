@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -12,30 +13,17 @@ import (
 // options are what the options of one call say, with the Locker's own in place
 // of what they leave out.
 func (l *Locker) options(opts []locking.Option) (locking.Options, error) {
-	o := locking.Options{TTL: l.cfg.TTL, Wait: l.cfg.MaxWait, Label: l.cfg.Label}
-	if len(opts) == 0 {
-		return o, nil
-	}
-	said, err := locking.Apply(opts)
+	o, err := locking.Apply(opts)
 	if err != nil {
 		return o, err
 	}
-	if err := l.checkOptions(said); err != nil {
+	if err := l.checkOptions(o); err != nil {
 		return o, fmt.Errorf("%w: %w", locking.ErrOption, err)
 	}
-	if said.TTL > 0 {
-		o.TTL = said.TTL.Truncate(time.Millisecond)
-	}
-	if said.Wait > 0 {
-		o.Wait = said.Wait
-	}
-	if said.Label != "" {
-		o.Label = said.Label
-	}
-	o.Replicas, o.ReplicasWithin = said.Replicas, said.ReplicasWithin
-	if o.ReplicasWithin == 0 {
-		o.ReplicasWithin = l.cfg.Timeout
-	}
+	o.TTL = cmp.Or(o.TTL.Truncate(time.Millisecond), l.cfg.TTL)
+	o.Wait = cmp.Or(o.Wait, l.cfg.MaxWait)
+	o.Label = cmp.Or(o.Label, l.cfg.Label)
+	o.ReplicasWithin = cmp.Or(o.ReplicasWithin, l.cfg.Timeout)
 	return o, nil
 }
 

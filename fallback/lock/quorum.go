@@ -117,16 +117,13 @@ func (q *quorum) silence(ctx context.Context, votes []vote) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	errs := make([]error, 0, len(votes))
-	answered := 0
+	var errs []error
 	for _, v := range votes {
-		if v.err == nil {
-			answered++
-		} else {
+		if v.err != nil {
 			errs = append(errs, v.err)
 		}
 	}
-	err := fmt.Errorf("%w: %d of %d servers answered in time", ErrNoQuorum, answered, len(q.nodes))
+	err := fmt.Errorf("%w: %d of %d servers answered in time", ErrNoQuorum, len(votes)-len(errs), len(q.nodes))
 	if len(errs) > 0 {
 		err = fmt.Errorf("%w: %w", err, errors.Join(errs...))
 	}
@@ -249,16 +246,16 @@ func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, er
 }
 
 func (q *quorum) renew(ctx context.Context, c *claim) (int64, error) {
-	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c) })
-	return q.verdict(ctx, votes, yes)
+	return q.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c) })
 }
 
 func (q *quorum) downgrade(ctx context.Context, c *claim) (int64, error) {
-	votes, yes := q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
-	return q.verdict(ctx, votes, yes)
+	return q.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
 }
 
-func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, error) {
+// verdict asks every node for a state, and returns that of the majority.
+func (q *quorum) verdict(ctx context.Context, ask func(context.Context, *lockNode) (int64, error)) (int64, error) {
+	votes, yes := q.poll(ctx, false, ask)
 	if yes >= q.need {
 		return renewOK, nil
 	}
@@ -274,7 +271,7 @@ func (q *quorum) verdict(ctx context.Context, votes []vote, yes int) (int64, err
 	return verdict, nil
 }
 
-func (q *quorum) listen(*claim) *lockBell { return nil }
+func (q *quorum) listen(*claim) *lockBell { return new(lockBell) }
 
 func (q *quorum) close() {
 	close(q.closing)

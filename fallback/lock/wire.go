@@ -100,7 +100,7 @@ func (w *lockWire) call(ctx context.Context, s *lockScript, args []any) (reply a
 }
 
 func refusal(err error) bool {
-	_, ok := asRedisError(err)
+	_, ok := errors.AsType[redis.Error](err)
 	return ok
 }
 
