@@ -123,32 +123,9 @@ func (c storeCall) String() string {
 	return [storeCallKinds]string{"generation", "register", "renew", "observe", "apply", "clear", "clear_locks", "write_locks", "release"}[c]
 }
 
-func storeCallOf(e handoff.Effect) storeCall {
-	switch e.(type) {
-	case handoff.FetchGeneration:
-		return callGeneration
-	case handoff.Register:
-		return callRegister
-	case handoff.Renew:
-		return callRenew
-	case handoff.Observe:
-		return callObserve
-	case handoff.Apply:
-		return callApply
-	case handoff.Clear:
-		return callClear
-	case handoff.ClearLocks:
-		return callClearLocks
-	case handoff.WriteLocks:
-		return callWriteLocks
-	}
-	return callRelease
-}
-
 // called counts a call to the store that has taken so long. That nothing was applied
 // since the data or the session are others is an answer, and no failure.
-func (c *counts) called(e handoff.Effect, took time.Duration, err error) {
-	call := storeCallOf(e)
+func (c *counts) called(call storeCall, took time.Duration, err error) {
 	c.stored[call].Observe(took)
 	if err != nil && !errors.Is(err, handoff.ErrGeneration) && !errors.Is(err, handoff.ErrSessionGone) {
 		c.failed[call].Add(1)

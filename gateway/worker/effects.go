@@ -120,11 +120,12 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
 	defer cancel()
 	began := s.w.now()
+	var kind storeCall
 	var r handoff.Reply
 	var id ring.StoreID
 	switch e := effect.(type) {
 	case handoff.FetchGeneration:
-		r.ID = e.ID
+		kind, r.ID = callGeneration, e.ID
 		if s.used() {
 			r.Err = store.Exists(ctx)
 		}
@@ -133,33 +134,33 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 			id = store.Settings().Store
 		}
 	case handoff.Register:
-		r.ID = e.ID
+		kind, r.ID = callRegister, e.ID
 		r.States, r.Err = store.Register(ctx, e.Generation, e.Session, s.w.settings.TTL, e.Holdings)
 	case handoff.Renew:
-		r.ID = e.ID
+		kind, r.ID = callRenew, e.ID
 		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.settings.TTL)
 	case handoff.Observe:
-		r.ID = e.ID
+		kind, r.ID = callObserve, e.ID
 		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since)
 	case handoff.Apply:
-		r.ID = e.ID
+		kind, r.ID = callApply, e.ID
 		r.States, r.Err = store.Apply(ctx, e.Generation, e.Incarnation, e.Changes)
 	case handoff.Clear:
-		r.ID = e.ID
+		kind, r.ID = callClear, e.ID
 		r.Err = store.Clear(ctx, e.Generation, e.Partition, e.Residue)
 	case handoff.ClearLocks:
-		r.ID = e.ID
+		kind, r.ID = callClearLocks, e.ID
 		r.Err = store.ClearLocks(ctx, e.Generation, e.Moves)
 	case handoff.WriteLocks:
-		r.ID = e.ID
+		kind, r.ID = callWriteLocks, e.ID
 		r.Wrote, r.Err = store.WriteLocks(ctx, e.Generation, e.Incarnation, e.Writes)
 	case handoff.Release:
-		r.ID = e.ID
+		kind, r.ID = callRelease, e.ID
 		r.Err = store.Release(ctx, e.Incarnation)
 	}
-	s.w.counts.called(effect, s.w.now()-began, r.Err)
+	s.w.counts.called(kind, s.w.now()-began, r.Err)
 	if r.Err != nil && !errors.Is(r.Err, handoff.ErrGeneration) && s.ctx.Err() == nil {
-		s.w.cfg.Logger.Debug("call to the store failed", "call", storeCallOf(effect).String(), "error", r.Err)
+		s.w.cfg.Logger.Debug("call to the store failed", "call", kind.String(), "error", r.Err)
 	}
 	s.postEvent(event{life: l, input: r, store: id})
 }

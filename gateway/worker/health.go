@@ -169,12 +169,8 @@ func (h *appHealth) refusal() error { return h.state.Load().refusal }
 // isOwnFault reports whether an app could not be asked for want of something on
 // this side, or because so many connections to it wait to be accepted.
 func isOwnFault(err error) bool {
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM, syscall.EAGAIN} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	own := []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM, syscall.EAGAIN}
+	return slices.ContainsFunc(own, func(e error) bool { return errors.Is(err, e) })
 }
 
 // appRecord is what an app is judged by.

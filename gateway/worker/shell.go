@@ -463,12 +463,7 @@ func (s *shell) publish() {
 }
 
 func (s *shell) end(l *life) {
-	for i, other := range s.lives {
-		if other == l {
-			s.lives = append(s.lives[:i], s.lives[i+1:]...)
-			break
-		}
-	}
+	s.lives = slices.DeleteFunc(s.lives, func(other *life) bool { return other == l })
 	if s.leaving && len(s.lives) == 0 {
 		close(s.gone)
 	}
