@@ -210,7 +210,7 @@ func (c *Conn) end(err error) {
 	for linger && c.fill() == nil {
 		c.r, c.w = 0, 0
 	}
-	c.kill()
+	c.Close()
 	c.mu.Lock()
 	c.done = true
 	c.mu.Unlock()
@@ -229,7 +229,7 @@ func (c *Conn) abortLocked() {
 func (c *Conn) Check(leave bool) {
 	now := c.tick.Add(1)
 	if late := c.late.Load(); late != 0 && now >= late {
-		c.kill()
+		c.Close()
 		return
 	}
 	c.mu.Lock()
@@ -238,7 +238,7 @@ func (c *Conn) Check(leave bool) {
 	c.checkStreams(now)
 	switch idle := c.quietLocked(); {
 	case c.stuckLocked(now), !idle && c.deadLocked(now), c.leaving == lingering && now >= c.leaveAt:
-		c.kill()
+		c.Close()
 	case c.leaving == lingering:
 	case c.ackBy != 0 && now >= c.ackBy:
 		c.leaveLocked(SettingsTimeout)
@@ -325,9 +325,6 @@ func (c *Conn) goAwayLocked(code Code, why string) {
 	c.controlLocked(append(b, why...))
 }
 
-// kill closes the connection at once.
-func (c *Conn) kill() { netutil.CloseNow(c.nc) }
-
 // Idle returns for how many calls of Check no request has been under way. It is
 // 0 if one is, or the connection is coming to its end.
 func (c *Conn) Idle() int64 {
@@ -352,7 +349,7 @@ func (c *Conn) EndIdle() {
 func (c *Conn) quietLocked() bool { return len(c.streams) == 0 && c.running == 0 }
 
 // Close ends the connection at once. It may be called more than once.
-func (c *Conn) Close() { c.kill() }
+func (c *Conn) Close() { netutil.CloseNow(c.nc) }
 
 // chargeLocked takes a cost from the allowance.
 func (c *Conn) chargeLocked(cost int) error {

@@ -254,37 +254,17 @@ func AppendField(list []Field, name, value string) []Field {
 }
 
 // lowerNames has the fields that answers have most, by their canonical names.
-var lowerNames = map[string]string{
-	"Accept-Ranges":                    "accept-ranges",
-	"Access-Control-Allow-Origin":      "access-control-allow-origin",
-	"Access-Control-Allow-Credentials": "access-control-allow-credentials",
-	"Age":                              "age",
-	"Alt-Svc":                          "alt-svc",
-	"Cache-Control":                    "cache-control",
-	"Content-Disposition":              "content-disposition",
-	"Content-Encoding":                 "content-encoding",
-	"Content-Language":                 "content-language",
-	"Content-Range":                    "content-range",
-	"Content-Security-Policy":          "content-security-policy",
-	"Content-Type":                     "content-type",
-	"Date":                             "date",
-	"Etag":                             "etag",
-	"Expires":                          "expires",
-	"Last-Modified":                    "last-modified",
-	"Link":                             "link",
-	"Location":                         "location",
-	"Pragma":                           "pragma",
-	"Referrer-Policy":                  "referrer-policy",
-	"Retry-After":                      "retry-after",
-	"Server":                           "server",
-	"Set-Cookie":                       "set-cookie",
-	"Strict-Transport-Security":        "strict-transport-security",
-	"Traceparent":                      "traceparent",
-	"Trailer":                          "trailer",
-	"Vary":                             "vary",
-	"Via":                              "via",
-	"Www-Authenticate":                 "www-authenticate",
-	"X-Content-Type-Options":           "x-content-type-options",
-	"X-Frame-Options":                  "x-frame-options",
-	"X-Request-Id":                     "x-request-id",
+var lowerNames = lowered(`
+Accept-Ranges Access-Control-Allow-Origin Access-Control-Allow-Credentials Age Alt-Svc Cache-Control
+Content-Disposition Content-Encoding Content-Language Content-Range Content-Security-Policy Content-Type Date
+Etag Expires Last-Modified Link Location Pragma Referrer-Policy Retry-After Server Set-Cookie
+Strict-Transport-Security Traceparent Trailer Vary Via Www-Authenticate X-Content-Type-Options
+X-Frame-Options X-Request-Id`)
+
+func lowered(names string) map[string]string {
+	lower := make(map[string]string)
+	for name := range strings.FieldsSeq(names) {
+		lower[name] = strings.ToLower(name)
+	}
+	return lower
 }

@@ -60,7 +60,7 @@ func (c *Conn) controlLocked(frames []byte) {
 	c.out.buf = append(c.out.buf, frames...)
 	if len(c.out.buf) > hardLimit {
 		c.done = true
-		c.kill()
+		c.Close()
 	}
 	c.startLocked()
 }
@@ -96,7 +96,7 @@ func (c *Conn) flush() {
 			c.out.shut = true
 			c.mu.Unlock()
 			if netutil.CloseWrite(c.nc) != nil {
-				c.kill()
+				c.Close()
 			}
 			continue
 		}
@@ -104,7 +104,7 @@ func (c *Conn) flush() {
 		c.unblockLocked()
 		c.mu.Unlock()
 		if err = c.write(b); err != nil {
-			c.kill()
+			c.Close()
 		}
 		if cap(b) <= keptSize {
 			*pooled = b[:0]

@@ -78,15 +78,15 @@ const (
 )
 
 func (r Reason) String() string {
-	switch r {
-	case NotOwner:
-		return "not-owner"
-	case Unavailable:
-		return "unavailable"
-	case Busy:
-		return "busy"
+	return nameOf("reason", uint8(r), []string{NotOwner: "not-owner", Unavailable: "unavailable", Busy: "busy"})
+}
+
+// nameOf returns the name of a number of a kind, or the number if it has none.
+func nameOf(kind string, n uint8, names []string) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
 	}
-	return fmt.Sprintf("reason(%d)", uint8(r))
+	return fmt.Sprintf("%s(%d)", kind, n)
 }
 
 // RefusedError is a worker's own refusal of a request, before any handler of
@@ -120,17 +120,7 @@ const (
 )
 
 func (c Code) String() string {
-	switch c {
-	case CodeCancel:
-		return "cancelled"
-	case CodeAborted:
-		return "aborted"
-	case CodeTooLarge:
-		return "header too large"
-	case CodeProtocol:
-		return "protocol violated"
-	}
-	return fmt.Sprintf("code(%d)", uint8(c))
+	return nameOf("code", uint8(c), []string{CodeCancel: "cancelled", CodeAborted: "aborted", CodeTooLarge: "header too large", CodeProtocol: "protocol violated"})
 }
 
 // ResetError is how a stream ends that the peer gave up in the middle.

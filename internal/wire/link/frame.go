@@ -3,7 +3,6 @@ package link
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"io"
 )
 
@@ -29,16 +28,12 @@ const (
 )
 
 func (k kind) String() string {
-	names := [...]string{
+	return nameOf("kind", uint8(k), []string{
 		kindHello: "hello", kindRequest: "request", kindResponse: "response",
 		kindData: "data", kindTrailers: "trailers", kindRefused: "refused",
 		kindReset: "reset", kindWindow: "window", kindPing: "ping",
 		kindPong: "pong", kindGoAway: "goaway", kindWaiting: "waiting", kindBegun: "begun", kindProof: "proof",
-	}
-	if int(k) < len(names) && names[k] != "" {
-		return names[k]
-	}
-	return fmt.Sprintf("kind(%d)", uint8(k))
+	})
 }
 
 const (
