@@ -231,38 +231,30 @@ type setting struct{ name, value string }
 // fromArgs returns the flags that the arguments set, in their order.
 func (f *Flags) fromArgs(args []string) (settings []setting, err error) {
 	for len(args) > 0 {
-		var s setting
-		if s, args, err = f.nextArg(args); err != nil {
-			return nil, err
+		head := args[0]
+		args = args[1:]
+		name, dashed := strings.CutPrefix(head, "-")
+		if !dashed || name == "" || head == "--" {
+			return nil, Usagef("unexpected argument %q (%s --help lists the flags)", head, f.name)
 		}
-		settings = append(settings, s)
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
+		def := f.set.Lookup(name)
+		if def == nil {
+			return nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest.Name(name, f.own()), f.name)
+		}
+		_, isBool := def.Value.(*flagValue[bool])
+		switch {
+		case hasValue:
+		case isBool:
+			value = "true"
+		case len(args) == 0:
+			return nil, Usagef("--%s needs a value", name)
+		default:
+			value, args = args[0], args[1:]
+		}
+		settings = append(settings, setting{name, value})
 	}
 	return settings, nil
-}
-
-// nextArg returns the flag at the head of args and what follows it.
-func (f *Flags) nextArg(args []string) (s setting, rest []string, err error) {
-	head, rest := args[0], args[1:]
-	name, dashed := strings.CutPrefix(head, "-")
-	if !dashed || name == "" || head == "--" {
-		return s, nil, Usagef("unexpected argument %q (%s --help lists the flags)", head, f.name)
-	}
-	name = strings.TrimPrefix(name, "-")
-	name, value, hasValue := strings.Cut(name, "=")
-	def := f.set.Lookup(name)
-	if def == nil {
-		return s, nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest.Name(name, f.own()), f.name)
-	}
-	if _, isBool := def.Value.(*flagValue[bool]); isBool && !hasValue {
-		value, hasValue = "true", true
-	}
-	if !hasValue {
-		if len(rest) == 0 {
-			return s, nil, Usagef("--%s needs a value", name)
-		}
-		value, rest = rest[0], rest[1:]
-	}
-	return setting{name, value}, rest, nil
 }
 
 // helpWidth is the length of a line of help in characters.

@@ -66,18 +66,18 @@ func (h *hangups) add(call func()) {
 
 // watch takes SIGHUPs until stop is called.
 func (h *hangups) watch(logger *slog.Logger) (stop func()) {
-	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	go func() {
-		defer close(done)
+	var running sync.WaitGroup
+	running.Go(func() {
 		for range hangups {
 			h.take(logger)
 		}
-	}()
+	})
 	return func() {
 		signal.Stop(hangups)
 		close(hangups)
-		<-done
+		running.Wait()
 	}
 }
 

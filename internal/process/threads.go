@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -27,15 +28,10 @@ func SpareThreads() (stop func()) {
 	if os.Getenv("GOMAXPROCS") != "" || cpuTime == nil || runtime.GOMAXPROCS(0) == 1 {
 		return func() {}
 	}
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		spareThreads(done)
-	}()
-	return func() {
-		close(done)
-		<-ended
-	}
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { spareThreads(done) })
+	return func() { close(done); running.Wait() }
 }
 
 func spareThreads(done <-chan struct{}) {
