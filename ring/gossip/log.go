@@ -48,35 +48,33 @@ type logWriter struct {
 // rule says what becomes of a line of memberlist that contains a text.
 type rule struct {
 	contains string
-	level    slog.Level
-	instead  string // a translation, logged once a minute with the line
+	instead  string // a translation, logged as a warning once a minute with the line; "": the line is logged at debug level
 }
 
 // rules returns the lines that are translated or demoted; the first that
 // matches counts.
 func rules() []rule {
-	const debug, warn = slog.LevelDebug, slog.LevelWarn
 	return []rule{
-		{ErrRefused.Error(), debug, ""}, // the owner logs it
-		{noKeyFits, warn, "a peer encrypts gossip with a key that this member does not have: give both the same --gossip-key"},
-		{peerPlain, warn, "a peer does not encrypt gossip, this member does: give the peer this --gossip-key"},
-		{peerEncrypted, warn, "a peer encrypts gossip, this member does not: give this member the peer's --gossip-key"},
-		{"unacceptable label", warn, "a member of another memberlist program or cluster sends to this address"},
-		{"invalid msgType", warn, "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
-		{"not supported", warn, "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
-		{"public address without encryption", debug, ""}, // Start has said so
-		{"Failed to send", debug, ""}, // to a dead peer
-		{"Failed to forward ack", debug, ""},
-		{"Failed fallback TCP ping", debug, ""},
-		{"Push/Pull with", debug, ""},
-		{"Failed to push local state", debug, ""},
-		{"Failed to read remote state", debug, ""},
-		{"failed to receive", debug, ""},
-		{"unexpected node", debug, ""}, // its address has a new owner
-		{"Refuting", debug, ""},
-		{"has failed, no acks", debug, ""}, // a suspicion; the owner logs losses
-		{"Marking", debug, ""},
-		{"Conflicting address", debug, ""}, // the owner logs it
+		{ErrRefused.Error(), ""}, // the owner logs it
+		{noKeyFits, "a peer encrypts gossip with a key that this member does not have: give both the same --gossip-key"},
+		{peerPlain, "a peer does not encrypt gossip, this member does: give the peer this --gossip-key"},
+		{peerEncrypted, "a peer encrypts gossip, this member does not: give this member the peer's --gossip-key"},
+		{"unacceptable label", "a member of another memberlist program or cluster sends to this address"},
+		{"invalid msgType", "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
+		{"not supported", "a message that is not Keyway's gossip came in: a peer with a --gossip-key, or another program"},
+		{"public address without encryption", ""}, // Start has said so
+		{"Failed to send", ""},                    // to a dead peer
+		{"Failed to forward ack", ""},
+		{"Failed fallback TCP ping", ""},
+		{"Push/Pull with", ""},
+		{"Failed to push local state", ""},
+		{"Failed to read remote state", ""},
+		{"failed to receive", ""},
+		{"unexpected node", ""}, // its address has a new owner
+		{"Refuting", ""},
+		{"has failed, no acks", ""}, // a suspicion; the owner logs losses
+		{"Marking", ""},
+		{"Conflicting address", ""}, // the owner logs it
 	}
 }
 
@@ -87,14 +85,14 @@ func (w *logWriter) Write(p []byte) (int, error) {
 			continue
 		}
 		if r.instead == "" {
-			level = r.level
+			level = slog.LevelDebug
 			break
 		}
 		w.mu.Lock()
 		pass := w.throttle.pass(r.contains, time.Now())
 		w.mu.Unlock()
 		if pass {
-			w.log.Log(context.Background(), r.level, r.instead, "memberlist", text)
+			w.log.Warn(r.instead, "memberlist", text)
 		}
 		return len(p), nil
 	}
