@@ -26,9 +26,10 @@ type lockBell struct {
 	locks []string
 }
 
-func (b *lockBell) ring() {
+// wake sends to a channel with room for one, unless it is full.
+func wake(ch chan<- struct{}) {
 	select {
-	case b.C <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
@@ -143,7 +144,7 @@ type lockHub struct {
 	ctx     context.Context
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	changed chan struct{} // 1 buffered: wanted differs from what is subscribed
+	changed chan struct{} // 1 buffered: wanted differs from what is subscribed; wakes the goroutine that subscribes
 
 	mu     sync.Mutex
 	pubsub *redis.PubSub // nil until there is a first channel
@@ -186,10 +187,10 @@ func (h *lockHub) add(b *lockBell, channels []string) {
 		}
 		t.bells[b] = struct{}{}
 		if t.heard {
-			b.ring()
+			wake(b.C)
 		}
 		if !t.asked {
-			h.change()
+			wake(h.changed)
 		}
 	}
 }
@@ -212,14 +213,6 @@ func (h *lockHub) hears(channel string) bool {
 	defer h.mu.Unlock()
 	t := h.topics[channel]
 	return t != nil && t.heard
-}
-
-// change wakes the goroutine that subscribes.
-func (h *lockHub) change() {
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
 }
 
 // subscribe makes the server's view follow topics until the hub is closed.
@@ -337,7 +330,7 @@ func (h *lockHub) receive(m any) {
 func (t *lockTopic) ringLocked(next string) {
 	for b := range t.bells {
 		if next == "" || next == b.owner {
-			b.ring()
+			wake(b.C)
 		}
 	}
 }
@@ -362,5 +355,5 @@ func (h *lockHub) replace(ps *redis.PubSub) {
 		t.asked = false
 	}
 	h.mu.Unlock()
-	h.change()
+	wake(h.changed)
 }

@@ -22,13 +22,8 @@ type lockLine struct {
 // lockWaiter is a caller in a line.
 type lockWaiter struct {
 	want  want
-	turn  chan lockTurn // 1 buffered
-	given bool          // turn was sent
-}
-
-// lockTurn is what a waiter waits for.
-type lockTurn struct {
-	lock *Lock // handed over; nil: it is the waiter's turn to contend
+	turn  chan *Lock // 1 buffered: gets the lock that is handed over, or nil when it is the waiter's turn to contend
+	given bool       // turn was sent
 }
 
 // queue takes the lock of one key, with at most one contender per key.
@@ -46,7 +41,7 @@ func (l *Locker) queue(w want) (*Lock, error) {
 		l.mu.Unlock()
 		return nil, fmt.Errorf("%w: %q, in this process", locking.ErrLocked, key)
 	}
-	me := &lockWaiter{want: w, turn: make(chan lockTurn, 1)}
+	me := &lockWaiter{want: w, turn: make(chan *Lock, 1)}
 	line.waiters = append(line.waiters, me)
 	l.mu.Unlock()
 
@@ -62,16 +57,16 @@ func (l *Locker) queue(w want) (*Lock, error) {
 
 // begin takes a waiter's turn. A done context always loses: the turn then
 // goes to the next.
-func (l *Locker) begin(w want, line *lockLine, turn lockTurn) (*Lock, error) {
+func (l *Locker) begin(w want, line *lockLine, turn *Lock) (*Lock, error) {
 	if w.ctx.Err() != nil {
 		l.decline(line, turn)
 		return nil, context.Cause(w.ctx)
 	}
-	if turn.lock == nil {
+	if turn == nil {
 		return l.lead(w, line)
 	}
-	l.acquired(w, turn.lock, true)
-	return turn.lock, nil
+	l.acquired(w, turn, true)
+	return turn, nil
 }
 
 // quit takes a waiter out of the line, and passes on what it was given in
@@ -89,12 +84,12 @@ func (l *Locker) quit(line *lockLine, me *lockWaiter, cause error) error {
 	return cause
 }
 
-func (l *Locker) decline(line *lockLine, turn lockTurn) {
-	if turn.lock == nil {
+func (l *Locker) decline(line *lockLine, turn *Lock) {
+	if turn == nil {
 		l.next(line)
 		return
 	}
-	l.spawn(func() { _ = turn.lock.Unlock(context.Background()) })
+	l.spawn(func() { _ = turn.Unlock(context.Background()) })
 }
 
 // lead contends for the line in Redis.
@@ -112,7 +107,7 @@ func (l *Locker) next(line *lockLine) {
 	defer l.mu.Unlock()
 	line.held = nil
 	if me := line.popLocked(); me != nil {
-		me.turn <- lockTurn{}
+		me.turn <- nil
 		return
 	}
 	delete(l.lines, line.key)
@@ -160,6 +155,6 @@ func (l *Locker) handOver(h *hold, line *lockLine) bool {
 	if k == nil {
 		return false
 	}
-	line.popLocked().turn <- lockTurn{lock: k}
+	line.popLocked().turn <- k
 	return true
 }
