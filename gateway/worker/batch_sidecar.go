@@ -59,24 +59,21 @@ func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
 
 // takes reports whether a request is one that goes to the app with others.
 func (b *batchSidecar) takes(r *http.Request) bool {
-	if b == nil || r.Method != http.MethodPost || !isBatched(r.ContentLength, func(name string) []string { return r.Header[name] }) {
-		return false
-	}
-	how, err := b.worker.askingOf(r)
-	return err == nil && how.batches()
+	return b != nil && isBatched(r.Method, r.ContentLength, func(name string) []string { return r.Header[name] }) && batches(b.worker.askingOf(r))
 }
 
 func (b *batchSidecar) takesLink(r *link.ServerRequest) bool {
-	if b == nil || r.Method != http.MethodPost || !isBatched(r.ContentLength, func(name string) []string { return fieldValues(r.Fields, name) }) {
-		return false
-	}
-	how, err := b.worker.askingOfLink(r)
-	return err == nil && how.batches()
+	return b != nil && isBatched(r.Method, r.ContentLength, func(name string) []string { return fieldValues(r.Fields, name) }) && batches(b.worker.askingOfLink(r))
 }
 
-// isBatched reports whether a POST with a body of that length goes to the app with
-// others: its body is JSON as it is, and there is nothing behind it.
-func isBatched(length int64, values func(string) []string) bool {
+func batches(how asking, err error) bool { return err == nil && how.batches() }
+
+// isBatched reports whether a request with a body of that length goes to the app with
+// others: it is a POST, its body is JSON as it is, and there is nothing behind it.
+func isBatched(method string, length int64, values func(string) []string) bool {
+	if method != http.MethodPost {
+		return false
+	}
 	types := values("Content-Type")
 	if length <= 0 || length > hop.MaxRepeatedBody || len(types) != 1 || values("Content-Encoding") != nil || values("Trailer") != nil || values("Upgrade") != nil {
 		return false

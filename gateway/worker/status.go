@@ -103,10 +103,7 @@ func (w *Worker) stateName() string {
 }
 
 func (w *Worker) appStatus() *gateway.AppStatus {
-	w.apps.mu.Lock()
-	apps := len(w.apps.list)
-	w.apps.mu.Unlock()
-	if apps == 0 && !w.cfg.AwaitApp {
+	if _, watched := w.appUp(); !watched && !w.cfg.AwaitApp {
 		return nil
 	}
 	if err := w.appTrouble(false); err != nil {
