@@ -226,17 +226,6 @@ func (u *upload) enlarge(pool *bufferPool, n int) {
 	pool.put(smaller)
 }
 
-// trailers returns the trailers, nil if there are none. Body is at its end.
-func (r *Request) trailers() Fields {
-	if r.Trailer == nil {
-		return nil
-	}
-	if f := r.Trailer(); len(f) > 0 {
-		return f
-	}
-	return nil
-}
-
 // attach lets the body go to st from its start.
 func (r *Request) attach(st *clientStream) {
 	if r.Open != nil {
@@ -335,14 +324,17 @@ func (r *Request) step(pool *bufferPool) (*clientStream, bool) {
 	return st, r.room(pool, st) && r.read()
 }
 
-// finish ends the body on st.
+// finish ends the body on st. Body is at its end.
 func (r *Request) finish(st *clientStream) {
-	f := r.trailers()
-	if f == nil {
+	var trailers Fields
+	if r.Trailer != nil {
+		trailers = r.Trailer()
+	}
+	if len(trailers) == 0 {
 		st.write(nil, true)
 		return
 	}
-	st.endWithTrailers(f)
+	st.endWithTrailers(trailers)
 }
 
 // room makes room to read into. When kept is full, all of it has been sent. If

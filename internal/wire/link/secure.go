@@ -8,11 +8,8 @@ import (
 	"net"
 )
 
-// The first byte of a record of TLS.
-const (
-	tlsAlert     = 21
-	tlsHandshake = 22
-)
+// tlsHandshake is the first byte of a handshake in TLS.
+const tlsHandshake = 22
 
 // wantsTLS is an alert of TLS (protocol_version, fatal): the answer of a server that
 // takes TLS alone to a client that does not speak it.

@@ -49,9 +49,8 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*serverConn]struct{}
-	greeting  list.List // of *serverConn: those whose hello has not come, the one that has been awaited for longest first
-	draining  bool
-	closed    bool
+	greeting  list.List            // of *serverConn: those whose hello has not come, the one that has been awaited for longest first
+	ended     bool                 // Shutdown or Close was called
 	told      map[string]time.Time // by what failed in a handshake: when it was last logged
 	wg        sync.WaitGroup       // connections, handlers included
 }
@@ -91,7 +90,7 @@ func (s *Server) Serve(ln net.Listener) error {
 func (s *Server) track(ln net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining || s.closed {
+	if s.ended {
 		return false
 	}
 	s.listeners[ln] = struct{}{}
@@ -108,7 +107,7 @@ func (s *Server) untrack(ln net.Listener) {
 func (s *Server) shut() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.draining || s.closed
+	return s.ended
 }
 
 // errCrowded ends a connection for which there is no room, or which takes too
@@ -138,7 +137,7 @@ func (s *Server) ServeConn(nc net.Conn) error {
 // begin registers a connection, if there is room for it.
 func (s *Server) begin(sc *serverConn) error {
 	s.mu.Lock()
-	if s.draining || s.closed {
+	if s.ended {
 		s.mu.Unlock()
 		return ErrClosed
 	}
@@ -225,7 +224,7 @@ func (s *Server) Renew() {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.init()
 	s.mu.Lock()
-	s.draining = true
+	s.ended = true
 	s.closeListenersLocked()
 	for sc := range s.conns {
 		sc.drain()
@@ -251,7 +250,7 @@ func (s *Server) Close() error {
 	s.init()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
+	s.ended = true
 	s.closeListenersLocked()
 	for sc := range s.conns {
 		sc.fail(ErrClosed)
