@@ -67,19 +67,13 @@ func (c *Cluster) askRouters() error {
 	ctx, cancel := context.WithTimeout(c.ctx, askPatience)
 	defer cancel()
 	var all sync.WaitGroup
-	var mu sync.Mutex // guards failed
-	var failed []error
-	for _, m := range c.View().Members {
+	members := c.View().Members
+	failed := make([]error, len(members))
+	for i, m := range members {
 		if m.Role != ring.RoleRouter || m.Gossip == c.identity.Gossip {
 			continue
 		}
-		all.Go(func() {
-			if err := c.askRouter(ctx, m); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failed = append(failed, err)
-			}
-		})
+		all.Go(func() { failed[i] = c.askRouter(ctx, m) })
 	}
 	all.Wait()
 	return errors.Join(failed...)
