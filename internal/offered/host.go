@@ -136,13 +136,6 @@ func begin(ctx context.Context, url string, cfg store.Config) error {
 	return s.Begin(ctx)
 }
 
-// Hosts reports whether this process runs the store.
-func (h *Host) Hosts() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.store != nil
-}
-
 // Retire makes the Host not begin any more. A store that it runs goes on.
 func (h *Host) Retire() {
 	h.retire()
