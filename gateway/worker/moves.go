@@ -192,7 +192,7 @@ func (m *moves) opened(self string, e handoff.OpenTable) {
 	since := time.Now()
 	for _, r := range e.Blocked {
 		m.inherited[e.Partition] = append(m.inherited[e.Partition], lingering{r, since, b})
-		m.alarmLocked(since)
+		m.alarmLocked(since.Add(m.worker.cfg.SlowKey))
 	}
 }
 
@@ -209,7 +209,7 @@ func (m *moves) closed(self string, c handoff.Closed) {
 		r := handoff.Residue{Key: e.Key, Holder: self, Token: e.Token}
 		if !slices.ContainsFunc(m.left[c.Partition], func(l lingering) bool { return l.Residue == r }) {
 			m.left[c.Partition] = append(m.left[c.Partition], lingering{Residue: r, since: since})
-			m.alarmLocked(since)
+			m.alarmLocked(since.Add(m.worker.cfg.SlowKey))
 		}
 	}
 	if part.owner != self {

@@ -81,9 +81,8 @@ func (m *moves) residueLocked() map[string]residueOf {
 	return held
 }
 
-// alarmLocked has residue looked at that is there since then.
-func (m *moves) alarmLocked(since time.Time) {
-	at := since.Add(m.worker.cfg.SlowKey)
+// alarmLocked has residue looked at then, or before.
+func (m *moves) alarmLocked(at time.Time) {
 	if m.alarmAt.IsZero() || at.Before(m.alarmAt) {
 		m.alarmAt = at
 	}
@@ -104,9 +103,7 @@ func (m *moves) warnLocked(now time.Time) {
 			after = 2 * age
 			m.alarms[holder] = after
 		}
-		if at := h.oldest.Add(after); m.alarmAt.IsZero() || at.Before(m.alarmAt) {
-			m.alarmAt = at
-		}
+		m.alarmLocked(h.oldest.Add(after))
 	}
 }
 
