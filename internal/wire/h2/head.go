@@ -199,11 +199,7 @@ func (b *block) takeField(f Field) {
 
 // finish completes and judges the request. What is wrong stands in bad.
 func (b *block) finish() {
-	switch len(b.crumbs) {
-	case 0:
-	case 1:
-		*b.fields = append(*b.fields, Field{Name: "cookie", Value: b.crumbs[0]})
-	default:
+	if len(b.crumbs) > 0 {
 		*b.fields = append(*b.fields, Field{Name: "cookie", Value: strings.Join(b.crumbs, "; ")})
 	}
 	clear(b.crumbs)

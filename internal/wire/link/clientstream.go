@@ -71,16 +71,6 @@ type interimHeads struct {
 	come, taken int
 }
 
-// add reports whether there may be another one.
-func (q *interimHeads) add(head responseHead) bool {
-	if q.come == maxInterim {
-		return false
-	}
-	q.heads[q.come] = head
-	q.come++
-	return true
-}
-
 // next returns the next one that has come. q may be nil.
 func (q *interimHeads) next() (head responseHead, ok bool) {
 	if q == nil || q.taken == q.come {
@@ -144,9 +134,12 @@ func (st *clientStream) announce(head responseHead) bool {
 	if st.interims == nil {
 		st.interims = new(interimHeads)
 	}
-	if !st.interims.add(head) {
+	q := st.interims
+	if q.come == maxInterim {
 		return false
 	}
+	q.heads[q.come] = head
+	q.come++
 	wake(st.readable)
 	return true
 }

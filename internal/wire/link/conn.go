@@ -249,9 +249,9 @@ func (c *conn) number(h header) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := decodeControl(p)
-	if err != nil {
-		return 0, protocolError("%v frame: %v", h.kind, err)
+	n, _, ok := cutUint(p)
+	if !ok {
+		return 0, protocolError("%v frame: %v", h.kind, errMalformed)
 	}
 	return n, nil
 }

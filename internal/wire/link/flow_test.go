@@ -237,7 +237,7 @@ func TestStreamErrors(t *testing.T) {
 				}
 				go near.Write(tc.frames)
 				h, b := peer.frame(t)
-				code, _ := decodeControl(b)
+				code, _, _ := cutUint(b)
 				if h.kind != kindReset || h.stream != 1 || Code(code) != tc.code {
 					t.Errorf("got %v on stream %d with %d, want a reset with %v", h.kind, h.stream, code, tc.code)
 				}

@@ -85,7 +85,8 @@ func (hs *handshake) asServer(greeted func()) error {
 		err = otherKey("the client has another one")
 	}
 	if err != nil {
-		_ = hs.refuse()
+		refusal := hs.greeting() // which tells nothing but why there is no other hello
+		_ = hs.write(refusal.append(nil))
 		return err
 	}
 	greeted()
@@ -137,12 +138,6 @@ func (hs *handshake) writeHello(r role, settings string) error {
 	}
 	hs.sent = h.append(nil)
 	return hs.write(hs.sent)
-}
-
-// refuse writes a hello that tells nothing but why there is no other one.
-func (hs *handshake) refuse() error {
-	h := hs.greeting()
-	return hs.write(h.append(nil))
 }
 
 func (hs *handshake) write(payload []byte) error {

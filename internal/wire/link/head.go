@@ -234,12 +234,3 @@ func appendControl(b []byte, k kind, stream, n uint64) []byte {
 	closeFrame(b, start, header{kind: k, stream: stream})
 	return b
 }
-
-func decodeControl(p []byte) (uint64, error) {
-	d := decoder{rest: p}
-	n := d.uint()
-	if d.bad {
-		return 0, errMalformed
-	}
-	return n, nil
-}

@@ -126,7 +126,7 @@ func TestBadInterim(t *testing.T) {
 					peer.frame(t)
 					go far.Write(slices.Clone(frames))
 					h, b := peer.frame(t)
-					if code, _ := decodeControl(b); h.kind != kindReset || Code(code) != CodeProtocol {
+					if code, _, _ := cutUint(b); h.kind != kindReset || Code(code) != CodeProtocol {
 						t.Errorf("%v %d", h.kind, code)
 					}
 				}()
