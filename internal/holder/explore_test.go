@@ -332,7 +332,7 @@ type node struct {
 }
 
 // explore searches a scope breadth first, to its end or, unless it is 0, to about that many states.
-func explore(sc scope, limit int) (states int, err error, trace []string) {
+func explore(sc scope, limit int) (states int, trace []string, err error) {
 	seed := maphash.MakeSeed()
 	seen := map[uint64]struct{}{sc.w.fingerprint(seed): {}}
 	nodes, good := []node{{parent: -1}}, map[uint64]struct{}{}
@@ -369,7 +369,7 @@ func explore(sc scope, limit int) (states int, err error, trace []string) {
 				deeper = append(deeper, reached{n, id})
 			})
 			if err != nil {
-				return len(nodes), err, trace
+				return len(nodes), trace, err
 			}
 		}
 		level = deeper
@@ -388,7 +388,7 @@ func TestExplore(t *testing.T) {
 			if underRace {
 				limit = 2000
 			}
-			states, err, trace := explore(sc, limit)
+			states, trace, err := explore(sc, limit)
 			total += states
 			t.Logf("%d states, in %v", states, time.Since(at).Round(time.Millisecond))
 			if err != nil {
