@@ -130,8 +130,8 @@ type Limits struct {
 	MaxWait time.Duration
 
 	// MaxHolds bounds the keys that are held here for other members, or that these
-	// wait for. What exceeds it fails with [ErrBusy], and so does what exceeds about 1 MiB of
-	// keys and labels in one partition, with which they move. Default 1,000,000.
+	// wait for. A call over the bound fails with [ErrBusy]. So does one that brings the keys and
+	// labels of a partition, which move with it, above about 1 MiB. Default 1,000,000.
 	MaxHolds int
 
 	// MaxLease bounds the lease for which a member may hold a key without renewing it. One
@@ -182,16 +182,15 @@ type Limits struct {
 	// there, bodies are in memory only, as far as 64 MiB are enough for all.
 	BodyDir string
 
-	// MaxConnections bounds the connections to a [Server] of the worker. An eighth
-	// of them is for routers' links, where those over the bound are refused, and
-	// another eighth for connections of which it is not known yet whether they are
-	// links, or that wait to be accepted: there the one that has waited longest, and
-	// for a second at least, is closed for another one. All other connections over
-	// their bound wait, while those that have been without a request for longest, and
-	// for a second at least, are ended. Default: half of the files that the process
-	// may have open (RLIMIT_NOFILE), less 128 or a quarter, whichever is more; a
-	// request may need a connection to an app too. More than all of these is warned
-	// of.
+	// MaxConnections bounds the connections to a [Server] of the worker. One eighth
+	// is reserved for routers' links; a link over this bound is refused. Another
+	// eighth is for connections not yet identified or accepted. When it is full, a new
+	// one takes the place of the one that has waited longest, if that is a second at
+	// least. HTTP connections share the rest. When it is full, they wait, and the one
+	// without a request for longest is closed, if that is a second at least.
+	// Default: half of the files that the process may have open (RLIMIT_NOFILE), less
+	// 128 or a quarter, whichever is more, since a request may need a connection to an
+	// app too. The worker warns of a bound above the number of these files.
 	MaxConnections int
 
 	// Timeout bounds each execution of a request that [Worker.Handler] or

@@ -183,8 +183,9 @@ var appNames = [...]string{gateway.HeaderKey, gateway.HeaderToken, gateway.Heade
 // maxNumbers is the length of a token, an epoch and a partition's number at most.
 const maxNumbers = 64
 
-// appValues returns what the app is told of its execution, "" for nothing: where no
-// key is held there is no token, and without a key nothing. token is the execution's, or one that it has reserved. The values use memory.
+// appValues returns the values of appNames for an execution, "" for a name that is left
+// out. An execution that holds no key has no token. token is the execution's, or one that
+// it has reserved. The values use memory.
 func appValues(memory []byte, x execution, token int64, baggage string) [len(appNames)]string {
 	if isKeyless(x.key) {
 		values := [...]string{len(appNames) - 1: baggage}

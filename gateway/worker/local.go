@@ -70,11 +70,11 @@ func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution)
 
 var errAlong = errors.New("worker: the key is held along the context")
 
-// Acquire waits until key is held, as Do does, with try set as TryDo does. epoch is
-// the highest one that the caller knows of its partition. wait bounds the wait, which
-// then ends with [ErrWaited]; 0 stands for Limits.MaxWait, which more of it does too. The caller works under
-// held, and calls release then. The error of a worker that does not serve the key
-// wraps a refusal that says who does.
+// Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the
+// highest epoch of its partition that the caller knows. wait bounds the wait, which then
+// ends with [ErrWaited]; 0, and more than Limits.MaxWait, stand for Limits.MaxWait. The
+// caller works under held, and then calls release. If the worker does not serve key, the
+// error wraps a refusal that names the owner.
 func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {
 	x, err := l.worker.admit(ctx, key, asking{epoch: epoch, try: try, maxWait: min(wait, l.worker.cfg.MaxWait), timing: l.worker.timingOfCall(ctx)})
 	if err != nil {

@@ -169,8 +169,8 @@ func stateOf(a remote.Answer) holds.State {
 	return [...]holds.State{remote.Gone: holds.Gone, remote.Held: holds.Held, remote.Elsewhere: holds.Elsewhere}[a]
 }
 
-// release ends locks, and the waits for them. Of one that the store may go on to keep it
-// says that it is released, and to be asked for again.
+// release ends locks, and the waits for them. If the store may still keep a lock, the state
+// is holds.Released, and the caller asks again.
 func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), ls.worker.settings.TTL)
 	defer cancel()
@@ -269,9 +269,8 @@ func (w *Worker) lockLease(wanted time.Duration) time.Duration {
 	return wanted
 }
 
-// get returns the lock with the id of l: one that is held already, or l once its key is
-// won. gaveUp reports whether the call has ended meanwhile, or another one has ended its
-// wait.
+// get returns the lock with the id of l: the one that exists, or l once its key is won.
+// gaveUp reports whether the call has ended meanwhile, or another call has ended its wait.
 func (ls *locks) get(ctx context.Context, p *partition, l *remote.Lock, how asking) (_ *remote.Lock, gaveUp func() bool, err error) {
 	for {
 		wait, giveUp := context.WithCancel(ctx)                               // until the call ends

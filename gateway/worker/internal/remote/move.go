@@ -14,7 +14,7 @@ type arrival struct {
 	as state
 }
 
-// Close freezes the locks, or drops those that the store keeps, and returns the text with which they travel. Its caller
+// Close freezes the locks and returns the text in which they travel. It drops a lock that the store keeps. Its caller
 // closes the partition's localmutex.Table at the same moment.
 func (m *Machine) Close(at Instant) (list string, frozen bool) {
 	list = encode(m.order, m.done, at.Now)
@@ -78,8 +78,8 @@ func (m *Machine) install(l *Lock) bool {
 	return m.Host.Install(l.Key, l.Token, l.Shared)
 }
 
-// arrivals returns the locks with which a partition opens: the ones that the store keeps, and the others that a move has
-// listed. A lock that is frozen here goes on.
+// arrivals returns the locks that a partition brings when it opens. Some are kept by the store, the others were listed by
+// a move. A lock that is frozen here goes on.
 func (m *Machine) arrivals(at Instant, o handoff.OpenTable, listed []arrival) (came []arrival, unread error) {
 	left := make(map[ID]*Lock)
 	for _, l := range listed {

@@ -9,10 +9,14 @@ import (
 	"time"
 )
 
-// Locks travel as a text: base64 of a byte for the form; how many releases are remembered, and the id and the request's
-// number of each; and for each lock its id, that number, its token, what is left of its lease, its lease, its flags, and
-// its key, its label and the address that asked for it, each with its length in front. Numbers are uvarints, times are
-// milliseconds, rounded up.
+// Locks travel as a text, the base64 of:
+//
+//   - a byte for the form;
+//   - the number of remembered releases, and for each its id and the number of its request;
+//   - for each lock its id, the number of its request, its token, the rest of its lease, its lease and its flags, then
+//     its key, its label and the address that asked for it, each after its length.
+//
+// Request numbers have eight bytes. Other numbers are uvarints. Times are milliseconds, rounded up.
 const form = 2
 
 // releasedSize is how many bytes a release has in a text.
