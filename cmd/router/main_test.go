@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -326,36 +325,6 @@ func TestUnreachableSeedIsSaid(t *testing.T) {
 	r := start(t, "--join", addr)
 	if text := r.stderr.String(); !strings.Contains(text, addr) || !strings.Contains(text, "--join") {
 		t.Errorf("log: %s", text)
-	}
-}
-
-func TestHelp(t *testing.T) {
-	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, &out, io.Discard); !errors.Is(err, flag.ErrHelp) {
-		t.Fatal(err)
-	}
-	for name := range strings.FieldsSeq("listen admin gossip gossip-advertise join cluster key gossip-key gossip-open partitions redis new-cluster session-ttl hold max-held max-connections max-connections-per-client proxy-protocol replay-bytes max-body body-files body-dir min-body-rate drain-timeout drain-notice locks locks-token locks-token-file tls-cert tls-key peer-cert peer-key peer-ca peer-name peer-tls-optional log log-level") {
-		if !strings.Contains(out.String(), "\n  --"+name) {
-			t.Errorf("--%s is not explained", name)
-		}
-	}
-}
-
-// The other program accepts this one's environment variables: both may be
-// started with the same environment.
-func TestFlagsAreKnownToTheOtherProgram(t *testing.T) {
-	var help bytes.Buffer
-	_ = run(t.Context(), []string{"--help"}, &help, io.Discard)
-	flags := regexp.MustCompile(`(?m)^  --([a-z-]+)`).FindAllStringSubmatch(help.String(), -1)
-	if len(flags) < 10 {
-		t.Fatalf("found %d flags in the help", len(flags))
-	}
-	for _, flag := range flags {
-		t.Setenv(cli.EnvName(flag[1]), "x")
-		if err := cli.NewFlags("other", "").Parse(nil, io.Discard); err != nil {
-			t.Errorf("--%s: add it to programFlags of internal/cli: %v", flag[1], err)
-		}
-		os.Unsetenv(cli.EnvName(flag[1]))
 	}
 }
 

@@ -9,9 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -162,22 +160,4 @@ func TestDemoApp(t *testing.T) {
 		t.Error("an overlap goes unnoticed")
 	}
 	d.end(k)
-}
-
-// The other program accepts this one's environment variables: both may be
-// started with the same environment.
-func TestFlagsAreKnownToTheOtherProgram(t *testing.T) {
-	var help bytes.Buffer
-	_ = run(t.Context(), []string{"--help"}, &help, io.Discard)
-	flags := regexp.MustCompile(`(?m)^  --([a-z-]+)`).FindAllStringSubmatch(help.String(), -1)
-	if len(flags) < 10 {
-		t.Fatalf("found %d flags in the help", len(flags))
-	}
-	for _, flag := range flags {
-		t.Setenv(cli.EnvName(flag[1]), "x")
-		if err := cli.NewFlags("other", "").Parse(nil, io.Discard); err != nil {
-			t.Errorf("--%s: add it to programFlags of internal/cli: %v", flag[1], err)
-		}
-		os.Unsetenv(cli.EnvName(flag[1]))
-	}
 }
