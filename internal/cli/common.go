@@ -184,6 +184,8 @@ type keyring [][]byte
 // String returns nothing, so that no help and no log shows a key.
 func (k *keyring) String() string { return "" }
 
+func (k *keyring) separator() string { return "," }
+
 // Set reads keys; what it reads replaces what was there.
 func (k *keyring) Set(s string) error {
 	var keys keyring

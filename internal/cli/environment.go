@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +16,26 @@ gossip-advertise gossip-key gossip-open hold join key listen lock-file locks loc
 max-body max-connections max-connections-per-client max-held max-lease max-wait min-body-rate name new-cluster on-redis-loss partitions peer-ca peer-cert peer-key peer-name peer-tls-optional proxy-protocol queue
 queue-per-key redis replay-bytes routes session-ttl timeout tls-cert tls-key trace-keys trusted-proxies upgrade
 without-key upstream upstream-health`
+
+// EnvName returns the name of a flag's environment variable.
+func EnvName(name string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// readEnvironment sets the flags that are not set from their variables; an empty one
+// counts as absent, since that is how compose files and manifests leave one out.
+func (f *Flags) readEnvironment() error {
+	for _, name := range f.own() {
+		value := os.Getenv(EnvName(name))
+		if value == "" || f.Stated(name) {
+			continue
+		}
+		if err := f.set.Set(name, value); err != nil {
+			return Usagef("%s: %v", EnvName(name), err)
+		}
+	}
+	return nil
+}
 
 // checkEnvironment refuses variables with our prefix that no program reads:
 // each is a setting that somebody believes to have set.

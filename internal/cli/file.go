@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"slices"
 	"strings"
 
@@ -18,26 +17,16 @@ func (f *Flags) File() {
 	f.String(&f.file, fileFlag, "", "`file` with settings in YAML: the flags' names without dashes, such as listen: 127.0.0.1:8080; a flag that may be repeated takes a list. What the environment or a flag says counts in its place")
 }
 
-// fromFile sets the flags that the file of settings names, if there is one. It is
-// the last of the arguments' or else the environment's.
-func (f *Flags) fromFile(args []setting) error {
-	if f.set.Lookup(fileFlag) == nil {
+// readFile sets the flags that are not set and that the file of settings names, if there is one.
+func (f *Flags) readFile() error {
+	if f.file == "" {
 		return nil
 	}
-	name, source := os.Getenv(EnvName(fileFlag)), EnvName(fileFlag)
-	for _, s := range args {
-		if s.name == fileFlag {
-			name, source = s.value, "--"+fileFlag
-		}
-	}
-	if name == "" {
-		return nil
-	}
-	text, err := yamlfile.Read(name)
+	text, err := yamlfile.Read(f.file)
 	if err != nil {
-		return Usagef("%s: %v", source, err)
+		return Usagef("--%s: %v", fileFlag, err)
 	}
-	doc, err := yamlfile.Parse(name, text)
+	doc, err := yamlfile.Parse(f.file, text)
 	if err != nil {
 		return Usagef("%v", err)
 	}
@@ -51,6 +40,9 @@ func (f *Flags) fromFile(args []setting) error {
 	}
 	return nil
 }
+
+// separated is a flag's value that a file may have as a list.
+type separated interface{ separator() string }
 
 // setFromFile sets a flag. What is wrong is noted at the setting.
 func (f *Flags) setFromFile(s yamlfile.Field) {
@@ -66,8 +58,6 @@ func (f *Flags) setFromFile(s yamlfile.Field) {
 		s.Key.Errorf("unknown setting %s; the nearest one is %s (%s --help lists the flags, whose names they are)", s.Name, nearest.Name(s.Name, f.own()), f.name)
 		return
 	}
-	l, isList := def.Value.(*list)
-	_, isKeyring := def.Value.(*keyring)
 	var values []string
 	for _, item := range s.Value.List() {
 		value, ok := item.Scalar()
@@ -76,23 +66,17 @@ func (f *Flags) setFromFile(s yamlfile.Field) {
 		}
 		values = append(values, strings.TrimSpace(value))
 	}
-	switch {
-	case isKeyring:
-		values = []string{strings.Join(values, ",")}
-	case s.Value.IsList() && !isList:
+	separator := ""
+	if list, ok := def.Value.(separated); ok {
+		separator = list.separator()
+	} else if s.Value.IsList() {
 		s.Key.Errorf("%s takes one value, not a list", s.Name)
 		return
-	case len(values) == 0:
-		s.Key.Errorf("%s: empty list", s.Name)
+	}
+	if f.Stated(s.Name) {
 		return
 	}
-	for _, value := range values {
-		if err := def.Value.Set(value); err != nil {
-			s.Value.Errorf("%s: %v", s.Name, err)
-			return
-		}
-	}
-	if isList {
-		l.given = false // what comes later replaces the list
+	if err := f.set.Set(s.Name, strings.Join(values, separator)); err != nil {
+		s.Value.Errorf("%s: %v", s.Name, err)
 	}
 }

@@ -91,7 +91,7 @@ func TestFileErrors(t *testing.T) {
 		{"hold: [1s]\n", ":1:1: hold takes one value, not a list"},
 		{"hold: {a: 1}\n", ":1:8: want a"},
 		{"join: [{a: 1}]\n", ":1:9: want a single value"},
-		{"join: []\n", ":1:1: join: empty list"},
+		{"join: []\n", ":1:7: join: empty list"},
 		{"1: x\n", ":1:1: unknown setting 1"},
 		{"null: x\n", ":1:1: want a value"},
 		{"gossip-key: hunter2\n", ":1:13: gossip-key: not a key of 16, 24 or 32 bytes"},
@@ -118,7 +118,7 @@ func TestFileErrors(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	t.Setenv("KEYWAY_CONFIG", "/nonexistent")
-	if err := defineWithFile(&o).Parse(nil, nil); err == nil || !strings.HasPrefix(err.Error(), "KEYWAY_CONFIG: ") {
+	if err := defineWithFile(&o).Parse(nil, nil); err == nil || !strings.HasPrefix(err.Error(), "--config: ") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

@@ -157,8 +157,8 @@ func (f *Flags) List(p *[]string, name, separators string, def []string, usage s
 	f.Var(&list{p: p, separators: separators}, name, usage)
 }
 
-// Parse reads the file of settings, if there is one, the environment, and then the
-// arguments, in which it accepts flags only. For --help and --version it writes what is asked for to w and
+// Parse reads the arguments, in which it accepts flags only, and of what they do not set the
+// environment, and then the file of settings. For --help and --version it writes what is asked for to w and
 // returns [flag.ErrHelp]; any other error is a [UsageError].
 func (f *Flags) Parse(args []string, w io.Writer) error {
 	if slices.ContainsFunc(args, isHelp) {
@@ -172,89 +172,57 @@ func (f *Flags) Parse(args []string, w io.Writer) error {
 	if err := f.checkEnvironment(os.Environ()); err != nil {
 		return err
 	}
-	settings, err := f.fromArgs(args)
-	if err != nil {
+	if err := f.readArgs(args); err != nil {
 		return err
 	}
-	if err := f.fromFile(settings); err != nil {
+	if err := f.readEnvironment(); err != nil {
 		return err
 	}
-	for _, name := range f.own() {
-		if err := f.fromEnv(name); err != nil {
-			return err
-		}
-	}
-	for _, s := range settings {
-		if err := f.set.Lookup(s.name).Value.Set(s.value); err != nil {
-			return Usagef("--%s: %v", s.name, err)
-		}
-	}
-	return nil
+	return f.readFile()
 }
 
 func isHelp(arg string) bool { return arg == "--help" || arg == "-help" || arg == "-h" }
 
 func isVersion(arg string) bool { return arg == "--version" || arg == "-version" }
 
-// Stated reports whether something set a flag of a list: an argument, the environment
-// or a file.
-func (f *Flags) Stated(name string) bool {
-	l, ok := f.set.Lookup(name).Value.(*list)
-	return ok && l.stated
+// Stated reports whether an argument, the environment or a file has set a flag.
+func (f *Flags) Stated(name string) (stated bool) {
+	f.set.Visit(func(def *flag.Flag) { stated = stated || def.Name == name })
+	return stated
 }
 
-// EnvName returns the name of a flag's environment variable.
-func EnvName(name string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-}
-
-// fromEnv sets a flag from its environment variable; an empty variable counts
-// as absent, since that is how compose files and manifests leave one out.
-func (f *Flags) fromEnv(name string) error {
-	value := os.Getenv(EnvName(name))
-	if value == "" {
-		return nil
-	}
-	v := f.set.Lookup(name).Value
-	if err := v.Set(value); err != nil {
-		return Usagef("%s: %v", EnvName(name), err)
-	}
-	if l, ok := v.(*list); ok {
-		l.given = false
-	}
-	return nil
-}
-
-// setting is a flag in the arguments and its value.
-type setting struct{ name, value string }
-
-// fromArgs returns the flags that the arguments set, in their order.
-func (f *Flags) fromArgs(args []string) (settings []setting, err error) {
+func (f *Flags) readArgs(args []string) error {
 	for len(args) > 0 {
 		head := args[0]
 		args = args[1:]
 		name, dashed := strings.CutPrefix(head, "-")
 		if !dashed || name == "" || head == "--" {
-			return nil, Usagef("unexpected argument %q (%s --help lists the flags)", head, f.name)
+			return Usagef("unexpected argument %q (%s --help lists the flags)", head, f.name)
 		}
 		name, value, hasValue := strings.Cut(strings.TrimPrefix(name, "-"), "=")
 		def := f.set.Lookup(name)
 		if def == nil {
-			return nil, Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest.Name(name, f.own()), f.name)
+			return Usagef("unknown flag --%s; the nearest one is --%s (%s --help lists the flags)", name, nearest.Name(name, f.own()), f.name)
 		}
-		_, isBool := def.Value.(*flagValue[bool])
 		switch {
 		case hasValue:
-		case isBool:
+		case isBool(def):
 			value = "true"
 		case len(args) == 0:
-			return nil, Usagef("--%s needs a value", name)
+			return Usagef("--%s needs a value", name)
 		default:
 			value, args = args[0], args[1:]
 		}
-		settings = append(settings, setting{name, value})
+		if err := f.set.Set(name, value); err != nil {
+			return Usagef("--%s: %v", name, err)
+		}
 	}
-	return settings, nil
+	return nil
+}
+
+func isBool(def *flag.Flag) bool {
+	_, ok := def.Value.(*flagValue[bool])
+	return ok
 }
 
 // helpWidth is the length of a line of help in characters.
@@ -272,7 +240,7 @@ func (f *Flags) help(w io.Writer) {
 		for _, name := range g.names {
 			def := f.set.Lookup(name)
 			what, usage := flag.UnquoteUsage(def)
-			if _, isBool := def.Value.(*flagValue[bool]); isBool {
+			if isBool(def) {
 				what = ""
 			}
 			if def.DefValue != "" && def.DefValue != "false" {
@@ -334,11 +302,12 @@ type list struct {
 	p          *[]string
 	separators string
 	stated     bool               // the default counts no more
-	given      bool               // since the default or the environment's value
 	check      func(string) error // of each item; may be nil
 }
 
-func (l *list) String() string { return strings.Join(*l.p, l.separators[:1]) }
+func (l *list) String() string { return strings.Join(*l.p, l.separator()) }
+
+func (l *list) separator() string { return l.separators[:1] }
 
 func (l *list) Set(s string) error {
 	items := strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(l.separators, r) })
@@ -353,10 +322,10 @@ func (l *list) Set(s string) error {
 			}
 		}
 	}
-	if !l.given {
+	if !l.stated {
 		*l.p = nil
 	}
-	l.given, l.stated = true, true
+	l.stated = true
 	*l.p = append(*l.p, items...)
 	return nil
 }
