@@ -21,12 +21,8 @@ func Parse(name string, data []byte) (*Table, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []*Route
-	if doc.Root().IsSet() {
-		list = parseRoutes(doc.Root())
-	}
-	err = doc.Err()
-	switch {
+	list := parseRoutes(doc.Root())
+	switch err := doc.Err(); {
 	case err != nil:
 		return nil, err
 	case len(list) == 0:
@@ -67,9 +63,7 @@ func (p *routeParser) parse() {
 	}
 	r := p.route
 	p.name(fields["name"])
-	if n := fields["match"]; n.IsSet() {
-		p.match(n)
-	}
+	p.match(fields["match"])
 	p.keys(fields)
 	with(fields["mode"], func(n yamlfile.Node, s string) {
 		if r.Mode = Mode(s); !slices.Contains(modeNames, s) {
@@ -83,15 +77,9 @@ func (p *routeParser) parse() {
 		r.NoHold = r.Hold == 0
 	}
 	with(fields["queue"], func(n yamlfile.Node, s string) { r.QueuePerKey = number(n, s, "queue", policy.MaxQueue) })
-	if n := fields["body"]; n.IsSet() {
-		p.body(n)
-	}
-	if n := fields["upgrade"]; n.IsSet() {
-		p.upgrades(n)
-	}
-	if n := fields["rate"]; n.IsSet() {
-		p.rate(n)
-	}
+	p.body(fields["body"])
+	p.upgrades(fields["upgrade"])
+	p.rate(fields["rate"])
 	r.encode()
 }
 
@@ -154,13 +142,10 @@ func (p *routeParser) keys(fields map[string]yamlfile.Node) {
 			n.Errorf("chars are the characters, in a text such as \"/;\", that keys of the route may have beyond the usual ones")
 		}
 	})
-	n := fields["key"]
-	switch {
-	case n.IsSet():
-		for _, e := range n.List() {
-			with(e, func(n yamlfile.Node, s string) { r.Keys = append(r.Keys, p.source(n, s).WithChars(chars)) })
-		}
-	case !r.WithoutKey.Any && r.WithoutKey.Upstream == "":
+	for _, e := range fields["key"].List() {
+		with(e, func(n yamlfile.Node, s string) { r.Keys = append(r.Keys, p.source(n, s).WithChars(chars)) })
+	}
+	if !fields["key"].IsSet() && !r.WithoutKey.Any && r.WithoutKey.Upstream == "" {
 		p.node.Errorf("route %q has no key: say where it stands, such as key: header:X-Key, or without-key: any", r.Name)
 	}
 	with(fields["prefix"], func(n yamlfile.Node, s string) {

@@ -30,10 +30,8 @@ func (f *Flags) readFile() error {
 	if err != nil {
 		return Usagef("%v", err)
 	}
-	if root := doc.Root(); root.IsSet() {
-		for _, setting := range root.Fields(nil) {
-			f.setFromFile(setting)
-		}
+	for _, setting := range doc.Root().Fields(nil) {
+		f.setFromFile(setting)
 	}
 	if err := doc.Err(); err != nil {
 		return Usagef("%s", strings.ReplaceAll(err.Error(), "\n", "; "))

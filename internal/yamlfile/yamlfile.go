@@ -193,11 +193,12 @@ type Field struct {
 	Value Node
 }
 
-// Fields returns the members of a mapping in their order. Those whose name is not
-// among known, if that is not nil, are mistakes, and left out.
+// Fields returns the members of a mapping in their order, none of an absent one. Those whose
+// name is not among known, if that is not nil, are mistakes, and left out.
 func (n Node) Fields(known []string) (list []Field) {
 	var members []*ast.MappingValueNode
 	switch v := n.node.(type) {
+	case nil:
 	case *ast.MappingNode:
 		members = v.Values
 	case *ast.MappingValueNode:
@@ -222,20 +223,21 @@ func (n Node) Fields(known []string) (list []Field) {
 	return list
 }
 
-// List returns the elements of a list. A single text counts as a list of it.
+// List returns the elements of a list, none of an absent one. A single text counts as a list of it.
 func (n Node) List() (list []Node) {
-	s, ok := n.node.(*ast.SequenceNode)
-	if !ok {
-		if _, nested := n.node.(*ast.MappingNode); nested {
-			n.Errorf("want a list")
-			return nil
+	switch v := n.node.(type) {
+	case nil:
+		return nil
+	case *ast.MappingNode:
+		n.Errorf("want a list")
+		return nil
+	case *ast.SequenceNode:
+		for _, element := range v.Values {
+			list = append(list, Node{n.doc, element})
 		}
-		return []Node{n}
+		return list
 	}
-	for _, v := range s.Values {
-		list = append(list, Node{n.doc, v})
-	}
-	return list
+	return []Node{n}
 }
 
 // IsList reports whether the value is a list.
@@ -262,7 +264,7 @@ func (n Node) Scalar() (text string, ok bool) {
 	case *ast.LiteralNode:
 		text = v.Value.Value
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
-		text = written(v.GetToken())
+		text = strings.TrimSpace(v.GetToken().Value)
 	case nil, *ast.NullNode:
 		n.Errorf("want a value")
 		return "", false
@@ -275,5 +277,3 @@ func (n Node) Scalar() (text string, ok bool) {
 	}
 	return text, true
 }
-
-func written(t *token.Token) string { return strings.TrimSpace(t.Value) }
