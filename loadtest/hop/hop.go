@@ -25,6 +25,7 @@ const (
 	nginx         = "nginx"
 	keyway        = "Keyway"
 	keywayHandler = "Keyway, http.Handler"
+	keywayNetHTTP = "Keyway, net/http HTTP/2"
 	keywayPlain   = "Keyway, HTTP/1.1 workers"
 	keywaySecure  = "Keyway, TLS to workers"
 	keywayOther   = "Keyway, --other"
@@ -65,7 +66,7 @@ func scenarios() []scenario {
 		{name: "1000", title: "1,000 connections, 100-byte answers", connections: 1000, path: "/100", field: all},
 		{name: "tls", title: "TLS in front, 64 connections, 100-byte answers", front: frontTLS, connections: 64, path: "/100", field: all},
 		{name: "plain", title: "workers over plain HTTP/1.1, 64 connections, 100-byte answers", connections: 64, path: "/100", field: []string{haproxy, nginx, keywayPlain}, goal: "CPU ≤ 1.05 × HAProxy's"},
-		{name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keyway, keywayHandler}, goal: "CPU ≤ 1.5 × nginx's"},
+		{name: "h2", title: "HTTP/2 in front, 8 connections of 8 streams, 100-byte answers", front: frontHTTP2, connections: 8, streams: 8, path: "/100", field: []string{nginx, haproxy, keyway, keywayHandler, keywayNetHTTP}, goal: "CPU ≤ 1.5 × nginx's"},
 		{name: "sidecar", title: "before an app on a Unix socket, 64 connections (the sidecar: one link of 64 streams), 100-byte answers", forwarded: true, connections: 64, path: "/100", field: []string{haproxyApp, sidecar}, goal: "sidecar's CPU ≤ 0.8 × HAProxy's"},
 	}
 }

@@ -29,7 +29,7 @@ type upstreams struct {
 // kindOf returns the kind of upstreams that a contestant has behind it.
 func kindOf(name string) string {
 	switch name {
-	case keyway, keywayOther:
+	case keyway, keywayOther, keywayNetHTTP:
 		return kindLink
 	case keywayHandler:
 		return kindHandler
@@ -103,6 +103,8 @@ func (h *hop) proxy(name string, f front) (*proxy, error) {
 		p, err = h.sidecarProxy(h.otherWorker, "sidecar-other")
 	case name == nginx:
 		p, err = h.startNginx(u.addrs)
+	case name == keywayNetHTTP:
+		p, err = h.netHTTPProxy(u)
 	case name == keywayOther || f == frontTLS:
 		p, err = h.anotherRouter(id, name, f, u)
 	default:

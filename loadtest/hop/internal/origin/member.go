@@ -42,29 +42,23 @@ type Member struct {
 // Join starts a worker. The caller must call [Member.Leave].
 func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 	logger := slog.New(slog.DiscardHandler)
-	var keyring [][]byte
-	if cfg.GossipKey != "" {
-		key, err := hex.DecodeString(cfg.GossipKey)
-		if err != nil {
-			return nil, fmt.Errorf("origin: the gossip key: %w", err)
-		}
-		keyring = append(keyring, key)
+	keys, err := keyring(cfg.GossipKey)
+	if err != nil {
+		return nil, err
 	}
 	var peers *gateway.PeerTLS
 	if cfg.Peers != (gateway.PeerTLSConfig{}) {
-		var err error
 		if peers, err = gateway.LoadPeerTLS(cfg.Peers); err != nil {
 			return nil, err
 		}
 	}
 	m := new(Member)
-	var err error
 	m.gossip, err = gossip.Start(ctx, gossip.Config{
 		Settings: ring.Settings{Cluster: cfg.Cluster, PeerTLS: peers != nil},
 		Self:     ring.Member{Name: cfg.Name, Role: ring.RoleWorker, State: ring.StateJoining, Addr: cfg.Addr},
 		Bind:     "127.0.0.1:0",
 		Seeds:    []string{cfg.Join},
-		Keyring:  keyring,
+		Keyring:  keys,
 		Logger:   logger,
 	})
 	if err != nil {
@@ -81,6 +75,18 @@ func Join(ctx context.Context, cfg MemberConfig) (*Member, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// keyring returns the keys of gossip, of which there is one in hex or none.
+func keyring(key string) ([][]byte, error) {
+	if key == "" {
+		return nil, nil
+	}
+	secret, err := hex.DecodeString(key)
+	if err != nil {
+		return nil, fmt.Errorf("origin: the gossip key: %w", err)
+	}
+	return [][]byte{secret}, nil
 }
 
 // Leave stops the worker without handing anything over.
