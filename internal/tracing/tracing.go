@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -48,7 +49,8 @@ const maxValue = 1024
 // exporter returns what writes or sends batches of spans.
 func (c *Config) exporter(stdout io.Writer) sdk.SpanExporter {
 	if c.console {
-		return console{stdout}
+		lines, _ := stdouttrace.New(stdouttrace.WithWriter(stdout)) // fails only for metrics of its own
+		return lines
 	}
 	return otlptrace.NewUnstarted(newClient(c)) // which has nothing to start
 }

@@ -211,7 +211,7 @@ func TestLostSpansAreLoggedOnceAMinute(t *testing.T) {
 		synctest.Wait()
 		tr.Close()
 		lines := strings.Count(log.String(), "\n")
-		if lines < 3 || lines > 5 || !strings.Contains(log.String(), "error=full") {
+		if lines < 3 || lines > 5 || !strings.Contains(log.String(), "span 0: full") {
 			t.Errorf("in three minutes the log has %d lines: %s", lines, log.String())
 		}
 	})
@@ -223,8 +223,11 @@ func TestConsole(t *testing.T) {
 	tr := c.Start(&out, slog.New(slog.DiscardHandler))
 	span(t, tr, "a name")
 	tr.Close()
-	var line struct{ Name, Kind, Trace string }
-	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line.Name != "a name" || line.Kind != "internal" || len(line.Trace) != 32 {
+	var line struct {
+		Name        string
+		SpanContext struct{ TraceID string }
+	}
+	if err := json.Unmarshal([]byte(out.String()), &line); err != nil || line.Name != "a name" || len(line.SpanContext.TraceID) != 32 {
 		t.Errorf("%q: %v", out.String(), err)
 	}
 }
