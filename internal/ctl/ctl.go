@@ -256,13 +256,19 @@ func (a *ask) unlock(args []string) error {
 
 func (a *ask) order(path, worker string) error {
 	body, err := a.call(http.MethodPost, path, url.Values{"worker": {worker}})
-	if err != nil {
+	text := strings.TrimSpace(string(body))
+	return a.said(err, worker+": "+text, map[string]string{"worker": worker, "done": text})
+}
+
+// said shows what a process has answered in words, with --json as an object.
+func (a *ask) said(err error, text string, object map[string]string) error {
+	switch {
+	case err != nil:
 		return err
+	case a.asJSON:
+		return json.NewEncoder(a.stdout).Encode(object)
 	}
-	if a.asJSON {
-		return json.NewEncoder(a.stdout).Encode(map[string]string{"worker": worker, "done": strings.TrimSpace(string(body))})
-	}
-	return a.line(worker + ": " + strings.TrimSpace(string(body)))
+	return a.line(text)
 }
 
 func (a *ask) health([]string) error {
@@ -271,13 +277,8 @@ func (a *ask) health([]string) error {
 		path = "/readyz"
 	}
 	body, err := a.call(http.MethodGet, path, nil)
-	if err != nil {
-		return err
-	}
-	if a.asJSON {
-		return json.NewEncoder(a.stdout).Encode(map[string]string{"health": strings.TrimSpace(string(body))})
-	}
-	return a.line(strings.TrimSpace(string(body)))
+	text := strings.TrimSpace(string(body))
+	return a.said(err, text, map[string]string{"health": text})
 }
 
 func (a *ask) version([]string) error {

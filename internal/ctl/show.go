@@ -3,7 +3,6 @@ package ctl
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,6 +18,14 @@ import (
 
 // table writes rows in columns; the first row is the heads.
 func (a *ask) table(rows [][]string) error {
+	lines := columns(rows)
+	lines[0] = a.bold(lines[0])
+	_, err := fmt.Fprintln(a.stdout, strings.Join(lines, "\n"))
+	return err
+}
+
+// columns returns rows as lines of columns.
+func columns(rows [][]string) []string {
 	var b strings.Builder
 	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -27,19 +34,12 @@ func (a *ask) table(rows [][]string) error {
 		}
 		fmt.Fprintln(out, strings.Join(row, "\t"))
 	}
-	if err := out.Flush(); err != nil {
-		return err
+	out.Flush() // memory does not fail
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
 	}
-	for i, line := range slices.Collect(strings.Lines(b.String())) {
-		line = strings.TrimRight(line, " \n")
-		if i == 0 {
-			line = a.bold(line)
-		}
-		if _, err := fmt.Fprintln(a.stdout, line); err != nil {
-			return err
-		}
-	}
-	return nil
+	return lines
 }
 
 // line writes a line of what the cluster says; only --json shows that as it came.
@@ -279,15 +279,7 @@ func (a *ask) showExplanation(e *gateway.Explanation) error {
 			add("rate of "+r.Route, "%.1f of %d left, %v a second", r.Left, r.Burst, r.PerSecond)
 		}
 	}
-	var b strings.Builder
-	out := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, row := range rows {
-		fmt.Fprintln(out, console.Printable(row[0])+"\t"+console.Printable(row[1]))
-	}
-	if err := out.Flush(); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(a.stdout, b.String()); err != nil {
+	if _, err := fmt.Fprintln(a.stdout, strings.Join(columns(rows), "\n")); err != nil {
 		return err
 	}
 	return a.lines(e.Verdict)
