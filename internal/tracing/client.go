@@ -16,7 +16,7 @@ import (
 )
 
 // client sends spans by OTLP over HTTP. It implements [otlptrace.Client]. OpenTelemetry's own client links gRPC,
-// which makes a program 11 MB larger (docs/decisions/span-exporter.md).
+// which makes a program 11 MB larger (docs/decisions/own-or-library.md).
 type client struct {
 	*Config
 	http http.Client
