@@ -223,7 +223,7 @@ func (ls *locks) acquire(r *link.ServerRequest, req holds.Request) (grant holds.
 		return holds.Grant{}, err
 	}
 	if err = ls.note(); err == nil {
-		grant, err = ls.prolong(ctx, p, r, holds.Extension{ID: req.ID, Firm: req.Firm, Lease: req.Lease}, own.Mode())
+		grant, err = ls.prolong(ctx, p, r, remote.Extension{ID: own.ID, Token: l.Token, Key: key, Mode: own.Mode(), Lease: req.Lease, Firm: req.Firm})
 	}
 	if gaveUp() || errors.Is(err, remote.ErrNotHeld) {
 		err = fmt.Errorf("%w: what was to hold key %q has ended already", ErrUnavailable, key)
@@ -358,25 +358,25 @@ func (ls *locks) serveExtend(r *link.ServerRequest, body []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	grant, err := ls.prolong(r.Context(), p, r, e, remote.Any)
+	grant, err := ls.prolong(r.Context(), p, r, remote.Extension{ID: remote.ID(e.ID), Key: r.Key, Lease: e.Lease, Firm: e.Firm})
 	return grant.Append(nil), err
 }
 
 // prolong gives a lock a lease from now on, once the store keeps the lock if it has to. A call that waits for the store
 // counts among the waiting calls of its link.
-func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, e holds.Extension, mode remote.Mode) (holds.Grant, error) {
-	if e.Lease == 0 {
-		e.Lease = ls.worker.settings.TTL
+func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerRequest, x remote.Extension) (holds.Grant, error) {
+	if x.Lease == 0 {
+		x.Lease = ls.worker.settings.TTL
 	}
 	for {
-		grant, err := ls.tryProlong(p, r.Key, e, mode)
+		grant, err := ls.tryProlong(p, x)
 		if err != remote.ErrKeepFirst {
 			return grant, err
 		}
 		if !r.BeginWait() {
 			return holds.Grant{}, errLinkFull
 		}
-		err = p.keep(ctx, e.ID, e.Lease)
+		err = p.keep(ctx, x)
 		r.EndWait()
 		if err != nil {
 			return holds.Grant{}, err
@@ -384,35 +384,36 @@ func (ls *locks) prolong(ctx context.Context, p *partition, r *link.ServerReques
 	}
 }
 
-func (ls *locks) tryProlong(p *partition, key string, e holds.Extension, mode remote.Mode) (holds.Grant, error) {
+func (ls *locks) tryProlong(p *partition, x remote.Extension) (holds.Grant, error) {
 	promise := ls.promise()
+	x.Vouch = promise.Surrender
 	t := &p.locks
 	at := t.lock()
 	defer t.unlock()
-	l, firm, err := t.machine.Extend(at, remote.Extension{ID: remote.ID(e.ID), Key: key, Mode: mode, Lease: e.Lease, Firm: e.Firm, Vouch: promise.Surrender})
+	l, firm, err := t.machine.Extend(at, x)
 	if err != nil {
-		return holds.Grant{}, t.refusalOf(err, key)
+		return holds.Grant{}, t.refusalOf(err, x.Key)
 	}
 	if firm {
-		promise = holds.Promise{Cancel: e.Lease, Surrender: e.Lease}
+		promise = holds.Promise{Cancel: x.Lease, Surrender: x.Lease}
 	}
 	return holds.Grant{Token: l.Token, Lease: l.Lease, Promise: promise}, nil
 }
 
 // keep waits until the store keeps a lock with that lease at least, or the lock is none any
 // more.
-func (p *partition) keep(ctx context.Context, id holds.ID, lease time.Duration) error {
+func (p *partition) keep(ctx context.Context, x remote.Extension) error {
 	ctx, cancel := context.WithTimeout(ctx, p.worker.cfg.MaxWait)
 	defer cancel()
 	for {
 		at := p.locks.lock()
-		w := p.locks.waitFor(p.locks.machine.Keep(at, remote.ID(id), lease))
+		w := p.locks.waitFor(p.locks.machine.Keep(at, x))
 		p.locks.unlock()
 		if w == nil {
 			return nil
 		}
 		if !w.await(ctx) && ctx.Err() != nil {
-			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", ErrUnavailable, lease, context.Cause(ctx))
+			return fmt.Errorf("%w: the store has not written down in time that a key is to be held for %v: %w", ErrUnavailable, x.Lease, context.Cause(ctx))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 // Extension asks for a lease of a lock, from now on and from each renewal on.
 type Extension struct {
 	ID    ID
+	Token int64 // with which the lock was granted; 0 for whichever lock has the ID
 	Key   string
 	Mode  Mode
 	Lease time.Duration
@@ -26,7 +27,7 @@ func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error
 	switch {
 	case !m.open:
 		return nil, false, ErrElsewhere
-	case l == nil, !m.vouches(at, l):
+	case l == nil, !m.vouches(at, l), !l.has(x.Token):
 		return nil, false, ErrNotHeld
 	case l.isFor(x.Key, x.Mode) != nil:
 		return nil, false, l.isFor(x.Key, x.Mode)
@@ -42,15 +43,15 @@ func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error
 	return l, l.stored >= x.Lease || x.Firm, nil
 }
 
-// Keep makes the store keep a lock with at least that lease. It returns nil if the store does, or if the lock has ended;
-// otherwise call it again after Host.Settle.
-func (m *Machine) Keep(at Instant, id ID, lease time.Duration) *Lock {
-	l := m.find(at, id)
-	if !m.open || l == nil || !m.vouches(at, l) || l.stored >= lease {
+// Keep makes the store keep a lock with at least the lease of an extension. It returns nil if the store does, or if the lock
+// has ended; otherwise call it again after Host.Settle.
+func (m *Machine) Keep(at Instant, x Extension) *Lock {
+	l := m.find(at, x.ID)
+	if !m.open || l == nil || !m.vouches(at, l) || !l.has(x.Token) || l.stored >= x.Lease {
 		return nil
 	}
 	if l.state != keeping {
-		m.ask(l, keeping, lease)
+		m.ask(l, keeping, x.Lease)
 	}
 	return l
 }
