@@ -246,7 +246,7 @@ func TestSpansOfCallsAboutALock(t *testing.T) {
 			t.Errorf("an unlock that asks nobody has spans: %v", all)
 		}
 		gone := kit.Must(s.client.Lock(t.Context(), "k"))
-		s.worker.Close()
+		kit.Must(s.worker.Unlock(t.Context(), "k", "an operator"))
 		if err := gone.Unlock(ctx); !errors.Is(err, locking.ErrNotOwner) {
 			t.Fatal(err)
 		}

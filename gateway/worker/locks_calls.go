@@ -159,7 +159,7 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	for _, ref := range refs {
 		t := &ls.worker.parts[ref.Partition].locks
 		at := t.lock()
-		r.States = append(r.States, stateOf(t.machine.Renew(at, remote.ID(ref.ID), ref.Token)))
+		r.States = append(r.States, stateOf(t.machine.Renew(at, remote.ID(ref.ID), ref.Token, r.Promise.Surrender > 0)))
 		t.unlock()
 	}
 	return r, nil

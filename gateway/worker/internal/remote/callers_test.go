@@ -142,7 +142,7 @@ func (w *world) deliver(c *call, x *worker) {
 		w.enter(c, x)
 	case renew:
 		toCancel, toSurrender := x.vouch()
-		c.answer.what = x.machine.Renew(x.at(), c.id, w.named(c))
+		c.answer.what = x.machine.Renew(x.at(), c.id, w.named(c), toSurrender > 0)
 		if l := x.machine.byID[c.id]; c.answer.what == Held {
 			if named := w.named(c); named != 0 && named != l.Token {
 				w.fail("L: %s renews the lock of token %s for caller %d, which names token %s", x.name(), tokenText(l.Token), c.caller.slot, tokenText(named))

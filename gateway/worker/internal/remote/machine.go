@@ -321,11 +321,12 @@ func (m *Machine) finish(at Instant, l *Lock, e Event) *Lock {
 	return l
 }
 
-// Renew lets a lock go on, from now on for its lease.
-func (m *Machine) Renew(at Instant, id ID, token int64) Answer {
+// Renew lets a lock go on, from now on for its lease. A worker that is not sure of its own session knows of no lock, since
+// others may serve the partition; sure is read before at.
+func (m *Machine) Renew(at Instant, id ID, token int64, sure bool) Answer {
 	l := m.find(at, id)
 	switch {
-	case !m.open:
+	case !m.open, !sure:
 		return Elsewhere
 	case l == nil, !m.vouches(at, l), !l.has(token):
 		return Gone
@@ -339,8 +340,8 @@ func (m *Machine) Renew(at Instant, id ID, token int64) Answer {
 // have acquired another lock of the same id.
 func (l *Lock) has(token int64) bool { return token == 0 || token == l.Token }
 
-// Release ends a lock, or the wait for it, as well as a lock of its id with another token. If it returns a lock, the answer is true once the store has removed that lock.
-// A worker that is not sure of its own session ends no lock; sure is read before at.
+// Release ends a lock, or the wait for it, as well as a lock of its id with another token. If it returns a lock, the answer is
+// true once the store has removed that lock. A worker that is not sure of its own session ends no lock, as in Renew.
 func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (a Answer, removed *Lock) {
 	l := m.find(at, id)
 	wait := m.byID[id]
@@ -349,7 +350,7 @@ func (m *Machine) Release(at Instant, id ID, token int64, sure bool) (a Answer, 
 		m.Host.EndWait(wait)
 	}
 	switch {
-	case !m.open, l != nil && !sure:
+	case !m.open, !sure:
 		return Elsewhere, nil
 	case l != nil && l.has(token) && (m.vouches(at, l) || l.state == removing && l.end == Released):
 		return Held, m.finish(at, l, Released)

@@ -27,14 +27,14 @@ func (m *Machine) Extend(at Instant, x Extension) (l *Lock, firm bool, err error
 	switch {
 	case !m.open:
 		return nil, false, ErrElsewhere
+	case x.Vouch == 0: // others may have it
+		return nil, false, ErrNoSession
 	case l == nil, !m.vouches(at, l), !l.has(x.Token):
 		return nil, false, ErrNotHeld
 	case l.isFor(x.Key, x.Mode) != nil:
 		return nil, false, l.isFor(x.Key, x.Mode)
 	case l.stored < x.Lease && (x.Lease > m.TTL || x.Firm && x.Lease > x.Vouch):
 		return nil, false, ErrKeepFirst
-	case x.Vouch == 0: // others may have it
-		return nil, false, ErrNoSession
 	}
 	l.Lease, l.expires = x.Lease, max(l.expires, at.Now+x.Lease)
 	if x.Mode == Any {
