@@ -28,6 +28,11 @@ const (
 	evCrash
 	evStart
 	evUnlock // by an operator
+	evLose   // a call of a client, or its answer, is lost
+	evGiveUp // likewise, and the client makes no other
+	evStop   // a client stands still
+	evClose
+	evDie
 	events
 
 	// What follows is bound to happen, or bounded by the others.
@@ -41,6 +46,12 @@ const (
 	evStep
 	evHear
 	evStore
+	evLearn // a client knows of another owner
+	evBegin // a caller of a client begins to work
+	evEnd
+	evGo
+	evLeft // a worker sees that nobody waits for a call
+	evVain // a client sees that its call has reached nobody
 	allEvents
 )
 
@@ -49,7 +60,8 @@ var eventNames = [allEvents]string{
 	evExtend: "extend", evRelease: "release", evAbandon: "abandon", evLeave: "leave", evMove: "move", evResume: "resume",
 	evPass: "pass", evCut: "cut", evBehind: "stop", evCrash: "crash", evStart: "start", evUnlock: "unlock", evCommit: "commit",
 	evOpen: "open", evMoved: "moved", evClaim: "claim", evJoin: "join", evCatchUp: "catch-up", evDeliver: "deliver", evStep: "step",
-	evHear: "hear", evStore: "store",
+	evHear: "hear", evStore: "store", evLose: "lose", evGiveUp: "give-up", evStop: "stand-still", evClose: "close", evDie: "die",
+	evLearn: "learn", evBegin: "begin", evEnd: "end", evGo: "go-on", evLeft: "left", evVain: "in-vain",
 }
 
 // action is something that can happen next: to a caller, a call or a worker a, and a worker b.
@@ -65,9 +77,11 @@ func (w *world) name(a action) string {
 	switch a.event {
 	case evTime, evCommit, evResume:
 		return name
-	case evAsk, evRepeat, evAgain, evOther, evKey, evRenew, evExtend, evRelease, evAbandon:
+	case evAsk, evRepeat, evAgain, evOther, evKey, evRenew, evExtend, evRelease, evAbandon, evStop, evClose, evDie, evBegin, evEnd, evGo:
 		return fmt.Sprint(name, " ", a.a)
-	case evLeave, evStep, evHear:
+	case evLearn:
+		return fmt.Sprint(name, " ", a.a, " ", worker(a.b))
+	case evLeave, evStep, evHear, evLose, evGiveUp, evLeft, evVain:
 		return fmt.Sprintf("%s #%d", name, a.a)
 	case evDeliver:
 		return fmt.Sprintf("%s #%d %s", name, a.a, worker(a.b))
@@ -87,6 +101,10 @@ func (w *world) actions(list []action) []action {
 	p := &w.part
 	owner := w.workers[p.owner]
 	for i, c := range w.callers {
+		if c.client != nil {
+			w.clientActions(c, add)
+			continue
+		}
 		switch c.phase {
 		case idle:
 			add(evAsk, i, 0)
@@ -106,6 +124,12 @@ func (w *world) actions(list []action) []action {
 		}
 	}
 	for i, c := range w.calls {
+		if c.caller.client != nil {
+			if w.callActions(i, c, add); c.stage != answered && w.canStep(c) {
+				add(evStep, i, 0)
+			}
+			continue
+		}
 		switch {
 		case c.stage == sent:
 			for _, x := range w.workers {
@@ -203,6 +227,10 @@ func (w *world) do(a action) {
 	if a.event < events {
 		w.left[a.event]--
 	}
+	var before map[*Lock]state
+	if w.cover != nil {
+		before = w.lockStates()
+	}
 	p := &w.part
 	x := w.workers[min(int(max(a.a, 0)), len(w.workers)-1)]
 	to := w.workers[a.b]
@@ -211,7 +239,15 @@ func (w *world) do(a action) {
 		w.pass()
 	case evAsk, evRepeat, evAgain, evOther, evKey, evRenew, evExtend, evRelease, evAbandon:
 		w.callerDoes(w.callers[a.a], a.event)
-	case evLeave:
+	case evStop, evClose, evDie, evLearn, evBegin, evEnd, evGo:
+		w.clientDoes(w.callers[a.a], a.event, int(a.b))
+	case evLose, evGiveUp:
+		w.fails(w.calls[a.a], true, a.event == evGiveUp)
+	case evVain:
+		c := w.calls[a.a]
+		w.calls = slices.Delete(w.calls, int(a.a), int(a.a)+1)
+		w.fails(c, false, false)
+	case evLeave, evLeft:
 		w.calls[a.a].gone = true
 	case evDeliver:
 		w.deliver(w.calls[a.a], to)
@@ -222,6 +258,10 @@ func (w *world) do(a action) {
 	case evHear:
 		c := w.calls[a.a]
 		w.calls = slices.Delete(w.calls, int(a.a), int(a.a)+1)
+		if c.caller.client != nil {
+			w.receive(c)
+			break
+		}
 		w.hear(c)
 		w.say("caller %d %v", c.caller.slot, c.caller.phase)
 	case evMove:
@@ -277,7 +317,11 @@ func (w *world) do(a action) {
 		}
 		x.machine.Unlock(x.at(), "k", func(*Lock) {})
 	}
+	w.hurry()
 	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.stage == answered && (c.gone || c.isFutile()) })
+	if w.cover != nil {
+		w.noteStates(before, a.event)
+	}
 	w.check()
 }
 
@@ -296,6 +340,10 @@ func (w *world) forgive() {
 }
 
 func (w *world) callerDoes(c *caller, e event) {
+	if c.client != nil {
+		w.clientDoes(c, e, 0)
+		return
+	}
 	switch e {
 	case evAsk:
 		c.phase, c.alone, c.hold, c.ended = asks, c.number == 0, hold{}, 0
@@ -350,5 +398,7 @@ func (w *world) step(c *call) {
 			x.machine.Abandon(x.at(), c.caller.id, c.lock.IsAlone)
 		}
 	}
-	w.say("%s: %v: %s", x.name(), c, w.words(c))
+	if w.log != nil {
+		w.say("%s: %v: %s", x.name(), c, w.words(c))
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/holder"
 )
 
 // phase is what a caller does.
@@ -27,6 +29,7 @@ func (p phase) String() string {
 // uses its first one again.
 type caller struct {
 	slot    int
+	client  *client // nil for a caller that the explorer models
 	id      ID
 	key     string
 	shared  bool
@@ -100,6 +103,15 @@ type call struct {
 	back   *Lock // for the end of whose wait, or for whose place in the store, it waits
 	cancel uint64
 	answer answer
+
+	lease time.Duration // that is asked for; 0 for that of a session
+
+	// Of a client's call.
+	to       int // the worker that it goes to, unless owner says that it goes to the owner
+	owner    bool
+	lost     bool // nobody waits for it any more
+	repeated bool // an attempt before it may have had its effect
+	turns    int
 }
 
 type answer struct {
@@ -107,6 +119,13 @@ type answer struct {
 	what          Answer // unless it is a grant
 	grant         hold
 	cancel, until time.Duration // of a grant, or renewal, counted from the call
+
+	// To a client's call.
+	freed   bool // the lock is released, and the store may keep it
+	promise holder.Promise
+	lease   time.Duration
+	next    int64
+	turns   int
 }
 
 func (c *call) String() string { return fmt.Sprintf("%v of caller %d", c.kind, c.caller.slot) }
@@ -117,7 +136,7 @@ func (w *world) asking(c *caller, k kind) {
 	if k != acquire {
 		key = cmp.Or(c.hold.key, key)
 	}
-	w.calls = append(w.calls, &call{caller: c, id: c.id, kind: k, number: c.number, sent: w.now, key: key, shared: c.shared, token: c.hold.token, at: -1})
+	w.calls = append(w.calls, &call{caller: c, id: c.id, kind: k, number: c.number, sent: w.now, key: key, shared: c.shared, token: c.hold.token, lease: c.lease, at: -1})
 }
 
 // isEnding reports whether a call is under way that may end what c holds.
@@ -129,12 +148,17 @@ func (w *world) isEnding(c *caller) bool {
 func (c *call) answered(made bool) {
 	c.stage = answered
 	if !made {
+		c.answer.freed = c.answer.what == Held
 		c.answer.what = Elsewhere
 	}
 }
 
 // deliver lets a call come to a worker.
 func (w *world) deliver(c *call, x *worker) {
+	if c.caller.client != nil {
+		w.serve(c, x)
+		return
+	}
 	c.at = x.slot
 	c.stage = answered
 	switch _, vouch := x.vouch(); c.kind {
@@ -168,7 +192,9 @@ func (w *world) deliver(c *call, x *worker) {
 		}
 		c.answer.ok = x.machine.open
 	}
-	w.say("%s: %v: %s", x.name(), c, w.words(c))
+	if w.log != nil {
+		w.say("%s: %v: %s", x.name(), c, w.words(c))
+	}
 }
 
 func (w *world) words(c *call) string {
@@ -195,7 +221,7 @@ func (w *world) limit(l *Lock, lease time.Duration) {
 
 // enter is locks.enter of package worker, and takes the key if it is free.
 func (w *world) enter(c *call, x *worker) {
-	own := &Lock{ID: c.id, Key: c.key, Call: c.number, Lease: ttl, Shared: c.shared}
+	own := &Lock{ID: c.id, Key: c.key, Call: c.number, Lease: min(cmp.Or(c.lease, ttl), ttl), Shared: c.shared}
 	held, err := x.machine.Acquire(x.at(), own)
 	c.pushed, c.lock, c.back = false, nil, nil
 	switch {
@@ -226,13 +252,11 @@ func (w *world) first(x *worker, key string) *call {
 
 // win gives a call its key, if the worker's lease admits.
 func (w *world) win(c *call, x *worker) {
-	token := x.keys.take(c.key, c.shared)
 	if !x.admits() || c.cancel != x.cancels {
-		x.keys.unlock(c.key, token)
 		w.leave(c, x)
 		return
 	}
-	c.stage, c.token = won, token
+	c.stage, c.token = won, x.keys.take(c.key, c.shared)
 }
 
 // leave ends a wait without the key.
@@ -257,7 +281,7 @@ func (w *world) settle(c *call, x *worker) {
 // finish is locks.prolong of package worker, and what follows it.
 func (w *world) finish(c *call, x *worker) {
 	toCancel, toSurrender := x.vouch()
-	e := Extension{ID: c.lock.ID, Token: c.lock.Token, Key: c.key, Mode: c.mode(), Lease: max(c.caller.lease, ttl), Vouch: toSurrender}
+	e := Extension{ID: c.lock.ID, Token: c.lock.Token, Key: c.key, Mode: c.mode(), Lease: cmp.Or(c.lease, ttl), Vouch: toSurrender}
 	l, firm, err := x.machine.Extend(x.at(), e)
 	if errors.Is(err, ErrKeepFirst) {
 		if kept := x.machine.Keep(x.at(), e); kept != nil {
@@ -270,16 +294,24 @@ func (w *world) finish(c *call, x *worker) {
 	}
 	c.stage = answered
 	if err != nil || c.pushed || c.gone {
+		if c.answer.what = Elsewhere; errors.Is(err, ErrNotHeld) {
+			c.answer.what = Gone
+		}
 		if c.kind == acquire {
 			x.machine.Abandon(x.at(), c.id, c.lock.IsAlone)
 		}
 		return
 	}
+	promise := holder.Promise{Cancel: toCancel, Surrender: toSurrender}
 	if firm {
+		promise = holder.Promise{Cancel: e.Lease, Surrender: e.Lease}
 		toCancel, toSurrender = e.Lease*8/10, e.Lease*95/100
 	}
 	c.answer = answer{ok: true, cancel: min(toCancel, e.Lease*8/10), until: min(toSurrender, e.Lease*95/100)}
 	c.answer.grant = hold{id: l.ID, key: c.key, token: l.Token, shared: c.shared}
+	if c.answer.promise, c.answer.lease = promise, l.Lease; c.turns > 0 && x.machine.Has(l) {
+		c.answer.next, c.answer.turns = x.keys.reserve(c.turns)
+	}
 	before := &w.told[keyIndex(c.key)]
 	if l.Token < before.token || l.Token == before.token && before.caller != c.caller.slot && !(before.shared && c.shared) {
 		w.fail("S2: %s tells caller %d of token %s of %s after %s", x.name(), c.caller.slot, tokenText(l.Token), c.key, tokenText(before.token))
@@ -355,6 +387,9 @@ func (w *world) hear(o *call) {
 // isFutile reports whether an answer tells its caller nothing.
 func (o *call) isFutile() bool {
 	c, a := o.caller, &o.answer
+	if c.client != nil {
+		return o.lost
+	}
 	switch o.kind {
 	case acquire:
 		return !a.ok || o.number != c.number || c.phase != asks && c.phase != holds

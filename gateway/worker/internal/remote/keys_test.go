@@ -71,6 +71,15 @@ func (k *keys) holder(name string) int64 {
 	return cmp.Or(e.heir.token, e.token)
 }
 
+// reserve is Table.Reserve.
+func (k *keys) reserve(n int) (next int64, reserved int) {
+	if k.closed {
+		return 0, 0
+	}
+	k.minted += int64(n)
+	return k.minted - int64(n) + 1, n
+}
+
 // install is what Table.Install says of one remote execution.
 func (k *keys) install(name string, token int64, shared bool) bool {
 	came := holders{token: token, listed: shared, remote: true}

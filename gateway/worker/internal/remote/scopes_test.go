@@ -14,6 +14,7 @@ type scope struct {
 	step      time.Duration
 	fine      bool     // things may come in between a key that is won, its lock, and what it was asked for
 	reuse     bool     // callers use their ids again
+	fair      bool     // from each world a fair run is to end
 	lateStore bool     // the store's answers may come later than what it does
 	begin     []string // what happens first
 }

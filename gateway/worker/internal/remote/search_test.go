@@ -13,8 +13,10 @@ import (
 // search explores everything that may happen in a scope, breadth first.
 type search struct {
 	sc    *scope
-	limit int // of states; 0 for none
+	limit int                // of states; 0 for none
+	cover map[transition]int // transitions that were taken; may be nil
 	seen  map[uint64]struct{}
+	good  map[uint64]struct{} // worlds from which a fair run ends
 	nodes []node
 	buf   []byte
 	parts [][]byte
@@ -47,9 +49,11 @@ func (s *search) run() (out outcome) {
 		w  *world
 		id int32
 	}
-	s.seen = map[uint64]struct{}{}
+	s.seen, s.good = map[uint64]struct{}{}, map[uint64]struct{}{}
 	s.nodes = []node{{parent: -1}}
-	level := []reached{{s.sc.root(), 0}}
+	root := s.sc.root()
+	root.cover = s.cover
+	level := []reached{{root, 0}}
 	var acts []action
 	for ; len(level) > 0; out.depth++ {
 		var deeper []reached
@@ -68,6 +72,9 @@ func (s *search) run() (out outcome) {
 						continue
 					}
 					s.seen[h] = struct{}{}
+					if s.sc.fair {
+						w.bad = s.fair(w)
+					}
 				}
 				id := int32(len(s.nodes))
 				s.nodes = append(s.nodes, node{r.id, a})
@@ -145,6 +152,12 @@ func (w *world) clone() *world {
 	c.callers = make([]*caller, len(w.callers))
 	for i, x := range w.callers {
 		as := *x
+		if x.client != nil {
+			k := *x.client
+			k.holds = slices.Clone(k.holds)
+			k.unsure = slices.Clone(k.unsure)
+			as.client = &k
+		}
 		c.callers[i] = &as
 	}
 	c.calls = make([]*call, len(w.calls))
@@ -169,7 +182,13 @@ func (s *search) fingerprint(w *world) uint64 {
 		p.int(t.token, int64(t.caller))
 		p.bools(t.shared)
 	}
+	p.int(w.seen.token)
 	for _, c := range w.callers {
+		if c.client != nil {
+			p.int(int64(c.id[1]))
+			p.client(c)
+			continue
+		}
 		p.int(int64(c.phase), int64(c.number), int64(c.id[1]))
 		p.bools(c.alone, c.claimed, c.shared, c.hold.shared, c.key == "k", c.hold.key == "k", c.lease > 0)
 		p.int(c.hold.token)
@@ -305,8 +324,16 @@ func (p *printer) call(c *call, place int) {
 	if c.at >= 0 && c.stage != answered {
 		p.bools(c.cancel == p.w.workers[c.at].cancels)
 	}
+	if c.caller.client != nil {
+		p.bools(c.owner, c.lost, c.repeated)
+		p.int(int64(c.to), int64(c.turns), int64(c.lease))
+	}
 	if c.stage == answered {
 		a := &c.answer
+		if c.caller.client != nil {
+			p.bools(a.freed)
+			p.int(int64(a.promise.Cancel), int64(a.promise.Surrender), int64(a.lease), a.next, int64(a.turns))
+		}
 		p.bools(a.ok, a.grant.shared, a.grant.key == "k")
 		p.int(int64(a.what), a.grant.token, int64(a.cancel/time.Second), int64(a.until/time.Second))
 	}

@@ -27,8 +27,10 @@ type world struct {
 	workers []*worker
 	callers []*caller
 	calls   []*call
+	seen    told    // with which a caller of a client began to work on k last
 	told    [2]told // by key, k and l: the latest grant that a caller was told of
 	limits  []limit
+	cover   map[transition]int // transitions that were taken
 	bad     error
 	log     func(format string, args ...any)
 }
@@ -121,6 +123,14 @@ func newWorld(sc *scope) *world {
 				c.key = "l"
 			case 'L':
 				c.lease = 2 * ttl
+			case 'S':
+				c.lease = 2 * ttl / 5
+			case 'h':
+				c.client = &client{}
+			case 'q':
+				c.client.quick = true
+			case 't':
+				c.client.turns = 1
 			}
 		}
 		w.callers = append(w.callers, c)
@@ -225,6 +235,9 @@ func (x *worker) EndWait(l *Lock) {
 
 // Tell implements Host.
 func (x *worker) Tell(l *Lock, e Event) {
+	if x.w.log == nil {
+		return
+	}
 	x.w.say("%s: lock %s of %s (token %s) is %v", x.name(), idText(l.ID), l.Key, tokenText(l.Token), e)
 }
 
@@ -278,6 +291,7 @@ func (w *world) open(x *worker, resumed bool) {
 	w.say("%s: the table is open at epoch %d: %v", x.name(), p.epoch, &x.machine)
 	if o.Renewable {
 		w.checkKept(x)
+		w.checkClientsKept(x)
 	}
 }
 
@@ -305,6 +319,11 @@ func (w *world) pass() {
 	for _, x := range w.workers {
 		if x.up && !x.behind {
 			w.tick(x)
+		}
+	}
+	for _, c := range w.callers {
+		if c.client != nil {
+			w.tickClient(c)
 		}
 	}
 	if p := &w.part; p.until != 0 && w.now >= p.until && w.workers[p.owner].owns() {
@@ -345,7 +364,17 @@ func (w *world) loseSession(x *worker) {
 func (w *world) crash(x *worker) {
 	w.say("%s: the process ends", x.name())
 	*x = worker{w: w, slot: x.slot, life: x.life, over: x.confirmed + ttl}
-	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.at == x.slot && c.stage != answered })
+	var broken []*call
+	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool {
+		ends := c.at == x.slot && c.stage != answered
+		if ends && c.caller.client != nil && !c.lost {
+			broken = append(broken, c)
+		}
+		return ends || c.lost && c.stage == sent && c.to == x.slot
+	})
+	for _, c := range broken {
+		w.fails(c, true, false)
+	}
 }
 
 // start starts the process of x anew.
@@ -401,6 +430,7 @@ func (w *world) check() {
 			}
 		}
 	}
+	w.checkClients()
 	for _, x := range w.workers {
 		if x.up {
 			w.checkWorker(x)
