@@ -21,6 +21,7 @@ type holdings struct {
 	client *Client
 	base   time.Time // origin of the monotonic clock in lease.Instant
 	ttl    time.Duration
+	policy holder.Policy // of all locks
 
 	ctx  context.Context // of calls to owners; ends with close
 	stop context.CancelFunc
@@ -59,7 +60,7 @@ type held struct {
 }
 
 func (hs *holdings) init(c *Client, ttl time.Duration) {
-	hs.client, hs.base, hs.ttl = c, time.Now(), ttl
+	hs.client, hs.base, hs.ttl, hs.policy = c, time.Now(), ttl, holder.Policy{TTL: ttl}
 	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*line)
 	hs.all, hs.byKey = make(map[*held]struct{}), make(map[string]*held)
 	hs.following, hs.releasing = make(map[int]struct{}), make(map[callee][]*held)
@@ -70,7 +71,7 @@ func (hs *holdings) now() lease.Instant { return lease.At(hs.base, time.Now()) }
 
 // every is how soon a call to an owner that has failed is tried again, and how often holds
 // are looked at that are renewed once in due.
-func (hs *holdings) every() time.Duration { return holder.Pause(hs.ttl) }
+func (hs *holdings) every() time.Duration { return hs.policy.Pause(hs.ttl) }
 
 // due is the age at which a hold of the session TTL is renewed, and how long that may take.
 func (hs *holdings) due() time.Duration { return hs.ttl / 5 }

@@ -75,7 +75,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	case err != nil:
 		return a.failed(t, p, err)
 	}
-	a.held = a.hold(p, t.Member, holder.New(c.holder.ttl, sent, granted(grant)))
+	a.held = a.hold(p, t.Member, holder.New(&c.holder.policy, sent, granted(grant)))
 	return routing.Outcome{}
 }
 
@@ -182,7 +182,7 @@ func (a *acquisition) settle() {
 			p.leave()
 		} else {
 			hs := &a.client.holder
-			hs.end(a.hold(p, ring.Member{}, holder.New(hs.ttl, hs.now(), holder.Grant{Lease: a.ttl})), nil)
+			hs.end(a.hold(p, ring.Member{}, holder.New(&hs.policy, hs.now(), holder.Grant{Lease: a.ttl})), nil)
 		}
 	}
 	a.unsure = nil

@@ -69,7 +69,7 @@ func (hs *holdings) take(method string, list []*held, a ownerAnswer) (err error)
 			h.settleLocked(a)
 			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.sent), answers[state], holder.Promise(r.Promise)))
 		} else {
-			hs.releaseLocked(h, h.lock.Answered(answers[state], a.repeated), nil)
+			hs.releaseLocked(h, h.lock.Answered(hs.now(), answers[state], a.repeated), nil)
 		}
 	}
 	return err

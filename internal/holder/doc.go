@@ -32,9 +32,11 @@
 //	working → lost         it was not confirmed in time, or its owner does not hold it
 //	working → closed       the client was closed
 //	working → releasing    the caller has ended
+//	working → over         another process goes on with it
 //	lost → closed          the client was closed
 //	lost → releasing       the caller has ended: the owner may still hold it
-//	closed → over          the caller has ended: nobody is told any more
+//	closed → releasing     the caller has ended, which a store is told
+//	closed → over          the caller has ended: no worker is told any more
 //	releasing → repeating  a call that may have released it has no answer
 //	releasing → freed      a call has released it, and the store may still keep it
 //	releasing → over       an answer says what has become of it, or its lease has ended

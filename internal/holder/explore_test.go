@@ -1,6 +1,7 @@
 package holder
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -17,7 +18,7 @@ type scope struct {
 
 // start is a world whose process asks for the key, which is free.
 func start(turns int8, left budget) world {
-	w := world{step: ttl / 10, waits: turns, left: left, heir: 1}
+	w := world{policy: &Policy{TTL: ttl}, step: ttl / 10, waits: turns, left: left, heir: 1}
 	w.send(inRenewal, acquire, owner)
 	return w
 }
@@ -38,7 +39,29 @@ func scopes() []scope {
 	}
 	ageless := start(0, budget{stray: 1, others: 1, stalls: 1})
 	ageless.ageless = true
+	store := func(p Policy, w world) world {
+		p.TTL, p.Keeper = ttl, Store
+		p.Margin, p.Every = cmp.Or(p.Margin, ttl/20), cmp.Or(p.Every, ttl/3)
+		w.policy = &p
+		return coarse(w)
+	}
+	fast := store(Policy{Margin: ttl / 5}, start(0, budget{lost: 2, others: 1}))
+	fast.fast = ttl / 5
 	return []scope{
+		{"store, calls lost", store(Policy{}, start(0, budget{lost: 2, others: 1, stalls: 1}))},
+		{"store, calls late", store(Policy{}, start(0, budget{stray: 1, others: 1, stalls: 1}))},
+		{"store, key waited for", busy(store(Policy{}, start(2, budget{lost: 1, others: 1, stalls: 1})))},
+		{"store, its clock is fast", fast},
+		{"store, nothing is renewed", extends(store(Policy{Every: Never}, start(0, budget{lost: 1, others: 1})), ttl)},
+		{"store, extension to less, then to more", extends(store(Policy{}, start(1, budget{lost: 2, others: 1})), 2*ttl/5, 2*ttl)},
+		{"store, extension to less, late", extends(store(Policy{}, start(1, budget{stray: 1, others: 1})), 2*ttl/5)},
+		{"store, turns for a while", store(Policy{TurnsFor: ttl / 2}, start(3, budget{lost: 1, others: 1, stalls: 1}))},
+		{"store, released by force", store(Policy{}, start(1, budget{lost: 1, forces: 1, others: 1}))},
+		{"store, work goes on", store(Policy{OnFailure: Continue}, start(1, budget{lost: 2, others: 1, stalls: 1}))},
+		{"store, work goes on, calls late", store(Policy{OnFailure: Continue}, start(1, budget{stray: 1, lost: 1, others: 1, stalls: 1}))},
+		{"store, work goes on, released by force", store(Policy{OnFailure: Continue}, start(1, budget{forces: 1, others: 1}))},
+		{"store, another process goes on", store(Policy{}, start(0, budget{lost: 1, others: 1, stalls: 1, leaves: 1}))},
+		{"store, machine suspended, client closed", store(Policy{}, start(1, budget{lost: 1, suspends: 1, others: 1, closes: 1}))},
 		{"calls late by any time", coarse(ageless)},
 		{"key waited for", busy(start(0, budget{lost: 1, others: 1, stalls: 1}))},
 		{"calls lost", start(0, budget{lost: 2, others: 1})},
@@ -103,7 +126,7 @@ func (w *world) each(yield func(string, world)) {
 		late = late || c.kind != acquire && w.instant().Mono-c.sent.Mono >= slow && (c.answered || c.to != owner || w.serving != owner && !w.down)
 		away := c.to != owner && c.to != w.serving
 		for _, giveUp := range []bool{false, true} {
-			if giveUp && (c.kind == acquire || c.kind == renewal && c.to != owner) || !giveUp && c.kind == extension && c.answered {
+			if giveUp && (c.kind == acquire || c.kind == inquiry || c.kind == renewal && c.to != owner) || !giveUp && c.kind == extension && c.answered {
 				continue
 			}
 			suffix := ""
@@ -195,7 +218,16 @@ func (w *world) process(try func(string, func(*world)), spend func(string, func(
 	case w.begun:
 		try("the caller ends", (*world).end)
 	}
-	if w.begun && w.l.state == working && w.calls[inExtension].kind == none && w.left.extends > 0 {
+	idle := w.begun && w.l.state == working && w.l.course == known
+	switch {
+	case idle && w.left.extends > 0 && w.policy.Keeper == Store:
+		try("the caller extends", func(n *world) {
+			n.left.extends--
+			n.l.Extend(n.extends[0])
+			n.extends[0], n.extends[1] = n.extends[1], 0
+			n.send(inRenewal, renewal, n.peer)
+		})
+	case w.begun && w.l.state == working && w.calls[inExtension].kind == none && w.left.extends > 0:
 		try("the caller extends", func(n *world) {
 			n.left.extends--
 			term := n.l.Extend(n.extends[0])
@@ -209,6 +241,9 @@ func (w *world) process(try func(string, func(*world)), spend func(string, func(
 			n.l.Close()
 			n.closed, n.waits = true, 0
 		})
+	}
+	if idle {
+		spend("another process goes on", func(b *budget) *int8 { return &b.leaves }, (*world).leave)
 	}
 	spend("the process dies", func(b *budget) *int8 { return &b.deaths }, func(n *world) {
 		n.dead, n.begun, n.waits = true, false, 0
@@ -225,6 +260,9 @@ func (w *world) owners(try func(string, func(*world)), spend func(string, func(*
 			n.token++
 			n.see(n.token)
 		})
+	}
+	if w.lock.live {
+		spend("somebody releases the lock by force", func(b *budget) *int8 { return &b.forces }, func(n *world) { n.lock.live, n.forced = false, true })
 	}
 	if w.other {
 		try("the other client ends", func(n *world) { n.other = false })

@@ -44,13 +44,14 @@ func TestTranscripts(t *testing.T) {
 
 // script plays a scenario.
 type script struct {
-	l     Lock
-	asked lease.Instant // before the latest call was sent
+	l      Lock
+	policy Policy
+	asked  lease.Instant // before the latest call was sent
 }
 
 func play(t *testing.T, text string) []byte {
 	t.Helper()
-	var s script
+	s := script{policy: Policy{TTL: 10 * time.Second}}
 	var out bytes.Buffer
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -83,7 +84,7 @@ func play(t *testing.T, text string) []byte {
 
 var decisionNames = [...]string{
 	"wait", "begin", "renew", "seek", "cancel: overdue", "cancel: gone", "pass", "release", "release at the owner",
-	"tell: released", "tell: not owner", "tell: unknown", "tell: unanswered",
+	"retake", "inquire", "tell: released", "tell: not owner", "tell: unknown", "tell: unanswered",
 }
 
 var answerNames = map[string]Answer{"gone": Gone, "held": Held, "elsewhere": Elsewhere, "released": Released}
@@ -104,7 +105,7 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 		s.asked = now
 	case "granted": // granted 10s 2: the term, and how many further turns
 		turns, _ := strconv.Atoi(arg(1))
-		s.l = New(10*time.Second, s.asked, Grant{Promise: own, Token: 7, Lease: term, Next: 8, Turns: turns})
+		s.l = New(&s.policy, s.asked, Grant{Promise: own, Token: 7, Lease: term, Next: 8, Turns: turns})
 	case "confirm":
 		d = s.l.Confirm(now)
 	case "give":
@@ -129,7 +130,7 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 	case "end": // end [waits]
 		d = s.l.End(now, is("waits"))
 	case "released": // released held|gone|elsewhere|released [repeated]
-		d = s.l.Answered(answerNames[arg(0)], is("repeated"))
+		d = s.l.Answered(now, answerNames[arg(0)], is("repeated"))
 	case "unanswered": // unanswered [repeated] [elsewhere]
 		d = s.l.Unanswered(is("repeated"), is("elsewhere"))
 	case "giveup": // giveup [stopped]

@@ -2,7 +2,6 @@ package holder
 
 import (
 	"cmp"
-	"math"
 	"time"
 
 	"github.com/keyway-go/keyway/ring/lease"
@@ -11,13 +10,15 @@ import (
 // Lock is one lock that this process holds at an owner elsewhere, from its grant to the answer to its release. Its state
 // says what its caller may believe; its course says where it is renewed. The shell's mutex guards it.
 type Lock struct {
+	policy *Policy
 	state  state
 	course course
+	loss   Decision // that has ended the caller's work; Wait if none has
 
-	token int64         // of the caller that works with it
-	next  int64         // of the next caller
-	turns int           // tokens that are reserved from next on
-	ttl   time.Duration // of sessions
+	token   int64         // of the caller that works with it
+	next    int64         // of the next caller
+	turns   int           // tokens that are reserved from next on
+	granted time.Duration // on the monotonic clock, before it was asked for
 
 	term    time.Duration // of the lease from each renewal on, at least
 	least   time.Duration // shortest term of extensions without an answer, which may still have their effect
@@ -27,9 +28,6 @@ type Lock struct {
 	lease   lease.Lease   // own, for as long as the owner vouches for it
 	written bool          // the store keeps it for own, which outlives the owner's session
 }
-
-// never is longer than any term.
-const never = time.Duration(math.MaxInt64)
 
 // Promise is how much longer an owner vouches for its locks without another renewal of its own session.
 type Promise struct {
@@ -46,9 +44,9 @@ type Grant struct {
 	Turns int           // tokens that are reserved for further callers
 }
 
-// New returns a lock that was granted when asked for by a call sent at sent. ttl is that of sessions.
-func New(ttl time.Duration, sent lease.Instant, g Grant) Lock {
-	l := Lock{ttl: ttl, term: g.Lease, least: never, asked: never, token: g.Token, next: g.Next, turns: g.Turns}
+// New returns a lock that was granted when asked for by a call sent at sent.
+func New(p *Policy, sent lease.Instant, g Grant) Lock {
+	l := Lock{policy: p, term: g.Lease, least: Never, asked: Never, token: g.Token, next: g.Next, turns: g.Turns, granted: sent.Mono}
 	l.confirm(sent, g.Lease, g.Promise)
 	return l
 }
@@ -67,17 +65,17 @@ func (l *Lock) Left(now lease.Instant, token int64) time.Duration {
 	return l.lease.Surrender.Left(now)
 }
 
-// span is the shorter of l's lease and a session's. A long lease is renewed as often as a session, so that its loss is soon known.
-func (l *Lock) span() time.Duration { return min(l.term, l.ttl) }
+// Used returns the last token that a caller has had. Those that were reserved after it are free.
+func (l *Lock) Used() int64 { return l.next - 1 }
+
+// Term returns for how long a renewal is to last.
+func (l *Lock) Term() time.Duration { return l.term }
 
 // due is the age at which l is renewed.
-func (l *Lock) due() time.Duration { return l.span() / 5 }
+func (l *Lock) due() time.Duration { return l.policy.due(l.term) }
 
-// Pause returns how often l wants a Tick.
-func (l *Lock) Pause() time.Duration { return Pause(l.span()) }
-
-// Pause returns how often locks of that lease want a Tick, and how soon a call that has failed is repeated.
-func Pause(term time.Duration) time.Duration { return max(term/50, time.Millisecond) }
+// Pause returns how often l wants a Tick, in addition to one when it ends.
+func (l *Lock) Pause() time.Duration { return l.policy.Pause(l.term) }
 
 // within reports whether l admits work and was confirmed no longer than age ago.
 func (l *Lock) within(now lease.Instant, age time.Duration) bool {
@@ -89,10 +87,10 @@ func (l *Lock) Sure(now lease.Instant) bool { return l.within(now, 2*l.due()) }
 
 // confirm notes that the owner has confirmed l for that term when asked by a call sent at sent. It never shortens the lease.
 func (l *Lock) confirm(sent lease.Instant, term time.Duration, p Promise) {
-	if own := lease.New(sent, term); own.Cancel.Mono > l.own.Cancel.Mono {
-		l.own, l.written = own, term > l.ttl
+	if own := l.policy.lease(sent, term); own.Cancel.Mono > l.own.Cancel.Mono {
+		l.own, l.written = own, term > l.policy.TTL
 	}
-	if l.sent, l.lease = sent, l.own; !l.written || p.Surrender == 0 {
+	if l.sent, l.lease = sent, l.own; l.policy.Keeper == Worker && (!l.written || p.Surrender == 0) {
 		l.lease = l.own.Within(sent, p.Cancel, p.Surrender)
 	}
 }
@@ -134,11 +132,16 @@ func (l *Lock) Begin(now lease.Instant) Decision {
 
 // Check compares the deadline.
 func (l *Lock) Check(now lease.Instant) Decision {
-	if !l.held() || !l.lease.Cancel.Passed(now) {
+	if !l.held() || l.policy.OnFailure == Continue || !l.lease.Cancel.Passed(now) {
 		return Wait
 	}
+	return l.lose(CancelOverdue)
+}
+
+func (l *Lock) lose(d Decision) Decision {
 	l.setState(lost)
-	return CancelOverdue
+	l.loss = d
+	return d
 }
 
 // held reports whether l is a caller's, for as long as its deadline has not passed.
@@ -156,8 +159,12 @@ func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
 	return Wait
 }
 
-// Renewed takes the answer to a renewal that was sent at sent.
+// Renewed takes the answer to a renewal that was sent at sent. After Retake, its call goes on until the answer to that.
 func (l *Lock) Renewed(now, sent lease.Instant, a Answer, p Promise) Decision {
+	if a == Gone && l.held() && l.policy.OnFailure == Continue {
+		l.turns = 0 // others may have had the lock, with later tokens
+		return Retake
+	}
 	if a == Elsewhere {
 		l.setCourse(away)
 	} else {
@@ -175,7 +182,7 @@ func (l *Lock) take(now, sent lease.Instant, a Answer, term time.Duration, p Pro
 	switch a {
 	case Held:
 		l.confirm(sent, term, p)
-	case Gone:
+	case Gone, Taken:
 		return l.Lose()
 	}
 	return Wait
@@ -186,8 +193,20 @@ func (l *Lock) Lose() Decision {
 	if l.state > working {
 		return Wait
 	}
-	l.setState(lost)
-	return CancelGone
+	return l.lose(CancelGone)
+}
+
+// Retaken notes that l was taken again by a call sent at sent, with the time and the further tokens of that grant and no
+// others. Its caller keeps the token that it has.
+func (l *Lock) Retaken(sent lease.Instant, g Grant) {
+	if l.course == renewing {
+		l.setCourse(known)
+	}
+	if l.state > working {
+		return
+	}
+	l.next, l.turns, l.own = g.Next, g.Turns, lease.Lease{}
+	l.confirm(sent, g.Lease, g.Promise)
 }
 
 // Failed notes that a renewal has no answer. elsewhere says that the worker that was asked does not own the partition.
@@ -201,10 +220,18 @@ func (l *Lock) Failed(elsewhere bool) {
 
 // Extend notes that the owner is asked for another term from now on, 0 for the present one, which it returns. Only the
 // owner knows which term a renewal gives meanwhile, or later if the call has no answer, so the shortest counts. Tokens
-// that are reserved for further callers lapse: these callers have not asked for that term.
+// that are reserved for further callers lapse: these callers have not asked for that term. A store is told the term by
+// each call, of which there is one at a time: it gets a renewal.
 func (l *Lock) Extend(term time.Duration) time.Duration {
-	l.turns = 0
-	l.asked = cmp.Or(term, l.term)
+	term = cmp.Or(term, l.term)
+	if l.policy.Keeper == Store {
+		if term != l.term {
+			l.term, l.turns = term, 0
+		}
+		l.setCourse(renewing)
+		return term
+	}
+	l.turns, l.asked = 0, term
 	l.term = min(l.term, l.least, l.asked)
 	return l.asked
 }
@@ -220,7 +247,7 @@ func (l *Lock) Extended(now, sent lease.Instant, g Grant, repeated bool) Decisio
 	}
 	d := l.take(now, sent, Held, g.Lease, g.Promise)
 	if !repeated {
-		l.asked = never
+		l.asked = Never
 	}
 	l.Unextended()
 	l.term = min(g.Lease, l.least)
@@ -228,4 +255,4 @@ func (l *Lock) Extended(now, sent lease.Instant, g Grant, repeated bool) Decisio
 }
 
 // Unextended notes that the call of an extension has ended, without an answer unless Extended was called.
-func (l *Lock) Unextended() { l.least, l.asked = min(l.least, l.asked), never }
+func (l *Lock) Unextended() { l.least, l.asked = min(l.least, l.asked), Never }

@@ -9,39 +9,54 @@ func (l *Lock) Close() {
 	}
 }
 
+// Leave notes that another process goes on with l. It returns CancelGone if there is nothing to go on with.
+func (l *Lock) Leave(now lease.Instant) Decision {
+	switch d := l.Check(now); {
+	case d != Wait:
+		return d
+	case l.state != working:
+		return CancelGone
+	}
+	l.setState(over)
+	return Wait
+}
+
 // End ends the caller, or gives back a lock that nobody works with. waits says that another caller waits for its turn. The
-// lock passes to that caller if a token is reserved and the lock is as good as another one would be.
+// lock passes to that caller if a token is reserved, turns may go on and the lock is as good as another one would be.
 func (l *Lock) End(now lease.Instant, waits bool) Decision {
 	switch {
-	case l.state == closed:
+	case l.state == closed && l.policy.Keeper == Worker:
 		l.setState(over)
 		return TellUnknown
-	case waits && l.state != granted && l.turns > 0 && l.Sure(now):
+	case waits && l.state != granted && l.turns > 0 && now.Mono-l.granted <= l.policy.turnsFor() && l.Sure(now):
 		l.setState(passing)
 		l.token, l.next, l.turns = l.next, l.next+1, l.turns-1
 		return Pass
 	case l.state == granted:
-		l.lease.Surrender = now.Add(max(l.term, l.ttl)) // the owner may have granted it just now
+		l.lease.Surrender = now.Add(max(l.term, l.policy.TTL)) // the owner may have granted it just now
 	}
 	l.setState(releasing)
 	return Release
 }
 
-// Answered takes a worker's answer to a release. repeated says that an earlier call may have had its effect.
-func (l *Lock) Answered(a Answer, repeated bool) Decision {
+// Answered takes the answer to a release. repeated says that an earlier call may have had its effect. After Inquire, the
+// answer is Taken if the lock was released by force, else Held.
+func (l *Lock) Answered(now lease.Instant, a Answer, repeated bool) Decision {
 	l.note(a, repeated)
+	told := TellNotOwner
 	switch {
 	case a == Elsewhere || a == Released:
 		return ReleaseAtOwner
 	case a == Held || l.state == freed:
-		l.setState(over)
-		return TellReleased
+		told = TellReleased
+	case a == Taken || l.policy.Keeper == Store && l.loss == CancelGone:
+	case l.state == repeating && l.policy.Keeper == Store && !l.lease.Surrender.Passed(now):
+		return Inquire // nobody else can have had it, so the earlier call has released it unless that was done by force
 	case l.state == repeating:
-		l.setState(over)
-		return TellUnanswered
+		told = TellUnanswered
 	}
 	l.setState(over)
-	return TellNotOwner
+	return told
 }
 
 // note writes down what calls have done, or may have.

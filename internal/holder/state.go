@@ -36,9 +36,9 @@ var (
 	stateNext = [states][states]bool{
 		granted:   {passing: true, working: true, lost: true, closed: true, releasing: true},
 		passing:   {passing: true, working: true, lost: true, closed: true, releasing: true},
-		working:   {passing: true, lost: true, closed: true, releasing: true},
+		working:   {passing: true, lost: true, closed: true, releasing: true, over: true},
 		lost:      {closed: true, releasing: true},
-		closed:    {over: true},
+		closed:    {releasing: true, over: true},
 		releasing: {repeating: true, freed: true, over: true},
 		repeating: {freed: true, over: true},
 		freed:     {over: true},
@@ -84,15 +84,16 @@ func (l *Lock) setCourse(to course) {
 	l.course = to
 }
 
-// Answer is what a worker says of a lock when it is asked to renew or release it.
+// Answer is what a worker or store says of a lock when it is asked to renew or release it.
 type Answer uint8
 
 // The answers.
 const (
-	Gone      Answer = iota // the worker does not hold it
+	Gone      Answer = iota // it does not hold the lock
 	Held                    // it holds the lock and renews it; or it has released what was held until then
 	Elsewhere               // it does not serve the lock's partition
 	Released                // it has released the lock, and does not know whether the store has taken that
+	Taken                   // another client has the lock, or has released it by force
 )
 
 // Decision is what the shell has to do.
@@ -109,6 +110,8 @@ const (
 	Pass                           // give the lock, with Token, to the next caller that waits for it
 	Release                        // ask the worker that has confirmed the lock last to release it
 	ReleaseAtOwner                 // ask the owner of its partition to release it
+	Retake                         // take the lock again, which nobody has
+	Inquire                        // ask the store whether the lock was released by force
 	TellReleased                   // tell the caller that the lock was its own until it was released
 	TellNotOwner                   // tell the caller that the lock was not its own any more
 	TellUnknown                    // tell the caller that no answer says what has become of the lock

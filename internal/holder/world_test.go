@@ -1,6 +1,7 @@
 package holder
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -24,9 +25,10 @@ const (
 	renewal
 	extension
 	release
+	inquiry
 )
 
-var kindNames = [...]string{"none", "acquire", "renewal", "extension", "release"}
+var kindNames = [...]string{"none", "acquire", "renewal", "extension", "release", "inquiry"}
 
 // call is a call under way, or the rest of one whose caller does not wait for it any more.
 type call struct {
@@ -35,7 +37,7 @@ type call struct {
 	repeated bool // an attempt before may have had its effect
 	to       int8 // worker; owner if it looks for that
 	sent     lease.Instant
-	term     time.Duration // of an extension
+	term     time.Duration // of an extension, and in a store of any call
 
 	state Answer
 	grant Grant
@@ -54,7 +56,7 @@ const (
 
 // budget is how often what may go wrong still does.
 type budget struct {
-	lost, stray, moves, crashes, cuts, stalls, suspends, others, forgets, extends, deaths, closes int8
+	lost, stray, moves, crashes, cuts, stalls, suspends, others, forgets, extends, deaths, closes, forces, leaves int8
 }
 
 // remote is the lock as its owners know it.
@@ -71,6 +73,7 @@ type remote struct {
 // world is a process with one lock, the owners of its key, and what is between them. It is comparable: it is copied by
 // assignment.
 type world struct {
+	policy    *Policy
 	step      time.Duration // by which time passes
 	now       time.Duration
 	suspended time.Duration // for how long the process's monotonic clock has stood still
@@ -103,6 +106,8 @@ type world struct {
 	memory   time.Duration // until when the release is remembered
 	released bool          // a release has ended the lock
 	other    bool          // another client has the key
+	forced   bool          // somebody has released the lock by force
+	fast     time.Duration // of a term, by which the store's clock runs ahead
 	token    int64         // latest
 	seen     int64         // latest that a caller has worked with
 
@@ -127,8 +132,11 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 	}
 	since := func(i *lease.Instant) { i.Mono, i.Wall = max(i.Mono-at.Mono, -ttl), max(i.Wall-at.Wall, -ttl) }
 	f.l.sent = lease.Instant{Mono: max(f.l.sent.Mono-at.Mono, -ttl/2)}
+	if f.l.granted = max(f.l.granted-at.Mono, -ttl); f.policy.TurnsFor == 0 {
+		f.l.granted = 0
+	}
 	if f.l.state >= lost {
-		f.l = Lock{state: f.l.state, course: f.l.course, token: f.l.token, lease: lease.Lease{Surrender: f.l.lease.Surrender}}
+		f.l = Lock{policy: f.policy, loss: f.l.loss, state: f.l.state, course: f.l.course, token: f.l.token, lease: lease.Lease{Surrender: f.l.lease.Surrender}}
 	}
 	for i := range f.calls {
 		c := &f.calls[i]
@@ -155,7 +163,7 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 
 // believes reports whether the caller may still work: what was cancelled ends by the surrender.
 func (w *world) believes() bool {
-	return w.begun && !w.dead && !w.l.lease.Surrender.Passed(w.instant())
+	return w.begun && !w.dead && !w.forced && !w.l.lease.Surrender.Passed(w.instant())
 }
 
 // free reports whether another client may get the key.
@@ -213,6 +221,10 @@ func (w *world) apply(c *call, slowStore bool) bool {
 	if at == owner || w.crashed[at] {
 		return false
 	}
+	if w.policy.Keeper == Store {
+		c.to = at
+		return w.applyInStore(c)
+	}
 	serves := at == w.serving
 	if !serves {
 		c.state, c.answered = Elsewhere, true
@@ -268,18 +280,55 @@ func (w *world) apply(c *call, slowStore bool) bool {
 	return true
 }
 
+// applyInStore has the store carry out a request. A tombstone of the lock's owner stays when it is released.
+func (w *world) applyInStore(c *call) bool {
+	c.answered, c.state = true, Held
+	switch {
+	case c.kind == release && !w.lock.live:
+		c.state, w.memory = Gone, w.now+2*ttl
+	case c.kind == release:
+		w.released, w.memory = w.released || !w.lock.alien, w.now+2*ttl
+		w.lock.live = false
+	case c.kind == inquiry:
+		if w.forced {
+			c.state = Taken
+		}
+	case w.lock.live:
+		w.lock.expires = max(w.lock.expires, w.now+c.term-w.fast)
+		c.grant = Grant{Token: w.lock.token, Lease: c.term, Next: w.lock.token + 1, Turns: 2}
+	case c.kind == acquire && w.free() && w.memory <= w.now:
+		w.token++
+		w.lock = remote{live: true, token: w.token, term: c.term, alien: w.have && w.l.state >= lost, expires: w.now + c.term - w.fast}
+		c.grant = Grant{Token: w.token, Lease: c.term, Next: w.token + 1, Turns: 2}
+		w.token += 2
+	case c.kind == acquire && !w.have:
+		c.answered = false
+	case c.kind == acquire, w.other, w.forced:
+		c.state = Taken
+	default:
+		c.state = Gone
+	}
+	return c.answered
+}
+
 // send begins a call.
 func (w *world) send(slot int, k kind, to int8) {
 	if w.calls[slot].kind != none {
 		w.fail("two calls at once: %s", kindNames[k])
 	}
 	w.calls[slot] = call{kind: k, to: to, sent: w.instant()}
+	if w.policy.Keeper == Store {
+		w.calls[slot].term = cmp.Or(w.l.term, ttl)
+	}
 }
 
 // obey carries out a decision.
 func (w *world) obey(d Decision) {
 	switch d {
 	case Renew:
+		if w.policy.Every == Never {
+			w.fail("it renews itself")
+		}
 		w.send(inRenewal, renewal, w.peer)
 	case Seek:
 		w.send(inRenewal, renewal, owner)
@@ -290,6 +339,10 @@ func (w *world) obey(d Decision) {
 	case Release:
 		w.waits = 0
 		w.send(inRelease, release, w.peer)
+	case Retake:
+		w.send(inRenewal, acquire, w.peer)
+	case Inquire:
+		w.send(inRelease, inquiry, w.peer)
 	case ReleaseAtOwner:
 		w.send(inRelease, release, owner)
 	case TellReleased, TellNotOwner, TellUnknown, TellUnanswered:
@@ -332,16 +385,31 @@ func (w *world) begin() {
 	}
 	w.begun = true
 	w.see(w.l.Token())
-	if !w.lock.live && w.other {
+	if !w.lock.live && w.other && !w.forced {
 		w.fail("a caller begins while another client has the key")
 	}
+}
+
+// leave has another process go on with the lock, which holds it from there on.
+func (w *world) leave() {
+	if d := w.l.Leave(w.instant()); d != Wait {
+		w.obey(d)
+		return
+	}
+	if !w.lock.live {
+		w.fail("another process goes on with what nobody has")
+	}
+	w.begun, w.waits, w.told, w.lock.live = false, 0, TellReleased, false
 }
 
 func (w *world) end() {
 	w.begun = false
 	d := w.l.End(w.instant(), w.waits > 0)
-	if d == Pass && (w.l.lease.Cancel.Passed(w.instant()) || w.other) {
+	if d == Pass && (w.l.lease.Cancel.Passed(w.instant()) || w.other && !w.forced) {
 		w.fail("a lost lock is passed on")
+	}
+	if d == Pass && w.instant().Mono-w.l.granted > w.policy.turnsFor() {
+		w.fail("a lock is passed on for too long")
 	}
 	w.obey(d)
 }
@@ -356,7 +424,14 @@ func (w *world) receive(slot int) {
 	}
 	switch c.kind {
 	case acquire:
-		w.l, w.have, w.named = New(ttl, c.sent, c.grant), true, c.grant.Token
+		if w.have && c.state == Held {
+			w.l.Retaken(c.sent, c.grant)
+			return
+		} else if w.have {
+			w.obey(w.l.Renewed(now, c.sent, c.state, Promise{}))
+			return
+		}
+		w.l, w.have, w.named = New(w.policy, c.sent, c.grant), true, c.grant.Token
 	case renewal:
 		w.obey(w.l.Renewed(now, c.sent, c.state, c.grant.Promise))
 	case extension:
@@ -366,8 +441,8 @@ func (w *world) receive(slot int) {
 			return
 		}
 		w.obey(w.l.Extended(now, c.sent, c.grant, c.repeated))
-	case release:
-		w.obey(w.l.Answered(c.state, c.repeated))
+	case release, inquiry:
+		w.obey(w.l.Answered(now, c.state, c.repeated))
 	}
 }
 
@@ -375,7 +450,7 @@ func (w *world) receive(slot int) {
 func (w *world) lose(slot int, started, elsewhere, giveUp bool) {
 	c := &w.calls[slot]
 	w.faults = true
-	if c.kind == acquire || c.to == owner && !giveUp {
+	if c.kind == acquire && !w.have || c.to == owner && !giveUp {
 		again := call{kind: c.kind, to: owner, sent: w.instant(), term: c.term, repeated: c.repeated || started}
 		*c = again
 		return
@@ -383,16 +458,18 @@ func (w *world) lose(slot int, started, elsewhere, giveUp bool) {
 	kind, repeated := c.kind, started || c.repeated
 	*c = call{}
 	switch kind {
-	case renewal:
+	case renewal, acquire:
 		w.l.Failed(elsewhere)
 	case extension:
 		w.l.Unextended()
 	case release:
 		d := w.l.Unanswered(repeated, elsewhere)
 		if d == Release && giveUp {
-			d = w.l.GiveUp(w.instant(), w.closed)
+			d = w.l.GiveUp(w.instant(), w.closed || w.policy.Keeper == Store)
 		}
 		w.obey(d)
+	case inquiry:
+		w.obey(w.l.GiveUp(w.instant(), true))
 	}
 }
 
