@@ -42,7 +42,7 @@ func scopes() []scope {
 	store := func(p Policy, w world) world {
 		p.TTL, p.Keeper = ttl, Store
 		p.Margin, p.Every = cmp.Or(p.Margin, ttl/20), cmp.Or(p.Every, ttl/3)
-		w.policy = &p
+		w.policy, w.calls[inRenewal].term = &p, ttl
 		return coarse(w)
 	}
 	fast := store(Policy{Margin: ttl / 5}, start(0, budget{lost: 2, others: 1}))
@@ -227,7 +227,7 @@ func (w *world) process(try func(string, func(*world)), spend func(string, func(
 			n.extends[0], n.extends[1] = n.extends[1], 0
 			n.send(inRenewal, renewal, n.peer)
 		})
-	case w.begun && w.l.state == working && w.calls[inExtension].kind == none && w.left.extends > 0:
+	case w.policy.Keeper == Worker && w.begun && w.l.state == working && w.calls[inExtension].kind == none && w.left.extends > 0:
 		try("the caller extends", func(n *world) {
 			n.left.extends--
 			term := n.l.Extend(n.extends[0])

@@ -161,7 +161,7 @@ func (l *Lock) Tick(now lease.Instant, busy bool) Decision {
 
 // Renewed takes the answer to a renewal that was sent at sent. After Retake, its call goes on until the answer to that.
 func (l *Lock) Renewed(now, sent lease.Instant, a Answer, p Promise) Decision {
-	if a == Gone && l.held() && l.policy.OnFailure == Continue {
+	if a == Gone && l.state == working && l.policy.OnFailure == Continue {
 		l.turns = 0 // others may have had the lock, with later tokens
 		return Retake
 	}

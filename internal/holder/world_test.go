@@ -157,6 +157,15 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 	f.session = max(f.session-w.now, -ttl)
 	f.l.token, f.l.next, f.seen = f.l.token-f.token, f.l.next-f.token, f.seen-f.token
 	f.named, f.lock.token, f.token = f.named-f.token, f.lock.token-f.token, 0
+	if f.policy.OnFailure == Continue { // there is no end of tokens: only their order counts
+		f.l.token, f.seen, f.named = 0, int64(cmp.Compare(f.seen, f.l.token)), 0
+		if f.l.turns == 0 {
+			f.l.next = 0
+		}
+		if !f.lock.live {
+			f.lock.token = 0
+		}
+	}
 	f.now, f.suspended = 0, 0
 	return maphash.Comparable(seed, f)
 }
@@ -173,7 +182,7 @@ func (w *world) free() bool {
 
 // check looks at what must hold in every state.
 func (w *world) check() {
-	if w.believes() && w.seen > w.l.Token() {
+	if w.believes() && w.seen > w.l.Token() && (w.other || w.policy.OnFailure == Cancel) {
 		w.fail("two holders: a caller works with token %d, and another client has got the key with token %d", w.l.Token(), w.seen)
 	}
 	if w.have && w.begun && w.l.Left(w.instant(), w.l.Token()) > 0 && w.l.lease.Cancel.Passed(w.instant()) {
@@ -202,7 +211,7 @@ func (w *world) expire() {
 
 // see notes that a caller begins to work.
 func (w *world) see(token int64) {
-	if token <= w.seen {
+	if token <= w.seen && !w.forced {
 		w.fail("token %d after %d", token, w.seen)
 	}
 	w.seen = token
@@ -326,9 +335,6 @@ func (w *world) send(slot int, k kind, to int8) {
 func (w *world) obey(d Decision) {
 	switch d {
 	case Renew:
-		if w.policy.Every == Never {
-			w.fail("it renews itself")
-		}
 		w.send(inRenewal, renewal, w.peer)
 	case Seek:
 		w.send(inRenewal, renewal, owner)
@@ -355,7 +361,7 @@ func (w *world) tell(d Decision) {
 	case w.lock.alien: // it is nobody's
 	case d == TellReleased && (!w.released || w.lock.live || w.lock.kept):
 		w.fail("Unlock says released, and the lock was not")
-	case d == TellNotOwner && (w.released || w.lock.live):
+	case d == TellNotOwner && (w.released || w.lock.live) && w.policy.OnFailure == Cancel:
 		w.fail("Unlock says not owner, and a release has ended the lock")
 	case d >= TellUnknown && !w.faults && !w.closed:
 		w.fail("Unlock knows nothing, and no call was lost")
@@ -482,9 +488,14 @@ func (w *world) pass(suspend bool) {
 }
 
 func (w *world) tick() {
-	if w.have && !w.dead {
-		w.obey(w.l.Tick(w.instant(), false))
+	if !w.have || w.dead {
+		return
 	}
+	d := w.l.Tick(w.instant(), false)
+	if d == Renew && w.policy.Every == Never {
+		w.fail("it renews itself")
+	}
+	w.obey(d)
 }
 
 var errEndless = errors.New("nothing ends the lock")
