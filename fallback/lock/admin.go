@@ -63,7 +63,7 @@ func (l *Locker) queued(key string) int {
 	switch {
 	case line == nil:
 		return 0
-	case line.held == nil:
+	case !line.held:
 		return len(line.waiters) + 1 // and one who contends
 	}
 	return len(line.waiters)
@@ -107,9 +107,16 @@ func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, e
 	if err != nil || n > 0 {
 		l.emit(ctx, forced, slog.LevelWarn, Event{Keys: []string{key}, Read: before.Readers > 0, Label: before.Label, By: by, Why: why, Err: err})
 	}
-	for _, h := range l.alarm.all() { // our own need not wait
+	for _, h := range l.all(false) { // our own need not wait
 		if slices.Contains(h.names, key) {
-			l.spawn(func() { _ = l.repeat(context.Background(), func() error { return h.renew(context.Background()) }) })
+			h.mu.Lock()
+			t := h.tenure
+			h.mu.Unlock()
+			l.spawn(func() {
+				_ = l.repeat(context.Background(), func() error {
+					return t.alone(context.Background(), func() error { return h.extend(context.Background(), 0) })
+				})
+			})
 		}
 	}
 	return before, err

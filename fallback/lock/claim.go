@@ -6,25 +6,31 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/holder"
 )
 
 // claim is what one acquisition wants, from its first try to its release. Its
 // owner tells it from every other claim, so each call about it may be repeated.
 type claim struct {
+	terms
+	queued    atomic.Bool            // may be in a waiting room
+	unsettled atomic.Bool            // a call that takes the lock may still be on its way
+	forced    atomic.Pointer[string] // by whom and why it was released by force, once that is known
+}
+
+// terms are what scripts are told of a claim.
+type terms struct {
 	names   []string // sorted, each once
 	read    bool
-	waits   bool // for the locks to be free
-	reserve int64
+	waits   bool  // for the locks to be free
+	reserve int64 // fencing tokens for hand-overs
 	fifo    bool
 	naming  naming
 	ttl     time.Duration
 	label   string
 	locks   []string // the keys that are the locks; also the channels
-
-	owner     string                 // a letter for the mode, then 130 random bits, then a colon and the label if there is one
-	queued    atomic.Bool            // may be in a waiting room
-	unsettled atomic.Bool            // a call that takes the lock may still be on its way
-	forced    atomic.Pointer[string] // by whom and why it was released by force, once that is known
+	owner   string   // a letter for the mode, then 130 random bits, then a colon and the label if there is one
 }
 
 // ownerLen is the length of an owner without its label.
@@ -32,9 +38,12 @@ const ownerLen = 1 + 26
 
 // claim makes a claim on the named locks.
 func (l *Locker) claim(w want) *claim {
-	c := &claim{
-		names: w.names, read: w.read, waits: w.wait, reserve: l.reserve(len(w.names), w.read),
-		fifo: l.cfg.FIFO, naming: l.cfg.naming(), ttl: w.opts.TTL, label: w.opts.Label, locks: make([]string, len(w.names)),
+	c := &claim{terms: terms{
+		names: w.names, read: w.read, waits: w.wait, fifo: l.cfg.FIFO, naming: l.cfg.naming(), ttl: w.opts.TTL, label: w.opts.Label,
+		locks: make([]string, len(w.names)),
+	}}
+	if !w.read && len(w.names) == 1 {
+		c.reserve = int64(l.cfg.HandOvers)
 	}
 	for i, name := range w.names {
 		c.locks[i] = c.naming.key("", name)
@@ -89,12 +98,14 @@ func (c *claim) fenced() []string {
 	return keys
 }
 
+// granted is what a server has granted with that token.
+func (c *claim) granted(token int64) holder.Grant {
+	return holder.Grant{Token: token, Lease: c.ttl, Next: token + 1, Turns: int(c.reserve)}
+}
+
 // copy is the same claim for calls that may outlast it.
 func (c *claim) copy() *claim {
-	d := &claim{
-		names: c.names, read: c.read, waits: c.waits, reserve: c.reserve,
-		fifo: c.fifo, naming: c.naming, ttl: c.ttl, label: c.label, locks: c.locks, owner: c.owner,
-	}
+	d := &claim{terms: c.terms}
 	d.unsettled.Store(c.unsettled.Load())
 	d.queued.Store(c.queued.Load())
 	return d
@@ -162,35 +173,4 @@ func distinct(names []string) []string {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// instant is a moment on both clocks: the monotonic one, which stops while a
-// virtual machine is suspended, and the wall clock, which does not but may be
-// set.
-type instant struct {
-	mono time.Time
-	wall time.Time // no monotonic reading
-}
-
-func (l *Locker) now() instant {
-	now := time.Now()
-	if l.cfg.Clock == nil {
-		return instant{now, now.Round(0)}
-	}
-	return instant{now, l.cfg.Clock().Round(0)}
-}
-
-func (i instant) add(d time.Duration) instant { return instant{i.mono.Add(d), i.wall.Add(d)} }
-
-// later is the one of two instants that the monotonic clock reaches last.
-func later(i, j instant) instant {
-	if i.mono.After(j.mono) {
-		return i
-	}
-	return j
-}
-
-// left is the time from now until i on the clock that reaches it first.
-func (i instant) left(now instant) time.Duration {
-	return min(i.mono.Sub(now.mono), i.wall.Sub(now.wall))
 }

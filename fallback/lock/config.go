@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -175,4 +176,16 @@ func (cfg Config) withDefaults() (Config, error) {
 		return cfg, fmt.Errorf("%w: Margin is %v, want less than the TTL of %v", ErrConfig, cfg.Margin, cfg.TTL)
 	}
 	return cfg, nil
+}
+
+// policy is that of the Locker's locks.
+func (cfg Config) policy() holder.Policy {
+	p := holder.Policy{TTL: cfg.TTL, Keeper: holder.Store, Margin: cfg.Margin, Every: cfg.RenewEvery, TurnsFor: cfg.HandOverFor}
+	if cfg.NoRenewal {
+		p.Every = holder.Never
+	}
+	if cfg.ContinueOnFailure {
+		p.OnFailure = holder.Continue
+	}
+	return p
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -27,50 +28,41 @@ type Handle struct {
 // locking.ErrNotOwner if the lock is gone or another's; after any other error the lock is
 // held as before. It must not run beside the lock's Unlock, and a lock that is
 // held reentrantly cannot be detached.
-func (k *Lock) Detach(ctx context.Context) (Handle, error) {
+func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 	t := k.tenure
 	h := t.hold
-	select {
-	case h.io <- struct{}{}:
-		defer func() { <-h.io }()
-	case <-ctx.Done():
-		return Handle{}, context.Cause(ctx)
-	}
-	h.mu.Lock()
-	cause, count := t.cause, t.count
-	h.mu.Unlock()
-	switch {
-	case cause != nil:
-		return Handle{}, fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
-	case count > 1:
-		return Handle{}, fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
-	}
-	if err := h.extendAlone(ctx, 0); err != nil {
-		return Handle{}, err
-	}
-	return k.leave()
-}
-
-// leave ends this process's part in a lock that was renewed just now.
-func (k *Lock) leave() (Handle, error) {
-	t := k.tenure
-	h := t.hold
-	h.mu.Lock()
-	if h.over || t.cause != nil || !k.unlocked.CompareAndSwap(false, true) {
+	return handle, t.alone(ctx, func() error {
+		h.mu.Lock()
+		count := t.count
 		h.mu.Unlock()
-		return Handle{}, fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
-	}
-	h.stopLocked()
-	t.finishLocked(ErrDetached)
-	c, line := h.claim, h.line
-	h.mu.Unlock()
-	h.l.emit(t.parent, detached, slog.LevelDebug, Event{
-		Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since),
+		if count > 1 {
+			return fmt.Errorf("%w: a lock that is held reentrantly cannot be detached", ErrNested)
+		}
+		if err := h.extend(ctx, 0); err != nil {
+			return err
+		}
+		var c *claim
+		var line *lockLine
+		left := h.decide(ErrLost, func() (d holder.Decision) {
+			if !k.unlocked.CompareAndSwap(false, true) {
+				return holder.TellNotOwner
+			}
+			if d = h.lock.Leave(h.l.now()); d == holder.Wait {
+				t.finishLocked(ErrDetached)
+				c, line, h.line = h.claim, h.line, nil
+			}
+			return d
+		})
+		if left != holder.Wait {
+			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
+		}
+		h.l.emit(t.parent, detached, slog.LevelDebug, Event{
+			Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since),
+		})
+		h.l.forget(h, line)
+		handle = Handle{Prefix: c.naming.prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.ttl}
+		return nil
 	})
-	if line != nil {
-		h.l.next(line)
-	}
-	return Handle{Prefix: c.naming.prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.ttl}, nil
 }
 
 // Attach goes on with a lock that another process has detached, with its
@@ -97,33 +89,29 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	}}
 	c := l.claim(w)
 	c.reserve = 0 // the others are the former holder's
-	for failures := 1; ; failures++ {
-		sent := l.now()
-		state, err := l.server.adopt(ctx, c, handle.Owner)
-		until := sent.add(l.cfg.lease(c.ttl))
-		now := l.now()
-		switch {
-		case ctx.Err() != nil:
-			l.abandon(c, true)
-			return nil, context.Cause(ctx)
-		case err == nil && state != renewOK:
-			return nil, fmt.Errorf("%w: %q, which was to be attached", locking.ErrNotOwner, handle.Keys)
-		case err == nil && until.left(now) > 0:
-			k := l.hold(w, c, nil, handle.Token, until, now)
-			l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
-			return k, nil
-		case err == nil:
+	var granted holder.Lock
+	var state int64
+	err := l.repeat(ctx, func() (err error) {
+		granted = holder.New(&l.policy, l.now(), holder.Grant{Token: handle.Token, Lease: c.ttl, Next: handle.Token + 1})
+		if state, err = l.server.adopt(ctx, c, handle.Owner); err == nil && granted.Left(l.now(), handle.Token) == 0 {
 			err = errLockTimeout
 		}
-		if !passing(err) || failures == 3 {
-			l.abandon(c, true)
-			return nil, fmt.Errorf("lock: attaching %q: %w", handle.Keys, err)
-		}
-		if err := l.wait(ctx, nil, l.backOff(failures)); err != nil {
-			l.abandon(c, true)
-			return nil, err
-		}
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err != nil:
+		err = fmt.Errorf("lock: attaching %q: %w", handle.Keys, err)
+	case state != renewOK:
+		return nil, fmt.Errorf("%w: %q, which was to be attached", locking.ErrNotOwner, handle.Keys)
+	default:
+		k := l.hold(w, c, nil, granted)
+		l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
+		return k, nil
 	}
+	l.abandon(c, true)
+	return nil, err
 }
 
 // lockMostKeys bounds what a handle may ask one script to do.

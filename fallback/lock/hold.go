@@ -4,32 +4,28 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// hold is a claim that was granted, until it is released or lost. It renews
-// itself. Callers of one process may hold it one after the other.
+// hold is a claim that was granted, until it is released. Callers of one process may have it one after the other. Its
+// machine decides what becomes of it.
 type hold struct {
 	l     *Locker
 	names []string
-	io    chan struct{} // 1 buffered: held while a renewal or downgrade is under way
-	alarm alarmPlace    // the Locker's alarm guards it
+	opts  locking.Options // with which it was taken
+	io    chan struct{}   // 1 buffered: full while a renewal or downgrade is under way
 
-	mu       sync.Mutex
-	claim    *claim
-	line     *lockLine // nil if callers do not queue for it
-	until    instant   // the lock is surely not another's before
-	renewAt  time.Time
-	taken    time.Time // in Redis
-	token    int64     // last used
-	reserved int64     // last that may be used
-	tenure   *tenure   // of the caller who has it
-	opts     locking.Options
-	renewing bool
-	over     bool // released, lost or expired: nothing more happens by itself
+	mu     sync.Mutex // guards what follows; locked after the Locker's, if both are
+	lock   holder.Lock
+	claim  *claim
+	line   *lockLine // whose callers have it next; nil if they contend for the lock
+	tenure *tenure   // of the latest caller
 }
 
 // tenure is one caller's time with a hold; reentrant calls share it.
@@ -47,23 +43,26 @@ type tenure struct {
 }
 
 // hold starts a hold and its first tenure.
-func (l *Locker) hold(w want, c *claim, line *lockLine, token int64, until, now instant) *Lock {
-	h := &hold{
-		l: l, names: c.names, io: make(chan struct{}, 1),
-		claim: c, line: line, until: until, taken: now.mono,
-		token: token, reserved: token + c.reserve, opts: w.opts,
-		renewAt: l.renewAfter(until, c.ttl),
-	}
-	k := h.beginLocked(w, now.mono)
+func (l *Locker) hold(w want, c *claim, line *lockLine, granted holder.Lock) *Lock {
+	now := l.now()
+	h := &hold{l: l, names: c.names, opts: w.opts, io: make(chan struct{}, 1), lock: granted, claim: c, line: line}
+	h.lock.Begin(now)
+	k, pause := h.admitLocked(w), h.pauseLocked()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if line != nil {
-		l.mu.Lock()
-		line.held = h
-		l.mu.Unlock()
+		line.held = true
 	}
-	h.mu.Lock()
-	h.wakeLocked(now)
-	h.mu.Unlock()
+	l.holds[h] = struct{}{}
+	l.lookLocked(pause)
 	return k
+}
+
+// admitLocked makes the tenure of a caller.
+func (h *hold) admitLocked(w want) *Lock {
+	h.tenure = &tenure{hold: h, token: h.lock.Token(), since: time.Now(), parent: w.parent, count: 1}
+	h.l.counts.held.Add(1)
+	return &Lock{tenure: h.tenure}
 }
 
 func (l *Locker) acquired(w want, k *Lock, local bool) {
@@ -72,159 +71,186 @@ func (l *Locker) acquired(w want, k *Lock, local bool) {
 	})
 }
 
-// reserve is how many fencing tokens an acquisition sets aside for hand-overs.
-func (l *Locker) reserve(names int, read bool) int64 {
-	if read || names > 1 {
-		return 0
-	}
-	return int64(l.cfg.HandOvers)
-}
-
-// renewAfter is when to renew a lock with this TTL that lasts until then.
-func (l *Locker) renewAfter(until instant, ttl time.Duration) time.Time {
-	if l.cfg.NoRenewal {
-		return until.mono.Add(ttl)
-	}
-	return until.mono.Add(l.cfg.renewEvery(ttl) - l.cfg.lease(ttl))
-}
-
-// beginLocked makes the tenure of a caller. A hold that is not shared yet need
-// not be locked.
-func (h *hold) beginLocked(w want, now time.Time) *Lock {
-	h.tenure = &tenure{hold: h, token: h.token, since: now, parent: w.parent, count: 1}
-	h.l.counts.held.Add(1)
-	return &Lock{tenure: h.tenure}
-}
-
-// pass ends the tenure and begins that of another caller of this process, or
-// returns nil if the bounds on that do not allow it.
-func (h *hold) pass(w want) *Lock {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := h.l.now()
+// lookLocked has tick run after a pause, if not earlier.
+func (l *Locker) lookLocked(pause time.Duration) {
+	at := time.Now().Add(pause)
 	switch {
-	case h.over, h.token >= h.reserved,
-		!alike(w.opts, h.opts, h.claim.ttl),
-		now.mono.Sub(h.taken) > h.l.cfg.HandOverFor,
-		h.until.left(now) < h.claim.ttl/3:
-		return nil
-	}
-	h.token++
-	return h.beginLocked(w, now.mono)
-}
-
-// wakeLocked has tick run again in time: for the renewal or the end, and in any
-// case soon enough to see that the wall clock has run on.
-func (h *hold) wakeLocked(now instant) {
-	if h.over {
+	case l.timer == nil:
+		l.timer = time.AfterFunc(pause, l.tick)
+	case l.looks.IsZero() || at.Before(l.looks):
+		l.timer.Reset(pause)
+	default:
 		return
 	}
-	d := h.claim.ttl / 6
-	if left := h.until.left(now); left > 0 || !h.l.cfg.ContinueOnFailure {
-		d = min(d, left)
-	}
-	if !h.renewing {
-		d = min(d, h.renewAt.Sub(now.mono))
-	}
-	h.l.alarm.set(h, now.mono.Add(max(d, time.Millisecond)))
+	l.looks = at
 }
 
-// tick is the alarm's.
-func (h *hold) tick() {
-	if !h.l.enter() {
-		h.end(ErrClosed)
+// tick renews what is due and ends what is overdue.
+func (l *Locker) tick() {
+	if !l.enter() {
 		return
 	}
-	defer h.l.leave()
+	defer l.leave()
+	pause := l.cfg.TTL
+	for _, h := range l.all(true) {
+		pause = min(pause, h.tick())
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.holds) > 0 {
+		l.lookLocked(pause)
+	}
+}
+
+// all returns the holds that are not released or lost. fired says that the timer for them has fired.
+func (l *Locker) all(fired bool) []*hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if fired {
+		l.looks = time.Time{}
+	}
+	return slices.Collect(maps.Keys(l.holds))
+}
+
+// tick does what is due, and returns the pause until the next time.
+func (h *hold) tick() (pause time.Duration) {
+	renewal := h.lock.Tick
+	select {
+	case h.io <- struct{}{}:
+	default:
+		renewal = nil
+	}
+	d := h.decide(ErrLost, func() (d holder.Decision) {
+		now := h.l.now()
+		if d = h.lock.Check(now); d == holder.Wait && renewal != nil {
+			d = renewal(now, false)
+		}
+		pause = h.pauseLocked()
+		return d
+	})
+	switch {
+	case d == holder.Renew:
+		h.l.spawn(func() {
+			defer func() { <-h.io }()
+			_ = h.renew(context.Background())
+		})
+	case renewal != nil:
+		<-h.io
+	}
+	return pause
+}
+
+// pauseLocked is how soon tick is to run: in any case soon enough to see that the wall clock has run on.
+func (h *hold) pauseLocked() time.Duration {
+	pause := h.lock.Pause()
+	if left := h.lock.Left(h.l.now(), h.lock.Token()); left > 0 {
+		pause = max(min(pause, left), time.Millisecond)
+	}
+	return pause
+}
+
+// decide has the machine take a step. If that ends the work, it ends the tenure with the cause, and the next caller of
+// this process contends.
+func (h *hold) decide(cause error, step func() holder.Decision) holder.Decision {
 	h.mu.Lock()
-	if h.over {
+	d := step()
+	what := lost
+	switch d {
+	case holder.CancelOverdue:
+		what, cause = expired, ErrExpired
+	case holder.CancelGone:
+	default:
 		h.mu.Unlock()
-		return
+		return d
 	}
-	now := h.l.now()
-	if h.until.left(now) <= 0 && !h.l.cfg.ContinueOnFailure {
-		h.mu.Unlock()
-		h.end(ErrExpired)
-		return
-	}
-	due := !h.renewing && !now.mono.Before(h.renewAt)
-	if due {
-		h.renewing = true
-	}
-	h.wakeLocked(now)
+	t, c, line := h.tenure, h.claim, h.line
+	h.line = nil
+	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
-	if due {
-		h.autoRenew()
-	}
+	h.l.emit(t.parent, what, slog.LevelWarn, Event{Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since), Err: cause})
+	h.l.forget(h, line)
+	return d
 }
 
-// autoRenew renews once, and plans the next time.
-func (h *hold) autoRenew() {
-	err := h.renew(context.Background())
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.renewing = false
-	if h.over {
-		return
-	}
-	if err != nil { // a success has moved renewAt
-		h.renewAt = time.Now().Add(min(h.claim.ttl/20, 250*time.Millisecond))
-	}
-	h.wakeLocked(h.l.now())
+// forget has nothing more happen to a hold by itself, and the next of its line contend.
+func (l *Locker) forget(h *hold, line *lockLine) {
+	l.mu.Lock()
+	delete(l.holds, h)
+	l.mu.Unlock()
+	l.next(line)
 }
 
-// renew extends the hold in Redis. It ends the hold if it is lost.
-func (h *hold) renew(ctx context.Context) error { return h.extend(ctx, 0) }
-
-// extend is renew with another TTL, if it is above 0.
-func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
+// alone makes a call about the hold of a caller while no other one is under way.
+func (t *tenure) alone(ctx context.Context, call func() error) error {
+	h := t.hold
 	select {
 	case h.io <- struct{}{}:
 		defer func() { <-h.io }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return h.extendAlone(ctx, ttl)
+	h.mu.Lock()
+	cause := t.cause
+	h.mu.Unlock()
+	if cause != nil {
+		return fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
+	}
+	return call()
 }
 
-// extendAlone is extend for who has io.
-func (h *hold) extendAlone(ctx context.Context, ttl time.Duration) error {
+// extend renews the hold for another TTL, or for the one that it has if ttl is 0.
+func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	h.mu.Lock()
-	if ttl > 0 && ttl != h.claim.ttl {
+	if ttl = h.lock.Extend(ttl); ttl != h.claim.ttl {
 		h.claim = h.claim.lasting(ttl)
 	}
-	c := h.claim
+	h.mu.Unlock()
+	return h.renew(ctx)
+}
+
+// answer is a state that a server says of a claim, as the machine knows it.
+func answer(state int64) holder.Answer {
+	switch state {
+	case renewOK:
+		return holder.Held
+	case renewGone:
+		return holder.Gone
+	}
+	return holder.Taken
+}
+
+// renew makes the call of a renewal that is due.
+func (h *hold) renew(ctx context.Context) error {
+	h.mu.Lock()
+	c, e := h.claim, Event{Keys: h.names, Read: h.claim.read, Label: h.claim.label, Held: time.Since(h.tenure.since)}
 	h.mu.Unlock()
 	sent := h.l.now()
-	state, err := h.l.server.renew(ctx, c)
-	retaken := false
-	if err == nil && state == renewGone && h.l.cfg.ContinueOnFailure {
-		state, err = h.retake(ctx, c)
-		retaken = true
-	}
-	e := Event{Keys: h.names, Read: c.read, Label: c.label, Held: time.Since(h.taken), Err: err}
-	if err != nil {
-		h.l.emit(ctx, renewFailed, slog.LevelWarn, e)
-		return fmt.Errorf("lock: renewing %q: %w", h.names, err)
-	}
+	var state int64
+	state, e.Err = h.l.server.renew(ctx, c)
+	cause := ErrLost
 	if state == renewForced {
-		cause := forcedError(c)
-		h.end(cause)
+		cause = forcedError(c)
+	}
+	d := h.decide(cause, func() (d holder.Decision) {
+		if e.Err != nil {
+			h.lock.Failed(false)
+			return holder.Wait
+		}
+		if d = h.lock.Renewed(h.l.now(), sent, answer(state), holder.Promise{}); d == holder.Retake {
+			c.unsettled.Store(true) // a release that comes meanwhile makes a later retake fail
+		}
+		return d
+	})
+	if d == holder.Retake {
+		d, e.Err = h.retake(ctx, c)
+	}
+	switch {
+	case e.Err != nil:
+		h.l.emit(ctx, renewFailed, slog.LevelWarn, e)
+		return fmt.Errorf("lock: renewing %q: %w", h.names, e.Err)
+	case d == holder.CancelGone:
 		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, cause)
 	}
-	if state != renewOK {
-		h.end(ErrLost)
-		return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
-	}
-	until := sent.add(h.l.cfg.lease(c.ttl))
-	h.mu.Lock()
-	h.renewAt = h.l.renewAfter(until, c.ttl)
-	if !retaken { // a shorter TTL has taken nothing away
-		until = later(until, h.until)
-	}
-	h.until = until
-	h.wakeLocked(h.l.now())
-	h.mu.Unlock()
 	h.l.emit(ctx, renewed, slog.LevelDebug, e)
 	return nil
 }
@@ -232,54 +258,21 @@ func (h *hold) extendAlone(ctx context.Context, ttl time.Duration) error {
 // forcedError says by whom and why a claim was released by force.
 func forcedError(c *claim) error { return fmt.Errorf("%w %s", ErrForced, *c.forced.Load()) }
 
-// retake takes a lock again that is gone. The tenure keeps its token, so a
-// resource that has seen a later one refuses it. A release that comes
-// meanwhile finds the claim unsettled and makes a later retake fail.
-func (h *hold) retake(ctx context.Context, c *claim) (int64, error) {
-	h.mu.Lock()
-	over := h.over
-	c.unsettled.Store(true)
-	h.mu.Unlock()
-	if over {
-		return renewGone, nil
-	}
+// retake takes a lock again that is gone. Its caller keeps the token, so a resource that has seen a later one refuses it.
+func (h *hold) retake(ctx context.Context, c *claim) (holder.Decision, error) {
+	sent := h.l.now()
 	g, err := h.l.server.acquire(ctx, c, true)
-	if err != nil || g.token == 0 {
-		return renewTaken, err
-	}
-	h.mu.Lock()
-	h.token, h.reserved = g.token, g.token+c.reserve
-	h.mu.Unlock()
-	return renewOK, nil
-}
-
-// end ends a hold that was not released: its context ends, and the next
-// caller of this process contends.
-func (h *hold) end(cause error) {
-	h.mu.Lock()
-	if h.over {
-		h.mu.Unlock()
-		return
-	}
-	h.stopLocked()
-	t, c, line := h.tenure, h.claim, h.line
-	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
-	h.mu.Unlock()
-
-	what := lost
-	if cause == ErrExpired {
-		what = expired
-	}
-	h.l.emit(t.parent, what, slog.LevelWarn, Event{Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since), Err: cause})
-	if line != nil {
-		h.l.next(line)
-	}
-}
-
-// stopLocked ends what happens by itself.
-func (h *hold) stopLocked() {
-	h.over = true
-	h.l.alarm.clear(h)
+	return h.decide(ErrLost, func() holder.Decision {
+		switch {
+		case err != nil:
+			h.lock.Failed(false)
+		case g.token == 0:
+			return h.lock.Renewed(h.l.now(), sent, holder.Taken, holder.Promise{})
+		default:
+			h.lock.Retaken(sent, c.granted(g.token))
+		}
+		return holder.Wait
+	}), err
 }
 
 // finishLocked ends the tenure's context.
@@ -296,10 +289,5 @@ func (t *tenure) finishLocked(cause error) {
 
 // check ends the hold if its time is over, whatever the timer has seen.
 func (h *hold) check() {
-	h.mu.Lock()
-	late := !h.over && !h.l.cfg.ContinueOnFailure && h.until.left(h.l.now()) <= 0
-	h.mu.Unlock()
-	if late {
-		h.end(ErrExpired)
-	}
+	h.decide(ErrLost, func() holder.Decision { return h.lock.Check(h.l.now()) })
 }

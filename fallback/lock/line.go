@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -15,7 +16,7 @@ import (
 // Locker's map from its first caller to its last; the Locker's mu guards it.
 type lockLine struct {
 	key     string
-	held    *hold // nil while somebody contends
+	held    bool // by a caller of this process; else one contends for it
 	waiters []*lockWaiter
 }
 
@@ -58,15 +59,25 @@ func (l *Locker) queue(w want) (*Lock, error) {
 // begin takes a waiter's turn. A done context always loses: the turn then
 // goes to the next.
 func (l *Locker) begin(w want, line *lockLine, turn *Lock) (*Lock, error) {
-	if w.ctx.Err() != nil {
+	switch {
+	case w.ctx.Err() != nil:
 		l.decline(line, turn)
 		return nil, context.Cause(w.ctx)
-	}
-	if turn == nil {
+	case turn == nil:
 		return l.lead(w, line)
+	case !turn.begin(): // it was stopped, and others may have the lock by now
+		l.decline(line, turn)
+		return l.queue(w)
 	}
 	l.acquired(w, turn, true)
 	return turn, nil
+}
+
+func (k *Lock) begin() bool {
+	h := k.tenure.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lock.Begin(h.l.now()) == holder.Begin
 }
 
 // quit takes a waiter out of the line, and passes on what it was given in
@@ -101,11 +112,14 @@ func (l *Locker) lead(w want, line *lockLine) (*Lock, error) {
 	return k, err
 }
 
-// next lets the next waiter contend, or ends the line.
+// next lets the next waiter contend, or ends the line, if there is one.
 func (l *Locker) next(line *lockLine) {
+	if line == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line.held = nil
+	line.held = false
 	if me := line.popLocked(); me != nil {
 		me.turn <- nil
 		return
@@ -129,10 +143,7 @@ func (line *lockLine) popLocked() *lockWaiter {
 // are known to wait: else a process with many callers starves them. They need
 // about as long to take the lock as its release has taken.
 func (l *Locker) yield(line *lockLine, others bool, sent time.Time) {
-	if line == nil {
-		return
-	}
-	if !others {
+	if line == nil || !others {
 		l.next(line)
 		return
 	}
@@ -141,20 +152,4 @@ func (l *Locker) yield(line *lockLine, others bool, sent time.Time) {
 		sleep(min(pause+rand.N(pause), l.cfg.TTL/4), l.closing)
 		l.next(line)
 	})
-}
-
-// handOver gives the hold of a line to the next waiter, if there is one and
-// the bounds allow it.
-func (l *Locker) handOver(h *hold, line *lockLine) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if line == nil || line.held != h || len(line.waiters) == 0 {
-		return false
-	}
-	k := h.pass(line.waiters[0].want)
-	if k == nil {
-		return false
-	}
-	line.popLocked().turn <- k
-	return true
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -78,12 +79,12 @@ func (k *Lock) Context() context.Context {
 
 // Until implements [locking.Lease].
 func (k *Lock) Until() time.Time {
-	h := k.tenure.hold
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	t := k.tenure
+	t.hold.mu.Lock()
+	defer t.hold.mu.Unlock()
 	left := time.Duration(0)
-	if !h.over && k.tenure.cause == nil {
-		left = max(h.until.left(h.l.now()), 0)
+	if t.cause == nil {
+		left = t.hold.lock.Left(t.hold.l.now(), t.token)
 	}
 	return time.Now().Add(left)
 }
@@ -95,13 +96,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if ttl != 0 && ttl < locking.ShortestTTL {
 		return fmt.Errorf("%w: extending %q: TTL is %v, want at least %v", locking.ErrOption, h.names, ttl, locking.ShortestTTL)
 	}
-	h.mu.Lock()
-	cause := k.tenure.cause
-	h.mu.Unlock()
-	if cause != nil {
-		return fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
-	}
-	return h.extend(ctx, ttl.Truncate(time.Millisecond))
+	return k.tenure.alone(ctx, func() error { return h.extend(ctx, ttl.Truncate(time.Millisecond)) })
 }
 
 // Unlock gives the lock back. It returns nil if it was the caller's up to
@@ -116,111 +111,155 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	if !k.unlocked.CompareAndSwap(false, true) {
 		return fmt.Errorf("%w: unlocked before", locking.ErrNotOwner)
 	}
-	now := time.Now()
 	t := k.tenure
 	h := t.hold
-	h.mu.Lock()
-	t.count--
-	last, c, line := t.count == 0, h.claim, h.line
-	h.mu.Unlock()
+	r := unlocking{t: t, began: time.Now()}
+	last, local := h.l.end(&r)
 	if !last {
 		return nil
 	}
-	local := h.l.handOver(h, line)
+	h.mu.Lock()
+	t.finishLocked(ErrUnlocked)
+	h.mu.Unlock()
 	var err error
-	if local {
-		h.mu.Lock()
-		t.finishLocked(ErrUnlocked)
-		h.mu.Unlock()
-	} else {
-		err = h.release(ctx, t, now)
+	if !local {
+		err = r.send(ctx)
 	}
 	level := slog.LevelDebug
 	if err != nil {
 		level = slog.LevelWarn
 	}
 	h.l.emit(ctx, released, level, Event{
-		Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: now.Sub(t.since), Local: local, Err: err,
+		Keys: h.names, Read: r.claim.read, Label: r.claim.label, Token: t.token, Held: r.began.Sub(t.since), Local: local, Err: err,
 	})
 	return err
 }
 
-// release frees the hold in Redis.
-func (h *hold) release(ctx context.Context, t *tenure, now time.Time) error {
-	h.mu.Lock()
-	line := h.line
-	if h.over {
-		line = nil // end has let its next caller contend
-	}
-	h.stopLocked()
-	t.finishLocked(ErrUnlocked)
-	c, until, used := h.claim, h.until, h.usedLocked()
-	cause := t.cause
-	h.mu.Unlock()
+// unlocking is the release of a lock by the caller of a tenure.
+type unlocking struct {
+	t     *tenure
+	began time.Time
+	claim *claim
+	line  *lockLine
+	used  int64 // last fencing token used if the reserved ones must be given back, else 0
+	until time.Time
+}
 
-	f, err := h.l.server.release(ctx, c, used)
+// end ends one of the handles of a tenure. With the last, the next caller of this process gets the lock, or it is released.
+func (l *Locker) end(r *unlocking) (last, local bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := r.t.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.claim, r.line = h.claim, h.line
+	if r.t.count--; r.t.count > 0 {
+		return false, false
+	}
+	now := l.now()
+	r.until = r.began.Add(h.lock.Left(now, r.t.token) + l.cfg.Margin)
+	waits := h.line != nil && len(h.line.waiters) > 0 && alike(h.line.waiters[0].want.opts, h.opts, h.lock.Term())
+	if h.lock.End(now, waits) == holder.Pass {
+		me := h.line.popLocked()
+		me.turn <- h.admitLocked(me.want)
+		return true, true
+	}
+	delete(l.holds, h)
+	// Few tokens need not be given back: at one acquisition per reserved microsecond the counter stays behind the clock
+	// it starts from.
+	if h.claim.reserve > 32 {
+		r.used = h.lock.Used()
+	}
+	return true, false
+}
+
+// send frees the lock in Redis.
+func (r *unlocking) send(ctx context.Context) error {
+	l := r.t.hold.l
+	f, err := l.server.release(ctx, r.claim, r.used)
 	if err == nil {
-		h.l.yield(line, f.others, now)
-		if !f.freed {
-			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
-		}
-		return nil
+		l.yield(r.line, f.others, r.began)
+		return r.answered(freed(f.freed), false, nil)
 	}
 	result := make(chan error, 1)
-	h.l.spawn(func() {
-		result <- h.releaseLate(c, used, until, cause, err)
-		h.l.yield(line, false, now)
+	l.spawn(func() {
+		result <- r.repeat(err)
+		l.yield(r.line, false, r.began)
 	})
 	select {
 	case err = <-result:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, context.Cause(ctx))
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, r.t.hold.names, context.Cause(ctx))
 	}
 }
 
-// releaseLate repeats a release of which one try got no answer, of a tenure that
-// has ended with a cause.
-func (h *hold) releaseLate(c *claim, used int64, until instant, cause, first error) error {
-	err := h.l.free(c, used, until.mono.Add(h.l.cfg.margin(c.ttl)))
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, errNotHeld):
-		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, err)
-	case errors.Is(cause, ErrLost), errors.Is(cause, ErrForced):
-		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, cause)
-	case until.left(h.l.now()) <= 0:
-		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, first)
+func freed(is bool) holder.Answer {
+	if is {
+		return holder.Held
 	}
-	return h.freedOrForced(c, first)
+	return holder.Gone
 }
 
-// freedOrForced tells who has freed a lock before its time was over: it was the
-// first try to release it, or somebody by force, for nobody can have taken it.
-func (h *hold) freedOrForced(c *claim, first error) error {
+// repeat goes on with a release whose first try got no answer.
+func (r *unlocking) repeat(first error) error {
+	h := r.t.hold
+	h.mu.Lock()
+	h.lock.Unanswered(true, false)
+	h.mu.Unlock()
+	switch err := h.l.free(r.claim, r.used, r.until); {
+	case err == nil, errors.Is(err, errNotHeld):
+		return r.answered(freed(err == nil), true, first)
+	default:
+		return r.giveUp(err)
+	}
+}
+
+// giveUp ends a release without an answer.
+func (r *unlocking) giveUp(err error) error {
+	h := r.t.hold
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return r.told(h.lock.GiveUp(h.l.now(), true), err)
+}
+
+// answered takes what a server says of a release. unknown is the error if that does not say enough.
+func (r *unlocking) answered(a holder.Answer, repeated bool, unknown error) error {
+	h := r.t.hold
+	h.mu.Lock()
+	d := h.lock.Answered(h.l.now(), a, repeated)
+	h.mu.Unlock()
+	if d != holder.Inquire {
+		return r.told(d, unknown)
+	}
 	var state int64
 	err := h.l.repeat(context.Background(), func() (err error) {
-		state, err = h.l.server.renew(context.Background(), c)
+		state, err = h.l.server.renew(context.Background(), r.claim)
 		return err
 	})
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, h.names, first)
+		return r.giveUp(unknown)
 	case state == renewForced:
-		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, h.names, forcedError(c))
+		return r.answered(holder.Taken, true, nil)
 	}
-	return nil
+	return r.answered(holder.Held, true, nil)
 }
 
-// usedLocked is the last fencing token used if the reserved ones must be given
-// back, else 0. Few of them need not be: at one acquisition per reserved
-// microsecond the counter stays behind the clock it starts from.
-func (h *hold) usedLocked() int64 {
-	if h.claim.reserve <= 32 {
-		return 0
+// told is the error that tells what has become of the lock. err is why that is unknown.
+func (r *unlocking) told(d holder.Decision, err error) error {
+	names := r.t.hold.names
+	switch {
+	case d == holder.TellReleased:
+		return nil
+	case d != holder.TellNotOwner:
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, names, err)
+	case r.claim.forced.Load() != nil:
+		return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, names, forcedError(r.claim))
+	case !errors.Is(r.t.cause, ErrUnlocked):
+		return fmt.Errorf("%w: %w", locking.ErrNotOwner, r.t.cause)
 	}
-	return h.token
+	return fmt.Errorf("%w: %q", locking.ErrNotOwner, names)
 }
 
 // reenter returns a lock on what ctx already holds, or nil if it holds none

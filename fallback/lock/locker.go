@@ -12,7 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // Locker takes locks in Redis for the goroutines of one process. It is safe
@@ -20,7 +22,8 @@ import (
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
-	alarm  lockAlarm
+	policy holder.Policy
+	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
 
 	orderDue  atomic.Int64 // Unix ns from when the order of granting is to be compared again
@@ -31,6 +34,9 @@ type Locker struct {
 
 	mu     sync.Mutex
 	lines  map[string]*lockLine // by key: callers of this process
+	holds  map[*hold]struct{}   // that are neither released nor lost
+	timer  *time.Timer          // of tick, which looks at them
+	looks  time.Time            // when it fires; zero if it does not
 	active int                  // calls and goroutines that Close waits for
 	ended  *sync.Cond           // active is 0
 	closed bool
@@ -53,7 +59,10 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 }
 
 func newLocker(server lockServer, cfg Config) *Locker {
-	l := &Locker{cfg: cfg, server: server, closing: make(chan struct{}), lines: map[string]*lockLine{}}
+	l := &Locker{
+		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
+		lines: map[string]*lockLine{}, holds: map[*hold]struct{}{},
+	}
 	l.ended = sync.NewCond(&l.mu)
 	return l
 }
@@ -81,9 +90,17 @@ func (l *Locker) Close() error {
 }
 
 func (l *Locker) endAll() {
-	for _, h := range l.alarm.all() {
-		h.end(ErrClosed)
+	for _, h := range l.all(false) {
+		h.decide(ErrClosed, h.lock.Close)
 	}
+}
+
+func (l *Locker) now() lease.Instant {
+	now := lease.At(l.base, time.Now())
+	if l.cfg.Clock != nil {
+		now.Wall = time.Duration(l.cfg.Clock().UnixNano())
+	}
+	return now
 }
 
 // enter begins something that Close waits for. It fails once closed.
@@ -211,8 +228,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			bell.close()
 		}
 	}()
-	var failing time.Time // since when no try was answered
-	failures := 0
+	failures, failing := 0, time.Now() // since when no try was answered
 	for try := 0; ; try++ {
 		sent := l.now()
 		g, err := l.server.acquire(ctx, c, try == 0)
@@ -221,17 +237,13 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			l.abandon(c, g.token > 0)
 			return nil, context.Cause(ctx)
 		case err == nil && g.token > 0:
-			until := g.until
-			if until.mono.IsZero() {
-				until = sent.add(l.cfg.lease(c.ttl))
-			}
 			if w.opts.Replicas > 0 {
 				if err := l.replicate(ctx, w, c); err != nil {
 					return nil, err
 				}
 			}
-			if now := l.now(); until.left(now) > 0 {
-				k := l.hold(w, c, line, g.token, until, now)
+			if granted := holder.New(&l.policy, sent, c.granted(g.token)); granted.Left(l.now(), g.token) > 0 {
+				k := l.hold(w, c, line, granted)
 				l.acquired(w, k, false)
 				return k, nil
 			}
@@ -245,15 +257,12 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 		}
 		pause := l.pause(g.left)
 		if err == nil {
-			failing, failures = time.Time{}, 0
+			failing, failures = time.Now(), 0
 			if bell == nil {
 				l.emit(ctx, waited, slog.LevelDebug, Event{Keys: c.names, Read: c.read, Label: c.label, Wait: time.Since(w.began)})
 				bell = l.server.listen(c)
 			}
 		} else {
-			if failing.IsZero() {
-				failing = sent.mono
-			}
 			failures++
 			if !passing(err) || time.Since(failing) > l.cfg.TTL || !c.waits && (failures == 3 || errors.Is(err, ErrNoQuorum)) {
 				l.abandon(c, false)

@@ -75,7 +75,6 @@ type grant struct {
 	token  int64         // above 0 when granted
 	left   time.Duration // else: how long it may take
 	gaveUp bool          // else: the claim was released before this try
-	until  instant       // granted by several servers: the moment it ends
 }
 
 // freeing is the answer to a release.

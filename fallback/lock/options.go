@@ -47,23 +47,6 @@ func checkLabel(label string) error {
 	return nil
 }
 
-// margin is that of a lock with this TTL: the Locker's in proportion.
-func (cfg Config) margin(ttl time.Duration) time.Duration { return cfg.scaled(cfg.Margin, ttl) }
-
-// renewEvery is the time between renewals of a lock with this TTL.
-func (cfg Config) renewEvery(ttl time.Duration) time.Duration { return cfg.scaled(cfg.RenewEvery, ttl) }
-
-func (cfg Config) scaled(d, ttl time.Duration) time.Duration {
-	if ttl == cfg.TTL {
-		return d
-	}
-	return time.Duration(float64(d) * (float64(ttl) / float64(cfg.TTL)))
-}
-
-// lease is for how long after a call a lock surely lasts that the call has
-// given this TTL.
-func (cfg Config) lease(ttl time.Duration) time.Duration { return ttl - cfg.margin(ttl) }
-
 // alike says whether a lock that was taken with some options, and has this TTL
 // now, is what a caller with others wants.
 func alike(want, taken locking.Options, ttl time.Duration) bool {

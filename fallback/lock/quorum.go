@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // NewQuorum makes a Locker whose locks are held in a majority of several
@@ -37,7 +40,7 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &quorum{cfg: cfg, need: len(clients)/2 + 1, closing: make(chan struct{})}
+	q := &quorum{cfg: cfg, policy: cfg.policy(), need: len(clients)/2 + 1, closing: make(chan struct{})}
 	for _, client := range clients {
 		q.nodes = append(q.nodes, newLockNode(client, scripts, cfg, false))
 	}
@@ -49,9 +52,10 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 // quorum keeps locks in the majority of independent servers.
 type quorum struct {
 	cfg     Config
+	policy  holder.Policy
 	nodes   []*lockNode
 	need    int // a majority
-	now     func() instant
+	now     func() lease.Instant
 	running sync.WaitGroup
 	closing chan struct{}
 }
@@ -162,7 +166,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 		q.cancel(ctx, round, votes)
 		return grant{}, q.missed(ctx, votes)
 	}
-	g := grant{until: sent.add(q.cfg.lease(c.ttl))}
+	var g grant
 	for _, v := range votes {
 		g.token = max(g.token, v.value)
 	}
@@ -175,7 +179,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 		q.cancel(ctx, round, votes)
 		return grant{}, q.missed(ctx, votes)
 	}
-	if g.until.left(q.now()) <= 0 {
+	if q.policy.Lease(sent, c.ttl).Cancel.Passed(q.now()) {
 		q.cancel(ctx, round, votes)
 		return grant{}, fmt.Errorf("%w: the majority took until the lock's end", ErrNoQuorum)
 	}

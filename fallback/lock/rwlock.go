@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -27,48 +28,34 @@ func (l *Locker) RLock(ctx context.Context, key string, opts ...locking.Option) 
 func (k *Lock) Downgrade(ctx context.Context) error {
 	t := k.tenure
 	h := t.hold
-	select {
-	case h.io <- struct{}{}:
-		defer func() { <-h.io }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	h.mu.Lock()
-	c, cause, count := h.claim, t.cause, t.count
-	h.mu.Unlock()
-	switch {
-	case cause != nil:
-		return fmt.Errorf("%w: %w", locking.ErrNotOwner, cause)
-	case c.read:
-		return nil
-	case count > 1, len(h.names) > 1:
-		return fmt.Errorf("%w: only a lock of one key that is not held reentrantly can be downgraded", ErrNested)
-	}
-	sent := h.l.now()
-	state, err := h.l.server.downgrade(ctx, c)
-	if err != nil {
-		return fmt.Errorf("lock: downgrading %q: %w", h.names, err)
-	}
-	if state != renewOK {
-		h.end(ErrLost)
-		return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
-	}
-	h.becomeReader(c.reader(), sent.add(h.l.cfg.lease(c.ttl)))
-	return nil
-}
-
-// becomeReader makes the hold a reader's, which leaves its line.
-func (h *hold) becomeReader(c *claim, until instant) {
-	h.mu.Lock()
-	line := h.line
-	h.line = nil
-	h.claim = c
-	h.until, h.renewAt = until, h.l.renewAfter(until, c.ttl)
-	if h.over {
-		line = nil
-	}
-	h.mu.Unlock()
-	if line != nil {
+	return t.alone(ctx, func() error {
+		h.mu.Lock()
+		c, count := h.claim, t.count
+		h.mu.Unlock()
+		switch {
+		case c.read:
+			return nil
+		case count > 1, len(h.names) > 1:
+			return fmt.Errorf("%w: only a lock of one key that is not held reentrantly can be downgraded", ErrNested)
+		}
+		sent := h.l.now()
+		state, err := h.l.server.downgrade(ctx, c)
+		if err != nil {
+			return fmt.Errorf("lock: downgrading %q: %w", h.names, err)
+		}
+		var line *lockLine // which the hold leaves
+		h.decide(ErrLost, func() holder.Decision {
+			if state != renewOK {
+				return h.lock.Lose()
+			}
+			h.lock.Retaken(sent, holder.Grant{Lease: c.ttl, Next: h.lock.Used() + 1})
+			h.claim, line, h.line = c.reader(), h.line, nil
+			return holder.Wait
+		})
 		h.l.next(line)
-	}
+		if state != renewOK {
+			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
+		}
+		return nil
+	})
 }

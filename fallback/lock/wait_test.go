@@ -151,7 +151,7 @@ func TestCancelledWaiterLeavesTheLineWhateverTheMoment(t *testing.T) {
 	eventually(t, time.Minute, "the line is gone", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.lines) == 0 && len(l.alarm.all()) == 0
+		return len(l.lines) == 0 && len(l.holds) == 0
 	})
 }
 

@@ -87,7 +87,7 @@ func (l *Lock) Sure(now lease.Instant) bool { return l.within(now, 2*l.due()) }
 
 // confirm notes that the owner has confirmed l for that term when asked by a call sent at sent. It never shortens the lease.
 func (l *Lock) confirm(sent lease.Instant, term time.Duration, p Promise) {
-	if own := l.policy.lease(sent, term); own.Cancel.Mono > l.own.Cancel.Mono {
+	if own := l.policy.Lease(sent, term); own.Cancel.Mono > l.own.Cancel.Mono {
 		l.own, l.written = own, term > l.policy.TTL
 	}
 	if l.sent, l.lease = sent, l.own; l.policy.Keeper == Worker && (!l.written || p.Surrender == 0) {

@@ -38,8 +38,8 @@ const (
 // Never is longer than any term.
 const Never = time.Duration(math.MaxInt64)
 
-// lease returns the lease of a lock that a call sent at sent has confirmed.
-func (p *Policy) lease(sent lease.Instant, term time.Duration) lease.Lease {
+// Lease returns the lease of a lock that a call sent at sent has confirmed.
+func (p *Policy) Lease(sent lease.Instant, term time.Duration) lease.Lease {
 	if p.Keeper == Worker {
 		return lease.New(sent, term)
 	}

@@ -2,11 +2,15 @@ package holder
 
 import "github.com/keyway-go/keyway/ring/lease"
 
-// Close notes that the client was closed.
-func (l *Lock) Close() {
+// Close notes that the client was closed. It returns CancelGone if that ends the caller's work.
+func (l *Lock) Close() (d Decision) {
+	if l.state <= working {
+		d = CancelGone
+	}
 	if l.state < closed {
 		l.setState(closed)
 	}
+	return d
 }
 
 // Leave notes that another process goes on with l. It returns CancelGone if there is nothing to go on with.

@@ -74,7 +74,7 @@ var without = []struct {
 	{"gateway/router/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},
 	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", xnet, "internal/wire/h2"}, "", "a worker is reached over the link, and who embeds it brings a store and a membership"},
 	{"gateway", []string{"gateway/router", "gateway/worker"}, "", "what both ends share knows neither"},
-	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "", "the Redis lock is useful to programs that want nothing else of Keyway"},
+	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "ring/lease", "the Redis lock is useful to programs that want nothing else of Keyway"},
 	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},
 	{".", []string{otel + "/sdk", otel + "/exporters", grpc, "internal/tracing"}, "", "where spans go is for the program to say, and not in the graph of one that wants none"},
 	{"internal/tracing", []string{grpc}, "", "spans go to collectors by HTTP, and gRPC makes a program 11 MB larger"},
