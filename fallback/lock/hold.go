@@ -201,9 +201,7 @@ func (t *tenure) alone(ctx context.Context, call func() error) error {
 // extend renews the hold for another TTL, or for the one that it has if ttl is 0.
 func (h *hold) extend(ctx context.Context, ttl time.Duration) error {
 	h.mu.Lock()
-	if ttl = h.lock.Extend(ttl); ttl != h.claim.ttl {
-		h.claim = h.claim.lasting(ttl)
-	}
+	h.lock.Extend(ttl)
 	h.mu.Unlock()
 	return h.renew(ctx)
 }
@@ -222,6 +220,9 @@ func answer(state int64) holder.Answer {
 // renew makes the call of a renewal that is due.
 func (h *hold) renew(ctx context.Context) error {
 	h.mu.Lock()
+	if term := h.lock.Term(); term != h.claim.ttl {
+		h.claim = h.claim.lasting(term)
+	}
 	c, e := h.claim, Event{Keys: h.names, Read: h.claim.read, Label: h.claim.label, Held: time.Since(h.tenure.since)}
 	h.mu.Unlock()
 	sent := h.l.now()

@@ -60,6 +60,8 @@ func scopes() []scope {
 		{"store, work goes on", store(Policy{OnFailure: Continue}, start(1, budget{lost: 2, others: 1, stalls: 1}))},
 		{"store, work goes on, calls late", store(Policy{OnFailure: Continue}, start(1, budget{stray: 1, lost: 1, others: 1, stalls: 1}))},
 		{"store, work goes on, released by force", store(Policy{OnFailure: Continue}, start(1, budget{forces: 1, others: 1}))},
+		{"store, it forgets", store(Policy{}, start(1, budget{lost: 1, forgets: 1, others: 1}))},
+		{"store, it forgets, work goes on, extensions", extends(store(Policy{OnFailure: Continue}, start(0, budget{forgets: 1, others: 1})), 2*ttl, 2*ttl/5)},
 		{"store, another process goes on", store(Policy{}, start(0, budget{lost: 1, others: 1, stalls: 1, leaves: 1}))},
 		{"store, machine suspended, client closed", store(Policy{}, start(1, budget{lost: 1, suspends: 1, others: 1, closes: 1}))},
 		{"calls late by any time", coarse(ageless)},
@@ -281,7 +283,11 @@ func (w *world) owners(try func(string, func(*world)), spend func(string, func(*
 		}
 		spend("the owner crashes", func(b *budget) *int8 { return &b.crashes }, func(n *world) { n.down, n.heir, n.crashed[n.serving] = true, 1-n.serving, true })
 		spend("the owner's session is not renewed", func(b *budget) *int8 { return &b.cuts }, func(n *world) { n.cut, n.heir = true, 1-n.serving })
-		spend("the owner forgets releases", func(b *budget) *int8 { return &b.forgets }, func(n *world) { n.memory = 0 })
+		spend("the owner forgets", func(b *budget) *int8 { return &b.forgets }, func(n *world) {
+			if n.memory = 0; n.policy.Keeper == Store {
+				n.forgot, n.lock.live = n.lock.live, false
+			}
+		})
 	}
 	if w.serving == owner {
 		try("the next owner serves", func(n *world) { n.serving = n.heir })

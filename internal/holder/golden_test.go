@@ -87,7 +87,7 @@ var decisionNames = [...]string{
 	"retake", "inquire", "tell: released", "tell: not owner", "tell: unknown", "tell: unanswered",
 }
 
-var answerNames = map[string]Answer{"gone": Gone, "held": Held, "elsewhere": Elsewhere, "released": Released}
+var answerNames = map[string]Answer{"gone": Gone, "held": Held, "elsewhere": Elsewhere, "released": Released, "taken": Taken}
 
 // command carries out one line of a scenario.
 func (s *script) command(now lease.Instant, name string, args []string) (d Decision, err error) {
@@ -101,6 +101,16 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 	is := func(flag string) bool { return arg(0) == flag || arg(1) == flag }
 	own := Promise{Cancel: 8 * time.Second, Surrender: 9500 * time.Millisecond}
 	switch name {
+	case "store": // store [500ms] [continue|never|turns]: the margin, and what is unusual
+		s.policy = Policy{TTL: 10 * time.Second, Keeper: Store, Margin: term, Every: 3 * time.Second}
+		switch arg(1) {
+		case "continue":
+			s.policy.OnFailure = Continue
+		case "never":
+			s.policy.Every = Never
+		case "turns":
+			s.policy.TurnsFor = time.Second
+		}
 	case "ask": // the call for the lock
 		s.asked = now
 	case "granted": // granted 10s 2: the term, and how many further turns
@@ -114,8 +124,10 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 		d = s.l.Begin(now)
 	case "tick": // tick [busy]
 		d = s.l.Tick(now, is("busy"))
-	case "renewed": // renewed held|gone|elsewhere
+	case "renewed": // renewed held|gone|elsewhere|taken
 		d = s.l.Renewed(now, s.asked, answerNames[arg(0)], own)
+	case "retaken": // retaken 10s
+		s.l.Retaken(s.asked, Grant{Token: 17, Lease: term, Next: 18, Turns: 1})
 	case "failed": // failed [elsewhere]
 		s.l.Failed(is("elsewhere"))
 	case "extend":
@@ -126,10 +138,12 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 	case "unextended":
 		s.l.Unextended()
 	case "close":
-		s.l.Close()
+		d = s.l.Close()
+	case "leave":
+		d = s.l.Leave(now)
 	case "end": // end [waits]
 		d = s.l.End(now, is("waits"))
-	case "released": // released held|gone|elsewhere|released [repeated]
+	case "released": // released held|gone|elsewhere|released|taken [repeated]
 		d = s.l.Answered(now, answerNames[arg(0)], is("repeated"))
 	case "unanswered": // unanswered [repeated] [elsewhere]
 		d = s.l.Unanswered(is("repeated"), is("elsewhere"))
@@ -138,7 +152,7 @@ func (s *script) command(now lease.Instant, name string, args []string) (d Decis
 	default:
 		err = fmt.Errorf("no command %q", name)
 	}
-	if d == Renew || d == Seek {
+	if d == Renew || d == Seek || d == Retake {
 		s.asked = now
 	}
 	return d, err

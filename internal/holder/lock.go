@@ -68,8 +68,13 @@ func (l *Lock) Left(now lease.Instant, token int64) time.Duration {
 // Used returns the last token that a caller has had. Those that were reserved after it are free.
 func (l *Lock) Used() int64 { return l.next - 1 }
 
-// Term returns for how long a renewal is to last.
-func (l *Lock) Term() time.Duration { return l.term }
+// Term returns for how long a renewal in a store is to last.
+func (l *Lock) Term() time.Duration {
+	if l.asked != Never {
+		return l.asked
+	}
+	return l.term
+}
 
 // due is the age at which l is renewed.
 func (l *Lock) due() time.Duration { return l.policy.due(l.term) }
@@ -87,6 +92,9 @@ func (l *Lock) Sure(now lease.Instant) bool { return l.within(now, 2*l.due()) }
 
 // confirm notes that the owner has confirmed l for that term when asked by a call sent at sent. It never shortens the lease.
 func (l *Lock) confirm(sent lease.Instant, term time.Duration, p Promise) {
+	if l.policy.Keeper == Store {
+		l.term = term
+	}
 	if own := l.policy.Lease(sent, term); own.Cancel.Mono > l.own.Cancel.Mono {
 		l.own, l.written = own, term > l.policy.TTL
 	}
@@ -170,7 +178,11 @@ func (l *Lock) Renewed(now, sent lease.Instant, a Answer, p Promise) Decision {
 	} else {
 		l.setCourse(known)
 	}
-	return l.take(now, sent, a, l.term, p)
+	term := l.term
+	if l.policy.Keeper == Store {
+		term, l.asked = l.Term(), Never
+	}
+	return l.take(now, sent, a, term, p)
 }
 
 // take takes what an owner answers. An answer that comes after the deadline may be that of another owner, after others
@@ -202,7 +214,7 @@ func (l *Lock) Retaken(sent lease.Instant, g Grant) {
 	if l.course == renewing {
 		l.setCourse(known)
 	}
-	if l.state > working {
+	if l.asked = Never; l.state > working {
 		return
 	}
 	l.next, l.turns, l.own = g.Next, g.Turns, lease.Lease{}
@@ -211,6 +223,9 @@ func (l *Lock) Retaken(sent lease.Instant, g Grant) {
 
 // Failed notes that a renewal has no answer. elsewhere says that the worker that was asked does not own the partition.
 func (l *Lock) Failed(elsewhere bool) {
+	if l.policy.Keeper == Store {
+		l.asked = Never
+	}
 	if elsewhere || l.course == seeking {
 		l.setCourse(away)
 	} else {
@@ -225,8 +240,8 @@ func (l *Lock) Failed(elsewhere bool) {
 func (l *Lock) Extend(term time.Duration) time.Duration {
 	term = cmp.Or(term, l.term)
 	if l.policy.Keeper == Store {
-		if term != l.term {
-			l.term, l.turns = term, 0
+		if l.asked = term; term != l.term {
+			l.turns = 0
 		}
 		l.setCourse(renewing)
 		return term

@@ -107,6 +107,7 @@ type world struct {
 	released bool          // a release has ended the lock
 	other    bool          // another client has the key
 	forced   bool          // somebody has released the lock by force
+	forgot   bool          // the store has lost the lock, which the process does not know
 	fast     time.Duration // of a term, by which the store's clock runs ahead
 	token    int64         // latest
 	seen     int64         // latest that a caller has worked with
@@ -172,7 +173,7 @@ func (w *world) fingerprint(seed maphash.Seed) uint64 {
 
 // believes reports whether the caller may still work: what was cancelled ends by the surrender.
 func (w *world) believes() bool {
-	return w.begun && !w.dead && !w.forced && !w.l.lease.Surrender.Passed(w.instant())
+	return w.begun && !w.dead && !w.forced && !w.forgot && !w.l.lease.Surrender.Passed(w.instant())
 }
 
 // free reports whether another client may get the key.
@@ -211,7 +212,7 @@ func (w *world) expire() {
 
 // see notes that a caller begins to work.
 func (w *world) see(token int64) {
-	if token <= w.seen && !w.forced {
+	if token <= w.seen && !w.forced && !w.forgot {
 		w.fail("token %d after %d", token, w.seen)
 	}
 	w.seen = token
@@ -327,7 +328,7 @@ func (w *world) send(slot int, k kind, to int8) {
 	}
 	w.calls[slot] = call{kind: k, to: to, sent: w.instant()}
 	if w.policy.Keeper == Store {
-		w.calls[slot].term = cmp.Or(w.l.term, ttl)
+		w.calls[slot].term = w.l.Term()
 	}
 }
 
@@ -359,6 +360,7 @@ func (w *world) obey(d Decision) {
 func (w *world) tell(d Decision) {
 	switch w.told = d; {
 	case w.lock.alien: // it is nobody's
+	case d == TellReleased && w.forgot && w.l.loss == Wait: // who forgets cannot tell
 	case d == TellReleased && (!w.released || w.lock.live || w.lock.kept):
 		w.fail("Unlock says released, and the lock was not")
 	case d == TellNotOwner && (w.released || w.lock.live) && w.policy.OnFailure == Cancel:
@@ -391,7 +393,7 @@ func (w *world) begin() {
 	}
 	w.begun = true
 	w.see(w.l.Token())
-	if !w.lock.live && w.other && !w.forced {
+	if !w.lock.live && w.other && !w.forced && !w.forgot {
 		w.fail("a caller begins while another client has the key")
 	}
 }
@@ -411,7 +413,7 @@ func (w *world) leave() {
 func (w *world) end() {
 	w.begun = false
 	d := w.l.End(w.instant(), w.waits > 0)
-	if d == Pass && (w.l.lease.Cancel.Passed(w.instant()) || w.other && !w.forced) {
+	if d == Pass && (w.l.lease.Cancel.Passed(w.instant()) || w.other && !w.forced && !w.forgot) {
 		w.fail("a lost lock is passed on")
 	}
 	if d == Pass && w.instant().Mono-w.l.granted > w.policy.turnsFor() {
@@ -432,6 +434,7 @@ func (w *world) receive(slot int) {
 	case acquire:
 		if w.have && c.state == Held {
 			w.l.Retaken(c.sent, c.grant)
+			w.forgot = !w.lock.live
 			return
 		} else if w.have {
 			w.obey(w.l.Renewed(now, c.sent, c.state, Promise{}))
