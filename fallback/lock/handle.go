@@ -106,7 +106,7 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	case state != renewOK:
 		return nil, fmt.Errorf("%w: %q, which was to be attached", locking.ErrNotOwner, handle.Keys)
 	default:
-		k := l.hold(w, c, nil, granted)
+		k := l.hold(w, c, nil, granted, l.now())
 		l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
 		return k, nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // hold is a claim that was granted, until it is released. Callers of one process may have it one after the other. Its
@@ -43,24 +44,23 @@ type tenure struct {
 }
 
 // hold starts a hold and its first tenure.
-func (l *Locker) hold(w want, c *claim, line *lockLine, granted holder.Lock) *Lock {
-	now := l.now()
+func (l *Locker) hold(w want, c *claim, line *lockLine, granted holder.Lock, now lease.Instant) *Lock {
 	h := &hold{l: l, names: c.names, opts: w.opts, io: make(chan struct{}, 1), lock: granted, claim: c, line: line}
 	h.lock.Begin(now)
-	k, pause := h.admitLocked(w), h.pauseLocked()
+	k, pause := h.admitLocked(w, now), h.pauseLocked(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if line != nil {
 		line.held = true
 	}
 	l.holds[h] = struct{}{}
-	l.lookLocked(pause)
+	l.lookLocked(now, pause)
 	return k
 }
 
 // admitLocked makes the tenure of a caller.
-func (h *hold) admitLocked(w want) *Lock {
-	h.tenure = &tenure{hold: h, token: h.lock.Token(), since: time.Now(), parent: w.parent, count: 1}
+func (h *hold) admitLocked(w want, now lease.Instant) *Lock {
+	h.tenure = &tenure{hold: h, token: h.lock.Token(), since: h.l.base.Add(now.Mono), parent: w.parent, count: 1}
 	h.l.counts.held.Add(1)
 	return &Lock{tenure: h.tenure}
 }
@@ -72,12 +72,12 @@ func (l *Locker) acquired(w want, k *Lock, local bool) {
 }
 
 // lookLocked has tick run after a pause, if not earlier.
-func (l *Locker) lookLocked(pause time.Duration) {
-	at := time.Now().Add(pause)
+func (l *Locker) lookLocked(now lease.Instant, pause time.Duration) {
+	at := now.Mono + pause
 	switch {
 	case l.timer == nil:
 		l.timer = time.AfterFunc(pause, l.tick)
-	case l.looks.IsZero() || at.Before(l.looks):
+	case l.looks == 0 || at < l.looks:
 		l.timer.Reset(pause)
 	default:
 		return
@@ -98,7 +98,7 @@ func (l *Locker) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.holds) > 0 {
-		l.lookLocked(pause)
+		l.lookLocked(l.now(), pause)
 	}
 }
 
@@ -107,7 +107,7 @@ func (l *Locker) all(fired bool) []*hold {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if fired {
-		l.looks = time.Time{}
+		l.looks = 0
 	}
 	return slices.Collect(maps.Keys(l.holds))
 }
@@ -125,7 +125,7 @@ func (h *hold) tick() (pause time.Duration) {
 		if d = h.lock.Check(now); d == holder.Wait && renewal != nil {
 			d = renewal(now, false)
 		}
-		pause = h.pauseLocked()
+		pause = h.pauseLocked(now)
 		return d
 	})
 	switch {
@@ -141,9 +141,9 @@ func (h *hold) tick() (pause time.Duration) {
 }
 
 // pauseLocked is how soon tick is to run: in any case soon enough to see that the wall clock has run on.
-func (h *hold) pauseLocked() time.Duration {
+func (h *hold) pauseLocked(now lease.Instant) time.Duration {
 	pause := h.lock.Pause()
-	if left := h.lock.Left(h.l.now(), h.lock.Token()); left > 0 {
+	if left := h.lock.Left(now, h.lock.Token()); left > 0 {
 		pause = max(min(pause, left), time.Millisecond)
 	}
 	return pause

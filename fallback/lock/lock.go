@@ -11,6 +11,7 @@ import (
 
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // Lock is a held lock, from the call that took it to Unlock.
@@ -113,8 +114,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	}
 	t := k.tenure
 	h := t.hold
-	r := unlocking{t: t, began: time.Now()}
-	last, local := h.l.end(&r)
+	r, last, local := h.l.end(t)
 	if !last {
 		return nil
 	}
@@ -146,23 +146,23 @@ type unlocking struct {
 }
 
 // end ends one of the handles of a tenure. With the last, the next caller of this process gets the lock, or it is released.
-func (l *Locker) end(r *unlocking) (last, local bool) {
+func (l *Locker) end(t *tenure) (r unlocking, last, local bool) {
+	h := t.hold
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	h := r.t.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r.claim, r.line = h.claim, h.line
-	if r.t.count--; r.t.count > 0 {
-		return false, false
+	if t.count--; t.count > 0 {
+		return r, false, false
 	}
-	now := l.now()
-	r.until = r.began.Add(h.lock.Left(now, r.t.token) + l.cfg.Margin)
+	r = unlocking{t: t, began: time.Now(), claim: h.claim, line: h.line}
+	now := l.at(r.began)
+	r.until = r.began.Add(h.lock.Left(now, t.token) + l.cfg.Margin)
 	waits := h.line != nil && len(h.line.waiters) > 0 && alike(h.line.waiters[0].want.opts, h.opts, h.lock.Term())
 	if h.lock.End(now, waits) == holder.Pass {
 		me := h.line.popLocked()
-		me.turn <- h.admitLocked(me.want)
-		return true, true
+		me.turn <- h.admitLocked(me.want, now)
+		return r, true, true
 	}
 	delete(l.holds, h)
 	// Few tokens need not be given back: at one acquisition per reserved microsecond the counter stays behind the clock
@@ -170,16 +170,16 @@ func (l *Locker) end(r *unlocking) (last, local bool) {
 	if h.claim.reserve > 32 {
 		r.used = h.lock.Used()
 	}
-	return true, false
+	return r, true, false
 }
 
 // send frees the lock in Redis.
-func (r *unlocking) send(ctx context.Context) error {
+func (r unlocking) send(ctx context.Context) error {
 	l := r.t.hold.l
 	f, err := l.server.release(ctx, r.claim, r.used)
 	if err == nil {
 		l.yield(r.line, f.others, r.began)
-		return r.answered(freed(f.freed), false, nil)
+		return r.answered(l.at(r.began), freed(f.freed), false, nil)
 	}
 	result := make(chan error, 1)
 	l.spawn(func() {
@@ -202,21 +202,21 @@ func freed(is bool) holder.Answer {
 }
 
 // repeat goes on with a release whose first try got no answer.
-func (r *unlocking) repeat(first error) error {
+func (r unlocking) repeat(first error) error {
 	h := r.t.hold
 	h.mu.Lock()
 	h.lock.Unanswered(true, false)
 	h.mu.Unlock()
 	switch err := h.l.free(r.claim, r.used, r.until); {
 	case err == nil, errors.Is(err, errNotHeld):
-		return r.answered(freed(err == nil), true, first)
+		return r.answered(h.l.now(), freed(err == nil), true, first)
 	default:
 		return r.giveUp(err)
 	}
 }
 
 // giveUp ends a release without an answer.
-func (r *unlocking) giveUp(err error) error {
+func (r unlocking) giveUp(err error) error {
 	h := r.t.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -224,10 +224,10 @@ func (r *unlocking) giveUp(err error) error {
 }
 
 // answered takes what a server says of a release. unknown is the error if that does not say enough.
-func (r *unlocking) answered(a holder.Answer, repeated bool, unknown error) error {
+func (r unlocking) answered(now lease.Instant, a holder.Answer, repeated bool, unknown error) error {
 	h := r.t.hold
 	h.mu.Lock()
-	d := h.lock.Answered(h.l.now(), a, repeated)
+	d := h.lock.Answered(now, a, repeated)
 	h.mu.Unlock()
 	if d != holder.Inquire {
 		return r.told(d, unknown)
@@ -241,13 +241,13 @@ func (r *unlocking) answered(a holder.Answer, repeated bool, unknown error) erro
 	case err != nil:
 		return r.giveUp(unknown)
 	case state == renewForced:
-		return r.answered(holder.Taken, true, nil)
+		return r.answered(now, holder.Taken, true, nil)
 	}
-	return r.answered(holder.Held, true, nil)
+	return r.answered(now, holder.Held, true, nil)
 }
 
 // told is the error that tells what has become of the lock. err is why that is unknown.
-func (r *unlocking) told(d holder.Decision, err error) error {
+func (r unlocking) told(d holder.Decision, err error) error {
 	names := r.t.hold.names
 	switch {
 	case d == holder.TellReleased:

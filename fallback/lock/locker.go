@@ -36,7 +36,7 @@ type Locker struct {
 	lines  map[string]*lockLine // by key: callers of this process
 	holds  map[*hold]struct{}   // that are neither released nor lost
 	timer  *time.Timer          // of tick, which looks at them
-	looks  time.Time            // when it fires; zero if it does not
+	looks  time.Duration        // since base, when it fires; 0 if it does not
 	active int                  // calls and goroutines that Close waits for
 	ended  *sync.Cond           // active is 0
 	closed bool
@@ -95,8 +95,10 @@ func (l *Locker) endAll() {
 	}
 }
 
-func (l *Locker) now() lease.Instant {
-	now := lease.At(l.base, time.Now())
+func (l *Locker) now() lease.Instant { return l.at(time.Now()) }
+
+func (l *Locker) at(t time.Time) lease.Instant {
+	now := lease.At(l.base, t)
 	if l.cfg.Clock != nil {
 		now.Wall = time.Duration(l.cfg.Clock().UnixNano())
 	}
@@ -242,8 +244,9 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 					return nil, err
 				}
 			}
-			if granted := holder.New(&l.policy, sent, c.granted(g.token)); granted.Left(l.now(), g.token) > 0 {
-				k := l.hold(w, c, line, granted)
+			granted, now := holder.New(&l.policy, sent, c.granted(g.token)), l.now()
+			if granted.Left(now, g.token) > 0 {
+				k := l.hold(w, c, line, granted, now)
 				l.acquired(w, k, false)
 				return k, nil
 			}
