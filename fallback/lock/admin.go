@@ -49,7 +49,7 @@ func (l *Locker) State(ctx context.Context, key string) (State, error) {
 func (l *Locker) repeat(ctx context.Context, call func() error) error {
 	for failures := 1; ; failures++ {
 		err := call()
-		if err == nil || failures == 3 || !passing(err) || l.wait(ctx, nil, l.backOff(failures)) != nil {
+		if err == nil || failures == 3 || !passing(err) || l.wait(ctx, nil, l.cfg.backOff(failures)) != nil {
 			return err
 		}
 	}
@@ -125,7 +125,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, e
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {
 	names := n.cfg.naming()
 	keys := []string{names.key("", name), names.key("fence:", name), names.key("waiting:", name)}
-	reply, _, err := n.wire.call(ctx, &n.scripts.state, scriptArgs(keys, flag(n.cfg.FIFO)))
+	reply, _, err := n.wire.call(ctx, &scripts.state, scriptArgs(keys, flag(n.cfg.FIFO)))
 	if err != nil {
 		return State{}, err
 	}
@@ -169,7 +169,7 @@ func labelOf(owner string) string {
 func (n *lockNode) force(ctx context.Context, name, id, why string) (int64, error) {
 	names := n.cfg.naming()
 	keys := []string{names.key("", name), names.key("forced:", name), names.key("bell:", name), names.key("queue:", name)}
-	freed, _, err := n.number(ctx, &n.scripts.force, scriptArgs(keys, why, n.publish, "#"+id))
+	freed, _, err := n.number(ctx, &scripts.force, scriptArgs(keys, why, n.publish, "#"+id))
 	return freed, err
 }
 
@@ -211,7 +211,7 @@ func (n *lockNode) agrees(ctx context.Context) (bool, error) {
 	if n.cfg.NoPrefix {
 		key = n.cfg.Prefix + "key:order"
 	}
-	same, _, err := n.number(ctx, &n.scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds()))
+	same, _, err := n.number(ctx, &scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds()))
 	return same == 1, err
 }
 
@@ -240,7 +240,7 @@ func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within tim
 	}
 	conn := server.Conn()
 	defer func() { _ = conn.Close() }()
-	state, err := conn.Eval(ctx, n.scripts.renew.source, c.fenced(), c.owner, c.ttl.Milliseconds(), 0).Int64()
+	state, err := conn.Eval(ctx, scripts.renew.source, c.fenced(), c.owner, c.ttl.Milliseconds(), 0).Int64()
 	if err != nil {
 		return 0, err
 	}

@@ -74,26 +74,17 @@ func (l *Locker) emit(ctx context.Context, what happening, level slog.Level, e E
 		return
 	}
 	attrs := []slog.Attr{slog.String("keys", strings.Join(e.Keys, " ")), slog.Bool("read", e.Read)}
-	if e.Label != "" {
-		attrs = append(attrs, slog.String("label", e.Label))
-	}
-	if e.By != "" {
-		attrs = append(attrs, slog.String("by", e.By), slog.String("why", e.Why))
-	}
-	if e.Token != 0 {
-		attrs = append(attrs, slog.Int64("token", e.Token))
-	}
-	if e.Wait != 0 {
-		attrs = append(attrs, slog.Duration("wait", e.Wait))
-	}
-	if e.Held != 0 {
-		attrs = append(attrs, slog.Duration("held", e.Held))
-	}
-	if e.Local {
-		attrs = append(attrs, slog.Bool("local", true))
-	}
-	if e.Err != nil {
-		attrs = append(attrs, slog.Any("error", e.Err))
+	for _, a := range []struct {
+		said bool
+		attr slog.Attr
+	}{
+		{e.Label != "", slog.String("label", e.Label)}, {e.By != "", slog.String("by", e.By)}, {e.Why != "", slog.String("why", e.Why)},
+		{e.Token != 0, slog.Int64("token", e.Token)}, {e.Wait != 0, slog.Duration("wait", e.Wait)}, {e.Held != 0, slog.Duration("held", e.Held)},
+		{e.Local, slog.Bool("local", true)}, {e.Err != nil, slog.Any("error", e.Err)},
+	} {
+		if a.said {
+			attrs = append(attrs, a.attr)
+		}
 	}
 	l.cfg.Logger.LogAttrs(ctx, level, "lock "+what.String(), attrs...)
 }

@@ -51,11 +51,7 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	scripts, err := loadLockScripts()
-	if err != nil {
-		return nil, err
-	}
-	return newLocker(newLockNode(client, scripts, cfg, true), cfg), nil
+	return newLocker(newLockNode(client, cfg, true), cfg), nil
 }
 
 func newLocker(server lockServer, cfg Config) *Locker {
@@ -271,7 +267,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 				l.abandon(c, false)
 				return nil, fmt.Errorf("lock: locking %q: %w", c.names, err)
 			}
-			if pause = l.backOff(failures); failures == 1 {
+			if pause = l.cfg.backOff(failures); failures == 1 {
 				continue // a lost answer: what matters is that the next try is soon
 			}
 		}
@@ -313,8 +309,8 @@ func (l *Locker) pause(left time.Duration) time.Duration {
 }
 
 // backOff is how long to wait after so many failed calls in a row.
-func (l *Locker) backOff(failures int) time.Duration {
-	longest := min(l.cfg.TTL/10, 500*time.Millisecond)
+func (cfg Config) backOff(failures int) time.Duration {
+	longest := min(cfg.TTL/10, 500*time.Millisecond)
 	d := min(5*time.Millisecond<<min(failures, 10), longest)
 	return d/2 + rand.N(d/2+1)
 }
@@ -375,7 +371,7 @@ func (l *Locker) free(c *claim, used int64, until time.Time) error {
 			return errNotHeld
 		}
 		failures++
-		pause := l.backOff(failures)
+		pause := l.cfg.backOff(failures)
 		if !passing(err) || time.Now().Add(pause).After(until) || !sleep(pause, nil) {
 			return err
 		}

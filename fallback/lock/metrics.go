@@ -15,31 +15,26 @@ import (
 // counts is what a Locker counts.
 type counts struct {
 	events       [happenings]atomic.Int64
-	acquisitions [acquisitions]atomic.Int64
-	releases     [releases]atomic.Int64
+	acquisitions [len(acquisitions)]atomic.Int64
+	releases     [len(releases)]atomic.Int64
 	asking       atomic.Int64 // callers that are about to have a lock, or wait for one
 	held         atomic.Int64
 	waits, holds metrics.Latencies
 }
 
-// acquisition is how an attempt to take a lock has ended.
-type acquisition uint8
-
+// How attempts to take a lock end, and how locks are given back.
 const (
-	inRedis    acquisition = iota // acquired
-	handedOver                    // by the caller before, in this process
-	isLocked                      // it was another's
-	callerLeft
-	hasFailed
-	acquisitions
+	inRedis, handedOver, isLocked, callerLeft, hasFailed = 0, 1, 2, 3, 4
+	asOwner, asAnother, perhaps                          = 0, 1, 2
 )
 
-func (a acquisition) String() string {
-	return [acquisitions]string{"acquired", "handed-over", "locked", "left", "failed"}[a]
-}
+var (
+	acquisitions = [...]string{"acquired", "handed-over", "locked", "left", "failed"}
+	releases     = [...]string{"released", "not-owner", "unknown"}
+)
 
-// outcome returns how an attempt has ended whose event is e, of a caller with ctx.
-func outcome(ctx context.Context, e Event) acquisition {
+// outcome returns which of acquisitions an event of a caller with ctx is.
+func outcome(ctx context.Context, e Event) int {
 	switch {
 	case e.Err == nil && e.Local:
 		return handedOver
@@ -52,18 +47,6 @@ func outcome(ctx context.Context, e Event) acquisition {
 	}
 	return hasFailed
 }
-
-// release is how a lock was given back.
-type release uint8
-
-const (
-	asOwner release = iota
-	asAnother
-	perhaps
-	releases
-)
-
-func (r release) String() string { return [releases]string{"released", "not-owner", "unknown"}[r] }
 
 // note counts an event of a caller with ctx.
 func (c *counts) note(ctx context.Context, what happening, e Event) {
@@ -131,8 +114,8 @@ func (l *Locker) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, fam
 // a label of its own, such as [prometheus.WrapRegistererWith] adds.
 func (l *Locker) Collect(ch chan<- prometheus.Metric) {
 	c := &l.counts
-	for result := range acquisitions {
-		metrics.Send(ch, families[acquisitionsMetric], c.acquisitions[result].Load(), result.String())
+	for i, result := range acquisitions {
+		metrics.Send(ch, families[acquisitionsMetric], c.acquisitions[i].Load(), result)
 	}
 	metrics.Send(ch, families[contendedMetric], c.events[waited].Load())
 	metrics.SendHistogram(ch, families[waitMetric], c.waits.Distribution())
@@ -143,8 +126,8 @@ func (l *Locker) Collect(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[renewalsMetric], c.events[renewFailed].Load(), "failed")
 	metrics.Send(ch, families[expiredMetric], c.events[expired].Load())
 	metrics.Send(ch, families[lostMetric], c.events[lost].Load())
-	for result := range releases {
-		metrics.Send(ch, families[releasesMetric], c.releases[result].Load(), result.String())
+	for i, result := range releases {
+		metrics.Send(ch, families[releasesMetric], c.releases[i].Load(), result)
 	}
 	metrics.Send(ch, families[forcedMetric], c.events[forced].Load())
 	metrics.Send(ch, families[movedMetric], c.events[detached].Load(), "detached")

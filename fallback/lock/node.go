@@ -86,21 +86,14 @@ type freeing struct {
 // lockNode keeps locks in one Redis server or cluster.
 type lockNode struct {
 	wire    *lockWire
-	scripts *lockScripts
 	cfg     Config
 	publish string
 	hubs    *lockHubs // nil if waiters are to poll
 }
 
-func newLockNode(client redis.UniversalClient, scripts *lockScripts, cfg Config, inPlace bool) *lockNode {
-	n := &lockNode{
-		wire:    newLockWire(client, cfg.Timeout, inPlace),
-		scripts: scripts,
-		cfg:     cfg,
-		publish: "PUBLISH",
-	}
-	_, cluster := client.(*redis.ClusterClient)
-	if cluster {
+func newLockNode(client redis.UniversalClient, cfg Config, inPlace bool) *lockNode {
+	n := &lockNode{wire: newLockWire(client, cfg.Timeout, inPlace), cfg: cfg, publish: "PUBLISH"}
+	if _, cluster := client.(*redis.ClusterClient); cluster {
 		n.publish = "SPUBLISH"
 	}
 	if _, ring := client.(*redis.Ring); !cfg.Poll && !ring {
@@ -122,11 +115,11 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	case first && c.plain():
 		return n.take(ctx, c)
 	case c.fifo:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
+		reply, sent, err = n.wire.call(ctx, &scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
 	case c.read:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
+		reply, sent, err = n.wire.call(ctx, &scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
 	default:
-		reply, sent, err = n.wire.call(ctx, &n.scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, flag(!first)))
+		reply, sent, err = n.wire.call(ctx, &scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, flag(!first)))
 	}
 	if sent {
 		c.unsettled.Store(true)
@@ -150,7 +143,7 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 
 // take is the first try of a claim on one lock.
 func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
-	value, sent, err := n.number(ctx, &n.scripts.take, []any{
+	value, sent, err := n.number(ctx, &scripts.take, []any{
 		nil, nil, 3, c.gone(), c.locks[0], c.naming.key("fence:", c.names[0]), c.owner, c.ttl.Milliseconds(), c.reserve + 1,
 	})
 	if sent {
@@ -172,7 +165,7 @@ func (n *lockNode) renew(ctx context.Context, c *claim) (int64, error) {
 
 // renewAbove renews and raises the fences to at least floor.
 func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64, error) {
-	reply, _, err := n.wire.call(ctx, &n.scripts.renew, scriptArgs(c.fenced(), c.owner, c.ttl.Milliseconds(), floor))
+	reply, _, err := n.wire.call(ctx, &scripts.renew, scriptArgs(c.fenced(), c.owner, c.ttl.Milliseconds(), floor))
 	if err != nil {
 		return 0, err
 	}
@@ -191,7 +184,7 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 	if c.unsettled.Load() {
 		gone = tombstone(c.ttl).Milliseconds()
 	}
-	reply, _, err := n.wire.call(ctx, &n.scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo)))
+	reply, _, err := n.wire.call(ctx, &scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo)))
 	if err != nil {
 		return freeing{}, err
 	}
@@ -207,7 +200,7 @@ func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second
 
 // give releases what take took, if nothing went wrong in between.
 func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
-	value, _, err := n.number(ctx, &n.scripts.give, []any{
+	value, _, err := n.number(ctx, &scripts.give, []any{
 		nil, nil, 2, c.locks[0], c.naming.key("bell:", c.names[0]), c.owner, n.publish,
 	})
 	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
@@ -219,7 +212,7 @@ func (n *lockNode) others(c *claim, told int64) bool {
 }
 
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	state, sent, err := n.number(ctx, &n.scripts.downgrade,
+	state, sent, err := n.number(ctx, &scripts.downgrade,
 		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], c.ttl.Milliseconds(), n.publish))
 	if sent {
 		c.unsettled.Store(true)

@@ -36,13 +36,9 @@ func NewQuorum(clients []redis.UniversalClient, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	cfg.Poll = true
-	scripts, err := loadLockScripts()
-	if err != nil {
-		return nil, err
-	}
 	q := &quorum{cfg: cfg, policy: cfg.policy(), need: len(clients)/2 + 1, closing: make(chan struct{})}
 	for _, client := range clients {
-		q.nodes = append(q.nodes, newLockNode(client, scripts, cfg, false))
+		q.nodes = append(q.nodes, newLockNode(client, cfg, false))
 	}
 	l := newLocker(q, cfg)
 	q.now = l.now
@@ -107,13 +103,21 @@ func (q *quorum) poll(ctx context.Context, patient bool, ask func(context.Contex
 
 // refused says whether so many said no that no majority can say yes.
 func (q *quorum) refused(votes []vote) bool {
-	no := 0
+	_, no := count(votes)
+	return no > len(q.nodes)-q.need
+}
+
+// count says how many nodes did not answer, and how many said no.
+func count(votes []vote) (failed, no int) {
 	for _, v := range votes {
-		if v.err == nil && v.value <= 0 {
+		switch {
+		case v.err != nil:
+			failed++
+		case v.value <= 0:
 			no++
 		}
 	}
-	return no > len(q.nodes)-q.need
+	return failed, no
 }
 
 // silence is the error of a poll that decided nothing.
@@ -137,15 +141,7 @@ func (q *quorum) silence(ctx context.Context, votes []vote) error {
 // missed is the outcome of an acquire without a majority: nil, so that a
 // waiter tries again soon, if some server said no and enough of them live.
 func (q *quorum) missed(ctx context.Context, votes []vote) error {
-	failed, no := 0, 0
-	for _, v := range votes {
-		switch {
-		case v.err != nil:
-			failed++
-		case v.value <= 0:
-			no++
-		}
-	}
+	failed, no := count(votes)
 	if ctx.Err() == nil && no > 0 && failed <= len(q.nodes)-q.need {
 		return nil
 	}
@@ -225,12 +221,10 @@ func (q *quorum) releaseAt(n *lockNode, c *claim, used int64) (int64, error) {
 	f, err := n.release(context.Background(), c, used)
 	if err != nil {
 		q.running.Go(func() {
-			err := err
-			for pause := 10 * time.Millisecond; err != nil && passing(err) && time.Now().Add(pause).Before(until); pause = min(2*pause, 500*time.Millisecond) {
-				if !sleep(pause, q.closing) {
+			for failures := 1; passing(err) && time.Now().Before(until) && sleep(q.cfg.backOff(failures), q.closing); failures++ {
+				if _, err := n.release(context.Background(), c, used); err == nil {
 					return
 				}
-				_, err = n.release(context.Background(), c, used)
 			}
 		})
 		return 0, err

@@ -4,7 +4,6 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
-	"io/fs"
 )
 
 //go:embed lua/*.lua
@@ -16,42 +15,24 @@ type lockScript struct {
 	sha    string
 }
 
-// lockScripts are the scripts of the lock.
-type lockScripts struct {
+// scripts are the scripts of the lock. Those that grant one begin with a library.
+var scripts = struct {
 	take, acquire, read, fifo, give, release, renew, downgrade, adopt, force, state, order lockScript
+}{
+	take: load("take"), give: load("give"), release: load("release"), force: load("force"), order: load("order"),
+	acquire: load("lib", "acquire"), read: load("lib", "read"), fifo: load("lib", "fifo"), renew: load("lib", "renew"),
+	downgrade: load("lib", "downgrade"), adopt: load("lib", "adopt"), state: load("lib", "state"),
 }
 
-func loadLockScripts() (*lockScripts, error) {
-	library, err := fs.ReadFile(lockSources, "lua/lib.lua")
-	if err != nil {
-		return nil, err
-	}
-	s := new(lockScripts)
-	for _, f := range []struct {
-		name    string
-		library []byte
-		script  *lockScript
-	}{
-		{"take", nil, &s.take},
-		{"acquire", library, &s.acquire},
-		{"read", library, &s.read},
-		{"fifo", library, &s.fifo},
-		{"give", nil, &s.give},
-		{"release", nil, &s.release},
-		{"renew", library, &s.renew},
-		{"downgrade", library, &s.downgrade},
-		{"adopt", library, &s.adopt},
-		{"force", nil, &s.force},
-		{"state", library, &s.state},
-		{"order", nil, &s.order},
-	} {
-		body, err := fs.ReadFile(lockSources, "lua/"+f.name+".lua")
+func load(files ...string) (s lockScript) {
+	for _, file := range files {
+		text, err := lockSources.ReadFile("lua/" + file + ".lua")
 		if err != nil {
-			return nil, err
+			panic(err) // it is embedded
 		}
-		f.script.source = string(f.library) + string(body)
-		sum := sha1.Sum([]byte(f.script.source)) // Redis names scripts so
-		f.script.sha = hex.EncodeToString(sum[:])
+		s.source += string(text)
 	}
-	return s, nil
+	sum := sha1.Sum([]byte(s.source)) // Redis names scripts so
+	s.sha = hex.EncodeToString(sum[:])
+	return s
 }
