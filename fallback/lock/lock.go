@@ -157,7 +157,7 @@ func (l *Locker) end(t *tenure) (r unlocking, last, local bool) {
 	}
 	r = unlocking{t: t, began: time.Now(), claim: h.claim, line: h.line}
 	now := l.at(r.began)
-	r.until = r.began.Add(h.lock.Left(now, t.token) + l.cfg.Margin)
+	r.until = r.began.Add(h.lock.Rest(now) + l.cfg.Margin)
 	waits := h.line != nil && len(h.line.waiters) > 0 && alike(h.line.waiters[0].want.opts, h.opts, h.lock.Term())
 	if h.lock.End(now, waits) == holder.Pass {
 		me := h.line.popLocked()

@@ -57,7 +57,7 @@ func scopes() []scope {
 		{"store, extension to less, late", extends(store(Policy{}, start(1, budget{stray: 1, others: 1})), 2*ttl/5)},
 		{"store, turns for a while", store(Policy{TurnsFor: ttl / 2}, start(3, budget{lost: 1, others: 1, stalls: 1}))},
 		{"store, released by force", store(Policy{}, start(1, budget{lost: 1, forces: 1, others: 1}))},
-		{"store, work goes on", store(Policy{OnFailure: Continue}, start(1, budget{lost: 2, others: 1, stalls: 1}))},
+		{"store, work goes on", store(Policy{OnFailure: Continue}, start(2, budget{lost: 2, others: 1, stalls: 1}))},
 		{"store, work goes on, calls late", store(Policy{OnFailure: Continue}, start(1, budget{stray: 1, lost: 1, others: 1, stalls: 1}))},
 		{"store, work goes on, released by force", store(Policy{OnFailure: Continue}, start(1, budget{forces: 1, others: 1}))},
 		{"store, it forgets", store(Policy{}, start(1, budget{lost: 1, forgets: 1, others: 1}))},

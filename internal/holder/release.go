@@ -1,6 +1,10 @@
 package holder
 
-import "github.com/keyway-go/keyway/ring/lease"
+import (
+	"time"
+
+	"github.com/keyway-go/keyway/ring/lease"
+)
 
 // Close notes that the client was closed. It returns CancelGone if that ends the caller's work.
 func (l *Lock) Close() (d Decision) {
@@ -12,6 +16,9 @@ func (l *Lock) Close() (d Decision) {
 	}
 	return d
 }
+
+// Rest returns for how long others cannot have l, whether or not its caller works.
+func (l *Lock) Rest(now lease.Instant) time.Duration { return l.lease.Surrender.Left(now) }
 
 // Leave notes that another process goes on with l. It returns CancelGone if there is nothing to go on with.
 func (l *Lock) Leave(now lease.Instant) Decision {
