@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
-	"github.com/keyway-go/keyway/gateway/router/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
 )
 
 // line is the callers of one process that wait for a lock at a member elsewhere, while a

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
-	"github.com/keyway-go/keyway/gateway/router/internal/routing"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
