@@ -40,7 +40,7 @@ type ClientConfig struct {
 	PeerTLS                 *gateway.PeerTLS
 	Settings                ring.Settings
 	Keys                    gateway.KeySources // of requests for RoundTrip
-	Limits                  router.Limits
+	Limits                  gateway.Limits
 	TracerProvider          trace.TracerProvider
 	TraceKeys               bool
 	Logger                  *slog.Logger

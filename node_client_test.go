@@ -15,7 +15,6 @@ import (
 
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -88,7 +87,7 @@ func TestClients(t *testing.T) {
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	if _, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick, Limits: router.Limits{Hold: -1}}); err == nil || !strings.Contains(err.Error(), "Limits.Hold") {
+	if _, err := keyway.NewClient(t.Context(), keyway.ClientConfig{Join: []string{at}, Settings: quick, Limits: gateway.Limits{Hold: -1}}); err == nil || !strings.Contains(err.Error(), "Limits.Hold") {
 		t.Errorf("%v, want an error about Limits.Hold", err)
 	}
 }

@@ -220,7 +220,7 @@ func testDoAll(t *testing.T) {
 	for id := range clients {
 		name := fmt.Sprint("client", id)
 		member := kit.Must(w.hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
-		c := kit.Must(router.NewClient(router.ClientConfig{Members: member, Dial: n.dialer(name), Limits: router.Limits{Hold: 4 * ttl}}))
+		c := kit.Must(router.NewClient(router.ClientConfig{Members: member, Dial: n.dialer(name), Limits: gateway.Limits{Hold: 4 * ttl}}))
 		random := rand.New(rand.NewPCG(seed, uint64(id)))
 		all.Go(func() {
 			defer done.Add(1)

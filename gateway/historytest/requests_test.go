@@ -105,7 +105,7 @@ func testRequestsThatShare(t *testing.T) {
 	s.start()
 	rt := kit.Must(router.New(router.Config{
 		Members: kit.Must(s.hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive})),
-		Routes:  routertest.Routes(t, `name: a, key: "header:X-Key", mode: share`), Dial: n.dialer("router"), Limits: router.Limits{Hold: 4 * ttl},
+		Routes:  routertest.Routes(t, `name: a, key: "header:X-Key", mode: share`), Dial: n.dialer("router"), Limits: gateway.Limits{Hold: 4 * ttl},
 	}))
 	defer rt.Close()
 	seed := rand.Uint64()

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -93,7 +94,7 @@ func testAccessLog(t *testing.T, front routertest.Way) {
 	timedConfig := router.Config{Members: routertest.NewCluster(t, ring.Member{Name: "timed", Addr: workertest.Serve(t, w.Handler(http.HandlerFunc(app))).Listener.Addr().String(), Role: ring.RoleWorker, State: ring.StateActive, Incarnation: w.Incarnation()})}
 	config(&timedConfig)
 	timed := routertest.New(t, timedConfig)
-	none := router.Config{Members: routertest.NewCluster(t), Limits: router.Limits{Hold: 2 * time.Millisecond}}
+	none := router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}
 	config(&none)
 	deserted := routertest.New(t, none)
 

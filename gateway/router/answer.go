@@ -1,7 +1,6 @@
 package router
 
 import (
-	"errors"
 	"io"
 	"net/http"
 
@@ -13,29 +12,12 @@ import (
 // answer is what a client gets: a worker's answer, whichever way it came, or the
 // router's own.
 type answer struct {
-	status int
-	length int64 // as declared, also where there is no body; -1 if it was not
-	fields link.Fields
-	via    string     // for the header Via; "" for none
-	body   answerBody // nil if it is the router's own
+	workerAnswer        // without a body if it is the router's own
+	via          string // for the header Via; "" for none
 
 	failure string // in place of body
 	problem string // its kind; "" for a worker's answer
 	close   bool   // the rest of the request's body will not be read
-}
-
-// answerBody is implemented by [link.Body].
-type answerBody interface {
-	replyBody
-	Next() ([]byte, error)
-}
-
-// replyBody is the body of an answer. Once Buffered reports that all is there,
-// Trailer returns the trailers.
-type replyBody interface {
-	io.ReadCloser
-	Buffered() (n int, last bool)
-	Trailer() link.Fields
 }
 
 // downstream is the client's side of a request: what writes answers. Its
@@ -56,9 +38,6 @@ type downstream interface {
 	abort()
 	carrying
 }
-
-// statusClientGone is what nginx logs for a client that did not wait.
-const statusClientGone = 499
 
 // addFields adds to a head what the client may see of an answer's fields.
 func addFields(c downstream, list link.Fields) (dated bool) {
@@ -91,9 +70,6 @@ func (a *answer) send(c downstream, from *source, method string) {
 		c.abort()
 	}
 }
-
-// errLength is the error of a worker's answer that is longer or shorter than it says.
-var errLength = errors.New("router: the answer is not of its length")
 
 // copyBody passes the answer's body on, of the length that was declared and no
 // more. What has come goes together, whenever it has to wait for more.
@@ -141,14 +117,4 @@ func (a *answer) copyBody(c downstream, f http1.Framing) error {
 			return nil
 		}
 	}
-}
-
-// publicTrailer returns what may go on to the client of an answer's trailers.
-func publicTrailer(trailer link.Fields) (list link.Fields) {
-	for name, value := range trailer.All() {
-		if fields.IsTrailer(name) {
-			list = link.AppendField(list, name, value)
-		}
-	}
-	return list
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -121,7 +122,7 @@ func TestOneClientHasAShareOfTheBudget(t *testing.T) {
 			fmt.Fprint(rw, n, err)
 		}
 	})
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: router.Limits{ReplayBytes: 1 << 20}})
+	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{ReplayBytes: 1 << 20}})
 	s := routertest.ThroughServer(t, rt)
 	for range 40 {
 		slowBody(t, s, announced, strings.Repeat("x", announced-1))
@@ -162,7 +163,7 @@ func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 		w.Refuse(&link.RefusedError{Reason: link.Unavailable})
 	})
 	m.GRPC = true
-	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, m), Limits: router.Limits{ReplayBytes: 1, Hold: time.Second}}))
+	s := routertest.ThroughServer(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, m), Limits: gateway.Limits{ReplayBytes: 1, Hold: time.Second}}))
 	body, w := io.Pipe()
 	defer body.Close()
 	go io.WriteString(w, strings.Repeat("x", 64<<10-1))

@@ -26,7 +26,7 @@ type ClientConfig struct {
 	// [gateway.HeaderKey], percent-encoded.
 	Keys gateway.KeySources
 
-	Limits
+	gateway.Limits
 
 	// Dial and PeerTLS are as in [Config].
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -74,23 +74,27 @@ type Local interface {
 // Client makes calls for keys straight to the workers that own them, without a
 // router in between. It is an [http.RoundTripper]. Make one with [NewClient].
 type Client struct {
-	workers
-	local  Local
-	keys   gateway.KeySources
-	fields fields.Rules
-	budget budget
-	log    *slog.Logger
-	label  string // of holds, for people
-	closed atomic.Bool
-	holder holdings
-	spans  *spans.Maker // nil for none
+	workers *workers
+	local   Local
+	keys    gateway.KeySources
+	fields  fields.Rules
+	budget  *budget
+	log     *slog.Logger
+	label   string // of holds, for people
+	closed  atomic.Bool
+	holder  holdings
+	spans   *spans.Maker // nil for none
 }
 
 // NewClient returns a client, or an error that names the field of ClientConfig
 // that is missing or out of range. The caller should call [Client.Close] when no
 // more calls come.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	c, spools, err := (Config{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}).open("router: ClientConfig")
+	o := options{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	workers, budget, err := o.open("router: ClientConfig", 1)
 	if err != nil {
 		return nil, err
 	}
@@ -98,12 +102,11 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &Client{local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget{spools: spools, shares: spools.Shares(1)}, log: c.Logger, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
-	if name := c.Members.Self().Name; holds.IsLabel(name) {
+	client := &Client{workers: workers, local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget, log: o.Logger, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
+	if name := o.Members.Self().Name; holds.IsLabel(name) {
 		client.label = name
 	}
-	client.workers.init(&c)
-	client.holder.init(client, c.Members.Settings().WithDefaults().TTL)
+	client.holder.init(client, o.Members.Settings().WithDefaults().TTL)
 	return client, nil
 }
 
@@ -111,7 +114,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // told, or else the one by the ring. It returns the error of [gateway.CheckKey], or one
 // that wraps [gateway.ErrUnavailable] if no worker is known.
 func (c *Client) Owner(key string) (ring.Member, error) {
-	route, err := c.route(key)
+	route, err := c.workers.route(key)
 	if err == nil && route.Owner.Name == "" {
 		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", gateway.ErrUnavailable, key, route.Partition)
 	}
@@ -149,12 +152,29 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
+// LocalWorker is the worker of this process, which an operator need not ask over the link;
+// worker.Worker implements it.
+type LocalWorker interface {
+	Incarnation() string
+	Status() gateway.WorkerStatus
+	Explain(key string) (gateway.KeyStatus, error)
+	Locks(after string) gateway.LockPage
+	Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error)
+	LeaveRing(ctx context.Context) error
+	JoinRing() error
+}
+
+// Operator returns an operator that asks a local worker directly, if it is not nil.
+func (c *Client) Operator(local LocalWorker) gateway.Operator {
+	return newOperator(c.workers, local)
+}
+
 // Close closes the connections to workers. Calls under way are not disturbed;
 // those that wait for an owner, and those that come later, fail. It may be called
 // more than once.
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	c.holder.close()
-	c.peers.close()
+	c.workers.close()
 	return nil
 }

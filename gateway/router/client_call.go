@@ -66,8 +66,8 @@ func (x *call) roundTrip() (*http.Response, error) {
 		x.upload.in = x.in.Body
 	}
 	c := x.client
-	x.workers, x.ctx, x.from = &c.workers, x.in.Context(), x
-	x.reserved.budget, x.request.Memory = &c.budget, &x.reserved
+	x.workers, x.ctx, x.from = c.workers, x.in.Context(), x
+	x.reserved.budget, x.request.Memory = c.budget, &x.reserved
 	if err := x.prepare(); err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func (x *call) attempt(t routing.Target) routing.Outcome {
 		}
 	}
 	x.appendFields()
-	return x.dispatch.attempt(t, x.workers.peer(t))
+	return x.dispatch.attempt(t, x.workers.peer(t.Member))
 }
 
 // isLocal reports whether the worker is the one of this process.

@@ -62,7 +62,7 @@ func (x *call) attemptLocal(t routing.Target) routing.Outcome {
 		reply.Close()
 		return outcomeOf(x.ctx, t.Member, refusal, nil)
 	}
-	x.answer = answer{status: s.status, length: s.length, fields: s.head}
+	x.answer = workerAnswer{status: s.status, length: s.length, fields: s.head}
 	x.reply.body = reply
 	return routing.Outcome{}
 }

@@ -28,7 +28,7 @@ func TestClientConfigIsChecked(t *testing.T) {
 	if _, err := router.NewClient(router.ClientConfig{}); err == nil || !strings.Contains(err.Error(), "ClientConfig.Members") {
 		t.Error(err)
 	}
-	for field, limits := range map[string]router.Limits{
+	for field, limits := range map[string]gateway.Limits{
 		"Hold is -1ns":         {Hold: -1},
 		"MaxHeld is -1":        {MaxHeld: -1},
 		"ReplayBytes is -1":    {ReplayBytes: -1},
@@ -172,7 +172,7 @@ func bubble(t *testing.T, cfg router.ClientConfig, test func(t *testing.T, c *ro
 }
 
 func TestClientHolds(t *testing.T) {
-	bubble(t, router.ClientConfig{Limits: router.Limits{MaxHeld: 3}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *pipes) {
+	bubble(t, router.ClientConfig{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *pipes) {
 		n.serve(t, "a:1", routertest.Answer("a"))
 		start := time.Now()
 		_, err := c.RoundTrip(keyed(t, "GET", "/", nil))
@@ -210,7 +210,7 @@ func TestClientHolds(t *testing.T) {
 
 // Close ends what waits for an owner, and what comes later, at once.
 func TestClientClose(t *testing.T) {
-	bubble(t, router.ClientConfig{Limits: router.Limits{Hold: time.Hour}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *pipes) {
+	bubble(t, router.ClientConfig{Limits: gateway.Limits{Hold: time.Hour}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *pipes) {
 		members.Set(t, routertest.Member("a", "a:1"))
 		var wg sync.WaitGroup
 		for range 10 {

@@ -31,7 +31,7 @@ type dispatch struct {
 	data     []byte // for workers that do not take the link; a part of the body if there was no room for more
 	reserved reservation
 
-	answer   answer
+	answer   workerAnswer
 	response *link.Response // that answer is made of; nil if it came another way
 	peer     *peer          // that answers over the link, or may yet
 	memory   link.Fields    // for the answer's
@@ -63,7 +63,7 @@ func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
 		return d.attemptPlain(t, p)
 	}
 	d.sent, d.peer, d.request.Epoch = true, p, t.Epoch
-	p.users.Add(1)
+	p.use()
 	d.request.Watched = d.from.carry(&d.request)
 	res, err := p.link.Do(d.ctx, &d.request)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *dispatch) attempt(t routing.Target, p *peer) routing.Outcome {
 		return outcomeOf(d.ctx, t.Member, err, d.body.failed.Load())
 	}
 	d.response = res
-	d.answer = answer{status: res.Status, length: res.ContentLength, fields: res.Fields, body: res.Body}
+	d.answer = workerAnswer{status: res.Status, length: res.ContentLength, fields: res.Fields, body: res.Body}
 	return routing.Outcome{}
 }
 

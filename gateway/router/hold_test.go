@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -138,7 +139,7 @@ func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
 }
 
 func TestHeldRequestsAreBounded(t *testing.T) {
-	inBubble(t, router.Config{Limits: router.Limits{MaxHeld: 3}}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
+	inBubble(t, router.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() { send(t.Context(), rt, fmt.Sprint(i)) })

@@ -57,11 +57,11 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 			req.Fields = link.AppendField(req.Fields, "Baggage", value)
 		}
 	}
-	if span := beginLockAttempt(a.traced, c.spans, c.ring, req, t.Member); span != nil {
+	if span := beginLockAttempt(a.traced, c.spans, c.workers.ring, req, t.Member); span != nil {
 		defer func() { endLockAttempt(span, out) }()
 	}
-	p := c.peer(t)
-	p.users.Add(1)
+	p := c.workers.peer(t.Member)
+	p.use()
 	sent := c.holder.now()
 	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Call: onlyCall, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
 	if err != nil {
@@ -82,7 +82,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 // hold returns the key as a hold at a worker. Only the acquisition knows it so far.
 func (a *acquisition) hold(p *peer, owner ring.Member, l holder.Lock) *held {
 	return &held{
-		ref: holds.Ref{ID: a.id, Partition: a.client.ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
+		ref: holds.Ref{ID: a.id, Partition: a.client.workers.ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
 		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {},
 	}
 }

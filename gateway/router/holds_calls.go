@@ -16,8 +16,8 @@ import (
 
 // isAway reports whether another worker than p, which cannot be reached, owns a partition as far as this process knows.
 func (hs *holdings) isAway(partition int, p *peer) bool {
-	t, ok := hs.client.routes.Owner(partition)
-	return ok && hs.client.peer(t) != p
+	t, ok := hs.client.workers.routes.Owner(partition)
+	return ok && hs.client.workers.peer(t.Member) != p
 }
 
 // callee is where calls about holds go: to a worker, or without one to the owner of a partition.
@@ -92,7 +92,7 @@ func (hs *holdings) renew(to callee, list []*held) {
 // settleLocked has h kept at the owner that has answered a call about it, if that was looked for.
 func (h *held) settleLocked(a ownerAnswer) {
 	if a.peer != nil && h.peer != a.peer && h.lock.Has(h.lock.Token()) {
-		a.peer.users.Add(1)
+		a.peer.use()
 		h.peer.leave()
 		h.peer, h.owner = a.peer, a.Member
 	}
@@ -117,12 +117,6 @@ func (hs *holdings) askOwner(ctx context.Context, method, key string, partition 
 			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.status, a.body)
 		},
 	}
-	err = hs.client.ask(ctx, &call)
+	err = hs.client.workers.ask(ctx, &call)
 	return call.repeated, err
-}
-
-// call makes a call about holds to the worker, and returns the answer's status and body. All of these may be made again.
-func (p *peer) call(ctx context.Context, req *link.Request, body []byte) (status int, answer []byte, err error) {
-	req.Repeatable = true
-	return p.ask(ctx, req, body, holds.MaxBody)
 }

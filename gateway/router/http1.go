@@ -3,7 +3,6 @@ package router
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"runtime"
@@ -58,8 +57,6 @@ type http1Conn struct {
 }
 
 var inPool = sync.Pool{New: func() any { return new([inSize]byte) }}
-
-var errClientLeft = errors.New("router: the client has closed the connection")
 
 // newHTTP1Conn returns nil if conn is not one that can be waited for without
 // holding a buffer.

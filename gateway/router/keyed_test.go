@@ -135,7 +135,7 @@ func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
 			var handed atomic.Int64
 			general := routertest.NetServer()
 			general.ConnState = func(net.Conn, http.ConnState) { handed.Add(1) }
-			rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, tt.worker(t)), Keys: kit.KeySources(t, "json:/id"), Limits: router.Limits{ReplayBytes: tt.memory}})
+			rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, tt.worker(t)), Keys: kit.KeySources(t, "json:/id"), Limits: gateway.Limits{ReplayBytes: tt.memory}})
 			s := router.NewServer(rt, general)
 			l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 			go s.Serve(l)

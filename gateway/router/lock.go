@@ -81,7 +81,7 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 	for {
 		l, err := c.take(wait, ctx, key, w)
 		switch {
-		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.members.View().Table.Members()) == 0:
+		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.workers.members.View().Table.Members()) == 0:
 			return nil, fmt.Errorf("%w: key %q: this member knows no worker of the cluster: give it the nodes' Join or Redis", gateway.ErrUnavailable, key)
 		case !errors.Is(err, gateway.ErrWaited):
 			return l, err
@@ -161,7 +161,7 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 	traced := ctx
 	if c.spans != nil {
 		var span trace.Span
-		traced, span = beginLockCall(ctx, c.spans, c.ring, key)
+		traced, span = beginLockCall(ctx, c.spans, c.workers.ring, key)
 		defer func() { endLockCall(span, lock, err) }()
 	}
 	w.label = cmp.Or(w.label, c.label)
@@ -210,11 +210,11 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		}
 	}
 	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
-	forOwner := c.routes.Patience
+	forOwner := c.workers.routes.Patience
 	if w.try {
 		forOwner = min(forOwner, c.holder.ttl/5)
 	}
-	err = c.routes.RouteWithin(wait, c.ring.Partition(key), forOwner, a.attempt)
+	err = c.workers.routes.RouteWithin(wait, c.workers.ring.Partition(key), forOwner, a.attempt)
 	a.settle()
 	switch {
 	case err != nil:
@@ -305,7 +305,7 @@ func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.others == nil {
 		return l.extend(ctx, ttl)
 	}
-	_, err := forEach(l.each(), func(one *Lock) (struct{}, error) { return struct{}{}, one.extend(ctx, ttl) })
+	_, err := holds.Each(l.each(), func(one *Lock) (struct{}, error) { return struct{}{}, one.extend(ctx, ttl) })
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
@@ -320,7 +322,7 @@ func (s *LockService) answer(q *lockRequest, grants []lockGrant) (any, error) {
 func (s *LockService) now() lease.Instant { return lease.At(s.router.base, time.Now()) }
 
 // errLockGone says that a key is not held for who asks.
-var errLockGone = errors.New("router: the key is not locked with this lease")
+var errLockGone = fmt.Errorf("%w: the key is not locked with this lease", locking.ErrNotOwner)
 
 // lockProblem returns what a client reads of an error.
 func lockProblem(err error) problem.Problem {

@@ -2,15 +2,14 @@ package router
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -20,7 +19,7 @@ import (
 // callOwner makes a call about a key to its owner, and returns what read finds in the answer of an owner that does what
 // the call says.
 func callOwner[T any](ctx context.Context, s *LockService, c *ownerCall, read func(ownerAnswer) (T, error)) (got T, err error) {
-	c.partition, c.spans = s.router.ring.Partition(c.key), s.router.spans
+	c.partition, c.spans = s.router.workers.ring.Partition(c.key), s.router.spans
 	c.take = func(a ownerAnswer) (err error) {
 		if a.status != http.StatusOK {
 			return lockRefusal(c.key, a)
@@ -32,7 +31,9 @@ func callOwner[T any](ctx context.Context, s *LockService, c *ownerCall, read fu
 	return got, err
 }
 
-func (s *LockService) ttl() time.Duration { return s.router.members.Settings().WithDefaults().TTL }
+func (s *LockService) ttl() time.Duration {
+	return s.router.workers.members.Settings().WithDefaults().TTL
+}
 
 // grace is for how long a request without a wait waits for an owner, and how much longer than its wait a request
 // waits for an answer.
@@ -116,6 +117,8 @@ type lockHeldError struct {
 
 func (e *lockHeldError) Error() string { return fmt.Sprintf("router: others have key %q", e.key) }
 
+func (e *lockHeldError) Unwrap() error { return gateway.ErrLocked }
+
 var (
 	errNestedLock = errors.New("router: the key is held along the request's own chain of calls")
 	errNotNow     = errors.New("router: the worker does not do it now")
@@ -124,7 +127,7 @@ var (
 
 // extend has the locks of all keys of q go on, for its time from now on at least.
 func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
-	grants, err := forEach(q.keys, func(key string) (lockGrant, error) {
+	grants, err := holds.Each(q.keys, func(key string) (lockGrant, error) {
 		return callOwner(ctx, s, &ownerCall{
 			method: holds.Extend, key: key,
 			body: func() []byte { return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
@@ -137,13 +140,13 @@ func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
 }
 
 func (s *LockService) unlock(ctx context.Context, q *lockRequest) error {
-	_, err := forEach(q.keys, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
+	_, err := holds.Each(q.keys, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
 	return err
 }
 
 // release frees a key. The error is errLockGone if it was not held.
 func (s *LockService) release(ctx context.Context, l lockLease, key string) error {
-	ref := holds.Ref{ID: l.id(key), Partition: s.router.ring.Partition(key)}
+	ref := holds.Ref{ID: l.id(key), Partition: s.router.workers.ring.Partition(key)}
 	for released := false; ; {
 		states, err := callOwner(ctx, s, &ownerCall{
 			method: holds.Release, key: key,
@@ -169,10 +172,10 @@ func (s *LockService) giveUp(q *lockRequest, asked, granted []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
 	if !q.chosen {
-		_, _ = forEach(asked, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
+		_, _ = holds.Each(asked, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
 		return
 	}
-	_, _ = forEach(granted, func(key string) (struct{}, error) {
+	_, _ = holds.Each(granted, func(key string) (struct{}, error) {
 		return callOwner(ctx, s, &ownerCall{
 			method: holds.Abandon, key: key,
 			body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },
@@ -185,16 +188,4 @@ func (s *LockService) inspect(ctx context.Context, key string) (holds.Occupancy,
 		method: holds.Inspect, key: key,
 		body: func() []byte { return nil },
 	}, func(a ownerAnswer) (holds.Occupancy, error) { return holds.ParseOccupancy(a.body) })
-}
-
-// forEach calls f with all of one list at once, and returns what it returns, and the first error in
-// the list's order.
-func forEach[E, T any](of []E, f func(E) (T, error)) ([]T, error) {
-	list, errs := make([]T, len(of)), make([]error, len(of))
-	var all sync.WaitGroup
-	for i, e := range of {
-		all.Go(func() { list[i], errs[i] = f(e) })
-	}
-	all.Wait()
-	return list, cmp.Or(errs...)
 }

@@ -139,8 +139,8 @@ func lockKeys(r *http.Request, named []string, single bool) ([]string, error) {
 	switch {
 	case len(keys) == 0:
 		return nil, badLock("it names no key: want %s/KEY, or key=KEY in the query", lockPath)
-	case len(keys) > maxKeys:
-		return nil, badLock("%d keys, the limit is %d", len(keys), maxKeys)
+	case len(keys) > holds.MaxKeys:
+		return nil, badLock("%d keys, the limit is %d", len(keys), holds.MaxKeys)
 	}
 	return keys, nil
 }

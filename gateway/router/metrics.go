@@ -90,7 +90,7 @@ func (rt *Router) Collect(ch chan<- prometheus.Metric) {
 	metrics.SendHistogram(ch, families[holdMetric], rt.holds.Distribution())
 	metrics.Send(ch, families[misroutesMetric], stats.Refusals)
 	metrics.Send(ch, families[hintsMetric], stats.Hops)
-	metrics.Send(ch, families[retriesMetric], rt.routes.Retries.Load())
+	metrics.Send(ch, families[retriesMetric], rt.workers.routes.Retries.Load())
 	metrics.Send(ch, families[bodiesMetric], stats.BodyBytes, "memory")
 	metrics.Send(ch, families[bodiesMetric], stats.BodyFiles, "files")
 	rt.collectConnections(ch)
@@ -172,10 +172,10 @@ func (rt *Router) collectConnections(ch chan<- prometheus.Metric) {
 // collectLinks collects what the links to workers carry, those of one name together.
 func (rt *Router) collectLinks(ch chan<- prometheus.Metric) {
 	requests, links := make(map[string]int64), make(map[string]int)
-	for _, known := range rt.peers.known.Range {
-		p := known.(*peer)
-		requests[p.name] += p.users.Load()
-		links[p.name] += p.link.Open()
+	for p := range rt.workers.peers.all {
+		name, n, open := p.load()
+		requests[name] += n
+		links[name] += open
 	}
 	for name, n := range requests {
 		metrics.Send(ch, families[streamsMetric], n, name)

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
@@ -216,7 +217,7 @@ func TestMetricsOfRouting(t *testing.T) {
 
 	gone := routertest.NewWorker(t, "gone", routertest.Answer(""))
 	gone.Close()
-	rt = routertest.New(t, router.Config{Members: routertest.NewCluster(t, gone.Member), Limits: router.Limits{NoHold: true}})
+	rt = routertest.New(t, router.Config{Members: routertest.NewCluster(t, gone.Member), Limits: gateway.Limits{NoHold: true}})
 	s = routertest.ThroughServer(t, rt)
 	counts(t, rt, func() { routertest.Get(t, s, "k") }, metrictest.Values{
 		"keyway_router_retries_total":                   1,
@@ -227,7 +228,7 @@ func TestMetricsOfRouting(t *testing.T) {
 
 func TestMetricsOfHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t), Limits: router.Limits{Hold: time.Second}})
+		rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: time.Second}})
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

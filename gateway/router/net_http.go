@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"iter"
 	"math"
 	"net/http"
 	"strconv"
@@ -74,7 +73,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	}
 	partition := 0
 	if d.key != "" {
-		partition = rt.ring.Partition(d.key)
+		partition = rt.workers.ring.Partition(d.key)
 	}
 	w.observed.decided(d, partition)
 	call := hop.IsCall(r) && rt.takesCalls(partition)
@@ -123,7 +122,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		return
 	}
 	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), source: w.source, decision: d}
-	x.workers, x.partition, x.hold, x.anyWorker, x.observed = &rt.workers, partition, d.route.hold, d.anyWorker, w.observed
+	x.workers, x.partition, x.hold, x.anyWorker, x.observed = rt.workers, partition, d.route.hold, d.anyWorker, w.observed.onward()
 	x.in.Header = r.Header.Clone()
 	rules.Clean(x.in.Header, w.source.trusted)
 	x.serve(w, body)
@@ -133,7 +132,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, err error) {
 	a := failed(r.Context(), w.router, partition, r.Method, r.Header["Accept"], err, body.paced.late())
 	a.close, a.via = body.paced != nil, w.router.cfg.Via
-	w.observed.answered(&a)
+	w.observed.answered(a.problem, &a.workerAnswer)
 	a.send(w, w.source, r.Method)
 	if body.paced != nil {
 		_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
@@ -147,10 +146,10 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 	rt, x := w.router, new(upstreamRequest)
 	x.init(r.Context(), rt, w, w.source)
 	defer x.reset()
-	x.observed = w.observed
+	x.note(w.observed)
 	defer func() {
 		w.accounting.by = x.by()
-		w.observed.answered(&x.answer)
+		w.observed.answered(x.problem, &x.answer)
 	}()
 	x.tls, x.fields, x.stream = r.TLS != nil, headerFields(r), body.stream
 	x.request.Method, x.request.Target, x.request.Host = r.Method, r.URL.RequestURI(), r.Host
@@ -212,30 +211,6 @@ func headerFields(r *http.Request) []h2.Field {
 		list = append(list, h2.Field{Name: name, Value: value})
 	}
 	return list
-}
-
-// fieldsOf yields the fields of a request's header, without what its Connection
-// names, and with no TE but trailers.
-func fieldsOf(h http.Header) iter.Seq2[string, string] {
-	return func(yield func(name, value string) bool) {
-		named := fields.ConnectionNames(h["Connection"])
-		for name, values := range h {
-			if named(name) {
-				continue
-			}
-			if len(name) == 2 && strings.EqualFold(name, "Te") {
-				if !fields.ConnectionNames(values)("trailers") {
-					continue
-				}
-				values = []string{"trailers"}
-			}
-			for _, v := range values {
-				if !yield(name, v) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // How long an answer waits for the end of the request's body to be noticed, and

@@ -1,38 +1,60 @@
 package router
 
 import (
-	"errors"
+	"context"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
-	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring"
 )
 
-// observation is what is noted of a request on its way, if there is an access log, or traces: the
+// observation is what is noted of a request and its answer, if there is an access log, or traces: the
 // methods of a nil one do nothing where they may be called without. Its
 // texts are those of the request, which must be there until it is logged.
 type observation struct {
-	trace, method, path, key, route string
-	partition                       int
-	spans                           *requestSpans // nil if the request has none
-
-	sought  time.Time // when a worker was first asked for; zero if none was
-	asked   time.Time // when the last attempt at one began
-	refused time.Time // when it ended, if it was not settled; zero otherwise
-	held    time.Time // when the wait for an owner began; zero if there was none
-	tries   int
-	worker  string // of the last attempt
+	progress
+	trace, path, route string
 
 	received  atomic.Int64 // bytes of the body
 	sent      int64
 	wait, run time.Duration // at the worker, see [hop.FieldTiming]
 	told      bool          // wait and run are known
-	problem   string        // of the router's own answer
+}
+
+// onward returns what is noted of the request's way to a worker; nil of a nil one.
+func (o *observation) onward() *progress {
+	if o == nil {
+		return nil
+	}
+	return &o.progress
+}
+
+// observe returns what is noted of a request from now on. values returns those of the request's fields.
+func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, path string, values func(name string) []string) *observation {
+	o := &observation{progress: progress{method: method}, path: path}
+	if rt.spans == nil {
+		o.trace = spans.TraceID(values("Traceparent"))
+		return o
+	}
+	o.begin(rt.spans, ctx, trace.SpanKindServer, values, func() []attribute.KeyValue {
+		scheme := "http"
+		if tls {
+			scheme = "https"
+		}
+		return append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(from.version, ".0")))
+	})
+	if rt.cfg.AccessLog != nil {
+		o.trace = o.spans.onward.TraceID().String()
+	}
+	return o
 }
 
 // decided notes what becomes of the request.
@@ -44,47 +66,12 @@ func (o *observation) decided(d *decision, partition int) {
 	o.spans.setRoute(o.method, o.route)
 }
 
-// seek has attempts noted that are made from now on.
-func (o *observation) seek(attempt routing.Attempt) routing.Attempt {
-	if o.sought.IsZero() {
-		o.sought = time.Now()
-		o.asked = o.sought
-	}
-	return func(t routing.Target) routing.Outcome {
-		o.worker, o.asked, o.refused = t.Name, time.Now(), time.Time{}
-		if o.held.IsZero() {
-			o.held = t.Held
-		}
-		o.spans.attempt(o, t.Member)
-		o.tries++
-		out := attempt(t)
-		if out.Verdict != routing.Settled {
-			o.refused = time.Now()
-		}
-		o.spans.attempted(out)
-		return out
-	}
-}
-
-// untaken notes that no worker takes the request, because of err.
-func (o *observation) untaken(err error, to *destination) {
-	if _, held := errors.AsType[*routing.UnreachableError](err); err == nil || !held && o.tries > 0 && o.refused.IsZero() {
-		return
-	}
-	o.asked = time.Now()
-	if o.held.IsZero() && to.hold >= time.Millisecond && !errors.Is(err, routing.ErrHoldFull) && !errors.Is(err, ring.ErrSettings) {
-		if o.held = o.refused; o.tries == 0 {
-			o.held = o.sought
-		}
-	}
-}
-
 // answered notes what tells of the answer, once its body has been read.
-func (o *observation) answered(a *answer) {
+func (o *observation) answered(problem string, a *workerAnswer) {
 	if o == nil {
 		return
 	}
-	o.problem = a.problem
+	o.problem = problem
 	if a.body == nil {
 		return
 	}
@@ -109,7 +96,7 @@ func (o *observation) end(rt *Router, by way, status int, took time.Duration) {
 	if status == 0 {
 		status = statusClientGone
 	}
-	o.spans.end(o, by.String(), status)
+	o.spans.end(&o.progress, by.String(), status)
 	if log == nil || !log.Wants(status, took) {
 		return
 	}

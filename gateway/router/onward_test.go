@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -84,7 +85,7 @@ func TestTrapConnectionsOnwardAreBounded(t *testing.T) {
 			var log kit.Buffer
 			w := routertest.NewWorker(t, "a", socketApp(t, websocket.Accept))
 			s := routertest.ThroughServer(t, routertest.New(t, router.Config{
-				Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: router.Limits{Hold: time.Second},
+				Members: routertest.NewCluster(t, w.Member), MaxConnections: 5, MaxConnectionsPerClient: 2, Limits: gateway.Limits{Hold: time.Second},
 				Routes:        routertest.Routes(t, fmt.Sprintf(`name: a, key: "header:X-Key", without-key: %q`, upstream.URL)),
 				ProxyProtocol: loopback, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			}))
@@ -168,7 +169,7 @@ func TestTrapAWorkerWithoutRoomIsWaitedFor(t *testing.T) {
 		defer far.Close()
 		go func() { io.Copy(io.Discard, far) }() // the worker never answers
 		rt := kit.Must(router.New(router.Config{
-			Members: routertest.NewCluster(t, routertest.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), Limits: router.Limits{ConnsPerWorker: 1},
+			Members: routertest.NewCluster(t, routertest.Member("a", "a:1")), Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{ConnsPerWorker: 1},
 			Dial:   func(context.Context, string, string) (net.Conn, error) { return at, nil },
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		}))

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
-	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -26,17 +24,17 @@ const (
 	askAtOnce  = 16              // workers that are asked at one time
 )
 
-// Operator is a [gateway.Operator] that asks workers over the link. [Router.Operator]
-// and [Client.Operator] make one.
+// Operator is a [gateway.Operator] that asks workers over the link.
 type Operator struct {
 	workers *workers
-	router  *Router // nil for a client's
-	local   LocalWorker
+	local   localWorker // nil for none
 }
 
-// LocalWorker is the worker of this process, which need not be asked over the link;
-// worker.Worker implements it.
-type LocalWorker interface {
+// newOperator returns an operator that asks a local worker directly, if it is not nil.
+func newOperator(ws *workers, local localWorker) *Operator { return &Operator{ws, local} }
+
+// localWorker is the worker of this process, which need not be asked over the link.
+type localWorker interface {
 	Incarnation() string
 	Status() gateway.WorkerStatus
 	Explain(key string) (gateway.KeyStatus, error)
@@ -44,14 +42,6 @@ type LocalWorker interface {
 	Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error)
 	LeaveRing(ctx context.Context) error
 	JoinRing() error
-}
-
-// Operator returns an operator that knows the router's routes.
-func (rt *Router) Operator() *Operator { return &Operator{workers: &rt.workers, router: rt} }
-
-// Operator returns an operator that asks a local worker directly, if it is not nil.
-func (c *Client) Operator(local LocalWorker) *Operator {
-	return &Operator{workers: &c.workers, local: local}
 }
 
 // Workers implements [gateway.Operator].
@@ -190,8 +180,8 @@ func (o *Operator) call(ctx context.Context, m ring.Member, method, key string, 
 	if !m.Link {
 		return nil, errors.New("it does not take the link")
 	}
-	p := o.workers.peers.get(o.workers.members.View(), m)
-	p.users.Add(1)
+	p := o.workers.peer(m)
+	p.use()
 	defer p.leave()
 	status, answer, err := p.ask(ctx, &link.Request{Method: method, Key: key}, body, calls.MaxAnswer)
 	switch {
@@ -222,29 +212,9 @@ func (o *Operator) Explain(ctx context.Context, key string) (*gateway.Explanatio
 	return e, nil
 }
 
-// ExplainRequest implements [gateway.Operator]. Of r it uses what key sources do, and
-// its RemoteAddr without a port is the client.
-func (o *Operator) ExplainRequest(ctx context.Context, r *http.Request) (*gateway.Explanation, error) {
-	if o.router == nil {
-		return nil, fmt.Errorf("router: only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
-	}
-	req := gateway.RequestKeyed(r)
-	d, err := o.router.decide(r.Method, req, new([]byte))
-	if err != nil {
-		return nil, err
-	}
-	e := &gateway.Explanation{Route: d.route.Name, Mode: string(cmp.Or(d.route.Mode, routes.Auto)), Key: d.key}
-	if d.key != "" {
-		for _, s := range d.route.Keys {
-			if _, err := (gateway.KeySources{s}).ExtractFrom(req); err == nil {
-				e.Source = s.String()
-				break
-			}
-		}
-		o.follow(ctx, e)
-	}
-	e.Conclude()
-	return e, nil
+// ExplainRequest implements [gateway.Operator].
+func (o *Operator) ExplainRequest(context.Context, *http.Request) (*gateway.Explanation, error) {
+	return nil, fmt.Errorf("router: only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
 }
 
 // follow goes the way of a request with the key of e, and asks whom it meets.
@@ -343,18 +313,4 @@ func (o *Operator) order(ctx context.Context, m ring.Member, method string) erro
 		return fmt.Errorf("%w: %s at %s: %w", gateway.ErrNotAnswered, m.Name, m.Addr, err)
 	}
 	return nil
-}
-
-// ask makes a call to the worker, and returns the answer's status and up to that many
-// bytes of its body.
-func (p *peer) ask(ctx context.Context, req *link.Request, body []byte, most int) (status int, answer []byte, err error) {
-	req.Call, req.Target = true, "/"
-	req.Body, req.ContentLength = bytes.NewReader(body), int64(len(body))
-	res, err := p.link.Do(ctx, req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer res.Body.Close()
-	answer, err = io.ReadAll(io.LimitReader(res.Body, int64(most)))
-	return res.Status, answer, err
 }

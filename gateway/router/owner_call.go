@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -50,8 +51,8 @@ func (ws *workers) ask(ctx context.Context, c *ownerCall) error {
 		if span := beginLockAttempt(ctx, c.spans, ws.ring, req, t.Member); span != nil {
 			defer func() { endLockAttempt(span, out) }()
 		}
-		p := ws.peer(t)
-		p.users.Add(1)
+		p := ws.peer(t.Member)
+		p.use()
 		defer p.leave()
 		patience := ws.members.Settings().WithDefaults().TTL / 5
 		if c.wait != nil {
@@ -86,4 +87,10 @@ func repeatable(ctx context.Context, t routing.Target, err error) routing.Outcom
 		return routing.Outcome{Err: context.Cause(ctx)}
 	}
 	return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", t.Name, t.Addr, err)}
+}
+
+// call makes a call about holds to the worker, and returns the answer's status and body. All of these may be made again.
+func (p *peer) call(ctx context.Context, req *link.Request, body []byte) (status int, answer []byte, err error) {
+	req.Repeatable = true
+	return p.ask(ctx, req, body, holds.MaxBody)
 }

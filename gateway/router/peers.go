@@ -1,9 +1,11 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -73,6 +75,11 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 	}
 }
 
+// all yields the workers that are known.
+func (ps *peers) all(yield func(*peer) bool) {
+	ps.known.Range(func(_, p any) bool { return yield(p.(*peer)) })
+}
+
 // drop forgets the workers of which gone reports true. Their connections end with the requests on them.
 func (ps *peers) drop(gone func(incarnation string) bool) {
 	for incarnation, p := range ps.known.Range {
@@ -86,8 +93,8 @@ func (ps *peers) close() {
 	if ps.stop != nil {
 		ps.stop()
 	}
-	for _, p := range ps.known.Range {
-		p.(*peer).close()
+	for p := range ps.all {
+		p.close()
 	}
 }
 
@@ -96,11 +103,19 @@ func (ps *peers) close() {
 func (p *peer) close() {
 	p.plain.Close()
 	p.left.Store(true)
-	p.users.Add(1)
+	p.use()
 	p.leave()
 }
 
-// leave ends one request's use of the link.
+// use begins a use of the link, which leave ends.
+func (p *peer) use() { p.users.Add(1) }
+
+// load returns the worker's name, and how many requests and links there are.
+func (p *peer) load() (name string, requests int64, links int) {
+	return p.name, p.users.Load(), p.link.Open()
+}
+
+// leave ends one use of the link.
 func (p *peer) leave() {
 	if p.users.Add(-1) == 0 && p.left.Load() {
 		go p.link.Close()
@@ -174,4 +189,18 @@ func (h *health) dial(ctx context.Context, dial func(context.Context) (net.Conn,
 		h.next, h.probing = time.Now().Add(h.pause), false
 	}
 	return c, err
+}
+
+// ask makes a call to the worker, and returns the answer's status and up to that many
+// bytes of its body.
+func (p *peer) ask(ctx context.Context, req *link.Request, body []byte, most int) (status int, answer []byte, err error) {
+	req.Call, req.Target = true, "/"
+	req.Body, req.ContentLength = bytes.NewReader(body), int64(len(body))
+	res, err := p.link.Do(ctx, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	answer, err = io.ReadAll(io.LimitReader(res.Body, int64(most)))
+	return res.Status, answer, err
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -142,7 +143,7 @@ func testARefusedDialIsRetriedAtTheOwnerByTheRing(t *testing.T, front routertest
 	a := routertest.NewWorker(t, "a", nil)
 	gone := routertest.Member("b", kit.FreeAddr(t))
 	a.Set(routertest.NotOwner(gone, 7))
-	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(gone)), Limits: router.Limits{NoHold: true}})
+	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member, routertest.Leaving(gone)), Limits: gateway.Limits{NoHold: true}})
 	s := front(t, rt)
 	if res, _ := routertest.Get(t, s, "k"); res.StatusCode != 503 {
 		t.Errorf("%d", res.StatusCode)
@@ -235,7 +236,7 @@ func testConnectionsToAWorkerAreBounded(t *testing.T, front routertest.Way) {
 		<-release
 		now.Add(-1)
 	})
-	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: router.Limits{ConnsPerWorker: 3}}))
+	s := front(t, routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{ConnsPerWorker: 3}}))
 	var wg sync.WaitGroup
 	for i := range 10 {
 		wg.Go(func() { routertest.Get(t, s, fmt.Sprint(i)) })

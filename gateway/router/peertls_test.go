@@ -38,10 +38,10 @@ func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.Pee
 	}
 	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
 	keys := kit.KeySources(t, "header:X-Key")
-	rt = kit.Must(router.New(router.Config{Members: members, Keys: keys, PeerTLS: atRouter, Limits: router.Limits{NoHold: true}}))
+	rt = kit.Must(router.New(router.Config{Members: members, Keys: keys, PeerTLS: atRouter, Limits: gateway.Limits{NoHold: true}}))
 	t.Cleanup(func() { rt.Close() })
 	return rt, func() *router.Client {
-		client := kit.Must(router.NewClient(router.ClientConfig{Members: members, Keys: keys, PeerTLS: atRouter, Limits: router.Limits{NoHold: true}}))
+		client := kit.Must(router.NewClient(router.ClientConfig{Members: members, Keys: keys, PeerTLS: atRouter, Limits: gateway.Limits{NoHold: true}}))
 		t.Cleanup(func() { client.Close() })
 		return client
 	}
@@ -137,7 +137,7 @@ func TestTrapPeerTLSIsNotGivenUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-				rt := kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), PeerTLS: ours, Limits: router.Limits{NoHold: true}}))
+				rt := kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), PeerTLS: ours, Limits: gateway.Limits{NoHold: true}}))
 				defer rt.Close()
 				s := routertest.ThroughServer(t, rt)
 				if res, text := routertest.Get(t, s, "k"); res.StatusCode != 503 || ran.Load() != 0 {

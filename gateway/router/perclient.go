@@ -95,7 +95,7 @@ func (rt *Router) pools(yield func(*hop1.Pool) bool) {
 			return
 		}
 	}
-	rt.peers.known.Range(func(_, p any) bool { return yield(&p.(*peer).plain) })
+	rt.workers.peers.all(func(p *peer) bool { return yield(&p.plain) })
 }
 
 // makeRoomOf ends connections of the client that have been without a request for

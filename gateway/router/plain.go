@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
@@ -54,7 +53,7 @@ func (d *dispatch) attemptPlain(t routing.Target, p *peer) routing.Outcome {
 	}
 	if err == nil {
 		d.memory = plainFields(d.memory, e.Fields)
-		d.answer = answer{status: e.Status, length: e.ContentLength, fields: d.memory, body: plainBody{e}}
+		d.answer = workerAnswer{status: e.Status, length: e.ContentLength, fields: d.memory, body: plainBody{e}}
 		return routing.Outcome{}
 	}
 	d.from.carry(nil)
@@ -165,30 +164,3 @@ func plainFields(list link.Fields, fields []http1.Field) link.Fields {
 type plainBody struct{ *hop1.Exchange }
 
 func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
-
-// carrier interrupts what carries a request when its client leaves.
-type carrier struct {
-	mu      sync.Mutex // guards what follows
-	carries interruptible
-	gone    bool // the client has left
-}
-
-func (c *carrier) carry(e interruptible) (watched bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.carries = e
-	if e != nil && c.gone {
-		e.Interrupt()
-	}
-	return true
-}
-
-// interrupt ends what is done for the client.
-func (c *carrier) interrupt() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gone = true
-	if c.carries != nil {
-		c.carries.Interrupt()
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 )
@@ -14,7 +15,7 @@ import (
 func TestOwnAnswers(t *testing.T) {
 	app := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	all := entrances(t, app, nil)
-	lonely := routerEntrances(t, "no worker", router.Config{Members: routertest.NewCluster(t), Limits: router.Limits{NoHold: true}})
+	lonely := routerEntrances(t, "no worker", router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{NoHold: true}})
 	const noAnswer = "the app did not answer"
 	tests := []struct {
 		name   string

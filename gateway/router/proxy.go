@@ -2,8 +2,6 @@ package router
 
 import (
 	"fmt"
-	"io"
-	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -14,8 +12,6 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
-	"github.com/keyway-go/keyway/gateway/internal/routing"
-	"github.com/keyway-go/keyway/gateway/internal/spans"
 )
 
 // proxiedRequest is a request's way through the router.
@@ -27,14 +23,6 @@ type proxiedRequest struct {
 	source *source
 	*decision
 	pace *pacedBody // the client's
-}
-
-// relay is a request on its way to a worker and back over HTTP/1.1, as net/http has
-// it: also one with a body that is streamed, or that changes protocols.
-type relay struct {
-	destination
-	workers *workers
-	body    payload
 }
 
 func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
@@ -57,7 +45,7 @@ func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 		ErrorLog:       router.errorLog,
 	}
 	if x.decision.upstream {
-		proxy.Transport = &upstreamTrip{&x.relay, x.route}
+		proxy.Transport = &serverTrip{&x.relay, x.route.WithoutKey.Upstream, x.route.upstream}
 	}
 	proxy.ServeHTTP(w, x.in)
 }
@@ -96,7 +84,7 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	if x.decision.upstream {
 		x.client.accounting.by = byUpstream
 	}
-	if o := x.observed; o != nil && !x.decision.upstream {
+	if o := x.client.observed; o != nil && !x.decision.upstream {
 		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
 	}
 	cleanResponse(res)
@@ -114,70 +102,11 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 	return nil
 }
 
-// cleanResponse removes from a worker's answer what does not go on to the client.
-func cleanResponse(res *http.Response) {
-	fields.StripKeyway(res.Header)
-	for name := range res.Trailer {
-		if !fields.IsTrailer(name) {
-			delete(res.Trailer, name)
-		}
-	}
-}
-
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
 	a := failed(x.in.Context(), x.router, x.partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
-	x.observed.answered(&a)
+	x.client.observed.answered(a.problem, &a.workerAnswer)
 	a.send(x.client, x.client.source, x.in.Method)
-}
-
-// RoundTrip finds the worker that takes the request and returns its answer.
-func (x *relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
-	err = x.workers.find(out.Context(), &x.destination, func(t routing.Target) (o routing.Outcome) {
-		res, o = x.attempt(out, t)
-		return o
-	})
-	return res, err
-}
-
-func (x *relay) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
-	req, err := x.body.attach(x.address(out, t))
-	if err != nil {
-		return nil, routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
-	}
-	res, err := x.workers.peer(t).plain.RoundTrip(req)
-	if err != nil {
-		if out.Context().Err() != nil {
-			x.body.done.Wait() // a body that breaks off ends the context first
-		}
-		return nil, outcomeOf(out.Context(), t.Member, err, x.body.stream.failed.Load())
-	}
-	refusal := hop.ReadRefusal(res.Header.Get)
-	if refusal == nil {
-		return res, routing.Outcome{}
-	}
-	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
-	res.Body.Close()
-	if x.body.asked {
-		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", gateway.ErrMayHaveRun, t.Name)}
-	}
-	return nil, outcomeOf(out.Context(), t.Member, refusal, nil)
-}
-
-// address makes the request for one attempt at a worker.
-func (x *relay) address(out *http.Request, t routing.Target) *http.Request {
-	req := out.WithContext(out.Context())
-	url := *out.URL
-	url.Host = t.Addr
-	req.URL = &url
-	req.Header = maps.Clone(out.Header) // a former attempt may still be reading its own
-	if t.Epoch > 0 {
-		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.Epoch, 10))
-	}
-	if s := x.traces(); s != nil {
-		spans.SetFields(req.Header, s.onward)
-	}
-	return req
 }
 
 // bufferPool is a [httputil.BufferPool].

@@ -30,10 +30,8 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log"
 	"log/slog"
 	"net"
@@ -73,7 +71,7 @@ type Config struct {
 	// treated. [Router.SetRoutes] changes them.
 	Routes *routes.Table
 
-	Limits
+	gateway.Limits
 
 	// ClientTimeout bounds each wait for a client: to send more of its body, unless
 	// that is one of gRPC without a key, and to take more of the answer. Default
@@ -151,58 +149,6 @@ type Config struct {
 	Logger *slog.Logger // default: discard
 }
 
-// Limits are what a [Router] and a [Client] have in common of waits, memory and connections
-// to workers. A number or a duration of 0 stands for the default; a negative one is an
-// error of [New] and [NewClient].
-type Limits struct {
-	// Hold is how long a request, or a call for a key, waits while its partition has no
-	// reachable owner. Default 15 s. With NoHold it fails at once.
-	Hold   time.Duration
-	NoHold bool
-
-	// MaxHeld bounds the requests and calls that wait so at one time; more fail at once.
-	// Default 10,000.
-	MaxHeld int
-
-	// ReplayBytes bounds what of bodies is in memory: up to 64 KiB of each, of which
-	// the first 4 KiB do not count if the body is not longer than 64 KiB. A client of a
-	// Router (an IPv4 address, or an IPv6 network of 64 bits) may use a quarter of
-	// ReplayBytes. What exceeds it goes to temporary files. Default 64 MiB.
-	ReplayBytes int
-
-	// MaxBody is how many bytes a body may have, unless it is one of gRPC (worker.App.GRPC)
-	// or, in a Client, of a request with GetBody. A Router answers a longer one with 413; if
-	// that announces its length, before anything is read of it. Default 1 GiB.
-	MaxBody int64
-
-	// BodyFiles bounds the bytes of temporary files with what of bodies is not in
-	// memory. A client of a Router may use a quarter of it; what exceeds it is answered
-	// with 503, and is an error of a Client.
-	// Default: 4 GiB, or half of what is free in BodyDir if that is less.
-	BodyFiles int64
-
-	// BodyDir is where temporary files are. They have no name. Default:
-	// [os.TempDir]; if no file can be made there, bodies are in memory only, as far
-	// as ReplayBytes allows.
-	BodyDir string
-
-	// ConnsPerWorker bounds the connections to one worker other than links: one
-	// for each upgrade while its protocols speak, and one for each request to a
-	// worker that does not take the link. What exceeds it waits for 5 s, and
-	// fails then with 503. Default 4096.
-	ConnsPerWorker int
-
-	// LinksPerWorker bounds the links to one worker. Another one is made when
-	// the others carry half of what the worker takes on them
-	// (worker.Limits.StreamsPerLink), and closed when it has carried nothing for
-	// 30 s. When all are full, requests for the worker fail at once with 503.
-	// Default 4.
-	LinksPerWorker int
-
-	// DialTimeout bounds connecting to a worker. Default 1 s.
-	DialTimeout time.Duration
-}
-
 // WithDefaults returns c with defaults in place of what is 0 or nil.
 func (c Config) WithDefaults() Config {
 	c, _ = c.complete()
@@ -211,47 +157,19 @@ func (c Config) WithDefaults() Config {
 
 // complete is WithDefaults, and returns an error about a negative field.
 func (c Config) complete() (_ Config, err error) {
-	hop.Default(&err, "router: Limits.Hold", &c.Hold, 15*time.Second)
-	hop.Default(&err, "router: Limits.MaxHeld", &c.MaxHeld, 10_000)
-	hop.Default(&err, "router: Limits.ReplayBytes", &c.ReplayBytes, 64<<20)
-	hop.Default(&err, "router: Limits.MaxBody", &c.MaxBody, 1<<30)
-	hop.Default(&err, "router: Limits.BodyFiles", &c.BodyFiles, spool.DefaultFiles(c.BodyDir))
-	hop.Default(&err, "router: Limits.ConnsPerWorker", &c.ConnsPerWorker, 4096)
-	hop.Default(&err, "router: Limits.LinksPerWorker", &c.LinksPerWorker, 4)
-	hop.Default(&err, "router: Limits.DialTimeout", &c.DialTimeout, time.Second)
+	o := c.options()
+	err = o.complete()
+	c.Limits, c.Dial, c.Logger = o.Limits, o.Dial, o.Logger
 	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
 	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, 1024)
 	hop.Default(&err, "router: Config.MaxConnections", &c.MaxConnections, conns.Default(conns.MaxOpenFiles()))
 	hop.Default(&err, "router: Config.MaxConnectionsPerClient", &c.MaxConnectionsPerClient, max(c.MaxConnections/4, minPerClient))
-	if c.NoHold {
-		c.Hold = 0
-	}
-	if c.Dial == nil {
-		c.Dial = newDialer(c.DialTimeout).DialContext
-	}
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, err
 }
 
-// open completes c, checks what routers and clients have in common, and makes where bodies are kept.
-func (c Config) open(name string) (_ Config, spools *spool.Pool, err error) {
-	if c, err = c.complete(); err != nil {
-		return c, nil, err
-	}
-	if c.Members == nil {
-		return c, nil, errors.New(name + ".Members is missing")
-	}
-	if err := hop.CheckPeerTLS(name+".PeerTLS", c.PeerTLS, c.Members); err != nil {
-		return c, nil, err
-	}
-	spools, err = spool.NewPool(spool.Config{Memory: int64(c.ReplayBytes), Files: c.BodyFiles, PerSpool: c.MaxBody, Dir: c.BodyDir})
-	if err != nil {
-		return c, nil, fmt.Errorf("router: Limits.BodyDir: %w", err)
-	}
-	if err := spools.Usable(); err != nil {
-		c.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
-	}
-	return c, spools, nil
+// options returns what of c concerns the workers.
+func (c *Config) options() options {
+	return options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, PeerTLS: c.PeerTLS, Logger: c.Logger}
 }
 
 // bodyBytes is how much of a body has to come within each ClientTimeout.
@@ -271,10 +189,10 @@ func (c *Config) bodyBytes() int64 {
 // connection to the worker broke after it was sent, and 503 with Retry-After
 // if its partition had no reachable owner for as long as Limits.Hold.
 type Router struct {
-	workers
+	workers  *workers
 	cfg      Config
 	table    atomic.Pointer[table]
-	budget   budget
+	budget   *budget
 	onward   onward
 	counters counters
 	log      *slog.Logger // for what clients can bring about
@@ -301,7 +219,11 @@ type Router struct {
 // missing or out of range. The caller should call [Router.Close] when no more
 // requests come.
 func New(cfg Config) (*Router, error) {
-	cfg, spools, err := cfg.open("router: Config")
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	workers, budget, err := cfg.options().open("router: Config", clientShare)
 	switch {
 	case err != nil:
 		return nil, err
@@ -316,7 +238,8 @@ func New(cfg Config) (*Router, error) {
 		cfg:      cfg,
 		log:      requestLog,
 		flushLog: flushLog,
-		budget:   budget{spools: spools, shares: spools.Shares(clientShare)},
+		workers:  workers,
+		budget:   budget,
 		errorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug),
 		base:     time.Now(),
 		traffic:  make(map[string]*traffic),
@@ -326,7 +249,6 @@ func New(cfg Config) (*Router, error) {
 	}
 	rt.observes = cfg.AccessLog != nil || rt.spans != nil
 	rt.other = rt.trafficOf(otherRoute)
-	rt.workers.init(&cfg)
 	rt.workers.routes.Waited = rt.holds.Observe
 	if err := rt.SetRoutes(cfg.Routes); err != nil {
 		return nil, err
@@ -355,7 +277,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out.serve(r, &d)
 	case errors.Is(err, errClientBody):
 		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
-		out.observed.answered(&a)
+		out.observed.answered(a.problem, &a.workerAnswer)
 		a.send(out, out.source, r.Method)
 	default:
 		p := problemOf(err, d.route)
@@ -368,7 +290,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Close closes the idle connections to workers. Requests that still run are
 // not disturbed. It may be called more than once.
 func (rt *Router) Close() error {
-	rt.peers.close()
+	rt.workers.close()
 	rt.table.Load().closeUnused(&table{})
 	rt.flushLog()
 	return nil
@@ -394,7 +316,7 @@ func (rt *Router) Ready() error {
 // Lookup returns where requests for a key go first: to the owner that workers
 // have told, or else to the one by the ring. It returns the error of
 // [gateway.CheckKey].
-func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.route(key) }
+func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.workers.route(key) }
 
 // trusts reports whether what the peer at that address says of clients is
 // believed.
@@ -445,12 +367,12 @@ func (rt *Router) Stats() Stats {
 	return Stats{
 		Requests:    c.requests.Load(),
 		BadRequests: c.sum(problem.NoKey, problem.BadKey, problem.NoRoute, problem.BodyTooSlow, problem.BodyBroken, problem.BodyTooLarge, problem.HeadTooLarge),
-		Held:        rt.routes.Held.Load(),
-		Holding:     rt.routes.Holding.Load(),
+		Held:        rt.workers.routes.Held.Load(),
+		Holding:     rt.workers.routes.Holding.Load(),
 		BodyBytes:   rt.budget.memory.Load(),
 		BodyFiles:   rt.budget.spools.InUse(spool.Disk),
-		Refusals:    rt.routes.Refusals.Load(),
-		Hops:        rt.routes.Hops.Load(),
+		Refusals:    rt.workers.routes.Refusals.Load(),
+		Hops:        rt.workers.routes.Hops.Load(),
 		Unreachable: c.sum(problem.NoOwner, problem.StandsAside, problem.NoUpstream),
 		HoldFull:    c.sum(problem.HoldFull, problem.BodiesFull),
 		Broken:      c.sum(problem.MayHaveRun),

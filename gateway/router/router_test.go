@@ -28,15 +28,15 @@ func TestRouterConfigIsChecked(t *testing.T) {
 		t.Error(err)
 	}
 	for field, cfg := range map[string]router.Config{
-		"Limits.Hold is -1ns":          {Limits: router.Limits{Hold: -1}},
-		"Limits.MaxHeld is -1":         {Limits: router.Limits{MaxHeld: -1}},
-		"Limits.ReplayBytes is -1":     {Limits: router.Limits{ReplayBytes: -1}},
+		"Limits.Hold is -1ns":          {Limits: gateway.Limits{Hold: -1}},
+		"Limits.MaxHeld is -1":         {Limits: gateway.Limits{MaxHeld: -1}},
+		"Limits.ReplayBytes is -1":     {Limits: gateway.Limits{ReplayBytes: -1}},
 		"Config.ClientTimeout is -1s":  {ClientTimeout: -time.Second},
 		"Config.MinBodyRate is -1":     {MinBodyRate: -1},
-		"Limits.ConnsPerWorker is -1":  {Limits: router.Limits{ConnsPerWorker: -1}},
-		"Limits.LinksPerWorker is -1":  {Limits: router.Limits{LinksPerWorker: -1}},
+		"Limits.ConnsPerWorker is -1":  {Limits: gateway.Limits{ConnsPerWorker: -1}},
+		"Limits.LinksPerWorker is -1":  {Limits: gateway.Limits{LinksPerWorker: -1}},
 		"Config.MaxConnections is -20": {MaxConnections: -20},
-		"Limits.DialTimeout is -1s":    {Limits: router.Limits{DialTimeout: -time.Second}},
+		"Limits.DialTimeout is -1s":    {Limits: gateway.Limits{DialTimeout: -time.Second}},
 	} {
 		cfg.Members, cfg.Keys = routertest.NewCluster(t), kit.KeySources(t, "host")
 		if _, err := router.New(cfg); err == nil || !strings.HasPrefix(err.Error(), "router: "+field) {

@@ -365,7 +365,7 @@ func TestFrontEndsBeforeItServes(t *testing.T) {
 func TestFrontHolds(t *testing.T) {
 	c := workertest.New(t, 16)
 	gate := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), Limits: router.Limits{Hold: 200 * time.Millisecond}}))
+	rt := kit.Must(router.New(router.Config{Members: gate, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{Hold: 200 * time.Millisecond}}))
 	defer rt.Close()
 	base, _ := frontOf(t, rt)
 	res, body := kit.Fetch(t, base, "X-Key", "k")

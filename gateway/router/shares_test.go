@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -30,7 +31,7 @@ func throughSmallLinks(t *testing.T, streams, links int, app http.HandlerFunc) (
 		t.Fatal(err)
 	}
 	members := kit.Must(c.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	rt = kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), Limits: router.Limits{LinksPerWorker: links, Hold: time.Second}}))
+	rt = kit.Must(router.New(router.Config{Members: members, Keys: kit.KeySources(t, "header:X-Key"), Limits: gateway.Limits{LinksPerWorker: links, Hold: time.Second}}))
 	t.Cleanup(func() { rt.Close() })
 	return rt, w
 }

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -18,7 +16,7 @@ import (
 )
 
 // requestSpans are the spans of a request: its own, and one for each attempt at a worker
-// in that. What they say comes from the request's observation. The methods of a nil one do nothing.
+// in that. What they say comes from the request's progress. The methods of a nil one do nothing.
 type requestSpans struct {
 	maker  *spans.Maker
 	ctx    context.Context // with span
@@ -27,27 +25,7 @@ type requestSpans struct {
 	onward trace.SpanContext // what the worker gets
 }
 
-// observe returns what is noted of a request from now on. values returns those of the request's fields.
-func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, path string, values func(name string) []string) *observation {
-	o := &observation{method: method, path: path}
-	if rt.spans == nil {
-		o.trace = spans.TraceID(values("Traceparent"))
-		return o
-	}
-	o.begin(rt.spans, ctx, trace.SpanKindServer, values, func() []attribute.KeyValue {
-		scheme := "http"
-		if tls {
-			scheme = "https"
-		}
-		return append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(from.version, ".0")))
-	})
-	if rt.cfg.AccessLog != nil {
-		o.trace = o.spans.onward.TraceID().String()
-	}
-	return o
-}
-
-func (o *observation) begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs func() []attribute.KeyValue) {
+func (o *progress) begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs func() []attribute.KeyValue) {
 	s := &requestSpans{maker: maker}
 	s.ctx, s.span = maker.Start(spans.Within(ctx, values), spans.MethodName(o.method), kind, attrs)
 	s.onward = s.span.SpanContext()
@@ -64,7 +42,7 @@ func (s *requestSpans) setRoute(method, route string) {
 
 // attempt begins the span of an attempt at a worker, or at another server, which o has counted those
 // before of.
-func (s *requestSpans) attempt(o *observation, to ring.Member) {
+func (s *requestSpans) attempt(o *progress, to ring.Member) {
 	if s == nil || !s.span.IsRecording() {
 		return
 	}
@@ -95,39 +73,9 @@ func (s *requestSpans) attempted(out routing.Outcome) {
 	s.last = nil
 }
 
-func attemptFailure(out routing.Outcome) string {
-	switch {
-	case out.Verdict == routing.NotOwner:
-		return "not-owner"
-	case out.Verdict == routing.NotStarted:
-		return "not-started"
-	}
-	return failureOf(out.Err)
-}
-
-// failureOf says how a request has failed that has no worker's answer.
-func failureOf(err error) string {
-	_, unreachable := errors.AsType[*routing.UnreachableError](err)
-	switch {
-	case errors.Is(err, errClientBody):
-		return "body-broken"
-	case errors.Is(err, gateway.ErrMayHaveRun):
-		return "may-have-run"
-	case unreachable, errors.Is(err, errNoUpstream), errors.Is(err, ring.ErrSettings):
-		return "unavailable"
-	case errors.Is(err, errBusy), errors.Is(err, errWorkerFull), errors.Is(err, errBodiesFull), errors.Is(err, errAbandons), errors.Is(err, routing.ErrHoldFull):
-		return "busy"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.Is(err, context.Canceled), errors.Is(err, errClientLeft):
-		return "client-gone"
-	}
-	return "_OTHER"
-}
-
 // end ends the spans of the request, which was answered with that status, by way of what is named
 // way; 0 if it was not.
-func (s *requestSpans) end(o *observation, way string, status int) {
+func (s *requestSpans) end(o *progress, way string, status int) {
 	if s == nil {
 		return
 	}
@@ -174,32 +122,6 @@ func (s *requestSpans) context(ctx context.Context) context.Context {
 		return ctx
 	}
 	return trace.ContextWithSpan(ctx, s.last)
-}
-
-// observeCall is [Router.observe] for a call of a client's own program.
-func (x *call) observeCall() {
-	c := x.client
-	if c.spans == nil {
-		return
-	}
-	x.observed = &observation{method: x.request.Method, key: x.request.Key, partition: x.partition}
-	values := func(name string) []string { return x.in.Header[name] }
-	x.observed.begin(c.spans, x.ctx, trace.SpanKindInternal, values, func() []attribute.KeyValue {
-		return spans.RequestAttributes(x.request.Method, x.in.URL.EscapedPath())
-	})
-}
-
-// endSpans ends the spans of a call that has ended with err, or with its answer.
-func (x *call) endSpans(err error) {
-	o := x.observed
-	if o == nil || x.told.Swap(true) {
-		return
-	}
-	status := x.out.StatusCode
-	if err != nil {
-		o.problem, status = failureOf(err), 0
-	}
-	o.spans.end(o, x.way, status)
 }
 
 // traces returns the spans of the request; nil if it has none.

@@ -288,7 +288,7 @@ func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	if !spans[1].Is(spans[0]) || spans[0].Get("keyway.token") != spans[1].Get("keyway.token") {
 		t.Errorf("the spans do not belong to each other: %+v", spans)
 	}
-	if err := newClient(t, router.ClientConfig{Members: w.Member, Limits: router.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
+	if err := newClient(t, router.ClientConfig{Members: w.Member, Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
 		t.Fatal(err)
 	}
 	if all := kept.Ended(); len(all) > 0 {

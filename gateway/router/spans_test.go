@@ -298,8 +298,8 @@ func TestSpansOfFailures(t *testing.T) {
 			failures []any
 		}{
 			"502":     {through(router.Config{Members: routertest.NewCluster(t, broken.Member)}), "k", 502, []string{"server GET default", "client GET"}, []any{"may-have-run", "may-have-run"}},
-			"503":     {through(router.Config{Members: routertest.NewCluster(t), Limits: router.Limits{Hold: 2 * time.Millisecond}}), "k", 503, []string{"server GET default", "internal hold"}, []any{"no-owner", nil}},
-			"at once": {through(router.Config{Members: routertest.NewCluster(t), Limits: router.Limits{NoHold: true}}), "k", 503, []string{"server GET default"}, []any{"no-owner"}},
+			"503":     {through(router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: 2 * time.Millisecond}}), "k", 503, []string{"server GET default", "internal hold"}, []any{"no-owner", nil}},
+			"at once": {through(router.Config{Members: routertest.NewCluster(t), Limits: gateway.Limits{NoHold: true}}), "k", 503, []string{"server GET default"}, []any{"no-owner"}},
 			"500":     {through(router.Config{Members: routertest.NewCluster(t, failing.Member)}), "k", 500, []string{"server GET default", "client GET"}, []any{"500", "500"}},
 			"no key":  {through(router.Config{Members: routertest.NewCluster(t)}), "", 400, []string{"server GET default"}, []any{nil}},
 		} {
@@ -364,7 +364,7 @@ func TestSpansOfClients(t *testing.T) {
 		})
 	}
 	kept := spantest.New(t)
-	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t), Limits: router.Limits{Hold: time.Millisecond}, TracerProvider: kept})
+	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept})
 	if _, err := c.RoundTrip(keyed(t, "GET", "/", nil)); err == nil {
 		t.Fatal("a call without workers has an answer")
 	}

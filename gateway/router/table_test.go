@@ -335,7 +335,7 @@ func TestTrapRouterStandsAside(t *testing.T) {
 	routertest.EachWay(t, func(t *testing.T, front routertest.Way) {
 		w := routertest.NewWorker(t, "w", routertest.Answer("app"))
 		c := routertest.NewCluster(t)
-		rt := routertest.New(t, router.Config{Members: c, Limits: router.Limits{Hold: time.Minute}, Routes: routertest.Routes(t,
+		rt := routertest.New(t, router.Config{Members: c, Limits: gateway.Limits{Hold: time.Minute}, Routes: routertest.Routes(t,
 			`name: any, match: {path: /any}, key: header:X-Key, without-key: any`, `name: rest, key: header:X-Key`)})
 		s := front(t, rt)
 		ask := func(path, key string) string {

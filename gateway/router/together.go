@@ -7,11 +7,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
-
-// maxKeys bounds how many keys are held together.
-const maxKeys = 64
 
 // takeAll takes keys one after the other in the order of their bytes, or none of
 // them. Each is taken in the context of the one before.
@@ -25,8 +23,8 @@ func takeAll(ctx context.Context, keys []string, take func(ctx context.Context, 
 	switch {
 	case len(keys) == 0:
 		return nil, fmt.Errorf("router: several keys: %w: name one at least", gateway.ErrNoKey)
-	case len(keys) > maxKeys:
-		return nil, fmt.Errorf("router: several keys: there are %d, the limit is %d", len(keys), maxKeys)
+	case len(keys) > holds.MaxKeys:
+		return nil, fmt.Errorf("router: several keys: there are %d, the limit is %d", len(keys), holds.MaxKeys)
 	}
 	all, err := take(ctx, keys[0])
 	if err != nil {

@@ -8,23 +8,6 @@ import (
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
-// way is what has carried a request that was answered.
-type way uint8
-
-const (
-	byRouter   way = iota // nothing: the router has answered it
-	byLink                // the link to a worker
-	byHTTP1               // a connection of HTTP/1.1 to a worker
-	byRelay               // the same in net/http's form: upgrades, and what only that form has
-	byUpstream            // a connection to the route's server for requests without a key
-
-	ways
-)
-
-func (w way) String() string {
-	return [...]string{"router", "link", "http1", "relay", "upstream"}[w]
-}
-
 // class is a class of statuses of answers; 0 for requests whose clients did not wait.
 type class uint8
 
@@ -94,8 +77,8 @@ type accounting struct {
 // countSent counts bytes of the answer's body.
 func (x *upstreamRequest) countSent(n int) {
 	x.traffic.sent.Add(int64(n))
-	if x.observed != nil {
-		x.observed.sent += int64(n)
+	if x.noted != nil {
+		x.noted.sent += int64(n)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -288,7 +289,7 @@ func TestClientUploads(t *testing.T) {
 				}
 				io.WriteString(rw, sha(r.Body))
 			})
-			c := kit.Must(router.NewClient(router.ClientConfig{Members: routertest.NewCluster(t, a.Member), Limits: router.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
+			c := kit.Must(router.NewClient(router.ClientConfig{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
 			defer c.Close()
 			r := kit.Must(http.NewRequestWithContext(t.Context(), "POST", "/", tt.body()))
 			r.ContentLength = tt.length

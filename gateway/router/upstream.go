@@ -33,6 +33,8 @@ type upstreamRequest struct {
 
 	stripe  int // of what counts requests
 	traffic *trafficPart
+	noted   *observation // nil for nothing to be noted
+	problem string       // of the router's own answer
 
 	try    routing.Attempt // attempt, made once
 	memory struct {
@@ -46,7 +48,7 @@ type upstreamRequest struct {
 // init makes x ready for a request of which nothing is known yet.
 func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstream, from *source) {
 	x.router, x.client, x.source = rt, client, from
-	x.workers, x.ctx, x.from = &rt.workers, ctx, client
+	x.workers, x.ctx, x.from = rt.workers, ctx, client
 	x.request.Memory, x.request.Account, x.request.Interims = &x.reserved, x, x
 	if x.try == nil {
 		x.try = x.attempt
@@ -137,8 +139,8 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	x.traffic = &d.route.traffic.parts[x.stripe]
 	x.follow(&d)
 	if rt.observes {
-		x.observed = rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader)
-		x.observed.decided(&d, x.partition)
+		x.note(rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader))
+		x.noted.decided(&d, x.partition)
 	}
 	x.appendFields()
 	switch {
@@ -165,9 +167,9 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	}
 	took := rt.now() - began
 	x.traffic.end(x.by(), x.answer.status, took)
-	if o := x.observed; o != nil {
+	if o := x.noted; o != nil {
 		o.received.Store(r.ContentLength)
-		o.answered(&x.answer)
+		o.answered(x.problem, &x.answer)
 		o.end(rt, x.by(), x.answer.status, took)
 	}
 	return true
@@ -177,7 +179,7 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 func (x *upstreamRequest) follow(d *decision) {
 	x.route, x.request.Key, x.request.Policy = d.route, d.key, d.policy()
 	if x.hold, x.anyWorker = d.route.hold, d.anyWorker; !d.anyWorker {
-		x.partition = x.router.ring.Partition(d.key)
+		x.partition = x.router.workers.ring.Partition(d.key)
 	}
 }
 
@@ -220,7 +222,7 @@ func (x *upstreamRequest) appendFields() {
 	if x.request.Client = x.source.id; trusted {
 		x.request.Client = x.source.originID(x.router, x.forwarded())
 	}
-	x.reserved.account = account{&x.router.budget, x.request.Client}
+	x.reserved.account = account{x.router.budget, x.request.Client}
 }
 
 // send finds the worker that takes the request, and passes its answer on to the
@@ -235,24 +237,28 @@ func (x *upstreamRequest) send() bool {
 		x.refuse(err)
 		return true
 	}
-	x.reply()
+	x.reply(&answer{workerAnswer: x.answer})
 	return true
 }
 
 // refuse answers the request itself.
 func (x *upstreamRequest) refuse(err error) {
-	x.answer = failed(x.ctx, x.router, x.partition, x.request.Method, x.KeyHeader("Accept"), err, x.pace.late())
-	x.reply()
+	a := failed(x.ctx, x.router, x.partition, x.request.Method, x.KeyHeader("Accept"), err, x.pace.late())
+	x.answer, x.problem = a.workerAnswer, a.problem
+	x.reply(&a)
 }
 
-func (x *upstreamRequest) reply() {
-	x.answer.via = x.router.cfg.Via
-	x.answer.send(x.client, x.source, x.request.Method)
+func (x *upstreamRequest) reply(a *answer) {
+	a.via = x.router.cfg.Via
+	a.send(x.client, x.source, x.request.Method)
 }
+
+// note has what becomes of the request noted in o, unless it is nil.
+func (x *upstreamRequest) note(o *observation) { x.noted, x.observed = o, o.onward() }
 
 // attempt sends the request to a worker, unless its client has given up too much.
 func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
-	p := x.router.peer(t)
+	p := x.router.workers.peer(t.Member)
 	if t.Link && p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
 		return routing.Outcome{Err: errAbandons}
 	}

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
@@ -39,7 +40,7 @@ func TestClientsDoNotFillTheLog(t *testing.T) {
 	router := func(dial func(context.Context) (net.Conn, error)) func(*testing.T, *slog.Logger) http.Handler {
 		return func(t *testing.T, l *slog.Logger) http.Handler {
 			return routertest.New(t, router.Config{
-				Members: routertest.NewCluster(t, routertest.Member("w1", "w1:80")), Limits: router.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: l,
+				Members: routertest.NewCluster(t, routertest.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: l,
 				Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 			})
 		}
@@ -98,7 +99,7 @@ func TestCloseLogsWhatIsHeld(t *testing.T) {
 		logger := slog.New(slog.NewJSONHandler(logs, nil))
 		failing := func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }
 		rt := routertest.New(t, router.Config{
-			Members: routertest.NewCluster(t, routertest.Member("w1", "w1:80")), Limits: router.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: logger,
+			Members: routertest.NewCluster(t, routertest.Member("w1", "w1:80")), Limits: gateway.Limits{NoHold: true}, Keys: kit.KeySources(t, "header:X-Key"), Logger: logger,
 			Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { return failing(ctx) },
 		})
 		w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {

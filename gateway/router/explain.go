@@ -1,0 +1,43 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/routes"
+)
+
+// operatorOfRoutes is an operator that knows the router's routes.
+type operatorOfRoutes struct {
+	*Operator
+	router *Router
+}
+
+// Operator returns an operator that knows the router's routes.
+func (rt *Router) Operator() gateway.Operator {
+	return &operatorOfRoutes{newOperator(rt.workers, nil), rt}
+}
+
+// ExplainRequest implements [gateway.Operator]. Of r it uses what key sources do, and
+// its RemoteAddr without a port is the client.
+func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) (*gateway.Explanation, error) {
+	req := gateway.RequestKeyed(r)
+	d, err := o.router.decide(r.Method, req, new([]byte))
+	if err != nil {
+		return nil, err
+	}
+	e := &gateway.Explanation{Route: d.route.Name, Mode: string(cmp.Or(d.route.Mode, routes.Auto)), Key: d.key}
+	if d.key != "" {
+		for _, s := range d.route.Keys {
+			if _, err := (gateway.KeySources{s}).ExtractFrom(req); err == nil {
+				e.Source = s.String()
+				break
+			}
+		}
+		o.follow(ctx, e)
+	}
+	e.Conclude()
+	return e, nil
+}

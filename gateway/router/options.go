@@ -1,0 +1,76 @@
+package router
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/spool"
+)
+
+// options are what the configurations of a router and of a client have in common.
+type options struct {
+	Members gateway.Members // of the workers' cluster
+	gateway.Limits
+	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	PeerTLS *gateway.PeerTLS // nil for none
+	Logger  *slog.Logger
+}
+
+// complete puts defaults in place of what is 0 or nil. It returns an error about a negative field.
+func (o *options) complete() (err error) {
+	hop.Default(&err, "router: Limits.Hold", &o.Hold, 15*time.Second)
+	hop.Default(&err, "router: Limits.MaxHeld", &o.MaxHeld, 10_000)
+	hop.Default(&err, "router: Limits.ReplayBytes", &o.ReplayBytes, 64<<20)
+	hop.Default(&err, "router: Limits.MaxBody", &o.MaxBody, 1<<30)
+	hop.Default(&err, "router: Limits.BodyFiles", &o.BodyFiles, spool.DefaultFiles(o.BodyDir))
+	hop.Default(&err, "router: Limits.ConnsPerWorker", &o.ConnsPerWorker, 4096)
+	hop.Default(&err, "router: Limits.LinksPerWorker", &o.LinksPerWorker, 4)
+	hop.Default(&err, "router: Limits.DialTimeout", &o.DialTimeout, time.Second)
+	if o.NoHold {
+		o.Hold = 0
+	}
+	if o.Dial == nil {
+		o.Dial = newDialer(o.DialTimeout).DialContext
+	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return err
+}
+
+// open checks o, which is complete, and returns the workers, and where bodies are kept, of which a client may use one
+// part in share. name is that of the configuration.
+func (o options) open(name string, share int64) (*workers, *budget, error) {
+	if o.Members == nil {
+		return nil, nil, errors.New(name + ".Members is missing")
+	}
+	if err := hop.CheckPeerTLS(name+".PeerTLS", o.PeerTLS, o.Members); err != nil {
+		return nil, nil, err
+	}
+	spools, err := spool.NewPool(spool.Config{Memory: int64(o.ReplayBytes), Files: o.BodyFiles, PerSpool: o.MaxBody, Dir: o.BodyDir})
+	if err != nil {
+		return nil, nil, fmt.Errorf("router: Limits.BodyDir: %w", err)
+	}
+	if err := spools.Usable(); err != nil {
+		o.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
+	}
+	return o.workers(), &budget{spools: spools, shares: spools.Shares(share)}, nil
+}
+
+func (o options) workers() *workers {
+	ws := &workers{members: o.Members, ring: o.Members.Settings().WithDefaults().Ring}
+	ws.routes = routing.New(o.Members, ws.ring.Partitions, o.Hold, o.MaxHeld)
+	ws.peers.dial, ws.peers.conns, ws.peers.links = o.Dial, o.ConnsPerWorker, o.LinksPerWorker
+	if o.PeerTLS != nil {
+		ws.peers.tls, ws.peers.plain = o.PeerTLS.ClientConfig(), o.PeerTLS.Optional()
+		ws.peers.stop = o.PeerTLS.OnReload(func() { ws.peers.drop(func(string) bool { return true }) })
+	}
+	ws.peers.link = hop.LinkConfig(o.Members, hop.MaxHeaderBytes, o.Logger)
+	return ws
+}
