@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -12,8 +13,8 @@ import (
 // answer is what a client gets: a worker's answer, whichever way it came, or the
 // router's own.
 type answer struct {
-	workerAnswer        // without a body if it is the router's own
-	via          string // for the header Via; "" for none
+	send.Answer        // without a body if it is the router's own
+	via         string // for the header Via; "" for none
 
 	failure string // in place of body
 	problem string // its kind; "" for a worker's answer
@@ -36,7 +37,7 @@ type downstream interface {
 	end(trailer link.Fields) error
 	// abort ends an answer so that the client does not take it for the whole.
 	abort()
-	carrying
+	send.Carrier
 }
 
 // addFields adds to a head what the client may see of an answer's fields.
@@ -53,18 +54,18 @@ func addFields(c downstream, list link.Fields) (dated bool) {
 
 // send passes the answer to a request of that method on to the client.
 func (a *answer) send(c downstream, from *source, method string) {
-	if a.status == statusClientGone {
+	if a.Status == send.StatusClientGone {
 		c.abort()
 		return
 	}
-	c.start(a.status)
-	if dated := addFields(c, a.fields); !dated && from.server != nil {
+	c.start(a.Status)
+	if dated := addFields(c, a.Fields); !dated && from.server != nil {
 		c.field("Date", from.server.dateText())
 	}
 	if a.via != "" {
 		c.field("Via", "1.1 "+a.via)
 	}
-	framing := http1.Framing{Method: method, Status: a.status, Length: a.length, Close: a.close}
+	framing := http1.Framing{Method: method, Status: a.Status, Length: a.Length, Close: a.close}
 	c.head(framing)
 	if err := a.copyBody(c, framing); err != nil {
 		c.abort()
@@ -75,7 +76,7 @@ func (a *answer) send(c downstream, from *source, method string) {
 // more. What has come goes together, whenever it has to wait for more.
 func (a *answer) copyBody(c downstream, f http1.Framing) error {
 	has, chunked := f.Body()
-	body, left := a.body, a.length
+	body, left := a.Body, a.Length
 	switch {
 	case !has:
 		return c.write(nil, true)
@@ -95,14 +96,14 @@ func (a *answer) copyBody(c downstream, f http1.Framing) error {
 		if !chunked && int64(len(piece)) > left { // the rest would be taken for another answer
 			_ = c.write(piece[:left], false)
 			_ = c.flush() // it fails in any case
-			return errLength
+			return send.ErrLength
 		}
 		left -= int64(len(piece))
 		n, last := body.Buffered()
 		last = last && n == 0
 		var trailer link.Fields
 		if last {
-			trailer = publicTrailer(body.Trailer())
+			trailer = send.PublicTrailer(body.Trailer())
 		}
 		if err := c.write(piece, last && len(trailer) == 0 && (chunked || left == 0)); err != nil {
 			return err
@@ -110,7 +111,7 @@ func (a *answer) copyBody(c downstream, f http1.Framing) error {
 		switch {
 		case !last:
 		case left > 0 && !chunked: // the client must see that there should be more
-			return errLength
+			return send.ErrLength
 		case len(trailer) > 0:
 			return c.end(trailer)
 		default:

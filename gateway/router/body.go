@@ -10,6 +10,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/paced"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
 // incoming is the body of a client's request that net/http has read the head of.
@@ -20,7 +21,7 @@ type incoming struct {
 	limit  int64      // bytes that it may have: one of gRPC as many as its route says
 	paced  *pacedBody // nil if there is no body
 	stream bool       // it goes to a worker as it comes
-	kept   keptWhole  // all of it; nil if it is small or streamed
+	kept   send.Kept  // all of it; nil if it is small or streamed
 }
 
 // takesCalls reports whether the operator of the partition's worker has configured it for gRPC.
@@ -42,7 +43,7 @@ func (b *incoming) begin(upgrade bool) error {
 	case b.paced == nil:
 		return nil
 	case n > b.limit:
-		return errBodyTooLarge
+		return send.ErrBodyTooLarge
 	case b.stream, n >= 0 && n <= hop.MaxRepeatedBody && len(b.in.Trailer) == 0 && !upgrade:
 		return nil
 	}
@@ -50,12 +51,12 @@ func (b *incoming) begin(upgrade bool) error {
 }
 
 // keep reads the body, of which ahead has been read already. Its error is that of
-// keepWhole.
+// [send.Keep].
 func (b *incoming) keep(ahead []byte) (err error) {
 	rt := b.router
 	forwarded := append(b.in.Header.Values(forwardedFor), addrOf(b.source.addr))
-	of := account{rt.budget, b.source.originID(rt, strings.Join(forwarded, ","))}
-	b.kept, err = keepWhole(rt.budget.spools, of, ahead, &clientBody{reader: &limitedBody{b.paced, b.limit - int64(len(ahead))}})
+	of := rt.budget.Of(b.source.originID(rt, strings.Join(forwarded, ",")))
+	b.kept, err = send.Keep(of, ahead, &send.Body{Reader: &limitedBody{b.paced, b.limit - int64(len(ahead))}})
 	return err
 }
 
@@ -68,7 +69,7 @@ type limitedBody struct {
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if b.left -= int64(n); b.left < 0 {
-		return n, errBodyTooLarge
+		return n, send.ErrBodyTooLarge
 	}
 	return n, err
 }

@@ -1,15 +1,19 @@
 package router
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/keyway-go/keyway/gateway/internal/send"
+)
 
 // carrier interrupts what carries a request when its client leaves.
 type carrier struct {
 	mu      sync.Mutex // guards what follows
-	carries interruptible
+	carries send.Interruptible
 	gone    bool // the client has left
 }
 
-func (c *carrier) carry(e interruptible) (watched bool) {
+func (c *carrier) Carry(e send.Interruptible) (watched bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.carries = e

@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -74,11 +75,11 @@ type Local interface {
 // Client makes calls for keys straight to the workers that own them, without a
 // router in between. It is an [http.RoundTripper]. Make one with [NewClient].
 type Client struct {
-	workers *workers
+	workers *send.Workers
 	local   Local
 	keys    gateway.KeySources
 	fields  fields.Rules
-	budget  *budget
+	budget  *send.Budget
 	log     *slog.Logger
 	label   string // of holds, for people
 	closed  atomic.Bool
@@ -90,11 +91,11 @@ type Client struct {
 // that is missing or out of range. The caller should call [Client.Close] when no
 // more calls come.
 func NewClient(cfg ClientConfig) (*Client, error) {
-	o := options{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}
-	if err := o.complete(); err != nil {
+	o := send.Options{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}
+	if err := o.Complete(); err != nil {
 		return nil, err
 	}
-	workers, budget, err := o.open("router: ClientConfig", 1)
+	workers, budget, err := o.Open("router: ClientConfig", 1)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 // told, or else the one by the ring. It returns the error of [gateway.CheckKey], or one
 // that wraps [gateway.ErrUnavailable] if no worker is known.
 func (c *Client) Owner(key string) (ring.Member, error) {
-	route, err := c.workers.route(key)
+	route, err := c.workers.Route(key)
 	if err == nil && route.Owner.Name == "" {
 		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", gateway.ErrUnavailable, key, route.Partition)
 	}
@@ -175,6 +176,6 @@ func (c *Client) Operator(local LocalWorker) gateway.Operator {
 func (c *Client) Close() error {
 	c.closed.Store(true)
 	c.holder.close()
-	c.workers.close()
+	c.workers.Close()
 	return nil
 }

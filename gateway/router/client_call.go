@@ -18,6 +18,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -39,12 +40,12 @@ func (closed) Is(target error) bool { return target == net.ErrClosed }
 
 // call is a request of a [Client], and its answer.
 type call struct {
-	dispatch
+	send.Dispatch
 	client  *Client
 	in      *http.Request
 	upload  upload
 	opened  atomic.Bool             // upload is read by an attempt
-	whole   keptWhole               // the body, if it was read before; else nil
+	whole   send.Kept               // the body, if it was read before; else nil
 	cancel  context.CancelCauseFunc // of ctx; nil if nothing needs it
 	listed  bool                    // request.Fields are complete
 	ended   bool                    // finish was called
@@ -66,44 +67,44 @@ func (x *call) roundTrip() (*http.Response, error) {
 		x.upload.in = x.in.Body
 	}
 	c := x.client
-	x.workers, x.ctx, x.from = c.workers, x.in.Context(), x
-	x.reserved.budget, x.request.Memory = c.budget, &x.reserved
+	x.Workers, x.Ctx, x.From = c.workers, x.in.Context(), x
+	x.Reserved.Account, x.Request.Memory = c.budget.Of(0), &x.Reserved
 	if err := x.prepare(); err != nil {
 		return nil, err
 	}
-	if x.ctx.Err() != nil {
-		return nil, context.Cause(x.ctx)
+	if x.Ctx.Err() != nil {
+		return nil, context.Cause(x.Ctx)
 	}
 	if x.upload.in != nil && x.in.GetBody == nil { // a Read may take long
-		x.unwatch = context.AfterFunc(x.ctx, func() { x.upload.Close() })
+		x.unwatch = context.AfterFunc(x.Ctx, func() { x.upload.Close() })
 	}
 	if err := x.openBody(); err != nil {
 		return nil, err
 	}
-	if t, ok := x.workers.routes.Owner(x.partition); c.fields.Upgrade(x.in.Header) != "" || ok && !t.Link && !c.isLocal(t) && !x.fits() {
+	if t, ok := x.Workers.Routes.Owner(x.Partition); c.fields.Upgrade(x.in.Header) != "" || ok && !t.Link && !c.isLocal(t) && !x.Fits() {
 		return x.relay()
 	}
 	x.watch()
-	err := x.workers.find(x.ctx, &x.destination, x.attempt)
-	if errors.Is(err, errOtherWay) && x.request.Body != nil { // there was no memory for it
-		if err = x.keep(x.data); err == nil {
-			err = x.workers.find(x.ctx, &x.destination, x.attempt)
+	err := x.Workers.Find(x.Ctx, &x.Destination, x.attempt)
+	if errors.Is(err, send.ErrOtherWay) && x.Request.Body != nil { // there was no memory for it
+		if err = x.keep(x.Data); err == nil {
+			err = x.Workers.Find(x.Ctx, &x.Destination, x.attempt)
 		}
 	}
 	switch {
-	case errors.Is(err, errOtherWay):
+	case errors.Is(err, send.ErrOtherWay):
 		return x.relay()
 	case err != nil:
 		return nil, err
-	case x.cancel != nil && x.ctx.Err() != nil: // by a trace
-		return nil, fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, context.Cause(x.ctx))
+	case x.cancel != nil && x.Ctx.Err() != nil: // by a trace
+		return nil, fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, context.Cause(x.Ctx))
 	}
 	return x.respond()
 }
 
 // prepare takes over from the caller's request what every attempt needs.
 func (x *call) prepare() (err error) {
-	r, to := x.in, &x.request
+	r, to := x.in, &x.Request
 	switch {
 	case x.client.closed.Load():
 		return errClientClosed
@@ -127,9 +128,9 @@ func (x *call) prepare() (err error) {
 	if to.Key, err = x.key(); err != nil {
 		return err
 	}
-	x.partition, x.hold = x.workers.ring.Partition(to.Key), x.workers.routes.Patience
+	x.Partition, x.Hold = x.Workers.Ring.Partition(to.Key), x.Workers.Routes.Patience
 	x.observeCall()
-	for name, value := range fieldsOf(r.Header) {
+	for name, value := range send.FieldsOf(r.Header) {
 		if !grammar.IsToken(name) || !grammar.IsText(value) {
 			return fmt.Errorf("router: the request's header has a bad name or value at %q", name)
 		}
@@ -139,8 +140,8 @@ func (x *call) prepare() (err error) {
 		if to.ContentLength <= 0 {
 			to.ContentLength = -1
 		}
-		x.upload.left, x.upload.ctx = to.ContentLength, x.ctx
-		x.body.reader, to.Body = &x.upload, &x.body
+		x.upload.left, x.upload.ctx = to.ContentLength, x.Ctx
+		x.Body.Reader, to.Body = &x.upload, &x.Body
 		if len(x.trailerNames()) > 0 {
 			to.Trailer = func() link.Fields { return link.AppendHeader(nil, x.trailer()) }
 		}
@@ -186,12 +187,12 @@ func (r *clientRequest) KeyBody() ([]byte, error) {
 
 // watch passes interim answers on to who asks for them.
 func (x *call) watch() {
-	trace := httptrace.ContextClientTrace(x.ctx)
+	trace := httptrace.ContextClientTrace(x.Ctx)
 	if trace == nil || trace.Got1xxResponse == nil {
 		return
 	}
-	x.ctx, x.cancel = context.WithCancelCause(x.ctx)
-	x.request.Interims = interims{x, trace}
+	x.Ctx, x.cancel = context.WithCancelCause(x.Ctx)
+	x.Request.Interims = interims{x, trace}
 }
 
 // interims passes interim answers on to a trace, which may end the request.
@@ -217,12 +218,12 @@ func (x *call) attempt(t routing.Target) routing.Outcome {
 		if err := x.keepSmall(); err != nil {
 			return routing.Outcome{Err: err}
 		}
-		if c.isLocal(t) && (!x.sent || x.kept || x.request.Body == nil) { // the link may have read of the body
+		if c.isLocal(t) && (!x.Sent || x.Kept || x.Request.Body == nil) { // the link may have read of the body
 			return x.attemptLocal(t)
 		}
 	}
 	x.appendFields()
-	return x.dispatch.attempt(t, x.workers.peer(t.Member))
+	return x.Dispatch.Attempt(t, x.Workers.Peer(t.Member))
 }
 
 // isLocal reports whether the worker is the one of this process.
@@ -233,21 +234,21 @@ func (c *Client) isLocal(t routing.Target) bool {
 // keepSmall reads a small body whole, before anybody holds the key, and for every
 // attempt there may be.
 func (x *call) keepSmall() error {
-	if x.request.Body == nil || x.kept || x.sent {
+	if x.Request.Body == nil || x.Kept || x.Sent {
 		return nil
 	}
-	whole, err := x.keepBody()
+	whole, err := x.KeepBody()
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", errClientBody, err)
+		return fmt.Errorf("%w: %w", send.ErrClientBody, err)
 	case !whole:
-		return x.keep(x.data)
+		return x.keep(x.Data)
 	}
 	return nil
 }
 
-// carry implements carrying: the exchange itself watches the context.
-func (x *call) carry(interruptible) (watched bool) { return false }
+// Carry implements [send.Carrier]: the exchange itself watches the context.
+func (x *call) Carry(send.Interruptible) (watched bool) { return false }
 
 // appendFields makes the fields that a worker gets.
 func (x *call) appendFields() {
@@ -268,7 +269,7 @@ func (x *call) appendFields() {
 	for _, name := range x.trailerNames() {
 		f = link.AppendField(f, "Trailer", name)
 	}
-	x.request.Fields = f
+	x.Request.Fields = f
 }
 
 // fields yields the fields of the caller's request that go on, but for those of its
@@ -276,8 +277,8 @@ func (x *call) appendFields() {
 func (x *call) fields() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		c := x.client
-		for name, value := range fieldsOf(x.in.Header) {
-			if c.fields.Drops(fields.KindOf(name), name) || c.local != nil && name == "Baggage" || x.traces() != nil && spans.IsField(name) {
+		for name, value := range send.FieldsOf(x.in.Header) {
+			if c.fields.Drops(fields.KindOf(name), name) || c.local != nil && name == "Baggage" || x.Traces() != nil && spans.IsField(name) {
 				continue
 			}
 			if !yield(name, grammar.Trim(value)) {
@@ -322,50 +323,50 @@ func (x *call) trailer() http.Header {
 
 // respond makes the caller's response of the answer.
 func (x *call) respond() (*http.Response, error) {
-	a, res := &x.answer, &x.out
-	if x.way = x.by().String(); a.body == nil {
+	a, res := &x.Answer, &x.out
+	if x.way = x.By().String(); a.Body == nil {
 		x.way = "local"
 	}
-	h := a.fields.HeaderFor(1)
-	if a.status == http.StatusTooManyRequests && hop.IsBusy(h.Get) {
-		return nil, errBusy
+	h := a.Fields.HeaderFor(1)
+	if a.Status == http.StatusTooManyRequests && hop.IsBusy(h.Get) {
+		return nil, send.ErrBusy
 	}
-	framing := http1.Framing{Method: x.request.Method, Status: a.status, Length: a.length}
+	framing := http1.Framing{Method: x.Request.Method, Status: a.Status, Length: a.Length}
 	has, unknown := framing.Body()
 	*res = http.Response{
-		Status: strconv.Itoa(a.status) + " " + http.StatusText(a.status), StatusCode: a.status,
+		Status: strconv.Itoa(a.Status) + " " + http.StatusText(a.Status), StatusCode: a.Status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: h, Trailer: announced(h["Trailer"]), ContentLength: a.length, Body: http.NoBody, Request: x.in,
+		Header: h, Trailer: announced(h["Trailer"]), ContentLength: a.Length, Body: http.NoBody, Request: x.in,
 	}
 	delete(h, "Trailer")
 	cleanHeader(h)
 	if framing.Declares() {
-		h["Content-Length"] = []string{strconv.FormatInt(a.length, 10)}
+		h["Content-Length"] = []string{strconv.FormatInt(a.Length, 10)}
 	}
-	if !has && !framing.Declares() && x.request.Method != http.MethodHead {
+	if !has && !framing.Declares() && x.Request.Method != http.MethodHead {
 		res.ContentLength = 0
 	}
 	if x.reply.body == nil {
-		x.reply.body = a.body
+		x.reply.body = a.Body
 	}
 	n, last := x.reply.body.Buffered()
-	if !has || n == 0 && last && (unknown || a.length == 0) {
+	if !has || n == 0 && last && (unknown || a.Length == 0) {
 		if has {
 			x.setTrailer()
 		}
 		x.finish()
 		return res, nil
 	}
-	x.reply.call, x.reply.left = x, a.length
+	x.reply.call, x.reply.left = x, a.Length
 	res.Body = &x.reply
-	if !last && x.reply.body == a.body && x.ctx.Done() != nil { // perhaps nobody reads it when the context ends
+	if !last && x.reply.body == a.Body && x.Ctx.Done() != nil { // perhaps nobody reads it when the context ends
 		x.reply.reading.Lock()
-		x.unread = context.AfterFunc(x.ctx, x.reply.abandon)
+		x.unread = context.AfterFunc(x.Ctx, x.reply.abandon)
 		x.reply.reading.Unlock()
 	}
-	if x.hasBody() {
+	if x.HasBody() {
 		select {
-		case <-x.request.BodyDone():
+		case <-x.Request.BodyDone():
 			x.upload.Close()
 		default:
 		}
@@ -399,7 +400,7 @@ func cleanHeader(h http.Header) {
 
 // setTrailer adds the trailers of an answer that has come to its end.
 func (x *call) setTrailer() {
-	for name, value := range publicTrailer(x.reply.body.Trailer()).All() {
+	for name, value := range send.PublicTrailer(x.reply.body.Trailer()).All() {
 		if x.out.Trailer == nil {
 			x.out.Trailer = make(http.Header)
 		}
@@ -422,10 +423,10 @@ func (x *call) finish() {
 			stop()
 		}
 	}
-	if x.reply.body != nil && x.answer.body == nil {
+	if x.reply.body != nil && x.Answer.Body == nil {
 		x.reply.body.Close()
 	}
-	x.end()
+	x.End()
 	x.endBody()
 }
 
@@ -434,5 +435,5 @@ func (x *call) endBody() {
 	if x.whole.Spool != nil {
 		x.whole.Close()
 	}
-	x.reserved.end()
+	x.Reserved.End()
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/httphandler"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -30,24 +31,24 @@ const (
 
 // attemptLocal gives the request to the worker of this process.
 func (x *call) attemptLocal(t routing.Target) routing.Outcome {
-	body := x.request.Body
+	body := x.Request.Body
 	switch {
-	case x.kept:
-		body = bytes.NewReader(x.data)
-	case x.request.Open != nil:
-		opened, err := x.request.Open()
+	case x.Kept:
+		body = bytes.NewReader(x.Data)
+	case x.Request.Open != nil:
+		opened, err := x.Request.Open()
 		if err != nil {
-			return routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
+			return routing.Outcome{Err: fmt.Errorf("%w: %w", send.ErrClientBody, err)}
 		}
 		body = opened
 	}
 	s := &localStream{call: x, body: body, readable: make(chan struct{}, 1), writable: make(chan struct{}, 1)}
-	s.ctx, s.cancel = context.WithCancelCause(x.traces().context(x.ctx))
+	s.ctx, s.cancel = context.WithCancelCause(x.Traces().Context(x.Ctx))
 	go s.run(x.localRequest(s.ctx, t.Epoch, body), x.client.local, x.client.log)
 	reply := (*localReply)(s)
-	if err := s.await(x.ctx); err != nil {
+	if err := s.await(x.Ctx); err != nil {
 		reply.Close()
-		return outcomeOf(x.ctx, t.Member, err, x.body.failed.Load())
+		return send.OutcomeOf(x.Ctx, t.Member, err, x.Body.Failed.Load())
 	}
 	header := func(name string) string {
 		for n, value := range s.head.All() {
@@ -60,16 +61,16 @@ func (x *call) attemptLocal(t routing.Target) routing.Outcome {
 	refusal := hop.ReadRefusal(header)
 	if refusal != nil {
 		reply.Close()
-		return outcomeOf(x.ctx, t.Member, refusal, nil)
+		return send.OutcomeOf(x.Ctx, t.Member, refusal, nil)
 	}
-	x.answer = workerAnswer{status: s.status, length: s.length, fields: s.head}
+	x.Answer = send.Answer{Status: s.status, Length: s.length, Fields: s.head}
 	x.reply.body = reply
 	return routing.Outcome{}
 }
 
 // localRequest makes the request as a server has it.
 func (x *call) localRequest(ctx context.Context, epoch int64, body io.Reader) *http.Request {
-	to := &x.request
+	to := &x.Request
 	u, err := url.ParseRequestURI(to.Target)
 	if err != nil {
 		u = &url.URL{Path: "/"} // it was made of a URL
@@ -79,8 +80,8 @@ func (x *call) localRequest(ctx context.Context, epoch int64, body io.Reader) *h
 		h.Add(name, value)
 	}
 	x.setOwn(h, epoch)
-	if s := x.traces(); s != nil {
-		spans.SetFields(h, s.onward)
+	if s := x.Traces(); s != nil {
+		spans.SetFields(h, s.Onward)
 	}
 	r := &http.Request{
 		Method: to.Method, URL: u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
@@ -106,7 +107,7 @@ func (x *call) localRequest(ctx context.Context, epoch int64, body io.Reader) *h
 
 // setOwn sets what a worker's HTTP server is told of the request.
 func (x *call) setOwn(h http.Header, epoch int64) {
-	h[gateway.HeaderKey] = []string{url.PathEscape(x.request.Key)}
+	h[gateway.HeaderKey] = []string{url.PathEscape(x.Request.Key)}
 	if epoch > 0 {
 		h[gateway.HeaderEpoch] = []string{strconv.FormatInt(epoch, 10)}
 	}
@@ -169,7 +170,7 @@ func wake(ch chan struct{}) {
 func (s *localStream) ReadBody(p []byte) (int, error) {
 	n, err := s.body.Read(p)
 	if err != nil && err != io.EOF {
-		s.Abort(fmt.Errorf("%w: %w", errClientBody, err))
+		s.Abort(fmt.Errorf("%w: %w", send.ErrClientBody, err))
 		s.cancel(err)
 	}
 	return n, err
@@ -182,7 +183,7 @@ func (s *localStream) AddField(name, value string) {
 }
 
 func (s *localStream) SendInterim(status int) {
-	if to := s.call.request.Interims; to != nil {
+	if to := s.call.Request.Interims; to != nil {
 		to.Interim(status, s.fields)
 	}
 	s.fields = nil
@@ -292,8 +293,8 @@ func (r *localReply) Read(p []byte) (int, error) {
 		}
 		select {
 		case <-r.readable:
-		case <-r.call.ctx.Done():
-			return 0, context.Cause(r.call.ctx)
+		case <-r.call.Ctx.Done():
+			return 0, context.Cause(r.call.Ctx)
 		}
 	}
 }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
 // relay sends a request that only net/http's form of HTTP/1.1 carries.
 func (x *call) relay() (*http.Response, error) {
-	to := relay{workers: x.workers, destination: x.destination}
-	x.way = byRelay.String()
+	to := send.Relay{Workers: x.Workers, Destination: x.Destination}
+	x.way = send.ByRelay.String()
 	out := x.in.WithContext(x.in.Context())
 	out.Header = x.in.Header.Clone()
 	x.client.fields.Clean(out.Header, true)
@@ -27,38 +28,38 @@ func (x *call) relay() (*http.Response, error) {
 	}
 	at := *x.in.URL
 	at.Scheme = "http"
-	out.URL, out.Host, out.Close, out.Trailer, out.Body, out.ContentLength = &at, x.request.Host, false, nil, nil, 0
-	if x.request.Open != nil {
-		to.body.open, to.body.length = x.request.Open, x.request.ContentLength
+	out.URL, out.Host, out.Close, out.Trailer, out.Body, out.ContentLength = &at, x.Request.Host, false, nil, nil, 0
+	if x.Request.Open != nil {
+		to.Body.Open, to.Body.Length = x.Request.Open, x.Request.ContentLength
 		if names := x.trailerNames(); len(names) > 0 {
 			out.Trailer = announced(names)
-			to.body.open = func() (io.ReadCloser, error) { return x.openWithTrailer(out) }
+			to.Body.Open = func() (io.ReadCloser, error) { return x.openWithTrailer(out) }
 		}
 	}
 	res, err := to.RoundTrip(out)
 	if err == nil && res.StatusCode == http.StatusTooManyRequests && hop.IsBusy(res.Header.Get) {
 		res.Body.Close()
-		err = errBusy
+		err = send.ErrBusy
 	}
 	if err != nil {
 		return nil, err
 	}
 	res.Request, x.out.StatusCode = x.in, res.StatusCode
-	cleanResponse(res)
+	send.CleanResponse(res)
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		x.endSpans(nil)
 		x.endBody()
 		return res, nil
 	}
 	body := &relayedReply{ReadCloser: res.Body, call: x}
-	body.unread = context.AfterFunc(x.ctx, func() { body.ReadCloser.Close() }) // perhaps nobody reads it
+	body.unread = context.AfterFunc(x.Ctx, func() { body.ReadCloser.Close() }) // perhaps nobody reads it
 	res.Body = body
 	return res, nil
 }
 
 // openWithTrailer opens the body for an attempt at sending out.
 func (x *call) openWithTrailer(out *http.Request) (io.ReadCloser, error) {
-	body, err := x.request.Open()
+	body, err := x.Request.Open()
 	if err != nil {
 		return nil, err
 	}

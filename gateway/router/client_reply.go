@@ -11,12 +11,13 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // reply is the body of an answer to a [Client]. It may be closed during a Read.
 type reply struct {
-	body replyBody
+	body send.ReplyBody
 	call *call
 
 	reading sync.Mutex // guards what follows
@@ -41,9 +42,9 @@ func (r *reply) Read(p []byte) (int, error) {
 	}
 	if r.left >= 0 {
 		if r.left -= int64(n); r.left < 0 {
-			n, err = n+int(r.left), errLength
+			n, err = n+int(r.left), send.ErrLength
 		} else if r.left > 0 && err == io.EOF {
-			err = fmt.Errorf("%w: %w", errLength, io.ErrUnexpectedEOF)
+			err = fmt.Errorf("%w: %w", send.ErrLength, io.ErrUnexpectedEOF)
 		}
 	}
 	switch err {
@@ -52,8 +53,8 @@ func (r *reply) Read(p []byte) (int, error) {
 	case io.EOF:
 		r.call.setTrailer()
 	default:
-		if r.call.ctx.Err() != nil {
-			err = context.Cause(r.call.ctx)
+		if r.call.Ctx.Err() != nil {
+			err = context.Cause(r.call.Ctx)
 		}
 		err = r.failure(err)
 	}
@@ -84,7 +85,7 @@ func (r *reply) Close() error {
 }
 
 // abandon gives up an answer whose context has ended.
-func (r *reply) abandon() { r.giveUp(r.failure(context.Cause(r.call.ctx))) }
+func (r *reply) abandon() { r.giveUp(r.failure(context.Cause(r.call.Ctx))) }
 
 // giveUp ends the use of an answer that may not have come to its end; err is what a
 // Read returns from now on.
@@ -109,7 +110,7 @@ func (r *reply) failure(err error) error {
 
 // interrupt makes a Read that is under way fail.
 func (r *reply) interrupt() {
-	if plain, ok := r.body.(plainBody); ok {
+	if plain, ok := r.body.(send.PlainBody); ok {
 		plain.Interrupt()
 		return
 	}
@@ -124,7 +125,7 @@ type callError struct {
 }
 
 // failure makes the caller's error of what a call has ended with.
-func (x *call) failure(err error) error { return failedCall(x.request.Key, err) }
+func (x *call) failure(err error) error { return failedCall(x.Request.Key, err) }
 
 // failedCall makes the caller's error of what a call for key has ended with.
 func failedCall(key string, err error) error {
@@ -133,7 +134,7 @@ func failedCall(key string, err error) error {
 	switch {
 	case unreachable, errors.Is(err, ring.ErrSettings):
 		e.kind = gateway.ErrUnavailable
-	case errors.Is(err, errBusy), errors.Is(err, errWorkerFull), errors.Is(err, errBodiesFull), errors.Is(err, routing.ErrHoldFull):
+	case errors.Is(err, send.ErrBusy), errors.Is(err, send.ErrWorkerFull), errors.Is(err, send.ErrBodiesFull), errors.Is(err, routing.ErrHoldFull):
 		e.kind = gateway.ErrBusy
 	}
 	return e

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
 // upload is the body of the caller's request, closed once, at its end or before.
@@ -67,7 +68,7 @@ func (u *upload) Close() error {
 // openBody lets each attempt open the body, if that is not small: what GetBody returns,
 // or else what has been read of it before.
 func (x *call) openBody() error {
-	to := &x.request
+	to := &x.Request
 	switch {
 	case to.Body == nil:
 		return nil
@@ -83,12 +84,12 @@ func (x *call) openBody() error {
 
 // keep reads the body, of which ahead has been read already.
 func (x *call) keep(ahead []byte) (err error) {
-	if x.whole, err = keepWhole(x.reserved.budget.spools, x.reserved.account, ahead, &x.body); err != nil {
+	if x.whole, err = send.Keep(x.Reserved.Account, ahead, &x.Body); err != nil {
 		return err
 	}
-	x.request.Body, x.request.Open, x.request.ContentLength = nil, x.whole.open, x.whole.Len()
-	if x.request.Trailer != nil {
-		x.request.ContentLength = -1 // in HTTP/1.1 no body of known length has trailers
+	x.Request.Body, x.Request.Open, x.Request.ContentLength = nil, x.whole.Open, x.whole.Len()
+	if x.Request.Trailer != nil {
+		x.Request.ContentLength = -1 // in HTTP/1.1 no body of known length has trailers
 	}
 	return nil
 }
@@ -96,18 +97,18 @@ func (x *call) keep(ahead []byte) (err error) {
 // reopen returns the request's own body, and what GetBody returns after that.
 func (x *call) reopen() (io.ReadCloser, error) {
 	if x.opened.CompareAndSwap(false, true) {
-		return openedBody{&x.body, &x.upload}, nil
+		return openedBody{&x.Body, &x.upload}, nil
 	}
 	in, err := x.in.GetBody()
 	if err != nil {
-		x.body.failed.CompareAndSwap(nil, &err)
+		x.Body.Failed.CompareAndSwap(nil, &err)
 		return nil, err
 	}
-	again := &upload{ctx: x.ctx, in: in, left: x.in.ContentLength}
+	again := &upload{ctx: x.Ctx, in: in, left: x.in.ContentLength}
 	if again.left <= 0 {
 		again.left = -1
 	}
-	return openedBody{&copiedBody{again, &x.body}, again}, nil
+	return openedBody{&copiedBody{again, &x.Body}, again}, nil
 }
 
 // openedBody is a body as one attempt reads it.
@@ -119,13 +120,13 @@ type openedBody struct {
 // copiedBody is a body of GetBody, whose failure is that of the first one.
 type copiedBody struct {
 	io.Reader
-	first *clientBody
+	first *send.Body
 }
 
 func (b *copiedBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
 	if err != nil && err != io.EOF {
-		b.first.failed.CompareAndSwap(nil, &err)
+		b.first.Failed.CompareAndSwap(nil, &err)
 	}
 	return n, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
@@ -20,34 +21,34 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 	warning, gone := "", false
 	rate, isRate := errors.AsType[*rateError](err)
 	switch {
-	case late, errors.Is(err, errClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
+	case late, errors.Is(err, send.ErrClientBody) && errors.Is(err, os.ErrDeadlineExceeded):
 		kind = problem.BodyTooSlow
-	case errors.Is(err, errBodyTooLarge):
+	case errors.Is(err, send.ErrBodyTooLarge):
 		kind = problem.BodyTooLarge
-	case errors.Is(err, errClientBody):
+	case errors.Is(err, send.ErrClientBody):
 		kind = problem.BodyBroken
 	case ctx.Err() != nil:
 		gone = true
-	case errors.Is(err, errBodiesFull):
+	case errors.Is(err, send.ErrBodiesFull):
 		kind = problem.BodiesFull
 		if _, disk := errors.AsType[*fs.PathError](err); disk {
 			warning = "a request's body cannot be written to a temporary file"
 		}
 	case isRate:
 		kind = problem.RouteRate
-	case errors.Is(err, errNoUpstream):
+	case errors.Is(err, send.ErrNoUpstream):
 		kind, warning = problem.NoUpstream, "the server for requests without a key cannot be reached"
 	case errors.Is(err, errOnwardFull):
 		kind, warning = problem.OnwardFull, "a request is refused that needs a connection to a worker or an app for itself"
-	case errors.Is(err, errAbandons):
+	case errors.Is(err, send.ErrAbandons):
 		kind = problem.GivenUp
 	default:
-		kind, warning = unansweredKind(err)
+		kind, warning = send.KindOf(err)
 	}
 	requestlog.Failure(ctx, rt.log, warning, "partition", partition, "method", method, "error", err)
 	if gone {
 		rt.counters.clientGone.Add(1)
-		return answer{workerAnswer: workerAnswer{status: statusClientGone}, problem: "client-gone"}
+		return answer{Answer: send.Answer{Status: send.StatusClientGone}, problem: "client-gone"}
 	}
 	rt.counters.refused(kind)
 	own := problem.Of(kind)
@@ -61,10 +62,10 @@ func failed(ctx context.Context, rt *Router, partition int, method string, accep
 // field Accept. One to a body that did not arrive, or is not taken, ends the connection.
 func ownAnswer(p problem.Problem, accept []string) answer {
 	contentType, body := p.Body(accept)
-	a := answer{workerAnswer: workerAnswer{status: p.Status(), length: int64(len(body))}, failure: body, problem: p.Kind.String()}
+	a := answer{Answer: send.Answer{Status: p.Status(), Length: int64(len(body))}, failure: body, problem: p.Kind.String()}
 	a.close = p.Kind == problem.BodyTooSlow || p.Kind == problem.BodyBroken || p.Kind == problem.BodyTooLarge
 	for name, value := range p.Fields(contentType) {
-		a.fields = link.AppendField(a.fields, name, value)
+		a.Fields = link.AppendField(a.Fields, name, value)
 	}
 	return a
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/lease"
@@ -55,7 +56,7 @@ type held struct {
 	turns     *list.List              // callers that have it next; may be nil
 	extending chan struct{}           // is full while the owner is asked for another lease; nil if that has never been
 	owner     ring.Member
-	peer      *peer        // the owner, in use by this hold
+	peer      *send.Peer   // the owner, in use by this hold
 	told      chan<- error // gets what [Lock.Unlock] returns; nil if nobody waits for it
 }
 
@@ -129,7 +130,7 @@ func (hs *holdings) end(h *held, told chan<- error) (passed bool) {
 	hs.disbandLocked(h)
 	h.told = told
 	if hs.releaseLocked(h, d, errUnlockClosed); d != holder.Release {
-		h.peer.leave()
+		h.peer.Leave()
 	}
 	return false
 }
@@ -223,7 +224,7 @@ func (hs *holdings) tick() {
 		return
 	}
 	now := hs.now()
-	due, moved := make(map[*peer][]*held), make(map[int][]*held)
+	due, moved := make(map[*send.Peer][]*held), make(map[int][]*held)
 	hs.pause = hs.every()
 	for h := range hs.all {
 		hs.pause = min(hs.pause, h.lock.Pause())

@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -30,9 +31,9 @@ type acquisition struct {
 	turns  int   // how many they are, without the first
 
 	id     holds.ID
-	held   *held   // once the key is held elsewhere
-	local  *Lock   // once it is held by this process's worker
-	unsure []*peer // which may hold the key for id although they have not said so; in use
+	held   *held        // once the key is held elsewhere
+	local  *Lock        // once it is held by this process's worker
+	unsure []*send.Peer // which may hold the key for id although they have not said so; in use
 }
 
 // onlyCall is the number of each acquisition, since it draws an ID of its own: an attempt that arrives after the lock was
@@ -49,7 +50,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	case c.isOwn(t, a.want):
 		return a.attemptLocal(t)
 	case !t.Link:
-		return routing.Outcome{Err: noLink(t)}
+		return routing.Outcome{Err: send.NoLink(t)}
 	}
 	req := &link.Request{Method: holds.Acquire, Key: a.key, Epoch: t.Epoch}
 	if c.local != nil {
@@ -57,20 +58,20 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 			req.Fields = link.AppendField(req.Fields, "Baggage", value)
 		}
 	}
-	if span := beginLockAttempt(a.traced, c.spans, c.workers.ring, req, t.Member); span != nil {
-		defer func() { endLockAttempt(span, out) }()
+	if span := send.BeginLockAttempt(a.traced, c.spans, c.workers.Ring, req, t.Member); span != nil {
+		defer func() { send.EndLockAttempt(span, out) }()
 	}
-	p := c.workers.peer(t.Member)
-	p.use()
+	p := c.workers.Peer(t.Member)
+	p.Use()
 	sent := c.holder.now()
-	status, body, err := p.call(undated{a.ctx}, req, holds.Request{ID: a.id, Call: onlyCall, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
+	status, body, err := p.Call(undated{a.ctx}, req, holds.Request{ID: a.id, Call: onlyCall, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
 	if err != nil {
 		return a.failed(t, p, err)
 	}
 	grant, err := holds.ParseGrant(body)
 	switch {
 	case status != http.StatusOK:
-		p.leave()
+		p.Leave()
 		return routing.Outcome{Err: refusedHold(t, a.key, a.try, status, body)}
 	case err != nil:
 		return a.failed(t, p, err)
@@ -80,9 +81,9 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 }
 
 // hold returns the key as a hold at a worker. Only the acquisition knows it so far.
-func (a *acquisition) hold(p *peer, owner ring.Member, l holder.Lock) *held {
+func (a *acquisition) hold(p *send.Peer, owner ring.Member, l holder.Lock) *held {
 	return &held{
-		ref: holds.Ref{ID: a.id, Partition: a.client.workers.ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
+		ref: holds.Ref{ID: a.id, Partition: a.client.workers.Ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
 		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {},
 	}
 }
@@ -105,13 +106,13 @@ func (undated) Deadline() (end time.Time, ok bool) { return time.Time{}, false }
 
 // failed says what it means that a call has failed: it can be repeated, since what
 // the worker may hold for it is found by its id, or freed.
-func (a *acquisition) failed(t routing.Target, p *peer, err error) routing.Outcome {
+func (a *acquisition) failed(t routing.Target, p *send.Peer, err error) routing.Outcome {
 	if errors.Is(err, link.ErrNotStarted) || slices.Contains(a.unsure, p) {
-		p.leave()
+		p.Leave()
 	} else {
 		a.unsure = append(a.unsure, p)
 	}
-	return repeatable(a.ctx, t, err)
+	return send.Repeatable(a.ctx, t, err)
 }
 
 // refusedHold returns the error of a worker's answer that does not hold the key. With try
@@ -168,7 +169,7 @@ func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
 		return routing.Outcome{}
 	}
 	if refusal, refused := errors.AsType[*link.RefusedError](err); refused && refusal.Reason != link.Busy {
-		return outcomeOf(a.ctx, t.Member, errors.Join(link.ErrNotStarted, err), nil)
+		return send.OutcomeOf(a.ctx, t.Member, errors.Join(link.ErrNotStarted, err), nil)
 	}
 	return routing.Outcome{Err: err}
 }
@@ -179,7 +180,7 @@ func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
 func (a *acquisition) settle() {
 	for _, p := range a.unsure {
 		if a.held != nil {
-			p.leave()
+			p.Leave()
 		} else {
 			hs := &a.client.holder
 			hs.end(a.hold(p, ring.Member{}, holder.New(&hs.policy, hs.now(), holder.Grant{Lease: a.ttl})), nil)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -15,14 +16,14 @@ import (
 )
 
 // isAway reports whether another worker than p, which cannot be reached, owns a partition as far as this process knows.
-func (hs *holdings) isAway(partition int, p *peer) bool {
-	t, ok := hs.client.workers.routes.Owner(partition)
-	return ok && hs.client.workers.peer(t.Member) != p
+func (hs *holdings) isAway(partition int, p *send.Peer) bool {
+	t, ok := hs.client.workers.Routes.Owner(partition)
+	return ok && hs.client.workers.Peer(t.Member) != p
 }
 
 // callee is where calls about holds go: to a worker, or without one to the owner of a partition.
 type callee struct {
-	peer      *peer
+	peer      *send.Peer
 	partition int
 }
 
@@ -38,16 +39,16 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 	}
 	body := holds.AppendRefs(nil, refs)
 	if to.peer == nil {
-		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a ownerAnswer) error { return hs.take(method, list, a) })
+		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.take(method, list, a) })
 	}
 	ctx, cancel := context.WithTimeout(ctx, hs.due())
 	defer cancel()
-	a := ownerAnswer{sent: time.Now()}
-	a.status, a.body, err = to.peer.call(ctx, &link.Request{Method: method}, body)
+	a := send.OwnerAnswer{Sent: time.Now()}
+	a.Status, a.Body, err = to.peer.Call(ctx, &link.Request{Method: method}, body)
 	switch {
 	case err != nil:
-	case a.status != http.StatusOK:
-		err = fmt.Errorf("router: %s of holds: %d %s", method, a.status, a.body)
+	case a.Status != http.StatusOK:
+		err = fmt.Errorf("router: %s of holds: %d %s", method, a.Status, a.Body)
 	default:
 		err = hs.take(method, list, a)
 	}
@@ -55,21 +56,21 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 }
 
 // take takes the answer to a call about holds.
-func (hs *holdings) take(method string, list []*held, a ownerAnswer) (err error) {
+func (hs *holdings) take(method string, list []*held, a send.OwnerAnswer) (err error) {
 	var r holds.Renewal
 	if method == holds.Renew {
-		r, err = holds.ParseRenewal(a.body, len(list))
+		r, err = holds.ParseRenewal(a.Body, len(list))
 	} else {
-		r.States, err = holds.ParseStates(a.body, len(list))
+		r.States, err = holds.ParseStates(a.Body, len(list))
 	}
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	for i, state := range r.States {
 		if h := list[i]; method == holds.Renew {
 			h.settleLocked(a)
-			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.sent), answers[state], holder.Promise(r.Promise)))
+			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), answers[state], holder.Promise(r.Promise)))
 		} else {
-			hs.releaseLocked(h, h.lock.Answered(hs.now(), answers[state], a.repeated), nil)
+			hs.releaseLocked(h, h.lock.Answered(hs.now(), answers[state], a.Repeated), nil)
 		}
 	}
 	return err
@@ -90,33 +91,33 @@ func (hs *holdings) renew(to callee, list []*held) {
 }
 
 // settleLocked has h kept at the owner that has answered a call about it, if that was looked for.
-func (h *held) settleLocked(a ownerAnswer) {
-	if a.peer != nil && h.peer != a.peer && h.lock.Has(h.lock.Token()) {
-		a.peer.use()
-		h.peer.leave()
-		h.peer, h.owner = a.peer, a.Member
+func (h *held) settleLocked(a send.OwnerAnswer) {
+	if a.Peer != nil && h.peer != a.Peer && h.lock.Has(h.lock.Token()) {
+		a.Peer.Use()
+		h.peer.Leave()
+		h.peer, h.owner = a.Peer, a.Member
 	}
 }
 
 // askOwner makes a call about holds of one partition to its owner. It waits for the owner, and follows it, as a request
 // for the key does. take gets the answer of an owner that has done what the call says. repeated says that a call without
 // such an answer may have had its effect.
-func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(ownerAnswer) error) (repeated bool, err error) {
-	call := ownerCall{
-		method: method, key: key, partition: partition, spans: hs.client.spans,
-		body: func() []byte { return request },
-		take: func(a ownerAnswer) error {
-			switch a.status {
+func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
+	call := send.OwnerCall{
+		Method: method, Key: key, Partition: partition, Spans: hs.client.spans,
+		Body: func() []byte { return request },
+		Take: func(a send.OwnerAnswer) error {
+			switch a.Status {
 			case http.StatusOK:
 				return take(a)
 			case http.StatusBadRequest:
-				return badOption(a.Target, a.body)
+				return badOption(a.Target, a.Body)
 			case http.StatusGone:
 				return fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, a.Name, a.Addr)
 			}
-			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.status, a.body)
+			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, a.Body)
 		},
 	}
-	err = hs.client.workers.ask(ctx, &call)
-	return call.repeated, err
+	err = hs.client.workers.AskOwner(ctx, &call)
+	return call.Repeated, err
 }

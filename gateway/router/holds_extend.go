@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/lease"
 )
@@ -33,15 +34,15 @@ func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.D
 	ttl = h.lock.Extend(ttl)
 	hs.lookLocked(h.lock.Pause())
 	hs.mu.Unlock()
-	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Extension{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a ownerAnswer) error {
-		grant, err := holds.ParseGrant(a.body)
+	_, err := hs.askOwner(ctx, holds.Extend, h.key, h.ref.Partition, holds.Extension{ID: h.ref.ID, Lease: ttl}.Append(nil), func(a send.OwnerAnswer) error {
+		grant, err := holds.ParseGrant(a.Body)
 		if err != nil {
 			return err
 		}
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
 		h.settleLocked(a)
-		h.obeyLocked(h.lock.Extended(hs.now(), lease.At(hs.base, a.sent), granted(grant), a.repeated))
+		h.obeyLocked(h.lock.Extended(hs.now(), lease.At(hs.base, a.Sent), granted(grant), a.Repeated))
 		hs.lookLocked(h.lock.Pause())
 		return nil
 	})

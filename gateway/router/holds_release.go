@@ -63,7 +63,7 @@ func (hs *holdings) sendReleases(to callee) {
 		hs.sendRelease(to, list[:n:n])
 		if to.peer != nil {
 			for range n {
-				to.peer.leave()
+				to.peer.Leave()
 			}
 		}
 	}

@@ -90,7 +90,7 @@ func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
 	if !w.inLine || c.local == nil {
 		return w.inLine
 	}
-	t, ok := c.workers.routes.Owner(c.workers.ring.Partition(key))
+	t, ok := c.workers.Routes.Owner(c.workers.Ring.Partition(key))
 	own := ok && c.isOwn(t, w)
 	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner looks whether who holds keys would wait for himself
 }
@@ -151,7 +151,7 @@ var (
 // askTogether asks the owner for some who wait, within the span of the first, and gives the first of them the key.
 func (hs *holdings) askTogether(ctx, traced context.Context, l *line, together *list.List, turns int) {
 	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
-	err := hs.client.workers.routes.Route(ctx, hs.client.workers.ring.Partition(l.key), a.attempt)
+	err := hs.client.workers.Routes.Route(ctx, hs.client.workers.Ring.Partition(l.key), a.attempt)
 	a.settle()
 	if err == nil && !a.confirmed() {
 		a.giveBack()

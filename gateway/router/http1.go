@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/netutil"
@@ -161,7 +162,7 @@ func (c *http1Conn) begin() {
 
 // end ends what is done for the client.
 func (c *http1Conn) end() {
-	c.cancel(errClientLeft)
+	c.cancel(send.ErrClientLeft)
 	c.carrier.interrupt()
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/h2"
@@ -43,13 +44,13 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	defer r.free()
 	r.conn, r.unread = c, http1Body{conn: c}
 	r.init(c.ctx, c.server.router, r, &c.source)
-	r.request.Method, r.request.Target, r.request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
+	r.Request.Method, r.Request.Target, r.Request.Host = grammar.Text(c.head.Method), grammar.Text(c.head.Target), grammar.Text(c.head.Host)
 	list := r.memory.fields[:0]
 	for i := range c.head.Fields {
 		list = append(list, h2.Field{Name: grammar.Text(c.head.Fields[i].Name), Value: grammar.Text(c.head.Fields[i].Value)})
 	}
 	r.fields, r.memory.fields = list, list
-	if r.request.ContentLength = max(c.head.ContentLength, 0); r.request.ContentLength > 0 {
+	if r.Request.ContentLength = max(c.head.ContentLength, 0); r.Request.ContentLength > 0 {
 		r.unread.start()
 	} else {
 		c.enter(stageWorking, 0)
@@ -59,8 +60,8 @@ func (c *http1Conn) answer() (handed, keep bool) {
 	}
 	c.enter(stageWorking, 0)
 	read := c.in[:c.have]
-	if c.head.Size+len(r.data) > c.have {
-		read = append(c.in[:c.head.Size:c.head.Size], r.data...)
+	if c.head.Size+len(r.Data) > c.have {
+		read = append(c.in[:c.head.Size:c.head.Size], r.Data...)
 	}
 	c.handOver(read)
 	return true, false
@@ -83,7 +84,7 @@ func (r *http1Request) drop() {
 	}
 }
 
-func (r *http1Request) carry(e interruptible) (watched bool) { return r.conn.carrier.carry(e) }
+func (r *http1Request) Carry(e send.Interruptible) (watched bool) { return r.conn.carrier.Carry(e) }
 
 func (r *http1Request) start(status int) {
 	if r.pooled == nil {

@@ -78,12 +78,12 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 	s := h2Streams.Get().(*h2Stream)
 	s.conn, s.stream = c, stream
 	s.init(stream.Context(), c.server.router, s, &c.source)
-	s.request.Method, s.request.Target, s.request.Host = stream.Method, stream.Path, stream.Authority
-	s.request.ContentLength = stream.ContentLength
+	s.Request.Method, s.Request.Target, s.Request.Host = stream.Method, stream.Path, stream.Authority
+	s.Request.ContentLength = stream.ContentLength
 	s.fields, s.tls = stream.Fields, stream.Scheme == "https" && c.tls != nil
 	stream.OnFail(s.failed)
 	if !s.isSimple() || !s.serve(stream) {
-		c.serveHTTP(stream, s.data)
+		c.serveHTTP(stream, s.Data)
 	}
 	s.free()
 }
@@ -91,7 +91,7 @@ func (c *h2Conn) handle(stream *h2.Stream) {
 // free makes s ready for another request.
 func (s *h2Stream) free() {
 	s.stream.OnFail(nil)
-	if s.request.Body != nil {
+	if s.Request.Body != nil {
 		s.stream.Keep(nil)
 	}
 	clear(s.out[:cap(s.out)])

@@ -9,6 +9,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
 // netRequest is a request of net/http as key sources see it.
@@ -35,7 +36,7 @@ func (r *netRequest) KeyBody() ([]byte, error) {
 	r.pace = newPacedBody(r.Request, r.writer.control, r.writer.router, new(fields.Rules))
 	body, err := gateway.ReadKeyBody(io.TeeReader(r.pace, &read))
 	if err != nil && !errors.Is(err, gateway.ErrBodyOfKey) {
-		return nil, errors.Join(errClientBody, err)
+		return nil, errors.Join(send.ErrClientBody, err)
 	}
 	r.Body = struct {
 		io.Reader

@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
@@ -81,7 +82,7 @@ func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) 
 	for {
 		l, err := c.take(wait, ctx, key, w)
 		switch {
-		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.workers.members.View().Table.Members()) == 0:
+		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.workers.Members.View().Table.Members()) == 0:
 			return nil, fmt.Errorf("%w: key %q: this member knows no worker of the cluster: give it the nodes' Join or Redis", gateway.ErrUnavailable, key)
 		case !errors.Is(err, gateway.ErrWaited):
 			return l, err
@@ -161,7 +162,7 @@ func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock
 	traced := ctx
 	if c.spans != nil {
 		var span trace.Span
-		traced, span = beginLockCall(ctx, c.spans, c.workers.ring, key)
+		traced, span = beginLockCall(ctx, c.spans, c.workers.Ring, key)
 		defer func() { endLockCall(span, lock, err) }()
 	}
 	w.label = cmp.Or(w.label, c.label)
@@ -210,11 +211,11 @@ func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want)
 		}
 	}
 	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
-	forOwner := c.workers.routes.Patience
+	forOwner := c.workers.Routes.Patience
 	if w.try {
 		forOwner = min(forOwner, c.holder.ttl/5)
 	}
-	err = c.workers.routes.RouteWithin(wait, c.workers.ring.Partition(key), forOwner, a.attempt)
+	err = c.workers.Routes.RouteWithin(wait, c.workers.Ring.Partition(key), forOwner, a.attempt)
 	a.settle()
 	switch {
 	case err != nil:
@@ -375,7 +376,7 @@ func (u unlocking) answer(ctx context.Context) (err error) {
 		return u.err
 	}
 	if span := u.lock.beginRelease(ctx); span != nil {
-		defer func() { endLockAttempt(span, routing.Outcome{Err: err}) }()
+		defer func() { send.EndLockAttempt(span, routing.Outcome{Err: err}) }()
 	}
 	select {
 	case err := <-u.told:

@@ -19,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/lease"
 )
@@ -90,7 +91,7 @@ type lockCounters struct {
 }
 
 // lockCodes are the statuses of answers of a lock service; the last one stands for all others.
-var lockCodes = [...]int{200, 204, 400, 401, 403, 404, 405, 410, 422, 423, 429, statusClientGone, 503, 508, 502}
+var lockCodes = [...]int{200, 204, 400, 401, 403, 404, 405, 410, 422, 423, 429, send.StatusClientGone, 503, 508, 502}
 
 func (c *lockCounters) count(op lockOperation, status int) {
 	i := slices.Index(lockCodes[:], status)
@@ -179,7 +180,7 @@ func (s *LockService) serve(rw *statusWriter, r *http.Request, single bool) lock
 	answer, err := s.do(ctx, op, q)
 	switch {
 	case r.Context().Err() != nil:
-		rw.status = statusClientGone
+		rw.status = send.StatusClientGone
 	case err != nil:
 		requestlog.Failure(ctx, s.router.log, "", "operation", op, "keys", len(q.keys), "error", err)
 		lockProblem(err).ServeJSON(rw)
@@ -232,7 +233,7 @@ func (s *LockService) do(ctx context.Context, op lockOperation, q *lockRequest) 
 		}
 		defer s.router.locks.waiting.Add(-1)
 		if s.router.locks.waiting.Add(1) > int64(s.router.cfg.MaxHeld) {
-			return nil, errBusy
+			return nil, send.ErrBusy
 		}
 		return s.lock(ctx, q)
 	case opExtend:
@@ -347,6 +348,6 @@ func lockProblem(err error) problem.Problem {
 	case errors.Is(err, errLeaving):
 		return problem.Of(problem.Leaving)
 	}
-	kind, _ := unansweredKind(err)
+	kind, _ := send.KindOf(err)
 	return problem.Of(kind)
 }

@@ -12,27 +12,28 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // callOwner makes a call about a key to its owner, and returns what read finds in the answer of an owner that does what
 // the call says.
-func callOwner[T any](ctx context.Context, s *LockService, c *ownerCall, read func(ownerAnswer) (T, error)) (got T, err error) {
-	c.partition, c.spans = s.router.workers.ring.Partition(c.key), s.router.spans
-	c.take = func(a ownerAnswer) (err error) {
-		if a.status != http.StatusOK {
-			return lockRefusal(c.key, a)
+func callOwner[T any](ctx context.Context, s *LockService, c *send.OwnerCall, read func(send.OwnerAnswer) (T, error)) (got T, err error) {
+	c.Partition, c.Spans = s.router.workers.Ring.Partition(c.Key), s.router.spans
+	c.Take = func(a send.OwnerAnswer) (err error) {
+		if a.Status != http.StatusOK {
+			return lockRefusal(c.Key, a)
 		}
 		got, err = read(a)
 		return err
 	}
-	err = s.router.workers.ask(ctx, c)
+	err = s.router.workers.AskOwner(ctx, c)
 	return got, err
 }
 
 func (s *LockService) ttl() time.Duration {
-	return s.router.workers.members.Settings().WithDefaults().TTL
+	return s.router.workers.Members.Settings().WithDefaults().TTL
 }
 
 // grace is for how long a request without a wait waits for an owner, and how much longer than its wait a request
@@ -67,30 +68,30 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errNoAnswer)
 	defer cancel()
 	var wait time.Duration
-	return callOwner(ctx, s, &ownerCall{
-		method: holds.Acquire, key: key, fields: fields, client: q.client, owner: q.untilOwner(s.grace()),
-		wait: func() time.Duration {
+	return callOwner(ctx, s, &send.OwnerCall{
+		Method: holds.Acquire, Key: key, Fields: fields, Client: q.client, OwnerBy: q.untilOwner(s.grace()),
+		Wait: func() time.Duration {
 			wait = max(time.Until(q.until), 0)
 			return wait
 		},
-		body: func() []byte {
+		Body: func() []byte {
 			q.asked = max(q.asked, slices.Index(q.keys, key)+1)
 			return holds.Request{ID: q.lease.id(key), Call: q.number, Try: wait == 0, Firm: true, Shared: q.shared, Lease: q.ttl, Wait: wait, Label: q.label}.Append(nil)
 		},
 	}, s.grant)
 }
 
-func (s *LockService) grant(a ownerAnswer) (lockGrant, error) {
-	grant, err := holds.ParseGrant(a.body)
-	return lockGrant{grant.Token, lease.At(s.router.base, a.sent), min(grant.Lease, grant.Surrender)}, err
+func (s *LockService) grant(a send.OwnerAnswer) (lockGrant, error) {
+	grant, err := holds.ParseGrant(a.Body)
+	return lockGrant{grant.Token, lease.At(s.router.base, a.Sent), min(grant.Lease, grant.Surrender)}, err
 }
 
 // lockRefusal returns the error of a worker's answer about a key.
-func lockRefusal(key string, a ownerAnswer) error {
-	text := bytes.TrimSpace(a.body[:min(len(a.body), 1024)])
-	switch a.status {
+func lockRefusal(key string, a send.OwnerAnswer) error {
+	text := bytes.TrimSpace(a.Body[:min(len(a.Body), 1024)])
+	switch a.Status {
 	case http.StatusConflict:
-		o, err := holds.ParseOccupancy(a.body)
+		o, err := holds.ParseOccupancy(a.Body)
 		if err != nil {
 			return err
 		}
@@ -106,7 +107,7 @@ func lockRefusal(key string, a ownerAnswer) error {
 	case http.StatusServiceUnavailable:
 		return fmt.Errorf("%w: worker %s at %s: %s", errNotNow, a.Name, a.Addr, text)
 	}
-	return fmt.Errorf("router: worker %s at %s answers %d %s", a.Name, a.Addr, a.status, text)
+	return fmt.Errorf("router: worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, text)
 }
 
 // lockHeldError says that others have a key.
@@ -128,9 +129,9 @@ var (
 // extend has the locks of all keys of q go on, for its time from now on at least.
 func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
 	grants, err := holds.Each(q.keys, func(key string) (lockGrant, error) {
-		return callOwner(ctx, s, &ownerCall{
-			method: holds.Extend, key: key,
-			body: func() []byte { return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
+		return callOwner(ctx, s, &send.OwnerCall{
+			Method: holds.Extend, Key: key,
+			Body: func() []byte { return holds.Extension{ID: q.lease.id(key), Firm: true, Lease: q.ttl}.Append(nil) },
 		}, s.grant)
 	})
 	if err != nil {
@@ -146,12 +147,12 @@ func (s *LockService) unlock(ctx context.Context, q *lockRequest) error {
 
 // release frees a key. The error is errLockGone if it was not held.
 func (s *LockService) release(ctx context.Context, l lockLease, key string) error {
-	ref := holds.Ref{ID: l.id(key), Partition: s.router.workers.ring.Partition(key)}
+	ref := holds.Ref{ID: l.id(key), Partition: s.router.workers.Ring.Partition(key)}
 	for released := false; ; {
-		states, err := callOwner(ctx, s, &ownerCall{
-			method: holds.Release, key: key,
-			body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
-		}, func(a ownerAnswer) ([]holds.State, error) { return holds.ParseStates(a.body, 1) })
+		states, err := callOwner(ctx, s, &send.OwnerCall{
+			Method: holds.Release, Key: key,
+			Body: func() []byte { return holds.AppendRefs(nil, []holds.Ref{ref}) },
+		}, func(a send.OwnerAnswer) ([]holds.State, error) { return holds.ParseStates(a.Body, 1) })
 		switch {
 		case err != nil:
 			return err
@@ -176,16 +177,16 @@ func (s *LockService) giveUp(q *lockRequest, asked, granted []string) {
 		return
 	}
 	_, _ = holds.Each(granted, func(key string) (struct{}, error) {
-		return callOwner(ctx, s, &ownerCall{
-			method: holds.Abandon, key: key,
-			body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },
-		}, func(ownerAnswer) (none struct{}, _ error) { return none, nil })
+		return callOwner(ctx, s, &send.OwnerCall{
+			Method: holds.Abandon, Key: key,
+			Body: func() []byte { return holds.Made{ID: q.lease.id(key), Call: q.number}.Append(nil) },
+		}, func(send.OwnerAnswer) (none struct{}, _ error) { return none, nil })
 	})
 }
 
 func (s *LockService) inspect(ctx context.Context, key string) (holds.Occupancy, error) {
-	return callOwner(ctx, s, &ownerCall{
-		method: holds.Inspect, key: key,
-		body: func() []byte { return nil },
-	}, func(a ownerAnswer) (holds.Occupancy, error) { return holds.ParseOccupancy(a.body) })
+	return callOwner(ctx, s, &send.OwnerCall{
+		Method: holds.Inspect, Key: key,
+		Body: func() []byte { return nil },
+	}, func(a send.OwnerAnswer) (holds.Occupancy, error) { return holds.ParseOccupancy(a.Body) })
 }

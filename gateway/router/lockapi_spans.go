@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 )
 
@@ -28,7 +29,7 @@ func (s *LockService) beginLockRequest(r *http.Request) (*http.Request, trace.Sp
 }
 
 func endLockRequest(span trace.Span, status int) {
-	if status == statusClientGone {
+	if status == send.StatusClientGone {
 		spans.Fail(span, "client-gone")
 	} else {
 		span.SetAttributes(spans.Status.Int(status))

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
@@ -90,7 +91,7 @@ func (rt *Router) Collect(ch chan<- prometheus.Metric) {
 	metrics.SendHistogram(ch, families[holdMetric], rt.holds.Distribution())
 	metrics.Send(ch, families[misroutesMetric], stats.Refusals)
 	metrics.Send(ch, families[hintsMetric], stats.Hops)
-	metrics.Send(ch, families[retriesMetric], rt.workers.routes.Retries.Load())
+	metrics.Send(ch, families[retriesMetric], rt.workers.Routes.Retries.Load())
 	metrics.Send(ch, families[bodiesMetric], stats.BodyBytes, "memory")
 	metrics.Send(ch, families[bodiesMetric], stats.BodyFiles, "files")
 	rt.collectConnections(ch)
@@ -116,7 +117,7 @@ func (rt *Router) collectTraffic(ch chan<- prometheus.Metric) (answered int64) {
 	all := maps.Clone(rt.traffic)
 	rt.trafficMu.Unlock()
 	for name, t := range all {
-		for by := range ways {
+		for by := range send.Ways {
 			for c := range class(classes) {
 				n := int64(0)
 				for i := range t.parts {
@@ -172,8 +173,8 @@ func (rt *Router) collectConnections(ch chan<- prometheus.Metric) {
 // collectLinks collects what the links to workers carry, those of one name together.
 func (rt *Router) collectLinks(ch chan<- prometheus.Metric) {
 	requests, links := make(map[string]int64), make(map[string]int)
-	for p := range rt.workers.peers.all {
-		name, n, open := p.load()
+	for p := range rt.workers.All {
+		name, n, open := p.Load()
 		requests[name] += n
 		links[name] += open
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -39,7 +40,7 @@ type clientWriter struct {
 
 	// expected is a body for which the client waits to be asked: until its end
 	// the server may write 100 Continue itself, at the same time.
-	expected *clientBody
+	expected *send.Body
 }
 
 func newClientWriter(rt *Router, w http.ResponseWriter, r *http.Request) *clientWriter {
@@ -73,7 +74,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 	}
 	partition := 0
 	if d.key != "" {
-		partition = rt.workers.ring.Partition(d.key)
+		partition = rt.workers.Ring.Partition(d.key)
 	}
 	w.observed.decided(d, partition)
 	call := hop.IsCall(r) && rt.takesCalls(partition)
@@ -122,7 +123,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 		return
 	}
 	x := &proxiedRequest{router: rt, in: r.WithContext(r.Context()), source: w.source, decision: d}
-	x.workers, x.partition, x.hold, x.anyWorker, x.observed = rt.workers, partition, d.route.hold, d.anyWorker, w.observed.onward()
+	x.Workers, x.Partition, x.Hold, x.anyWorker, x.Observed = rt.workers, partition, d.route.hold, d.anyWorker, w.observed.onward()
 	x.in.Header = r.Header.Clone()
 	rules.Clean(x.in.Header, w.source.trusted)
 	x.serve(w, body)
@@ -132,7 +133,7 @@ func (w *clientWriter) serve(r *http.Request, d *decision) {
 func (w *clientWriter) refuse(r *http.Request, partition int, body *incoming, err error) {
 	a := failed(r.Context(), w.router, partition, r.Method, r.Header["Accept"], err, body.paced.late())
 	a.close, a.via = body.paced != nil, w.router.cfg.Via
-	w.observed.answered(a.problem, &a.workerAnswer)
+	w.observed.answered(a.problem, &a.Answer)
 	a.send(w, w.source, r.Method)
 	if body.paced != nil {
 		_ = w.control.SetReadDeadline(time.Now().Add(restGrace)) // not every server has it
@@ -148,46 +149,46 @@ func (w *clientWriter) forward(r *http.Request, d *decision, body *incoming) (do
 	defer x.reset()
 	x.note(w.observed)
 	defer func() {
-		w.accounting.by = x.by()
-		w.observed.answered(x.problem, &x.answer)
+		w.accounting.by = x.By()
+		w.observed.answered(x.problem, &x.Answer)
 	}()
 	x.tls, x.fields, x.stream = r.TLS != nil, headerFields(r), body.stream
-	x.request.Method, x.request.Target, x.request.Host = r.Method, r.URL.RequestURI(), r.Host
+	x.Request.Method, x.Request.Target, x.Request.Host = r.Method, r.URL.RequestURI(), r.Host
 	x.follow(d)
 	x.appendFields()
 	if body.paced != nil {
 		x.attach(body)
 		x.addTrailers(r)
 		if x.stream && r.Header.Get("Expect") != "" {
-			w.expected = &x.body
+			w.expected = &x.Body
 		}
-		if !x.takesLink() && !x.fits() {
+		if !x.TakesLink() && !x.Fits() {
 			return false, nil
 		}
-		if x.request.Body != nil {
+		if x.Request.Body != nil {
 			defer w.awaitBody(x)
 		}
 	}
 	done = x.send()
-	return done, x.data
+	return done, x.Data
 }
 
 // attach gives the request its body.
 func (x *upstreamRequest) attach(body *incoming) {
-	to := &x.request
+	to := &x.Request
 	switch kept := body.kept; {
 	case kept.Spool == nil:
 	case len(body.in.Trailer) > 0:
-		to.Open, to.ContentLength = kept.open, -1 // in HTTP/1.1 no body of known length has trailers
+		to.Open, to.ContentLength = kept.Open, -1 // in HTTP/1.1 no body of known length has trailers
 		return
 	case kept.Len() > 0:
-		to.Open, to.ContentLength = kept.open, kept.Len()
+		to.Open, to.ContentLength = kept.Open, kept.Len()
 		return
 	default:
 		return
 	}
-	x.pace, x.body.reader = body.paced, body.asItComes()
-	to.Body, to.ContentLength, to.Whole = &x.body, body.in.ContentLength, !x.stream
+	x.pace, x.Body.Reader = body.paced, body.asItComes()
+	to.Body, to.ContentLength, to.Whole = &x.Body, body.in.ContentLength, !x.stream
 }
 
 // addTrailers gives the request the trailers of r, which are there when the body has
@@ -198,16 +199,16 @@ func (x *upstreamRequest) addTrailers(r *http.Request) {
 	}
 	for name := range r.Trailer {
 		if x.route.rules.IsTrailer(name) {
-			x.request.Fields = link.AppendField(x.request.Fields, "Trailer", name)
+			x.Request.Fields = link.AppendField(x.Request.Fields, "Trailer", name)
 		}
 	}
-	x.request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) }
+	x.Request.Trailer = func() link.Fields { return link.AppendHeader(nil, r.Trailer) }
 }
 
-// headerFields returns r's header as a list, see [fieldsOf].
+// headerFields returns r's header as a list, see [send.FieldsOf].
 func headerFields(r *http.Request) []h2.Field {
 	list := make([]h2.Field, 0, len(r.Header))
-	for name, value := range fieldsOf(r.Header) {
+	for name, value := range send.FieldsOf(r.Header) {
 		list = append(list, h2.Field{Name: name, Value: value})
 	}
 	return list
@@ -224,7 +225,7 @@ const (
 // server forbids that once the handler has returned. A body that nobody wants
 // is cut off, and its connection with it.
 func (w *clientWriter) awaitBody(x *upstreamRequest) {
-	done := x.request.BodyDone()
+	done := x.Request.BodyDone()
 	rest := restGrace
 	select {
 	case <-done:
@@ -234,7 +235,7 @@ func (w *clientWriter) awaitBody(x *upstreamRequest) {
 		rest = 0
 	}
 	switch {
-	case !x.body.ended.Load():
+	case !x.Body.Ended.Load():
 		_ = w.control.SetReadDeadline(time.Now().Add(rest)) // a Read may have lifted the one before
 	case rest == 0:
 		_ = w.control.SetReadDeadline(time.Time{})
@@ -294,8 +295,8 @@ func (w *clientWriter) endConnection() {
 // Unwrap lets [http.ResponseController] reach the server's writer.
 func (w *clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *clientWriter) carry(interruptible) bool { return false }
-func (w *clientWriter) start(status int)         { w.status = status }
+func (w *clientWriter) Carry(send.Interruptible) bool { return false }
+func (w *clientWriter) start(status int)              { w.status = status }
 
 func (w *clientWriter) field(name, value string) {
 	h := w.Header()
@@ -303,7 +304,7 @@ func (w *clientWriter) field(name, value string) {
 }
 
 func (w *clientWriter) interim() {
-	if w.expected == nil || w.expected.ended.Load() {
+	if w.expected == nil || w.expected.Ended.Load() {
 		w.ResponseWriter.WriteHeader(w.status)
 	}
 	clear(w.Header())
@@ -351,7 +352,7 @@ func (w *clientWriter) end(trailer link.Fields) error {
 
 func (w *clientWriter) abort() {
 	if w.status == 0 {
-		w.ResponseWriter.WriteHeader(statusClientGone)
+		w.ResponseWriter.WriteHeader(send.StatusClientGone)
 		return
 	}
 	panic(http.ErrAbortHandler)

@@ -12,6 +12,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/accesslog"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -20,7 +21,7 @@ import (
 // methods of a nil one do nothing where they may be called without. Its
 // texts are those of the request, which must be there until it is logged.
 type observation struct {
-	progress
+	send.Progress
 	trace, path, route string
 
 	received  atomic.Int64 // bytes of the body
@@ -30,21 +31,21 @@ type observation struct {
 }
 
 // onward returns what is noted of the request's way to a worker; nil of a nil one.
-func (o *observation) onward() *progress {
+func (o *observation) onward() *send.Progress {
 	if o == nil {
 		return nil
 	}
-	return &o.progress
+	return &o.Progress
 }
 
 // observe returns what is noted of a request from now on. values returns those of the request's fields.
 func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, path string, values func(name string) []string) *observation {
-	o := &observation{progress: progress{method: method}, path: path}
+	o := &observation{Progress: send.Progress{Method: method}, path: path}
 	if rt.spans == nil {
 		o.trace = spans.TraceID(values("Traceparent"))
 		return o
 	}
-	o.begin(rt.spans, ctx, trace.SpanKindServer, values, func() []attribute.KeyValue {
+	o.Begin(rt.spans, ctx, trace.SpanKindServer, values, func() []attribute.KeyValue {
 		scheme := "http"
 		if tls {
 			scheme = "https"
@@ -52,7 +53,7 @@ func (rt *Router) observe(ctx context.Context, from *source, tls bool, method, p
 		return append(spans.RequestAttributes(method, path), spans.Scheme.String(scheme), spans.Protocol.String(strings.TrimSuffix(from.version, ".0")))
 	})
 	if rt.cfg.AccessLog != nil {
-		o.trace = o.spans.onward.TraceID().String()
+		o.trace = o.Spans.Onward.TraceID().String()
 	}
 	return o
 }
@@ -62,22 +63,22 @@ func (o *observation) decided(d *decision, partition int) {
 	if o == nil {
 		return
 	}
-	o.route, o.key, o.partition = labelOf(d.route.Name), d.key, partition
-	o.spans.setRoute(o.method, o.route)
+	o.route, o.Key, o.Partition = labelOf(d.route.Name), d.key, partition
+	o.Spans.SetRoute(o.Method, o.route)
 }
 
 // answered notes what tells of the answer, once its body has been read.
-func (o *observation) answered(problem string, a *workerAnswer) {
+func (o *observation) answered(problem string, a *send.Answer) {
 	if o == nil {
 		return
 	}
-	o.problem = problem
-	if a.body == nil {
+	o.Problem = problem
+	if a.Body == nil {
 		return
 	}
-	o.timed(a.fields)
-	if n, last := a.body.Buffered(); n == 0 && last {
-		o.timed(a.body.Trailer())
+	o.timed(a.Fields)
+	if n, last := a.Body.Buffered(); n == 0 && last {
+		o.timed(a.Body.Trailer())
 	}
 }
 
@@ -91,26 +92,26 @@ func (o *observation) timed(list link.Fields) {
 }
 
 // end ends the request's spans and has a line written about it. It has come so long ago.
-func (o *observation) end(rt *Router, by way, status int, took time.Duration) {
+func (o *observation) end(rt *Router, by send.Way, status int, took time.Duration) {
 	log := rt.cfg.AccessLog
 	if status == 0 {
-		status = statusClientGone
+		status = send.StatusClientGone
 	}
-	o.spans.end(&o.progress, by.String(), status)
+	o.Spans.End(&o.Progress, by.String(), status)
 	if log == nil || !log.Wants(status, took) {
 		return
 	}
 	log.Add(&accesslog.Entry{
-		Time: time.Now().Add(-took), ID: o.trace, Route: o.route, Method: o.method, Path: o.path, Status: status,
-		BytesIn: o.received.Load(), BytesOut: o.sent, Key: o.key, Partition: o.partition,
-		Owner: o.worker, Way: by.String(), Tries: o.tries, Hold: o.asked.Sub(o.sought),
-		Timed: o.told, Wait: o.wait, Run: o.run, Total: took, Error: o.problem,
+		Time: time.Now().Add(-took), ID: o.trace, Route: o.route, Method: o.Method, Path: o.path, Status: status,
+		BytesIn: o.received.Load(), BytesOut: o.sent, Key: o.Key, Partition: o.Partition,
+		Owner: o.Worker, Way: by.String(), Tries: o.Tries, Hold: o.Asked.Sub(o.Sought),
+		Timed: o.told, Wait: o.wait, Run: o.run, Total: took, Error: o.Problem,
 	})
 }
 
 // noteProblem notes that the router answers the request itself.
 func (w *clientWriter) noteProblem(k problem.Kind) {
 	if w.observed != nil {
-		w.observed.problem = k.String()
+		w.observed.Problem = k.String()
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/calls"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -26,12 +27,12 @@ const (
 
 // Operator is a [gateway.Operator] that asks workers over the link.
 type Operator struct {
-	workers *workers
+	workers *send.Workers
 	local   localWorker // nil for none
 }
 
 // newOperator returns an operator that asks a local worker directly, if it is not nil.
-func newOperator(ws *workers, local localWorker) *Operator { return &Operator{ws, local} }
+func newOperator(ws *send.Workers, local localWorker) *Operator { return &Operator{ws, local} }
 
 // localWorker is the worker of this process, which need not be asked over the link.
 type localWorker interface {
@@ -61,7 +62,7 @@ func (o *Operator) Workers(ctx context.Context) []gateway.WorkerRow {
 
 // list returns the workers that are members.
 func (o *Operator) list() (workers []ring.Member) {
-	for _, m := range o.workers.members.View().Members {
+	for _, m := range o.workers.Members.View().Members {
 		if m.Role == ring.RoleWorker {
 			workers = append(workers, m)
 		}
@@ -95,7 +96,7 @@ func (o *Operator) Locks(ctx context.Context, after string) gateway.LockPage {
 		}
 	})
 	order := func(a, b string) int {
-		return cmp.Or(cmp.Compare(o.workers.ring.Partition(a), o.workers.ring.Partition(b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(o.workers.Ring.Partition(a), o.workers.Ring.Partition(b)), cmp.Compare(a, b))
 	}
 	all := gateway.LockPage{Locks: []gateway.LockRow{}}
 	for i, page := range pages {
@@ -180,10 +181,10 @@ func (o *Operator) call(ctx context.Context, m ring.Member, method, key string, 
 	if !m.Link {
 		return nil, errors.New("it does not take the link")
 	}
-	p := o.workers.peer(m)
-	p.use()
-	defer p.leave()
-	status, answer, err := p.ask(ctx, &link.Request{Method: method, Key: key}, body, calls.MaxAnswer)
+	p := o.workers.Peer(m)
+	p.Use()
+	defer p.Leave()
+	status, answer, err := p.Ask(ctx, &link.Request{Method: method, Key: key}, body, calls.MaxAnswer)
 	switch {
 	case err != nil:
 		return nil, err
@@ -219,12 +220,12 @@ func (o *Operator) ExplainRequest(context.Context, *http.Request) (*gateway.Expl
 
 // follow goes the way of a request with the key of e, and asks whom it meets.
 func (o *Operator) follow(ctx context.Context, e *gateway.Explanation) {
-	view := o.workers.members.View()
-	e.Partition = o.workers.ring.Partition(e.Key)
+	view := o.workers.Members.View()
+	e.Partition = o.workers.Ring.Partition(e.Key)
 	if m, ok := view.Owner(e.Partition); ok {
 		e.Wanted = &gateway.Place{Name: m.Name, Address: m.Addr}
 	}
-	t, ok := o.workers.routes.Owner(e.Partition)
+	t, ok := o.workers.Routes.Owner(e.Partition)
 	if !ok {
 		return
 	}

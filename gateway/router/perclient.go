@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/keyway-go/keyway/gateway/internal/conns"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
@@ -95,7 +96,7 @@ func (rt *Router) pools(yield func(*hop1.Pool) bool) {
 			return
 		}
 	}
-	rt.workers.peers.all(func(p *peer) bool { return yield(&p.plain) })
+	rt.workers.All(func(p *send.Peer) bool { return yield(&p.Plain) })
 }
 
 // makeRoomOf ends connections of the client that have been without a request for

@@ -12,11 +12,12 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 )
 
 // proxiedRequest is a request's way through the router.
 type proxiedRequest struct {
-	relay
+	send.Relay
 	router *Router
 	client *clientWriter
 	in     *http.Request
@@ -32,9 +33,9 @@ func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 	x.pace = body.paced
 	switch kept := body.kept; {
 	case kept.Spool != nil && (kept.Len() > 0 || len(x.in.Trailer) > 0):
-		x.body.open, x.body.length = kept.open, kept.Len()
+		x.Body.Open, x.Body.Length = kept.Open, kept.Len()
 	case body.stream && x.pace != nil:
-		x.body.stream.reader = body.asItComes()
+		x.Body.Stream.Reader = body.asItComes()
 	}
 	proxy := httputil.ReverseProxy{
 		Rewrite:        x.rewrite,
@@ -45,7 +46,7 @@ func (x *proxiedRequest) serve(w *clientWriter, body *incoming) {
 		ErrorLog:       router.errorLog,
 	}
 	if x.decision.upstream {
-		proxy.Transport = &serverTrip{&x.relay, x.route.WithoutKey.Upstream, x.route.upstream}
+		proxy.Transport = x.ToServer(x.route.WithoutKey.Upstream, x.route.upstream)
 	}
 	proxy.ServeHTTP(w, x.in)
 }
@@ -80,14 +81,14 @@ func (x *proxiedRequest) setKeyway(h http.Header) {
 }
 
 func (x *proxiedRequest) cleanResponse(res *http.Response) error {
-	x.client.accounting.by = byRelay
+	x.client.accounting.by = send.ByRelay
 	if x.decision.upstream {
-		x.client.accounting.by = byUpstream
+		x.client.accounting.by = send.ByUpstream
 	}
 	if o := x.client.observed; o != nil && !x.decision.upstream {
 		o.wait, o.run, o.told = hop.ParseTiming(res.Header.Get(hop.FieldTiming))
 	}
-	cleanResponse(res)
+	send.CleanResponse(res)
 	if h2w, ok := x.client.ResponseWriter.(*h2Writer); ok {
 		if err := h2w.checkSwitch(res); err != nil {
 			return err
@@ -104,8 +105,8 @@ func (x *proxiedRequest) cleanResponse(res *http.Response) error {
 
 // fail answers a request that has no answer of a worker.
 func (x *proxiedRequest) fail(_ http.ResponseWriter, _ *http.Request, err error) {
-	a := failed(x.in.Context(), x.router, x.partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
-	x.client.observed.answered(a.problem, &a.workerAnswer)
+	a := failed(x.in.Context(), x.router, x.Partition, x.in.Method, x.in.Header["Accept"], err, x.pace.late())
+	x.client.observed.answered(a.problem, &a.Answer)
 	a.send(x.client, x.client.source, x.in.Method)
 }
 

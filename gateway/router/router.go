@@ -52,6 +52,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 	"github.com/keyway-go/keyway/gateway/routes"
@@ -158,7 +159,7 @@ func (c Config) WithDefaults() Config {
 // complete is WithDefaults, and returns an error about a negative field.
 func (c Config) complete() (_ Config, err error) {
 	o := c.options()
-	err = o.complete()
+	err = o.Complete()
 	c.Limits, c.Dial, c.Logger = o.Limits, o.Dial, o.Logger
 	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
 	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, 1024)
@@ -168,14 +169,18 @@ func (c Config) complete() (_ Config, err error) {
 }
 
 // options returns what of c concerns the workers.
-func (c *Config) options() options {
-	return options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, PeerTLS: c.PeerTLS, Logger: c.Logger}
+func (c *Config) options() send.Options {
+	return send.Options{Members: c.Members, Limits: c.Limits, Dial: c.Dial, PeerTLS: c.PeerTLS, Logger: c.Logger}
 }
 
 // bodyBytes is how much of a body has to come within each ClientTimeout.
 func (c *Config) bodyBytes() int64 {
 	return max(int64(c.ClientTimeout.Seconds()*float64(c.MinBodyRate)), 1)
 }
+
+// clientShare is the part of what a router has for bodies that one client may use: a
+// quarter.
+const clientShare = 4
 
 // Router is an [http.Handler] that sends each request to the worker that owns
 // the request's key. Make one with [New].
@@ -189,10 +194,10 @@ func (c *Config) bodyBytes() int64 {
 // connection to the worker broke after it was sent, and 503 with Retry-After
 // if its partition had no reachable owner for as long as Limits.Hold.
 type Router struct {
-	workers  *workers
+	workers  *send.Workers
 	cfg      Config
 	table    atomic.Pointer[table]
-	budget   *budget
+	budget   *send.Budget
 	onward   onward
 	counters counters
 	log      *slog.Logger // for what clients can bring about
@@ -223,7 +228,7 @@ func New(cfg Config) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers, budget, err := cfg.options().open("router: Config", clientShare)
+	workers, budget, err := cfg.options().Open("router: Config", clientShare)
 	switch {
 	case err != nil:
 		return nil, err
@@ -249,7 +254,7 @@ func New(cfg Config) (*Router, error) {
 	}
 	rt.observes = cfg.AccessLog != nil || rt.spans != nil
 	rt.other = rt.trafficOf(otherRoute)
-	rt.workers.routes.Waited = rt.holds.Observe
+	rt.workers.Routes.Waited = rt.holds.Observe
 	if err := rt.SetRoutes(cfg.Routes); err != nil {
 		return nil, err
 	}
@@ -275,9 +280,9 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		out.serve(r, &d)
-	case errors.Is(err, errClientBody):
+	case errors.Is(err, send.ErrClientBody):
 		a := failed(r.Context(), rt, 0, r.Method, r.Header["Accept"], err, keyed.pace.late())
-		out.observed.answered(a.problem, &a.workerAnswer)
+		out.observed.answered(a.problem, &a.Answer)
 		a.send(out, out.source, r.Method)
 	default:
 		p := problemOf(err, d.route)
@@ -290,7 +295,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Close closes the idle connections to workers. Requests that still run are
 // not disturbed. It may be called more than once.
 func (rt *Router) Close() error {
-	rt.workers.close()
+	rt.workers.Close()
 	rt.table.Load().closeUnused(&table{})
 	rt.flushLog()
 	return nil
@@ -316,7 +321,7 @@ func (rt *Router) Ready() error {
 // Lookup returns where requests for a key go first: to the owner that workers
 // have told, or else to the one by the ring. It returns the error of
 // [gateway.CheckKey].
-func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.workers.route(key) }
+func (rt *Router) Lookup(key string) (gateway.Route, error) { return rt.workers.Route(key) }
 
 // trusts reports whether what the peer at that address says of clients is
 // believed.
@@ -367,12 +372,12 @@ func (rt *Router) Stats() Stats {
 	return Stats{
 		Requests:    c.requests.Load(),
 		BadRequests: c.sum(problem.NoKey, problem.BadKey, problem.NoRoute, problem.BodyTooSlow, problem.BodyBroken, problem.BodyTooLarge, problem.HeadTooLarge),
-		Held:        rt.workers.routes.Held.Load(),
-		Holding:     rt.workers.routes.Holding.Load(),
-		BodyBytes:   rt.budget.memory.Load(),
-		BodyFiles:   rt.budget.spools.InUse(spool.Disk),
-		Refusals:    rt.workers.routes.Refusals.Load(),
-		Hops:        rt.workers.routes.Hops.Load(),
+		Held:        rt.workers.Routes.Held.Load(),
+		Holding:     rt.workers.Routes.Holding.Load(),
+		BodyBytes:   rt.budget.InUse(spool.Memory),
+		BodyFiles:   rt.budget.InUse(spool.Disk),
+		Refusals:    rt.workers.Routes.Refusals.Load(),
+		Hops:        rt.workers.Routes.Hops.Load(),
 		Unreachable: c.sum(problem.NoOwner, problem.StandsAside, problem.NoUpstream),
 		HoldFull:    c.sum(problem.HoldFull, problem.BodiesFull),
 		Broken:      c.sum(problem.MayHaveRun),

@@ -4,6 +4,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 )
 
@@ -13,22 +14,22 @@ func (x *call) observeCall() {
 	if c.spans == nil {
 		return
 	}
-	x.observed = &progress{method: x.request.Method, key: x.request.Key, partition: x.partition}
+	x.Observed = &send.Progress{Method: x.Request.Method, Key: x.Request.Key, Partition: x.Partition}
 	values := func(name string) []string { return x.in.Header[name] }
-	x.observed.begin(c.spans, x.ctx, trace.SpanKindInternal, values, func() []attribute.KeyValue {
-		return spans.RequestAttributes(x.request.Method, x.in.URL.EscapedPath())
+	x.Observed.Begin(c.spans, x.Ctx, trace.SpanKindInternal, values, func() []attribute.KeyValue {
+		return spans.RequestAttributes(x.Request.Method, x.in.URL.EscapedPath())
 	})
 }
 
 // endSpans ends the spans of a call that has ended with err, or with its answer.
 func (x *call) endSpans(err error) {
-	o := x.observed
+	o := x.Observed
 	if o == nil || x.told.Swap(true) {
 		return
 	}
 	status := x.out.StatusCode
 	if err != nil {
-		o.problem, status = failureOf(err), 0
+		o.Problem, status = send.FailureOf(err), 0
 	}
-	o.spans.end(o, x.way, status)
+	o.Spans.End(o, x.way, status)
 }

@@ -174,7 +174,7 @@ type decision struct {
 }
 
 // decide returns what becomes of a request. Its error wraps [routes.ErrNoRoute],
-// [gateway.ErrNoKey], [gateway.ErrBadKey] or errClientBody. For memory see
+// [gateway.ErrNoKey], [gateway.ErrBadKey] or [send.ErrClientBody]. For memory see
 // [routes.Route.Key].
 func (rt *Router) decide(method string, req gateway.Keyed, memory *[]byte) (decision, error) {
 	t := rt.table.Load()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 )
 
@@ -14,7 +15,7 @@ type class uint8
 const classes = 6
 
 func classOf(status int) class {
-	if status < 100 || status > 599 || status == statusClientGone {
+	if status < 100 || status > 599 || status == send.StatusClientGone {
 		return 0
 	}
 	return class(status / 100)
@@ -28,13 +29,13 @@ func (c class) String() string {
 type traffic struct{ parts [metrics.Stripes]trafficPart }
 
 type trafficPart struct {
-	answered       [ways][classes]atomic.Int64
+	answered       [send.Ways][classes]atomic.Int64
 	took           metrics.Latencies
 	received, sent atomic.Int64 // bytes of bodies, from clients and to them
 }
 
 // end counts a request that was answered with that status, and has taken so long.
-func (t *trafficPart) end(by way, status int, took time.Duration) {
+func (t *trafficPart) end(by send.Way, status int, took time.Duration) {
 	t.answered[by][classOf(status)].Add(1)
 	t.took.Observe(took)
 }
@@ -69,7 +70,7 @@ func (c *counters) sum(kinds ...problem.Kind) (n int64) {
 // accounting is a request of a clientWriter, to be counted once.
 type accounting struct {
 	part  *trafficPart
-	by    way
+	by    send.Way
 	began time.Duration // since the router's start
 	done  bool
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/internal/metrics"
 	"github.com/keyway-go/keyway/internal/test/kit"
 )
@@ -22,7 +23,7 @@ func BenchmarkMetricsOfRequest(b *testing.B) {
 			rt.counters.requests.Add(stripe, 1)
 			x.traffic.received.Add(10)
 			x.countSent(100)
-			x.traffic.end(byLink, http.StatusOK, rt.now()-began)
+			x.traffic.end(send.ByLink, http.StatusOK, rt.now()-began)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/h2"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -20,7 +21,7 @@ import (
 // net/http, whoever has read it. Its memory may be used again and again.
 // It implements [gateway.Keyed], [link.Account] and [link.Interims].
 type upstreamRequest struct {
-	dispatch
+	send.Dispatch
 	router *Router
 	client downstream
 	source *source
@@ -48,8 +49,8 @@ type upstreamRequest struct {
 // init makes x ready for a request of which nothing is known yet.
 func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstream, from *source) {
 	x.router, x.client, x.source = rt, client, from
-	x.workers, x.ctx, x.from = rt.workers, ctx, client
-	x.request.Memory, x.request.Account, x.request.Interims = &x.reserved, x, x
+	x.Workers, x.Ctx, x.From = rt.workers, ctx, client
+	x.Request.Memory, x.Request.Account, x.Request.Interims = &x.Reserved, x, x
 	if x.try == nil {
 		x.try = x.attempt
 	}
@@ -58,25 +59,25 @@ func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstrea
 // reset ends the use of the answer, which must have been read to its end or is
 // given up, and of the body, and makes x ready for init.
 func (x *upstreamRequest) reset() {
-	if x.answer.body != nil {
-		x.client.carry(nil)
+	if x.Answer.Body != nil {
+		x.client.Carry(nil)
 	}
-	x.end()
-	if x.hasBody() {
-		<-x.request.BodyDone() // the link may still be sending what it has read
-		x.reserved.release()
+	x.End()
+	if x.HasBody() {
+		<-x.Request.BodyDone() // the link may still be sending what it has read
+		x.Reserved.Release()
 	}
 	clear(x.memory.fields)
 	clear(x.memory.values)
-	try, memory, list, stripe := x.try, x.memory, x.dispatch.memory, x.stripe
+	try, memory, list, stripe := x.try, x.memory, x.Dispatch.Spare, x.stripe
 	*x = upstreamRequest{}
-	x.try, x.memory, x.dispatch.memory, x.stripe = try, memory, list, stripe
+	x.try, x.memory, x.Dispatch.Spare, x.stripe = try, memory, list, stripe
 }
 
 // free is reset for a request whose answer has been written: what it was made of
 // stands nowhere else.
 func (x *upstreamRequest) free() {
-	response := x.response
+	response := x.Response
 	x.reset()
 	if response != nil {
 		response.Release()
@@ -90,15 +91,15 @@ func (x *upstreamRequest) KeyHeader(name string) []string {
 	return x.memory.values
 }
 
-func (x *upstreamRequest) KeyHost() string { return x.request.Host }
+func (x *upstreamRequest) KeyHost() string { return x.Request.Host }
 
 func (x *upstreamRequest) KeyPath() string {
-	path, _, _ := strings.Cut(x.request.Target, "?")
+	path, _, _ := strings.Cut(x.Request.Target, "?")
 	return path
 }
 
 func (x *upstreamRequest) KeyQuery() string {
-	_, query, _ := strings.Cut(x.request.Target, "?")
+	_, query, _ := strings.Cut(x.Request.Target, "?")
 	return query
 }
 
@@ -108,17 +109,17 @@ func (x *upstreamRequest) KeyClient() string {
 
 // KeyBody implements [gateway.Keyed]. It waits for the client as for any body, and keeps it.
 func (x *upstreamRequest) KeyBody() ([]byte, error) {
-	switch n := x.request.ContentLength; {
-	case n == 0 || x.kept:
-		return x.data, nil
+	switch n := x.Request.ContentLength; {
+	case n == 0 || x.Kept:
+		return x.Data, nil
 	case n > gateway.MaxKeyBody:
 		return nil, gateway.ErrBodyOfKey
 	}
 	body, err := gateway.ReadKeyBody(x.coming)
 	if err != nil {
-		return nil, errors.Join(errClientBody, err)
+		return nil, errors.Join(send.ErrClientBody, err)
 	}
-	x.data, x.kept = body, true
+	x.Data, x.Kept = body, true
 	return body, nil
 }
 
@@ -127,10 +128,10 @@ func (x *upstreamRequest) KeyBody() ([]byte, error) {
 // answered, if the request has to go by way of net/http; what has been read of its
 // body then stands in x.data.
 func (x *upstreamRequest) serve(body io.Reader) bool {
-	rt, r := x.router, &x.request
+	rt, r := x.router, &x.Request
 	x.coming = body
 	d, err := rt.decide(r.Method, x, &x.memory.key)
-	broken := errors.Is(err, errClientBody)
+	broken := errors.Is(err, send.ErrClientBody)
 	if !broken && (err != nil || d.upstream || r.ContentLength > d.route.smallBody || !isSimplePath(x.KeyPath())) {
 		return false
 	}
@@ -140,17 +141,17 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 	x.follow(&d)
 	if rt.observes {
 		x.note(rt.observe(context.Background(), x.source, x.tls, r.Method, x.KeyPath(), x.KeyHeader))
-		x.noted.decided(&d, x.partition)
+		x.noted.decided(&d, x.Partition)
 	}
 	x.appendFields()
 	switch {
 	case r.ContentLength == 0:
-	case x.kept:
-		r.Body, r.Whole = bytes.NewReader(x.data), true
+	case x.Kept:
+		r.Body, r.Whole = bytes.NewReader(x.Data), true
 	default:
-		x.body.reader, r.Body, r.Whole = body, &x.body, true
+		x.Body.Reader, r.Body, r.Whole = body, &x.Body, true
 		if s, ok := body.(*h2.Stream); ok {
-			s.Keep(&x.reserved)
+			s.Keep(&x.Reserved)
 		}
 	}
 	if !broken {
@@ -166,20 +167,20 @@ func (x *upstreamRequest) serve(body io.Reader) bool {
 		x.traffic.received.Add(r.ContentLength)
 	}
 	took := rt.now() - began
-	x.traffic.end(x.by(), x.answer.status, took)
+	x.traffic.end(x.By(), x.Answer.Status, took)
 	if o := x.noted; o != nil {
 		o.received.Store(r.ContentLength)
-		o.answered(x.problem, &x.answer)
-		o.end(rt, x.by(), x.answer.status, took)
+		o.answered(x.problem, &x.Answer)
+		o.end(rt, x.By(), x.Answer.Status, took)
 	}
 	return true
 }
 
 // follow makes the request one of its route.
 func (x *upstreamRequest) follow(d *decision) {
-	x.route, x.request.Key, x.request.Policy = d.route, d.key, d.policy()
-	if x.hold, x.anyWorker = d.route.hold, d.anyWorker; !d.anyWorker {
-		x.partition = x.router.workers.ring.Partition(d.key)
+	x.route, x.Request.Key, x.Request.Policy = d.route, d.key, d.policy()
+	if x.Hold, x.AnyWorker = d.route.hold, d.anyWorker; !d.anyWorker {
+		x.Partition = x.router.workers.Ring.Partition(d.key)
 	}
 }
 
@@ -202,7 +203,7 @@ func (x *upstreamRequest) appendFields() {
 	for i := range x.fields {
 		size += len(x.fields[i].Name) + len(x.fields[i].Value) + 4
 	}
-	f, rules, trusted, traced := slices.Grow(x.memory.request[:0], size), &x.route.rules, x.source.trusted, x.traces() != nil
+	f, rules, trusted, traced := slices.Grow(x.memory.request[:0], size), &x.route.rules, x.source.trusted, x.Traces() != nil
 	var prior []h2.Field
 	for i := range x.fields {
 		name := x.fields[i].Name
@@ -217,52 +218,52 @@ func (x *upstreamRequest) appendFields() {
 		}
 		f = link.AppendField(f, name, x.fields[i].Value)
 	}
-	f = x.source.appendForwarding(f, x.request.Host, x.tls, x.router.cfg.Via, prior)
-	x.memory.request, x.request.Fields = f, f
-	if x.request.Client = x.source.id; trusted {
-		x.request.Client = x.source.originID(x.router, x.forwarded())
+	f = x.source.appendForwarding(f, x.Request.Host, x.tls, x.router.cfg.Via, prior)
+	x.memory.request, x.Request.Fields = f, f
+	if x.Request.Client = x.source.id; trusted {
+		x.Request.Client = x.source.originID(x.router, x.forwarded())
 	}
-	x.reserved.account = account{x.router.budget, x.request.Client}
+	x.Reserved.Account = x.router.budget.Of(x.Request.Client)
 }
 
 // send finds the worker that takes the request, and passes its answer on to the
 // client. It reports false, before anything was sent, if the request has to go by
 // way of net/http.
 func (x *upstreamRequest) send() bool {
-	err := x.workers.find(x.ctx, &x.destination, x.try)
-	if errors.Is(err, errOtherWay) {
+	err := x.Workers.Find(x.Ctx, &x.Destination, x.try)
+	if errors.Is(err, send.ErrOtherWay) {
 		return false
 	}
 	if err != nil {
 		x.refuse(err)
 		return true
 	}
-	x.reply(&answer{workerAnswer: x.answer})
+	x.reply(&answer{Answer: x.Answer})
 	return true
 }
 
 // refuse answers the request itself.
 func (x *upstreamRequest) refuse(err error) {
-	a := failed(x.ctx, x.router, x.partition, x.request.Method, x.KeyHeader("Accept"), err, x.pace.late())
-	x.answer, x.problem = a.workerAnswer, a.problem
+	a := failed(x.Ctx, x.router, x.Partition, x.Request.Method, x.KeyHeader("Accept"), err, x.pace.late())
+	x.Answer, x.problem = a.Answer, a.problem
 	x.reply(&a)
 }
 
 func (x *upstreamRequest) reply(a *answer) {
 	a.via = x.router.cfg.Via
-	a.send(x.client, x.source, x.request.Method)
+	a.send(x.client, x.source, x.Request.Method)
 }
 
 // note has what becomes of the request noted in o, unless it is nil.
-func (x *upstreamRequest) note(o *observation) { x.noted, x.observed = o, o.onward() }
+func (x *upstreamRequest) note(o *observation) { x.noted, x.Observed = o, o.onward() }
 
 // attempt sends the request to a worker, unless its client has given up too much.
 func (x *upstreamRequest) attempt(t routing.Target) routing.Outcome {
-	p := x.router.workers.peer(t.Member)
-	if t.Link && p.abandoned.full.Load() && p.abandoned.refuses(x.origin()) {
-		return routing.Outcome{Err: errAbandons}
+	p := x.router.workers.Peer(t.Member)
+	if t.Link && p.Abandoned.Full.Load() && p.Abandoned.Refuses(x.origin()) {
+		return routing.Outcome{Err: send.ErrAbandons}
 	}
-	return x.dispatch.attempt(t, p)
+	return x.Dispatch.Attempt(t, p)
 }
 
 func (x *upstreamRequest) Interim(status int, list link.Fields) {
@@ -272,7 +273,7 @@ func (x *upstreamRequest) Interim(status int, list link.Fields) {
 }
 
 func (x *upstreamRequest) Abandon(streams int) (ended func()) {
-	atWorker, onConn := x.peer.abandoned.add(x.origin(), streams), &x.source.abandoned
+	atWorker, onConn := x.Peer.Abandoned.Add(x.origin(), streams), &x.source.abandoned
 	onConn.Add(1)
 	return func() {
 		onConn.Add(-1)
@@ -287,7 +288,7 @@ func (x *upstreamRequest) origin() string {
 
 // forwarded returns the value of X-Forwarded-For with which the request goes on.
 func (x *upstreamRequest) forwarded() (list string) {
-	for name, value := range x.request.Fields.All() {
+	for name, value := range x.Request.Fields.All() {
 		if name == forwardedFor {
 			list = value
 		}

@@ -72,6 +72,7 @@ var without = []struct {
 }{
 	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
 	{"gateway/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},
+	{"gateway/internal/send", []string{"gateway/router", "gateway/worker", "gateway/routes", "gateway/accesslog"}, "", "what carries a request knows neither who has made it nor how its key was found"},
 	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", xnet, "internal/wire/h2"}, "", "a worker is reached over the link, and who embeds it brings a store and a membership"},
 	{"gateway", []string{"gateway/router", "gateway/worker"}, "", "what both ends share knows neither"},
 	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "ring/lease", "the Redis lock is useful to programs that want nothing else of Keyway"},

@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"context"
@@ -17,21 +17,21 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// keyAttributes returns what spans say of a key.
-func keyAttributes(m *spans.Maker, keys ring.Config, key string) []attribute.KeyValue {
+// KeyAttributes returns what spans say of a key.
+func KeyAttributes(m *spans.Maker, keys ring.Config, key string) []attribute.KeyValue {
 	return append(m.KeyAttributes(key), spans.Partition.Int(keys.Partition(key)))
 }
 
-// beginLockAttempt begins the span of a call to a worker about a lock, within that of ctx, and has the call
+// BeginLockAttempt begins the span of a call to a worker about a lock, within that of ctx, and has the call
 // carry it. It returns nil if there is none. Without a span that is kept the call carries that of ctx.
-func beginLockAttempt(ctx context.Context, m *spans.Maker, keys ring.Config, req *link.Request, to ring.Member) (span trace.Span) {
+func BeginLockAttempt(ctx context.Context, m *spans.Maker, keys ring.Config, req *link.Request, to ring.Member) (span trace.Span) {
 	if m == nil {
 		return nil
 	}
 	sc := trace.SpanContextFromContext(ctx)
 	if trace.SpanFromContext(ctx).IsRecording() {
 		_, span = m.Start(ctx, strings.TrimPrefix(req.Method, ":"), trace.SpanKindClient, func() []attribute.KeyValue {
-			return append(append(keyAttributes(m, keys, req.Key), spans.Worker.String(to.Name)), spans.ServerAttributes(to.Addr)...)
+			return append(append(KeyAttributes(m, keys, req.Key), spans.Worker.String(to.Name)), spans.ServerAttributes(to.Addr)...)
 		})
 		sc = span.SpanContext()
 	}
@@ -42,7 +42,7 @@ func beginLockAttempt(ctx context.Context, m *spans.Maker, keys ring.Config, req
 	return span
 }
 
-func endLockAttempt(span trace.Span, out routing.Outcome) {
+func EndLockAttempt(span trace.Span, out routing.Outcome) {
 	if span == nil {
 		return
 	}
@@ -50,13 +50,13 @@ func endLockAttempt(span trace.Span, out routing.Outcome) {
 	case out.Verdict != routing.Settled:
 		spans.Fail(span, attemptFailure(out))
 	case out.Err != nil:
-		spans.Fail(span, lockFailure(out.Err))
+		spans.Fail(span, LockFailure(out.Err))
 	}
 	span.End()
 }
 
-// lockFailure says why there is no lock.
-func lockFailure(err error) string {
+// LockFailure says why there is no lock.
+func LockFailure(err error) string {
 	switch {
 	case errors.Is(err, gateway.ErrLocked):
 		return problem.KeyHeld.String()
@@ -65,5 +65,5 @@ func lockFailure(err error) string {
 	case errors.Is(err, locking.ErrNotOwner):
 		return problem.LockGone.String()
 	}
-	return failureOf(err)
+	return FailureOf(err)
 }

@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/spool"
 )
 
-// options are what the configurations of a router and of a client have in common.
-type options struct {
+// Options are what the configurations of a router and of a client have in common.
+type Options struct {
 	Members gateway.Members // of the workers' cluster
 	gateway.Limits
 	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -24,8 +24,8 @@ type options struct {
 	Logger  *slog.Logger
 }
 
-// complete puts defaults in place of what is 0 or nil. It returns an error about a negative field.
-func (o *options) complete() (err error) {
+// Complete puts defaults in place of what is 0 or nil. It returns an error about a negative field.
+func (o *Options) Complete() (err error) {
 	hop.Default(&err, "router: Limits.Hold", &o.Hold, 15*time.Second)
 	hop.Default(&err, "router: Limits.MaxHeld", &o.MaxHeld, 10_000)
 	hop.Default(&err, "router: Limits.ReplayBytes", &o.ReplayBytes, 64<<20)
@@ -44,9 +44,9 @@ func (o *options) complete() (err error) {
 	return err
 }
 
-// open checks o, which is complete, and returns the workers, and where bodies are kept, of which a client may use one
+// Open checks o, which is complete, and returns the workers, and where bodies are kept, of which a client may use one
 // part in share. name is that of the configuration.
-func (o options) open(name string, share int64) (*workers, *budget, error) {
+func (o Options) Open(name string, share int64) (*Workers, *Budget, error) {
 	if o.Members == nil {
 		return nil, nil, errors.New(name + ".Members is missing")
 	}
@@ -60,12 +60,12 @@ func (o options) open(name string, share int64) (*workers, *budget, error) {
 	if err := spools.Usable(); err != nil {
 		o.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)
 	}
-	return o.workers(), &budget{spools: spools, shares: spools.Shares(share)}, nil
+	return o.workers(), &Budget{spools: spools, shares: spools.Shares(share)}, nil
 }
 
-func (o options) workers() *workers {
-	ws := &workers{members: o.Members, ring: o.Members.Settings().WithDefaults().Ring}
-	ws.routes = routing.New(o.Members, ws.ring.Partitions, o.Hold, o.MaxHeld)
+func (o Options) workers() *Workers {
+	ws := &Workers{Members: o.Members, Ring: o.Members.Settings().WithDefaults().Ring}
+	ws.Routes = routing.New(o.Members, ws.Ring.Partitions, o.Hold, o.MaxHeld)
 	ws.peers.dial, ws.peers.conns, ws.peers.links = o.Dial, o.ConnsPerWorker, o.LinksPerWorker
 	if o.PeerTLS != nil {
 		ws.peers.tls, ws.peers.plain = o.PeerTLS.ClientConfig(), o.PeerTLS.Optional()

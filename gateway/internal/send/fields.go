@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"iter"
@@ -8,9 +8,9 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 )
 
-// fieldsOf yields the fields of a request's header, without what its Connection
+// FieldsOf yields the fields of a request's header, without what its Connection
 // names, and with no TE but trailers.
-func fieldsOf(h http.Header) iter.Seq2[string, string] {
+func FieldsOf(h http.Header) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		named := fields.ConnectionNames(h["Connection"])
 		for name, values := range h {

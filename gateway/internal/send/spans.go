@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"cmp"
@@ -15,25 +15,25 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// requestSpans are the spans of a request: its own, and one for each attempt at a worker
+// Spans are the spans of a request: its own, and one for each attempt at a worker
 // in that. What they say comes from the request's progress. The methods of a nil one do nothing.
-type requestSpans struct {
+type Spans struct {
 	maker  *spans.Maker
 	ctx    context.Context // with span
 	span   trace.Span
 	last   trace.Span        // of the attempt under way, or answered; nil if there is none
-	onward trace.SpanContext // what the worker gets
+	Onward trace.SpanContext // what the worker gets
 }
 
-func (o *progress) begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs func() []attribute.KeyValue) {
-	s := &requestSpans{maker: maker}
-	s.ctx, s.span = maker.Start(spans.Within(ctx, values), spans.MethodName(o.method), kind, attrs)
-	s.onward = s.span.SpanContext()
-	o.spans = s
+func (o *Progress) Begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs func() []attribute.KeyValue) {
+	s := &Spans{maker: maker}
+	s.ctx, s.span = maker.Start(spans.Within(ctx, values), spans.MethodName(o.Method), kind, attrs)
+	s.Onward = s.span.SpanContext()
+	o.Spans = s
 }
 
-// setRoute names the span after the request's route.
-func (s *requestSpans) setRoute(method, route string) {
+// SetRoute names the span after the request's route.
+func (s *Spans) SetRoute(method, route string) {
 	if s != nil && s.span.IsRecording() {
 		s.span.SetName(spans.MethodName(method) + " " + route)
 		s.span.SetAttributes(spans.Route.String(route))
@@ -42,40 +42,40 @@ func (s *requestSpans) setRoute(method, route string) {
 
 // attempt begins the span of an attempt at a worker, or at another server, which o has counted those
 // before of.
-func (s *requestSpans) attempt(o *progress, to ring.Member) {
+func (s *Spans) attempt(o *Progress, to ring.Member) {
 	if s == nil || !s.span.IsRecording() {
 		return
 	}
-	method := spans.MethodName(o.method)
+	method := spans.MethodName(o.Method)
 	_, s.last = s.maker.Start(s.ctx, method, trace.SpanKindClient, func() []attribute.KeyValue {
 		attrs := append(spans.ServerAttributes(to.Addr), spans.Method.String(method))
 		if to.Name != "" {
 			attrs = append(attrs, spans.Worker.String(to.Name))
 		}
-		if o.tries > 0 {
-			attrs = append(attrs, spans.Resend.Int(o.tries))
+		if o.Tries > 0 {
+			attrs = append(attrs, spans.Resend.Int(o.Tries))
 		}
 		return attrs
 	})
-	s.onward = s.last.SpanContext()
+	s.Onward = s.last.SpanContext()
 }
 
 // attempted ends the span of an attempt that has no answer. One that was none, because the
 // request goes another way, leaves nothing.
-func (s *requestSpans) attempted(out routing.Outcome) {
+func (s *Spans) attempted(out routing.Outcome) {
 	if s == nil || s.last == nil || out.Err == nil {
 		return
 	}
-	if !errors.Is(out.Err, errOtherWay) {
+	if !errors.Is(out.Err, ErrOtherWay) {
 		spans.Fail(s.last, attemptFailure(out))
 		s.last.End()
 	}
 	s.last = nil
 }
 
-// end ends the spans of the request, which was answered with that status, by way of what is named
+// End ends the spans of the request, which was answered with that status, by way of what is named
 // way; 0 if it was not.
-func (s *requestSpans) end(o *progress, way string, status int) {
+func (s *Spans) End(o *Progress, way string, status int) {
 	if s == nil {
 		return
 	}
@@ -84,21 +84,21 @@ func (s *requestSpans) end(o *progress, way string, status int) {
 		return
 	}
 	if !o.held.IsZero() {
-		s.maker.Add(s.ctx, spans.Hold, o.held, o.asked, "", func() []attribute.KeyValue { return []attribute.KeyValue{spans.Partition.Int(o.partition)} })
+		s.maker.Add(s.ctx, spans.Hold, o.held, o.Asked, "", func() []attribute.KeyValue { return []attribute.KeyValue{spans.Partition.Int(o.Partition)} })
 	}
-	attrs := append(s.maker.KeyAttributes(o.key), spans.Way.String(way))
-	if o.key != "" {
-		attrs = append(attrs, spans.Partition.Int(o.partition))
+	attrs := append(s.maker.KeyAttributes(o.Key), spans.Way.String(way))
+	if o.Key != "" {
+		attrs = append(attrs, spans.Partition.Int(o.Partition))
 	}
-	if o.worker != "" {
-		attrs = append(attrs, spans.Worker.String(o.worker))
+	if o.Worker != "" {
+		attrs = append(attrs, spans.Worker.String(o.Worker))
 	}
-	answered := status != 0 && status != statusClientGone
+	answered := status != 0 && status != StatusClientGone
 	if answered {
 		attrs = append(attrs, spans.Status.Int(status))
 	}
 	if s.last != nil {
-		if answered && o.problem == "" {
+		if answered && o.Problem == "" {
 			s.last.SetAttributes(spans.Status.Int(status))
 			spans.FailStatus(s.last, status)
 		}
@@ -107,43 +107,43 @@ func (s *requestSpans) end(o *progress, way string, status int) {
 	s.span.SetAttributes(attrs...)
 	switch {
 	case !answered:
-		spans.Fail(s.span, cmp.Or(o.problem, "client-gone"))
-	case status >= http.StatusInternalServerError && o.problem != "":
-		spans.Fail(s.span, o.problem)
+		spans.Fail(s.span, cmp.Or(o.Problem, "client-gone"))
+	case status >= http.StatusInternalServerError && o.Problem != "":
+		spans.Fail(s.span, o.Problem)
 	default:
 		spans.FailStatus(s.span, status)
 	}
 	s.span.End()
 }
 
-// context returns ctx as it belongs to the attempt under way.
-func (s *requestSpans) context(ctx context.Context) context.Context {
+// Context returns ctx as it belongs to the attempt under way.
+func (s *Spans) Context(ctx context.Context) context.Context {
 	if s == nil || s.last == nil {
 		return ctx
 	}
 	return trace.ContextWithSpan(ctx, s.last)
 }
 
-// traces returns the spans of the request; nil if it has none.
-func (to *destination) traces() *requestSpans {
-	if to.observed == nil {
+// Traces returns the spans of the request; nil if it has none.
+func (to *Destination) Traces() *Spans {
+	if to.Observed == nil {
 		return nil
 	}
-	return to.observed.spans
+	return to.Observed.Spans
 }
 
 // tracedFields returns the request's fields with those of the Trace Context for the attempt
 // under way. Those before stand in plain.
-func (d *dispatch) tracedFields() link.Fields {
-	s := d.traces()
+func (d *Dispatch) tracedFields() link.Fields {
+	s := d.Traces()
 	if s == nil {
-		return d.request.Fields
+		return d.Request.Fields
 	}
 	if d.untraced == nil {
-		d.untraced = d.request.Fields
+		d.untraced = d.Request.Fields
 	}
 	f := d.untraced
-	for name, value := range spans.Fields(s.onward) {
+	for name, value := range spans.Fields(s.Onward) {
 		f = link.AppendField(f, name, value)
 	}
 	return f

@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"errors"
@@ -17,34 +17,34 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// relay is a request on its way to a worker and back over HTTP/1.1, as net/http has
+// Relay is a request on its way to a worker and back over HTTP/1.1, as net/http has
 // it: also one with a body that is streamed, or that changes protocols.
-type relay struct {
-	destination
-	workers *workers
-	body    payload
+type Relay struct {
+	Destination
+	Workers *Workers
+	Body    Payload
 }
 
 // RoundTrip finds the worker that takes the request and returns its answer.
-func (x *relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
-	err = x.workers.find(out.Context(), &x.destination, func(t routing.Target) (o routing.Outcome) {
+func (x *Relay) RoundTrip(out *http.Request) (res *http.Response, err error) {
+	err = x.Workers.Find(out.Context(), &x.Destination, func(t routing.Target) (o routing.Outcome) {
 		res, o = x.attempt(out, t)
 		return o
 	})
 	return res, err
 }
 
-func (x *relay) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
-	req, err := x.body.attach(x.address(out, t))
+func (x *Relay) attempt(out *http.Request, t routing.Target) (*http.Response, routing.Outcome) {
+	req, err := x.Body.attach(x.address(out, t))
 	if err != nil {
-		return nil, routing.Outcome{Err: fmt.Errorf("%w: %w", errClientBody, err)}
+		return nil, routing.Outcome{Err: fmt.Errorf("%w: %w", ErrClientBody, err)}
 	}
-	res, err := x.workers.peer(t.Member).plain.RoundTrip(req)
+	res, err := x.Workers.Peer(t.Member).Plain.RoundTrip(req)
 	if err != nil {
 		if out.Context().Err() != nil {
-			x.body.done.Wait() // a body that breaks off ends the context first
+			x.Body.done.Wait() // a body that breaks off ends the context first
 		}
-		return nil, outcomeOf(out.Context(), t.Member, err, x.body.stream.failed.Load())
+		return nil, OutcomeOf(out.Context(), t.Member, err, x.Body.Stream.Failed.Load())
 	}
 	refusal := hop.ReadRefusal(res.Header.Get)
 	if refusal == nil {
@@ -52,14 +52,14 @@ func (x *relay) attempt(out *http.Request, t routing.Target) (*http.Response, ro
 	}
 	_, _ = io.CopyN(io.Discard, res.Body, 4<<10)
 	res.Body.Close()
-	if x.body.asked {
+	if x.Body.asked {
 		return nil, routing.Outcome{Err: fmt.Errorf("%w: %s refused it when part of its body had been sent", gateway.ErrMayHaveRun, t.Name)}
 	}
-	return nil, outcomeOf(out.Context(), t.Member, refusal, nil)
+	return nil, OutcomeOf(out.Context(), t.Member, refusal, nil)
 }
 
 // address makes the request for one attempt at a worker.
-func (x *relay) address(out *http.Request, t routing.Target) *http.Request {
+func (x *Relay) address(out *http.Request, t routing.Target) *http.Request {
 	req := out.WithContext(out.Context())
 	url := *out.URL
 	url.Host = t.Addr
@@ -68,16 +68,20 @@ func (x *relay) address(out *http.Request, t routing.Target) *http.Request {
 	if t.Epoch > 0 {
 		req.Header.Set(gateway.HeaderEpoch, strconv.FormatInt(t.Epoch, 10))
 	}
-	if s := x.traces(); s != nil {
-		spans.SetFields(req.Header, s.onward)
+	if s := x.Traces(); s != nil {
+		spans.SetFields(req.Header, s.Onward)
 	}
 	return req
 }
 
-// serverTrip carries a request without a key to a server that is no worker.
+// ToServer returns what carries a request without a key to a server that is no worker.
+func (x *Relay) ToServer(addr string, connections *hop1.Pool) http.RoundTripper {
+	return &serverTrip{x, addr, connections}
+}
+
 type serverTrip struct {
-	relay *relay
-	addr  string // of the server
+	relay *Relay
+	addr  string
 	pool  *hop1.Pool
 }
 
@@ -86,25 +90,25 @@ func (x *serverTrip) RoundTrip(out *http.Request) (*http.Response, error) {
 	url := *out.URL
 	url.Host = x.addr
 	out.URL = &url
-	if body := &x.relay.body.stream; body.reader != nil {
+	if body := &x.relay.Body.Stream; body.Reader != nil {
 		out.Body = io.NopCloser(body)
 	}
 	out.Header.Del("Expect")
-	s := x.relay.traces()
+	s := x.relay.Traces()
 	if s != nil {
-		s.attempt(x.relay.observed, ring.Member{Addr: x.addr})
-		spans.SetFields(out.Header, s.onward)
+		s.attempt(x.relay.Observed, ring.Member{Addr: x.addr})
+		spans.SetFields(out.Header, s.Onward)
 	}
 	res, err := x.pool.RoundTrip(out)
 	if errors.Is(err, hop1.ErrNotStarted) && out.Context().Err() == nil {
-		err = fmt.Errorf("%w: %s: %w", errNoUpstream, x.addr, err)
+		err = fmt.Errorf("%w: %s: %w", ErrNoUpstream, x.addr, err)
 	}
 	s.attempted(routing.Outcome{Err: err})
 	return res, err
 }
 
-// cleanResponse removes from a worker's answer what does not go on to the client.
-func cleanResponse(res *http.Response) {
+// CleanResponse removes from a worker's answer what does not go on to the client.
+func CleanResponse(res *http.Response) {
 	fields.StripKeyway(res.Header)
 	for name := range res.Trailer {
 		if !fields.IsTrailer(name) {

@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"bytes"
@@ -25,26 +25,26 @@ var errBodyRead = errors.New("router: the body has been read for another worker"
 
 // attemptPlain sends the request to a worker over HTTP/1.1. A small body is read
 // whole before; what has a larger one, or trailers, goes another way.
-func (d *dispatch) attemptPlain(t routing.Target, p *peer) routing.Outcome {
-	switch consumed := d.sent && d.request.Body != nil && !d.kept; {
+func (d *Dispatch) attemptPlain(t routing.Target, p *Peer) routing.Outcome {
+	switch consumed := d.Sent && d.Request.Body != nil && !d.Kept; {
 	case consumed:
 		return routing.Outcome{Verdict: routing.NotStarted, Err: errBodyRead}
-	case !d.fits():
-		return routing.Outcome{Err: errOtherWay}
+	case !d.Fits():
+		return routing.Outcome{Err: ErrOtherWay}
 	}
-	switch whole, err := d.keepBody(); {
+	switch whole, err := d.KeepBody(); {
 	case err != nil:
-		return routing.Outcome{Err: errors.Join(errClientBody, err)}
+		return routing.Outcome{Err: errors.Join(ErrClientBody, err)}
 	case !whole:
-		return routing.Outcome{Err: errOtherWay}
+		return routing.Outcome{Err: ErrOtherWay}
 	}
-	e := p.plain.Begin()
-	e.Method, e.Watched = d.request.Method, d.from.carry(e)
+	e := p.Plain.Begin()
+	e.Method, e.Watched = d.Request.Method, d.From.Carry(e)
 	e.Message = d.appendMessage(e.Message, t.Epoch)
-	err := e.Do(d.ctx)
+	err := e.Do(d.Ctx)
 	for err == nil && e.Status < 200 {
-		if e.Status != http.StatusContinue && d.request.Interims != nil {
-			d.request.Interims.Interim(e.Status, plainFields(nil, e.Fields))
+		if e.Status != http.StatusContinue && d.Request.Interims != nil {
+			d.Request.Interims.Interim(e.Status, plainFields(nil, e.Fields))
 		}
 		err = e.Continue()
 	}
@@ -52,48 +52,48 @@ func (d *dispatch) attemptPlain(t routing.Target, p *peer) routing.Outcome {
 		err = plainRefusal(e)
 	}
 	if err == nil {
-		d.memory = plainFields(d.memory, e.Fields)
-		d.answer = workerAnswer{status: e.Status, length: e.ContentLength, fields: d.memory, body: plainBody{e}}
+		d.Spare = plainFields(d.Spare, e.Fields)
+		d.Answer = Answer{Status: e.Status, Length: e.ContentLength, Fields: d.Spare, Body: PlainBody{e}}
 		return routing.Outcome{}
 	}
-	d.from.carry(nil)
+	d.From.Carry(nil)
 	e.Close()
-	return outcomeOf(d.ctx, t.Member, err, nil)
+	return OutcomeOf(d.Ctx, t.Member, err, nil)
 }
 
-// fits reports whether the request can go to a worker that does not take the
+// Fits reports whether the request can go to a worker that does not take the
 // link: its body can be kept, and its head goes into HTTP/1.1.
-func (d *dispatch) fits() bool {
-	r := &d.request
-	small := !d.hasBody() || d.kept || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
+func (d *Dispatch) Fits() bool {
+	r := &d.Request
+	small := !d.HasBody() || d.Kept || r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && r.Trailer == nil
 	return small && http1.SimpleRequest(r.Method, r.Target, r.Host)
 }
 
-// keepBody reads the body, for this attempt and those that follow, and reports
+// KeepBody reads the body, for this attempt and those that follow, and reports
 // whether there was room for the whole of it.
-func (d *dispatch) keepBody() (whole bool, err error) {
-	body := d.request.Body
+func (d *Dispatch) KeepBody() (whole bool, err error) {
+	body := d.Request.Body
 	switch {
-	case d.kept || !d.hasBody():
+	case d.Kept || !d.HasBody():
 		return true, nil
-	case d.request.Open != nil:
-		opened, err := d.request.Open()
+	case d.Request.Open != nil:
+		opened, err := d.Request.Open()
 		if err != nil {
 			return false, err
 		}
 		defer opened.Close()
 		body = opened
 	}
-	d.data, d.kept, err = d.reserved.gather(body, d.request.ContentLength)
-	if d.kept && d.request.Body != nil {
-		d.request.Body = bytes.NewReader(d.data) // should a worker that takes the link come next
+	d.Data, d.Kept, err = d.Reserved.gather(body, d.Request.ContentLength)
+	if d.Kept && d.Request.Body != nil {
+		d.Request.Body = bytes.NewReader(d.Data) // should a worker that takes the link come next
 	}
-	return d.kept, err
+	return d.Kept, err
 }
 
 // appendMessage appends the request as it goes to the worker.
-func (d *dispatch) appendMessage(b []byte, epoch int64) []byte {
-	r := &d.request
+func (d *Dispatch) appendMessage(b []byte, epoch int64) []byte {
+	r := &d.Request
 	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
 	for name, value := range r.Fields.All() {
 		b = http1.AppendField(b, name, value)
@@ -115,11 +115,11 @@ func (d *dispatch) appendMessage(b []byte, epoch int64) []byte {
 		b = http1.AppendField(b, hop.HeaderPolicy, policy.Text(r.Policy))
 	}
 	length := int64(0)
-	if d.hasBody() {
+	if d.HasBody() {
 		length = r.ContentLength
 	}
 	b = append(http1.AppendRequestLength(b, r.Method, length), "\r\n"...)
-	return append(b, d.data...)
+	return append(b, d.Data...)
 }
 
 // plainRefusal returns the worker's refusal of the request, nil for none. It reads
@@ -160,7 +160,7 @@ func plainFields(list link.Fields, fields []http1.Field) link.Fields {
 	return list
 }
 
-// plainBody is the body of an answer over HTTP/1.1.
-type plainBody struct{ *hop1.Exchange }
+// PlainBody is the body of an answer over HTTP/1.1.
+type PlainBody struct{ *hop1.Exchange }
 
-func (b plainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }
+func (b PlainBody) Trailer() link.Fields { return plainFields(nil, b.Exchange.Trailer()) }

@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"bytes"
@@ -35,8 +35,8 @@ type peers struct {
 	view  atomic.Pointer[ring.View] // after which known was last swept
 }
 
-// peer carries requests to one worker.
-type peer struct {
+// Peer carries requests to one worker.
+type Peer struct {
 	name      string // of the worker
 	addr      string
 	takesLink bool
@@ -45,15 +45,15 @@ type peer struct {
 	users     atomic.Int64 // requests on the link
 	left      atomic.Bool  // the worker has left the view
 
-	abandoned abandoned // requests on the link
+	Abandoned abandoned // requests on the link
 
-	plain  hop1.Pool
+	Plain  hop1.Pool
 	health health // of connecting for plain HTTP
 }
 
 // get returns the peer of a member of the view, and forgets those who have
 // left it.
-func (ps *peers) get(view *ring.View, m ring.Member) *peer {
+func (ps *peers) get(view *ring.View, m ring.Member) *Peer {
 	if old := ps.view.Load(); old != view && ps.view.CompareAndSwap(old, view) {
 		ps.drop(func(incarnation string) bool {
 			_, known := view.Find(incarnation)
@@ -65,7 +65,7 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 		if !ok {
 			known, _ = ps.known.LoadOrStore(m.Incarnation, ps.newPeer(m))
 		}
-		p := known.(*peer)
+		p := known.(*Peer)
 		if p.addr == m.Addr && p.takesLink == m.Link && p.tls == m.TLS {
 			return p
 		}
@@ -76,15 +76,15 @@ func (ps *peers) get(view *ring.View, m ring.Member) *peer {
 }
 
 // all yields the workers that are known.
-func (ps *peers) all(yield func(*peer) bool) {
-	ps.known.Range(func(_, p any) bool { return yield(p.(*peer)) })
+func (ps *peers) all(yield func(*Peer) bool) {
+	ps.known.Range(func(_, p any) bool { return yield(p.(*Peer)) })
 }
 
 // drop forgets the workers of which gone reports true. Their connections end with the requests on them.
 func (ps *peers) drop(gone func(incarnation string) bool) {
 	for incarnation, p := range ps.known.Range {
 		if gone(incarnation.(string)) && ps.known.CompareAndDelete(incarnation, p) {
-			p.(*peer).close()
+			p.(*Peer).close()
 		}
 	}
 }
@@ -100,41 +100,41 @@ func (ps *peers) close() {
 
 // close ends the peer's connections, once no request uses them: a worker that
 // has left the view may still be answering.
-func (p *peer) close() {
-	p.plain.Close()
+func (p *Peer) close() {
+	p.Plain.Close()
 	p.left.Store(true)
-	p.use()
-	p.leave()
+	p.Use()
+	p.Leave()
 }
 
-// use begins a use of the link, which leave ends.
-func (p *peer) use() { p.users.Add(1) }
+// Use begins a use of the link, which leave ends.
+func (p *Peer) Use() { p.users.Add(1) }
 
-// load returns the worker's name, and how many requests and links there are.
-func (p *peer) load() (name string, requests int64, links int) {
+// Load returns the worker's name, and how many requests and links there are.
+func (p *Peer) Load() (name string, requests int64, links int) {
 	return p.name, p.users.Load(), p.link.Open()
 }
 
-// leave ends one use of the link.
-func (p *peer) leave() {
+// Leave ends one use of the link.
+func (p *Peer) Leave() {
 	if p.users.Add(-1) == 0 && p.left.Load() {
 		go p.link.Close()
 	}
 }
 
-func (ps *peers) newPeer(m ring.Member) *peer {
+func (ps *peers) newPeer(m ring.Member) *Peer {
 	dial := func(ctx context.Context) (net.Conn, error) { return ps.dial(ctx, "tcp", m.Addr) }
 	secure := ps.tls
 	if ps.plain && !m.TLS {
 		secure = nil
 	}
-	p := &peer{name: m.Name, addr: m.Addr, takesLink: m.Link, tls: m.TLS, link: &link.Client{Addr: m.Addr, TLS: secure, Conns: ps.links, Config: ps.link, Dial: dial}}
+	p := &Peer{name: m.Name, addr: m.Addr, takesLink: m.Link, tls: m.TLS, link: &link.Client{Addr: m.Addr, TLS: secure, Conns: ps.links, Config: ps.link, Dial: dial}}
 	plain := p.link.DialPlain // by which the worker knows that a member sends
 	if !m.Link && secure == nil {
 		plain = dial
 	}
-	p.plain.Conns, p.plain.Wait = ps.conns, plainWait
-	p.plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, plain) }
+	p.Plain.Conns, p.Plain.Wait = ps.conns, plainWait
+	p.Plain.Dial = func(ctx context.Context) (net.Conn, error) { return p.health.dial(ctx, plain) }
 	return p
 }
 
@@ -191,9 +191,9 @@ func (h *health) dial(ctx context.Context, dial func(context.Context) (net.Conn,
 	return c, err
 }
 
-// ask makes a call to the worker, and returns the answer's status and up to that many
+// Ask makes a call to the worker, and returns the answer's status and up to that many
 // bytes of its body.
-func (p *peer) ask(ctx context.Context, req *link.Request, body []byte, most int) (status int, answer []byte, err error) {
+func (p *Peer) Ask(ctx context.Context, req *link.Request, body []byte, most int) (status int, answer []byte, err error) {
 	req.Call, req.Target = true, "/"
 	req.Body, req.ContentLength = bytes.NewReader(body), int64(len(body))
 	res, err := p.link.Do(ctx, req)

@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"io"
@@ -12,28 +12,35 @@ import (
 // bodyFloor is how much of each small body may be in memory without being counted.
 const bodyFloor = 4 << 10
 
-// clientShare is the part of what a router has for bodies that one client may use: a
-// quarter.
-const clientShare = 4
-
-// budget bounds what all bodies take, and those of each client: of memory all that
+// Budget bounds what all bodies take, and those of each client: of memory all that
 // there is, of temporary files what spools take. Clients are as [hop.ClientID] tells
 // them.
-type budget struct {
+type Budget struct {
 	spools *spool.Pool
 	shares *spool.Shares
 	memory atomic.Int64 // that is used
 }
 
-// account is a client's part of a budget. It is a [spool.Account].
-type account struct {
-	budget *budget
+// Of returns a client's account.
+func (b *Budget) Of(client uint64) Account { return Account{b, client} }
+
+// InUse returns how many bytes are used.
+func (b *Budget) InUse(r spool.Resource) int64 {
+	if r == spool.Memory {
+		return b.memory.Load()
+	}
+	return b.spools.InUse(r)
+}
+
+// Account is a client's part of a budget. It is a [spool.Account].
+type Account struct {
+	budget *Budget
 	client uint64
 }
 
 // Take charges the client's share first: what a client is refused is never counted
 // against the others.
-func (a account) Take(r spool.Resource, n int64) bool {
+func (a Account) Take(r spool.Resource, n int64) bool {
 	if !a.budget.shares.Take(a.client, r, n) {
 		return false
 	}
@@ -44,17 +51,17 @@ func (a account) Take(r spool.Resource, n int64) bool {
 	return true
 }
 
-func (a account) Give(r spool.Resource, n int64) {
+func (a Account) Give(r spool.Resource, n int64) {
 	a.budget.shares.Give(a.client, r, n)
 	if r == spool.Memory {
 		a.budget.memory.Add(-n)
 	}
 }
 
-// reservation is what a small body takes of a budget's memory. It implements
+// Reservation is what a small body takes of a budget's memory. It implements
 // [link.Memory] and [h2.Memory].
-type reservation struct {
-	account
+type Reservation struct {
+	Account
 
 	mu    sync.Mutex
 	taken int64
@@ -62,7 +69,7 @@ type reservation struct {
 }
 
 // Reserve reports whether the first n bytes of the body may be in memory.
-func (r *reservation) Reserve(n int) bool {
+func (r *Reservation) Reserve(n int) bool {
 	if n <= bodyFloor {
 		return true
 	}
@@ -76,8 +83,8 @@ func (r *reservation) Reserve(n int) bool {
 	return true
 }
 
-// release ends the use of what was reserved.
-func (r *reservation) release() {
+// Release ends the use of what was reserved.
+func (r *Reservation) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.taken > 0 {
@@ -86,17 +93,17 @@ func (r *reservation) release() {
 	}
 }
 
-// end is release for a body that may still be read, of which nothing more is kept.
-func (r *reservation) end() {
+// End is release for a body that may still be read, of which nothing more is kept.
+func (r *Reservation) End() {
 	r.mu.Lock()
 	r.over = true
 	r.mu.Unlock()
-	r.release()
+	r.Release()
 }
 
 // gather reads a body of n bytes, as far as it may be in memory: whole says
 // whether that is all of it.
-func (r *reservation) gather(body io.Reader, n int64) (data []byte, whole bool, err error) {
+func (r *Reservation) gather(body io.Reader, n int64) (data []byte, whole bool, err error) {
 	for int64(len(data)) < n {
 		room := int(min(n, max(bodyFloor, 16*int64(len(data)))))
 		if !r.Reserve(room) {

@@ -1,4 +1,4 @@
-package router
+package send
 
 import (
 	"sync"
@@ -14,15 +14,15 @@ const abandonedShare = 4
 // while a worker still works on them. While they are more than their share, who
 // has as many of them as clients have on average, or more, is refused.
 type abandoned struct {
-	full atomic.Bool // count has reached the share
+	Full atomic.Bool // count has reached the share
 
 	mu    sync.Mutex // guards what follows
 	count int
 	by    map[string]int
 }
 
-// add counts one more, until ended is called. streams is what a link carries.
-func (a *abandoned) add(client string, streams int) (ended func()) {
+// Add counts one more, until ended is called. streams is what a link carries.
+func (a *abandoned) Add(client string, streams int) (ended func()) {
 	share := max(streams/abandonedShare, 1)
 	change := func(by int) {
 		a.mu.Lock()
@@ -34,14 +34,14 @@ func (a *abandoned) add(client string, streams int) (ended func()) {
 		if a.by[client] += by; a.by[client] == 0 {
 			delete(a.by, client)
 		}
-		a.full.Store(a.count >= share)
+		a.Full.Store(a.count >= share)
 	}
 	change(1)
 	return func() { change(-1) }
 }
 
-// refuses reports whether a client may not send the worker more while full.
-func (a *abandoned) refuses(client string) bool {
+// Refuses reports whether a client may not send the worker more while full.
+func (a *abandoned) Refuses(client string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := a.by[client]

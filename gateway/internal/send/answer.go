@@ -1,0 +1,44 @@
+package send
+
+import (
+	"errors"
+	"io"
+
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/internal/wire/link"
+)
+
+// Answer is a worker's answer, whichever way it came.
+type Answer struct {
+	Status int
+	Length int64 // as declared, also where there is no body; -1 if it was not
+	Fields link.Fields
+	Body   AnswerBody // nil if there is no answer of a worker
+}
+
+// AnswerBody is implemented by [link.Body].
+type AnswerBody interface {
+	ReplyBody
+	Next() ([]byte, error)
+}
+
+// ReplyBody is the body of an answer. Once Buffered reports that all is there,
+// Trailer returns the trailers.
+type ReplyBody interface {
+	io.ReadCloser
+	Buffered() (n int, last bool)
+	Trailer() link.Fields
+}
+
+// ErrLength is the error of a worker's answer that is longer or shorter than it says.
+var ErrLength = errors.New("router: the answer is not of its length")
+
+// PublicTrailer returns what may go on to the client of an answer's trailers.
+func PublicTrailer(trailer link.Fields) (list link.Fields) {
+	for name, value := range trailer.All() {
+		if fields.IsTrailer(name) {
+			list = link.AppendField(list, name, value)
+		}
+	}
+	return list
+}

@@ -1,0 +1,139 @@
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// ErrOtherWay is the error of a request that has not been sent, and cannot be as it is:
+// there was no memory for its small body, or over HTTP/1.1 only a relay can carry it.
+var ErrOtherWay = errors.New("router: the request has to go another way")
+
+// Dispatch is a request on its way to a worker and back, over the link or over plain
+// HTTP/1.1, whoever has made it.
+type Dispatch struct {
+	Workers *Workers
+	Ctx     context.Context
+	From    Carrier
+
+	Destination
+	Request  link.Request
+	Body     Body
+	Sent     bool   // there has been an attempt over the link
+	Kept     bool   // the body stands in data
+	Data     []byte // for workers that do not take the link; a part of the body if there was no room for more
+	Reserved Reservation
+
+	Answer   Answer
+	Response *link.Response // that answer is made of; nil if it came another way
+	Peer     *Peer          // that answers over the link, or may yet
+	Spare    link.Fields    // for the answer's
+	untraced link.Fields    // the request's, without the Trace Context of an attempt; nil before one
+}
+
+// Carrier is told what carries a request.
+type Carrier interface {
+	// carry says what now carries the request, nil for nothing any more. It
+	// reports whether that is interrupted when the request's context ends.
+	Carry(e Interruptible) (watched bool)
+}
+
+// Interruptible is implemented by [hop1.Exchange] and [link.Request].
+type Interruptible interface{ Interrupt() }
+
+func (d *Dispatch) HasBody() bool { return d.Request.Body != nil || d.Request.Open != nil }
+
+// TakesLink reports whether the request goes over the link, as far as is known now.
+func (d *Dispatch) TakesLink() bool {
+	t, ok := d.Workers.Routes.Owner(d.Partition)
+	return !ok || t.Link
+}
+
+// Attempt sends the request to a worker, whose connections p has.
+func (d *Dispatch) Attempt(t routing.Target, p *Peer) routing.Outcome {
+	d.Request.Fields = d.tracedFields()
+	if !t.Link {
+		return d.attemptPlain(t, p)
+	}
+	d.Sent, d.Peer, d.Request.Epoch = true, p, t.Epoch
+	p.Use()
+	d.Request.Watched = d.From.Carry(&d.Request)
+	res, err := p.link.Do(d.Ctx, &d.Request)
+	if err != nil {
+		d.From.Carry(nil)
+		p.Leave()
+		d.Peer = nil
+		if d.Request.Whole && errors.Is(err, link.ErrNotKept) {
+			if d.Sent = false; !d.Kept {
+				d.Data = d.Request.Taken()
+			}
+			return routing.Outcome{Err: ErrOtherWay}
+		}
+		return OutcomeOf(d.Ctx, t.Member, err, d.Body.Failed.Load())
+	}
+	d.Response = res
+	d.Answer = Answer{Status: res.Status, Length: res.ContentLength, Fields: res.Fields, Body: res.Body}
+	return routing.Outcome{}
+}
+
+// By returns what has carried the answer.
+func (d *Dispatch) By() Way {
+	switch {
+	case d.Answer.Body == nil:
+		return ByRouter
+	case d.Peer != nil:
+		return ByLink
+	}
+	return ByHTTP1
+}
+
+// End ends the use of the answer, which must have been read to its end or is given
+// up.
+func (d *Dispatch) End() {
+	if d.Answer.Body == nil {
+		return
+	}
+	d.Answer.Body.Close()
+	if d.Peer != nil {
+		d.Peer.Leave()
+	}
+}
+
+// OutcomeOf says what it means that an attempt at m has failed with err, over the
+// link or HTTP/1.1. client is the error of reading the client's body, nil for none.
+func OutcomeOf(ctx context.Context, m ring.Member, err error, client *error) routing.Outcome {
+	refusal, refused := errors.AsType[*link.RefusedError](err)
+	notStarted := errors.Is(err, link.ErrNotStarted) || errors.Is(err, hop1.ErrNotStarted)
+	settled := func(err error) routing.Outcome {
+		if !notStarted {
+			err = fmt.Errorf("%w: %w", gateway.ErrMayHaveRun, err)
+		}
+		return routing.Outcome{Err: err}
+	}
+	switch {
+	case client != nil:
+		return settled(fmt.Errorf("%w: %w", ErrClientBody, *client))
+	case errors.Is(err, link.ErrNotKept):
+		return routing.Outcome{Err: ErrBodiesFull}
+	case refused && refusal.Reason == link.NotOwner:
+		return routing.Outcome{Verdict: routing.NotOwner, Hint: routing.Hint{Owner: refusal.Owner, Epoch: refusal.Epoch}, Err: err}
+	case refused && refusal.Reason == link.Busy:
+		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", ErrBusy, m.Name, m.Addr)}
+	case ctx.Err() != nil:
+		return settled(context.Cause(ctx))
+	case errors.Is(err, link.ErrHeaderTooLarge):
+		return settled(err)
+	case errors.Is(err, link.ErrTooManyStreams), errors.Is(err, hop1.ErrFull):
+		return routing.Outcome{Err: fmt.Errorf("%w: %s at %s", ErrWorkerFull, m.Name, m.Addr)}
+	case notStarted:
+		return routing.Outcome{Verdict: routing.NotStarted, Err: fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err)}
+	}
+	return settled(fmt.Errorf("%s at %s: %w", m.Name, m.Addr, err))
+}

@@ -1,0 +1,92 @@
+package send
+
+import (
+	"context"
+	"errors"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// ErrAbandons: too much of a worker is spent on requests that clients have given
+// up, and this client's are among the most.
+var ErrAbandons = errors.New("router: too many requests that this client has given up are still worked on")
+
+// ErrWorkerFull: the links to the worker carry all that it takes.
+var ErrWorkerFull = errors.New("router: the worker is full")
+
+// ErrBusy: too many requests wait at the worker.
+var ErrBusy = errors.New("router: too many requests wait")
+
+// ErrClientBody is wrapped by errors of reading the client's body.
+var ErrClientBody = errors.New("router: the request's body did not arrive")
+
+// ErrBodyTooLarge: the body is longer than its route allows.
+var ErrBodyTooLarge = errors.New("router: the request's body is too large")
+
+// ErrBodiesFull: there is no room for a body, neither in memory nor in a temporary
+// file; or a worker has refused a request of whose streamed body a part was not kept.
+var ErrBodiesFull = errors.New("router: too many requests with bodies at once")
+
+// ErrNoUpstream: the server for requests without a key takes none.
+var ErrNoUpstream = errors.New("router: the server for this request cannot be reached")
+
+// ErrClientLeft is the cause with which the context of a request ends when its client leaves.
+var ErrClientLeft = errors.New("router: the client has closed the connection")
+
+// StatusClientGone is what nginx logs for a client that did not wait.
+const StatusClientGone = 499
+
+// KindOf returns what a client reads where err is why no worker has answered, and what is
+// logged as a warning, "" for none.
+func KindOf(err error) (kind problem.Kind, warning string) {
+	_, isUnreachable := errors.AsType[*routing.UnreachableError](err)
+	switch {
+	case isUnreachable:
+		return problem.NoOwner, "no owner can be reached"
+	case errors.Is(err, ring.ErrSettings):
+		return problem.StandsAside, "this router sends no requests"
+	case errors.Is(err, routing.ErrHoldFull):
+		return problem.HoldFull, ""
+	case errors.Is(err, ErrWorkerFull):
+		return problem.WorkerFull, "the connections to a worker are full"
+	case errors.Is(err, ErrBusy):
+		return problem.TooManyWait, ""
+	case errors.Is(err, link.ErrHeaderTooLarge):
+		return problem.HeadTooLarge, ""
+	}
+	return problem.MayHaveRun, "the worker did not answer"
+}
+
+func attemptFailure(out routing.Outcome) string {
+	switch {
+	case out.Verdict == routing.NotOwner:
+		return "not-owner"
+	case out.Verdict == routing.NotStarted:
+		return "not-started"
+	}
+	return FailureOf(out.Err)
+}
+
+// FailureOf says how a request has failed that has no worker's answer.
+func FailureOf(err error) string {
+	_, unreachable := errors.AsType[*routing.UnreachableError](err)
+	switch {
+	case errors.Is(err, ErrClientBody):
+		return "body-broken"
+	case errors.Is(err, gateway.ErrMayHaveRun):
+		return "may-have-run"
+	case unreachable, errors.Is(err, ErrNoUpstream), errors.Is(err, ring.ErrSettings):
+		return "unavailable"
+	case errors.Is(err, ErrBusy), errors.Is(err, ErrWorkerFull), errors.Is(err, ErrBodiesFull), errors.Is(err, ErrAbandons), errors.Is(err, routing.ErrHoldFull):
+		return "busy"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled), errors.Is(err, ErrClientLeft):
+		return "client-gone"
+	}
+	return "_OTHER"
+}

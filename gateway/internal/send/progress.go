@@ -1,0 +1,59 @@
+package send
+
+import (
+	"errors"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Progress is what is noted of a request on its way to a worker.
+type Progress struct {
+	Method, Key string
+	Partition   int
+	Spans       *Spans // nil if the request has none
+
+	Sought  time.Time // when a worker was first asked for; zero if none was
+	Asked   time.Time // when the last attempt at one began
+	refused time.Time // when it ended, if it was not settled; zero otherwise
+	held    time.Time // when the wait for an owner began; zero if there was none
+	Tries   int
+	Worker  string // of the last attempt
+	Problem string // why there is no worker's answer; "" if there is one
+}
+
+// seek has attempts noted that are made from now on.
+func (o *Progress) seek(attempt routing.Attempt) routing.Attempt {
+	if o.Sought.IsZero() {
+		o.Sought = time.Now()
+		o.Asked = o.Sought
+	}
+	return func(t routing.Target) routing.Outcome {
+		o.Worker, o.Asked, o.refused = t.Name, time.Now(), time.Time{}
+		if o.held.IsZero() {
+			o.held = t.Held
+		}
+		o.Spans.attempt(o, t.Member)
+		o.Tries++
+		out := attempt(t)
+		if out.Verdict != routing.Settled {
+			o.refused = time.Now()
+		}
+		o.Spans.attempted(out)
+		return out
+	}
+}
+
+// untaken notes that no worker takes the request, because of err.
+func (o *Progress) untaken(err error, to *Destination) {
+	if _, held := errors.AsType[*routing.UnreachableError](err); err == nil || !held && o.Tries > 0 && o.refused.IsZero() {
+		return
+	}
+	o.Asked = time.Now()
+	if o.held.IsZero() && to.Hold >= time.Millisecond && !errors.Is(err, routing.ErrHoldFull) && !errors.Is(err, ring.ErrSettings) {
+		if o.held = o.refused; o.Tries == 0 {
+			o.held = o.Sought
+		}
+	}
+}

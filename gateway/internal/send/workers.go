@@ -1,0 +1,58 @@
+package send
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Workers are the workers of a cluster: which of them owns a key, as far as this
+// process knows, and the connections to each. A router and a client have one.
+type Workers struct {
+	Members gateway.Members
+	Ring    ring.Config
+	Routes  *routing.Routes
+	peers   peers
+}
+
+// Destination is where a request goes: to the owner of a partition, or to any worker.
+type Destination struct {
+	Partition int
+	AnyWorker bool
+	Hold      time.Duration // how long it waits while nobody takes it
+	Observed  *Progress     // nil for nothing to be noted
+}
+
+// Find makes attempts until a worker takes a request, see [routing.Routes.Route].
+func (ws *Workers) Find(ctx context.Context, to *Destination, attempt routing.Attempt) (err error) {
+	if o := to.Observed; o != nil {
+		attempt = o.seek(attempt)
+		defer func() { o.untaken(err, to) }()
+	}
+	if to.AnyWorker {
+		return ws.Routes.RouteAny(ctx, to.Hold, attempt)
+	}
+	return ws.Routes.RouteWithin(ctx, to.Partition, to.Hold, attempt)
+}
+
+// Peer returns the connections to a worker.
+func (ws *Workers) Peer(m ring.Member) *Peer { return ws.peers.get(ws.Members.View(), m) }
+
+// Route returns where requests for key go first.
+func (ws *Workers) Route(key string) (gateway.Route, error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return gateway.Route{}, err
+	}
+	p := ws.Ring.Partition(key)
+	t, _ := ws.Routes.Owner(p)
+	return gateway.Route{Partition: p, Owner: t.Member, Epoch: t.Epoch}, nil
+}
+
+// All yields the workers to which there have been requests.
+func (ws *Workers) All(yield func(*Peer) bool) { ws.peers.all(yield) }
+
+// Close closes the idle connections to workers.
+func (ws *Workers) Close() { ws.peers.close() }
