@@ -53,4 +53,3 @@ type Limits struct {
 	// DialTimeout bounds connecting to a worker. Default 1 s.
 	DialTimeout time.Duration
 }
-

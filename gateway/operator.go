@@ -22,7 +22,7 @@ var (
 )
 
 // Operator asks the workers of a cluster of themselves, for whoever runs it.
-// router.Operator implements it.
+// Router.Operator of package router and Client.Operator of package client return one.
 type Operator interface {
 	// Workers returns a row for each worker that is a member, by name, also for one that
 	// does not answer in time.
@@ -41,6 +41,18 @@ type Operator interface {
 	Drain(ctx context.Context, name string) error
 	// Undrain has it come back.
 	Undrain(ctx context.Context, name string) error
+}
+
+// LocalWorker is the worker of this process, which an operator need not ask over the link;
+// worker.Worker implements it.
+type LocalWorker interface {
+	Incarnation() string
+	Status() WorkerStatus
+	Explain(key string) (KeyStatus, error)
+	Locks(after string) LockPage
+	Unlock(ctx context.Context, key, by string) ([]LockRow, error)
+	LeaveRing(ctx context.Context) error
+	JoinRing() error
 }
 
 // WorkerRow is a worker, and what it tells of itself.

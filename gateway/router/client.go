@@ -14,6 +14,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/operator"
 	"github.com/keyway-go/keyway/gateway/internal/send"
 	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/ring"
@@ -153,21 +154,9 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// LocalWorker is the worker of this process, which an operator need not ask over the link;
-// worker.Worker implements it.
-type LocalWorker interface {
-	Incarnation() string
-	Status() gateway.WorkerStatus
-	Explain(key string) (gateway.KeyStatus, error)
-	Locks(after string) gateway.LockPage
-	Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error)
-	LeaveRing(ctx context.Context) error
-	JoinRing() error
-}
-
 // Operator returns an operator that asks a local worker directly, if it is not nil.
-func (c *Client) Operator(local LocalWorker) gateway.Operator {
-	return newOperator(c.workers, local)
+func (c *Client) Operator(local gateway.LocalWorker) gateway.Operator {
+	return operator.New(c.workers, local)
 }
 
 // Close closes the connections to workers. Calls under way are not disturbed;

@@ -6,18 +6,19 @@ import (
 	"net/http"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/operator"
 	"github.com/keyway-go/keyway/gateway/routes"
 )
 
 // operatorOfRoutes is an operator that knows the router's routes.
 type operatorOfRoutes struct {
-	*Operator
+	*operator.Operator
 	router *Router
 }
 
 // Operator returns an operator that knows the router's routes.
 func (rt *Router) Operator() gateway.Operator {
-	return &operatorOfRoutes{newOperator(rt.workers, nil), rt}
+	return &operatorOfRoutes{operator.New(rt.workers, nil), rt}
 }
 
 // ExplainRequest implements [gateway.Operator]. Of r it uses what key sources do, and
@@ -36,7 +37,7 @@ func (o *operatorOfRoutes) ExplainRequest(ctx context.Context, r *http.Request) 
 				break
 			}
 		}
-		o.follow(ctx, e)
+		o.Follow(ctx, e)
 	}
 	e.Conclude()
 	return e, nil

@@ -1,4 +1,5 @@
-package router
+// Package operator answers what people ask of a cluster, by asking its workers over the link.
+package operator
 
 import (
 	"bytes"
@@ -28,22 +29,11 @@ const (
 // Operator is a [gateway.Operator] that asks workers over the link.
 type Operator struct {
 	workers *send.Workers
-	local   localWorker // nil for none
+	local   gateway.LocalWorker // nil for none
 }
 
-// newOperator returns an operator that asks a local worker directly, if it is not nil.
-func newOperator(ws *send.Workers, local localWorker) *Operator { return &Operator{ws, local} }
-
-// localWorker is the worker of this process, which need not be asked over the link.
-type localWorker interface {
-	Incarnation() string
-	Status() gateway.WorkerStatus
-	Explain(key string) (gateway.KeyStatus, error)
-	Locks(after string) gateway.LockPage
-	Unlock(ctx context.Context, key, by string) ([]gateway.LockRow, error)
-	LeaveRing(ctx context.Context) error
-	JoinRing() error
-}
+// New returns an operator that asks a local worker directly, if it is not nil.
+func New(ws *send.Workers, local gateway.LocalWorker) *Operator { return &Operator{ws, local} }
 
 // Workers implements [gateway.Operator].
 func (o *Operator) Workers(ctx context.Context) []gateway.WorkerRow {
@@ -208,7 +198,7 @@ func (o *Operator) Explain(ctx context.Context, key string) (*gateway.Explanatio
 		return nil, err
 	}
 	e := &gateway.Explanation{Key: key}
-	o.follow(ctx, e)
+	o.Follow(ctx, e)
 	e.Conclude()
 	return e, nil
 }
@@ -218,8 +208,8 @@ func (o *Operator) ExplainRequest(context.Context, *http.Request) (*gateway.Expl
 	return nil, fmt.Errorf("router: only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
 }
 
-// follow goes the way of a request with the key of e, and asks whom it meets.
-func (o *Operator) follow(ctx context.Context, e *gateway.Explanation) {
+// Follow goes the way of a request with the key of e, and asks whom it meets.
+func (o *Operator) Follow(ctx context.Context, e *gateway.Explanation) {
 	view := o.workers.Members.View()
 	e.Partition = o.workers.Ring.Partition(e.Key)
 	if m, ok := view.Owner(e.Partition); ok {
