@@ -2,7 +2,6 @@ package router_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,6 @@ import (
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // workerKinds returns a router for an app behind a worker that takes the link,
@@ -141,23 +139,10 @@ func TestOneClientHasAShareOfTheBudget(t *testing.T) {
 	}
 }
 
-// linkWorker is a worker that takes the link and does with requests what it
-// likes.
-func linkWorker(t *testing.T, h link.HandlerFunc) ring.Member {
-	t.Helper()
-	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
-	s := &link.Server{Handler: h, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}}
-	go s.Serve(l)
-	t.Cleanup(func() { s.Close() })
-	m := routertest.Member("rogue", l.Addr().String())
-	m.Link = true
-	return m
-}
-
 // A streamed body that was not kept is not sent once more, and its client told to.
 func TestABodyThatWasNotKeptIsNotRepeated(t *testing.T) {
 	var hits atomic.Int64
-	m := linkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+	m := routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 		hits.Add(1)
 		io.CopyN(io.Discard, r.Body, 20_000)
 		w.Refuse(&link.RefusedError{Reason: link.Unavailable})
@@ -255,22 +240,6 @@ func dripH2(t *testing.T, s *routertest.Site, framing string) (status int) {
 	return res.StatusCode
 }
 
-// rogueConn is a router's connection to a worker on which bytes are replaced.
-type rogueConn struct {
-	net.Conn
-	asked, answered [2]string // what is replaced by what of the same length
-}
-
-func (c *rogueConn) Write(b []byte) (int, error) {
-	return c.Conn.Write(bytes.ReplaceAll(b, []byte(c.asked[0]), []byte(c.asked[1])))
-}
-
-func (c *rogueConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	copy(b, bytes.ReplaceAll(b[:n], []byte(c.answered[0]), []byte(c.answered[1])))
-	return n, err
-}
-
 // A worker whose answer is longer than it says, or has a body where there is
 // none, cannot make another answer of the rest; one whose answer is shorter
 // leaves the client in no doubt.
@@ -291,7 +260,7 @@ func TestAnswersOfRogueWorkers(t *testing.T) {
 	} {
 		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
-			return &rogueConn{Conn: c, asked: [2]string{"HEAD", "POST"}, answered: [2]string{honest, tt.answered}}, err
+			return &routertest.RogueConn{Conn: c, Asked: [2]string{"HEAD", "POST"}, Answered: [2]string{honest, tt.answered}}, err
 		}
 		linked, _ := throughLink(t, func(rw http.ResponseWriter, r *http.Request) {
 			rw.Header().Set("Content-Length", "41")

@@ -12,6 +12,16 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
+// fixedMembers is a gateway.Members that never changes; a real one is gossip.Cluster.
+type fixedMembers struct{ view *ring.View }
+
+func (f fixedMembers) Self() ring.Member                 { return ring.Member{} }
+func (f fixedMembers) View() *ring.View                  { return f.view }
+func (f fixedMembers) Changed() <-chan struct{}          { return nil }
+func (f fixedMembers) Settings() ring.Settings           { return ring.Settings{} }
+func (f fixedMembers) Secrets(string) [][]byte           { return nil }
+func (f fixedMembers) Announce(func(*ring.Member)) error { return nil }
+
 func ExampleClient() {
 	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "key %s", r.Header.Get(gateway.HeaderKey))
@@ -22,7 +32,7 @@ func ExampleClient() {
 		fmt.Println(err)
 		return
 	}
-	members := fixed{ring.NewView(table, []ring.Member{{
+	members := fixedMembers{ring.NewView(table, []ring.Member{{
 		Name: "w1", Incarnation: "1", Role: ring.RoleWorker, State: ring.StateActive, Addr: strings.TrimPrefix(worker.URL, "http://"),
 	}})}
 	source, err := gateway.ParseKeySource("path:/orders/{key}/")

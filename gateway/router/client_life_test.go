@@ -18,7 +18,9 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -200,7 +202,7 @@ func TestClientNestedCalls(t *testing.T) {
 		if err := w.Member.Announce(func(self *ring.Member) { self.Addr = addr }); err != nil {
 			t.Fatal(err)
 		}
-		clients[i] = newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(h)})
+		clients[i] = clienttest.NewClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(h)})
 	}
 	kit.Eventually(t, "both serve", func() bool {
 		return workers[0].Serving()+workers[1].Serving() == 16 && workers[0].Serving() > 0 && workers[1].Serving() > 0
@@ -272,8 +274,8 @@ func TestClientsWhileWorkersMove(t *testing.T) {
 	first, h := start()
 	outside := kit.Must(c.Hub.Join(ring.Member{Name: "client", Role: ring.RoleRouter, State: ring.StateActive}))
 	clients := []*router.Client{
-		newClient(t, router.ClientConfig{Members: first.Member, Local: first.Local(h)}),
-		newClient(t, router.ClientConfig{Members: outside}),
+		clienttest.NewClient(t, router.ClientConfig{Members: first.Member, Local: first.Local(h)}),
+		clienttest.NewClient(t, router.ClientConfig{Members: outside}),
 	}
 	var done atomic.Bool
 	var answered atomic.Int64
@@ -332,9 +334,9 @@ func TestClientOfARogueWorker(t *testing.T) {
 		})
 		cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
-			return &rogueConn{Conn: c, answered: [2]string{honest, answered}}, err
+			return &routertest.RogueConn{Conn: c, Answered: [2]string{honest, answered}}, err
 		}
-		res, err := newClient(t, cfg).RoundTrip(keyed(t, "GET", "/", nil))
+		res, err := clienttest.NewClient(t, cfg).RoundTrip(keyed(t, "GET", "/", nil))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -26,7 +27,7 @@ func withOwnWorker(t *testing.T, app http.HandlerFunc, test func(t *testing.T, c
 		c := workertest.New(t, 16)
 		w := c.Start(func(cfg *worker.Config) { cfg.AnswerMax = 64 << 10 })
 		w.AwaitServing(t, 16)
-		test(t, newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(w.Handler(app))}))
+		test(t, clienttest.NewClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(w.Handler(app))}))
 	})
 }
 
@@ -125,7 +126,7 @@ func TestClientWhoseOwnWorkerRefuses(t *testing.T) {
 	own := routertest.Member("own", "own:80")
 	for _, length := range []int64{4, -1} {
 		var asked atomic.Int64
-		client := newClient(t, router.ClientConfig{
+		client := clienttest.NewClient(t, router.ClientConfig{
 			Members: routertest.NewCluster(t, own, away),
 			Local: fakeLocal{nil, own.Incarnation, func(rw http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
@@ -161,13 +162,13 @@ func TestClientWhoseOwnWorkerIsSecond(t *testing.T) {
 		own := refuser(t, 0, link.RefusedError{}, 0)
 		own.Name, own.Incarnation, own.State = "own", "own-life", ring.StateLeaving
 		first := refuser(t, 1, link.RefusedError{Reason: link.NotOwner, Owner: "own-life", Epoch: 7}, 100)
-		client := newClient(t, router.ClientConfig{
+		client := clienttest.NewClient(t, router.ClientConfig{
 			Members: routertest.NewCluster(t, own, first),
-			Local:   fakeLocal{nil, own.Incarnation, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, sha(r.Body)) }},
+			Local:   fakeLocal{nil, own.Incarnation, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, routertest.Sum(r.Body)) }},
 		})
 		r := keyed(t, "POST", "/", io.MultiReader(bytes.NewReader(content)))
 		r.ContentLength = length
-		if _, text := kit.Do(t, &http.Client{Transport: client}, r); text != sha(bytes.NewReader(content)) {
+		if _, text := kit.Do(t, &http.Client{Transport: client}, r); text != routertest.Sum(bytes.NewReader(content)) {
 			t.Errorf("%d bytes: %q", length, text)
 		}
 	}

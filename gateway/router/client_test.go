@@ -17,6 +17,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -40,7 +41,7 @@ func TestClientConfigIsChecked(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t, routertest.Member("a", "a:1"))})
+	c := clienttest.NewClient(t, router.ClientConfig{Members: routertest.NewCluster(t, routertest.Member("a", "a:1"))})
 	if owner, err := c.Owner("k"); owner.Name != "a" || err != nil {
 		t.Errorf("%+v, %v", owner, err)
 	}
@@ -153,7 +154,7 @@ func TestClientKeySources(t *testing.T) {
 	for _, way := range []string{"link", "HTTP", "local"} {
 		cfg := clientWay(t, way, app)
 		cfg.Keys = kit.KeySources(t, "header:X-Key", "path:/orders/{key}", "host")
-		c := newClient(t, cfg)
+		c := clienttest.NewClient(t, cfg)
 		for target, want := range map[string]string{"http://h/orders/4%202": "4%202", "http://Shop.example/": "shop.example"} {
 			if _, text := kit.Do(t, &http.Client{Transport: c}, keyed(t, "GET", target, nil)); text != want {
 				t.Errorf("%s: %s: %q", way, target, text)
@@ -163,17 +164,17 @@ func TestClientKeySources(t *testing.T) {
 }
 
 // bubble runs a test with a client over a network in memory.
-func bubble(t *testing.T, cfg router.ClientConfig, test func(t *testing.T, c *router.Client, members *routertest.Cluster, n *pipes)) {
+func bubble(t *testing.T, cfg router.ClientConfig, test func(t *testing.T, c *router.Client, members *routertest.Cluster, n *clienttest.Pipes)) {
 	synctest.Test(t, func(t *testing.T) {
-		members, n := routertest.NewCluster(t), new(pipes)
-		cfg.Members, cfg.Dial = members, n.dial
-		test(t, newClient(t, cfg), members, n)
+		members, n := routertest.NewCluster(t), new(clienttest.Pipes)
+		cfg.Members, cfg.Dial = members, n.Dial
+		test(t, clienttest.NewClient(t, cfg), members, n)
 	})
 }
 
 func TestClientHolds(t *testing.T) {
-	bubble(t, router.ClientConfig{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *pipes) {
-		n.serve(t, "a:1", routertest.Answer("a"))
+	bubble(t, router.ClientConfig{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *clienttest.Pipes) {
+		n.Serve(t, "a:1", routertest.Answer("a"))
 		start := time.Now()
 		_, err := c.RoundTrip(keyed(t, "GET", "/", nil))
 		if took := time.Since(start); took != 15*time.Second || !errors.Is(err, gateway.ErrUnavailable) || errors.Is(err, gateway.ErrMayHaveRun) || !strings.Contains(err.Error(), `key "k /"`) {
@@ -210,7 +211,7 @@ func TestClientHolds(t *testing.T) {
 
 // Close ends what waits for an owner, and what comes later, at once.
 func TestClientClose(t *testing.T) {
-	bubble(t, router.ClientConfig{Limits: gateway.Limits{Hold: time.Hour}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *pipes) {
+	bubble(t, router.ClientConfig{Limits: gateway.Limits{Hold: time.Hour}}, func(t *testing.T, c *router.Client, members *routertest.Cluster, n *clienttest.Pipes) {
 		members.Set(t, routertest.Member("a", "a:1"))
 		var wg sync.WaitGroup
 		for range 10 {
@@ -237,13 +238,13 @@ func TestClientClose(t *testing.T) {
 // their bodies, and then answers with the hash of the body.
 func refuser(t *testing.T, refusals int64, r link.RefusedError, reads int64) ring.Member {
 	var hits atomic.Int64
-	return linkWorker(t, func(w *link.ResponseWriter, in *link.ServerRequest) {
+	return routertest.LinkWorker(t, func(w *link.ResponseWriter, in *link.ServerRequest) {
 		if hits.Add(1) <= refusals {
 			io.CopyN(io.Discard, in.Body, reads)
 			w.Refuse(&r)
 			return
 		}
-		fmt.Fprint(w, sha(in.Body))
+		fmt.Fprint(w, routertest.Sum(in.Body))
 	})
 }
 
@@ -258,14 +259,14 @@ func TestClientRepeats(t *testing.T) {
 			first := refuser(t, 1, link.RefusedError{Reason: link.NotOwner, Owner: "owner-life", Epoch: 7}, 0)
 			first.Name = "first"
 			owner.State = ring.StateLeaving
-			c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t, owner, first)})
+			c := clienttest.NewClient(t, router.ClientConfig{Members: routertest.NewCluster(t, owner, first)})
 			body := &closedBody{Reader: bytes.NewReader(content)}
 			r := keyed(t, "POST", "/", body)
 			if sized {
 				r.ContentLength = int64(size)
 			}
 			res, text := kit.Do(t, &http.Client{Transport: c}, r)
-			if want := sha(bytes.NewReader(content)); res.StatusCode != 200 || text != want {
+			if want := routertest.Sum(bytes.NewReader(content)); res.StatusCode != 200 || text != want {
 				t.Errorf("%d bytes: %d %q, want the body's hash %q", size, res.StatusCode, text, want)
 			}
 			if n := body.closed.Load(); n != 1 {
@@ -349,7 +350,7 @@ func TestClientOfABusyWorker(t *testing.T) {
 		case "local":
 			cfg.Local = w.Local(h)
 		}
-		client := newClient(t, cfg)
+		client := clienttest.NewClient(t, cfg)
 		var wg sync.WaitGroup
 		for range 2 {
 			wg.Go(func() {

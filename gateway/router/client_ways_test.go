@@ -17,29 +17,19 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// newClient makes a client that is closed when the test ends.
-func newClient(t testing.TB, cfg router.ClientConfig) *router.Client {
-	t.Helper()
-	c, err := router.NewClient(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
-}
-
 // clientWays returns clients of an app's worker: over the link, over HTTP/1.1, and in
 // the worker's process.
 func clientWays(t *testing.T, app http.HandlerFunc) map[string]*router.Client {
 	ways := map[string]*router.Client{}
 	for _, way := range []string{"link", "HTTP", "local"} {
-		ways[way] = newClient(t, clientWay(t, way, app))
+		ways[way] = clienttest.NewClient(t, clientWay(t, way, app))
 	}
 	return ways
 }

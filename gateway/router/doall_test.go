@@ -12,15 +12,16 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 )
 
 func TestDoAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		a, b := s.start(), s.start()
+		s := clienttest.NewSite(t)
+		a, b := s.Start(), s.Start()
 		time.Sleep(5 * time.Second)
-		ka, kb := s.keyOf(a, "b"), s.keyOf(b, "a")
-		c := s.client()
+		ka, kb := s.KeyOf(a, "b"), s.KeyOf(b, "a")
+		c := s.NewClient()
 		ran := false
 		err := c.DoAll(t.Context(), []string{ka, kb, ka}, func(xs gateway.Execution) error {
 			ran = true
@@ -30,7 +31,7 @@ func TestDoAll(t *testing.T) {
 			if xs.TokenOf(ka) == 0 || xs.TokenOf(kb) == 0 || xs.TokenOf("other") != 0 {
 				t.Errorf("tokens %d %d %d", xs.TokenOf(ka), xs.TokenOf(kb), xs.TokenOf("other"))
 			}
-			if isFree(t, a, ka) || isFree(t, b, kb) {
+			if clienttest.IsFree(t, a, ka) || clienttest.IsFree(t, b, kb) {
 				t.Error("a key is free")
 			}
 			return c.DoAll(xs.Context(), []string{kb, ka}, func(again gateway.Execution) error {
@@ -44,7 +45,7 @@ func TestDoAll(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if !isFree(t, a, ka) || !isFree(t, b, kb) {
+		if !clienttest.IsFree(t, a, ka) || !clienttest.IsFree(t, b, kb) {
 			t.Error("a key is held")
 		}
 		never := func(gateway.Execution) error {
@@ -66,7 +67,7 @@ func TestDoAll(t *testing.T) {
 		}
 		// The loss of one key ends the whole.
 		err = c.DoAll(t.Context(), []string{ka, kb}, func(xs gateway.Execution) error {
-			s.kill(b) // kb is the outer one
+			s.Kill(b) // kb is the outer one
 			<-xs.Context().Done()
 			return context.Cause(xs.Context())
 		})
@@ -81,13 +82,13 @@ func TestDoAll(t *testing.T) {
 func TestDoAllTransfers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const accounts, start, transfers, callers = 6, 1000, 60, 8
-		s := newSite(t)
-		s.start()
+		s := clienttest.NewSite(t)
+		s.Start()
 		var balance [accounts]int
 		for i := range balance {
 			balance[i] = start
 		}
-		clients := []*router.Client{s.client(), s.client()}
+		clients := []*router.Client{s.NewClient(), s.NewClient()}
 		var wg sync.WaitGroup
 		for i := range callers {
 			c := clients[i%len(clients)]
@@ -112,8 +113,8 @@ func TestDoAllTransfers(t *testing.T) {
 				}
 			})
 		}
-		s.start()
-		s.start()
+		s.Start()
+		s.Start()
 		wg.Wait()
 		sum := 0
 		for _, b := range balance {
@@ -129,11 +130,11 @@ func TestDoAllTransfers(t *testing.T) {
 // what holds keys: they nest, and those that wait for each other are found out.
 func TestDoAllAtItsOwnWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		a, b := s.start(), s.start()
+		s := clienttest.NewSite(t)
+		a, b := s.Start(), s.Start()
 		time.Sleep(5 * time.Second)
-		ka, kb := s.keyOf(a, "a"), s.keyOf(b, "b")
-		c := s.client(func(cfg *router.ClientConfig) { cfg.Local = a.Local(a.Handler(nil)) })
+		ka, kb := s.KeyOf(a, "a"), s.KeyOf(b, "b")
+		c := s.NewClient(func(cfg *router.ClientConfig) { cfg.Local = a.Local(a.Handler(nil)) })
 		err := c.DoAll(t.Context(), []string{kb, ka}, func(xs gateway.Execution) error {
 			if token, ok := worker.TokenFrom(xs.Context()); !ok || token != xs.TokenOf(ka) {
 				t.Errorf("token %d of the worker's execution, want %d", token, xs.TokenOf(ka))
@@ -154,7 +155,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if !isFree(t, a, ka) || !isFree(t, b, kb) {
+		if !clienttest.IsFree(t, a, ka) || !clienttest.IsFree(t, b, kb) {
 			t.Error("a key is held")
 		}
 		if err := a.Do(t.Context(), ka, func(worker.Execution) error {
@@ -166,7 +167,7 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			done <- c.DoAll(t.Context(), []string{ka, kb}, func(xs gateway.Execution) error {
-				time.Sleep(2 * ttl)
+				time.Sleep(2 * clienttest.TTL)
 				return xs.Context().Err()
 			})
 		}()
@@ -187,11 +188,11 @@ func TestDoAllAtItsOwnWorker(t *testing.T) {
 // there, within, runs at once and does not wait for itself.
 func TestTrapHeldKeyComesHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		a, b := s.start(), s.start()
+		s := clienttest.NewSite(t)
+		a, b := s.Start(), s.Start()
 		time.Sleep(5 * time.Second)
-		kb := s.keyOf(b, "b")
-		c := s.client(func(cfg *router.ClientConfig) { cfg.Local = a.Local(a.Handler(nil)) })
+		kb := s.KeyOf(b, "b")
+		c := s.NewClient(func(cfg *router.ClientConfig) { cfg.Local = a.Local(a.Handler(nil)) })
 		err := c.Do(t.Context(), kb, func(x gateway.Execution) error {
 			if err := b.Drain(t.Context()); err != nil {
 				t.Error(err)
@@ -223,9 +224,9 @@ func TestTrapHeldKeyComesHome(t *testing.T) {
 // Nobody waits for a key for ever.
 func TestHoldWaitsForMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start(func(cfg *worker.Config) { cfg.MaxWait = 3 * time.Second })
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = 3 * time.Second })
+		c := s.NewClient()
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 			began := time.Now()
 			err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil })

@@ -1,79 +1,33 @@
 package router_test
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
-	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 )
 
-// pipes is a network in memory, for bubbles of synctest.
-type pipes struct {
-	mu        sync.Mutex
-	listeners map[string]*netutil.Listener
-	dials     atomic.Int64
-}
-
-func (n *pipes) dial(ctx context.Context, _, addr string) (net.Conn, error) {
-	n.dials.Add(1)
-	n.mu.Lock()
-	l := n.listeners[addr]
-	n.mu.Unlock()
-	if l == nil {
-		time.Sleep(20 * time.Millisecond) // that it takes to find out
-		return nil, fmt.Errorf("dial %s: connection refused", addr)
-	}
-	ours, theirs := net.Pipe()
-	if !l.Put(theirs, ctx.Done(), nil) {
-		return nil, cmp.Or(ctx.Err(), net.ErrClosed)
-	}
-	return ours, nil
-}
-
-// listen returns where connections to an address of the network come.
-func (n *pipes) listen(addr string) net.Listener {
-	l := netutil.NewListener(&net.TCPAddr{})
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.listeners == nil {
-		n.listeners = make(map[string]*netutil.Listener)
-	}
-	n.listeners[addr] = l
-	return l
-}
-
-// serve starts a worker on the network.
-func (n *pipes) serve(t *testing.T, addr string, h http.HandlerFunc) {
-	s := routertest.NetServer()
-	s.Handler = h
-	go s.Serve(n.listen(addr))
-	t.Cleanup(func() { s.Close() })
-}
-
 // inBubble runs a test with a router over a network in memory.
-func inBubble(t *testing.T, cfg router.Config, test func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes)) {
+func inBubble(t *testing.T, cfg router.Config, test func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes)) {
 	synctest.Test(t, func(t *testing.T) {
-		c, n := routertest.NewCluster(t), new(pipes)
-		cfg.Members, cfg.Dial = c, n.dial
+		c, n := routertest.NewCluster(t), new(clienttest.Pipes)
+		cfg.Members, cfg.Dial = c, n.Dial
 		test(t, routertest.New(t, cfg), c, n)
 	})
 }
@@ -88,7 +42,7 @@ func send(ctx context.Context, rt *router.Router, key string) *httptest.Response
 }
 
 func TestHoldEndsAtTheDeadline(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *clienttest.Pipes) {
 		start := time.Now()
 		w := send(t.Context(), rt, "k")
 		if took := time.Since(start); took != 15*time.Second {
@@ -104,8 +58,8 @@ func TestHoldEndsAtTheDeadline(t *testing.T) {
 }
 
 func TestHeldRequestWakesWhenAWorkerJoins(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
-		n.serve(t, "a:1", routertest.Answer("a"))
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
+		n.Serve(t, "a:1", routertest.Answer("a"))
 		start := time.Now()
 		time.AfterFunc(3*time.Second, func() { c.Set(t, routertest.Member("a", "a:1")) })
 		w := send(t.Context(), rt, "k")
@@ -116,7 +70,7 @@ func TestHeldRequestWakesWhenAWorkerJoins(t *testing.T) {
 }
 
 func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
-	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+	inBubble(t, router.Config{}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
 		c.Set(t, routertest.Member("a", "a:1"))
 		const crowd = 20
 		start := time.Now()
@@ -130,16 +84,16 @@ func TestHeldRequestWakesWhenAWorkerListens(t *testing.T) {
 			})
 		}
 		time.Sleep(5 * time.Second)
-		if d := n.dials.Load(); d > crowd+15 {
+		if d := n.Dials.Load(); d > crowd+15 {
 			t.Errorf("%d dials of a worker that is down", d)
 		}
-		n.serve(t, "a:1", routertest.Answer("a"))
+		n.Serve(t, "a:1", routertest.Answer("a"))
 		wg.Wait()
 	})
 }
 
 func TestHeldRequestsAreBounded(t *testing.T) {
-	inBubble(t, router.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *pipes) {
+	inBubble(t, router.Config{Limits: gateway.Limits{MaxHeld: 3}}, func(t *testing.T, rt *router.Router, _ *routertest.Cluster, _ *clienttest.Pipes) {
 		var wg sync.WaitGroup
 		for i := range 3 {
 			wg.Go(func() { send(t.Context(), rt, fmt.Sprint(i)) })
@@ -166,11 +120,11 @@ func TestSlowBodies(t *testing.T) {
 
 func testSlowBodies(t *testing.T, rate int, piece int64, goes, stalls time.Duration) {
 	t.Helper()
-	inBubble(t, router.Config{MinBodyRate: rate}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
-		n.serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
-		n.serve(t, "front:1", rt.ServeHTTP)
+	inBubble(t, router.Config{MinBodyRate: rate}, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
+		n.Serve(t, "a:1", func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+		n.Serve(t, "front:1", rt.ServeHTTP)
 		c.Set(t, routertest.Member("a", "a:1"))
-		client := &http.Transport{DialContext: n.dial}
+		client := &http.Transport{DialContext: n.Dial}
 		defer client.CloseIdleConnections()
 		for _, tt := range []struct {
 			pause  time.Duration
@@ -236,9 +190,9 @@ func TestStreamsHaveALeastRate(t *testing.T) {
 
 func testSilentBody(t *testing.T, server, call bool, kind, key, want string) {
 	cfg := router.Config{Routes: routertest.Routes(t, `name: a, key: "header:X-Key", without-key: any, body: {buffer: false}`)}
-	inBubble(t, cfg, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *pipes) {
+	inBubble(t, cfg, func(t *testing.T, rt *router.Router, c *routertest.Cluster, n *clienttest.Pipes) {
 		const addr = "127.0.0.1:1"
-		client := &http.Transport{DialContext: n.dial, Protocols: new(http.Protocols)}
+		client := &http.Transport{DialContext: n.Dial, Protocols: new(http.Protocols)}
 		defer client.CloseIdleConnections()
 		url := "http://" + addr
 		if server {
@@ -246,16 +200,16 @@ func testSilentBody(t *testing.T, server, call bool, kind, key, want string) {
 			settings := routertest.NetServer()
 			settings.Protocols.SetHTTP2(true)
 			f := router.NewServer(rt, settings)
-			go f.ServeTLS(n.listen(addr), cert, key)
+			go f.ServeTLS(n.Listen(addr), cert, key)
 			defer f.Close()
 			client.Protocols.SetHTTP2(true)
 			client.TLSClientConfig = &tls.Config{RootCAs: trusted}
 			url = "https://" + addr
 		} else {
 			client.Protocols.SetUnencryptedHTTP2(true)
-			n.serve(t, addr, rt.ServeHTTP)
+			n.Serve(t, addr, rt.ServeHTTP)
 		}
-		n.serve(t, "a:1", func(rw http.ResponseWriter, r *http.Request) {
+		n.Serve(t, "a:1", func(rw http.ResponseWriter, r *http.Request) {
 			rc := http.NewResponseController(rw)
 			rc.EnableFullDuplex()
 			if want != "408" {

@@ -18,18 +18,17 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-const ttl = 10 * time.Second // of the tests' clusters
-
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		var last int64
 		for range 3 {
 			ran := false
@@ -40,14 +39,14 @@ func TestHold(t *testing.T) {
 					t.Errorf("token %d follows %d", token, last)
 				}
 				last = token
-				if isFree(t, w, "k") {
+				if clienttest.IsFree(t, w, "k") {
 					t.Error("the key is free at its owner")
 				}
-				time.Sleep(3 * ttl) // renewed
+				time.Sleep(3 * clienttest.TTL) // renewed
 				if ctx.Err() != nil {
 					t.Errorf("cancelled: %v", context.Cause(ctx))
 				}
-				if isFree(t, w, "k") {
+				if clienttest.IsFree(t, w, "k") {
 					t.Error("the key is free at its owner after a while")
 				}
 				return nil
@@ -56,7 +55,7 @@ func TestHold(t *testing.T) {
 				t.Fatalf("ran: %v, %v", ran, err)
 			}
 			synctest.Wait()
-			if !isFree(t, w, "k") {
+			if !clienttest.IsFree(t, w, "k") {
 				t.Error("the key is held at its owner after Hold has returned")
 			}
 		}
@@ -69,9 +68,9 @@ func TestHold(t *testing.T) {
 
 func TestHoldErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
-		c := s.client(func(cfg *router.ClientConfig) { cfg.Hold = time.Second })
+		s := clienttest.NewSite(t)
+		w := s.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 1 })
+		c := s.NewClient(func(cfg *router.ClientConfig) { cfg.Hold = time.Second })
 		never := func(gateway.Execution) error {
 			t.Error("the function runs")
 			return nil
@@ -99,7 +98,7 @@ func TestHoldErrors(t *testing.T) {
 			if err != nil || !nested {
 				t.Errorf("nested: %v, with the same token: %v", err, nested)
 			}
-			other := s.client() // callers of one client wait by turns
+			other := s.NewClient() // callers of one client wait by turns
 			go func() { _ = other.Do(t.Context(), "k", func(gateway.Execution) error { return nil }) }()
 			synctest.Wait()
 			if err := c.Do(t.Context(), "k", never); !errors.Is(err, gateway.ErrBusy) {
@@ -108,7 +107,7 @@ func TestHoldErrors(t *testing.T) {
 			return nil
 		})
 		synctest.Wait()
-		s.kill(w)
+		s.Kill(w)
 		if err := c.Do(t.Context(), "k", never); !errors.Is(err, gateway.ErrUnavailable) {
 			t.Errorf("no worker: %v", err)
 		}
@@ -124,28 +123,28 @@ func TestHoldErrors(t *testing.T) {
 func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		end      func(s *site, w *workertest.Worker, store *cutStore)
+		end      func(s *clienttest.Site, w *workertest.Worker, store *clienttest.CutStore)
 		min, max time.Duration // until fn's context ends
 	}{
-		{"the owner dies", func(s *site, w *workertest.Worker, _ *cutStore) { s.kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot be reached", func(s *site, w *workertest.Worker, _ *cutStore) { s.sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store", func(_ *site, _ *workertest.Worker, store *cutStore) { store.cut.Store(true) }, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner cannot reach the store, and dies later", func(s *site, w *workertest.Worker, store *cutStore) {
-			store.cut.Store(true)
+		{"the owner dies", func(s *clienttest.Site, w *workertest.Worker, _ *clienttest.CutStore) { s.Kill(w) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot be reached", func(s *clienttest.Site, w *workertest.Worker, _ *clienttest.CutStore) { s.Sever(w, true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store", func(_ *clienttest.Site, _ *workertest.Worker, store *clienttest.CutStore) { store.Cut.Store(true) }, 5 * time.Second, 8200 * time.Millisecond},
+		{"the owner cannot reach the store, and dies later", func(s *clienttest.Site, w *workertest.Worker, store *clienttest.CutStore) {
+			store.Cut.Store(true)
 			time.Sleep(5 * time.Second)
-			s.kill(w)
+			s.Kill(w)
 		}, 5 * time.Second, 8200 * time.Millisecond},
-		{"the owner has lost its session", func(s *site, w *workertest.Worker, _ *cutStore) {
-			_ = s.Store.Release(s.t.Context(), w.Incarnation())
+		{"the owner has lost its session", func(s *clienttest.Site, w *workertest.Worker, _ *clienttest.CutStore) {
+			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 		}, 0, 2500 * time.Millisecond},
 		{"the client is closed", nil, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				store := &cutStore{Store: s.Store}
-				w := s.start(func(cfg *worker.Config) { cfg.Store = store })
-				c := s.client()
+				s := clienttest.NewSite(t)
+				store := &clienttest.CutStore{Store: s.Store}
+				w := s.Start(func(cfg *worker.Config) { cfg.Store = store })
+				c := s.NewClient()
 				err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
 					ctx := x.Context()
 					time.Sleep(7 * time.Second)
@@ -174,9 +173,9 @@ func TestTrapHoldEndsBeforeItsLease(t *testing.T) {
 // of when it was last heard of, and not before.
 func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		held := make(chan struct{})
 		var ended atomic.Bool
 		go func() {
@@ -189,11 +188,11 @@ func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 			})
 		}()
 		<-held
-		time.Sleep(ttl)
-		s.sever(w, true) // as if the holder had died: it is not heard of any more
+		time.Sleep(clienttest.TTL)
+		s.Sever(w, true) // as if the holder had died: it is not heard of any more
 		cut := time.Now()
 		err := w.Do(t.Context(), "k", func(worker.Execution) error { return nil })
-		if d := time.Since(cut); err != nil || !ended.Load() || d < ttl*7/10 || d > ttl {
+		if d := time.Since(cut); err != nil || !ended.Load() || d < clienttest.TTL*7/10 || d > clienttest.TTL {
 			t.Errorf("free after %v (%v), with the holder at work: %v; want 0.8 to 1 TTL after its last renewal", d, err, !ended.Load())
 		}
 	})
@@ -202,13 +201,13 @@ func TestTrapHoldOfTheDeadEnds(t *testing.T) {
 // A connection that is lost costs a renewal, not the hold.
 func TestHoldOutlivesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		err := c.Do(t.Context(), "k", func(x gateway.Execution) error {
 			ctx := x.Context()
 			for range 20 {
-				s.sever(w, false)
+				s.Sever(w, false)
 				time.Sleep(time.Second)
 			}
 			return ctx.Err()
@@ -217,7 +216,7 @@ func TestHoldOutlivesItsConnection(t *testing.T) {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is not released")
 		}
 	})
@@ -226,9 +225,9 @@ func TestHoldOutlivesItsConnection(t *testing.T) {
 // Who gives up while he waits holds nothing, and does not keep others waiting.
 func TestTrapGivenUpWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		for _, how := range []string{"cancelled", "cancelled when it is granted", "connection lost"} {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -249,7 +248,7 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 				case "cancelled when it is granted":
 					go cancel()
 				default:
-					s.sever(w, false)
+					s.Sever(w, false)
 				}
 				return nil
 			})
@@ -258,7 +257,7 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 			}
 			cancel()
 			synctest.Wait()
-			if !isFree(t, w, "k") {
+			if !clienttest.IsFree(t, w, "k") {
 				t.Errorf("%s: the key is held", how)
 			}
 		}
@@ -268,9 +267,9 @@ func TestTrapGivenUpWhileWaiting(t *testing.T) {
 // A key that was waited for longer than a lease is held for as long as any other.
 func TestHoldAfterALongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		done := make(chan error, 1)
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 			go func() {
@@ -293,9 +292,9 @@ func TestHoldAfterALongWait(t *testing.T) {
 // gets one meanwhile, and a worker that leaves does not wait for them.
 func TestTrapHoldsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		var wg sync.WaitGroup
 		var holding [64]atomic.Int32
 		var last [len(holding)]atomic.Int64
@@ -311,7 +310,7 @@ func TestTrapHoldsMove(t *testing.T) {
 						if before := last[i].Swap(token); before >= token {
 							t.Errorf("%s: token %d after %d", key, token, before)
 						}
-						time.Sleep(2 * ttl)
+						time.Sleep(2 * clienttest.TTL)
 						holding[i].Add(-1)
 						return ctx.Err()
 					})
@@ -323,7 +322,7 @@ func TestTrapHoldsMove(t *testing.T) {
 		}
 		for range 3 {
 			time.Sleep(time.Second)
-			next := s.start()
+			next := s.Start()
 			began := time.Now()
 			if err := w.Drain(t.Context()); err != nil {
 				t.Error(err)
@@ -331,7 +330,7 @@ func TestTrapHoldsMove(t *testing.T) {
 			if d := time.Since(began); d > 2*time.Second {
 				t.Errorf("it took %v to leave", d)
 			}
-			s.sever(w, true)
+			s.Sever(w, true)
 			w.Close()
 			_ = w.Member.Vanish()
 			next.AwaitServing(t, 16)
@@ -340,7 +339,7 @@ func TestTrapHoldsMove(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		time.Sleep(ttl / 10)
+		time.Sleep(clienttest.TTL / 10)
 		if n := w.Status(); n.BusyKeys != 0 || n.Holds != 0 {
 			t.Errorf("%d keys are busy in the end, %d holds", n.BusyKeys, n.Holds)
 		}
@@ -352,12 +351,12 @@ func TestTrapHoldsMove(t *testing.T) {
 func TestTrapHoldComparesItsDeadline(t *testing.T) {
 	ends := func(poll bool) (after time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t)
-			w := s.start()
+			s := clienttest.NewSite(t)
+			w := s.Start()
 			time.Sleep(70 * time.Millisecond)
-			_ = s.client().Do(t.Context(), "k", func(x gateway.Execution) error {
+			_ = s.NewClient().Do(t.Context(), "k", func(x gateway.Execution) error {
 				ctx := x.Context()
-				s.sever(w, true)
+				s.Sever(w, true)
 				began := time.Now()
 				if !poll {
 					<-ctx.Done()
@@ -372,7 +371,7 @@ func TestTrapHoldComparesItsDeadline(t *testing.T) {
 		return after
 	}
 	compared, timed := ends(true), ends(false)
-	if compared >= timed || timed-compared > ttl/50 {
+	if compared >= timed || timed-compared > clienttest.TTL/50 {
 		t.Errorf("the context has ended after %v for who asked, and %v for who waited", compared, timed)
 	}
 }
@@ -382,13 +381,13 @@ func TestTrapHoldComparesItsDeadline(t *testing.T) {
 func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 	for _, method := range []string{":acquire", ":renew"} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t)
-			store := &cutStore{Store: s.Store}
-			w := s.start(func(cfg *worker.Config) { cfg.Store = store })
-			c := s.client()
+			s := clienttest.NewSite(t)
+			store := &clienttest.CutStore{Store: s.Store}
+			w := s.Start(func(cfg *worker.Config) { cfg.Store = store })
+			c := s.NewClient()
 			_ = c.Do(t.Context(), "connected", func(gateway.Execution) error { return nil })
-			s.delay(method, 1500*time.Millisecond)
-			store.cut.Store(true)
+			s.Delay(method, 1500*time.Millisecond)
+			store.Cut.Store(true)
 			ended := make(chan time.Time, 1)
 			go func() {
 				_ = w.Do(t.Context(), "other", func(x worker.Execution) error {
@@ -400,11 +399,11 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 			_ = c.Do(t.Context(), "k", func(x gateway.Execution) error {
 				ctx := x.Context()
 				if method == ":renew" {
-					time.Sleep(ttl/5 + ttl/50 + s.slow + ttl/100) // it has been confirmed once
+					time.Sleep(clienttest.TTL/5 + clienttest.TTL/50 + s.Slow + clienttest.TTL/100) // it has been confirmed once
 				}
-				s.sever(w, true)
+				s.Sever(w, true)
 				<-ctx.Done()
-				if late := time.Since(<-ended); late > ttl/50 {
+				if late := time.Since(<-ended); late > clienttest.TTL/50 {
 					t.Errorf("%s: cancelled %v after the owner's own executions", method, late)
 				}
 				return nil
@@ -417,26 +416,26 @@ func TestTrapLeaseRunsFromBeforeTheCall(t *testing.T) {
 // deadline since.
 func TestTrapLateRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const offset = ttl / 100 // the deadline lies between two looks, ttl/50 apart
+		const offset = clienttest.TTL / 100 // the deadline lies between two looks, ttl/50 apart
 		began := time.Now()
-		c := clientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
-			promise, states := holds.Promise{Cancel: ttl, Surrender: ttl}, []holds.State{holds.Held}
+		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+			promise, states := holds.Promise{Cancel: clienttest.TTL, Surrender: clienttest.TTL}, []holds.State{holds.Held}
 			_ = kit.Must(io.ReadAll(r.Body))
 			switch {
 			case r.Method == holds.Acquire:
 				time.Sleep(offset)
-				_, _ = w.Write(holds.Grant{Token: 1, Lease: ttl, Promise: promise}.Append(nil))
+				_, _ = w.Write(holds.Grant{Token: 1, Lease: clienttest.TTL, Promise: promise}.Append(nil))
 			case r.Method != holds.Renew:
 				_, _ = w.Write(holds.AppendStates(nil, states))
-			case time.Since(began) < ttl*62/100:
+			case time.Since(began) < clienttest.TTL*62/100:
 				_ = w.WriteHead(http.StatusServiceUnavailable, 0, link.Fields{})
 			default:
-				time.Sleep(time.Until(began.Add(ttl*8/10 + offset/2)))
+				time.Sleep(time.Until(began.Add(clienttest.TTL*8/10 + offset/2)))
 				_, _ = w.Write(holds.Renewal{Promise: promise, States: states}.Append(nil))
 			}
 		})
 		l := kit.Must(c.Lock(t.Context(), "k"))
-		time.Sleep(time.Until(began.Add(ttl)))
+		time.Sleep(time.Until(began.Add(clienttest.TTL)))
 		if err := context.Cause(l.Context()); !errors.Is(err, gateway.ErrOwnershipLost) {
 			t.Errorf("the lock goes on until %v after its deadline: %v", time.Until(l.Until()), err)
 		}
@@ -446,19 +445,19 @@ func TestTrapLateRenewal(t *testing.T) {
 // A grant whose answer is lost is released when its caller gives up.
 func TestTrapLostGrantIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		if err := c.Do(t.Context(), "other", func(gateway.Execution) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
-		s.mute(w) // what it answers is not heard
+		s.Mute(w) // what it answers is not heard
 		done := make(chan error, 1)
 		go func() { done <- c.Do(ctx, "k", func(gateway.Execution) error { return nil }) }()
 		synctest.Wait()
-		if isFree(t, w, "k") {
+		if clienttest.IsFree(t, w, "k") {
 			t.Fatal("the key was not granted")
 		}
 		cancel()
@@ -466,7 +465,7 @@ func TestTrapLostGrantIsReleased(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held for nobody")
 		}
 	})
@@ -478,10 +477,10 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 	for name, byClient := range map[string]bool{"behind an execution": false, "behind a hold": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				a, b := s.start(), s.start()
-				time.Sleep(ttl)
-				key := s.keyOf(a, "k")
+				s := clienttest.NewSite(t)
+				a, b := s.Start(), s.Start()
+				time.Sleep(clienttest.TTL)
+				key := s.KeyOf(a, "k")
 				var at atomic.Int32
 				enter := func() (leave func()) {
 					if n := at.Add(1); n != 1 {
@@ -496,10 +495,10 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 						defer enter()()
 						close(held)
 						<-ctx.Done()
-						time.Sleep(ttl / 20) // it takes a moment to end
+						time.Sleep(clienttest.TTL / 20) // it takes a moment to end
 					}
 					if byClient {
-						_ = s.client().Do(t.Context(), key, func(x gateway.Execution) error { work(x.Context()); return nil })
+						_ = s.NewClient().Do(t.Context(), key, func(x gateway.Execution) error { work(x.Context()); return nil })
 						return
 					}
 					_ = a.Do(t.Context(), key, func(x worker.Execution) error { work(x.Context()); return nil })
@@ -507,7 +506,7 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 				<-held
 				var granted [3]atomic.Int32
 				for i := range granted {
-					c := s.client()
+					c := s.NewClient()
 					all.Go(func() {
 						err := c.Do(t.Context(), key, func(x gateway.Execution) error {
 							ctx := x.Context()
@@ -522,14 +521,14 @@ func TestTrapHoldWaitsAtAWorkerThatDies(t *testing.T) {
 					})
 				}
 				synctest.Wait()
-				s.kill(a)
+				s.Kill(a)
 				all.Wait()
 				for i := range granted {
 					if n := granted[i].Load(); n != 1 {
 						t.Errorf("waiter %d was granted the key %d times", i, n)
 					}
 				}
-				if !isFree(t, b, key) {
+				if !clienttest.IsFree(t, b, key) {
 					t.Error("the key is held in the end")
 				}
 			})

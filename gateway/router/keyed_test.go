@@ -111,7 +111,7 @@ func TestABodyWithAKeyThatDoesNotCome(t *testing.T) {
 func TestABodyWithAKeyGoesTheFastWay(t *testing.T) {
 	overLink := func(t *testing.T, refusals int64) ring.Member {
 		var asked atomic.Int64
-		return linkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		return routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			if asked.Add(1) <= refusals {
 				w.Refuse(&link.RefusedError{Reason: link.Unavailable})
 				return

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -33,10 +34,10 @@ func (s *slowStore) WriteLocks(ctx context.Context, gen, incarnation string, wri
 func TestTrapUnlockOfALongLockThatMoves(t *testing.T) {
 	for name, lock := range map[string]func(s *lockSite, key string) (unlock func()){
 		"client": func(s *lockSite, key string) func() {
-			l := kit.Must(s.client().Lock(s.t.Context(), key, locking.TTL(10*ttl)))
+			l := kit.Must(s.NewClient().Lock(s.T.Context(), key, locking.TTL(10*clienttest.TTL)))
 			return func() {
-				if err := l.Unlock(s.t.Context()); err != nil {
-					s.t.Error(err)
+				if err := l.Unlock(s.T.Context()); err != nil {
+					s.T.Error(err)
 				}
 			}
 		},
@@ -49,12 +50,12 @@ func TestTrapUnlockOfALongLockThatMoves(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
 				store := &slowStore{}
-				a := s.start(func(cfg *worker.Config) {
+				a := s.Start(func(cfg *worker.Config) {
 					store.Store = cfg.Store
 					cfg.Store = store
 				})
-				s.start()
-				unlock := lock(s, s.keyOf(a, "k"))
+				s.Start()
+				unlock := lock(s, s.KeyOf(a, "k"))
 				store.slow = 2 * time.Second
 				unlocked := make(chan struct{})
 				go func() {
@@ -75,7 +76,7 @@ func TestTrapUnlockOfALongLockThatMoves(t *testing.T) {
 func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 	for name, lock := range map[string]func(s *lockSite, key string){
 		"client": func(s *lockSite, key string) {
-			kit.Must(s.client().Lock(s.t.Context(), key))
+			kit.Must(s.NewClient().Lock(s.T.Context(), key))
 		},
 		"lock service": func(s *lockSite, key string) {
 			s.must(200, "POST", "/v1/locks/"+key+"?wait=60s")
@@ -84,12 +85,12 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
-				store := &cutStore{}
-				a := s.start(func(cfg *worker.Config) {
+				store := &clienttest.CutStore{}
+				a := s.Start(func(cfg *worker.Config) {
 					store.Store = cfg.Store
 					cfg.Store = store
 				})
-				key := s.keyOf(a, "k")
+				key := s.KeyOf(a, "k")
 				release := make(chan struct{})
 				go a.Do(t.Context(), key, func(worker.Execution) error {
 					<-release
@@ -102,14 +103,14 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 					lock(s, key)
 				}()
 				synctest.Wait()
-				s.mute(a)
-				store.cut.Store(true)
+				s.Mute(a)
+				store.Cut.Store(true)
 				_ = a.Member.Vanish()
-				b := s.start()
+				b := s.Start()
 				b.AwaitServing(t, 16)
 				<-locked
-				if took := time.Since(stopped); took > 5*ttl/2 {
-					t.Errorf("the lock was got %v after its owner has stopped, whose session was over after %v, and what it ran as long after that", took, ttl)
+				if took := time.Since(stopped); took > 5*clienttest.TTL/2 {
+					t.Errorf("the lock was got %v after its owner has stopped, whose session was over after %v, and what it ran as long after that", took, clienttest.TTL)
 				}
 				close(release)
 			})
@@ -122,13 +123,13 @@ func TestTrapWaitAtAWorkerThatHasStopped(t *testing.T) {
 func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		c := clientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			_ = kit.Must(io.ReadAll(r.Body))
-			answer := holds.Grant{Token: 1, Lease: 10 * ttl, Promise: holds.Promise{Cancel: ttl, Surrender: ttl}}.Append(nil)
+			answer := holds.Grant{Token: 1, Lease: 10 * clienttest.TTL, Promise: holds.Promise{Cancel: clienttest.TTL, Surrender: clienttest.TTL}}.Append(nil)
 			switch {
 			case r.Method == holds.Release && r.Key == "":
 				answer = holds.AppendStates(nil, []holds.State{holds.Elsewhere})
-			case r.Method == holds.Release && time.Since(began) < ttl:
+			case r.Method == holds.Release && time.Since(began) < clienttest.TTL:
 				<-r.Context().Done()
 				return
 			case r.Method == holds.Release:
@@ -136,7 +137,7 @@ func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
 			}
 			_, _ = w.Write(answer)
 		})
-		l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(10*ttl)))
+		l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(10*clienttest.TTL)))
 		if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrUnlockUnknown) {
 			t.Errorf("%v, want %v", err, locking.ErrUnlockUnknown)
 		}

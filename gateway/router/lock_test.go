@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/lockingtest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -35,7 +35,7 @@ func TestLocker(t *testing.T) {
 		return m.Link && m.Addr == addr
 	})
 	locker := func(local router.Local) locking.Locker {
-		return locking.Of(newClient(t, router.ClientConfig{Members: w.Member, Local: local}))
+		return locking.Of(clienttest.NewClient(t, router.ClientConfig{Members: w.Member, Local: local}))
 	}
 	for name, two := range map[string][2]locking.Locker{
 		"elsewhere":            {locker(nil), locker(nil)},
@@ -48,16 +48,16 @@ func TestLocker(t *testing.T) {
 
 // A lock is renewed until it is unlocked, and free at its owner when Unlock returns.
 func TestLock(t *testing.T) {
-	for _, term := range []time.Duration{0, ttl / 10} {
+	for _, term := range []time.Duration{0, clienttest.TTL / 10} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSite(t)
-			w := s.start()
-			l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(term)))
-			time.Sleep(3 * ttl)
-			if err := l.Context().Err(); err != nil || isFree(t, w, "k") {
+			s := clienttest.NewSite(t)
+			w := s.Start()
+			l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(term)))
+			time.Sleep(3 * clienttest.TTL)
+			if err := l.Context().Err(); err != nil || clienttest.IsFree(t, w, "k") {
 				t.Errorf("TTL %v: after a while: %v", term, context.Cause(l.Context()))
 			}
-			if err := l.Unlock(t.Context()); err != nil || !isFree(t, w, "k") {
+			if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
 				t.Errorf("TTL %v: Unlock: %v", term, err)
 			}
 		})
@@ -67,13 +67,13 @@ func TestLock(t *testing.T) {
 // A TTL that is shorter than the session's is kept: its lock ends in that time without its
 // holder, whose work has ended before.
 func TestTrapShortLeaseEnds(t *testing.T) {
-	const term = ttl / 10
+	const term = clienttest.TTL / 10
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(term)))
-		time.Sleep(ttl)
-		s.sever(w, true)
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(term)))
+		time.Sleep(clienttest.TTL)
+		s.Sever(w, true)
 		cut := time.Now()
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error { return nil })
 		if d := time.Since(cut); d > term || d < term*7/10 || l.Context().Err() == nil || l.Until().After(time.Now()) {
@@ -85,20 +85,20 @@ func TestTrapShortLeaseEnds(t *testing.T) {
 // A lock that lasts longer than a session outlives its owner: its holder goes on, and nobody else has it.
 func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		a := s.start()
-		l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(6*ttl)))
-		time.Sleep(ttl) // it has been renewed
-		b := s.start()
-		s.kill(a)
+		s := clienttest.NewSite(t)
+		a := s.Start()
+		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(6*clienttest.TTL)))
+		time.Sleep(clienttest.TTL) // it has been renewed
+		b := s.Start()
+		s.Kill(a)
 		b.AwaitServing(t, 16)
 		for range 4 {
-			if l.Context().Err() != nil || isFree(t, b, "k") {
-				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), isFree(t, b, "k"))
+			if l.Context().Err() != nil || clienttest.IsFree(t, b, "k") {
+				t.Fatalf("at the next owner: context %v, free: %v", context.Cause(l.Context()), clienttest.IsFree(t, b, "k"))
 			}
-			time.Sleep(2 * ttl)
+			time.Sleep(2 * clienttest.TTL)
 		}
-		if err := l.Unlock(t.Context()); err != nil || !isFree(t, b, "k") {
+		if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, b, "k") {
 			t.Errorf("Unlock: %v", err)
 		}
 	})
@@ -107,9 +107,9 @@ func TestTrapLongLockOutlivesItsOwner(t *testing.T) {
 // Whoever waits longer than a worker lets him goes on to wait.
 func TestLockWaitsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start(func(cfg *worker.Config) { cfg.MaxWait = time.Second })
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = time.Second })
+		c := s.NewClient()
 		var all sync.WaitGroup
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 			all.Go(func() {
@@ -131,7 +131,7 @@ func TestLockWaitsOn(t *testing.T) {
 			return nil
 		})
 		all.Wait()
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -140,40 +140,40 @@ func TestLockWaitsOn(t *testing.T) {
 // Unlock says whether the lock was the caller's up to then, or that nobody knows.
 func TestTrapUnlockTellsTheTruth(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before func(s *site, w *workertest.Worker, l *router.Lock)
+		before func(s *clienttest.Site, w *workertest.Worker, l *router.Lock)
 		want   error
 	}{
-		"held":                   {func(*site, *workertest.Worker, *router.Lock) {}, nil},
-		"its connection is lost": {func(s *site, w *workertest.Worker, _ *router.Lock) { s.sever(w, false) }, nil},
-		"it has expired": {func(s *site, w *workertest.Worker, l *router.Lock) {
-			s.sever(w, true)
+		"held":                   {func(*clienttest.Site, *workertest.Worker, *router.Lock) {}, nil},
+		"its connection is lost": {func(s *clienttest.Site, w *workertest.Worker, _ *router.Lock) { s.Sever(w, false) }, nil},
+		"it has expired": {func(s *clienttest.Site, w *workertest.Worker, l *router.Lock) {
+			s.Sever(w, true)
 			<-l.Context().Done()
-			time.Sleep(ttl)
-			s.sever(w, false)
+			time.Sleep(clienttest.TTL)
+			s.Sever(w, false)
 		}, locking.ErrNotOwner},
-		"its owner has lost its session": {func(s *site, w *workertest.Worker, l *router.Lock) {
-			_ = s.Store.Release(s.t.Context(), w.Incarnation())
+		"its owner has lost its session": {func(s *clienttest.Site, w *workertest.Worker, l *router.Lock) {
+			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, locking.ErrNotOwner},
-		"its owner cannot be reached": {func(s *site, w *workertest.Worker, _ *router.Lock) { s.sever(w, true) }, locking.ErrUnlockUnknown},
-		"the answer is lost": {func(s *site, w *workertest.Worker, _ *router.Lock) {
-			s.mute(w)
-			time.AfterFunc(ttl/4, func() { s.unmute(w) })
+		"its owner cannot be reached": {func(s *clienttest.Site, w *workertest.Worker, _ *router.Lock) { s.Sever(w, true) }, locking.ErrUnlockUnknown},
+		"the answer is lost": {func(s *clienttest.Site, w *workertest.Worker, _ *router.Lock) {
+			s.Mute(w)
+			time.AfterFunc(clienttest.TTL/4, func() { s.Unmute(w) })
 		}, nil},
-		"the answer is lost, and what its owner knows": {func(s *site, w *workertest.Worker, _ *router.Lock) {
-			s.mute(w)
-			time.AfterFunc(ttl/4, func() {
-				_ = s.Store.Release(s.t.Context(), w.Incarnation())
-				time.Sleep(ttl / 4)
-				s.unmute(w)
+		"the answer is lost, and what its owner knows": {func(s *clienttest.Site, w *workertest.Worker, _ *router.Lock) {
+			s.Mute(w)
+			time.AfterFunc(clienttest.TTL/4, func() {
+				_ = s.Store.Release(s.T.Context(), w.Incarnation())
+				time.Sleep(clienttest.TTL / 4)
+				s.Unmute(w)
 			})
 		}, locking.ErrUnlockUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				w := s.start()
-				l := kit.Must(s.client().Lock(t.Context(), "k"))
+				s := clienttest.NewSite(t)
+				w := s.Start()
+				l := kit.Must(s.NewClient().Lock(t.Context(), "k"))
 				tt.before(s, w, l)
 				err := l.Unlock(t.Context())
 				if !errors.Is(err, tt.want) || (err == nil) != (tt.want == nil) {
@@ -187,19 +187,19 @@ func TestTrapUnlockTellsTheTruth(t *testing.T) {
 // A lock is released in the background when its caller does not wait for that.
 func TestUnlockGoesOnInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		l := kit.Must(c.Lock(t.Context(), "k"))
-		s.sever(w, true)
+		s.Sever(w, true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := l.Unlock(ctx); !errors.Is(err, locking.ErrUnlockUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
-		s.sever(w, false)
-		time.Sleep(ttl / 5)
-		if !isFree(t, w, "k") {
+		s.Sever(w, false)
+		time.Sleep(clienttest.TTL / 5)
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held though its owner can be reached again")
 		}
 	})
@@ -208,19 +208,19 @@ func TestUnlockGoesOnInTheBackground(t *testing.T) {
 // A call for a key that is held along the context is a part of what holds it.
 func TestNestedLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		outer := kit.Must(c.Lock(t.Context(), "k"))
 		inner := kit.Must(c.TryLock(outer.Context(), "k"))
 		if inner.Token() != outer.Token() || time.Until(inner.Until()) <= 0 {
 			t.Errorf("tokens %d and %d, until %v", inner.Token(), outer.Token(), inner.Until())
 		}
-		if err := inner.Unlock(t.Context()); err != nil || isFree(t, w, "k") || outer.Context().Err() != nil {
+		if err := inner.Unlock(t.Context()); err != nil || clienttest.IsFree(t, w, "k") || outer.Context().Err() != nil {
 			t.Errorf("the inner Unlock: %v", err)
 		}
 		late := kit.Must(c.Lock(outer.Context(), "k"))
-		if err := outer.Unlock(t.Context()); err != nil || !isFree(t, w, "k") || late.Context().Err() == nil {
+		if err := outer.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") || late.Context().Err() == nil {
 			t.Errorf("the outer Unlock: %v, with the inner one at work: %v", err, late.Context().Err() == nil)
 		}
 		if err := late.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
@@ -232,27 +232,27 @@ func TestNestedLock(t *testing.T) {
 // Who extends a lock to a shorter TTL counts on no more than its owner gives it from then on, also
 // if he has not heard of that.
 func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
-	const short = ttl / 5
+	const short = clienttest.TTL / 5
 	for _, answered := range []bool{true, false} {
 		t.Run(fmt.Sprint("answered ", answered), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				w := s.start()
-				l := kit.Must(s.client().Lock(t.Context(), "k"))
+				s := clienttest.NewSite(t)
+				w := s.Start()
+				l := kit.Must(s.NewClient().Lock(t.Context(), "k"))
 				if !answered {
-					s.mute(w)
+					s.Mute(w)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), ttl/20)
+				ctx, cancel := context.WithTimeout(t.Context(), clienttest.TTL/20)
 				defer cancel()
 				if err := l.Extend(ctx, short); (err == nil) != answered {
 					t.Errorf("Extend: %v", err)
 				}
-				s.unmute(w)
-				time.Sleep(2 * ttl)
+				s.Unmute(w)
+				time.Sleep(2 * clienttest.TTL)
 				if l.Context().Err() != nil {
 					t.Fatal("the lock is lost")
 				}
-				s.sever(w, true)
+				s.Sever(w, true)
 				_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 					if l.Context().Err() == nil || l.Until().After(time.Now()) {
 						t.Errorf("the key is another's, and its holder has it for %v", time.Until(l.Until()))
@@ -267,20 +267,20 @@ func TestTrapExtensionWithoutAnAnswer(t *testing.T) {
 // A lock whose extension had no answer can be extended again.
 func TestExtendAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		l := kit.Must(s.client().Lock(t.Context(), "k", locking.TTL(ttl/5)))
-		s.mute(w)
-		ctx, cancel := context.WithTimeout(t.Context(), ttl/50)
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		l := kit.Must(s.NewClient().Lock(t.Context(), "k", locking.TTL(clienttest.TTL/5)))
+		s.Mute(w)
+		ctx, cancel := context.WithTimeout(t.Context(), clienttest.TTL/50)
 		defer cancel()
-		if err := l.Extend(ctx, ttl/2); !errors.Is(err, context.DeadlineExceeded) {
+		if err := l.Extend(ctx, clienttest.TTL/2); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without an answer: %v", err)
 		}
-		s.unmute(w)
-		if err := l.Extend(t.Context(), ttl); err != nil || time.Until(l.Until()) < ttl*7/10 {
+		s.Unmute(w)
+		if err := l.Extend(t.Context(), clienttest.TTL); err != nil || time.Until(l.Until()) < clienttest.TTL*7/10 {
 			t.Errorf("again: %v, %v left", err, time.Until(l.Until()))
 		}
-		time.Sleep(2 * ttl)
+		time.Sleep(2 * clienttest.TTL)
 		if err := l.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -290,18 +290,18 @@ func TestExtendAgain(t *testing.T) {
 // A lock at the process's own worker that is to outlast it is one of its owner, as elsewhere.
 func TestLockAtOnesOwnWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client(func(cfg *router.ClientConfig) { cfg.Local = w.Local(w.Handler(nil)) })
-		for term, holds := range map[time.Duration]int{0: 0, ttl: 0, 2 * ttl: 1} {
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient(func(cfg *router.ClientConfig) { cfg.Local = w.Local(w.Handler(nil)) })
+		for term, holds := range map[time.Duration]int{0: 0, clienttest.TTL: 0, 2 * clienttest.TTL: 1} {
 			l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(term)))
 			if got := w.Status().Holds; got != holds {
 				t.Errorf("TTL %v: %d holds, want %d", term, got, holds)
 			}
-			if err := l.Extend(t.Context(), ttl+1); (err == nil) != (holds == 1) || err != nil && !errors.Is(err, locking.ErrOption) {
+			if err := l.Extend(t.Context(), clienttest.TTL+1); (err == nil) != (holds == 1) || err != nil && !errors.Is(err, locking.ErrOption) {
 				t.Errorf("TTL %v: Extend: %v", term, err)
 			}
-			if err := l.Unlock(t.Context()); err != nil || !isFree(t, w, "k") {
+			if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
 				t.Errorf("TTL %v: Unlock: %v", term, err)
 			}
 		}
@@ -313,7 +313,7 @@ func TestLockAtOnesOwnWorker(t *testing.T) {
 			return l.Unlock(t.Context())
 		})
 		l := kit.Must(c.Lock(t.Context(), "k"))
-		_ = s.Store.Release(s.t.Context(), w.Incarnation())
+		_ = s.Store.Release(s.T.Context(), w.Incarnation())
 		<-l.Context().Done()
 		if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) || !errors.Is(err, gateway.ErrOwnershipLost) {
 			t.Errorf("a lock that was lost: %v", err)
@@ -335,14 +335,14 @@ func (l late) Acquire(ctx context.Context, key string, epoch int64, try bool, wa
 // A context that is done loses against a grant, and leaves nothing locked.
 func TestTrapGrantedWhenGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
+		s := clienttest.NewSite(t)
+		w := s.Start()
 		reason := errors.New("reason")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		c := s.client(func(cfg *router.ClientConfig) {
+		c := s.NewClient(func(cfg *router.ClientConfig) {
 			cfg.Local = late{w.Local(w.Handler(nil)), func() { cancel(reason) }}
 		})
-		if l, err := c.Lock(ctx, "k"); l != nil || !errors.Is(err, reason) || !isFree(t, w, "k") {
+		if l, err := c.Lock(ctx, "k"); l != nil || !errors.Is(err, reason) || !clienttest.IsFree(t, w, "k") {
 			t.Errorf("%v, %v", l, err)
 		}
 	})
@@ -350,9 +350,9 @@ func TestTrapGrantedWhenGivenUp(t *testing.T) {
 
 func TestLockOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		s.Start()
+		c := s.NewClient()
 		for what, opt := range map[string]locking.Option{
 			"replicas":                              locking.Replicas(1, 0),
 			"a label that is too long for the wire": locking.Label(strings.Repeat("x", 65)),
@@ -374,10 +374,10 @@ func TestLockOptions(t *testing.T) {
 
 func TestMutex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
-		m, other := c.NewMutex("k", locking.TTL(ttl/2)), c.NewMutex("k")
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
+		m, other := c.NewMutex("k", locking.TTL(clienttest.TTL/2)), c.NewMutex("k")
 		unlocked := func(m *router.Mutex) {
 			t.Helper()
 			if m.Token() != 0 || !m.Until().IsZero() || m.Context().Err() == nil {
@@ -401,10 +401,10 @@ func TestMutex(t *testing.T) {
 					t.Errorf("locked by %s: %v", what, err)
 				}
 			}
-			if err := m.Extend(t.Context(), ttl); err != nil || time.Until(m.Until()) < ttl/2 {
+			if err := m.Extend(t.Context(), clienttest.TTL); err != nil || time.Until(m.Until()) < clienttest.TTL/2 {
 				t.Errorf("Extend: %v, until %v", err, time.Until(m.Until()))
 			}
-			if err := m.Unlock(t.Context()); err != nil || !isFree(t, w, m.Key()) {
+			if err := m.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, m.Key()) {
 				t.Errorf("Unlock: %v", err)
 			}
 			unlocked(m)
@@ -416,10 +416,10 @@ func TestMutex(t *testing.T) {
 // them or within one of their locks.
 func TestRLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
+		s := clienttest.NewSite(t)
+		w := s.Start()
 		h := w.Handler(nil)
-		a, b := s.client(), s.client(func(cfg *router.ClientConfig) { cfg.Local = w.Local(h) })
+		a, b := s.NewClient(), s.NewClient(func(cfg *router.ClientConfig) { cfg.Local = w.Local(h) })
 		first := kit.Must(a.RLock(t.Context(), "k"))
 		second := kit.Must(b.TryRLock(t.Context(), "k"))
 		if first.Token() != second.Token() {
@@ -437,109 +437,25 @@ func TestRLock(t *testing.T) {
 		if err := within.Unlock(t.Context()); err != nil {
 			t.Error(err)
 		}
-		next := s.start()
+		next := s.Start()
 		if err := w.LeaveRing(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * ttl)
+		time.Sleep(2 * clienttest.TTL)
 		third := kit.Must(a.RLock(t.Context(), "k"))
 		if third.Token() != first.Token() || first.Context().Err() != nil || second.Context().Err() != nil {
 			t.Errorf("after a move: token %d became %d; %v %v", first.Token(), third.Token(), context.Cause(first.Context()), context.Cause(second.Context()))
 		}
 		for _, l := range []*router.Lock{first, second, third} {
-			if isFree(t, next, "k") {
+			if clienttest.IsFree(t, next, "k") {
 				t.Error("free beside readers")
 			}
 			if err := l.Unlock(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}
-		if !isFree(t, next, "k") {
+		if !clienttest.IsFree(t, next, "k") {
 			t.Error("held after the last reader")
-		}
-	})
-}
-
-// Readers behind a writer that has given up get the key at once, over the lock service and by RLock.
-func TestTrapReadersBehindAWriterThatGaveUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newLockSite(t)
-		s.start()
-		c := s.client()
-		first := s.must(200, "POST", "/v1/locks/k?mode=read&ttl=5m")
-		go s.ask(t.Context(), "POST", "/v1/locks/k?wait=1s")
-		synctest.Wait()
-		began := time.Now()
-		var readers sync.WaitGroup
-		for range 30 {
-			readers.Go(func() {
-				if a := s.must(200, "POST", "/v1/locks/k?mode=read&wait=20s"); a.Token != first.Token || time.Since(began) > 1100*time.Millisecond {
-					t.Errorf("a reader after %v: token %d, want %d", time.Since(began), a.Token, first.Token)
-				}
-			})
-		}
-		readers.Wait()
-		if l, err := c.RLock(t.Context(), "k"); err != nil || l.Token() != first.Token || time.Since(began) > 1200*time.Millisecond {
-			t.Errorf("RLock after %v: %v", time.Since(began), err)
-		}
-	})
-}
-
-// A wait for a key includes that for an owner; without one a request waits for an owner for a moment only.
-func TestTrapWaitIncludesTheOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newLockSite(t)
-		for _, test := range []struct {
-			query string
-			least time.Duration
-		}{{"wait=1s", time.Second}, {"wait=100ms", ttl / 100}, {"", ttl / 5}} {
-			began := time.Now()
-			a := s.must(503, "POST", "/v1/locks/k?"+test.query)
-			if took := time.Since(began); took < test.least || took > test.least+200*time.Millisecond || !strings.Contains(a.Type, "no-owner") {
-				t.Errorf("%q without an owner: %v, %s", test.query, took, a.body)
-			}
-		}
-		c, began := s.client(), time.Now()
-		if _, err := c.Lock(t.Context(), "k", locking.Wait(time.Second)); !errors.Is(err, gateway.ErrUnavailable) || time.Since(began) != time.Second {
-			t.Errorf("Lock after %v: %v", time.Since(began), err)
-		}
-		began = time.Now()
-		if _, err := c.TryLock(t.Context(), "k"); !errors.Is(err, gateway.ErrUnavailable) || time.Since(began) > ttl/5+200*time.Millisecond {
-			t.Errorf("TryLock after %v: %v", time.Since(began), err)
-		}
-	})
-}
-
-// An owner that answers nothing does not make a request wait for longer than it says, and the time for an answer.
-func TestTrapWaitAtASilentOwner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newLockSite(t)
-		s.start()
-		s.must(200, "POST", "/v1/locks/other")
-		s.delay(holds.Acquire, 4*ttl)
-		began := time.Now()
-		s.must(503, "POST", "/v1/locks/k?wait=1s", "Idempotency-Key", "1")
-		if took := time.Since(began); took > time.Second+ttl/5 {
-			t.Errorf("answered after %v", took)
-		}
-		s.delay("", 0)
-		time.Sleep(8 * ttl)
-	})
-}
-
-// A time that is over before its answer comes is refused, not answered as a lock that was lost.
-func TestLeastTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newLockSite(t)
-		s.start()
-		a := s.must(400, "POST", "/v1/locks/k?ttl=1ms")
-		if !strings.Contains(a.body, "10ms") {
-			t.Errorf("it does not say how much it wants: %s", a.body)
-		}
-		l := s.must(200, "POST", "/v1/locks/k?ttl=10ms")
-		s.must(400, "PUT", "/v1/locks/k?ttl=9ms&lease="+l.Lease)
-		if _, err := s.client().Lock(t.Context(), "k", locking.TTL(time.Millisecond)); !errors.Is(err, locking.ErrOption) || !strings.Contains(err.Error(), "10ms") {
-			t.Errorf("in Go: %v", err)
 		}
 	})
 }

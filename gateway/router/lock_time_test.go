@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
@@ -15,26 +16,26 @@ func TestTrapLockServiceTellsTheTimeThatIsLeft(t *testing.T) {
 	const late = 900 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		keep := func(a lockReply, keys ...string) {
 			t.Helper()
-			s.delay("", 0)
+			s.Delay("", 0)
 			if a.TTL > 5000-late.Milliseconds() || a.TTL < 3000 {
 				t.Errorf("%s of 5 s", a.body)
 			}
 			time.Sleep(time.Duration(a.TTL-10) * time.Millisecond)
 			for _, key := range keys {
-				if isFree(t, w, key) {
+				if clienttest.IsFree(t, w, key) {
 					t.Errorf("%s is free within what was told: %s", key, a.body)
 				}
 			}
 		}
-		s.delay(holds.Acquire, late)
+		s.Delay(holds.Acquire, late)
 		keep(s.must(200, "POST", "/v1/locks/k?ttl=5s"), "k")
-		s.delay(holds.Acquire, late)
+		s.Delay(holds.Acquire, late)
 		keep(s.must(200, "POST", "/v1/locks?key=a&key=b&ttl=5s"), "a", "b")
 		one := s.must(200, "POST", "/v1/locks/one?ttl=5s")
-		s.delay(holds.Extend, late)
+		s.Delay(holds.Extend, late)
 		keep(s.must(200, "PUT", "/v1/locks/one?ttl=5s&lease="+one.Lease), "one")
 	})
 }
@@ -43,16 +44,16 @@ func TestTrapLockServiceTellsTheTimeThatIsLeft(t *testing.T) {
 func TestTrapExtendNeverShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		a := s.must(200, "POST", "/v1/locks/k?ttl=8s")
 		s.must(200, "PUT", "/v1/locks/k?ttl=1s&lease="+a.Lease)
-		l := kit.Must(s.client().Lock(t.Context(), "long", locking.TTL(6*ttl)))
+		l := kit.Must(s.NewClient().Lock(t.Context(), "long", locking.TTL(6*clienttest.TTL)))
 		until := l.Until()
-		if err := l.Extend(t.Context(), ttl/2); err != nil || l.Until().Before(until) {
+		if err := l.Extend(t.Context(), clienttest.TTL/2); err != nil || l.Until().Before(until) {
 			t.Errorf("Extend: %v, until %v, and %v before", err, l.Until(), until)
 		}
 		time.Sleep(7 * time.Second)
-		if isFree(t, w, "k") {
+		if clienttest.IsFree(t, w, "k") {
 			t.Error("a PUT has taken what was left")
 		}
 		if l.Until().Before(until) || l.Context().Err() != nil {

@@ -11,15 +11,16 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // asks reports whether try asks an owner, whose answers are late.
-func (s *site) asks(try func()) bool {
-	s.delay(holds.Acquire, ttl/100)
-	defer s.delay("", 0)
+func asks(s *clienttest.Site, try func()) bool {
+	s.Delay(holds.Acquire, clienttest.TTL/100)
+	defer s.Delay("", 0)
 	began := time.Now()
 	try()
 	return time.Since(began) > 0
@@ -28,10 +29,10 @@ func (s *site) asks(try func()) bool {
 // Who does not wait for a key that another caller of the same client has is told so without a call, and by whom.
 func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		s.start()
-		c, other := s.client(), s.client()
-		refused := func(c *router.Client, asks bool) {
+		s := clienttest.NewSite(t)
+		s.Start()
+		c, other := s.NewClient(), s.NewClient()
+		refused := func(c *router.Client, want bool) {
 			t.Helper()
 			for what, try := range map[string]func() error{
 				"TryLock": func() error {
@@ -44,7 +45,7 @@ func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 				},
 			} {
 				var err error
-				if asked := s.asks(func() { err = try() }); asked != asks {
+				if asked := asks(s, func() { err = try() }); asked != want {
 					t.Errorf("%s asks the owner: %v", what, asked)
 				}
 				if !errors.Is(err, locking.ErrLocked) || !strings.Contains(err.Error(), "shop 7") {
@@ -55,7 +56,7 @@ func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 		l := kit.Must(c.Lock(t.Context(), "k", locking.Label("shop 7")))
 		refused(c, false)
 		refused(other, true)
-		time.Sleep(3 * ttl)
+		time.Sleep(3 * clienttest.TTL)
 		refused(c, false)
 		within := kit.Must(c.TryLock(l.Context(), "k"))
 		for _, l := range []*router.Lock{within, l} {
@@ -80,9 +81,9 @@ func TestTryLockOfWhatIsHeldHere(t *testing.T) {
 // An error of a lock says what it is about, and what to do.
 func TestLockErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		s.Start()
+		c := s.NewClient()
 		l := kit.Must(c.Lock(t.Context(), "k", locking.Label("shop 7")))
 		done, cancel := context.WithCancelCause(t.Context())
 		reason := errors.New("reason")
@@ -95,7 +96,7 @@ func TestLockErrors(t *testing.T) {
 		_, waited := c.Lock(t.Context(), "k", locking.Wait(time.Second))
 		_, own := c.Lock(soon, "k") // by its own caller, who does not say so
 		_, here := c.TryLock(t.Context(), "k")
-		_, elsewhere := s.client().TryLock(t.Context(), "k")
+		_, elsewhere := s.NewClient().TryLock(t.Context(), "k")
 		reader := kit.Must(c.RLock(t.Context(), "r"))
 		_, upgrade := c.Lock(reader.Context(), "r")
 		longer := l.Extend(t.Context(), 365*24*time.Hour)
@@ -134,35 +135,35 @@ func TestLockErrors(t *testing.T) {
 func TestTrapTryLockOfWhatIsNotHeldHere(t *testing.T) {
 	for name, tt := range map[string]struct {
 		term   time.Duration // of the lock
-		before func(s *site, w *workertest.Worker, l *router.Lock)
+		before func(s *clienttest.Site, w *workertest.Worker, l *router.Lock)
 		free   bool
 	}{
-		"it was unlocked": {ttl, func(s *site, _ *workertest.Worker, l *router.Lock) { _ = l.Unlock(s.t.Context()) }, true},
-		"it is lost": {ttl, func(s *site, w *workertest.Worker, l *router.Lock) {
-			_ = s.Store.Release(s.t.Context(), w.Incarnation())
+		"it was unlocked": {clienttest.TTL, func(s *clienttest.Site, _ *workertest.Worker, l *router.Lock) { _ = l.Unlock(s.T.Context()) }, true},
+		"it is lost": {clienttest.TTL, func(s *clienttest.Site, w *workertest.Worker, l *router.Lock) {
+			_ = s.Store.Release(s.T.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, false},
-		"its time is over": {ttl, func(s *site, w *workertest.Worker, _ *router.Lock) {
-			s.sever(w, true)
-			time.Sleep(ttl + time.Millisecond)
-			s.sever(w, false)
+		"its time is over": {clienttest.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *router.Lock) {
+			s.Sever(w, true)
+			time.Sleep(clienttest.TTL + time.Millisecond)
+			s.Sever(w, false)
 		}, true},
-		"its last renewals have failed": {6 * ttl, func(s *site, w *workertest.Worker, _ *router.Lock) {
-			s.sever(w, true)
-			time.Sleep(ttl/2 + time.Millisecond) // between two attempts
-			s.sever(w, false)
+		"its last renewals have failed": {6 * clienttest.TTL, func(s *clienttest.Site, w *workertest.Worker, _ *router.Lock) {
+			s.Sever(w, true)
+			time.Sleep(clienttest.TTL/2 + time.Millisecond) // between two attempts
+			s.Sever(w, false)
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				w := s.start()
-				c := s.client()
+				s := clienttest.NewSite(t)
+				w := s.Start()
+				c := s.NewClient()
 				l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(tt.term)))
 				tt.before(s, w, l)
 				var got *router.Lock
 				var err error
-				if !s.asks(func() { got, err = c.TryLock(t.Context(), "k") }) || (err == nil) != tt.free {
+				if !asks(s, func() { got, err = c.TryLock(t.Context(), "k") }) || (err == nil) != tt.free {
 					t.Errorf("without asking the owner, or its answer is %v", err)
 				}
 				if got != nil {

@@ -9,13 +9,14 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
 // loseAnswer lets the answers that a worker gives in a moment be lost, with their connections.
-func (s *site) loseAnswer(w *workertest.Worker) {
-	s.mute(w)
-	time.AfterFunc(ttl/20, func() { s.unmute(w) })
+func (s *lockSite) loseAnswer(w *workertest.Worker) {
+	s.Mute(w)
+	time.AfterFunc(clienttest.TTL/20, func() { s.Unmute(w) })
 }
 
 // A request for several keys gives back what it has locked, also if the router had to ask for that twice.
@@ -23,10 +24,10 @@ func TestTrapLockServiceGivesBackWhatItAskedForTwice(t *testing.T) {
 	for _, lease := range []string{"5s", "24h"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLockSite(t)
-			w := s.start()
+			w := s.Start()
 			last := s.must(200, "POST", "/v1/locks/b")
 			s.loseAnswer(w)
-			if s.must(423, "POST", "/v1/locks?key=a&key=b&ttl="+lease, "Idempotency-Key", "x"); !isFree(t, w, "a") {
+			if s.must(423, "POST", "/v1/locks?key=a&key=b&ttl="+lease, "Idempotency-Key", "x"); !clienttest.IsFree(t, w, "a") {
 				t.Errorf("ttl=%s: a key is held for a request that has not got all of them", lease)
 			}
 			s.must(204, "DELETE", "/v1/locks/b?lease="+last.Lease)
@@ -40,14 +41,14 @@ func TestTrapLockServiceGivesBackWhatComesTooLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLockSite(t)
-				w := s.start()
-				s.delay(":acquire", 1200*time.Millisecond)
+				w := s.Start()
+				s.Delay(":acquire", 1200*time.Millisecond)
 				s.must(410, "POST", "/v1/locks?key=a&key=b&ttl=2s&wait=60s", field...)
-				s.delay("", 0)
-				if !isFree(t, w, "b") {
+				s.Delay("", 0)
+				if !clienttest.IsFree(t, w, "b") {
 					t.Error("a key is held for a request that was answered with 410")
 				}
-				time.Sleep(ttl)
+				time.Sleep(clienttest.TTL)
 			})
 		})
 	}
@@ -58,7 +59,7 @@ func TestTrapLockServiceGivesBackWhatComesTooLate(t *testing.T) {
 func TestTrapUnlockAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a := s.start()
+		a := s.Start()
 		unlock := func(code int, key string) {
 			t.Helper()
 			s.must(code, "DELETE", "/v1/locks/"+key, "Idempotency-Key", "x")
@@ -73,8 +74,8 @@ func TestTrapUnlockAgain(t *testing.T) {
 		s.must(200, "POST", "/v1/locks/k?ttl=1s", "Idempotency-Key", "x")
 		time.Sleep(2 * time.Second)
 		unlock(410, "k") // for the lock that has ended
-		b := s.start()
-		key := s.keyOf(a, "moves")
+		b := s.Start()
+		key := s.KeyOf(a, "moves")
 		s.must(200, "POST", "/v1/locks/"+key, "Idempotency-Key", "x")
 		unlock(204, key)
 		if err := a.LeaveRing(t.Context()); err != nil {
@@ -82,7 +83,7 @@ func TestTrapUnlockAgain(t *testing.T) {
 		}
 		b.AwaitServing(t, 16)
 		unlock(204, key)
-		time.Sleep(3 * ttl)
+		time.Sleep(3 * clienttest.TTL)
 		unlock(410, key)
 	})
 }
@@ -91,7 +92,7 @@ func TestTrapUnlockAgain(t *testing.T) {
 func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start(func(cfg *worker.Config) { cfg.QueuePerKey = 8 })
+		w := s.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 8 })
 		service := s.router.LockService(router.LocksConfig{Token: "s3cret"})
 		ask := func(client, target string) int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
@@ -123,7 +124,7 @@ func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
 func TestTrapLockServiceOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.start()
+		s.Start()
 		done := make(chan bool)
 		for _, keys := range []string{"key=a&key=b", "key=b&key=a"} {
 			go func() {
@@ -143,7 +144,7 @@ func TestTrapLockServiceOrder(t *testing.T) {
 func TestLockServiceReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		first := s.must(200, "POST", "/v1/locks/k?mode=read&label=one&ttl=2s")
 		second := s.must(200, "POST", "/v1/locks/k?mode=read&label=two&ttl=4s")
 		if first.Token != second.Token || first.Lease == second.Lease {
@@ -157,7 +158,7 @@ func TestLockServiceReaders(t *testing.T) {
 			t.Errorf("one is left: %s", a.body)
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+first.Lease)
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("held after both have unlocked it")
 		}
 		s.must(400, "POST", "/v1/locks/k?mode=shared")

@@ -14,21 +14,22 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 )
 
 // lockSite is a lock service of a site, to which requests are made without a connection.
 type lockSite struct {
-	*site
+	*clienttest.Site
 	router  *router.Router
 	service *router.LockService
 }
 
 func newLockSite(t *testing.T, change ...func(*router.Config)) *lockSite {
-	s := &lockSite{site: newSite(t)}
+	s := &lockSite{Site: clienttest.NewSite(t)}
 	member := kit.Must(s.Hub.Join(ring.Member{Name: "router", Role: ring.RoleRouter, State: ring.StateActive}))
-	cfg := router.Config{Members: member, Dial: s.dial, Keys: kit.KeySources(t, "header:X-Key")}
+	cfg := router.Config{Members: member, Dial: s.Dial, Keys: kit.KeySources(t, "header:X-Key")}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -59,7 +60,7 @@ type lockReply struct {
 
 // ask makes a request from this machine. A name and a value of a field may follow.
 func (s *lockSite) ask(ctx context.Context, method, target string, field ...string) (a lockReply) {
-	s.t.Helper()
+	s.T.Helper()
 	r := httptest.NewRequestWithContext(ctx, method, "http://localhost"+target, nil)
 	r.RemoteAddr = "127.0.0.1:4711"
 	for i := 0; i < len(field); i += 2 {
@@ -67,7 +68,7 @@ func (s *lockSite) ask(ctx context.Context, method, target string, field ...stri
 	}
 	w := httptest.NewRecorder()
 	s.service.ServeHTTP(w, r)
-	return replyOf(s.t, w.Code, w.Header(), w.Body.String())
+	return replyOf(s.T, w.Code, w.Header(), w.Body.String())
 }
 
 func replyOf(t *testing.T, code int, h http.Header, body string) (a lockReply) {
@@ -83,10 +84,10 @@ func replyOf(t *testing.T, code int, h http.Header, body string) (a lockReply) {
 
 // must is ask for an answer of that status.
 func (s *lockSite) must(code int, method, target string, field ...string) lockReply {
-	s.t.Helper()
-	a := s.ask(s.t.Context(), method, target, field...)
+	s.T.Helper()
+	a := s.ask(s.T.Context(), method, target, field...)
 	if a.code != code {
-		s.t.Errorf("%s %s: %d %s, want %d", method, target, a.code, a.body, code)
+		s.T.Errorf("%s %s: %d %s, want %d", method, target, a.code, a.body, code)
 	}
 	return a
 }
@@ -94,7 +95,7 @@ func (s *lockSite) must(code int, method, target string, field ...string) lockRe
 func TestLockService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		if a := s.must(200, "GET", "/v1/locks/k"); a.Held || a.Key != "k" || a.Kind != "" {
 			t.Errorf("a free key: %s", a.body)
 		}
@@ -109,18 +110,18 @@ func TestLockService(t *testing.T) {
 		if a := s.must(200, "GET", "/v1/locks/k"); !a.Held || a.Holder != "cron-7" || a.Token != lock.Token || a.TTL != 3000 {
 			t.Errorf("its state: %s", a.body)
 		}
-		if isFree(t, w, "k") {
+		if clienttest.IsFree(t, w, "k") {
 			t.Error("a key that is locked is free at its owner")
 		}
 		if a := s.must(200, "PUT", "/v1/locks/k?ttl=8s&lease="+lock.Lease); a.Token != lock.Token || a.TTL != 8000 || a.Lease != lock.Lease {
 			t.Errorf("extended: %s", a.body)
 		}
 		time.Sleep(7 * time.Second)
-		if isFree(t, w, "k") {
+		if clienttest.IsFree(t, w, "k") {
 			t.Error("a lock that was extended has ended")
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("a key that was unlocked is not free")
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
@@ -130,8 +131,8 @@ func TestLockService(t *testing.T) {
 			t.Errorf("token %d and lease %s follow %d and %s, for %d ms", next.Token, next.Lease, lock.Token, lock.Lease, next.TTL)
 		}
 		s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-		time.Sleep(ttl)
-		if !isFree(t, w, "k") {
+		time.Sleep(clienttest.TTL)
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("a lock that nobody renews does not end")
 		}
 		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
@@ -147,7 +148,7 @@ func TestLockService(t *testing.T) {
 func TestLockServiceRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.start()
+		s.Start()
 		for _, tt := range []struct {
 			code           int
 			method, target string
@@ -206,7 +207,7 @@ func manyKeys(n int) string {
 func TestTrapLockServiceAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.start()
+		s.Start()
 		try := func(service *router.LockService, remote string, field ...string) int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/locks/k", nil)
 			r.RemoteAddr = remote
@@ -249,7 +250,7 @@ func TestTrapLockServiceAccess(t *testing.T) {
 func TestLockServiceWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		lock := s.must(200, "POST", "/v1/locks/k?ttl=9s&label=first")
 		began := time.Now()
 		if a := s.must(423, "POST", "/v1/locks/k?wait=2s"); a.Holder != "first" {
@@ -267,7 +268,7 @@ func TestLockServiceWaits(t *testing.T) {
 				}
 				order <- fmt.Sprint("w", i)
 				time.Sleep(time.Duration(a.TTL-10) * time.Millisecond)
-				if isFree(t, w, "k") {
+				if clienttest.IsFree(t, w, "k") {
 					t.Errorf("w%d does not hold the key for as long as it read", i)
 				}
 				s.must(204, "DELETE", "/v1/locks/k?lease="+a.Lease)
@@ -281,8 +282,8 @@ func TestLockServiceWaits(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		time.Sleep(ttl)
-		if !isFree(t, w, "k") {
+		time.Sleep(clienttest.TTL)
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held in the end")
 		}
 	})
@@ -293,7 +294,7 @@ func TestTrapLockServiceClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, field := range [][]string{nil, {"Idempotency-Key", "x"}} {
 			s := newLockSite(t)
-			w := s.start()
+			w := s.Start()
 			lock := s.must(200, "POST", "/v1/locks/k")
 			ctx, leave := context.WithCancel(t.Context())
 			done := make(chan int)
@@ -309,7 +310,7 @@ func TestTrapLockServiceClientLeaves(t *testing.T) {
 				t.Errorf("%d wait for a client that has left", n)
 			}
 			s.must(204, "DELETE", "/v1/locks/k?lease="+lock.Lease)
-			if !isFree(t, w, "k") {
+			if !clienttest.IsFree(t, w, "k") {
 				t.Error("a client that has left holds the key")
 			}
 		}
@@ -320,8 +321,8 @@ func TestTrapLockServiceClientLeaves(t *testing.T) {
 func TestTrapLockServiceGrantForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
-		s.delay(":acquire", 100*time.Millisecond)
+		w := s.Start()
+		s.Delay(":acquire", 100*time.Millisecond)
 		for _, chosen := range []bool{false, true} {
 			var field []string
 			if chosen {
@@ -331,15 +332,15 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 			time.AfterFunc(50*time.Millisecond, leave)
 			s.ask(ctx, "POST", "/v1/locks/k", field...)
 			time.Sleep(time.Second)
-			switch free := isFree(t, w, "k"); {
+			switch free := clienttest.IsFree(t, w, "k"); {
 			case !chosen && !free:
 				t.Error("nobody can unlock the key")
 			case chosen && free:
 				t.Error("who comes back for the key may have been told by another router that it is his")
 			}
 		}
-		time.Sleep(2 * ttl)
-		if !isFree(t, w, "k") {
+		time.Sleep(2 * clienttest.TTL)
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("a key that its client has not come back for is held")
 		}
 	})
@@ -350,12 +351,12 @@ func TestTrapLockServiceGrantForNobody(t *testing.T) {
 func TestTrapLockServiceGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		last := s.must(200, "POST", "/v1/locks/c")
 		try := func(code int, wait string) {
 			s.must(code, "POST", "/v1/locks?key=a&key=b&key=c&wait="+wait, "Idempotency-Key", "x")
 		}
-		if try(423, "0s"); !isFree(t, w, "a") || !isFree(t, w, "b") {
+		if try(423, "0s"); !clienttest.IsFree(t, w, "a") || !clienttest.IsFree(t, w, "b") {
 			t.Error("keys are held for a request that has not got all of them")
 		}
 		done := make(chan struct{})
@@ -369,7 +370,7 @@ func TestTrapLockServiceGivesBack(t *testing.T) {
 			s.must(204, "DELETE", "/v1/locks/c?lease="+last.Lease)
 		}()
 		try(200, "8s")
-		if <-done; isFree(t, w, "a") || isFree(t, w, "b") || isFree(t, w, "c") {
+		if <-done; clienttest.IsFree(t, w, "a") || clienttest.IsFree(t, w, "b") || clienttest.IsFree(t, w, "c") {
 			t.Error("the request that came first has freed what the other one has found")
 		}
 		s.must(204, "DELETE", "/v1/locks?key=a&key=b&key=c", "Idempotency-Key", "x")
@@ -380,9 +381,9 @@ func TestTrapLockServiceGivesBack(t *testing.T) {
 func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a := s.start()
-		b := s.start()
-		key := s.keyOf(a, "a")
+		a := s.Start()
+		b := s.Start()
+		key := s.KeyOf(a, "a")
 		last := s.must(200, "POST", "/v1/locks/z")
 		done := make(chan struct{})
 		go func() {
@@ -395,7 +396,7 @@ func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
 			t.Error(err)
 		}
 		<-done
-		if isFree(t, b, key) {
+		if clienttest.IsFree(t, b, key) {
 			t.Error("a lock that a client was told of is gone")
 		}
 		s.must(204, "DELETE", "/v1/locks/z?lease="+last.Lease)
@@ -406,7 +407,7 @@ func TestTrapLockServiceGivesBackNothingThatMoved(t *testing.T) {
 func TestLockServiceIdempotencyKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		s.start()
+		s.Start()
 		first := s.must(200, "POST", "/v1/locks/k", "Idempotency-Key", `"4b0e"`)
 		if again := s.must(200, "POST", "/v1/locks/k?wait=1s", "Idempotency-Key", "4b0e"); again.Token != first.Token || again.Lease != first.Lease {
 			t.Errorf("%s, and again %s", first.body, again.body)
@@ -430,7 +431,7 @@ func TestLockServiceIdempotencyKey(t *testing.T) {
 func TestTrapLockServiceOtherRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		for mode, other := range map[string]string{"read": "write", "write": "read"} {
 			s.must(200, "POST", "/v1/locks/k?mode="+mode, "Idempotency-Key", mode)
 			if a := s.must(422, "POST", "/v1/locks/k?mode="+other, "Idempotency-Key", mode); a.Type != "urn:keyway:problem:lock-other" || a.Token != 0 || !strings.Contains(a.body, other[:3]) {
@@ -438,7 +439,7 @@ func TestTrapLockServiceOtherRequest(t *testing.T) {
 			}
 			s.must(422, "POST", "/v1/locks?key=a&key=k&mode="+other, "Idempotency-Key", mode)
 			s.must(200, "POST", "/v1/locks/k?mode="+mode, "Idempotency-Key", mode)
-			if s.must(204, "DELETE", "/v1/locks/k", "Idempotency-Key", mode); !isFree(t, w, "k") || !isFree(t, w, "a") {
+			if s.must(204, "DELETE", "/v1/locks/k", "Idempotency-Key", mode); !clienttest.IsFree(t, w, "k") || !clienttest.IsFree(t, w, "a") {
 				t.Error("a key is held in the end")
 			}
 		}
@@ -449,7 +450,7 @@ func TestTrapLockServiceOtherRequest(t *testing.T) {
 func TestLockServiceSeveralKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a, b := s.start(), s.start()
+		a, b := s.Start(), s.Start()
 		for a.Serving() == 16 || b.Serving() == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -509,7 +510,7 @@ func TestLockServiceSeveralKeys(t *testing.T) {
 func TestTrapLockServiceLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		w := s.start()
+		w := s.Start()
 		lock := s.must(200, "POST", "/v1/locks/k")
 		done := make(chan lockReply)
 		go func() { done <- s.ask(t.Context(), "POST", "/v1/locks/k?wait=20s") }()
@@ -533,7 +534,7 @@ func TestTrapLockServiceLeaves(t *testing.T) {
 func TestLockServiceBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t, func(cfg *router.Config) { cfg.MaxHeld = 2 })
-		s.start()
+		s.Start()
 		s.must(200, "POST", "/v1/locks/k")
 		for range 2 {
 			go func() { s.must(423, "POST", "/v1/locks/k?wait=1s") }()
@@ -551,9 +552,9 @@ func TestLockServiceBounds(t *testing.T) {
 func TestLockServiceFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
-		a := s.start()
+		a := s.Start()
 		lock := s.must(200, "POST", "/v1/locks/k?ttl=10s")
-		b := s.start()
+		b := s.Start()
 		if err := a.LeaveRing(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -566,8 +567,8 @@ func TestLockServiceFollows(t *testing.T) {
 		if err := a.JoinRing(); err != nil {
 			t.Fatal(err)
 		}
-		s.kill(b)
-		time.Sleep(2 * ttl)
+		s.Kill(b)
+		time.Sleep(2 * clienttest.TTL)
 		s.must(410, "PUT", "/v1/locks/k?lease="+lock.Lease)
 		if next := s.must(200, "POST", "/v1/locks/k"); next.Token <= lock.Token {
 			t.Errorf("token %d follows %d", next.Token, lock.Token)

@@ -24,7 +24,7 @@ func TestWorkersTellClientsApart(t *testing.T) {
 	plain := routertest.NewWorker(t, "plain", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.Header[hop.HeaderClient], r.Header[hop.HeaderPolicy])
 	})
-	linked := linkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+	linked := routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 		var policies []string
 		for name, value := range r.Fields.All() {
 			if strings.EqualFold(name, hop.HeaderPolicy) || strings.EqualFold(name, hop.HeaderClient) {

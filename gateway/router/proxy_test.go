@@ -260,7 +260,7 @@ func testBody(t *testing.T, front routertest.Way, size int, framing, proto strin
 			routertest.Refuse("unavailable", 503)(w, r)
 			return
 		}
-		h := sha(r.Body)
+		h := routertest.Sum(r.Body)
 		fmt.Fprint(w, h)
 	})
 	content := bytes.Repeat([]byte("0123456789abcdef"), size/16+1)[:size]
@@ -271,7 +271,7 @@ func testBody(t *testing.T, front routertest.Way, size int, framing, proto strin
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, body)
 	req.Header.Set("X-Key", "k")
 	res, text := kit.Do(t, kit.Client(t, proto), req)
-	if want := sha(bytes.NewReader(content)); res.StatusCode != 200 || text != want || !strings.HasPrefix(res.Proto, proto) {
+	if want := routertest.Sum(bytes.NewReader(content)); res.StatusCode != 200 || text != want || !strings.HasPrefix(res.Proto, proto) {
 		t.Errorf("%d %q over %s, want the body's hash %q", res.StatusCode, text, res.Proto, want)
 	}
 	kit.Eventually(t, "no bytes are kept", func() bool { return rt.Stats().BodyBytes == 0 })
@@ -307,7 +307,7 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front routertest.Way) {
 					routertest.Refuse("unavailable", 503)(w, r)
 					return
 				}
-				io.WriteString(w, sha(r.Body))
+				io.WriteString(w, routertest.Sum(r.Body))
 			}, takesGRPC(t))
 			body := strings.Repeat("x", tt.size)
 			req, _ := http.NewRequestWithContext(t.Context(), "POST", s.URL, strings.NewReader(body))
@@ -317,28 +317,13 @@ func testARefusalAfterTheBodyHasBegun(t *testing.T, front routertest.Way) {
 			if res.StatusCode != tt.want || hits.Load() != tt.hits {
 				t.Errorf("%d after %d requests, want %d after %d", res.StatusCode, hits.Load(), tt.want, tt.hits)
 			}
-			if want := sha(strings.NewReader(body)); tt.want == 200 && text != want {
+			if want := routertest.Sum(strings.NewReader(body)); tt.want == 200 && text != want {
 				t.Errorf("the app got %s, want %s", text, want)
 			}
 			if tt.want == 502 && rt.Stats().Broken != 1 {
 				t.Errorf("%d are counted as broken, want 1", rt.Stats().Broken)
 			}
 		})
-	}
-}
-
-func sha(r io.Reader) string {
-	n, sum := 0, uint64(14695981039346656037)
-	buf := make([]byte, 32<<10)
-	for {
-		k, err := r.Read(buf)
-		for _, b := range buf[:k] {
-			sum = (sum ^ uint64(b)) * 1099511628211
-		}
-		n += k
-		if err != nil {
-			return fmt.Sprintf("%d bytes, %x, %v", n, sum, err)
-		}
 	}
 }
 

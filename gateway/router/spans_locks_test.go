@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/spantest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -33,8 +34,8 @@ type tracedLocks struct {
 func newTracedLocks(t *testing.T) *tracedLocks {
 	kept := spantest.New(t)
 	s := &tracedLocks{Spans: kept, lockSite: newLockSite(t, func(cfg *router.Config) { cfg.TracerProvider = kept })}
-	s.worker = s.start(func(cfg *worker.Config) { cfg.TracerProvider = kept })
-	s.client = s.lockSite.client(func(cfg *router.ClientConfig) { cfg.TracerProvider = kept })
+	s.worker = s.Start(func(cfg *worker.Config) { cfg.TracerProvider = kept })
+	s.client = s.lockSite.NewClient(func(cfg *router.ClientConfig) { cfg.TracerProvider = kept })
 	return s
 }
 
@@ -44,8 +45,8 @@ func expectLock(t *testing.T, call, attempt, execution spantest.Span, token int6
 	if !attempt.Is(call) || !execution.Is(attempt) {
 		t.Errorf("the spans do not belong to each other: %+v, %+v, %+v", call, attempt, execution)
 	}
-	expectSpan(t, attempt, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "keyway.worker": "w1", "error.type": nil})
-	expectSpan(t, execution, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "keyway.worker": "w1", "keyway.way": "lock", "keyway.token": token, "error.type": nil})
+	spantest.Expect(t, attempt, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "keyway.worker": "w1", "error.type": nil})
+	spantest.Expect(t, execution, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "keyway.worker": "w1", "keyway.way": "lock", "keyway.token": token, "error.type": nil})
 }
 
 // A key of another node is asked for within the caller's span, and held there in one that ends with its release.
@@ -70,21 +71,21 @@ func TestSpansOfLocks(t *testing.T) {
 			t.Error("the call is not a part of its caller's span")
 		}
 		expectLock(t, spans[0], spans[1], spans[2], token)
-		expectSpan(t, spans[0], map[string]any{"keyway.token": token, "keyway.key_hash": "c3d31922c50b1b63", "error.type": nil})
+		spantest.Expect(t, spans[0], map[string]any{"keyway.token": token, "keyway.key_hash": "c3d31922c50b1b63", "error.type": nil})
 
 		first := kit.Must(s.client.Lock(ctx, "k"))
 		if _, err := s.client.TryLock(ctx, "k"); !errors.Is(err, locking.ErrLocked) {
 			t.Fatal(err)
 		}
 		refused := map[string]any{"error.type": "key-held", "keyway.token": nil}
-		expectSpan(t, s.Await(t, "internal lock", "client acquire", "internal lock")[2], refused) // without a call
-		elsewhere := s.site.client()
+		spantest.Expect(t, s.Await(t, "internal lock", "client acquire", "internal lock")[2], refused) // without a call
+		elsewhere := s.Site.NewClient()
 		second := kit.Must(elsewhere.Lock(t.Context(), "k2"))
 		if _, err := s.client.TryLock(ctx, "k2"); !errors.Is(err, locking.ErrLocked) {
 			t.Fatal(err)
 		}
 		for _, span := range s.Await(t, "internal lock", "client acquire") {
-			expectSpan(t, span, refused)
+			spantest.Expect(t, span, refused)
 		}
 		if err := second.Unlock(ctx); err != nil {
 			t.Fatal(err)
@@ -153,7 +154,7 @@ func TestSpansOfTurns(t *testing.T) {
 			if call.Parent.SpanID() != callers[i].SpanContext().SpanID() {
 				t.Errorf("the call of %d is a part of %v", i, call.Parent)
 			}
-			expectSpan(t, call, map[string]any{"keyway.token": tokens[i], "error.type": nil})
+			spantest.Expect(t, call, map[string]any{"keyway.token": tokens[i], "error.type": nil})
 		}
 		acquires := []spantest.Span{alone[1], together[1]}
 		for i, acquire := range acquires {
@@ -237,7 +238,7 @@ func TestSpansOfCallsAboutALock(t *testing.T) {
 			if span.Parent.SpanID() != caller.SpanContext().SpanID() {
 				t.Errorf("%s is a part of %v", span.Name, span.Parent)
 			}
-			expectSpan(t, span, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "error.type": nil})
+			spantest.Expect(t, span, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": nil, "error.type": nil})
 		}
 		if err := l.Unlock(ctx); !errors.Is(err, locking.ErrNotOwner) {
 			t.Fatal(err)
@@ -250,7 +251,7 @@ func TestSpansOfCallsAboutALock(t *testing.T) {
 		if err := gone.Unlock(ctx); !errors.Is(err, locking.ErrNotOwner) {
 			t.Fatal(err)
 		}
-		expectSpan(t, s.Await(t, "internal lock", "client acquire", "client release", "server execution")[2], map[string]any{"error.type": "lock-gone"})
+		spantest.Expect(t, s.Await(t, "internal lock", "client acquire", "client release", "server execution")[2], map[string]any{"error.type": "lock-gone"})
 		caller.End()
 	})
 }
@@ -264,7 +265,7 @@ func TestSpanOfALockThatExpires(t *testing.T) {
 		}
 		s.Await(t, "server POST /v1/locks/{key}", "client acquire")
 		time.Sleep(2 * time.Second)
-		expectSpan(t, s.Await(t, "server execution")[0], map[string]any{"error.type": "expired"})
+		spantest.Expect(t, s.Await(t, "server execution")[0], map[string]any{"error.type": "expired"})
 	})
 }
 
@@ -272,7 +273,7 @@ func TestSpanOfALockThatExpires(t *testing.T) {
 func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	kept := spantest.New(t)
 	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.TracerProvider = kept })
-	c := newClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
+	c := clienttest.NewClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
 	if err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +289,7 @@ func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	if !spans[1].Is(spans[0]) || spans[0].Get("keyway.token") != spans[1].Get("keyway.token") {
 		t.Errorf("the spans do not belong to each other: %+v", spans)
 	}
-	if err := newClient(t, router.ClientConfig{Members: w.Member, Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
+	if err := clienttest.NewClient(t, router.ClientConfig{Members: w.Member, Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
 		t.Fatal(err)
 	}
 	if all := kept.Ended(); len(all) > 0 {
@@ -310,7 +311,7 @@ func TestSpansOfTheLockService(t *testing.T) {
 		if request.Parent.SpanID().String() != traceparent[36:52] || !attempt.Is(request) {
 			t.Errorf("the spans do not belong to each other: %+v", spans)
 		}
-		expectSpan(t, request, map[string]any{"http.route": "/v1/locks/{key}", "http.request.method": "POST", "http.response.status_code": int64(200)})
+		spantest.Expect(t, request, map[string]any{"http.route": "/v1/locks/{key}", "http.request.method": "POST", "http.response.status_code": int64(200)})
 		held := s.ask(t.Context(), "POST", "/v1/locks?key="+key+"&key=z")
 		renewed := s.ask(t.Context(), "PUT", "/v1/locks/"+key+"?lease="+a.Lease)
 		freed := s.ask(t.Context(), "DELETE", "/v1/locks/"+key+"?lease="+a.Lease)
@@ -323,10 +324,10 @@ func TestSpansOfTheLockService(t *testing.T) {
 		if !execution.Is(attempt) {
 			t.Errorf("the time with the key held is a part of %v", execution.Parent)
 		}
-		expectSpan(t, execution, map[string]any{"keyway.token": a.Token, "keyway.way": "lock", "error.type": nil})
-		expectSpan(t, all[2], map[string]any{"http.response.status_code": int64(423), "error.type": nil})
-		expectSpan(t, all[3], map[string]any{"error.type": "key-held"})
-		expectSpan(t, all[9], map[string]any{"error.type": "lock-gone"})
+		spantest.Expect(t, execution, map[string]any{"keyway.token": a.Token, "keyway.way": "lock", "error.type": nil})
+		spantest.Expect(t, all[2], map[string]any{"http.response.status_code": int64(423), "error.type": nil})
+		spantest.Expect(t, all[3], map[string]any{"error.type": "key-held"})
+		spantest.Expect(t, all[9], map[string]any{"error.type": "lock-gone"})
 		for _, span := range all {
 			for _, attr := range append(span.Attributes, attribute.String("name", span.Name)) {
 				if strings.Contains(attr.Value.Emit(), key) {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
@@ -73,16 +72,6 @@ func sendTraced(t *testing.T, s *routertest.Site, method, target, key, trace str
 	return res
 }
 
-// expectSpan compares attributes of a span; nil stands for none.
-func expectSpan(t *testing.T, s spantest.Span, want map[string]any) {
-	t.Helper()
-	for name, v := range want {
-		if got := s.Get(name); got != v {
-			t.Errorf("%s of %q is %v (%T), want %v", name, s.Name, got, got, v)
-		}
-	}
-}
-
 func TestSpans(t *testing.T) { routertest.EachWay(t, testSpans) }
 
 func testSpans(t *testing.T, front routertest.Way) {
@@ -140,15 +129,15 @@ func testSpans(t *testing.T, front routertest.Way) {
 			if tt.tracedSite == plain {
 				key = "k"
 			}
-			expectSpan(t, request, map[string]any{
+			spantest.Expect(t, request, map[string]any{
 				"http.request.method": "POST", "url.path": "/orders/1", "url.scheme": "http", "http.route": "orders", "http.response.status_code": int64(200),
 				"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": key, "keyway.worker": "w1", "keyway.way": tt.way, "error.type": nil,
 			})
-			expectSpan(t, attempt, map[string]any{"http.request.method": "POST", "server.address": "127.0.0.1", "keyway.worker": "w1", "http.response.status_code": int64(200)})
+			spantest.Expect(t, attempt, map[string]any{"http.request.method": "POST", "server.address": "127.0.0.1", "keyway.worker": "w1", "http.response.status_code": int64(200)})
 			if got, ok := attempt.Get("server.port").(int64); !ok || tt.addr != "127.0.0.1:"+decimal(got) {
 				t.Errorf("the attempt was made at port %v of %s", attempt.Get("server.port"), tt.addr)
 			}
-			expectSpan(t, execution, map[string]any{
+			spantest.Expect(t, execution, map[string]any{
 				"http.request.method": "POST", "url.path": "/orders/1", "http.response.status_code": int64(200),
 				"keyway.key_hash": "c3d31922c50b1b63", "keyway.key": key, "keyway.worker": "w1", "keyway.way": tt.hop,
 			})
@@ -224,9 +213,9 @@ func TestSpansOfAttempts(t *testing.T) {
 		if !refused.Is(request) || !taken.Is(request) {
 			t.Errorf("the spans do not belong to each other: %+v", spans)
 		}
-		expectSpan(t, request, map[string]any{"keyway.worker": "b", "error.type": nil})
-		expectSpan(t, refused, map[string]any{"keyway.worker": "a", "error.type": "not-owner", "http.request.resend_count": nil})
-		expectSpan(t, taken, map[string]any{"keyway.worker": "b", "error.type": nil, "http.request.resend_count": int64(1)})
+		spantest.Expect(t, request, map[string]any{"keyway.worker": "b", "error.type": nil})
+		spantest.Expect(t, refused, map[string]any{"keyway.worker": "a", "error.type": "not-owner", "http.request.resend_count": nil})
+		spantest.Expect(t, taken, map[string]any{"keyway.worker": "b", "error.type": nil, "http.request.resend_count": int64(1)})
 		if refused.Status.Code != codes.Error || taken.Status.Code != codes.Unset || request.Status.Code != codes.Unset {
 			t.Errorf("the statuses are %v, %v and %v", refused.Status, taken.Status, request.Status)
 		}
@@ -274,7 +263,7 @@ func TestSpansKeepWhatTheySay(t *testing.T) {
 				t.Errorf("%q, number %s: the trace's state is %s", span.Name, n, got)
 			}
 			if i%3 != 1 {
-				expectSpan(t, span, map[string]any{"url.path": "/orders/" + n, "keyway.key": "key-" + n, "http.request.method_original": "X" + n})
+				spantest.Expect(t, span, map[string]any{"url.path": "/orders/" + n, "keyway.key": "key-" + n, "http.request.method_original": "X" + n})
 			}
 		}
 	})
@@ -309,67 +298,17 @@ func TestSpansOfFailures(t *testing.T) {
 					t.Errorf("status %d, want %d", res.StatusCode, tt.status)
 				}
 				for i, span := range kept.Await(t, tt.names...) {
-					expectSpan(t, span, map[string]any{"error.type": tt.failures[i]})
+					spantest.Expect(t, span, map[string]any{"error.type": tt.failures[i]})
 					if failed := tt.failures[i] != nil; failed != (span.Status.Code == codes.Error) {
 						t.Errorf("the status of %q is %v", span.Name, span.Status)
 					}
 					if i == 0 {
-						expectSpan(t, span, map[string]any{"http.response.status_code": int64(tt.status)})
+						spantest.Expect(t, span, map[string]any{"http.response.status_code": int64(tt.status)})
 					}
 				}
 			})
 		}
 	})
-}
-
-// Calls of a client are parts of their callers' spans.
-func TestSpansOfClients(t *testing.T) {
-	for _, way := range []string{"link", "HTTP", "local"} {
-		t.Run(way, func(t *testing.T) {
-			got := make(chan *http.Request, 1)
-			cfg := clientWay(t, way, func(w http.ResponseWriter, r *http.Request) {
-				io.Copy(io.Discard, r.Body)
-				got <- r
-				io.WriteString(w, "hello")
-			})
-			kept := spantest.New(t)
-			cfg.TracerProvider = kept
-			c := newClient(t, cfg)
-			ctx, caller := kept.Tracer("test").Start(t.Context(), "caller")
-			for _, body := range []int{0, 100_000} {
-				req := keyed(t, "POST", "/orders/1", strings.NewReader(strings.Repeat("x", body)))
-				req.Header.Set("Traceparent", traceparent) // which is not the caller's
-				res, err := c.RoundTrip(req.WithContext(ctx))
-				if err != nil {
-					t.Fatal(err)
-				}
-				kit.Must(io.ReadAll(res.Body))
-				res.Body.Close()
-				spans := kept.Await(t, "internal POST", "client POST")
-				call, attempt := spans[0], spans[1]
-				if call.Parent.SpanID() != caller.SpanContext().SpanID() || !attempt.Is(call) {
-					t.Errorf("the spans do not belong to each other: %+v", spans)
-				}
-				expectSpan(t, call, map[string]any{"url.path": "/orders/1", "http.response.status_code": int64(200), "keyway.worker": "w1", "error.type": nil})
-				r := <-got
-				if sc := spantest.ParentOf(r.Header.Get("Traceparent")); len(r.Header["Traceparent"]) != 1 || sc.SpanID() != attempt.SpanContext.SpanID() {
-					t.Errorf("the worker gets Traceparent %q", r.Header["Traceparent"])
-				}
-				if sc := trace.SpanContextFromContext(r.Context()); way == "local" && sc.SpanID() != attempt.SpanContext.SpanID() {
-					t.Errorf("the worker's context has the span %v", sc)
-				}
-			}
-			caller.End()
-			kept.Await(t, "internal caller")
-		})
-	}
-	kept := spantest.New(t)
-	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t), Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept})
-	if _, err := c.RoundTrip(keyed(t, "GET", "/", nil)); err == nil {
-		t.Fatal("a call without workers has an answer")
-	}
-	spans := kept.Await(t, "internal GET", "internal hold")
-	expectSpan(t, spans[0], map[string]any{"error.type": "unavailable", "http.response.status_code": nil})
 }
 
 // The wait for a key at the worker is a span, beside the execution.
@@ -402,5 +341,5 @@ func TestSpansOfWaits(t *testing.T) {
 	if !wait.EndTime.After(wait.StartTime) || execution.EndTime.Before(wait.EndTime) {
 		t.Errorf("the wait is from %v to %v", wait.StartTime, wait.EndTime)
 	}
-	expectSpan(t, wait, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.worker": "w1", "error.type": nil})
+	spantest.Expect(t, wait, map[string]any{"keyway.key_hash": "c3d31922c50b1b63", "keyway.worker": "w1", "error.type": nil})
 }

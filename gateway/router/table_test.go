@@ -43,7 +43,7 @@ func testRoutesOfRequests(t *testing.T, front routertest.Way) {
 		key, err := strconv.Unquote(`"` + r.Header.Get(gateway.HeaderKey) + `"`)
 		fmt.Fprint(w, told(r.Header, key, r.Header.Get(hop.HeaderPolicy)), err)
 	})
-	linked := linkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+	linked := routertest.LinkWorker(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 		_, _ = w.Write([]byte(told(nil, r.Key, policy.Text(r.Policy)) + "<nil>"))
 	})
 	upstream := routertest.NewWorker(t, "upstream", func(w http.ResponseWriter, r *http.Request) {

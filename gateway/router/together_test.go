@@ -12,22 +12,23 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
 // pair is two workers, a key of each, and a client. The keys' order is that of the workers.
-func pair(t *testing.T, change ...func(*router.ClientConfig, *workertest.Worker)) (s *site, a, b *workertest.Worker, ka, kb string, c *router.Client) {
-	s = newSite(t)
-	a, b = s.start(), s.start()
+func pair(t *testing.T, change ...func(*router.ClientConfig, *workertest.Worker)) (s *clienttest.Site, a, b *workertest.Worker, ka, kb string, c *router.Client) {
+	s = clienttest.NewSite(t)
+	a, b = s.Start(), s.Start()
 	time.Sleep(5 * time.Second)
-	c = s.client(func(cfg *router.ClientConfig) {
+	c = s.NewClient(func(cfg *router.ClientConfig) {
 		for _, f := range change {
 			f(cfg, b)
 		}
 	})
-	return s, a, b, s.keyOf(a, "a"), s.keyOf(b, "b"), c
+	return s, a, b, s.KeyOf(a, "a"), s.KeyOf(b, "b"), c
 }
 
 // Several keys are locked together, with the options of one, and so they are extended and unlocked.
@@ -39,25 +40,25 @@ func TestLockAll(t *testing.T) {
 					cfg.Local = w.Local(w.Handler(nil))
 				}
 			})
-			l := kit.Must(c.LockAll(t.Context(), []string{kb, ka, kb}, locking.TTL(ttl/2), locking.Wait(time.Second), locking.Label("both")))
+			l := kit.Must(c.LockAll(t.Context(), []string{kb, ka, kb}, locking.TTL(clienttest.TTL/2), locking.Wait(time.Second), locking.Label("both")))
 			if keys := l.Keys(); !slices.Equal(keys, []string{ka, kb}) || l.TokenOf(ka) == 0 || l.TokenOf(kb) == 0 || l.TokenOf("other") != 0 {
 				t.Errorf("keys %q, tokens %d %d %d", keys, l.TokenOf(ka), l.TokenOf(kb), l.TokenOf("other"))
 			}
-			if left := time.Until(l.Until()); left <= 0 || left > ttl/2 {
+			if left := time.Until(l.Until()); left <= 0 || left > clienttest.TTL/2 {
 				t.Errorf("%v left", left)
 			}
-			time.Sleep(2 * ttl)
-			if isFree(t, a, ka) || isFree(t, b, kb) || l.Context().Err() != nil {
+			time.Sleep(2 * clienttest.TTL)
+			if clienttest.IsFree(t, a, ka) || clienttest.IsFree(t, b, kb) || l.Context().Err() != nil {
 				t.Errorf("after a while: %v", context.Cause(l.Context()))
 			}
-			if err := l.Extend(t.Context(), ttl); err != nil || time.Until(l.Until()) < ttl/2 {
+			if err := l.Extend(t.Context(), clienttest.TTL); err != nil || time.Until(l.Until()) < clienttest.TTL/2 {
 				t.Errorf("Extend: %v, %v left", err, time.Until(l.Until()))
 			}
 			within := kit.Must(c.Lock(l.Context(), ka))
 			if within.Token() != l.TokenOf(ka) {
 				t.Error("a lock within has another token")
 			}
-			if err := l.Unlock(t.Context()); err != nil || !isFree(t, a, ka) || !isFree(t, b, kb) || l.Context().Err() == nil {
+			if err := l.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, a, ka) || !clienttest.IsFree(t, b, kb) || l.Context().Err() == nil {
 				t.Errorf("Unlock: %v", err)
 			}
 			for what, err := range map[string]error{"Unlock": l.Unlock(t.Context()), "Extend": l.Extend(t.Context(), 0)} {
@@ -74,28 +75,28 @@ func TestTrapLockAllOrNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b, ka, kb, c := pair(t)
 		second := kit.Must(c.Lock(t.Context(), kb, locking.Label("the second")))
-		time.AfterFunc(ttl, func() {
-			if isFree(t, a, ka) {
+		time.AfterFunc(clienttest.TTL, func() {
+			if clienttest.IsFree(t, a, ka) {
 				t.Error("the first key is free while the second one is waited for")
 			}
 		})
 		began := time.Now()
-		l, err := c.LockAll(t.Context(), []string{kb, ka}, locking.Wait(2*ttl))
-		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || !strings.Contains(err.Error(), kb) || d != 2*ttl {
+		l, err := c.LockAll(t.Context(), []string{kb, ka}, locking.Wait(2*clienttest.TTL))
+		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || !strings.Contains(err.Error(), kb) || d != 2*clienttest.TTL {
 			t.Errorf("after %v: %v", d, err)
 		}
 		synctest.Wait()
-		if !isFree(t, a, ka) {
+		if !clienttest.IsFree(t, a, ka) {
 			t.Fatal("the first key is held")
 		}
 		first := kit.Must(c.Lock(t.Context(), ka))
-		time.AfterFunc(ttl, func() { _ = first.Unlock(t.Context()) })
+		time.AfterFunc(clienttest.TTL, func() { _ = first.Unlock(t.Context()) })
 		began = time.Now()
-		l, err = c.LockAll(t.Context(), []string{ka, kb}, locking.Wait(2*ttl))
-		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || d != 2*ttl {
+		l, err = c.LockAll(t.Context(), []string{ka, kb}, locking.Wait(2*clienttest.TTL))
+		if d := time.Since(began); l != nil || !errors.Is(err, locking.ErrLocked) || d != 2*clienttest.TTL {
 			t.Errorf("the first key has come late: after %v: %v", d, err)
 		}
-		if err := second.Unlock(t.Context()); err != nil || !isFree(t, b, kb) {
+		if err := second.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, b, kb) {
 			t.Error(err)
 		}
 		many := make([]string, 65)
@@ -134,7 +135,7 @@ func TestTrapLockAllLosesOne(t *testing.T) {
 		if !errors.Is(err, locking.ErrNotOwner) || !strings.Contains(err.Error(), ka) || strings.Contains(err.Error(), fmt.Sprintf("%q", kb)) {
 			t.Errorf("Unlock: %v", err)
 		}
-		if !isFree(t, b, kb) {
+		if !clienttest.IsFree(t, b, kb) {
 			t.Error("the other key is held")
 		}
 	})

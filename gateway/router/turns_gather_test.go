@@ -10,6 +10,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 )
 
 // Who comes while others have their turns is asked for when the last of these begins, together with those who have come
@@ -28,9 +29,9 @@ func TestTurnsGather(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				w := s.start()
-				a := s.client()
+				s := clienttest.NewSite(t)
+				w := s.Start()
+				a := s.NewClient()
 				q := &queue{t: t}
 				_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
 					q.lock(a, "a1", nil)
@@ -61,9 +62,9 @@ func TestTurnsGather(t *testing.T) {
 // When those have given up whose turns a call would wait for, it is made.
 func TestTurnsGatherForNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		a := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		a := s.NewClient()
 		q := &queue{t: t}
 		ctx, giveUp := context.WithCancel(t.Context())
 		var unlocked, got time.Time

@@ -9,6 +9,7 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 )
 
 // hold has a caller come who works while the key is held. It returns when he waits or has it.
@@ -32,14 +33,14 @@ func (q *queue) hold(c *router.Client, name string, work func()) {
 // Functions that hold a key take turns with each other, with locks, and with DoAll.
 func TestHoldsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
 			q.hold(c, "1", nil)
 			q.lock(c, "2", func(*router.Lock) { time.Sleep(time.Second) })
-			q.hold(c, "3", func() { time.Sleep(2 * ttl) })
+			q.hold(c, "3", func() { time.Sleep(2 * clienttest.TTL) })
 			q.all.Go(func() {
 				err := c.DoAll(t.Context(), []string{"a", "k"}, func(xs gateway.Execution) error {
 					q.got("4", xs.TokenOf("k"))
@@ -59,7 +60,7 @@ func TestHoldsTakeTurns(t *testing.T) {
 			t.Errorf("the owner has granted %v locks, want those of a, of 1, and of 2 to 5 together", n)
 		}
 		synctest.Wait()
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -69,9 +70,9 @@ func TestHoldsTakeTurns(t *testing.T) {
 func TestTrapTurnsOfHoldsEnd(t *testing.T) {
 	const inLine, maxWait = 30 * time.Second, 3 * time.Second
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start(func(cfg *worker.Config) { cfg.MaxWait = maxWait })
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start(func(cfg *worker.Config) { cfg.MaxWait = maxWait })
+		c := s.NewClient()
 		q := &queue{t: t}
 		never := func(gateway.Execution) error {
 			t.Error("the function runs")

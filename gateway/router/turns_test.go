@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/metrictest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -89,9 +90,9 @@ func grants(t *testing.T, w *workertest.Worker) float64 {
 // lock one after the other. They are behind all who came before that, and before all who come later.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		a, b := s.client(), s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		a, b := s.NewClient(), s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
 			q.lock(a, "a1", nil)
@@ -110,7 +111,7 @@ func TestTurns(t *testing.T) {
 		if n := grants(t, w); n != 5 {
 			t.Errorf("the owner has granted %v locks, want those of a1, b1, a2, a5 and a6", n)
 		}
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -119,9 +120,9 @@ func TestTurns(t *testing.T) {
 // Those who want another lease or label are not of the same turns.
 func TestTurnsAreEqual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(worker.Execution) error {
 			work := func(*router.Lock) { time.Sleep(time.Second) }
@@ -129,10 +130,10 @@ func TestTurnsAreEqual(t *testing.T) {
 				q.lock(c, "a"+name, work)
 				q.lock(c, "b"+name, func(l *router.Lock) {
 					work(l)
-					if left := time.Until(l.Until()); left <= ttl {
+					if left := time.Until(l.Until()); left <= clienttest.TTL {
 						t.Errorf("%v left of a long lease", left)
 					}
-				}, locking.TTL(3*ttl))
+				}, locking.TTL(3*clienttest.TTL))
 				q.lock(c, "c"+name, work, locking.Label("c"))
 			}
 			return nil
@@ -148,9 +149,9 @@ func TestTurnsAreEqual(t *testing.T) {
 func TestTurnsAreBounded(t *testing.T) {
 	const inLine, alone = 1024, 5
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		q := &queue{t: t}
 		_ = w.Do(t.Context(), "k", func(x worker.Execution) error {
 			q.lock(c, "", nil)
@@ -172,9 +173,9 @@ func TestTurnsAreBounded(t *testing.T) {
 // Who gives up is left out, wherever he waits, and if all do for whom a call asks it ends.
 func TestTurnsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		q := &queue{t: t}
 		give := func(name string) (up context.CancelFunc) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -209,7 +210,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			}
 			return nil
 		})
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held for nobody")
 		}
 		var late context.CancelFunc
@@ -225,7 +226,7 @@ func TestTurnsGivenUp(t *testing.T) {
 			return nil
 		})
 		q.expect("1", "2", "3")
-		if !isFree(t, w, "k") {
+		if !clienttest.IsFree(t, w, "k") {
 			t.Error("the key is held")
 		}
 	})
@@ -253,9 +254,9 @@ func behind(t *testing.T, w *workertest.Worker, c *router.Client) (second *route
 // What was the caller's before his Unlock is not his any more when another one has it, though that is the same hold.
 func TestTrapPassedLockIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		second, others := behind(t, w, c)
 		inner := kit.Must(c.Lock(second.Context(), "k"))
 		if err := second.Unlock(t.Context()); err != nil {
@@ -269,7 +270,7 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 			t.Errorf("after Unlock: context %v, until %v and %v", second.Context().Err(), second.Until(), inner.Until())
 		}
 		for _, l := range []*router.Lock{second, inner} {
-			if err := l.Extend(t.Context(), ttl); !errors.Is(err, locking.ErrNotOwner) {
+			if err := l.Extend(t.Context(), clienttest.TTL); !errors.Is(err, locking.ErrNotOwner) {
 				t.Errorf("Extend: %v", err)
 			}
 			if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrNotOwner) {
@@ -279,8 +280,8 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 		if l, err := c.TryLock(context.WithoutCancel(second.Context()), "k"); !errors.Is(err, locking.ErrLocked) {
 			t.Errorf("within what has ended: %v, %v", l, err)
 		}
-		time.Sleep(3 * ttl) // it is renewed
-		if err := third.Unlock(t.Context()); err != nil || !isFree(t, w, "k") {
+		time.Sleep(3 * clienttest.TTL) // it is renewed
+		if err := third.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
 			t.Errorf("Unlock of the last: %v", err)
 		}
 	})
@@ -289,29 +290,29 @@ func TestTrapPassedLockIsGone(t *testing.T) {
 // A lock that is not as good as another one is not passed on: the next caller asks for one.
 func TestTrapNotPassedOn(t *testing.T) {
 	for name, tt := range map[string]struct {
-		before func(t *testing.T, s *site, w *workertest.Worker, l *router.Lock)
+		before func(t *testing.T, s *clienttest.Site, w *workertest.Worker, l *router.Lock)
 		unlock error
 	}{
-		"it was extended": {func(t *testing.T, _ *site, _ *workertest.Worker, l *router.Lock) {
-			if err := l.Extend(t.Context(), 4*ttl); err != nil {
+		"it was extended": {func(t *testing.T, _ *clienttest.Site, _ *workertest.Worker, l *router.Lock) {
+			if err := l.Extend(t.Context(), 4*clienttest.TTL); err != nil {
 				t.Error(err)
 			}
 		}, nil},
-		"its renewals fail": {func(_ *testing.T, s *site, w *workertest.Worker, _ *router.Lock) {
-			s.sever(w, true)
-			time.Sleep(ttl * 5 / 10)
-			time.AfterFunc(ttl/100, func() { s.sever(w, false) })
+		"its renewals fail": {func(_ *testing.T, s *clienttest.Site, w *workertest.Worker, _ *router.Lock) {
+			s.Sever(w, true)
+			time.Sleep(clienttest.TTL * 5 / 10)
+			time.AfterFunc(clienttest.TTL/100, func() { s.Sever(w, false) })
 		}, nil},
-		"it is lost": {func(t *testing.T, s *site, w *workertest.Worker, l *router.Lock) {
+		"it is lost": {func(t *testing.T, s *clienttest.Site, w *workertest.Worker, l *router.Lock) {
 			_ = s.Store.Release(t.Context(), w.Incarnation())
 			<-l.Context().Done()
 		}, locking.ErrNotOwner},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t)
-				w := s.start()
-				c := s.client()
+				s := clienttest.NewSite(t)
+				w := s.Start()
+				c := s.NewClient()
 				second, others := behind(t, w, c)
 				tt.before(t, s, w, second)
 				if err := second.Unlock(t.Context()); !errors.Is(err, tt.unlock) || (err == nil) != (tt.unlock == nil) {
@@ -321,10 +322,10 @@ func TestTrapNotPassedOn(t *testing.T) {
 				if n := grants(t, w); n != 3 {
 					t.Errorf("%v grants, want 3", n)
 				}
-				if left := time.Until(third.Until()); left > ttl || left < ttl/2 {
+				if left := time.Until(third.Until()); left > clienttest.TTL || left < clienttest.TTL/2 {
 					t.Errorf("the next one has it for %v", left)
 				}
-				if err := third.Unlock(t.Context()); err != nil || !isFree(t, w, "k") {
+				if err := third.Unlock(t.Context()); err != nil || !clienttest.IsFree(t, w, "k") {
 					t.Errorf("Unlock of the last: %v", err)
 				}
 			})
@@ -335,14 +336,14 @@ func TestTrapNotPassedOn(t *testing.T) {
 // Who waits for his turn does not wait for one who has lost the lock, and works on.
 func TestTurnsGoOnBesideALostOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		second, others := behind(t, w, s.client())
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		second, others := behind(t, w, s.NewClient())
 		_ = s.Store.Release(t.Context(), w.Incarnation())
 		var third *router.Lock
 		select {
 		case third = <-others:
-		case <-time.After(3 * ttl):
+		case <-time.After(3 * clienttest.TTL):
 			t.Fatal("the next one waits")
 		}
 		if second.Context().Err() == nil || third.Token() <= second.Token() {
@@ -360,7 +361,7 @@ func TestTrapFewerTurns(t *testing.T) {
 		var token atomic.Int64
 		asked := make(chan int, 10)
 		free := make(chan struct{}, 1) // is full while nobody has the key
-		c := clientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
 			body := kit.Must(io.ReadAll(r.Body))
 			if r.Method != holds.Acquire {
 				free <- struct{}{}
@@ -419,9 +420,9 @@ func (c stopped) Done() <-chan struct{} {
 // meanwhile: it asks for another one, behind those who have the key then.
 func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		ctx := stopped{t.Context(), make(chan time.Duration, 1)}
 		late := make(chan *router.Lock, 1)
 		var second *router.Lock
@@ -439,15 +440,15 @@ func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
 			return nil
 		})
 		synctest.Wait()
-		s.sever(w, true) // so that the lock is not renewed
-		ctx.once <- 3 * ttl
+		s.Sever(w, true) // so that the lock is not renewed
+		ctx.once <- 3 * clienttest.TTL
 		if err := second.Unlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * ttl)
-		s.sever(w, false)
-		other := kit.Must(s.client().Lock(t.Context(), "k"))
-		time.Sleep(2 * ttl)
+		time.Sleep(2 * clienttest.TTL)
+		s.Sever(w, false)
+		other := kit.Must(s.NewClient().Lock(t.Context(), "k"))
+		time.Sleep(2 * clienttest.TTL)
 		select {
 		case l := <-late:
 			t.Fatalf("two have the lock: tokens %d and %d, the first until %v", l.Token(), other.Token(), l.Until())
@@ -465,9 +466,9 @@ func TestTrapTurnOfOneWhoIsStopped(t *testing.T) {
 // A client that is closed has nobody wait for his turn.
 func TestCloseEndsTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		c := s.client()
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		c := s.NewClient()
 		failed := make(chan error, 4)
 		var all sync.WaitGroup
 		wait := func() {
@@ -507,10 +508,10 @@ func TestCloseEndsTurns(t *testing.T) {
 func TestTurnsWhenNobodyIsThere(t *testing.T) {
 	const patience = time.Second
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
-		s.sever(w, true)
-		c := s.client(func(cfg *router.ClientConfig) { cfg.Hold = patience })
+		s := clienttest.NewSite(t)
+		w := s.Start()
+		s.Sever(w, true)
+		c := s.NewClient(func(cfg *router.ClientConfig) { cfg.Hold = patience })
 		var all sync.WaitGroup
 		began := time.Now()
 		for range 200 {
@@ -528,14 +529,14 @@ func TestTurnsWhenNobodyIsThere(t *testing.T) {
 // Locks that are passed on exclude each other and rise, while workers come, leave and die.
 func TestTrapTurnsMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSite(t)
-		w := s.start()
+		s := clienttest.NewSite(t)
+		w := s.Start()
 		q := &queue{t: t}
 		var at atomic.Int32
 		var done atomic.Bool
 		var unlocked atomic.Int64
 		for range 2 {
-			c := s.client(func(cfg *router.ClientConfig) { cfg.Hold = 5 * ttl })
+			c := s.NewClient(func(cfg *router.ClientConfig) { cfg.Hold = 5 * clienttest.TTL })
 			for i := range 5 {
 				q.all.Go(func() {
 					for !done.Load() {
@@ -550,7 +551,7 @@ func TestTrapTurnsMove(t *testing.T) {
 						q.got("", l.Token())
 						select {
 						case <-l.Context().Done():
-						case <-time.After(time.Duration(i+1) * ttl / 50):
+						case <-time.After(time.Duration(i+1) * clienttest.TTL / 50):
 						}
 						at.Add(-1)
 						if l.Unlock(t.Context()) == nil {
@@ -561,22 +562,22 @@ func TestTrapTurnsMove(t *testing.T) {
 			}
 		}
 		for i := range 4 {
-			time.Sleep(ttl)
-			next := s.start()
+			time.Sleep(clienttest.TTL)
+			next := s.Start()
 			if i%2 == 0 {
 				_ = w.Drain(t.Context())
 			}
-			s.kill(w)
+			s.Kill(w)
 			next.AwaitServing(t, 16)
 			w = next
 		}
-		time.Sleep(ttl)
+		time.Sleep(clienttest.TTL)
 		done.Store(true)
 		q.all.Wait()
 		if n := unlocked.Load(); n < 40 {
 			t.Errorf("%d locks in all this time", n)
 		}
-		time.Sleep(ttl / 10)
+		time.Sleep(clienttest.TTL / 10)
 		if n := w.Status(); n.BusyKeys != 0 || n.Holds != 0 {
 			t.Errorf("%d keys are busy in the end, %d holds", n.BusyKeys, n.Holds)
 		}

@@ -3,8 +3,6 @@ package router_test
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,13 +10,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -89,19 +85,19 @@ func testLargeUploads(t *testing.T, front routertest.Way) {
 	const size = 20 << 20
 	before := openFiles(t)
 	for kind, rt := range workerKinds(t, func(rw http.ResponseWriter, r *http.Request) {
-		text := sha(r.Body)
+		text := routertest.Sum(r.Body)
 		fmt.Fprint(rw, r.ContentLength, " ", text, r.Trailer)
 	}, func(c *router.Config) { c.BodyDir = t.TempDir() }) {
 		for _, trailer := range []http.Header{nil, {"X-Check": {"sum"}}} {
 			s := front(t, rt)
-			req := kit.Must(http.NewRequestWithContext(t.Context(), "PUT", s.URL, io.LimitReader(zeros{}, size)))
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "PUT", s.URL, io.LimitReader(routertest.Zeros{}, size)))
 			req.Trailer = trailer
 			req.Header.Set("X-Key", "k")
 			length := int64(size)
 			if trailer != nil {
 				length = -1 // only a chunked body has them in HTTP/1.1
 			}
-			want := fmt.Sprint(length, " ", sha(io.LimitReader(zeros{}, size)), trailer)
+			want := fmt.Sprint(length, " ", routertest.Sum(io.LimitReader(routertest.Zeros{}, size)), trailer)
 			if res, got := kit.Do(t, s.Client(), req); got != want {
 				t.Errorf("%s: %d, the app got %s, want %s", kind, res.StatusCode, got, want)
 			}
@@ -133,14 +129,14 @@ func TestLargeUploadIsHeld(t *testing.T) {
 			routertest.Refuse("unavailable", 503)(rw, r)
 			return
 		}
-		io.WriteString(rw, sha(r.Body))
+		io.WriteString(rw, routertest.Sum(r.Body))
 	})
 	rt := routertest.New(t, router.Config{Members: routertest.NewCluster(t, a.Member)})
 	s := routertest.ThroughServer(t, rt)
-	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(zeros{}, size)))
+	req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(routertest.Zeros{}, size)))
 	req.Header.Set("X-Key", "k")
 	res, text := kit.Do(t, s.Client(), req)
-	if want := sha(io.LimitReader(zeros{}, size)); text != want || rt.Stats().Held != 1 {
+	if want := routertest.Sum(io.LimitReader(routertest.Zeros{}, size)); text != want || rt.Stats().Held != 1 {
 		t.Errorf("%d, the app got %s, want %s; %d requests were held", res.StatusCode, text, want, rt.Stats().Held)
 	}
 }
@@ -165,7 +161,7 @@ func testBodiesThatAreNotTaken(t *testing.T, front routertest.Way) {
 	} {
 		for _, known := range []bool{true, false} {
 			t.Run(fmt.Sprint(tt.name, ", length known: ", known), func(t *testing.T) {
-				s, rt, w := route(t, front, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, sha(r.Body)) }, tt.change)
+				s, rt, w := route(t, front, func(rw http.ResponseWriter, r *http.Request) { io.WriteString(rw, routertest.Sum(r.Body)) }, tt.change)
 				var body io.Reader = bytes.NewReader(make([]byte, tt.size))
 				if !known {
 					body = io.MultiReader(body)
@@ -220,7 +216,7 @@ func TestExpectedBodiesAreAskedFor(t *testing.T) { routertest.EachWay(t, testExp
 
 func testExpectedBodies(t *testing.T, front routertest.Way) {
 	s, _, _ := route(t, front, func(rw http.ResponseWriter, r *http.Request) {
-		io.WriteString(rw, sha(r.Body))
+		io.WriteString(rw, routertest.Sum(r.Body))
 	})
 	transport := &http.Transport{ExpectContinueTimeout: time.Minute, Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(!s.HTTP2)
@@ -230,7 +226,7 @@ func testExpectedBodies(t *testing.T, front routertest.Way) {
 		req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, bytes.NewReader(make([]byte, size))))
 		req.Header.Set("X-Key", "k")
 		req.Header.Set("Expect", "100-continue")
-		if _, text := kit.Do(t, &http.Client{Transport: transport}, req); text != sha(bytes.NewReader(make([]byte, size))) {
+		if _, text := kit.Do(t, &http.Client{Transport: transport}, req); text != routertest.Sum(bytes.NewReader(make([]byte, size))) {
 			t.Errorf("%d bytes: the app got %s", size, text)
 		}
 	}
@@ -260,85 +256,4 @@ func TestADiskThatFails(t *testing.T) {
 	if !strings.Contains(log.String(), "temporary file") {
 		t.Errorf("the log says nothing of it: %s", &log)
 	}
-}
-
-// A client's calls keep bodies that nothing else can open again.
-func TestClientUploads(t *testing.T) {
-	const size = 300_000
-	for _, tt := range []struct {
-		name string
-		body func() io.Reader
-		// length is what is declared, -1 for none.
-		length int64
-		want   string // of the error
-	}{
-		{"unknown length", func() io.Reader { return io.LimitReader(zeros{}, size) }, -1, ""},
-		{"known length", func() io.Reader { return io.LimitReader(zeros{}, size) }, size, ""},
-		{"GetBody", func() io.Reader { return bytes.NewReader(make([]byte, size)) }, size, ""},
-		{"longer than it says", func() io.Reader { return io.LimitReader(zeros{}, size) }, size - 1, "longer than"},
-		{"shorter than it says", func() io.Reader { return io.LimitReader(zeros{}, size) }, size + 1, "shorter than"},
-		{"too large", func() io.Reader { return io.LimitReader(zeros{}, 2*size) }, -1, "too large"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var hits atomic.Int64
-			a := routertest.NewWorker(t, "a", func(rw http.ResponseWriter, r *http.Request) {
-				if hits.Add(1) <= 2 {
-					io.CopyN(io.Discard, r.Body, 10)
-					routertest.Refuse("unavailable", 503)(rw, r)
-					return
-				}
-				io.WriteString(rw, sha(r.Body))
-			})
-			c := kit.Must(router.NewClient(router.ClientConfig{Members: routertest.NewCluster(t, a.Member), Limits: gateway.Limits{MaxBody: size, BodyDir: t.TempDir()}}))
-			defer c.Close()
-			r := kit.Must(http.NewRequestWithContext(t.Context(), "POST", "/", tt.body()))
-			r.ContentLength = tt.length
-			r.Header.Set("Keyway-Key", "k")
-			res, err := c.RoundTrip(r)
-			if tt.want != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.want) || hits.Load() != 0 {
-					t.Errorf("%v after %d requests, want an error with %q", err, hits.Load(), tt.want)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer res.Body.Close()
-			if text, _ := io.ReadAll(res.Body); string(text) != sha(io.LimitReader(zeros{}, size)) {
-				t.Errorf("the app got %s", text)
-			}
-		})
-	}
-}
-
-// A call's body that does not come keeps the key free.
-func TestClientUploadHoldsNoKey(t *testing.T) {
-	eachClientWay(t, func(rw http.ResponseWriter, r *http.Request) {
-		n, err := io.Copy(io.Discard, r.Body)
-		io.WriteString(rw, strconv.FormatInt(n, 10)+fmt.Sprint(err))
-	}, func(t *testing.T, c *router.Client) {
-		body, w := io.Pipe()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		failed := make(chan error, 1)
-		go func() {
-			res, err := c.RoundTrip(keyed(t, "POST", "/", body).WithContext(ctx))
-			if err == nil {
-				res.Body.Close()
-				err = errors.New("answered")
-			}
-			failed <- err
-		}()
-		if _, err := w.Write(make([]byte, 100_000)); err != nil {
-			t.Fatal(err)
-		}
-		if res, text := kit.Do(t, &http.Client{Transport: c}, keyed(t, "GET", "/", nil)); text != "0<nil>" {
-			t.Errorf("a call that came meanwhile: %d %q", res.StatusCode, text)
-		}
-		cancel()
-		if err := <-failed; !errors.Is(err, context.Canceled) {
-			t.Errorf("a call whose context has ended: %v", err)
-		}
-	})
 }

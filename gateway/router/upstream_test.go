@@ -172,7 +172,7 @@ func testUploadsStream(t *testing.T, front routertest.Way) {
 	plain, _, _ := route(t, front, app)
 	for name, s := range map[string]*routertest.Site{"over the link": front(t, rt), "over HTTP/1.1": plain} {
 		for _, known := range []bool{true, false} {
-			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(zeros{}, size)))
+			req := kit.Must(http.NewRequestWithContext(t.Context(), "POST", s.URL, io.LimitReader(routertest.Zeros{}, size)))
 			req.Header.Set("X-Key", "k")
 			if known {
 				req.ContentLength = size
@@ -182,13 +182,6 @@ func testUploadsStream(t *testing.T, front routertest.Way) {
 			}
 		}
 	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) {
-	clear(p)
-	return len(p), nil
 }
 
 // An answer that breaks off must not look whole.

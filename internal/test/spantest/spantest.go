@@ -102,3 +102,13 @@ func ParentOf(traceparent string) trace.SpanContext {
 	}
 	return trace.NewSpanContext(cfg)
 }
+
+// Expect compares attributes of a span; nil stands for none.
+func Expect(t *testing.T, s Span, want map[string]any) {
+	t.Helper()
+	for name, v := range want {
+		if got := s.Get(name); got != v {
+			t.Errorf("%s of %q is %v (%T), want %v", name, s.Name, got, got, v)
+		}
+	}
+}

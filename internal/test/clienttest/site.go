@@ -1,4 +1,5 @@
-package router_test
+// Package clienttest has sites of workers in memory, and clients of them, for tests.
+package clienttest
 
 import (
 	"bytes"
@@ -19,32 +20,35 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// site is workers that take the link over connections in memory, and clients of
+// TTL is the session TTL of the clusters.
+const TTL = 10 * time.Second
+
+// Site is workers that take the link over connections in memory, and clients of
 // them, in a bubble.
-type site struct {
+type Site struct {
 	*workertest.Cluster
-	t    *testing.T
+	T    *testing.T
 	mu   sync.Mutex
 	at   map[string]*pipeListener // by address
 	conn map[string][]net.Conn    // clients' ends, by address
 	cut  map[string]bool          // addresses that nothing reaches
 	deaf map[string]bool          // addresses of which nothing is heard, by connections that are there
 
-	slow time.Duration // what the answer to a call of the method late takes longer; see delay
+	Slow time.Duration // what the answer to a call of the method late takes longer; see delay
 	late string
 }
 
-// delay lets the answers to calls of a method take longer from now on.
-func (s *site) delay(method string, by time.Duration) {
+// Delay lets the answers to calls of a method take longer from now on.
+func (s *Site) Delay(method string, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slow, s.late = by, method
+	s.Slow, s.late = by, method
 }
 
 // wire is a client's end of a connection.
 type wire struct {
 	net.Conn
-	site *site
+	site *Site
 	addr string
 	late atomic.Bool // what is read next comes late
 }
@@ -64,7 +68,7 @@ func (c *wire) Read(p []byte) (int, error) {
 		n, err := c.Conn.Read(p)
 		if c.late.Swap(false) {
 			c.site.mu.Lock()
-			slow := c.site.slow
+			slow := c.site.Slow
 			c.site.mu.Unlock()
 			time.Sleep(slow)
 		}
@@ -77,30 +81,31 @@ func (c *wire) Read(p []byte) (int, error) {
 	}
 }
 
-// mute lets clients hear nothing more of a worker.
-func (s *site) mute(w *workertest.Worker) {
+// Mute lets clients hear nothing more of a worker.
+func (s *Site) Mute(w *workertest.Worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.deaf[w.Member.Self().Addr] = true
 }
 
-// unmute lets clients hear a worker again, by other connections.
-func (s *site) unmute(w *workertest.Worker) {
+// Unmute lets clients hear a worker again, by other connections.
+func (s *Site) Unmute(w *workertest.Worker) {
 	s.mu.Lock()
 	s.deaf[w.Member.Self().Addr] = false
 	s.mu.Unlock()
-	s.sever(w, false)
+	s.Sever(w, false)
 }
 
-func newSite(t *testing.T) *site {
+// NewSite makes a site without workers.
+func NewSite(t *testing.T) *Site {
 	kit.EmptyPools(t)
-	return &site{Cluster: workertest.New(t, 16), t: t, at: make(map[string]*pipeListener), conn: make(map[string][]net.Conn), cut: make(map[string]bool), deaf: make(map[string]bool)}
+	return &Site{Cluster: workertest.New(t, 16), T: t, at: make(map[string]*pipeListener), conn: make(map[string][]net.Conn), cut: make(map[string]bool), deaf: make(map[string]bool)}
 }
 
-// start starts a worker and waits until it serves.
-func (s *site) start(change ...func(*worker.Config)) *workertest.Worker {
-	s.t.Helper()
-	w := s.Start(change...)
+// Start starts a worker and waits until it serves.
+func (s *Site) Start(change ...func(*worker.Config)) *workertest.Worker {
+	s.T.Helper()
+	w := s.Cluster.Start(change...)
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	s.mu.Lock()
 	s.at[w.Member.Self().Addr] = l
@@ -111,7 +116,7 @@ func (s *site) start(change ...func(*worker.Config)) *workertest.Worker {
 		defer close(ended)
 		_ = server.Serve(l)
 	}()
-	s.t.Cleanup(func() {
+	s.T.Cleanup(func() {
 		server.Close()
 		<-ended
 	})
@@ -121,23 +126,24 @@ func (s *site) start(change ...func(*worker.Config)) *workertest.Worker {
 	return w
 }
 
-// client returns a client that owns nothing.
-func (s *site) client(change ...func(*router.ClientConfig)) *router.Client {
-	s.t.Helper()
+// NewClient returns a client that owns nothing.
+func (s *Site) NewClient(change ...func(*router.ClientConfig)) *router.Client {
+	s.T.Helper()
 	s.mu.Lock()
 	name := fmt.Sprint("client", len(s.conn))
 	s.mu.Unlock()
 	member := kit.Must(s.Hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
-	cfg := router.ClientConfig{Members: member, Dial: s.dial}
+	cfg := router.ClientConfig{Members: member, Dial: s.Dial}
 	for _, f := range change {
 		f(&cfg)
 	}
 	c := kit.Must(router.NewClient(cfg))
-	s.t.Cleanup(func() { c.Close() })
+	s.T.Cleanup(func() { c.Close() })
 	return c
 }
 
-func (s *site) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+// Dial connects to a worker.
+func (s *Site) Dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	s.mu.Lock()
 	l, cut := s.at[addr], s.cut[addr]
 	s.mu.Unlock()
@@ -158,8 +164,8 @@ func (s *site) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return &wire{Conn: near, site: s, addr: addr}, nil
 }
 
-// sever ends all connections to a worker, and allows new ones or not.
-func (s *site) sever(w *workertest.Worker, cut bool) {
+// Sever ends all connections to a worker, and allows new ones or not.
+func (s *Site) Sever(w *workertest.Worker, cut bool) {
 	addr := w.Member.Self().Addr
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,25 +176,25 @@ func (s *site) sever(w *workertest.Worker, cut bool) {
 	s.conn[addr] = nil
 }
 
-// kill ends a worker as the death of its process does.
-func (s *site) kill(w *workertest.Worker) {
-	s.sever(w, true)
+// Kill ends a worker as the death of its process does.
+func (s *Site) Kill(w *workertest.Worker) {
+	s.Sever(w, true)
 	w.Close()
 	_ = w.Member.Vanish()
 }
 
-// keyOf returns a key that a worker owns.
-func (s *site) keyOf(w *workertest.Worker, prefix string) string {
+// KeyOf returns a key that a worker owns.
+func (s *Site) KeyOf(w *workertest.Worker, prefix string) string {
 	for i := 0; ; i++ {
 		key := fmt.Sprintf("%s%d", prefix, i)
-		if err := w.Do(s.t.Context(), key, func(worker.Execution) error { return nil }); err == nil {
+		if err := w.Do(s.T.Context(), key, func(worker.Execution) error { return nil }); err == nil {
 			return key
 		}
 	}
 }
 
-// isFree reports whether a key of w is held by nobody.
-func isFree(t *testing.T, w *workertest.Worker, key string) bool {
+// IsFree reports whether a key of w is held by nobody.
+func IsFree(t *testing.T, w *workertest.Worker, key string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	return w.Do(ctx, key, func(worker.Execution) error { return nil }) == nil
@@ -216,14 +222,14 @@ func (l *pipeListener) Close() error {
 
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// clientOf returns a client whose only worker answers calls as handler does.
-func clientOf(t *testing.T, handler link.HandlerFunc) *router.Client {
+// ClientOf returns a client whose only worker answers calls as handler does.
+func ClientOf(t *testing.T, handler link.HandlerFunc) *router.Client {
 	server := &link.Server{Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}, Handler: handler}
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	go server.Serve(l)
 	m := routertest.Member("owner", "owner")
 	m.Link = true
-	c := newClient(t, router.ClientConfig{Members: routertest.NewCluster(t, m), Dial: func(context.Context, string, string) (net.Conn, error) {
+	c := NewClient(t, router.ClientConfig{Members: routertest.NewCluster(t, m), Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		l.conns <- far
 		return near, nil
@@ -235,16 +241,28 @@ func clientOf(t *testing.T, handler link.HandlerFunc) *router.Client {
 	return c
 }
 
-// cutStore is a store that can be cut off from its worker.
-type cutStore struct {
+// CutStore is a store that can be cut off from its worker.
+type CutStore struct {
 	worker.Store
-	cut atomic.Bool
+	Cut atomic.Bool
 }
 
-func (s *cutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
-	if s.cut.Load() {
+// Renew implements [worker.Store].
+func (s *CutStore) Renew(ctx context.Context, generation, incarnation string, ttl time.Duration) error {
+	if s.Cut.Load() {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	return s.Store.Renew(ctx, generation, incarnation, ttl)
+}
+
+// NewClient makes a client that is closed when the test ends.
+func NewClient(t testing.TB, cfg router.ClientConfig) *router.Client {
+	t.Helper()
+	c, err := router.NewClient(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
