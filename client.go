@@ -13,7 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/offered"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -22,7 +22,7 @@ import (
 // Client makes calls for keys straight to the nodes that own them, from a node
 // or, made with [NewClient], from any process. It is an [http.RoundTripper].
 type Client struct {
-	*router.Client
+	*client.Client
 	members *gossip.Cluster // nil for the client of a node
 	store   *store.Store    // nil without ClientConfig.Redis
 	unstore func()          // ends what follows store
@@ -68,7 +68,7 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err != nil {
 		return nil, gossipError(err)
 	}
-	client, err := router.NewClient(router.ClientConfig{
+	client, err := client.New(client.Config{
 		Members: members, Keys: cfg.Keys, Limits: cfg.Limits, PeerTLS: cfg.PeerTLS, TracerProvider: cfg.TracerProvider, TraceKeys: cfg.TraceKeys, Logger: common.Logger,
 	})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/lockfile"
 	"github.com/keyway-go/keyway/internal/metrics"
@@ -200,7 +200,7 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 		}
 		n.handler.set(n.worker, sidecar)
 	}
-	client, err := router.NewClient(router.ClientConfig{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log})
+	client, err := client.New(client.Config{Members: n.members, PeerTLS: n.cfg.PeerTLS, Local: n.worker.Local(n.handler), TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log})
 	if err != nil {
 		return fmt.Errorf("keyway: %w", err)
 	}

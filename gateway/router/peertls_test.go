@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/certs"
@@ -26,7 +27,7 @@ import (
 
 // overTLS makes a router in front of a sidecar of an app, with TLS between them, and
 // clients of the same worker.
-func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.PeerTLS) (rt *router.Router, client func() *router.Client) {
+func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.PeerTLS) (rt *router.Router, newClient func() *client.Client) {
 	t.Helper()
 	c := workertest.NewWith(t, ring.Settings{Ring: ring.Config{Partitions: 16}, PeerTLS: true})
 	w := c.StartReady(func(cfg *worker.Config) { cfg.PeerTLS = atWorker })
@@ -40,10 +41,10 @@ func overTLS(t *testing.T, app http.HandlerFunc, atRouter, atWorker *gateway.Pee
 	keys := kit.KeySources(t, "header:X-Key")
 	rt = kit.Must(router.New(router.Config{Members: members, Keys: keys, PeerTLS: atRouter, Limits: gateway.Limits{NoHold: true}}))
 	t.Cleanup(func() { rt.Close() })
-	return rt, func() *router.Client {
-		client := kit.Must(router.NewClient(router.ClientConfig{Members: members, Keys: keys, PeerTLS: atRouter, Limits: gateway.Limits{NoHold: true}}))
-		t.Cleanup(func() { client.Close() })
-		return client
+	return rt, func() *client.Client {
+		c := kit.Must(client.New(client.Config{Members: members, Keys: keys, PeerTLS: atRouter, Limits: gateway.Limits{NoHold: true}}))
+		t.Cleanup(func() { c.Close() })
+		return c
 	}
 }
 

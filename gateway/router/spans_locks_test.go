@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
@@ -28,14 +29,14 @@ type tracedLocks struct {
 	*lockSite
 	*spantest.Spans
 	worker *workertest.Worker
-	client *router.Client
+	client *client.Client
 }
 
 func newTracedLocks(t *testing.T) *tracedLocks {
 	kept := spantest.New(t)
 	s := &tracedLocks{Spans: kept, lockSite: newLockSite(t, func(cfg *router.Config) { cfg.TracerProvider = kept })}
 	s.worker = s.Start(func(cfg *worker.Config) { cfg.TracerProvider = kept })
-	s.client = s.lockSite.NewClient(func(cfg *router.ClientConfig) { cfg.TracerProvider = kept })
+	s.client = s.lockSite.NewClient(func(cfg *client.Config) { cfg.TracerProvider = kept })
 	return s
 }
 
@@ -273,7 +274,7 @@ func TestSpanOfALockThatExpires(t *testing.T) {
 func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	kept := spantest.New(t)
 	w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.TracerProvider = kept })
-	c := clienttest.NewClient(t, router.ClientConfig{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
+	c := clienttest.NewClient(t, client.Config{Members: w.Member, Local: w.Local(w.Handler(nil)), TracerProvider: kept})
 	if err := c.Do(t.Context(), "k", func(gateway.Execution) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +290,7 @@ func TestSpansOfLocksAtTheNodeItself(t *testing.T) {
 	if !spans[1].Is(spans[0]) || spans[0].Get("keyway.token") != spans[1].Get("keyway.token") {
 		t.Errorf("the spans do not belong to each other: %+v", spans)
 	}
-	if err := clienttest.NewClient(t, router.ClientConfig{Members: w.Member, Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
+	if err := clienttest.NewClient(t, client.Config{Members: w.Member, Limits: gateway.Limits{Hold: time.Millisecond}, TracerProvider: kept}).Do(t.Context(), "", nil); !errors.Is(err, gateway.ErrNoKey) {
 		t.Fatal(err)
 	}
 	if all := kept.Ended(); len(all) > 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
@@ -48,7 +48,7 @@ func TestClientsOfWorkersThatDie(t *testing.T) {
 	for _, name := range []string{"w1", "w2"} {
 		p.startWorker(name, args...)
 	}
-	client := kit.Must(router.NewClient(router.ClientConfig{Members: members}))
+	client := kit.Must(client.New(client.Config{Members: members}))
 	defer client.Close()
 
 	var failed, answered atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/fallback/store"
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/redistest"
@@ -55,7 +55,7 @@ type longLocks struct {
 	ttl    time.Duration // of sessions
 	http   *lockAsker
 	tokens map[string]int64        // of those by way of the router
-	held   map[string]*router.Lock // the client's
+	held   map[string]*client.Lock // the client's
 }
 
 // settings are those of the members.
@@ -65,7 +65,7 @@ func (l *longLocks) settings() ring.Settings {
 
 func lockForLong(t *testing.T, redis string, ttl time.Duration) *longLocks {
 	t.Helper()
-	l := &longLocks{ttl: ttl, tokens: make(map[string]int64), held: make(map[string]*router.Lock)}
+	l := &longLocks{ttl: ttl, tokens: make(map[string]int64), held: make(map[string]*client.Lock)}
 	l.pair = &pair{t: t, programs: programs(t), redis: redis, workers: make(map[string]*cluster.Process)}
 	socket := filepath.Join(t.TempDir(), "locks")
 	r := l.start("router", l.programs.Router, "--redis", redis, "--new-cluster", "--listen", "127.0.0.1:0", "--gossip", "127.0.0.1:0",
@@ -84,7 +84,7 @@ func lockForLong(t *testing.T, redis string, ttl time.Duration) *longLocks {
 		Settings: l.settings(), Seeds: []string{r.Gossip},
 	}))
 	t.Cleanup(func() { members.Close() })
-	client := kit.Must(router.NewClient(router.ClientConfig{Members: members}))
+	client := kit.Must(client.New(client.Config{Members: members}))
 	t.Cleanup(func() { client.Close() })
 	for i := range 8 { // some of each worker's
 		key := fmt.Sprint("http-", i)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/routes"
 	"github.com/keyway-go/keyway/gateway/worker"
@@ -51,7 +52,7 @@ type Site struct {
 type Worker struct {
 	*workertest.Worker
 	Admin  string         // URL of its admin address
-	Client *router.Client // that calls over the link
+	Client *client.Client // that calls over the link
 }
 
 // New starts a router without workers, whose admin address wants the token if it is not "".
@@ -113,7 +114,7 @@ func (s *Site) Start(change ...func(*worker.Config)) *Worker {
 	s.addrs[w.Member.Self().Addr] = at
 	s.mu.Unlock()
 	kit.Eventually(s.T, "the worker is ready", func() bool { return w.Ready() == nil })
-	w.Client = kit.Must(router.NewClient(router.ClientConfig{Members: w.Member, Dial: s.dial}))
+	w.Client = kit.Must(client.New(client.Config{Members: w.Member, Dial: s.dial}))
 	s.T.Cleanup(func() { w.Client.Close() })
 	s.T.Cleanup(s.Release) // before the worker ends
 	w.Admin = s.serve(gateway.AdminConfig{Members: w.Member, Ready: w.Ready, Drain: w.LeaveRing, Undrain: w.JoinRing, Hot: w.HotKeys, Operator: w.Client.Operator(w)})

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -127,17 +127,17 @@ func (s *Site) Start(change ...func(*worker.Config)) *workertest.Worker {
 }
 
 // NewClient returns a client that owns nothing.
-func (s *Site) NewClient(change ...func(*router.ClientConfig)) *router.Client {
+func (s *Site) NewClient(change ...func(*client.Config)) *client.Client {
 	s.T.Helper()
 	s.mu.Lock()
 	name := fmt.Sprint("client", len(s.conn))
 	s.mu.Unlock()
 	member := kit.Must(s.Hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
-	cfg := router.ClientConfig{Members: member, Dial: s.Dial}
+	cfg := client.Config{Members: member, Dial: s.Dial}
 	for _, f := range change {
 		f(&cfg)
 	}
-	c := kit.Must(router.NewClient(cfg))
+	c := kit.Must(client.New(cfg))
 	s.T.Cleanup(func() { c.Close() })
 	return c
 }
@@ -223,13 +223,13 @@ func (l *pipeListener) Close() error {
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // ClientOf returns a client whose only worker answers calls as handler does.
-func ClientOf(t *testing.T, handler link.HandlerFunc) *router.Client {
+func ClientOf(t *testing.T, handler link.HandlerFunc) *client.Client {
 	server := &link.Server{Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{}.Digest()}, Handler: handler}
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	go server.Serve(l)
 	m := routertest.Member("owner", "owner")
 	m.Link = true
-	c := NewClient(t, router.ClientConfig{Members: routertest.NewCluster(t, m), Dial: func(context.Context, string, string) (net.Conn, error) {
+	c := NewClient(t, client.Config{Members: routertest.NewCluster(t, m), Dial: func(context.Context, string, string) (net.Conn, error) {
 		near, far := net.Pipe()
 		l.conns <- far
 		return near, nil
@@ -257,9 +257,9 @@ func (s *CutStore) Renew(ctx context.Context, generation, incarnation string, tt
 }
 
 // NewClient makes a client that is closed when the test ends.
-func NewClient(t testing.TB, cfg router.ClientConfig) *router.Client {
+func NewClient(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
-	c, err := router.NewClient(cfg)
+	c, err := client.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

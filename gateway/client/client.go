@@ -1,0 +1,170 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/fields"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/operator"
+	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// Config configures a [Client]. Members is required.
+type Config struct {
+	Members gateway.Members // of the workers' cluster
+
+	// Keys are where requests have their keys. Default: the header
+	// [gateway.HeaderKey], percent-encoded.
+	Keys gateway.KeySources
+
+	gateway.Limits
+
+	// Dial and PeerTLS are as in [Config].
+	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	PeerTLS *gateway.PeerTLS
+
+	// Local is the worker of this process, which takes calls for its keys without
+	// a connection. Default: none.
+	Local Local
+
+	// TracerProvider makes spans of calls of RoundTrip, as parts of the spans of their contexts, or else
+	// of those that are named in the field Traceparent of the requests, and of calls that ask for locks. TraceKeys puts
+	// keys into them, and not only their hashes. Default: none.
+	TracerProvider trace.TracerProvider
+	TraceKeys      bool
+
+	Logger *slog.Logger // default: discard
+}
+
+// Local is the worker of this process as a [Client] sees it.
+type Local interface {
+	// Incarnation returns the id of the worker's present session.
+	Incarnation() string
+	// Baggage returns baggage, values of the header of that name, with the keys
+	// added that are held along the executions to which ctx belongs. A worker
+	// refuses a request for a key that its own baggage names.
+	Baggage(ctx context.Context, baggage []string) []string
+	// Do runs fn with key held, as worker.Worker.Do does, with try set as TryDo does.
+	// here is false, and fn has not run, if another member is to be asked for key.
+	Do(ctx context.Context, key string, try bool, fn func(gateway.Execution) error) (here bool, err error)
+	// Acquire waits until key is held, as worker.Worker.Do does, with try set as
+	// TryDo does. epoch is the highest one known of its partition. wait bounds the
+	// wait, unless it is 0: then it ends with [gateway.ErrWaited]. The caller works
+	// under the context that it gets, and calls release then. If nobody holds key
+	// the error may be a refusal of the worker's, a [link.RefusedError].
+	Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error)
+	// Left returns for how long the worker may yet work with the keys that it holds,
+	// unless it hears of its store again.
+	Left() time.Duration
+	// Token returns the token of the execution along ctx that holds key.
+	Token(ctx context.Context, key string) (token int64, ok bool)
+	// ServeHTTP runs a request with its key held, as worker.Worker.Handler does.
+	http.Handler
+}
+
+// Client makes calls for keys straight to the workers that own them, without a
+// router in between. It is an [http.RoundTripper]. Make one with [NewClient].
+type Client struct {
+	workers *send.Workers
+	local   Local
+	keys    gateway.KeySources
+	fields  fields.Rules
+	budget  *send.Budget
+	log     *slog.Logger
+	label   string // of holds, for people
+	closed  atomic.Bool
+	holder  holdings
+	spans   *spans.Maker // nil for none
+}
+
+// New returns a client, or an error that names the field of ClientConfig
+// that is missing or out of range. The caller should call [Client.Close] when no
+// more calls come.
+func New(cfg Config) (*Client, error) {
+	o := send.Options{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}
+	if err := o.Complete(); err != nil {
+		return nil, err
+	}
+	workers, budget, err := o.Open("router: ClientConfig", 1)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := fields.NewRules(cfg.Keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &Client{workers: workers, local: cfg.Local, keys: cfg.Keys, fields: rules, budget: budget, log: o.Logger, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys)}
+	if name := o.Members.Self().Name; holds.IsLabel(name) {
+		client.label = name
+	}
+	client.holder.init(client, o.Members.Settings().WithDefaults().TTL)
+	return client, nil
+}
+
+// Owner returns the worker that calls for key go to first: the owner that workers have
+// told, or else the one by the ring. It returns the error of [gateway.CheckKey], or one
+// that wraps [gateway.ErrUnavailable] if no worker is known.
+func (c *Client) Owner(key string) (ring.Member, error) {
+	route, err := c.workers.Route(key)
+	if err == nil && route.Owner.Name == "" {
+		err = fmt.Errorf("%w: no node is known to own key %q, of partition %d", gateway.ErrUnavailable, key, route.Partition)
+	}
+	return route.Owner, err
+}
+
+// RoundTrip implements [http.RoundTripper]: it sends the request to the worker that
+// owns its key, and returns the answer. While the partition of the key has no
+// reachable owner it waits, for Limits.Hold at most. A request is sent to
+// another worker only if it has provably not started: the first one could not be
+// reached or has refused it.
+//
+// The URL's scheme is http, or there is none. Its host, or the request's Host, goes
+// to the app and does not say where the request goes. Fields that only Keyway may set,
+// and those of one connection, are left out; nothing is compressed. A body is read
+// whole before anybody is asked for the key, so an answer cannot begin before it ends.
+// Only if it has more than 64 KiB and the request has GetBody, every attempt reads one
+// while the key is held. Answers, and trailers both ways, go as they come. An upgrade
+// goes over a connection of its own, and then the answer's Body is an
+// [io.ReadWriteCloser]. Of an [httptrace.ClientTrace], Got1xxResponse is called.
+//
+// An error names the key. It wraps [gateway.ErrNoKey] or [gateway.ErrBadKey],
+// [gateway.ErrUnavailable] if nobody has taken the request in time,
+// [gateway.ErrBusy] if too many wait, the cause of the context's end, and
+// [gateway.ErrMayHaveRun] if the request may have run, as an error of the answer's
+// Body does. Other statuses of a worker or its app are answers.
+func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := &call{client: c, in: req}
+	res, err := x.roundTrip()
+	if err != nil {
+		x.endSpans(err)
+		x.finish()
+		return nil, x.failure(err)
+	}
+	return res, nil
+}
+
+// Operator returns an operator that asks a local worker directly, if it is not nil.
+func (c *Client) Operator(local gateway.LocalWorker) gateway.Operator {
+	return operator.New(c.workers, local)
+}
+
+// Close closes the connections to workers. Calls under way are not disturbed;
+// those that wait for an owner, and those that come later, fail. It may be called
+// more than once.
+func (c *Client) Close() error {
+	c.closed.Store(true)
+	c.holder.close()
+	c.workers.Close()
+	return nil
+}

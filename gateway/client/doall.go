@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+
+	"github.com/keyway-go/keyway/gateway"
+)
+
+// Do runs fn while key is held at its owner, whichever worker that is: no other
+// execution of the key runs at the same time, on any worker. Callers of a key run in
+// the order in which they came. Within an execution that holds the key already, that
+// is with its context, fn runs at once, with the same token.
+//
+// If the key may be lost, the execution's context is cancelled, with a cause that wraps
+// [gateway.ErrOwnershipLost]: when the owner has not confirmed the hold for 0.8 of the
+// session TTL, or says that it does not hold the key. At 0.95 of the TTL fn must have
+// ended. The owner frees the key when fn has
+// returned. If this process dies, the key is free one TTL after it was last heard of.
+//
+// Do returns fn's error. If fn has not run, the error names key and wraps
+// [gateway.ErrNoKey] or [gateway.ErrBadKey], [gateway.ErrUnavailable] if nobody
+// takes the call in time, [gateway.ErrBusy] if too many wait, [gateway.ErrWaited] if
+// the wait took longer than the owner's Limits.MaxWait, or the cause of ctx's end.
+//
+// Callers of one Client that want the same key take turns, together with those of
+// [Client.Lock]. After 30 s a caller stops sharing that queue and asks the owner
+// directly; the owner's Limits.MaxWait then applies.
+//
+// For a key of another worker Do costs one round trip over the link before fn runs,
+// or part of one that serves up to 64 callers. It does not wait for the release.
+// Longer work renews the holds of each owner together, every fifth of the TTL. For a
+// key of this process's worker (ClientConfig.Local) it costs what the worker's Do does.
+func (c *Client) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
+	return c.do(ctx, key, untilHeld, fn)
+}
+
+// TryDo is Do without waiting for others. If the key is held or waited for, the
+// error wraps [gateway.ErrLocked], as that of [Client.TryLock] does.
+func (c *Client) TryDo(ctx context.Context, key string, fn func(gateway.Execution) error) error {
+	return c.do(ctx, key, want{try: true}, fn)
+}
+
+// untilHeld is how Do and DoAll ask for a key.
+var untilHeld = want{inLine: true, impatient: true}
+
+func (c *Client) do(ctx context.Context, key string, w want, fn func(gateway.Execution) error) error {
+	if c.local != nil {
+		if here, err := c.local.Do(ctx, key, w.try, fn); here {
+			return err
+		}
+	}
+	l, err := c.take(ctx, ctx, key, w)
+	if err != nil {
+		return err
+	}
+	defer l.end(nil)
+	return fn(gateway.NewExecution(l, 0, l.key, l.token))
+}
+
+// ExecutionContext implements [gateway.Holder].
+func (l *Lock) ExecutionContext(uint64, string) context.Context { return l.Context() }
+
+// DoAll runs fn while all keys are held, each as [Client.Do] holds it. It takes them one after
+// the other in the order of their bytes, so that calls of DoAll never wait for each other in a
+// circle. The keys are 64 at most; a repeated key is held once. The execution's TokenOf has the
+// token of each. A call within an execution that holds a later one of the keys, or another key
+// that others take after these, may still wait in a circle, until one of the waits ends for
+// being too long.
+//
+// DoAll is no transaction: if fn fails in the middle, or this process dies, what it
+// has done stays done. Each resource that is written to can refuse the tokens of
+// callers that have lost their keys.
+//
+// Each key of another worker costs one round trip over the link, one after the other. DoAll
+// returns fn's error, or the error of Do for the key that could not be held.
+func (c *Client) DoAll(ctx context.Context, keys []string, fn func(gateway.Execution) error) error {
+	l, err := takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.take(ctx, ctx, key, untilHeld) })
+	if err != nil {
+		return err
+	}
+	defer l.endAll()
+	return fn(gateway.NewExecution(l, 0, l.key, l.token))
+}

@@ -1,0 +1,278 @@
+package client
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+// holdings is the keys that a [Client] holds at other members. While there are any, a
+// timer runs tick, which renews what is due and cancels what is overdue.
+type holdings struct {
+	client *Client
+	base   time.Time // origin of the monotonic clock in lease.Instant
+	ttl    time.Duration
+	policy holder.Policy // of all locks
+
+	ctx  context.Context // of calls to owners; ends with close
+	stop context.CancelFunc
+
+	closing chan struct{}  // closed by close
+	wg      sync.WaitGroup // goroutines
+
+	mu        sync.Mutex // guards what follows, and the holds' own
+	closed    bool
+	all       map[*held]struct{}
+	byKey     map[string]*held   // of those of a key that was taken last, if it is one of all
+	timer     *time.Timer        // of tick; nil while there is nothing to do
+	pause     time.Duration      // until the timer runs tick again
+	lines     map[lineKey]*line  // those with a call under way
+	following map[int]struct{}   // partitions whose owner is asked for, to renew holds there
+	releasing map[callee][]*held // what is to be released; with a goroutine each
+}
+
+// held is a key that is held at another member. The machine lock decides what becomes of it.
+type held struct {
+	ref    holds.Ref
+	key    string
+	shared bool
+	label  string
+	holder *holdings
+	line   *line // of those who have it by turns; nil if it was asked for by one alone
+
+	// Guarded by holder.mu.
+	lock      holder.Lock
+	cancel    context.CancelCauseFunc // of its caller's work
+	turns     *list.List              // callers that have it next; may be nil
+	extending chan struct{}           // is full while the owner is asked for another lease; nil if that has never been
+	owner     ring.Member
+	peer      *send.Peer   // the owner, in use by this hold
+	told      chan<- error // gets what [Lock.Unlock] returns; nil if nobody waits for it
+}
+
+func (hs *holdings) init(c *Client, ttl time.Duration) {
+	hs.client, hs.base, hs.ttl, hs.policy = c, time.Now(), ttl, holder.Policy{TTL: ttl}
+	hs.closing, hs.lines = make(chan struct{}), make(map[lineKey]*line)
+	hs.all, hs.byKey = make(map[*held]struct{}), make(map[string]*held)
+	hs.following, hs.releasing = make(map[int]struct{}), make(map[callee][]*held)
+	hs.ctx, hs.stop = context.WithCancel(context.Background())
+}
+
+func (hs *holdings) now() lease.Instant { return lease.At(hs.base, time.Now()) }
+
+// every is how soon a call to an owner that has failed is tried again, and how often holds
+// are looked at that are renewed once in due.
+func (hs *holdings) every() time.Duration { return hs.policy.Pause(hs.ttl) }
+
+// due is the age at which a hold of the session TTL is renewed, and how long that may take.
+func (hs *holdings) due() time.Duration { return hs.ttl / 5 }
+
+// errClosedHolder is the cause with which [Client.Close] cancels work with keys that are held.
+var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)
+
+// errLetGo is the cause with which the context of a hold ends when its caller does.
+var errLetGo = fmt.Errorf("router: the key was unlocked: %w", context.Canceled)
+
+// start returns the context of a caller's work with h and that token. It reports false if the caller has waited for a
+// turn and others may have the key by now.
+func (hs *holdings) start(ctx context.Context, h *held, token int64) (context.Context, bool) {
+	inner, cancel := context.WithCancelCause(ctx)
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if h.cancel = cancel; hs.closed {
+		h.lock.Close()
+		cancel(errClosedHolder)
+	}
+	begun := h.lock.Begin(hs.now()) == holder.Begin
+	hs.all[h], hs.byKey[h.key] = struct{}{}, h
+	hs.lookLocked(h.lock.Pause())
+	return &heldContext{inner, h, token}, begun
+}
+
+// lookLocked has holds looked at after a pause, if not earlier.
+func (hs *holdings) lookLocked(pause time.Duration) {
+	switch {
+	case hs.closed:
+	case hs.timer == nil:
+		hs.pause, hs.timer = pause, time.AfterFunc(pause, hs.tick)
+	case pause < hs.pause:
+		hs.pause = pause
+		hs.timer.Reset(pause)
+	}
+}
+
+// end ends the work of h's caller. Another one goes on with h, which it reports, or its owner is told to end it, whose
+// answer told gets, unless it is nil.
+func (hs *holdings) end(h *held, told chan<- error) (passed bool) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if h.cancel(errLetGo); hs.closed {
+		h.lock.Close()
+	}
+	d := h.lock.End(hs.now(), h.turns != nil && h.turns.Len() > 0)
+	if d == holder.Pass {
+		h.giveLocked()
+		return true
+	}
+	if delete(hs.all, h); hs.byKey[h.key] == h {
+		delete(hs.byKey, h.key)
+	}
+	hs.disbandLocked(h)
+	h.told = told
+	if hs.releaseLocked(h, d, errUnlockClosed); d != holder.Release {
+		h.peer.Leave()
+	}
+	return false
+}
+
+// remains returns for how long h lasts for its caller with that token without another renewal.
+func (h *held) remains(token int64) time.Duration {
+	h.holder.mu.Lock()
+	defer h.holder.mu.Unlock()
+	now := h.holder.now()
+	h.obeyLocked(h.lock.Check(now))
+	return h.lock.Left(now, token)
+}
+
+func (h *held) isWith(token int64) bool {
+	h.holder.mu.Lock()
+	defer h.holder.mu.Unlock()
+	return h.lock.Has(token)
+}
+
+// heldContext is the context of a function that works with a key held elsewhere.
+type heldContext struct {
+	context.Context
+	held  *held
+	token int64
+}
+
+type heldKey struct{}
+
+// Err implements [context.Context]. It compares the deadlines of all holds along c: a
+// process that was stopped may have missed them.
+func (c *heldContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	for along := c; along != nil; along, _ = along.Context.Value(heldKey{}).(*heldContext) {
+		along.held.check()
+	}
+	return c.Context.Err()
+}
+
+func (c *heldContext) Value(key any) any {
+	if key == (heldKey{}) || key == holds.Along(c.held.key) && c.held.isWith(c.token) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// heldAlong returns the hold of key by hs that ctx belongs to, and its caller's token; nil if there is none.
+func (hs *holdings) heldAlong(ctx context.Context, key string) (*held, int64) {
+	for {
+		c, ok := ctx.Value(heldKey{}).(*heldContext)
+		if !ok {
+			return nil, 0
+		}
+		if c.held.key == key && c.held.holder == hs && c.held.isWith(c.token) {
+			return c.held, c.token
+		}
+		ctx = c.Context
+	}
+}
+
+// check cancels what works with h if nobody vouches for it any more.
+func (h *held) check() {
+	h.holder.mu.Lock()
+	defer h.holder.mu.Unlock()
+	h.obeyLocked(h.lock.Check(h.holder.now()))
+}
+
+// obeyLocked cancels what works with h if the machine decides that, and returns what it has decided.
+func (h *held) obeyLocked(d holder.Decision) holder.Decision {
+	why := ""
+	switch d {
+	case holder.CancelOverdue:
+		why = "has not confirmed it in time"
+	case holder.CancelGone:
+		why = "does not hold it any more"
+	default:
+		return d
+	}
+	h.holder.disbandLocked(h)
+	h.cancel(fmt.Errorf("%w: key %q was held at worker %s (%s), which %s", gateway.ErrOwnershipLost, h.key, h.owner.Name, h.owner.Addr, why))
+	return d
+}
+
+// tick cancels what is overdue, and renews what is due.
+func (hs *holdings) tick() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if len(hs.all) == 0 || hs.closed {
+		hs.timer = nil
+		return
+	}
+	now := hs.now()
+	due, moved := make(map[*send.Peer][]*held), make(map[int][]*held)
+	hs.pause = hs.every()
+	for h := range hs.all {
+		hs.pause = min(hs.pause, h.lock.Pause())
+		_, following := hs.following[h.ref.Partition]
+		switch h.obeyLocked(h.lock.Tick(now, following)) {
+		case holder.Renew:
+			due[h.peer] = append(due[h.peer], h)
+		case holder.Seek:
+			moved[h.ref.Partition] = append(moved[h.ref.Partition], h)
+		}
+	}
+	for p, list := range due {
+		for part := range slices.Chunk(list, holds.MaxRefs) {
+			hs.wg.Go(func() { hs.renew(callee{peer: p}, part) })
+		}
+	}
+	for partition, list := range moved {
+		hs.following[partition] = struct{}{}
+		hs.wg.Go(func() {
+			for part := range slices.Chunk(list, holds.MaxRefs) {
+				hs.renew(callee{partition: partition}, part)
+			}
+			hs.mu.Lock()
+			defer hs.mu.Unlock()
+			delete(hs.following, partition)
+		})
+	}
+	hs.timer.Reset(hs.pause)
+}
+
+// close cancels all work with keys that are held. It waits for releases under way, but no longer than cancelled work
+// may go on.
+func (hs *holdings) close() {
+	hs.mu.Lock()
+	if !hs.closed {
+		close(hs.closing)
+	}
+	hs.closed = true
+	for h := range hs.all {
+		h.lock.Close()
+		h.cancel(errClosedHolder)
+	}
+	if hs.timer != nil {
+		hs.timer.Stop()
+	}
+	hs.mu.Unlock()
+	patience := time.AfterFunc(lease.Grace(hs.ttl), hs.stop)
+	hs.wg.Wait()
+	patience.Stop()
+	hs.stop()
+}

@@ -1,0 +1,238 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring"
+)
+
+// acquisition is the way to a key at its owner, for one call.
+type acquisition struct {
+	want
+	client *Client
+	ctx    context.Context // of the wait
+	caller context.Context // of the work
+	traced context.Context // caller with the span of the call, if it has one
+	key    string
+	line   *line // of those for whom it asks; nil for the caller alone
+	turns  int   // how many they are, without the first
+
+	id     holds.ID
+	held   *held        // once the key is held elsewhere
+	local  *Lock        // once it is held by this process's worker
+	unsure []*send.Peer // which may hold the key for id although they have not said so; in use
+}
+
+// onlyCall is the number of each acquisition, since it draws an ID of its own: an attempt that arrives after the lock was
+// released acquires nothing.
+const onlyCall = 1
+
+func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
+	c := a.client
+	switch {
+	case c.closed.Load():
+		return routing.Outcome{Err: errClientClosed}
+	case c.isOwn(t, a.want) && a.line != nil:
+		return routing.Outcome{Err: errAskAgain}
+	case c.isOwn(t, a.want):
+		return a.attemptLocal(t)
+	case !t.Link:
+		return routing.Outcome{Err: send.NoLink(t)}
+	}
+	req := &link.Request{Method: holds.Acquire, Key: a.key, Epoch: t.Epoch}
+	if c.local != nil {
+		for _, value := range c.local.Baggage(a.ctx, nil) {
+			req.Fields = link.AppendField(req.Fields, "Baggage", value)
+		}
+	}
+	if span := send.BeginLockAttempt(a.traced, c.spans, c.workers.Ring, req, t.Member); span != nil {
+		defer func() { send.EndLockAttempt(span, out) }()
+	}
+	p := c.workers.Peer(t.Member)
+	p.Use()
+	sent := c.holder.now()
+	status, body, err := p.Call(undated{a.ctx}, req, holds.Request{ID: a.id, Call: onlyCall, Try: a.try, Shared: a.shared, Lease: a.ttl, Turns: a.turns, Label: a.label}.Append(nil))
+	if err != nil {
+		return a.failed(t, p, err)
+	}
+	grant, err := holds.ParseGrant(body)
+	switch {
+	case status != http.StatusOK:
+		p.Leave()
+		return routing.Outcome{Err: refusedHold(t, a.key, a.try, status, body)}
+	case err != nil:
+		return a.failed(t, p, err)
+	}
+	a.held = a.hold(p, t.Member, holder.New(&c.holder.policy, sent, granted(grant)))
+	return routing.Outcome{}
+}
+
+// hold returns the key as a hold at a worker. Only the acquisition knows it so far.
+func (a *acquisition) hold(p *send.Peer, owner ring.Member, l holder.Lock) *held {
+	return &held{
+		ref: holds.Ref{ID: a.id, Partition: a.client.workers.Ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
+		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {},
+	}
+}
+
+func granted(g holds.Grant) holder.Grant {
+	return holder.Grant{Promise: holder.Promise(g.Promise), Token: g.Token, Lease: g.Lease, Next: g.Next, Turns: g.Turns}
+}
+
+// isOwn reports whether a key is held by an execution at this process's worker, which lasts for as long as its
+// session, a TTL at most.
+func (c *Client) isOwn(t routing.Target, w want) bool {
+	return c.isLocal(t) && w.ttl <= c.holder.ttl && !w.shared
+}
+
+// undated is a context whose deadline is not told: a worker that sees it pass before its caller does
+// would answer that.
+type undated struct{ context.Context }
+
+func (undated) Deadline() (end time.Time, ok bool) { return time.Time{}, false }
+
+// failed says what it means that a call has failed: it can be repeated, since what
+// the worker may hold for it is found by its id, or freed.
+func (a *acquisition) failed(t routing.Target, p *send.Peer, err error) routing.Outcome {
+	if errors.Is(err, link.ErrNotStarted) || slices.Contains(a.unsure, p) {
+		p.Leave()
+	} else {
+		a.unsure = append(a.unsure, p)
+	}
+	return send.Repeatable(a.ctx, t, err)
+}
+
+// refusedHold returns the error of a worker's answer that does not hold the key. With try
+// the worker was not to wait.
+func refusedHold(t routing.Target, key string, try bool, status int, body []byte) error {
+	o, err := holds.ParseOccupancy(body)
+	switch {
+	case status == http.StatusBadRequest:
+		return badOption(t, body)
+	case status != http.StatusConflict || err != nil:
+		return fmt.Errorf("worker %s at %s answers %d %s", t.Name, t.Addr, status, bytes.TrimSpace(body[:min(len(body), 1024)]))
+	case try:
+		err = gateway.ErrLocked
+	default:
+		err = gateway.ErrWaited
+	}
+	return occupied(err, key, t.Member, o)
+}
+
+// badOption returns the error of what a worker does not give: the key has been checked before it was asked.
+func badOption(t routing.Target, body []byte) error {
+	return fmt.Errorf("%w: worker %s at %s says: %s", locking.ErrOption, t.Name, t.Addr, bytes.TrimSpace(body[:min(len(body), 1024)]))
+}
+
+// heldBy says which other caller of the Client keeps who asks with w from key; "" if only the owner knows.
+func (hs *holdings) heldBy(key string, w want) string {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	h := hs.byKey[key]
+	if h == nil || h.shared && w.shared || !h.lock.Sure(hs.now()) {
+		return ""
+	}
+	return fmt.Sprintf("locked by %q, another caller of this client, at worker %s (%s) with token %d", h.label, h.owner.Name, h.owner.Addr, h.lock.Token())
+}
+
+// occupied returns the error of a key that others have at worker.
+func occupied(why error, key string, worker ring.Member, o holds.Occupancy) error {
+	by := "is held by an execution"
+	if o.Lock {
+		by = fmt.Sprintf("is locked by %q for another %v", o.Label, o.Left.Round(100*time.Millisecond))
+	}
+	return &holds.Refused{Why: why, Key: key, Text: fmt.Sprintf("%s, at worker %s (%s) with token %d, and %d wait", by, worker.Name, worker.Addr, o.Token, o.Waiting)}
+}
+
+// attemptLocal asks the worker of this process.
+func (a *acquisition) attemptLocal(t routing.Target) routing.Outcome {
+	wait := time.Duration(0)
+	if end, _ := a.ctx.Deadline(); a.wait > 0 {
+		wait = max(time.Until(end), 1)
+	}
+	ctx, token, release, err := a.client.local.Acquire(a.traced, a.key, t.Epoch, a.try, wait)
+	if err == nil {
+		a.local = &Lock{client: a.client, key: a.key, token: token, ctx: ctx, free: release}
+		return routing.Outcome{}
+	}
+	if refusal, refused := errors.AsType[*link.RefusedError](err); refused && refusal.Reason != link.Busy {
+		return send.OutcomeOf(a.ctx, t.Member, errors.Join(link.ErrNotStarted, err), nil)
+	}
+	return routing.Outcome{Err: err}
+}
+
+// settle ends the uncertainty about workers that may hold the key. If one does, the others
+// do not, as it is the same hold that goes along with its partition: to release it anywhere
+// would end it, even later.
+func (a *acquisition) settle() {
+	for _, p := range a.unsure {
+		if a.held != nil {
+			p.Leave()
+		} else {
+			hs := &a.client.holder
+			hs.end(a.hold(p, ring.Member{}, holder.New(&hs.policy, hs.now(), holder.Grant{Lease: a.ttl})), nil)
+		}
+	}
+	a.unsure = nil
+}
+
+func (a *acquisition) lock() *Lock {
+	if a.local != nil {
+		return a.local
+	}
+	l := &Lock{client: a.client, key: a.key, token: a.held.lock.Token(), held: a.held}
+	l.ctx, _ = a.client.holder.start(a.caller, a.held, l.token)
+	return l
+}
+
+// giveBack frees the key before anybody has worked with it.
+func (a *acquisition) giveBack() {
+	if a.local != nil {
+		a.local.free()
+		return
+	}
+	a.client.holder.end(a.held, nil)
+}
+
+// confirmed reports whether the key is held, after a wait however long. It renews a hold for as long as the owner may
+// have it.
+func (a *acquisition) confirmed() bool {
+	if a.local != nil {
+		return true
+	}
+	hs, h := &a.client.holder, a.held
+	for began, asked := hs.now(), false; ; asked = true {
+		hs.mu.Lock()
+		to, d := callee{partition: h.ref.Partition}, h.lock.Confirm(hs.now())
+		hs.mu.Unlock()
+		switch {
+		case d == holder.Begin || d == holder.CancelGone:
+			return d == holder.Begin
+		case asked && hs.now().Mono-began.Mono >= max(hs.ttl, a.ttl):
+			return false
+		case d == holder.Renew:
+			to.peer = h.peer
+		}
+		if asked {
+			select {
+			case <-time.After(hs.every()):
+			case <-a.ctx.Done():
+				return false
+			}
+		}
+		hs.renew(to, []*held{h})
+	}
+}

@@ -1,0 +1,123 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/localmutex/locking"
+	"github.com/keyway-go/keyway/ring/lease"
+)
+
+// isAway reports whether another worker than p, which cannot be reached, owns a partition as far as this process knows.
+func (hs *holdings) isAway(partition int, p *send.Peer) bool {
+	t, ok := hs.client.workers.Routes.Owner(partition)
+	return ok && hs.client.workers.Peer(t.Member) != p
+}
+
+// callee is where calls about holds go: to a worker, or without one to the owner of a partition.
+type callee struct {
+	peer      *send.Peer
+	partition int
+}
+
+// answers are the states that workers send, as the machine knows them.
+var answers = [...]holder.Answer{holds.Gone: holder.Gone, holds.Held: holder.Held, holds.Elsewhere: holder.Elsewhere, holds.Released: holder.Released}
+
+// send makes a call about holds, Renew or Release, and takes the answer. Without one, repeated says that the call may have
+// had its effect.
+func (hs *holdings) send(ctx context.Context, method string, to callee, list []*held) (repeated bool, err error) {
+	refs := make([]holds.Ref, 0, len(list))
+	for _, h := range list {
+		refs = append(refs, h.ref)
+	}
+	body := holds.AppendRefs(nil, refs)
+	if to.peer == nil {
+		return hs.askOwner(ctx, method, list[0].key, to.partition, body, func(a send.OwnerAnswer) error { return hs.take(method, list, a) })
+	}
+	ctx, cancel := context.WithTimeout(ctx, hs.due())
+	defer cancel()
+	a := send.OwnerAnswer{Sent: time.Now()}
+	a.Status, a.Body, err = to.peer.Call(ctx, &link.Request{Method: method}, body)
+	switch {
+	case err != nil:
+	case a.Status != http.StatusOK:
+		err = fmt.Errorf("router: %s of holds: %d %s", method, a.Status, a.Body)
+	default:
+		err = hs.take(method, list, a)
+	}
+	return !errors.Is(err, link.ErrNotStarted), err
+}
+
+// take takes the answer to a call about holds.
+func (hs *holdings) take(method string, list []*held, a send.OwnerAnswer) (err error) {
+	var r holds.Renewal
+	if method == holds.Renew {
+		r, err = holds.ParseRenewal(a.Body, len(list))
+	} else {
+		r.States, err = holds.ParseStates(a.Body, len(list))
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for i, state := range r.States {
+		if h := list[i]; method == holds.Renew {
+			h.settleLocked(a)
+			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), answers[state], holder.Promise(r.Promise)))
+		} else {
+			hs.releaseLocked(h, h.lock.Answered(hs.now(), answers[state], a.Repeated), nil)
+		}
+	}
+	return err
+}
+
+// renew asks for holds to go on.
+func (hs *holdings) renew(to callee, list []*held) {
+	ctx, cancel := context.WithTimeout(hs.ctx, hs.ttl)
+	defer cancel()
+	if _, err := hs.send(ctx, holds.Renew, to, list); err == nil {
+		return
+	}
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	for _, h := range list {
+		h.lock.Failed(to.peer != nil && hs.isAway(h.ref.Partition, to.peer))
+	}
+}
+
+// settleLocked has h kept at the owner that has answered a call about it, if that was looked for.
+func (h *held) settleLocked(a send.OwnerAnswer) {
+	if a.Peer != nil && h.peer != a.Peer && h.lock.Has(h.lock.Token()) {
+		a.Peer.Use()
+		h.peer.Leave()
+		h.peer, h.owner = a.Peer, a.Member
+	}
+}
+
+// askOwner makes a call about holds of one partition to its owner. It waits for the owner, and follows it, as a request
+// for the key does. take gets the answer of an owner that has done what the call says. repeated says that a call without
+// such an answer may have had its effect.
+func (hs *holdings) askOwner(ctx context.Context, method, key string, partition int, request []byte, take func(send.OwnerAnswer) error) (repeated bool, err error) {
+	call := send.OwnerCall{
+		Method: method, Key: key, Partition: partition, Spans: hs.client.spans,
+		Body: func() []byte { return request },
+		Take: func(a send.OwnerAnswer) error {
+			switch a.Status {
+			case http.StatusOK:
+				return take(a)
+			case http.StatusBadRequest:
+				return badOption(a.Target, a.Body)
+			case http.StatusGone:
+				return fmt.Errorf("%w: worker %s at %s does not hold it any more", locking.ErrNotOwner, a.Name, a.Addr)
+			}
+			return fmt.Errorf("worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, a.Body)
+		},
+	}
+	err = hs.client.workers.AskOwner(ctx, &call)
+	return call.Repeated, err
+}

@@ -1,0 +1,277 @@
+package client
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+)
+
+// line is the callers of one process that wait for a lock at a member elsewhere, while a
+// call for one of them, or for several together, is under way. When it has ended, one call asks
+// for all callers that came meanwhile. The owner reserves a token for each, and they work one after
+// the other with one hold, which passes from Unlock to the next caller without a call. The next call is
+// made when the last of them begins, to include callers that come again, but no later than after gather.
+//
+// A call takes its place in the owner's queue after all of its callers have come. So it overtakes
+// nobody who came before one of them.
+type line struct {
+	lineKey
+	waiting list.List   // of *turn
+	after   *held       // whose turns are waited for before the next call; nil while one is under way
+	gather  *time.Timer // of that wait
+}
+
+// gather is for how long a call waits for more callers while others have the key. It is longer than a call to an owner
+// takes, and shorter than what people call waiting.
+const gather = time.Millisecond
+
+// lineKey is what those of a line want.
+type lineKey struct {
+	key   string
+	ttl   time.Duration
+	label string
+}
+
+// mostInLine bounds a line: a caller that finds it that long asks alone.
+const mostInLine = 1024
+
+// longestInLine bounds the wait for a turn of a caller whose wait the owner bounds. Only the owner knows its bound.
+const longestInLine = 30 * time.Second
+
+// turn is the place of a caller: in a line, then in the call for that caller and others, then behind the caller that works
+// with their hold.
+type turn struct {
+	traced  context.Context // with the span of his call, if it has one
+	settled chan struct{}   // closed when the key is his, or err is set
+
+	// Guarded by holder.mu.
+	at    *list.List // that he waits in; nil once it is settled
+	place *list.Element
+	left  func() // is called when at becomes empty because he leaves; may be nil
+	held  *held  // by which he has the key
+	token int64
+	err   error
+}
+
+// moveLocked moves t to another list, at its end or its front.
+func (t *turn) moveLocked(to *list.List, front bool, left func()) {
+	if t.at != nil {
+		t.at.Remove(t.place)
+	}
+	if t.at, t.left = to, left; front {
+		t.place = to.PushFront(t)
+	} else {
+		t.place = to.PushBack(t)
+	}
+}
+
+// settleLocked ends the wait of t, with an error or, if h is not nil, with the key.
+func (t *turn) settleLocked(h *held, err error) {
+	t.at.Remove(t.place)
+	t.at, t.place, t.left = nil, nil, nil
+	if t.held, t.err = h, err; h != nil {
+		t.token, h.cancel = h.lock.Token(), func(error) {}
+	}
+	close(t.settled)
+}
+
+func settleAllLocked(waiting *list.List, err error) {
+	for waiting.Len() > 0 {
+		waiting.Front().Value.(*turn).settleLocked(nil, err)
+	}
+}
+
+// standsInLine reports whether a caller waits together with others here.
+func (c *Client) standsInLine(ctx context.Context, key string, w want) bool {
+	if !w.inLine || c.local == nil {
+		return w.inLine
+	}
+	t, ok := c.workers.Routes.Owner(c.workers.Ring.Partition(key))
+	own := ok && c.isOwn(t, w)
+	return !own && len(c.local.Baggage(ctx, nil)) == 0 // the owner looks whether who holds keys would wait for himself
+}
+
+// enter decides how a caller asks for a key. It returns a new line, which the caller must leave after its call; or a place
+// in an existing line; or neither, if the caller asks alone.
+func (hs *holdings) enter(traced context.Context, k lineKey) (l *line, t *turn) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	switch l = hs.lines[k]; {
+	case hs.closed, l != nil && l.waiting.Len() >= mostInLine:
+		return nil, nil
+	case l == nil:
+		l = &line{lineKey: k}
+		hs.lines[k] = l
+		return l, nil
+	}
+	t = &turn{traced: traced, settled: make(chan struct{})}
+	t.moveLocked(&l.waiting, false, nil)
+	return nil, t
+}
+
+// leave ends the call of a line, with an error or nil.
+func (hs *holdings) leave(l *line, err error) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.leaveLocked(l, err)
+}
+
+// leaveLocked is leave. A call for the callers that wait is made now. If no owner can be reached, each of them asks alone
+// instead, for as long as its own wait lasts.
+func (hs *holdings) leaveLocked(l *line, err error) {
+	if _, unreachable := errors.AsType[*routing.UnreachableError](err); unreachable {
+		settleAllLocked(&l.waiting, errAskAlone)
+	}
+	if l.waiting.Len() == 0 || hs.closed {
+		delete(hs.lines, l.lineKey)
+		return
+	}
+	ctx, cancel := context.WithCancel(hs.ctx)
+	together, traced := new(list.List), l.waiting.Front().Value.(*turn).traced
+	for l.waiting.Len() > 0 && together.Len() < holds.MaxTurns {
+		l.waiting.Front().Value.(*turn).moveLocked(together, false, cancel)
+	}
+	turns := together.Len() - 1
+	hs.wg.Go(func() {
+		defer cancel()
+		hs.askTogether(ctx, traced, l, together, turns)
+	})
+}
+
+// Errors of callers that go on to ask.
+var (
+	errAskAgain = errors.New("router: a call for a key was in vain")
+	errAskAlone = errors.New("router: a call for others has found nobody")
+)
+
+// askTogether asks the owner for some who wait, within the span of the first, and gives the first of them the key.
+func (hs *holdings) askTogether(ctx, traced context.Context, l *line, together *list.List, turns int) {
+	a := &acquisition{want: want{ttl: l.ttl, label: l.label}, client: hs.client, ctx: ctx, traced: traced, key: l.key, id: holds.NewID(), line: l, turns: turns}
+	err := hs.client.workers.Routes.Route(ctx, hs.client.workers.Ring.Partition(l.key), a.attempt)
+	a.settle()
+	if err == nil && !a.confirmed() {
+		a.giveBack()
+		err = errAskAgain
+	}
+	hs.mu.Lock()
+	leftAll := err == nil && together.Len() == 0
+	switch {
+	case err != nil:
+		settleAllLocked(together, err)
+	case !leftAll:
+		a.held.turns = together
+		a.held.lock.Give()
+		a.held.giveLocked()
+	}
+	if err == nil && together.Len() > 0 {
+		hs.gatherLocked(l, a.held)
+	} else {
+		hs.leaveLocked(l, err)
+	}
+	hs.mu.Unlock()
+	if leftAll {
+		a.giveBack()
+	}
+}
+
+// gatherLocked has the next call for l made when the last turn of h begins, or soon.
+func (hs *holdings) gatherLocked(l *line, h *held) {
+	l.after = h
+	l.gather = time.AfterFunc(gather, func() {
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		hs.gatheredLocked(h)
+	})
+}
+
+// gatheredLocked has the call made that waits for the turns of h, if there is one.
+func (hs *holdings) gatheredLocked(h *held) {
+	l := h.line
+	if l == nil || l.after != h {
+		return
+	}
+	l.gather.Stop()
+	l.after, l.gather = nil, nil
+	hs.leaveLocked(l, nil)
+}
+
+// giveLocked gives the key to the first that waits for a turn of h.
+func (h *held) giveLocked() {
+	h.turns.Front().Value.(*turn).settleLocked(h, nil)
+	if h.turns.Len() == 0 {
+		h.holder.gatheredLocked(h)
+	}
+}
+
+// disbandLocked moves callers that wait for a turn of h, which gives none any more, to the front of their line, for
+// another call.
+func (hs *holdings) disbandLocked(h *held) {
+	defer hs.gatheredLocked(h)
+	if h.turns == nil || h.turns.Len() == 0 {
+		return
+	}
+	l, waits := hs.lines[h.line.lineKey]
+	if !waits {
+		l = h.line
+		hs.lines[l.lineKey] = l
+	}
+	for h.turns.Len() > 0 {
+		h.turns.Back().Value.(*turn).moveLocked(&l.waiting, true, nil)
+	}
+	if !waits {
+		hs.leaveLocked(l, nil)
+	}
+}
+
+// takeTurn waits for the turn of a caller, and begins it.
+func (c *Client) takeTurn(wait, ctx context.Context, key string, w want, t *turn) (*Lock, error) {
+	hs := &c.holder
+	var tooLong <-chan time.Time
+	if w.impatient {
+		tooLong = time.After(longestInLine)
+	}
+	select {
+	case <-t.settled:
+	case <-wait.Done():
+	case <-tooLong:
+		hs.giveUp(t)
+		return nil, errAskAlone
+	case <-hs.closing:
+		hs.giveUp(t)
+		return nil, errClientClosed
+	}
+	switch {
+	case wait.Err() != nil:
+		hs.giveUp(t)
+		return nil, context.Cause(wait)
+	case t.err != nil: // it is settled: nothing of it changes any more
+		return nil, t.err
+	}
+	inner, begun := hs.start(ctx, t.held, t.token)
+	if !begun {
+		hs.end(t.held, nil)
+		return nil, errAskAgain
+	}
+	return &Lock{client: c, key: key, token: t.token, ctx: inner, held: t.held}, nil
+}
+
+// giveUp ends the wait of a caller.
+func (hs *holdings) giveUp(t *turn) {
+	hs.mu.Lock()
+	h := t.held
+	if t.at != nil {
+		at, left := t.at, t.left
+		at.Remove(t.place)
+		if t.at = nil; at.Len() == 0 && left != nil {
+			left()
+		}
+	}
+	hs.mu.Unlock()
+	if h != nil {
+		hs.end(h, nil)
+	}
+}

@@ -1,0 +1,424 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/gateway/internal/routing"
+	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// Lock is a key that is held for its caller, from the call that took it to Unlock, or
+// several keys that [Client.LockAll] has taken. It is a [locking.Lease]. Background renewals keep it, those of all locks at one owner together, and there is
+// no goroutine for each.
+type Lock struct {
+	client *Client
+	key    string
+	token  int64
+	ctx    context.Context
+	held   *held  // at another member; nil if it is held at this process's worker
+	free   func() // frees it at this process's worker; nil if it is not for this Lock to free
+
+	others []*Lock // of [Client.LockAll], in the order of their keys; each was taken in the context of the one before
+
+	within   bool // of what holds the key along the caller's context
+	unlocked atomic.Bool
+}
+
+// Lock takes the lock of key. It waits until ctx ends, and then returns ctx's cause. Callers
+// get the lock in the order in which they came, after executions that came earlier: Do,
+// requests and the lock exclude each other. A caller that waits longer than the worker's
+// Limits.MaxWait goes to the end of the queue. Callers of one Client that want the same key,
+// TTL and Label take turns: one call asks for up to 64 of them, and they pass the lock on
+// among themselves. The process that asked first is served first.
+//
+// Options, of package locking: TTL is how long the key stays locked after this process has
+// died: at least 10 ms, by default the session TTL, and it may be longer. Wait bounds the whole
+// wait, with that for a reachable owner; after it Lock returns [locking.ErrLocked]. Label is what
+// operators read: at most 64 bytes of text without control characters, by default the name of
+// this member. Replicas is refused.
+//
+// The Context of the Lock descends from ctx. If ctx descends from the Context of another Lock of
+// key, or from an execution that holds key, the new Lock shares the token and lease of the outer
+// one, whatever its options. It ends with the outer one, whose Unlock frees the key; its own
+// Unlock frees nothing. Outside of both, a caller that already holds the key deadlocks with
+// itself until the wait ends.
+//
+// The errors are those of [Client.Do], and those of package locking that are named here.
+func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.lockAs(ctx, key, want{inLine: true}, opts)
+}
+
+// lockAs takes the lock of key as w says, and options.
+func (c *Client) lockAs(ctx context.Context, key string, w want, opts []locking.Option) (*Lock, error) {
+	if err := w.apply(opts); err != nil {
+		return nil, fmt.Errorf("router: locking %q: %w", key, err)
+	}
+	if w.try {
+		w.wait = 0
+		return c.take(ctx, ctx, key, w)
+	}
+	return c.lock(ctx, key, w, time.Now().Add(w.wait))
+}
+
+// lock waits for a key, to the end of the wait if that has a bound.
+func (c *Client) lock(ctx context.Context, key string, w want, until time.Time) (*Lock, error) {
+	wait := ctx
+	if w.wait > 0 {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithDeadlineCause(ctx, until, &holds.Refused{Why: locking.ErrLocked, Key: key, Text: fmt.Sprintf("is still locked after %v", w.wait)})
+		defer cancel()
+	}
+	for {
+		l, err := c.take(wait, ctx, key, w)
+		switch {
+		case errors.Is(err, locking.ErrLocked) && wait.Err() != nil && len(c.workers.Members.View().Table.Members()) == 0:
+			return nil, fmt.Errorf("%w: key %q: this member knows no worker of the cluster: give it the nodes' Join or Redis", gateway.ErrUnavailable, key)
+		case !errors.Is(err, gateway.ErrWaited):
+			return l, err
+		case wait.Err() != nil:
+			return nil, failedCall(key, context.Cause(wait))
+		}
+	}
+}
+
+// RLock takes the lock of key for reading, as Lock does for writing. Readers share the key and
+// one token. A waiting writer keeps out readers that come later. Within a lock for reading, the
+// key cannot be locked for writing.
+func (c *Client) RLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.lockAs(ctx, key, want{shared: true}, opts)
+}
+
+// TryLock takes the lock of key if it is free and nobody waits for it; otherwise it returns
+// [locking.ErrLocked], at once if another caller of the Client has it at another member. For a key to have an owner
+// it waits for a fifth of the session TTL at most. The options are those of [Client.Lock]; Wait is of no account.
+func (c *Client) TryLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.lockAs(ctx, key, want{try: true}, opts)
+}
+
+// TryRLock is TryLock for reading, see [Client.RLock].
+func (c *Client) TryRLock(ctx context.Context, key string, opts ...locking.Option) (*Lock, error) {
+	return c.lockAs(ctx, key, want{try: true, shared: true}, opts)
+}
+
+// want is how a caller asks for a key.
+type want struct {
+	try       bool
+	shared    bool          // with others who say so
+	inLine    bool          // by turns with others of this process who wait for it
+	impatient bool          // asks for himself when that takes longer than longestInLine
+	ttl       time.Duration // of the lease; 0 for the session TTL
+	wait      time.Duration // within which it has to come; 0 for no bound but the owner's
+	label     string        // "" for the client's
+}
+
+// apply adds what options say.
+func (w *want) apply(opts []locking.Option) error {
+	o, err := locking.Apply(opts)
+	switch {
+	case err != nil:
+		return err
+	case !holds.IsLabel(o.Label):
+		return fmt.Errorf("%w: Label is %.*q, want at most %d bytes of text without control characters", locking.ErrOption, holds.MaxLabel, o.Label, holds.MaxLabel)
+	case o.Replicas != 0 || o.ReplicasWithin != 0:
+		return fmt.Errorf("%w: Replicas is for locks that are kept in Redis", locking.ErrOption)
+	}
+	w.ttl, w.wait, w.label = o.TTL, o.Wait, o.Label
+	return nil
+}
+
+// takeRounds is how often a key is asked for anew that was lost before it was taken.
+const takeRounds = 3
+
+// take holds key for a caller, who waits under the context wait, and works under one that descends
+// from ctx.
+func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
+	if err := gateway.CheckKey(key); err != nil {
+		return nil, fmt.Errorf("router: key %.64q: %w", key, err)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, failedCall(key, context.Cause(ctx))
+	case c.closed.Load():
+		return nil, failedCall(key, errClientClosed)
+	}
+	switch l := c.lockAlong(ctx, key); {
+	case l == nil:
+	case l.held != nil && l.held.shared && !w.shared:
+		return nil, failedCall(key, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is locked by the caller for reading: unlock it before you lock it for writing"})
+	default:
+		return l, nil
+	}
+	traced := ctx
+	if c.spans != nil {
+		var span trace.Span
+		traced, span = beginLockCall(ctx, c.spans, c.workers.Ring, key)
+		defer func() { endLockCall(span, lock, err) }()
+	}
+	w.label = cmp.Or(w.label, c.label)
+	for range takeRounds {
+		l, err := c.takeOnce(wait, ctx, traced, key, w)
+		switch {
+		case err == nil:
+			return l, nil
+		case !errors.Is(err, errAskAgain) && !errors.Is(err, errAskAlone):
+			return nil, c.notHeld(wait, key, w, err)
+		case wait.Err() != nil:
+			return nil, c.notHeld(wait, key, w, context.Cause(wait))
+		}
+		w.inLine = w.inLine && !errors.Is(err, errAskAlone)
+	}
+	return nil, failedCall(key, fmt.Errorf("%w: its owners were lost before it could be worked with", gateway.ErrUnavailable))
+}
+
+// notHeld returns the error of a call that has failed. It says who has the key, if the wait for another caller of the Client
+// was given up.
+func (c *Client) notHeld(wait context.Context, key string, w want, err error) error {
+	err = failedCall(key, err)
+	if wait.Err() == nil {
+		return err
+	}
+	if by := c.holder.heldBy(key, w); by != "" {
+		return fmt.Errorf("%w: %s", err, by)
+	}
+	return err
+}
+
+// takeOnce takes part in one call for key, or makes it. traced is ctx with the span of the caller's call.
+func (c *Client) takeOnce(wait, ctx, traced context.Context, key string, w want) (_ *Lock, err error) {
+	if w.try {
+		if by := c.holder.heldBy(key, w); by != "" {
+			return nil, &holds.Refused{Why: gateway.ErrLocked, Key: key, Text: "is " + by}
+		}
+	}
+	if c.standsInLine(ctx, key, w) {
+		l, t := c.holder.enter(traced, lineKey{key, w.ttl, w.label})
+		switch {
+		case t != nil:
+			return c.takeTurn(wait, ctx, key, w, t)
+		case l != nil:
+			defer func() { c.holder.leave(l, err) }()
+		}
+	}
+	a := &acquisition{want: w, client: c, ctx: wait, caller: ctx, traced: traced, key: key, id: holds.NewID()}
+	forOwner := c.workers.Routes.Patience
+	if w.try {
+		forOwner = min(forOwner, c.holder.ttl/5)
+	}
+	err = c.workers.Routes.RouteWithin(wait, c.workers.Ring.Partition(key), forOwner, a.attempt)
+	a.settle()
+	switch {
+	case err != nil:
+		return nil, err
+	case a.confirmed() && wait.Err() == nil:
+		return a.lock(), nil
+	}
+	a.giveBack()
+	return nil, errAskAgain
+}
+
+// lockAlong returns a Lock within what holds key along ctx, nil if nothing does.
+func (c *Client) lockAlong(ctx context.Context, key string) *Lock {
+	if h, token := c.holder.heldAlong(ctx, key); h != nil {
+		return &Lock{client: c, key: key, token: token, ctx: ctx, held: h, within: true}
+	}
+	if c.local == nil {
+		return nil
+	}
+	if token, ok := c.local.Token(ctx, key); ok {
+		return &Lock{client: c, key: key, token: token, ctx: ctx, within: true}
+	}
+	return nil
+}
+
+// Key returns the key, of several keys the first in the order of their bytes.
+func (l *Lock) Key() string { return l.key }
+
+// Keys returns all keys, sorted, each once.
+func (l *Lock) Keys() []string {
+	keys := []string{l.key}
+	for _, one := range l.others {
+		keys = append(keys, one.key)
+	}
+	return keys
+}
+
+// Token implements [locking.Lease]. It is the token of [Lock.Key].
+func (l *Lock) Token() int64 { return l.token }
+
+// TokenOf returns the fencing token of one of Keys, 0 for any other key.
+func (l *Lock) TokenOf(key string) int64 {
+	for _, one := range l.each() {
+		if one.key == key {
+			return one.token
+		}
+	}
+	return 0
+}
+
+// Context implements [locking.Lease]. If a key is lost, it ends with a cause that wraps
+// [gateway.ErrOwnershipLost]: at once when the owner says so, or at 0.8 of the lease. The work
+// must have ended at 0.95 of it.
+func (l *Lock) Context() context.Context {
+	if n := len(l.others); n > 0 {
+		return l.others[n-1].ctx
+	}
+	return l.ctx
+}
+
+// Until implements [locking.Lease]. Of several keys it is the earliest.
+func (l *Lock) Until() time.Time {
+	until := l.until()
+	for _, one := range l.others {
+		if u := one.until(); u.Before(until) {
+			until = u
+		}
+	}
+	return until
+}
+
+func (l *Lock) until() time.Time {
+	left := time.Duration(0)
+	switch {
+	case l.unlocked.Load():
+	case l.held != nil:
+		left = l.held.remains(l.token)
+	case l.ctx.Err() == nil:
+		left = l.client.local.Left()
+	}
+	return time.Now().Add(left)
+}
+
+// Extend implements [locking.Lease]. A lock at this process's own worker lasts a session TTL after each renewal of
+// that one's session; more of it has to be asked for when the lock is taken. Several keys are extended at once. With an
+// error, which is that of the first key that has one, others may have been extended.
+func (l *Lock) Extend(ctx context.Context, ttl time.Duration) error {
+	if l.others == nil {
+		return l.extend(ctx, ttl)
+	}
+	_, err := holds.Each(l.each(), func(one *Lock) (struct{}, error) { return struct{}{}, one.extend(ctx, ttl) })
+	return err
+}
+
+func (l *Lock) extend(ctx context.Context, ttl time.Duration) error {
+	switch {
+	case ttl != 0 && ttl < locking.ShortestTTL:
+		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, want at least %v", locking.ErrOption, l.key, ttl, locking.ShortestTTL)
+	case l.unlocked.Load():
+		return l.unlockedBefore()
+	case l.lost() != nil:
+		return l.lost()
+	case l.held != nil:
+		return l.client.holder.extend(ctx, l.held, l.token, ttl)
+	case ttl > l.client.holder.ttl:
+		return fmt.Errorf("%w: extending the lock of %q: TTL is %v, and at this process's own worker at most %v unless it is taken for longer", locking.ErrOption, l.key, ttl, l.client.holder.ttl)
+	}
+	return nil
+}
+
+// Unlock implements [locking.Lease]. It waits for the owner's answer, unless the lock passes to another caller of the
+// Client. Until that has come, or the lock's lease is over, the release is repeated in the background, whatever becomes of
+// ctx. Of a Lock within another one of its key it frees nothing: the key is free with the outer one's. Several keys are
+// unlocked at once; the error joins those of the keys that were not, or not certainly, the caller's up to then.
+func (l *Lock) Unlock(ctx context.Context) error {
+	if l.others == nil {
+		return l.beginUnlock().answer(ctx)
+	}
+	var begun []unlocking
+	for _, one := range slices.Backward(l.each()) {
+		begun = append(begun, one.beginUnlock())
+	}
+	var errs []error
+	for _, u := range slices.Backward(begun) {
+		errs = append(errs, u.answer(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// unlocking is an unlock that has begun.
+type unlocking struct {
+	lock *Lock
+	told chan error // gets the owner's answer; nil if nobody is asked
+	err  error      // if nobody is asked
+}
+
+// beginUnlock unlocks l.
+func (l *Lock) beginUnlock() (u unlocking) {
+	u.lock = l
+	switch {
+	case !l.unlocked.CompareAndSwap(false, true):
+		u.err = l.unlockedBefore()
+	case l.held == nil || l.within:
+		u.err = l.lost()
+		l.end(nil)
+	default:
+		u.told = make(chan error, 1)
+		if passed := l.end(u.told); passed {
+			u.told = nil
+		}
+	}
+	return u
+}
+
+// answer waits for the answer to an unlock, if somebody is asked, until ctx ends.
+func (u unlocking) answer(ctx context.Context) (err error) {
+	if u.told == nil {
+		return u.err
+	}
+	if span := u.lock.beginRelease(ctx); span != nil {
+		defer func() { send.EndLockAttempt(span, routing.Outcome{Err: err}) }()
+	}
+	select {
+	case err := <-u.told:
+		return err
+	default: // it counts though ctx has ended
+	}
+	select {
+	case err := <-u.told:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, u.lock.key, context.Cause(ctx))
+	}
+}
+
+func (l *Lock) unlockedBefore() error {
+	return fmt.Errorf("%w: %q was unlocked before", locking.ErrNotOwner, l.key)
+}
+
+// lost returns an error if the lock is known to be no longer the caller's, without asking an owner elsewhere.
+func (l *Lock) lost() error {
+	holds := false
+	if l.held != nil {
+		holds = l.held.remains(l.token) > 0
+	} else {
+		_, holds = l.client.local.Token(l.ctx, l.key)
+	}
+	cause := context.Cause(l.ctx)
+	if holds && !errors.Is(cause, gateway.ErrOwnershipLost) {
+		return nil
+	}
+	return fmt.Errorf("%w: %q: %w", locking.ErrNotOwner, l.key, cause)
+}
+
+// end frees the key, unless it is held by somebody beside l. told gets the answer of an owner elsewhere,
+// unless it is nil, or the key passes to another caller.
+func (l *Lock) end(told chan<- error) (passed bool) {
+	switch {
+	case l.within:
+	case l.held != nil:
+		return l.client.holder.end(l.held, told)
+	default:
+		l.free()
+	}
+	return false
+}

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// Mutex is the lock of one key for one caller, who locks and unlocks it again and again: a [Lock] in the
+// shape of the mutexes of Redis libraries. Others exclude each other by a Mutex each. Make one with
+// [Client.NewMutex].
+type Mutex struct {
+	client *Client
+	key    string
+	opts   []locking.Option
+
+	mu   sync.Mutex // guards what follows
+	used bool       // it is locked, or being locked
+	lock *Lock      // nil if it is not locked
+}
+
+// NewMutex returns a Mutex of key that is not locked, with the options of [Client.Lock]. It asks nobody.
+func (c *Client) NewMutex(key string, opts ...locking.Option) *Mutex {
+	return &Mutex{client: c, key: key, opts: opts}
+}
+
+// Lock locks the mutex as [Client.Lock] does. At a Mutex that is locked it returns
+// [locking.ErrLocked] at once, unlike a Mutex of another caller, which waits.
+func (m *Mutex) Lock(ctx context.Context) error { return m.take(ctx, m.client.Lock) }
+
+// TryLock is Lock without a wait, as [Client.TryLock].
+func (m *Mutex) TryLock(ctx context.Context) error { return m.take(ctx, m.client.TryLock) }
+
+func (m *Mutex) take(ctx context.Context, lock func(context.Context, string, ...locking.Option) (*Lock, error)) error {
+	m.mu.Lock()
+	if m.used {
+		m.mu.Unlock()
+		return fmt.Errorf("%w: this Mutex of %q, by its own caller: other callers need one of their own", locking.ErrLocked, m.key)
+	}
+	m.used = true
+	m.mu.Unlock()
+	l, err := lock(ctx, m.key, m.opts...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lock, m.used = l, err == nil
+	return err
+}
+
+// Unlock unlocks the mutex as [Lock.Unlock] does. At one that is not locked it returns [locking.ErrNotOwner].
+// Whatever it returns, the Mutex can be locked again.
+func (m *Mutex) Unlock(ctx context.Context) error {
+	m.mu.Lock()
+	l := m.lock
+	if l != nil {
+		m.lock, m.used = nil, false
+	}
+	m.mu.Unlock()
+	if l == nil {
+		return m.notLocked()
+	}
+	return l.Unlock(ctx)
+}
+
+// Extend is [Lock.Extend].
+func (m *Mutex) Extend(ctx context.Context, ttl time.Duration) error {
+	if l := m.present(); l != nil {
+		return l.Extend(ctx, ttl)
+	}
+	return m.notLocked()
+}
+
+// Key returns the key.
+func (m *Mutex) Key() string { return m.key }
+
+// Token is [Lock.Token]; 0 while the mutex is not locked.
+func (m *Mutex) Token() int64 {
+	if l := m.present(); l != nil {
+		return l.Token()
+	}
+	return 0
+}
+
+// Until is [Lock.Until]; zero while the mutex is not locked.
+func (m *Mutex) Until() time.Time {
+	if l := m.present(); l != nil {
+		return l.Until()
+	}
+	return time.Time{}
+}
+
+// Context is [Lock.Context]; one that is done while the mutex is not locked.
+func (m *Mutex) Context() context.Context {
+	if l := m.present(); l != nil {
+		return l.Context()
+	}
+	return unlockedContext
+}
+
+var unlockedContext = func() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errLetGo)
+	return ctx
+}()
+
+func (m *Mutex) present() *Lock {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lock
+}
+
+func (m *Mutex) notLocked() error {
+	return fmt.Errorf("%w: this Mutex of %q is not locked", locking.ErrNotOwner, m.key)
+}

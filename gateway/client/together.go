@@ -1,0 +1,68 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
+	"github.com/keyway-go/keyway/localmutex/locking"
+)
+
+// takeAll takes keys one after the other in the order of their bytes, or none of
+// them. Each is taken in the context of the one before.
+func takeAll(ctx context.Context, keys []string, take func(ctx context.Context, key string) (*Lock, error)) (*Lock, error) {
+	for _, key := range keys {
+		if err := gateway.CheckKey(key); err != nil {
+			return nil, fmt.Errorf("router: several keys: %.64q: %w", key, err)
+		}
+	}
+	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
+	switch {
+	case len(keys) == 0:
+		return nil, fmt.Errorf("router: several keys: %w: name one at least", gateway.ErrNoKey)
+	case len(keys) > holds.MaxKeys:
+		return nil, fmt.Errorf("router: several keys: there are %d, the limit is %d", len(keys), holds.MaxKeys)
+	}
+	all, err := take(ctx, keys[0])
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys[1:] {
+		l, err := take(all.Context(), key)
+		if err != nil {
+			all.endAll()
+			return nil, err
+		}
+		all.others = append(all.others, l)
+	}
+	return all, nil
+}
+
+// each returns the locks of single keys that l consists of, in the order of their keys.
+func (l *Lock) each() []*Lock { return append([]*Lock{l}, l.others...) }
+
+// endAll frees the keys, without a wait for their owners.
+func (l *Lock) endAll() {
+	for _, one := range slices.Backward(l.each()) {
+		one.end(nil)
+	}
+}
+
+// LockAll takes the locks of all keys as one [Lock], or of none. It takes them one after the
+// other in the order of their bytes, so that calls of LockAll and DoAll never wait for each
+// other in a circle; [Client.DoAll] says when they may. The keys are 64 at most; a repeated key
+// is locked once. Each key of another worker costs one round trip.
+//
+// The options are those of [Client.Lock], for each key; Wait bounds the whole call. The error is
+// that of Lock for the key that could not be locked, which it names.
+func (c *Client) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
+	w := want{inLine: true}
+	if err := w.apply(opts); err != nil {
+		return nil, fmt.Errorf("router: locking several keys: %w", err)
+	}
+	until := time.Now().Add(w.wait)
+	return takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.lock(ctx, key, w, until) })
+}
