@@ -130,7 +130,7 @@ type Config struct {
 	Limits worker.Limits
 
 	// TracerProvider makes spans of the node's executions and of its Client's requests, see
-	// worker.Config and router.ClientConfig. It is the caller's to shut down. TraceKeys puts
+	// worker.Config and client.Config. It is the caller's to shut down. TraceKeys puts
 	// keys into them, and not only their hashes. Default: none.
 	TracerProvider trace.TracerProvider
 	TraceKeys      bool

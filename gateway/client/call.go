@@ -29,7 +29,7 @@ import (
 const defaultHost = "keyway"
 
 // errClientClosed is the error of calls of a client that is closed.
-var errClientClosed error = closed("router: the client is closed")
+var errClientClosed error = closed("client: the client is closed")
 
 // closed is an error that is a [net.ErrClosed], whose text speaks of a connection.
 type closed string
@@ -61,7 +61,7 @@ type call struct {
 
 func (x *call) roundTrip() (*http.Response, error) {
 	if x.in == nil {
-		return nil, errors.New("router: no request")
+		return nil, errors.New("client: no request")
 	}
 	if x.in.Body != nil {
 		x.upload.in = x.in.Body
@@ -109,21 +109,21 @@ func (x *call) prepare() (err error) {
 	case x.client.closed.Load():
 		return errClientClosed
 	case r.URL == nil:
-		return errors.New("router: the request has no URL")
+		return errors.New("client: the request has no URL")
 	case r.URL.Scheme != "" && r.URL.Scheme != "http":
-		return fmt.Errorf("router: the scheme of the request's URL is %q: workers are reached by http", r.URL.Scheme)
+		return fmt.Errorf("client: the scheme of the request's URL is %q: workers are reached by http", r.URL.Scheme)
 	case r.ContentLength > 0 && (r.Body == nil || r.Body == http.NoBody):
-		return fmt.Errorf("router: the request has no body, and a ContentLength of %d", r.ContentLength)
+		return fmt.Errorf("client: the request has no body, and a ContentLength of %d", r.ContentLength)
 	}
 	to.Method = cmp.Or(r.Method, http.MethodGet)
 	to.Target, to.Host = r.URL.RequestURI(), cmp.Or(r.Host, r.URL.Host, defaultHost)
 	switch {
 	case to.Method == http.MethodConnect, to.Method == http.MethodTrace:
-		return fmt.Errorf("router: %s is for no worker: %w", to.Method, errors.ErrUnsupported)
+		return fmt.Errorf("client: %s is for no worker: %w", to.Method, errors.ErrUnsupported)
 	case r.URL.Opaque != "" || !strings.HasPrefix(to.Target, "/") || !grammar.IsTarget(to.Target):
-		return errors.New("router: the target of the request's URL is no path")
+		return errors.New("client: the target of the request's URL is no path")
 	case !http1.SimpleRequest(to.Method, "/", to.Host):
-		return fmt.Errorf("router: bad method %q or host %q", to.Method, to.Host)
+		return fmt.Errorf("client: bad method %q or host %q", to.Method, to.Host)
 	}
 	if to.Key, err = x.key(); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (x *call) prepare() (err error) {
 	x.observeCall()
 	for name, value := range send.FieldsOf(r.Header) {
 		if !grammar.IsToken(name) || !grammar.IsText(value) {
-			return fmt.Errorf("router: the request's header has a bad name or value at %q", name)
+			return fmt.Errorf("client: the request's header has a bad name or value at %q", name)
 		}
 	}
 	if r.Body != nil && r.Body != http.NoBody {

@@ -1,3 +1,18 @@
+// Package client makes calls of a Go program for keys straight to the workers that own them, and
+// takes locks there.
+//
+// A [Client] is open until [Client.Close]; after that its calls fail and its locks expire unless
+// they were released. [Client.RoundTrip] sends a request (call.go, whose body is upload.go's and
+// whose answer is reply.go's; local.go and relay.go are other ways there). [Client.Do] runs a
+// function with a key held, and [Client.Lock] holds the key until [Lock.Unlock].
+//
+// A [Lock] is held, lost or unlocked. Its caller unlocks it. The Client renews its
+// locks in the background, all of one owner together, and follows a lock to its partition's next owner. The lock is lost once
+// the owner says so or its lease, counted from before the last confirmed renewal was sent, has
+// passed: then its context ends, before another caller can get the key. The machine in
+// internal/holder decides all this; lock.go has the calls, holds_acquire.go takes a key,
+// holds.go keeps it, holds_calls.go, holds_extend.go and holds_release.go ask its owner, and
+// holds_turns.go passes it on among callers of the Client.
 package client
 
 import (
@@ -74,7 +89,7 @@ type Local interface {
 }
 
 // Client makes calls for keys straight to the workers that own them, without a
-// router in between. It is an [http.RoundTripper]. Make one with [NewClient].
+// router in between. It is an [http.RoundTripper]. Make one with [New].
 type Client struct {
 	workers *send.Workers
 	local   Local
@@ -88,15 +103,15 @@ type Client struct {
 	spans   *spans.Maker // nil for none
 }
 
-// New returns a client, or an error that names the field of ClientConfig
+// New returns a client, or an error that names the field of Config
 // that is missing or out of range. The caller should call [Client.Close] when no
 // more calls come.
 func New(cfg Config) (*Client, error) {
 	o := send.Options{Members: cfg.Members, Limits: cfg.Limits, Dial: cfg.Dial, PeerTLS: cfg.PeerTLS, Logger: cfg.Logger}
-	if err := o.Complete(); err != nil {
+	if err := o.Complete("client"); err != nil {
 		return nil, err
 	}
-	workers, budget, err := o.Open("router: ClientConfig", 1)
+	workers, budget, err := o.Open("client", 1)
 	if err != nil {
 		return nil, err
 	}

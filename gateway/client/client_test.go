@@ -26,7 +26,7 @@ import (
 )
 
 func TestClientConfigIsChecked(t *testing.T) {
-	if _, err := client.New(client.Config{}); err == nil || !strings.Contains(err.Error(), "ClientConfig.Members") {
+	if _, err := client.New(client.Config{}); err == nil || !strings.Contains(err.Error(), "client: Config.Members") {
 		t.Error(err)
 	}
 	for field, limits := range map[string]gateway.Limits{
@@ -37,7 +37,7 @@ func TestClientConfigIsChecked(t *testing.T) {
 		"LinksPerWorker is -1": {LinksPerWorker: -1},
 		"DialTimeout is -1s":   {DialTimeout: -time.Second},
 	} {
-		if _, err := client.New(client.Config{Members: routertest.NewCluster(t), Limits: limits}); err == nil || !strings.HasPrefix(err.Error(), "router: Limits."+field) {
+		if _, err := client.New(client.Config{Members: routertest.NewCluster(t), Limits: limits}); err == nil || !strings.HasPrefix(err.Error(), "client: Limits."+field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

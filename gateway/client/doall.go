@@ -29,7 +29,7 @@ import (
 // For a key of another worker Do costs one round trip over the link before fn runs,
 // or part of one that serves up to 64 callers. It does not wait for the release.
 // Longer work renews the holds of each owner together, every fifth of the TTL. For a
-// key of this process's worker (ClientConfig.Local) it costs what the worker's Do does.
+// key of this process's worker (Config.Local) it costs what the worker's Do does.
 func (c *Client) Do(ctx context.Context, key string, fn func(gateway.Execution) error) error {
 	return c.do(ctx, key, untilHeld, fn)
 }

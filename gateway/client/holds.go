@@ -81,7 +81,7 @@ func (hs *holdings) due() time.Duration { return hs.ttl / 5 }
 var errClosedHolder = fmt.Errorf("%w: the client was closed", gateway.ErrOwnershipLost)
 
 // errLetGo is the cause with which the context of a hold ends when its caller does.
-var errLetGo = fmt.Errorf("router: the key was unlocked: %w", context.Canceled)
+var errLetGo = fmt.Errorf("client: the key was unlocked: %w", context.Canceled)
 
 // start returns the context of a caller's work with h and that token. It reports false if the caller has waited for a
 // turn and others may have the key by now.

@@ -48,7 +48,7 @@ func (hs *holdings) send(ctx context.Context, method string, to callee, list []*
 	switch {
 	case err != nil:
 	case a.Status != http.StatusOK:
-		err = fmt.Errorf("router: %s of holds: %d %s", method, a.Status, a.Body)
+		err = fmt.Errorf("client: %s of holds: %d %s", method, a.Status, a.Body)
 	default:
 		err = hs.take(method, list, a)
 	}

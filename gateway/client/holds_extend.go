@@ -24,7 +24,7 @@ func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.D
 	case one <- struct{}{}:
 		defer func() { <-one }()
 	case <-ctx.Done():
-		return fmt.Errorf("router: extending the lock of %q: %w", h.key, context.Cause(ctx))
+		return fmt.Errorf("client: extending the lock of %q: %w", h.key, context.Cause(ctx))
 	}
 	hs.mu.Lock()
 	if !h.lock.Has(token) {
@@ -54,7 +54,7 @@ func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.D
 	case err == nil && h.lock.Left(hs.now(), token) == 0:
 		return h.endedMeanwhile()
 	case err != nil:
-		return fmt.Errorf("router: extending the lock of %q: %w", h.key, err)
+		return fmt.Errorf("client: extending the lock of %q: %w", h.key, err)
 	}
 	return err
 }

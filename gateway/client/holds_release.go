@@ -29,7 +29,7 @@ func (h *held) tell(d holder.Decision, err error) {
 }
 
 // errUnlockClosed is the error of an Unlock after the client was closed.
-var errUnlockClosed error = closed("router: the client was closed before: the key is free at the end of its lease; unlock first, then close")
+var errUnlockClosed error = closed("client: the client was closed before: the key is free at the end of its lease; unlock first, then close")
 
 // releaseLocked does what was decided about the release of h, whose last call has had that error.
 func (hs *holdings) releaseLocked(h *held, d holder.Decision, err error) {

@@ -144,8 +144,8 @@ func (hs *holdings) leaveLocked(l *line, err error) {
 
 // Errors of callers that go on to ask.
 var (
-	errAskAgain = errors.New("router: a call for a key was in vain")
-	errAskAlone = errors.New("router: a call for others has found nobody")
+	errAskAgain = errors.New("client: a call for a key was in vain")
+	errAskAlone = errors.New("client: a call for others has found nobody")
 )
 
 // askTogether asks the owner for some who wait, within the span of the first, and gives the first of them the key.

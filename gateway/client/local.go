@@ -136,7 +136,7 @@ type localStream struct {
 	readable, writable chan struct{} // wake the caller and the handler; capacity 1
 }
 
-var errLocalAborted = errors.New("router: the handler has aborted its answer")
+var errLocalAborted = errors.New("client: the handler has aborted its answer")
 
 // run lets the worker answer r.
 func (s *localStream) run(r *http.Request, h http.Handler, log *slog.Logger) {
@@ -147,7 +147,7 @@ func (s *localStream) run(r *http.Request, h http.Handler, log *slog.Logger) {
 	defer s.Abort(errLocalAborted) // or it has ended
 	defer func() {
 		if p := recover(); p != nil && p != http.ErrAbortHandler {
-			log.Error("router: the handler of a request of this process panicked", "method", r.Method, "target", r.RequestURI, "panic", p, "stack", string(debug.Stack()))
+			log.Error("client: the handler of a request of this process panicked", "method", r.Method, "target", r.RequestURI, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	s.Begin(s, r, s.body != nil)

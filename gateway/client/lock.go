@@ -62,7 +62,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...locking.Option) (
 // lockAs takes the lock of key as w says, and options.
 func (c *Client) lockAs(ctx context.Context, key string, w want, opts []locking.Option) (*Lock, error) {
 	if err := w.apply(opts); err != nil {
-		return nil, fmt.Errorf("router: locking %q: %w", key, err)
+		return nil, fmt.Errorf("client: locking %q: %w", key, err)
 	}
 	if w.try {
 		w.wait = 0
@@ -144,7 +144,7 @@ const takeRounds = 3
 // from ctx.
 func (c *Client) take(wait, ctx context.Context, key string, w want) (lock *Lock, err error) {
 	if err := gateway.CheckKey(key); err != nil {
-		return nil, fmt.Errorf("router: key %.64q: %w", key, err)
+		return nil, fmt.Errorf("client: key %.64q: %w", key, err)
 	}
 	switch {
 	case ctx.Err() != nil:

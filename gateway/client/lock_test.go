@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
@@ -12,11 +13,13 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
+	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/lockingtest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
+	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring"
 )
@@ -456,6 +459,32 @@ func TestRLock(t *testing.T) {
 		}
 		if !clienttest.IsFree(t, next, "k") {
 			t.Error("held after the last reader")
+		}
+	})
+}
+
+// An owner that has been asked to release a lock, and has not answered for a session TTL, may have released it before it
+// says that it does not hold it.
+func TestTrapUnlockAgainAtTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		c := clienttest.ClientOf(t, func(w *link.ResponseWriter, r *link.ServerRequest) {
+			_ = kit.Must(io.ReadAll(r.Body))
+			answer := holds.Grant{Token: 1, Lease: 10 * clienttest.TTL, Promise: holds.Promise{Cancel: clienttest.TTL, Surrender: clienttest.TTL}}.Append(nil)
+			switch {
+			case r.Method == holds.Release && r.Key == "":
+				answer = holds.AppendStates(nil, []holds.State{holds.Elsewhere})
+			case r.Method == holds.Release && time.Since(began) < clienttest.TTL:
+				<-r.Context().Done()
+				return
+			case r.Method == holds.Release:
+				answer = holds.AppendStates(nil, []holds.State{holds.Gone})
+			}
+			_, _ = w.Write(answer)
+		})
+		l := kit.Must(c.Lock(t.Context(), "k", locking.TTL(10*clienttest.TTL)))
+		if err := l.Unlock(t.Context()); !errors.Is(err, locking.ErrUnlockUnknown) {
+			t.Errorf("%v, want %v", err, locking.ErrUnlockUnknown)
 		}
 	})
 }

@@ -107,7 +107,7 @@ func TestLockErrors(t *testing.T) {
 			is   error
 			says []string
 		}{
-			"an empty key":             {empty, gateway.ErrNoKey, []string{"router: key"}},
+			"an empty key":             {empty, gateway.ErrNoKey, []string{"client: key"}},
 			"a context that is done":   {gone, reason, []string{"\"other\""}},
 			"too long a lease":         {long, locking.ErrOption, []string{"\"other\"", "24h", "MaxLease"}},
 			"too long an extension":    {longer, locking.ErrOption, []string{"\"k\"", "24h", "MaxLease"}},

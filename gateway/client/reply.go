@@ -149,7 +149,7 @@ func (e *callError) Error() string {
 		text = e.kind.Error() + ": " + text
 	}
 	if e.key != "" {
-		text = fmt.Sprintf("router: key %q: ", e.key) + text
+		text = fmt.Sprintf("client: key %q: ", e.key) + text
 	}
 	return text
 }

@@ -16,15 +16,15 @@ import (
 func takeAll(ctx context.Context, keys []string, take func(ctx context.Context, key string) (*Lock, error)) (*Lock, error) {
 	for _, key := range keys {
 		if err := gateway.CheckKey(key); err != nil {
-			return nil, fmt.Errorf("router: several keys: %.64q: %w", key, err)
+			return nil, fmt.Errorf("client: several keys: %.64q: %w", key, err)
 		}
 	}
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	switch {
 	case len(keys) == 0:
-		return nil, fmt.Errorf("router: several keys: %w: name one at least", gateway.ErrNoKey)
+		return nil, fmt.Errorf("client: several keys: %w: name one at least", gateway.ErrNoKey)
 	case len(keys) > holds.MaxKeys:
-		return nil, fmt.Errorf("router: several keys: there are %d, the limit is %d", len(keys), holds.MaxKeys)
+		return nil, fmt.Errorf("client: several keys: there are %d, the limit is %d", len(keys), holds.MaxKeys)
 	}
 	all, err := take(ctx, keys[0])
 	if err != nil {
@@ -61,7 +61,7 @@ func (l *Lock) endAll() {
 func (c *Client) LockAll(ctx context.Context, keys []string, opts ...locking.Option) (*Lock, error) {
 	w := want{inLine: true}
 	if err := w.apply(opts); err != nil {
-		return nil, fmt.Errorf("router: locking several keys: %w", err)
+		return nil, fmt.Errorf("client: locking several keys: %w", err)
 	}
 	until := time.Now().Add(w.wait)
 	return takeAll(ctx, keys, func(ctx context.Context, key string) (*Lock, error) { return c.lock(ctx, key, w, until) })

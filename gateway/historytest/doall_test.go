@@ -17,7 +17,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/keyway-go/keyway/gateway"
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/localmutex/locking"
@@ -220,7 +220,7 @@ func testDoAll(t *testing.T) {
 	for id := range clients {
 		name := fmt.Sprint("client", id)
 		member := kit.Must(w.hub.Join(ring.Member{Name: name, Role: ring.RoleRouter, State: ring.StateActive}))
-		c := kit.Must(router.NewClient(router.ClientConfig{Members: member, Dial: n.dialer(name), Limits: gateway.Limits{Hold: 4 * ttl}}))
+		c := kit.Must(client.New(client.Config{Members: member, Dial: n.dialer(name), Limits: gateway.Limits{Hold: 4 * ttl}}))
 		random := rand.New(rand.NewPCG(seed, uint64(id)))
 		all.Go(func() {
 			defer done.Add(1)
@@ -281,7 +281,7 @@ func testDoAll(t *testing.T) {
 }
 
 // ask makes a call of the bank. An error means that nothing was written.
-func (r *run) ask(ctx context.Context, c *router.Client, in transfer) (out balances, err error) {
+func (r *run) ask(ctx context.Context, c *client.Client, in transfer) (out balances, err error) {
 	if in.from == in.to && !in.read && in.way == lock {
 		out[in.to], err = r.lock(ctx, c, in.to)
 		return out, err
@@ -327,7 +327,7 @@ func (r *run) ask(ctx context.Context, c *router.Client, in transfer) (out balan
 }
 
 // lock adds one with the lock of a key taken, for a session TTL or more.
-func (r *run) lock(ctx context.Context, c *router.Client, key int) (n int64, err error) {
+func (r *run) lock(ctx context.Context, c *client.Client, key int) (n int64, err error) {
 	name := keyName(key)
 	take := c.Lock
 	if rand.IntN(4) == 0 {

@@ -1,6 +1,6 @@
-// Package router sends each request to the worker that owns the request's key. Nothing
-// in it owns a key: ownership is the workers' (package gateway/worker). It has two front
-// doors, a Router for other programs' requests and a Client for those of its own process.
+// Package router is the front door for other programs' requests: it sends each to the worker
+// that owns the request's key. Nothing in it owns a key: ownership is the workers' (package
+// gateway/worker). Calls of a Go program need no router; package gateway/client makes them.
 //
 // A [Router] is an [http.Handler]. Its routes and its view of the cluster are all that
 // changes. [Router.SetRoutes] replaces the routes as a whole, so a request sees one table from
@@ -12,21 +12,18 @@
 // HTTP/1.1 connection that asks for something unusual is handed to net/http and stays
 // there, so that the short way need not know every case.
 //
-// A [Client] makes calls straight to the owners, and takes locks there. It is open until
-// [Client.Close]; after that its calls fail and its locks expire unless they were released.
-//
 // A request on its way is unsent, sent or answered. It waits, unsent, while its partition has no
 // reachable owner. Package internal/routing chooses the worker and is the only place that tries
 // another one. It does so if the request has provably not started, since any other second
-// attempt could run it twice.
+// attempt could run it twice. Package internal/send carries it there.
 //
-// A [Lock] of a Client is held, lost or unlocked. Its caller unlocks it. The Client renews its
-// locks in the background, all of one owner together, and follows a lock to its partition's next owner. The lock is lost once
-// the owner says so or its lease, counted from before the last confirmed renewal was sent, has
-// passed: then its context ends, before another caller can get the key.
-//
-// The lock service, [Router.LockService], gives callers in other languages the same locks over
+// The lock service, [Router.LockService], gives callers in other languages locks over
 // HTTP. It keeps no state of its own: a lock's id and token find it at its owner.
+//
+// Files, from the client inwards: server.go, server_tls.go, proxyheader.go and perclient.go
+// accept connections; http1.go and http2.go read simple requests, net_http.go and body.go the
+// others; table.go decides where a request goes; upstream.go and proxy.go send it, and answer.go
+// and failure.go answer it; observe.go, traffic.go and metrics.go note what became of it.
 package router
 
 import (
@@ -159,7 +156,7 @@ func (c Config) WithDefaults() Config {
 // complete is WithDefaults, and returns an error about a negative field.
 func (c Config) complete() (_ Config, err error) {
 	o := c.options()
-	err = o.Complete()
+	err = o.Complete("router")
 	c.Limits, c.Dial, c.Logger = o.Limits, o.Dial, o.Logger
 	hop.Default(&err, "router: Config.ClientTimeout", &c.ClientTimeout, time.Minute)
 	hop.Default(&err, "router: Config.MinBodyRate", &c.MinBodyRate, 1024)
@@ -228,7 +225,7 @@ func New(cfg Config) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers, budget, err := cfg.options().Open("router: Config", clientShare)
+	workers, budget, err := cfg.options().Open("router", clientShare)
 	switch {
 	case err != nil:
 		return nil, err

@@ -9,7 +9,7 @@ import (
 )
 
 // Local is a worker as a router.Client of the same process reaches it, without a
-// connection (router.ClientConfig.Local). Make one with [Worker.Local].
+// connection (client.Config.Local). Make one with [Worker.Local].
 type Local struct {
 	http.Handler
 	worker *Worker

@@ -6,7 +6,7 @@
 // reading of the clocks where time matters, and carries out the Decision that the method returns. The tests of this
 // package explore the Lock that runs against a model of its owners, with lost, late and repeated calls, moves and crashes.
 //
-// A Policy says who keeps the locks of a shell. In gateway/router workers do, and the shell is the holdings of a Client.
+// A Policy says who keeps the locks of a shell. In gateway/client workers do, and the shell is the holdings of a Client.
 // In fallback/lock a store does, and the shell is the hold of a Locker. A store has no sessions and never moves a lock;
 // each call tells it the term, and a shell makes one such call about a lock at a time. In both, a mutex of the shell guards
 // the Lock on every call.

@@ -205,7 +205,7 @@ func (o *Operator) Explain(ctx context.Context, key string) (*gateway.Explanatio
 
 // ExplainRequest implements [gateway.Operator].
 func (o *Operator) ExplainRequest(context.Context, *http.Request) (*gateway.Explanation, error) {
-	return nil, fmt.Errorf("router: only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
+	return nil, fmt.Errorf("only a router has routes: ask one, or ask for a key: %w", errors.ErrUnsupported)
 }
 
 // Follow goes the way of a request with the key of e, and asks whom it meets.

@@ -31,7 +31,7 @@ type ReplyBody interface {
 }
 
 // ErrLength is the error of a worker's answer that is longer or shorter than it says.
-var ErrLength = errors.New("router: the answer is not of its length")
+var ErrLength = errors.New("the answer is not of its length")
 
 // PublicTrailer returns what may go on to the client of an answer's trailers.
 func PublicTrailer(trailer link.Fields) (list link.Fields) {

@@ -14,7 +14,7 @@ import (
 
 // ErrOtherWay is the error of a request that has not been sent, and cannot be as it is:
 // there was no memory for its small body, or over HTTP/1.1 only a relay can carry it.
-var ErrOtherWay = errors.New("router: the request has to go another way")
+var ErrOtherWay = errors.New("the request has to go another way")
 
 // Dispatch is a request on its way to a worker and back, over the link or over plain
 // HTTP/1.1, whoever has made it.

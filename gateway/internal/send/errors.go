@@ -13,29 +13,29 @@ import (
 
 // ErrAbandons: too much of a worker is spent on requests that clients have given
 // up, and this client's are among the most.
-var ErrAbandons = errors.New("router: too many requests that this client has given up are still worked on")
+var ErrAbandons = errors.New("too many requests that this client has given up are still worked on")
 
 // ErrWorkerFull: the links to the worker carry all that it takes.
-var ErrWorkerFull = errors.New("router: the worker is full")
+var ErrWorkerFull = errors.New("the worker is full")
 
 // ErrBusy: too many requests wait at the worker.
-var ErrBusy = errors.New("router: too many requests wait")
+var ErrBusy = errors.New("too many requests wait")
 
 // ErrClientBody is wrapped by errors of reading the client's body.
-var ErrClientBody = errors.New("router: the request's body did not arrive")
+var ErrClientBody = errors.New("the request's body did not arrive")
 
 // ErrBodyTooLarge: the body is longer than its route allows.
-var ErrBodyTooLarge = errors.New("router: the request's body is too large")
+var ErrBodyTooLarge = errors.New("the request's body is too large")
 
 // ErrBodiesFull: there is no room for a body, neither in memory nor in a temporary
 // file; or a worker has refused a request of whose streamed body a part was not kept.
-var ErrBodiesFull = errors.New("router: too many requests with bodies at once")
+var ErrBodiesFull = errors.New("too many requests with bodies at once")
 
 // ErrNoUpstream: the server for requests without a key takes none.
-var ErrNoUpstream = errors.New("router: the server for this request cannot be reached")
+var ErrNoUpstream = errors.New("the server for this request cannot be reached")
 
 // ErrClientLeft is the cause with which the context of a request ends when its client leaves.
-var ErrClientLeft = errors.New("router: the client has closed the connection")
+var ErrClientLeft = errors.New("the client has closed the connection")
 
 // StatusClientGone is what nginx logs for a client that did not wait.
 const StatusClientGone = 499

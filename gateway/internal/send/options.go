@@ -24,16 +24,17 @@ type Options struct {
 	Logger  *slog.Logger
 }
 
-// Complete puts defaults in place of what is 0 or nil. It returns an error about a negative field.
-func (o *Options) Complete() (err error) {
-	hop.Default(&err, "router: Limits.Hold", &o.Hold, 15*time.Second)
-	hop.Default(&err, "router: Limits.MaxHeld", &o.MaxHeld, 10_000)
-	hop.Default(&err, "router: Limits.ReplayBytes", &o.ReplayBytes, 64<<20)
-	hop.Default(&err, "router: Limits.MaxBody", &o.MaxBody, 1<<30)
-	hop.Default(&err, "router: Limits.BodyFiles", &o.BodyFiles, spool.DefaultFiles(o.BodyDir))
-	hop.Default(&err, "router: Limits.ConnsPerWorker", &o.ConnsPerWorker, 4096)
-	hop.Default(&err, "router: Limits.LinksPerWorker", &o.LinksPerWorker, 4)
-	hop.Default(&err, "router: Limits.DialTimeout", &o.DialTimeout, time.Second)
+// Complete puts defaults in place of what is 0 or nil. It returns an error about a negative field
+// of the configuration, which is that of package pkg.
+func (o *Options) Complete(pkg string) (err error) {
+	hop.Default(&err, pkg+": Limits.Hold", &o.Hold, 15*time.Second)
+	hop.Default(&err, pkg+": Limits.MaxHeld", &o.MaxHeld, 10_000)
+	hop.Default(&err, pkg+": Limits.ReplayBytes", &o.ReplayBytes, 64<<20)
+	hop.Default(&err, pkg+": Limits.MaxBody", &o.MaxBody, 1<<30)
+	hop.Default(&err, pkg+": Limits.BodyFiles", &o.BodyFiles, spool.DefaultFiles(o.BodyDir))
+	hop.Default(&err, pkg+": Limits.ConnsPerWorker", &o.ConnsPerWorker, 4096)
+	hop.Default(&err, pkg+": Limits.LinksPerWorker", &o.LinksPerWorker, 4)
+	hop.Default(&err, pkg+": Limits.DialTimeout", &o.DialTimeout, time.Second)
 	if o.NoHold {
 		o.Hold = 0
 	}
@@ -46,16 +47,16 @@ func (o *Options) Complete() (err error) {
 
 // Open checks o, which is complete, and returns the workers, and where bodies are kept, of which a client may use one
 // part in share. name is that of the configuration.
-func (o Options) Open(name string, share int64) (*Workers, *Budget, error) {
+func (o Options) Open(pkg string, share int64) (*Workers, *Budget, error) {
 	if o.Members == nil {
-		return nil, nil, errors.New(name + ".Members is missing")
+		return nil, nil, errors.New(pkg + ": Config.Members is missing")
 	}
-	if err := hop.CheckPeerTLS(name+".PeerTLS", o.PeerTLS, o.Members); err != nil {
+	if err := hop.CheckPeerTLS(pkg+": Config.PeerTLS", o.PeerTLS, o.Members); err != nil {
 		return nil, nil, err
 	}
 	spools, err := spool.NewPool(spool.Config{Memory: int64(o.ReplayBytes), Files: o.BodyFiles, PerSpool: o.MaxBody, Dir: o.BodyDir})
 	if err != nil {
-		return nil, nil, fmt.Errorf("router: Limits.BodyDir: %w", err)
+		return nil, nil, fmt.Errorf("%s: Limits.BodyDir: %w", pkg, err)
 	}
 	if err := spools.Usable(); err != nil {
 		o.Logger.Warn("larger bodies are in memory only, as far as there is room: no temporary file can be made; say where with --body-dir", "error", err)

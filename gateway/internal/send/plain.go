@@ -21,7 +21,7 @@ import (
 
 // errBodyRead is the error of an attempt over HTTP/1.1 after one over the link, which
 // has read of a body that cannot be opened again.
-var errBodyRead = errors.New("router: the body has been read for another worker")
+var errBodyRead = errors.New("the body has been read for another worker")
 
 // attemptPlain sends the request to a worker over HTTP/1.1. A small body is read
 // whole before; what has a larger one, or trailers, goes another way.

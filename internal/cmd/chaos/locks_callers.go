@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway"
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/client"
 	"github.com/keyway-go/keyway/localmutex/locking"
 
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
@@ -169,7 +169,7 @@ func byClient(client *keyway.Client) taker {
 }
 
 // clientLock is what a client has locked.
-type clientLock struct{ *router.Lock }
+type clientLock struct{ *client.Lock }
 
 func (l clientLock) Lost() bool {
 	return l.Context().Err() != nil && errors.Is(context.Cause(l.Context()), keyway.ErrOwnershipLost)
