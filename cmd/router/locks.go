@@ -7,6 +7,14 @@ import (
 	"github.com/keyway-go/keyway/internal/process"
 )
 
+// newLockService returns the lock service over what the router has, which was made with config.
+func newLockService(through *router.Router, config router.Config, o *options) *router.LockService {
+	return router.NewLockService(through, router.LocksConfig{
+		Token: o.locksToken, Hosts: o.AdminHosts, MaxWaiting: config.MaxHeld, MaxConnections: config.MaxConnections,
+		TracerProvider: config.TracerProvider, TraceKeys: config.TraceKeys, Logger: config.Logger,
+	})
+}
+
 // newLocksServer returns the server of --locks, which is to serve these listeners.
 func (p *running) newLocksServer(listeners []net.Listener) *router.LockServer {
 	general, scheme := process.NewServer(nil, p.logger), "http"
@@ -23,5 +31,5 @@ func (p *running) newLocksServer(listeners []net.Listener) *router.LockServer {
 		}
 		p.logger.Info("the lock service is ready", "url", process.URL(l, scheme)+"/v1/locks/")
 	}
-	return p.router.LockService(router.LocksConfig{Token: p.o.locksToken, Hosts: p.o.AdminHosts}).NewServer(general)
+	return p.locks.NewServer(general)
 }

@@ -113,7 +113,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	defer router.Close()
 	stopRoutes := o.followRoutes(router, logger)
 	defer stopRoutes()
-	p := &running{o: o, logger: logger, store: store, follower: follower, members: members, router: router, traces: traces}
+	p := &running{o: o, logger: logger, store: store, follower: follower, members: members, router: router, locks: newLockService(router, config, o), traces: traces}
 	return p.serve(ctx, stdout, listeners, locks, admin)
 }
 
@@ -155,6 +155,7 @@ type running struct {
 	follower *offered.Follower
 	members  *gossip.Cluster
 	router   *router.Router
+	locks    *router.LockService
 	traces   *tracing.Tracing
 	leaving  atomic.Bool
 }
@@ -187,7 +188,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	adminServer := process.NewServer(gateway.NewAdmin(gateway.AdminConfig{
 		Members: p.members, Ready: p.ready, Store: p.store.client.Trouble, Lookup: p.router.Lookup,
 		Routes:  func() gateway.RoutesStatus { return p.o.routesFile.status(p.router) },
-		Metrics: metrics.NewRegistry(p.router, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken, Hosts: p.o.AdminHosts,
+		Metrics: metrics.NewRegistry(p.router, p.locks, p.members, p.traces), Operator: p.router.Operator(), Token: p.o.AdminToken, Hosts: p.o.AdminHosts,
 	}), p.logger)
 	defer adminServer.Close()
 	go func() { failed <- adminServer.Serve(admin) }()

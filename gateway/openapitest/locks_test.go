@@ -17,9 +17,9 @@ import (
 // What the lock service takes and answers is as its description says.
 func TestLocksAreAsDescribed(t *testing.T) {
 	front, _ := routertest.InFrontOf(t, workertest.Serve(t, http.NotFoundHandler()).URL)
-	site := httptest.NewServer(front.Router.LockService(router.LocksConfig{}))
+	site := httptest.NewServer(router.NewLockService(front.Router, router.LocksConfig{}))
 	defer site.Close()
-	secret := httptest.NewServer(front.Router.LockService(router.LocksConfig{Token: "s3cret"}))
+	secret := httptest.NewServer(router.NewLockService(front.Router, router.LocksConfig{Token: "s3cret"}))
 	defer secret.Close()
 	d := describedAt(t, site.URL+"/openapi.yaml")
 	lease := ""

@@ -1,11 +1,13 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,10 +18,12 @@ import (
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/access"
+	"github.com/keyway-go/keyway/gateway/internal/conns"
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/lease"
 )
@@ -33,29 +37,54 @@ type LocksConfig struct {
 	// Hosts are names under which requests without Token may ask, in addition to localhost
 	// and the process's addresses. Default: none.
 	Hosts []string
+
+	// MaxWaiting bounds the requests that wait for their keys at one time. Default 10,000.
+	MaxWaiting int
+
+	// MaxConnections bounds the connections of a [LockServer]. Default: half of the files that the
+	// process may have open (RLIMIT_NOFILE), less 128 or a quarter, whichever is more.
+	MaxConnections int
+
+	// TracerProvider makes spans of requests, and TraceKeys puts keys into them, and not only their
+	// hashes. Default: none.
+	TracerProvider trace.TracerProvider
+	TraceKeys      bool
+
+	Logger *slog.Logger // default: discard
 }
+
+// Sender is a router.Router, whose connections to workers a LockService uses.
+type Sender interface{ Workers() *send.Workers }
 
 // LockService is an [http.Handler] by which clients in any language hold keys, for as long as
 // they say: docs/lock-service.md tells how, and its page /openapi.yaml describes all requests.
 //
 // A lock keeps requests for its key out, and they it; all wait in one queue. The key's owner
 // holds the lock, and ends it when its time is over. The LockService keeps nothing between two
-// requests and renews nothing, so each may go to another router. Make one with
-// [Router.LockService].
+// requests and renews nothing, so each may go to another router. It is a [prometheus.Collector].
+// Make one with [NewLockService].
 type LockService struct {
-	router  *Router
-	cfg     LocksConfig
-	leaving context.Context // of requests for locks; ends with Leave
-	leave   context.CancelCauseFunc
+	workers  *send.Workers
+	cfg      LocksConfig
+	log      *slog.Logger // for what clients can bring about
+	flushLog func()
+	spans    *spans.Maker // nil for none
+	base     time.Time    // the service's start
+	counters lockCounters
+	leaving  context.Context // of requests for locks; ends with Leave
+	leave    context.CancelCauseFunc
 }
 
 // errLeaving is the cause with which requests for locks end with [LockService.Leave].
 var errLeaving = errors.New("router: this router ends")
 
-// LockService returns the lock service of the router's cluster. At most Limits.MaxHeld
-// requests wait for their keys at one time.
-func (rt *Router) LockService(cfg LocksConfig) *LockService {
-	s := &LockService{router: rt, cfg: cfg}
+// NewLockService returns the lock service of the cluster to which through sends requests.
+func NewLockService(through Sender, cfg LocksConfig) *LockService {
+	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, conns.Default(conns.MaxOpenFiles()))
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	s := &LockService{workers: through.Workers(), cfg: cfg, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys), base: time.Now()}
+	s.log, s.flushLog = requestlog.New(cfg.Logger)
 	s.leaving, s.leave = context.WithCancelCause(context.Background())
 	return s
 }
@@ -84,7 +113,7 @@ var lockMethods = map[string]lockOperation{
 	http.MethodPost: opLock, http.MethodPut: opExtend, http.MethodDelete: opUnlock, http.MethodGet: opInspect,
 }
 
-// lockCounters count requests of a router's lock services.
+// lockCounters count requests.
 type lockCounters struct {
 	waiting  atomic.Int64 // may wait for their keys
 	answered [lockOperations][len(lockCodes)]atomic.Int64
@@ -111,8 +140,8 @@ const lockPath = "/v1/locks"
 func (s *LockService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 	op := opOther
-	defer func() { s.router.locks.count(op, rw.status) }()
-	if s.router.spans != nil {
+	defer func() { s.counters.count(op, rw.status) }()
+	if s.spans != nil {
 		var span trace.Span
 		r, span = s.beginLockRequest(r)
 		defer func() { endLockRequest(span, rw.status) }()
@@ -182,7 +211,7 @@ func (s *LockService) serve(rw *statusWriter, r *http.Request, single bool) lock
 	case r.Context().Err() != nil:
 		rw.status = send.StatusClientGone
 	case err != nil:
-		requestlog.Failure(ctx, s.router.log, "", "operation", op, "keys", len(q.keys), "error", err)
+		requestlog.Failure(ctx, s.log, "", "operation", op, "keys", len(q.keys), "error", err)
 		lockProblem(err).ServeJSON(rw)
 		return op
 	case rw.send(answer) == nil:
@@ -231,8 +260,8 @@ func (s *LockService) do(ctx context.Context, op lockOperation, q *lockRequest) 
 		if s.leaving.Err() != nil {
 			return nil, errLeaving
 		}
-		defer s.router.locks.waiting.Add(-1)
-		if s.router.locks.waiting.Add(1) > int64(s.router.cfg.MaxHeld) {
+		defer s.counters.waiting.Add(-1)
+		if s.counters.waiting.Add(1) > int64(s.cfg.MaxWaiting) {
 			return nil, send.ErrBusy
 		}
 		return s.lock(ctx, q)
@@ -320,7 +349,7 @@ func (s *LockService) answer(q *lockRequest, grants []lockGrant) (any, error) {
 }
 
 // now returns the time on both clocks.
-func (s *LockService) now() lease.Instant { return lease.At(s.router.base, time.Now()) }
+func (s *LockService) now() lease.Instant { return lease.At(s.base, time.Now()) }
 
 // errLockGone says that a key is not held for who asks.
 var errLockGone = fmt.Errorf("%w: the key is not locked with this lease", locking.ErrNotOwner)

@@ -93,7 +93,7 @@ func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
 		w := s.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 8 })
-		service := s.router.LockService(router.LocksConfig{Token: "s3cret"})
+		service := router.NewLockService(s.router, router.LocksConfig{Token: "s3cret"})
 		ask := func(client, target string) int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
 			r.RemoteAddr = client + ":4711"

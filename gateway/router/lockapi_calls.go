@@ -20,7 +20,7 @@ import (
 // callOwner makes a call about a key to its owner, and returns what read finds in the answer of an owner that does what
 // the call says.
 func callOwner[T any](ctx context.Context, s *LockService, c *send.OwnerCall, read func(send.OwnerAnswer) (T, error)) (got T, err error) {
-	c.Partition, c.Spans = s.router.workers.Ring.Partition(c.Key), s.router.spans
+	c.Partition, c.Spans = s.workers.Ring.Partition(c.Key), s.spans
 	c.Take = func(a send.OwnerAnswer) (err error) {
 		if a.Status != http.StatusOK {
 			return lockRefusal(c.Key, a)
@@ -28,12 +28,12 @@ func callOwner[T any](ctx context.Context, s *LockService, c *send.OwnerCall, re
 		got, err = read(a)
 		return err
 	}
-	err = s.router.workers.AskOwner(ctx, c)
+	err = s.workers.AskOwner(ctx, c)
 	return got, err
 }
 
 func (s *LockService) ttl() time.Duration {
-	return s.router.workers.Members.Settings().WithDefaults().TTL
+	return s.workers.Members.Settings().WithDefaults().TTL
 }
 
 // grace is for how long a request without a wait waits for an owner, and how much longer than its wait a request
@@ -83,7 +83,7 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 
 func (s *LockService) grant(a send.OwnerAnswer) (lockGrant, error) {
 	grant, err := holds.ParseGrant(a.Body)
-	return lockGrant{grant.Token, lease.At(s.router.base, a.Sent), min(grant.Lease, grant.Surrender)}, err
+	return lockGrant{grant.Token, lease.At(s.base, a.Sent), min(grant.Lease, grant.Surrender)}, err
 }
 
 // lockRefusal returns the error of a worker's answer about a key.
@@ -147,7 +147,7 @@ func (s *LockService) unlock(ctx context.Context, q *lockRequest) error {
 
 // release frees a key. The error is errLockGone if it was not held.
 func (s *LockService) release(ctx context.Context, l lockLease, key string) error {
-	ref := holds.Ref{ID: l.id(key), Partition: s.router.workers.Ring.Partition(key)}
+	ref := holds.Ref{ID: l.id(key), Partition: s.workers.Ring.Partition(key)}
 	for released := false; ; {
 		states, err := callOwner(ctx, s, &send.OwnerCall{
 			Method: holds.Release, Key: key,

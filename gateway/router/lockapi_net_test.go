@@ -31,7 +31,7 @@ func newLockNet(t *testing.T, app http.Handler) *lockNet {
 	kit.NoLeaks(t)
 	n := &lockNet{t: t}
 	n.front, n.worker = routertest.InFrontOf(t, workertest.Serve(t, app).URL)
-	server := n.front.Router.LockService(router.LocksConfig{}).NewServer(routertest.NetServer())
+	server := router.NewLockService(n.front.Router, router.LocksConfig{}).NewServer(routertest.NetServer())
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()

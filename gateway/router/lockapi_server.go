@@ -9,7 +9,7 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/conns"
 )
 
-// LockServer is an HTTP server for a [LockService]. It has at most Config.MaxConnections
+// LockServer is an HTTP server for a [LockService]. It has at most LocksConfig.MaxConnections
 // connections: further ones wait to be accepted, and those that have been without a request for
 // longest are ended. Make one with [LockService.NewServer].
 type LockServer struct {
@@ -24,7 +24,7 @@ type LockServer struct {
 // set.
 func (s *LockService) NewServer(general *http.Server) *LockServer {
 	srv := &LockServer{service: s, http: general, began: time.Now()}
-	srv.limit = conns.NewLimit(s.router.cfg.MaxConnections, s.router.log, func() { conns.EndLongestIdle(srv.served.List(), srv.now()) })
+	srv.limit = conns.NewLimit(s.cfg.MaxConnections, s.log, func() { conns.EndLongestIdle(srv.served.List(), srv.now()) })
 	general.Handler = s
 	general.ConnState = func(conn net.Conn, state http.ConnState) { srv.served.Note(conn, state, srv.now()) }
 	return srv
@@ -52,5 +52,6 @@ func (s *LockServer) Shutdown(ctx context.Context) error {
 // Close ends all connections at once. It may be called more than once.
 func (s *LockServer) Close() error {
 	s.service.Leave()
+	s.service.flushLog()
 	return s.http.Close()
 }

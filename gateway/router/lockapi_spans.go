@@ -22,7 +22,7 @@ func (s *LockService) beginLockRequest(r *http.Request) (*http.Request, trace.Sp
 	}
 	method := spans.MethodName(r.Method)
 	within := spans.Within(r.Context(), func(name string) []string { return r.Header[name] })
-	ctx, span := s.router.spans.Start(within, strings.TrimSpace(method+" "+route), trace.SpanKindServer, func() []attribute.KeyValue {
+	ctx, span := s.spans.Start(within, strings.TrimSpace(method+" "+route), trace.SpanKindServer, func() []attribute.KeyValue {
 		return []attribute.KeyValue{spans.Method.String(method), spans.Route.String(route)}
 	})
 	return r.WithContext(ctx), span

@@ -35,7 +35,7 @@ func newLockSite(t *testing.T, change ...func(*router.Config)) *lockSite {
 	}
 	s.router = kit.Must(router.New(cfg))
 	t.Cleanup(func() { s.router.Close() })
-	s.service = s.router.LockService(router.LocksConfig{})
+	s.service = router.NewLockService(s.router, router.LocksConfig{MaxWaiting: cfg.MaxHeld, TracerProvider: cfg.TracerProvider, TraceKeys: cfg.TraceKeys})
 	return s
 }
 
@@ -223,7 +223,7 @@ func TestTrapLockServiceAccess(t *testing.T) {
 			}
 			return w.Code
 		}
-		secret := s.router.LockService(router.LocksConfig{Token: "s3cret"})
+		secret := router.NewLockService(s.router, router.LocksConfig{Token: "s3cret"})
 		const here, there = "127.0.0.1:1", "192.0.2.1:1"
 		for i, got := range []struct{ got, want int }{
 			{try(s.service, here), 200},
@@ -231,7 +231,7 @@ func TestTrapLockServiceAccess(t *testing.T) {
 			{try(s.service, there, "Authorization", "Bearer "), 403},
 			{try(s.service, here, "Sec-Fetch-Site", "cross-site"), 403},
 			{try(s.service, here, "Host", "evil.example", "Origin", "http://evil.example"), 403},
-			{try(s.router.LockService(router.LocksConfig{Hosts: []string{"locks.example"}}), here, "Host", "locks.example:8090"), 200},
+			{try(router.NewLockService(s.router, router.LocksConfig{Hosts: []string{"locks.example"}}), here, "Host", "locks.example:8090"), 200},
 			{try(secret, there, "Host", "evil.example", "Authorization", "Bearer s3cret"), 200},
 			{try(secret, here), 401},
 			{try(secret, there, "Authorization", "Bearer s3cre"), 401},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,8 +43,6 @@ const (
 	tunnelsMetric
 	streamsMetric
 	linksMetric
-	lockRequestsMetric
-	lockWaitingMetric
 )
 
 var families = []metrics.Family{
@@ -68,8 +65,6 @@ var families = []metrics.Family{
 	tunnelsMetric:        metrics.Gauge("keyway_router_tunnels", "Clients and apps that speak another protocol than HTTP through the router, such as WebSocket."),
 	streamsMetric:        metrics.Gauge("keyway_router_link_requests", "Requests on the links to a worker.", "worker"),
 	linksMetric:          metrics.Gauge("keyway_router_links", "Links to a worker.", "worker"),
-	lockRequestsMetric:   metrics.Counter("keyway_router_lock_requests_total", "Requests to the lock service that were answered, by what they want and the status (499: the client did not wait).", "operation", "code"),
-	lockWaitingMetric:    metrics.Gauge("keyway_router_lock_requests_in_flight", "Requests for locks that are not answered yet: most of them wait for their keys."),
 }
 
 var _ prometheus.Collector = (*Router)(nil)
@@ -96,18 +91,6 @@ func (rt *Router) Collect(ch chan<- prometheus.Metric) {
 	metrics.Send(ch, families[bodiesMetric], stats.BodyFiles, "files")
 	rt.collectConnections(ch)
 	rt.collectLinks(ch)
-	rt.collectLocks(ch)
-}
-
-func (rt *Router) collectLocks(ch chan<- prometheus.Metric) {
-	for op := range lockOperations {
-		for i, code := range lockCodes {
-			if n := rt.locks.answered[op][i].Load(); n > 0 {
-				metrics.Send(ch, families[lockRequestsMetric], n, op.String(), strconv.Itoa(code))
-			}
-		}
-	}
-	metrics.Send(ch, families[lockWaitingMetric], rt.locks.waiting.Load())
 }
 
 // collectTraffic collects what is counted for each route, and returns how many requests

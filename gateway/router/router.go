@@ -17,9 +17,6 @@
 // another one. It does so if the request has provably not started, since any other second
 // attempt could run it twice. Package internal/send carries it there.
 //
-// The lock service, [Router.LockService], gives callers in other languages locks over
-// HTTP. It keeps no state of its own: a lock's id and token find it at its owner.
-//
 // Files, from the client inwards: server.go, server_tls.go, proxyheader.go and perclient.go
 // accept connections; http1.go and http2.go read simple requests, net_http.go and body.go the
 // others; table.go decides where a request goes; upstream.go and proxy.go send it, and answer.go
@@ -204,8 +201,7 @@ type Router struct {
 	holds    metrics.Latencies // of requests that waited for an owner
 	other    *traffic          // of requests that no route takes
 	spans    *spans.Maker      // nil for none
-	locks    lockCounters
-	observes bool // there is an access log, or spans
+	observes bool              // there is an access log, or spans
 
 	changing sync.Mutex // guards lineage, and the table's changes
 	lineage  routes.Lineage
@@ -297,6 +293,9 @@ func (rt *Router) Close() error {
 	rt.flushLog()
 	return nil
 }
+
+// Workers returns the workers to which the router sends, for a lockservice.Service.
+func (rt *Router) Workers() *send.Workers { return rt.workers }
 
 // Ready returns nil when there is a worker to send requests to. The error wraps
 // [ring.ErrSettings] if there are workers, but of another store than the

@@ -271,7 +271,7 @@ func TestWhyIsAKeySlow(t *testing.T) {
 			lock := httptest.NewRequest(http.MethodPost, "http://localhost/v1/locks/"+key+"?ttl=59s&label=nightly-import", nil)
 			lock.RemoteAddr = "127.0.0.1:4711"
 			answer := httptest.NewRecorder()
-			site.Router.LockService(router.LocksConfig{}).ServeHTTP(answer, lock)
+			router.NewLockService(site.Router, router.LocksConfig{}).ServeHTTP(answer, lock)
 			if answer.Code != http.StatusOK {
 				t.Fatalf("the lock: %d %s", answer.Code, answer.Body)
 			}

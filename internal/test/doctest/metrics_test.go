@@ -76,7 +76,7 @@ func described(t *testing.T) map[string]family {
 	defer locker.Close()
 	traces := kit.Must(tracing.Environment("doctest", func(name string) string { return map[string]string{"OTEL_TRACES_EXPORTER": "console"}[name] })).Start(io.Discard, slog.New(slog.DiscardHandler))
 	defer traces.Close()
-	parts := []prometheus.Collector{node, rt, locker, traces}
+	parts := []prometheus.Collector{node, rt, router.NewLockService(rt, router.LocksConfig{}), locker, traces}
 	all := make(map[string]family)
 	for _, p := range parts {
 		ch := make(chan *prometheus.Desc)

@@ -44,7 +44,7 @@ func newStage(t *testing.T, programs ...string) *stage {
 		}
 	}
 	front, _ := routertest.InFrontOf(t, workertest.Serve(t, http.NotFoundHandler()).URL)
-	server := httptest.NewServer(front.Router.LockService(router.LocksConfig{}))
+	server := httptest.NewServer(router.NewLockService(front.Router, router.LocksConfig{}))
 	t.Cleanup(server.Close)
 	return &stage{t: t, url: server.URL, dir: t.TempDir(), env: os.Environ()}
 }

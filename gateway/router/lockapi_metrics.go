@@ -1,0 +1,34 @@
+package router
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keyway-go/keyway/internal/metrics"
+)
+
+// The service's families of metrics; docs/metrics.md describes them.
+var (
+	lockRequestsMetric = metrics.Counter("keyway_router_lock_requests_total", "Requests to the lock service that were answered, by what they want and the status (499: the client did not wait).", "operation", "code")
+	lockWaitingMetric  = metrics.Gauge("keyway_router_lock_requests_in_flight", "Requests for locks that are not answered yet: most of them wait for their keys.")
+)
+
+var _ prometheus.Collector = (*LockService)(nil)
+
+// Describe implements [prometheus.Collector].
+func (s *LockService) Describe(ch chan<- *prometheus.Desc) {
+	metrics.Describe(ch, []metrics.Family{lockRequestsMetric, lockWaitingMetric})
+}
+
+// Collect implements [prometheus.Collector].
+func (s *LockService) Collect(ch chan<- prometheus.Metric) {
+	for op := range lockOperations {
+		for i, code := range lockCodes {
+			if n := s.counters.answered[op][i].Load(); n > 0 {
+				metrics.Send(ch, lockRequestsMetric, n, op.String(), strconv.Itoa(code))
+			}
+		}
+	}
+	metrics.Send(ch, lockWaitingMetric, s.counters.waiting.Load())
+}
