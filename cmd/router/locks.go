@@ -3,20 +3,21 @@ package main
 import (
 	"net"
 
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/process"
 )
 
 // newLockService returns the lock service over what the router has, which was made with config.
-func newLockService(through *router.Router, config router.Config, o *options) *router.LockService {
-	return router.NewLockService(through, router.LocksConfig{
+func newLockService(through *router.Router, config router.Config, o *options) *lockservice.Service {
+	return lockservice.New(through, lockservice.Config{
 		Token: o.locksToken, Hosts: o.AdminHosts, MaxWaiting: config.MaxHeld, MaxConnections: config.MaxConnections,
 		TracerProvider: config.TracerProvider, TraceKeys: config.TraceKeys, Logger: config.Logger,
 	})
 }
 
 // newLocksServer returns the server of --locks, which is to serve these listeners.
-func (p *running) newLocksServer(listeners []net.Listener) *router.LockServer {
+func (p *running) newLocksServer(listeners []net.Listener) *lockservice.Server {
 	general, scheme := process.NewServer(nil, p.logger), "http"
 	if p.o.public.given() {
 		general.TLSConfig, scheme = p.o.public.serverConfig(), "https"

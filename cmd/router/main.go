@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
@@ -155,7 +156,7 @@ type running struct {
 	follower *offered.Follower
 	members  *gossip.Cluster
 	router   *router.Router
-	locks    *router.LockService
+	locks    *lockservice.Service
 	traces   *tracing.Tracing
 	leaving  atomic.Bool
 }
@@ -203,7 +204,7 @@ func (p *running) serve(ctx context.Context, stdout io.Writer, listeners, locks 
 	return p.leave(context.WithoutCancel(ctx), requests, locksServer)
 }
 
-func (p *running) leave(ctx context.Context, requests *router.Server, locks *router.LockServer) error {
+func (p *running) leave(ctx context.Context, requests *router.Server, locks *lockservice.Server) error {
 	p.leaving.Store(true)
 	p.logger.Info("leaving: finishing the requests that run", "grace", p.o.DrainTimeout)
 	if err := p.members.Announce(func(self *ring.Member) { self.State = ring.StateLeaving }); err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -17,9 +17,9 @@ import (
 // What the lock service takes and answers is as its description says.
 func TestLocksAreAsDescribed(t *testing.T) {
 	front, _ := routertest.InFrontOf(t, workertest.Serve(t, http.NotFoundHandler()).URL)
-	site := httptest.NewServer(router.NewLockService(front.Router, router.LocksConfig{}))
+	site := httptest.NewServer(lockservice.New(front.Router, lockservice.Config{}))
 	defer site.Close()
-	secret := httptest.NewServer(router.NewLockService(front.Router, router.LocksConfig{Token: "s3cret"}))
+	secret := httptest.NewServer(lockservice.New(front.Router, lockservice.Config{Token: "s3cret"}))
 	defer secret.Close()
 	d := describedAt(t, site.URL+"/openapi.yaml")
 	lease := ""

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
@@ -271,7 +271,7 @@ func TestWhyIsAKeySlow(t *testing.T) {
 			lock := httptest.NewRequest(http.MethodPost, "http://localhost/v1/locks/"+key+"?ttl=59s&label=nightly-import", nil)
 			lock.RemoteAddr = "127.0.0.1:4711"
 			answer := httptest.NewRecorder()
-			router.NewLockService(site.Router, router.LocksConfig{}).ServeHTTP(answer, lock)
+			lockservice.New(site.Router, lockservice.Config{}).ServeHTTP(answer, lock)
 			if answer.Code != http.StatusOK {
 				t.Fatalf("the lock: %d %s", answer.Code, answer.Body)
 			}

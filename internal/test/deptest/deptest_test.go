@@ -70,11 +70,12 @@ var without = []struct {
 	but   string
 	why   string
 }{
-	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
+	{"gateway/router", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/client", "gateway/lockservice", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "a router owns nothing, and who embeds it brings a membership"},
 	{"gateway/internal/routing", []string{"gateway", "internal", "net/http"}, "", "which worker takes a request is the same whatever brings it there, and is tested without a network"},
 	{"gateway/client", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/routes", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "a program that makes calls has no front door, and brings a membership"},
-	{"gateway/internal/send", []string{"gateway/router", "gateway/client", "gateway/worker", "gateway/routes", "gateway/accesslog"}, "", "what carries a request knows neither who has made it nor how its key was found"},
-	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "a worker is reached over the link, and who embeds it brings a store and a membership"},
+	{"gateway/lockservice", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/routes", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "locks over HTTP need no front door: whoever sends to workers is given to it"},
+	{"gateway/internal/send", []string{"gateway/router", "gateway/client", "gateway/lockservice", "gateway/worker", "gateway/routes", "gateway/accesslog"}, "", "what carries a request knows neither who has made it nor how its key was found"},
+	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/lockservice", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "a worker is reached over the link, and who embeds it brings a store and a membership"},
 	{"gateway", []string{"gateway/router", "gateway/client", "gateway/worker"}, "", "what both ends share knows neither"},
 	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "ring/lease", "the Redis lock is useful to programs that want nothing else of Keyway"},
 	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},

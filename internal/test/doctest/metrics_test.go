@@ -16,6 +16,7 @@ import (
 	"github.com/keyway-go/keyway"
 	"github.com/keyway-go/keyway/fallback"
 	"github.com/keyway-go/keyway/fallback/lock"
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/tracing"
@@ -76,7 +77,7 @@ func described(t *testing.T) map[string]family {
 	defer locker.Close()
 	traces := kit.Must(tracing.Environment("doctest", func(name string) string { return map[string]string{"OTEL_TRACES_EXPORTER": "console"}[name] })).Start(io.Discard, slog.New(slog.DiscardHandler))
 	defer traces.Close()
-	parts := []prometheus.Collector{node, rt, router.NewLockService(rt, router.LocksConfig{}), locker, traces}
+	parts := []prometheus.Collector{node, rt, lockservice.New(rt, lockservice.Config{}), locker, traces}
 	all := make(map[string]family)
 	for _, p := range parts {
 		ch := make(chan *prometheus.Desc)

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -44,7 +44,7 @@ func newStage(t *testing.T, programs ...string) *stage {
 		}
 	}
 	front, _ := routertest.InFrontOf(t, workertest.Serve(t, http.NotFoundHandler()).URL)
-	server := httptest.NewServer(router.NewLockService(front.Router, router.LocksConfig{}))
+	server := httptest.NewServer(lockservice.New(front.Router, lockservice.Config{}))
 	t.Cleanup(server.Close)
 	return &stage{t: t, url: server.URL, dir: t.TempDir(), env: os.Environ()}
 }

@@ -1,4 +1,4 @@
-package router_test
+package lockservice_test
 
 import (
 	"net/http/httptest"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -93,7 +93,7 @@ func TestTrapLockCallsOfOneClientLeaveRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
 		w := s.Start(func(cfg *worker.Config) { cfg.QueuePerKey = 8 })
-		service := router.NewLockService(s.router, router.LocksConfig{Token: "s3cret"})
+		service := lockservice.New(s.router, lockservice.Config{Token: "s3cret"})
 		ask := func(client, target string) int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", target, nil)
 			r.RemoteAddr = client + ":4711"

@@ -1,4 +1,4 @@
-package router
+package lockservice
 
 import (
 	"strconv"
@@ -14,15 +14,15 @@ var (
 	lockWaitingMetric  = metrics.Gauge("keyway_router_lock_requests_in_flight", "Requests for locks that are not answered yet: most of them wait for their keys.")
 )
 
-var _ prometheus.Collector = (*LockService)(nil)
+var _ prometheus.Collector = (*Service)(nil)
 
 // Describe implements [prometheus.Collector].
-func (s *LockService) Describe(ch chan<- *prometheus.Desc) {
+func (s *Service) Describe(ch chan<- *prometheus.Desc) {
 	metrics.Describe(ch, []metrics.Family{lockRequestsMetric, lockWaitingMetric})
 }
 
 // Collect implements [prometheus.Collector].
-func (s *LockService) Collect(ch chan<- prometheus.Metric) {
+func (s *Service) Collect(ch chan<- prometheus.Metric) {
 	for op := range lockOperations {
 		for i, code := range lockCodes {
 			if n := s.counters.answered[op][i].Load(); n > 0 {

@@ -1,4 +1,4 @@
-package router
+package lockservice
 
 import (
 	"net/http"
@@ -12,7 +12,7 @@ import (
 )
 
 // beginLockRequest begins the span of a request to the lock service, without the path, which has the key.
-func (s *LockService) beginLockRequest(r *http.Request) (*http.Request, trace.Span) {
+func (s *Service) beginLockRequest(r *http.Request) (*http.Request, trace.Span) {
 	route := ""
 	switch path := r.URL.EscapedPath(); {
 	case path == lockPath:

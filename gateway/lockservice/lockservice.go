@@ -1,4 +1,9 @@
-package router
+// Package lockservice gives callers in any language the locks of a cluster over HTTP.
+//
+// A [Service] keeps no state between two requests: the id and token of a lock find it at its
+// owner. request.go reads a request, calls.go asks the owners of its keys, and lockservice.go
+// answers. A [Server] serves it with bounded connections (server.go).
+package lockservice
 
 import (
 	"cmp"
@@ -28,8 +33,8 @@ import (
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-// LocksConfig configures a [LockService].
-type LocksConfig struct {
+// Config configures a [Service].
+type Config struct {
 	// Token has requests need the header Authorization with Bearer and Token. Default:
 	// they need to come from this machine, over a loopback address or a Unix socket.
 	Token string
@@ -41,7 +46,7 @@ type LocksConfig struct {
 	// MaxWaiting bounds the requests that wait for their keys at one time. Default 10,000.
 	MaxWaiting int
 
-	// MaxConnections bounds the connections of a [LockServer]. Default: half of the files that the
+	// MaxConnections bounds the connections of a [Server]. Default: half of the files that the
 	// process may have open (RLIMIT_NOFILE), less 128 or a quarter, whichever is more.
 	MaxConnections int
 
@@ -53,19 +58,19 @@ type LocksConfig struct {
 	Logger *slog.Logger // default: discard
 }
 
-// Sender is a router.Router, whose connections to workers a LockService uses.
+// Sender is a router.Router, whose connections to workers a [Service] uses.
 type Sender interface{ Workers() *send.Workers }
 
-// LockService is an [http.Handler] by which clients in any language hold keys, for as long as
+// Service is an [http.Handler] by which clients in any language hold keys, for as long as
 // they say: docs/lock-service.md tells how, and its page /openapi.yaml describes all requests.
 //
 // A lock keeps requests for its key out, and they it; all wait in one queue. The key's owner
-// holds the lock, and ends it when its time is over. The LockService keeps nothing between two
+// holds the lock, and ends it when its time is over. The Service keeps nothing between two
 // requests and renews nothing, so each may go to another router. It is a [prometheus.Collector].
-// Make one with [NewLockService].
-type LockService struct {
+// Make one with [New].
+type Service struct {
 	workers  *send.Workers
-	cfg      LocksConfig
+	cfg      Config
 	log      *slog.Logger // for what clients can bring about
 	flushLog func()
 	spans    *spans.Maker // nil for none
@@ -75,15 +80,15 @@ type LockService struct {
 	leave    context.CancelCauseFunc
 }
 
-// errLeaving is the cause with which requests for locks end with [LockService.Leave].
-var errLeaving = errors.New("router: this router ends")
+// errLeaving is the cause with which requests for locks end with [Service.Leave].
+var errLeaving = errors.New("lockservice: the service ends")
 
-// NewLockService returns the lock service of the cluster to which through sends requests.
-func NewLockService(through Sender, cfg LocksConfig) *LockService {
+// New returns the lock service of the cluster to which through sends requests.
+func New(through Sender, cfg Config) *Service {
 	cfg.MaxWaiting = cmp.Or(cfg.MaxWaiting, 10_000)
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, conns.Default(conns.MaxOpenFiles()))
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	s := &LockService{workers: through.Workers(), cfg: cfg, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys), base: time.Now()}
+	s := &Service{workers: through.Workers(), cfg: cfg, spans: spans.New(cfg.TracerProvider, cfg.TraceKeys), base: time.Now()}
 	s.log, s.flushLog = requestlog.New(cfg.Logger)
 	s.leaving, s.leave = context.WithCancelCause(context.Background())
 	return s
@@ -91,7 +96,7 @@ func NewLockService(through Sender, cfg LocksConfig) *LockService {
 
 // Leave has requests for locks answered with 503, those that wait and those that come later.
 // Locks are renewed and unlocked as before. It may be called more than once.
-func (s *LockService) Leave() { s.leave(errLeaving) }
+func (s *Service) Leave() { s.leave(errLeaving) }
 
 // lockOperation is what a request for a lock wants.
 type lockOperation uint8
@@ -130,14 +135,14 @@ func (c *lockCounters) count(op lockOperation, status int) {
 	c.answered[op][i].Add(1)
 }
 
-//go:embed lockapi.yaml
+//go:embed openapi.yaml
 var lockAPI []byte
 
 // lockPath is where keys are. The key of a single lock stands behind it.
 const lockPath = "/v1/locks"
 
 // ServeHTTP implements [http.Handler].
-func (s *LockService) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rw := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 	op := opOther
 	defer func() { s.counters.count(op, rw.status) }()
@@ -182,7 +187,7 @@ func (w *statusWriter) WriteHeader(status int) {
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // serve answers a request about one key, or about several.
-func (s *LockService) serve(rw *statusWriter, r *http.Request, single bool) lockOperation {
+func (s *Service) serve(rw *statusWriter, r *http.Request, single bool) lockOperation {
 	op, known := lockMethods[r.Method]
 	if !known || op == opInspect && !single {
 		allowed := "DELETE, POST, PUT"
@@ -254,7 +259,7 @@ type stateAnswer struct {
 }
 
 // do does what a request wants, and returns what it is answered with.
-func (s *LockService) do(ctx context.Context, op lockOperation, q *lockRequest) (any, error) {
+func (s *Service) do(ctx context.Context, op lockOperation, q *lockRequest) (any, error) {
 	switch op {
 	case opLock:
 		if s.leaving.Err() != nil {
@@ -295,7 +300,7 @@ const lockRounds = 3
 // lock locks all keys of q, one after the other in their order, or none. What took long to come,
 // or has come long before the last one, is asked for again, which finds it, so that the answer
 // says truly for how long the locks hold.
-func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
+func (s *Service) lock(ctx context.Context, q *lockRequest) (any, error) {
 	grants := make([]lockGrant, 0, len(q.keys))
 	for range lockRounds {
 		for i, key := range q.keys {
@@ -323,12 +328,12 @@ func (s *LockService) lock(ctx context.Context, q *lockRequest) (any, error) {
 }
 
 // isFresh reports whether what a grant says is nearly as true as when it came.
-func (s *LockService) isFresh(g lockGrant) bool {
+func (s *Service) isFresh(g lockGrant) bool {
 	age := s.now().Mono - g.sent.Mono
 	return age < g.lasts/5
 }
 
-func (s *LockService) answer(q *lockRequest, grants []lockGrant) (any, error) {
+func (s *Service) answer(q *lockRequest, grants []lockGrant) (any, error) {
 	a := lockAnswer{Lease: q.lease.String()}
 	left := grants[0].left(s.now())
 	for i, g := range grants {
@@ -349,7 +354,7 @@ func (s *LockService) answer(q *lockRequest, grants []lockGrant) (any, error) {
 }
 
 // now returns the time on both clocks.
-func (s *LockService) now() lease.Instant { return lease.At(s.base, time.Now()) }
+func (s *Service) now() lease.Instant { return lease.At(s.base, time.Now()) }
 
 // errLockGone says that a key is not held for who asks.
 var errLockGone = fmt.Errorf("%w: the key is not locked with this lease", locking.ErrNotOwner)

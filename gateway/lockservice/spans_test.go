@@ -1,4 +1,4 @@
-package router_test
+package lockservice_test
 
 import (
 	"context"
@@ -23,6 +23,9 @@ import (
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
+
+// tracingCaller is the Traceparent of requests.
+const tracingCaller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 // tracedLocks is a worker, a client and a lock service whose spans are kept, in a bubble.
 type tracedLocks struct {
@@ -303,13 +306,13 @@ func TestSpansOfTheLockService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTracedLocks(t)
 		const key = "secret"
-		a := s.ask(t.Context(), "POST", "/v1/locks/"+key, "Traceparent", traceparent)
+		a := s.ask(t.Context(), "POST", "/v1/locks/"+key, "Traceparent", tracingCaller)
 		if a.code != 200 {
 			t.Fatal(a.body)
 		}
 		spans := s.Await(t, "server POST /v1/locks/{key}", "client acquire")
 		request, attempt := spans[0], spans[1]
-		if request.Parent.SpanID().String() != traceparent[36:52] || !attempt.Is(request) {
+		if request.Parent.SpanID().String() != tracingCaller[36:52] || !attempt.Is(request) {
 			t.Errorf("the spans do not belong to each other: %+v", spans)
 		}
 		spantest.Expect(t, request, map[string]any{"http.route": "/v1/locks/{key}", "http.request.method": "POST", "http.response.status_code": int64(200)})
@@ -337,7 +340,7 @@ func TestSpansOfTheLockService(t *testing.T) {
 			}
 		}
 
-		unsampled := strings.TrimSuffix(traceparent, "01") + "00"
+		unsampled := strings.TrimSuffix(tracingCaller, "01") + "00"
 		if a := s.ask(t.Context(), "POST", "/v1/locks/k?ttl=1s", "Traceparent", unsampled); a.code != 200 {
 			t.Fatal(a.body)
 		}

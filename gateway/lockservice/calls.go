@@ -1,4 +1,4 @@
-package router
+package lockservice
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 
 // callOwner makes a call about a key to its owner, and returns what read finds in the answer of an owner that does what
 // the call says.
-func callOwner[T any](ctx context.Context, s *LockService, c *send.OwnerCall, read func(send.OwnerAnswer) (T, error)) (got T, err error) {
+func callOwner[T any](ctx context.Context, s *Service, c *send.OwnerCall, read func(send.OwnerAnswer) (T, error)) (got T, err error) {
 	c.Partition, c.Spans = s.workers.Ring.Partition(c.Key), s.spans
 	c.Take = func(a send.OwnerAnswer) (err error) {
 		if a.Status != http.StatusOK {
@@ -32,13 +32,13 @@ func callOwner[T any](ctx context.Context, s *LockService, c *send.OwnerCall, re
 	return got, err
 }
 
-func (s *LockService) ttl() time.Duration {
+func (s *Service) ttl() time.Duration {
 	return s.workers.Members.Settings().WithDefaults().TTL
 }
 
 // grace is for how long a request without a wait waits for an owner, and how much longer than its wait a request
 // waits for an answer.
-func (s *LockService) grace() time.Duration { return s.ttl() / 5 }
+func (s *Service) grace() time.Duration { return s.ttl() / 5 }
 
 // untilOwner returns until when a request waits for a key to have an owner.
 func (q *lockRequest) untilOwner(grace time.Duration) time.Time {
@@ -59,7 +59,7 @@ type lockGrant struct {
 func (g lockGrant) left(now lease.Instant) time.Duration { return g.sent.Add(g.lasts).Left(now) }
 
 // acquire asks for a key, for as long as the request waits.
-func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (lockGrant, error) {
+func (s *Service) acquire(ctx context.Context, q *lockRequest, key string) (lockGrant, error) {
 	var fields link.Fields
 	for _, value := range q.baggage {
 		fields = link.AppendField(fields, "Baggage", value)
@@ -81,7 +81,7 @@ func (s *LockService) acquire(ctx context.Context, q *lockRequest, key string) (
 	}, s.grant)
 }
 
-func (s *LockService) grant(a send.OwnerAnswer) (lockGrant, error) {
+func (s *Service) grant(a send.OwnerAnswer) (lockGrant, error) {
 	grant, err := holds.ParseGrant(a.Body)
 	return lockGrant{grant.Token, lease.At(s.base, a.Sent), min(grant.Lease, grant.Surrender)}, err
 }
@@ -107,7 +107,7 @@ func lockRefusal(key string, a send.OwnerAnswer) error {
 	case http.StatusServiceUnavailable:
 		return fmt.Errorf("%w: worker %s at %s: %s", errNotNow, a.Name, a.Addr, text)
 	}
-	return fmt.Errorf("router: worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, text)
+	return fmt.Errorf("lockservice: worker %s at %s answers %d %s", a.Name, a.Addr, a.Status, text)
 }
 
 // lockHeldError says that others have a key.
@@ -116,18 +116,18 @@ type lockHeldError struct {
 	by  holds.Occupancy
 }
 
-func (e *lockHeldError) Error() string { return fmt.Sprintf("router: others have key %q", e.key) }
+func (e *lockHeldError) Error() string { return fmt.Sprintf("lockservice: others have key %q", e.key) }
 
 func (e *lockHeldError) Unwrap() error { return gateway.ErrLocked }
 
 var (
-	errNestedLock = errors.New("router: the key is held along the request's own chain of calls")
-	errNotNow     = errors.New("router: the worker does not do it now")
+	errNestedLock = errors.New("lockservice: the key is held along the request's own chain of calls")
+	errNotNow     = errors.New("lockservice: the worker does not do it now")
 	errNoAnswer   = fmt.Errorf("%w: it has not answered within the request's wait", errNotNow)
 )
 
 // extend has the locks of all keys of q go on, for its time from now on at least.
-func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
+func (s *Service) extend(ctx context.Context, q *lockRequest) (any, error) {
 	grants, err := holds.Each(q.keys, func(key string) (lockGrant, error) {
 		return callOwner(ctx, s, &send.OwnerCall{
 			Method: holds.Extend, Key: key,
@@ -140,13 +140,13 @@ func (s *LockService) extend(ctx context.Context, q *lockRequest) (any, error) {
 	return s.answer(q, grants)
 }
 
-func (s *LockService) unlock(ctx context.Context, q *lockRequest) error {
+func (s *Service) unlock(ctx context.Context, q *lockRequest) error {
 	_, err := holds.Each(q.keys, func(key string) (struct{}, error) { return struct{}{}, s.release(ctx, q.lease, key) })
 	return err
 }
 
 // release frees a key. The error is errLockGone if it was not held.
-func (s *LockService) release(ctx context.Context, l lockLease, key string) error {
+func (s *Service) release(ctx context.Context, l lockLease, key string) error {
 	ref := holds.Ref{ID: l.id(key), Partition: s.workers.Ring.Partition(key)}
 	for released := false; ; {
 		states, err := callOwner(ctx, s, &send.OwnerCall{
@@ -169,7 +169,7 @@ func (s *LockService) release(ctx context.Context, l lockLease, key string) erro
 // giveUp frees what may be held for a request that is not told of it. asked are the keys that owners may have granted, and
 // granted those that they have. A lease that the client has chosen may be of the same request that came another time, and was
 // told. Of such a lease giveUp frees only what this request has locked itself; the rest ends with its time.
-func (s *LockService) giveUp(q *lockRequest, asked, granted []string) {
+func (s *Service) giveUp(q *lockRequest, asked, granted []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ttl())
 	defer cancel()
 	if !q.chosen {
@@ -184,7 +184,7 @@ func (s *LockService) giveUp(q *lockRequest, asked, granted []string) {
 	})
 }
 
-func (s *LockService) inspect(ctx context.Context, key string) (holds.Occupancy, error) {
+func (s *Service) inspect(ctx context.Context, key string) (holds.Occupancy, error) {
 	return callOwner(ctx, s, &send.OwnerCall{
 		Method: holds.Inspect, Key: key,
 		Body: func() []byte { return nil },

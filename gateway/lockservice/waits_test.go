@@ -1,4 +1,4 @@
-package router_test
+package lockservice_test
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package router_test
+package lockservice_test
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway/router"
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/netproxy"
@@ -31,7 +31,7 @@ func newLockNet(t *testing.T, app http.Handler) *lockNet {
 	kit.NoLeaks(t)
 	n := &lockNet{t: t}
 	n.front, n.worker = routertest.InFrontOf(t, workertest.Serve(t, app).URL)
-	server := router.NewLockService(n.front.Router, router.LocksConfig{}).NewServer(routertest.NetServer())
+	server := lockservice.New(n.front.Router, lockservice.Config{}).NewServer(routertest.NetServer())
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()

@@ -1,4 +1,4 @@
-package router
+package lockservice
 
 import (
 	"cmp"
@@ -59,7 +59,7 @@ type badLockError struct {
 	text string
 }
 
-func (e *badLockError) Error() string { return "router: a request for a lock: " + e.text }
+func (e *badLockError) Error() string { return "lockservice: a request for a lock: " + e.text }
 
 func badLock(format string, args ...any) error {
 	return &badLockError{problem.BadLock, fmt.Sprintf(format, args...)}

@@ -1,4 +1,4 @@
-package router_test
+package lockservice_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/lockservice"
 	"github.com/keyway-go/keyway/gateway/router"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/clienttest"
@@ -23,7 +24,7 @@ import (
 type lockSite struct {
 	*clienttest.Site
 	router  *router.Router
-	service *router.LockService
+	service *lockservice.Service
 }
 
 func newLockSite(t *testing.T, change ...func(*router.Config)) *lockSite {
@@ -35,7 +36,7 @@ func newLockSite(t *testing.T, change ...func(*router.Config)) *lockSite {
 	}
 	s.router = kit.Must(router.New(cfg))
 	t.Cleanup(func() { s.router.Close() })
-	s.service = router.NewLockService(s.router, router.LocksConfig{MaxWaiting: cfg.MaxHeld, TracerProvider: cfg.TracerProvider, TraceKeys: cfg.TraceKeys})
+	s.service = lockservice.New(s.router, lockservice.Config{MaxWaiting: cfg.MaxHeld, TracerProvider: cfg.TracerProvider, TraceKeys: cfg.TraceKeys})
 	return s
 }
 
@@ -208,7 +209,7 @@ func TestTrapLockServiceAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLockSite(t)
 		s.Start()
-		try := func(service *router.LockService, remote string, field ...string) int {
+		try := func(service *lockservice.Service, remote string, field ...string) int {
 			r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost/v1/locks/k", nil)
 			r.RemoteAddr = remote
 			for i := 0; i < len(field); i += 2 {
@@ -223,7 +224,7 @@ func TestTrapLockServiceAccess(t *testing.T) {
 			}
 			return w.Code
 		}
-		secret := router.NewLockService(s.router, router.LocksConfig{Token: "s3cret"})
+		secret := lockservice.New(s.router, lockservice.Config{Token: "s3cret"})
 		const here, there = "127.0.0.1:1", "192.0.2.1:1"
 		for i, got := range []struct{ got, want int }{
 			{try(s.service, here), 200},
@@ -231,7 +232,7 @@ func TestTrapLockServiceAccess(t *testing.T) {
 			{try(s.service, there, "Authorization", "Bearer "), 403},
 			{try(s.service, here, "Sec-Fetch-Site", "cross-site"), 403},
 			{try(s.service, here, "Host", "evil.example", "Origin", "http://evil.example"), 403},
-			{try(router.NewLockService(s.router, router.LocksConfig{Hosts: []string{"locks.example"}}), here, "Host", "locks.example:8090"), 200},
+			{try(lockservice.New(s.router, lockservice.Config{Hosts: []string{"locks.example"}}), here, "Host", "locks.example:8090"), 200},
 			{try(secret, there, "Host", "evil.example", "Authorization", "Bearer s3cret"), 200},
 			{try(secret, here), 401},
 			{try(secret, there, "Authorization", "Bearer s3cre"), 401},
