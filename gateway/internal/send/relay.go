@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/fields"
@@ -113,6 +115,30 @@ func CleanResponse(res *http.Response) {
 	for name := range res.Trailer {
 		if !fields.IsTrailer(name) {
 			delete(res.Trailer, name)
+		}
+	}
+}
+
+// FieldsOf yields the fields of a request's header, without what its Connection
+// names, and with no TE but trailers.
+func FieldsOf(h http.Header) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		named := fields.ConnectionNames(h["Connection"])
+		for name, values := range h {
+			if named(name) {
+				continue
+			}
+			if len(name) == 2 && strings.EqualFold(name, "Te") {
+				if !fields.ConnectionNames(values)("trailers") {
+					continue
+				}
+				values = []string{"trailers"}
+			}
+			for _, v := range values {
+				if !yield(name, v) {
+					return
+				}
+			}
 		}
 	}
 }
