@@ -51,6 +51,7 @@ func (a Account) Take(r spool.Resource, n int64) bool {
 	return true
 }
 
+// Give returns what was taken.
 func (a Account) Give(r spool.Resource, n int64) {
 	a.budget.shares.Give(a.client, r, n)
 	if r == spool.Memory {

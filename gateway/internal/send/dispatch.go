@@ -48,6 +48,7 @@ type Carrier interface {
 // Interruptible is implemented by [hop1.Exchange] and [link.Request].
 type Interruptible interface{ Interrupt() }
 
+// HasBody reports whether the request has a body.
 func (d *Dispatch) HasBody() bool { return d.Request.Body != nil || d.Request.Open != nil }
 
 // TakesLink reports whether the request goes over the link, as far as is known now.

@@ -11,27 +11,27 @@ import (
 	"github.com/keyway-go/keyway/ring"
 )
 
-// ErrAbandons: too much of a worker is spent on requests that clients have given
+// ErrAbandons means that too much of a worker is spent on requests that clients have given
 // up, and this client's are among the most.
 var ErrAbandons = errors.New("too many requests that this client has given up are still worked on")
 
-// ErrWorkerFull: the links to the worker carry all that it takes.
+// ErrWorkerFull means that the links to the worker carry all that it takes.
 var ErrWorkerFull = errors.New("the worker is full")
 
-// ErrBusy: too many requests wait at the worker.
+// ErrBusy means that too many requests wait at the worker.
 var ErrBusy = errors.New("too many requests wait")
 
 // ErrClientBody is wrapped by errors of reading the client's body.
 var ErrClientBody = errors.New("the request's body did not arrive")
 
-// ErrBodyTooLarge: the body is longer than its route allows.
+// ErrBodyTooLarge means that the body is longer than its route allows.
 var ErrBodyTooLarge = errors.New("the request's body is too large")
 
-// ErrBodiesFull: there is no room for a body, neither in memory nor in a temporary
+// ErrBodiesFull means that there is no room for a body, neither in memory nor in a temporary
 // file; or a worker has refused a request of whose streamed body a part was not kept.
 var ErrBodiesFull = errors.New("too many requests with bodies at once")
 
-// ErrNoUpstream: the server for requests without a key takes none.
+// ErrNoUpstream means that the server for requests without a key takes none.
 var ErrNoUpstream = errors.New("the server for this request cannot be reached")
 
 // ErrClientLeft is the cause with which the context of a request ends when its client leaves.

@@ -129,6 +129,7 @@ func BeginLockAttempt(ctx context.Context, m *spans.Maker, keys ring.Config, req
 	return span
 }
 
+// EndLockAttempt ends the span of a call, unless it is nil.
 func EndLockAttempt(span trace.Span, out routing.Outcome) {
 	if span == nil {
 		return

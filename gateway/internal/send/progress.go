@@ -61,6 +61,7 @@ func (o *Progress) untaken(err error, to *Destination) {
 // Way is what has carried a request that was answered.
 type Way uint8
 
+// What may have carried a request.
 const (
 	ByRouter   Way = iota // nothing: the router has answered it
 	ByLink                // the link to a worker

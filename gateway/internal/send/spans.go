@@ -25,6 +25,7 @@ type Spans struct {
 	Onward trace.SpanContext // what the worker gets
 }
 
+// Begin begins the span of the request.
 func (o *Progress) Begin(maker *spans.Maker, ctx context.Context, kind trace.SpanKind, values func(name string) []string, attrs func() []attribute.KeyValue) {
 	s := &Spans{maker: maker}
 	s.ctx, s.span = maker.Start(spans.Within(ctx, values), spans.MethodName(o.Method), kind, attrs)
