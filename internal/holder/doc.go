@@ -5,6 +5,7 @@
 // A Lock is pure: it has no goroutine, no clock and no I/O. A shell calls a method for each thing that happened, with a
 // reading of the clocks where time matters, and carries out the Decision that the method returns. The tests of this
 // package explore the Lock that runs against a model of its owners, with lost, late and repeated calls, moves and crashes.
+// Those of gateway/worker/internal/remote run it with the machine of the owners (TestExploreTogether).
 //
 // A Policy says who keeps the locks of a shell. In gateway/client workers do, and the shell is the holdings of a Client.
 // In fallback/lock a store does, and the shell is the hold of a Locker. A store has no sessions and never moves a lock;

@@ -2,7 +2,8 @@
 //
 // A Machine is pure: it has no goroutine, no clock, no channel and no I/O. The shell around it, package worker, calls
 // its methods with what happened and when, and the machine acts through a small interface, Host. So the tests explore
-// the code that runs: workers, moves, crashes, and callers whose calls and answers are lost, late and repeated.
+// the code that runs: workers, moves, crashes, and callers whose calls and answers are lost, late and repeated. A second explorer
+// has callers that hold their locks by the machine of package holder, and takes every transition of both machines.
 //
 // # The story
 //
