@@ -130,7 +130,7 @@ func (w *world) receive(o *call) {
 	grant := holder.Grant{Promise: a.promise, Token: a.grant.token, Lease: a.lease, Next: a.next, Turns: a.turns}
 	if o.kind == acquire {
 		k.asks, k.unsure = false, nil
-		k.holds = append(k.holds, holding{lock: holder.New(ttl, asked, grant), id: o.id, token: a.grant.token, shared: o.shared, peer: o.at})
+		k.holds = append(k.holds, holding{lock: holder.New(&policy, asked, grant), id: o.id, token: a.grant.token, shared: o.shared, peer: o.at})
 		w.confirm(c, &k.holds[len(k.holds)-1])
 		return
 	}
@@ -156,7 +156,7 @@ func (w *world) receive(o *call) {
 			w.let(c, h, "lose", func(l *holder.Lock) holder.Decision { return l.Lose() })
 		}
 	case release:
-		w.let(c, h, "answered", func(l *holder.Lock) holder.Decision { return l.Answered(says, o.repeated) })
+		w.let(c, h, "answered", func(l *holder.Lock) holder.Decision { return l.Answered(w.instant(), says, o.repeated) })
 	}
 }
 

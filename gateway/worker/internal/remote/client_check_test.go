@@ -142,6 +142,7 @@ var instantType = reflect.TypeFor[lease.Instant]()
 // fields writes down a machine of package holder: its clocks show the world's time.
 func (p *printer) fields(v reflect.Value) {
 	switch {
+	case v.Kind() == reflect.Pointer: // the policy
 	case v.Type() == instantType:
 		p.times(time.Duration(v.Field(0).Int()))
 	case v.Kind() == reflect.Struct:

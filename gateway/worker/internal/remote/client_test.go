@@ -9,6 +9,9 @@ import (
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
+// policy is that of all clients' locks.
+var policy = holder.Policy{TTL: ttl}
+
 // client is a process elsewhere that holds its locks by the machines of package holder, and the shell around them: what
 // the holdings of gateway/router do. One caller after the other has its key.
 type client struct {
@@ -313,7 +316,7 @@ func (w *world) giveBack(c *caller, h *holding) {
 	unsure := slices.Compact(k.unsure)
 	k.asks, k.waits, k.unsure, k.faults = false, 0, nil, true
 	for _, at := range unsure {
-		k.holds = append(k.holds, holding{lock: holder.New(ttl, w.instant(), holder.Grant{Lease: ttl}), id: c.id, shared: c.shared, peer: at})
+		k.holds = append(k.holds, holding{lock: holder.New(&policy, w.instant(), holder.Grant{Lease: ttl}), id: c.id, shared: c.shared, peer: at})
 		w.end(c, &k.holds[len(k.holds)-1])
 	}
 }

@@ -101,7 +101,8 @@ func TestExploreTogether(t *testing.T) {
 	}
 	list := regexp.MustCompile(`(?m)^//\t(\w+) → (\w+) `).FindAllStringSubmatch(string(doc), -1)
 	for _, m := range list {
-		if cover[transition{"holder", m[1], m[2]}] == 0 {
+		ofStore := m[1] == "working" && m[2] == "over" || m[1] == "closed" && m[2] == "releasing"
+		if cover[transition{"holder", m[1], m[2]}] == 0 && !ofStore {
 			t.Errorf("no lock of a holder goes from %s to %s", m[1], m[2])
 		}
 	}
