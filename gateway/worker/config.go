@@ -43,7 +43,7 @@ type Config struct {
 	OnIncarnation func(id string) error
 
 	// OnHold is called before an incarnation promises keys to other members for the
-	// first time (router.Client.Lock): they may work on for a TTL after this
+	// first time (client.Client.Lock): they may work on for a TTL after this
 	// process has died, so the incarnation must not be one of a later process's
 	// Previous. While it fails, and where it is nil although OnIncarnation is not,
 	// such calls fail. Default: nothing.

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Local is a worker as a router.Client of the same process reaches it, without a
+// Local is a worker as a client.Client of the same process reaches it, without a
 // connection (client.Config.Local). Make one with [Worker.Local].
 type Local struct {
 	http.Handler
 	worker *Worker
 }
 
-// Local returns w for a router.Client of this process. h, which [Worker.Handler] or
+// Local returns w for a client.Client of this process. h, which [Worker.Handler] or
 // [Worker.Sidecar] returned, gets the client's requests for the keys that w owns.
 func (w *Worker) Local(h http.Handler) *Local { return &Local{h, w} }
 
