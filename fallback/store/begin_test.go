@@ -27,7 +27,7 @@ func begun(t *testing.T, settings ring.Settings, passed time.Duration) (e *Embed
 func TestTrapQuarantineCountsFromTheBeginning(t *testing.T) {
 	e, _ := begun(t, ring.Settings{}, 4*time.Second)
 	s := openStore(t, e.URL(), Config{})
-	snapshot, err := s.Observe(t.Context(), firstGeneration(t, s), "", 0)
+	snapshot, err := s.Observe(t.Context(), firstGeneration(t, s), "", 0, nil)
 	if want := ring.DefaultSessionTTL - 4*time.Second; err != nil || snapshot.Quarantine != want {
 		t.Errorf("a quarantine of %v is left, %v; want %v", snapshot.Quarantine, err, want)
 	}
@@ -56,7 +56,7 @@ func TestNewClusterOnABegunStore(t *testing.T) {
 	left := func(o Config) time.Duration {
 		t.Helper()
 		s := openStore(t, e.URL(), o)
-		snapshot, err := s.Observe(t.Context(), firstGeneration(t, s), "", 0)
+		snapshot, err := s.Observe(t.Context(), firstGeneration(t, s), "", 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestEmbeddedClockIsSteady(t *testing.T) {
 	e := startEmbedded(t)
 	e.server.SetTime(time.Now().Add(24 * time.Hour))
 	s := openStore(t, e.URL(), Config{})
-	snapshot, err := s.Observe(t.Context(), firstGeneration(t, s), "", 0)
+	snapshot, err := s.Observe(t.Context(), firstGeneration(t, s), "", 0, nil)
 	if now := time.Since(time.Unix(0, int64(snapshot.Now))); err != nil || now.Abs() > time.Hour {
 		t.Errorf("the store's clock is %v from the machine's, %v", now, err)
 	}

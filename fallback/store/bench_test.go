@@ -65,7 +65,7 @@ func benchmarkStore(b *testing.B, url string) {
 }
 
 func benchmarkObserve(b *testing.B, store storetest.Store, gen string, all bool) {
-	s, err := store.Observe(b.Context(), gen, "", 0)
+	s, err := store.Observe(b.Context(), gen, "", 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func benchmarkObserve(b *testing.B, store storetest.Store, gen string, all bool)
 		since = 0
 	}
 	for b.Loop() {
-		if _, err := store.Observe(b.Context(), gen, "", since); err != nil {
+		if _, err := store.Observe(b.Context(), gen, "", since, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

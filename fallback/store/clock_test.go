@@ -65,7 +65,7 @@ func (c *clocked) register(inc string) {
 
 func (c *clocked) observe() handoff.Snapshot {
 	c.Helper()
-	s, err := c.store.Observe(c.Context(), c.gen, "", 0)
+	s, err := c.store.Observe(c.Context(), c.gen, "", 0, nil)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -162,9 +162,10 @@ func TestDeathsAreForgotten(t *testing.T) {
 			if err != nil {
 				c.Fatal(err)
 			}
-			for _, s := range c.observe().Sessions {
+			snapshot := c.observe()
+			for _, s := range snapshot.Sessions {
 				if s.Incarnation == inc {
-					return s.Wait
+					return max(0, s.Joins-snapshot.Now)
 				}
 			}
 			c.Fatalf("%s has no session", inc)

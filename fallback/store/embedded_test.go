@@ -51,7 +51,7 @@ func TestTrapEmbeddedRestart(t *testing.T) {
 	if !errors.Is(err, handoff.ErrGeneration) {
 		t.Errorf("the first call after the restart gave %v, want ErrGeneration", err)
 	}
-	s, err := store.Observe(t.Context(), firstGeneration(t, store), "", 0)
+	s, err := store.Observe(t.Context(), firstGeneration(t, store), "", 0, nil)
 	if err != nil || s.Quarantine == 0 || len(s.Sessions) > 0 {
 		t.Errorf("got %+v, %v, want a quarantine and no session", s, err)
 	}

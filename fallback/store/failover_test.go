@@ -40,7 +40,7 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 	if !errors.Is(err, handoff.ErrGeneration) {
 		t.Fatalf("the first call after the failover gave %v, want ErrGeneration", err)
 	}
-	err = answered(t, func() error { _, err := store.Observe(ctx, gen, "", 0); return err })
+	err = answered(t, func() error { _, err := store.Observe(ctx, gen, "", 0, nil); return err })
 	if !errors.Is(err, handoff.ErrGeneration) {
 		t.Errorf("Observe gave %v, want ErrGeneration", err)
 	}
@@ -48,7 +48,7 @@ func survive(t *testing.T, store *Store, gen string, failover func()) string {
 	if err != nil || next == gen {
 		t.Fatalf("got generation %q, %v after %q", next, err, gen)
 	}
-	s, err := store.Observe(ctx, next, "", 0)
+	s, err := store.Observe(ctx, next, "", 0, nil)
 	if err != nil || s.Quarantine == 0 || len(s.Sessions) > 0 || len(s.Partitions) != 1 || s.Partitions[0].Record != states[0].Record {
 		t.Fatalf("got %+v, %v, want a quarantine, no session and record %v", s, err, states[0].Record)
 	}
@@ -130,11 +130,11 @@ func TestTrapReplicaPromotedUnderAnOpenConnection(t *testing.T) {
 	if err := after.client.Ping(t.Context()).Err(); err != nil { // connects
 		t.Fatal(err)
 	}
-	if _, err := after.Observe(t.Context(), gen, "", 0); err == nil || errors.Is(err, handoff.ErrGeneration) {
+	if _, err := after.Observe(t.Context(), gen, "", 0, nil); err == nil || errors.Is(err, handoff.ErrGeneration) {
 		t.Errorf("a replica answered %v, want that it is read-only", err)
 	}
 	replica.CLI("replicaof", "no", "one")
-	err := answered(t, func() error { _, err := after.Observe(t.Context(), gen, "", 0); return err })
+	err := answered(t, func() error { _, err := after.Observe(t.Context(), gen, "", 0, nil); return err })
 	if !errors.Is(err, handoff.ErrGeneration) {
 		t.Errorf("the promoted replica answered %v, want ErrGeneration", err)
 	}
@@ -218,7 +218,7 @@ func TestTrapFailBackWithoutRestart(t *testing.T) {
 		}
 		replicaOf(t, first, second)
 		first.CLI("replicaof", "no", "one")
-		err = answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0); return err })
+		err = answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0, nil); return err })
 		if !errors.Is(err, handoff.ErrGeneration) {
 			t.Errorf("the master that failed back answered %v, want ErrGeneration", err)
 		}
@@ -268,7 +268,7 @@ func TestTrapGenerationThatWasLeft(t *testing.T) {
 	if now == left || now == gen {
 		t.Errorf("got generation %q after %q and %q, want another one", now, left, gen)
 	}
-	if s, err := store.Observe(t.Context(), now, "", 0); err != nil || s.Quarantine == 0 {
+	if s, err := store.Observe(t.Context(), now, "", 0, nil); err != nil || s.Quarantine == 0 {
 		t.Errorf("got %+v, %v, want a quarantine", s, err)
 	}
 	if err := register(now); err != nil {
@@ -306,11 +306,11 @@ func TestTrapDemotedMaster(t *testing.T) {
 	store := openStore(t, server.URL(), Config{NewCluster: true})
 	gen := firstGeneration(t, store)
 	server.CLI("replicaof", "127.0.0.1", "1")
-	if _, err := store.Observe(t.Context(), gen, "", 0); err == nil || errors.Is(err, handoff.ErrGeneration) {
+	if _, err := store.Observe(t.Context(), gen, "", 0, nil); err == nil || errors.Is(err, handoff.ErrGeneration) {
 		t.Errorf("a demoted master answered %v, want that it is read-only", err)
 	}
 	server.CLI("replicaof", "no", "one")
-	err := answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0); return err })
+	err := answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0, nil); return err })
 	if !errors.Is(err, handoff.ErrGeneration) {
 		t.Errorf("a master again, it answered %v, want ErrGeneration", err)
 	}

@@ -196,7 +196,7 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 // Observe returns the sessions, the tombstones, and the partitions that
 // changed after a version; all of them if that is 0 or of an earlier
 // generation. Of the locks it returns those of the incarnation's partitions.
-func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64) (handoff.Snapshot, error) {
+func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
 	return ask(ctx, s, "observe", gen, []any{incarnation, since}, (*decoder).snapshot)
 }
 

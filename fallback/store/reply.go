@@ -132,8 +132,7 @@ func (d *decoder) writeNumbers() (numbers []handoff.WriteNumber) {
 	return numbers
 }
 
-// session is one as of a time of the store's clock, in ms.
-func (d *decoder) session(now int64) handoff.SessionState {
+func (d *decoder) session() handoff.SessionState {
 	var s handoff.SessionState
 	s.Incarnation = d.text()
 	s.Renewals = d.number()
@@ -143,7 +142,7 @@ func (d *decoder) session(now int64) handoff.SessionState {
 		return s
 	}
 	s.Name, s.Addr, s.Gossip = details[0], details[1], details[2]
-	s.Wait = time.Duration(max(0, d.parse(details[3])-now)) * time.Millisecond
+	s.Joins = time.Duration(d.parse(details[3])) * time.Millisecond
 	return s
 }
 
@@ -153,9 +152,8 @@ func (d *decoder) snapshot() handoff.Snapshot {
 		Quarantine: time.Duration(d.number()) * time.Millisecond,
 		Version:    d.number(),
 	}
-	now := d.number()
-	s.Now = time.Duration(now) * time.Millisecond
-	d.each(func(list *decoder) { s.Sessions = append(s.Sessions, list.session(now)) })
+	s.Now = time.Duration(d.number()) * time.Millisecond
+	d.each(func(list *decoder) { s.Sessions = append(s.Sessions, list.session()) })
 	d.each(func(list *decoder) { s.Released = append(s.Released, list.text()) })
 	s.Partitions = d.partitions()
 	return s

@@ -38,7 +38,7 @@ func TestDecodeSnapshot(t *testing.T) {
 	}
 	want := handoff.PartitionState{Partition: 3, Record: handoff.Record{Epoch: 9, Owner: "a"}, Moved: 8, Locks: "text", Written: []handoff.WrittenLock{{ID: "id", Text: "lock"}}, Residue: []handoff.Residue{{Key: "k", Holder: "b", Token: 12}}}
 	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Released, []string{"r"}) ||
-		len(s.Sessions) != 1 || s.Sessions[0].Gossip != "g" || s.Sessions[0].Renewals != 7 || s.Sessions[0].Wait != 2*time.Second ||
+		len(s.Sessions) != 1 || s.Sessions[0].Gossip != "g" || s.Sessions[0].Renewals != 7 || s.Sessions[0].Joins != 3*time.Second ||
 		len(s.Partitions) != 1 || s.Partitions[0].Moved != want.Moved || s.Partitions[0].Locks != want.Locks || !slices.Equal(s.Partitions[0].Written, want.Written) || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
 		t.Errorf("got %+v", s)
 	}

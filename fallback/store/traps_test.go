@@ -64,7 +64,7 @@ func holding(inc string) []handoff.Holding {
 
 func (p *proxied) observe() handoff.Snapshot {
 	p.Helper()
-	s, err := p.store.Observe(p.Context(), p.gen, "", 0)
+	s, err := p.store.Observe(p.Context(), p.gen, "", 0, nil)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestTrapContextDeadline(t *testing.T) {
 		"cancellation": func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(50*time.Millisecond, cancel)
-			_, err := store.Observe(ctx, p.gen, "", 0)
+			_, err := store.Observe(ctx, p.gen, "", 0, nil)
 			return err
 		},
 	} {
@@ -402,7 +402,7 @@ func TestClustersAreSeparate(t *testing.T) {
 	if err != nil || gen == p.gen {
 		t.Fatalf("got %q, %v", gen, err)
 	}
-	s, err := other.Observe(t.Context(), gen, "", 0)
+	s, err := other.Observe(t.Context(), gen, "", 0, nil)
 	if err != nil || s.Quarantine != 0 || len(s.Sessions)+len(s.Partitions) > 0 {
 		t.Errorf("got %+v, %v, want an empty store", s, err)
 	}

@@ -78,6 +78,8 @@ func (s *farStore) WriteLocks(ctx context.Context, generation, incarnation strin
 	})
 }
 
-func (s *farStore) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
-	return far(s, func() (handoff.Snapshot, error) { return s.Store.Observe(ctx, generation, incarnation, since) })
+func (s *farStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+	return far(s, func() (handoff.Snapshot, error) {
+		return s.Store.Observe(ctx, generation, incarnation, since, suspects)
+	})
 }

@@ -141,7 +141,7 @@ func (s *shell) call(l *life, effect handoff.Effect) {
 		r.Err = store.Renew(ctx, e.Generation, e.Incarnation, s.w.settings.TTL)
 	case handoff.Observe:
 		kind, r.ID = callObserve, e.ID
-		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since)
+		r.Snapshot, r.Err = store.Observe(ctx, e.Generation, e.Incarnation, e.Since, e.Suspects)
 	case handoff.Apply:
 		kind, r.ID = callApply, e.ID
 		r.States, r.Err = store.Apply(ctx, e.Generation, e.Incarnation, e.Changes)

@@ -53,11 +53,11 @@ func (s *cutStore) Register(ctx context.Context, generation string, session hand
 	return s.Store.Register(ctx, generation, session, ttl, holdings)
 }
 
-func (s *cutStore) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
+func (s *cutStore) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
 	if err := s.reach(ctx); err != nil {
 		return handoff.Snapshot{}, err
 	}
-	return s.Store.Observe(ctx, generation, incarnation, since)
+	return s.Store.Observe(ctx, generation, incarnation, since, suspects)
 }
 
 // A worker that cannot confirm its session admits nothing after 0.7 of the TTL,

@@ -82,7 +82,7 @@ func (s *heldStore) kept(t *testing.T, w *workertest.Worker, key string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := s.Observe(t.Context(), gen, w.Incarnation(), 0)
+	snapshot, err := s.Observe(t.Context(), gen, w.Incarnation(), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

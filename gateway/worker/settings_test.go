@@ -252,7 +252,7 @@ func TestTrapStoreBecomesAnother(t *testing.T) {
 		if id := w.Member.Settings().Store; id != 7 {
 			t.Errorf("the members see store %v", id)
 		}
-		snapshot, err := after.Observe(t.Context(), "", "", 0)
+		snapshot, err := after.Observe(t.Context(), "", "", 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func (b *becoming) ClearLocks(ctx context.Context, gen string, moves []handoff.M
 	return b.now.Load().ClearLocks(ctx, gen, moves)
 }
 
-func (b *becoming) Observe(ctx context.Context, gen, incarnation string, since int64) (handoff.Snapshot, error) {
-	return b.now.Load().Observe(ctx, gen, incarnation, since)
+func (b *becoming) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+	return b.now.Load().Observe(ctx, gen, incarnation, since, suspects)
 }
 func (b *becoming) Watch(ctx context.Context) <-chan struct{} { return b.now.Load().Watch(ctx) }

@@ -170,7 +170,7 @@ func (s *shell) handle(e event) {
 		}
 		if r.Err == nil && len(r.Snapshot.Sessions) > 0 {
 			s.tellPeers(r.Snapshot.Sessions)
-			s.tellWait(e.life, r.Snapshot.Sessions)
+			s.tellWait(e.life, r.Snapshot)
 			s.observed(r.Snapshot.Sessions)
 		}
 		if r.Err == nil && r.Generation != "" {
@@ -373,15 +373,16 @@ func (s *shell) confirm(l *life, lease handoff.Lease) {
 }
 
 // tellWait notes how long the store wants a life to stay off the ring.
-func (s *shell) tellWait(l *life, sessions []handoff.SessionState) {
-	for _, session := range sessions {
+func (s *shell) tellWait(l *life, snapshot handoff.Snapshot) {
+	for _, session := range snapshot.Sessions {
 		if session.Incarnation != l.incarnation {
 			continue
 		}
-		if session.Wait > 0 && !l.told && l.first {
-			s.w.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.w.name, "after", session.Wait)
+		wait := max(0, session.Joins-snapshot.Now)
+		if wait > 0 && !l.told && l.first {
+			s.w.cfg.Logger.Warn("this worker's name has died several times in a row: it joins the ring later", "worker", s.w.name, "after", wait)
 		}
-		l.told, l.wait = true, session.Wait
+		l.told, l.wait = true, wait
 	}
 }
 

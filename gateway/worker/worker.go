@@ -92,8 +92,9 @@ type Store interface {
 	// WriteLocks writes and removes locks that the store keeps, and returns the number
 	// of each partition's latest write that was made.
 	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
-	// Observe reads what has changed since a version, in one step.
-	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
+	// Observe reads what has changed since a version, in one step, with the stamps of suspects.
+	// If there are no suspects and nothing has changed, it may answer by a cheaper look.
+	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error)
 	// Watch returns a channel that receives when there is something to
 	// observe, and perhaps when there is not. It is closed when ctx ends.
 	Watch(ctx context.Context) <-chan struct{}

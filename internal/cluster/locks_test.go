@@ -169,10 +169,10 @@ func (l *longLocks) written(s *store.Store, before string) (gen string) {
 			continue
 		}
 		var all, own handoff.Snapshot
-		all, err = s.Observe(l.t.Context(), gen, "", 0)
+		all, err = s.Observe(l.t.Context(), gen, "", 0, nil)
 		kept = 0
 		for _, session := range all.Sessions { // whose locks are told to nobody else
-			own, err = s.Observe(l.t.Context(), gen, session.Incarnation, 0)
+			own, err = s.Observe(l.t.Context(), gen, session.Incarnation, 0, nil)
 			for _, p := range own.Partitions {
 				kept += len(p.Written)
 			}

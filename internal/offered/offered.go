@@ -222,8 +222,8 @@ func (s *Store) WriteLocks(ctx context.Context, generation, incarnation string, 
 }
 
 // Observe is the present store's.
-func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error) {
-	return s.store().Observe(ctx, generation, incarnation, since)
+func (s *Store) Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+	return s.store().Observe(ctx, generation, incarnation, since, suspects)
 }
 
 // Watch passes on the hints of whichever store is current.

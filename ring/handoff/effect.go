@@ -27,12 +27,14 @@ type Renew struct {
 	Incarnation string
 }
 
-// Observe reads what changed since a Snapshot's Version, for Incarnation.
+// Observe reads what changed since a Snapshot's Version, for Incarnation. It takes a
+// close look at Suspects: see Snapshot.
 type Observe struct {
 	ID          uint64
 	Generation  string
 	Incarnation string
 	Since       int64
+	Suspects    []string
 }
 
 // Apply makes changes of records.

@@ -126,20 +126,46 @@ type Move struct {
 	Epoch     int64 // PartitionState.Moved
 }
 
-// SessionState is a live session as the store has it.
+// SessionState is a session as the store has it.
 type SessionState struct {
 	Session
-	Renewals int64         // goes up with each renewal
-	Wait     time.Duration // how long it should stay off the ring yet, since its name keeps dying
+	Renewals int64         // goes up with each renewal; stamps take its place
+	Joins    time.Duration // on the store's clock: when it may join the ring, which is later if its name keeps dying
 }
 
-// Snapshot is the content of a store at one moment, as Observe reads it.
+// Stamp is the latest renewal of an incarnation's session, or its registration.
+//
+// A store counts registrations and renewals of all sessions; the count is its beat, which
+// never falls within a generation (it may rise for other reasons as well). A session's
+// stamp is the beat that its latest renewal raised. So a snapshot with that beat or a higher
+// one was taken after the renewal, and one with a lower beat before it, whatever clocks show.
+type Stamp struct {
+	Incarnation string
+	Beat        int64 // greater than 0
+}
+
+// Snapshot is the content of a store at one moment, as Observe reads it. The reader must
+// not change its slices: while nothing changes, snapshots share them.
+//
+// Version rises with every change of what a snapshot shows except for Now, Quarantine,
+// Beat and Stamps: sessions that register, end or are released, and partitions. A renewal
+// changes the beat alone.
+//
+// Observe has a cheap and a full form. Without suspects, a store may answer that
+// nothing has changed after comparing its generation and version alone: a session whose
+// TTL is over may still be shown, and a generation may go on that the next call of
+// another kind ends, because the server is another one. With suspects, or if
+// anything has changed, no session is shown whose TTL is over, and the generation is
+// the one that a registration would be made in.
 type Snapshot struct {
 	Generation string
 	Now        time.Duration // the store's clock, since the Unix epoch
 	Quarantine time.Duration // what is left of it on the store's clock; 0 when over
 	Version    int64         // pass it to the next Observe
-	Sessions   []SessionState
-	Released   []string         // incarnations that released their session lately (about an hour)
+	Beat       int64
+	Sessions   []SessionState   // all of them
+	Gone       []Stamp          // sessions that ended lately (about an hour ago), in this generation and without a release
+	Released   []string         // incarnations that released their session lately (about an hour ago)
+	Stamps     []Stamp          // of those suspects that have a session
 	Partitions []PartitionState // those whose record or residue changed after the Version passed in
 }

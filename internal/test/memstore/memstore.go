@@ -72,7 +72,6 @@ type partition struct {
 type session struct {
 	state handoff.SessionState
 	until time.Time
-	joins time.Time // when it may join the ring
 }
 
 // start is the latest incarnation of a name.

@@ -42,7 +42,7 @@ func (m *rollback) register(holdings ...handoff.Holding) []handoff.PartitionStat
 
 func (m *rollback) observe() handoff.Snapshot {
 	m.Helper()
-	s, err := m.store.Observe(m.Context(), m.gen, "", 0)
+	s, err := m.store.Observe(m.Context(), m.gen, "", 0, nil)
 	if err != nil {
 		m.Fatal(err)
 	}

@@ -69,9 +69,8 @@ func (c *change) register(s handoff.Session, ttl time.Duration) {
 		renewals = max(renewals, was.state.Renewals+1)
 	}
 	c.data.sessions[s.Incarnation] = &session{
-		state: handoff.SessionState{Session: s, Renewals: renewals},
+		state: handoff.SessionState{Session: s, Renewals: renewals, Joins: time.Duration(c.start(s).UnixNano())},
 		until: c.now.Add(ttl),
-		joins: c.start(s),
 	}
 }
 
@@ -250,7 +249,7 @@ func (p *partition) write(w handoff.LockWrite) {
 }
 
 // Observe does as store.Store.Observe does.
-func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64) (s handoff.Snapshot, err error) {
+func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (s handoff.Snapshot, err error) {
 	err = m.step(ctx, "observe", gen, func(c *change) error {
 		d := &m.data
 		s = handoff.Snapshot{
@@ -260,7 +259,6 @@ func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 			Version:    d.version,
 		}
 		for _, session := range d.sessions {
-			session.state.Wait = max(0, session.joins.Sub(c.now))
 			s.Sessions = append(s.Sessions, session.state)
 		}
 		slices.SortFunc(s.Sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })

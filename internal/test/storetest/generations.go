@@ -80,7 +80,7 @@ func (r *run) calls(gen string) map[string]func() error {
 			return err
 		},
 		"Observe": func() error {
-			_, err := r.store.Observe(ctx, gen, "", 0)
+			_, err := r.store.Observe(ctx, gen, "", 0, nil)
 			return err
 		},
 	}

@@ -34,7 +34,7 @@ func moveLocks(p int, from handoff.Record, to, locks string) handoff.Change {
 // told is what an incarnation is told of a partition.
 func (r *run) told(inc string, p int) handoff.PartitionState {
 	r.Helper()
-	s, err := r.store.Observe(r.Context(), r.gen, inc, 0)
+	s, err := r.store.Observe(r.Context(), r.gen, inc, 0, nil)
 	r.must(err)
 	for _, state := range s.Partitions {
 		if state.Partition == p {
@@ -181,7 +181,7 @@ func locksOfManyPartitions(r *run) {
 		changes = append(changes, c)
 	}
 	r.apply("a", changes...)
-	s, err := r.store.Observe(r.Context(), r.gen, "b", 0)
+	s, err := r.store.Observe(r.Context(), r.gen, "b", 0, nil)
 	r.must(err)
 	if len(s.Partitions) != partitions {
 		r.Fatalf("%d partitions, want %d", len(s.Partitions), partitions)

@@ -234,9 +234,10 @@ func dyingNamesWait(r *run) {
 
 func (r *run) wait(inc string) time.Duration {
 	r.Helper()
-	for _, s := range r.observe(0).Sessions {
+	snapshot := r.observe(0)
+	for _, s := range snapshot.Sessions {
 		if s.Incarnation == inc {
-			return s.Wait
+			return max(0, s.Joins-snapshot.Now)
 		}
 	}
 	r.Fatalf("%s has no session", inc)
@@ -282,7 +283,7 @@ func contextEnds(r *run) {
 	_, err := r.store.Apply(ctx, r.gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}})
 	r.wantErr("Apply", err, context.Canceled)
 	r.wantErr("Renew", r.store.Renew(ctx, r.gen, "a", long), context.Canceled)
-	_, err = r.store.Observe(ctx, r.gen, "", 0)
+	_, err = r.store.Observe(ctx, r.gen, "", 0, nil)
 	r.wantErr("Observe", err, context.Canceled)
 	r.wantRecord(1, handoff.Record{})
 }

@@ -122,7 +122,7 @@ func settingsReplaced(r *run) {
 	r.must(err)
 	_, err = longer.Register(r.Context(), gen, session("b"), long, nil)
 	r.must(err)
-	snapshot, err := longer.Observe(r.Context(), gen, "", 0)
+	snapshot, err := longer.Observe(r.Context(), gen, "", 0, nil)
 	r.must(err)
 	if q := snapshot.Quarantine; q <= r.h.TTL || q > 3*r.h.TTL {
 		r.Errorf("a quarantine of %v, want one of the longer TTL, %v", q, 3*r.h.TTL)

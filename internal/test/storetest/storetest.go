@@ -26,7 +26,7 @@ type Store interface {
 	Clear(ctx context.Context, generation string, partition int, residue []handoff.Residue) error
 	ClearLocks(ctx context.Context, generation string, moves []handoff.Move) error
 	WriteLocks(ctx context.Context, generation, incarnation string, writes []handoff.LockWrite) ([]handoff.WriteNumber, error)
-	Observe(ctx context.Context, generation, incarnation string, since int64) (handoff.Snapshot, error)
+	Observe(ctx context.Context, generation, incarnation string, since int64, suspects []string) (handoff.Snapshot, error)
 	Watch(ctx context.Context) <-chan struct{}
 	Close() error
 }
@@ -187,7 +187,7 @@ func (r *run) hasSession(inc string) bool {
 
 func (r *run) observe(since int64) handoff.Snapshot {
 	r.Helper()
-	s, err := r.store.Observe(r.Context(), r.gen, "", since)
+	s, err := r.store.Observe(r.Context(), r.gen, "", since, nil)
 	r.must(err)
 	if s.Generation != r.gen {
 		r.Fatalf("the snapshot is of generation %q, want %q", s.Generation, r.gen)

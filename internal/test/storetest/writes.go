@@ -155,7 +155,7 @@ func writeMany(r *run) {
 		writes = append(writes, w)
 	}
 	r.write("a", writes...)
-	s, err := r.store.Observe(r.Context(), r.gen, "a", 0)
+	s, err := r.store.Observe(r.Context(), r.gen, "a", 0, nil)
 	r.must(err)
 	if len(s.Partitions) != partitions {
 		r.Fatalf("%d partitions, want %d", len(s.Partitions), partitions)
