@@ -305,12 +305,18 @@ func TestTrapDemotedMaster(t *testing.T) {
 	server := redistest.Start(t)
 	store := openStore(t, server.URL(), Config{NewCluster: true})
 	gen := firstGeneration(t, store)
+	s, err := store.Observe(t.Context(), gen, "", 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	server.CLI("replicaof", "127.0.0.1", "1")
-	if _, err := store.Observe(t.Context(), gen, "", 0, nil); err == nil || errors.Is(err, handoff.ErrGeneration) {
-		t.Errorf("a demoted master answered %v, want that it is read-only", err)
+	for _, since := range []int64{0, s.Version} {
+		if _, err := store.Observe(t.Context(), gen, "", since, nil); err == nil || errors.Is(err, handoff.ErrGeneration) {
+			t.Errorf("a demoted master answered %v after version %d, want that it is read-only", err, since)
+		}
 	}
 	server.CLI("replicaof", "no", "one")
-	err := answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0, nil); return err })
+	err = answered(t, func() error { _, err := store.Observe(t.Context(), gen, "", 0, nil); return err })
 	if !errors.Is(err, handoff.ErrGeneration) {
 		t.Errorf("a master again, it answered %v, want ErrGeneration", err)
 	}

@@ -193,13 +193,6 @@ func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes 
 	return ask(ctx, s, "write_locks", gen, args, (*decoder).writeNumbers)
 }
 
-// Observe returns the sessions, the tombstones, and the partitions that
-// changed after a version; all of them if that is 0 or of an earlier
-// generation. Of the locks it returns those of the incarnation's partitions.
-func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
-	return ask(ctx, s, "observe", gen, []any{incarnation, since}, (*decoder).snapshot)
-}
-
 // ask runs a script as [Store.run] does, and takes its reply apart with read.
 func ask[T any](ctx context.Context, s *Store, script, gen string, args []any, read func(*decoder) T) (value T, err error) {
 	values, err := s.run(ctx, s.client, script, gen, args...)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -130,33 +129,6 @@ func (d *decoder) writeNumbers() (numbers []handoff.WriteNumber) {
 		numbers = append(numbers, handoff.WriteNumber{Epoch: list.number(), Number: list.number()})
 	})
 	return numbers
-}
-
-func (d *decoder) session() handoff.SessionState {
-	var s handoff.SessionState
-	s.Incarnation = d.text()
-	s.Renewals = d.number()
-	details := d.split(d.text())
-	if len(details) != 4 {
-		d.fail("session %q has %d details", s.Incarnation, len(details))
-		return s
-	}
-	s.Name, s.Addr, s.Gossip = details[0], details[1], details[2]
-	s.Joins = time.Duration(d.parse(details[3])) * time.Millisecond
-	return s
-}
-
-func (d *decoder) snapshot() handoff.Snapshot {
-	s := handoff.Snapshot{
-		Generation: d.text(),
-		Quarantine: time.Duration(d.number()) * time.Millisecond,
-		Version:    d.number(),
-	}
-	s.Now = time.Duration(d.number()) * time.Millisecond
-	d.each(func(list *decoder) { s.Sessions = append(s.Sessions, list.session()) })
-	d.each(func(list *decoder) { s.Released = append(s.Released, list.text()) })
-	s.Partitions = d.partitions()
-	return s
 }
 
 // split takes netstrings apart: "3:abc,0:," is "abc" and "".

@@ -25,20 +25,20 @@ func TestOpenReply(t *testing.T) {
 	}
 }
 
-func TestDecodeSnapshot(t *testing.T) {
+func TestDecodeChanges(t *testing.T) {
 	reply := func() []any {
-		return []any{"gen", "1500", "42", "1000",
-			[]any{"a", "7", "1:n,1:h,1:g,4:3000,"},
-			[]any{"r"},
+		return []any{"gen", "1500", "42", "9", "1000",
+			[]any{"a", "1:n,1:h,1:g,4:3000,", "7", "e", "", "8", "r", "", ""},
+			[]any{"a", "7"},
 			[]any{"3", "1:9,1:a,1:8,1:k,1:b,2:12,", "text", []any{"id", "lock"}}}
 	}
-	s, err := decode(reply(), (*decoder).snapshot)
+	s, err := decode(reply(), (*decoder).changes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := handoff.PartitionState{Partition: 3, Record: handoff.Record{Epoch: 9, Owner: "a"}, Moved: 8, Locks: "text", Written: []handoff.WrittenLock{{ID: "id", Text: "lock"}}, Residue: []handoff.Residue{{Key: "k", Holder: "b", Token: 12}}}
-	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Released, []string{"r"}) ||
-		len(s.Sessions) != 1 || s.Sessions[0].Gossip != "g" || s.Sessions[0].Renewals != 7 || s.Sessions[0].Joins != 3*time.Second ||
+	if s.Generation != "gen" || s.Now != time.Second || s.Version != 42 || s.Beat != 9 || s.Quarantine.Milliseconds() != 1500 || !slices.Equal(s.Stamps, []handoff.Stamp{{Incarnation: "a", Beat: 7}}) ||
+		len(s.members) != 3 || s.members["a"].session.Gossip != "g" || s.members["a"].session.Joins != 3*time.Second || s.members["e"] != (member{stamp: 8}) || s.members["r"] != (member{}) ||
 		len(s.Partitions) != 1 || s.Partitions[0].Moved != want.Moved || s.Partitions[0].Locks != want.Locks || !slices.Equal(s.Partitions[0].Written, want.Written) || s.Partitions[0].Record != want.Record || !slices.Equal(s.Partitions[0].Residue, want.Residue) {
 		t.Errorf("got %+v", s)
 	}
@@ -48,8 +48,9 @@ func TestDecodeSnapshot(t *testing.T) {
 		{nil, "", "x", "1.5", []any{}},
 		{nil, "", "x", "99999999999999999999"},
 		{nil, "", "x"},
-		{nil, "x", []any{"a"}, []any{"a", "x", "1:n,1:h,1:g,1:1,"}, []any{"a", "7", "1:n,1:h,1:g,"}, []any{"a", "7", "1:n,1:h,1:g,1:x,"}, []any{"a", "7", "1:n"}, []any{nil, nil, nil}},
-		{nil, "x", []any{nil}, []any{[]any{}}},
+		{nil, "", "x"},
+		{nil, "x", []any{"a"}, []any{"e", "", "x"}, []any{"a", "1:n,1:h,1:g,", "7"}, []any{"a", "1:n,1:h,1:g,1:x,", "7"}, []any{"a", "1:n", "7"}, []any{nil, nil, nil}},
+		{nil, "x", []any{"a"}, []any{"a", "x"}, []any{nil, "1"}, []any{"a", []any{}}},
 		{nil, "x", []any{"3"}, []any{"x", "1:9,1:a,1:8,", "", none}, []any{"3", "1:9,1:a,", "", none}, []any{"3", "1:x,1:a,1:8,", "", none}, []any{"3", "1:9,1:a,1:x,", "", none},
 			[]any{"3", "1:9,1:a,1:8,1:k,", "", none}, []any{"3", "1:9,1:a,1:8,1:k,1:b,1:x,", "", none}, []any{"3", "-1:9,", "", none}, []any{"3", "1:9,1:a,1:8", "", none},
 			[]any{"3", nil, "", none}, []any{"3", "1:9,1:a,1:8,"}, []any{"3", "1:9,1:a,1:8,", nil, none}, []any{"3", "1:9,1:a,1:8,", ""},
@@ -58,15 +59,15 @@ func TestDecodeSnapshot(t *testing.T) {
 		for _, bad := range broken {
 			values := reply()
 			values[i] = bad
-			if _, err := decode(values, (*decoder).snapshot); !errors.Is(err, errReply) {
+			if _, err := decode(values, (*decoder).changes); !errors.Is(err, errReply) {
 				t.Errorf("with value %d replaced by %v got error %v", i, bad, err)
 			}
 		}
-		if _, err := decode(reply()[:i], (*decoder).snapshot); !errors.Is(err, errReply) {
+		if _, err := decode(reply()[:i], (*decoder).changes); !errors.Is(err, errReply) {
 			t.Errorf("cut after %d values got error %v", i, err)
 		}
 	}
-	if _, err := decode(append(reply(), "more"), (*decoder).snapshot); !errors.Is(err, errReply) {
+	if _, err := decode(append(reply(), "more"), (*decoder).changes); !errors.Is(err, errReply) {
 		t.Errorf("a value left over got error %v", err)
 	}
 }
@@ -84,12 +85,12 @@ func FuzzDecodePartition(f *testing.F) {
 	})
 }
 
-func FuzzDecodeSnapshot(f *testing.F) {
-	f.Add("gen", "0", "1", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,1:0,", "text")
-	f.Fuzz(func(t *testing.T, gen, quarantine, version, now, inc, renewals, details, p, value, locks string) {
-		s, err := decode([]any{gen, quarantine, version, now, []any{inc, renewals, details}, []any{inc}, []any{p, value, locks, []any{p, value}}}, (*decoder).snapshot)
-		if err == nil && (len(s.Sessions) != 1 || len(s.Partitions) != 1 || s.Generation != gen) {
-			t.Errorf("got %+v without an error", s)
+func FuzzDecodeChanges(f *testing.F) {
+	f.Add("gen", "0", "1", "7", "2", "inc", "5", "0:,0:,0:,1:3,", "9", "1:1,0:,1:0,", "text")
+	f.Fuzz(func(t *testing.T, gen, quarantine, version, beat, now, inc, stamp, details, p, value, locks string) {
+		c, err := decode([]any{gen, quarantine, version, beat, now, []any{inc, details, stamp}, []any{inc, stamp}, []any{p, value, locks, []any{p, value}}}, (*decoder).changes)
+		if err == nil && (len(c.members) != 1 || len(c.Stamps) != 1 || len(c.Partitions) != 1 || c.Generation != gen) {
+			t.Errorf("got %+v without an error", c)
 		}
 		if err != nil && !errors.Is(err, errReply) {
 			t.Errorf("got %v", err)

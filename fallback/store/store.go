@@ -61,7 +61,7 @@ type Config struct {
 // restart, a failover, a fail-back or a flush finds out and begins a generation
 // with a quarantine of one TTL; so does the first call after the loss of any
 // one of the store's keys. It ends every session; the workers register
-// again. The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster
+// again. Only an Observe that finds nothing new does not compare them. The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster
 // SPUBLISH, so Redis 7).
 //
 // Renewals have connections of their own, so that no slow call delays them.
@@ -88,6 +88,9 @@ type Store struct {
 	closed  bool
 	id      ring.StoreID // the store's identity; 0 when not known
 	running sync.WaitGroup
+
+	content atomic.Pointer[content] // as of the latest Observe
+	hinted  atomic.Int64            // version that a hint told of, until Observe has read it
 }
 
 //go:embed lua/*.lua
@@ -126,6 +129,7 @@ func New(url string, cfg Config) (*Store, error) {
 	s.presence.logger = s.logger.With("store", s.presence.place, "cluster", s.settings.Cluster)
 	_, s.sharded = client.(*redis.ClusterClient)
 	s.newCluster.Store(cfg.NewCluster)
+	s.content.Store(new(content))
 	s.closing, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -133,7 +137,7 @@ func New(url string, cfg Config) (*Store, error) {
 // ownershipKeys are the keys of a cluster as prelude.lua takes them.
 func ownershipKeys(cluster string) []string {
 	var keys []string
-	for _, name := range []string{"meta", "partitions", "locks", "written", "writes", "changes", "sessions", "details", "renewals", "released", "gone", "starts"} {
+	for _, name := range []string{"meta", "partitions", "locks", "written", "writes", "changes", "sessions", "details", "stamps", "members", "released", "gone", "starts"} {
 		keys = append(keys, "{keyway:"+cluster+"}:"+name)
 	}
 	return keys
@@ -149,17 +153,22 @@ func renewalPool(o *redis.UniversalOptions) {
 
 func loadOwnershipScripts() (map[string]*redis.Script, error) {
 	const dir = "lua/"
-	prelude, err := ownershipScripts.ReadFile(dir + "prelude.lua")
-	if err != nil {
-		return nil, err
-	}
+	prelude, partitions := []string{"prelude"}, []string{"prelude", "partitions"}
 	scripts := map[string]*redis.Script{}
-	for _, name := range []string{"generation", "register", "renew", "release", "apply", "clear", "clear_locks", "write_locks", "observe", "advice"} {
-		body, err := ownershipScripts.ReadFile(dir + name + ".lua")
-		if err != nil {
-			return nil, err
+	for name, before := range map[string][]string{
+		"look": nil, "renew": prelude, "advice": prelude,
+		"generation": partitions, "register": partitions, "release": partitions, "observe": partitions,
+		"apply": partitions, "clear": partitions, "clear_locks": partitions, "write_locks": partitions,
+	} {
+		var text strings.Builder
+		for _, part := range append(slices.Clip(before), name) {
+			body, err := ownershipScripts.ReadFile(dir + part + ".lua")
+			if err != nil {
+				return nil, err
+			}
+			text.Write(body)
 		}
-		scripts[name] = redis.NewScript(string(prelude) + string(body))
+		scripts[name] = redis.NewScript(text.String())
 	}
 	return scripts, nil
 }

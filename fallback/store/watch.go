@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -35,9 +36,13 @@ func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
 			return
 		case <-s.closing.Done():
 			return
-		case _, ok := <-messages:
+		case m, ok := <-messages:
 			if !ok {
 				return
+			}
+			if m, ok := m.(*redis.Message); ok {
+				version, _ := strconv.ParseInt(m.Payload, 10, 64)
+				s.hinted.Store(version)
 			}
 			select {
 			case hints <- struct{}{}:

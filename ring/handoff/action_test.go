@@ -351,7 +351,8 @@ func (w *world) doStore(a action) {
 	case actExpire:
 		w.spend(evExpire)
 		w.say("the session of %s expires early", w.store.sessions[a.a].Incarnation)
-		w.store.sessions = slices.Delete(slices.Clone(w.store.sessions), int(a.a), int(a.a)+1)
+		inc := w.store.sessions[a.a].Incarnation
+		w.store.end(func(m modelSession) bool { return m.Incarnation == inc })
 	}
 }
 

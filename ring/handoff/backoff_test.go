@@ -58,7 +58,7 @@ func TestALookIsNotDelayedByOnesThatFailed(t *testing.T) {
 			t.Fatal("never claims")
 		}
 		d := now.Mono - began
-		broken = d > m.cfg.TTL*10/100 && d < m.lookAfter() || d > m.lookAfter() && d < m.cfg.TTL
+		broken = d > m.cfg.TTL*10/100 && d < m.cfg.TTL
 		queue := m.Step(now, Tick{})
 		for len(queue) > 0 {
 			e := queue[0]

@@ -82,6 +82,7 @@ func (m *Machine) clone(s *spares) *Machine {
 	c.clears = slices.Clone(m.clears)
 	c.listed, c.frozen = cloneTo(listed, m.listed), cloneTo(frozen, m.frozen)
 	c.moves = slices.Clone(m.moves)
+	c.heard = slices.Clone(m.heard)
 	return c // views, snapshots, changes and writes are never changed
 }
 

@@ -200,22 +200,22 @@ func (f *fingerprinter) number(p int, n WriteNumber) {
 }
 
 func (f *fingerprinter) generation(g string) {
-	f.bools(g == f.w.store.generation, g == "")
+	f.bools(g == f.w.store.generation, g == f.w.store.left, g == "")
 }
 
 func (f *fingerprinter) store(s *modelStore) {
 	now := f.w.now + f.w.skew
-	f.bools(s.generation == "")
+	f.bools(s.generation == "", s.left == "")
 	f.span(s.quarantine-now, 0)
-	live := 0
 	for _, m := range s.sessions {
-		if now < m.expires {
-			live++
-			f.string(m.Incarnation)
-			f.span(m.expires-now, 0)
-		}
+		f.string(m.Incarnation)
+		f.span(m.expires-now, 0)
 	}
-	f.int(live)
+	f.int(len(s.sessions))
+	for _, g := range s.gone {
+		f.string(g.Incarnation)
+	}
+	f.int(len(s.gone))
 	for _, r := range s.released {
 		f.string(r)
 	}
@@ -386,13 +386,43 @@ func (f *fingerprinter) peers(m *Machine) {
 			f.bools(m.asked >= p.deadAt)
 			continue
 		}
-		f.mono(p.seen, -m.cfg.TTL)
-		f.bools(p.asked >= p.seen+m.lookAfter(), p.asked >= p.seen+m.cfg.TTL)
-		if s := f.w.store.session(inc); s != nil {
-			f.int(int(min(s.Renewals-p.renewals, 2)))
+		f.bools(p.suspect, p.stamp == 0)
+		if p.suspect && p.stamp != 0 {
+			f.mono(p.seen, -m.cfg.TTL)
+			f.bools(m.asked >= p.seen+m.cfg.TTL)
+			s := f.w.store.session(inc)
+			f.bools(s != nil && s.stamp == p.stamp)
 		}
 	}
 	f.int(-1)
+	f.int(len(m.snapshot.Gone))
+	f.bools(m.snapshot.Version == f.w.store.version)
+	for _, s := range f.w.past {
+		f.bools(m.snapshot.Version == s.version)
+	}
+	if m.generation != f.w.store.generation {
+		return
+	}
+	if n := len(m.heard); n > 1 {
+		f.mono(m.heard[n-2].at, -m.cfg.TTL/closeTogether)
+	}
+	for _, s := range f.w.store.sessions {
+		f.renewal(m, s.stamp)
+	}
+	for _, g := range f.w.store.gone {
+		f.renewal(m, g.Beat)
+		f.bools(m.peers[g.Incarnation].stamp == g.Beat)
+	}
+}
+
+// renewal writes since when, for all that a machine knows, a renewal counts.
+func (f *fingerprinter) renewal(m *Machine, stamp int64) {
+	n := len(m.heard)
+	known := n > 0 && m.heard[n-1].beat >= stamp
+	f.bools(known, n > 1 && m.heard[n-2].beat >= stamp)
+	if known {
+		f.mono(m.heardOf(stamp), -m.cfg.TTL)
+	}
 }
 
 func (f *fingerprinter) part(m *Machine, p int) {
@@ -425,6 +455,9 @@ func (f *fingerprinter) messages() {
 		f.call(msg.call)
 		if msg.done {
 			f.reply(msg.reply)
+			if o, ok := msg.call.(Observe); ok {
+				f.snapshot(o, msg.reply.Snapshot)
+			}
 		}
 	}
 }
@@ -447,6 +480,11 @@ func (f *fingerprinter) call(e Effect) {
 	case Observe:
 		f.string("O")
 		f.generation(e.Generation)
+		f.bools(e.Since == f.w.store.version)
+		for _, inc := range e.Suspects {
+			f.string(inc)
+		}
+		f.int(len(e.Suspects))
 		for p := range f.w.store.parts {
 			f.bools(e.Since < f.w.store.parts[p].version)
 		}
@@ -496,16 +534,35 @@ func (f *fingerprinter) reply(r Reply) {
 	for i, n := range r.Wrote {
 		f.number(i, n)
 	}
-	for _, s := range r.Snapshot.Sessions {
-		f.string(s.Incarnation)
-		if live := f.w.store.session(s.Incarnation); live != nil {
-			f.int(int(min(live.Renewals-s.Renewals, 2)))
-		}
-	}
 	for p := range f.w.store.parts {
 		f.bools(r.Snapshot.Version < f.w.store.parts[p].version)
 	}
 	for _, id := range r.Snapshot.Released {
 		f.string(id)
+	}
+}
+
+// snapshot writes what the answer to a look under way tells of sessions.
+func (f *fingerprinter) snapshot(o Observe, r Snapshot) {
+	f.bools(r.Version == o.Since, r.Version == f.w.store.version)
+	for _, s := range r.Sessions {
+		f.string(s.Incarnation)
+	}
+	f.int(len(r.Sessions))
+	for _, s := range f.w.store.sessions {
+		f.bools(r.Beat >= s.stamp)
+	}
+	for _, g := range f.w.store.gone {
+		f.bools(r.Beat >= g.Beat)
+	}
+	m := f.p.m
+	for _, l := range f.p.lives() {
+		if l.me() == o.Incarnation {
+			m = l
+		}
+	}
+	for _, s := range slices.Concat(r.Gone, r.Stamps) {
+		f.string(s.Incarnation)
+		f.renewal(m, s.Beat)
 	}
 }

@@ -103,8 +103,11 @@ func (z *fuzzer) reply() Reply {
 	}
 	r.Snapshot = Snapshot{Generation: r.Generation, Quarantine: time.Duration(z.int(2)), Version: int64(z.byte()), Released: []string{z.name()}}
 	for range z.int(3) {
-		r.Snapshot.Sessions = append(r.Snapshot.Sessions, SessionState{Session: Session{Incarnation: z.name()}, Renewals: int64(z.int(4))})
+		r.Snapshot.Sessions = append(r.Snapshot.Sessions, SessionState{Session: Session{Incarnation: z.name()}})
+		r.Snapshot.Gone = append(r.Snapshot.Gone, Stamp{z.name(), int64(z.int(4))})
+		r.Snapshot.Stamps = append(r.Snapshot.Stamps, Stamp{z.name(), int64(z.int(4))})
 	}
+	r.Snapshot.Beat = int64(z.int(4))
 	for range z.int(3) {
 		r.Snapshot.Partitions = append(r.Snapshot.Partitions, z.state())
 	}

@@ -265,7 +265,7 @@ func (s *script) proc(what, who, arg string) error {
 	case "hold", "renew", "free": // a holder elsewhere locks a key, renews or releases the lock
 		return s.holder(what, p, arg)
 	case "expire": // its session expires early
-		w.store.sessions = slices.DeleteFunc(w.store.sessions, func(m modelSession) bool { return m.Incarnation == p.name })
+		w.store.end(func(m modelSession) bool { return m.Incarnation == p.name })
 	case "low": // the tokens of a partition run low
 		n, err := strconv.Atoi(arg)
 		if err != nil {

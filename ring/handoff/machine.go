@@ -60,6 +60,7 @@ type Machine struct {
 	renewEvery time.Duration
 	pollEvery  time.Duration
 	retryEvery time.Duration // after a call that failed
+	drift      time.Duration // by which the store's clock may run ahead of ours from look to look
 	off        guard         // guards that a test switched off
 
 	now    Instant
@@ -84,8 +85,9 @@ type Machine struct {
 
 	snapshot Snapshot      // the latest of this generation; without Partitions
 	observed bool          // there is a snapshot
-	looks    uint64        // snapshots received
+	looks    uint64        // snapshots received with changes
 	asked    time.Duration // when we asked for the latest, on Mono
+	heard    []heard       // beats of snapshots for a TTL, the oldest first
 	again    bool          // something changed while an Observe was on its way
 	failed   bool          // the latest Observe, sent at observe.sent
 	jumped   bool          // the store's clock from ours, since the session was last renewed
@@ -153,8 +155,9 @@ func New(cfg Config) (*Machine, error) {
 	m := &Machine{
 		cfg:        cfg,
 		renewEvery: cfg.TTL / 5,
-		pollEvery:  cfg.TTL / 50,
+		pollEvery:  cfg.TTL / 20,
 		retryEvery: cfg.TTL / 50,
+		drift:      cfg.TTL / 50,
 		first:      true,
 		peers:      make(map[string]peer),
 		parts:      make([]partition, cfg.Partitions),

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,7 +18,10 @@ type modelStore struct {
 	generation string // "" until somebody asks for it in this life
 	quarantine time.Duration
 	version    int64
+	beat       int64
+	left       string // the generation of the life before, until a call other than a look ends it
 	sessions   []modelSession
+	gone       []Stamp
 	released   []string
 	parts      []modelPartition
 }
@@ -25,6 +29,7 @@ type modelStore struct {
 type modelSession struct {
 	SessionState
 	expires time.Duration
+	stamp   int64
 }
 
 type modelPartition struct {
@@ -71,6 +76,7 @@ func (s *modelStore) clone() *modelStore {
 	c := *s
 	c.sessions = slices.Clone(s.sessions)
 	c.released = slices.Clip(s.released)
+	c.gone = slices.Clip(s.gone)
 	c.parts = slices.Clone(s.parts)
 	return &c // residue lists are replaced, never changed
 }
@@ -78,7 +84,7 @@ func (s *modelStore) clone() *modelStore {
 // restart begins another life of the store, with what it has now.
 func (s *modelStore) restart() {
 	s.life++
-	s.generation = ""
+	s.left, s.generation = s.generation, ""
 	s.parts = slices.Clone(s.parts)
 	for p := range s.parts {
 		if s.on(storeLocksEnd) {
@@ -90,7 +96,35 @@ func (s *modelStore) restart() {
 
 // expire drops the sessions that were not renewed.
 func (s *modelStore) expire(now time.Duration) {
-	s.sessions = slices.DeleteFunc(s.sessions, func(m modelSession) bool { return now >= m.expires })
+	s.end(func(m modelSession) bool { return now >= m.expires })
+}
+
+// end ends sessions, which leave a tombstone.
+func (s *modelStore) end(over func(modelSession) bool) {
+	for _, m := range s.sessions {
+		if over(m) {
+			s.version++
+			s.gone = append(s.gone, Stamp{m.Incarnation, m.stamp})
+		}
+	}
+	s.sessions = slices.DeleteFunc(s.sessions, over)
+}
+
+// renewed is a session that is created or renewed.
+func (s *modelStore) renewed(now time.Duration, session Session) {
+	m := s.session(session.Incarnation)
+	if m == nil {
+		s.version++
+		s.sessions = append(slices.Clip(s.sessions), modelSession{SessionState: SessionState{Session: session}})
+		m = s.session(session.Incarnation)
+	}
+	s.beat++
+	m.stamp, m.expires = s.beat, now+s.ttl
+}
+
+// ended reports whether a session has ended by itself in this generation.
+func (s *modelStore) ended(inc string) bool {
+	return slices.ContainsFunc(s.gone, func(g Stamp) bool { return g.Incarnation == inc })
 }
 
 func (s *modelStore) session(inc string) *modelSession {
@@ -103,12 +137,17 @@ func (s *modelStore) session(inc string) *modelSession {
 
 // call carries out one call.
 func (s *modelStore) call(now time.Duration, e Effect) Reply {
+	if o, ok := e.(Observe); ok && s.unchanged(o) {
+		return Reply{ID: o.ID, Snapshot: s.snapshot(now, o)}
+	}
+	s.left = ""
 	s.expire(now)
 	switch e := e.(type) {
 	case FetchGeneration:
 		if s.generation == "" {
 			s.generation = fmt.Sprint("g", s.life)
 			s.quarantine = now + s.ttl
+			s.sessions, s.gone = nil, nil
 		}
 		return Reply{ID: e.ID, Generation: s.generation}
 	case Register:
@@ -130,6 +169,7 @@ func (s *modelStore) call(now time.Duration, e Effect) Reply {
 	case Clear:
 		return Reply{ID: e.ID, Err: s.clear(e)}
 	case Release:
+		s.version++
 		s.sessions = slices.DeleteFunc(slices.Clone(s.sessions), func(m modelSession) bool { return m.Incarnation == e.Incarnation })
 		if !slices.Contains(s.released, e.Incarnation) {
 			s.released = append(slices.Clip(s.released), e.Incarnation)
@@ -150,15 +190,10 @@ func (s *modelStore) register(now time.Duration, e Register) ([]PartitionState, 
 	if err := s.check(e.Generation); err != nil {
 		return nil, err
 	}
-	if slices.Contains(s.released, e.Session.Incarnation) && s.on(storeTombstone) {
+	if slices.Contains(s.released, e.Session.Incarnation) && s.on(storeTombstone) || s.ended(e.Session.Incarnation) {
 		return nil, ErrSessionGone
 	}
-	if s.session(e.Session.Incarnation) == nil {
-		s.sessions = append(slices.Clip(s.sessions), modelSession{SessionState: SessionState{Session: e.Session}})
-	}
-	m := s.session(e.Session.Incarnation)
-	m.Renewals++
-	m.expires = now + s.ttl
+	s.renewed(now, e.Session)
 	var states []PartitionState
 	for _, h := range e.Holdings {
 		p := &s.parts[h.Partition]
@@ -178,16 +213,10 @@ func (s *modelStore) renew(now time.Duration, e Renew) error {
 	if err := s.check(e.Generation); err != nil {
 		return err
 	}
-	m := s.session(e.Incarnation)
-	if m == nil {
-		if s.on(storeRenewOnly) {
-			return ErrSessionGone
-		}
-		s.sessions = append(slices.Clip(s.sessions), modelSession{SessionState: SessionState{Session: Session{Incarnation: e.Incarnation}}})
-		m = s.session(e.Incarnation)
+	if s.session(e.Incarnation) == nil && s.on(storeRenewOnly) {
+		return ErrSessionGone
 	}
-	m.Renewals++
-	m.expires = now + s.ttl
+	s.renewed(now, Session{Incarnation: e.Incarnation})
 	return nil
 }
 
@@ -195,22 +224,37 @@ func (s *modelStore) observe(now time.Duration, e Observe) (Snapshot, error) {
 	if err := s.check(e.Generation); err != nil {
 		return Snapshot{}, err
 	}
+	return s.snapshot(now, e), nil
+}
+
+// unchanged reports whether a look finds the store as its caller knows it, which may be
+// that of a life before.
+func (s *modelStore) unchanged(e Observe) bool {
+	return len(e.Suspects) == 0 && e.Since == s.version && e.Since > 0 && e.Generation == cmp.Or(s.generation, s.left)
+}
+
+func (s *modelStore) snapshot(now time.Duration, e Observe) Snapshot {
 	snap := Snapshot{
-		Generation: s.generation,
+		Generation: e.Generation,
 		Now:        now,
 		Quarantine: max(s.quarantine-now, 0),
 		Version:    s.version,
+		Beat:       s.beat,
+		Gone:       s.gone,
 		Released:   s.released,
 	}
 	for _, m := range s.sessions {
 		snap.Sessions = append(snap.Sessions, m.SessionState)
+		if slices.Contains(e.Suspects, m.Incarnation) {
+			snap.Stamps = append(snap.Stamps, Stamp{m.Incarnation, m.stamp})
+		}
 	}
 	for p := range s.parts {
 		if s.parts[p].version > e.Since {
 			snap.Partitions = append(snap.Partitions, s.state(p, e.Incarnation))
 		}
 	}
-	return snap, nil
+	return snap
 }
 
 func (s *modelStore) apply(now time.Duration, e Apply) ([]PartitionState, error) {

@@ -47,7 +47,10 @@ func (m *Machine) Outlook() *Outlook {
 	for inc, p := range m.peers {
 		o.ends[inc] = p.deadAt
 		if p.present {
-			o.ends[inc] = p.seen + m.cfg.TTL
+			o.ends[inc] = m.asked + m.cfg.TTL
+			if p.suspect && p.stamp != 0 {
+				o.ends[inc] = p.seen + m.cfg.TTL
+			}
 		}
 	}
 	return o

@@ -11,6 +11,7 @@ func (m *Machine) takeView(v View) {
 		m.settled = m.now.Mono + m.cfg.Settle
 	}
 	m.view = v
+	m.suspect()
 	m.floor = max(m.floor, v.Floor)
 	m.highest = max(m.highest, m.floor)
 	m.recheck = true

@@ -7,43 +7,44 @@ import (
 	"time"
 )
 
-// peer is what we saw of another incarnation's session. All times are Mono.
+// peer is what we know of another incarnation's session. All times are Mono.
 //
-// Its lease began no later than the renewal that we last saw a sign of, which
-// we noted later still. So it is over a TTL after the latest moment at which
-// the session may have been renewed. That is when we first received its
-// present count of renewals, if we asked for a snapshot that still showed
-// that count after the incarnation must have given up for want of another
-// renewal; then no later one can have been confirmed to it. If the session
-// vanished before that, it did not expire in the normal way (the store's
-// clock may have stepped), and a renewal may have escaped us: it is when we
-// received the first snapshot without it.
+// Its lease began before its latest renewal was made, so it is over a TTL after that. The
+// store tells which renewal that was, by its stamp, once the session has ended: within a
+// generation no session comes back. A snapshot whose beat is at least the stamp was taken
+// after the renewal. So the TTL runs from when we received the first such snapshot, be
+// it long before we learned of the stamp. If a session is missing and the store tells
+// no stamp, a renewal may have escaped us: then the TTL runs from when we noticed.
 //
 // That the time has come is not enough: an incarnation that we saw no session
 // of in this generation may have registered in it since, and while reads fail
-// nobody tells us. So a snapshot asked for then must show that it is absent.
+// nobody tells us. So a snapshot asked for then must show that it is absent: by
+// a close look, for another one may be of a generation that is over.
+//
+// A peer is a suspect while gossip does not count it among the active workers.
+// A close look tells its stamp, and so when its session ends.
 type peer struct {
-	present  bool
-	renewals int64
-	seen     time.Duration // when we received the first snapshot with renewals
-	asked    time.Duration // when we asked for the latest snapshot that showed it
-	look     uint64        // which snapshot that was
-	deadAt   time.Duration // unless present: when its lease is certainly over
+	present bool
+	suspect bool          // and present
+	stamp   int64         // of its latest renewal that we know of; 0 for none
+	seen    time.Duration // when we received the first snapshot taken after that
+	look    uint64        // the latest snapshot that showed it
+	deadAt  time.Duration // unless present: when its lease is certainly over
 }
 
-// lookPercent is the part of the TTL after which an incarnation without
-// another renewal has given up, seen from any other process's clock. It lies
-// between 95, where a lease is surrendered, and 100: the difference to either is
-// margin, for clocks that run at different rates and for the session to be looked
-// at before it expires.
-const lookPercent = 97
+// heard says when we received the first snapshot with a beat.
+type heard struct {
+	beat int64
+	at   time.Duration // Mono
+}
 
-func (m *Machine) lookAfter() time.Duration { return m.cfg.TTL / 100 * lookPercent }
+// closeTogether is the part of a TTL of which a machine keeps two at most.
+const closeTogether = 64
 
 // look observes the store when that is due.
 func (m *Machine) look() {
 	if m.observe.id == 0 && m.now.Mono >= m.nextLook() {
-		m.emit(Observe{ID: m.begin(&m.observe), Generation: m.generation, Incarnation: m.me(), Since: m.snapshot.Version})
+		m.emit(Observe{ID: m.begin(&m.observe), Generation: m.generation, Incarnation: m.me(), Since: m.snapshot.Version, Suspects: m.suspects()})
 		m.again = false
 	}
 }
@@ -51,7 +52,7 @@ func (m *Machine) look() {
 // nextLook returns when to look again. Looks that fail are as far apart as those
 // that do not, except that none waits that is to be made at a certain time.
 func (m *Machine) nextLook() time.Duration {
-	if at := m.lookAt(); !m.failed || at > m.observe.sent.Mono {
+	if at := m.closeLookAt(); !m.failed || at > m.observe.sent.Mono {
 		return min(m.observe.next, at)
 	}
 	return m.observe.next
@@ -64,23 +65,41 @@ func (m *Machine) lookSoon() {
 	}
 }
 
-// lookAt returns when a silent session is to be looked at, however often we
-// look otherwise: once before it expires, once when it has, and once when the
-// lease of one that is absent is certainly over.
-func (m *Machine) lookAt() time.Duration {
+// closeFrom returns from when on looks at a peer are close. If it is absent: one look,
+// when its lease is certainly over. If it is a suspect: while its stamp is not known, and
+// when its session should have ended, until it has or the stamp is another one.
+func (m *Machine) closeFrom(p peer) time.Duration {
+	switch {
+	case !p.present && m.asked < p.deadAt && m.on(guardClose):
+		return p.deadAt
+	case p.suspect && p.stamp == 0:
+		return 0
+	case p.suspect:
+		return p.seen + m.cfg.TTL
+	}
+	return math.MaxInt64
+}
+
+// closeLookAt returns when to take a close look, however often we look otherwise.
+func (m *Machine) closeLookAt() time.Duration {
 	at := time.Duration(math.MaxInt64)
 	for _, p := range m.peers {
-		switch {
-		case !p.present && m.asked < p.deadAt:
-			at = min(at, p.deadAt)
-		case !p.present:
-		case p.asked < p.seen+m.lookAfter():
-			at = min(at, p.seen+m.lookAfter())
-		case p.asked < p.seen+m.cfg.TTL:
-			at = min(at, p.seen+m.cfg.TTL)
+		if from := m.closeFrom(p); from > m.asked {
+			at = min(at, from)
 		}
 	}
 	return at
+}
+
+// suspects returns the incarnations that a look now is to be close on.
+func (m *Machine) suspects() (close []string) {
+	for inc, p := range m.peers {
+		if m.now.Mono >= m.closeFrom(p) {
+			close = append(close, inc)
+		}
+	}
+	slices.Sort(close)
+	return close
 }
 
 func (m *Machine) takeObserve(r Reply) {
@@ -101,16 +120,26 @@ func (m *Machine) takeObserve(r Reply) {
 		return
 	}
 	m.jumped = m.jumped || m.jumps(r.Snapshot.Now)
-	over, released := m.snapshot.Quarantine == 0, m.snapshot.Released
-	parts := r.Snapshot.Partitions
+	last, parts := m.snapshot, r.Snapshot.Partitions
 	m.snapshot = r.Snapshot
 	m.snapshot.Partitions = nil
-	if !m.observed || over != (m.snapshot.Quarantine == 0) || !slices.Equal(released, m.snapshot.Released) {
+	changed := !m.observed || last.Version != m.snapshot.Version
+	if changed || (last.Quarantine == 0) != (m.snapshot.Quarantine == 0) {
 		m.recheck = true
 	}
 	m.observed = true
-	m.looks++
-	m.takeSessions(m.observe.sent.Mono)
+	m.hear(m.snapshot.Beat)
+	if changed {
+		m.takeSessions()
+	}
+	m.takeStamps()
+	before := m.asked
+	m.asked = m.observe.sent.Mono
+	for _, p := range m.peers {
+		if !p.present && before < p.deadAt && m.asked >= p.deadAt {
+			m.recheck = true
+		}
+	}
 	for _, s := range parts {
 		m.takeState(s)
 	}
@@ -118,6 +147,34 @@ func (m *Machine) takeObserve(r Reply) {
 		m.track(s)
 	}
 	m.prune()
+}
+
+// hear notes the beat of a snapshot that we have received now. Of several that come close together
+// it keeps the first and the last. What is forgotten makes renewals count as later than they were.
+func (m *Machine) hear(beat int64) {
+	n, h := len(m.heard), heard{beat, m.now.Mono}
+	switch {
+	case n > 0 && beat < m.heard[n-1].beat:
+		m.heard = []heard{h} // the store went back
+	case n > 0 && beat == m.heard[n-1].beat:
+	case n > 1 && h.at-m.heard[n-2].at < m.cfg.TTL/closeTogether:
+		m.heard[n-1] = h
+	default:
+		m.heard = append(m.heard, h)
+	}
+	for len(m.heard) > 1 && m.heard[1].at <= m.now.Mono-m.cfg.TTL {
+		m.heard = m.heard[1:]
+	}
+}
+
+// heardOf returns when we received the first snapshot that was taken after a renewal.
+func (m *Machine) heardOf(stamp int64) time.Duration {
+	for _, h := range m.heard {
+		if h.beat >= stamp {
+			return h.at
+		}
+	}
+	return m.now.Mono
 }
 
 // shows reports whether an incarnation is among sessions. For our own the
@@ -131,9 +188,9 @@ func shows(sessions []SessionState, inc string) bool {
 // snapshot and one that was read there at now than can have passed here
 // between asking for the former and receiving the latter: both of our clocks
 // stood still, or the store's stepped ahead. Either way the session ends sooner
-// than the lease tells. A poll's worth of difference is taken for drift.
+// than the lease tells. A difference of up to drift is none.
 func (m *Machine) jumps(now time.Duration) bool {
-	return m.observed && now-m.snapshot.Now > m.now.Mono-m.asked+m.pollEvery
+	return m.observed && now-m.snapshot.Now > m.now.Mono-m.asked+m.drift
 }
 
 // prune forgets the incarnations that nothing depends on any more, once there
@@ -152,39 +209,59 @@ func (m *Machine) prune() {
 	maps.DeleteFunc(m.peers, func(inc string, p peer) bool { return !p.present && !needed[inc] })
 }
 
-// takeSessions notes which peers are alive in a snapshot asked for at asked.
-func (m *Machine) takeSessions(asked time.Duration) {
-	before := m.asked
-	m.asked = asked
+// takeSessions notes which peers have a session, and which had one.
+func (m *Machine) takeSessions() {
+	m.looks++
 	for _, s := range m.snapshot.Sessions {
-		p, ok := m.peers[s.Incarnation]
-		if !ok || !p.present || p.renewals != s.Renewals {
-			if !p.present {
-				m.recheck = true
-			}
-			p = peer{present: true, renewals: s.Renewals, seen: m.now.Mono}
+		p := m.peers[s.Incarnation]
+		if !p.present {
+			m.recheck = true
+			p = peer{present: true}
 		}
-		p.asked, p.look = asked, m.looks
+		p.look = m.looks
 		m.peers[s.Incarnation] = p
 	}
+	for _, g := range m.snapshot.Gone {
+		if p, ok := m.peers[g.Incarnation]; ok && p.look != m.looks && (p.present || p.stamp != g.Beat) {
+			m.ended(p, g)
+		}
+	}
 	for inc, p := range m.peers {
-		switch {
-		case p.present && p.look != m.looks:
-			m.vanish(inc, p)
-		case !p.present && before < p.deadAt && asked >= p.deadAt:
-			m.recheck = true
+		if p.present && p.look != m.looks {
+			m.vanish(inc)
+		}
+	}
+	m.suspect()
+}
+
+// takeStamps notes the latest renewals of suspects.
+func (m *Machine) takeStamps() {
+	for _, s := range m.snapshot.Stamps {
+		if p, ok := m.peers[s.Incarnation]; ok && p.suspect {
+			m.peers[s.Incarnation] = m.stamped(p, s.Beat)
 		}
 	}
 }
 
-// vanish notes that a session is no longer there.
-func (m *Machine) vanish(inc string, p peer) {
-	from := m.now.Mono
-	if p.asked >= p.seen+m.lookAfter() || !m.on(guardLook) {
-		from = p.seen
+func (m *Machine) stamped(p peer, beat int64) peer {
+	if p.stamp != beat && (p.stamp == 0 || m.on(guardStamp)) {
+		p.stamp, p.seen = beat, m.heardOf(beat)
 	}
-	p.present = false
-	p.deadAt = from + m.cfg.TTL
+	return p
+}
+
+// ended notes that a session has ended, and with which renewal.
+func (m *Machine) ended(p peer, g Stamp) {
+	p = m.stamped(p, g.Beat)
+	m.absent(g.Incarnation, p, p.seen)
+}
+
+// vanish notes that a session is no longer there, of which we do not know the latest renewal.
+func (m *Machine) vanish(inc string) { m.absent(inc, peer{}, m.now.Mono) }
+
+// absent notes that an incarnation has no session, and has not renewed it since.
+func (m *Machine) absent(inc string, p peer, since time.Duration) {
+	p.present, p.suspect, p.deadAt = false, false, since+m.cfg.TTL
 	if !m.on(guardSilence) {
 		p.deadAt = m.now.Mono
 	}
@@ -192,11 +269,25 @@ func (m *Machine) vanish(inc string, p peer) {
 	m.recheck = true
 }
 
+// suspect finds out which peers are suspects.
+func (m *Machine) suspect() {
+	active := map[string]bool{m.me(): true}
+	for _, w := range m.view.Workers {
+		active[w.Incarnation] = true
+	}
+	for inc, p := range m.peers {
+		if suspect := p.present && !active[inc]; suspect != p.suspect {
+			p.suspect, p.stamp = suspect, 0
+			m.peers[inc] = p
+		}
+	}
+}
+
 // missing notes that the store has no session of an incarnation, until the
 // next snapshot says otherwise.
 func (m *Machine) missing(inc string) {
-	if p := m.peers[inc]; p.present {
-		m.vanish(inc, p)
+	if m.peers[inc].present {
+		m.vanish(inc)
 	}
 }
 
@@ -209,8 +300,14 @@ func (m *Machine) track(s PartitionState) {
 }
 
 func (m *Machine) watch(inc string) {
-	if _, ok := m.peers[inc]; !ok && inc != "" {
-		m.vanish(inc, peer{seen: m.now.Mono})
+	if _, ok := m.peers[inc]; ok || inc == "" {
+		return
+	}
+	m.vanish(inc)
+	for _, g := range m.snapshot.Gone {
+		if g.Incarnation == inc {
+			m.ended(peer{}, g)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func TestAbsentPeerMayStillRegister(t *testing.T) {
 	}
 }
 
-// TestAbsentPeerIsDeadInTime unblocks the keys of one that never came, by a
+// TestAbsentPeerIsDeadInTime unblocks the keys of one that never came, by a close
 // look at the very moment, however seldom the machine looks otherwise.
 func TestAbsentPeerIsDeadInTime(t *testing.T) {
 	m, s, now := absent(t)
@@ -58,8 +58,12 @@ func TestAbsentPeerIsDeadInTime(t *testing.T) {
 	m.pollEvery = time.Hour
 	for {
 		now = now.Add(max(m.Next(now), time.Millisecond))
+		close := slices.Contains(m.suspects(), "old")
 		out := feed(m, s, now, Tick{})
 		if slices.Contains(out, Effect(Unblock{0, "k"})) {
+			if !close {
+				t.Error("unblocked by a look that is not close")
+			}
 			break
 		}
 		if now.Mono-began.Mono > 3*m.cfg.TTL {
@@ -68,6 +72,33 @@ func TestAbsentPeerIsDeadInTime(t *testing.T) {
 	}
 	if d := now.Mono - began.Mono; d != m.cfg.TTL {
 		t.Errorf("unblocked after %v", d)
+	}
+}
+
+// TestMissingWithoutAStamp waits for a TTL from when a session is missing of which the store
+// does not tell the latest renewal.
+func TestMissingWithoutAStamp(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
+	register(t, s, now, "other")
+	s.write(now.Mono, 0, Record{3, "other"})
+	feed(m, s, now, Changed{})
+	feed(m, s, now, all(m, "me"))
+	for range 10 {
+		now = now.Add(m.cfg.TTL / 20)
+		feed(m, s, now, Tick{})
+	}
+	s.end(func(session modelSession) bool { return session.Incarnation == "other" })
+	s.gone = nil
+	feed(m, s, now, Changed{})
+	noticed := now
+	for m.parts[0].state != stateServing {
+		if now = now.Add(max(m.Next(now), time.Millisecond)); now.Mono-noticed.Mono > 3*m.cfg.TTL {
+			t.Fatal("never claims")
+		}
+		feed(m, s, now, Tick{})
+	}
+	if d := now.Mono - noticed.Mono; d < m.cfg.TTL {
+		t.Errorf("claims after %v", d)
 	}
 }
 

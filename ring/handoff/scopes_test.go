@@ -51,6 +51,7 @@ func slowTiming(renew, poll int) func(*scope) {
 			m.renewEvery = m.cfg.TTL / 100 * time.Duration(renew)
 			m.retryEvery = m.renewEvery
 			m.pollEvery = m.cfg.TTL / 100 * time.Duration(poll)
+			m.drift = m.pollEvery
 		}
 	}
 }
@@ -215,7 +216,7 @@ func scopes() []*scope {
 	seconds := func(sc *scope) { sc.second = ttl / 4 }
 	untimed := func(sc *scope) {
 		sc.untimed = true
-		sc.off = guardCancel | guardSurrender | guardSilence | guardLook
+		sc.off = guardCancel | guardSurrender | guardSilence
 	}
 	return []*scope{
 		newScope("move, calls lost or late", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB),
@@ -223,7 +224,8 @@ func scopes() []*scope {
 		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(poll),
 		newScope("move, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60, 10)).with(renewalsOfA),
 		newScope("false suspicion", 2, 2, 2, limits{evTimeout: 1, evDuplicate: 1, evSlow: 1}, ringA).with(suspect),
-		newScope("false suspicion, renewal slow, then lost", 2, 2, 2, limits{evSlow: 1, evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(poll),
+		newScope("false suspicion, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA).with(slowTiming(60, 20)).with(renewalsOfA).with(suspect),
+		newScope("false suspicion, renewal slow, then lost", 2, 2, 2, limits{evSlow: 1, evTimeout: 1}, ringA).with(slowTiming(60, 20)).with(renewalsOfA).with(suspect).with(poll),
 		newScope("flap", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB, ringA),
 		newScope("flap, slow reads", 2, 1, 1, limits{evSlow: 1}, ringA, ringB, ringA).with(only[Observe]),
 		newScope("flap, late clears", 2, 3, 1, limits{evDuplicate: 1}, ringA, ringB, ringA).with(only[Clear]),
@@ -250,15 +252,15 @@ func scopes() []*scope {
 		newScope("store's clock steps", 2, 1, 2, limits{evStoreStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("store's clock steps, slow network", 2, 1, 2, limits{evStoreStep: 1, evSlow: 1}, ringA),
 		newScope("session expires early", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(lag),
-		newScope("session expires early, unseen renewal", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(slowTiming(60, 30)).with(lag).with(poll),
+		newScope("session expires early, unseen renewal", 2, 2, 1, limits{evExpire: 1}, ringA).with(slowTiming(60, 20)).with(suspect),
 		newScope("session expires early, crash", 2, 1, 2, limits{evExpire: 1, evCrash: 1}, ringA, ringB),
 		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(renewalsOfA),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
 		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)),
-		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 16)).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)),
+		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 20)).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)),
 		newScope("claimant's clock a third fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 4, 3)),
-		newScope("claimant's clock 2 percent fast, session expires early, renewal lost", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(47, 9)).with(renewalsOfA).with(suspect).with(runs(1, 50, 49)).with(within(2 * ttl)),
-		newScope("clock 2 percent slow, session expires early", 2, 2, 1, limits{evExpire: 1}, ringA).with(runs(0, 49, 50)).with(suspect),
+		newScope("claimant's clock 4.2 percent fast, session expires early, renewal lost", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(47, 18)).with(renewalsOfA).with(suspect).with(runs(1, 25, 24)).with(within(2 * ttl)),
+		newScope("clock 4 percent slow, session expires early", 2, 2, 1, limits{evExpire: 1}, ringA).with(runs(0, 24, 25)).with(suspect),
 		newScope("two lives, false suspicion", 2, 2, 1, limits{evExpire: 1}, ringA).with(suspect).with(lives),
 		newScope("two lives in a move", 2, 2, 1, limits{evExpire: 1}, ringA, ringB).with(lives),
 		newScope("two lives, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA, ringB).with(slowTiming(60, 30)).with(renewalsOfA).with(lives),

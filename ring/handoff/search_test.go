@@ -51,6 +51,7 @@ func timing(m *Machine) {
 	m.renewEvery = m.cfg.TTL * 3 / 10
 	m.pollEvery = m.cfg.TTL * 3 / 10
 	m.retryEvery = m.cfg.TTL * 3 / 10
+	m.drift = m.cfg.TTL * 3 / 10
 }
 
 func (s *search) root() *world {

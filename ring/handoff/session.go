@@ -144,6 +144,7 @@ func (m *Machine) learn(generation string) {
 		m.quarantine = m.now.Mono
 	}
 	m.observed = false
+	m.heard = nil
 	clear(m.peers)
 	for p := range m.parts {
 		m.parts[p].record = Record{}

@@ -73,7 +73,7 @@ func TestTheLeaseRunsFromBeforeItsRegistration(t *testing.T) {
 func TestGoneFromASnapshot(t *testing.T) {
 	m, s, now := live(t, Config{Partitions: 1, NewCluster: true})
 	feed(m, s, now, all(m, "me"))
-	s.sessions = nil
+	s.end(func(modelSession) bool { return true })
 	now = now.Add(m.Next(now))
 	if m.renew.next <= now.Mono {
 		t.Fatal("a renewal is due before the look")
@@ -100,7 +100,7 @@ func TestJumpRenewsAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m, s, now := live(t, Config{Partitions: 1})
 			now = now.Add(m.Next(now))
-			ahead := m.pollEvery + c.jump
+			ahead := m.drift + c.jump
 			if got := renewals(m, s, now, ahead, m.Step(now, Tick{})); got != c.want {
 				t.Errorf("%d renewals by the look after the jump, want %d", got, c.want)
 			}

@@ -129,8 +129,7 @@ type Move struct {
 // SessionState is a session as the store has it.
 type SessionState struct {
 	Session
-	Renewals int64         // goes up with each renewal; stamps take its place
-	Joins    time.Duration // on the store's clock: when it may join the ring, which is later if its name keeps dying
+	Joins time.Duration // on the store's clock: when it may join the ring, which is later if its name keeps dying
 }
 
 // Stamp is the latest renewal of an incarnation's session, or its registration.

@@ -11,8 +11,7 @@ if SETTINGS ~= settings then
   return {'generation'}
 end
 
-redis.call('ZREMRANGEBYSCORE', RELEASED, 0, int(now - HOUR))
-redis.call('ZREMRANGEBYSCORE', GONE, 0, int(now - HOUR))
+forget()
 
 local inc, ttl = take(), tonumber(take())
 local name, addr, gossip = take(), take(), take()
@@ -47,10 +46,9 @@ local function start(name)
   return at + math.min(2 ^ (deaths - 2), 10) * TTL
 end
 
-local renewals = tonumber(redis.call('HGET', RENEWALS, inc) or 0)
 extend(inc, ttl)
 redis.call('HSET', DETAILS, inc, join({name, addr, gossip, int(start(name))}))
-redis.call('HSET', RENEWALS, inc, int(math.max(renewals + 1, now)))
+changed(inc)
 
 -- A re-asserted residue does not replace the entry of a later execution.
 -- Tokens are compared as decimals: they outgrow a double.
@@ -75,7 +73,4 @@ for _, p in ipairs(partitions) do
   end)
 end
 save()
-if #dirty == 0 then
-  publish()
-end
 return {'ok', states(inc, partitions)}

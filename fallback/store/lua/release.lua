@@ -7,9 +7,12 @@ local name = split(redis.call('HGET', DETAILS, inc) or '')[1]
 if name and name ~= '' and split(redis.call('HGET', STARTS, name) or '')[1] == inc then
   redis.call('HDEL', STARTS, name)
 end
-redis.call('ZADD', RELEASED, int(now), inc)
+local first = redis.call('ZADD', RELEASED, int(now), inc) == 1
 redis.call('ZREM', SESSIONS, inc)
 redis.call('HDEL', DETAILS, inc)
-redis.call('HDEL', RENEWALS, inc)
-publish()
+redis.call('HDEL', STAMPS, inc)
+redis.call('ZREM', GONE, inc)
+if first then
+  changed(inc)
+end
 return {'ok'}

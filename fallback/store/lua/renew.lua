@@ -4,5 +4,4 @@ if not live(inc) then
   return {'gone'}
 end
 extend(inc, ttl)
-redis.call('HINCRBY', RENEWALS, inc, 1)
 return {'ok'}

@@ -47,12 +47,13 @@ type data struct {
 	id         ring.StoreID
 	server     int // the generation's
 	version    int64
+	beat       int64
 	floor      int64     // version at which the generation began
 	quarantine time.Time // its end
 	partitions map[int]*partition
 	sessions   map[string]*session
 	released   map[string]time.Time
-	gone       map[string]time.Time // sessions that ran out in this generation
+	gone       map[string]gone // sessions that ran out in this generation
 	starts     map[string]start
 	lost       bool          // a part of it, since the generation began
 	clock      time.Time     // the latest
@@ -72,6 +73,12 @@ type partition struct {
 type session struct {
 	state handoff.SessionState
 	until time.Time
+	stamp int64
+}
+
+type gone struct {
+	stamp int64
+	at    time.Time
 }
 
 // start is the latest incarnation of a name.
@@ -102,7 +109,7 @@ func newData() data {
 		partitions: map[int]*partition{},
 		sessions:   map[string]*session{},
 		released:   map[string]time.Time{},
-		gone:       map[string]time.Time{},
+		gone:       map[string]gone{},
 		starts:     map[string]start{},
 	}
 }
@@ -207,6 +214,12 @@ func (m *Store) Watch(ctx context.Context) <-chan struct{} {
 	return hints
 }
 
+// changedLocked begins another version.
+func (m *Store) changedLocked() {
+	m.data.version++
+	m.publishLocked()
+}
+
 func (m *Store) publishLocked() {
 	for hints := range m.watchers {
 		select {
@@ -252,7 +265,8 @@ func (m *Store) enterLocked(ctx context.Context, gen string) (now time.Time, err
 	for inc, s := range d.sessions {
 		if !s.until.After(now) {
 			delete(d.sessions, inc)
-			d.gone[inc] = now
+			d.gone[inc] = gone{s.stamp, now}
+			m.changedLocked()
 		}
 	}
 	return now, nil
@@ -296,8 +310,7 @@ func (c *change) partition(p int) *partition {
 func (c *change) touch(p *partition) {
 	if !c.touched {
 		c.touched = true
-		c.data.version++
-		c.publishLocked()
+		c.changedLocked()
 	}
 	p.version = c.data.version
 }

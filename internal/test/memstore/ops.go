@@ -43,11 +43,11 @@ func (m *Store) Register(ctx context.Context, gen string, s handoff.Session, ttl
 		if _, gone := m.data.gone[s.Incarnation]; gone || s.Incarnation == "" || c.released(s.Incarnation) {
 			return handoff.ErrSessionGone
 		}
+		c.changedLocked()
 		c.register(s, ttl)
 		for _, h := range holdings {
 			c.hold(s.Incarnation, h)
 		}
-		m.publishLocked()
 		for _, h := range holdings {
 			states = append(states, c.state(s.Incarnation, h.Partition))
 		}
@@ -60,17 +60,15 @@ func (m *Store) Register(ctx context.Context, gen string, s handoff.Session, ttl
 func (c *change) forget() {
 	old := func(_ string, at time.Time) bool { return c.now.Sub(at) >= Tombstone }
 	maps.DeleteFunc(c.data.released, old)
-	maps.DeleteFunc(c.data.gone, old)
+	maps.DeleteFunc(c.data.gone, func(inc string, g gone) bool { return old(inc, g.at) })
 }
 
 func (c *change) register(s handoff.Session, ttl time.Duration) {
-	renewals := c.now.UnixMilli()
-	if was := c.data.sessions[s.Incarnation]; was != nil {
-		renewals = max(renewals, was.state.Renewals+1)
-	}
+	c.data.beat++
 	c.data.sessions[s.Incarnation] = &session{
-		state: handoff.SessionState{Session: s, Renewals: renewals, Joins: time.Duration(c.start(s).UnixNano())},
+		state: handoff.SessionState{Session: s, Joins: time.Duration(c.start(s).UnixNano())},
 		until: c.now.Add(ttl),
+		stamp: c.data.beat,
 	}
 }
 
@@ -113,8 +111,8 @@ func (m *Store) Renew(ctx context.Context, gen, incarnation string, ttl time.Dur
 		if s == nil {
 			return handoff.ErrSessionGone
 		}
-		s.state.Renewals++
-		s.until = c.now.Add(ttl)
+		m.data.beat++
+		s.stamp, s.until = m.data.beat, c.now.Add(ttl)
 		return nil
 	})
 }
@@ -128,9 +126,12 @@ func (m *Store) Release(ctx context.Context, incarnation string) error {
 		if s := m.data.sessions[incarnation]; s != nil && m.data.starts[s.state.Name].incarnation == incarnation {
 			delete(m.data.starts, s.state.Name)
 		}
+		if !c.released(incarnation) {
+			m.changedLocked()
+		}
 		m.data.released[incarnation] = c.now
 		delete(m.data.sessions, incarnation)
-		m.publishLocked()
+		delete(m.data.gone, incarnation)
 		return nil
 	})
 }
@@ -257,9 +258,18 @@ func (m *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 			Now:        time.Duration(c.now.UnixNano()),
 			Quarantine: max(0, d.quarantine.Sub(c.now)),
 			Version:    d.version,
+			Beat:       d.beat,
 		}
-		for _, session := range d.sessions {
+		for inc, session := range d.sessions {
 			s.Sessions = append(s.Sessions, session.state)
+			if slices.Contains(suspects, inc) {
+				s.Stamps = append(s.Stamps, handoff.Stamp{Incarnation: inc, Beat: session.stamp})
+			}
+		}
+		for inc, g := range d.gone {
+			if c.now.Sub(g.at) < Tombstone {
+				s.Gone = append(s.Gone, handoff.Stamp{Incarnation: inc, Beat: g.stamp})
+			}
 		}
 		slices.SortFunc(s.Sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
 		for inc, at := range d.released {

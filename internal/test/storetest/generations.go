@@ -26,6 +26,7 @@ func restartTests() []test {
 		{name: "RunOutSessionMayReturnInAnotherGeneration", run: runOutReturns},
 		{name: "TrapEpochsRiseFromAnEmptyStore", run: epochsRise},
 		{name: "VersionOfAnEarlierGeneration", run: earlierVersion},
+		{name: "TrapCloseLookAfterARestart", run: lookAfterRestart},
 	}
 }
 
@@ -254,5 +255,32 @@ func earlierVersion(r *run) {
 		if got, all := r.observe(version).Partitions, r.observe(0).Partitions; len(got) != len(all) {
 			r.Errorf("after %s, a version from before shows %v, want all of %v", name, got, all)
 		}
+	}
+}
+
+// A look that finds nothing new may be answered by a generation that is over, as long as nobody has
+// begun the next; a close look ends it.
+func lookAfterRestart(r *run) {
+	r.begin().register("a")
+	before := r.observe(0)
+	look := func(suspects ...string) (s handoff.Snapshot, err error) {
+		r.until("the store answers", func() bool {
+			s, err = r.store.Observe(r.Context(), r.gen, "a", before.Version, suspects)
+			return isDefinite(err)
+		})
+		return s, err
+	}
+	r.h.Restart()
+	if s, err := look(); err == nil && (s.Version != before.Version || s.Generation != r.gen || len(s.Sessions) != 1) {
+		r.Errorf("got %+v after a restart, and before it %+v", s, before)
+	}
+	_, err := look("b")
+	r.wantErr("a close look after a restart", err, handoff.ErrGeneration)
+	_, err = look()
+	r.wantErr("a look when the next generation has begun", err, handoff.ErrGeneration)
+	old := r.gen
+	r.refresh()
+	if s := r.observe(before.Version); r.gen == old || len(s.Sessions) > 0 || len(s.Gone) > 0 {
+		r.Errorf("the next generation shows %+v", s)
 	}
 }

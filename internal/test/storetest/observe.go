@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/keyway-go/keyway/ring/handoff"
@@ -12,6 +14,7 @@ func observeTests() []test {
 	return []test{
 		{name: "ObserveSinceAVersion", run: observeSince},
 		{name: "ObserveMissesNothing", run: observeMissesNothing},
+		{name: "ObserveShowsAllSessions", run: observeShowsAllSessions},
 		{name: "ObserveShowsTheClock", run: observeShowsTheClock},
 		{name: "WatchHints", run: watchHints},
 		{name: "WatchEnds", run: watchEnds},
@@ -43,6 +46,42 @@ func observeSince(r *run) {
 	cleared := r.observe(one.Version)
 	if len(cleared.Partitions) != 1 || len(cleared.Partitions[0].Residue) > 0 {
 		r.Errorf("after the clearing got %v, want partition 2 without residue", cleared.Partitions)
+	}
+}
+
+// Sessions are whole in each snapshot, whichever version it is asked for after, and whichever handle
+// has made a change. Each change raises the version once for each who looks.
+func observeShowsAllSessions(r *run) {
+	r.begin().register("a")
+	other := r.h.Open(r.T, false)
+	version := r.observe(0).Version
+	looks := func(what, sessions, released string) {
+		r.Helper()
+		var names []string
+		s := r.observe(version)
+		for _, session := range s.Sessions {
+			names = append(names, session.Incarnation)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != sessions || strings.Join(s.Released, " ") != released || s.Version <= version || len(s.Partitions) > 0 {
+			r.Errorf("%s: got sessions %q and tombstones %q at version %d after %d, want %q and %q", what, got, s.Released, s.Version, version, sessions, released)
+		}
+		version = s.Version
+		if again := r.observe(version); again.Version != version || len(again.Sessions) != len(s.Sessions) || len(again.Released) != len(s.Released) {
+			r.Errorf("%s: got %v, and with nothing changed %v", what, s, again)
+		}
+	}
+	_, err := other.Register(r.Context(), r.gen, session("b"), long, nil)
+	r.must(err)
+	looks("a registers", "a b", "")
+	r.registerFor("c", r.h.TTL)
+	r.must(other.Release(r.Context(), "b"))
+	looks("c registers and b is released", "a c", "b")
+	r.until("c is gone", func() bool { return !r.hasSession("c") })
+	looks("c is gone", "a", "b")
+	r.must(other.Release(r.Context(), "b"))
+	if s := r.observe(version); s.Version != version {
+		r.Errorf("a release that is repeated went from version %d to %d", version, s.Version)
 	}
 }
 

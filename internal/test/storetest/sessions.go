@@ -21,6 +21,8 @@ func sessionTests() []test {
 		{name: "HoldingsKeepLaterResidue", run: holdingsKeepLaterResidue},
 		{name: "RegisterManyHoldings", run: registerManyHoldings},
 		{name: "RenewExtends", run: renewExtends},
+		{name: "BeatsTellRenewalsApart", run: beats},
+		{name: "TrapTheLatestRenewalIsTold", run: goneTellsItsStamp},
 		{name: "TrapRenewNeverResurrects", run: renewNeverResurrects},
 		{name: "ReleaseLeavesATombstone", run: releaseLeavesATombstone},
 		{name: "ReleaseOfTheUnknown", run: releaseOfTheUnknown},
@@ -44,25 +46,25 @@ func registerShowsTheSession(r *run) {
 func registerTwice(r *run) {
 	hold := handoff.Holding{Partition: 3, Epoch: 7, Residue: []handoff.Residue{{Key: "k", Holder: "a", Token: 1}}}
 	first := r.begin().register("a", hold)[0]
-	was := r.renewals("a")
+	was := r.stamp("a")
 	second := r.register("a", hold)[0]
 	if second.Record.Owner != "a" || second.Record.Epoch < first.Record.Epoch || !sameResidue(first.Residue, second.Residue) {
 		r.Errorf("the second Register gave %v after %v", second, first)
 	}
-	if now := r.renewals("a"); now <= was {
-		r.Errorf("renewals went from %d to %d, want them to go up", was, now)
+	if now := r.stamp("a"); now <= was {
+		r.Errorf("the stamp went from %d to %d", was, now)
 	}
 }
 
-func (r *run) renewals(inc string) int64 {
+// stamp is the beat of a session's latest renewal, which a snapshot has reached.
+func (r *run) stamp(inc string) int64 {
 	r.Helper()
-	for _, s := range r.observe(0).Sessions {
-		if s.Incarnation == inc {
-			return s.Renewals
-		}
+	s, err := r.store.Observe(r.Context(), r.gen, "", 0, []string{inc, "nobody"})
+	r.must(err)
+	if len(s.Stamps) != 1 || s.Stamps[0].Incarnation != inc || s.Stamps[0].Beat <= 0 || s.Stamps[0].Beat > s.Beat {
+		r.Fatalf("got stamps %v at beat %d, want one of %s alone", s.Stamps, s.Beat, inc)
 	}
-	r.Fatalf("%s has no session", inc)
-	return 0
+	return s.Stamps[0].Beat
 }
 
 func holdingsAccepted(r *run) {
@@ -151,17 +153,56 @@ func renewExtends(r *run) {
 	ttl := 2 * r.h.TTL
 	r.begin().registerFor("a", ttl)
 	r.registerFor("b", ttl)
-	was := r.renewals("a")
+	was := r.stamp("a")
 	begin := r.h.Now()
 	for r.h.Now().Sub(begin) < 2*ttl {
 		r.h.Elapse(ttl / 10)
 		r.must(r.store.Renew(r.Context(), r.gen, "a", ttl))
 	}
-	if now := r.renewals("a"); now <= was {
-		r.Errorf("renewals went from %d to %d, want them to go up", was, now)
+	if now := r.stamp("a"); now <= was {
+		r.Errorf("the stamp went from %d to %d", was, now)
 	}
 	r.until("b runs out", func() bool { return !r.hasSession("b") })
 	r.wantErr("Renew of an unknown session", r.store.Renew(r.Context(), r.gen, "nobody", ttl), handoff.ErrSessionGone)
+}
+
+// A snapshot has reached the stamps of the renewals that were made before it, and of no other.
+func beats(r *run) {
+	r.begin().register("a")
+	r.register("b")
+	b := r.stamp("b")
+	before := r.observe(0)
+	r.must(r.store.Renew(r.Context(), r.gen, "a", long))
+	if a := r.stamp("a"); a <= before.Beat || r.stamp("b") != b {
+		r.Errorf("the renewal has stamp %d, after a snapshot at beat %d; the other session has %d, before %d", a, before.Beat, r.stamp("b"), b)
+	}
+	if after := r.observe(before.Version); after.Version != before.Version || after.Beat <= before.Beat {
+		r.Errorf("a renewal went from version %d, beat %d to version %d, beat %d", before.Version, before.Beat, after.Version, after.Beat)
+	}
+}
+
+// Who has not seen the latest renewal of a session learns of it when the session has ended.
+func goneTellsItsStamp(r *run) {
+	r.begin().registerFor("a", r.h.TTL)
+	r.register("b")
+	version := r.observe(0).Version
+	r.must(r.store.Renew(r.Context(), r.gen, "a", r.h.TTL))
+	want := []handoff.Stamp{{Incarnation: "a", Beat: r.stamp("a")}}
+	r.must(r.store.Renew(r.Context(), r.gen, "b", long))
+	r.until("a is gone", func() bool { return !r.hasSession("a") })
+	if s := r.observe(version); !slices.Equal(s.Gone, want) || s.Version <= version {
+		r.Errorf("got %v at version %d, want %v after version %d", s.Gone, s.Version, want, version)
+	}
+	other := r.h.Open(r.T, false)
+	s, err := other.Observe(r.Context(), r.gen, "", 0, []string{"a"})
+	r.must(err)
+	if !slices.Equal(s.Gone, want) || len(s.Stamps) > 0 {
+		r.Errorf("another handle got %v and stamps %v, want %v and none", s.Gone, s.Stamps, want)
+	}
+	r.must(r.store.Release(r.Context(), "a"))
+	if s := r.observe(0); len(s.Gone) > 0 || !slices.Equal(s.Released, []string{"a"}) {
+		r.Errorf("after its release got %v and %q", s.Gone, s.Released)
+	}
 }
 
 func renewNeverResurrects(r *run) {

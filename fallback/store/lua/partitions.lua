@@ -1,0 +1,210 @@
+-- Comes after prelude.lua in the scripts that work on partitions.
+local function join(list)
+  local out = {}
+  for i, s in ipairs(list) do
+    out[i] = #s .. ':' .. s .. ','
+  end
+  return table.concat(out)
+end
+
+local function split(s)
+  local list, at = {}, 1
+  while at <= #s do
+    local colon = string.find(s, ':', at, true)
+    local last = colon + tonumber(string.sub(s, at, colon - 1))
+    list[#list + 1] = string.sub(s, colon + 1, last)
+    at = last + 2
+  end
+  return list
+end
+
+-- Whether the caller's settings are others than those of the sessions that live,
+-- or may live on without the store's knowing. The number of partitions stays:
+-- records and tokens go by it.
+local function differs()
+  if SETTINGS == settings then
+    return false
+  end
+  local partitions = 'partitions=%d+ '
+  return quarantine > now or redis.call('ZCARD', SESSIONS) > 1 or string.match(SETTINGS, partitions) ~= string.match(settings, partitions)
+end
+
+-- Removes tombstones that are old.
+local function forget()
+  for _, tombstones in ipairs({RELEASED, GONE}) do
+    for _, inc in ipairs(redis.call('ZRANGEBYSCORE', tombstones, 0, int(now - HOUR))) do
+      redis.call('ZREM', tombstones, inc)
+      redis.call('ZREM', MEMBERS, inc)
+      redis.call('HDEL', STAMPS, inc)
+    end
+  end
+end
+
+local function released(inc)
+  return inc ~= '' and redis.call('ZSCORE', RELEASED, inc) and true or false
+end
+
+-- Partitions are read once and written together by save.
+local loaded, dirty = {}, {}
+
+local function decode(value)
+  local fields = split(value or '')
+  local state = {epoch = tonumber(fields[1] or 0), owner = fields[2] or '', moved = tonumber(fields[3] or 0), residue = {}, value = value}
+  for i = 4, #fields do
+    state.residue[i - 3] = fields[i]
+  end
+  return state
+end
+
+local function load(partitions)
+  for from = 1, #partitions, BATCH do
+    local to = math.min(from + BATCH - 1, #partitions)
+    local values = redis.call('HMGET', PARTITIONS, unpack(partitions, from, to))
+    for i = from, to do
+      loaded[partitions[i]] = decode(values[i - from + 1])
+    end
+  end
+end
+
+local function touch(p)
+  loaded[p].value = nil
+  if not loaded[p].dirty then
+    loaded[p].dirty = true
+    dirty[#dirty + 1] = p
+  end
+end
+
+local function own(p, epoch, owner)
+  loaded[p].epoch = epoch
+  loaded[p].owner = owner
+  touch(p)
+end
+
+-- Residue is a flat list: key, holder, token, key, ...
+local function find(state, key)
+  for i = 1, #state.residue, 3 do
+    if state.residue[i] == key then
+      return i
+    end
+  end
+end
+
+local function put(p, key, holder, token)
+  local residue = loaded[p].residue
+  local i = find(loaded[p], key) or #residue + 1
+  residue[i], residue[i + 1], residue[i + 2] = key, holder, token
+  touch(p)
+end
+
+local function encode(state)
+  if not state.value then
+    local fields = {int(state.epoch), state.owner, int(state.moved)}
+    for i, s in ipairs(state.residue) do
+      fields[i + 3] = s
+    end
+    state.value = join(fields)
+  end
+  return state.value
+end
+
+local function save()
+  if #dirty == 0 then
+    return
+  end
+  raise()
+  for from = 1, #dirty, BATCH do
+    local values, scores = {}, {}
+    for i = from, math.min(from + BATCH - 1, #dirty) do
+      local p = dirty[i]
+      values[#values + 1] = p
+      values[#values + 1] = encode(loaded[p])
+      scores[#scores + 1] = int(version)
+      scores[#scores + 1] = p
+    end
+    redis.call('HSET', PARTITIONS, unpack(values))
+    redis.call('ZADD', CHANGES, unpack(scores))
+  end
+end
+
+-- Takes the locks of a partition's latest move in place of those of the one before.
+local function put_locks(p, locks)
+  if locks == '' then
+    redis.call('HDEL', LOCKS, p)
+  else
+    redis.call('HSET', LOCKS, p, locks)
+  end
+end
+
+-- Members of WRITTEN begin with their partition, and the length of an id and the id.
+local function write_lock(p, id, text)
+  local lock = p .. ':' .. #id .. ':' .. id
+  redis.call('ZREMRANGEBYLEX', WRITTEN, '[' .. lock .. ':', '(' .. lock .. ';')
+  if text ~= '' then
+    redis.call('ZADD', WRITTEN, 0, lock .. ':' .. text)
+  end
+end
+
+local function written_locks(p)
+  local locks = {}
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', WRITTEN, '[' .. p .. ':', '(' .. p .. ';')) do
+    local from, to = string.find(member, '%d+:', #p + 2)
+    local length = tonumber(string.sub(member, from, to - 1))
+    locks[#locks + 1] = string.sub(member, to + 1, to + length)
+    locks[#locks + 1] = string.sub(member, to + length + 2)
+  end
+  return locks
+end
+
+-- What an incarnation is told of partitions: a partition, its value, and its locks that
+-- a move has written, and those that are kept, each. Locks are told to the owner alone.
+local function tell(inc, partitions, values)
+  local out, owned = {}, {}
+  for i, p in ipairs(partitions) do
+    out[4 * i - 3], out[4 * i - 2], out[4 * i - 1], out[4 * i] = p, values[i], '', {}
+    local from, to = string.find(values[i], '^%d+:%d+,%d+:')
+    if inc ~= '' and from and string.sub(values[i], to + 1, to + #inc + 1) == inc .. ',' then
+      owned[#owned + 1] = i
+    end
+  end
+  if redis.call('ZCARD', WRITTEN) > 1 then
+    for _, i in ipairs(owned) do
+      out[4 * i] = written_locks(partitions[i])
+    end
+  end
+  for from = 1, #owned, BATCH do
+    local fields = {}
+    for i = from, math.min(from + BATCH - 1, #owned) do
+      fields[#fields + 1] = partitions[owned[i]]
+    end
+    for i, locks in ipairs(redis.call('HMGET', LOCKS, unpack(fields))) do
+      out[4 * owned[from + i - 1] - 1] = locks or ''
+    end
+  end
+  return out
+end
+
+local function states(inc, partitions)
+  local values = {}
+  for i, p in ipairs(partitions) do
+    values[i] = encode(loaded[p])
+  end
+  return tell(inc, partitions, values)
+end
+
+-- Takes a number of partitions and that many partitions, and loads them.
+local function take_partitions()
+  local partitions = {}
+  for i = 1, tonumber(take()) do
+    partitions[i] = take()
+  end
+  load(partitions)
+  return partitions
+end
+
+-- Takes a number of residues, and calls f with key, holder and token of each.
+local function take_residue(f)
+  for _ = 1, tonumber(take()) do
+    f(take(), take(), take())
+  end
+end
+

@@ -1,0 +1,185 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// content is what a handle knows of a generation's incarnations as of a version. It never
+// changes: the snapshots of that version share its slices.
+type content struct {
+	generation string
+	version    int64
+	members    map[string]member
+	sessions   []handoff.SessionState
+	gone       []handoff.Stamp
+	released   []string
+}
+
+// member is an incarnation that has a session, or whose session ran out or was released.
+type member struct {
+	session *handoff.SessionState
+	stamp   int64     // if its session ran out
+	since   time.Time // without a session: when the handle learned of it
+}
+
+// tombstone is how long it is remembered that a session has ended.
+const tombstone = time.Hour
+
+// Observe returns the sessions, the tombstones, and the partitions that
+// changed after a version; all of them if that is 0 or of an earlier
+// generation. Of the locks it returns those of the incarnation's partitions.
+//
+// If the handle knows that version already and there are no suspects, it asks first whether
+// there is another one: by a script that reads no more than that. Then it reads what has
+// changed, or at once where a hint has told of a change.
+func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+	known, hinted := s.content.Load(), s.hinted.Load()
+	if known.generation == gen && known.version == since && hinted <= since && len(suspects) == 0 {
+		snapshot, err := s.look(ctx, known)
+		if err != nil || snapshot.Version == since && snapshot.Generation == gen {
+			return snapshot, err
+		}
+	}
+	if known.generation != gen || since == 0 {
+		known = new(content)
+	}
+	args := []any{incarnation, since, known.version}
+	for _, inc := range suspects {
+		args = append(args, inc)
+	}
+	changed, err := ask(ctx, s, "observe", gen, args, (*decoder).changes)
+	if err != nil {
+		return handoff.Snapshot{}, err
+	}
+	next := known.after(changed)
+	s.keep(next)
+	s.hinted.CompareAndSwap(hinted, 0)
+	next.tell(&changed.Snapshot)
+	return changed.Snapshot, nil
+}
+
+// look returns the snapshot of a store in which nothing has changed since a version. If
+// something has, only the snapshot's Generation and Version are right.
+func (s *Store) look(ctx context.Context, known *content) (handoff.Snapshot, error) {
+	values, err := call(ctx, s, func() ([]any, error) { return s.scripts["look"].Run(ctx, s.client, s.keys[:1]).Slice() })
+	if err == nil && len(values) != 8 {
+		err = errReply
+	}
+	if err != nil {
+		return handoff.Snapshot{}, s.failed("look", err)
+	}
+	text := func(i int) string { v, _ := values[i].(string); return v } // what is not there is nil
+	number := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
+	now := max(number(6)*1000+number(7)/1000+number(5), number(4)) // as in prelude.lua
+	snapshot := handoff.Snapshot{
+		Generation: text(0),
+		Version:    number(1),
+		Beat:       number(2),
+		Quarantine: duration(max(0, number(3)-now)),
+		Now:        duration(now),
+	}
+	known.tell(&snapshot)
+	return snapshot, nil
+}
+
+// duration is a time in Redis' unit.
+func duration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// keep remembers a content, unless another Observe has brought a later one.
+func (s *Store) keep(c *content) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.content.Load(); known.generation != c.generation || known.version <= c.version {
+		s.content.Store(c)
+	}
+}
+
+// tell fills in what a snapshot shows of incarnations.
+func (c *content) tell(s *handoff.Snapshot) {
+	s.Sessions, s.Gone, s.Released = c.sessions, c.gone, c.released
+}
+
+// after returns the content after changes.
+func (c *content) after(change changes) *content {
+	next := *c
+	next.generation, next.version = change.Generation, change.Version
+	if len(change.members) == 0 {
+		return &next
+	}
+	next.members = make(map[string]member)
+	maps.Copy(next.members, c.members)
+	maps.Copy(next.members, change.members)
+	next.list(time.Now())
+	return &next
+}
+
+// list makes the lists of the members, without tombstones that are old.
+func (c *content) list(now time.Time) {
+	c.sessions, c.gone, c.released = nil, nil, nil
+	for inc, m := range c.members {
+		switch {
+		case m.session != nil:
+			c.sessions = append(c.sessions, *m.session)
+			continue
+		case m.since.IsZero():
+			m.since = now
+			c.members[inc] = m
+		case now.Sub(m.since) > tombstone:
+			delete(c.members, inc)
+			continue
+		}
+		if m.stamp != 0 {
+			c.gone = append(c.gone, handoff.Stamp{Incarnation: inc, Beat: m.stamp})
+		} else {
+			c.released = append(c.released, inc)
+		}
+	}
+	slices.SortFunc(c.sessions, func(a, b handoff.SessionState) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	slices.SortFunc(c.gone, func(a, b handoff.Stamp) int { return cmp.Compare(a.Incarnation, b.Incarnation) })
+	slices.Sort(c.released)
+}
+
+// changes are the reply to observe.lua: a snapshot, and the incarnations that have changed.
+type changes struct {
+	handoff.Snapshot
+	members map[string]member
+}
+
+func (d *decoder) changes() changes {
+	c := changes{members: make(map[string]member)}
+	c.Generation = d.text()
+	c.Quarantine = duration(d.number())
+	c.Version, c.Beat = d.number(), d.number()
+	c.Now = duration(d.number())
+	d.each(func(list *decoder) {
+		inc := list.text()
+		c.members[inc] = list.member(inc)
+	})
+	d.each(func(list *decoder) {
+		c.Stamps = append(c.Stamps, handoff.Stamp{Incarnation: list.text(), Beat: list.number()})
+	})
+	c.Partitions = d.partitions()
+	return c
+}
+
+// member has the details of its session, if there is one, and its stamp, unless it is released.
+func (d *decoder) member(inc string) (m member) {
+	details, stamp := d.text(), d.text()
+	switch fields := d.split(details); {
+	case len(fields) == 4:
+		m.session = &handoff.SessionState{Joins: duration(d.parse(fields[3]))}
+		m.session.Session = handoff.Session{Incarnation: inc, Name: fields[0], Addr: fields[1], Gossip: fields[2]}
+	case details != "":
+		d.fail("session %q has %d details", inc, len(fields))
+	case stamp != "":
+		m.stamp = d.parse(stamp)
+	}
+	return m
+}
