@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
@@ -37,11 +39,12 @@ const tombstone = time.Hour
 // generation. Of the locks it returns those of the incarnation's partitions.
 //
 // If the handle knows that version already and there are no suspects, it asks first whether
-// there is another one: by a script that reads no more than that. Then it reads what has
-// changed, or at once where a hint has told of a change.
+// there is another one, by three commands without a script. Then it reads what has changed, or
+// at once where a hint has told of a change, and always in a Redis Cluster, where nothing but
+// a script reads one server's clock.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
 	known, hinted := s.content.Load(), s.hinted.Load()
-	if known.generation == gen && known.version == since && hinted <= since && len(suspects) == 0 {
+	if known.generation == gen && known.version == since && hinted <= since && len(suspects) == 0 && !s.sharded {
 		snapshot, err := s.look(ctx, known)
 		if err != nil || snapshot.Version == since && snapshot.Generation == gen {
 			return snapshot, err
@@ -68,16 +71,21 @@ func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int6
 // look returns the snapshot of a store in which nothing has changed since a version. If
 // something has, only the snapshot's Generation and Version are right.
 func (s *Store) look(ctx context.Context, known *content) (handoff.Snapshot, error) {
-	values, err := call(ctx, s, func() ([]any, error) { return s.scripts["look"].Run(ctx, s.client, s.keys[:1]).Slice() })
-	if err == nil && len(values) != 8 {
-		err = errReply
-	}
-	if err != nil {
+	var meta *redis.SliceCmd
+	var clock *redis.TimeCmd
+	if _, err := call(ctx, s, func() ([]redis.Cmder, error) {
+		return s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.Persist(ctx, s.keys[0]) // fails on a master that was demoted
+			meta = p.HMGet(ctx, s.keys[0], "generation", "version", "beat", "quarantine", "clock", "lag")
+			clock = p.Time(ctx)
+			return nil
+		})
+	}); err != nil {
 		return handoff.Snapshot{}, s.failed("look", err)
 	}
-	text := func(i int) string { v, _ := values[i].(string); return v } // what is not there is nil
+	text := func(i int) string { v, _ := meta.Val()[i].(string); return v } // what is not there is nil
 	number := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
-	now := max(number(6)*1000+number(7)/1000+number(5), number(4)) // as in prelude.lua
+	now := max(clock.Val().UnixMilli()+number(5), number(4)) // as in prelude.lua
 	snapshot := handoff.Snapshot{
 		Generation: text(0),
 		Version:    number(1),

@@ -156,7 +156,7 @@ func loadOwnershipScripts() (map[string]*redis.Script, error) {
 	prelude, partitions := []string{"prelude"}, []string{"prelude", "partitions"}
 	scripts := map[string]*redis.Script{}
 	for name, before := range map[string][]string{
-		"look": nil, "renew": prelude, "advice": prelude,
+		"renew": prelude, "advice": prelude,
 		"generation": partitions, "register": partitions, "release": partitions, "observe": partitions,
 		"apply": partitions, "clear": partitions, "clear_locks": partitions, "write_locks": partitions,
 	} {

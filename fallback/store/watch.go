@@ -10,7 +10,7 @@ import (
 
 // A connection that brings no hints is tried this often; a dead one is
 // replaced, which is a hint too.
-const watchHealthCheck = time.Second
+const watchHealthCheck = 5 * time.Second
 
 // Watch returns hints that something in the store changed, and after each
 // reconnect that something may have. Hints that are not taken merge into one.

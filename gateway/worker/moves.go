@@ -151,6 +151,13 @@ func (m *moves) prune(members int) {
 	}
 }
 
+// waits reports whether a key that this worker serves waits for its former owner.
+func (m *moves) waits() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.inherited) > 0
+}
+
 // owned returns how many partitions the records give an incarnation.
 func (m *moves) owned(incarnation string) (n int) {
 	for p := range m.parts {

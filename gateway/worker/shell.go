@@ -2,8 +2,9 @@ package worker
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,8 @@ type shell struct {
 	lives      []*life // current, and lost ones that still have handlers to wait for
 	leaving    bool
 	wasSettled bool
-	peers      []string // last passed to OnPeers
+	sessions   []handoff.SessionState // in the latest snapshot
+	peers      []string               // last passed to OnPeers
 	agree      agreement
 	appless    error // why the worker is off the ring because of its app; nil if it is not
 	drained    bool  // it was told to leave the ring, until it is told to come back
@@ -117,6 +119,7 @@ func (s *shell) poke() {
 // run is the goroutine that owns the machines.
 func (s *shell) run() {
 	hints := s.w.cfg.Store.Watch(s.ctx)
+	var hint <-chan time.Time // when to follow those that have come
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	s.ended.Go(s.releasePrevious)
@@ -142,6 +145,11 @@ func (s *shell) run() {
 				hints = nil
 				continue
 			}
+			if hint == nil {
+				hint = time.After(s.hintDelay())
+			}
+		case <-hint:
+			hint = nil
 			s.stepAll(handoff.Changed{})
 		case <-s.wake:
 			for _, e := range s.take() {
@@ -149,6 +157,21 @@ func (s *shell) run() {
 			}
 		}
 	}
+}
+
+// hintDelay spreads the looks that follow a hint, which all workers get at once, over a
+// millisecond for each of them; so several hints need one look. A worker that waits for others,
+// until partitions or keys of its are free, looks at once, and so does each of a few.
+func (s *shell) hintDelay() time.Duration {
+	const few = 8
+	workers := len(ring.ActiveWorkers(s.view.Members))
+	if workers <= few || s.moves.waits() {
+		return 0
+	}
+	if given, served, _ := s.w.share(s.current.incarnation); served < given {
+		return 0
+	}
+	return rand.N(time.Duration(workers) * time.Millisecond)
 }
 
 func (s *shell) handle(e event) {
@@ -168,10 +191,13 @@ func (s *shell) handle(e event) {
 		if e.life == s.current {
 			s.renewals.answered(s.w.now(), r, s.timeout)
 		}
-		if r.Err == nil && len(r.Snapshot.Sessions) > 0 {
-			s.tellPeers(r.Snapshot.Sessions)
+		if sessions := r.Snapshot.Sessions; r.Err == nil && len(sessions) > 0 {
+			if len(sessions) != len(s.sessions) || &sessions[0] != &s.sessions[0] { // others than last time
+				s.sessions = sessions
+				s.tellPeers(sessions)
+				s.observed(sessions)
+			}
 			s.tellWait(e.life, r.Snapshot)
-			s.observed(r.Snapshot.Sessions)
 		}
 		if r.Err == nil && r.Generation != "" {
 			r.Err = s.arrive(e.life, e.store)
@@ -257,7 +283,7 @@ func (s *shell) ask(l *life, in handoff.Input) []handoff.Effect {
 // begin starts a new incarnation, unless ctx has ended.
 func (s *shell) begin(ctx context.Context) error {
 	cfg := &s.w.cfg
-	id, self := rand.Text(), cfg.Members.Self()
+	id, self := crand.Text(), cfg.Members.Self()
 	hc := handoff.Config{
 		Session:          handoff.Session{Incarnation: id, Name: s.w.name, Addr: self.Addr, Gossip: self.Gossip},
 		Partitions:       s.w.settings.Ring.Partitions,

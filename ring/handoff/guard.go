@@ -14,7 +14,6 @@ const (
 	guardSilence                           // no claim before the owner was silent for a TTL
 	guardStamp                             // what counts is the latest renewal, not the one that we knew of
 	guardAbsent                            // who is dead is absent from a snapshot asked for when its time had come
-	guardClose                             // by a close look
 	guardResidue                           // residue blocks its keys
 	guardReturn                            // residue is cleared when the handler returns, not earlier
 	guardStale                             // residue of ours that does not run any more is cleared again

@@ -70,7 +70,7 @@ func (m *Machine) lookSoon() {
 // when its session should have ended, until it has or the stamp is another one.
 func (m *Machine) closeFrom(p peer) time.Duration {
 	switch {
-	case !p.present && m.asked < p.deadAt && m.on(guardClose):
+	case !p.present && m.asked < p.deadAt:
 		return p.deadAt
 	case p.suspect && p.stamp == 0:
 		return 0
@@ -115,19 +115,18 @@ func (m *Machine) takeObserve(r Reply) {
 		m.reassert()
 		return
 	}
-	if !shows(r.Snapshot.Sessions, m.me()) && m.on(guardOwnSession) {
+	changed := !m.observed || r.Snapshot.Version != m.snapshot.Version
+	if changed && !shows(r.Snapshot.Sessions, m.me()) && m.on(guardOwnSession) {
 		m.lose(ErrSessionGone)
 		return
 	}
 	m.jumped = m.jumped || m.jumps(r.Snapshot.Now)
-	last, parts := m.snapshot, r.Snapshot.Partitions
-	m.snapshot = r.Snapshot
-	m.snapshot.Partitions = nil
-	changed := !m.observed || last.Version != m.snapshot.Version
-	if changed || (last.Quarantine == 0) != (m.snapshot.Quarantine == 0) {
+	if changed || (r.Snapshot.Quarantine == 0) != (m.snapshot.Quarantine == 0) {
 		m.recheck = true
 	}
-	m.observed = true
+	parts := r.Snapshot.Partitions
+	m.snapshot, m.observed = r.Snapshot, true
+	m.snapshot.Partitions = nil
 	m.hear(m.snapshot.Beat)
 	if changed {
 		m.takeSessions()

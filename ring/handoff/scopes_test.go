@@ -256,7 +256,7 @@ func scopes() []*scope {
 		newScope("session expires early, crash", 2, 1, 2, limits{evExpire: 1, evCrash: 1}, ringA, ringB),
 		newScope("session expires early, renewed at the last moment", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(49, 7)).with(suspect).with(renewalsOfA),
 		newScope("wall clock steps back", 2, 1, 2, limits{evWallStep: 1, evCrash: 1}, ringA, ringB),
-		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)),
+		newScope("clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 18)).with(renewalsOfA).with(suspect).with(runs(0, 20, 21)),
 		newScope("a worker joins, clock 4.8 percent slow, renewal lost", 2, 2, 1, limits{evSpawn: 1, evTimeout: 1}, ringB).with(slowTiming(60, 20)).with(renewalsOfA).with(aAlone).with(runs(0, 20, 21)).with(within(2 * ttl)),
 		newScope("claimant's clock a third fast, renewal lost", 2, 2, 1, limits{evTimeout: 1}, ringA).with(slowTiming(60, 16)).with(renewalsOfA).with(suspect).with(runs(1, 4, 3)),
 		newScope("claimant's clock 4.2 percent fast, session expires early, renewal lost", 2, 2, 2, limits{evExpire: 1, evTimeout: 1}, ringA).with(slowTiming(47, 18)).with(renewalsOfA).with(suspect).with(runs(1, 25, 24)).with(within(2 * ttl)),

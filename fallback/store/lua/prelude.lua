@@ -1,4 +1,4 @@
--- Comes before every script of the store but look.lua. All keys of a cluster are in one
+-- Comes before every script of the store. All keys of a cluster are in one
 -- hash slot:
 --
 --   meta        identity (of the store; none while it was only begun), settings (of the cluster), ttl (of its sessions, ms),
