@@ -36,6 +36,11 @@ bench-locks: ## measure what a lock costs in the worker that keeps it, and besid
 	scripts/deps redis-server $(if $(findstring etcd,$(ARGS)),etcd-server)
 	go -C loadtest run ./locks $(ARGS)
 
+.PHONY: scale
+scale: ## measure what 3, 12 and 30 idle workers cost Redis (docs/scale.md)
+	scripts/deps redis-server
+	go test ./gateway/worker -run '^$$' -bench IdleWorkers -benchtime 1x
+
 .PHONY: soak
 soak: T = 10m
 soak: ## load routers and sidecars with 10,000 connections for T and look whether they grow (make soak T=10m)

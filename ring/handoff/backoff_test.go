@@ -36,7 +36,7 @@ func TestReadsThatFailAreSpaced(t *testing.T) {
 	register(t, s, now, "other")
 	feed(m, s, now, Changed{})
 	reads := failing(m, s, now, 10*m.cfg.TTL)
-	if reads < 10 || reads > 10*50+5 {
+	if reads < 10 || reads > 10*20+5 {
 		t.Errorf("%d reads in 10 TTL", reads)
 	}
 }

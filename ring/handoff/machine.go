@@ -138,6 +138,13 @@ type call struct {
 	next time.Duration // Mono from which the next may be sent
 }
 
+// pollsPerTTL is how often a machine looks at the store in a TTL though nothing hints at a
+// change. The interval is what a lost hint costs, and since renewals count from the first look
+// after them, what is added to the wait for a dead worker's lease: a takeover takes TTL + TTL/20 after the
+// last renewal, at most. At the default TTL, two looks of three commands each are half of what an idle worker
+// costs the store in a second.
+const pollsPerTTL = 20
+
 // New returns a machine that begins with its first Step. It returns an error
 // if the configuration makes no sense.
 func New(cfg Config) (*Machine, error) {
@@ -155,7 +162,7 @@ func New(cfg Config) (*Machine, error) {
 	m := &Machine{
 		cfg:        cfg,
 		renewEvery: cfg.TTL / 5,
-		pollEvery:  cfg.TTL / 20,
+		pollEvery:  cfg.TTL / pollsPerTTL,
 		retryEvery: cfg.TTL / 50,
 		drift:      cfg.TTL / 50,
 		first:      true,

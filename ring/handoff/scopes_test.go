@@ -220,7 +220,7 @@ func scopes() []*scope {
 	}
 	return []*scope{
 		newScope("move, calls lost or late", 2, 2, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB),
-		newScope("move, slow network", 2, 1, 1, limits{evSlow: 1}, ringA, ringB),
+		newScope("move, slow network", 2, 2, 1, limits{evSlow: 1}, ringA, ringB),
 		newScope("move, polled store", 2, 1, 1, limits{evTimeout: 1, evDuplicate: 1}, ringA, ringB).with(poll),
 		newScope("move, renewals lost", 2, 2, 2, limits{evTimeout: 2}, ringA, ringB).with(slowTiming(60, 10)).with(renewalsOfA),
 		newScope("false suspicion", 2, 2, 2, limits{evTimeout: 1, evDuplicate: 1, evSlow: 1}, ringA).with(suspect),
