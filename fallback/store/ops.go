@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -24,7 +25,7 @@ func (s *Store) Exists(ctx context.Context) error {
 	}
 	text, err := call(ctx, s, func() (string, error) { return s.client.HGet(ctx, s.keys[0], "identity").Result() })
 	if errors.Is(err, redis.Nil) {
-		err = errEmpty
+		err = stores.ErrEmpty
 	}
 	if err != nil {
 		return s.failed("exists", err)
@@ -96,11 +97,7 @@ func (s *Store) Generation(ctx context.Context) (string, error) {
 	}
 	s.newCluster.Store(false)
 	if s.learn(gen, id) && wait > 0 {
-		why := "the store was restarted, failed over or lost data: a partition that no living worker owns waits, since a worker that the store forgot may still serve it"
-		if owned == 0 {
-			why = "the store has no trace of this cluster: nothing is served yet, since workers may still rely on data that it lost; if the cluster is new, start it with --new-cluster (Config.NewCluster)"
-		}
-		s.presence.logger.Warn(why, "at_most", s.settings.TTL, "server_run_id", server, "server_uptime", time.Duration(uptime)*time.Second)
+		s.presence.Logger.Warn(stores.WhyWait(owned > 0), "at_most", s.settings.TTL, "server_run_id", server, "server_uptime", time.Duration(uptime)*time.Second)
 	}
 	s.advise(ctx)
 	return gen, nil

@@ -6,35 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 )
-
-const (
-	silence   = 1500 * time.Millisecond // without an answer, after which a call counts as failed though it goes on
-	sayAgain  = 10 * time.Second        // between two warnings of one cause, in two absences
-	maxCauses = 16                      // that are remembered
-)
-
-// presence is whether the store can be used, as its calls show. It is present until a call fails, and again when one
-// succeeds. Any goroutine may note a call.
-type presence struct {
-	place    string       // the servers' addresses, without a password
-	password string       // which no text may show
-	logger   *slog.Logger // names the place
-
-	mu      sync.Mutex           // guards what follows
-	since   time.Time            // when the first call was made that failed; zero while the store is present
-	trouble error                // of the latest call that failed, while the store is absent
-	said    map[string]time.Time // by cause: when it was last logged
-	told    bool                 // this absence was logged
-}
 
 // call carries out f, which asks the server, and notes whether that answers. go-redis heeds a context's deadline but not
 // its cancellation, so f is left behind when ctx ends; the client's timeouts bound it.
@@ -53,84 +33,32 @@ func call[T any](ctx context.Context, s *Store, f func() (T, error)) (value T, e
 	}) {
 		return value, ErrClosed
 	}
-	late := time.NewTimer(silence)
+	late := time.NewTimer(stores.Silence)
 	defer late.Stop()
 	for {
 		select {
 		case <-late.C:
-			s.presence.note(os.ErrDeadlineExceeded, began)
+			s.presence.Note(os.ErrDeadlineExceeded, began)
 		case <-ctx.Done():
-			s.presence.note(ctx.Err(), began)
+			s.presence.Note(ctx.Err(), began)
 			return value, ctx.Err()
 		case <-s.closing.Done():
 			return value, ErrClosed
 		case r := <-done:
-			if s.closing.Err() == nil {
-				s.presence.note(r.err, began)
+			switch {
+			case s.closing.Err() != nil:
+			case errors.Is(r.err, redis.Nil): // an answer
+				s.presence.Note(nil, began)
+			default:
+				s.presence.Note(r.err, began)
 			}
 			return r.value, r.err
 		}
 	}
 }
 
-// note notes the end of a call that began then.
-func (p *presence) note(err error, began time.Time) {
-	if errors.Is(err, context.Canceled) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	if err == nil || errors.Is(err, redis.Nil) {
-		if p.told {
-			p.logger.Warn("the store can be used again", "away", now.Sub(p.since).Round(time.Millisecond))
-		}
-		p.since, p.trouble, p.told = time.Time{}, nil, false
-		return
-	}
-	if p.since.IsZero() {
-		p.since = began
-	}
-	p.trouble = p.wrap(err)
-	why, remedy := causeOf(err)
-	if last, ok := p.said[why]; ok && (last.After(p.since) || now.Sub(last) < sayAgain) {
-		return
-	}
-	if p.said == nil || len(p.said) >= maxCauses {
-		p.said = make(map[string]time.Time)
-	}
-	p.said[why], p.told = now, true
-	p.logger.Warn("the store cannot be used", "cause", p.hide(why), "hint", remedy)
-}
-
 // Trouble returns why the store cannot be used, as far as the latest calls have shown, and nil if it answers.
-func (s *Store) Trouble() error {
-	s.presence.mu.Lock()
-	defer s.presence.mu.Unlock()
-	return s.presence.trouble
-}
-
-// unusable is the error of a call to a store that cannot be used.
-type unusable struct {
-	text string
-	err  error
-}
-
-func (u *unusable) Error() string { return u.text }
-func (u *unusable) Unwrap() error { return u.err }
-
-// wrap returns the error of a call that the store has not answered. It says where the store is and what to do.
-func (p *presence) wrap(err error) error {
-	why, remedy := causeOf(err)
-	return &unusable{p.hide(fmt.Sprintf("store: the Redis at %s cannot be used: %s: %s", p.place, why, remedy)), err}
-}
-
-func (p *presence) hide(text string) string {
-	if p.password == "" {
-		return text
-	}
-	return strings.ReplaceAll(text, p.password, "(password)")
-}
+func (s *Store) Trouble() error { return s.presence.Trouble() }
 
 // causeOf returns why a call has failed, in words that stay the same from call to call, and what to do about it.
 func causeOf(err error) (why, remedy string) {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
@@ -131,18 +131,11 @@ func (d *decoder) writeNumbers() (numbers []handoff.WriteNumber) {
 	return numbers
 }
 
-// split takes netstrings apart: "3:abc,0:," is "abc" and "".
+// split takes netstrings apart.
 func (d *decoder) split(s string) []string {
-	var fields []string
-	for len(s) > 0 {
-		length, rest, ok := strings.Cut(s, ":")
-		n, err := strconv.Atoi(length)
-		if !ok || err != nil || n < 0 || n >= len(rest) || rest[n] != ',' {
-			d.fail("%.40q is not a netstring", s)
-			return nil
-		}
-		fields = append(fields, rest[:n])
-		s = rest[n+1:]
+	fields, ok := stores.Split(s)
+	if !ok {
+		d.fail("%.40q is not a list of netstrings", s)
 	}
 	return fields
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"embed"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,19 +12,17 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/fallback"
+	"github.com/keyway-go/keyway/fallback/internal/stores"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
 // ErrClosed means that the store was closed.
 var ErrClosed = errors.New("store: closed")
-
-var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --redis", ring.ErrSettings)
 
 // Config configures a Store. The zero value is useful.
 type Config struct {
@@ -77,7 +74,7 @@ type Store struct {
 	logger   *slog.Logger
 	scripts  map[string]*redis.Script
 
-	presence   presence
+	presence   stores.Presence
 	newCluster atomic.Bool // NewCluster, until the first generation is known
 	advised    atomic.Bool // the warnings have been given
 
@@ -125,8 +122,9 @@ func New(url string, cfg Config) (*Store, error) {
 		logger:   cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 		scripts:  scripts,
 	}
-	s.presence.place, s.presence.password = fallback.Address(url)
-	s.presence.logger = s.logger.With("store", s.presence.place, "cluster", s.settings.Cluster)
+	s.presence.Kind, s.presence.CauseOf = "Redis", causeOf
+	s.presence.Place, s.presence.Password = fallback.Address(url)
+	s.presence.Logger = s.logger.With("store", s.presence.Place, "cluster", s.settings.Cluster)
 	_, s.sharded = client.(*redis.ClusterClient)
 	s.newCluster.Store(cfg.NewCluster)
 	s.content.Store(new(content))
@@ -240,43 +238,27 @@ func (s *Store) common(identity, gen string) []any {
 	if s.newCluster.Load() {
 		newCluster = "1"
 	}
-	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, newCluster, identity, settingsText(s.settings)}
+	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(s.settings)}
 }
 
 // identity is what the store is to be called if it has no name yet.
 func (s *Store) identity() ring.StoreID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return cmp.Or(s.id, newStoreID())
-}
-
-func newStoreID() ring.StoreID {
-	var random [4]byte
-	rand.Read(random[:]) // never fails
-	return ring.NewStoreID(time.Now(), binary.BigEndian.Uint32(random[:]))
-}
-
-// settingsForm is how the store keeps settings: what all sessions must share.
-const settingsForm = "partitions=%d replicas=%d load=%g ttl=%d digest=%016x"
-
-func settingsText(s ring.Settings) string {
-	return fmt.Sprintf(settingsForm, s.Ring.Partitions, s.Ring.ReplicationFactor, s.Ring.Load, s.TTL, s.Digest())
+	return cmp.Or(s.id, stores.NewID())
 }
 
 // differ says in which setting the store's sessions differ from s.
 func (s *Store) differ(values []any) error {
 	d := decoder{values: values[1:]}
-	text := d.text()
-	theirs := ring.Settings{Cluster: s.settings.Cluster}
-	var digest uint64
-	if _, err := fmt.Sscanf(text, settingsForm, &theirs.Ring.Partitions, &theirs.Ring.ReplicationFactor, &theirs.Ring.Load, &theirs.TTL, &digest); err != nil {
-		d.fail("settings %q", text)
+	difference := stores.Differ(s.settings, d.text())
+	if !errors.Is(difference, ring.ErrSettings) {
+		d.fail("%v", difference)
 	}
 	if err := d.end(); err != nil {
 		return err
 	}
-	difference, _ := s.settings.CompareDigest(theirs, digest) // the store has found one
-	return fmt.Errorf("%w: %s: %s here, %s in the store: %s", ring.ErrSettings, difference.Setting, difference.Ours, difference.Theirs, difference.Remedy)
+	return difference
 }
 
 // maxKnown bounds how many generations a store remembers.
@@ -309,7 +291,7 @@ func (s *Store) failed(script string, err error) error {
 			return fmt.Errorf("store: %s for cluster %q: %w", script, s.settings.Cluster, err)
 		}
 	}
-	return s.presence.wrap(err)
+	return s.presence.Wrap(err)
 }
 
 // openReply turns a reply's status into an error.
