@@ -2,16 +2,11 @@ package fallback
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/url"
-	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/keyway-go/keyway/fallback/internal/query"
 )
 
 // ErrURL means that a Redis URL is not usable. The error that wraps it names
@@ -184,23 +181,22 @@ func parseURL(rawURL string) (*redis.UniversalOptions, error) {
 	o.Username = u.User.Username()
 	o.Password, _ = u.User.Password()
 
-	values, err := url.ParseQuery(u.RawQuery)
+	q, err := query.Parse(u.RawQuery)
 	if err != nil {
-		return nil, badURL("the query does not parse")
+		return nil, badURL("%v", err)
 	}
-	q := query{values: values}
-	if err := parseAddr(o, u, kind, &q); err != nil {
+	if err := parseAddr(o, u, kind, q); err != nil {
 		return nil, err
 	}
-	o.DialTimeout = q.duration("dial_timeout", o.DialTimeout)
-	o.ReadTimeout = q.duration("read_timeout", o.ReadTimeout)
-	o.WriteTimeout = q.duration("write_timeout", o.WriteTimeout)
-	o.PoolSize = q.number("pool_size")
+	o.DialTimeout = q.Duration("dial_timeout", o.DialTimeout)
+	o.ReadTimeout = q.Duration("read_timeout", o.ReadTimeout)
+	o.WriteTimeout = q.Duration("write_timeout", o.WriteTimeout)
+	o.PoolSize = q.Number("pool_size")
 	if kind.tls {
-		o.TLSConfig = q.tls()
+		o.TLSConfig = q.TLS()
 	}
-	if err := q.finish(); err != nil {
-		return nil, err
+	if err := q.Finish(); err != nil {
+		return nil, badURL("%v", err)
 	}
 	return o, nil
 }
@@ -227,7 +223,7 @@ func clientDefaults() *redis.UniversalOptions {
 	}
 }
 
-func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query) error {
+func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query.Query) error {
 	path := strings.Trim(u.Path, "/")
 	switch {
 	case kind.unix:
@@ -235,7 +231,7 @@ func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query) er
 			return badURL("unix wants an absolute path: unix:///run/redis.sock")
 		}
 		o.Addrs = []string{u.Path}
-		o.DB = q.number("db")
+		o.DB = q.Number("db")
 		return nil
 	case kind.cluster && path != "":
 		return badURL("path %q: a cluster has no database numbers", path)
@@ -249,12 +245,12 @@ func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query) er
 	port := "6379"
 	if kind.sentinel {
 		port = "26379"
-		o.MasterName = q.text("master")
+		o.MasterName = q.Text("master")
 		if o.MasterName == "" {
 			return badURL("a sentinel URL wants ?master=name")
 		}
-		o.SentinelUsername = q.text("sentinel_username")
-		o.SentinelPassword = q.text("sentinel_password")
+		o.SentinelUsername = q.Text("sentinel_username")
+		o.SentinelPassword = q.Text("sentinel_password")
 	}
 	if u.Port() != "" {
 		port = u.Port()
@@ -266,103 +262,11 @@ func parseAddr(o *redis.UniversalOptions, u *url.URL, kind urlKind, q *query) er
 	if !kind.sentinel && !kind.cluster {
 		return nil
 	}
-	for _, addr := range q.all("addr") {
+	for _, addr := range q.All("addr") {
 		if _, _, err := net.SplitHostPort(addr); err != nil {
 			return badURL("addr %q is not host:port", addr)
 		}
 		o.Addrs = append(o.Addrs, addr)
 	}
 	return nil
-}
-
-// query takes parameters out of a URL's query, so that what is left at the
-// end is unknown. It keeps the first error.
-type query struct {
-	values url.Values
-	err    error
-}
-
-func (q *query) fail(name, problem string) {
-	if q.err == nil {
-		q.err = badURL("parameter %s %s", name, problem)
-	}
-}
-
-func (q *query) all(name string) []string {
-	values := q.values[name]
-	delete(q.values, name)
-	return values
-}
-
-func (q *query) text(name string) string {
-	values := q.all(name)
-	if len(values) > 1 {
-		q.fail(name, "is given more than once")
-	}
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
-}
-
-func (q *query) number(name string) int {
-	s := q.text(name)
-	if s == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 {
-		q.fail(name, fmt.Sprintf("is %q, not a number", s))
-	}
-	return n
-}
-
-func (q *query) duration(name string, def time.Duration) time.Duration {
-	s := q.text(name)
-	if s == "" {
-		return def
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		q.fail(name, fmt.Sprintf("is %q, not a duration above 0 such as 500ms", s))
-		return def
-	}
-	return d
-}
-
-func (q *query) tls() *tls.Config {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: q.text("server_name")}
-	switch s := q.text("skip_verify"); s {
-	case "", "false":
-	case "true":
-		c.InsecureSkipVerify = true
-	default:
-		q.fail("skip_verify", fmt.Sprintf("is %q, not true or false", s))
-	}
-	if ca := q.text("ca"); ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			q.fail("ca", err.Error())
-		}
-		c.RootCAs = x509.NewCertPool()
-		if err == nil && !c.RootCAs.AppendCertsFromPEM(pem) {
-			q.fail("ca", fmt.Sprintf("%s holds no PEM certificate", ca))
-		}
-	}
-	certFile, keyFile := q.text("cert"), q.text("key")
-	if certFile != "" || keyFile != "" {
-		cert, err := tls.LoadX509KeyPair(certFile, keyFile)
-		if err != nil {
-			q.fail("cert, key", err.Error())
-		}
-		c.Certificates = []tls.Certificate{cert}
-	}
-	return c
-}
-
-func (q *query) finish() error {
-	for _, name := range slices.Sorted(maps.Keys(q.values)) {
-		q.fail(name, "is unknown here")
-	}
-	return q.err
 }
