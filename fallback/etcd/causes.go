@@ -1,0 +1,66 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// isAnswer reports whether etcd has done what it was asked for, and said no.
+func isAnswer(err error) bool { return errors.Is(err, rpctypes.ErrLeaseNotFound) || tooLarge(err) }
+
+// tooLarge reports whether etcd has refused a transaction because of its size.
+func tooLarge(err error) bool {
+	return errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) ||
+		err != nil && codeOf(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "larger than max")
+}
+
+// mayPass reports whether another attempt may succeed soon.
+func mayPass(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || codeOf(err) == codes.Unavailable || codeOf(err) == codes.DeadlineExceeded
+}
+
+func codeOf(err error) codes.Code {
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return e.Code()
+	}
+	return status.Code(err)
+}
+
+// causeOf returns why a call has failed, in words that stay the same from call to call, and what to do
+// about it.
+func causeOf(err error) (why, remedy string) {
+	const config = "--store (Config.Store)"
+	if name, ok := errors.AsType[*net.DNSError](err); ok {
+		return fmt.Sprintf("the host name %q does not resolve: %s", name.Name, name.Err), "correct the host in " + config + ", or its DNS"
+	}
+	text := err.Error()
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		text = e.Error()
+	} else if s, ok := status.FromError(err); ok {
+		text = s.Message()
+	}
+	switch code := codeOf(err); {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return text, "compact and defragment it, raise its --quota-backend-bytes, and disarm the alarm"
+	case errors.Is(err, rpctypes.ErrNoLeader), errors.Is(err, rpctypes.ErrTimeout), errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail):
+		return text, "see whether more than half of its members run and reach each other"
+	case code == codes.Unauthenticated, errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrUserEmpty):
+		return text, "correct user and password in the URL of " + config
+	case code == codes.PermissionDenied:
+		return text, "grant the user of " + config + " a role that reads and writes keys that begin with {keyway:"
+	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
+		return "it does not answer", "see whether it runs, and whether a firewall drops packets to it"
+	case strings.Contains(text, "connection refused"):
+		return "dial: connection refused", "see whether an etcd runs there, and correct " + config
+	case code == codes.Unavailable:
+		return text, "see whether an etcd runs there, whether it wants TLS (etcds://), and its log"
+	}
+	return text, "see the log of etcd"
+}

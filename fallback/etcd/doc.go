@@ -1,0 +1,42 @@
+// Package etcd keeps in etcd what the ownership protocol has to agree on, as package store does in Redis. A
+// program that does not import it does not link etcd's client.
+//
+// # Layout
+//
+// Every key begins with {keyway:CLUSTER}/, and values are netstrings:
+//
+//	meta                generation, identity of the store, settings, TTL of the sessions, id of the etcd cluster
+//	quarantine          exists while the store is in quarantine, by a lease; its value is when that ends
+//	changed/partitions  nothing, written with each change of a record or of residue
+//	changed/sessions    nothing, written with each registration and release
+//	partition/N         record, residue, what the latest move wrote, and the locks that are kept
+//	session/INC         name and addresses, written again with each renewal
+//	alive/INC           nothing; its lease is the session
+//	gone/INC            the stamp of a session that ran out, for an hour
+//	released/INC        nothing, for an hour after the release
+//	start/NAME          latest incarnation of a name, how many before it died in a row, when it registered
+//
+// # Transactions
+//
+// Each call reads what it depends on, decides, and writes in a transaction that compares the revision of
+// all that it has read. etcd takes 128 operations in one, so calls for many partitions become several
+// transactions. Each partition is changed by one of them, with the conditions that hold for it. A call
+// that fails in the middle leaves its outcome unknown, like one whose reply was lost.
+//
+// # Time
+//
+// etcd's revision is the store's beat and version. A renewal writes session/INC, so the revision of that key
+// is the session's stamp, which stays when the session has run out.
+//
+// A session exists while alive/INC does. A lease lasts whole seconds and at least one and a half elections
+// (2 s by default), and a new leader of etcd prolongs each by its full time. So a session may outlive its
+// TTL. That only delays a takeover: no deadline of the protocol relies on the store's clock.
+//
+// Epochs are at least the caller's clock in Unix seconds, so that tokens go on rising when the keys were deleted.
+//
+// # Generations
+//
+// etcd loses no acknowledged write, and a restart or a new leader ends nothing. A generation ends when meta was
+// deleted, when etcd has another cluster id (it was restored from a snapshot), when its revision is lower
+// than a handle has seen (members were started on old data), or when other settings replace those of no live session.
+package etcd

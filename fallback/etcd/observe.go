@@ -1,0 +1,185 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// view is what a handle has seen last of meta and of the sessions.
+type view struct {
+	meta     meta
+	changed  int64 // revision of changed/sessions
+	alive    int64 // how many of them live
+	version  int64 // since which they are as they are
+	sessions []handoff.SessionState
+	gone     []handoff.Stamp
+	released []string
+}
+
+// Observe returns the sessions, the tombstones, and the partitions that changed after a version; all of them
+// if that is 0 or of an earlier generation. Of the locks it returns those of the incarnation's partitions.
+//
+// It is one request, in which etcd reads sessions and partitions only if they have changed. A session that
+// has run out shows in how many live.
+func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+	snapshot, err := s.observe(ctx, gen, incarnation, since, suspects)
+	return snapshot, s.failed("observe", err)
+}
+
+func (s *Store) observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+	s.mu.Lock()
+	v := s.view
+	s.mu.Unlock()
+	for {
+		if v.meta.generation != gen {
+			v = view{}
+		}
+		if since < v.meta.revision {
+			since = 0
+		}
+		r, err := s.look(ctx, v, since, len(suspects) > 0)
+		if err != nil {
+			return handoff.Snapshot{}, err
+		}
+		if !r.Succeeded {
+			m, err := s.enter(ctx, r, only(r.Responses[0]), gen)
+			if err != nil && !errors.Is(err, errBegun) {
+				return handoff.Snapshot{}, err
+			}
+			v = view{meta: m}
+			continue
+		}
+		ranOut := false
+		switch sessions := r.Responses[1].GetResponseTxn(); {
+		case r.behind || r.Header.ClusterId != v.meta.cluster:
+			v = view{} // the next look begins a generation
+			continue
+		case since > r.Header.Revision:
+			since = 0
+			continue
+		case !sessions.Succeeded:
+			if err := s.see(&v, r.Header.Revision, sessions.Responses); err != nil {
+				return handoff.Snapshot{}, err
+			}
+		default:
+			ranOut = sessions.Responses[0].GetResponseRange().Count != v.alive
+		}
+		if ranOut {
+			v.changed = 0
+			continue
+		}
+		return s.snapshot(v, r, incarnation, since, suspects)
+	}
+}
+
+// only returns the one key that a read has found, or nil.
+func only(r *pb.ResponseOp) *mvccpb.KeyValue {
+	if kvs := r.GetResponseRange().Kvs; len(kvs) > 0 {
+		return kvs[0]
+	}
+	return nil
+}
+
+// see makes a view what etcd shows of the sessions, and keeps it for the next look.
+func (s *Store) see(v *view, revision int64, r []*pb.ResponseOp) error {
+	changed, alive, known := only(r[0]).GetModRevision(), r[1].GetResponseRange().Kvs, *v
+	*v = view{meta: known.meta, changed: changed, alive: int64(len(alive)), version: max(changed, known.version)}
+	if known.version >= changed { // looked for since one has run out
+		v.version = revision
+	}
+	lives := map[string]bool{}
+	for _, kv := range alive {
+		lives[s.name("alive/", kv.Key)] = true
+	}
+	for _, kv := range r[2].GetResponseRange().Kvs {
+		incarnation := s.name("session/", kv.Key)
+		if !lives[incarnation] {
+			v.gone = append(v.gone, handoff.Stamp{Incarnation: incarnation, Beat: kv.ModRevision})
+			continue
+		}
+		state, err := decodeSession(incarnation, kv.Value)
+		if err != nil {
+			return fmt.Errorf("session %q: %w", incarnation, err)
+		}
+		v.sessions = append(v.sessions, state)
+	}
+	for _, kv := range r[3].GetResponseRange().Kvs {
+		beat, err := strconv.ParseInt(string(kv.Value), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s: %w", kv.Key, errValue)
+		}
+		v.gone = append(v.gone, handoff.Stamp{Incarnation: s.name("gone/", kv.Key), Beat: beat})
+	}
+	for _, kv := range r[4].GetResponseRange().Kvs {
+		v.released = append(v.released, s.name("released/", kv.Key))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.view.meta.revision != v.meta.revision || s.view.version < v.version {
+		s.view = *v
+	}
+	return nil
+}
+
+// snapshot is what an incarnation is told of a view and a reply to look.
+func (s *Store) snapshot(v view, r reply, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
+	now := time.Now()
+	snapshot := handoff.Snapshot{
+		Generation: v.meta.generation, Now: time.Duration(now.UnixNano()), Beat: r.Header.Revision, Version: max(v.version, since),
+		Sessions: v.sessions, Gone: v.gone, Released: v.released,
+	}
+	if kv := only(r.Responses[0]); kv != nil {
+		end, _ := strconv.ParseInt(string(kv.Value), 10, 64)
+		longest := max(v.meta.ttl, s.settings.TTL)
+		snapshot.Quarantine = min(max(time.UnixMilli(end).Sub(now), time.Millisecond), longest) // of another member's clock
+	}
+	if partitions := r.Responses[2].GetResponseTxn(); !partitions.Succeeded {
+		snapshot.Version = max(snapshot.Version, only(partitions.Responses[0]).GetModRevision())
+		for _, kv := range partitions.Responses[1].GetResponseRange().Kvs {
+			number, _ := strconv.Atoi(s.name("partition/", kv.Key))
+			p, err := decodePartition(number, v.meta.generation, kv)
+			if err != nil {
+				return snapshot, fmt.Errorf("%s: %w", kv.Key, err)
+			}
+			snapshot.Partitions = append(snapshot.Partitions, p.told(incarnation))
+		}
+	}
+	if len(suspects) > 0 {
+		for _, kv := range r.Responses[3].GetResponseRange().Kvs {
+			live := func(state handoff.SessionState) bool { return state.Incarnation == s.name("session/", kv.Key) }
+			if name := s.name("session/", kv.Key); slices.Contains(suspects, name) && slices.ContainsFunc(v.sessions, live) {
+				snapshot.Stamps = append(snapshot.Stamps, handoff.Stamp{Incarnation: name, Beat: kv.ModRevision})
+			}
+		}
+	}
+	return snapshot, nil
+}
+
+// look asks for what differs from a view, and the partitions that changed after a version.
+func (s *Store) look(ctx context.Context, v view, since int64, stamps bool) (reply, error) {
+	get, prefix, keys := clientv3.OpGet, clientv3.WithPrefix(), clientv3.WithKeysOnly()
+	sessions, partitions := s.key("changed/sessions"), s.key("changed/partitions")
+	then := []clientv3.Op{
+		get(s.key("quarantine")),
+		clientv3.OpTxn([]clientv3.Cmp{unchanged(sessions, cmp.Or(v.changed, -1))},
+			[]clientv3.Op{get(s.key("alive/"), prefix, clientv3.WithCountOnly())},
+			[]clientv3.Op{get(sessions), get(s.key("alive/"), prefix, keys), get(s.key("session/"), prefix), get(s.key("gone/"), prefix), get(s.key("released/"), prefix, keys)}),
+		clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(partitions), "<", since+1)}, nil,
+			[]clientv3.Op{get(partitions), get(s.key("partition/"), prefix, clientv3.WithMinModRev(since+1))}),
+	}
+	if stamps {
+		then = append(then, get(s.key("session/"), prefix, keys))
+	}
+	return s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), cmp.Or(v.meta.revision, -1))}, then, []clientv3.Op{get(s.key("meta"))})
+}

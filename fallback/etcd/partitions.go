@@ -1,0 +1,226 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// errPartly means that a call has changed some of its partitions, and cannot change others.
+var errPartly = errors.New("etcd: changed in part")
+
+// What one transaction reads, and writes, at most. etcd takes 128 operations and 1.5 MiB by default. One
+// that it refuses is made in halves.
+const (
+	maxReads = 100
+	maxBytes = 1 << 19
+)
+
+// job changes a partition.
+type job struct {
+	partition int
+	needs     []string // keys that do looks at
+	size      int      // about how many bytes it adds
+	do        func(*step, *partition)
+}
+
+func (s *Store) partitionKey(p int) string { return s.key("partition", fmt.Sprintf("%06d", p)) }
+
+// change carries out jobs, in as few transactions as etcd takes, and returns the partition of each one as it
+// is afterwards. Unless the incarnation is "", it needs to have a session.
+func (s *Store) change(ctx context.Context, gen, incarnation string, jobs []job) ([]*partition, error) {
+	after := map[int]*partition{}
+	for rest := jobs; ; {
+		n := fitting(rest)
+		if err := s.changeTogether(ctx, gen, incarnation, rest[:n], after); err != nil {
+			if len(rest) < len(jobs) && isDefinite(err) {
+				err = fmt.Errorf("%w: then %v", errPartly, err)
+			}
+			return nil, err
+		}
+		if rest = rest[n:]; len(rest) == 0 {
+			break
+		}
+	}
+	partitions := make([]*partition, len(jobs))
+	for i, j := range jobs {
+		partitions[i] = after[j.partition]
+	}
+	return partitions, nil
+}
+
+func isDefinite(err error) bool {
+	return errors.Is(err, handoff.ErrGeneration) || errors.Is(err, handoff.ErrSessionGone)
+}
+
+// fitting returns how many of jobs one transaction takes.
+func fitting(jobs []job) int {
+	keys, size := map[string]bool{}, 0
+	for i, j := range jobs {
+		size += j.size
+		keys[fmt.Sprint(j.partition)] = true
+		for _, key := range j.needs {
+			keys[key] = true
+		}
+		if i > 0 && (len(keys) > maxReads || size > maxBytes) {
+			return i
+		}
+	}
+	return len(jobs)
+}
+
+// changeTogether carries out jobs in one transaction, or in two if etcd does not take it. It adds the
+// partitions to after.
+func (s *Store) changeTogether(ctx context.Context, gen, incarnation string, jobs []job, after map[int]*partition) error {
+	keys := map[string]bool{}
+	for _, j := range jobs {
+		keys[s.partitionKey(j.partition)] = true
+		for _, key := range j.needs {
+			keys[key] = true
+		}
+	}
+	own := s.key("alive", incarnation)
+	if incarnation != "" {
+		keys[own] = true
+	}
+	var reads []clientv3.Op
+	for key := range maps.Keys(keys) {
+		reads = append(reads, clientv3.OpGet(key))
+	}
+	err := s.transact(ctx, s.client, gen, reads, func(st *step) error {
+		if incarnation != "" && !st.has(own) {
+			return handoff.ErrSessionGone
+		}
+		return s.do(st, jobs, after)
+	})
+	if tooLarge(err) && len(jobs) > 1 {
+		half := len(jobs) / 2
+		if err = s.changeTogether(ctx, gen, incarnation, jobs[:half], after); err == nil {
+			err = s.changeTogether(ctx, gen, incarnation, jobs[half:], after)
+		}
+	}
+	return err
+}
+
+// do carries out jobs on what was read, and writes each partition that has become another one.
+func (s *Store) do(st *step, jobs []job, after map[int]*partition) (err error) {
+	partitions := map[int]*partition{}
+	for _, j := range jobs {
+		p := partitions[j.partition]
+		if p == nil {
+			if p, err = decodePartition(j.partition, st.meta.generation, st.read[s.partitionKey(j.partition)]); err != nil {
+				return fmt.Errorf("partition %d: %w", j.partition, err)
+			}
+			partitions[j.partition] = p
+		}
+		j.do(st, p)
+	}
+	changed := false
+	for number, p := range partitions {
+		after[number] = p
+		if p.written {
+			st.put(s.partitionKey(number), p.encode())
+		}
+		changed = changed || p.changed
+	}
+	if changed {
+		st.put(s.key("changed/partitions"), "")
+	}
+	return nil
+}
+
+func told(partitions []*partition, incarnation string) []handoff.PartitionState {
+	var states []handoff.PartitionState
+	for _, p := range partitions {
+		states = append(states, p.told(incarnation))
+	}
+	return states
+}
+
+func sizeOf(residue []handoff.Residue) (n int) {
+	for _, r := range residue {
+		n += len(r.Key) + len(r.Holder) + 40
+	}
+	return n
+}
+
+// Apply carries out each change whose conditions hold, and returns the state of each one's partition
+// afterwards, in order. ErrSessionGone: the caller has no session.
+func (s *Store) Apply(ctx context.Context, gen, incarnation string, changes []handoff.Change) ([]handoff.PartitionState, error) {
+	var jobs []job
+	for _, c := range changes {
+		j := job{partition: c.Partition, size: sizeOf(c.Residue) + len(c.Locks), do: func(st *step, p *partition) {
+			if p.Record == c.From && s.allowed(st, incarnation, c) {
+				p.apply(incarnation, c)
+			}
+		}}
+		switch {
+		case c.Op == handoff.OpMove:
+			j.needs = []string{s.key("alive", c.To)}
+		case c.Op == handoff.OpClaim && c.From.Owner != incarnation:
+			j.needs = []string{s.key("quarantine"), s.key("alive", c.From.Owner), s.key("released", c.From.Owner)}
+		}
+		jobs = append(jobs, j)
+	}
+	partitions, err := s.change(ctx, gen, incarnation, jobs)
+	return told(partitions, incarnation), s.failed("apply", err)
+}
+
+// allowed reports whether a caller may make a change of the record that the change is from.
+func (s *Store) allowed(st *step, incarnation string, c handoff.Change) bool {
+	owner := c.From.Owner
+	switch c.Op {
+	case handoff.OpClaim:
+		if owner == incarnation || owner != "" && st.has(s.key("released", owner)) {
+			return true
+		}
+		return !st.has(s.key("quarantine")) && (owner == "" || !st.has(s.key("alive", owner)))
+	case handoff.OpMove:
+		return owner == incarnation && c.To != "" && st.has(s.key("alive", c.To))
+	case handoff.OpAdvance:
+		return owner == incarnation
+	}
+	return false
+}
+
+// Clear deletes residues of a partition, each if the stored one is equal.
+func (s *Store) Clear(ctx context.Context, gen string, number int, residue []handoff.Residue) error {
+	_, err := s.change(ctx, gen, "", []job{{partition: number, do: func(_ *step, p *partition) {
+		p.clear(residue)
+	}}})
+	return s.failed("clear", err)
+}
+
+// ClearLocks forgets locks that moves have written, unless a later move has written others.
+func (s *Store) ClearLocks(ctx context.Context, gen string, moves []handoff.Move) error {
+	var jobs []job
+	for _, m := range moves {
+		jobs = append(jobs, job{partition: m.Partition, do: func(_ *step, p *partition) { p.clearLocks(m.Epoch) }})
+	}
+	_, err := s.change(ctx, gen, "", jobs)
+	return s.failed("clear locks", err)
+}
+
+// WriteLocks writes and removes locks, each partition's if its record and its latest write allow it. It
+// returns the number of each one's latest write that was made, in order. ErrSessionGone: the caller has no
+// session.
+func (s *Store) WriteLocks(ctx context.Context, gen, incarnation string, writes []handoff.LockWrite) (wrote []handoff.WriteNumber, err error) {
+	var jobs []job
+	for _, w := range writes {
+		size := 0
+		for _, l := range w.Locks {
+			size += len(l.ID) + len(l.Text) + 10
+		}
+		jobs = append(jobs, job{partition: w.Partition, size: size, do: func(_ *step, p *partition) { p.write(incarnation, w) }})
+	}
+	partitions, err := s.change(ctx, gen, incarnation, jobs)
+	for _, p := range partitions {
+		wrote = append(wrote, p.wrote)
+	}
+	return wrote, s.failed("write locks", err)
+}

@@ -1,0 +1,233 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+// Generation returns the store's generation. Where the store has none, it begins one with a quarantine.
+// Then Settings knows the store's identity, which outlives that: a store that has lost it gets it back from
+// the first handle that knows it.
+//
+// ring.ErrSettings: the sessions in the store are of other settings. When none lives they can be replaced,
+// but for the number of partitions.
+func (s *Store) Generation(ctx context.Context) (string, error) {
+	var gen string
+	var waits, owned bool
+	reads := append(s.whoLives(), clientv3.OpGet(s.key("partition/"), clientv3.WithPrefix(), clientv3.WithCountOnly()))
+	err := s.transact(ctx, s.client, "", reads, func(st *step) error {
+		gen, waits, owned = st.meta.generation, st.has(s.key("quarantine")), st.count[s.key("partition/")] > 0
+		return s.differs(st)
+	})
+	if err != nil {
+		return "", s.failed("generation", err)
+	}
+	s.mu.Lock()
+	news := s.said != gen
+	s.said, s.newCluster = gen, false
+	s.mu.Unlock()
+	if news && waits {
+		s.presence.Logger.Warn(stores.WhyWait(owned), "at_most", s.settings.TTL)
+	}
+	return gen, nil
+}
+
+// whoLives reads what differs looks at.
+func (s *Store) whoLives() []clientv3.Op {
+	return []clientv3.Op{
+		clientv3.OpGet(s.key("quarantine")),
+		clientv3.OpGet(s.key("alive/"), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+	}
+}
+
+// differs returns ring.ErrSettings if our settings are others than those of the sessions that live, or may
+// live on without the store's knowing. The number of partitions stays: records and tokens go by it.
+func (s *Store) differs(st *step) error {
+	ours := stores.SettingsText(s.settings)
+	partitions := func(settings string) string {
+		first, _, _ := strings.Cut(settings, " ")
+		return first
+	}
+	if ours == st.meta.settings || !st.has(s.key("quarantine")) && st.count[s.key("alive/")] == 0 && partitions(ours) == partitions(st.meta.settings) {
+		return nil
+	}
+	return stores.Differ(s.settings, st.meta.settings)
+}
+
+// Register creates the session of h.Incarnation, and then re-asserts each holding, as [store.Store] does.
+// Others may see the session before its holdings: none is taken from it that is accepted. ErrSessionGone:
+// this incarnation had a session in this generation, or released one.
+func (s *Store) Register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration, holdings []handoff.Holding) ([]handoff.PartitionState, error) {
+	if err := s.register(ctx, gen, h, ttl); err != nil {
+		return nil, s.failed("register", err)
+	}
+	var jobs []job
+	for _, hold := range holdings {
+		jobs = append(jobs, job{partition: hold.Partition, size: sizeOf(hold.Residue), do: func(_ *step, p *partition) { p.hold(h.Incarnation, hold) }})
+	}
+	partitions, err := s.change(ctx, gen, h.Incarnation, jobs)
+	return told(partitions, h.Incarnation), s.failed("register", err)
+}
+
+func (s *Store) register(ctx context.Context, gen string, h handoff.Session, ttl time.Duration) error {
+	if h.Incarnation == "" {
+		return handoff.ErrSessionGone
+	}
+	lease, err := s.grant(ctx, ttl)
+	if err != nil {
+		return err
+	}
+	alive, details, start := s.key("alive", h.Incarnation), s.key("session", h.Incarnation), s.key("start", h.Name)
+	gone, released := s.key("gone", h.Incarnation), s.key("released", h.Incarnation)
+	reads := append(s.whoLives(), clientv3.OpGet(alive), clientv3.OpGet(details), clientv3.OpGet(gone), clientv3.OpGet(released), clientv3.OpGet(start),
+		clientv3.OpGet(s.key("session/"), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	return s.transact(ctx, s.client, gen, reads, func(st *step) error {
+		if err := s.differs(st); err != nil {
+			return err
+		}
+		if ours := stores.SettingsText(s.settings); ours != st.meta.settings {
+			if err := s.begin(ctx, st.meta, ours); err != nil {
+				return err
+			}
+			return handoff.ErrGeneration
+		}
+		if st.has(released) || st.has(gone) || st.has(details) && !st.has(alive) {
+			return handoff.ErrSessionGone
+		}
+		joins := st.now
+		if h.Name != "" {
+			if joins, err = s.start(ctx, st, start, h.Incarnation); err != nil {
+				return err
+			}
+		}
+		st.put(alive, "", clientv3.WithLease(lease))
+		st.put(details, stores.Join(h.Name, h.Addr, h.Gossip, number(joins.UnixMilli())))
+		st.put(s.key("changed/sessions"), "")
+		return s.sweep(ctx, st)
+	})
+}
+
+// start notes that a name has a new incarnation, and returns when that may join the ring. A name whose
+// incarnations die one after the other is to join later each time, from the third on. It begins anew when one
+// has left in order or lived for long.
+func (s *Store) start(ctx context.Context, st *step, key, incarnation string) (time.Time, error) {
+	deaths, at := int64(0), st.now
+	if last := st.read[key]; last != nil {
+		f := split(last.Value)
+		who, died, began := f.text(), f.number(), f.number()
+		if f.err != nil {
+			return at, f.err
+		}
+		if deaths = died + 1; who == incarnation {
+			deaths, at = died, time.UnixMilli(began)
+		}
+	}
+	lease, err := s.grant(ctx, 30*s.settings.TTL)
+	if err != nil {
+		return at, err
+	}
+	st.put(key, stores.Join(incarnation, number(deaths), number(at.UnixMilli())), clientv3.WithLease(lease))
+	if deaths >= 2 {
+		at = at.Add(time.Duration(min(1<<min(deaths-2, 4), 10)) * s.settings.TTL)
+	}
+	return at, nil
+}
+
+// maxSwept bounds how many sessions one registration sweeps.
+const maxSwept = 40
+
+// sweep turns sessions that have run out into tombstones, which go after an hour.
+func (s *Store) sweep(ctx context.Context, st *step) error {
+	alive := map[string]bool{}
+	for _, kv := range st.lists[s.key("alive/")] {
+		alive[s.name("alive/", kv.Key)] = true
+	}
+	var lease clientv3.LeaseID
+	swept := 0
+	for _, kv := range st.lists[s.key("session/")] {
+		incarnation := s.name("session/", kv.Key)
+		if alive[incarnation] || swept == maxSwept {
+			continue
+		}
+		if swept++; lease == 0 {
+			var err error
+			if lease, err = s.grant(ctx, hour); err != nil {
+				return err
+			}
+		}
+		st.delete(s.key("session", incarnation))
+		st.put(s.key("gone", incarnation), number(kv.ModRevision), clientv3.WithLease(lease))
+	}
+	return nil
+}
+
+// name returns what follows a prefix in a key.
+func (s *Store) name(prefix string, key []byte) string {
+	return strings.TrimPrefix(string(key), s.key(prefix))
+}
+
+// Renew extends a session that exists, by the TTL that it was registered for. ErrSessionGone: it does not.
+func (s *Store) Renew(ctx context.Context, gen, incarnation string, _ time.Duration) error {
+	var lease clientv3.LeaseID
+	alive := s.key("alive", incarnation)
+	err := s.transact(ctx, s.renewal, gen, []clientv3.Op{clientv3.OpGet(alive)}, func(st *step) error {
+		if !st.has(alive) {
+			return handoff.ErrSessionGone
+		}
+		lease = clientv3.LeaseID(st.read[alive].Lease)
+		st.put(s.key("session", incarnation), "", clientv3.WithIgnoreValue())
+		return nil
+	})
+	if err == nil {
+		err = s.ask(ctx, func(ctx context.Context) error {
+			_, err := s.renewal.KeepAliveOnce(ctx, lease)
+			return err
+		})
+	}
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		err = handoff.ErrSessionGone
+	}
+	return s.failed("renew", err)
+}
+
+// Release ends a session for good and leaves a tombstone for an hour, also where there is no session.
+func (s *Store) Release(ctx context.Context, incarnation string) error {
+	if incarnation == "" {
+		return nil
+	}
+	alive, details, released := s.key("alive", incarnation), s.key("session", incarnation), s.key("released", incarnation)
+	lease, err := s.grant(ctx, hour)
+	if err != nil {
+		return s.failed("release", err)
+	}
+	var name string
+	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(details)}, func(st *step) error {
+		if kv := st.read[details]; kv != nil {
+			name = split(kv.Value).text()
+		}
+		return nil
+	})
+	if err != nil {
+		return s.failed("release", err)
+	}
+	start := s.key("start", name)
+	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(alive), clientv3.OpGet(start)}, func(st *step) error {
+		if last := st.read[start]; last != nil && st.has(alive) && split(last.Value).text() == incarnation {
+			st.delete(start)
+		}
+		st.delete(alive)
+		st.delete(details)
+		st.put(released, "", clientv3.WithLease(lease))
+		st.put(s.key("changed/sessions"), "")
+		return nil
+	})
+	return s.failed("release", err)
+}

@@ -1,0 +1,184 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+const (
+	hour       = time.Hour              // how long tombstones are kept
+	attempts   = 4                      // of a request to which no member of etcd has answered
+	leastTry   = 500 * time.Millisecond // for one of them, or a tenth of the TTL if that is more
+	retryPause = 50 * time.Millisecond
+)
+
+// Store keeps sessions, records, residue and locks in etcd. It means the same as [store.Store]; the
+// package's comment says how. A Store may be used from many goroutines.
+//
+// Renewals have a connection of their own, so that no long answer delays them.
+type Store struct {
+	client  *clientv3.Client
+	renewal *clientv3.Client
+
+	settings ring.Settings // without Store, which is id
+	prefix   string        // of all keys
+	try      time.Duration // for one attempt of a request
+	presence stores.Presence
+
+	closing context.Context
+	stop    context.CancelFunc
+
+	mu         sync.Mutex   // guards what follows, and so running.Go against running.Wait
+	id         ring.StoreID // the store's identity; 0 when not known
+	newCluster bool         // Config.NewCluster, until the first generation is known
+	known      []string     // the latest generations, the present one last
+	life       int          // of etcd's data, counted
+	revision   int64        // the highest that etcd has shown in this life
+	said       string       // the latest generation that Generation has returned
+	view       view
+	closed     bool
+	running    sync.WaitGroup
+}
+
+// New makes a store over the etcd of a URL. It does no network I/O; an etcd that cannot be reached shows
+// in the first call. Config.Client is not for this store.
+//
+//	etcd://[user:password@]host[:port][,host[:port]…]
+//	etcds://…                                            TLS
+//
+// The default port is 2379. The query of an etcds URL may carry ca, cert, key (PEM files), server_name and
+// skip_verify=true.
+func New(url string, cfg store.Config) (*Store, error) {
+	settings := cfg.Settings.WithDefaults()
+	if err := settings.Validate(); err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	c, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, badURL("%v", err)
+	}
+	renewal, err := clientv3.New(c)
+	if err != nil {
+		return nil, errors.Join(badURL("%v", err), client.Close())
+	}
+	s := &Store{
+		client:     client,
+		renewal:    renewal,
+		settings:   settings,
+		prefix:     "{keyway:" + settings.Cluster + "}/",
+		try:        max(settings.TTL/10, leastTry),
+		id:         settings.Store,
+		newCluster: cfg.NewCluster,
+	}
+	place := strings.Join(c.Endpoints, ", ")
+	s.presence.Kind, s.presence.CauseOf, s.presence.Place, s.presence.Password = "etcd", causeOf, place, c.Password
+	s.presence.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("store", place, "cluster", settings.Cluster)
+	s.closing, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Settings returns the settings that the store was opened with, with their defaults filled in, and the
+// store's identity so far as it is known.
+func (s *Store) Settings() ring.Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	settings := s.settings
+	settings.Store = s.id
+	return settings
+}
+
+// Trouble returns why the store cannot be used, as far as the latest calls have shown, and nil if it answers.
+func (s *Store) Trouble() error { return s.presence.Trouble() }
+
+// Close ends every Watch and call, and waits for the former. It may be called again.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	var err error
+	if first {
+		s.stop()
+		err = errors.Join(s.client.Close(), s.renewal.Close())
+	}
+	s.running.Wait()
+	return err
+}
+
+// ask carries out f, which sends one request to etcd, and repeats it with another member of etcd if it
+// has got no answer in time.
+func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
+	for tried := 1; ; tried++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		began := time.Now()
+		attempt, cancel := context.WithTimeout(ctx, s.try)
+		err := f(attempt)
+		cancel()
+		switch {
+		case s.closing.Err() != nil:
+			return store.ErrClosed
+		case ctx.Err() != nil && err != nil:
+			s.presence.Note(ctx.Err(), began)
+			return ctx.Err()
+		case err == nil || isAnswer(err):
+			s.presence.Note(nil, began)
+			return err
+		}
+		s.presence.Note(err, began)
+		if tried == attempts || !mayPass(err) {
+			return err
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+		case <-s.closing.Done():
+		}
+	}
+}
+
+// failed returns the error of a call. Unless the store has answered, it says where that is and why it
+// cannot be used.
+func (s *Store) failed(call string, err error) error {
+	for _, answer := range []error{handoff.ErrGeneration, handoff.ErrSessionGone, ring.ErrSettings, errValue, errPartly, store.ErrClosed, context.Canceled} {
+		if errors.Is(err, answer) {
+			return fmt.Errorf("etcd: %s for cluster %q: %w", call, s.settings.Cluster, err)
+		}
+	}
+	if err != nil {
+		return s.presence.Wrap(err)
+	}
+	return nil
+}
+
+// grant returns a lease, in whole seconds.
+func (s *Store) grant(ctx context.Context, ttl time.Duration) (id clientv3.LeaseID, err error) {
+	err = s.ask(ctx, func(ctx context.Context) error {
+		lease, err := s.client.Grant(ctx, int64((ttl+time.Second-1)/time.Second))
+		if err == nil {
+			id = lease.ID
+		}
+		return err
+	})
+	return id, err
+}
+
+func (s *Store) key(parts ...string) string { return s.prefix + strings.Join(parts, "/") }

@@ -1,0 +1,215 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/keyway-go/keyway/fallback/internal/stores"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+var (
+	errValue = errors.New("etcd: a value is not understood")
+	errBegun = errors.New("etcd: a generation has begun") // so the call begins anew, or ends
+)
+
+// step is a transaction on its way: what it has read, and what it writes.
+type step struct {
+	meta  meta
+	now   time.Time
+	read  map[string]*mvccpb.KeyValue   // keys; nil for one that is not there
+	lists map[string][]*mvccpb.KeyValue // by prefix
+	count map[string]int64              // of keys with a prefix
+	ops   []clientv3.Op
+}
+
+func (st *step) has(key string) bool { return st.read[key] != nil }
+
+func (st *step) put(key, value string, opts ...clientv3.OpOption) {
+	st.ops = append(st.ops, clientv3.OpPut(key, value, opts...))
+}
+
+func (st *step) delete(key string) { st.ops = append(st.ops, clientv3.OpDelete(key)) }
+
+// transact carries out f on what reads have read, under the generation that the caller knows ("" for any),
+// and makes what f writes in a transaction that compares each key that was read by itself. f is called again
+// when one of those has changed.
+func (s *Store) transact(ctx context.Context, client *clientv3.Client, gen string, reads []clientv3.Op, f func(*step) error) error {
+	reads = append([]clientv3.Op{clientv3.OpGet(s.key("meta"))}, reads...)
+	var compare []clientv3.Cmp
+	ops := reads
+	for {
+		resp, err := s.commit(ctx, client, compare, ops, reads)
+		if err != nil {
+			return err
+		}
+		if len(compare) > 0 && resp.Succeeded {
+			return nil
+		}
+		st := take(reads, resp.Responses)
+		compare, ops = nil, reads
+		st.meta, err = s.enter(ctx, resp, st.read[s.key("meta")], gen)
+		if errors.Is(err, errBegun) {
+			continue
+		}
+		if err == nil {
+			err = f(st)
+		}
+		if err != nil || len(st.ops) == 0 {
+			return err
+		}
+		for key, kv := range st.read {
+			compare = append(compare, unchanged(key, kv.GetModRevision()))
+		}
+		ops = st.ops
+	}
+}
+
+func unchanged(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+}
+
+// take sorts what reads have read.
+func take(reads []clientv3.Op, responses []*pb.ResponseOp) *step {
+	st := &step{now: time.Now(), read: map[string]*mvccpb.KeyValue{}, lists: map[string][]*mvccpb.KeyValue{}, count: map[string]int64{}}
+	for i, read := range reads {
+		key, got := string(read.KeyBytes()), responses[i].GetResponseRange()
+		switch {
+		case read.RangeBytes() != nil:
+			st.lists[key], st.count[key] = got.Kvs, got.Count
+		case len(got.Kvs) > 0:
+			st.read[key] = got.Kvs[0]
+		default:
+			st.read[key] = nil
+		}
+	}
+	return st
+}
+
+// reply is the answer to a transaction.
+type reply struct {
+	*clientv3.TxnResponse
+	behind bool // etcd is at a lower revision than it was before: it has lost writes
+}
+
+// commit makes a transaction.
+func (s *Store) commit(ctx context.Context, client *clientv3.Client, compare []clientv3.Cmp, then, otherwise []clientv3.Op) (r reply, err error) {
+	s.mu.Lock()
+	life, least := s.life, s.revision
+	s.mu.Unlock()
+	err = s.ask(ctx, func(ctx context.Context) (err error) {
+		r.TxnResponse, err = client.Txn(ctx).If(compare...).Then(then...).Else(otherwise...).Commit()
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if life == s.life {
+		r.behind = r.Header.Revision < least
+		s.revision = max(s.revision, r.Header.Revision)
+	}
+	return r, nil
+}
+
+// meta is the value of the key meta.
+type meta struct {
+	generation string
+	id         ring.StoreID
+	settings   string        // in stores.SettingsText's form
+	ttl        time.Duration // of the sessions
+	cluster    uint64        // etcd's id of itself
+	revision   int64         // at which the generation began
+}
+
+func decodeMeta(kv *mvccpb.KeyValue) (m meta, err error) {
+	f := split(kv.Value)
+	m = meta{generation: f.text(), settings: f.text(), ttl: time.Duration(f.number()), cluster: uint64(f.number()), revision: kv.ModRevision}
+	m.id, err = ring.ParseStoreID(f.text())
+	return m, cmp.Or(f.err, err)
+}
+
+func (m meta) encode() string {
+	return stores.Join(m.generation, m.settings, number(int64(m.ttl)), number(int64(m.cluster)), m.id.String())
+}
+
+// maxKnown bounds how many generations a store remembers.
+const maxKnown = 16
+
+// enter returns what a reply shows of meta. If the generation is over, it begins another one and returns errBegun.
+func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen string) (m meta, err error) {
+	if kv != nil {
+		if m, err = decodeMeta(kv); err != nil {
+			return m, err
+		}
+	}
+	s.mu.Lock()
+	known := slices.Contains(s.known, m.generation)
+	if kv != nil && r.behind && !known { // whoever began it has seen to what was lost
+		s.life++
+		s.revision = r.Header.Revision
+	}
+	s.mu.Unlock()
+	if kv == nil || m.cluster != r.Header.ClusterId || r.behind && known {
+		return m, cmp.Or(s.begin(ctx, m, m.settings), errBegun)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = m.id
+	if !known {
+		s.known = append(s.known, m.generation)
+		s.known = s.known[max(0, len(s.known)-maxKnown):]
+	}
+	if gen != "" && gen != m.generation {
+		err = handoff.ErrGeneration
+	}
+	return m, err
+}
+
+// begin begins a generation in place of an old one, unless somebody else has. Its sessions are to have
+// settings, by default the store's own. The quarantine lasts for the longer one of the two TTLs.
+func (s *Store) begin(ctx context.Context, old meta, settings string) error {
+	there, err := s.get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	skip := s.newCluster && there.Count == 0
+	m := meta{generation: rand.Text(), settings: settings, ttl: old.ttl, cluster: there.Header.ClusterId, id: cmp.Or(old.id, s.id, stores.NewID())}
+	s.mu.Unlock()
+	if own := stores.SettingsText(s.settings); settings == "" || settings == own {
+		m.settings, m.ttl = own, s.settings.TTL
+	}
+	quarantine := max(old.ttl, s.settings.TTL)
+	ops := []clientv3.Op{clientv3.OpPut(s.key("meta"), m.encode()), clientv3.OpPut(s.key("changed/sessions"), "")}
+	for _, prefix := range []string{"session/", "alive/", "gone/"} {
+		ops = append(ops, clientv3.OpDelete(s.key(prefix), clientv3.WithPrefix()))
+	}
+	if skip {
+		ops = append(ops, clientv3.OpDelete(s.key("quarantine")))
+	} else {
+		lease, err := s.grant(ctx, quarantine)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, clientv3.OpPut(s.key("quarantine"), number(time.Now().Add(quarantine).UnixMilli()), clientv3.WithLease(lease)))
+	}
+	r, err := s.commit(ctx, s.client, []clientv3.Cmp{unchanged(s.key("meta"), old.revision)}, ops, nil)
+	if err == nil && r.Succeeded {
+		s.mu.Lock()
+		s.life++
+		s.revision = r.Header.Revision
+		s.mu.Unlock()
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/keyway-go/keyway/fallback/internal/query"
+)
+
+// ErrURL means that the URL of an etcd is not usable. The error that wraps it never shows a password.
+var ErrURL = errors.New("etcd: bad URL")
+
+func badURL(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrURL, fmt.Sprintf(format, args...))
+}
+
+const (
+	dialTimeout      = 2 * time.Second
+	keepAliveTime    = 10 * time.Second // gRPC allows no less
+	keepAliveTimeout = 2 * time.Second  // also without an acknowledgement of what was sent
+)
+
+// parseURL returns the configuration of a client. url.Parse takes one host alone, so that the others are
+// cut off first.
+func parseURL(raw string) (c clientv3.Config, err error) {
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok || scheme != "etcd" && scheme != "etcds" {
+		return c, badURL("it does not begin with etcd:// or etcds://")
+	}
+	user, hosts := "", rest
+	if i := strings.LastIndex(rest, "@"); i >= 0 {
+		user, hosts = rest[:i+1], rest[i+1:]
+	}
+	hosts, parameters, _ := strings.Cut(hosts, "?")
+	u, err := url.Parse(scheme + "://" + user + "host")
+	if err != nil {
+		return c, badURL("user and password do not parse (is there an unescaped character?)")
+	}
+	c = clientv3.Config{
+		DialTimeout: dialTimeout, DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
+		Username: u.User.Username(), Logger: zap.NewNop(),
+	}
+	c.Password, _ = u.User.Password()
+	transport := map[string]string{"etcd": "http://", "etcds": "https://"}[scheme]
+	for host := range strings.SplitSeq(strings.TrimSuffix(hosts, "/"), ",") {
+		if _, _, err := net.SplitHostPort(host); err != nil {
+			host += ":2379"
+		}
+		if name, port, err := net.SplitHostPort(host); err != nil || name == "" || port == "" || strings.Contains(host, "/") {
+			return c, badURL("%q is not host:port", host)
+		}
+		c.Endpoints = append(c.Endpoints, transport+host)
+	}
+	q, err := query.Parse(parameters)
+	if err != nil {
+		return c, badURL("%v", err)
+	}
+	if scheme == "etcds" {
+		c.TLS = q.TLS()
+	}
+	if err := q.Finish(); err != nil {
+		return c, badURL("%v", err)
+	}
+	return c, nil
+}

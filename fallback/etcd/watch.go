@@ -1,0 +1,113 @@
+package etcd
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/keyway-go/keyway/fallback/internal/stores"
+)
+
+// watchPause is between the end of a watch and the next one.
+const watchPause = 500 * time.Millisecond
+
+// Watch returns hints that something in the store changed, and that something may have after the connection
+// was lost. Hints that are not taken merge into one. The channel is closed when ctx ends or the store is
+// closed. A hint may get lost: poll behind it.
+func (s *Store) Watch(ctx context.Context) <-chan struct{} {
+	hints := make(chan struct{}, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		close(hints)
+		return hints
+	}
+	s.running.Go(func() {
+		defer close(hints)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.closing, cancel)()
+		for ctx.Err() == nil {
+			s.watch(ctx, hints)
+			select {
+			case <-time.After(watchPause):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return hints
+}
+
+// watch passes hints on until etcd ends it, which a member that has lost its leader does.
+func (s *Store) watch(ctx context.Context, hints chan<- struct{}) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	changes := s.client.Watch(ctx, s.key("changed/"), clientv3.WithPrefix())
+	ends := s.client.Watch(ctx, s.key("alive/"), clientv3.WithPrefix(), clientv3.WithFilterPut())
+	for more := true; more; {
+		var r clientv3.WatchResponse
+		select {
+		case r, more = <-changes:
+		case r, more = <-ends:
+		}
+		more = more && r.Err() == nil
+		select {
+		case hints <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+}
+
+// Exists returns ring.ErrSettings if the store holds nothing of the cluster and the handle does not know it
+// from before, as [store.Store] does.
+func (s *Store) Exists(ctx context.Context) error {
+	if s.Settings().Store != 0 {
+		return nil
+	}
+	r, err := s.get(ctx, s.key("meta"))
+	if err != nil {
+		return s.failed("exists", err)
+	}
+	if len(r.Kvs) == 0 {
+		return s.failed("exists", stores.ErrEmpty)
+	}
+	m, err := decodeMeta(r.Kvs[0])
+	if err != nil {
+		return s.failed("exists", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.id = cmp.Or(s.id, m.id)
+	return nil
+}
+
+// Ping returns an error if the store cannot be used. It changes nothing in the store.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.get(ctx, s.key("meta"))
+	return s.failed("ping", err)
+}
+
+// Peers returns the gossip addresses of the sessions. It changes nothing in the store, and some of the
+// sessions may be over.
+func (s *Store) Peers(ctx context.Context) (peers []string, err error) {
+	r, err := s.get(ctx, s.key("session/"), clientv3.WithPrefix())
+	if err != nil {
+		return nil, s.failed("peers", err)
+	}
+	for _, kv := range r.Kvs {
+		if state, err := decodeSession("", kv.Value); err == nil && state.Gossip != "" {
+			peers = append(peers, state.Gossip)
+		}
+	}
+	return peers, nil
+}
+
+func (s *Store) get(ctx context.Context, key string, opts ...clientv3.OpOption) (r *clientv3.GetResponse, err error) {
+	err = s.ask(ctx, func(ctx context.Context) (err error) {
+		r, err = s.client.Get(ctx, key, opts...)
+		return err
+	})
+	return r, err
+}
