@@ -24,7 +24,7 @@ import (
 type Client struct {
 	*client.Client
 	members *gossip.Cluster // nil for the client of a node
-	store   *store.Store    // nil without ClientConfig.Redis
+	store   Store           // nil without ClientConfig.Redis and Store
 	unstore func()          // ends what follows store
 }
 
@@ -37,6 +37,7 @@ type ClientConfig struct {
 	GossipKeys              [][]byte
 	GossipOpen              bool
 	Redis                   string // the nodes', in which it then finds them; default: it finds them by Join alone
+	Store                   func(store.Config) (Store, error)
 	PeerTLS                 *gateway.PeerTLS
 	Settings                ring.Settings
 	Keys                    gateway.KeySources // of requests for RoundTrip
@@ -50,7 +51,7 @@ type ClientConfig struct {
 // returns a client of it. ctx bounds only NewClient itself. The caller must call
 // [Client.Close].
 func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
-	common, err := Config{Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, PeerTLS: cfg.PeerTLS, Settings: cfg.Settings, Logger: cfg.Logger}.complete()
+	common, err := Config{Gossip: cfg.Gossip, GossipAdvertise: cfg.GossipAdvertise, Join: cfg.Join, Redis: cfg.Redis, Store: cfg.Store, PeerTLS: cfg.PeerTLS, Settings: cfg.Settings, Logger: cfg.Logger}.complete()
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		Seeds:     common.Join,
 		Keyring:   cfg.GossipKeys,
 		Open:      cfg.GossipOpen,
-		Guessed:   cfg.Redis != "" && slices.Equal(common.Join, []string{meeting}),
+		Guessed:   common.Store != nil && slices.Equal(common.Join, []string{meeting}),
 		Logger:    common.Logger,
 	})
 	if err != nil {
@@ -76,12 +77,14 @@ func NewClient(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		return nil, fmt.Errorf("keyway: %w", err)
 	}
 	c := &Client{Client: client, members: members}
-	if cfg.Redis == "" {
+	if common.Store == nil {
 		return c, nil
 	}
-	if c.store, err = store.New(cfg.Redis, store.Config{Settings: members.Settings(), Logger: common.Logger}); err != nil {
-		return nil, errors.Join(bad("ClientConfig.Redis: %w", err), c.Close())
+	opened, err := common.Store(store.Config{Settings: members.Settings(), Logger: common.Logger})
+	if err != nil {
+		return nil, errors.Join(bad("Client%s: %w", common.settingOfStore(), err), c.Close())
 	}
+	c.store = opened
 	c.unstore = (&offered.Follower{Store: c.store, Members: members, Logger: common.Logger, Alone: true}).Follow()
 	return c, nil
 }

@@ -2,6 +2,7 @@ package keyway
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -81,7 +82,14 @@ type Config struct {
 	// always has a Redis can leave that store out with go build -tags keyway_redis.
 	Redis string
 
-	// Offered makes a node without Redis wait for a store of another process, and
+	// Store opens the store in place of Redis, such as one in etcd:
+	//
+	//	func(c store.Config) (keyway.Store, error) { return etcd.New("etcd://10.0.0.1:2379", c) }
+	//
+	// The node closes it.
+	Store func(store.Config) (Store, error)
+
+	// Offered makes a node without Redis and Store wait for a store of another process, and
 	// never keep one.
 	Offered bool
 
@@ -152,6 +160,24 @@ func bad(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...))
 }
 
+// Store is what Config.Store opens. Package fallback/etcd has one in etcd.
+type Store interface {
+	worker.Store
+	// Ping returns an error if the store cannot be used. It changes nothing.
+	Ping(ctx context.Context) error
+	// Peers returns the gossip addresses of the sessions. It changes nothing.
+	Peers(ctx context.Context) ([]string, error)
+	Close() error
+}
+
+// settingOfStore names the field that says where the store is.
+func (c *Config) settingOfStore() string {
+	if c.Redis != "" {
+		return "Config.Redis (--redis)"
+	}
+	return "Config.Store (--store or --redis)"
+}
+
 // complete returns c with its defaults, or an error that names the field that is
 // wrong.
 func (c Config) complete() (Config, error) {
@@ -167,10 +193,12 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Listen and Config.Listener both say where to take requests: leave one out")
 	case c.Handler != nil && c.Upstream != nil:
 		return c, bad("Config.Handler and Config.Upstream both take requests: leave one out")
-	case c.Redis == "" && !c.Offered && !store.HasEmbedded:
+	case c.Redis != "" && c.Store != nil:
+		return c, bad("Config.Redis and Config.Store both say where the store is: leave one out")
+	case c.Redis == "" && c.Store == nil && !c.Offered && !store.HasEmbedded:
 		return c, bad("Config.Redis (--redis) is empty, and this program was built with -tags keyway_redis, without a store of its own: give the URL of a Redis, or set Config.Offered")
-	case c.Redis != "" && c.Offered:
-		return c, bad("Config.Offered is for a node without Config.Redis (--redis): leave one out")
+	case (c.Redis != "" || c.Store != nil) && c.Offered:
+		return c, bad("Config.Offered is for a node without Config.Redis (--redis) and Config.Store (--store): leave one out")
 	case c.DrainTimeout < 0:
 		return c, bad("Config.DrainTimeout (--drain-timeout) is %v, want at least 0", c.DrainTimeout)
 	case c.Settings.KeySource != "":
@@ -189,6 +217,9 @@ func (c Config) complete() (Config, error) {
 		c.Join = []string{meeting}
 	}
 	c.Join = slices.Clone(c.Join)
+	if redis := c.Redis; redis != "" {
+		c.Store = func(cfg store.Config) (Store, error) { return store.New(redis, cfg) }
+	}
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
@@ -210,10 +241,10 @@ func isLoopback(addr string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// hostAt returns the gossip address at which a node without Redis keeps a store
+// hostAt returns the gossip address at which a node without a store keeps one
 // if nobody else does, "" if it must not.
 func (c *Config) hostAt() string {
-	if c.Redis != "" || c.Offered || !c.oneMachine() || len(c.Join) == 0 {
+	if c.Store != nil || c.Offered || !c.oneMachine() || len(c.Join) == 0 {
 		return ""
 	}
 	if host, port, err := net.SplitHostPort(c.Join[0]); err == nil {

@@ -47,7 +47,7 @@ type Node struct {
 	admin    net.Listener // nil for none
 	host     *offered.Host
 	members  *gossip.Cluster
-	store    closingStore
+	store    Store
 	worker   *worker.Worker
 	handler  *handler
 	server   *worker.Server
@@ -172,7 +172,11 @@ func (n *Node) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (n *Node) collectors() []prometheus.Collector {
-	return []prometheus.Collector{n.worker, n.members, n.store}
+	parts := []prometheus.Collector{n.worker, n.members}
+	if store, ok := n.store.(prometheus.Collector); ok {
+		parts = append(parts, store)
+	}
+	return parts
 }
 
 // Addr returns the host:port that takes requests.

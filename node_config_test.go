@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/ring"
@@ -29,6 +30,7 @@ func TestConfigErrors(t *testing.T) {
 		"--gossip-open":             {Listen: "127.0.0.1:0", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
 		"Config.Advertise":          {Listen: "0.0.0.0:0", Gossip: "0.0.0.0:0", Redis: "redis://127.0.0.1:1"},
 		"Config.Redis":              {Redis: "http://x"},
+		"Config.Store":              {Redis: "redis://x", Store: func(store.Config) (keyway.Store, error) { return nil, nil }},
 		"Config.Offered":            {Redis: "redis://x", Offered: true},
 		"Config.Upstream":           {Handler: app, Upstream: new(url.URL)},
 		"Config.DrainTimeout":       {DrainTimeout: -1},

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/client"
@@ -29,13 +27,6 @@ const (
 	offerTimeout = 5 * time.Second // for a store, where none can be kept in memory
 )
 
-// closingStore is a store whose connections are the node's to close.
-type closingStore interface {
-	worker.Store
-	prometheus.Collector
-	Close() error
-}
-
 // start does what Start says. What it has opened when it fails is for release.
 func (n *Node) start(ctx context.Context) error {
 	previous, err := n.lockFile()
@@ -49,10 +40,10 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.join(ctx); err != nil {
 		return gossipError(err)
 	}
-	if n.cfg.Redis != "" {
-		n.pages.waitsFor("the store at Config.Redis (--redis)")
+	if n.cfg.Store != nil {
+		n.pages.waitsFor("the store at " + n.cfg.settingOfStore())
 	} else {
-		n.pages.waitsFor("a member that offers a store: start one at Config.Join (--join), or set Config.Redis (--redis)")
+		n.pages.waitsFor("a member that offers a store: start one at Config.Join (--join), or set Config.Redis (--redis) or Config.Store (--store)")
 	}
 	if err := n.openStore(ctx); err != nil {
 		return err
@@ -128,7 +119,7 @@ func (n *Node) join(ctx context.Context) (err error) {
 		Seeds:     n.cfg.Join,
 		Keyring:   n.cfg.GossipKeys,
 		Open:      n.cfg.GossipOpen,
-		Guessed:   n.cfg.Redis != "" && slices.Equal(n.cfg.Join, []string{meeting}),
+		Guessed:   n.cfg.Store != nil && slices.Equal(n.cfg.Join, []string{meeting}),
 		Logger:    n.log,
 	})
 	return err
@@ -145,17 +136,13 @@ func gossipError(err error) error {
 	return fmt.Errorf("keyway: %w", err)
 }
 
-// openStore opens the store at Config.Redis, or the one that a member offers.
+// openStore opens the store of Config.Redis or Config.Store, or the one that a member offers.
 func (n *Node) openStore(ctx context.Context) error {
-	open := func(url string, known ring.StoreID) (*store.Store, error) {
-		settings := n.members.Settings()
-		settings.Store = known
-		return store.New(url, store.Config{Settings: settings, NewCluster: n.cfg.NewCluster, Logger: n.log})
-	}
-	if n.cfg.Redis != "" {
-		store, err := open(n.cfg.Redis, 0)
+	config := store.Config{Settings: n.members.Settings(), NewCluster: n.cfg.NewCluster, Logger: n.log}
+	if n.cfg.Store != nil {
+		store, err := n.cfg.Store(config)
 		if err != nil {
-			return bad("Config.Redis (--redis): %w", err)
+			return bad("%s: %w", n.cfg.settingOfStore(), err)
 		}
 		n.store = store
 		return nil
@@ -165,9 +152,13 @@ func (n *Node) openStore(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, offerTimeout, bad("Config.Redis (--redis) is empty, and gossip reaches other machines: a store in the memory of a process is for one machine"))
 		defer cancel()
 	}
+	open := func(url string, known ring.StoreID) (*store.Store, error) {
+		config.Settings.Store = known
+		return store.New(url, config)
+	}
 	store, err := offered.Open(ctx, n.members, open, n.log)
 	if err != nil {
-		return fmt.Errorf("keyway: %s waited for a member that offers a store: start one at Config.Join, or set Config.Redis: %w", n.cfg.Name, err)
+		return fmt.Errorf("keyway: %s waited for a member that offers a store: start one at Config.Join, or set Config.Redis or Config.Store: %w", n.cfg.Name, err)
 	}
 	n.store = store
 	return nil
@@ -180,7 +171,7 @@ func (n *Node) startWorker(ctx context.Context, previous []string) (err error) {
 		TracerProvider: n.cfg.TracerProvider, TraceKeys: n.cfg.TraceKeys, Logger: n.log,
 		// The store that a process of this machine keeps was begun when it was started,
 		// so that its own quarantine is enough.
-		NewCluster: n.cfg.NewCluster || n.cfg.Redis == "",
+		NewCluster: n.cfg.NewCluster || n.cfg.Store == nil,
 	}
 	config.GRPC = config.GRPC || n.cfg.Upstream != nil && n.cfg.Upstream.Scheme == "h2c"
 	if n.cfg.LockFile != "" {

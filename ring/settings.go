@@ -143,7 +143,7 @@ func (s Settings) Compare(t Settings) (d Difference, found bool) {
 	case s.PeerTLS != t.PeerTLS && !s.PeerTLSOptional && !t.PeerTLSOptional:
 		return differ("TLS between members", "%s", onOff(s.PeerTLS), onOff(t.PeerTLS), "give all members --peer-cert, --peer-key and --peer-ca, or none; while some have it only, --peer-tls-optional too"), true
 	case s.Store != 0 && t.Store != 0 && s.Store != t.Store:
-		return differ("store", "%v", s.Store, t.Store, "give all members of a cluster the same --redis"), true
+		return differ("store", "%v", s.Store, t.Store, "give all members of a cluster the same --store or --redis"), true
 	}
 	return Difference{}, false
 }

@@ -45,7 +45,7 @@ func (s *backend) join(ctx context.Context, cfg gossip.Config, meeting string) (
 	store, err := offered.Open(wait, members, open, s.logger)
 	if err != nil {
 		members.Close()
-		return nil, fmt.Errorf("%w; the member there offers no store: give the same --redis as it has: %w", taken, err)
+		return nil, fmt.Errorf("%w; the member there offers no store: give the same --store or --redis as it has: %w", taken, err)
 	}
 	s.close()
 	s.client, s.embedded = store, nil

@@ -286,6 +286,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--peer-cert /absent --peer-key /absent --peer-ca /absent", "/absent: no such file"},
 		{"--tls-cert /absent --tls-key /absent", "--tls-cert"},
 		{"--redis http://x", "--redis"},
+		{"--store etcd://a/b", "--store"},
+		{"--store etcd://a --redis redis://b", "exclude each other"},
 		{"extra", "unexpected argument"},
 	} {
 		err := run(t.Context(), append(free, strings.Fields(tt.args)...), io.Discard, io.Discard)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/keyway-go/keyway/fallback/etcd"
 	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/offered"
@@ -20,9 +21,9 @@ const storeTimeout = 5 * time.Second
 type backend struct {
 	logger   *slog.Logger
 	client   client
-	own      *store.Store    // client, unless another process offers it
-	embedded *store.Embedded // nil with --redis, or if another process has one
-	offer    string          // URL for the workers, "" with --redis
+	own      *store.Store    // client, of a store of the router's own; nil with --store
+	embedded *store.Embedded // nil with --store, or if another process has one
+	offer    string          // URL for the workers, "" with --store
 }
 
 type client interface {
@@ -31,25 +32,32 @@ type client interface {
 	Close() error
 }
 
-// openStore connects to --redis, or starts a store.
+// openStore connects to --store, or starts a store.
 func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, error) {
 	s := &backend{logger: logger}
-	url := o.Redis
-	if url == "" {
+	cfg := store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger}
+	var err error
+	switch {
+	case etcd.Handles(o.Store):
+		s.client, err = etcd.New(o.Store, cfg)
+	case o.Store != "":
+		s.client, err = store.New(o.Store, cfg)
+	default:
 		embedded, err := store.StartEmbedded("127.0.0.1:0", rand.Text())
 		if err != nil {
 			return nil, err
 		}
-		s.embedded, s.offer, url = embedded, embedded.URL(), embedded.URL()
-		logger.Warn("without --redis the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
+		s.embedded, s.offer = embedded, embedded.URL()
+		if s.own, err = store.New(s.offer, cfg); err != nil {
+			embedded.Close()
+			return nil, err
+		}
+		s.client = s.own
+		logger.Warn("without --store the router keeps ownership in its own memory: for one machine only, and a restart of the router stops the workers for a moment", "store", embedded.Addr())
 	}
-	var err error
-	s.own, err = store.New(url, store.Config{Settings: o.Gossip.Settings, NewCluster: o.NewCluster, Logger: logger})
 	if err != nil {
-		s.close()
-		return nil, cli.Usagef("--redis: %v", err)
+		return nil, cli.Usagef("--store or --redis: %v", err)
 	}
-	s.client = s.own
 	if !o.NewCluster {
 		return s, nil
 	}
@@ -57,7 +65,7 @@ func openStore(ctx context.Context, o *options, logger *slog.Logger) (*backend, 
 	defer cancel()
 	if _, err := s.client.Generation(ctx); err != nil {
 		s.close()
-		return nil, fmt.Errorf("--new-cluster: the store cannot be reached, is --redis right? %w", err)
+		return nil, fmt.Errorf("--new-cluster: the store cannot be reached, is --store or --redis right? %w", err)
 	}
 	return s, nil
 }

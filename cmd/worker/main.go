@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/fallback/etcd"
+	"github.com/keyway-go/keyway/fallback/store"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/cli"
 	"github.com/keyway-go/keyway/internal/ctl"
@@ -55,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	config := keyway.Config{
 		Name: o.name, Listener: listener, Advertise: o.advertise, Admin: o.admin, AdminToken: o.AdminToken, AdminHosts: o.AdminHosts,
 		Gossip: o.Gossip.Bind, GossipAdvertise: o.Gossip.Advertise, Join: o.Gossip.Seeds, GossipKeys: o.Gossip.Keyring, GossipOpen: o.Gossip.Open, PeerTLS: o.PeerTLS,
-		Redis: o.Redis, Offered: o.Redis == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
+		Offered: o.Store == "", NewCluster: o.NewCluster, Settings: o.Gossip.Settings,
 		Direct: o.direct, Keys: o.Keys, LockFile: o.lockFile, Upstream: o.upstream,
 		DrainTimeout: max(o.DrainTimeout, 1), Limits: o.limits, App: o.app, ServeWithoutStore: o.onRedisLoss == "serve", Logger: logger,
 	}
@@ -64,6 +66,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	traces := o.Traces.Start(stdout, logger)
 	defer traces.Close()
 	config.TracerProvider, config.TraceKeys, config.Metrics = traces.TracerProvider(), o.TraceKeys, []prometheus.Collector{traces}
+	if o.Store != "" {
+		config.Store = func(cfg store.Config) (keyway.Store, error) {
+			if etcd.Handles(o.Store) {
+				return etcd.New(o.Store, cfg)
+			}
+			return store.New(o.Store, cfg)
+		}
+	}
 	if o.upstream == nil {
 		config.Handler = &demo{worker: o.name}
 	}

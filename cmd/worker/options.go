@@ -56,7 +56,7 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.String(&o.name, "name", "", "unique `name`, which places the worker on the ring; keep it across restarts. Default: the host's name and the port")
 	o.Define(f, "127.0.0.1:0", []string{"127.0.0.1:" + gossip.DefaultPort})
 	f.Group("Ownership")
-	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis cannot be reached: stop (admitting, at 0.7 of --session-ttl) or serve (on, while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")
+	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis or etcd cannot be reached: stop (admitting, at 0.7 of --session-ttl) or serve (on, while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")
 	f.String(&o.lockFile, "lock-file", "", "`path` of a file that is locked while the worker lives, by which its next start proves that it is dead and takes its partitions over at once; with --upstream after 0.15 of --session-ttl, in which the app must have ended requests whose connection is closed")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err

@@ -163,7 +163,7 @@ func (s *shell) copiedStore(now time.Time) (why error) {
 		return nil
 	}
 	first := elsewhere[0]
-	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
+	why = fmt.Errorf("%w: worker %q (%s) is active without a session in this store, %v: it uses another one: give all members of a cluster the same --store or --redis", ring.ErrSettings, first.Name, first.Gossip, s.current.store)
 	if len(elsewhere) < len(here) || len(elsewhere) == len(here) && lowest(here) < lowest(elsewhere) {
 		if !a.warned {
 			s.w.cfg.Logger.Error("a worker uses another store, and should stop", "worker", s.w.name, "error", why)

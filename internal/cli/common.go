@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -27,7 +28,7 @@ type Common struct {
 	Upgrades     []string         // of --upgrade; not nil
 	Gossip       gossip.Config    // without Self and Logger
 	PeerTLS      *gateway.PeerTLS // nil for none
-	Redis        string           // URL; "" for none
+	Store        string           // URL of --store or --redis; "" for none
 	NewCluster   bool
 	DrainTimeout time.Duration
 	AdminToken   string          // of --admin-token or its file; "" for none
@@ -35,8 +36,9 @@ type Common struct {
 	Traces       *tracing.Config // of the environment; nil for none
 	TraceKeys    bool
 
-	keys []string
-	peer peerTLS
+	keys  []string
+	peer  peerTLS
+	redis string // of --redis
 
 	tokenFile string // of --admin-token-file
 	log       logFlags
@@ -64,7 +66,8 @@ func (c *Common) Define(f *Flags, bind string, join []string) {
 	f.Int(&settings.Ring.Partitions, "partitions", ring.DefaultPartitions, 1, "`number` of partitions, the same on all members and fixed for the life of a cluster")
 	c.peer.define(f)
 	f.Group("Ownership")
-	f.String(&c.Redis, "redis", "", "`URL` of the Redis that keeps who owns what, the same on all members; without it a router runs a store of its own, which workers use and which is for one machine")
+	f.String(&c.Store, "store", "", "`URL` of what keeps who owns what, the same on all members: a Redis (redis://host:6379) or an etcd (etcd://a:2379,b:2379,c:2379); without it a router runs a store of its own, which workers use and which is for one machine")
+	f.String(&c.redis, "redis", "", "`URL` of a Redis: short for --store")
 	f.Duration(&settings.TTL, "session-ttl", ring.DefaultSessionTTL, ring.MinSessionTTL, "`time` after which a worker that died is taken over, the same on all members")
 	f.Bool(&c.NewCluster, "new-cluster", "do not wait for one --session-ttl before the first claim on an empty store; only for the very first start of a cluster")
 	f.Duration(&c.DrainTimeout, "drain-timeout", 25*time.Second, 0, "`time` for finishing requests on SIGTERM, and for handing partitions over")
@@ -78,6 +81,10 @@ func (c *Common) Parse(f *Flags, args []string, w io.Writer) error {
 	if err := f.Parse(args, w); err != nil {
 		return err
 	}
+	if c.Store != "" && c.redis != "" {
+		return Usagef("--store and --redis exclude each other")
+	}
+	c.Store = cmp.Or(c.Store, c.redis)
 	if slices.Equal(c.Upgrades, []string{"none"}) {
 		c.Upgrades = []string{}
 	}

@@ -114,7 +114,7 @@ func (s *Store) warnOfNone(view *ring.View) {
 	for _, m := range ring.ActiveWorkers(view.Members) {
 		if m.StoreID != 0 && !s.warned {
 			s.warned = true
-			s.logger.Warn("the workers use a store that nobody offers, such as a Redis: give this one the same --redis (Config.Redis)", "worker", m.Name, "gossip", m.Gossip)
+			s.logger.Warn("the workers use a store that nobody offers, such as a Redis: give this one the same --store or --redis (Config.Redis)", "worker", m.Name, "gossip", m.Gossip)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrEmpty means that a store holds nothing of a cluster whose workers are at work.
-var ErrEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --redis", ring.ErrSettings)
+var ErrEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --store or --redis", ring.ErrSettings)
 
 // NewID returns an identity for a store that has none.
 func NewID() ring.StoreID {

@@ -21,7 +21,7 @@ import (
 
 // OtherStore says that a worker uses another store than this process, here.
 func OtherStore(here ring.StoreID, m ring.Member) error {
-	return fmt.Errorf("%w: store: %v here, %v at worker %q (%s): give all members of a cluster the same --redis", ring.ErrSettings, here, m.StoreID, m.Name, m.Gossip)
+	return fmt.Errorf("%w: store: %v here, %v at worker %q (%s): give all members of a cluster the same --store or --redis", ring.ErrSettings, here, m.StoreID, m.Name, m.Gossip)
 }
 
 // Default sets the field of a Config to its default if it is 0. If it is negative

@@ -12,7 +12,7 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
-var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --redis", ring.ErrSettings)
+var errEmpty = fmt.Errorf("%w: the store is empty, and active workers of the cluster use another one: give all members of a cluster the same --store or --redis", ring.ErrSettings)
 
 // Exists does as store.Store.Exists does.
 func (m *Store) Exists(context.Context) error {

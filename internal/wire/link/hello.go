@@ -121,7 +121,7 @@ func match(mine, peer *settings) error {
 	case peer.digest != mine.digest:
 		return &MismatchError{"configuration digest", hex(mine.digest), hex(peer.digest), "give both the same --session-ttl, --partitions and other ring settings"}
 	case peer.store != 0 && mine.store != 0 && peer.store != mine.store:
-		return &MismatchError{"store", hex(mine.store), hex(peer.store), "give all members of a cluster the same --redis"}
+		return &MismatchError{"store", hex(mine.store), hex(peer.store), "give all members of a cluster the same --store or --redis"}
 	}
 	return nil
 }
