@@ -23,7 +23,12 @@ func tooLarge(err error) bool {
 
 // mayPass reports whether another attempt may succeed soon.
 func mayPass(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || codeOf(err) == codes.Unavailable || codeOf(err) == codes.DeadlineExceeded
+	return isLate(err) || codeOf(err) == codes.Unavailable
+}
+
+// isLate reports whether no answer has come in time.
+func isLate(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || codeOf(err) == codes.DeadlineExceeded
 }
 
 func codeOf(err error) codes.Code {
@@ -55,7 +60,7 @@ func causeOf(err error) (why, remedy string) {
 		return text, "correct user and password in the URL of " + config
 	case code == codes.PermissionDenied:
 		return text, "grant the user of " + config + " a role that reads and writes keys that begin with {keyway:"
-	case errors.Is(err, context.DeadlineExceeded), code == codes.DeadlineExceeded:
+	case isLate(err):
 		return "it does not answer", "see whether it runs, and whether a firewall drops packets to it"
 	case strings.Contains(text, "connection refused"):
 		return "dial: connection refused", "see whether an etcd runs there, and correct " + config

@@ -20,8 +20,8 @@ import (
 
 const (
 	hour       = time.Hour              // how long tombstones are kept
-	attempts   = 4                      // of a request to which no member of etcd has answered
-	leastTry   = 500 * time.Millisecond // for one of them, or a tenth of the TTL if that is more
+	leastTry   = 500 * time.Millisecond // for one attempt of a request, or a tenth of the TTL if that is more
+	patience   = 3                      // so many times that long, attempts follow each other
 	retryPause = 50 * time.Millisecond
 )
 
@@ -70,13 +70,13 @@ func New(url string, cfg store.Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := clientv3.New(c)
+	client, err := connect(c)
 	if err != nil {
-		return nil, badURL("%v", err)
+		return nil, err
 	}
-	renewal, err := clientv3.New(c)
+	renewal, err := connect(c)
 	if err != nil {
-		return nil, errors.Join(badURL("%v", err), client.Close())
+		return nil, errors.Join(err, client.Close())
 	}
 	s := &Store{
 		client:     client,
@@ -92,6 +92,21 @@ func New(url string, cfg store.Config) (*Store, error) {
 	s.presence.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)).With("store", place, "cluster", settings.Cluster)
 	s.closing, s.stop = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// connect makes a client. clientv3.New would ask for a token of a user at once; with one that is refused,
+// the first call does.
+func connect(c clientv3.Config) (*clientv3.Client, error) {
+	user, password := c.Username, c.Password
+	if c.Username, c.Password = "", ""; user != "" {
+		c.Token = "none"
+	}
+	client, err := clientv3.New(c)
+	if err != nil {
+		return nil, badURL("%v", err)
+	}
+	client.Token, client.Username, client.Password = "", user, password
+	return client, nil
 }
 
 // Settings returns the settings that the store was opened with, with their defaults filled in, and the
@@ -123,28 +138,33 @@ func (s *Store) Close() error {
 }
 
 // ask carries out f, which sends one request to etcd, and repeats it with another member of etcd if it
-// has got no answer in time.
+// has got no answer in time. The store is absent only when that does not help.
 func (s *Store) ask(ctx context.Context, f func(context.Context) error) error {
-	for tried := 1; ; tried++ {
+	var why error // of the latest attempt that got an answer
+	for began := time.Now(); ; {
 		if err := ctx.Err(); err != nil {
-			return err
+			return cmp.Or(why, err)
 		}
-		began := time.Now()
 		attempt, cancel := context.WithTimeout(ctx, s.try)
 		err := f(attempt)
 		cancel()
 		switch {
 		case s.closing.Err() != nil:
 			return store.ErrClosed
-		case ctx.Err() != nil && err != nil:
-			s.presence.Note(ctx.Err(), began)
+		case errors.Is(ctx.Err(), context.Canceled):
 			return ctx.Err()
 		case err == nil || isAnswer(err):
 			s.presence.Note(nil, began)
 			return err
+		case !isLate(err):
+			why = err
 		}
-		s.presence.Note(err, began)
-		if tried == attempts || !mayPass(err) {
+		err = cmp.Or(why, err)
+		gaveUp := ctx.Err() != nil || !mayPass(err) || time.Since(began) > patience*s.try
+		if gaveUp || time.Since(began) >= stores.Silence {
+			s.presence.Note(err, began)
+		}
+		if gaveUp {
 			return err
 		}
 		select {

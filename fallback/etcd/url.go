@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"github.com/keyway-go/keyway/fallback/internal/query"
 )
@@ -26,6 +29,19 @@ const (
 	keepAliveTime    = 10 * time.Second // gRPC allows no less
 	keepAliveTimeout = 2 * time.Second  // also without an acknowledgement of what was sent
 )
+
+// dialOptions make a client try again soon, also after a long absence of etcd, and let a request that no
+// member of etcd can take return why.
+func dialOptions() []grpc.DialOption {
+	again := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
+	failFast := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return invoke(ctx, method, request, reply, conn, append(opts, grpc.WaitForReady(false))...)
+	}
+	return []grpc.DialOption{
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: dialTimeout}),
+		grpc.WithChainUnaryInterceptor(failFast),
+	}
+}
 
 // Handles reports whether a URL is one for [New].
 func Handles(url string) bool {
@@ -51,7 +67,7 @@ func parseURL(raw string) (c clientv3.Config, err error) {
 	}
 	c = clientv3.Config{
 		DialTimeout: dialTimeout, DialKeepAliveTime: keepAliveTime, DialKeepAliveTimeout: keepAliveTimeout,
-		Username: u.User.Username(), Logger: zap.NewNop(),
+		Username: u.User.Username(), Logger: zap.NewNop(), MaxUnaryRetries: 2, DialOptions: dialOptions(),
 	}
 	c.Password, _ = u.User.Password()
 	transport := map[string]string{"etcd": "http://", "etcds": "https://"}[scheme]

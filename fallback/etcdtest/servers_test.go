@@ -71,6 +71,12 @@ func (m *member) stop() {
 	}
 }
 
+// kill stops a member that hands nothing over.
+func (m *member) kill() {
+	m.server.Server.HardStop()
+	m.stop()
+}
+
 // start starts a member that was stopped.
 func (m *member) start(t *testing.T) {
 	t.Helper()
