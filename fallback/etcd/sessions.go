@@ -219,12 +219,16 @@ func (s *Store) Release(ctx context.Context, incarnation string) error {
 		return s.failed("release", err)
 	}
 	start := s.key("start", name)
-	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(alive), clientv3.OpGet(start)}, func(st *step) error {
+	err = s.transact(ctx, s.client, "", []clientv3.Op{clientv3.OpGet(alive), clientv3.OpGet(released), clientv3.OpGet(start)}, func(st *step) error {
+		if st.has(released) && !st.has(alive) {
+			return nil
+		}
 		if last := st.read[start]; last != nil && st.has(alive) && split(last.Value).text() == incarnation {
 			st.delete(start)
 		}
 		st.delete(alive)
 		st.delete(details)
+		st.delete(s.key("gone", incarnation))
 		st.put(released, "", clientv3.WithLease(lease))
 		st.put(s.key("changed/sessions"), "")
 		return nil

@@ -21,7 +21,8 @@ import (
 const shortTTL = time.Second
 
 func TestConformance(t *testing.T) {
-	servers := startMembers(t, 1)
+	t.Parallel()
+	servers := startMembers(t, 1, nil)
 	raw := kit.Must(clientv3.New(clientv3.Config{Endpoints: []string{servers[0].config.ListenClientUrls[0].String()}, Logger: zap.NewNop()}))
 	t.Cleanup(func() { raw.Close() })
 	open := func(t *testing.T) storetest.Harness { return harness(t, storeURL(servers), raw) }

@@ -31,7 +31,7 @@ type site struct {
 }
 
 func newSite(t *testing.T) *site {
-	s := &site{T: t, servers: startMembers(t, 3), join: kit.FreeAddr(t)}
+	s := &site{T: t, servers: startMembers(t, 3, nil), join: kit.FreeAddr(t)}
 	var direct []string
 	s.url = "etcd://"
 	for i, m := range s.servers {
@@ -118,6 +118,7 @@ func (s *site) renewed(times int) {
 // TestFaults: whatever happens to one member of etcd, no session is lost, and what runs goes on. Meanwhile a node
 // joins, and so partitions move.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.start("a")
 	s.start("b")
@@ -164,8 +165,8 @@ func TestFaults(t *testing.T) {
 		m.stop()
 		s.renewed(1)
 		m.start(t)
-		s.renewed(1)
 	}
+	s.renewed(1)
 	if sessions := s.stamps(); len(sessions) != len(s.nodes) {
 		t.Errorf("there are the sessions %v, of %d nodes", sessions, len(s.nodes))
 	}

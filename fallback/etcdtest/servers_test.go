@@ -20,8 +20,9 @@ type member struct {
 	server *embed.Etcd
 }
 
-// startMembers starts an etcd of n members whose elections last 100 ms, and so a lease at least 1 s.
-func startMembers(t *testing.T, n int) []*member {
+// startMembers starts an etcd of n members whose elections last 100 ms, and so a lease at least 1 s. Unless
+// it is nil, change changes their configurations.
+func startMembers(t *testing.T, n int, change func(*embed.Config)) []*member {
 	t.Helper()
 	var members []*member
 	var cluster []string
@@ -35,6 +36,9 @@ func startMembers(t *testing.T, n int) []*member {
 		c.ListenClientUrls, c.ListenPeerUrls = freeURL(t), freeURL(t)
 		c.AdvertiseClientUrls, c.AdvertisePeerUrls = c.ListenClientUrls, c.ListenPeerUrls
 		c.InitialClusterToken = t.Name()
+		if change != nil {
+			change(c)
+		}
 		cluster = append(cluster, c.Name+"="+c.ListenPeerUrls[0].String())
 		members = append(members, &member{config: c})
 	}

@@ -1,0 +1,123 @@
+package etcdtest
+
+import (
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/keyway-go/keyway/fallback/etcd"
+	"github.com/keyway-go/keyway/fallback/store"
+	"github.com/keyway-go/keyway/internal/test/certs"
+	"github.com/keyway-go/keyway/internal/test/kit"
+	"github.com/keyway-go/keyway/ring"
+	"github.com/keyway-go/keyway/ring/handoff"
+)
+
+func openStore(t *testing.T, url string) *etcd.Store {
+	s := kit.Must(etcd.New(url, store.Config{Settings: ring.Settings{TTL: shortTTL}, NewCluster: true}))
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// An etcd that takes less than others in one transaction gets several.
+func TestSmallTransactions(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, storeURL(startMembers(t, 1, func(c *embed.Config) { c.MaxTxnOps, c.MaxRequestBytes = 30, 32<<10 })))
+	gen := kit.Must(s.Generation(t.Context()))
+	var holdings []handoff.Holding
+	for p := range 100 {
+		holdings = append(holdings, handoff.Holding{Partition: p, Epoch: 1, Residue: []handoff.Residue{{Key: strings.Repeat("k", 5000), Holder: "a", Token: 1}}})
+	}
+	states := kit.Must(s.Register(t.Context(), gen, handoff.Session{Incarnation: "a"}, time.Minute, holdings))
+	seen := kit.Must(s.Observe(t.Context(), gen, "a", 0, nil)).Partitions
+	for p, state := range seen {
+		if state.Record != states[p].Record || state.Record.Owner != "a" || len(state.Residue) != 1 {
+			t.Errorf("partition %d: %v, and told %v", p, state.Record, states[p].Record)
+		}
+	}
+	if len(seen) != len(holdings) {
+		t.Errorf("%d partitions of %d", len(seen), len(holdings))
+	}
+}
+
+// Members that were started on old data have lost writes, though the cluster's id is the same. Of the
+// handles that have seen more, one begins a generation.
+func TestTrapOldData(t *testing.T) {
+	t.Parallel()
+	server := startMembers(t, 1, nil)[0]
+	s, other := openStore(t, storeURL([]*member{server})), openStore(t, storeURL([]*member{server}))
+	gen := kit.Must(s.Generation(t.Context()))
+	session := handoff.Session{Incarnation: "a"}
+	kit.Must(s.Register(t.Context(), gen, session, time.Minute, nil))
+	server.stop()
+	old := t.TempDir()
+	if err := os.CopyFS(old, os.DirFS(server.config.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	server.start(t)
+	record := kit.Must(s.Apply(t.Context(), gen, "a", []handoff.Change{{Op: handoff.OpClaim, Partition: 1}}))[0].Record
+	kit.Must(other.Observe(t.Context(), kit.Must(other.Generation(t.Context())), "", 0, nil))
+	server.stop()
+	server.config.Dir = old
+	server.start(t)
+	err := s.Renew(t.Context(), gen, "a", time.Minute)
+	if !errors.Is(err, handoff.ErrGeneration) {
+		t.Fatalf("the first call gave %v, want ErrGeneration", err)
+	}
+	now := kit.Must(s.Generation(t.Context()))
+	snapshot, err := s.Observe(t.Context(), now, "", 0, nil)
+	if err != nil || now == gen || snapshot.Quarantine <= 0 || len(snapshot.Sessions) > 0 {
+		t.Errorf("generation %q after %q, %+v, %v, want a quarantine and no session", now, gen, snapshot, err)
+	}
+	again := kit.Must(s.Register(t.Context(), now, session, time.Minute, []handoff.Holding{{Partition: 1, Epoch: record.Epoch}}))[0].Record
+	if again.Epoch <= record.Epoch || again.Owner != "a" {
+		t.Errorf("the lost record %v was re-asserted as %v", record, again)
+	}
+	if last := kit.Must(other.Generation(t.Context())); last != now {
+		t.Errorf("another generation has begun: %q after %q", last, now)
+	}
+}
+
+func TestTLSAndUsers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := kit.Must(certs.NewCA(dir, "ca"))
+	cert, key, err := ca.Issue(dir, "server", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := startMembers(t, 1, func(c *embed.Config) {
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: cert, KeyFile: key}
+		c.ListenClientUrls[0].Scheme, c.AdvertiseClientUrls[0].Scheme = "https", "https"
+	})[0]
+	at := server.config.ListenClientUrls[0].Host
+	query := "?ca=" + ca.File
+	tls := kit.Must(transport.TLSInfo{TrustedCAFile: ca.File}.ClientConfig())
+	raw := kit.Must(clientv3.New(clientv3.Config{Endpoints: []string{"https://" + at}, TLS: tls, Logger: zap.NewNop()}))
+	t.Cleanup(func() { raw.Close() })
+	kit.Must(openStore(t, "etcds://"+at+query).Generation(t.Context()))
+
+	kit.Must(raw.UserAdd(t.Context(), "root", "s3cret"))
+	kit.Must(raw.UserGrantRole(t.Context(), "root", "root"))
+	kit.Must(raw.UserAdd(t.Context(), "other", "s3cret"))
+	kit.Must(raw.AuthEnable(t.Context()))
+	kit.Must(openStore(t, "etcds://root:s3cret@"+at+query).Generation(t.Context()))
+	for user, want := range map[string]string{"root:wr0ng@": "user and password", "other:s3cret@": "grant the user", "": "user and password"} {
+		_, err := openStore(t, "etcds://"+user+at+query).Generation(t.Context())
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "wr0ng") {
+			t.Errorf("as %q: %v, want %q", user, err, want)
+		}
+	}
+	if _, err := openStore(t, "etcd://"+at).Generation(t.Context()); err == nil || !strings.Contains(err.Error(), "etcds://") {
+		t.Errorf("without TLS: %v", err)
+	}
+}
