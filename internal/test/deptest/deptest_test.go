@@ -15,6 +15,7 @@ const module = "github.com/keyway-go/keyway"
 
 const (
 	memberlist = "github.com/hashicorp/memberlist"
+	etcd       = "go.etcd.io/etcd"
 	goRedis    = "github.com/redis/go-redis"
 	miniredis  = "github.com/alicebob/miniredis"
 	consistent = "github.com/buraksezer/consistent"
@@ -33,6 +34,7 @@ var only = []struct {
 	why     string
 }{
 	{memberlist, []string{"ring/gossip", "internal/test/gossiptest"}, "the gossip library has one door, so that it can be replaced"},
+	{etcd, []string{"fallback/etcd"}, "etcd has one door, so that the store can be replaced"},
 	{goRedis, []string{"fallback"}, "Redis has one door, so that the store can be replaced"},
 	{miniredis, []string{"fallback/store"}, "the embedded store is one of the stores"},
 	{xnet, []string{"internal/wire/h2", "gateway"}, "all of HTTP/2 but HPACK is Keyway's or the standard library's; the gateway's tests need HPACK, too"},
@@ -79,6 +81,8 @@ var without = []struct {
 	{"gateway", []string{"gateway/router", "gateway/client", "gateway/worker"}, "", "what both ends share knows neither"},
 	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "ring/lease", "the Redis lock is useful to programs that want nothing else of Keyway"},
 	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},
+	{"fallback/etcd", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},
+	{".", []string{etcd, "fallback/etcd"}, "", "who does not keep it in etcd does not link etcd's client"},
 	{".", []string{otel + "/sdk", otel + "/exporters", grpc, "internal/tracing"}, "", "where spans go is for the program to say, and not in the graph of one that wants none"},
 	{"internal/tracing", []string{grpc}, "", "spans go to collectors by HTTP, and gRPC makes a program 11 MB larger"},
 	{"cmd/router", []string{"internal/test"}, "", "what tests need is not for users to run"},
