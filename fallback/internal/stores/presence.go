@@ -10,8 +10,10 @@ import (
 	"time"
 )
 
+// Silence is after how long a call without an answer counts as failed, though it goes on.
+const Silence = 1500 * time.Millisecond
+
 const (
-	Silence   = 1500 * time.Millisecond // without an answer, after which a call counts as failed though it goes on
 	sayAgain  = 10 * time.Second        // between two warnings of one cause, in two absences
 	maxCauses = 16                      // that are remembered
 )
