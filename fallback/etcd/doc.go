@@ -18,10 +18,13 @@
 //
 // # Transactions
 //
-// Each call reads what it depends on, decides, and writes in a transaction that compares the revision of
-// all that it has read. etcd takes 128 operations in one, so calls for many partitions become several
-// transactions. Each partition is changed by one of them, with the conditions that hold for it. A call
-// that fails in the middle leaves its outcome unknown, like one whose reply was lost.
+// Each call reads the keys that it depends on, decides, and writes in a transaction that compares their
+// revisions. etcd takes 128 operations in one transaction, so a call for many partitions becomes several.
+// Each partition is changed by one of them, with the conditions that hold for it. A call that fails in the
+// middle leaves its outcome unknown, like one whose reply was lost.
+//
+// A handle sends a request again, to another member, if it gets no answer in time. The late copy of a write
+// changes nothing, or only prolongs a session: each copy compares the same revisions.
 //
 // # Time
 //
@@ -36,7 +39,9 @@
 //
 // # Generations
 //
-// etcd loses no acknowledged write, and a restart or a new leader ends nothing. A generation ends when meta was
-// deleted, when etcd has another cluster id (it was restored from a snapshot), when its revision is lower
-// than a handle has seen (members were started on old data), or when other settings replace those of no live session.
+// etcd loses no acknowledged write, and a restart or a new leader ends nothing. A generation ends when
+//   - meta was deleted,
+//   - etcd has another cluster id, because it was restored from a snapshot,
+//   - its revision is lower than a handle has seen, because members were started on old data,
+//   - no session is alive, and a worker with other settings registers.
 package etcd

@@ -28,10 +28,10 @@ type view struct {
 }
 
 // Observe returns the sessions, the tombstones, and the partitions that changed after a version; all of them
-// if that is 0 or of an earlier generation. Of the locks it returns those of the incarnation's partitions.
+// if that is 0 or of an earlier generation. Locks are returned for the incarnation's own partitions alone.
 //
-// It is one request, in which etcd reads sessions and partitions only if they have changed. A session that
-// has run out shows in how many live.
+// Observe sends one request. etcd reads sessions and partitions for it only if they have changed. When a
+// session has run out, fewer are alive, and Observe asks again for all.
 func (s *Store) Observe(ctx context.Context, gen, incarnation string, since int64, suspects []string) (handoff.Snapshot, error) {
 	snapshot, err := s.observe(ctx, gen, incarnation, since, suspects)
 	return snapshot, s.failed("observe", err)
@@ -42,7 +42,7 @@ func (s *Store) observe(ctx context.Context, gen, incarnation string, since int6
 	v := s.view
 	s.mu.Unlock()
 	for {
-		if v.meta.generation != gen {
+		if gen != "" && v.meta.generation != gen {
 			v = view{}
 		}
 		if since < v.meta.revision {

@@ -26,8 +26,8 @@ func (s *partition) put(r handoff.Residue) {
 	s.written, s.changed = true, true
 }
 
-// hold re-asserts a holding: the record unless somebody else has a later one, and residue but for that of
-// later executions.
+// hold re-asserts a holding: its record unless another worker has a later one, and its residue unless a later
+// execution has left an entry of the same key.
 func (s *partition) hold(incarnation string, h handoff.Holding) {
 	if h.Epoch > 0 && (s.Record.Epoch <= h.Epoch || s.Record.Owner == incarnation) {
 		s.own(max(s.Record.Epoch, h.Epoch)+1, incarnation)

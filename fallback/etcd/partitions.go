@@ -14,11 +14,11 @@ import (
 // errPartly means that a call has changed some of its partitions, and cannot change others.
 var errPartly = errors.New("etcd: changed in part")
 
-// What one transaction reads, and writes, at most. etcd takes 128 operations and 1.5 MiB by default. One
-// that it refuses is made in halves.
+// Bounds of one transaction. etcd takes 128 operations and 1.5 MiB by default. A transaction that it refuses
+// is made in halves.
 const (
-	maxReads = 100
-	maxBytes = 1 << 19
+	maxReads = 100     // keys
+	maxBytes = 1 << 19 // that jobs add
 )
 
 // job changes a partition.

@@ -17,8 +17,8 @@ import (
 // Then Settings knows the store's identity, which outlives that: a store that has lost it gets it back from
 // the first handle that knows it.
 //
-// ring.ErrSettings: the sessions in the store are of other settings. When none lives they can be replaced,
-// but for the number of partitions.
+// ring.ErrSettings: the sessions in the store are of other settings. When none lives, other settings can
+// replace them, except for the number of partitions.
 func (s *Store) Generation(ctx context.Context) (string, error) {
 	var gen string
 	var waits, owned bool

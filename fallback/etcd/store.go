@@ -94,8 +94,8 @@ func New(url string, cfg store.Config) (*Store, error) {
 	return s, nil
 }
 
-// connect makes a client. clientv3.New would ask for a token of a user at once; with one that is refused,
-// the first call does.
+// connect makes a client. clientv3.New would request a user's token at once. Given a token that etcd refuses,
+// the client requests another one at its first call.
 func connect(c clientv3.Config) (*clientv3.Client, error) {
 	user, password := c.Username, c.Password
 	if c.Username, c.Password = "", ""; user != "" {

@@ -22,7 +22,7 @@ var (
 	errBegun = errors.New("etcd: a generation has begun") // so the call begins anew, or ends
 )
 
-// step is a transaction on its way: what it has read, and what it writes.
+// step is a transaction on its way: the keys that it has read, and the operations that it will make.
 type step struct {
 	meta  meta
 	now   time.Time
@@ -40,9 +40,9 @@ func (st *step) put(key, value string, opts ...clientv3.OpOption) {
 
 func (st *step) delete(key string) { st.ops = append(st.ops, clientv3.OpDelete(key)) }
 
-// transact carries out f on what reads have read, under the generation that the caller knows ("" for any),
-// and makes what f writes in a transaction that compares each key that was read by itself. f is called again
-// when one of those has changed.
+// transact reads, calls f with the result, and writes what f puts into it. The transaction that writes
+// compares the revision of each single key that was read. If one has changed, transact calls f again with the
+// new values. gen is the generation that the caller knows, "" for any.
 func (s *Store) transact(ctx context.Context, client *clientv3.Client, gen string, reads []clientv3.Op, f func(*step) error) error {
 	reads = append([]clientv3.Op{clientv3.OpGet(s.key("meta"))}, reads...)
 	var compare []clientv3.Cmp
@@ -176,8 +176,8 @@ func (s *Store) enter(ctx context.Context, r reply, kv *mvccpb.KeyValue, gen str
 	return m, err
 }
 
-// begin begins a generation in place of an old one, unless somebody else has. Its sessions are to have
-// settings, by default the store's own. The quarantine lasts for the longer one of the two TTLs.
+// begin begins a generation in place of an old one, unless another process has. The sessions of the new one
+// must have settings, by default the store's own. The quarantine lasts for the longer one of the two TTLs.
 func (s *Store) begin(ctx context.Context, old meta, settings string) error {
 	there, err := s.get(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {

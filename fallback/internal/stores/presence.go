@@ -14,8 +14,8 @@ import (
 const Silence = 1500 * time.Millisecond
 
 const (
-	sayAgain  = 10 * time.Second        // between two warnings of one cause, in two absences
-	maxCauses = 16                      // that are remembered
+	sayAgain  = 10 * time.Second // between two warnings of one cause, in two absences
+	maxCauses = 16               // that are remembered
 )
 
 // Presence is whether a store can be used, as its calls show. It is present until a call fails, and again when one
