@@ -185,9 +185,13 @@ func beats(r *run) {
 func goneTellsItsStamp(r *run) {
 	r.begin().registerFor("a", r.h.TTL)
 	r.register("b")
-	version := r.observe(0).Version
+	before := r.observe(0)
+	version := before.Version
 	r.must(r.store.Renew(r.Context(), r.gen, "a", r.h.TTL))
 	want := []handoff.Stamp{{Incarnation: "a", Beat: r.stamp("a")}}
+	if want[0].Beat <= before.Beat {
+		r.Errorf("the renewal has stamp %d, after a snapshot at beat %d", want[0].Beat, before.Beat)
+	}
 	r.must(r.store.Renew(r.Context(), r.gen, "b", long))
 	r.until("a is gone", func() bool { return !r.hasSession("a") })
 	if s := r.observe(version); !slices.Equal(s.Gone, want) || s.Version <= version {
