@@ -1,6 +1,7 @@
 package etcdtest
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -22,8 +23,9 @@ import (
 	"github.com/keyway-go/keyway/ring/handoff"
 )
 
+// openStore opens a store whose TTL is long, and so are its attempts, for a machine that is busy.
 func openStore(t *testing.T, url string) *etcd.Store {
-	s := kit.Must(etcd.New(url, store.Config{Settings: ring.Settings{TTL: shortTTL}, NewCluster: true}))
+	s := kit.Must(etcd.New(url, store.Config{Settings: ring.Settings{TTL: time.Minute}, NewCluster: true}))
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -96,6 +98,7 @@ func TestTLSAndUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := startMembers(t, 1, func(c *embed.Config) {
+		c.BcryptCost = 4 // a login is slow enough under the race detector
 		c.ClientTLSInfo = transport.TLSInfo{CertFile: cert, KeyFile: key}
 		c.ListenClientUrls[0].Scheme, c.AdvertiseClientUrls[0].Scheme = "https", "https"
 	})[0]
@@ -117,7 +120,9 @@ func TestTLSAndUsers(t *testing.T) {
 			t.Errorf("as %q: %v, want %q", user, err, want)
 		}
 	}
-	if _, err := openStore(t, "etcd://"+at).Generation(t.Context()); err == nil || !strings.Contains(err.Error(), "etcds://") {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := openStore(t, "etcd://"+at).Generation(ctx); err == nil || !strings.Contains(err.Error(), "etcds://") {
 		t.Errorf("without TLS: %v", err)
 	}
 }
