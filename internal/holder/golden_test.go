@@ -2,45 +2,19 @@ package holder
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/test/golden"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
-
 // TestTranscripts plays the scenarios in testdata. Each line that begins with ">" is a command at a time; what follows it
 // is what the lock decides. The commands are the cases of script.command.
-func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/[0-9]*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(want))
-			if *update {
-				err = os.WriteFile(file, got, 0o644)
-			} else if !bytes.Equal(got, want) {
-				err = fmt.Errorf("the lock does something else now (-update accepts it):\n%s", got)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
+func TestTranscripts(t *testing.T) { golden.Play(t, play) }
 
 // script plays a scenario.
 type script struct {

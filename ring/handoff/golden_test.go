@@ -2,56 +2,20 @@ package handoff
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-)
 
-var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
+	"github.com/keyway-go/keyway/internal/test/golden"
+)
 
 // TestTranscripts plays the scenarios in testdata. Each line that begins with
 // ">" is a command; what follows it is what the machines then did. The
 // commands are the methods' cases of script.command.
-func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/[0-9]*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := play(t, string(want))
-			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf("the machines do something else now (-update accepts it):\n%s", firstDifference(string(got), string(want)))
-			}
-		})
-	}
-}
-
-func firstDifference(got, want string) string {
-	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] {
-			return fmt.Sprintf("line %d\n got: %s\nwant: %s", i+1, g[i], w[i])
-		}
-	}
-	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
-}
+func TestTranscripts(t *testing.T) { golden.Play(t, play) }
 
 // script plays a scenario.
 type script struct {

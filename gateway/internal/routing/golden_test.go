@@ -5,11 +5,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,38 +15,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/test/golden"
 	"github.com/keyway-go/keyway/ring"
 )
-
-var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 
 // TestTranscripts plays the scenarios in testdata. Each line that begins with
 // ">" is a command of [script.command]; what follows it is what the requests then
 // did, a line for each request and time. Pauses between attempts have no jitter.
 func TestTranscripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/[0-9]*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no transcripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []byte
-			synctest.Test(t, func(t *testing.T) { got = play(t, string(want)) })
-			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if !bytes.Equal(got, want) {
-				t.Errorf("requests go another way now (-update accepts it):\n%s", got)
-			}
-		})
-	}
+	golden.Play(t, func(t *testing.T, text string) (got []byte) {
+		synctest.Test(t, func(t *testing.T) { got = play(t, text) })
+		return got
+	})
 }
 
 // script plays a scenario with one router.
