@@ -146,8 +146,8 @@ func (p *printer) fields(v reflect.Value) {
 	case v.Type() == instantType:
 		p.times(time.Duration(v.Field(0).Int()))
 	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			p.fields(v.Field(i))
+		for _, field := range v.Fields() {
+			p.fields(field)
 		}
 	case v.Kind() == reflect.Bool:
 		p.bools(v.Bool())
