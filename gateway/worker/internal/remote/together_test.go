@@ -73,6 +73,8 @@ func together() []*scope {
 		finer(newScope("turns, calls lost", 1, []string{"ht"}, limits{evAsk: 1, evLose: 1, evTime: 4})),
 		finer(held(newScope("turns, move", 2, []string{"ht"}, limits{evMove: 1, evTime: 2}))),
 		finer(held(newScope("turns, crash", 2, []string{"ht"}, limits{evCrash: 1, evTime: 6}))),
+		after(finer(newScope("turns, session lost", 2, []string{"ht"}, limits{evTime: 3})),
+			"ask 0", "deliver #0 a", "hear #0", "cut a", "time"),
 		after(finer(newScope("turns, a client stands still", 1, []string{"ht", "hq"}, limits{evAsk: 1, evTime: 3})),
 			"ask 0", "deliver #0 a", "hear #0", "begin 0", "stand-still 0", "time", "time", "time"),
 		after(finer(newScope("turns, a client stands still at a turn", 1, []string{"ht", "hq"}, limits{evAsk: 1, evTime: 3})),
