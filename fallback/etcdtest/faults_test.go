@@ -9,6 +9,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
 	"github.com/keyway-go/keyway"
@@ -31,7 +32,7 @@ type site struct {
 }
 
 func newSite(t *testing.T) *site {
-	s := &site{T: t, servers: startMembers(t, 3, nil), join: kit.FreeAddr(t)}
+	s := &site{T: t, servers: startMembers(t, 3, func(c *embed.Config) { c.TickMs, c.ElectionMs = 100, 1000 }), join: kit.FreeAddr(t)}
 	var direct []string
 	s.url = "etcd://"
 	for i, m := range s.servers {
