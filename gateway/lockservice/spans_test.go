@@ -334,8 +334,8 @@ func TestSpansOfTheLockService(t *testing.T) {
 		spantest.Expect(t, all[9], map[string]any{"error.type": "lock-gone"})
 		for _, span := range all {
 			for _, attr := range append(span.Attributes, attribute.String("name", span.Name)) {
-				if strings.Contains(attr.Value.Emit(), key) {
-					t.Errorf("%s of %q has the key: %s", attr.Key, span.Name, attr.Value.Emit())
+				if strings.Contains(attr.Value.String(), key) {
+					t.Errorf("%s of %q has the key: %s", attr.Key, span.Name, attr.Value.String())
 				}
 			}
 		}
