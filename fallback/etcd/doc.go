@@ -39,9 +39,9 @@
 //
 // # Generations
 //
-// etcd loses no acknowledged write, and a restart or a new leader ends nothing. A generation ends when
-//   - meta was deleted,
-//   - etcd has another cluster id, because it was restored from a snapshot,
-//   - its revision is lower than a handle has seen, because members were started on old data,
-//   - no session is alive, and a worker with other settings registers.
+// etcd loses no acknowledged write, and a restart or a new leader ends nothing. Four events end a generation:
+//   - Meta was deleted.
+//   - etcd has another cluster id, because it was restored from a snapshot.
+//   - Its revision is lower than a handle has seen, because members were started on old data.
+//   - A worker with other settings registers while no session is alive.
 package etcd

@@ -52,14 +52,15 @@ type Config struct {
 // script, hence atomic, and means the same when it is carried out twice,
 // because go-redis repeats a command whose reply was lost.
 //
-// Data belongs to a generation, and a generation to one life of one server
-// process as master: each script compares the server's run id and, in case it
-// was a replica meanwhile, its replication id, so that the first call after a
-// restart, a failover, a fail-back or a flush finds out and begins a generation
-// with a quarantine of one TTL; so does the first call after the loss of any
-// one of the store's keys. It ends every session; the workers register
-// again. Only an Observe that finds nothing new does not compare them. The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster
-// SPUBLISH, so Redis 7).
+// Data belongs to a generation, and a generation to one life of one server process
+// as master. Each script compares the server's run id and, in case the server was a
+// replica meanwhile, its replication id. Only an Observe that finds nothing new
+// compares neither. The first script after a restart, a failover, a fail-back, a
+// flush or the loss of one of the store's keys begins a generation, with a quarantine
+// of one TTL. That ends every session, and the workers register again.
+//
+// The scripts need INFO, TIME, EVALSHA and PUBLISH (on a Redis Cluster SPUBLISH, so
+// Redis 7).
 //
 // Renewals have connections of their own, so that no slow call delays them.
 // A Store may be used from many goroutines.
@@ -241,7 +242,7 @@ func (s *Store) common(identity, gen string) []any {
 	return []any{gen, s.left(), rand.Text(), s.settings.TTL.Milliseconds(), s.channel, publish, newCluster, identity, stores.SettingsText(s.settings)}
 }
 
-// identity is what the store is to be called if it has no name yet.
+// identity returns the store's known identity, or a new one for a store that has none.
 func (s *Store) identity() ring.StoreID {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,7 @@ type upstreamRequest struct {
 	}
 }
 
-// init makes x ready for a request of which nothing is known yet.
+// init makes x ready to read a request.
 func (x *upstreamRequest) init(ctx context.Context, rt *Router, client downstream, from *source) {
 	x.router, x.client, x.source = rt, client, from
 	x.Workers, x.Ctx, x.From = rt.workers, ctx, client

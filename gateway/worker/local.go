@@ -71,8 +71,8 @@ func (l *Local) Do(ctx context.Context, key string, try bool, fn func(Execution)
 var errAlong = errors.New("worker: the key is held along the context")
 
 // Acquire waits until key is held, as Do does, or with try does as TryDo. epoch is the
-// highest epoch of its partition that the caller knows. wait bounds the wait, which then
-// ends with [ErrWaited]; 0, and more than Limits.MaxWait, stand for Limits.MaxWait. The
+// highest epoch of its partition that the caller knows. The wait ends with [ErrWaited]
+// after wait, or after Limits.MaxWait if wait is 0 or longer than that. The
 // caller works under held, and then calls release. If the worker does not serve key, the
 // error wraps a refusal that names the owner.
 func (l *Local) Acquire(ctx context.Context, key string, epoch int64, try bool, wait time.Duration) (held context.Context, token int64, release func(), err error) {

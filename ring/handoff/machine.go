@@ -139,10 +139,10 @@ type call struct {
 }
 
 // pollsPerTTL is how often a machine looks at the store in a TTL though nothing hints at a
-// change. The interval is what a lost hint costs, and since renewals count from the first look
-// after them, what is added to the wait for a dead worker's lease: a takeover takes TTL + TTL/20 after the
-// last renewal, at most. At the default TTL, two looks of three commands each are half of what an idle worker
-// costs the store in a second.
+// change. A lost hint costs one interval. A renewal counts from the first look after it,
+// so a takeover begins TTL + TTL/20 after a dead worker's last renewal, at most. At the
+// default TTL, two looks of three commands each are half of what an idle worker costs the
+// store in a second.
 const pollsPerTTL = 20
 
 // New returns a machine that begins with its first Step. It returns an error

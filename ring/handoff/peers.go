@@ -49,8 +49,8 @@ func (m *Machine) look() {
 	}
 }
 
-// nextLook returns when to look again. Looks that fail are as far apart as those
-// that do not, except that none waits that is to be made at a certain time.
+// nextLook returns when to look again. A look that failed does not make the next one
+// sooner. A close look that is due later than the failed one keeps its time.
 func (m *Machine) nextLook() time.Duration {
 	if at := m.closeLookAt(); !m.failed || at > m.observe.sent.Mono {
 		return min(m.observe.next, at)
@@ -183,11 +183,11 @@ func shows(sessions []SessionState, inc string) bool {
 	return slices.ContainsFunc(sessions, func(s SessionState) bool { return s.Incarnation == inc })
 }
 
-// jumps reports whether more time has passed in the store between the latest
-// snapshot and one that was read there at now than can have passed here
-// between asking for the former and receiving the latter: both of our clocks
-// stood still, or the store's stepped ahead. Either way the session ends sooner
-// than the lease tells. A difference of up to drift is none.
+// jumps reports whether the store's clock gained on ours since the latest snapshot.
+// The store read the new snapshot at now. Here, the time between the two is at most
+// that from asking for the first to receiving the second, plus drift. If more has
+// passed in the store, both of our clocks stood still or the store's stepped ahead.
+// Either way the session ends sooner than the lease tells.
 func (m *Machine) jumps(now time.Duration) bool {
 	return m.observed && now-m.snapshot.Now > m.now.Mono-m.asked+m.drift
 }

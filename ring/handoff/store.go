@@ -150,12 +150,11 @@ type Stamp struct {
 // Beat and Stamps: sessions that register, end or are released, and partitions. A renewal
 // changes the beat alone.
 //
-// Observe has a cheap and a full form. Without suspects, a store may answer that
-// nothing has changed after comparing its generation and version alone: a session whose
-// TTL is over may still be shown, and a generation may go on that the next call of
-// another kind ends, because the server is another one. With suspects, or if
-// anything has changed, no session is shown whose TTL is over, and the generation is
-// the one that a registration would be made in.
+// Observe has a cheap and a full form. Without suspects, a store may compare its
+// generation and version alone, and answer that nothing has changed. Such a snapshot may
+// show a session whose TTL is over. It may also show a generation that the next call of
+// another kind ends, because the server was replaced. With suspects, or if anything has
+// changed, it shows no session whose TTL is over, and the generation is current.
 type Snapshot struct {
 	Generation string
 	Now        time.Duration // the store's clock, since the Unix epoch
