@@ -86,7 +86,7 @@ func answer(runID string, clock func() time.Time) server.Hook {
 			c.WriteBulk(strconv.FormatInt(now/1e6, 10))
 			c.WriteBulk(strconv.FormatInt(now%1e6, 10))
 			return true
-		case cmd != "INFO" || len(args) != 1:
+		case cmd != "INFO" || len(args) == 0:
 			return false
 		}
 		switch args[0] {

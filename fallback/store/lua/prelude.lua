@@ -49,11 +49,15 @@ end
 -- catches a replica that was promoted under an open connection. A master that
 -- was a replica meanwhile is told by master_replid2, which changes with each
 -- promotion; master_replid would also change when the first replica attaches.
-local server = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local info = redis.pcall('INFO', 'server', 'replication')
+if type(info) ~= 'string' then -- before Redis 7.0
+  info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
+end
+local server = string.match(info, 'run_id:(%x+)')
 if not server then
   return redis.error_reply('KEYWAY INFO server shows no run_id')
 end
-server = server .. (string.match(redis.call('INFO', 'replication'), 'master_replid2:(%x+)') or '')
+server = server .. (string.match(info, 'master_replid2:(%x+)') or '')
 
 local meta = redis.call('HMGET', META, 'generation', 'server', 'version', 'floor', 'quarantine', 'clock', 'lag', 'identity', 'settings', 'ttl', 'beat')
 local generation = meta[1]
