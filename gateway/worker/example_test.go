@@ -37,7 +37,10 @@ func startWorker(ctx context.Context, addr string) (*worker.Worker, *gossip.Clus
 		return nil, nil, err
 	}
 	worker, err := worker.Start(ctx, worker.Config{Members: members, Store: store, NewCluster: true})
-	return worker, members, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return worker, members, worker.Await(ctx)
 }
 
 // A worker that shares a ring with others runs a function with its key held.
