@@ -76,7 +76,7 @@ func (a *acquisition) attempt(t routing.Target) (out routing.Outcome) {
 	case err != nil:
 		return a.failed(t, p, err)
 	}
-	a.held = a.hold(p, t.Member, holder.New(&c.holder.policy, sent, granted(grant)))
+	a.held = a.hold(p, t.Member, holder.New(&c.holder.policy, sent, holder.Grant(grant)))
 	return routing.Outcome{}
 }
 
@@ -86,10 +86,6 @@ func (a *acquisition) hold(p *send.Peer, owner ring.Member, l holder.Lock) *held
 		ref: holds.Ref{ID: a.id, Partition: a.client.workers.Ring.Partition(a.key), Token: l.Token()}, key: a.key, shared: a.shared, label: a.label,
 		line: a.line, lock: l, owner: owner, peer: p, holder: &a.client.holder, cancel: func(error) {},
 	}
-}
-
-func granted(g holds.Grant) holder.Grant {
-	return holder.Grant{Promise: holder.Promise(g.Promise), Token: g.Token, Lease: g.Lease, Next: g.Next, Turns: g.Turns}
 }
 
 // isOwn reports whether a key is held by an execution at this process's worker, which lasts for as long as its

@@ -9,7 +9,6 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/send"
-	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/lease"
@@ -26,9 +25,6 @@ type callee struct {
 	peer      *send.Peer
 	partition int
 }
-
-// answers are the states that workers send, as the machine knows them.
-var answers = [...]holder.Answer{holds.Gone: holder.Gone, holds.Held: holder.Held, holds.Elsewhere: holder.Elsewhere, holds.Released: holder.Released}
 
 // send makes a call about holds, Renew or Release, and takes the answer. Without one, repeated says that the call may have
 // had its effect.
@@ -68,9 +64,9 @@ func (hs *holdings) take(method string, list []*held, a send.OwnerAnswer) (err e
 	for i, state := range r.States {
 		if h := list[i]; method == holds.Renew {
 			h.settleLocked(a)
-			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), answers[state], holder.Promise(r.Promise)))
+			h.obeyLocked(h.lock.Renewed(hs.now(), lease.At(hs.base, a.Sent), state, r.Promise))
 		} else {
-			hs.releaseLocked(h, h.lock.Answered(hs.now(), answers[state], a.Repeated), nil)
+			hs.releaseLocked(h, h.lock.Answered(hs.now(), state, a.Repeated), nil)
 		}
 	}
 	return err

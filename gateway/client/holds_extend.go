@@ -8,6 +8,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/holds"
 	"github.com/keyway-go/keyway/gateway/internal/send"
+	"github.com/keyway-go/keyway/internal/holder"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/lease"
 )
@@ -42,7 +43,7 @@ func (hs *holdings) extend(ctx context.Context, h *held, token int64, ttl time.D
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
 		h.settleLocked(a)
-		h.obeyLocked(h.lock.Extended(hs.now(), lease.At(hs.base, a.Sent), granted(grant), a.Repeated))
+		h.obeyLocked(h.lock.Extended(hs.now(), lease.At(hs.base, a.Sent), holder.Grant(grant), a.Repeated))
 		hs.lookLocked(h.lock.Pause())
 		return nil
 	})

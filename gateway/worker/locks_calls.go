@@ -159,14 +159,10 @@ func (ls *locks) renew(refs []holds.Ref) (holds.Renewal, error) {
 	for _, ref := range refs {
 		t := &ls.worker.parts[ref.Partition].locks
 		at := t.lock()
-		r.States = append(r.States, stateOf(t.machine.Renew(at, remote.ID(ref.ID), ref.Token, r.Promise.Surrender > 0)))
+		r.States = append(r.States, t.machine.Renew(at, remote.ID(ref.ID), ref.Token, r.Surrender > 0))
 		t.unlock()
 	}
 	return r, nil
-}
-
-func stateOf(a remote.Answer) holds.State {
-	return [...]holds.State{remote.Gone: holds.Gone, remote.Held: holds.Held, remote.Elsewhere: holds.Elsewhere}[a]
 }
 
 // release ends locks, and the waits for them. If the store may still keep a lock, the state
@@ -191,7 +187,7 @@ func (ls *locks) release(r *link.ServerRequest, refs []holds.Ref) ([]holds.State
 		t := table(ref)
 		at := t.lock()
 		answer, removed := t.machine.Release(at, remote.ID(ref.ID), ref.Token, sure)
-		states[i], removals[i] = stateOf(answer), t.waitFor(removed)
+		states[i], removals[i] = answer, t.waitFor(removed)
 		t.unlock()
 	}
 	for i, removal := range removals {

@@ -40,7 +40,7 @@ type Grant struct {
 	Promise
 	Token int64
 	Lease time.Duration // for how long it is held without a renewal
-	Next  int64         // token of the first further turn, which those of the others follow
+	Next  int64         // token of the first further turn, which those of the others follow; above Token
 	Turns int           // tokens that are reserved for further callers
 }
 

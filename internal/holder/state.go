@@ -84,7 +84,8 @@ func (l *Lock) setCourse(to course) {
 	l.course = to
 }
 
-// Answer is what a worker or store says of a lock when it is asked to renew or release it.
+// Answer is what a worker or store says of a lock when it is asked to renew or release it. Workers send these values, except
+// Taken, over the link.
 type Answer uint8
 
 // The answers.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/keyway-go/keyway/internal/wire/packed"
 	"github.com/keyway-go/keyway/ring"
 )
 
@@ -122,27 +123,27 @@ func decodeMetadata(b []byte) (metadata, error) {
 	if b[1] != metaVersion {
 		return metadata{}, fmt.Errorf("describes itself in format %d, this version of Keyway knows format %d", b[1], metaVersion)
 	}
-	r := reader{b: b[2:]}
-	md := metadata{self: ring.Member{Role: ring.Role(r.byte()), State: ring.State(r.byte())}}
-	flags := r.byte()
+	r := packed.Reader{Rest: b[2:]}
+	md := metadata{self: ring.Member{Role: ring.Role(r.Byte()), State: ring.State(r.Byte())}}
+	flags := r.Byte()
 	md.self.Link, md.self.GRPC = flags&flagLink != 0, flags&flagGRPC != 0
 	md.settings.PeerTLS, md.settings.PeerTLSOptional = flags&flagTLS != 0, flags&flagTLSOptional != 0
-	md.self.View = r.uint64()
-	md.self.Epoch = int64(r.uint64())
-	md.digest = r.uint64()
-	md.settings.TTL = time.Duration(r.uint64())
-	md.settings.Store = ring.StoreID(r.uint64())
-	md.settings.Ring.Load = math.Float64frombits(r.uint64())
-	md.settings.Ring.Partitions = r.int()
-	md.settings.Ring.ReplicationFactor = r.int()
+	md.self.View = r.Uint64()
+	md.self.Epoch = int64(r.Uint64())
+	md.digest = r.Uint64()
+	md.settings.TTL = time.Duration(r.Uint64())
+	md.settings.Store = ring.StoreID(r.Uint64())
+	md.settings.Ring.Load = math.Float64frombits(r.Uint64())
+	md.settings.Ring.Partitions = int(r.Number(math.MaxInt32))
+	md.settings.Ring.ReplicationFactor = int(r.Number(math.MaxInt32))
 	for _, s := range []*string{&md.self.Incarnation, &md.self.Addr, &md.self.Store, &md.settings.Cluster, &md.settings.KeySource} {
-		*s = r.string()
+		*s = r.Text()
 	}
-	if len(r.b) > 0 { // not of members that are older than this field
-		md.since = int64(r.uint64())
+	if len(r.Rest) > 0 { // not of members that are older than this field
+		md.since = int64(r.Uint64())
 	}
 	switch {
-	case r.short:
+	case r.Bad:
 		return metadata{}, errors.New("its description is truncated")
 	case md.self.Role != ring.RoleWorker && md.self.Role != ring.RoleRouter:
 		return metadata{}, fmt.Errorf("has an unknown role (%d)", md.self.Role)
@@ -154,49 +155,4 @@ func decodeMetadata(b []byte) (metadata, error) {
 		return metadata{}, fmt.Errorf("has a key source since a time (%d) that there cannot be", md.since)
 	}
 	return md, nil
-}
-
-// reader takes fields off b. Once b is too short it only returns zeros.
-type reader struct {
-	b     []byte
-	short bool
-}
-
-func (r *reader) take(n int) []byte {
-	if r.short || n > len(r.b) {
-		r.short = true
-		return nil
-	}
-	field := r.b[:n]
-	r.b = r.b[n:]
-	return field
-}
-
-func (r *reader) byte() byte {
-	if f := r.take(1); f != nil {
-		return f[0]
-	}
-	return 0
-}
-
-func (r *reader) uint64() uint64 {
-	if f := r.take(8); f != nil {
-		return binary.BigEndian.Uint64(f)
-	}
-	return 0
-}
-
-// int reads a number of at most 31 bits.
-func (r *reader) int() int {
-	v, n := binary.Uvarint(r.b)
-	if r.short || n <= 0 || v > math.MaxInt32 {
-		r.short = true
-		return 0
-	}
-	r.b = r.b[n:]
-	return int(v)
-}
-
-func (r *reader) string() string {
-	return string(r.take(r.int()))
 }

@@ -14,6 +14,9 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
 // Methods of the calls. Acquire and Extend are for the key of the link's request, and wait and
@@ -89,23 +92,12 @@ func (r Request) Append(b []byte) []byte {
 
 // ParseRequest parses what [Request.Append] has made.
 func ParseRequest(b []byte) (r Request, err error) {
-	b, ok := cutHead(b, &r.ID, &r.Try, &r.Firm, &r.Shared)
-	if !ok {
+	p := packed.Reader{Rest: b}
+	readHead(&p, &r.ID, &r.Try, &r.Firm, &r.Shared)
+	r.Call, r.Lease, r.Wait = p.Number(math.MaxUint64), p.Duration(), p.Duration()
+	r.Turns = int(p.Number(MaxTurns - 1))
+	if r.Label = string(p.Rest); p.Bad || !IsLabel(r.Label) {
 		return Request{}, fmt.Errorf("%w: no request for a key", errMalformed)
-	}
-	if r.Call, b, ok = cutNumber(b); !ok {
-		return Request{}, fmt.Errorf("%w: a request without a number", errMalformed)
-	}
-	for _, d := range []*time.Duration{&r.Lease, &r.Wait} {
-		if *d, b, ok = cutDuration(b); !ok {
-			return Request{}, fmt.Errorf("%w: a request with bad times", errMalformed)
-		}
-	}
-	if r.Turns, b, ok = cutTurns(b); !ok {
-		return Request{}, fmt.Errorf("%w: a request for more than %d turns", errMalformed, MaxTurns)
-	}
-	if r.Label = string(b); !IsLabel(r.Label) {
-		return Request{}, fmt.Errorf("%w: a label of %d bytes that is too long or no text", errMalformed, len(b))
 	}
 	return r, nil
 }
@@ -117,28 +109,6 @@ func IsLabel(label string) bool {
 
 func appendDuration(b []byte, d time.Duration) []byte {
 	return binary.AppendUvarint(b, uint64(max(d, 0)))
-}
-
-func cutDuration(b []byte) (d time.Duration, rest []byte, ok bool) {
-	v, b, ok := cutNumber(b)
-	return time.Duration(v), b, ok && time.Duration(v) >= 0
-}
-
-func cutNumber(b []byte) (v uint64, rest []byte, ok bool) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 {
-		return 0, nil, false
-	}
-	return v, b[n:], true
-}
-
-// cutTurns takes a number of turns after the first from the front of b.
-func cutTurns(b []byte) (turns int, rest []byte, ok bool) {
-	v, n := binary.Uvarint(b)
-	if n <= 0 || v >= MaxTurns {
-		return 0, nil, false
-	}
-	return int(v), b[n:], true
 }
 
 // Extension asks for a longer lease of a key that is held. It never shortens what is left.
@@ -156,11 +126,9 @@ func (e Extension) Append(b []byte) []byte {
 // ParseExtension parses what [Extension.Append] has made.
 func ParseExtension(b []byte) (e Extension, err error) {
 	var never bool
-	b, ok := cutHead(b, &e.ID, &never, &e.Firm)
-	if ok {
-		e.Lease, b, ok = cutDuration(b)
-	}
-	if !ok || never || len(b) > 0 {
+	p := packed.Reader{Rest: b}
+	readHead(&p, &e.ID, &never, &e.Firm)
+	if e.Lease = p.Duration(); !p.Done() || never {
 		return Extension{}, fmt.Errorf("%w: no extension of a lease", errMalformed)
 	}
 	return e, nil
@@ -179,12 +147,11 @@ func (m Made) Append(b []byte) []byte {
 
 // ParseMade parses what [Made.Append] has made.
 func ParseMade(b []byte) (m Made, err error) {
-	n := copy(m.ID[:], b)
-	call, rest, ok := cutNumber(b[n:])
-	if !ok || len(rest) > 0 || call == 0 {
+	p := packed.Reader{Rest: b}
+	copy(m.ID[:], p.Bytes(len(m.ID)))
+	if m.Call = p.Number(math.MaxUint64); !p.Done() || m.Call == 0 {
 		return Made{}, fmt.Errorf("%w: no hold of a request", errMalformed)
 	}
-	m.Call = call
 	return m, nil
 }
 
@@ -198,53 +165,33 @@ func flagByte(flags ...bool) (b byte) {
 	return b
 }
 
-// cutHead takes the id and those flags from the front of b. There must be no others.
-func cutHead(b []byte, id *ID, flags ...*bool) (rest []byte, ok bool) {
-	n := copy(id[:], b)
-	if len(b) <= n || b[n]>>len(flags) != 0 {
-		return nil, false
-	}
+// readHead reads an id and flags.
+func readHead(p *packed.Reader, id *ID, flags ...*bool) {
+	copy(id[:], p.Bytes(len(id)))
+	readFlags(p, flags...)
+}
+
+// readFlags reads a byte of flags, which has no others.
+func readFlags(p *packed.Reader, flags ...*bool) {
+	b := p.Number(1<<len(flags) - 1)
 	for i, flag := range flags {
-		*flag = b[n]>>i&1 != 0
+		*flag = b>>i&1 != 0
 	}
-	return b[n+1:], true
 }
 
-// Promise says how much longer the owner of a key can vouch for it, without
-// another renewal of its own session.
-type Promise struct {
-	Cancel    time.Duration // until it would cancel its own executions
-	Surrender time.Duration // until these must have ended
-}
+// Promise says for how long the owner of a key vouches for it.
+type Promise = holder.Promise
 
-func (p Promise) append(b []byte) []byte {
+func appendPromise(b []byte, p Promise) []byte {
 	return appendDuration(appendDuration(b, p.Cancel), p.Surrender)
 }
 
-// cutPromise takes a promise from the front of b.
-func cutPromise(b []byte) (p Promise, rest []byte, err error) {
-	rest = b
-	for _, d := range []*time.Duration{&p.Cancel, &p.Surrender} {
-		var ok bool
-		if *d, rest, ok = cutDuration(rest); !ok {
-			return Promise{}, nil, fmt.Errorf("%w: %d bytes begin with no promise", errMalformed, len(b))
-		}
-	}
-	return p, rest, nil
-}
-
 // Grant says that a key is held.
-type Grant struct {
-	Token int64
-	Lease time.Duration // for how long without a renewal
-	Promise
-	Turns int   // how many more may have the key by the hold
-	Next  int64 // token of the first of these, above Token, which those of the others follow; 0 if there are none
-}
+type Grant holder.Grant
 
 // Append appends the grant to b.
 func (g Grant) Append(b []byte) []byte {
-	b = g.append(appendDuration(binary.AppendUvarint(b, uint64(g.Token)), g.Lease))
+	b = appendPromise(appendDuration(binary.AppendUvarint(b, uint64(g.Token)), g.Lease), g.Promise)
 	if g.Turns == 0 {
 		return b
 	}
@@ -253,27 +200,15 @@ func (g Grant) Append(b []byte) []byte {
 
 // ParseGrant parses what [Grant.Append] has made.
 func ParseGrant(b []byte) (g Grant, err error) {
-	token, n := binary.Uvarint(b)
-	if n <= 0 || int64(token) <= 0 {
-		return Grant{}, fmt.Errorf("%w: a grant without a token", errMalformed)
+	p := packed.Reader{Rest: b}
+	g.Token, g.Lease = int64(p.Number(math.MaxInt64)), p.Duration()
+	g.Cancel, g.Surrender = p.Duration(), p.Duration()
+	turns := len(p.Rest) > 0
+	if turns {
+		g.Turns, g.Next = int(p.Number(MaxTurns-1)), int64(p.Number(math.MaxInt64-MaxTurns))
 	}
-	g.Token = int64(token)
-	var ok bool
-	if g.Lease, b, ok = cutDuration(b[n:]); !ok || g.Lease == 0 {
-		return Grant{}, fmt.Errorf("%w: a grant without a lease", errMalformed)
-	}
-	if g.Promise, b, err = cutPromise(b); err != nil {
-		return Grant{}, fmt.Errorf("%w: a grant with a bad promise", errMalformed)
-	}
-	if len(b) == 0 {
-		return g, nil
-	}
-	if g.Turns, b, ok = cutTurns(b); ok {
-		token, n = binary.Uvarint(b)
-		g.Next = int64(token)
-	}
-	if !ok || g.Turns == 0 || n != len(b) || g.Next <= g.Token || g.Next > math.MaxInt64-MaxTurns {
-		return Grant{}, fmt.Errorf("%w: a grant with bad turns", errMalformed)
+	if !p.Done() || g.Token == 0 || g.Lease == 0 || turns && (g.Turns == 0 || g.Next <= g.Token) {
+		return Grant{}, fmt.Errorf("%w: no grant of a key", errMalformed)
 	}
 	return g, nil
 }
@@ -290,31 +225,29 @@ func AppendRefs(b []byte, refs []Ref) []byte {
 
 // ParseRefs parses what [AppendRefs] has made, for a ring of that many partitions.
 func ParseRefs(b []byte, partitions int) ([]Ref, error) {
-	refs := make([]Ref, 0, min(len(b)/len(ID{}), MaxRefs))
-	for len(b) > 0 {
+	p, refs := packed.Reader{Rest: b}, make([]Ref, 0, min(len(b)/len(ID{}), MaxRefs))
+	for len(p.Rest) > 0 && len(refs) < MaxRefs {
 		var r Ref
-		n := copy(r.ID[:], b)
-		p, width := binary.Uvarint(b[n:])
-		token, last := binary.Uvarint(b[n+max(width, 0):])
-		if n < len(r.ID) || width <= 0 || p >= uint64(partitions) || last <= 0 || token > math.MaxInt64 || len(refs) == MaxRefs {
-			return nil, fmt.Errorf("%w: bytes that name no holds, or more than %d, or partitions of another ring", errMalformed, MaxRefs)
-		}
-		r.Partition, r.Token = int(p), int64(token)
-		refs, b = append(refs, r), b[n+width+last:]
+		copy(r.ID[:], p.Bytes(len(r.ID)))
+		r.Partition, r.Token = int(p.Number(uint64(partitions)-1)), int64(p.Number(math.MaxInt64))
+		refs = append(refs, r)
+	}
+	if !p.Done() {
+		return nil, fmt.Errorf("%w: bytes that name no holds, or more than %d, or partitions of another ring", errMalformed, MaxRefs)
 	}
 	return refs, nil
 }
 
-// State is what a worker says of a hold.
-type State byte
+// State is what a worker says of a hold: one of these four. After Released the owner is asked again: it does not hold the
+// key, or releases it.
+type State = holder.Answer
 
 // States.
 const (
-	Gone      State = iota // it does not hold the key
-	Held                   // it holds the key, and goes on; or has released it
-	Elsewhere              // it does not serve the key's partition, whose holds go along with it
-	Released               // it has released what was held until then, and does not know whether the store has taken it: the owner is to be asked again, who does not hold it or releases it
-	states
+	Gone      = holder.Gone
+	Held      = holder.Held
+	Elsewhere = holder.Elsewhere
+	Released  = holder.Released
 )
 
 // AppendStates appends the states of holds to b.
@@ -331,7 +264,7 @@ func ParseStates(b []byte, n int) ([]State, error) {
 	for _, s := range b {
 		list = append(list, State(s))
 	}
-	if len(b) != n || slices.ContainsFunc(list, func(s State) bool { return s >= states }) {
+	if len(b) != n || slices.ContainsFunc(list, func(s State) bool { return s > Released }) {
 		return nil, fmt.Errorf("%w: bad states of %d holds", errMalformed, n)
 	}
 	return list, nil
@@ -344,14 +277,13 @@ type Renewal struct {
 }
 
 // Append appends the renewal to b.
-func (r Renewal) Append(b []byte) []byte { return AppendStates(r.append(b), r.States) }
+func (r Renewal) Append(b []byte) []byte { return AppendStates(appendPromise(b, r.Promise), r.States) }
 
 // ParseRenewal parses what [Renewal.Append] has made, for that many holds.
 func ParseRenewal(b []byte, n int) (r Renewal, err error) {
-	if r.Promise, b, err = cutPromise(b); err == nil {
-		r.States, err = ParseStates(b, n)
-	}
-	if err != nil {
+	p := packed.Reader{Rest: b}
+	r.Cancel, r.Surrender = p.Duration(), p.Duration()
+	if r.States, err = ParseStates(p.Rest, n); err != nil {
 		return Renewal{}, err
 	}
 	return r, nil

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
 // Occupancy says who has a key at its owner.
@@ -30,23 +32,9 @@ func (e *Refused) Error() string { return fmt.Sprintf("keyway: key %q %s", e.Key
 // Unwrap returns Why.
 func (e *Refused) Unwrap() error { return e.Why }
 
-// Flags of an Occupancy.
-const (
-	isHeld = 1 << iota
-	isLock
-	occupancyFlags
-)
-
 // Append appends the occupancy to b.
 func (o Occupancy) Append(b []byte) []byte {
-	flags := byte(0)
-	if o.Held {
-		flags |= isHeld
-	}
-	if o.Lock {
-		flags |= isLock
-	}
-	b = binary.AppendUvarint(append(b, flags), uint64(o.Token))
+	b = binary.AppendUvarint(append(b, flagByte(o.Held, o.Lock)), uint64(o.Token))
 	b = appendDuration(b, o.Left)
 	for _, n := range []int{o.Waiting, o.Shared} {
 		b = binary.AppendUvarint(b, uint64(n))
@@ -56,29 +44,12 @@ func (o Occupancy) Append(b []byte) []byte {
 
 // ParseOccupancy parses what [Occupancy.Append] has made.
 func ParseOccupancy(b []byte) (o Occupancy, err error) {
-	bad := fmt.Errorf("%w: %d bytes do not say who has a key", errMalformed, len(b))
-	if len(b) == 0 || b[0] >= occupancyFlags {
-		return Occupancy{}, bad
-	}
-	o.Held, o.Lock, b = b[0]&isHeld != 0, b[0]&isLock != 0, b[1:]
-	token, n := binary.Uvarint(b)
-	if n <= 0 || int64(token) < 0 {
-		return Occupancy{}, bad
-	}
-	o.Token = int64(token)
-	var ok bool
-	if o.Left, b, ok = cutDuration(b[n:]); !ok {
-		return Occupancy{}, bad
-	}
-	for _, field := range []*int{&o.Waiting, &o.Shared} {
-		v, n := binary.Uvarint(b)
-		if n <= 0 || v > math.MaxInt32 {
-			return Occupancy{}, bad
-		}
-		*field, b = int(v), b[n:]
-	}
-	if o.Label = string(b); !IsLabel(o.Label) {
-		return Occupancy{}, bad
+	p := packed.Reader{Rest: b}
+	readFlags(&p, &o.Held, &o.Lock)
+	o.Token, o.Left = int64(p.Number(math.MaxInt64)), p.Duration()
+	o.Waiting, o.Shared = int(p.Number(math.MaxInt32)), int(p.Number(math.MaxInt32))
+	if o.Label = string(p.Rest); p.Bad || !IsLabel(o.Label) {
+		return Occupancy{}, fmt.Errorf("%w: %d bytes do not say who has a key", errMalformed, len(b))
 	}
 	return o, nil
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
 // Policy is what the router's route asks of the worker for one request. The zero
@@ -132,18 +134,16 @@ func Decode(b []byte) (Policy, error) {
 	if len(b) == 0 {
 		return p, nil
 	}
-	d := decoder{rest: b}
-	mode := d.uint()
-	p.Timeout, p.MaxWait = time.Duration(d.uint()), time.Duration(d.uint())
-	p.QueuePerKey, p.Rate.Burst = int(d.uint()), int(d.uint())
-	p.Rate.PerSecond = math.Float64frombits(d.uint64())
-	p.Route = string(d.take(d.uint()))
-	timed := d.uint()
-	p.Timed = timed == 1
-	if d.bad || len(d.rest) > 0 || timed > 1 || mode >= uint64(modes) {
+	r := packed.Reader{Rest: b}
+	p.Mode = Mode(r.Number(uint64(modes) - 1))
+	p.Timeout, p.MaxWait = r.Duration(), r.Duration()
+	p.QueuePerKey, p.Rate.Burst = int(r.Number(math.MaxInt64)), int(r.Number(math.MaxInt64))
+	p.Rate.PerSecond = math.Float64frombits(r.Uint64())
+	p.Route = r.Text()
+	p.Timed = r.Number(1) == 1
+	if !r.Done() {
 		return Policy{}, fmt.Errorf("policy: %w", errSkew)
 	}
-	p.Mode = Mode(mode)
 	if err := p.Check(); err != nil {
 		return Policy{}, err
 	}
@@ -163,38 +163,4 @@ func FromText(s string) ([]byte, error) {
 		return nil, fmt.Errorf("policy: %w", errSkew)
 	}
 	return b, nil
-}
-
-// decoder takes values from the front of an encoding. After a failure it yields
-// zero values; bad tells at the end.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-func (d *decoder) uint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if n <= 0 || v > math.MaxInt64 {
-		d.bad, d.rest = true, nil
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return v
-}
-
-func (d *decoder) take(n uint64) []byte {
-	if n > uint64(len(d.rest)) {
-		d.bad, d.rest = true, nil
-		return nil
-	}
-	b := d.rest[:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
-func (d *decoder) uint64() uint64 {
-	if b := d.take(8); b != nil {
-		return binary.BigEndian.Uint64(b)
-	}
-	return 0
 }

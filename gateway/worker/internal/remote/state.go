@@ -1,6 +1,10 @@
 package remote
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/keyway-go/keyway/internal/holder"
+)
 
 // state says whose a lock is, and where it is known.
 type state uint8
@@ -68,11 +72,11 @@ func (e Event) String() string {
 }
 
 // Answer says what a worker has of a lock.
-type Answer uint8
+type Answer = holder.Answer
 
 // The answers.
 const (
-	Gone      Answer = iota // the caller's no more
-	Held                    // the caller's, or it was up to its release
-	Elsewhere               // the partition's next owner, or its last one, has to be asked
+	Gone      = holder.Gone      // the caller's no more
+	Held      = holder.Held      // the caller's, or it was up to its release
+	Elsewhere = holder.Elsewhere // the partition's next owner, or its last one, has to be asked
 )

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/keyway-go/keyway/internal/wire/packed"
 )
 
 // Locks travel as a text, the base64 of:
@@ -86,16 +88,16 @@ func decode(text string, ttl time.Duration, valid func(key string) bool) (list [
 	if err != nil || len(b) == 0 || b[0] != form {
 		return nil, nil, fmt.Errorf("%w: %d bytes of another form", errText, len(text))
 	}
-	d := decoder{rest: b[1:]}
-	for range d.number(maxReleased) {
-		done = append(done, released{ID(d.bytes(len(ID{}))), binary.BigEndian.Uint64(d.bytes(8))})
+	d := packed.Reader{Rest: b[1:]}
+	for range d.Number(maxReleased) {
+		done = append(done, released{readID(&d), d.Uint64()})
 	}
-	for len(d.rest) > 0 && !d.bad {
-		l := arrival{&Lock{ID: ID(d.bytes(len(ID{}))), Call: binary.BigEndian.Uint64(d.bytes(8))}, held}
-		l.Token = int64(d.number(1<<63 - 1))
-		l.expires = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
-		l.Lease = time.Duration(d.number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
-		flags := d.number(allFlags - 1)
+	for len(d.Rest) > 0 {
+		l := arrival{&Lock{ID: readID(&d), Call: d.Uint64()}, held}
+		l.Token = int64(d.Number(math.MaxInt64))
+		l.expires = time.Duration(d.Number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+		l.Lease = time.Duration(d.Number(math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+		flags := d.Number(allFlags - 1)
 		if l.Shared = flags&flagShared != 0; flags&flagBlocks != 0 {
 			l.as = blocked
 		}
@@ -103,44 +105,22 @@ func decode(text string, ttl time.Duration, valid func(key string) bool) (list [
 			l.stored = l.Lease
 		}
 		for _, s := range []*string{&l.Key, &l.Label, &l.From} {
-			*s = string(d.bytes(int(d.number(uint64(len(d.rest))))))
+			*s = d.Text()
 		}
 		tooLong := ttl > 0 && l.stored == 0 && max(l.expires, l.Lease) > ttl+time.Millisecond
 		if l.Token <= 0 || l.Lease <= 0 || tooLong || !valid(l.Key) {
-			d.bad = true
+			d.Bad = true
+			break
 		}
 		list = append(list, l)
 	}
-	if d.bad {
+	if d.Bad {
 		return nil, nil, fmt.Errorf("%w: lock %d of it", errText, len(list))
 	}
 	return list, done, nil
 }
 
-// decoder takes what a text consists of, until it is bad.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
-
-// number takes a number that may be most.
-func (d *decoder) number(most uint64) uint64 {
-	v, n := binary.Uvarint(d.rest)
-	if n <= 0 || v > most {
-		d.bad = true
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return v
-}
-
-// bytes takes n bytes; zeros if there are fewer.
-func (d *decoder) bytes(n int) []byte {
-	if len(d.rest) < n {
-		d.bad = true
-		return make([]byte, n)
-	}
-	b := d.rest[:n]
-	d.rest = d.rest[n:]
-	return b
+func readID(d *packed.Reader) (id ID) {
+	copy(id[:], d.Bytes(len(id)))
+	return id
 }
