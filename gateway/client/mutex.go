@@ -17,14 +17,18 @@ type Mutex struct {
 	key    string
 	opts   []locking.Option
 
+	idle *Lock // stands for none
+
 	mu   sync.Mutex // guards what follows
 	used bool       // it is locked, or being locked
-	lock *Lock      // nil if it is not locked
+	lock *Lock      // idle if it is not locked
 }
 
 // NewMutex returns a Mutex of key that is not locked, with the options of [Client.Lock]. It asks nobody.
 func (c *Client) NewMutex(key string, opts ...locking.Option) *Mutex {
-	return &Mutex{client: c, key: key, opts: opts}
+	idle := &Lock{client: c, key: key, ctx: unlockedContext}
+	idle.unlocked.Store(true)
+	return &Mutex{client: c, key: key, opts: opts, idle: idle, lock: idle}
 }
 
 // Lock locks the mutex as [Client.Lock] does. At a Mutex that is locked it returns
@@ -45,7 +49,9 @@ func (m *Mutex) take(ctx context.Context, lock func(context.Context, string, ...
 	l, err := lock(ctx, m.key, m.opts...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lock, m.used = l, err == nil
+	if m.used = err == nil; m.used {
+		m.lock = l
+	}
 	return err
 }
 
@@ -54,50 +60,34 @@ func (m *Mutex) take(ctx context.Context, lock func(context.Context, string, ...
 func (m *Mutex) Unlock(ctx context.Context) error {
 	m.mu.Lock()
 	l := m.lock
-	if l != nil {
-		m.lock, m.used = nil, false
+	if l != m.idle {
+		m.lock, m.used = m.idle, false
 	}
 	m.mu.Unlock()
-	if l == nil {
-		return m.notLocked()
-	}
 	return l.Unlock(ctx)
 }
 
 // Extend is [Lock.Extend].
 func (m *Mutex) Extend(ctx context.Context, ttl time.Duration) error {
-	if l := m.present(); l != nil {
-		return l.Extend(ctx, ttl)
-	}
-	return m.notLocked()
+	return m.present().Extend(ctx, ttl)
 }
 
 // Key returns the key.
 func (m *Mutex) Key() string { return m.key }
 
 // Token is [Lock.Token]; 0 while the mutex is not locked.
-func (m *Mutex) Token() int64 {
-	if l := m.present(); l != nil {
-		return l.Token()
-	}
-	return 0
-}
+func (m *Mutex) Token() int64 { return m.present().Token() }
 
 // Until is [Lock.Until]; zero while the mutex is not locked.
 func (m *Mutex) Until() time.Time {
-	if l := m.present(); l != nil {
+	if l := m.present(); l != m.idle {
 		return l.Until()
 	}
 	return time.Time{}
 }
 
 // Context is [Lock.Context]; one that is done while the mutex is not locked.
-func (m *Mutex) Context() context.Context {
-	if l := m.present(); l != nil {
-		return l.Context()
-	}
-	return unlockedContext
-}
+func (m *Mutex) Context() context.Context { return m.present().Context() }
 
 var unlockedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -109,8 +99,4 @@ func (m *Mutex) present() *Lock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.lock
-}
-
-func (m *Mutex) notLocked() error {
-	return fmt.Errorf("%w: this Mutex of %q is not locked", locking.ErrNotOwner, m.key)
 }
