@@ -182,12 +182,15 @@ const (
 	lockOrderSoon  = time.Second
 )
 
-// agree returns ErrOrder if the Lockers of this prefix disagree about FIFO. It
-// asks the server from time to time.
+// agree returns ErrOrder if the Lockers of this prefix disagree about FIFO, which a
+// quorum refuses. It asks the server from time to time.
 func (l *Locker) agree(ctx context.Context) error {
+	if l.node == nil {
+		return nil
+	}
 	due := l.orderDue.Load()
 	if now := time.Now(); now.UnixNano() >= due && l.orderDue.CompareAndSwap(due, now.Add(lockOrderEvery).UnixNano()) {
-		same, err := l.server.agrees(ctx)
+		same, err := l.node.agrees(ctx)
 		if err == nil {
 			l.disagrees.Store(!same)
 		}
@@ -202,6 +205,7 @@ func (l *Locker) agree(ctx context.Context) error {
 		ErrOrder, l.cfg.Prefix, l.cfg.FIFO, lockOrderLasts)
 }
 
+// agrees says whether no other Locker says another order of granting.
 func (n *lockNode) agrees(ctx context.Context) (bool, error) {
 	said := "any"
 	if n.cfg.FIFO {
@@ -223,8 +227,9 @@ func (n *lockNode) replicates() bool {
 	return false
 }
 
-// replicate makes both calls on one connection, since WAIT is about the writes
-// of its own connection, and all that was written before them.
+// replicate renews the claim and returns how many replicas have that within the
+// time; it waits for no more than want. It makes both calls on one connection, since
+// WAIT is about the writes of its own connection, and all that was written before them.
 func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within+n.cfg.Timeout, errLockTimeout)
 	defer cancel()
@@ -249,19 +254,6 @@ func (n *lockNode) replicate(ctx context.Context, c *claim, want int, within tim
 	}
 	acknowledged, err := conn.Wait(ctx, want, within).Result()
 	return int(acknowledged), err
-}
-
-func (q *quorum) replicates() bool { return false }
-
-func (q *quorum) replicate(context.Context, *claim, int, time.Duration) (int, error) {
-	return 0, locking.ErrOption
-}
-
-// agrees: a quorum refuses FIFO.
-func (q *quorum) agrees(context.Context) (bool, error) { return true, nil }
-
-func (q *quorum) adopt(ctx context.Context, c *claim, from string) (int64, error) {
-	return q.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, from) })
 }
 
 // force frees a lock wherever it is held; a majority must have answered.

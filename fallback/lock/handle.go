@@ -93,7 +93,8 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	var state int64
 	err := l.repeat(ctx, func() (err error) {
 		granted = holder.New(&l.policy, l.now(), holder.Grant{Token: handle.Token, Lease: c.ttl, Next: handle.Token + 1})
-		if state, err = l.server.adopt(ctx, c, handle.Owner); err == nil && granted.Left(l.now(), handle.Token) == 0 {
+		state, err = l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.adopt(ctx, c, handle.Owner) })
+		if err == nil && granted.Left(l.now(), handle.Token) == 0 {
 			err = errLockTimeout
 		}
 		return err
@@ -133,6 +134,7 @@ func (l *Locker) checkHandle(h Handle) error {
 	return nil
 }
 
+// adopt gives the claim what another owner holds.
 func (n *lockNode) adopt(ctx context.Context, c *claim, from string) (int64, error) {
 	keys := append([]string{c.gone(), c.goneOf(from)}, c.locks...)
 	state, _, err := n.number(ctx, &scripts.adopt, scriptArgs(keys, from, c.owner, c.ttl.Milliseconds(), tombstone(c.ttl).Milliseconds()))

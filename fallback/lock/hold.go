@@ -227,7 +227,7 @@ func (h *hold) renew(ctx context.Context) error {
 	h.mu.Unlock()
 	sent := h.l.now()
 	var state int64
-	state, e.Err = h.l.server.renew(ctx, c)
+	state, e.Err = h.l.server.verdict(ctx, renewing(c, 0))
 	cause := ErrLost
 	if state == renewForced {
 		cause = forcedError(c)

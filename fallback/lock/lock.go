@@ -234,7 +234,7 @@ func (r unlocking) answered(now lease.Instant, a holder.Answer, repeated bool, u
 	}
 	var state int64
 	err := h.l.repeat(context.Background(), func() (err error) {
-		state, err = h.l.server.renew(context.Background(), r.claim)
+		state, err = h.l.server.verdict(context.Background(), renewing(r.claim, 0))
 		return err
 	})
 	switch {

@@ -22,6 +22,7 @@ import (
 type Locker struct {
 	cfg    Config // with defaults
 	server lockServer
+	node   *lockNode // the server; nil for a quorum
 	policy holder.Policy
 	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
@@ -59,6 +60,7 @@ func newLocker(server lockServer, cfg Config) *Locker {
 		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
 		lines: map[string]*lockLine{}, holds: map[*hold]struct{}{},
 	}
+	l.node, _ = server.(*lockNode)
 	l.ended = sync.NewCond(&l.mu)
 	return l
 }
@@ -259,7 +261,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			failing, failures = time.Now(), 0
 			if bell == nil {
 				l.emit(ctx, waited, slog.LevelDebug, Event{Keys: c.names, Read: c.read, Label: c.label, Wait: time.Since(w.began)})
-				bell = l.server.listen(c)
+				bell = l.listen(c)
 			}
 		} else {
 			failures++
@@ -276,6 +278,17 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			return nil, err
 		}
 	}
+}
+
+// polls says whether waiters try from time to time, and nothing tells them of releases.
+func (l *Locker) polls() bool { return l.node == nil || l.node.hubs == nil }
+
+// listen tells of releases of the claim's locks. The caller closes the bell, which never rings if waiters poll.
+func (l *Locker) listen(c *claim) *lockBell {
+	if l.polls() {
+		return new(lockBell)
+	}
+	return l.node.hubs.listen(c)
 }
 
 // wait returns nil when it is time for the next try.
@@ -302,7 +315,7 @@ func (l *Locker) wait(ctx context.Context, bell *lockBell, pause time.Duration) 
 
 // pause is how long a waiter waits at most when the lock may take that long.
 func (l *Locker) pause(left time.Duration) time.Duration {
-	if n, ok := l.server.(*lockNode); !ok || n.hubs == nil {
+	if l.polls() {
 		return l.cfg.PollEvery/2 + rand.N(l.cfg.PollEvery/2+1)
 	}
 	return min(left+time.Millisecond+rand.N(time.Millisecond), lockLongestWait/2+rand.N(2*lockLongestWait/5))
@@ -327,7 +340,7 @@ func (l *Locker) abandon(c *claim, granted bool) {
 // replicate returns nil once as many replicas have the lock as the caller wants.
 // Else the lock is released, of which an answer is awaited while ctx lasts.
 func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
-	n, err := l.server.replicate(ctx, c, w.opts.Replicas, w.opts.ReplicasWithin)
+	n, err := l.node.replicate(ctx, c, w.opts.Replicas, w.opts.ReplicasWithin)
 	switch {
 	case ctx.Err() != nil: // a done context always loses
 		err = context.Cause(ctx)

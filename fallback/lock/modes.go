@@ -39,7 +39,7 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 			return fmt.Errorf("%w: only a lock of one key that is not held reentrantly can be downgraded", ErrNested)
 		}
 		sent := h.l.now()
-		state, err := h.l.server.downgrade(ctx, c)
+		state, err := h.l.server.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
 		if err != nil {
 			return fmt.Errorf("lock: downgrading %q: %w", h.names, err)
 		}

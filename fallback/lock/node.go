@@ -20,27 +20,13 @@ type lockServer interface {
 	// lockWaiterLease.
 	acquire(ctx context.Context, c *claim, first bool) (grant, error)
 
-	// renew returns renewOK, renewGone, renewTaken or renewForced; with the last,
-	// the claim's forced is set.
-	renew(ctx context.Context, c *claim) (int64, error)
+	// verdict asks for the state of a claim: renewOK, renewGone, renewTaken or
+	// renewForced; with the last, the claim's forced is set.
+	verdict(ctx context.Context, ask asking) (int64, error)
 
 	// release frees what the claim holds and leaves its queues. With used
 	// above 0, the reserved fencing tokens after it are given back.
 	release(ctx context.Context, c *claim, used int64) (freeing, error)
-
-	// downgrade turns the claim, which must be of one lock, into a reader's.
-	downgrade(ctx context.Context, c *claim) (int64, error)
-
-	// adopt gives the claim what another owner holds, and returns renewOK,
-	// renewGone or renewTaken.
-	adopt(ctx context.Context, c *claim, from string) (int64, error)
-
-	// replicates says whether replicate can be asked at all.
-	replicates() bool
-
-	// replicate renews the claim and returns how many replicas have that
-	// within the time; it waits for no more than n.
-	replicate(ctx context.Context, c *claim, n int, within time.Duration) (acknowledged int, err error)
 
 	// force frees a lock, whoever holds it, and returns from how many owners;
 	// with the same id, which is random, it does so once.
@@ -49,15 +35,11 @@ type lockServer interface {
 	// state says who has a lock. What it says of waiters is of FIFO alone.
 	state(ctx context.Context, name string) (State, error)
 
-	// agrees says whether no other Locker says another order of granting.
-	agrees(ctx context.Context) (bool, error)
-
-	// listen tells of releases of the claim's locks. What it returns must be
-	// closed; it never rings if waiters are to poll.
-	listen(c *claim) *lockBell
-
 	close()
 }
+
+// asking is a question to one node.
+type asking func(context.Context, *lockNode) (int64, error)
 
 // lockWaiterLease is how long a waiter keeps its place without a sign of life.
 // Waiters try at least every lockLongestWait.
@@ -159,12 +141,14 @@ func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
 	}
 }
 
-func (n *lockNode) renew(ctx context.Context, c *claim) (int64, error) {
-	return n.renewAbove(ctx, c, 0)
+func (n *lockNode) verdict(ctx context.Context, ask asking) (int64, error) { return ask(ctx, n) }
+
+// renewing renews a claim, and raises its fences to at least floor.
+func renewing(c *claim, floor int64) asking {
+	return func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c, floor) }
 }
 
-// renewAbove renews and raises the fences to at least floor.
-func (n *lockNode) renewAbove(ctx context.Context, c *claim, floor int64) (int64, error) {
+func (n *lockNode) renew(ctx context.Context, c *claim, floor int64) (int64, error) {
 	reply, _, err := n.wire.call(ctx, &scripts.renew, scriptArgs(c.fenced(), c.owner, c.ttl.Milliseconds(), floor))
 	if err != nil {
 		return 0, err
@@ -211,6 +195,7 @@ func (n *lockNode) others(c *claim, told int64) bool {
 	return told > 0 && (n.hubs == nil || told > n.hubs.listening(c.locks))
 }
 
+// downgrade turns the claim, which must be of one lock, into a reader's.
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
 	state, sent, err := n.number(ctx, &scripts.downgrade,
 		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], c.ttl.Milliseconds(), n.publish))
@@ -218,13 +203,6 @@ func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
 		c.unsettled.Store(true)
 	}
 	return state, err
-}
-
-func (n *lockNode) listen(c *claim) *lockBell {
-	if n.hubs == nil {
-		return new(lockBell)
-	}
-	return n.hubs.listen(c)
 }
 
 func (n *lockNode) close() {

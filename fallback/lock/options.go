@@ -31,7 +31,7 @@ func (l *Locker) checkOptions(said locking.Options) error {
 	switch {
 	case said.Replicas > 0 && said.ReplicasWithin > 0 && said.ReplicasWithin < time.Millisecond:
 		return fmt.Errorf("option Replicas within %v, want at least 1ms", said.ReplicasWithin)
-	case said.Replicas > 0 && !l.server.replicates():
+	case said.Replicas > 0 && (l.node == nil || !l.node.replicates()):
 		return errors.New("option Replicas is for one server or a cluster, not for a quorum or a ring")
 	}
 	return checkLabel(said.Label)

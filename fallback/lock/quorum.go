@@ -68,7 +68,7 @@ type vote struct {
 // too many failed, or those who have not answered are far behind a majority;
 // their answers then go to nobody. The calls go on for as long as the wire lets
 // them.
-func (q *quorum) poll(ctx context.Context, patient bool, ask func(context.Context, *lockNode) (int64, error)) (votes []vote, yes int) {
+func (q *quorum) poll(ctx context.Context, patient bool, ask asking) (votes []vote, yes int) {
 	began := time.Now()
 	answers := make(chan vote, len(q.nodes))
 	for _, n := range q.nodes {
@@ -168,9 +168,7 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 	}
 	// The next majority may have only one server in common with this one: all
 	// of this one must know the token.
-	votes, yes = q.poll(ctx, false, func(ctx context.Context, n *lockNode) (int64, error) {
-		return n.renewAbove(ctx, round, g.token+c.reserve)
-	})
+	votes, yes = q.poll(ctx, false, renewing(round, g.token+c.reserve))
 	if yes < q.need {
 		q.cancel(ctx, round, votes)
 		return grant{}, q.missed(ctx, votes)
@@ -243,16 +241,8 @@ func (q *quorum) release(ctx context.Context, c *claim, used int64) (freeing, er
 	return freeing{freed: yes >= q.need}, nil
 }
 
-func (q *quorum) renew(ctx context.Context, c *claim) (int64, error) {
-	return q.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.renew(ctx, c) })
-}
-
-func (q *quorum) downgrade(ctx context.Context, c *claim) (int64, error) {
-	return q.verdict(ctx, func(ctx context.Context, n *lockNode) (int64, error) { return n.downgrade(ctx, c) })
-}
-
 // verdict asks every node for a state, and returns that of the majority.
-func (q *quorum) verdict(ctx context.Context, ask func(context.Context, *lockNode) (int64, error)) (int64, error) {
+func (q *quorum) verdict(ctx context.Context, ask asking) (int64, error) {
 	votes, yes := q.poll(ctx, false, ask)
 	if yes >= q.need {
 		return renewOK, nil
@@ -268,8 +258,6 @@ func (q *quorum) verdict(ctx context.Context, ask func(context.Context, *lockNod
 	}
 	return verdict, nil
 }
-
-func (q *quorum) listen(*claim) *lockBell { return new(lockBell) }
 
 func (q *quorum) close() {
 	close(q.closing)
