@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -119,6 +120,13 @@ type Config struct {
 	// once. Default: they are taken over after one TTL.
 	LockFile string
 
+	// Witness is a pattern (path/filepath.Match) of the lock files of nodes of this
+	// machine, such as /run/keyway/*.lock. When one of their processes dies, this node
+	// learns it from the kernel within 50 ms and has its keys taken over, behind
+	// an app at Upstream 0.15 Settings.TTL later. It watches up to eight files, those
+	// that follow LockFile in the order of their names. Default: none.
+	Witness string
+
 	// Handler takes requests from Start on, as [Node.Serve] says, or an app at the
 	// URL Upstream does, as worker.Worker.Sidecar says: the node has keys while the
 	// app answers. App says more about either. Its GRPC follows from an Upstream h2c://.
@@ -201,6 +209,8 @@ func (c Config) complete() (Config, error) {
 		return c, bad("Config.Offered is for a node without Config.Redis (--redis) and Config.Store (--store): leave one out")
 	case c.DrainTimeout < 0:
 		return c, bad("Config.DrainTimeout (--drain-timeout) is %v, want at least 0", c.DrainTimeout)
+	case !validPattern(c.Witness):
+		return c, bad("Config.Witness (--witness) is %q, want a pattern of files such as /run/keyway/*.lock", c.Witness)
 	case c.Settings.KeySource != "":
 		return c, bad("Config.Settings.KeySource is for routers: say with Config.Keys where requests have their keys")
 	case c.Settings.PeerTLS, c.Settings.PeerTLSOptional:
@@ -223,6 +233,11 @@ func (c Config) complete() (Config, error) {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, defaultDrainTimeout)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c, nil
+}
+
+func validPattern(pattern string) bool {
+	_, err := filepath.Match(pattern, "")
+	return err == nil
 }
 
 // oneMachine reports whether gossip cannot reach another machine.

@@ -54,6 +54,8 @@ type Node struct {
 	web      *http.Server // of admin
 	pages    admin
 
+	ctx     context.Context // of witness
+	stop    context.CancelFunc
 	serving sync.WaitGroup
 	failed  chan struct{} // closed when a server has ended, because of failure
 	failure error
@@ -78,6 +80,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, failed: make(chan struct{}), closed: make(chan struct{})}
+	n.ctx, n.stop = context.WithCancel(context.Background())
 	if err := n.start(ctx); err != nil {
 		n.release()
 		return nil, err

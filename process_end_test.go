@@ -29,7 +29,7 @@ var slow = ring.Settings{TTL: time.Minute, Ring: ring.Config{Partitions: 64}}
 func runEnding(at string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	node, err := keyway.Start(ctx, keyway.Config{Name: "ending", Join: []string{at}, NewCluster: true, Settings: slow})
+	node, err := keyway.Start(ctx, keyway.Config{Name: "ending", Join: []string{at}, NewCluster: true, Settings: slow, LockFile: os.Getenv("KEYWAY_TEST_LOCK")})
 	if err != nil {
 		return err
 	}

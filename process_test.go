@@ -60,7 +60,7 @@ func runNode(name, at, dir string) error {
 		Logger: logger,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			key, _ := gateway.KeyFromHeader(r.Header)
-			_, lock, err := lockfile.Lock(filepath.Join(dir, key), "")
+			_, lock, err := lockfile.Lock(filepath.Join(dir, key), "", 0)
 			if err != nil {
 				http.Error(w, "overlap: "+err.Error(), http.StatusConflict)
 				return

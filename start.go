@@ -19,6 +19,7 @@ import (
 	"github.com/keyway-go/keyway/internal/process"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/gossip"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 const (
@@ -40,6 +41,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.join(ctx); err != nil {
 		return gossipError(err)
 	}
+	n.members.Bury(previous)
 	if n.cfg.Store != nil {
 		n.pages.waitsFor("the store at " + n.cfg.settingOfStore())
 	} else {
@@ -51,6 +53,9 @@ func (n *Node) start(ctx context.Context) error {
 	if err := n.startWorker(ctx, previous); err != nil {
 		return err
 	}
+	if n.cfg.Witness != "" {
+		n.serving.Go(n.witness)
+	}
 	if err := n.serve(); err != nil {
 		return err
 	}
@@ -58,12 +63,20 @@ func (n *Node) start(ctx context.Context) error {
 }
 
 func (n *Node) lockFile() (previous []string, err error) {
-	previous, n.lock, err = lockfile.Lock(n.cfg.LockFile, lockfile.BootID())
+	grace := time.Duration(0)
+	if n.cfg.Upstream != nil {
+		grace = lease.Grace(n.cfg.Settings.WithDefaults().TTL)
+	}
+	dead, lock, err := lockfile.Lock(n.cfg.LockFile, lockfile.BootID(), grace)
 	if _, unusable := errors.AsType[*fs.PathError](err); unusable {
 		return nil, bad("Config.LockFile (--lock-file): %w", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("keyway: Config.LockFile: %w", err)
+	}
+	n.lock = lock
+	for _, d := range dead {
+		previous = append(previous, d.ID)
 	}
 	return previous, nil
 }
@@ -244,6 +257,9 @@ func (n *Node) close() error {
 		n.host.Retire()
 	}
 	err := n.Drain(context.Background())
+	if err != nil {
+		n.lock.Keep()
+	}
 	end, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	if shutdown := n.server.Shutdown(end); shutdown != nil && !errors.Is(shutdown, context.DeadlineExceeded) {
@@ -258,6 +274,7 @@ func (n *Node) close() error {
 
 // release closes what is open, in the opposite order of start.
 func (n *Node) release() {
+	n.stop()
 	if n.server != nil {
 		n.server.Close()
 	}

@@ -53,6 +53,8 @@ func TestUsageErrors(t *testing.T) {
 		{"--store etcd://a --redis redis://b", 2, "exclude each other"},
 		{"--peer-ca x --peer-key y", 2, "--peer-cert, --peer-key and --peer-ca need each other"},
 		{"--lock-file /nonexistent/dir/lock", 2, "--lock-file"},
+		{"--supervise", 2, "--lock-file"},
+		{"--witness [", 2, "--witness"},
 		{"--partitions 0", 2, "--partitions"},
 		{"--queue 0", 2, "--queue"},
 		{"--config main_test.go", 2, "this is not YAML"},
@@ -101,7 +103,7 @@ func TestRestartInFrontOfAnApp(t *testing.T) {
 		{"http://127.0.0.1:1", "wait=1.5s", "level=ERROR"},
 	} {
 		path := filepath.Join(t.TempDir(), "lock")
-		_, l, err := lockfile.Lock(path, lockfile.BootID())
+		_, l, err := lockfile.Lock(path, lockfile.BootID(), 0)
 		if err != nil || l.Write("before") != nil {
 			t.Fatal(err)
 		}

@@ -19,10 +19,11 @@ type options struct {
 	cli.Common
 	listen, advertise, admin    string
 	upstreamURL                 string
-	direct                      bool
+	direct, supervise           bool
 	limits                      worker.Limits
 	app                         worker.App
 	name, onRedisLoss, lockFile string
+	witness                     string
 	upstream                    *url.URL
 }
 
@@ -58,6 +59,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 	f.Group("Ownership")
 	f.Choice(&o.onRedisLoss, "on-redis-loss", "`what` to do when Redis or etcd cannot be reached: stop (admitting, at 0.7 of --session-ttl) or serve (on, while the view of the cluster does not change: unsafe when the network is cut in two)", "stop", "serve")
 	f.String(&o.lockFile, "lock-file", "", "`path` of a file that is locked while the worker lives, by which its next start proves that it is dead and takes its partitions over at once; with --upstream after 0.15 of --session-ttl, in which the app must have ended requests whose connection is closed")
+	f.Bool(&o.supervise, "supervise", "run the worker as a child of this process, and start it again at once when it dies; needs --lock-file, and Linux")
+	f.String(&o.witness, "witness", "", "`pattern` of the lock files of other workers of this machine, such as /run/keyway/*.lock: when one of them dies, its partitions are taken over at once; with --upstream there after 0.15 of --session-ttl")
 	if err := o.Parse(f, args, stdout); err != nil {
 		return nil, err
 	}
@@ -69,6 +72,8 @@ func parseOptions(args []string, stdout io.Writer) (*options, error) {
 		o.upstream = u
 	}
 	switch {
+	case o.supervise && o.lockFile == "":
+		return nil, cli.Usagef("--supervise needs --lock-file, which proves that the worker is dead")
 	case o.app.Batch != "" && o.upstream == nil:
 		return nil, cli.Usagef("--batch is a path of an app: say where that is with --upstream")
 	case o.app.UpstreamHealth != "" && o.upstream == nil:

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,15 +34,23 @@ func Main(name string, run Run) int {
 	unhook := context.AfterFunc(ctx, stop)
 	defer unhook()
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
+	if _, quiet := err.(Exit); err != nil && !quiet && !errors.Is(err, flag.ErrHelp) {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ") // of joined errors
 		fmt.Fprintf(os.Stderr, "%s: %s\n", name, console.Printable(text))
 	}
 	return ExitCode(err)
 }
 
+// Exit is the error of a command whose process ends with that code and says no more.
+type Exit int
+
+func (e Exit) Error() string { return "exit code " + strconv.Itoa(int(e)) }
+
 // ExitCode returns the exit code for the error of a command.
 func ExitCode(err error) int {
+	if exit, ok := errors.AsType[Exit](err); ok {
+		return int(exit)
+	}
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}

@@ -8,4 +8,4 @@ import (
 )
 
 // lock fails: this system has no lock that ends with the process for sure.
-func lock(*os.File) error { return errors.ErrUnsupported }
+func lock(*os.File, bool) error { return errors.ErrUnsupported }

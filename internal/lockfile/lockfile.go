@@ -7,40 +7,55 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
+	"time"
 )
 
 // MaxPrevious bounds how many incarnations the file goes on naming.
 const MaxPrevious = 100
 
-// File holds the incarnations of this process, and an exclusive lock that
-// ends with the process: whoever gets the lock knows that the processes whose
-// incarnations the file names are dead, if they ran under the same kernel. So
-// beside each incarnation stands the boot id of its machine: a lock on a
-// network file system, or on a volume that was attached elsewhere before,
-// proves nothing of processes over there. The zero File does nothing.
+// patience is how long Lock waits for witnesses, which hold the lock while they read.
+const patience = 500 * time.Millisecond
+
+// File holds the incarnations of this process, and an exclusive lock. The kernel
+// ends the lock when the last thread of the process has ended. So a process that gets
+// the lock knows that the processes whose incarnations the file names are dead, if they
+// ran under the same kernel. Each line therefore has the boot id of its machine: a lock
+// on a network file system, or on a volume that was attached elsewhere before,
+// proves nothing of processes over there. A line also has the grace, the time for which
+// an app may go on with the process's work. The zero File does nothing.
 type File struct {
-	f    *os.File
-	boot string
+	f     *os.File
+	boot  string
+	grace time.Duration
+	kept  bool // past Close
 }
 
-// BootID returns the kernel's random id of this boot of the machine, "" where
-// there is none, in which case nothing can be proved.
+// Dead is an incarnation whose process is certainly dead.
+type Dead struct {
+	ID    string
+	Grace time.Duration // after the process's death; negative if an older version wrote the line
+}
+
+// BootID returns the kernel's random id of this boot and the machine's id, if it has
+// one. It returns "" where there is no boot id, in which case nothing can be proved.
 func BootID() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(id))
+	machine, _ := os.ReadFile("/etc/machine-id")
+	return strings.Join(strings.Fields(string(boot)+" "+string(machine)), "/")
 }
 
 // errLocked means that another process holds the lock.
 var errLocked = errors.New("lockfile: locked")
 
 // Lock locks the file at path, which it makes if there is none, and returns the
-// incarnations in it that ran under the boot id; with no boot id none. With no
-// path it returns the zero File. A file that cannot be opened is an
-// [*os.PathError].
-func Lock(path, boot string) (previous []string, l *File, err error) {
+// incarnations in it that ran under the boot id; with no boot id none. Write adds lines
+// with that grace. With no path Lock returns the zero File. A file that cannot be opened
+// is an [*os.PathError].
+func Lock(path, boot string, grace time.Duration) (previous []Dead, l *File, err error) {
 	if path == "" {
 		return nil, new(File), nil
 	}
@@ -48,14 +63,18 @@ func Lock(path, boot string) (previous []string, l *File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := lock(f); err != nil {
+	err = lock(f, false)
+	for began := time.Now(); errors.Is(err, errLocked) && time.Since(began) < patience; err = lock(f, false) {
+		time.Sleep(patience / 100)
+	}
+	if err != nil {
 		f.Close()
 		if errors.Is(err, errLocked) {
 			return nil, nil, fmt.Errorf("another worker is running with %s: choose another --lock-file for this one", path)
 		}
 		return nil, nil, fmt.Errorf("cannot lock %s (--lock-file): %w", path, err)
 	}
-	l = &File{f, boot}
+	l = &File{f: f, boot: boot, grace: grace}
 	if previous, err = l.read(); err != nil {
 		l.Close()
 		return nil, nil, fmt.Errorf("cannot use %s (--lock-file): %w", path, err)
@@ -63,26 +82,37 @@ func Lock(path, boot string) (previous []string, l *File, err error) {
 	return previous, l, nil
 }
 
-// read returns the incarnations in the file that are certainly dead. It leaves
-// them there, since they may have to be released once more if this process dies
-// early; those of other boots go, and what exceeds MaxPrevious.
-func (l *File) read() (previous []string, err error) {
-	content, err := io.ReadAll(io.LimitReader(l.f, 1<<20))
+// Witness returns the incarnations in the file at path that ran under the boot id, if no
+// process holds its lock: they are dead then, and remain so. It changes nothing.
+func Witness(path, boot string) ([]Dead, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	for line := range strings.Lines(string(content)) {
-		id, boot, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if id != "" && !strings.HasPrefix(id, struck) && boot != "" && boot == l.boot {
-			previous = append(previous, id)
-		}
+	defer f.Close()
+	switch err := lock(f, true); {
+	case errors.Is(err, errLocked):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	previous = previous[max(0, len(previous)-MaxPrevious):]
+	dead, _, err := (&File{f: f, boot: boot}).parse()
+	return dead, err
+}
+
+// read returns the incarnations in the file that are certainly dead. It leaves
+// them there, since they may have to be released once more if this process dies
+// early; those of other boots go, and what exceeds MaxPrevious.
+func (l *File) read() ([]Dead, error) {
+	previous, content, err := l.parse()
+	if err != nil {
+		return nil, err
+	}
 	var kept strings.Builder
-	for _, id := range previous {
-		kept.WriteString(l.line(id))
+	for _, d := range previous {
+		kept.WriteString((&File{boot: l.boot, grace: d.Grace}).line(d.ID))
 	}
-	if kept.String() == string(content) {
+	if kept.String() == content {
 		return previous, nil
 	}
 	if err := l.f.Truncate(0); err != nil {
@@ -92,7 +122,27 @@ func (l *File) read() (previous []string, err error) {
 	return previous, err
 }
 
-func (l *File) line(id string) string { return id + " " + l.boot + "\n" }
+// parse returns the latest incarnations that ran under the boot id.
+func (l *File) parse() (dead []Dead, content string, err error) {
+	all, err := io.ReadAll(io.LimitReader(l.f, 1<<20))
+	if err != nil {
+		return nil, "", err
+	}
+	for line := range strings.Lines(string(all)) {
+		id, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		boot, text, _ := strings.Cut(rest, " ")
+		grace, err := time.ParseDuration(text)
+		if err != nil {
+			grace = -1
+		}
+		if id != "" && !strings.HasPrefix(id, struck) && boot != "" && boot == l.boot {
+			dead = append(dead, Dead{id, grace})
+		}
+	}
+	return dead[max(0, len(dead)-MaxPrevious):], string(all), nil
+}
+
+func (l *File) line(id string) string { return fmt.Sprintf("%s %s %v\n", id, l.boot, l.grace) }
 
 // Write adds an incarnation of this process.
 func (l *File) Write(id string) error {
@@ -134,7 +184,19 @@ func (l *File) Strike(id string) error {
 
 // Close frees the lock. What the file names stays.
 func (l *File) Close() {
-	if l.f != nil {
+	if l.f != nil && !l.kept {
 		l.f.Close()
 	}
 }
+
+// Keep leaves the lock to the process's end, for work of its incarnations goes on.
+func (l *File) Keep() {
+	keeping.Lock()
+	defer keeping.Unlock()
+	l.kept, kept = true, append(kept, l.f)
+}
+
+var (
+	keeping sync.Mutex
+	kept    []*os.File // so that none is closed as garbage
+)

@@ -494,3 +494,32 @@ func TestCutOffMemberReturns(t *testing.T) {
 		})
 	}
 }
+
+// TestBury: members drop an incarnation at once that one of them knows to be dead, and take
+// it back when it speaks up.
+func TestBury(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bed) {
+		var all []*gossip.Cluster
+		for i := range 3 {
+			all = append(all, b.start(b.config(i), address(i)))
+		}
+		time.Sleep(2 * time.Second)
+		sees := func(want bool) {
+			t.Helper()
+			for i, c := range all[:2] {
+				if _, ok := c.View().Find("incarnation-02"); ok != want {
+					t.Errorf("member %d sees it: %v, want %v", i, ok, want)
+				}
+			}
+		}
+		sees(true)
+		all[1].Bury([]string{"nobody", "incarnation-02"})
+		time.Sleep(50 * time.Millisecond)
+		sees(false)
+		if err := all[2].Announce(func(m *ring.Member) { m.Addr = "10.0.0.9:80" }); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		sees(true)
+	})
+}

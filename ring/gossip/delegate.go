@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/hashicorp/memberlist"
@@ -19,6 +20,7 @@ type inbox struct {
 // news is what memberlist has called back with.
 type news struct {
 	members  map[string]*peer // by node; the latest of each, nil if gone
+	dead     []string         // incarnations; bounded
 	refusals map[string]error // by node; bounded
 	clashes  map[string]error // by node; bounded
 }
@@ -26,15 +28,15 @@ type news struct {
 const inboxBound = 64 // on entries that strangers can cause
 
 func newNews() news {
-	return news{map[string]*peer{}, map[string]error{}, map[string]error{}}
+	return news{map[string]*peer{}, nil, map[string]error{}, map[string]error{}}
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), news: newNews()} }
 
 // put adds to the news by f and wakes the owner.
-func (in *inbox) put(f func(news)) {
+func (in *inbox) put(f func(*news)) {
 	in.mu.Lock()
-	f(in.news)
+	f(&in.news)
 	in.mu.Unlock()
 	select {
 	case in.wake <- struct{}{}:
@@ -43,7 +45,7 @@ func (in *inbox) put(f func(news)) {
 }
 
 func (in *inbox) setMember(node string, m *peer) {
-	in.put(func(n news) { n.members[node] = m })
+	in.put(func(n *news) { n.members[node] = m })
 }
 
 func putBounded(m map[string]error, node string, err error) {
@@ -68,7 +70,7 @@ func (d *delegate) NodeMeta(int) []byte { return *d.c.meta.Load() }
 func (d *delegate) admit(n *memberlist.Node) error {
 	err := admit(d.c.identity, d.c.settings, n.Name, n.Address(), n.Meta)
 	if err != nil {
-		d.c.inbox.put(func(news news) { putBounded(news.refusals, n.Name, err) })
+		d.c.inbox.put(func(news *news) { putBounded(news.refusals, n.Name, err) })
 	}
 	return err
 }
@@ -114,12 +116,18 @@ func (d *delegate) NotifyLeave(n *memberlist.Node) {
 func (d *delegate) NotifyConflict(existing, other *memberlist.Node) {
 	err := fmt.Errorf("node %q is known at %s and also claimed from %s: the latter is ignored while the former lives",
 		other.Name, existing.Address(), other.Address())
-	d.c.inbox.put(func(n news) { putBounded(n.clashes, other.Name, err) })
+	d.c.inbox.put(func(n *news) { putBounded(n.clashes, other.Name, err) })
 }
 
-// Keyway sends no messages of its own through memberlist.
+// NotifyMsg takes the one message of Keyway's own, that of Bury.
+func (d *delegate) NotifyMsg(message []byte) {
+	d.c.inbox.put(func(n *news) {
+		if len(n.dead) < inboxBound {
+			n.dead = append(n.dead, strings.Fields(string(message))...)
+		}
+	})
+}
 
-func (d *delegate) NotifyMsg([]byte)                {}
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 func (d *delegate) LocalState(bool) []byte          { return nil }
 func (d *delegate) MergeRemoteState([]byte, bool)   {}

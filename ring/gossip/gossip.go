@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -362,6 +363,30 @@ func (c *Cluster) Addr() string { return c.identity.Gossip }
 func (c *Cluster) Announce(change func(*ring.Member)) error {
 	return c.ask(func(o *owner) error { return o.change(change, 0) })
 }
+
+// Bury tells all members that the processes of incarnations are dead, so that they leave
+// the views at once. It ignores incarnations that are not in View, and does not
+// wait. A member that the news does not reach finds out by itself. An incarnation that
+// lives after all comes back when its description changes.
+func (c *Cluster) Bury(incarnations []string) {
+	var known []string
+	for _, incarnation := range incarnations {
+		if _, ok := c.View().Find(incarnation); ok {
+			known = append(known, incarnation)
+		}
+	}
+	if known = known[max(0, len(known)-maxBuried):]; len(known) == 0 {
+		return
+	}
+	message := []byte(strings.Join(known, " "))
+	(&delegate{c}).NotifyMsg(message)
+	for _, node := range c.list.Members() {
+		_ = c.list.SendBestEffort(node, message)
+	}
+}
+
+// maxBuried bounds the incarnations of a message.
+const maxBuried = 16
 
 // AddSeeds adds addresses, as in Config.Seeds, of members that were learnt of
 // elsewhere. An address is tried for ten minutes after it was last added; of

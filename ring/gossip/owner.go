@@ -165,7 +165,12 @@ func (o *owner) catchUp() {
 			o.drop(node)
 		}
 	}
-	if len(n.members) > 0 {
+	for node, p := range o.peers {
+		if p.Incarnation != "" && slices.Contains(n.dead, p.Incarnation) {
+			o.drop(node)
+		}
+	}
+	if len(n.members)+len(n.dead) > 0 {
 		o.publish()
 	}
 	now := time.Now()

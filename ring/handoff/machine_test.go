@@ -281,3 +281,20 @@ func TestLostLifeLeavesItsSuccessorAlone(t *testing.T) {
 		t.Errorf("a lost machine does %v", effects)
 	}
 }
+
+// TestClaimsOfTheReleasedDoNotSettle: what a released incarnation had is claimed at once, by a
+// view that has only just changed; what nobody had is claimed when the view has settled.
+func TestClaimsOfTheReleasedDoNotSettle(t *testing.T) {
+	m, s, now := live(t, Config{Partitions: 2, NewCluster: true})
+	s.write(now.Mono, 0, Record{5, "other"})
+	feed(m, s, now, s.call(now.Mono, Release{Incarnation: "other"}))
+	feed(m, s, now, Changed{})
+	feed(m, s, now, all(m, "me"))
+	if a, b := m.parts[0].state, m.parts[1].state; a != stateServing || b != stateRemote {
+		t.Errorf("%v and %v at once, want serving and remote", a, b)
+	}
+	feed(m, s, now.Add(m.cfg.Settle), Tick{})
+	if b := m.parts[1].state; b != stateServing {
+		t.Errorf("%v when the view has settled", b)
+	}
+}

@@ -246,7 +246,7 @@ func (m *Machine) decide(p int) {
 		case part.record.Owner == m.me():
 			m.setState(p, stateParked)
 			m.goForward(p)
-		case m.wanted(p) == m.me() && !m.leaving && m.over(m.settled) && m.claimable(part.record):
+		case m.wanted(p) == m.me() && !m.leaving && (m.over(m.settled) || m.released(part.record.Owner)) && m.claimable(part.record):
 			m.claim(p)
 		case m.wanted(p) != m.me() && m.provenDead(part.record.Owner):
 			m.deadPeer = part.record.Owner

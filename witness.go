@@ -1,0 +1,89 @@
+package keyway
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/lockfile"
+)
+
+const (
+	witnessEvery = 50 * time.Millisecond
+	globEvery    = 20 // looks; also the pause after a release that failed
+	maxWitnessed = 8  // files of others
+	maxDead      = 3  // of a process's latest incarnations: each but the last has lost its session
+)
+
+// witness looks at the lock files of Config.Witness until the node closes. Only the
+// kernel's word counts: a lock that is free. The incarnations of its file are taken off
+// the ring at once, and released when their app has had its grace. What is dead stays
+// dead, so the lock need not be held meanwhile.
+func (n *Node) witness() {
+	boot := lockfile.BootID()
+	due := make(map[string]time.Time) // when to release an incarnation; zero once that is done
+	var paths []string
+	ticker := time.NewTicker(witnessEvery)
+	defer ticker.Stop()
+	for look := 0; ; look++ {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if look%globEvery == 0 {
+			paths = n.neighbours()
+		}
+		for _, path := range paths {
+			dead, err := lockfile.Witness(path, boot)
+			if err != nil {
+				continue // it was removed: the TTL decides
+			}
+			for _, d := range dead[max(0, len(dead)-maxDead):] {
+				n.testify(path, d, due)
+			}
+		}
+	}
+}
+
+// neighbours returns the files to look at, so that those of a machine watch each other in a ring.
+func (n *Node) neighbours() []string {
+	paths, _ := filepath.Glob(n.cfg.Witness) // complete has checked the pattern
+	own, _ := filepath.Abs(n.cfg.LockFile)
+	next, found := slices.BinarySearchFunc(paths, own, func(path, own string) int {
+		abs, _ := filepath.Abs(path)
+		return strings.Compare(abs, own)
+	})
+	if found {
+		paths = slices.Delete(paths, next, next+1)
+	}
+	return slices.Concat(paths[next:], paths[:next])[:min(len(paths), maxWitnessed)]
+}
+
+// testify has the keys of a dead incarnation taken over.
+func (n *Node) testify(path string, d lockfile.Dead, due map[string]time.Time) {
+	at, known := due[d.ID]
+	switch {
+	case d.Grace < 0 || known && at.IsZero():
+		return
+	case !known:
+		at = time.Now().Add(d.Grace)
+		due[d.ID] = at
+		if m, ok := n.members.View().Find(d.ID); ok {
+			n.log.Warn("a worker of this machine has died: its keys are taken over", "worker", m.Name, "incarnation", d.ID, "lock_file", path, "after", d.Grace)
+		}
+		n.members.Bury([]string{d.ID})
+	}
+	if time.Now().Before(at) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(n.ctx, n.members.Settings().TTL/5)
+	defer cancel()
+	if err := n.store.Release(ctx, d.ID); err != nil {
+		due[d.ID] = time.Now().Add(globEvery * witnessEvery)
+		return
+	}
+	due[d.ID] = time.Time{}
+}

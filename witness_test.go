@@ -1,0 +1,101 @@
+package keyway_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/keyway-go/keyway"
+	"github.com/keyway-go/keyway/internal/lockfile"
+	"github.com/keyway-go/keyway/internal/test/kit"
+)
+
+// TestAWitnessHasKeysTakenOver: a process is killed, and a node of its machine answers for its keys
+// at once, for the kernel says that it is dead; not before an app's grace has passed.
+func TestAWitnessHasKeysTakenOver(t *testing.T) {
+	at, dir := kit.FreeAddr(t), t.TempDir()
+	cfg := config(t, "stays", at)
+	cfg.Settings, cfg.NewCluster = slow, true
+	cfg.LockFile, cfg.Witness = filepath.Join(dir, "stays.lock"), filepath.Join(dir, "*.lock")
+	stays := start(t, cfg)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr = append(os.Environ(), endingVariable+"="+at, "KEYWAY_TEST_LOCK="+filepath.Join(dir, "ending.lock")), t.Output()
+	in, out := kit.Must(cmd.StdinPipe()), kit.Must(cmd.StdoutPipe())
+	defer in.Close()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	var state string
+	if _, err := fmt.Fscanln(out, &state); err != nil || state != "ready" {
+		t.Fatal(state, err)
+	}
+	key := ""
+	kit.Eventually(t, "the other node owns a key", func() bool {
+		for i := range 64 {
+			key = fmt.Sprint("k", i)
+			if owner, err := stays.Owner(key); err == nil && owner.Name == "ending" {
+				return true
+			}
+		}
+		return false
+	})
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), slow.TTL/4)
+	defer cancel()
+	kit.Eventually(t, "the key is here", func() bool {
+		return stays.Do(ctx, key, func(keyway.Execution) error { return nil }) == nil
+	})
+}
+
+// TestAWitnessWaitsForTheApp: the incarnation of a lock file that is free is released, no sooner
+// than after the grace that the file gives its app.
+func TestAWitnessWaitsForTheApp(t *testing.T) {
+	at, dir := kit.FreeAddr(t), t.TempDir()
+	cfg := config(t, "witness", at)
+	cfg.Settings, cfg.NewCluster, cfg.Witness = slow, true, filepath.Join(dir, "*")
+	start(t, cfg)
+	cfg = config(t, "other", at)
+	cfg.Settings = slow
+	other := start(t, cfg)
+	const grace = 400 * time.Millisecond
+	_, lock, err := lockfile.Lock(filepath.Join(dir, "lock"), lockfile.BootID(), grace)
+	first := other.Local().Incarnation()
+	if err != nil || lock.Write(first) != nil {
+		t.Fatal(err)
+	}
+	lock.Close()
+	free := time.Now()
+	kit.Eventually(t, "the incarnation is released", func() bool { return other.Local().Incarnation() != first })
+	if took := time.Since(free); took < grace {
+		t.Errorf("it was released after %v, want no sooner than after %v", took, grace)
+	}
+}
+
+// TestTrapClosedNodeStillWorks: a node that was closed while a function runs keeps its lock file:
+// its process is not dead, so nothing is proved.
+func TestTrapClosedNodeStillWorks(t *testing.T) {
+	cfg := config(t, "node", kit.FreeAddr(t))
+	cfg.NewCluster, cfg.LockFile, cfg.DrainTimeout = true, filepath.Join(t.TempDir(), "lock"), time.Millisecond
+	node := start(t, cfg)
+	begun, end, ended := make(chan bool), make(chan bool), make(chan error, 1)
+	go func() {
+		ended <- node.Do(t.Context(), "k", func(keyway.Execution) error { close(begun); <-end; return nil })
+	}()
+	<-begun
+	if err := node.Close(); err == nil {
+		t.Error("no error though a function runs")
+	}
+	if dead, err := lockfile.Witness(cfg.LockFile, lockfile.BootID()); len(dead) > 0 || err != nil {
+		t.Errorf("while it runs a witness takes %v for dead, %v", dead, err)
+	}
+	close(end)
+	<-ended
+}
