@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
@@ -32,12 +31,10 @@ type workerLink struct {
 
 // add returns the flags with which a worker listens behind a proxy.
 func (l *links) add(worker string) ([]string, error) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := trial.FreeAddr()
 	if err != nil {
 		return nil, err
 	}
-	addr := free.Addr().String()
-	free.Close()
 	p, err := netproxy.New(addr)
 	if err != nil {
 		return nil, err

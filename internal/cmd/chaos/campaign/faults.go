@@ -101,12 +101,12 @@ func upgrade(ctx context.Context, c *cast, f *fault) error {
 		return err
 	}
 	renew := func(n *redisNode) error {
-		n.server.end(syscall.SIGTERM)
-		n.sentinel.end(syscall.SIGTERM)
-		if err := errors.Join(n.server.start(), n.sentinel.start()); err != nil {
+		n.server.End(syscall.SIGTERM)
+		n.sentinel.End(syscall.SIGTERM)
+		if err := errors.Join(n.server.Start(), n.sentinel.Start()); err != nil {
 			return err
 		}
-		return c.await(ctx, "all replicas follow after "+n.name+" was upgraded", c.whole)
+		return trial.Await(ctx, "all replicas follow after "+n.name+" was upgraded", c.whole)
 	}
 	for _, n := range c.redis {
 		if n != old {
@@ -136,7 +136,7 @@ func killMaster(ctx context.Context, c *cast, f *fault) error {
 		return err
 	}
 	f.process = n.name
-	n.server.end(syscall.SIGKILL)
+	n.server.End(syscall.SIGKILL)
 	f.hold(ctx)
 	return c.back(ctx, n)
 }
@@ -144,15 +144,15 @@ func killMaster(ctx context.Context, c *cast, f *fault) error {
 // back starts a node's server again and waits until all is as before. A server
 // that does not take its append-only file gets it mended, as an operator would.
 func (c *cast) back(ctx context.Context, n *redisNode) error {
-	if !n.server.runs() {
-		if err := n.server.start(); err != nil {
+	if !n.server.Runs() {
+		if err := n.server.Start(); err != nil {
 			return err
 		}
 	}
-	return c.await(context.WithoutCancel(ctx), "a master has all replicas after "+n.name+" is back", func() bool {
-		if !n.server.runs() {
+	return trial.Await(context.WithoutCancel(ctx), "a master has all replicas after "+n.name+" is back", func() bool {
+		if !n.server.Runs() {
 			n.mend()
-			_ = n.server.start() // or the next time
+			_ = n.server.Start() // or the next time
 		}
 		return c.whole()
 	})
@@ -164,9 +164,9 @@ func pauseMaster(ctx context.Context, c *cast, f *fault) error {
 		return err
 	}
 	f.process = n.name
-	n.server.signal(syscall.SIGSTOP)
+	n.server.Signal(syscall.SIGSTOP)
 	f.hold(ctx)
-	n.server.signal(syscall.SIGCONT)
+	n.server.Signal(syscall.SIGCONT)
 	return c.back(ctx, n)
 }
 
@@ -180,7 +180,7 @@ func loseWrites(ctx context.Context, c *cast, f *fault) error {
 	f.process = n.name
 	heal := c.apply(pairs([]string{n.name}, c.others(n), bothWays), fabric.Rule{Cut: true})
 	trial.Sleep(ctx, time.Second+time.Duration(f.amount*float64(time.Second)/2))
-	n.server.end(syscall.SIGKILL)
+	n.server.End(syscall.SIGKILL)
 	heal()
 	f.hold(ctx)
 	return c.back(ctx, n)
@@ -201,11 +201,11 @@ func switchMaster(ctx context.Context, c *cast, f *fault) error {
 		return err
 	}
 	f.process = old.name
-	return errors.Join(c.await(ctx, "Sentinels let another master take over", func() bool {
+	return errors.Join(trial.Await(ctx, "Sentinels let another master take over", func() bool {
 		_, _ = old.cli(sentinelPort, "sentinel", "failover", masterName)
 		now, err := c.elected()
 		return err == nil && now != old
-	}), c.await(context.WithoutCancel(ctx), "the new master has all replicas", c.whole))
+	}), trial.Await(context.WithoutCancel(ctx), "the new master has all replicas", c.whole))
 }
 
 func killReplica(ctx context.Context, c *cast, f *fault) error {
@@ -217,7 +217,7 @@ func killReplica(ctx context.Context, c *cast, f *fault) error {
 	f.process = names[int(f.amount*float64(len(names)))]
 	for _, n := range c.redis {
 		if n.name == f.process {
-			n.server.end(syscall.SIGKILL)
+			n.server.End(syscall.SIGKILL)
 			f.hold(ctx)
 			return c.back(ctx, n)
 		}
@@ -228,9 +228,9 @@ func killReplica(ctx context.Context, c *cast, f *fault) error {
 func killSentinel(ctx context.Context, c *cast, f *fault) error {
 	for _, n := range c.redis {
 		if n.name == f.host {
-			n.sentinel.end(syscall.SIGKILL)
+			n.sentinel.End(syscall.SIGKILL)
 			f.hold(ctx)
-			return n.sentinel.start()
+			return n.sentinel.Start()
 		}
 	}
 	return nil
@@ -367,7 +367,7 @@ func stepRedis(ctx context.Context, c *cast, f *fault) error {
 	n.clock.Step(by)
 	f.hold(ctx)
 	n.clock.Step(-by)
-	return c.await(context.WithoutCancel(ctx), "all replicas follow", c.whole)
+	return trial.Await(context.WithoutCancel(ctx), "all replicas follow", c.whole)
 }
 
 // slowRedis lets the clocks of the master run slower or faster by up to 2 %.

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -29,8 +28,8 @@ type redisNode struct {
 	name     string       // of the host
 	dir      string       // on a disk of its own
 	clock    *clock.Clock // of the server
-	server   *daemon
-	sentinel *daemon
+	server   *trial.Daemon
+	sentinel *trial.Daemon
 }
 
 // redisURL is what the programs get.
@@ -52,6 +51,7 @@ func (c *cast) startRedis(ctx context.Context) error {
 	}
 	master := c.hosts["r1"].Addr
 	for _, name := range c.names("r") {
+		host := c.hosts[name]
 		n := &redisNode{cast: c, name: name, dir: filepath.Join(c.dir, name, "data")}
 		if err := c.mountTmpfs(n.dir, redisDisk); err != nil {
 			return err
@@ -74,18 +74,18 @@ func (c *cast) startRedis(ctx context.Context) error {
 			return err
 		}
 		c.redis = append(c.redis, n)
-		n.server = &daemon{node: n, log: n.file("redis.log"), args: []string{"LD_PRELOAD=" + preload, clock.Env + "=" + n.file("clock"), "redis-server", n.file("redis.conf")}}
-		n.sentinel = &daemon{node: n, log: n.file("sentinel.log"), args: []string{"redis-sentinel", n.file("sentinel.conf")}}
-		if err := n.server.start(); err != nil {
+		n.server = &trial.Daemon{In: host.Do, Log: n.file("redis.log"), Args: []string{"LD_PRELOAD=" + preload, clock.Env + "=" + n.file("clock"), "redis-server", n.file("redis.conf")}}
+		n.sentinel = &trial.Daemon{In: host.Do, Log: n.file("sentinel.log"), Args: []string{"redis-sentinel", n.file("sentinel.conf")}}
+		if err := n.server.Start(); err != nil {
 			return err
 		}
 	}
 	for _, n := range c.redis {
-		if err := n.sentinel.start(); err != nil {
+		if err := n.sentinel.Start(); err != nil {
 			return err
 		}
 	}
-	return c.await(ctx, "the replicas follow and the Sentinels know each other", func() bool {
+	return trial.Await(ctx, "the replicas follow and the Sentinels know each other", func() bool {
 		for _, n := range c.redis {
 			info, _ := n.cli(sentinelPort, "sentinel", "master", masterName)
 			if !strings.Contains(info, "num-other-sentinels\n2") || !strings.Contains(info, "num-slaves\n2") {
@@ -95,18 +95,6 @@ func (c *cast) startRedis(ctx context.Context) error {
 		info, _ := c.redis[0].cli(redisPort, "info", "replication")
 		return strings.Count(info, "state=online") == redisHosts-1
 	})
-}
-
-// await waits until something holds, for a minute at most.
-func (c *cast) await(ctx context.Context, what string, holds func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	for !holds() {
-		if !trial.Sleep(ctx, 100*time.Millisecond) {
-			return fmt.Errorf("in a minute it does not come about that %s", what)
-		}
-	}
-	return nil
 }
 
 func (n *redisNode) file(name string) string { return filepath.Join(n.cast.dir, n.name, name) }
@@ -128,7 +116,7 @@ var errNoMaster = errors.New("no two Sentinels agree on a master that runs")
 // master returns the node that most Sentinels take for the master, once there
 // is one.
 func (c *cast) master(ctx context.Context) (n *redisNode, err error) {
-	err = c.await(ctx, "two Sentinels agree on a master", func() bool { n, err = c.elected(); return err == nil })
+	err = trial.Await(ctx, "two Sentinels agree on a master", func() bool { n, err = c.elected(); return err == nil })
 	return n, err
 }
 
@@ -167,74 +155,10 @@ func (n *redisNode) mend() {
 }
 
 func (n *redisNode) close() {
-	for _, d := range []*daemon{n.server, n.sentinel} {
+	for _, d := range []*trial.Daemon{n.server, n.sentinel} {
 		if d != nil {
-			d.end(syscall.SIGKILL)
+			d.End(syscall.SIGKILL)
 		}
 	}
 	_ = n.clock.Close()
-}
-
-// daemon is a process that is started again and again.
-type daemon struct {
-	node *redisNode
-	args []string // for env
-	log  string
-
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{}
-}
-
-func (d *daemon) start() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd, done := exec.Command("env", d.args...), make(chan struct{})
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := d.node.cast.hosts[d.node.name].Do(cmd.Start); err != nil {
-		return err
-	}
-	d.cmd, d.done = cmd, done
-	go func() { defer close(done); _ = cmd.Wait() }()
-	return nil
-}
-
-// runs reports whether the process has not ended.
-func (d *daemon) runs() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	select {
-	case <-d.done:
-		return false
-	default:
-		return true
-	}
-}
-
-func (d *daemon) signal(s syscall.Signal) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.cmd != nil {
-		_ = d.cmd.Process.Signal(s)
-	}
-}
-
-// end ends the process and waits for it.
-func (d *daemon) end(s syscall.Signal) {
-	d.signal(s)
-	if d.done == nil {
-		return
-	}
-	select {
-	case <-d.done:
-	case <-time.After(10 * time.Second):
-		d.signal(syscall.SIGKILL)
-		<-d.done
-	}
 }

@@ -60,7 +60,7 @@ func (m Mix) String() string {
 type Job struct {
 	Key  string
 	Work time.Duration // of the app; once the client has left, if it does
-	post bool
+	Post bool          // with a body
 
 	way   Way
 	stay  time.Duration // until the client leaves
@@ -73,19 +73,19 @@ func (m Mix) Next(rng *rand.Rand) Job {
 	long := rng.Float64() < m.LongShare
 	switch tier := rng.Float64(); {
 	case tier < m.SlowShare:
-		return Job{Key: fmt.Sprintf("slow-%d", rng.IntN(m.Slow)), Work: UpTo(rng, m.SlowWork), post: post}
+		return Job{Key: fmt.Sprintf("slow-%d", rng.IntN(m.Slow)), Work: UpTo(rng, m.SlowWork), Post: post}
 	case tier < m.SlowShare+m.HotShare:
-		return Job{Key: fmt.Sprintf("hot-%d", rng.IntN(m.Hot)), Work: UpTo(rng, m.Work), post: post}
+		return Job{Key: fmt.Sprintf("hot-%d", rng.IntN(m.Hot)), Work: UpTo(rng, m.Work), Post: post}
 	case tier < m.SlowShare+m.HotShare+m.LeftShare:
-		j := Job{Key: fmt.Sprintf("left-%d", rng.IntN(m.Left)), Work: UpTo(rng, m.Work), post: post}
+		j := Job{Key: fmt.Sprintf("left-%d", rng.IntN(m.Left)), Work: UpTo(rng, m.Work), Post: post}
 		if rng.IntN(2) == 0 {
 			j.way, j.Work, j.stay, j.limit = 1+Way(rng.IntN(int(Ways)-1)), UpTo(rng, m.WindUp), UpTo(rng, m.Stay), m.LeaveLimit
 		}
 		return j
 	case long:
-		return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Long), post: post}
+		return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Long), Post: post}
 	}
-	return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Work), post: post}
+	return Job{Key: fmt.Sprintf("key-%d", rng.IntN(m.Keys)), Work: UpTo(rng, m.Work), Post: post}
 }
 
 // UpTo returns a time from 0 to d.
@@ -124,12 +124,13 @@ const patience = 90 * time.Second
 
 // Load is a number of clients, each of which sends a request when it has the
 // answer to the one before. For a client that waits for long another one steps
-// in, so that the load goes on where it can.
+// in, so that the load goes on where it can, unless Alone.
 type Load struct {
 	Dial    func(ctx context.Context) (net.Conn, error) // to a router
 	First   int64                                       // number before that of the first request; requests of all loads have different ones
 	Now     func() time.Duration
 	Clients int
+	Alone   bool                                         // no other client steps in for one that waits
 	Jobs    func(client int) func() (Job, time.Duration) // the next job, and how long to think before it
 
 	http    *http.Client
@@ -209,7 +210,7 @@ func (l *Load) request(ctx context.Context, j Job) (replaced bool) {
 	select {
 	case <-answered:
 	case <-long.C:
-		if replaced = l.Pending.Load() < int64(maxCrowd*l.Clients) && ctx.Err() == nil; replaced {
+		if replaced = !l.Alone && l.Pending.Load() < int64(maxCrowd*l.Clients) && ctx.Err() == nil; replaced {
 			l.add(ctx)
 		}
 		<-answered
@@ -231,7 +232,7 @@ func (l *Load) send(r *Request, j Job) {
 	if r.Left() {
 		err = l.leave(ctx, r, j)
 	} else {
-		err = l.ask(ctx, r, j.post)
+		err = l.ask(ctx, r, j.Post)
 	}
 	r.Recv = l.Now()
 	if err != nil {
