@@ -68,6 +68,11 @@ campaign: ## try the promises on hosts of a network with every fault for T, as r
 	scripts/deps gcc libc6-dev redis-sentinel redis-server
 	cd internal/cmd/chaos && go run ./campaign -t $(T) $(ARGS)
 
+.PHONY: faults
+faults: ## print what each fault costs clients, with each store, in half an hour (make faults ARGS='kill etcd'; ARGS=--help)
+	scripts/deps etcd-server redis-sentinel redis-server
+	cd internal/cmd/chaos && go run ./faults $(ARGS)
+
 .PHONY: mutants
 mutants: ## take the rules away one at a time and see their tests fail (make mutants ARGS='-only localmutex'; ARGS=-fit only looks whether they fit the code)
 	scripts/deps redis-server

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+)
+
+// stalled is how long a key that is asked for is not served until it counts as stalled.
+const stalled = 500 * time.Millisecond
+
+// pause is when the first worker was stopped and went on; zero if it was not.
+type pause struct{ begin, end time.Duration }
+
+// late is how long after a pause a worker may send what it had admitted before.
+const late = 2 * time.Second
+
+// cell is what clients and the app have seen of a fault.
+type cell struct {
+	requests, failed int
+	longest          time.Duration // that a key was not served, less the app's work
+	stalled          int           // keys
+	doubles          int
+	regressions      int
+	refused          int // sent late by the paused worker, and refused for their tokens, as docs/guarantees.md says
+	details          []string
+}
+
+// judge compares what clients and the app have seen.
+func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) {
+	c.requests = len(requests)
+	byKey, sent := make(map[string][]*trial.Request), make(map[int64]time.Duration)
+	statuses := make(map[string]int)
+	for _, r := range requests {
+		byKey[r.Key] = append(byKey[r.Key], r)
+		sent[r.Number] = r.Send
+		if !r.OK() {
+			c.failed++
+			statuses[fmt.Sprintf("status %d %.60s", r.Status, r.Note)]++
+		}
+	}
+	for status, n := range statuses {
+		c.details = append(c.details, fmt.Sprintf("%d × %s", n, status))
+	}
+	for _, all := range byKey {
+		d := stall(all)
+		c.longest = max(c.longest, d)
+		if d > stalled {
+			c.stalled++
+		}
+	}
+	bad := make(map[string]bool) // keys
+	ops, wrong := trial.Operations(requests, seen)
+	for _, f := range slices.Concat(seen.Findings, wrong) {
+		x := f.Late
+		switch {
+		case x != nil && x.Outcome == trial.Fenced && sent[x.Request] <= paused.begin && f.At >= paused.end && f.At <= paused.end+late:
+			c.refused++
+			continue
+		case f.Kind == trial.Regression:
+			c.regressions++
+		default:
+			c.doubles++
+		}
+		bad[f.Key] = true
+		c.details = append(c.details, fmt.Sprintf("%.3fs %s of %s: %s", f.At.Seconds(), f.Kind, f.Key, f.Detail))
+	}
+	for key, why := range trial.Linearizable(ops, time.Minute) {
+		if !bad[key] {
+			c.doubles++
+			c.details = append(c.details, fmt.Sprintf("the history of %s is not that of a counter: %s", key, why))
+		}
+	}
+	return c
+}
+
+// stall returns the longest time for which one key was asked for and not served: from when a request waits, or fails,
+// to the next success of any, less the app's work on that.
+func stall(all []*trial.Request) (longest time.Duration) {
+	slices.SortFunc(all, func(a, b *trial.Request) int { return cmp.Compare(a.Recv, b.Recv) })
+	asked := make([]time.Duration, len(all)) // the earliest that this one, or any that ended later, was sent
+	first := trial.Never
+	for i, r := range slices.Backward(all) {
+		first = min(first, r.Send)
+		asked[i] = first
+	}
+	served, next := time.Duration(0), 0 // when the key was served last, and what ended first after that
+	for i, r := range all {
+		if last := i == len(all)-1; r.OK() || last {
+			d := r.Recv - max(served, asked[next])
+			if r.OK() {
+				d -= r.Work
+			}
+			longest = max(longest, d)
+			served, next = r.Recv, i+1
+		}
+	}
+	return longest
+}
+
+// verdict returns the cells of a line, and an error if something happened that must not.
+func (c cell) verdict() (text string, err error) {
+	regressions := fmt.Sprint(c.regressions)
+	if c.refused > 0 {
+		regressions += fmt.Sprintf(" (%d late, refused)", c.refused)
+	}
+	if c.doubles > 0 || c.regressions > 0 {
+		err = errViolated
+	}
+	return fmt.Sprintf("%d of %d | %.2f s | %d | %d | %s |", c.failed, c.requests, c.longest.Seconds(), c.stalled, c.doubles, regressions), err
+}

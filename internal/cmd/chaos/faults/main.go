@@ -1,0 +1,181 @@
+// Command faults tells what each fault of a cluster costs its users. For each fault and store it starts real programs
+// on this machine: a store, two routers and three workers as sidecars. It sends requests without a pause, brings the
+// fault about, waits until that is over, and compares what clients and the app have seen.
+//
+//	go run ./faults kill store-leader redis etcd
+//
+// The arguments choose faults and stores; the default is all. It prints a table as docs/reliability.md shows it, and
+// its progress to stderr. It exits with 1 if two executions of a key overlapped, a request ran twice, a token did not
+// rise, or a fault could not be tried. It runs in internal/cmd/chaos and needs redis-server, redis-sentinel and etcd.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cluster"
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+	"github.com/keyway-go/keyway/ring"
+)
+
+var (
+	errUsage    = errors.New("usage")
+	errViolated = errors.New("a promise was broken, or a fault could not be tried")
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	}
+	fmt.Fprintln(os.Stderr, "faults:", err)
+	os.Exit(1)
+}
+
+// config is what all rows have in common.
+type config struct {
+	TTL      time.Duration
+	programs cluster.Programs
+	help     string // of the worker
+	stderr   io.Writer
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	cfg := config{stderr: stderr}
+	var faults, kinds []string
+	for _, r := range rows {
+		faults = append(faults, r.name)
+	}
+	for _, s := range stores {
+		kinds = append(kinds, s.name)
+	}
+	flags := flag.NewFlagSet("faults", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprintf(stderr, "faults [flags] [fault…] [store…]\nfaults: %s\nstores: %s\n", strings.Join(faults, " "), strings.Join(kinds, " "))
+		flags.PrintDefaults()
+	}
+	flags.DurationVar(&cfg.TTL, "session-ttl", ring.DefaultSessionTTL, "session TTL of the members, 1s or more")
+	dir := flags.String("programs", "", "`directory` of the programs router and worker; by default they are built")
+	if err := flags.Parse(args); err != nil {
+		return errors.Join(errUsage, err)
+	}
+	unknown := slices.IndexFunc(flags.Args(), func(name string) bool { return !slices.Contains(faults, name) && !slices.Contains(kinds, name) })
+	if unknown >= 0 || cfg.TTL < ring.MinSessionTTL {
+		flags.Usage()
+		return errUsage
+	}
+	chosen := func(name string, of []string) bool {
+		return slices.Contains(flags.Args(), name) || !slices.ContainsFunc(of, func(name string) bool { return slices.Contains(flags.Args(), name) })
+	}
+	logs, err := os.MkdirTemp("", "keyway-faults-")
+	if err != nil {
+		return err
+	}
+	cfg.programs = cluster.Programs{Router: filepath.Join(*dir, "router"), Worker: filepath.Join(*dir, "worker")}
+	if *dir == "" {
+		if cfg.programs, err = cluster.Build(ctx, logs, "-ldflags=-s"); err != nil {
+			return err
+		}
+	}
+	help, err := exec.CommandContext(ctx, cfg.programs.Worker, "--help").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("worker --help: %w", err)
+	}
+	cfg.help = string(help)
+	fmt.Fprintf(stdout, "Session TTL %v, %d routers, %d workers, %d clients of %d keys, load average %s.\n\n", cfg.TTL, routers, workers, clients, ownKeys+hotKeys+slowKeys, loadAverage())
+	fmt.Fprint(stdout, "| fault | store | failed requests | longest stall of a key | keys that stalled | double executions | token regressions |\n|---|---|---|---|---|---|---|\n")
+	for _, r := range rows {
+		for _, store := range stores {
+			if !chosen(r.name, faults) || !chosen(store.name, kinds) {
+				continue
+			}
+			fmt.Fprintf(stdout, "| %s | %s | ", r.title, store.title)
+			text, e := r.tryOut(ctx, cfg, store.make, filepath.Join(logs, r.name+"-"+store.name))
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			fmt.Fprintln(stdout, text)
+			err = errors.Join(err, e)
+		}
+	}
+	fmt.Fprintf(stdout, "\nLoad average at the end %s.\n", loadAverage())
+	if err != nil {
+		return fmt.Errorf("%w; logs: %s", errViolated, logs)
+	}
+	return os.RemoveAll(logs)
+}
+
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	return strings.Join(strings.Fields(string(text) + " unknown")[:1], "")
+}
+
+// tryOut tries a fault and returns the text of its line from the third cell on, and an error if that is not as it should be.
+func (r row) tryOut(ctx context.Context, cfg config, newStore func(dir string) (*backend, error), dir string) (text string, err error) {
+	if !strings.Contains(cfg.help, r.flag) {
+		return "not built | – | – | – | – |", nil
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	b, err := newStore(dir)
+	if err == nil && r.led && b.leads == nil {
+		return "– | – | – | – | – |", nil
+	}
+	var c cell
+	if err == nil {
+		c, err = r.try(ctx, cfg, b, dir)
+	}
+	for _, detail := range c.details {
+		fmt.Fprintln(cfg.stderr, "         ", detail)
+	}
+	if err != nil {
+		fmt.Fprintf(cfg.stderr, "%s: %v\n", filepath.Base(dir), err)
+		return "failed to run | – | – | – | – |", err
+	}
+	return c.verdict()
+}
+
+// try plays a fault with a store and judges it.
+func (r row) try(ctx context.Context, cfg config, b *backend, dir string) (cell, error) {
+	say := func(format string, args ...any) {
+		fmt.Fprintf(cfg.stderr, "%s %s: %s\n", time.Now().Format(time.TimeOnly), filepath.Base(dir), fmt.Sprintf(format, args...))
+	}
+	say("starts")
+	s, err := newSite(ctx, cfg, dir, b, r.args)
+	defer s.close()
+	if err != nil {
+		return cell{}, err
+	}
+	loading, end := context.WithCancel(ctx)
+	defer end()
+	var load sync.WaitGroup
+	load.Go(func() { s.load.Run(loading) })
+	trial.Sleep(ctx, cfg.calm())
+	begin := s.observer.Now()
+	say("%d requests, %d failed; now the fault", s.load.Done.Load(), s.load.Failed.Load())
+	err = r.play(ctx, s)
+	s.settle(ctx)
+	say("over after %.1f s; %d requests, %d failed", (s.observer.Now() - begin).Seconds(), s.load.Done.Load(), s.load.Failed.Load())
+	end()
+	load.Wait()
+	return judge(s.load.Requests(), s.observer.Record(), s.paused), err
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
+)
+
+// row is a fault.
+type row struct {
+	name, title string
+	led         bool                                  // for stores with a leader
+	flag        string                                // of the worker, without which this cannot be tried
+	args        func(s *site, worker string) []string // more of each worker; may be nil
+	play        func(ctx context.Context, s *site) error
+}
+
+// rows are the faults by their names. Workers have no lock file by default: nobody can prove that they are dead.
+var rows = []row{
+	{name: "none", title: "nothing", play: func(ctx context.Context, s *site) error { return s.wait(ctx, 5*time.Second) }},
+	{name: "kill", title: "worker killed (kill -9), alone", play: killWorker},
+	{name: "kill-supervised", title: "worker killed, supervised", flag: "--supervise", args: supervised, play: killChild},
+	{name: "kill-neighbour", title: "worker killed, with neighbours on its host", flag: "--witness", args: witnessed, play: killWorker},
+	{name: "machine", title: "worker's machine lost", play: func(ctx context.Context, s *site) error { return s.workers[0].Pause() }},
+	{name: "deploy-worker", title: "one worker deployed", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.workers[:1]) }},
+	{name: "deploy-workers", title: "all workers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.workers) }},
+	{name: "deploy-routers", title: "all routers deployed, one by one", play: func(ctx context.Context, s *site) error { return s.deploy(ctx, s.routers) }},
+	{name: "store-leader", title: "store's leader killed", led: true, play: killLeader},
+	{name: "store-machine", title: "machine of the store's leader lost", led: true, play: func(ctx context.Context, s *site) error { return s.freeze(ctx, true) }},
+	{name: "store-minority", title: "store's minority cut off", led: true, play: func(ctx context.Context, s *site) error { return s.freeze(ctx, false) }},
+	{name: "store-5s", title: "store gone for 5 s", play: func(ctx context.Context, s *site) error { return s.without(ctx, 5*time.Second, false) }},
+	{name: "store-60s", title: "store gone for 60 s", play: func(ctx context.Context, s *site) error { return s.without(ctx, 60*time.Second, false) }},
+	{name: "store-empty", title: "store restarted without its data", play: func(ctx context.Context, s *site) error { return s.without(ctx, 0, true) }},
+	{name: "pause", title: "worker paused for 3 TTL", play: pauseWorker},
+}
+
+// lockFile returns the flags of a worker whose death can be proved.
+func (s *site) lockFile(worker string) []string {
+	return []string{"--lock-file", filepath.Join(s.dir, worker+".lock")}
+}
+
+func supervised(s *site, worker string) []string { return append(s.lockFile(worker), "--supervise") }
+
+func witnessed(s *site, worker string) []string {
+	return append(s.lockFile(worker), "--witness", filepath.Join(s.dir, "*.lock"))
+}
+
+func (s *site) wait(ctx context.Context, d time.Duration) error {
+	trial.Sleep(ctx, d)
+	return ctx.Err()
+}
+
+func killWorker(_ context.Context, s *site) error {
+	s.workers[0].Kill()
+	return nil
+}
+
+// killChild kills the process that the first worker's process supervises.
+func killChild(_ context.Context, s *site) error {
+	pid := s.workers[0].Pid()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		return err
+	}
+	children := strings.Fields(string(text))
+	if len(children) != 1 {
+		return fmt.Errorf("the supervisor has the children %q, want one", children)
+	}
+	child, err := strconv.Atoi(children[0])
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(child, syscall.SIGKILL)
+}
+
+func (s *site) deploy(ctx context.Context, members []*member) error {
+	for _, m := range members {
+		if err := errors.Join(m.Stop(ctx), m.start(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killLeader kills the store's leader. It comes back a TTL later.
+func killLeader(ctx context.Context, s *site) error {
+	m, err := s.store.machine(ctx, true)
+	if err != nil {
+		return err
+	}
+	m.daemons[0].End(syscall.SIGKILL)
+	err = s.wait(ctx, s.TTL+s.calm())
+	return errors.Join(err, m.daemons[0].Start(), s.wait(ctx, s.TTL+s.calm()))
+}
+
+// freeze stops all of the machine of the store's leader, or of another node. Nobody answers there, and no connection
+// is closed. It goes on a TTL later.
+func (s *site) freeze(ctx context.Context, leader bool) error {
+	m, err := s.store.machine(ctx, leader)
+	if err != nil {
+		return err
+	}
+	m.signal(syscall.SIGSTOP)
+	err = s.wait(ctx, s.TTL+s.calm())
+	m.signal(syscall.SIGCONT)
+	return errors.Join(err, s.wait(ctx, s.TTL+s.calm()))
+}
+
+// without kills the whole store, and starts it again after a while, maybe without its data. What begins with its
+// return is over two TTLs later.
+func (s *site) without(ctx context.Context, d time.Duration, empty bool) error {
+	s.store.kill()
+	for _, m := range s.store.machines {
+		if empty {
+			if err := errors.Join(os.RemoveAll(m.data), os.Mkdir(m.data, 0o700)); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.wait(ctx, d); err != nil {
+		return err
+	}
+	return errors.Join(s.store.start(ctx), s.wait(ctx, 2*s.TTL))
+}
+
+func pauseWorker(ctx context.Context, s *site) error {
+	s.paused.begin = s.observer.Now()
+	if err := s.workers[0].Pause(); err != nil {
+		return err
+	}
+	err := s.wait(ctx, 3*s.TTL)
+	s.paused.end = s.observer.Now()
+	return errors.Join(err, s.workers[0].Resume(), s.wait(ctx, late))
+}
