@@ -79,9 +79,11 @@ func (o *Outlook) Claimable(r Record, now time.Duration) (wait time.Duration, be
 			wait, because = left, what
 		}
 	}
-	note(o.settled, ObstacleSettle)
-	note(o.stored, ObstacleQuarantine)
 	released := slices.Contains(o.released, r.Owner)
+	if !released {
+		note(o.settled, ObstacleSettle)
+	}
+	note(o.stored, ObstacleQuarantine)
 	if !released || !o.first {
 		note(o.quarantine, ObstacleQuarantine)
 	}

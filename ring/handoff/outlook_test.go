@@ -29,7 +29,7 @@ func TestOutlook(t *testing.T) {
 		{"an owner who has left", false, func(s *modelStore) {
 			s.write(0, 0, Record{7, "other"})
 			s.released = append(s.released, "other")
-		}, Record{7, "other"}, ObstacleSettle, 300 * time.Millisecond},
+		}, Record{7, "other"}, ObstacleNone, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := testMachine(t, Config{Partitions: 1, NewCluster: tc.new, TTL: ttl})
