@@ -57,16 +57,18 @@ func (l *Locker) repeat(ctx context.Context, call func() error) error {
 
 // queued is how many callers of this process queue for a key.
 func (l *Locker) queued(key string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	line := l.lines[key]
-	switch {
-	case line == nil:
-		return 0
-	case !line.held:
-		return len(line.waiters) + 1 // and one who contends
+	s := l.turns.Inspect(key)
+	if s.Token != 0 && !slices.ContainsFunc(l.all(false), func(h *hold) bool { return h.has(s.Token) }) {
+		return s.Waiters + 1 // and one that contends
 	}
-	return len(line.waiters)
+	return s.Waiters
+}
+
+// has reports whether a caller works with the hold in that turn.
+func (h *hold) has(turn int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.turn == turn
 }
 
 // lockLongestReason is how long what is said to ForceUnlock may be, in bytes.

@@ -42,14 +42,14 @@ func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 			return err
 		}
 		var c *claim
-		var line *lockLine
+		var turn int64
 		left := h.decide(ErrLost, func() (d holder.Decision) {
 			if !k.unlocked.CompareAndSwap(false, true) {
 				return holder.TellNotOwner
 			}
 			if d = h.lock.Leave(h.l.now()); d == holder.Wait {
 				t.finishLocked(ErrDetached)
-				c, line, h.line = h.claim, h.line, nil
+				c, turn, h.turn = h.claim, h.turn, 0
 			}
 			return d
 		})
@@ -59,7 +59,7 @@ func (k *Lock) Detach(ctx context.Context) (handle Handle, err error) {
 		h.l.emit(t.parent, detached, slog.LevelDebug, Event{
 			Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since),
 		})
-		h.l.forget(h, line)
+		h.l.forget(h, turn)
 		handle = Handle{Prefix: c.naming.prefix, Keys: h.names, Owner: c.owner, Token: t.token, TTL: c.ttl}
 		return nil
 	})
@@ -107,7 +107,7 @@ func (l *Locker) Attach(ctx context.Context, handle Handle) (*Lock, error) {
 	case state != renewOK:
 		return nil, fmt.Errorf("%w: %q, which was to be attached", locking.ErrNotOwner, handle.Keys)
 	default:
-		k := l.hold(w, c, nil, granted, l.now())
+		k := l.hold(w, c, 0, granted, l.now())
 		l.emit(ctx, attached, slog.LevelDebug, Event{Keys: w.names, Read: w.read, Label: c.label, Token: handle.Token})
 		return k, nil
 	}

@@ -25,8 +25,8 @@ type hold struct {
 	mu     sync.Mutex // guards what follows; locked after the Locker's, if both are
 	lock   holder.Lock
 	claim  *claim
-	line   *lockLine // whose callers have it next; nil if they contend for the lock
-	tenure *tenure   // of the latest caller
+	turn   int64   // of its caller, among the callers of this process; 0 if they contend for the lock, or it is passed on
+	tenure *tenure // of the latest caller
 }
 
 // tenure is one caller's time with a hold; reentrant calls share it.
@@ -44,15 +44,12 @@ type tenure struct {
 }
 
 // hold starts a hold and its first tenure.
-func (l *Locker) hold(w want, c *claim, line *lockLine, granted holder.Lock, now lease.Instant) *Lock {
-	h := &hold{l: l, names: c.names, opts: w.opts, io: make(chan struct{}, 1), lock: granted, claim: c, line: line}
+func (l *Locker) hold(w want, c *claim, turn int64, granted holder.Lock, now lease.Instant) *Lock {
+	h := &hold{l: l, names: c.names, opts: w.opts, io: make(chan struct{}, 1), lock: granted, claim: c, turn: turn}
 	h.lock.Begin(now)
 	k, pause := h.admitLocked(w, now), h.pauseLocked(now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if line != nil {
-		line.held = true
-	}
 	l.holds[h] = struct{}{}
 	l.lookLocked(now, pause)
 	return k
@@ -163,21 +160,21 @@ func (h *hold) decide(cause error, step func() holder.Decision) holder.Decision 
 		h.mu.Unlock()
 		return d
 	}
-	t, c, line := h.tenure, h.claim, h.line
-	h.line = nil
+	t, c, turn := h.tenure, h.claim, h.turn
+	h.turn = 0
 	t.finishLocked(fmt.Errorf("%w: %q", cause, h.names))
 	h.mu.Unlock()
 	h.l.emit(t.parent, what, slog.LevelWarn, Event{Keys: h.names, Read: c.read, Label: c.label, Token: t.token, Held: time.Since(t.since), Err: cause})
-	h.l.forget(h, line)
+	h.l.forget(h, turn)
 	return d
 }
 
-// forget has nothing more happen to a hold by itself, and the next of its line contend.
-func (l *Locker) forget(h *hold, line *lockLine) {
+// forget has nothing more happen to a hold by itself, and the next caller of this process contend.
+func (l *Locker) forget(h *hold, turn int64) {
 	l.mu.Lock()
 	delete(l.holds, h)
 	l.mu.Unlock()
-	l.next(line)
+	l.next(h.names[0], turn)
 }
 
 // alone makes a call about the hold of a caller while no other one is under way.

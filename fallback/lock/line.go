@@ -2,154 +2,132 @@ package lock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// lockLine is a key that callers of this process hold or want. One of them
-// contends for it in Redis while the others queue here. A line is in the
-// Locker's map from its first caller to its last; the Locker's mu guards it.
-type lockLine struct {
-	key     string
-	held    bool // by a caller of this process; else one contends for it
-	waiters []*lockWaiter
-}
-
-// lockWaiter is a caller in a line.
-type lockWaiter struct {
-	want  want
-	turn  chan *Lock // 1 buffered: gets the lock that is handed over, or nil when it is the waiter's turn to contend
-	given bool       // turn was sent
-}
-
-// queue takes the lock of one key, with at most one contender per key.
+// queue takes the lock of one key. The callers of this process take turns in the order in which they come: the one that has
+// the turn gets the hold that was passed on to it, or contends in Redis.
 func (l *Locker) queue(w want) (*Lock, error) {
 	key := w.names[0]
-	l.mu.Lock()
-	line := l.lines[key]
-	if line == nil {
-		line = &lockLine{key: key}
-		l.lines[key] = line
-		l.mu.Unlock()
-		return l.lead(w, line)
+	turn, err := l.turns.TryLock(key)
+	if w.wait && err == localmutex.ErrLocked {
+		turn, err = l.turns.Lock(w.ctx, key)
 	}
-	if !w.wait {
-		l.mu.Unlock()
-		return nil, fmt.Errorf("%w: %q, in this process", locking.ErrLocked, key)
+	h := l.passedOn(key, turn)
+	switch {
+	case err == nil && h != nil:
+		return l.follow(w, turn, h)
+	case err == nil:
+		return l.lead(w, turn)
+	case h != nil:
+		k, _ := h.begin(w, 0)
+		l.decline(k)
 	}
-	me := &lockWaiter{want: w, turn: make(chan *Lock, 1)}
-	line.waiters = append(line.waiters, me)
-	l.mu.Unlock()
-
-	select {
-	case turn := <-me.turn:
-		return l.begin(w, line, turn)
-	case <-w.ctx.Done():
-		return nil, l.quit(line, me, context.Cause(w.ctx))
-	case <-l.closing:
-		return nil, l.quit(line, me, ErrClosed)
-	}
-}
-
-// begin takes a waiter's turn. A done context always loses: the turn then
-// goes to the next.
-func (l *Locker) begin(w want, line *lockLine, turn *Lock) (*Lock, error) {
 	switch {
 	case w.ctx.Err() != nil:
-		l.decline(line, turn)
-		return nil, context.Cause(w.ctx)
-	case turn == nil:
-		return l.lead(w, line)
-	case !turn.begin(): // it was stopped, and others may have the lock by now
-		l.decline(line, turn)
-		return l.queue(w)
+		err = context.Cause(w.ctx)
+	case errors.Is(err, localmutex.ErrLocked):
+		err = fmt.Errorf("%w: %q, in this process", locking.ErrLocked, key)
+	case errors.Is(err, localmutex.ErrClosed):
+		err = ErrClosed
 	}
-	l.acquired(w, turn, true)
-	return turn, nil
+	return nil, err
 }
 
-func (k *Lock) begin() bool {
-	h := k.tenure.hold
+// passedOn takes the hold of a key that was passed on, nil if none was. A caller without a turn gets it only if nobody has
+// the turn.
+func (l *Locker) passedOn(key string, turn int64) *hold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.passed[key]
+	if h == nil || turn == 0 && l.turns.Inspect(key).Token != 0 {
+		return nil
+	}
+	delete(l.passed, key)
+	return h
+}
+
+// follow takes a hold over. A caller that wants other options, or that was stopped so that others may have the lock by now,
+// releases the hold and contends. A done context always loses.
+func (l *Locker) follow(w want, turn int64, h *hold) (*Lock, error) {
+	k, begun := h.begin(w, turn)
+	switch {
+	case begun && w.ctx.Err() == nil:
+		l.acquired(w, k, true)
+		return k, nil
+	case begun:
+		l.decline(k)
+		return nil, context.Cause(w.ctx)
+	}
+	sent := time.Now()
+	others, _ := k.unlock(w.ctx)
+	err := context.Cause(w.ctx)
+	if others && err == nil {
+		err = l.wait(w.ctx, nil, l.courtesy(sent))
+	}
+	if err != nil {
+		l.next(w.names[0], turn)
+		return nil, err
+	}
+	return l.lead(w, turn)
+}
+
+// begin begins the work of the next caller, if the hold is what it wants and others cannot have the lock. Otherwise the
+// caller keeps its turn.
+func (h *hold) begin(w want, turn int64) (k *Lock, begun bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.lock.Begin(h.l.now()) == holder.Begin
+	now := h.l.now()
+	k = h.admitLocked(w, now)
+	if begun = alike(w.opts, h.opts, h.lock.Term()) && h.lock.Begin(now) == holder.Begin; begun {
+		h.turn = turn
+	}
+	return k, begun
 }
 
-// quit takes a waiter out of the line, and passes on what it was given in
-// this very moment.
-func (l *Locker) quit(line *lockLine, me *lockWaiter, cause error) error {
-	l.mu.Lock()
-	given := me.given
-	if i := slices.Index(line.waiters, me); i >= 0 {
-		line.waiters = slices.Delete(line.waiters, i, i+1)
-	}
-	l.mu.Unlock()
-	if given {
-		l.decline(line, <-me.turn)
-	}
-	return cause
+func (l *Locker) decline(k *Lock) {
+	l.spawn(func() { _ = k.Unlock(context.Background()) })
 }
 
-func (l *Locker) decline(line *lockLine, turn *Lock) {
-	if turn == nil {
-		l.next(line)
-		return
-	}
-	l.spawn(func() { _ = turn.Unlock(context.Background()) })
-}
-
-// lead contends for the line in Redis.
-func (l *Locker) lead(w want, line *lockLine) (*Lock, error) {
-	k, err := l.contend(w, line)
+// lead contends for the lock in Redis.
+func (l *Locker) lead(w want, turn int64) (*Lock, error) {
+	k, err := l.contend(w, turn)
 	if err != nil {
-		l.next(line)
+		l.next(w.names[0], turn)
 	}
 	return k, err
 }
 
-// next lets the next waiter contend, or ends the line, if there is one.
-func (l *Locker) next(line *lockLine) {
-	if line == nil {
-		return
+// next ends a turn, so that the next caller has it; a turn of 0 is none.
+func (l *Locker) next(key string, turn int64) {
+	if turn != 0 {
+		l.turns.Unlock(key, turn)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	line.held = false
-	if me := line.popLocked(); me != nil {
-		me.turn <- nil
-		return
-	}
-	delete(l.lines, line.key)
 }
 
-// popLocked takes the first waiter.
-func (line *lockLine) popLocked() *lockWaiter {
-	if len(line.waiters) == 0 {
-		return nil
-	}
-	me := line.waiters[0]
-	line.waiters[0] = nil
-	line.waiters = line.waiters[1:]
-	me.given = true
-	return me
-}
-
-// yield lets the next waiter contend after others had a chance, when they
-// are known to wait: else a process with many callers starves them. They need
-// about as long to take the lock as its release has taken.
-func (l *Locker) yield(line *lockLine, others bool, sent time.Time) {
-	if line == nil || !others {
-		l.next(line)
+// yield ends a turn, after others had a chance when they are known to wait for the lock that was released by a call sent at
+// sent.
+func (l *Locker) yield(key string, turn int64, others bool, sent time.Time) {
+	if turn == 0 || !others {
+		l.next(key, turn)
 		return
 	}
-	pause := max(2*time.Since(sent), time.Millisecond)
 	l.spawn(func() {
-		sleep(min(pause+rand.N(pause), l.cfg.TTL/4), l.closing)
-		l.next(line)
+		sleep(l.courtesy(sent), l.closing)
+		l.next(key, turn)
 	})
+}
+
+// courtesy is for how long this process leaves a lock to others: else a process with many callers starves them. They need
+// about as long to take the lock as its release has taken.
+func (l *Locker) courtesy(sent time.Time) time.Duration {
+	pause := max(2*time.Since(sent), time.Millisecond)
+	return min(pause+rand.N(pause), l.cfg.TTL/4)
 }

@@ -109,21 +109,26 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 // Of a reentrant lock the last Unlock gives it back. A second Unlock of one
 // Lock returns locking.ErrNotOwner.
 func (k *Lock) Unlock(ctx context.Context) error {
+	_, err := k.unlock(ctx)
+	return err
+}
+
+// unlock is Unlock. It reports whether other processes are known to wait for the lock that was released.
+func (k *Lock) unlock(ctx context.Context) (others bool, err error) {
 	if !k.unlocked.CompareAndSwap(false, true) {
-		return fmt.Errorf("%w: unlocked before", locking.ErrNotOwner)
+		return false, fmt.Errorf("%w: unlocked before", locking.ErrNotOwner)
 	}
 	t := k.tenure
 	h := t.hold
 	r, last, local := h.l.end(t)
 	if !last {
-		return nil
+		return false, nil
 	}
 	h.mu.Lock()
 	t.finishLocked(ErrUnlocked)
 	h.mu.Unlock()
-	var err error
 	if !local {
-		err = r.send(ctx)
+		others, err = r.send(ctx)
 	}
 	level := slog.LevelDebug
 	if err != nil {
@@ -132,7 +137,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	h.l.emit(ctx, released, level, Event{
 		Keys: h.names, Read: r.claim.read, Label: r.claim.label, Token: t.token, Held: r.began.Sub(t.since), Local: local, Err: err,
 	})
-	return err
+	return others, err
 }
 
 // unlocking is the release of a lock by the caller of a tenure.
@@ -140,7 +145,7 @@ type unlocking struct {
 	t     *tenure
 	began time.Time
 	claim *claim
-	line  *lockLine
+	turn  int64
 	used  int64 // last fencing token used if the reserved ones must be given back, else 0
 	until time.Time
 }
@@ -155,13 +160,13 @@ func (l *Locker) end(t *tenure) (r unlocking, last, local bool) {
 	if t.count--; t.count > 0 {
 		return r, false, false
 	}
-	r = unlocking{t: t, began: time.Now(), claim: h.claim, line: h.line}
+	r = unlocking{t: t, began: time.Now(), claim: h.claim, turn: h.turn}
 	now := l.at(r.began)
 	r.until = r.began.Add(h.lock.Rest(now) + l.cfg.Margin)
-	waits := h.line != nil && len(h.line.waiters) > 0 && alike(h.line.waiters[0].want.opts, h.opts, h.lock.Term())
+	waits := h.turn != 0 && l.turns.Queued(h.names[0]) > 0
 	if h.lock.End(now, waits) == holder.Pass {
-		me := h.line.popLocked()
-		me.turn <- h.admitLocked(me.want, now)
+		l.passed[h.names[0]], h.turn = h, 0
+		l.next(h.names[0], r.turn)
 		return r, true, true
 	}
 	delete(l.holds, h)
@@ -173,24 +178,24 @@ func (l *Locker) end(t *tenure) (r unlocking, last, local bool) {
 	return r, true, false
 }
 
-// send frees the lock in Redis.
-func (r unlocking) send(ctx context.Context) error {
+// send frees the lock in Redis. It reports whether other processes are known to wait for the lock.
+func (r unlocking) send(ctx context.Context) (bool, error) {
 	l := r.t.hold.l
 	f, err := l.server.release(ctx, r.claim, r.used)
 	if err == nil {
-		l.yield(r.line, f.others, r.began)
-		return r.answered(l.at(r.began), freed(f.freed), false, nil)
+		l.yield(r.t.hold.names[0], r.turn, f.others, r.began)
+		return f.others, r.answered(l.at(r.began), freed(f.freed), false, nil)
 	}
 	result := make(chan error, 1)
 	l.spawn(func() {
 		result <- r.repeat(err)
-		l.yield(r.line, false, r.began)
+		l.next(r.t.hold.names[0], r.turn)
 	})
 	select {
-	case err = <-result:
-		return err
+	case told := <-result:
+		return false, told
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, r.t.hold.names, context.Cause(ctx))
+		return false, fmt.Errorf("%w: %q: %w", locking.ErrUnlockUnknown, r.t.hold.names, context.Cause(ctx))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyway-go/keyway/internal/holder"
+	"github.com/keyway-go/keyway/localmutex"
 	"github.com/keyway-go/keyway/localmutex/locking"
 	"github.com/keyway-go/keyway/ring/lease"
 )
@@ -26,6 +28,7 @@ type Locker struct {
 	policy holder.Policy
 	base   time.Time // from which the monotonic clock counts in lease.Instant
 	counts counts
+	turns  localmutex.Table // by key: those of the callers of this process
 
 	orderDue  atomic.Int64 // Unix ns from when the order of granting is to be compared again
 	disagrees atomic.Bool  // as it was compared last
@@ -34,12 +37,12 @@ type Locker struct {
 	shut    sync.Once     // the server's close
 
 	mu     sync.Mutex
-	lines  map[string]*lockLine // by key: callers of this process
-	holds  map[*hold]struct{}   // that are neither released nor lost
-	timer  *time.Timer          // of tick, which looks at them
-	looks  time.Duration        // since base, when it fires; 0 if it does not
-	active int                  // calls and goroutines that Close waits for
-	ended  *sync.Cond           // active is 0
+	passed map[string]*hold   // by key: that the next caller of this process takes over
+	holds  map[*hold]struct{} // that are neither released nor lost
+	timer  *time.Timer        // of tick, which looks at them
+	looks  time.Duration      // since base, when it fires; 0 if it does not
+	active int                // calls and goroutines that Close waits for
+	ended  *sync.Cond         // active is 0
 	closed bool
 }
 
@@ -58,9 +61,10 @@ func New(client redis.UniversalClient, cfg Config) (*Locker, error) {
 func newLocker(server lockServer, cfg Config) *Locker {
 	l := &Locker{
 		cfg: cfg, server: server, policy: cfg.policy(), base: time.Now(), closing: make(chan struct{}),
-		lines: map[string]*lockLine{}, holds: map[*hold]struct{}{},
+		passed: map[string]*hold{}, holds: map[*hold]struct{}{},
 	}
 	l.node, _ = server.(*lockNode)
+	l.turns.Queue = &localmutex.Queue{PerKey: math.MaxInt, Total: math.MaxInt}
 	l.ended = sync.NewCond(&l.mu)
 	return l
 }
@@ -76,6 +80,7 @@ func (l *Locker) Close() error {
 		close(l.closing)
 	}
 	l.mu.Unlock()
+	l.turns.Close()
 	l.endAll()
 	l.mu.Lock()
 	for l.active > 0 {
@@ -193,7 +198,7 @@ func (l *Locker) take(ctx context.Context, names []string, read, wait bool, opts
 	if w.queues(l.cfg.FIFO) {
 		k, err = l.queue(w)
 	} else {
-		k, err = l.contend(w, nil)
+		k, err = l.contend(w, 0)
 	}
 	if err != nil {
 		l.emit(ctx, refused, slog.LevelDebug,
@@ -220,7 +225,7 @@ func (w want) queues(fifo bool) bool { return !w.read && !fifo && len(w.names) =
 
 // contend takes locks in Redis, or returns an error after which nothing of
 // the claim stays there.
-func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
+func (l *Locker) contend(w want, turn int64) (*Lock, error) {
 	ctx, c := w.ctx, l.claim(w)
 	var bell *lockBell
 	defer func() {
@@ -244,7 +249,7 @@ func (l *Locker) contend(w want, line *lockLine) (*Lock, error) {
 			}
 			granted, now := holder.New(&l.policy, sent, c.granted(g.token)), l.now()
 			if granted.Left(now, g.token) > 0 {
-				k := l.hold(w, c, line, granted, now)
+				k := l.hold(w, c, turn, granted, now)
 				l.acquired(w, k, false)
 				return k, nil
 			}

@@ -43,16 +43,16 @@ func (k *Lock) Downgrade(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("lock: downgrading %q: %w", h.names, err)
 		}
-		var line *lockLine // which the hold leaves
+		var turn int64 // which the hold leaves
 		h.decide(ErrLost, func() holder.Decision {
 			if state != renewOK {
 				return h.lock.Lose()
 			}
 			h.lock.Retaken(sent, holder.Grant{Lease: c.ttl, Next: h.lock.Used() + 1})
-			h.claim, line, h.line = c.reader(), h.line, nil
+			h.claim, turn, h.turn = c.reader(), h.turn, 0
 			return holder.Wait
 		})
-		h.l.next(line)
+		h.l.next(h.names[0], turn)
 		if state != renewOK {
 			return fmt.Errorf("%w: %q", locking.ErrNotOwner, h.names)
 		}

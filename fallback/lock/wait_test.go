@@ -118,12 +118,7 @@ func waiting(l *Locker, s *redistest.Server, o Config) int {
 		_, _ = fmt.Sscan(s.CLI("zcard", o.Prefix+"queue:{key}"), &n)
 		return n
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if line := l.lines["key"]; line != nil {
-		return len(line.waiters)
-	}
-	return 0
+	return l.turns.Queued("key")
 }
 
 func TestCancelledWaiterLeavesTheLineWhateverTheMoment(t *testing.T) {
@@ -151,8 +146,30 @@ func TestCancelledWaiterLeavesTheLineWhateverTheMoment(t *testing.T) {
 	eventually(t, time.Minute, "the line is gone", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return len(l.lines) == 0 && len(l.holds) == 0
+		return l.turns.Len() == 0 && len(l.passed) == 0 && len(l.holds) == 0
 	})
+}
+
+// A caller that leaves in the moment in which the lock is passed on to it releases it, if nobody else waits.
+func TestLockPassedOnToACallerThatLeavesIsReleased(t *testing.T) {
+	server := redistest.Start(t)
+	l := testLocker(t, server.Addr(), Config{TTL: 5 * time.Minute})
+	for range 50 {
+		k := mustLock(t, l.Lock, "key")
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan *Lock, 1)
+		go func() {
+			k, _ := l.Lock(ctx, "key")
+			got <- k
+		}()
+		eventually(t, time.Minute, "it waits", func() bool { return l.turns.Queued("key") == 1 })
+		mustUnlock(t, k)
+		cancel()
+		if k := <-got; k != nil {
+			mustUnlock(t, k)
+		}
+		eventually(t, time.Minute, "the lock is free", func() bool { return !held(server, "key") })
+	}
 }
 
 func TestFIFOAcrossProcesses(t *testing.T) {
@@ -388,7 +405,5 @@ func TestWaitsOutAServerThatRestarts(t *testing.T) {
 }
 
 func waitingLine(l *Locker, key string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.lines[key] != nil
+	return l.turns.Inspect(key).Token != 0
 }
