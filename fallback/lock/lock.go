@@ -209,9 +209,7 @@ func freed(is bool) holder.Answer {
 // repeat goes on with a release whose first try got no answer.
 func (r unlocking) repeat(first error) error {
 	h := r.t.hold
-	h.mu.Lock()
-	h.lock.Unanswered(true, false)
-	h.mu.Unlock()
+	h.decide(nil, func() holder.Decision { return h.lock.Unanswered(true, false) })
 	switch err := h.l.free(r.claim, r.used, r.until); {
 	case err == nil, errors.Is(err, errNotHeld):
 		return r.answered(h.l.now(), freed(err == nil), true, first)
@@ -223,17 +221,13 @@ func (r unlocking) repeat(first error) error {
 // giveUp ends a release without an answer.
 func (r unlocking) giveUp(err error) error {
 	h := r.t.hold
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return r.told(h.lock.GiveUp(h.l.now(), true), err)
+	return r.told(h.decide(nil, func() holder.Decision { return h.lock.GiveUp(h.l.now(), true) }), err)
 }
 
 // answered takes what a server says of a release. unknown is the error if that does not say enough.
 func (r unlocking) answered(now lease.Instant, a holder.Answer, repeated bool, unknown error) error {
 	h := r.t.hold
-	h.mu.Lock()
-	d := h.lock.Answered(now, a, repeated)
-	h.mu.Unlock()
+	d := h.decide(nil, func() holder.Decision { return h.lock.Answered(now, a, repeated) })
 	if d != holder.Inquire {
 		return r.told(d, unknown)
 	}

@@ -75,34 +75,24 @@ func (c *counts) ended(held time.Duration) {
 }
 
 // The families of metrics of a Locker; docs/metrics.md describes them.
-const (
-	acquisitionsMetric = iota
-	contendedMetric
-	waitMetric
-	askingMetric
-	heldMetric
-	holdMetric
-	renewalsMetric
-	expiredMetric
-	lostMetric
-	releasesMetric
-	forcedMetric
-	movedMetric
+var (
+	acquisitionsMetric = metrics.Counter("keyway_lock_acquisitions_total", "Attempts to take a lock that have ended: acquired in Redis, handed over by the caller before in this process, locked by another, left by the caller, or failed.", "result")
+	contendedMetric    = metrics.Counter("keyway_lock_contended_total", "Callers that found the lock taken in Redis and began to wait.")
+	waitMetric         = metrics.Histogram("keyway_lock_wait_seconds", "Time until a lock was acquired.")
+	askingMetric       = metrics.Gauge("keyway_lock_asking", "Callers that ask for a lock, or wait for it.")
+	heldMetric         = metrics.Gauge("keyway_lock_held", "Locks that callers of this process hold.")
+	holdMetric         = metrics.Histogram("keyway_lock_hold_seconds", "Time for which locks were held.")
+	renewalsMetric     = metrics.Counter("keyway_lock_renewals_total", "Renewals of locks that are held: renewed or failed.", "result")
+	expiredMetric      = metrics.Counter("keyway_lock_expired_total", "Locks whose context has ended because renewals failed.")
+	lostMetric         = metrics.Counter("keyway_lock_lost_total", "Locks that were gone, or another's, while they were held here.")
+	releasesMetric     = metrics.Counter("keyway_lock_releases_total", "Locks given back: released, not-owner if they were not the caller's any more, unknown if no answer came.", "result")
+	forcedMetric       = metrics.Counter("keyway_lock_forced_total", "Calls of ForceUnlock that have freed a lock, or may have.")
+	movedMetric        = metrics.Counter("keyway_lock_moved_total", "Locks that went on in another process: detached here, or attached here.", "direction")
 )
 
 var families = []metrics.Family{
-	acquisitionsMetric: metrics.Counter("keyway_lock_acquisitions_total", "Attempts to take a lock that have ended: acquired in Redis, handed over by the caller before in this process, locked by another, left by the caller, or failed.", "result"),
-	contendedMetric:    metrics.Counter("keyway_lock_contended_total", "Callers that found the lock taken in Redis and began to wait."),
-	waitMetric:         metrics.Histogram("keyway_lock_wait_seconds", "Time until a lock was acquired."),
-	askingMetric:       metrics.Gauge("keyway_lock_asking", "Callers that ask for a lock, or wait for it."),
-	heldMetric:         metrics.Gauge("keyway_lock_held", "Locks that callers of this process hold."),
-	holdMetric:         metrics.Histogram("keyway_lock_hold_seconds", "Time for which locks were held."),
-	renewalsMetric:     metrics.Counter("keyway_lock_renewals_total", "Renewals of locks that are held: renewed or failed.", "result"),
-	expiredMetric:      metrics.Counter("keyway_lock_expired_total", "Locks whose context has ended because renewals failed."),
-	lostMetric:         metrics.Counter("keyway_lock_lost_total", "Locks that were gone, or another's, while they were held here."),
-	releasesMetric:     metrics.Counter("keyway_lock_releases_total", "Locks given back: released, not-owner if they were not the caller's any more, unknown if no answer came.", "result"),
-	forcedMetric:       metrics.Counter("keyway_lock_forced_total", "Calls of ForceUnlock that have freed a lock, or may have."),
-	movedMetric:        metrics.Counter("keyway_lock_moved_total", "Locks that went on in another process: detached here, or attached here.", "direction"),
+	acquisitionsMetric, contendedMetric, waitMetric, askingMetric, heldMetric, holdMetric,
+	renewalsMetric, expiredMetric, lostMetric, releasesMetric, forcedMetric, movedMetric,
 }
 
 var _ prometheus.Collector = (*Locker)(nil)
@@ -115,21 +105,21 @@ func (l *Locker) Describe(ch chan<- *prometheus.Desc) { metrics.Describe(ch, fam
 func (l *Locker) Collect(ch chan<- prometheus.Metric) {
 	c := &l.counts
 	for i, result := range acquisitions {
-		metrics.Send(ch, families[acquisitionsMetric], c.acquisitions[i].Load(), result)
+		metrics.Send(ch, acquisitionsMetric, c.acquisitions[i].Load(), result)
 	}
-	metrics.Send(ch, families[contendedMetric], c.events[waited].Load())
-	metrics.SendHistogram(ch, families[waitMetric], c.waits.Distribution())
-	metrics.Send(ch, families[askingMetric], c.asking.Load())
-	metrics.Send(ch, families[heldMetric], c.held.Load())
-	metrics.SendHistogram(ch, families[holdMetric], c.holds.Distribution())
-	metrics.Send(ch, families[renewalsMetric], c.events[renewed].Load(), "renewed")
-	metrics.Send(ch, families[renewalsMetric], c.events[renewFailed].Load(), "failed")
-	metrics.Send(ch, families[expiredMetric], c.events[expired].Load())
-	metrics.Send(ch, families[lostMetric], c.events[lost].Load())
+	metrics.Send(ch, contendedMetric, c.events[waited].Load())
+	metrics.SendHistogram(ch, waitMetric, c.waits.Distribution())
+	metrics.Send(ch, askingMetric, c.asking.Load())
+	metrics.Send(ch, heldMetric, c.held.Load())
+	metrics.SendHistogram(ch, holdMetric, c.holds.Distribution())
+	metrics.Send(ch, renewalsMetric, c.events[renewed].Load(), "renewed")
+	metrics.Send(ch, renewalsMetric, c.events[renewFailed].Load(), "failed")
+	metrics.Send(ch, expiredMetric, c.events[expired].Load())
+	metrics.Send(ch, lostMetric, c.events[lost].Load())
 	for i, result := range releases {
-		metrics.Send(ch, families[releasesMetric], c.releases[i].Load(), result)
+		metrics.Send(ch, releasesMetric, c.releases[i].Load(), result)
 	}
-	metrics.Send(ch, families[forcedMetric], c.events[forced].Load())
-	metrics.Send(ch, families[movedMetric], c.events[detached].Load(), "detached")
-	metrics.Send(ch, families[movedMetric], c.events[attached].Load(), "attached")
+	metrics.Send(ch, forcedMetric, c.events[forced].Load())
+	metrics.Send(ch, movedMetric, c.events[detached].Load(), "detached")
+	metrics.Send(ch, movedMetric, c.events[attached].Load(), "attached")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -185,26 +186,21 @@ func (q *quorum) acquire(ctx context.Context, c *claim, first bool) (grant, erro
 // that had granted it, so that the next round does not meet this one.
 func (q *quorum) cancel(ctx context.Context, round *claim, votes []vote) {
 	round.unsettled.Store(true)
-	granted := map[*lockNode]bool{}
-	for _, v := range votes {
-		if v.err == nil && v.value > 0 {
-			granted[v.node] = true
-		}
-	}
-	answers := make(chan vote, len(q.nodes))
+	granted, answers := 0, make(chan struct{}, len(q.nodes))
 	for _, n := range q.nodes {
+		had := slices.ContainsFunc(votes, func(v vote) bool { return v.node == n && v.err == nil && v.value > 0 })
+		if had {
+			granted++
+		}
 		q.running.Go(func() {
-			value, err := q.releaseAt(n, round, 0)
-			answers <- vote{n, value, err}
+			if _, _ = q.releaseAt(n, round, 0); had {
+				answers <- struct{}{}
+			}
 		})
 	}
-	for range q.nodes {
-		if len(granted) == 0 {
-			return
-		}
+	for range granted {
 		select {
-		case v := <-answers:
-			delete(granted, v.node)
+		case <-answers:
 		case <-ctx.Done():
 			return
 		}
