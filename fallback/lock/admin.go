@@ -127,7 +127,7 @@ func (l *Locker) ForceUnlock(ctx context.Context, key, by, why string) (State, e
 func (n *lockNode) state(ctx context.Context, name string) (State, error) {
 	names := n.cfg.naming()
 	keys := []string{names.key("", name), names.key("fence:", name), names.key("waiting:", name)}
-	reply, _, err := n.wire.call(ctx, &scripts.state, scriptArgs(keys, flag(n.cfg.FIFO)))
+	reply, err := n.run(ctx, nil, &scripts.state, scriptArgs(keys, flag(n.cfg.FIFO)))
 	if err != nil {
 		return State{}, err
 	}
@@ -140,17 +140,14 @@ func parseState(reply any) (State, error) {
 		return State{}, fmt.Errorf("%w: %v, want six values", errUnexpected, reply)
 	}
 	var numbers [4]int64
+	var err error
 	for i, at := range []int{0, 2, 3, 5} {
-		n, err := intReply(values[at])
-		if err != nil {
-			return State{}, err
-		}
-		numbers[i] = n
+		numbers[i], err = intReply(values[at], err)
 	}
 	owner, isOwner := values[1].(string)
 	fence, isFence := values[4].(string)
-	if !isOwner || !isFence {
-		return State{}, fmt.Errorf("%w: %v, want an owner and a fence", errUnexpected, reply)
+	if err != nil || !isOwner || !isFence {
+		return State{}, fmt.Errorf("%w: %v, want integers beside an owner and a fence", errUnexpected, reply)
 	}
 	s := State{Held: numbers[0] == 1, Waiting: int(numbers[3]), Label: labelOf(owner)}
 	s.Token, _ = strconv.ParseInt(fence, 10, 64) // 0 if it was never minted
@@ -171,8 +168,7 @@ func labelOf(owner string) string {
 func (n *lockNode) force(ctx context.Context, name, id, why string) (int64, error) {
 	names := n.cfg.naming()
 	keys := []string{names.key("", name), names.key("forced:", name), names.key("bell:", name), names.key("queue:", name)}
-	freed, _, err := n.number(ctx, &scripts.force, scriptArgs(keys, why, n.publish, "#"+id))
-	return freed, err
+	return intReply(n.run(ctx, nil, &scripts.force, scriptArgs(keys, why, n.publish, "#"+id)))
 }
 
 // lockOrderLasts is for how long what a Locker says of FIFO counts. It says so
@@ -217,7 +213,7 @@ func (n *lockNode) agrees(ctx context.Context) (bool, error) {
 	if n.cfg.NoPrefix {
 		key = n.cfg.Prefix + "key:order"
 	}
-	same, _, err := n.number(ctx, &scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds()))
+	same, err := intReply(n.run(ctx, nil, &scripts.order, scriptArgs([]string{key}, said, lockOrderLasts.Milliseconds())))
 	return same == 1, err
 }
 

@@ -137,7 +137,7 @@ func (l *Locker) checkHandle(h Handle) error {
 // adopt gives the claim what another owner holds.
 func (n *lockNode) adopt(ctx context.Context, c *claim, from string) (int64, error) {
 	keys := append([]string{c.gone(), c.goneOf(from)}, c.locks...)
-	state, _, err := n.number(ctx, &scripts.adopt, scriptArgs(keys, from, c.owner, c.ttl.Milliseconds(), tombstone(c.ttl).Milliseconds()))
+	state, err := intReply(n.run(ctx, nil, &scripts.adopt, scriptArgs(keys, from, c.owner, c.ttl.Milliseconds(), tombstone(c.ttl).Milliseconds())))
 	c.unsettled.Store(true) // a call may still be on its way
 	return state, err
 }

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,26 +92,19 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 	}
 	ttl := c.ttl.Milliseconds()
 	var reply any
-	var sent bool
 	var err error
 	switch {
 	case first && c.plain():
 		return n.take(ctx, c)
 	case c.fifo:
-		reply, sent, err = n.wire.call(ctx, &scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
+		reply, err = n.run(ctx, c, &scripts.fifo, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, n.publish))
 	case c.read:
-		reply, sent, err = n.wire.call(ctx, &scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
+		reply, err = n.run(ctx, c, &scripts.read, scriptArgs(c.keys(), c.owner, ttl, stay))
 	default:
-		reply, sent, err = n.wire.call(ctx, &scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, flag(!first)))
-	}
-	if sent {
-		c.unsettled.Store(true)
+		reply, err = n.run(ctx, c, &scripts.acquire, scriptArgs(c.keys(), c.owner, ttl, c.reserve, stay, flag(!first)))
 	}
 	c.queued.Store(c.waits)
-	if err != nil {
-		return grant{}, err
-	}
-	status, value, err := pairReply(reply)
+	status, value, err := pairReply(reply, err)
 	switch {
 	case err != nil:
 		return grant{}, err
@@ -125,12 +119,9 @@ func (n *lockNode) acquire(ctx context.Context, c *claim, first bool) (grant, er
 
 // take is the first try of a claim on one lock.
 func (n *lockNode) take(ctx context.Context, c *claim) (grant, error) {
-	value, sent, err := n.number(ctx, &scripts.take, []any{
+	value, err := intReply(n.run(ctx, c, &scripts.take, []any{
 		nil, nil, 3, c.gone(), c.locks[0], c.naming.key("fence:", c.names[0]), c.owner, c.ttl.Milliseconds(), c.reserve + 1,
-	})
-	if sent {
-		c.unsettled.Store(true)
-	}
+	}))
 	switch {
 	case err != nil:
 		return grant{}, err
@@ -149,15 +140,12 @@ func renewing(c *claim, floor int64) asking {
 }
 
 func (n *lockNode) renew(ctx context.Context, c *claim, floor int64) (int64, error) {
-	reply, _, err := n.wire.call(ctx, &scripts.renew, scriptArgs(c.fenced(), c.owner, c.ttl.Milliseconds(), floor))
-	if err != nil {
-		return 0, err
-	}
-	if why, ok := reply.(string); ok {
+	reply, err := n.run(ctx, nil, &scripts.renew, scriptArgs(c.fenced(), c.owner, c.ttl.Milliseconds(), floor))
+	if why, ok := reply.(string); ok && err == nil {
 		c.forced.Store(&why)
 		return renewForced, nil
 	}
-	return intReply(reply)
+	return intReply(reply, err)
 }
 
 func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, error) {
@@ -168,11 +156,7 @@ func (n *lockNode) release(ctx context.Context, c *claim, used int64) (freeing, 
 	if c.unsettled.Load() {
 		gone = tombstone(c.ttl).Milliseconds()
 	}
-	reply, _, err := n.wire.call(ctx, &scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo)))
-	if err != nil {
-		return freeing{}, err
-	}
-	freed, told, err := pairReply(reply)
+	freed, told, err := pairReply(n.run(ctx, nil, &scripts.release, scriptArgs(c.keys(), c.owner, gone, used, n.publish, flag(c.queued.Load()), flag(c.fifo))))
 	if err != nil {
 		return freeing{}, err
 	}
@@ -184,9 +168,9 @@ func tombstone(ttl time.Duration) time.Duration { return max(ttl, 30*time.Second
 
 // give releases what take took, if nothing went wrong in between.
 func (n *lockNode) give(ctx context.Context, c *claim) (freeing, error) {
-	value, _, err := n.number(ctx, &scripts.give, []any{
+	value, err := intReply(n.run(ctx, nil, &scripts.give, []any{
 		nil, nil, 2, c.locks[0], c.naming.key("bell:", c.names[0]), c.owner, n.publish,
-	})
+	}))
 	return freeing{freed: value > 0, others: n.others(c, value-1)}, err
 }
 
@@ -197,12 +181,8 @@ func (n *lockNode) others(c *claim, told int64) bool {
 
 // downgrade turns the claim, which must be of one lock, into a reader's.
 func (n *lockNode) downgrade(ctx context.Context, c *claim) (int64, error) {
-	state, sent, err := n.number(ctx, &scripts.downgrade,
-		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], c.ttl.Milliseconds(), n.publish))
-	if sent {
-		c.unsettled.Store(true)
-	}
-	return state, err
+	return intReply(n.run(ctx, c, &scripts.downgrade,
+		scriptArgs([]string{c.gone(), c.locks[0]}, c.owner, "r"+c.owner[1:], c.ttl.Milliseconds(), n.publish)))
 }
 
 func (n *lockNode) close() {
@@ -212,13 +192,13 @@ func (n *lockNode) close() {
 	n.wire.close()
 }
 
-// number runs a script whose reply is a number, as [lockWire.call] does.
-func (n *lockNode) number(ctx context.Context, s *lockScript, args []any) (value int64, sent bool, err error) {
+// run runs a script, as [lockWire.call] does. takes is the claim whose locks it may take; nil for none.
+func (n *lockNode) run(ctx context.Context, takes *claim, s *lockScript, args []any) (any, error) {
 	reply, sent, err := n.wire.call(ctx, s, args)
-	if err == nil {
-		value, err = intReply(reply)
+	if sent && takes != nil {
+		takes.unsettled.Store(true)
 	}
-	return value, sent, err
+	return reply, err
 }
 
 func flag(b bool) string {
@@ -228,23 +208,23 @@ func flag(b bool) string {
 	return "0"
 }
 
-func intReply(reply any) (int64, error) {
+// intReply returns the integer that a script has replied, unless its call has failed with err.
+func intReply(reply any, err error) (int64, error) {
 	n, ok := reply.(int64)
-	if !ok {
-		return 0, fmt.Errorf("%w: %T, want an integer", errUnexpected, reply)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %T, want an integer", errUnexpected, reply)
 	}
-	return n, nil
+	return n, err
 }
 
-func pairReply(reply any) (a, b int64, err error) {
+// pairReply is intReply for two integers.
+func pairReply(reply any, err error) (a, b int64, _ error) {
 	values, ok := reply.([]any)
-	if !ok || len(values) != 2 {
-		return 0, 0, fmt.Errorf("%w: %v, want two integers", errUnexpected, reply)
+	if err != nil || !ok || len(values) != 2 {
+		return 0, 0, cmp.Or(err, fmt.Errorf("%w: %v, want two integers", errUnexpected, reply))
 	}
-	if a, err = intReply(values[0]); err != nil {
-		return 0, 0, err
-	}
-	b, err = intReply(values[1])
+	a, err = intReply(values[0], nil)
+	b, err = intReply(values[1], err)
 	return a, b, err
 }
 
