@@ -99,7 +99,6 @@ func TestJumpRenewsAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, s, now := live(t, Config{Partitions: 1})
-			m.renewEvery, m.renew.next = time.Hour, now.Mono+time.Hour // none is due
 			now = now.Add(m.Next(now))
 			ahead := m.drift + c.jump
 			if got := renewals(m, s, now, ahead, m.Step(now, Tick{})); got != c.want {
