@@ -34,8 +34,9 @@ var ErrURL = errors.New("fallback: bad redis URL")
 //	rediss-sentinel://…, rediss+cluster://…        TLS
 //
 // The default port is 6379 (of a Sentinel 26379), and addr names further
-// Sentinels or Cluster nodes. The user and password are the data servers';
-// those of Sentinels are in the query.
+// Cluster nodes, or the other Sentinels: name all of them, since the client
+// takes the primary that most of them name. The user and password are the data
+// servers'; those of Sentinels are in the query.
 //
 // The query may also carry:
 //
@@ -61,6 +62,9 @@ func NewClient(rawURL string, opts ...func(*redis.UniversalOptions)) (redis.Univ
 	silence.Do(func() { redis.SetLogger(new(logging.VoidLogger)) })
 	for _, opt := range opts {
 		opt(o)
+	}
+	if o.MasterName != "" {
+		return newSentinelClient(o), nil
 	}
 	client := redis.NewUniversalClient(o)
 	if cluster, ok := client.(*redis.ClusterClient); ok {

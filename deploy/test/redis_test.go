@@ -34,19 +34,43 @@ func startRedis(t *testing.T) (server *redistest.Server, url string) {
 	if err := os.WriteFile(acl, []byte(users), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var settings []string
-	for line := range strings.Lines(read(t, "../redis/redis.conf")) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || fields[0] == "#" {
-			continue
-		}
-		if fields[0] == "aclfile" {
-			fields[1] = acl
-		}
-		settings = append(settings, "--"+fields[0], fields[1])
-	}
+	settings := settingsOf(t, "redis.conf", acl)
 	server = redistest.Start(t, append(settings, "--appendfsync", "always")...) // for tests that kill it
 	return server, "redis://keyway:a%20password@" + server.Addr()
+}
+
+// settingsOf returns the settings of files of deploy/redis as arguments of redis-server.
+func settingsOf(t *testing.T, file, acl string) (settings []string) {
+	for line := range strings.Lines(read(t, "../redis/"+file)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		switch name {
+		case "", "#":
+		case "include":
+			settings = append(settings, settingsOf(t, filepath.Base(value), acl)...)
+		case "aclfile":
+			settings = append(settings, "--aclfile", acl)
+		default:
+			settings = append(settings, "--"+name, value)
+		}
+	}
+	return settings
+}
+
+// A Redis takes the settings for its kind, which include each other.
+func TestSettingsOfReplicasAndClusters(t *testing.T) {
+	acl := filepath.Join(t.TempDir(), "users.acl")
+	if err := os.WriteFile(acl, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{"replicated.conf": "min-replicas-to-write 1", "cluster.conf": "cluster-node-timeout 1000"} {
+		server := redistest.Start(t, settingsOf(t, file, acl)...)
+		name, value, _ := strings.Cut(want, " ")
+		for name, value := range map[string]string{name: value, "maxmemory-policy": "noeviction", "appendonly": "yes"} {
+			if got := strings.Fields(server.CLI("config", "get", name)); len(got) != 2 || got[1] != value {
+				t.Errorf("%s: %s is %q, want %s", file, name, got, value)
+			}
+		}
+	}
 }
 
 // The store does all that it has to as the user of users.acl, which refuses it nothing.
