@@ -45,13 +45,20 @@ func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) 
 	for status, n := range statuses {
 		c.details = append(c.details, fmt.Sprintf("%d × %s", n, status))
 	}
+	longer := make(map[time.Duration]int)
 	for _, all := range byKey {
 		d := stall(all)
+		for _, than := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second} {
+			if d > than {
+				longer[than]++
+			}
+		}
 		c.longest = max(c.longest, d)
 		if d > stalled {
 			c.stalled++
 		}
 	}
+	c.details = append(c.details, fmt.Sprint("keys that stalled for longer than ", longer))
 	bad := make(map[string]bool) // keys
 	ops, wrong := trial.Operations(requests, seen)
 	for _, f := range slices.Concat(seen.Findings, wrong) {
@@ -77,8 +84,8 @@ func judge(requests []*trial.Request, seen trial.Record, paused pause) (c cell) 
 	return c
 }
 
-// stall returns the longest time for which one key was asked for and not served: from when a request waits, or fails,
-// to the next success of any, less the app's work on that.
+// stall returns the longest time from a request for a key to the next success of any request for it, less the app's work
+// on that. all are the key's requests.
 func stall(all []*trial.Request) (longest time.Duration) {
 	slices.SortFunc(all, func(a, b *trial.Request) int { return cmp.Compare(a.Recv, b.Recv) })
 	asked := make([]time.Duration, len(all)) // the earliest that this one, or any that ended later, was sent

@@ -114,8 +114,8 @@ func (s *site) freeze(ctx context.Context, leader bool) error {
 	return errors.Join(err, s.wait(ctx, s.TTL+s.calm()))
 }
 
-// without kills the whole store, and starts it again after a while, maybe without its data. What begins with its
-// return is over two TTLs later.
+// without kills the whole store and starts it again after d, maybe without its data. It returns two TTLs later, when a
+// quarantine is over.
 func (s *site) without(ctx context.Context, d time.Duration, empty bool) error {
 	s.store.kill()
 	for _, m := range s.store.machines {

@@ -11,14 +11,16 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/keyway-go/keyway/internal/cluster"
 	"github.com/keyway-go/keyway/internal/cmd/chaos/trial"
 )
 
-// The size of a site, and of its load. The client of a key of its own knows how long that key was not served.
-// Several clients share a hot or slow key, so that executions could overlap.
+// The size of a site, and of its load. A client that has waited for 2 s leaves that request to itself and sends another
+// one for its key, so it knows how long the key is not served. Several clients share a hot or slow key, so that
+// executions could overlap.
 const (
 	routers  = 2
 	workers  = 3
@@ -103,7 +105,7 @@ func newSite(ctx context.Context, cfg config, dir string, store *backend, more f
 		starting.Go(func() { errs[i] = m.start(ctx) })
 	}
 	starting.Wait()
-	s.load = &trial.Load{Dial: s.dial(), Now: s.observer.Now, Clients: clients, Alone: true, Jobs: jobs}
+	s.load = &trial.Load{Dial: s.dial(), Now: s.observer.Now, Clients: clients, Same: true, Jobs: jobs}
 	if err := errors.Join(errs[:]...); err != nil {
 		return s, err
 	}
@@ -114,6 +116,7 @@ func newSite(ctx context.Context, cfg config, dir string, store *backend, more f
 func (s *site) close() {
 	for _, m := range slices.Concat(s.routers, s.workers) {
 		if m.Process != nil {
+			_ = syscall.Kill(-m.Pid(), syscall.SIGKILL) // its child, too
 			m.Kill()
 		}
 		m.log.Close()

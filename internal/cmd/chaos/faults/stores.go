@@ -160,7 +160,8 @@ func redis(dir string, n int) (*backend, error) {
 		}
 		sentinels = append(sentinels, addr)
 		_, port, _ := net.SplitHostPort(addr)
-		text := strings.NewReplacer("redis-1 6379", strings.ReplaceAll(b.machines[0].addr, ":", " "), "port 26379", "bind 127.0.0.1\nport "+port).Replace(sentinel)
+		text := strings.NewReplacer("redis-1 6379", strings.ReplaceAll(b.machines[0].addr, ":", " "), "port 26379", "bind 127.0.0.1\nport "+port,
+			"keyway 1000", fmt.Sprint("keyway ", 1000+300*i)).Replace(sentinel)
 		if err := add(&b.machines[i], "redis-sentinel", "-sentinel", text); err != nil {
 			return nil, err
 		}

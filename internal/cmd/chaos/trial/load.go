@@ -124,13 +124,13 @@ const patience = 90 * time.Second
 
 // Load is a number of clients, each of which sends a request when it has the
 // answer to the one before. For a client that waits for long another one steps
-// in, so that the load goes on where it can, unless Alone.
+// in, so that the load goes on where it can.
 type Load struct {
 	Dial    func(ctx context.Context) (net.Conn, error) // to a router
 	First   int64                                       // number before that of the first request; requests of all loads have different ones
 	Now     func() time.Duration
 	Clients int
-	Alone   bool                                         // no other client steps in for one that waits
+	Same    bool                                         // a client that steps in goes on with the jobs of the one that waits
 	Jobs    func(client int) func() (Job, time.Duration) // the next job, and how long to think before it
 
 	http    *http.Client
@@ -169,17 +169,19 @@ func (l *Load) Run(ctx context.Context) {
 	defer h2.CloseIdleConnections()
 	l.h2 = &http.Client{Transport: h2}
 	for range l.Clients {
-		l.add(ctx)
+		l.add(ctx, nil)
 	}
 	l.running.Wait()
 }
 
-// add starts one more client.
-func (l *Load) add(ctx context.Context) {
-	l.mu.Lock()
-	next := l.Jobs(l.next)
-	l.next++
-	l.mu.Unlock()
+// add starts one more client. With Same it goes on with the jobs of next.
+func (l *Load) add(ctx context.Context, next func() (Job, time.Duration)) {
+	if next == nil || !l.Same {
+		l.mu.Lock()
+		next = l.Jobs(l.next)
+		l.next++
+		l.mu.Unlock()
+	}
 	l.running.Go(func() { l.client(ctx, next) })
 }
 
@@ -189,13 +191,13 @@ func (l *Load) client(ctx context.Context, next func() (Job, time.Duration)) {
 		if !Sleep(ctx, think) {
 			return
 		}
-		replaced = l.request(ctx, j)
+		replaced = l.request(ctx, j, next)
 	}
 }
 
 // request sends one request and reports whether another client has stepped in
 // meanwhile.
-func (l *Load) request(ctx context.Context, j Job) (replaced bool) {
+func (l *Load) request(ctx context.Context, j Job, next func() (Job, time.Duration)) (replaced bool) {
 	r := &Request{Number: l.First + l.numbers.Add(1), Key: j.Key, Way: j.way, Work: j.Work, Limit: j.limit}
 	l.mu.Lock()
 	l.history = append(l.history, r)
@@ -210,8 +212,8 @@ func (l *Load) request(ctx context.Context, j Job) (replaced bool) {
 	select {
 	case <-answered:
 	case <-long.C:
-		if replaced = !l.Alone && l.Pending.Load() < int64(maxCrowd*l.Clients) && ctx.Err() == nil; replaced {
-			l.add(ctx)
+		if replaced = l.Pending.Load() < int64(maxCrowd*l.Clients) && ctx.Err() == nil; replaced {
+			l.add(ctx, next)
 		}
 		<-answered
 	}
