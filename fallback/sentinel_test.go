@@ -17,14 +17,14 @@ func TestTrapSilentSentinel(t *testing.T) {
 	t.Parallel()
 	group := redistest.StartSentinel(t)
 	var ways []*netproxy.Proxy // to the one Sentinel, as if there were three
-	url := "redis-sentinel://127.0.0.1?master=keyway"
+	addrs := []string{"redis-sentinel://127.0.0.1?master=keyway"}
 	for range 3 {
 		way := kit.Must(netproxy.New(group.Watcher.Addr()))
 		t.Cleanup(func() { way.Close() })
 		ways = append(ways, way)
-		url += "&addr=" + way.Addr()
+		addrs = append(addrs, way.Addr())
 	}
-	client := kit.Must(NewClient(url))
+	client := kit.Must(NewClient(strings.Join(addrs, "&addr=")))
 	defer client.Close()
 	set := func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
