@@ -41,6 +41,11 @@ scale: ## measure what 3, 12 and 30 idle workers cost Redis (docs/scale.md)
 	scripts/deps redis-server
 	go test ./gateway/worker -run '^$$' -bench IdleWorkers -benchtime 1x
 
+.PHONY: slack
+slack: ## measure how late workers renew their sessions, idle, loaded and with CPU quotas, as root on Linux (make slack ARGS='-ttl 4s')
+	scripts/deps redis-server
+	go run ./internal/cmd/slack $(ARGS)
+
 .PHONY: soak
 soak: T = 10m
 soak: ## load routers and sidecars with 10,000 connections for T and look whether they grow (make soak T=10m)

@@ -80,18 +80,19 @@ type event struct {
 	store ring.StoreID // with the reply to handoff.FetchGeneration: where that comes from
 }
 
-func startShell(ctx context.Context, w *Worker) (*shell, error) {
+func (w *Worker) startShell(ctx context.Context) error {
 	s := &shell{w: w, wake: make(chan struct{}, 1), settled: make(chan struct{}), gone: make(chan struct{}), registered: make(chan struct{}), refused: make(chan struct{})}
 	s.agree.rivals = make(map[string]time.Time)
 	s.moves.init(w)
 	s.appless = w.appTrouble(false)
 	s.timeout = handoff.Config{TTL: w.settings.TTL}.CallTimeout()
 	if err := s.begin(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	w.shell = s
 	s.ended.Go(s.run)
-	return s, nil
+	return nil
 }
 
 func (s *shell) close() {

@@ -199,7 +199,7 @@ func Start(ctx context.Context, cfg Config) (*Worker, error) {
 	w.slow.worker = w
 	w.lease.Store(new(handoff.Lease))
 	w.outlook.Store(new(handoff.Outlook))
-	if w.shell, err = startShell(ctx, w); err != nil {
+	if err := w.startShell(ctx); err != nil {
 		return nil, err
 	}
 	return w, nil
