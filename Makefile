@@ -41,6 +41,12 @@ scale: ## measure what 3, 12 and 30 idle workers cost Redis (docs/scale.md)
 	scripts/deps redis-server
 	go test ./gateway/worker -run '^$$' -bench IdleWorkers -benchtime 1x
 
+.PHONY: scale-start
+scale-start: START = 30
+scale-start: ## start START workers at once and measure when they have settled, and what they cost then (docs/scale.md)
+	scripts/deps redis-server
+	go test ./internal/cluster -run '^$$' -bench 'Start$$' -benchtime 1x -args -start $(START)
+
 .PHONY: slack
 slack: ## measure how late workers renew their sessions, idle, loaded and with CPU quotas, as root on Linux (make slack ARGS='-ttl 4s')
 	scripts/deps redis-server
