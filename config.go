@@ -115,16 +115,16 @@ type Config struct {
 	// percent-encoded.
 	Keys gateway.KeySources
 
-	// LockFile is the path of a file that is locked while the node lives, by which
-	// the next start proves that this process is dead and takes its keys over at
+	// LockFile is the path of a file that is locked while the node lives. With it the
+	// next start proves that this process is dead, and takes its keys over at
 	// once. Default: they are taken over after one TTL.
 	LockFile string
 
 	// Witness is a pattern (path/filepath.Match) of the lock files of nodes of this
 	// machine, such as /run/keyway/*.lock. When one of their processes dies, this node
 	// learns it from the kernel within 50 ms and has its keys taken over, behind
-	// an app at Upstream 0.15 Settings.TTL later. It watches up to eight files, those
-	// that follow LockFile in the order of their names. Default: none.
+	// an app at Upstream 0.15 Settings.TTL later. It watches up to eight files, which
+	// follow LockFile in the order of their names. Default: none.
 	Witness string
 
 	// Handler takes requests from Start on, as [Node.Serve] says, or an app at the

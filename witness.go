@@ -19,7 +19,7 @@ const (
 
 // witness looks at the lock files of Config.Witness until the node closes. Only the
 // kernel's word counts: a lock that is free. The incarnations of its file are taken off
-// the ring at once, and released when their app has had its grace. What is dead stays
+// the ring at once, and released when their app has had its grace. A dead process stays
 // dead, so the lock need not be held meanwhile.
 func (n *Node) witness() {
 	boot := lockfile.BootID()

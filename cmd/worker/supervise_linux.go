@@ -19,9 +19,9 @@ const (
 )
 
 // supervise runs the worker as a child until it ends in order, and starts it again when
-// it dies: the new one proves by the lock file that the old one is dead, and releases
-// its incarnations. Signals go to the child. The result is a [cli.Exit] with the child's code. A child that
-// fails by itself soon after the first start is not started again: its settings or its
+// it dies. The new child proves by the lock file that the old one is dead, and releases
+// its incarnations. Signals go to the child. The result is a [cli.Exit] with the child's
+// code. A child that fails by itself soon after the first start is not started again: its settings or its
 // machine do not allow it.
 //
 // When this process dies, the kernel sends the child SIGTERM, so it hands its keys over.

@@ -12,8 +12,8 @@ import (
 	"github.com/keyway-go/keyway/localmutex/locking"
 )
 
-// queue takes the lock of one key. The callers of this process take turns in the order in which they come: the one that has
-// the turn gets the hold that was passed on to it, or contends in Redis.
+// queue takes the lock of one key. The callers of this process take turns, first come, first served. A caller with
+// the turn takes over the hold that was passed on, or contends in Redis.
 func (l *Locker) queue(w want) (*Lock, error) {
 	key := w.names[0]
 	turn, err := l.turns.TryLock(key)

@@ -106,7 +106,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 // until the lock's time is over, whatever happens to ctx, and never frees
 // another's lock.
 //
-// Of a reentrant lock the last Unlock gives it back. A second Unlock of one
+// The last Unlock of a reentrant lock releases it. A second Unlock of one
 // Lock returns locking.ErrNotOwner.
 func (k *Lock) Unlock(ctx context.Context) error {
 	_, err := k.unlock(ctx)

@@ -343,7 +343,7 @@ func (l *Locker) abandon(c *claim, granted bool) {
 }
 
 // replicate returns nil once as many replicas have the lock as the caller wants.
-// Else the lock is released, of which an answer is awaited while ctx lasts.
+// Otherwise it releases the lock, and waits for the answer while ctx lasts.
 func (l *Locker) replicate(ctx context.Context, w want, c *claim) error {
 	n, err := l.node.replicate(ctx, c, w.opts.Replicas, w.opts.ReplicasWithin)
 	switch {

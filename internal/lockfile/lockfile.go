@@ -22,8 +22,8 @@ const patience = 500 * time.Millisecond
 // the lock knows that the processes whose incarnations the file names are dead, if they
 // ran under the same kernel. Each line therefore has the boot id of its machine: a lock
 // on a network file system, or on a volume that was attached elsewhere before,
-// proves nothing of processes over there. A line also has the grace, the time for which
-// an app may go on with the process's work. The zero File does nothing.
+// proves nothing of processes over there. A line also has the grace: an app may go on
+// with the process's work for so long. The zero File does nothing.
 type File struct {
 	f     *os.File
 	boot  string
@@ -38,7 +38,7 @@ type Dead struct {
 }
 
 // BootID returns the kernel's random id of this boot and the machine's id, if it has
-// one. It returns "" where there is no boot id, in which case nothing can be proved.
+// one. It returns "" where there is no boot id: nothing can be proved then.
 func BootID() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -182,7 +182,7 @@ func (l *File) Strike(id string) error {
 	return l.f.Sync()
 }
 
-// Close frees the lock. What the file names stays.
+// Close frees the lock. The file keeps its lines.
 func (l *File) Close() {
 	if l.f != nil && !l.kept {
 		l.f.Close()

@@ -29,7 +29,7 @@ type workerLink struct {
 	*netproxy.Proxy
 }
 
-// add returns the flags with which a worker listens behind a proxy.
+// add returns the flags of a worker that listens behind a proxy.
 func (l *links) add(worker string) ([]string, error) {
 	addr, err := trial.FreeAddr()
 	if err != nil {

@@ -154,7 +154,7 @@ func measure(ctx context.Context, dir string, programs cluster.Programs, ttl, le
 	return r, nil
 }
 
-// watch reads a worker's slack until ctx ends. What it has been in between two reads is not seen.
+// watch reads a worker's slack until ctx ends. It does not see the slack between two reads.
 func (r *result) watch(ctx context.Context, url string, ttl time.Duration) {
 	for ; ctx.Err() == nil; time.Sleep(every) {
 		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -74,7 +74,7 @@ func (b *backend) kill() {
 	}
 }
 
-// machine returns the machine that leads, or one that does not.
+// machine returns the leader's machine, or another one.
 func (b *backend) machine(ctx context.Context, leader bool) (found machine, err error) {
 	err = trial.Await(ctx, "the store has a leader", func() bool {
 		for _, m := range b.machines {
