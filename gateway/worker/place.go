@@ -62,12 +62,12 @@ func (w *Worker) JoinRing() error {
 // onRing reports whether the present incarnation has a place on the ring.
 func (w *Worker) onRing() bool {
 	id := w.Incarnation()
-	return slices.ContainsFunc(ring.ActiveWorkers(w.cfg.Members.View().Members), func(m ring.Member) bool { return m.Incarnation == id })
+	return slices.ContainsFunc(w.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Incarnation == id })
 }
 
 // othersServe reports whether a worker of another name has a place on the ring.
 func (w *Worker) othersServe() bool {
-	return slices.ContainsFunc(ring.ActiveWorkers(w.cfg.Members.View().Members), func(m ring.Member) bool { return m.Name != w.name })
+	return slices.ContainsFunc(w.cfg.Members.View().Workers(), func(m ring.Member) bool { return m.Name != w.name })
 }
 
 // followOrders takes the worker off the ring if it was told to leave, and puts it back.
