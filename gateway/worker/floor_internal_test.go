@@ -58,7 +58,7 @@ func TestEpochsAreAnnouncedSeldom(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &shell{w: &Worker{cfg: Config{Members: self}}}
+		s := &shell{view: new(ring.View), w: &Worker{cfg: Config{Members: self}}}
 		told, changes := int64(0), 0
 		look := func() {
 			if epoch := self.View().Members[0].Epoch; epoch != told {

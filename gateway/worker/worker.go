@@ -276,7 +276,7 @@ func (w *Worker) unsettled() error {
 // these it serves, and whether it is on the ring at all.
 func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
 	view := w.cfg.Members.View()
-	onRing = slices.ContainsFunc(ring.ActiveWorkers(view.Members), func(m ring.Member) bool { return m.Incarnation == incarnation })
+	onRing = slices.ContainsFunc(view.Workers(), func(m ring.Member) bool { return m.Incarnation == incarnation })
 	for i := range w.parts {
 		if m, ok := view.Owner(i); ok && m.Incarnation == incarnation {
 			given++
@@ -286,6 +286,22 @@ func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
 		}
 	}
 	return given, served, onRing
+}
+
+// awaits reports whether another worker still has a partition that the ring gives an
+// incarnation.
+func (w *Worker) awaits(incarnation string) bool {
+	view := w.cfg.Members.View()
+	for i := range w.parts {
+		m, ok := view.Owner(i)
+		if !ok || m.Incarnation != incarnation || w.parts[i].open.Load() {
+			continue
+		}
+		if r := w.parts[i].record.Load(); r != nil && r.Owner != "" && r.Owner != incarnation {
+			return true
+		}
+	}
+	return false
 }
 
 // Incarnation returns the id of the worker's present session.
