@@ -227,7 +227,7 @@ func (b *batch) leave() bool {
 	switch {
 	case !ok: // it is over
 	case b.detached:
-		c.clientLeft()
+		c.ClientLeft()
 	default:
 		c.cancel(errAllLeft)
 	}
@@ -243,7 +243,9 @@ func (b *Batcher[In, Out]) run(x execution, first *call[In, Out]) {
 		x.run.parent = withoutExecutions(x.run.parent)
 	}
 	if b.detach {
-		x.Context().(*runContext).client = context.Background() // whether there is one, callers says
+		c := x.Context().(*runContext)
+		c.client = context.Background() // whether there is one, callers says
+		c.baggage, _ = addHeld(nil, x.key)
 	}
 	calls := append(make([]*call[In, Out], 0, 8), first)
 	ba := &batch{x: x, part: x.run.part, detached: b.detach}

@@ -57,7 +57,7 @@ func unhex(high, low byte) (c byte, ok bool) {
 
 // isOwn reports whether some app could take target for the path that batches are sent to, or
 // for one beneath it: what the app gets there is Keyway's.
-func (b *batchSidecar) isOwn(target string) bool {
+func (b *batches) isOwn(target string) bool {
 	if b == nil {
 		return false
 	}

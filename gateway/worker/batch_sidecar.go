@@ -12,61 +12,45 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
-	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
 // maxBatchAnswer bounds what is read of an app's answer to a batch, in bytes.
 const maxBatchAnswer = 16 << 20
 
-// batchSidecar sends the requests that wait for a key to the app as one, see
-// App.Batch.
-type batchSidecar struct {
-	*submitHandler
+// batches sends the requests that wait for a key to the app as one, see
+// worker.App.Batch.
+type batches struct {
 	sidecar *sidecar
-	batcher *Batcher[jsonRequest, jsonAnswer]
 	target  string // of the request to the app
 	host    string
 	path    []string // App.Batch, folded
 }
 
-func newBatchSidecar(s *sidecar, app *url.URL) (*batchSidecar, error) {
-	w := s.worker
-	target := strings.TrimSuffix(app.EscapedPath(), "/") + w.cfg.Batch
-	if !strings.HasPrefix(w.cfg.Batch, "/") || !grammar.IsTarget(target) {
-		return nil, fmt.Errorf("worker: App.Batch is %q, want a path such as /batch", w.cfg.Batch)
+func newBatches(s *sidecar, w *Worker, app *url.URL) (*batches, error) {
+	cfg := w.Config()
+	target := strings.TrimSuffix(app.EscapedPath(), "/") + cfg.Batch
+	if !strings.HasPrefix(cfg.Batch, "/") || !grammar.IsTarget(target) {
+		return nil, fmt.Errorf("worker: App.Batch is %q, want a path such as /batch", cfg.Batch)
 	}
-	b := &batchSidecar{sidecar: s, target: target, host: app.Host}
-	own, err := foldPath(w.cfg.Batch)
+	b := &batches{sidecar: s, target: target, host: app.Host}
+	own, err := foldPath(cfg.Batch)
 	if b.path = own.segments; err != nil || own.odd || len(own.segments) == 0 {
-		return nil, fmt.Errorf("worker: App.Batch is %q, want a path without empty or dot segments, such as /batch", w.cfg.Batch)
+		return nil, fmt.Errorf("worker: App.Batch is %q, want a path without empty or dot segments, such as /batch", cfg.Batch)
 	}
-	if b.batcher, err = newBatcher(w, w.cfg.Batches, b.run); err != nil {
+	batcher, err := NewBatcher(w, cfg.Batches, b.run)
+	if err != nil {
 		return nil, err
 	}
-	b.batcher.Size = jsonRequest.size
-	b.batcher.detach = true
-	b.submitHandler = newSubmitHandler(w, b.submit)
-	b.submitHandler.detach = true
+	batcher.Size = jsonRequest.size
+	ForwardBatches(s.Forwarder, batcher, isBatched, decodeItem, b.answer)
 	return b, nil
 }
-
-// takes reports whether a request is one that goes to the app with others.
-func (b *batchSidecar) takes(r *http.Request) bool {
-	return b != nil && isBatched(r.Method, r.ContentLength, func(name string) []string { return r.Header[name] }) && batches(b.worker.askingOf(r))
-}
-
-func (b *batchSidecar) takesLink(r *link.ServerRequest) bool {
-	return b != nil && isBatched(r.Method, r.ContentLength, func(name string) []string { return fieldValues(r.Fields, name) }) && batches(b.worker.askingOfLink(r))
-}
-
-func batches(how asking, err error) bool { return err == nil && how.batches() }
 
 // isBatched reports whether a request with a body of that length goes to the app with
 // others: it is a POST, its body is JSON as it is, and there is nothing behind it.
@@ -86,36 +70,31 @@ func isBatched(method string, length int64, values func(string) []string) bool {
 	return err == nil && name == "application/json" && (!ok || strings.EqualFold(charset, "utf-8"))
 }
 
-// submit implements [submitHandler.submit].
-func (b *batchSidecar) submit(_ http.ResponseWriter, r *http.Request, key string, how asking) (func(http.ResponseWriter), error) {
+// decodeItem makes an item of a request that [isBatched].
+func decodeItem(r *http.Request) (jsonRequest, error) {
 	body := make([]byte, r.ContentLength)
-	_, err := io.ReadFull(r.Body, body)
-	if err == nil {
-		err = checkJSON(body)
+	if _, err := io.ReadFull(r.Body, body); err != nil {
+		return jsonRequest{}, err
 	}
-	if err != nil {
-		return func(rw http.ResponseWriter) { b.sidecar.worker.refuseItem(rw, r, err) }, nil
-	}
-	item, err := b.batcher.submit(r.Context(), key, how, newJSONRequest(r, body))
-	switch {
-	case err == nil && item.Err == nil:
-		return item.Out.write, nil
-	case err == nil:
-		if unsent := b.sidecar.unsent(r.Context(), key, item.Err); unsent != nil {
-			return nil, unsent
-		}
-		return func(rw http.ResponseWriter) { b.sidecar.worker.refuseBatched(rw, r, item.Err) }, nil
-	case errors.Is(err, ErrMayHaveRun):
-		return func(rw http.ResponseWriter) { b.sidecar.worker.answerLost(rw, r, err) }, nil
-	}
-	return nil, err
+	return newJSONRequest(r, body), checkJSON(body)
 }
 
-// refuseBatched answers a request whose batch the app has not answered.
-func (w *Worker) refuseBatched(rw http.ResponseWriter, r *http.Request, err error) {
+// answer returns what answers the request of an item, or why the app has not begun with it.
+func (b *batches) answer(r *http.Request, key string, item *Item[jsonRequest, jsonAnswer]) (write func(http.ResponseWriter), unsent error) {
+	if item.Err == nil {
+		return item.Out.write, nil
+	}
+	if unsent := b.sidecar.unsent(r.Context(), key, item.Err); unsent != nil {
+		return nil, unsent
+	}
+	return func(rw http.ResponseWriter) { b.refuse(rw, r, item.Err) }, nil
+}
+
+// refuse answers a request whose batch the app has not answered.
+func (b *batches) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 	kind := problem.BatchLost
 	if refused, ok := errors.AsType[refusedBatch](err); ok && refused < 500 {
-		w.counts.own(problem.BadItem).With(err.Error()).ServeHTTP(rw, r)
+		b.sidecar.Own(problem.BadItem).With(err.Error()).ServeHTTP(rw, r)
 		return
 	}
 	switch {
@@ -124,7 +103,7 @@ func (w *Worker) refuseBatched(rw http.ResponseWriter, r *http.Request, err erro
 	case errors.Is(err, hop1.ErrFull):
 		kind = problem.AppFull
 	}
-	w.counts.own(kind).ServeHTTP(rw, r)
+	b.sidecar.Own(kind).ServeHTTP(rw, r)
 }
 
 // refusedBatch is the status with which the app has refused an array before it did anything
@@ -137,18 +116,17 @@ func (s refusedBatch) Error() string {
 
 // run is the handler of the batches: it has the app answer one. The requests of one that the
 // app refuses go to it one by one, so that none of them fails the others.
-func (b *batchSidecar) run(x execution, items []*Item[jsonRequest, jsonAnswer]) error {
-	err := b.send(x, x.run.token, items)
+func (b *batches) run(e Execution, items []*Item[jsonRequest, jsonAnswer]) error {
+	x := HeldFrom(e.Context())
+	err := b.send(x, x.Token(), items)
 	refused, ok := errors.AsType[refusedBatch](err)
 	if !ok || len(items) == 1 {
 		return err
 	}
-	b.worker.log.Warn("the app refused a batch: it gets the requests one by one", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "status", int(refused))
-	part := x.run.part
-	first, reserved := part.table.Reserve(len(items))
-	part.minted(max(first+int64(reserved)-1, 0))
+	b.sidecar.Logger().Warn("the app refused a batch: it gets the requests one by one", "app", b.sidecar.app, "path", b.target, "key", x.Key(), "requests", len(items), "status", int(refused))
+	first, reserved := x.Reserve(len(items))
 	for i, item := range items {
-		if i == reserved || x.Context().Err() != nil || !b.worker.admits(time.Now()) {
+		if i == reserved || !x.MayGoOn() {
 			err = fmt.Errorf("%w: the worker may begin nothing more for the key", hop1.ErrNotStarted)
 		}
 		if !errors.Is(err, hop1.ErrNotStarted) {
@@ -160,19 +138,15 @@ func (b *batchSidecar) run(x execution, items []*Item[jsonRequest, jsonAnswer]) 
 }
 
 // send has the app answer items as one batch, with that token.
-func (b *batchSidecar) send(x execution, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
+func (b *batches) send(x Held, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
 	err := b.exchange(x, token, items)
-	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x.Context()) == nil {
-		b.worker.log.Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.key, "requests", len(items), "error", err)
+	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x) == nil {
+		b.sidecar.Logger().Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.Key(), "requests", len(items), "error", err)
 	}
 	return err
 }
 
-func (b *batchSidecar) exchange(x execution, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
-	baggage, err := addHeld(nil, x.key)
-	if err != nil {
-		return err
-	}
+func (b *batches) exchange(x Held, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
 	body := appendBatch(nil, items)
 	e := b.sidecar.pool.Begin()
 	defer e.Close() // with the key held, see [hop1.Pool.Grace]
@@ -180,9 +154,9 @@ func (b *batchSidecar) exchange(x execution, token int64, items []*Item[jsonRequ
 	e.Message = http1.AppendRequest(e.Message, e.Method, b.target, b.host)
 	e.Message = http1.AppendField(e.Message, "Content-Type", "application/json")
 	e.Message = http1.AppendField(e.Message, "Keyway-Batch", strconv.Itoa(len(items)))
-	e.Message = appendAppFields(e.Message, x, token, baggage)
+	e.Message = x.AppendFields(e.Message, token)
 	e.Message = append(append(http1.AppendRequestLength(e.Message, e.Method, int64(len(body))), "\r\n"...), body...)
-	err = b.sidecar.send(x.Context(), e)
+	err := b.sidecar.send(x, e)
 	for err == nil && e.Status < 200 {
 		err = e.Continue()
 	}
@@ -190,7 +164,7 @@ func (b *batchSidecar) exchange(x execution, token int64, items []*Item[jsonRequ
 		return err
 	}
 	refused := refuses(e)
-	b.worker.checkClaimOf(x, e.Fields)
+	x.CheckClaim(e.Fields)
 	answer, err := readAnswer(e)
 	switch {
 	case err != nil:
@@ -206,7 +180,7 @@ func (b *batchSidecar) exchange(x execution, token int64, items []*Item[jsonRequ
 	}
 	for i, item := range items {
 		if item.Out, item.Err = answers[i], errs[i]; item.Err != nil {
-			b.worker.log.Warn("the app's answer to a request of a batch is none", "app", b.sidecar.app, "path", b.target, "key", x.key, "error", item.Err)
+			b.sidecar.Logger().Warn("the app's answer to a request of a batch is none", "app", b.sidecar.app, "path", b.target, "key", x.Key(), "error", item.Err)
 		}
 	}
 	return nil

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
 
 // runContext is an execution's context. It carries the token and the chain of
@@ -16,6 +14,8 @@ import (
 // for. It implements [context.Context].
 type runContext struct {
 	parent  context.Context
+	run     *run   // whose context it is
+	life    uint64 // of run
 	part    *partition
 	cancels uint64 // part.cancels when the key was asked for
 	key     string
@@ -40,10 +40,16 @@ type runContext struct {
 	within int             // executions that run within this one and have not ended
 	inner  context.Context // nil until somebody waits for it
 	stop   context.CancelCauseFunc
-	serves *hop1.Exchange // at the app, to be interrupted when c is cancelled; nil for none
+	serves interrupter // at the app; nil for none
 }
 
+// interrupter is what is ended when a context is cancelled.
+type interrupter interface{ Interrupt() }
+
 type runContextKey struct{}
+
+// execution returns the execution of c, which must not have ended.
+func (c *runContext) execution() execution { return execution{run: c.run, life: c.life, key: c.key} }
 
 func (c *runContext) Deadline() (time.Time, bool) {
 	deadline, ok := c.parent.Deadline()
@@ -118,9 +124,9 @@ func (c *runContext) cancel(cause error) {
 	}
 }
 
-// serve has e interrupted when c is cancelled, until leaveOff is called, as if e
+// Serve has e interrupted when c is cancelled, until LeaveOff is called, as if e
 // waited for c, which costs more. c's parent must be one that never ends.
-func (c *runContext) serve(e *hop1.Exchange) {
+func (c *runContext) Serve(e interrupter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.serves = e; !c.part.track(c) {
@@ -128,8 +134,8 @@ func (c *runContext) serve(e *hop1.Exchange) {
 	}
 }
 
-// leaveOff ends what serve has begun.
-func (c *runContext) leaveOff() {
+// LeaveOff ends what Serve has begun.
+func (c *runContext) LeaveOff() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serves = nil
@@ -149,8 +155,8 @@ func (c *runContext) end() (busy bool) {
 	return busy
 }
 
-// clientLeft notes that the client has left.
-func (c *runContext) clientLeft() {
+// ClientLeft notes that the client has left.
+func (c *runContext) ClientLeft() {
 	c.part.mu.Lock()
 	defer c.part.mu.Unlock()
 	if c.left.IsZero() {

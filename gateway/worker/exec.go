@@ -41,7 +41,7 @@ func (r *run) ExecutionContext(life uint64, key string) context.Context {
 	}
 	if r.ctx == nil {
 		r.ctx = &runContext{
-			parent: r.parent, part: r.part, cancels: r.cancels, key: key, token: r.token,
+			parent: r.parent, run: r, life: life, part: r.part, cancels: r.cancels, key: key, token: r.token,
 			outer: r.outer, flight: r.flight, born: r.part.worker.births.Add(1),
 			began: r.began, timeout: r.timeout,
 		}

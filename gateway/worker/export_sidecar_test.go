@@ -9,7 +9,7 @@ import (
 
 // SidecarOver is Sidecar for an app at http://app that dial connects to.
 func (w *Worker) SidecarOver(dial func(context.Context) (net.Conn, error)) http.Handler {
-	s, err := w.sidecar(&url.URL{Scheme: "http", Host: "app"}, "http://app", true, false, dial)
+	s, err := newSidecar(w, &url.URL{Scheme: "http", Host: "app"}, "http://app", true, false, dial)
 	if err != nil {
 		panic(err)
 	}

@@ -148,7 +148,7 @@ func (h *keyedHandler) serveLink(w *link.ResponseWriter, r *link.ServerRequest, 
 func (h *keyedHandler) admitLink(w *link.ResponseWriter, r *link.ServerRequest) (x execution, c *collapsible, baggage string, ok bool) {
 	how, err := h.worker.askingOfLink(r)
 	if err == nil {
-		baggage, err = how.carried(fieldValues(r.Fields, "Baggage"), r.Key)
+		baggage, err = how.carried(r.Fields.Values("Baggage"), r.Key)
 	}
 	if err == nil && how.shares() && r.ContentLength == 0 {
 		c = h.worker.collapsible(&how, r.Method, r.Host, r.Target, r.Fields.HeaderFor(0))
@@ -240,7 +240,7 @@ type appWriter struct {
 	collapse *collapsible // whose answer others wait for; nil for none
 	stream   *stream      // as which the answer goes on without its key; nil for none
 	link     linkWriter   // of a request that came over the link, without its ResponseWriter
-	unsent   error        // why the app has provably not begun with the request, which is not answered yet
+	unsent   error        // see Unsent
 }
 
 // release ends the execution, once, and what goes on as a stream.
@@ -251,6 +251,9 @@ func (a *appWriter) release() {
 		a.handler.worker.release(x)
 	}
 }
+
+// Unsent notes why the app has provably not begun with the request, which is not answered yet.
+func (a *appWriter) Unsent(err error) { a.unsent = err }
 
 // refuse refuses a request that the app has not begun with, once its key is free.
 func (a *appWriter) refuse() {

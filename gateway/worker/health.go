@@ -30,29 +30,26 @@ const (
 )
 
 // appHealth says whether the app behind a sidecar answers. The worker takes no
-// place on the ring while it does not, see [shell.followApps]. run alone changes
-// the state.
+// place on the ring while it does not. run alone changes the state.
 type appHealth struct {
-	worker *Worker
-	app    string // for messages
-	probe  func(context.Context) error
-	state  atomic.Pointer[appState]
-	probed chan struct{} // closed after the first probe
-	doubt  chan error    // why a request could not be sent; holds one element
+	app   string // for messages
+	probe func(context.Context) error
+	state atomic.Pointer[appState]
+	doubt chan error // why a request could not be sent; holds one element
 }
 
 // appState is an app's health at one time. It does not change.
 type appState struct {
-	down    error // an [ErrAppDown]; nil while the app answers
-	refusal error // of a request while it does not: down and [hop1.ErrNotStarted]
-	delay   error // an [ErrAppDown] for which the worker does not join others on the ring yet; nil if it may
+	AppState
+	refusal error // of a request while the app is down: Down and [hop1.ErrNotStarted]
 }
 
 // watchApp begins to probe the app of a sidecar: with a GET request for
 // App.UpstreamHealth, or else by making a connection.
-func (w *Worker) watchApp(target *url.URL, app string, h2 bool, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
-	h := &appHealth{worker: w, app: app, probe: probeConnection(dial), probed: make(chan struct{}), doubt: make(chan error, 1)}
-	if path := w.cfg.UpstreamHealth; path != "" {
+func watchApp(w *Worker, target *url.URL, app string, h2 bool, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
+	cfg := w.Config()
+	h := &appHealth{app: app, probe: probeConnection(dial), doubt: make(chan error, 1)}
+	if path := cfg.UpstreamHealth; path != "" {
 		at := strings.TrimSuffix(target.EscapedPath(), "/") + path
 		u, err := url.Parse("http://" + target.Host + at)
 		if err != nil || !strings.HasPrefix(path, "/") || !grammar.IsTarget(at) {
@@ -60,12 +57,10 @@ func (w *Worker) watchApp(target *url.URL, app string, h2 bool, dial func(contex
 		}
 		h.probe = probePath(u, h2, dial)
 	}
-	r := appRecord{up: !w.cfg.AwaitApp}
-	h.publish(r.state(app, time.Now(), errors.New("it was not asked yet")))
-	w.apps.mu.Lock()
-	w.apps.list = append(w.apps.list, h)
-	w.apps.mu.Unlock()
-	w.shell.ended.Go(func() { h.run(r) })
+	r := appRecord{up: !cfg.AwaitApp}
+	first := r.state(app, time.Now(), errors.New("it was not asked yet"))
+	h.state.Store(first)
+	w.WatchApp(first.AppState, func(ctx context.Context, tell func(AppState)) { h.run(ctx, r, tell) })
 	return h, nil
 }
 
@@ -108,12 +103,11 @@ func probePath(u *url.URL, h2 bool, dial func(context.Context) (net.Conn, error)
 	}
 }
 
-// run probes the app until the worker is closed.
-func (h *appHealth) run(r appRecord) {
-	ctx := h.worker.shell.ctx
+// run probes the app until ctx ends, and tells what comes of it.
+func (h *appHealth) run(ctx context.Context, r appRecord, tell func(AppState)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for first := true; ; {
+	for {
 		var err error
 		select {
 		case <-ctx.Done():
@@ -134,18 +128,9 @@ func (h *appHealth) run(r appRecord) {
 			timer.Reset(probeEvery)
 		default:
 			timer.Reset(r.note(now, err))
-			h.publish(r.state(h.app, now, err))
+			h.state.Store(r.state(h.app, now, err))
 		}
-		if first {
-			first = false
-			close(h.probed)
-		}
-	}
-}
-
-func (h *appHealth) publish(s *appState) {
-	if old := h.state.Swap(s); old == nil || (old.down == nil) != (s.down == nil) || (old.delay == nil) != (s.delay == nil) {
-		h.worker.shell.poke()
+		tell(h.state.Load().AppState)
 	}
 }
 
@@ -220,66 +205,10 @@ func (r *appRecord) state(app string, now time.Time, err error) *appState {
 	s := new(appState)
 	switch {
 	case !r.up:
-		s.down = fmt.Errorf("%w at %s: %w", ErrAppDown, app, err)
-		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotStarted, s.down)
+		s.Down = fmt.Errorf("%w at %s: %w", ErrAppDown, app, err)
+		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotStarted, s.Down)
 	case now.Sub(r.since) < r.delay():
-		s.delay = fmt.Errorf("%w reliably at %s: it has gone down %d times in a row, and has to answer for %v", ErrAppDown, app, r.crashes, r.delay())
+		s.Delay = fmt.Errorf("%w reliably at %s: it has gone down %d times in a row, and has to answer for %v", ErrAppDown, app, r.crashes, r.delay())
 	}
 	return s
-}
-
-// appTrouble returns why the worker takes no place on the ring because of an app
-// behind it, an [ErrAppDown]; nil for no reason. If nobody else serves, an app that
-// has crashed before need only answer.
-func (w *Worker) appTrouble(alone bool) error {
-	w.apps.mu.Lock()
-	defer w.apps.mu.Unlock()
-	if len(w.apps.list) == 0 && w.cfg.AwaitApp {
-		return fmt.Errorf("%w: there is none yet", ErrAppDown)
-	}
-	for _, h := range w.apps.list {
-		s := h.state.Load()
-		if s.down != nil {
-			return s.down
-		}
-		if s.delay != nil && !alone {
-			return s.delay
-		}
-	}
-	return nil
-}
-
-// askApps waits until each app was asked for the first time, and returns appTrouble.
-func (w *Worker) askApps(ctx context.Context) error {
-	w.apps.mu.Lock()
-	list := slices.Clone(w.apps.list)
-	w.apps.mu.Unlock()
-	for _, h := range list {
-		select {
-		case <-h.probed:
-		case <-w.shell.ctx.Done():
-		case <-ctx.Done():
-		}
-	}
-	return w.appTrouble(w.settled.Load())
-}
-
-// followApps takes the worker off the ring while an app behind it does not answer,
-// so that others take its partitions over, and puts it back.
-func (s *shell) followApps() {
-	was := s.appless
-	s.appless = s.w.appTrouble(was == nil || !s.w.othersServe())
-	switch {
-	case s.appless != nil && was == nil:
-		s.w.settled.Store(false)
-		if !s.leaving {
-			s.w.log.Warn("this worker leaves the ring until its app answers", "worker", s.w.name, "error", s.appless)
-		}
-		s.announceState()
-	case s.appless == nil && was != nil:
-		if !s.leaving {
-			s.w.log.Info("the app answers: this worker joins the ring", "worker", s.w.name)
-		}
-		s.announceState()
-	}
 }

@@ -73,7 +73,7 @@ func (ls *locks) serveAcquire(r *link.ServerRequest, body []byte) ([]byte, error
 	if err != nil {
 		return nil, badCall{err}
 	}
-	if _, held := splitBaggage(fieldValues(r.Fields, "Baggage")); slices.Contains(held, hashOf(r.Key)) {
+	if _, held := splitBaggage(r.Fields.Values("Baggage")); slices.Contains(held, hashOf(r.Key)) {
 		return nil, fmt.Errorf("%w: %q", ErrNested, r.Key)
 	}
 	grant, err := ls.acquire(r, req)

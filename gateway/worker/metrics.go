@@ -190,15 +190,3 @@ func (w *Worker) collectStore(ch chan<- prometheus.Metric) {
 		metrics.Send(ch, families[storeErrorsMetric], w.counts.failed[call].Load(), call.String())
 	}
 }
-
-// appUp reports whether all apps behind sidecars of the worker answer, and whether there
-// are any.
-func (w *Worker) appUp() (up, watched bool) {
-	w.apps.mu.Lock()
-	defer w.apps.mu.Unlock()
-	up = true
-	for _, h := range w.apps.list {
-		up = up && h.state.Load().down == nil
-	}
-	return up, len(w.apps.list) > 0
-}

@@ -17,13 +17,14 @@ import (
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/link"
+	"github.com/keyway-go/keyway/ring/lease"
 )
 
 // Sidecar returns a handler that sends each request on to the app at target
 // (http://host:port, h2c://host:port for HTTP/2 without TLS, as gRPC needs it, or
 // unix:///path/of/socket) with its key held until the app
 // has answered in full or has closed the connection, even when the client has
-// gone away, though not for longer than Limits.AbandonedTimeout then. The
+// gone away, though not for longer than worker.Limits.AbandonedTimeout then. The
 // app should stop working on a request whose connection closes:
 // that is how it learns that the ownership was lost, or that its client has
 // broken an upload off.
@@ -38,13 +39,14 @@ import (
 // is held for 0.15 TTL, unless the app closes the whole connection. A call of gRPC is given
 // up as soon as its client has left.
 //
-// While the app does not answer, see App.UpstreamHealth, the worker takes no
+// While the app does not answer, see worker.App.UpstreamHealth, the worker takes no
 // place on the ring, and requests are refused: they wait at their routers until
 // another worker has their keys, or the app answers.
 //
-// With App.Batch the requests with JSON that wait for a key go to the app as
+// With worker.App.Batch the requests with JSON that wait for a key go to the app as
 // one.
 func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
+	cfg := w.Config()
 	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
 	network, addr := "tcp", target.Host
 	h2 := target.Scheme == "h2c"
@@ -65,33 +67,35 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 	}
 	dialer := &net.Dialer{Timeout: appWait, KeepAlive: 15 * time.Second}
 	dial := func(ctx context.Context) (net.Conn, error) { return dialer.DialContext(ctx, network, addr) }
-	if h2 != w.cfg.GRPC {
-		return nil, fmt.Errorf("worker: App.GRPC is %t, and the app's URL is %s: gRPC needs h2c://, and h2c:// needs App.GRPC", w.cfg.GRPC, app)
+	if h2 != cfg.GRPC {
+		return nil, fmt.Errorf("worker: App.GRPC is %t, and the app's URL is %s: gRPC needs h2c://, and h2c:// needs App.GRPC", cfg.GRPC, app)
 	}
-	if h2 && w.cfg.Batch != "" {
+	if h2 && cfg.Batch != "" {
 		return nil, errors.New("worker: App.Batch is for apps of HTTP/1.1, and the app's URL is h2c://")
 	}
-	s, err := w.sidecar(target, app, root && !h2, h2, dial)
+	s, err := newSidecar(w, target, app, root && !h2, h2, dial)
 	if err != nil {
 		return nil, err
 	}
-	if w.cfg.Batch != "" {
-		if s.batch, err = newBatchSidecar(s, target); err != nil {
+	if cfg.Batch != "" {
+		if s.batch, err = newBatches(s, w, target); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (w *Worker) sidecar(target *url.URL, app string, root, h2 bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
-	health, err := w.watchApp(target, app, h2, dial)
+func newSidecar(w *Worker, target *url.URL, app string, root, h2 bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
+	health, err := watchApp(w, target, app, h2, dial)
 	if err != nil {
 		return nil, err
 	}
-	s := &sidecar{keyedHandler: keyedHandler{worker: w, detach: true}, app: app, root: root, health: health}
+	cfg := w.Config()
+	s := &sidecar{app: app, root: root, health: health, errors: cfg.Logger, grace: lease.Grace(cfg.Members.Settings().WithDefaults().TTL)}
+	s.Forwarder = w.Forward(http.HandlerFunc(s.viaProxy), s.takes, s.serveSimple)
 	dial = health.dialing(dial)
-	s.setPool(&s.pool, dial, w.cfg.AppConnections)
-	s.setPool(&s.others, dial, otherAppConns*w.cfg.AppConnections)
+	s.setPool(&s.pool, dial, cfg.AppConnections)
+	s.setPool(&s.others, dial, otherAppConns*cfg.AppConnections)
 	s.proxy = &httputil.ReverseProxy{
 		Transport: appTransport{&s.others, health},
 		Rewrite: func(pr *httputil.ProxyRequest) {
@@ -111,27 +115,27 @@ func (w *Worker) sidecar(target *url.URL, app string, root, h2 bool, dial func(c
 			}
 		},
 		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
-			a, x := rw.(*appWriter), r.Context().Value(runContextKey{}).(*runContext)
-			if a.unsent = s.unsent(x, x.key, err); a.unsent == nil {
+			x := HeldFrom(r.Context())
+			if unsent := s.unsent(x, x.Key(), err); unsent != nil {
+				rw.(interface{ Unsent(error) }).Unsent(unsent)
+			} else {
 				s.noAnswer(rw, r, err)
 			}
 		},
-		ErrorLog: slog.NewLogLogger(w.log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.Logger().Handler(), slog.LevelDebug),
 	}
 	if h2 {
-		s.proxy.Transport = appTransport{s.overH2(dial), health}
+		s.proxy.Transport = appTransport{s.overH2(dial, otherAppConns*cfg.AppConnections), health}
 	}
-	w.watch()
-	s.next = http.HandlerFunc(s.viaProxy)
 	return s, nil
 }
 
 func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, error), conns int) {
 	p.Dial, p.Conns, p.Wait, p.Idle = dial, conns, appWait, appIdle
 	p.Full = func() {
-		s.worker.log.Warn("requests wait for a connection to the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "connections", conns)
+		s.Logger().Warn("requests wait for a connection to the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "connections", conns)
 	}
-	p.Grace, p.Overdue = s.worker.grace(), s.overdue
+	p.Grace, p.Overdue = s.grace, s.overdue
 }
 
 // Connections to an app.
@@ -141,69 +145,46 @@ const (
 	appIdle       = 900 * time.Millisecond // twice that is less than app servers keep idle ones (gunicorn: 2 s), so that no request meets one that closes
 )
 
-// sidecar is a keyedHandler that sends on to an app. What comes over the link
+// sidecar sends requests on to an app. What comes over the link
 // goes its own way to the app, if nothing about it is unusual.
 type sidecar struct {
-	keyedHandler
+	*Forwarder
 	app    string    // for messages
 	root   bool      // the app's URL has no path or query
 	pool   hop1.Pool // for the short way
 	others hop1.Pool // for the proxy
 	proxy  *httputil.ReverseProxy
 	health *appHealth
-	batch  *batchSidecar // nil if each request goes to the app by itself
+	batch  *batches // nil if each request goes to the app by itself
+	errors *slog.Logger
+	grace  time.Duration // for which an app may go on with what was given up
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if s.batch.isOwn(r.URL.RequestURI()) {
-		s.worker.counts.own(problem.BatchPath).ServeHTTP(rw, r)
+		s.Own(problem.BatchPath).ServeHTTP(rw, r)
 		return
 	}
-	if s.batch.takes(r) {
-		s.batch.ServeHTTP(rw, r)
-		return
-	}
-	s.keyedHandler.ServeHTTP(rw, r)
+	s.Forwarder.ServeHTTP(rw, r)
 }
 
 // ServeLink implements [link.Handler].
 func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
 	if s.batch.isOwn(r.Target) {
-		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), s.worker.counts.own(problem.BatchPath))
+		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), s.Own(problem.BatchPath))
 		return
 	}
-	if s.batch.takesLink(r) {
-		s.batch.ServeLink(w, r)
-		return
-	}
-	if !s.root || !isSimple(r) {
-		s.keyedHandler.ServeLink(w, r)
-		return
-	}
-	x, c, baggage, ok := s.admitLink(w, r)
-	switch {
-	case !ok:
-		return
-	case c != nil:
-		s.serveLink(w, r, x, c, baggage)
-		return
-	}
-	if unsent := s.serveSimple(w, r, x, baggage); unsent != nil {
-		s.worker.refuseLink(w, r, unsent)
-	}
+	s.Forwarder.ServeLink(w, r)
 }
 
-// serveSimple sends a request on to the app, passes the answer on and releases x.
+// serveSimple sends a request on to the app, and passes the answer on.
 // A request that the app has not begun with is not answered: the error says why.
-func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x execution, baggage string) (unsent error) {
-	defer x.run.timing.tell(w)
-	defer s.worker.release(x)
-	ctx := x.Context()
-	body, err := smallBody(ctx, r)
+func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x Held) (unsent error) {
+	body, err := smallBody(x, r)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		s.noAnswerLink(ctx, w, r, err)
+	case err != nil && x.Err() != nil:
+		s.noAnswerLink(x, w, r, err)
 		return nil
 	case err != nil:
 		w.Abort() // the app has seen nothing
@@ -212,39 +193,28 @@ func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x e
 	e := s.pool.Begin()
 	defer e.Close()
 	e.Method = r.Method
-	if c, ok := ctx.(*runContext); ok {
-		e.Watched = true
-		c.serve(e)
-		defer c.leaveOff() // before e is closed
-	}
-	e.Message = append(appMessage(e.Message, r, &s.worker.fields, x, baggage), body...)
-	err = s.send(ctx, e)
+	e.Watched = true
+	x.Serve(e)
+	defer x.LeaveOff() // before e is closed
+	e.Message = append(x.AppendHead(e.Message, r), body...)
+	err = s.send(x, e)
 	for err == nil && e.Status < 200 {
 		if e.Status != http.StatusContinue {
 			_ = w.WriteInterim(e.Status, publicFields(nil, e.Fields)) // should it fail, so does the answer
 		}
 		err = e.Continue()
 	}
-	if unsent := s.unsent(ctx, x.key, err); unsent != nil {
-		x.run.timing.noteFailure("unavailable")
+	if unsent := s.unsent(x, x.Key(), err); unsent != nil {
 		return unsent
 	}
 	if err != nil {
-		x.run.timing.noteFailure("no-answer")
-		s.noAnswerLink(ctx, w, r, err)
+		x.Fail("no-answer")
+		s.noAnswerLink(x, w, r, err)
 		_ = w.Flush() // before the connection to the app is given up, which may take a while
 		return nil
 	}
-	x.run.timing.note(e.Status)
-	s.worker.checkClaimOf(x, e.Fields)
-	var open *stream
-	if hasEventStream(e.Fields) {
-		open = s.worker.letGo(x)
-	}
-	if open != nil {
-		defer open.end()
-	} else {
-		s.worker.takeAnswer(ctx, w)
+	if end := x.Begin(w, e.Status, e.Fields); end != nil {
+		defer end()
 	}
 	answerFromApp(w, e)
 	return nil
@@ -265,7 +235,7 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 	if !errors.Is(err, hop1.ErrNotStarted) || errors.Is(err, hop1.ErrFull) {
 		return nil
 	}
-	requestlog.Failure(ctx, s.worker.log, "the app cannot be reached", "app", s.app, "key", key, "error", err)
+	requestlog.Failure(ctx, s.Logger(), "the app cannot be reached", "app", s.app, "key", key, "error", err)
 	return fmt.Errorf("%w for key %q: the app cannot be reached", ErrUnavailable, key)
 }
 
@@ -285,8 +255,8 @@ func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, hop1.ErrBrokeOff) {
 		warning = ""
 	}
-	requestlog.Failure(r.Context(), s.worker.log, warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "error", err)
-	s.worker.counts.own(kind).ServeHTTP(rw, r)
+	requestlog.Failure(r.Context(), s.Logger(), warning, "app", s.app, "method", r.Method, "path", r.URL.Path, "error", err)
+	s.Own(kind).ServeHTTP(rw, r)
 }
 
 // noAnswerLink is noAnswer for a request over the link.
@@ -318,7 +288,7 @@ type appAnswerKey struct{}
 
 func (a *appAnswer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
-	if errors.Is(err, errStreamEnds) { // it ends between two reads of it, for the client in order
+	if errors.Is(err, ErrStreamEnds) { // it ends between two reads of it, for the client in order
 		err = io.EOF
 	}
 	if a.call != nil {
@@ -354,7 +324,7 @@ func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
 	a.ReadCloser, a.call = res.Body, newGRPCAnswer(res)
 	if conn, ok := res.Body.(halfCloser); ok {
-		res.Body = &upgraded{conn, r.Context().Value(runContextKey{}).(*runContext)}
+		res.Body = &upgraded{conn, HeldFrom(r.Context())}
 	} else {
 		res.Body = a
 	}
@@ -370,20 +340,20 @@ type halfCloser interface {
 // that has ended its side of it has left.
 type upgraded struct {
 	halfCloser
-	run *runContext
+	held Held
 }
 
 func (u *upgraded) CloseWrite() error {
-	u.run.clientLeft()
+	u.held.ClientLeft()
 	return u.halfCloser.CloseWrite()
 }
 
 // overdue reports an app that has not closed its connection in time.
 func (s *sidecar) overdue(ctx context.Context) {
-	x, _ := ctx.Value(runContextKey{}).(*runContext)
-	if x.streams.Load() {
+	x := HeldFrom(ctx)
+	if x.Streams() {
 		return // it holds no key
 	}
-	s.worker.cfg.Logger.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
-		"app", s.app, "key", x.key, "partition", x.part.number, "token", x.token, "waited", s.pool.Grace)
+	s.errors.Error("the app has not closed a connection that was given up: its key is free although the app may still work for it; it must end requests whose connection closes",
+		"app", s.app, "key", x.Key(), "partition", x.Partition(), "token", x.Token(), "waited", s.grace)
 }

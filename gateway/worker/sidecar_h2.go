@@ -11,12 +11,11 @@ import (
 // h2Transport sends requests to an app that speaks HTTP/2 without TLS.
 type h2Transport struct{ hop2.Transport }
 
-func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error)) *h2Transport {
-	requests := otherAppConns * s.worker.cfg.AppConnections
+func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error), requests int) *h2Transport {
 	t := new(h2Transport)
-	t.Dial, t.Requests, t.Wait, t.Idle, t.Grace = dial, requests, appWait, appIdle, s.worker.grace()
+	t.Dial, t.Requests, t.Wait, t.Idle, t.Grace = dial, requests, appWait, appIdle, s.grace
 	t.Full = func() {
-		s.worker.log.Warn("requests wait for the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "requests", requests)
+		s.Logger().Warn("requests wait for the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "requests", requests)
 	}
 	return t
 }
@@ -24,11 +23,11 @@ func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error)) *h2Transp
 // RoundTrip implements [http.RoundTripper]. A call of gRPC whose client has left is
 // given up at once, as gRPC has it; anything else when it is abandoned.
 func (t *h2Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	x, _ := r.Context().Value(runContextKey{}).(*runContext)
-	if x == nil || x.client == nil || !isGRPC(r.Header) {
+	client := HeldFrom(r.Context()).Client()
+	if !isGRPC(r.Header) {
 		return t.Transport.RoundTrip(r)
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	context.AfterFunc(x.client, func() { cancel(context.Cause(x.client)) }) // at the latest when it is answered
+	context.AfterFunc(client, func() { cancel(context.Cause(client)) }) // at the latest when it is answered
 	return t.Transport.RoundTrip(r.WithContext(ctx))
 }

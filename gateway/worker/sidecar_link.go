@@ -9,27 +9,17 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
-	"github.com/keyway-go/keyway/gateway/internal/spans"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
 
-// isSimple reports whether a request is of a form that needs nothing of
+// takes reports whether a request is of a form that needs nothing of
 // net/http: a small body of known length, no trailers.
-func isSimple(r *link.ServerRequest) bool {
-	return r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && strings.HasPrefix(r.Target, "/") &&
-		http1.SimpleRequest(r.Method, r.Target, r.Host) && fieldValues(r.Fields, "Trailer") == nil
-}
-
-func fieldValues(f link.Fields, name string) (values []string) {
-	for n, v := range f.All() {
-		if len(n) == len(name) && strings.EqualFold(n, name) {
-			values = append(values, v)
-		}
-	}
-	return values
+func (s *sidecar) takes(r *link.ServerRequest) bool {
+	return s.root && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && strings.HasPrefix(r.Target, "/") &&
+		http1.SimpleRequest(r.Method, r.Target, r.Host) && r.Fields.Values("Trailer") == nil
 }
 
 // smallBody reads the body of a simple request, until ctx is done: its client may send
@@ -48,36 +38,6 @@ func smallBody(ctx context.Context, r *link.ServerRequest) ([]byte, error) {
 	return body, nil
 }
 
-// appMessage appends the head of the request as the app gets to see it.
-func appMessage(b []byte, r *link.ServerRequest, rules *fields.Rules, x execution, baggage string) []byte {
-	b = http1.AppendRequest(b, r.Method, r.Target, r.Host)
-	traced := x.run.timing.hasFields()
-	for name, value := range r.Fields.All() {
-		if rules.Drops(fields.KindOf(name), name) || strings.EqualFold(name, "Baggage") || traced && spans.IsField(name) {
-			continue
-		}
-		b = http1.AppendValidField(b, name, value) // the link takes no other
-	}
-	b = appendAppFields(b, x, x.run.token, baggage)
-	return append(http1.AppendRequestLength(b, r.Method, r.ContentLength), "\r\n"...)
-}
-
-// appendAppFields appends what the app is told of its execution, with that token.
-func appendAppFields(b []byte, x execution, token int64, baggage string) []byte {
-	var numbers [maxNumbers]byte
-	for i, value := range appValues(numbers[:], x, token, baggage) {
-		if value != "" {
-			b = http1.AppendValidField(b, appNames[i], value)
-		}
-	}
-	if t := x.run.timing; t.hasFields() {
-		for name, value := range spans.Fields(t.onward) {
-			b = http1.AppendValidField(b, name, value)
-		}
-	}
-	return b
-}
-
 // answerFromApp passes the app's answer on. When the client has gone it still
 // waits for the end of it.
 func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
@@ -92,7 +52,7 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 		case err == io.EOF:
 			w.SetTrailer(publicTrailer(e.Trailer()))
 			return
-		case errors.Is(err, errStreamEnds):
+		case errors.Is(err, ErrStreamEnds):
 			return // the answer has ended, for the client in order
 		case err != nil:
 			w.Abort()

@@ -53,7 +53,7 @@ func (w *Worker) observe(ctx context.Context, how *asking, way, method, path str
 // observeLink is observe for a request over the link.
 func (w *Worker) observeLink(r *link.ServerRequest, how *asking) {
 	path, _, _ := strings.Cut(r.Target, "?")
-	w.observe(r.Context(), how, "link", r.Method, path, func(name string) []string { return fieldValues(r.Fields, name) })
+	w.observe(r.Context(), how, "link", r.Method, path, r.Fields.Values)
 }
 
 // observeHTTP is observe for a request in net/http's form, which has come that way.
@@ -74,7 +74,7 @@ func (w *Worker) timingOfLock(r *link.ServerRequest) *timing {
 	if w.spans == nil {
 		return nil
 	}
-	ctx := spans.Within(context.Background(), func(name string) []string { return fieldValues(r.Fields, name) })
+	ctx := spans.Within(context.Background(), r.Fields.Values)
 	return &timing{spans: w.spans, kind: trace.SpanKindServer, ctx: ctx, way: "lock"}
 }
 

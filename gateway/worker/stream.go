@@ -15,9 +15,9 @@ import (
 	"github.com/keyway-go/keyway/internal/wire/websocket"
 )
 
-// errStreamEnds is the cause with which the context of a stream is cancelled whose
+// ErrStreamEnds is the cause with which the context of a stream is cancelled whose
 // partition is given away.
-var errStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")
+var ErrStreamEnds = errors.New("worker: the key goes to another worker, or this one leaves: the client connects again to where it is then")
 
 // errClientLeft is the cause with which the context of a stream is cancelled whose
 // client has left.
@@ -106,7 +106,7 @@ func (c *runContext) stream() *stream {
 	}
 	p.mu.Unlock()
 	if !stays {
-		c.cancel(errStreamEnds)
+		c.cancel(ErrStreamEnds)
 	}
 	if c.client != nil {
 		s.unhook = context.AfterFunc(c.client, func() { c.cancel(errClientLeft) })
@@ -138,7 +138,7 @@ func (s *stream) end() {
 func (s *stream) tunnel(conn net.Conn, protocol string, frames bool) net.Conn {
 	c, p := s.run, s.run.part
 	out, away := conn, func() {
-		c.cancel(errStreamEnds)
+		c.cancel(ErrStreamEnds)
 		time.AfterFunc(streamGrace, func() { netutil.CloseNow(conn) })
 	}
 	if frames {
@@ -165,7 +165,7 @@ func (p *partition) endStreams() {
 		if c.away != nil {
 			aways = append(aways, c.away)
 		} else {
-			aways = append(aways, func() { c.cancel(errStreamEnds) })
+			aways = append(aways, func() { c.cancel(ErrStreamEnds) })
 		}
 	}
 	p.mu.Unlock()

@@ -129,20 +129,17 @@ type Worker struct {
 	graph     waitGraph
 	batches   atomic.Bool // there is a handler of requests that are submitted to a batcher
 	slow      slowKeys
-	apps      struct {
-		mu   sync.Mutex
-		list []*appHealth // guarded by mu
-	}
-	shell    *shell
-	watching sync.Once // starts cancelOverdue
-	locks    locks
-	policies policies
-	rates    rates
-	claims   claims
-	queue    *localmutex.Queue // of all partitions
-	counts   counts
-	spans    *spans.Maker // nil for none
-	hot      hotKeys
+	apps      apps
+	shell     *shell
+	watching  sync.Once // starts cancelOverdue
+	locks     locks
+	policies  policies
+	rates     rates
+	claims    claims
+	queue     *localmutex.Queue // of all partitions
+	counts    counts
+	spans     *spans.Maker // nil for none
+	hot       hotKeys
 
 	confirming func() // called between the two comparisons of confirm; nil but in tests
 }
@@ -287,6 +284,9 @@ func (w *Worker) share(incarnation string) (given, served int, onRing bool) {
 	}
 	return given, served, onRing
 }
+
+// Config returns the worker's settings, with their defaults.
+func (w *Worker) Config() Config { return w.cfg }
 
 // Incarnation returns the id of the worker's present session.
 func (w *Worker) Incarnation() string { return *w.shell.incarnation.Load() }
