@@ -33,7 +33,7 @@ var (
 	ErrDeadlock = errors.New("worker: deadlock")
 	// ErrMayHaveRun is wrapped by every error after which the call may have run.
 	ErrMayHaveRun = gateway.ErrMayHaveRun
-	// ErrAppDown means that the app behind a [Worker.Sidecar] does not answer, so
+	// ErrAppDown means that the app behind a sidecar does not answer, so
 	// that the worker takes no place on the ring.
 	ErrAppDown = errors.New("the app does not answer")
 	// ErrNested means that a request over HTTP is for a key that the chain of

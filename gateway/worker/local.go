@@ -16,7 +16,7 @@ type Local struct {
 }
 
 // Local returns w for a client.Client of this process. h, which [Worker.Handler] or
-// [Worker.Sidecar] returned, gets the client's requests for the keys that w owns.
+// sidecar.New returned, gets the client's requests for the keys that w owns.
 func (w *Worker) Local(h http.Handler) *Local { return &Local{h, w} }
 
 // Incarnation returns the id of the worker's present session.

@@ -78,6 +78,8 @@ var without = []struct {
 	{"gateway/lockservice", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/routes", "gateway/worker", "ring/handoff", "localmutex"}, "localmutex/locking", "locks over HTTP need no front door: whoever sends to workers is given to it"},
 	{"gateway/internal/send", []string{"gateway/router", "gateway/client", "gateway/lockservice", "gateway/worker", "gateway/routes", "gateway/accesslog"}, "", "what carries a request knows neither who has made it nor how its key was found"},
 	{"gateway/worker", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/lockservice", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "a worker is reached over the link, and who embeds it brings a store and a membership"},
+	{"gateway/worker", []string{"gateway/sidecar", "internal/wire/hop1", "internal/wire/hop2"}, "", "an app in another process is one of those whose requests a worker admits"},
+	{"gateway/sidecar", []string{memberlist, goRedis, miniredis, "ring/gossip", "fallback", "gateway/router", "gateway/client", "gateway/lockservice", "gateway/internal/send", xnet, "internal/wire/h2"}, "", "it is for a worker, of whatever membership and store"},
 	{"gateway", []string{"gateway/router", "gateway/client", "gateway/worker"}, "", "what both ends share knows neither"},
 	{"fallback/lock", []string{memberlist, miniredis, "ring", "gateway", "fallback/store"}, "ring/lease", "the Redis lock is useful to programs that want nothing else of Keyway"},
 	{"fallback/store", []string{memberlist, "ring/gossip", "gateway", "fallback/lock"}, "", "who owns what is for all who embed it"},

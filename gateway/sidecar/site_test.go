@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"bufio"
@@ -17,50 +17,14 @@ import (
 	"github.com/keyway-go/keyway/gateway"
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
-	"github.com/keyway-go/keyway/internal/wire/netutil"
 	"github.com/keyway-go/keyway/ring"
 	"github.com/keyway-go/keyway/ring/handoff"
 )
-
-// memoryConn is one end of a connection in memory, of which either direction
-// can end first.
-type memoryConn struct {
-	net.Conn          // to read from
-	out      net.Conn // to write to
-}
-
-func memoryConns() (a, b net.Conn) {
-	a1, b1 := net.Pipe()
-	a2, b2 := net.Pipe()
-	return memoryConn{a1, a2}, memoryConn{b2, b1}
-}
-
-func (c memoryConn) Write(b []byte) (int, error)        { return c.out.Write(b) }
-func (c memoryConn) CloseWrite() error                  { return c.out.Close() }
-func (c memoryConn) Close() error                       { return errors.Join(c.Conn.Close(), c.out.Close()) }
-func (c memoryConn) SetWriteDeadline(t time.Time) error { return c.out.SetWriteDeadline(t) }
-func (c memoryConn) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
-}
-
-// memoryListener takes connections that dial makes.
-type memoryListener struct{ *netutil.Listener }
-
-func newMemoryListener() memoryListener {
-	return memoryListener{netutil.NewListener(&net.UnixAddr{Name: "memory", Net: "unix"})}
-}
-
-func (l memoryListener) dial(ctx context.Context) (net.Conn, error) {
-	near, far := memoryConns()
-	if !l.Put(far, ctx.Done(), nil) {
-		return nil, cmp.Or(ctx.Err(), net.ErrClosed)
-	}
-	return near, nil
-}
 
 // visit is the work that a stubbornApp does for one request.
 type visit struct {
@@ -72,7 +36,7 @@ type visit struct {
 // it is told to stop, whatever becomes of the connection, and on each other one
 // for no time.
 type stubbornApp struct {
-	memoryListener
+	workertest.MemoryListener
 	answer  string        // to the first request, at once
 	chatter time.Duration // how often it writes on then; 0 for never
 	chat    string        // what it writes; default "x"
@@ -86,7 +50,7 @@ type stubbornApp struct {
 }
 
 func startStubbornApp(t *testing.T) *stubbornApp {
-	a := &stubbornApp{memoryListener: newMemoryListener(), entered: make(chan struct{}, 10), stop: make(chan struct{})}
+	a := &stubbornApp{MemoryListener: workertest.NewMemoryListener(), entered: make(chan struct{}, 10), stop: make(chan struct{})}
 	t.Cleanup(func() { a.Close() })
 	go func() {
 		for {
@@ -149,9 +113,10 @@ func (a *stubbornApp) insist(c net.Conn) {
 	}
 }
 
-// goneStore is a cutStore whose worker's session can be gone.
+// goneStore is a store whose worker's session can be gone.
 type goneStore struct {
-	cutStore
+	workertest.CutStore
+	mu      sync.Mutex
 	gone    bool
 	renewed time.Time // when the last renewal that worked was sent
 }
@@ -165,7 +130,7 @@ func (s *goneStore) Renew(ctx context.Context, generation, incarnation string, t
 		return fmt.Errorf("%w: as the test has it", handoff.ErrSessionGone)
 	}
 	sent := time.Now()
-	err := s.cutStore.Renew(ctx, generation, incarnation, ttl)
+	err := s.CutStore.Renew(ctx, generation, incarnation, ttl)
 	if err == nil {
 		s.mu.Lock()
 		s.renewed = sent
@@ -201,20 +166,21 @@ func (s *goneStore) awaitLease(t *testing.T, d time.Duration) {
 type sidecarSite struct {
 	*workertest.Worker
 	store *goneStore
-	front memoryListener
+	front workertest.MemoryListener
 	links *link.Client
 	logs  *kit.Buffer
 }
 
 func startSidecar(t *testing.T, c *workertest.Cluster, app *stubbornApp, change ...func(*worker.Config)) *sidecarSite {
-	s := &sidecarSite{store: &goneStore{cutStore: cutStore{Store: c.Store}}, front: newMemoryListener(), logs: new(kit.Buffer)}
+	kit.EmptyPools(t)
+	s := &sidecarSite{store: &goneStore{CutStore: workertest.CutStore{Store: c.Store}}, front: workertest.NewMemoryListener(), logs: new(kit.Buffer)}
 	s.Worker = c.Start(append(change, func(cfg *worker.Config) {
 		cfg.Direct, cfg.Timeout = true, cmp.Or(cfg.Timeout, time.Hour)
 		cfg.Store, cfg.Logger = s.store, slog.New(slog.NewTextHandler(s.logs, nil))
 	})...)
-	server := s.NewServer(s.SidecarOver(app.dial))
+	server := s.NewServer(kit.Must(sidecar.Over(s.Worker.Worker, app.Dial)))
 	go server.Serve(s.front)
-	s.links = &link.Client{Addr: "memory", Dial: s.front.dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	s.links = &link.Client{Addr: "memory", Dial: s.front.Dial, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
 	t.Cleanup(func() {
 		s.links.Close()
 		s.Worker.Close()

@@ -1,4 +1,4 @@
-package worker
+package sidecar
 
 import (
 	"bytes"
@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"github.com/keyway-go/keyway/gateway/worker"
 )
 
 // FuzzDecodeAnswers takes what an app answers to a batch apart, and writes it to
@@ -56,7 +58,7 @@ func FuzzCheckJSON(f *testing.F) {
 		if checkJSON(body) != nil {
 			return
 		}
-		items := []*Item[jsonRequest, jsonAnswer]{
+		items := []*worker.Item[jsonRequest, jsonAnswer]{
 			{In: newJSONRequest(httptest.NewRequest(http.MethodPost, "/a?b=%22", nil), body)},
 			{In: newJSONRequest(httptest.NewRequest(http.MethodPost, "/", nil), []byte(`1`))},
 		}

@@ -1,4 +1,4 @@
-package worker
+package sidecar
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 )
 
@@ -48,7 +49,7 @@ func (q jsonRequest) size() int {
 }
 
 // appendBatch appends the array of a batch.
-func appendBatch(b []byte, items []*Item[jsonRequest, jsonAnswer]) []byte {
+func appendBatch(b []byte, items []*worker.Item[jsonRequest, jsonAnswer]) []byte {
 	for i, item := range items {
 		separator := byte(',')
 		if i == 0 {

@@ -1,26 +1,18 @@
-package worker
+package sidecar
 
 import (
 	"context"
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/keyway-go/keyway/gateway/internal/fields"
-	"github.com/keyway-go/keyway/gateway/internal/hop"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
-
-// takes reports whether a request is of a form that needs nothing of
-// net/http: a small body of known length, no trailers.
-func (s *sidecar) takes(r *link.ServerRequest) bool {
-	return s.root && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && strings.HasPrefix(r.Target, "/") &&
-		http1.SimpleRequest(r.Method, r.Target, r.Host) && r.Fields.Values("Trailer") == nil
-}
 
 // smallBody reads the body of a simple request, until ctx is done: its client may send
 // it slowly.
@@ -52,7 +44,7 @@ func answerFromApp(w *link.ResponseWriter, e *hop1.Exchange) {
 		case err == io.EOF:
 			w.SetTrailer(publicTrailer(e.Trailer()))
 			return
-		case errors.Is(err, ErrStreamEnds):
+		case errors.Is(err, worker.ErrStreamEnds):
 			return // the answer has ended, for the client in order
 		case err != nil:
 			w.Abort()

@@ -1,4 +1,4 @@
-package worker
+package sidecar
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 )
@@ -40,13 +41,13 @@ type appHealth struct {
 
 // appState is an app's health at one time. It does not change.
 type appState struct {
-	AppState
+	worker.AppState
 	refusal error // of a request while the app is down: Down and [hop1.ErrNotStarted]
 }
 
 // watchApp begins to probe the app of a sidecar: with a GET request for
 // App.UpstreamHealth, or else by making a connection.
-func watchApp(w *Worker, target *url.URL, app string, h2 bool, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
+func watchApp(w *worker.Worker, target *url.URL, app string, h2 bool, dial func(context.Context) (net.Conn, error)) (*appHealth, error) {
 	cfg := w.Config()
 	h := &appHealth{app: app, probe: probeConnection(dial), doubt: make(chan error, 1)}
 	if path := cfg.UpstreamHealth; path != "" {
@@ -60,7 +61,7 @@ func watchApp(w *Worker, target *url.URL, app string, h2 bool, dial func(context
 	r := appRecord{up: !cfg.AwaitApp}
 	first := r.state(app, time.Now(), errors.New("it was not asked yet"))
 	h.state.Store(first)
-	w.WatchApp(first.AppState, func(ctx context.Context, tell func(AppState)) { h.run(ctx, r, tell) })
+	w.WatchApp(first.AppState, func(ctx context.Context, tell func(worker.AppState)) { h.run(ctx, r, tell) })
 	return h, nil
 }
 
@@ -104,7 +105,7 @@ func probePath(u *url.URL, h2 bool, dial func(context.Context) (net.Conn, error)
 }
 
 // run probes the app until ctx ends, and tells what comes of it.
-func (h *appHealth) run(ctx context.Context, r appRecord, tell func(AppState)) {
+func (h *appHealth) run(ctx context.Context, r appRecord, tell func(worker.AppState)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -205,10 +206,10 @@ func (r *appRecord) state(app string, now time.Time, err error) *appState {
 	s := new(appState)
 	switch {
 	case !r.up:
-		s.Down = fmt.Errorf("%w at %s: %w", ErrAppDown, app, err)
+		s.Down = fmt.Errorf("%w at %s: %w", worker.ErrAppDown, app, err)
 		s.refusal = fmt.Errorf("%w: %w", hop1.ErrNotStarted, s.Down)
 	case now.Sub(r.since) < r.delay():
-		s.Delay = fmt.Errorf("%w reliably at %s: it has gone down %d times in a row, and has to answer for %v", ErrAppDown, app, r.crashes, r.delay())
+		s.Delay = fmt.Errorf("%w reliably at %s: it has gone down %d times in a row, and has to answer for %v", worker.ErrAppDown, app, r.crashes, r.delay())
 	}
 	return s
 }

@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
@@ -29,7 +30,7 @@ func TestAppConnectionsAreBounded(t *testing.T) {
 		w := workertest.New(t, 1).StartReady(func(cfg *worker.Config) {
 			cfg.AppConnections, cfg.Keys, cfg.Logger = 1, kit.KeySources(t, "header:X-Key"), slog.New(slog.NewTextHandler(logs, nil))
 		})
-		h := w.SidecarOver(func(context.Context) (net.Conn, error) {
+		h := kit.Must(sidecar.Over(w.Worker, func(context.Context) (net.Conn, error) {
 			near, far := net.Pipe()
 			go func() {
 				http.ReadRequest(bufio.NewReader(far))
@@ -38,7 +39,7 @@ func TestAppConnectionsAreBounded(t *testing.T) {
 				far.Close()
 			}()
 			return near, nil
-		})
+		}))
 		send := func(key string) *httptest.ResponseRecorder {
 			r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 			r.Header.Set("X-Key", key)

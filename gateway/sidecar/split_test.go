@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"encoding/json"
@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -75,13 +76,13 @@ func TestSidecarBatchSplits(t *testing.T) {
 		t.Run(fmt.Sprint(tt.status, tt.says), func(t *testing.T) {
 			app := &typedApp{status: tt.status, says: tt.says}
 			w := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.Batch = "/batch" })
-			s := workertest.Serve(t, kit.Must(w.Sidecar(kit.Must(url.Parse(workertest.Serve(t, app).URL)))))
-			wait := holdKey(t, w, 4)
+			s := workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, app).URL)))))
+			wait := w.HoldKey(t, 4)
 			var wg sync.WaitGroup
 			for i, buy := range []string{"1", `"two"`, "3", "4"} {
 				kit.Eventually(t, "the one before waits", func() bool { return w.Queued("k") == i })
 				wg.Go(func() {
-					status, _, body := post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`)
+					status, _, body := workertest.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`)
 					want := 200
 					if buy == `"two"` {
 						want = tt.bad
@@ -102,7 +103,7 @@ func TestSidecarBatchSplits(t *testing.T) {
 			if !slices.Equal(app.sizes, sizes) || !slices.Equal(app.bought, bought) {
 				t.Errorf("batches of %v, bought %v; want %v, %v", app.sizes, app.bought, sizes, bought)
 			}
-			if status, _, _ := post(t, http.DefaultClient, s.URL, "application/json", `{"buy":5}`); status != 200 {
+			if status, _, _ := workertest.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":5}`); status != 200 {
 				t.Errorf("the next one: %d", status)
 			}
 			if !slices.IsSorted(app.tokens) || len(slices.Compact(slices.Clone(app.tokens))) != len(app.tokens) {
@@ -136,19 +137,19 @@ func TestSidecarBatchSplitEnds(t *testing.T) {
 				c.Start()
 			}
 			batches := 0
-			s := workertest.Serve(t, kit.Must(w.Sidecar(kit.Must(url.Parse(workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			s := workertest.Serve(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 				if batches++; batches == tt.at {
 					tt.leave(w)
 				}
 				app.ServeHTTP(rw, r)
 			})).URL)))))
 			kit.Eventually(t, "the worker has the key", func() bool { return w.Serving() == 1 })
-			wait := holdKey(t, w, 3)
+			wait := w.HoldKey(t, 3)
 			var wg sync.WaitGroup
 			for i, buy := range []string{"1", `"two"`, "3"} {
 				kit.Eventually(t, "the one before waits", func() bool { return w.Queued("k") == i })
 				wg.Go(func() {
-					if status, _, body := post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`); status != tt.want[i] {
+					if status, _, body := workertest.Post(t, http.DefaultClient, s.URL, "application/json", `{"buy":`+buy+`}`); status != tt.want[i] {
 						t.Errorf("buy %s: %d, %q; want %d", buy, status, body, tt.want[i])
 					}
 				})

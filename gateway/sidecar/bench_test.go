@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway/internal/policy"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring"
@@ -62,11 +63,11 @@ func newSidecarBench(b *testing.B, asked []byte) func(context.Context) error {
 	}
 	b.Cleanup(func() { app.Close() })
 	go serveRaw(app, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok")
-	sidecar, err := w.Sidecar(&url.URL{Scheme: "unix", Path: socket})
+	h, err := sidecar.New(w.Worker, &url.URL{Scheme: "unix", Path: socket})
 	if err != nil {
 		b.Fatal(err)
 	}
-	client := &link.Client{Addr: w.Listen(b, sidecar), Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
+	client := &link.Client{Addr: w.Listen(b, h), Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
 	b.Cleanup(func() { client.Close() })
 	var fields link.Fields
 	for _, f := range [][2]string{

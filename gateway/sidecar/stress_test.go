@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/sidecar"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
@@ -42,8 +44,8 @@ func TestUploadsBrokenOffDoNotOverlap(t *testing.T) {
 		mu.Unlock()
 	}))
 	c := workertest.New(t, 16)
-	w := c.StartReady(direct)
-	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL)))))
+	w := c.StartReady(func(cfg *worker.Config) { cfg.Direct = true })
+	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
 	links := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: c.Ring}.Digest()}}
 	defer links.Close()
 

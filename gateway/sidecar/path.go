@@ -1,4 +1,4 @@
-package worker
+package sidecar
 
 import (
 	"errors"
@@ -55,17 +55,18 @@ func unhex(high, low byte) (c byte, ok bool) {
 	return byte(h<<4 | l), h >= 0 && l >= 0
 }
 
-// isOwn reports whether some app could take target for the path that batches are sent to, or
-// for one beneath it: what the app gets there is Keyway's.
-func (b *batches) isOwn(target string) bool {
-	if b == nil {
+// ownPath is the path that batches are sent to, folded: what the app gets there is Keyway's.
+type ownPath []string
+
+// owns reports whether some app could take target for the path, or for one beneath it.
+func (want ownPath) owns(target string) bool {
+	if want == nil {
 		return false
 	}
 	p, err := foldPath(target)
 	if err != nil || target != "*" && !strings.HasPrefix(target, "/") {
 		return true
 	}
-	want := b.path
 	for i, segment := range p.segments {
 		switch {
 		case sameSegment(segment, want[0]):

@@ -1,4 +1,4 @@
-package worker
+package sidecar
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/grammar"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
 	"github.com/keyway-go/keyway/internal/wire/http1"
@@ -29,10 +30,10 @@ type batches struct {
 	sidecar *sidecar
 	target  string // of the request to the app
 	host    string
-	path    []string // App.Batch, folded
 }
 
-func newBatches(s *sidecar, w *Worker, app *url.URL) (*batches, error) {
+// forwardBatches has a sidecar send batches, and returns their path.
+func forwardBatches(s *sidecar, w *worker.Worker, app *url.URL) (ownPath, error) {
 	cfg := w.Config()
 	target := strings.TrimSuffix(app.EscapedPath(), "/") + cfg.Batch
 	if !strings.HasPrefix(cfg.Batch, "/") || !grammar.IsTarget(target) {
@@ -40,16 +41,16 @@ func newBatches(s *sidecar, w *Worker, app *url.URL) (*batches, error) {
 	}
 	b := &batches{sidecar: s, target: target, host: app.Host}
 	own, err := foldPath(cfg.Batch)
-	if b.path = own.segments; err != nil || own.odd || len(own.segments) == 0 {
+	if err != nil || own.odd || len(own.segments) == 0 {
 		return nil, fmt.Errorf("worker: App.Batch is %q, want a path without empty or dot segments, such as /batch", cfg.Batch)
 	}
-	batcher, err := NewBatcher(w, cfg.Batches, b.run)
+	batcher, err := worker.NewBatcher(w, cfg.Batches, b.run)
 	if err != nil {
 		return nil, err
 	}
 	batcher.Size = jsonRequest.size
-	ForwardBatches(s.Forwarder, batcher, isBatched, decodeItem, b.answer)
-	return b, nil
+	worker.ForwardBatches(s.Forwarder, batcher, isBatched, decodeItem, b.answer)
+	return own.segments, nil
 }
 
 // isBatched reports whether a request with a body of that length goes to the app with
@@ -80,7 +81,7 @@ func decodeItem(r *http.Request) (jsonRequest, error) {
 }
 
 // answer returns what answers the request of an item, or why the app has not begun with it.
-func (b *batches) answer(r *http.Request, key string, item *Item[jsonRequest, jsonAnswer]) (write func(http.ResponseWriter), unsent error) {
+func (b *batches) answer(r *http.Request, key string, item *worker.Item[jsonRequest, jsonAnswer]) (write func(http.ResponseWriter), unsent error) {
 	if item.Err == nil {
 		return item.Out.write, nil
 	}
@@ -98,7 +99,7 @@ func (b *batches) refuse(rw http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	switch {
-	case errors.Is(err, ErrTimeout):
+	case errors.Is(err, worker.ErrTimeout):
 		kind = problem.TimedOut
 	case errors.Is(err, hop1.ErrFull):
 		kind = problem.AppFull
@@ -116,8 +117,8 @@ func (s refusedBatch) Error() string {
 
 // run is the handler of the batches: it has the app answer one. The requests of one that the
 // app refuses go to it one by one, so that none of them fails the others.
-func (b *batches) run(e Execution, items []*Item[jsonRequest, jsonAnswer]) error {
-	x := HeldFrom(e.Context())
+func (b *batches) run(e worker.Execution, items []*worker.Item[jsonRequest, jsonAnswer]) error {
+	x := worker.HeldFrom(e.Context())
 	err := b.send(x, x.Token(), items)
 	refused, ok := errors.AsType[refusedBatch](err)
 	if !ok || len(items) == 1 {
@@ -138,7 +139,7 @@ func (b *batches) run(e Execution, items []*Item[jsonRequest, jsonAnswer]) error
 }
 
 // send has the app answer items as one batch, with that token.
-func (b *batches) send(x Held, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
+func (b *batches) send(x worker.Held, token int64, items []*worker.Item[jsonRequest, jsonAnswer]) error {
 	err := b.exchange(x, token, items)
 	if err != nil && !errors.Is(err, hop1.ErrNotStarted) && context.Cause(x) == nil {
 		b.sidecar.Logger().Warn("the app did not answer a batch", "app", b.sidecar.app, "path", b.target, "key", x.Key(), "requests", len(items), "error", err)
@@ -146,7 +147,7 @@ func (b *batches) send(x Held, token int64, items []*Item[jsonRequest, jsonAnswe
 	return err
 }
 
-func (b *batches) exchange(x Held, token int64, items []*Item[jsonRequest, jsonAnswer]) error {
+func (b *batches) exchange(x worker.Held, token int64, items []*worker.Item[jsonRequest, jsonAnswer]) error {
 	body := appendBatch(nil, items)
 	e := b.sidecar.pool.Begin()
 	defer e.Close() // with the key held, see [hop1.Pool.Grace]

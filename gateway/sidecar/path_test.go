@@ -1,4 +1,4 @@
-package worker
+package sidecar
 
 import (
 	"math/rand/v2"
@@ -86,15 +86,15 @@ var batchPaths = map[string]bool{
 // TestBatchPath: a client's request that some app could take for one of the batch path does
 // not reach the app.
 func TestBatchPath(t *testing.T) {
-	b := &batches{path: []string{"batch"}}
+	b := ownPath{"batch"}
 	for target, want := range batchPaths {
-		if got := b.isOwn(target); got != want {
+		if got := b.owns(target); got != want {
 			t.Errorf("%s is taken for /batch: %v, want %v", target, got, want)
 		}
 	}
-	two := &batches{path: []string{"api", "batch"}}
+	two := ownPath{"api", "batch"}
 	for target, want := range map[string]bool{"/api/batch": true, "/API/x/../Batch": true, "/api//batch": true, "/x/../api;y/batch": true, "/api": false, "/batch": false, "/api/v1/batch": false} {
-		if got := two.isOwn(target); got != want {
+		if got := two.owns(target); got != want {
 			t.Errorf("%s is taken for /api/batch: %v, want %v", target, got, want)
 		}
 	}
@@ -104,7 +104,7 @@ func TestBatchPath(t *testing.T) {
 // none which an app takes for the batch path gets through.
 func TestBatchPathReadings(t *testing.T) {
 	pieces := []string{"/", "/", "/", "batch", "batch", "BATCH", "b%61tch", "x", "..", ".", ";", ";y", "%2f", "%2F", "%2e", "%5c", `\\`, "%25", "2f", "62atch", "?", "#", "%3b", "%3f", ".json", "%20", "index.php", ":", "%"}
-	b := &batches{path: []string{"batch"}}
+	b := ownPath{"batch"}
 	rng := rand.New(rand.NewPCG(1, 2))
 	taken := 0
 	for range 50_000 {
@@ -125,13 +125,13 @@ func FuzzBatchPath(f *testing.F) {
 	for target := range batchPaths {
 		f.Add(target)
 	}
-	b := &batches{path: []string{"batch"}}
+	b := ownPath{"batch"}
 	f.Fuzz(func(t *testing.T, target string) { checkReadings(t, b, target) })
 }
 
 // checkReadings returns how many apps take target for the batch path.
-func checkReadings(t *testing.T, b *batches, target string) (taken int) {
-	own := b.isOwn(target)
+func checkReadings(t *testing.T, b ownPath, target string) (taken int) {
+	own := b.owns(target)
 	for app, reads := range readings {
 		if got := reads(target); strings.TrimSuffix(got, "/") == "/batch" {
 			if taken++; !own {

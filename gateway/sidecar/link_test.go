@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
 	"github.com/keyway-go/keyway/internal/test/workertest"
@@ -196,8 +197,8 @@ func TestSidecarOverLinkDropsForgedFields(t *testing.T) {
 	app := workertest.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(rw, r.Header["Keyway-Forged"], r.Header["Keyway-Key"], r.Header["Keep-Alive"], r.Header["Upgrade"], r.Header["X-Kept"])
 	}))
-	w := startServing(t)
-	addr := w.Listen(t, kit.Must(w.Sidecar(kit.Must(url.Parse(app.URL)))))
+	w := workertest.New(t, 16).StartReady()
+	addr := w.Listen(t, kit.Must(sidecar.New(w.Worker, kit.Must(url.Parse(app.URL)))))
 	client := &link.Client{Addr: addr, Config: link.Config{Cluster: ring.DefaultCluster, Digest: ring.Settings{Ring: w.Ring}.Digest()}}
 	defer client.Close()
 	r := &link.Request{Method: "GET", Target: "/", Host: "x", Key: "k"}

@@ -1,4 +1,13 @@
-package worker
+// Package sidecar has an app in another process, which has a URL, answer the requests of a worker.
+//
+// Files, from a request inwards:
+//
+//	batches.go  requests that wait for one key go to the app as one: json.go says how they look, path.go whose their path is
+//	sidecar.go  any other goes by the proxy of net/http, or by a short way if it is simple and came over the link
+//	link.go     the short way, in HTTP/1.1
+//	h2.go       apps that speak HTTP/2: what is different for calls of gRPC (grpc.go)
+//	health.go   whether the app answers
+package sidecar
 
 import (
 	"context"
@@ -13,14 +22,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keyway-go/keyway/gateway/internal/hop"
 	"github.com/keyway-go/keyway/gateway/internal/problem"
 	"github.com/keyway-go/keyway/gateway/internal/requestlog"
+	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/wire/hop1"
+	"github.com/keyway-go/keyway/internal/wire/http1"
 	"github.com/keyway-go/keyway/internal/wire/link"
 	"github.com/keyway-go/keyway/ring/lease"
 )
 
-// Sidecar returns a handler that sends each request on to the app at target
+// New returns a handler of w that sends each request on to the app at target
 // (http://host:port, h2c://host:port for HTTP/2 without TLS, as gRPC needs it, or
 // unix:///path/of/socket) with its key held until the app
 // has answered in full or has closed the connection, even when the client has
@@ -45,7 +57,7 @@ import (
 //
 // With worker.App.Batch the requests with JSON that wait for a key go to the app as
 // one.
-func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
+func New(w *worker.Worker, target *url.URL) (http.Handler, error) {
 	cfg := w.Config()
 	app, root := target.String(), strings.Trim(target.Path, "/") == "" && target.RawQuery == ""
 	network, addr := "tcp", target.Host
@@ -78,14 +90,19 @@ func (w *Worker) Sidecar(target *url.URL) (http.Handler, error) {
 		return nil, err
 	}
 	if cfg.Batch != "" {
-		if s.batch, err = newBatches(s, w, target); err != nil {
+		if s.batch, err = forwardBatches(s, w, target); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func newSidecar(w *Worker, target *url.URL, app string, root, h2 bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
+// Over is [New] for an app at http://app to which dial connects.
+func Over(w *worker.Worker, dial func(context.Context) (net.Conn, error)) (http.Handler, error) {
+	return newSidecar(w, &url.URL{Scheme: "http", Host: "app"}, "http://app", true, false, dial)
+}
+
+func newSidecar(w *worker.Worker, target *url.URL, app string, root, h2 bool, dial func(context.Context) (net.Conn, error)) (*sidecar, error) {
 	health, err := watchApp(w, target, app, h2, dial)
 	if err != nil {
 		return nil, err
@@ -115,7 +132,7 @@ func newSidecar(w *Worker, target *url.URL, app string, root, h2 bool, dial func
 			}
 		},
 		ErrorHandler: func(rw http.ResponseWriter, r *http.Request, err error) {
-			x := HeldFrom(r.Context())
+			x := worker.HeldFrom(r.Context())
 			if unsent := s.unsent(x, x.Key(), err); unsent != nil {
 				rw.(interface{ Unsent(error) }).Unsent(unsent)
 			} else {
@@ -138,6 +155,15 @@ func (s *sidecar) setPool(p *hop1.Pool, dial func(context.Context) (net.Conn, er
 	p.Grace, p.Overdue = s.grace, s.overdue
 }
 
+func (s *sidecar) overH2(dial func(context.Context) (net.Conn, error), requests int) *h2Transport {
+	t := new(h2Transport)
+	t.Dial, t.Requests, t.Wait, t.Idle, t.Grace = dial, requests, appWait, appIdle, s.grace
+	t.Full = func() {
+		s.Logger().Warn("requests wait for the app: it has as many as it may have (Limits.AppConnections, --app-connections)", "app", s.app, "requests", requests)
+	}
+	return t
+}
+
 // Connections to an app.
 const (
 	otherAppConns = 4                      // as many times Limits.AppConnections for what is no simple request over the link
@@ -148,21 +174,21 @@ const (
 // sidecar sends requests on to an app. What comes over the link
 // goes its own way to the app, if nothing about it is unusual.
 type sidecar struct {
-	*Forwarder
+	*worker.Forwarder
 	app    string    // for messages
 	root   bool      // the app's URL has no path or query
 	pool   hop1.Pool // for the short way
 	others hop1.Pool // for the proxy
 	proxy  *httputil.ReverseProxy
 	health *appHealth
-	batch  *batches // nil if each request goes to the app by itself
+	batch  ownPath // to which batches go; nil if each request goes to the app by itself
 	errors *slog.Logger
 	grace  time.Duration // for which an app may go on with what was given up
 }
 
 // ServeHTTP implements [http.Handler].
 func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	if s.batch.isOwn(r.URL.RequestURI()) {
+	if s.batch.owns(r.URL.RequestURI()) {
 		s.Own(problem.BatchPath).ServeHTTP(rw, r)
 		return
 	}
@@ -171,16 +197,23 @@ func (s *sidecar) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 
 // ServeLink implements [link.Handler].
 func (s *sidecar) ServeLink(w *link.ResponseWriter, r *link.ServerRequest) {
-	if s.batch.isOwn(r.Target) {
+	if s.batch.owns(r.Target) {
 		link.ServeHTTP(r.Context(), w, r, r.Fields.HeaderFor(0), s.Own(problem.BatchPath))
 		return
 	}
 	s.Forwarder.ServeLink(w, r)
 }
 
+// takes reports whether a request is of a form that needs nothing of
+// net/http: a small body of known length, no trailers.
+func (s *sidecar) takes(r *link.ServerRequest) bool {
+	return s.root && r.ContentLength >= 0 && r.ContentLength <= hop.MaxRepeatedBody && strings.HasPrefix(r.Target, "/") &&
+		http1.SimpleRequest(r.Method, r.Target, r.Host) && r.Fields.Values("Trailer") == nil
+}
+
 // serveSimple sends a request on to the app, and passes the answer on.
 // A request that the app has not begun with is not answered: the error says why.
-func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x Held) (unsent error) {
+func (s *sidecar) serveSimple(w *link.ResponseWriter, r *link.ServerRequest, x worker.Held) (unsent error) {
 	body, err := smallBody(x, r)
 	switch {
 	case err != nil && x.Err() != nil:
@@ -228,7 +261,7 @@ func (s *sidecar) send(ctx context.Context, e *hop1.Exchange) error {
 	return e.Do(ctx)
 }
 
-// unsent returns the [ErrUnavailable] of a request that the app provably has not
+// unsent returns the [worker.ErrUnavailable] of a request that the app provably has not
 // begun with because of err, and that can be sent elsewhere or later; nil for any other.
 // One that has waited for a connection has had its time.
 func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
@@ -236,7 +269,7 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 		return nil
 	}
 	requestlog.Failure(ctx, s.Logger(), "the app cannot be reached", "app", s.app, "key", key, "error", err)
-	return fmt.Errorf("%w for key %q: the app cannot be reached", ErrUnavailable, key)
+	return fmt.Errorf("%w for key %q: the app cannot be reached", worker.ErrUnavailable, key)
 }
 
 // noAnswer answers a request to which the app has not. Where the app is, and what
@@ -244,9 +277,9 @@ func (s *sidecar) unsent(ctx context.Context, key string, err error) error {
 func (s *sidecar) noAnswer(rw http.ResponseWriter, r *http.Request, err error) {
 	kind := problem.NoAnswer
 	switch cause := context.Cause(r.Context()); {
-	case errors.Is(cause, ErrOwnershipLost):
+	case errors.Is(cause, worker.ErrOwnershipLost):
 		err, kind = cause, problem.OwnershipLost
-	case errors.Is(cause, ErrTimeout):
+	case errors.Is(cause, worker.ErrTimeout):
 		err, kind = cause, problem.TimedOut
 	case errors.Is(err, hop1.ErrFull):
 		kind = problem.AppFull
@@ -288,7 +321,7 @@ type appAnswerKey struct{}
 
 func (a *appAnswer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
-	if errors.Is(err, ErrStreamEnds) { // it ends between two reads of it, for the client in order
+	if errors.Is(err, worker.ErrStreamEnds) { // it ends between two reads of it, for the client in order
 		err = io.EOF
 	}
 	if a.call != nil {
@@ -324,7 +357,7 @@ func (t appTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	a := r.Context().Value(appAnswerKey{}).(*appAnswer)
 	a.ReadCloser, a.call = res.Body, newGRPCAnswer(res)
 	if conn, ok := res.Body.(halfCloser); ok {
-		res.Body = &upgraded{conn, HeldFrom(r.Context())}
+		res.Body = &upgraded{conn, worker.HeldFrom(r.Context())}
 	} else {
 		res.Body = a
 	}
@@ -340,7 +373,7 @@ type halfCloser interface {
 // that has ended its side of it has left.
 type upgraded struct {
 	halfCloser
-	held Held
+	held worker.Held
 }
 
 func (u *upgraded) CloseWrite() error {
@@ -350,7 +383,7 @@ func (u *upgraded) CloseWrite() error {
 
 // overdue reports an app that has not closed its connection in time.
 func (s *sidecar) overdue(ctx context.Context) {
-	x := HeldFrom(ctx)
+	x := worker.HeldFrom(ctx)
 	if x.Streams() {
 		return // it holds no key
 	}

@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"bufio"
@@ -16,11 +16,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
-	"github.com/keyway-go/keyway/ring"
 )
 
 // switchedApp is an app in memory that takes connections while it is up. What it has
@@ -66,18 +65,6 @@ func (a *switchedApp) dial(context.Context) (net.Conn, error) {
 
 var errNoListener = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 
-// askApp sends a request for a key to a handler and returns the answer.
-func askApp(t *testing.T, h http.Handler, path, key string) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(t.Context(), "GET", path, nil)
-	r.Header.Set(gateway.HeaderKey, key)
-	rec := httptest.NewRecorder()
-	h.ServeHTTP(rec, r)
-	return rec
-}
-
-// isActive reports whether a worker has a place on the ring.
-func isActive(w *workertest.Worker) bool { return w.Member.Self().State == ring.StateActive }
-
 // The worker's place on the ring follows its app: the others have its partitions
 // while the app is down, and requests that come nevertheless are told so.
 func TestTrapRingFollowsTheApp(t *testing.T) {
@@ -85,18 +72,18 @@ func TestTrapRingFollowsTheApp(t *testing.T) {
 		c := workertest.New(t, 16)
 		app := newSwitchedApp()
 		a := c.StartReady()
-		h := a.SidecarOver(app.dial)
+		h := kit.Must(sidecar.Over(a.Worker, app.dial))
 		b := c.Start()
 		kit.Eventually(t, "both serve", func() bool { return a.Serving() > 0 && b.Serving() > 0 && a.Serving()+b.Serving() == 16 })
 		share := a.Serving()
 		app.set(errNoListener)
-		kit.Eventually(t, "it has left the ring", func() bool { return !isActive(a) })
+		kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 		if err := a.Ready(); !errors.Is(err, worker.ErrAppDown) || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("ready without an app: %v", err)
 		}
 		kit.Eventually(t, "the other one has all partitions", func() bool { return b.Serving() == 16 && a.Serving() == 0 })
 		kit.Eventually(t, "it names the other one", func() bool {
-			rec := askApp(t, h, "/", "k")
+			rec := workertest.Ask(t, h, "/", "k")
 			return rec.Header().Get("Keyway-Refused") == "not-owner" && rec.Header().Get("Keyway-Owner") == b.Incarnation()
 		})
 		incarnation := a.Incarnation()
@@ -114,12 +101,12 @@ func TestOnlyWorkerWithoutItsApp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newSwitchedApp()
 		a := workertest.New(t, 16).StartReady()
-		h := a.SidecarOver(app.dial)
+		h := kit.Must(sidecar.Over(a.Worker, app.dial))
 		for range 3 { // it may crash as it likes, if nobody else serves
 			app.set(errNoListener)
-			kit.Eventually(t, "it has left the ring", func() bool { return !isActive(a) })
+			kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 			dials := app.dials.Load()
-			if rec := askApp(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" || a.Serving() != 16 {
+			if rec := workertest.Ask(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" || a.Serving() != 16 {
 				t.Errorf("%d %v %s; serves %d partitions", rec.Code, rec.Header(), rec.Body, a.Serving())
 			}
 			if app.dials.Load() != dials {
@@ -127,11 +114,11 @@ func TestOnlyWorkerWithoutItsApp(t *testing.T) {
 			}
 			app.set(nil)
 			began := time.Now()
-			kit.Eventually(t, "it is back", func() bool { return isActive(a) && a.Ready() == nil })
+			kit.Eventually(t, "it is back", func() bool { return a.IsActive() && a.Ready() == nil })
 			if took := time.Since(began); took > 200*time.Millisecond {
 				t.Errorf("it is back after %v", took)
 			}
-			if rec := askApp(t, h, "/", "k"); rec.Body.String() != "served" {
+			if rec := workertest.Ask(t, h, "/", "k"); rec.Body.String() != "served" {
 				t.Errorf("%d %s", rec.Code, rec.Body)
 			}
 		}
@@ -145,17 +132,17 @@ func TestTrapDyingAppHoldsItsKeys(t *testing.T) {
 		c := workertest.New(t, 16)
 		dying, app := newSwitchedApp(), newSwitchedApp()
 		a := c.StartReady()
-		h := a.SidecarOver(dying.dial)
+		h := kit.Must(sidecar.Over(a.Worker, dying.dial))
 		first := make(chan *httptest.ResponseRecorder, 1)
-		go func() { first <- askApp(t, h, "/hold", "k") }()
+		go func() { first <- workertest.Ask(t, h, "/hold", "k") }()
 		<-dying.held
 		b := c.Start()
-		next := b.SidecarOver(app.dial)
+		next := kit.Must(sidecar.Over(b.Worker, app.dial))
 		dying.set(errNoListener)
 		kit.Eventually(t, "the other one has all partitions", func() bool { return b.Serving() == 16 })
 		second := make(chan *httptest.ResponseRecorder, 1)
-		go func() { second <- askApp(t, next, "/", "k") }()
-		if rec := askApp(t, next, "/", "other"); rec.Body.String() != "served" {
+		go func() { second <- workertest.Ask(t, next, "/", "k") }()
+		if rec := workertest.Ask(t, next, "/", "other"); rec.Body.String() != "served" {
 			t.Errorf("another key: %d %s", rec.Code, rec.Body)
 		}
 		time.Sleep(5 * time.Second)
@@ -180,14 +167,14 @@ func TestCrashLoopsWait(t *testing.T) {
 		c := workertest.New(t, 16)
 		app := newSwitchedApp()
 		a := c.StartReady()
-		a.SidecarOver(app.dial)
+		kit.Must(sidecar.Over(a.Worker, app.dial))
 		c.Start()
 		crash := func() (joined time.Duration) {
 			app.set(errNoListener)
-			kit.Eventually(t, "it has left the ring", func() bool { return !isActive(a) })
+			kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 			app.set(nil)
 			began := time.Now()
-			for !isActive(a) {
+			for !a.IsActive() {
 				time.Sleep(10 * time.Millisecond)
 			}
 			return time.Since(began)
@@ -212,18 +199,18 @@ func TestOneFailureIsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newSwitchedApp()
 		a := workertest.New(t, 16).StartReady()
-		h := a.SidecarOver(app.dial)
+		h := kit.Must(sidecar.Over(a.Worker, app.dial))
 		time.Sleep(500 * time.Millisecond) // between two probes
 		for range 100 {
 			app.set(errNoListener)
 			for range 20 { // together they are one failure
-				if rec := askApp(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" {
+				if rec := workertest.Ask(t, h, "/", "k"); rec.Header().Get("Keyway-Refused") != "unavailable" {
 					t.Errorf("%d %v", rec.Code, rec.Header())
 				}
 			}
 			synctest.Wait()
 			app.set(nil)
-			if rec := askApp(t, h, "/", "k"); rec.Body.String() != "served" || !isActive(a) {
+			if rec := workertest.Ask(t, h, "/", "k"); rec.Body.String() != "served" || !a.IsActive() {
 				t.Fatalf("%d %s", rec.Code, rec.Body)
 			}
 			time.Sleep(time.Second)
@@ -231,15 +218,15 @@ func TestOneFailureIsNone(t *testing.T) {
 		for _, own := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.EAGAIN} {
 			app.set(&net.OpError{Op: "dial", Err: own})
 			time.Sleep(time.Minute)
-			if !isActive(a) {
+			if !a.IsActive() {
 				t.Errorf("%v takes it off the ring", own)
 			}
 			app.set(nil)
 		}
 		app.set(errNoListener)
 		began := time.Now()
-		askApp(t, h, "/", "k")
-		kit.Eventually(t, "it has left the ring", func() bool { return !isActive(a) })
+		workertest.Ask(t, h, "/", "k")
+		kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 		if took := time.Since(began); took > 150*time.Millisecond {
 			t.Errorf("it leaves the ring %v after a connection was refused", took)
 		}
@@ -253,11 +240,11 @@ func TestAwaitApp(t *testing.T) {
 		app.set(errNoListener)
 		a := workertest.New(t, 16).Start(func(cfg *worker.Config) { cfg.AwaitApp = true })
 		time.Sleep(time.Minute)
-		if isActive(a) || !errors.Is(a.Ready(), worker.ErrAppDown) {
+		if a.IsActive() || !errors.Is(a.Ready(), worker.ErrAppDown) {
 			t.Errorf("on the ring before there is an app: %v", a.Ready())
 		}
-		h := a.SidecarOver(app.dial)
-		if err := a.Await(t.Context()); !errors.Is(err, worker.ErrAppDown) || isActive(a) {
+		h := kit.Must(sidecar.Over(a.Worker, app.dial))
+		if err := a.Await(t.Context()); !errors.Is(err, worker.ErrAppDown) || a.IsActive() {
 			t.Errorf("Await: %v", err)
 		}
 		app.set(nil)
@@ -265,7 +252,7 @@ func TestAwaitApp(t *testing.T) {
 		if err := a.Await(t.Context()); err != nil || a.Ready() != nil {
 			t.Errorf("with an app: %v, %v", err, a.Ready())
 		}
-		if rec := askApp(t, h, "/", "k"); rec.Body.String() != "served" {
+		if rec := workertest.Ask(t, h, "/", "k"); rec.Body.String() != "served" {
 			t.Errorf("%d %s", rec.Code, rec.Body)
 		}
 	})
@@ -299,15 +286,15 @@ func TestUpstreamHealth(t *testing.T) {
 				at = app.URL
 			}
 			a := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "/up" })
-			kit.Must(a.Sidecar(kit.Must(url.Parse(at))))
+			kit.Must(sidecar.New(a.Worker, kit.Must(url.Parse(at))))
 			for _, s := range []int{503, 204, 404, 302, 500, 200} {
 				status.Store(int64(s))
-				kit.Eventually(t, http.StatusText(s), func() bool { return isActive(a) == (s < 400) })
+				kit.Eventually(t, http.StatusText(s), func() bool { return a.IsActive() == (s < 400) })
 			}
 		})
 	}
-	a := startServing(t, func(cfg *worker.Config) { cfg.UpstreamHealth = "up" })
-	if _, err := a.Sidecar(kit.Must(url.Parse("http://127.0.0.1:1"))); err == nil || !strings.Contains(err.Error(), "UpstreamHealth") {
+	a := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "up" })
+	if _, err := sidecar.New(a.Worker, kit.Must(url.Parse("http://127.0.0.1:1"))); err == nil || !strings.Contains(err.Error(), "UpstreamHealth") {
 		t.Errorf("a path without a slash: %v", err)
 	}
 }
@@ -317,6 +304,6 @@ func TestSilentAppIsDown(t *testing.T) {
 	l := kit.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	a := workertest.New(t, 16).StartReady(func(cfg *worker.Config) { cfg.UpstreamHealth = "/up" })
-	kit.Must(a.Sidecar(kit.Must(url.Parse("http://" + l.Addr().String()))))
-	kit.Eventually(t, "it has left the ring", func() bool { return !isActive(a) })
+	kit.Must(sidecar.New(a.Worker, kit.Must(url.Parse("http://"+l.Addr().String()))))
+	kit.Eventually(t, "it has left the ring", func() bool { return !a.IsActive() })
 }

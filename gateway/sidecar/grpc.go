@@ -1,4 +1,4 @@
-package worker
+package sidecar
 
 import (
 	"encoding/binary"
@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"github.com/keyway-go/keyway/gateway/worker"
 )
 
 // isGRPC reports whether a header is that of a call of gRPC, or of its answer.
@@ -44,7 +46,7 @@ func (g *grpcAnswer) follow(p []byte, err error) error {
 			g.have, g.left = 0, uint64(binary.BigEndian.Uint32(g.prefix[1:]))
 		}
 	}
-	if g.have > 0 || g.left > 0 || !errors.Is(err, ErrTimeout) {
+	if g.have > 0 || g.left > 0 || !errors.Is(err, worker.ErrTimeout) {
 		return err
 	}
 	if g.answer.Trailer == nil {

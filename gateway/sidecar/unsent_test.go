@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"bufio"
@@ -15,9 +15,11 @@ import (
 	"testing"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
 	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/routertest"
+	"github.com/keyway-go/keyway/internal/test/workertest"
 )
 
 // lateApp is an app that listens when it is told to.
@@ -112,8 +114,8 @@ func (w *tryingWriter) WriteHeader(status int) {
 // The key of a request that has not reached the app is free when the refusal goes
 // out: it may come back at once.
 func TestUnsentRequestHoldsNoKey(t *testing.T) {
-	w := startServing(t)
-	h := w.SidecarOver(func(context.Context) (net.Conn, error) { return nil, errors.New("refused") })
+	w := workertest.New(t, 16).StartReady()
+	h := kit.Must(sidecar.Over(w.Worker, func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }))
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 	r.Header.Set(gateway.HeaderKey, "k")
 	rw := &tryingWriter{ResponseRecorder: httptest.NewRecorder(), try: func() error {

@@ -1,4 +1,4 @@
-package worker_test
+package sidecar_test
 
 import (
 	"context"
@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/keyway-go/keyway/gateway"
+	"github.com/keyway-go/keyway/gateway/sidecar"
 	"github.com/keyway-go/keyway/gateway/worker"
+	"github.com/keyway-go/keyway/internal/test/kit"
 	"github.com/keyway-go/keyway/internal/test/workertest"
 	"github.com/keyway-go/keyway/internal/wire/link"
 )
@@ -143,11 +145,11 @@ func cancelled(ask asks) asks {
 	return func(t *testing.T, s *sidecarSite, app *stubbornApp, key string) {
 		before := s.Incarnation()
 		s.store.awaitRenewal(time.Millisecond)
-		s.store.set(true)
+		s.store.Set(true)
 		s.store.awaitLease(t, 6900*time.Millisecond)
 		ask(t, s, app, key)
 		s.store.awaitLease(t, 8001*time.Millisecond)
-		s.store.set(false)
+		s.store.Set(false)
 		go func() {
 			time.Sleep(900 * time.Millisecond)
 			if s.Incarnation() != before {
@@ -175,7 +177,7 @@ func afterGivingUp(t *testing.T, tt use, work time.Duration, drain, obeys bool) 
 	}
 	key := ""
 	for i := 0; key == ""; i++ {
-		if k := fmt.Sprint("k", i); a.Do(t.Context(), k, ok) == nil {
+		if k := fmt.Sprint("k", i); a.Do(t.Context(), k, func(worker.Execution) error { return nil }) == nil {
 			key = k
 		}
 	}
@@ -287,7 +289,7 @@ func TestTrapSidecarRestartWaitsForTheApp(t *testing.T) {
 				cfg.Previous, cfg.AwaitApp = []string{dead.Incarnation()}, app
 			})
 			if app {
-				w.SidecarOver(newSwitchedApp().dial)
+				kit.Must(sidecar.Over(w.Worker, newSwitchedApp().dial))
 			}
 			for w.Serving() == 0 {
 				time.Sleep(time.Millisecond)
@@ -352,7 +354,7 @@ func halfCloseUpgraded(t *testing.T, s *sidecarSite, app *stubbornApp, key strin
 	}()
 	<-app.entered
 	time.Sleep(5 * time.Second)
-	c.(memoryConn).CloseWrite()
+	c.(interface{ CloseWrite() error }).CloseWrite()
 }
 
 // A client that goes away takes neither the key nor its connection from the app
@@ -433,11 +435,11 @@ func TestTrapSidecarSendsNothingOfALostOwnership(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		s.store.set(true)
+		s.store.Set(true)
 		time.Sleep(9 * time.Second) // more than 0.8 TTL
 		close(come)
 		wg.Wait()
-		s.store.set(false)
+		s.store.Set(false)
 		app.mu.Lock()
 		defer app.mu.Unlock()
 		if len(app.visits) > 0 {
